@@ -35,6 +35,7 @@
     FEATURE("proximal-mu", plan->training.optimizer.proximal_mu > 0)                               \
     FEATURE("train", any_layer(plan, trains_in_part))                                              \
     FEATURE("precision:bf16", plan->training.precision == FEDGE_PRECISION_BF16)                    \
+    FEATURE("precision:tf32", plan->training.precision == FEDGE_PRECISION_TF32)                    \
     FEATURE("train-channels", any_layer(plan, trains_some_channels))                               \
     FEATURE("evaluation:int8", plan->training.evaluation == FEDGE_EVALUATION_INT8)                 \
     FEATURE("buffers", plan->num_parameters < plan->schema.num_elements)                           \

@@ -207,10 +207,10 @@ static void choose_joined(fedge_graph_plan *plan)
 static void choose_steps(fedge_graph_plan *plan)
 {
     const fedge_model_options *options = plan->options;
-    const bool plain =
-        options->training && options->optimizer == FEDGE_OPTIMIZER_SGD && !options->nesterov &&
-        !fedge_keeps_gradients(options) && !options->proximal && !options->correction &&
-        options->precision == FEDGE_PRECISION_FP32 && options->weights == FEDGE_STORAGE_FP32;
+    const bool plain = options->training && options->optimizer == FEDGE_OPTIMIZER_SGD &&
+                       !options->nesterov && !fedge_keeps_gradients(options) &&
+                       !options->proximal && !options->correction &&
+                       fedge_multiplies_fp32(options) && options->weights == FEDGE_STORAGE_FP32;
     for (uint32_t i = 0; plain && i < plan->spec->num_layers; i++) {
         const fedge_layer_spec *layer = &plan->spec->layers[i];
         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];

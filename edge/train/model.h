@@ -316,12 +316,13 @@ const char *fedge_optimizer_type_name(fedge_optimizer_type type);
 typedef enum fedge_precision {
     FEDGE_PRECISION_FP32,
     FEDGE_PRECISION_BF16, /* operands rounded to bf16, see below */
+    FEDGE_PRECISION_TF32, /* GPUs round operands to tf32, 11 bits of precision; CPUs have fp32 */
     FEDGE_PRECISION_INT8, /* evaluation only: weights and activations of Linear, Conv1d and Conv2d
                              (not depthwise) as int8 with sums in int32, see edge/train/int8.h */
     FEDGE_PRECISION_COUNT
 } fedge_precision;
 
-/* "fp32", "bf16", "int8"; NULL: unknown. */
+/* "fp32", "bf16", "tf32", "int8"; NULL: unknown. */
 const char *fedge_precision_name(fedge_precision precision);
 
 /* The numbers that are kept. All arithmetic is in fp32: 16 bits are widened before they are used,

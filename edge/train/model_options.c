@@ -20,7 +20,7 @@ fedge_kernels fedge_kernels_for(const fedge_model_options *options)
 
 const char *fedge_precision_name(fedge_precision precision)
 {
-    static const char *const NAMES[] = {"fp32", "bf16", "int8"};
+    static const char *const NAMES[] = {"fp32", "bf16", "tf32", "int8"};
     return (unsigned)precision < FEDGE_PRECISION_COUNT ? NAMES[precision] : NULL;
 }
 
@@ -28,6 +28,11 @@ const char *fedge_storage_name(fedge_storage storage)
 {
     static const char *const NAMES[] = {"fp32", "bf16", "fp16"};
     return (unsigned)storage < FEDGE_STORAGE_COUNT ? NAMES[storage] : NULL;
+}
+
+bool fedge_multiplies_fp32(const fedge_model_options *options)
+{
+    return options->precision == FEDGE_PRECISION_FP32 || options->precision == FEDGE_PRECISION_TF32;
 }
 
 fedge_status fedge_model_check_options(const fedge_model_spec *spec,

@@ -20,6 +20,9 @@ unsigned fedge_model_features(const fedge_model_options *options);
 /* The kernels that the options ask for. */
 fedge_kernels fedge_kernels_for(const fedge_model_options *options);
 
+/* Does the CPU multiply what it has, as it is? */
+bool fedge_multiplies_fp32(const fedge_model_options *options);
+
 /* Examples that pass through the layers at a time. */
 uint32_t fedge_micro_batch(const fedge_model_options *options);
 

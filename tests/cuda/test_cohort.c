@@ -515,6 +515,63 @@ static void slots_and_threads_do_not_show(void **state)
     family = PLAIN;
 }
 
+static double distance(float of[CLIENTS][MAX_VALUES], float from[CLIENTS][MAX_VALUES])
+{
+    double largest = 0.0, most = 0.0;
+    for (uint32_t c = 0; c < CLIENTS; c++)
+        for (size_t i = 0; i < num_values; i++) {
+            largest = fmax(largest, fabs((double)from[c][i]));
+            most = fmax(most, fabs((double)of[c][i] - (double)from[c][i]));
+        }
+    return most / largest;
+}
+
+/* Where factors are rounded, results are near the CPU's in bf16 and near fp32's in tf32, but not
+ * those of fp32; slots do not show. */
+static void factors_are_rounded(void **state)
+{
+    (void)state;
+    static float in_fp32[CLIENTS][MAX_VALUES], alone[CLIENTS][MAX_VALUES];
+    static const fedge_precision PRECISIONS[] = {FEDGE_PRECISION_BF16, FEDGE_PRECISION_TF32};
+    static const double BOUNDS[] = {2e-3, 1e-3}, LEAST[] = {1e-4, 1e-5};
+    are_floats = false;
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        family = seed < 2 ? PLAIN : ENCODERS;
+        draw(seed);
+        train_on_gpu(1, 3);
+        memcpy(in_fp32, trained, sizeof(trained));
+        options.precision = PRECISIONS[seed % 2];
+        train_on_cpu(); /* which has fp32 in place of tf32 */
+        train_on_gpu(1, 1);
+        memcpy(alone, trained, sizeof(trained));
+        train_on_gpu(2, 3);
+        assert_memory_equal(alone, trained, sizeof(alone));
+        const double off = distance(trained, expected), rounded = distance(trained, in_fp32);
+        if (!(off <= BOUNDS[seed % 2] && rounded >= LEAST[seed % 2]))
+            fail_msg("seed %u: %g from the CPU, %g from fp32", (unsigned)seed, off, rounded);
+    }
+    family = PLAIN;
+}
+
+static void old_chips_are_refused(void **state)
+{
+    (void)state;
+    fedge_cohort *cohort = NULL;
+    fedge_error err;
+    if (!emulator_start(&(emulator_config){.num_gpus = 1, .old_chip = true}))
+        return;
+    draw(0);
+    options.precision = FEDGE_PRECISION_TF32;
+    const fedge_cohort_config config = config_of(1);
+    assert_int_equal(fedge_cohort_new(&config, &cohort, &err), FEDGE_UNSUPPORTED);
+    assert_string_equal(err.message, "GPU 0 has compute capability 7.5, and precision tf32 wants "
+                                     "8.0: set the job's precision to fp32");
+    options.precision = FEDGE_PRECISION_FP32;
+    assert_int_equal(fedge_cohort_new(&config, &cohort, &err), FEDGE_OK);
+    fedge_cohort_free(cohort);
+    end();
+}
+
 /* Pieces of random lengths, as tensors have them, with gaps between their sums. */
 static size_t make_pieces(int64_t *sums)
 {
@@ -656,6 +713,8 @@ int main(void)
         cmocka_unit_test(clients_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(layers_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(slots_and_threads_do_not_show),
+        cmocka_unit_test(factors_are_rounded),
+        cmocka_unit_test(old_chips_are_refused),
         cmocka_unit_test(changes_are_summed_as_codecs_make_them),
         cmocka_unit_test(losses_that_are_no_numbers_are_told),
         cmocka_unit_test(clients_without_examples_are_told),

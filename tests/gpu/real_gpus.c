@@ -12,9 +12,9 @@ bool emulator_start(const emulator_config *config)
     if (cudaGetDeviceCount(&count) != cudaSuccess)
         count = 0;
     return config->num_gpus > 0 && config->num_gpus <= (uint32_t)count &&
-           config->memory_bytes == 0 && !config->no_driver && !config->no_nccl &&
-           config->nccl_version == 0 && config->fail_call == 0 && !config->fail_at &&
-           config->hang_collective == 0 && !config->watched;
+           config->memory_bytes == 0 && !config->no_driver && !config->old_chip &&
+           !config->no_nccl && config->nccl_version == 0 && config->fail_call == 0 &&
+           !config->fail_at && config->hang_collective == 0 && !config->watched;
 }
 
 uint64_t emulator_calls(void)

@@ -294,11 +294,32 @@ static fedge_status check_examples(const fedge_cohort *self, fedge_error *err)
  * ------------------------------------------------------------------------------------
  */
 
+/* tf32 and bf16 came with compute capability 8.0. */
+static fedge_status check_precision(const fedge_cohort *self, fedge_error *err)
+{
+    int major = 0, minor = 0;
+    cudaError_t error =
+        cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, self->config.gpu);
+    if (error == cudaSuccess) {
+        error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, self->config.gpu);
+    }
+    return error == cudaSuccess && major < 8
+               ? fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "GPU %d has compute capability %d.%d, and precision %s wants 8.0: set "
+                            "the job's precision to fp32",
+                            self->config.gpu, major, minor,
+                            fedge_precision_name(self->config.options->precision))
+               : fedge_cohort_cuda(self, error, "asking what it can do", err);
+}
+
 static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
 {
     char *pinned = NULL;
     fedge_status status =
         fedge_cohort_cuda(self, cudaSetDevice(self->config.gpu), "choosing it", err);
+    if (status == FEDGE_OK && fedge_cohort_dropped(&self->plan) > 0) {
+        status = check_precision(self, err);
+    }
     if (status == FEDGE_OK) {
         status = choose_slots(self, err);
     }

@@ -11,7 +11,7 @@
  * expf may differ in its last bits.
  *
  * What a model may have is in the table of edge/train/cuda/layer.h. The loss is
- * CrossEntropyLoss; precision and storage are fp32.
+ * CrossEntropyLoss, storage is fp32, and precision fp32, tf32 or bf16.
  *
  * Threads: one at a time; several cohorts (of several GPUs) have a thread each.
  */

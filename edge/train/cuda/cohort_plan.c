@@ -26,7 +26,7 @@ static fedge_status check_options(const fedge_cohort_config *config, fedge_error
     if (config->model->loss != FEDGE_LOSS_CROSS_ENTROPY) {
         return refuse(fedge_loss_type_name(config->model->loss), err);
     }
-    if (options->precision != FEDGE_PRECISION_FP32) {
+    if (options->precision == FEDGE_PRECISION_INT8) {
         return refuse(fedge_precision_name(options->precision), err);
     }
     if (options->weights != FEDGE_STORAGE_FP32 || options->activations != FEDGE_STORAGE_FP32) {
@@ -326,6 +326,14 @@ size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_coho
 static size_t example_told(const fedge_cohort_plan *plan)
 {
     return sizeof(uint32_t) + (plan->augments ? sizeof(fedge_cohort_move) : 0);
+}
+
+uint32_t fedge_cohort_dropped(const fedge_cohort_plan *plan)
+{
+    const fedge_precision precision = plan->options->precision;
+    return precision == FEDGE_PRECISION_TF32   ? FEDGE_COHORT_TF32
+           : precision == FEDGE_PRECISION_BF16 ? FEDGE_COHORT_BF16
+                                               : 0;
 }
 
 size_t fedge_cohort_stepped(const fedge_cohort_plan *plan)

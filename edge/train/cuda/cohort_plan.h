@@ -61,6 +61,9 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
 size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_cohort_config *config,
                                  fedge_cohort_arrays *arrays, char *block);
 
+/* Bits that factors of products lose (kernels.h). */
+uint32_t fedge_cohort_dropped(const fedge_cohort_plan *plan);
+
 /* Floats that this GPU steps and keeps states of, of a share; else those of a slot. */
 size_t fedge_cohort_stepped(const fedge_cohort_plan *plan);
 

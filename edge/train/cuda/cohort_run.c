@@ -276,6 +276,7 @@ static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_
     const size_t at = (size_t)k * active, first = at * cohort->plan.batch;
     const fedge_cohort_pass pass = {
         .shape = {arrays->turns + at, active, cohort->plan.batch, cohort->stream},
+        .dropped = fedge_cohort_dropped(&cohort->plan),
         .values = {training ? arrays->values : arrays->start, training ? cohort->plan.stride : 0},
         .gradients = arrays->gradients,
         .gradient_stride = cohort->plan.stride};

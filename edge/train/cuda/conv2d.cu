@@ -201,10 +201,11 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const float *bias = t.bias.values ? t.bias.values + s * t.bias.stride : nullptr;
     float *y = t.y + (size_t)s * batch * t.out * plane;
     const uint32_t out = t.out;
-    multiply_tile<ROWS, 4>(
-        a, b, blockIdx.y * ROWS * TILE_SIDE, first, [=](uint32_t m, uint32_t n, float sum) {
-            y[((size_t)(n / plane) * out + m) * plane + n % plane] = bias ? sum + bias[m] : sum;
-        });
+    multiply_tile<ROWS, 4>(a, b, blockIdx.y * ROWS * TILE_SIDE, first, t.dropped,
+                           [=](uint32_t m, uint32_t n, float sum) {
+                               y[((size_t)(n / plane) * out + m) * plane + n % plane] =
+                                   bias ? sum + bias[m] : sum;
+                           });
 }
 
 template <int ROWS>
@@ -220,7 +221,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const weights_of_inputs a = {c, t.weight.values + s * t.weight.stride};
     const outputs_of_inputs b = {c, t.dy + (size_t)s * batch * t.out * plane_of(c.out_size), count};
     float *dx = t.dx + (size_t)s * batch * t.in * plane;
-    multiply_tile<ROWS, 4>(a, b, blockIdx.y * ROWS * TILE_SIDE, first,
+    multiply_tile<ROWS, 4>(a, b, blockIdx.y * ROWS * TILE_SIDE, first, t.dropped,
                            [=](uint32_t m, uint32_t n, float sum) {
                                dx[((size_t)(n / plane) * in + m) * plane + n % plane] = sum;
                            });
@@ -255,7 +256,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const window_places b = {c, t.x + (size_t)s * batch * t.in * plane_of(c.in_size), count};
     float *dweight = t.dweight + s * t.gradient_stride;
     multiply_tile<ROWS, 4>(
-        a, b, first, blockIdx.x * 4 * TILE_SIDE,
+        a, b, first, blockIdx.x * 4 * TILE_SIDE, t.dropped,
         [=](uint32_t m, uint32_t n, float sum) { dweight[(size_t)m * deep + n] = sum; });
     const uint32_t last = first + ROWS * TILE_SIDE < t.out ? first + ROWS * TILE_SIDE : t.out;
     if (t.dbias && blockIdx.x == 0) {

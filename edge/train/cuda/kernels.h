@@ -94,12 +94,16 @@ typedef struct fedge_cohort_gather {
 cudaError_t fedge_cohort_launch_gather(const fedge_cohort_shape *shape,
                                        const fedge_cohort_gather *args);
 
+/* Of a float's 23 bits behind the point. To tf32 GPUs round ties away from 0, to bf16 to even. */
+enum { FEDGE_COHORT_TF32 = 13, FEDGE_COHORT_BF16 = 16 };
+
 /* ---- linear.cu: y = x Wᵀ + b;  dx = dy W;  dW = dyᵀ x;  db = Σ dy */
 
 typedef struct fedge_cohort_linear {
     fedge_cohort_weights weight, bias; /* (out, in), (out); bias.values NULL: none */
     uint32_t in, out;
     uint32_t steps;         /* rows of each example; a convolution has no use for it */
+    uint32_t dropped;       /* bits that factors lose by rounding: FEDGE_COHORT_TF32, _BF16 or 0 */
     const float *x;         /* (slots, batch, steps, in) */
     float *y;               /* (slots, batch, steps, out) */
     const float *dy;        /* likewise */

@@ -33,6 +33,7 @@ typedef struct fedge_cohort_layer {
 /* One pass over a layer. */
 typedef struct fedge_cohort_pass {
     fedge_cohort_shape shape;
+    uint32_t dropped;            /* fedge_cohort_linear's, of products that precision is for */
     fedge_cohort_weights values; /* of the model */
     float *gradients;            /* likewise, (slots, gradient_stride) */
     size_t gradient_stride;

@@ -16,9 +16,10 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const tile_rows b = {t.weight.values + s * t.weight.stride, t.in, t.out, t.in};
     const float *bias = t.bias.values ? t.bias.values + s * t.bias.stride : nullptr;
     float *y = t.y + (size_t)s * batch * t.steps * t.out;
-    multiply_tile<ROWS, 4>(a, b, first, blockIdx.x * LARGE, [=](uint32_t m, uint32_t n, float sum) {
-        y[(size_t)m * t.out + n] = bias ? sum + bias[n] : sum;
-    });
+    multiply_tile<ROWS, 4>(a, b, first, blockIdx.x * LARGE, t.dropped,
+                           [=](uint32_t m, uint32_t n, float sum) {
+                               y[(size_t)m * t.out + n] = bias ? sum + bias[n] : sum;
+                           });
 }
 
 /* C(b, i) = Σ dy(b, o) W(o, i). */
@@ -34,9 +35,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const tile_rows a = {t.dy + (size_t)s * batch * t.steps * t.out, t.out, count, t.out};
     const tile_columns b = {t.weight.values + s * t.weight.stride, t.in, t.in, t.out};
     float *dx = t.dx + (size_t)s * batch * t.steps * t.in;
-    multiply_tile<ROWS, 4>(a, b, first, blockIdx.x * LARGE, [=](uint32_t m, uint32_t n, float sum) {
-        dx[(size_t)m * t.in + n] = sum;
-    });
+    multiply_tile<ROWS, 4>(
+        a, b, first, blockIdx.x * LARGE, t.dropped,
+        [=](uint32_t m, uint32_t n, float sum) { dx[(size_t)m * t.in + n] = sum; });
 }
 
 /* C(o, i) = Σ dy(b, o) x(b, i); the blocks of the first columns make the bias's
@@ -52,9 +53,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const tile_columns a = {dy, t.out, t.out, count};
     const tile_columns b = {t.x + (size_t)s * batch * t.steps * t.in, t.in, t.in, count};
     float *dweight = t.dweight + s * t.gradient_stride;
-    multiply_tile<4, 4>(a, b, first, blockIdx.x * LARGE, [=](uint32_t m, uint32_t n, float sum) {
-        dweight[(size_t)m * t.in + n] = sum;
-    });
+    multiply_tile<4, 4>(
+        a, b, first, blockIdx.x * LARGE, t.dropped,
+        [=](uint32_t m, uint32_t n, float sum) { dweight[(size_t)m * t.in + n] = sum; });
     const uint32_t o = first + threadIdx.x;
     if (t.dbias && blockIdx.x == 0 && threadIdx.x < LARGE && o < t.out) {
         float sum = 0.0f;

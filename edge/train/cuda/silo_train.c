@@ -187,6 +187,7 @@ static cudaError_t add_wave(const run *self, const fedge_silo_gpu *gpu, uint32_t
     const fedge_cohort_plan *plan = &cohort->plan;
     const fedge_cohort_pass pass = {
         .shape = {arrays->turns + first, count, plan->batch, cohort->stream},
+        .dropped = fedge_cohort_dropped(plan),
         .values = {arrays->values, 0},
         .gradients = arrays->gradients,
         .gradient_stride = plan->stride};

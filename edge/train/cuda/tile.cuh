@@ -17,6 +17,18 @@
 
 enum { TILE_THREADS = 256, TILE_SIDE = 16, TILE_DEPTH = 16 };
 
+/* As cvt.rna.tf32.f32 and cvt.rn.bf16.f32 have it, and the same bits on every machine. */
+static __device__ __forceinline__ float round_factor(float x, uint32_t dropped)
+{
+    const uint32_t bits = (uint32_t)__float_as_int(x);
+    if (dropped == 0 || !isfinite(x)) {
+        return x;
+    }
+    const uint32_t half = 1u << (dropped - 1), even = bits >> dropped & 1;
+    const uint32_t up = dropped == FEDGE_COHORT_BF16 ? half - 1 + even : half;
+    return __int_as_float((int)((bits + up) >> dropped << dropped));
+}
+
 /* One operand's share of a step in k: SIZE rows or columns, TILE_DEPTH deep. */
 template <typename Operand, int SIZE> struct tile_loader {
     static const int EACH = SIZE * TILE_DEPTH / TILE_THREADS; /* elements of a thread */
@@ -42,13 +54,14 @@ template <typename Operand, int SIZE> struct tile_loader {
         }
     }
     __device__ __forceinline__ void load(const Operand &from, uint32_t first, uint32_t k0,
-                                         float *shared) const
+                                         uint32_t dropped, float *shared) const
     {
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
             const uint32_t k = k0 + (uint32_t)step(e);
             const bool there = first + (uint32_t)row(e) < from.size() && k < from.depth();
-            shared[step(e) * WIDTH + row(e)] = there ? from.get(places[e], k) : 0.0f;
+            shared[step(e) * WIDTH + row(e)] =
+                there ? round_factor(from.get(places[e], k), dropped) : 0.0f;
         }
     }
 };
@@ -57,7 +70,8 @@ template <typename Operand, int SIZE> struct tile_loader {
  * call it. */
 template <int ROWS, int COLUMNS, typename A, typename B, typename Store>
 static __device__ __forceinline__ void multiply_tile(const A &a, const B &b, uint32_t first_row,
-                                                     uint32_t first_column, const Store &store)
+                                                     uint32_t first_column, uint32_t dropped,
+                                                     const Store &store)
 {
     const int HEIGHT = ROWS * TILE_SIDE, WIDTH = COLUMNS * TILE_SIDE;
     __shared__ float rows[TILE_DEPTH * (HEIGHT + 1)], columns[TILE_DEPTH * (WIDTH + 1)];
@@ -68,8 +82,8 @@ static __device__ __forceinline__ void multiply_tile(const A &a, const B &b, uin
     load_a.begin(a, first_row);
     load_b.begin(b, first_column);
     for (uint32_t k0 = 0; k0 < a.depth(); k0 += TILE_DEPTH) {
-        load_a.load(a, first_row, k0, rows);
-        load_b.load(b, first_column, k0, columns);
+        load_a.load(a, first_row, k0, dropped, rows);
+        load_b.load(b, first_column, k0, dropped, columns);
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < TILE_DEPTH; k++) {

@@ -44,7 +44,7 @@ static bool layer_fits(const fedge_layer_spec *layer)
 bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *options)
 {
     bool flat = spec->input_rank == 1;
-    if (options->precision != FEDGE_PRECISION_FP32 || options->weights != FEDGE_STORAGE_FP32 ||
+    if (!fedge_multiplies_fp32(options) || options->weights != FEDGE_STORAGE_FP32 ||
         options->activations != FEDGE_STORAGE_FP32) {
         return false;
     }

@@ -36,6 +36,7 @@ typedef struct emulator_config {
     int fail_error;           /* with this cudaError; 0: ECC. Sticky ones stay on that GPU */
     uint64_t hang_collective; /* this collective never ends, from 1; 0: none */
     bool nccl_async_error;    /* and ncclCommGetAsyncError tells of it */
+    bool old_chip;            /* of compute capability 7.5, else 9.0 */
     bool watched;             /* real GPUs are not: their clock and queues cannot be looked at */
 } emulator_config;
 

@@ -754,9 +754,11 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
 {
     const cudaError_t error = emulated_enter();
     (void)device;
-    *value = attribute == cudaDevAttrMultiProcessorCount      ? 2
-             : attribute == cudaDevAttrComputeCapabilityMajor ? 9
-                                                              : 0;
+    *value = attribute == cudaDevAttrMultiProcessorCount ? 2
+             : attribute == cudaDevAttrComputeCapabilityMajor
+                 ? (emulated_config()->old_chip ? 7 : 9)
+             : emulated_config()->old_chip ? 5
+                                           : 0;
     return emulated_leave(error);
 }
 

@@ -53,6 +53,7 @@ static const variant VARIANTS[] = {
     {.training = ", \"clip-norm\": 1", .feature = "clip-norm"},
     {.training = ", \"proximal-mu\": 0.5", .feature = "proximal-mu"},
     {.training = ", \"precision\": \"bf16\"", .feature = "precision:bf16"},
+    {.training = ", \"precision\": \"tf32\"", .feature = "precision:tf32"},
     {.training = ", \"evaluation\": \"int8\"", .feature = "evaluation:int8"},
     {.training = ", \"activations\": \"bf16\"", .feature = "activations"},
     {.training = ", \"weights\": \"bf16\"", .feature = "weights"},

@@ -22,6 +22,7 @@ static fedge_cohort_conv2d tensors_of(const fedge_cohort_layer *layer,
     const float *values = pass->values.values;
     conv.tensors.weight = (fedge_cohort_weights){values + first, pass->values.stride};
     conv.tensors.bias = (fedge_cohort_weights){bias ? values + behind : NULL, pass->values.stride};
+    conv.tensors.dropped = pass->dropped;
     conv.tensors.x = layer->x[0];
     conv.tensors.y = layer->y;
     conv.tensors.dy = layer->dy;

@@ -115,6 +115,7 @@ static void give_linear(tensors *from, uint32_t in, uint32_t out, uint32_t steps
     to->in = in;
     to->out = out;
     to->steps = steps;
+    to->dropped = from->pass->dropped;
     to->gradient_stride = from->pass->gradient_stride;
     to->weight = value_at(from, (size_t)in * out, &to->dweight, &from->next);
     if (from->bias) {
