@@ -139,8 +139,7 @@ fedge_status fedge_builtin_load(const fedge_data_spec *spec, const fedge_site_da
                                    data->partition_id, data->num_partitions, dataset, err);
 }
 
-static fedge_status load_data(fedge_builtin *t, const fedge_log *log, uint32_t client_index,
-                              fedge_error *err)
+static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_error *err)
 {
     if (t->dataset && t->client_index == client_index)
         return FEDGE_OK;
@@ -165,8 +164,8 @@ static fedge_status load_data(fedge_builtin *t, const fedge_log *log, uint32_t c
                                 t->scratch_size);
     }
     if (!status && t->config.engine)
-        status =
-            t->config.engine->open(t->plan, t->dataset, t->config.devices, log, &t->engine, err);
+        status = t->config.engine->open(t->plan, t->dataset, t->config.devices, t->config.log,
+                                        &t->engine, err);
     if (status)
         drop_data(t);
     t->client_index = client_index;
@@ -272,7 +271,7 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
         return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
     const fedge_trainer_config config =
         fedge_plan_trainer_config(t->plan, task->round, task->client_index, task->learning_rate);
-    fedge_status status = load_data(t, fedge_client_log(client), task->client_index, err);
+    fedge_status status = load_data(t, task->client_index, err);
     if (status)
         return status;
     if (task->own)
@@ -307,7 +306,7 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
     fedge_trainer_result result;
     if (!t->plan)
         return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
-    fedge_status status = load_data(t, fedge_client_log(client), task->client_index, err);
+    fedge_status status = load_data(t, task->client_index, err);
     if (status)
         return status;
     if (t->held_out.count == 0)

@@ -109,7 +109,7 @@ static fedge_status find_engine(const fedge_client_options *o,
 
 static fedge_exit run(const fedge_client_options *o, const fedge_site *site, const fedge_log *log)
 {
-    fedge_builtin_config builtin = {.site = site, .devices = o->gpus, .lost = on_lost};
+    fedge_builtin_config builtin = {.site = site, .devices = o->gpus, .log = log, .lost = on_lost};
     const fedge_client_config config = {.struct_size = sizeof(config),
                                         .server = o->server,
                                         .identity_dir = o->identity,
