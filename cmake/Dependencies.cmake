@@ -99,6 +99,13 @@ if(NOT FEDGE_HAVE_NETWORK)
   set(fedge_missing "FEDGE_NETWORK")
 endif()
 fedge_import(ev HEADER ev.h LIBRARY ev)
+# libev.so has functions with the names of libevent's, which Open MPI would find in place of those. Of
+# the archive they stay out.
+find_library(FEDGE_ev_ARCHIVE libev.a)
+mark_as_advanced(FEDGE_ev_ARCHIVE)
+if(TARGET fedge::ev AND FEDGE_ev_ARCHIVE)
+  set_property(TARGET fedge::ev PROPERTY IMPORTED_LOCATION "${FEDGE_ev_ARCHIVE}")
+endif()
 if(NOT fedge_missing)
   set_property(TARGET fedge::websockets APPEND PROPERTY INTERFACE_LINK_LIBRARIES fedge::ev)
 endif()
