@@ -102,6 +102,28 @@ void fedge_collective_receive(const fedge_collective *collective, void *bytes, s
     }
 }
 
+void *fedge_collective_mail(const fedge_collective *collective, const void *bytes, size_t size,
+                            uint32_t to)
+{
+    return collective->ops->mail(collective->state, bytes, size, to);
+}
+
+bool fedge_collective_is_sent(const fedge_collective *collective, void *sending)
+{
+    return collective->ops->is_sent(collective->state, sending);
+}
+
+bool fedge_collective_has_mail(const fedge_collective *collective, uint32_t *from, size_t *size)
+{
+    return collective->ops->has_mail(collective->state, from, size);
+}
+
+void fedge_collective_read_mail(const fedge_collective *collective, void *bytes, size_t size,
+                                uint32_t from)
+{
+    collective->ops->read_mail(collective->state, bytes, size, from);
+}
+
 /* ---- the start ------------------------------------------------------------------------------- */
 
 /* [with] becomes a failure when a fact of its rank is another than ours. */

@@ -6,7 +6,10 @@
  * fedge_collective_receive. There is nothing to clean up after a rank that is lost: MPI ends the
  * whole job, and no call returns.
  *
- * One thread of a process makes all calls.
+ * Mail is for what ranks say when they have something to say: it is sent without waiting, and
+ * looked for. Of one rank it comes in the order in which it was sent; other calls do not see it.
+ *
+ * One thread of a process at a time makes calls.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_COLLECTIVE_H
 #define FEDGE_AGGREGATOR_REDUCE_COLLECTIVE_H
@@ -20,6 +23,7 @@
 #define FEDGE_COLLECTIVE_HOST 64       /* bytes of a host's name, cut off */
 #define FEDGE_COLLECTIVE_MAX_FACTS 16  /* that are compared */
 #define FEDGE_COLLECTIVE_FACT_TEXT 128 /* bytes of one, cut off */
+#define FEDGE_COLLECTIVE_MAX_MAIL ((size_t)1 << 30)
 
 typedef struct fedge_collective_ops {
     const char *name; /* "mpi" */
@@ -35,6 +39,12 @@ typedef struct fedge_collective_ops {
     void (*broadcast)(void *state, void *bytes, size_t size, uint32_t from);
     void (*send)(void *state, const void *bytes, size_t size, uint32_t to);
     void (*receive)(void *state, void *bytes, size_t size, uint32_t from);
+
+    /* Mail, as the functions below; NULL: there is none of this kind. */
+    void *(*mail)(void *state, const void *bytes, size_t size, uint32_t to);
+    bool (*is_sent)(void *state, void *sending);
+    bool (*has_mail)(void *state, uint32_t *from, size_t *size);
+    void (*read_mail)(void *state, void *bytes, size_t size, uint32_t from);
 } fedge_collective_ops;
 
 /* One that is open; all 0: alone. */
@@ -64,6 +74,17 @@ void fedge_collective_send(const fedge_collective *collective, const void *bytes
                            uint32_t to);
 void fedge_collective_receive(const fedge_collective *collective, void *bytes, size_t size,
                               uint32_t from);
+
+/* Begins to send [bytes] (size ≤ FEDGE_COLLECTIVE_MAX_MAIL) as mail; they stay as they are until
+ * fedge_collective_is_sent. NULL: no memory. Not when alone, as all that follows. */
+void *fedge_collective_mail(const fedge_collective *collective, const void *bytes, size_t size,
+                            uint32_t to);
+/* True once, when the bytes may be freed; [sending] is gone then. */
+bool fedge_collective_is_sent(const fedge_collective *collective, void *sending);
+/* Whether mail has come, from whom and how much: that which fedge_collective_read_mail reads. */
+bool fedge_collective_has_mail(const fedge_collective *collective, uint32_t *from, size_t *size);
+void fedge_collective_read_mail(const fedge_collective *collective, void *bytes, size_t size,
+                                uint32_t from);
 
 /* What must be the same on all ranks. */
 typedef struct fedge_collective_fact {

@@ -3,6 +3,7 @@
 #include "aggregator/server/engine_thread.h"
 
 #include <assert.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -17,6 +18,8 @@ struct fedge_engine_thread {
     fedge_mailbox *left; /* those to be taken */
     fedge_deliver_fn deliver;
     void *deliver_user;
+    fedge_forward_fn forward; /* NULL: the engine is here */
+    void *forward_user;
     fedge_error lost; /* why a reply could not be delivered */
     fedge_traffic traffic;
     _Atomic uint64_t queued_bytes; /* of requests */
@@ -133,6 +136,29 @@ void fedge_engine_thread_deliver_to(fedge_engine_thread *thread, fedge_deliver_f
 {
     thread->deliver = deliver;
     thread->deliver_user = user;
+}
+
+void fedge_engine_thread_stand_in(fedge_engine_thread *thread, fedge_forward_fn forward, void *user)
+{
+    thread->forward = forward;
+    thread->forward_user = user;
+    thread->status = (fedge_engine_status){
+        .state = "waiting for rank 0", .healthy = true, .accuracy = NAN, .loss = NAN};
+}
+
+void fedge_engine_thread_tell(fedge_engine_thread *thread, const fedge_engine_status *status)
+{
+    pthread_mutex_lock(&thread->mutex);
+    thread->status = *status;
+    pthread_mutex_unlock(&thread->mutex);
+}
+
+void fedge_engine_thread_end(fedge_engine_thread *thread, const fedge_error *failure)
+{
+    pthread_mutex_lock(&thread->mutex);
+    thread->done = true;
+    thread->failure = *failure;
+    pthread_mutex_unlock(&thread->mutex);
 }
 
 fedge_traffic *fedge_engine_thread_traffic(fedge_engine_thread *thread)
@@ -280,6 +306,9 @@ void fedge_engine_thread_wake(void *thread)
 
 bool fedge_engine_thread_post(fedge_engine_thread *thread, fedge_request *request)
 {
+    if (thread->forward) {
+        return thread->forward(thread->forward_user, request);
+    }
     const uint64_t size = size_of(request);
     const bool full =
         atomic_fetch_add(&thread->queued_bytes, size) + size > FEDGE_ENGINE_INBOX_BYTES;
@@ -301,7 +330,7 @@ void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_engine_status
     const uint64_t mine = ++thread->num_asked;
     thread->awake = true;
     pthread_cond_signal(&thread->changed);
-    while (thread->num_told < mine && !thread->ended) {
+    while (thread->num_told < mine && !thread->ended && !thread->forward) {
         pthread_cond_wait(&thread->told, &thread->mutex);
     }
     if (thread->ended) {

@@ -40,6 +40,15 @@ typedef fedge_status (*fedge_deliver_fn)(void *user, fedge_reply *reply, fedge_e
 void fedge_engine_thread_deliver_to(fedge_engine_thread *thread, fedge_deliver_fn deliver,
                                     void *user);
 
+/* In place of a start, where the engine is another process's: requests go to [forward], which
+ * answers as fedge_engine_thread_post does and may be called by any thread. What is asked of the
+ * thread is answered with what it was told last. */
+typedef bool (*fedge_forward_fn)(void *user, fedge_request *request);
+void fedge_engine_thread_stand_in(fedge_engine_thread *thread, fedge_forward_fn forward,
+                                  void *user);
+void fedge_engine_thread_tell(fedge_engine_thread *thread, const fedge_engine_status *status);
+void fedge_engine_thread_end(fedge_engine_thread *thread, const fedge_error *failure);
+
 /* From now on [engine] is the thread's, until fedge_engine_thread_stop. */
 FEDGE_MUST_USE fedge_status fedge_engine_thread_start(fedge_engine_thread *thread,
                                                       fedge_engine *engine, fedge_error *err);

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "aggregator/reduce/collective.h"
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/progress.h"
 #include "aggregator/rounds/selection.h"
@@ -18,6 +19,8 @@
 #include "aggregator/server/gpus_file.h"
 #include "aggregator/server/options.h"
 #include "aggregator/server/peers.h"
+#include "aggregator/server/ranks/ranks.h"
+#include "aggregator/server/ranks/start.h"
 #include "aggregator/server/service.h"
 #include "aggregator/server/supervisor.h"
 #include "aggregator/server/transport.h"
@@ -42,9 +45,16 @@ typedef struct program {
     fedge_transport *transport;
     fedge_engine *engine;
     fedge_engine_thread *engine_thread;
-    pthread_mutex_t output;  /* of the log and the progress bar, which share a terminal */
-    fedge_progress progress; /* out is NULL: not wanted */
+    fedge_collective collective; /* of the job that mpirun has started; alone without one */
+    fedge_ranks *ranks;          /* NULL: alone */
+    pthread_mutex_t output;      /* of the log and the progress bar, which share a terminal */
+    fedge_progress progress;     /* out is NULL: not wanted */
 } program;
+
+static bool leads(const program *self)
+{
+    return self->collective.rank == 0;
+}
 
 static void write_log(void *user, const char *line, size_t size)
 {
@@ -83,7 +93,7 @@ static void on_reload(void *user)
     program *self = user;
     fedge_error err;
     fedge_accumulator_config sums = self->options.sums;
-    if (!self->options.gpus_file) {
+    if (!self->options.gpus_file || !leads(self)) {
         return;
     }
     fedge_request *request = calloc(1, sizeof(*request));
@@ -173,10 +183,10 @@ static fedge_status load(program *self, fedge_error *err)
     if (status == FEDGE_OK && options->gpus_file) {
         status = fedge_gpus_file_read(options->gpus_file, &self->options.sums, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK && leads(self)) {
         status = fedge_evaluator_new(self->job, &self->evaluator, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK && leads(self)) {
         status = check_initial_model(self->job, err);
     }
     if (status == FEDGE_OK) {
@@ -216,12 +226,19 @@ static bool paths_are_right(const fedge_options *options)
     return true;
 }
 
-static int fail_loading(const program *self, fedge_error *err)
+static int code_of_loading(const program *self, fedge_error *err)
 {
     if (err->status == FEDGE_IO && !paths_are_right(&self->options)) {
         err->status = FEDGE_INVALID_ARGUMENT;
     }
-    return fail(err, FEDGE_EXIT_CONFIG);
+    return FEDGE_EXIT_CONFIG;
+}
+
+/* The other ranks wait for this one, or would: they end too. */
+static int abandon(program *self, int code)
+{
+    fedge_collective_abort(&self->collective, code);
+    return code;
 }
 
 static int report_check(const program *self)
@@ -287,6 +304,7 @@ static fedge_status open_ports(program *self, fedge_error *err)
 {
     fedge_transport_config config = {.loop = fedge_service_loop(self->service),
                                      .num_threads = self->options.num_network_threads,
+                                     .first_tag = fedge_ranks_first_tag(&self->collective),
                                      .listen = self->options.listen,
                                      .http = self->options.http,
                                      .http_on = self->options.http_on,
@@ -343,14 +361,16 @@ static fedge_status announce(const program *self, fedge_error *err)
               fedge_log_str("address", self->options.listen.host), fedge_log_int("port", clients),
               fedge_log_int("http-port", http),
               fedge_log_int("devices", fedge_peers_num_devices(self->peers)),
-              fedge_log_str("release", FEDGE_VERSION),
+              fedge_log_int("rank", self->collective.rank), fedge_log_str("release", FEDGE_VERSION),
               fedge_log_str("ciphers", fedge_ciphers_text(ciphers)));
     if (!self->options.port_file) {
         return FEDGE_OK;
     }
-    char text[32];
+    char text[32], path[FEDGE_MAX_PATH];
+    const fedge_status status =
+        fedge_ranks_port_file(&self->collective, self->options.port_file, path, err);
     int size = snprintf(text, sizeof(text), "%u %u\n", clients, http);
-    return fedge_os_write_file(self->options.port_file, text, (size_t)size, 0644, err);
+    return status == FEDGE_OK ? fedge_os_write_file(path, text, (size_t)size, 0644, err) : status;
 }
 
 /* What is left of a run that is over: files in its directory, and its summary. */
@@ -376,42 +396,75 @@ static fedge_status leave_results(program *self, const fedge_engine_status *stat
     return made;
 }
 
+static void log_ended(const program *self, fedge_ending how, const fedge_engine_status *status)
+{
+    static const char *const NAMES[] = {"complete", "drained", "stopped", "failed"};
+    FEDGE_LOG(&self->log, FEDGE_LOG_INFO, "ended", fedge_log_str("how", NAMES[how]),
+              fedge_log_int("rounds-closed", status->rounds_closed),
+              fedge_log_num("seconds", status->seconds), fedge_log_str("dir", status->run_dir));
+}
+
+/* What follows the end of the service where the engine is. */
+static int conclude(program *self, fedge_ending how, fedge_error *failure)
+{
+    fedge_engine_status status;
+    fedge_engine_get_status(self->engine, &status);
+    log_ended(self, how, &status);
+    if (how == FEDGE_ENDING_FAILED) {
+        return fail(failure, FEDGE_EXIT_FAILURE);
+    }
+    if (how == FEDGE_ENDING_STOPPED) {
+        return FEDGE_EXIT_OK;
+    }
+    if (leave_results(self, &status, failure) != FEDGE_OK) {
+        return fail(failure, FEDGE_EXIT_FAILURE);
+    }
+    /* Finished last: a start after a crash in between comes back here, not to a new run. */
+    fedge_transport_free(self->transport);
+    self->transport = NULL;
+    if (fedge_engine_conclude(self->engine, failure) != FEDGE_OK) {
+        return fail(failure, FEDGE_EXIT_FAILURE);
+    }
+    return FEDGE_EXIT_OK;
+}
+
+static fedge_status start_threads(program *self, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    if (!self->ranks) {
+        fedge_engine_thread_deliver_to(self->engine_thread, fedge_transport_deliver,
+                                       self->transport);
+    }
+    if (self->engine) {
+        status = fedge_engine_thread_start(self->engine_thread, self->engine, err);
+    }
+    if (status == FEDGE_OK && self->ranks) {
+        status = fedge_ranks_start(self->ranks, err);
+    }
+    return status;
+}
+
 static int serve(program *self)
 {
-    if (self->options.drain) {
+    if (self->options.drain && self->engine) {
         fedge_engine_drain(self->engine, fedge_os_monotonic_ms());
     }
     fedge_error failure;
-    fedge_engine_thread_deliver_to(self->engine_thread, fedge_transport_deliver, self->transport);
-    if (fedge_engine_thread_start(self->engine_thread, self->engine, &failure) != FEDGE_OK) {
-        return fail(&failure, FEDGE_EXIT_FAILURE);
+    if (start_threads(self, &failure) != FEDGE_OK) {
+        return abandon(self, fail(&failure, FEDGE_EXIT_FAILURE));
     }
     fedge_ending how =
         fedge_service_run(self->service, self->transport, self->engine_thread, &failure);
     fedge_engine_thread_stop(self->engine_thread);
     fedge_progress_clear(&self->progress);
+    fedge_ranks_end(self->ranks, how == FEDGE_ENDING_STOPPED);
+    if (self->engine) {
+        return conclude(self, how, &failure);
+    }
     fedge_engine_status status;
-    fedge_engine_get_status(self->engine, &status);
-    static const char *const NAMES[] = {"complete", "drained", "stopped", "failed"};
-    FEDGE_LOG(&self->log, FEDGE_LOG_INFO, "ended", fedge_log_str("how", NAMES[how]),
-              fedge_log_int("rounds-closed", status.rounds_closed),
-              fedge_log_num("seconds", status.seconds), fedge_log_str("dir", status.run_dir));
-    if (how == FEDGE_ENDING_FAILED) {
-        return fail(&failure, FEDGE_EXIT_FAILURE);
-    }
-    if (how == FEDGE_ENDING_STOPPED) {
-        return FEDGE_EXIT_OK;
-    }
-    if (leave_results(self, &status, &failure) != FEDGE_OK) {
-        return fail(&failure, FEDGE_EXIT_FAILURE);
-    }
-    /* Finished last: a start after a crash in between comes back here, not to a new run. */
-    fedge_transport_free(self->transport);
-    self->transport = NULL;
-    if (fedge_engine_conclude(self->engine, &failure) != FEDGE_OK) {
-        return fail(&failure, FEDGE_EXIT_FAILURE);
-    }
-    return FEDGE_EXIT_OK;
+    fedge_engine_thread_status(self->engine_thread, &status);
+    log_ended(self, how, &status);
+    return how == FEDGE_ENDING_FAILED ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_OK;
 }
 
 static uint32_t default_network_threads(void)
@@ -420,9 +473,9 @@ static uint32_t default_network_threads(void)
     return half < 1 ? 1 : half < FEDGE_MAX_NETWORK_THREADS ? half : FEDGE_MAX_NETWORK_THREADS;
 }
 
-static int run(program *self)
+/* All that is made before the run is opened; *code: of a failure. */
+static fedge_status prepare(program *self, int *code, fedge_error *err)
 {
-    fedge_error err;
     const fedge_service_config service = {.log = &self->log,
                                           .on_tick = on_tick,
                                           .on_round = on_round,
@@ -431,27 +484,85 @@ static int run(program *self)
     if (self->options.num_network_threads == 0) {
         self->options.num_network_threads = default_network_threads();
     }
-    if (limit_connections(self, &err) != FEDGE_OK ||
-        fedge_service_new(&service, &self->service, &err) != FEDGE_OK ||
-        fedge_engine_thread_new(&self->engine_thread, fedge_service_wake, self->service, &err) !=
-            FEDGE_OK) {
-        return fail(&err, FEDGE_EXIT_FAILURE);
+    *code = FEDGE_EXIT_FAILURE;
+    fedge_status status = limit_connections(self, err);
+    if (status == FEDGE_OK) {
+        status = fedge_service_new(&service, &self->service, err);
     }
-    if (open_ports(self, &err) != FEDGE_OK) {
-        return fail(&err, err.status == FEDGE_INTERNAL ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_PORT);
+    if (status == FEDGE_OK) {
+        status =
+            fedge_engine_thread_new(&self->engine_thread, fedge_service_wake, self->service, err);
     }
-    if (!self->options.quiet && !self->options.json) {
+    if (status == FEDGE_OK) {
+        status = open_ports(self, err);
+        *code = status == FEDGE_INTERNAL ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_PORT;
+    }
+    return status;
+}
+
+/* Between ranks, too: nothing follows before all have come so far, and the message is of the first
+ * that has not, told once. *code: of a failure here. */
+static bool agree(program *self, fedge_status status, const fedge_collective_fact *facts,
+                  uint32_t num_facts, int *code, fedge_error *err)
+{
+    const bool here = status != FEDGE_OK;
+    status = fedge_collective_agree(&self->collective, status, facts, num_facts, err);
+    if (status == FEDGE_OK) {
+        return true;
+    }
+    *code = leads(self) ? fail(err, here ? (fedge_exit_code)*code : FEDGE_EXIT_CONFIG)
+                        : FEDGE_EXIT_CONFIG;
+    return false;
+}
+
+static int run(program *self)
+{
+    fedge_error err;
+    int code = FEDGE_EXIT_FAILURE;
+    if (!agree(self, prepare(self, &code, &err), NULL, 0, &code, &err)) {
+        return code;
+    }
+    if (!self->options.quiet && !self->options.json && leads(self)) {
         self->progress = (fedge_progress){.out = stdout,
                                           .terminal = isatty(STDOUT_FILENO) == 1,
                                           .num_rounds = self->job->rounds.num_server_rounds};
     }
-    if (open_run(self, &err) != FEDGE_OK) {
-        return fail(&err, FEDGE_EXIT_STATE);
+    code = FEDGE_EXIT_STATE;
+    if (!agree(self, leads(self) ? open_run(self, &err) : FEDGE_OK, NULL, 0, &code, &err)) {
+        return code;
     }
-    if (announce(self, &err) != FEDGE_OK) {
-        return fail(&err, FEDGE_EXIT_CONFIG);
+    code = FEDGE_EXIT_CONFIG;
+    if (!agree(self, announce(self, &err), NULL, 0, &code, &err)) {
+        return code;
+    }
+    if (!fedge_collective_is_alone(&self->collective)) {
+        const fedge_ranks_config config = {.collective = &self->collective,
+                                           .engine = self->engine_thread,
+                                           .transport = self->transport,
+                                           .log = &self->log};
+        code = FEDGE_EXIT_FAILURE;
+        if (!agree(self, fedge_ranks_new(&config, &self->ranks, &err), NULL, 0, &code, &err)) {
+            return code;
+        }
     }
     return serve(self);
+}
+
+/* Loads, and compares what all ranks must have alike. */
+static int begin(program *self)
+{
+    fedge_error err;
+    fedge_collective_fact facts[FEDGE_RANKS_NUM_FACTS];
+    fedge_status status = load(self, &err);
+    int code = FEDGE_EXIT_CONFIG;
+    if (status != FEDGE_OK) {
+        code = code_of_loading(self, &err);
+    } else if (!fedge_collective_is_alone(&self->collective)) {
+        fedge_ranks_place(&self->collective, &self->options.listen, &self->options.http);
+        status =
+            fedge_ranks_facts(self->job_text, self->job_size, self->options.registry, facts, &err);
+    }
+    return agree(self, status, facts, FEDGE_RANKS_NUM_FACTS, &code, &err) ? run(self) : code;
 }
 
 /* What differs for a process that comes after another one. */
@@ -492,17 +603,20 @@ int main(int argc, char **argv)
     } else if (self.options.action == FEDGE_OPTIONS_VERSION) {
         char ciphers[FEDGE_CIPHERS_TEXT];
         printf("fedge-aggregator %s\nciphers: %s\n", FEDGE_VERSION, fedge_ciphers_text(ciphers));
-    } else if (load(&self, &err) != FEDGE_OK) {
-        code = fail_loading(&self, &err);
     } else if (self.options.action == FEDGE_OPTIONS_CHECK) {
-        code = report_check(&self);
+        code = load(&self, &err) == FEDGE_OK
+                   ? report_check(&self)
+                   : fail(&err, (fedge_exit_code)code_of_loading(&self, &err));
+    } else if (fedge_collective_open(&self.collective, &err) != FEDGE_OK) {
+        code = fail(&err, FEDGE_EXIT_CONFIG);
     } else {
-        code = run(&self);
+        code = begin(&self);
     }
     /* Each ends before what it uses: the engine speaks to connections, which leave it by mail. */
     fedge_engine_thread_stop(self.engine_thread);
     fedge_transport_free(self.transport);
     fedge_engine_free(self.engine);
+    fedge_ranks_free(self.ranks);
     fedge_engine_thread_free(self.engine_thread);
     fedge_service_free(self.service);
     fedge_peers_free(self.peers);
@@ -510,5 +624,6 @@ int main(int argc, char **argv)
     fedge_job_free(self.job);
     fedge_plugin_free(self.plugin);
     free(self.job_text);
+    fedge_collective_close(&self.collective);
     return code;
 }

@@ -251,7 +251,7 @@ fedge_status fedge_transport_deliver(void *transport, fedge_reply *reply, fedge_
     if (reply->conn_id == FEDGE_CONN_ALL) {
         return deliver_to_all(self, reply, err);
     }
-    const uint32_t thread = fedge_slots_tag(reply->conn_id);
+    const uint32_t thread = fedge_slots_tag(reply->conn_id) - self->config.first_tag;
     assert(thread < self->config.num_threads);
     fedge_mailbox_post(self->networks[thread]->replies, &reply->item);
     return FEDGE_OK;

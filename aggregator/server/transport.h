@@ -42,6 +42,7 @@ typedef struct fedge_transport fedge_transport;
 typedef struct fedge_transport_config {
     struct ev_loop *loop;
     uint32_t num_threads; /* that hold connections, besides the loop's; ≥ 1 */
+    uint32_t first_tag;   /* of their numbers' tags, one a thread (slots.h) */
     fedge_address listen, http;
     bool http_on;
     const char *http_host; /* that requests may name besides addresses and localhost; NULL: none */

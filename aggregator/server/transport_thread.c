@@ -445,7 +445,8 @@ static void watch(fedge_network *network)
 static fedge_status start(fedge_network *network, fedge_error *err)
 {
     const uint32_t most = network->transport->config.max_connections;
-    fedge_status status = fedge_slots_init(&network->slots, most, network->index, err);
+    fedge_status status = fedge_slots_init(
+        &network->slots, most, network->transport->config.first_tag + network->index, err);
     if (status == FEDGE_OK) {
         status = fedge_mailbox_new(&network->arrivals, fedge_network_wake, network, err);
     }

@@ -4,6 +4,7 @@
 
 #include "aggregator/reduce/mpi/mpi_api.h"
 
+#define MAIL_TAG 1
 #define MAX_COUNT ((size_t)1 << 27) /* of one call, which counts in ints */
 
 /* A failed call has ended the job before it returns: MPI's errors are fatal unless a program says
@@ -18,10 +19,10 @@ static fedge_status mpi_open(void **state, uint32_t *rank, uint32_t *num_ranks, 
     }
     fedge_status status = fedge_mpi_load(mpi, err);
     int provided = 0, place = 0, size = 0;
-    if (status == FEDGE_OK && mpi->init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != 0) {
+    if (status == FEDGE_OK && mpi->init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != 0) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED, "Open MPI does not start");
     }
-    if (status == FEDGE_OK && provided < MPI_THREAD_FUNNELED) {
+    if (status == FEDGE_OK && provided < MPI_THREAD_SERIALIZED) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "this Open MPI was built without threads: install Debian's");
     }
@@ -94,6 +95,50 @@ static void mpi_receive(void *state, void *bytes, size_t size, uint32_t from)
     }
 }
 
+/* ---- mail ------------------------------------------------------------------------------------ */
+
+static void *mpi_mail(void *state, const void *bytes, size_t size, uint32_t to)
+{
+    const fedge_mpi *mpi = state;
+    MPI_Request *sending = malloc(sizeof(MPI_Request));
+    if (sending) {
+        (void)mpi->isend(bytes, (int)size, mpi->byte, (int)to, MAIL_TAG, mpi->world, sending);
+    }
+    return sending;
+}
+
+static bool mpi_is_sent(void *state, void *sending)
+{
+    const fedge_mpi *mpi = state;
+    int done = 0;
+    (void)mpi->test(sending, &done, MPI_STATUS_IGNORE);
+    if (done) {
+        free(sending);
+    }
+    return done != 0;
+}
+
+static bool mpi_has_mail(void *state, uint32_t *from, size_t *size)
+{
+    const fedge_mpi *mpi = state;
+    MPI_Status status;
+    int found = 0, count = 0;
+    (void)mpi->iprobe(MPI_ANY_SOURCE, MAIL_TAG, mpi->world, &found, &status);
+    if (found) {
+        (void)mpi->get_count(&status, mpi->byte, &count);
+        *from = (uint32_t)status.MPI_SOURCE;
+        *size = (size_t)count;
+    }
+    return found != 0;
+}
+
+static void mpi_read_mail(void *state, void *bytes, size_t size, uint32_t from)
+{
+    const fedge_mpi *mpi = state;
+    (void)mpi->recv(bytes, (int)size, mpi->byte, (int)from, MAIL_TAG, mpi->world,
+                    MPI_STATUS_IGNORE);
+}
+
 const fedge_collective_ops fedge_collective_mpi = {
     .name = "mpi",
     .open = mpi_open,
@@ -103,4 +148,8 @@ const fedge_collective_ops fedge_collective_mpi = {
     .broadcast = mpi_broadcast,
     .send = mpi_send,
     .receive = mpi_receive,
+    .mail = mpi_mail,
+    .is_sent = mpi_is_sent,
+    .has_mail = mpi_has_mail,
+    .read_mail = mpi_read_mail,
 };

@@ -21,6 +21,10 @@ IS_SAME(reduce, MPI_Reduce);
 IS_SAME(bcast, MPI_Bcast);
 IS_SAME(send, MPI_Send);
 IS_SAME(recv, MPI_Recv);
+IS_SAME(isend, MPI_Isend);
+IS_SAME(test, MPI_Test);
+IS_SAME(iprobe, MPI_Iprobe);
+IS_SAME(get_count, MPI_Get_count);
 
 /* The address of a function or an object; POSIX has dlsym return both alike. */
 static bool find(const fedge_mpi *mpi, const char *name, void *place, fedge_error *err)
@@ -54,6 +58,9 @@ fedge_status fedge_mpi_load(fedge_mpi *mpi, fedge_error *err)
         find(mpi, "MPI_Comm_rank", &mpi->comm_rank, err) &&
         find(mpi, "MPI_Comm_size", &mpi->comm_size, err) &&
         find(mpi, "MPI_Reduce", &mpi->reduce, err) && find(mpi, "MPI_Bcast", &mpi->bcast, err) &&
-        find(mpi, "MPI_Send", &mpi->send, err) && find(mpi, "MPI_Recv", &mpi->recv, err);
+        find(mpi, "MPI_Send", &mpi->send, err) && find(mpi, "MPI_Recv", &mpi->recv, err) &&
+        find(mpi, "MPI_Isend", &mpi->isend, err) && find(mpi, "MPI_Test", &mpi->test, err) &&
+        find(mpi, "MPI_Iprobe", &mpi->iprobe, err) &&
+        find(mpi, "MPI_Get_count", &mpi->get_count, err);
     return found ? FEDGE_OK : FEDGE_UNSUPPORTED;
 }

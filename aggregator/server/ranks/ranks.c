@@ -1,0 +1,634 @@
+#define _POSIX_C_SOURCE 200809L /* kill, pthread_condattr_setclock */
+
+#include "aggregator/server/ranks/ranks.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "aggregator/server/exit_codes.h"
+#include "aggregator/server/ranks/letter.h"
+#include "aggregator/server/slots.h"
+#include "edge/core/os.h"
+
+#define FIRST_NAP_US 20u
+#define MOST_AT_ONCE 64 /* letters that are read before others are sent */
+
+struct fedge_ranks {
+    fedge_ranks_config config;
+    fedge_mailbox *outbox;   /* fedge_letter */
+    _Atomic uint64_t queued; /* bytes of requests in it, or under way */
+    atomic_bool was_full;    /* somebody was told so */
+    atomic_bool held;        /* rank 0: the engine has enough; no mail is read */
+    atomic_bool ending;      /* the service has ended here */
+    pthread_t thread;
+    bool running;
+
+    pthread_mutex_t mutex; /* of: */
+    pthread_cond_t changed;
+    bool awake;
+
+    /* Of the thread. */
+    fedge_letter *sending, **sending_tail; /* not sent yet */
+    fedge_blob *blobs[FEDGE_RANKS_BLOBS];  /* that all ranks have; NULL: free */
+    uint8_t *piece;                        /* (FEDGE_RANKS_PIECE_BYTES) */
+    uint8_t *in;                           /* (FEDGE_LETTER_MAX_SIZE) */
+    uint64_t told_up, told_down;           /* of the traffic, in letters that were sent */
+    uint64_t status_ms;                    /* of the next letter with it */
+    uint32_t num_last;                     /* ranks that say nothing more */
+    uint32_t nap_us;
+    bool said_last;
+};
+
+static bool leads(const fedge_ranks *self)
+{
+    return self->config.collective->rank == 0;
+}
+
+uint32_t fedge_ranks_first_tag(const fedge_collective *collective)
+{
+    return collective->rank * FEDGE_RANKS_TAGS;
+}
+
+/* A rank that cannot go on ends all of them: the next start goes on from the journal. */
+static void give_up(fedge_ranks *self, const fedge_error *err)
+{
+    const fedge_collective *all = self->config.collective;
+    fedge_collective ending = *all;
+    fedge_log_failure(self->config.log, FEDGE_LOG_ERROR, "rank-failed", err);
+    fprintf(stderr, "fedge-aggregator: rank %u on %s: %s\n", (unsigned)all->rank, all->host,
+            err->message);
+    fedge_collective_abort(&ending, FEDGE_EXIT_FAILURE);
+}
+
+static void wake(void *ranks)
+{
+    fedge_ranks *self = ranks;
+    pthread_mutex_lock(&self->mutex);
+    self->awake = true;
+    pthread_cond_signal(&self->changed);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+static void post(fedge_ranks *self, fedge_letter *letter)
+{
+    if (letter) {
+        fedge_mailbox_post(self->outbox, &letter->item);
+        return;
+    }
+    fedge_error err;
+    (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory for a letter to another rank");
+    give_up(self, &err);
+}
+
+static void post_to_all(fedge_ranks *self, fedge_letter_kind kind, const void *body, size_t size)
+{
+    for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
+        post(self, fedge_letter_new(kind, body, size, to));
+    }
+}
+
+/* ---- what the engine and the connections say --------------------------------------------------
+ */
+
+/* Rank 0, on the engine's thread: as fedge_deliver_fn. */
+static fedge_status deliver(void *ranks, fedge_reply *reply, fedge_error *err)
+{
+    fedge_ranks *self = ranks;
+    if (reply->conn_id == FEDGE_CONN_ALL) {
+        if (reply->type == FEDGE_REPLY_RESUME) {
+            atomic_store(&self->held, false);
+        }
+        for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
+            post(self, fedge_letter_of_reply(reply, to));
+        }
+        return fedge_transport_deliver(self->config.transport, reply, err);
+    }
+    const uint32_t to = fedge_slots_tag(reply->conn_id) / FEDGE_RANKS_TAGS;
+    if (to == 0) {
+        return fedge_transport_deliver(self->config.transport, reply, err);
+    }
+    post(self, fedge_letter_of_reply(reply, to));
+    fedge_reply_free(reply);
+    return FEDGE_OK;
+}
+
+/* Any other rank, on a thread of the network: as fedge_engine_thread_post. */
+static bool forward(void *ranks, fedge_request *request)
+{
+    fedge_ranks *self = ranks;
+    fedge_letter *letter = fedge_letter_of_request(request);
+    const uint64_t size = letter ? letter->size : 0;
+    fedge_request_free(request);
+    const bool full = atomic_fetch_add(&self->queued, size) + size > FEDGE_RANKS_OUTBOX_BYTES;
+    if (full) { /* before the post, as in engine_thread.c */
+        atomic_store(&self->was_full, true);
+    }
+    post(self, letter);
+    return !full;
+}
+
+/* ---- blobs ----------------------------------------------------------------------------------- */
+
+static fedge_blob **find_blob(fedge_ranks *self, const char *hash)
+{
+    for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++) {
+        if (self->blobs[i] && strcmp(self->blobs[i]->hash, hash) == 0) {
+            return &self->blobs[i];
+        }
+    }
+    return NULL;
+}
+
+static void keep_blob(fedge_ranks *self, fedge_blob *blob)
+{
+    for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++) {
+        if (!self->blobs[i]) {
+            self->blobs[i] = blob;
+            return;
+        }
+    }
+    fedge_blob_release(blob);
+    fedge_error err;
+    (void)fedge_fail(&err, FEDGE_INTERNAL, "more than %u blobs are served", FEDGE_RANKS_BLOBS);
+    give_up(self, &err);
+}
+
+static void drop_blob(fedge_ranks *self, const char *hash)
+{
+    fedge_blob **found = find_blob(self, hash);
+    if (found) {
+        fedge_blob_release(*found);
+        *found = NULL;
+    }
+}
+
+/* Rank 0: all ranks get its bytes now. */
+static void broadcast_blob(fedge_ranks *self, fedge_blob *blob)
+{
+    const fedge_collective *all = self->config.collective;
+    fedge_error err;
+    for (uint64_t at = 0; at < blob->size;) {
+        const uint64_t left = blob->size - at;
+        const size_t size = left < FEDGE_RANKS_PIECE_BYTES ? (size_t)left : FEDGE_RANKS_PIECE_BYTES;
+        if (fedge_blob_read(blob, at, self->piece, size, &err) != FEDGE_OK) {
+            give_up(self, &err);
+        }
+        fedge_collective_broadcast(all, self->piece, size, 0);
+        at += size;
+    }
+    keep_blob(self, fedge_blob_retain(blob));
+}
+
+/* Any other rank: gets the bytes that the letter announces. */
+static fedge_status receive_blob(fedge_ranks *self, const uint8_t *body, size_t size,
+                                 fedge_error *err)
+{
+    fedge_letter_blob said;
+    fedge_blob *blob = NULL;
+    if (size != sizeof(said)) {
+        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks names no blob");
+    }
+    memcpy(&said, body, sizeof(said));
+    uint8_t *bytes = malloc((size_t)said.size + 1);
+    if (!bytes) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %llu bytes",
+                          (unsigned long long)said.size);
+    }
+    for (uint64_t at = 0; at < said.size;) {
+        const uint64_t left = said.size - at;
+        const size_t part = left < FEDGE_RANKS_PIECE_BYTES ? (size_t)left : FEDGE_RANKS_PIECE_BYTES;
+        fedge_collective_broadcast(self->config.collective, bytes + at, part, 0);
+        at += part;
+    }
+    const fedge_status status = fedge_blob_new(bytes, (size_t)said.size, &blob, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (strcmp(blob->hash, said.hash) != 0) {
+        fedge_blob_release(blob);
+        return fedge_fail(err, FEDGE_CORRUPT, "a model has changed on its way from rank 0");
+    }
+    keep_blob(self, blob);
+    return FEDGE_OK;
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+static void send_letter(fedge_ranks *self, fedge_letter *letter)
+{
+    const fedge_collective *all = self->config.collective;
+    const fedge_traffic *traffic = fedge_engine_thread_traffic(self->config.engine);
+    fedge_letter_head *head = (fedge_letter_head *)(void *)letter->bytes;
+    const uint64_t up = atomic_load(&traffic->up), down = atomic_load(&traffic->down);
+    head->up = up - self->told_up;
+    head->down = down - self->told_down;
+    self->told_up = up;
+    self->told_down = down;
+    letter->sending = fedge_collective_mail(all, letter->bytes, letter->size, letter->to);
+    if (!letter->sending) {
+        fedge_error err;
+        (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to send a letter to another rank");
+        give_up(self, &err);
+    }
+    letter->item.next = NULL;
+    *self->sending_tail = letter;
+    self->sending_tail = (fedge_letter **)(void *)&letter->item.next;
+}
+
+/* Rank 0: what a reply is about is on all ranks before it, and named by none after its end. */
+static void prepare_blob(fedge_ranks *self, fedge_letter *letter)
+{
+    const fedge_letter_head *head = (const fedge_letter_head *)(const void *)letter->bytes;
+    const fedge_reply *reply =
+        (const fedge_reply *)(const void *)(letter->bytes + sizeof(fedge_letter_head));
+    if (head->kind != FEDGE_LETTER_REPLY || !letter->blob) {
+        return;
+    }
+    if (reply->type == FEDGE_REPLY_WITHDRAW) {
+        drop_blob(self, letter->blob->hash);
+    } else if (!find_blob(self, letter->blob->hash)) {
+        for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
+            fedge_letter *word =
+                fedge_letter_new(FEDGE_LETTER_BLOB, &head->blob, sizeof(head->blob), to);
+            if (word) {
+                send_letter(self, word);
+            } else {
+                post(self, NULL);
+            }
+        }
+        broadcast_blob(self, letter->blob);
+    }
+    fedge_blob_release(letter->blob);
+    letter->blob = NULL;
+}
+
+static bool send_new(fedge_ranks *self)
+{
+    fedge_mailbox_item *item = fedge_mailbox_take(self->outbox);
+    const bool busy = item != NULL;
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        fedge_letter *letter = (fedge_letter *)item;
+        prepare_blob(self, letter);
+        send_letter(self, letter);
+    }
+    return busy;
+}
+
+/* Peers that were paused may be read from again. */
+static void resume_all(fedge_ranks *self)
+{
+    fedge_error err;
+    fedge_reply *reply = calloc(1, sizeof(*reply));
+    fedge_status status = FEDGE_NO_MEMORY;
+    if (reply) {
+        reply->type = FEDGE_REPLY_RESUME;
+        status = fedge_transport_deliver(self->config.transport, reply, &err);
+    } else {
+        (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to go on with connections");
+    }
+    if (status != FEDGE_OK) {
+        give_up(self, &err);
+    }
+}
+
+/* Those that have been sent are freed. */
+static bool forget_sent(fedge_ranks *self)
+{
+    bool busy = false;
+    fedge_letter **at = &self->sending;
+    while (*at) {
+        fedge_letter *letter = *at;
+        fedge_letter **next = (fedge_letter **)(void *)&letter->item.next;
+        if (!fedge_collective_is_sent(self->config.collective, letter->sending)) {
+            at = next;
+            continue;
+        }
+        *at = *next;
+        if (self->sending_tail == next) {
+            self->sending_tail = at;
+        }
+        if (((fedge_letter_head *)(void *)letter->bytes)->kind == FEDGE_LETTER_REQUEST) {
+            atomic_fetch_sub(&self->queued, letter->size);
+        }
+        fedge_letter_free(letter);
+        busy = true;
+    }
+    if (busy && !atomic_load(&self->ending) &&
+        atomic_load(&self->queued) <= FEDGE_RANKS_OUTBOX_BYTES / 2 &&
+        atomic_exchange(&self->was_full, false)) {
+        resume_all(self);
+    }
+    return busy;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static fedge_status take_request(fedge_ranks *self, const fedge_letter_head *head,
+                                 const uint8_t *body, fedge_error *err)
+{
+    fedge_request *request = NULL;
+    const fedge_status status = fedge_letter_request(head, body, &request, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (atomic_load(&self->ending)) {
+        fedge_request_free(request);
+        return FEDGE_OK;
+    }
+    /* Set before the post, since the engine may have room again before it returns. */
+    atomic_store(&self->held, true);
+    if (fedge_engine_thread_post(self->config.engine, request)) {
+        atomic_store(&self->held, false);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status take_reply(fedge_ranks *self, const fedge_letter_head *head,
+                               const uint8_t *body, fedge_error *err)
+{
+    fedge_reply *reply = NULL;
+    const fedge_status status = fedge_letter_reply(head, body, &reply, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    if (head->blob.hash[0]) {
+        fedge_blob **found = find_blob(self, head->blob.hash);
+        if (!found) { /* withdrawn, and never asked for here */
+            fedge_reply_free(reply);
+            return FEDGE_OK;
+        }
+        reply->blob = fedge_blob_retain(*found);
+        if (reply->type == FEDGE_REPLY_WITHDRAW) {
+            drop_blob(self, head->blob.hash);
+        }
+    }
+    return fedge_transport_deliver(self->config.transport, reply, err);
+}
+
+static fedge_status take_status(fedge_ranks *self, const uint8_t *body, size_t size,
+                                fedge_error *err)
+{
+    fedge_engine_status status;
+    if (size != sizeof(status)) {
+        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks has no status");
+    }
+    memcpy(&status, body, sizeof(status));
+    fedge_engine_thread_tell(self->config.engine, &status);
+    return FEDGE_OK;
+}
+
+static fedge_status take_end(fedge_ranks *self, const uint8_t *body, size_t size, fedge_error *err)
+{
+    fedge_error how;
+    if (size != sizeof(how)) {
+        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks has no end");
+    }
+    memcpy(&how, body, sizeof(how));
+    fedge_engine_thread_end(self->config.engine, &how);
+    return FEDGE_OK;
+}
+
+static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
+{
+    fedge_letter_head head;
+    const uint8_t *body = NULL;
+    const fedge_status status = fedge_letter_open(self->in, size, &head, &body, err);
+    if (status != FEDGE_OK) {
+        return status;
+    }
+    fedge_traffic *traffic = fedge_engine_thread_traffic(self->config.engine);
+    if (leads(self)) {
+        atomic_fetch_add(&traffic->up, head.up);
+        atomic_fetch_add(&traffic->down, head.down);
+    }
+    switch ((fedge_letter_kind)head.kind) {
+    case FEDGE_LETTER_REQUEST:
+        return leads(self) ? take_request(self, &head, body, err) : FEDGE_OK;
+    case FEDGE_LETTER_REPLY:
+        return take_reply(self, &head, body, err);
+    case FEDGE_LETTER_BLOB:
+        return receive_blob(self, body, head.body_size, err);
+    case FEDGE_LETTER_STATUS:
+        return take_status(self, body, head.body_size, err);
+    case FEDGE_LETTER_STOP: /* as if the signal had come here */
+        if (!atomic_load(&self->ending)) {
+            (void)kill(getpid(), SIGTERM);
+        }
+        return FEDGE_OK;
+    case FEDGE_LETTER_END:
+        return take_end(self, body, head.body_size, err);
+    case FEDGE_LETTER_LAST:
+        self->num_last++;
+        return FEDGE_OK;
+    }
+    return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks is of kind %u", head.kind);
+}
+
+static bool read_new(fedge_ranks *self)
+{
+    const fedge_collective *all = self->config.collective;
+    uint32_t from = 0;
+    size_t size = 0;
+    int count = 0;
+    fedge_error err;
+    while (count < MOST_AT_ONCE && !atomic_load(&self->held) &&
+           fedge_collective_has_mail(all, &from, &size)) {
+        fedge_status status = FEDGE_OK;
+        if (size > FEDGE_LETTER_MAX_SIZE) {
+            status = fedge_fail(&err, FEDGE_CORRUPT, "a letter of rank %u has %zu bytes",
+                                (unsigned)from, size);
+        } else {
+            fedge_collective_read_mail(all, self->in, size, from);
+            status = take(self, size, &err);
+        }
+        if (status != FEDGE_OK) {
+            give_up(self, &err);
+        }
+        count++;
+    }
+    return count > 0;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void tell_status(fedge_ranks *self)
+{
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    if (leads(self) && now_ms >= self->status_ms && !atomic_load(&self->ending)) {
+        fedge_engine_status status;
+        fedge_engine_thread_status(self->config.engine, &status);
+        post_to_all(self, FEDGE_LETTER_STATUS, &status, sizeof(status));
+        self->status_ms = now_ms + FEDGE_RANKS_STATUS_MS;
+    }
+}
+
+static void nap(fedge_ranks *self)
+{
+    struct timespec until;
+    (void)clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += (long)self->nap_us * 1000;
+    until.tv_sec += until.tv_nsec / 1000000000;
+    until.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&self->mutex);
+    if (!self->awake) {
+        pthread_cond_timedwait(&self->changed, &self->mutex, &until);
+    }
+    self->awake = false;
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* Everything has been said on both sides: each says a last word, behind all others, and reads until
+ * it has those of the others. */
+static bool is_over(fedge_ranks *self)
+{
+    const uint32_t others = leads(self) ? self->config.collective->num_ranks - 1 : 1;
+    if (!atomic_load(&self->ending)) {
+        return false;
+    }
+    if (!self->said_last) {
+        self->said_last = true;
+        if (leads(self)) {
+            post_to_all(self, FEDGE_LETTER_LAST, NULL, 0);
+        } else {
+            post(self, fedge_letter_new(FEDGE_LETTER_LAST, NULL, 0, 0));
+        }
+        return false;
+    }
+    return !self->sending && self->num_last == others;
+}
+
+static void *run(void *arg)
+{
+    fedge_ranks *self = arg;
+    fedge_os_name_thread("ranks");
+    self->nap_us = FIRST_NAP_US;
+    for (;;) {
+        tell_status(self);
+        bool busy = send_new(self);
+        busy = forget_sent(self) || busy;
+        busy = read_new(self) || busy;
+        if (!busy && is_over(self)) {
+            return NULL;
+        }
+        if (busy) {
+            self->nap_us = FIRST_NAP_US;
+            continue;
+        }
+        nap(self);
+        self->nap_us =
+            2 * self->nap_us < FEDGE_RANKS_MAX_NAP_US ? 2 * self->nap_us : FEDGE_RANKS_MAX_NAP_US;
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ranks,
+                             fedge_error *err)
+{
+    *ranks = NULL;
+    if (config->collective->num_ranks > FEDGE_RANKS_MAX) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "%u ranks: one aggregator has at most %u",
+                          (unsigned)config->collective->num_ranks, FEDGE_RANKS_MAX);
+    }
+    fedge_ranks *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what ranks tell each other");
+    }
+    fresh->config = *config;
+    fresh->sending_tail = &fresh->sending;
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&fresh->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    pthread_mutex_init(&fresh->mutex, NULL);
+    fresh->piece = malloc(FEDGE_RANKS_PIECE_BYTES);
+    fresh->in = malloc(FEDGE_LETTER_MAX_SIZE);
+    fedge_status status = fedge_mailbox_new(&fresh->outbox, wake, fresh, err);
+    if (status == FEDGE_OK && (!fresh->piece || !fresh->in)) {
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what ranks tell each other");
+    }
+    if (status != FEDGE_OK) {
+        fedge_ranks_free(fresh);
+        return status;
+    }
+    if (leads(fresh)) {
+        fedge_engine_thread_deliver_to(config->engine, deliver, fresh);
+    } else {
+        fedge_engine_thread_stand_in(config->engine, forward, fresh);
+    }
+    *ranks = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_ranks_free(fedge_ranks *ranks)
+{
+    if (!ranks) {
+        return;
+    }
+    assert(!ranks->running);
+    fedge_mailbox_item *item = ranks->outbox ? fedge_mailbox_take(ranks->outbox) : NULL;
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        fedge_letter_free((fedge_letter *)item);
+    }
+    fedge_mailbox_free(ranks->outbox);
+    for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++) {
+        fedge_blob_release(ranks->blobs[i]);
+    }
+    free(ranks->piece);
+    free(ranks->in);
+    pthread_cond_destroy(&ranks->changed);
+    pthread_mutex_destroy(&ranks->mutex);
+    free(ranks);
+}
+
+fedge_status fedge_ranks_start(fedge_ranks *ranks, fedge_error *err)
+{
+    const int failed = pthread_create(&ranks->thread, NULL, run, ranks);
+    if (failed) {
+        return fedge_fail_errno(err, failed, "cannot start the thread that speaks to other ranks");
+    }
+    ranks->running = true;
+    return FEDGE_OK;
+}
+
+/* The others get the numbers that the run has ended with, and then hear that it has. */
+static void tell_end(fedge_ranks *self)
+{
+    fedge_engine_status status;
+    fedge_error how = {.status = FEDGE_OK};
+    fedge_engine_thread_status(self->config.engine, &status);
+    (void)fedge_engine_thread_done(self->config.engine, &how);
+    post_to_all(self, FEDGE_LETTER_STATUS, &status, sizeof(status));
+    post_to_all(self, FEDGE_LETTER_END, &how, sizeof(how));
+}
+
+void fedge_ranks_end(fedge_ranks *ranks, bool stopped)
+{
+    if (!ranks || !ranks->running) {
+        return;
+    }
+    if (!leads(ranks)) {
+        if (stopped) {
+            post(ranks, fedge_letter_new(FEDGE_LETTER_STOP, NULL, 0, 0));
+        }
+    } else if (stopped) {
+        post_to_all(ranks, FEDGE_LETTER_STOP, NULL, 0);
+    } else {
+        tell_end(ranks);
+    }
+    atomic_store(&ranks->held, false);
+    atomic_store(&ranks->ending, true);
+    wake(ranks);
+    pthread_join(ranks->thread, NULL);
+    ranks->running = false;
+}

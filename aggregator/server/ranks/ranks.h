@@ -1,0 +1,62 @@
+/* One aggregator on several ranks: rank 0 has the run, the others hold connections for it.
+ *
+ * Each rank has its network threads, with the handshakes, the encryption and the frames of its
+ * share of the clients. What they ask goes to rank 0 as letters (letter.h), in the order in which a
+ * connection said it, and what the engine answers comes back in the same way. Whatever counts is
+ * decided in one place: the engine claims a task, journals its result and acknowledges it, so a
+ * result that is sent again to another rank counts once.
+ *
+ * A blob (the plan, a model) goes to all ranks once, by broadcast, before the first answer that
+ * needs it; from then on each rank serves it from its own memory.
+ *
+ * One thread makes all calls of the collective between fedge_ranks_start and fedge_ranks_end. A
+ * rank that is lost ends the whole job: MPI sees to that. The next start, with as many ranks as
+ * there are, goes on from rank 0's journal.
+ */
+#ifndef FEDGE_AGGREGATOR_SERVER_RANKS_RANKS_H
+#define FEDGE_AGGREGATOR_SERVER_RANKS_RANKS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/reduce/collective.h"
+#include "aggregator/server/engine_thread.h"
+#include "aggregator/server/transport.h"
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+
+#define FEDGE_RANKS_MAX 64u /* of one aggregator; each has FEDGE_MAX_NETWORK_THREADS tags */
+#define FEDGE_RANKS_TAGS FEDGE_MAX_NETWORK_THREADS
+#define FEDGE_RANKS_OUTBOX_BYTES ((uint64_t)8 << 20) /* of requests that wait; then peers pause */
+#define FEDGE_RANKS_BLOBS (2 * FEDGE_MAX_DELTAS + 4) /* that the ranks have at a time */
+#define FEDGE_RANKS_PIECE_BYTES ((size_t)1 << 20)    /* of a blob's broadcast */
+#define FEDGE_RANKS_STATUS_MS 1000                   /* between two letters with the status */
+#define FEDGE_RANKS_MAX_NAP_US 2000u                 /* between two looks for mail */
+
+typedef struct fedge_ranks fedge_ranks;
+
+typedef struct fedge_ranks_config {
+    const fedge_collective *collective; /* not alone; all here outlive the ranks */
+    fedge_engine_thread *engine;        /* rank 0: with an engine; else it stands in for one */
+    fedge_transport *transport;         /* whose first tag is fedge_ranks_first_tag */
+    const fedge_log *log;
+} fedge_ranks_config;
+
+/* What the numbers of a rank's connections begin with. */
+uint32_t fedge_ranks_first_tag(const fedge_collective *collective);
+
+/* FEDGE_UNSUPPORTED: more than FEDGE_RANKS_MAX ranks. The engine's replies go through the ranks
+ * from then on, and another rank's requests to rank 0; so before either thread starts. */
+FEDGE_MUST_USE fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ranks,
+                                            fedge_error *err);
+/* After fedge_ranks_end, or without a start; the transport is gone. NULL is fine. */
+void fedge_ranks_free(fedge_ranks *ranks);
+
+/* Starts the thread. */
+FEDGE_MUST_USE fedge_status fedge_ranks_start(fedge_ranks *ranks, fedge_error *err);
+
+/* The service has ended here, by a signal ([stopped]) or with the run: tells the others, waits
+ * until they have ended too, and stops the thread. The collective is the caller's again. */
+void fedge_ranks_end(fedge_ranks *ranks, bool stopped);
+
+#endif
