@@ -28,7 +28,8 @@
 struct fedge_client {
     fedge_client_config config;
     fedge_client_callbacks callbacks;
-    char server[FEDGE_LINK_MAX_HOST];
+    const char *server; /* of the link: that whose turn it is */
+    uint32_t turn, num_servers;
     fedge_hello hello;
     fedge_store_state state;
     fedge_session *session;
@@ -292,6 +293,7 @@ static void on_connected(void *user)
 static void on_disconnected(void *user, unsigned http_status, const char *why)
 {
     fedge_client *c = user;
+    c->server = fedge_link_turn_to(c->link, ++c->turn);
     fedge_session_disconnected(c->session, now(), http_status, why);
     drain(c);
 }
@@ -498,6 +500,7 @@ static fedge_status open_session(fedge_client *c, fedge_error *err)
         .backoff_cap_ms = or_default(c->config.backoff_cap_ms, DEFAULT_BACKOFF_CAP_MS),
         .progress_timeout_ms =
             or_default(c->config.progress_timeout_ms, DEFAULT_PROGRESS_TIMEOUT_MS),
+        .num_servers = c->num_servers,
         .hello = &c->hello};
     fedge_status status = fedge_os_random(&config.jitter_seed, sizeof(config.jitter_seed), err);
     if (!status)
@@ -542,10 +545,12 @@ static fedge_status open_link(fedge_client *c, fedge_error *err)
         status = fedge_trust_load(c->config.trust_dir, &trust, err);
     if (!status)
         status = fedge_ciphers_check(err);
-    char proxy[FEDGE_PROXY_TEXT];
+    char proxy[FEDGE_PROXY_TEXT], first[FEDGE_LINK_MAX_HOST];
+    /* One proxy, or none, for all of several: the first's. */
+    snprintf(first, sizeof(first), "%.*s", (int)strcspn(c->config.server, ","), c->config.server);
     if (!status)
-        status = fedge_proxy_for(c->server, c->config.proxy, proxy, err);
-    const fedge_link_config config = {.url = c->server,
+        status = fedge_proxy_for(first, c->config.proxy, proxy, err);
+    const fedge_link_config config = {.urls = c->config.server,
                                       .proxy = proxy,
                                       .identity = c->identity,
                                       .trust_pem = trust,
@@ -558,13 +563,18 @@ static fedge_status open_link(fedge_client *c, fedge_error *err)
                                                  .woken = on_woken}};
     if (!status)
         status = fedge_link_new(&config, &c->link, err);
+    if (!status) {
+        /* Where there are several, each device begins at one of its own. */
+        c->turn = (uint32_t)strtoul(c->identity->certificate.device_id, NULL, 16);
+        c->server = fedge_link_turn_to(c->link, c->turn);
+    }
     free(trust);
     return status;
 }
 
 static fedge_status open_all(fedge_client *c, fedge_error *err)
 {
-    fedge_status status = fedge_link_parse_url(c->server, NULL, &(int){0}, NULL, err);
+    fedge_status status = fedge_link_check_urls(c->config.server, &c->num_servers, err);
     if (!status)
         status = open_store(c, err);
     if (status == FEDGE_DENIED) /* of a file, not of a certificate */
@@ -617,13 +627,11 @@ fedge_status fedge_client_new(const fedge_client_config *config,
                              offsetof(fedge_client_callbacks, evaluate), callbacks,
                              callbacks->struct_size, "fedge_client_callbacks", err);
     if (!status && (!c->config.server || !c->config.identity_dir || !c->config.trust_dir ||
-                    !c->callbacks.train || strlen(c->config.server) >= sizeof(c->server)))
+                    !c->callbacks.train))
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "server, identity_dir, trust_dir and train must be given");
-    if (!status) {
-        snprintf(c->server, sizeof(c->server), "%s", c->config.server);
+    if (!status)
         status = open_all(c, err);
-    }
     if (status) {
         fedge_client_free(c);
         return status;

@@ -116,7 +116,8 @@ typedef struct fedge_client_callbacks {
  * [site] and [log] must outlive the client. */
 typedef struct fedge_client_config {
     size_t struct_size;
-    const char *server;            /* wss://HOST[:9092] */
+    const char *server;            /* wss://HOST[:9092]; several with commas between: it begins
+                                      at one by its device id, and goes on when one fails */
     const char *identity_dir;      /* key.pem, chain.pem */
     const char *trust_dir;         /* roots, *.pem */
     const char *state_dir;         /* NULL: in memory, nothing outlives the process */

@@ -27,6 +27,8 @@ struct fedge_link {
     char host[FEDGE_LINK_MAX_HOST], path[FEDGE_LINK_MAX_HOST];
     int port;
     bool by_proxy;
+    char urls[FEDGE_LINK_MAX_URLS], url[FEDGE_LINK_MAX_HOST + 1];
+    uint32_t num_urls;
     bool connecting; /* within fedge_link_connect, and its end has not been reported */
     bool established;
     unsigned http_status;
@@ -261,6 +263,29 @@ fedge_status fedge_link_parse_url(const char *url, char host[FEDGE_LINK_MAX_HOST
     return FEDGE_OK;
 }
 
+/* The first of [urls], cut where it is too long to be one. Returns where the next begins, or NULL.
+ */
+static const char *take_url(const char *urls, char url[FEDGE_LINK_MAX_HOST + 1])
+{
+    const size_t length = strcspn(urls, ",");
+    snprintf(url, FEDGE_LINK_MAX_HOST + 1, "%.*s", (int)length, urls);
+    return urls[length] ? urls + length + 1 : NULL;
+}
+
+fedge_status fedge_link_check_urls(const char *urls, uint32_t *count, fedge_error *err)
+{
+    char url[FEDGE_LINK_MAX_HOST + 1];
+    fedge_status status = FEDGE_OK;
+    if (strlen(urls) >= FEDGE_LINK_MAX_URLS)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "servers: at most %d bytes in all",
+                          FEDGE_LINK_MAX_URLS - 1);
+    for (*count = 0; urls && !status; ++*count) {
+        urls = take_url(urls, url);
+        status = fedge_link_parse_url(url, NULL, &(int){0}, NULL, err);
+    }
+    return status;
+}
+
 static const struct lws_protocols protocols[] = {
     {.name = FEDGE_SUBPROTOCOL,
      .callback = on_event,
@@ -330,8 +355,11 @@ fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, 
     fresh->by_proxy = config->proxy && config->proxy[0];
     fedge_link_set_heartbeat(fresh, FEDGE_LINK_DEFAULT_HEARTBEAT_S);
     lws_set_log_level(0, NULL);
-    fedge_status status =
-        fedge_link_parse_url(config->url, fresh->host, &fresh->port, fresh->path, err);
+    fedge_status status = fedge_link_check_urls(config->urls, &fresh->num_urls, err);
+    if (!status) {
+        snprintf(fresh->urls, sizeof(fresh->urls), "%s", config->urls);
+        fedge_link_turn_to(fresh, 0);
+    }
     if (!status)
         status = fedge_tls_set_roots(config->trust_pem, err);
     if (!status)
@@ -358,6 +386,20 @@ void fedge_link_free(fedge_link *link)
     fedge_resume_end();
     fedge_tls_reset();
     free(link);
+}
+
+const char *fedge_link_turn_to(fedge_link *link, uint32_t turn)
+{
+    const char *at = link->urls;
+    fedge_error err;
+    for (turn %= link->num_urls; at; turn--) {
+        at = take_url(at, link->url);
+        if (turn == 0)
+            break;
+    }
+    /* Each has been parsed before. */
+    (void)!fedge_link_parse_url(link->url, link->host, &link->port, link->path, &err);
+    return link->url;
 }
 
 void fedge_link_connect(fedge_link *link)

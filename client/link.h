@@ -20,6 +20,7 @@
 
 #define FEDGE_LINK_DEFAULT_PORT 9092
 #define FEDGE_LINK_MAX_HOST 256
+#define FEDGE_LINK_MAX_URLS 2048 /* bytes of all addresses, NUL included */
 #define FEDGE_LINK_DEFAULT_HEARTBEAT_S 30
 
 /* What happens on the link. Each may call back into it. */
@@ -39,7 +40,7 @@ typedef struct fedge_link_events {
 } fedge_link_events;
 
 typedef struct fedge_link_config {
-    const char *url;                /* wss://HOST[:PORT][/PATH] */
+    const char *urls;               /* wss://HOST[:PORT][/PATH], or several with commas between */
     const fedge_identity *identity; /* copied */
     const char *trust_pem;          /* roots; copied */
     const char *proxy;              /* HOST:PORT (client/proxy.h); NULL or "": none */
@@ -53,10 +54,17 @@ FEDGE_MUST_USE fedge_status fedge_link_parse_url(const char *url, char host[FEDG
                                                  int *port, char path[FEDGE_LINK_MAX_HOST],
                                                  fedge_error *err);
 
+/* The same for each of [urls]; *count: how many there are. */
+FEDGE_MUST_USE fedge_status fedge_link_check_urls(const char *urls, uint32_t *count,
+                                                  fedge_error *err);
+
 FEDGE_MUST_USE fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link,
                                            fedge_error *err);
 void fedge_link_free(fedge_link *link); /* NULL is fine */
 
+/* The next connection goes to address [turn], from 0 and modulo their number; it is 0 at first.
+ * Returns it: the link's. */
+const char *fedge_link_turn_to(fedge_link *link, uint32_t turn);
 /* Begins a connection: connected or disconnected follows, possibly at once. */
 void fedge_link_connect(fedge_link *link);
 /* Closes with a reason for the peer. What happens on the old connection is not reported any more.

@@ -47,7 +47,7 @@ static fedge_exit check(const fedge_client_options *o, const fedge_site *site, c
     fedge_identity *identity = NULL;
     char *trust = NULL;
     fedge_exit exit_code = FEDGE_EXIT_OK;
-    if (fedge_link_parse_url(o->server, NULL, &(int){0}, NULL, &err))
+    if (fedge_link_check_urls(o->server, &(uint32_t){0}, &err))
         exit_code = fail_with(log, "server", &err, FEDGE_EXIT_USAGE);
     if (fedge_identity_load(o->identity, FEDGE_ROLE_DEVICE, fedge_tls_now_ms(), &identity, &err))
         exit_code = fail_with(log, "identity", &err, FEDGE_EXIT_IDENTITY);

@@ -1,6 +1,7 @@
 #include "client/options.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "client/exit_codes.h"
 #include "edge/core/command_line.h"
@@ -11,9 +12,21 @@
 #define OPTION(name, argument, help, type, field)                                                  \
     FEDGE_OPTION(name, argument, help, type, fedge_client_options, field)
 
+static fedge_status take_server(void *settings, const char *option, const char *value,
+                                fedge_error *err)
+{
+    fedge_client_options *o = settings;
+    const size_t used = strlen(o->servers), room = sizeof(o->servers) - used;
+    if ((size_t)snprintf(o->servers + used, room, "%s%s", used ? "," : "", value) >= room)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--%s: too many addresses", option);
+    o->server = o->servers;
+    return FEDGE_OK;
+}
+
 static const fedge_option OPTIONS[] = {
-    {OPTION("server", "URL", "the aggregator; port 9092 when none is given", TEXT, server),
-     .needed = true},
+    {OPTION("server", "URL", "the aggregator; port 9092 when none is given; may be repeated", OTHER,
+            server),
+     .take = take_server},
     {OPTION("identity", "DIR", "key.pem and chain.pem of this device", TEXT, identity),
      .needed = true},
     {OPTION("trust", "DIR", "roots (*.pem) that the server's certificate must come from", TEXT,
@@ -78,6 +91,8 @@ static fedge_status check(const fedge_client_options *o, fedge_error *err)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--json goes with --plan (see --help)");
     if (o->json || (o->plan && !o->check_config))
         return FEDGE_OK;
+    if (!o->server)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--server is missing (see fedge-client --help)");
     fedge_status status = fedge_command_line_check(&COMMAND_LINE, o, err);
     if (status)
         return status;

@@ -7,8 +7,12 @@
 
 #include "edge/core/log.h"
 
+#define FEDGE_CLIENT_MAX_SERVERS 4096 /* bytes; of links fewer, and they say so */
+
 typedef struct fedge_client_options {
-    const char *server, *identity, *trust, *config, *state, *seed_blob,
+    char servers[FEDGE_CLIENT_MAX_SERVERS]; /* of each --server, with commas between */
+    const char *server;                     /* the same; NULL when not given */
+    const char *identity, *trust, *config, *state, *seed_blob,
         *proxy;                            /* of argv; NULL when not given */
     uint32_t partition_id, num_partitions; /* 0, 0 when not given */
     bool has_partition_id;

@@ -77,7 +77,8 @@ uint64_t fedge_session_jitter(fedge_session *s, uint64_t most)
 static uint64_t backoff(fedge_session *s)
 {
     uint64_t most = s->config.backoff_base_ms;
-    for (unsigned i = 0; i < s->attempt && most < s->config.backoff_cap_ms; i++)
+    const unsigned rounds = s->attempt / (s->config.num_servers ? s->config.num_servers : 1);
+    for (unsigned i = 0; i < rounds && most < s->config.backoff_cap_ms; i++)
         most *= 2;
     if (most > s->config.backoff_cap_ms)
         most = s->config.backoff_cap_ms;

@@ -40,6 +40,7 @@
 typedef struct fedge_session_config {
     uint64_t backoff_base_ms; /* the n-th retry waits uniformly in [0, min(cap, base · 2^n)] */
     uint64_t backoff_cap_ms;
+    uint32_t num_servers;         /* that are tried in turn before n grows; 0 is as 1 */
     uint64_t progress_timeout_ms; /* without progress for so long, the link is dropped */
     uint64_t jitter_seed;         /* different on each device */
     const fedge_hello *hello;     /* must outlive the session; its errors may change */

@@ -90,7 +90,7 @@ static void open_rig(rig *r, const char *host, int port, const char *path, const
         fedge_trust_load(trust_dir, &trust, &err))
         fail_msg("%s", err.message);
     const fedge_link_config config = {
-        .url = url,
+        .urls = url,
         .identity = r->identity,
         .trust_pem = trust,
         .events = {r, on_connected, on_disconnected, on_frame, on_garbage, on_writeable, on_woken}};
@@ -263,6 +263,29 @@ static void test_the_end_has_a_reason(void **state)
     free(r);
 }
 
+/* Several addresses, in their order and round again; each is checked. */
+static void test_addresses_take_turns(void **state)
+{
+    const servers *s = *state;
+    rig r;
+    uint32_t count = 0;
+    char text[FEDGE_LINK_MAX_URLS + 100];
+    snprintf(text, sizeof(text), "/x,wss://b.example,wss://127.0.0.1:%d", s->good_port);
+    open_rig(&r, "a.example", 91, text, DIR "/a/clients/0000", DIR "/a/trust");
+    assert_string_equal(fedge_link_turn_to(r.link, 4), "wss://b.example");
+    assert_string_equal(fedge_link_turn_to(r.link, 3), "wss://a.example:91/x");
+    assert_string_equal(fedge_link_turn_to(r.link, UINT32_MAX), "wss://a.example:91/x");
+    close_rig(&r);
+    assert_int_equal(fedge_link_check_urls("wss://a,wss://b:1", &count, NULL), FEDGE_OK);
+    assert_int_equal(count, 2);
+    const char *const bad[] = {"wss://a,", ",wss://a", "wss://a,ws://b", ""};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_int_equal(fedge_link_check_urls(bad[i], &count, NULL), FEDGE_INVALID_ARGUMENT);
+    memset(text, ',', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    assert_int_equal(fedge_link_check_urls(text, &count, NULL), FEDGE_INVALID_ARGUMENT);
+}
+
 static void test_urls(void **state)
 {
     (void)state;
@@ -292,7 +315,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_messages),      cmocka_unit_test(test_garbage),
         cmocka_unit_test(test_wrong_servers), cmocka_unit_test(test_the_end_has_a_reason),
-        cmocka_unit_test(test_urls),
+        cmocka_unit_test(test_urls),          cmocka_unit_test(test_addresses_take_turns),
     };
     return cmocka_run_group_tests(tests, set_up_all, tear_down_all);
 }
