@@ -19,6 +19,7 @@
 #include "aggregator/server/gpus_file.h"
 #include "aggregator/server/options.h"
 #include "aggregator/server/peers.h"
+#include "aggregator/server/ranks/hosts.h"
 #include "aggregator/server/ranks/ranks.h"
 #include "aggregator/server/ranks/start.h"
 #include "aggregator/server/service.h"
@@ -112,9 +113,8 @@ static void on_reload(void *user)
 
 /* Whatever was being done, a disk that fails or is full is for somebody to look at, and a want of
  * memory or threads passes; [otherwise]: the code of all else. */
-static int fail(const fedge_error *err, fedge_exit_code otherwise)
+static int code_of(const fedge_error *err, fedge_exit_code otherwise)
 {
-    fprintf(stderr, "fedge-aggregator: %s\n", err->message);
     switch (err->status) {
     case FEDGE_IO:
     case FEDGE_NO_SPACE:
@@ -126,6 +126,12 @@ static int fail(const fedge_error *err, fedge_exit_code otherwise)
     default:
         return (int)otherwise;
     }
+}
+
+static int fail(const fedge_error *err, fedge_exit_code otherwise)
+{
+    fprintf(stderr, "fedge-aggregator: %s\n", err->message);
+    return code_of(err, otherwise);
 }
 
 /* A model to start from is read once to see whether it can be. */
@@ -476,7 +482,10 @@ static uint32_t default_network_threads(void)
 /* All that is made before the run is opened; *code: of a failure. */
 static fedge_status prepare(program *self, int *code, fedge_error *err)
 {
+    /* A rank is stopped when another is lost, too, and then all start again at once. */
+    const uint64_t away_ms = fedge_collective_is_alone(&self->collective) ? 0 : FEDGE_RANKS_AWAY_MS;
     const fedge_service_config service = {.log = &self->log,
+                                          .away_ms = away_ms,
                                           .on_tick = on_tick,
                                           .on_round = on_round,
                                           .on_reload = on_reload,
@@ -500,19 +509,17 @@ static fedge_status prepare(program *self, int *code, fedge_error *err)
     return status;
 }
 
-/* Between ranks, too: nothing follows before all have come so far, and the message is of the first
- * that has not, told once. *code: of a failure here. */
+/* Nothing follows before all ranks have come so far. The message is of the first that has not, told
+ * once; *code: of a failure at this place, and then the program's. */
 static bool agree(program *self, fedge_status status, const fedge_collective_fact *facts,
                   uint32_t num_facts, int *code, fedge_error *err)
 {
-    const bool here = status != FEDGE_OK;
     status = fedge_collective_agree(&self->collective, status, facts, num_facts, err);
-    if (status == FEDGE_OK) {
-        return true;
+    if (status != FEDGE_OK) {
+        *code =
+            leads(self) ? fail(err, (fedge_exit_code)*code) : code_of(err, (fedge_exit_code)*code);
     }
-    *code = leads(self) ? fail(err, here ? (fedge_exit_code)*code : FEDGE_EXIT_CONFIG)
-                        : FEDGE_EXIT_CONFIG;
-    return false;
+    return status == FEDGE_OK;
 }
 
 static int run(program *self)
@@ -565,6 +572,27 @@ static int begin(program *self)
     return agree(self, status, facts, FEDGE_RANKS_NUM_FACTS, &code, &err) ? run(self) : code;
 }
 
+static fedge_status check_supervised(const fedge_options *options, fedge_error *err)
+{
+    if (fedge_hosts_inside()) {
+        return fedge_fail(
+            err, FEDGE_INVALID_ARGUMENT,
+            "--supervise under mpirun starts nothing again: leave mpirun out and give "
+            "--hosts FILE");
+    }
+    return options->hosts ? fedge_hosts_check(options->hosts, err) : FEDGE_OK;
+}
+
+/* In a child of the supervisor: the ranks of the machines that the file names by now. */
+static int run_ranks(const program *self, int argc, char **argv)
+{
+    fedge_error err;
+    if (fedge_hosts_check(self->options.hosts, &err) == FEDGE_OK) {
+        (void)!fedge_hosts_run(self->options.hosts, argc, argv, self->supervised.draining, &err);
+    }
+    return fail(&err, FEDGE_EXIT_CONFIG);
+}
+
 /* What differs for a process that comes after another one. */
 static void take_over(program *self)
 {
@@ -587,10 +615,17 @@ int main(int argc, char **argv)
     if (fedge_options_parse(argc, argv, &self.options, &err) != FEDGE_OK) {
         return fail(&err, FEDGE_EXIT_USAGE);
     }
-    if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN) {
+    if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN &&
+        !(self.options.hosts && fedge_hosts_inside())) {
         int code = FEDGE_EXIT_OK;
+        if (check_supervised(&self.options, &err) != FEDGE_OK) {
+            return fail(&err, FEDGE_EXIT_CONFIG);
+        }
         if (!fedge_supervise(&self.supervised, &code)) {
             return code;
+        }
+        if (self.options.hosts) {
+            return run_ranks(&self, argc, argv);
         }
         take_over(&self);
     }

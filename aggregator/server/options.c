@@ -94,6 +94,7 @@ static const fedge_option OPTIONS[] = {
     {OPTION("restored", NULL, "a backup", FLAG, restored), .appended = true},
     {OPTION("drain", NULL, "end after the open round", FLAG, drain)},
     {OPTION("supervise", NULL, "restarts it", FLAG, supervise), .appended = true},
+    {OPTION("hosts", "FILE", NULL, TEXT, hosts)},
     {OPTION("strategy-plugin", "FILE", NULL, TEXT, strategy_plugin), .joined = true},
     {OPTION("port-file", "FILE", "yours; ports", TEXT, port_file)},
     {OPTION("result", "FILE", "summary", TEXT, result), .appended = true},
@@ -110,7 +111,7 @@ static const fedge_command_line COMMAND_LINE = {
     .name = "fedge-aggregator",
     .usage = "Usage: fedge-aggregator --job JOB --state DIR --identity DIR --trust DIR\n"
              "                        --registry DIR [OPTION...]\n"
-             "Runs a federated learning job, or goes on with it where it stopped.\n",
+             "Runs a federated job, or goes on with it; with --hosts FILE on ranks of mpirun.\n",
     .options = OPTIONS,
     .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
     .notes = "Signals: TERM, INT stop within a second (a new start goes on); HUP reloads\n"
@@ -142,6 +143,11 @@ static fedge_status check_complete(const fedge_options *options, fedge_error *er
     if (options->sums.num_gpus > 0 && options->gpus_file) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--gpus and --gpus-file both name GPUs; give one of them");
+    }
+    if (options->hosts && (!options->supervise || options->new_run || options->restored)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--hosts wants --supervise, and neither --new-run nor --restored: start "
+                          "once with these and without --hosts");
     }
     if (options->http_on && options->http.port != 0 && options->http.port == options->listen.port &&
         strcmp(options->http.host, options->listen.host) == 0) {

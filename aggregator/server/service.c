@@ -38,7 +38,9 @@ static void begin_end(fedge_service *service, fedge_ending how, uint64_t timeout
     service->how = how;
     service->end_ms = fedge_os_monotonic_ms() + timeout_ms;
     fedge_transport_close_all(service->transport, FEDGE_MESSAGE_BYE, reason,
-                              reason == FEDGE_REASON_RUN_COMPLETE ? 0 : FEDGE_SERVICE_AWAY_MS,
+                              reason == FEDGE_REASON_RUN_COMPLETE ? 0
+                              : service->config.away_ms           ? service->config.away_ms
+                                                                  : FEDGE_SERVICE_AWAY_MS,
                               text);
 }
 

@@ -24,6 +24,7 @@ typedef struct fedge_service fedge_service;
 
 typedef struct fedge_service_config {
     const fedge_log *log; /* outlives the service */
+    uint64_t away_ms;     /* when clients shall come back after a stop; 0: FEDGE_SERVICE_AWAY_MS */
     /* Every FEDGE_SERVICE_TICK_MS while it runs, and after each closed phase: for a progress bar.
      * Each may be NULL. */
     void (*on_tick)(void *user);

@@ -21,7 +21,8 @@ bool fedge_supervisor_restarts(int exit_code, int signal)
     if (signal) {
         return true;
     }
-    return exit_code == FEDGE_EXIT_FAILURE || exit_code == FEDGE_EXIT_GPU;
+    /* mpirun ends with a rank's signal in its code. */
+    return exit_code > KILLED_BY || exit_code == FEDGE_EXIT_FAILURE || exit_code == FEDGE_EXIT_GPU;
 }
 
 int64_t fedge_supervisor_pause_ms(uint32_t num_quick)

@@ -1,50 +1,96 @@
 """An aggregator on several ranks of this machine: mpirun and where each rank listens."""
 
 import os
+import random
+import signal
+import socket
 
 import harness
 from harness import wait_until
 
+MOST = 4
 # One machine, whoever runs the tests and however few its cores are.
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1", "OMPI_MCA_hwloc_base_binding_policy": "none",
     "OMPI_MCA_mpi_yield_when_idle": "1", "OMPI_MCA_btl": "self,vader",
     "OMPI_MCA_btl_vader_single_copy_mechanism": "none", "OMPI_MCA_plm_rsh_agent": "false",
-    "OMPI_MCA_odls_base_sigkill_timeout": "2", "TMPDIR": "/tmp",  # its sockets' paths are short
+    "OMPI_MCA_odls_base_sigkill_timeout": "1", "TMPDIR": "/tmp",  # its sockets' paths are short
     "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0",  # Open MPI keeps memory to the end
 }
 
 
+def is_free(port):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def free_ports():
+    """A port after which those of MOST ranks are free, below those that the system gives away."""
+    draw = random.Random(os.getpid())
+    while True:
+        first = draw.randrange(10000, 30000)
+        if all(is_free(port) for port in range(first, first + 2 * MOST)):
+            return first
+
+
 class Ranks(harness.Federation):
-    """A federation whose aggregator runs on [ranks] ranks; clients begin at one by their index."""
+    """A federation whose aggregator runs on [ranks] ranks, which are the same addresses at each start."""
 
-    ranks = 2
+    def __init__(self, ranks, **options):
+        super().__init__(**options)
+        self.ranks = ranks
+        self.port = free_ports()
+        self.http_port = self.port + 1
+        self.servers = [f"wss://127.0.0.1:{self.port + 2 * rank}" for rank in range(MOST)]
 
-    def start_aggregator(self, *more, environment=None, **options):
-        for rank in range(1, self.ranks):
-            if os.path.exists(self.path(f"ports.{rank}")):
-                os.unlink(self.path(f"ports.{rank}"))
-        options.setdefault("listen", "127.0.0.1:0")
-        options.setdefault("http", "127.0.0.1:0")
-        super().start_aggregator(*more, environment={**ENVIRONMENT, **(environment or {})},
-                                 prefix=("mpirun", "-n", str(self.ranks)), **options)
-        self.ports = [self.port]
-        for rank in range(1, self.ranks):
-            words = wait_until(f"the ports of rank {rank}", lambda rank=rank: self._words(f"ports.{rank}"))
-            self.ports.append(int(words[0]))
+    def launch_aggregator(self, *more, environment=None, prefix=None, **options):
+        return super().launch_aggregator(*more, environment={**ENVIRONMENT, **(environment or {})},
+                                         prefix=prefix or ("mpirun", "-n", str(self.ranks)), **options)
+
+    def start_aggregator(self, *more, **options):
+        super().start_aggregator(*more, **options)
+        self.aggregator.wait_event("listening", self.ranks)
         return self.aggregator
 
-    def _words(self, name):
-        try:
-            with open(self.path(name), encoding="ascii") as file:
-                return file.read().split()
-        except FileNotFoundError:
-            return None
-
-    def server(self, index, first=0):
-        return f"wss://127.0.0.1:{self.ports[(index + first) % self.ranks]}"
-
     def start_client(self, index, *more, **options):
-        options.setdefault("server", self.server(index))
-        return super().start_client(index, *more, **options)
+        """One that knows the addresses of two ranks: [server], and the second."""
+        words = [word for server in self.servers[1:2] for word in ("--server", server)]
+        return super().start_client(index, *words, *more, **{"server": self.servers[0], **options})
+
+    def pid_of(self, rank):
+        """The process of a rank, which mpirun has started."""
+        found = [self.aggregator.pid]
+        for pid in found:
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+                found += map(int, file.read().split())
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                if f"OMPI_COMM_WORLD_RANK={rank}".encode() in file.read().split(b"\0"):
+                    return pid
+        raise AssertionError(f"mpirun has no rank {rank}")
+
+    def kill_rank(self, rank):
+        """What Open MPI says of it; all ranks have ended then."""
+        os.kill(self.pid_of(rank), signal.SIGKILL)
+        code = self.aggregator.wait()
+        if code == 0:
+            raise AssertionError("mpirun has ended with 0 although a rank was killed")
+        wait_until("the ports are free", lambda: all(is_free(self.port + i) for i in range(2 * MOST)))
+        return self.aggregator.log()
+
+
+class RanksTest(harness.NetTest):
+    def ranks(self, count, **options):
+        made = Ranks(count, **options)
+        self._federations.append(made)
+        return made
+
+    def play(self, made):
+        made.start_aggregator()
+        made.start_clients()
+        return made.complete()

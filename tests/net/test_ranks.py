@@ -1,33 +1,62 @@
 """One aggregator on several ranks: what comes of a run is what one process makes of it."""
 
+import os
+import socket
 import unittest
 
 import harness
-from ranks import Ranks
+from ranks import RanksTest
 
 
-class RanksTest(harness.NetTest):
-    def ranks(self, count, **options):
-        made = Ranks(**options)
-        made.ranks = count
-        self._federations.append(made)
-        return made
-
-    def play(self, made):
-        made.start_aggregator()
-        made.start_clients()
-        return made.complete()
-
-    def test_quickstart(self):
+class Alike(RanksTest):
+    def test_the_hash_is_that_of_one_process(self):
         job = {"clients": 8, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 8}
         alone = self.play(self.federation(**job))
         together = self.ranks(2, **job)
-        result = self.play(together)
-        self.assertEqual(result["model_sha256"], alone["model_sha256"])
-        said = [line["rank"] for line in together.aggregator.events("listening")]
-        self.assertEqual(sorted(said), [0, 1])
-        # Four clients a rank; each rank has logged its own.
-        self.assertEqual(len(together.aggregator.events("client-connected")), 8)
+        together.start_aggregator()
+        for i in range(8):  # four at each, first
+            together.start_client(i, server=together.servers[i % 2])
+        self.assertEqual(together.complete()["model_sha256"], alone["model_sha256"])
+        self.assertEqual(sorted(e["rank"] for e in together.aggregator.events("listening")), [0, 1])
+        self.assertEqual(len(together.aggregator.events("ended", how="complete")), 2)
+
+    def refused(self, made, prefix, code, words, *more):
+        made.launch_aggregator(*more, prefix=prefix)
+        self.assertEqual(made.aggregator.wait(), code)
+        self.assertIn(words, made.aggregator.log())
+        self.assertEqual(made.aggregator.events("round-opened"), [])
+        self.assertFalse(os.path.exists(made.state))
+
+    def test_hosts(self):
+        made = self.ranks(2)
+        words = ("env",)
+        for text, said in (("a\nb slots=2\na slots=1\n", "names a twice"), ("# none\n", "names no machine")):
+            with open(made.path("hosts"), "w", encoding="ascii") as file:
+                file.write(text)
+            made.launch_aggregator("--supervise", "--hosts", made.path("hosts"), prefix=words)
+            self.assertEqual(made.aggregator.wait(), 3)
+            self.assertIn(said, made.aggregator.log())
+        self.refused(made, ("mpirun", "-n", "1", "env", "FEDGE_X=1"), 3, "leave mpirun out", "--supervise")
+        self.assertFalse(os.path.exists(made.state))
+
+    def test_what_ranks_must_have_alike(self):
+        made = self.ranks(2)
+        other = made.write("other.json", harness.make_job(seed=8, rounds__min_available_nodes=3))
+        first = made.aggregator_arguments()
+        program = os.path.join(harness.BIN, first[0])
+        mixed = [other if word == made.job_path else word for word in first[1:]]
+        self.refused(made, ("mpirun", "-n", "1", program, *mixed, ":", "-n", "1"), 3, "the job is ")
+        made.write("other.json", {})
+        self.refused(made, ("mpirun", "-n", "1", program, *first[1:], ":", "-n", "1", program, *mixed, ":", "-n", "1"),
+                     3, "rank 1 on ")
+
+    def test_a_port_that_is_taken(self):
+        made = self.ranks(2)
+        with socket.socket() as taken:
+            taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            taken.bind(("127.0.0.1", made.port + 2))
+            taken.listen()
+            self.refused(made, None, 5, "rank 1 on ")
 
 
 if __name__ == "__main__":

@@ -30,8 +30,9 @@
 #define FEDGE_RANKS_OUTBOX_BYTES ((uint64_t)8 << 20) /* of requests that wait; then peers pause */
 #define FEDGE_RANKS_BLOBS (2 * FEDGE_MAX_DELTAS + 4) /* that the ranks have at a time */
 #define FEDGE_RANKS_PIECE_BYTES ((size_t)1 << 20)    /* of a blob's broadcast */
-#define FEDGE_RANKS_STATUS_MS 1000                   /* between two letters with the status */
-#define FEDGE_RANKS_MAX_NAP_US 2000u                 /* between two looks for mail */
+#define FEDGE_RANKS_AWAY_MS 1000     /* when clients of a rank that ends come back */
+#define FEDGE_RANKS_STATUS_MS 1000   /* between two letters with the status */
+#define FEDGE_RANKS_MAX_NAP_US 2000u /* between two looks for mail */
 
 typedef struct fedge_ranks fedge_ranks;
 

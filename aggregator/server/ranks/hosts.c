@@ -1,0 +1,90 @@
+#define _GNU_SOURCE /* exec, sigprocmask */
+
+#include "aggregator/server/ranks/hosts.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "edge/core/os.h"
+
+#define OPTIONS_OF_MPIRUN 5 /* before the program's own, and --drain and NULL behind them */
+
+/* The machine of a line: its first word. False: the line is empty. */
+static bool read_name(const char *line, size_t size, char name[FEDGE_HOSTS_MAX_NAME])
+{
+    const char *end = memchr(line, '#', size);
+    char text[FEDGE_HOSTS_MAX_NAME];
+    snprintf(text, sizeof(text), "%.*s", (int)(end ? end - line : (ptrdiff_t)size), line);
+    return sscanf(text, " %255[^ \t\r:]", name) == 1;
+}
+
+static fedge_status check_text(const char *text, const char *path, fedge_error *err)
+{
+    char name[FEDGE_HOSTS_MAX_NAME], other[FEDGE_HOSTS_MAX_NAME];
+    bool any = false;
+    for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
+        if (!read_name(line, strcspn(line, "\n"), name)) {
+            continue;
+        }
+        any = true;
+        for (const char *before = text; before < line;
+             before += strcspn(before, "\n"), before += *before == '\n') {
+            if (read_name(before, strcspn(before, "\n"), other) && strcmp(name, other) == 0) {
+                return fedge_fail(err, FEDGE_DUPLICATE,
+                                  "%s names %s twice: give it one line, with slots=2", path, name);
+            }
+        }
+    }
+    return any ? FEDGE_OK : fedge_fail(err, FEDGE_NOT_FOUND, "%s names no machine", path);
+}
+
+fedge_status fedge_hosts_check(const char *path, fedge_error *err)
+{
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    fedge_status status = fedge_os_read_file(path, FEDGE_HOSTS_MAX_SIZE, &bytes, &size, err);
+    char *text = status == FEDGE_OK ? malloc(size + 1) : NULL;
+    if (status == FEDGE_OK && !text) {
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %s", path);
+    }
+    if (status == FEDGE_OK) {
+        memcpy(text, bytes, size);
+        text[size] = '\0';
+        status = check_text(text, path, err);
+    }
+    free(text);
+    free(bytes);
+    return status;
+}
+
+bool fedge_hosts_inside(void)
+{
+    return getenv("OMPI_COMM_WORLD_SIZE") != NULL;
+}
+
+fedge_status fedge_hosts_run(const char *path, int argc, char **argv, bool drain, fedge_error *err)
+{
+    char program[4096];
+    char *words[] = {"mpirun", "--hostfile", strdup(path), program};
+    const ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
+    char **all = calloc((size_t)argc + OPTIONS_OF_MPIRUN + 1, sizeof(*all));
+    if (!all || !words[2] || length < 0) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the command line of mpirun");
+    }
+    program[length] = '\0';
+    memcpy(all, words, sizeof(words));
+    memcpy(all + 4, argv + 1, (size_t)(argc - 1) * sizeof(*all));
+    all[argc + 3] = drain ? "--drain" : NULL;
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGHUP);
+    sigprocmask(SIG_BLOCK, &blocked, NULL);
+    (void)execvp("mpirun", all);
+    return fedge_fail(err, FEDGE_UNSUPPORTED, "cannot start mpirun (%s): install openmpi-bin",
+                      strerror(errno));
+}
