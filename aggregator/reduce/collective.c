@@ -108,9 +108,9 @@ void *fedge_collective_mail(const fedge_collective *collective, const void *byte
     return collective->ops->mail(collective->state, bytes, size, to);
 }
 
-bool fedge_collective_is_sent(const fedge_collective *collective, void *sending)
+bool fedge_collective_is_done(const fedge_collective *collective, void *handle)
 {
-    return collective->ops->is_sent(collective->state, sending);
+    return collective->ops->is_done(collective->state, handle);
 }
 
 bool fedge_collective_has_mail(const fedge_collective *collective, uint32_t *from, size_t *size)
@@ -118,10 +118,10 @@ bool fedge_collective_has_mail(const fedge_collective *collective, uint32_t *fro
     return collective->ops->has_mail(collective->state, from, size);
 }
 
-void fedge_collective_read_mail(const fedge_collective *collective, void *bytes, size_t size,
-                                uint32_t from)
+void *fedge_collective_read_mail(const fedge_collective *collective, void *bytes, size_t size,
+                                 uint32_t from)
 {
-    collective->ops->read_mail(collective->state, bytes, size, from);
+    return collective->ops->read_mail(collective->state, bytes, size, from);
 }
 
 /* ---- the start ------------------------------------------------------------------------------- */

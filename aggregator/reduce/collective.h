@@ -42,9 +42,9 @@ typedef struct fedge_collective_ops {
 
     /* Mail, as the functions below; NULL: there is none of this kind. */
     void *(*mail)(void *state, const void *bytes, size_t size, uint32_t to);
-    bool (*is_sent)(void *state, void *sending);
+    bool (*is_done)(void *state, void *handle);
     bool (*has_mail)(void *state, uint32_t *from, size_t *size);
-    void (*read_mail)(void *state, void *bytes, size_t size, uint32_t from);
+    void *(*read_mail)(void *state, void *bytes, size_t size, uint32_t from);
 } fedge_collective_ops;
 
 /* One that is open; all 0: alone. */
@@ -76,15 +76,16 @@ void fedge_collective_receive(const fedge_collective *collective, void *bytes, s
                               uint32_t from);
 
 /* Begins to send [bytes] (size ≤ FEDGE_COLLECTIVE_MAX_MAIL) as mail; they stay as they are until
- * fedge_collective_is_sent. NULL: no memory. Not when alone, as all that follows. */
+ * fedge_collective_is_done. NULL: no memory. Not when alone, as all that follows. */
 void *fedge_collective_mail(const fedge_collective *collective, const void *bytes, size_t size,
                             uint32_t to);
-/* True once, when the bytes may be freed; [sending] is gone then. */
-bool fedge_collective_is_sent(const fedge_collective *collective, void *sending);
 /* Whether mail has come, from whom and how much: that which fedge_collective_read_mail reads. */
 bool fedge_collective_has_mail(const fedge_collective *collective, uint32_t *from, size_t *size);
-void fedge_collective_read_mail(const fedge_collective *collective, void *bytes, size_t size,
-                                uint32_t from);
+/* Begins to read it; [bytes] are whole with fedge_collective_is_done. NULL: no memory. */
+void *fedge_collective_read_mail(const fedge_collective *collective, void *bytes, size_t size,
+                                 uint32_t from);
+/* True once, when what was begun is done; its handle is gone then. */
+bool fedge_collective_is_done(const fedge_collective *collective, void *handle);
 
 /* What must be the same on all ranks. */
 typedef struct fedge_collective_fact {

@@ -17,6 +17,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "net"))
 
 import harness  # noqa: E402 (the path is set above)
 import peer  # noqa: E402
+import ranks  # noqa: E402
 from rows import Rows, load_average, note  # noqa: E402
 
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
@@ -233,7 +234,7 @@ class Exchange(harness.Federation):
     """A federation that only moves bytes: clients change each value of an external model at random."""
 
     def __init__(self, clients, parameters, codec, deflate):
-        super().__init__(harness.shared_keys(8), clients)
+        harness.Federation.__init__(self, harness.shared_keys(8), clients)
         self.write("job.json", {
             "fedge-job": 1, "name": "exchange", "seed": 1,
             "model": {"type": "external", "tensors": [{"name": "w", "shape": [parameters]}]},
@@ -289,6 +290,51 @@ def bench_exchange(out, quick):
     parameters = 5_000_000 if quick else 50_000_000
     for codec, deflate in (("none", False), ("none", True), ("int8", False)):
         exchange(out, parameters, codec, deflate, 6, 4)
+
+
+class ExchangeOnRanks(Exchange, ranks.Ranks):
+    """The same, its clients spread over the ranks of one aggregator."""
+
+    def __init__(self, number, clients, parameters):
+        Exchange.__init__(self, clients, parameters, "none", False)
+        self.use(number)
+
+    def start_trainer(self, index):
+        first = self.port
+        self.port = first + 2 * (index % self.ranks)
+        client = super().start_trainer(index)
+        self.port = first
+        return client
+
+
+def bench_ranks(out, quick):
+    """Uploads to one aggregator on one and two ranks: bytes a second, and the CPU of each rank."""
+    parameters, clients, rounds = 2_000_000 if quick else 20_000_000, 6, 4
+    speeds = []
+    for number in (1, 2):
+        note(f"ranks: {number}, {clients} clients, {parameters:,} parameters, none, {rounds} rounds")
+        federation = ExchangeOnRanks(number, clients, parameters)
+        aggregator = federation.start_aggregator()
+        for index in range(clients):
+            federation.start_trainer(index)
+        state = []
+        for closed in (1, rounds):
+            aggregator.wait_event("round-closed", round=closed, timeout_s=3600)
+            state.append((federation.metric("fedge_bytes_received_total"), time.monotonic(),
+                          [thread_seconds(federation.pid_of(rank)) for rank in range(number)]))
+        federation.stop()
+        (up0, at0, spent0), (up1, at1, spent1) = state
+        case = f"{number} ranks, {clients} clients, {parameters:,} parameters, none: "
+        speeds.append((up1 - up0) / 1e9 / (at1 - at0))
+        out.row("ranks", case + "received", round(speeds[-1], 3), "GB/s",
+                "1 rank" if number > 1 else None, round(speeds[0], 3) if number > 1 else None,
+                round(speeds[-1] / speeds[0], 2) if number > 1 else None)
+        for rank in range(number):
+            gigabytes = (up1 - up0) / 1e9
+            out.row("ranks", case + f"rank {rank}", round(Spent(spent0[rank], spent1[rank]).all / gigabytes, 3),
+                    "CPU s/GB in")
+            between = spent1[rank].get("ranks", 0) - spent0[rank].get("ranks", 0)
+            out.row("ranks", case + f"rank {rank}, of it between ranks", round(between / gigabytes, 3), "CPU s/GB in")
 
 
 def importing_python(python):
@@ -525,7 +571,8 @@ def main():
     args = parser.parse_args()
     benches = {"round": bench_round, "tiny": bench_tiny, "cpu": bench_cpu,
                "client": lambda out, quick: bench_client(out, quick, args.python),
-               "memory": bench_memory, "exchange": bench_exchange, "connections": bench_connections,
+               "memory": bench_memory, "exchange": bench_exchange, "ranks": bench_ranks,
+               "connections": bench_connections,
                "flood": bench_flood}
     note(f"load average before: {load_average()}, {os.cpu_count()} cores")
     out = Output(args.json)

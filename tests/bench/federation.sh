@@ -4,13 +4,13 @@
 #
 #   tests/bench/federation.sh [--quick] [--json] [ROW...]
 #
-# ROW is one of: round tiny cpu client memory exchange connections flood (default: all). Needs the Debian package
+# ROW is one of: round tiny cpu client memory exchange ranks connections flood (default: all). Needs the Debian package
 # dataset-fashion-mnist (cmake/setup.sh installs it). The peer of the idle client's memory is a
 # Python with PyTorch imported; PYTHON names it, and without one those columns are null.
 
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/common.sh"
-take_arguments 'round|tiny|cpu|client|memory|exchange|connections|flood' "$@"
+take_arguments 'round|tiny|cpu|client|memory|exchange|ranks|connections|flood' "$@"
 make_targets programs bench_exchange_fedge
 
 export FEDGE_BIN_DIR

@@ -44,6 +44,9 @@ class Ranks(harness.Federation):
 
     def __init__(self, ranks, **options):
         super().__init__(**options)
+        self.use(ranks)
+
+    def use(self, ranks):
         self.ranks = ranks
         self.port = free_ports()
         self.http_port = self.port + 1

@@ -107,13 +107,13 @@ static void *mpi_mail(void *state, const void *bytes, size_t size, uint32_t to)
     return sending;
 }
 
-static bool mpi_is_sent(void *state, void *sending)
+static bool mpi_is_done(void *state, void *handle)
 {
     const fedge_mpi *mpi = state;
     int done = 0;
-    (void)mpi->test(sending, &done, MPI_STATUS_IGNORE);
+    (void)mpi->test(handle, &done, MPI_STATUS_IGNORE);
     if (done) {
-        free(sending);
+        free(handle);
     }
     return done != 0;
 }
@@ -132,11 +132,15 @@ static bool mpi_has_mail(void *state, uint32_t *from, size_t *size)
     return found != 0;
 }
 
-static void mpi_read_mail(void *state, void *bytes, size_t size, uint32_t from)
+/* Not by a receive that waits: it would spin while the sender does something else. */
+static void *mpi_read_mail(void *state, void *bytes, size_t size, uint32_t from)
 {
     const fedge_mpi *mpi = state;
-    (void)mpi->recv(bytes, (int)size, mpi->byte, (int)from, MAIL_TAG, mpi->world,
-                    MPI_STATUS_IGNORE);
+    MPI_Request *reading = malloc(sizeof(MPI_Request));
+    if (reading) {
+        (void)mpi->irecv(bytes, (int)size, mpi->byte, (int)from, MAIL_TAG, mpi->world, reading);
+    }
+    return reading;
 }
 
 const fedge_collective_ops fedge_collective_mpi = {
@@ -149,7 +153,7 @@ const fedge_collective_ops fedge_collective_mpi = {
     .send = mpi_send,
     .receive = mpi_receive,
     .mail = mpi_mail,
-    .is_sent = mpi_is_sent,
+    .is_done = mpi_is_done,
     .has_mail = mpi_has_mail,
     .read_mail = mpi_read_mail,
 };

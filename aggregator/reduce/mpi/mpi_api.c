@@ -22,6 +22,7 @@ IS_SAME(bcast, MPI_Bcast);
 IS_SAME(send, MPI_Send);
 IS_SAME(recv, MPI_Recv);
 IS_SAME(isend, MPI_Isend);
+IS_SAME(irecv, MPI_Irecv);
 IS_SAME(test, MPI_Test);
 IS_SAME(iprobe, MPI_Iprobe);
 IS_SAME(get_count, MPI_Get_count);
@@ -59,8 +60,8 @@ fedge_status fedge_mpi_load(fedge_mpi *mpi, fedge_error *err)
         find(mpi, "MPI_Comm_size", &mpi->comm_size, err) &&
         find(mpi, "MPI_Reduce", &mpi->reduce, err) && find(mpi, "MPI_Bcast", &mpi->bcast, err) &&
         find(mpi, "MPI_Send", &mpi->send, err) && find(mpi, "MPI_Recv", &mpi->recv, err) &&
-        find(mpi, "MPI_Isend", &mpi->isend, err) && find(mpi, "MPI_Test", &mpi->test, err) &&
-        find(mpi, "MPI_Iprobe", &mpi->iprobe, err) &&
+        find(mpi, "MPI_Isend", &mpi->isend, err) && find(mpi, "MPI_Irecv", &mpi->irecv, err) &&
+        find(mpi, "MPI_Test", &mpi->test, err) && find(mpi, "MPI_Iprobe", &mpi->iprobe, err) &&
         find(mpi, "MPI_Get_count", &mpi->get_count, err);
     return found ? FEDGE_OK : FEDGE_UNSUPPORTED;
 }

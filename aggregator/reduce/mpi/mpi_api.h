@@ -31,6 +31,8 @@ typedef struct fedge_mpi {
                 MPI_Status *status);
     int (*isend)(const void *buffer, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
                  MPI_Request *request);
+    int (*irecv)(void *buffer, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+                 MPI_Request *request);
     int (*test)(MPI_Request *request, int *done, MPI_Status *status);
     int (*iprobe)(int from, int tag, MPI_Comm comm, int *found, MPI_Status *status);
     int (*get_count)(const MPI_Status *status, MPI_Datatype type, int *count);

@@ -74,6 +74,8 @@ fedge_status fedge_hosts_run(const char *path, int argc, char **argv, bool drain
     const ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
     char **all = calloc((size_t)argc + OPTIONS_OF_MPIRUN + 1, sizeof(*all));
     if (!all || !words[2] || length < 0) {
+        free(words[2]);
+        free(all);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the command line of mpirun");
     }
     program[length] = '\0';
@@ -85,6 +87,9 @@ fedge_status fedge_hosts_run(const char *path, int argc, char **argv, bool drain
     sigaddset(&blocked, SIGHUP);
     sigprocmask(SIG_BLOCK, &blocked, NULL);
     (void)execvp("mpirun", all);
+    const int failed = errno;
+    free(words[2]);
+    free(all);
     return fedge_fail(err, FEDGE_UNSUPPORTED, "cannot start mpirun (%s): install openmpi-bin",
-                      strerror(errno));
+                      strerror(failed));
 }

@@ -51,7 +51,8 @@ typedef struct fedge_letter {
     fedge_mailbox_item item;
     uint32_t to;      /* a rank */
     fedge_blob *blob; /* retained; the others must have it before: NULL: none */
-    void *sending;    /* of the pump that sends it */
+    void *sending;    /* while it is sent; and the next of those: */
+    struct fedge_letter *next;
     size_t size;
     uint8_t bytes[]; /* (size): the head first */
 } fedge_letter;

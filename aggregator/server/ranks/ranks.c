@@ -39,9 +39,11 @@ struct fedge_ranks {
     fedge_blob *blobs[FEDGE_RANKS_BLOBS];  /* that all ranks have; NULL: free */
     uint8_t *piece;                        /* (FEDGE_RANKS_PIECE_BYTES) */
     uint8_t *in;                           /* (FEDGE_LETTER_MAX_SIZE) */
-    uint64_t told_up, told_down;           /* of the traffic, in letters that were sent */
-    uint64_t status_ms;                    /* of the next letter with it */
-    uint32_t num_last;                     /* ranks that say nothing more */
+    void *reading;                         /* what is read into it; NULL: nothing */
+    size_t in_size;
+    uint64_t told_up, told_down; /* of the traffic, in letters that were sent */
+    uint64_t status_ms;          /* of the next letter with it */
+    uint32_t num_last;           /* ranks that say nothing more */
     uint32_t nap_us;
     bool said_last;
 };
@@ -237,9 +239,9 @@ static void send_letter(fedge_ranks *self, fedge_letter *letter)
         (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to send a letter to another rank");
         give_up(self, &err);
     }
-    letter->item.next = NULL;
+    letter->next = NULL;
     *self->sending_tail = letter;
-    self->sending_tail = (fedge_letter **)(void *)&letter->item.next;
+    self->sending_tail = &letter->next;
 }
 
 /* Rank 0: what a reply is about is on all ranks before it, and named by none after its end. */
@@ -306,8 +308,8 @@ static bool forget_sent(fedge_ranks *self)
     fedge_letter **at = &self->sending;
     while (*at) {
         fedge_letter *letter = *at;
-        fedge_letter **next = (fedge_letter **)(void *)&letter->item.next;
-        if (!fedge_collective_is_sent(self->config.collective, letter->sending)) {
+        fedge_letter **next = &letter->next;
+        if (!fedge_collective_is_done(self->config.collective, letter->sending)) {
             at = next;
             continue;
         }
@@ -432,27 +434,40 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
     return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks is of kind %u", head.kind);
 }
 
-static bool read_new(fedge_ranks *self)
+/* Begins to read the next letter, if there is one. */
+static fedge_status begin_to_read(fedge_ranks *self, fedge_error *err)
 {
     const fedge_collective *all = self->config.collective;
     uint32_t from = 0;
-    size_t size = 0;
+    if (self->reading || atomic_load(&self->held) ||
+        !fedge_collective_has_mail(all, &from, &self->in_size)) {
+        return FEDGE_OK;
+    }
+    if (self->in_size > FEDGE_LETTER_MAX_SIZE) {
+        return fedge_fail(err, FEDGE_CORRUPT, "a letter of rank %u has %zu bytes", (unsigned)from,
+                          self->in_size);
+    }
+    self->reading = fedge_collective_read_mail(all, self->in, self->in_size, from);
+    return self->reading ? FEDGE_OK
+                         : fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a letter");
+}
+
+static bool read_new(fedge_ranks *self)
+{
     int count = 0;
     fedge_error err;
-    while (count < MOST_AT_ONCE && !atomic_load(&self->held) &&
-           fedge_collective_has_mail(all, &from, &size)) {
-        fedge_status status = FEDGE_OK;
-        if (size > FEDGE_LETTER_MAX_SIZE) {
-            status = fedge_fail(&err, FEDGE_CORRUPT, "a letter of rank %u has %zu bytes",
-                                (unsigned)from, size);
-        } else {
-            fedge_collective_read_mail(all, self->in, size, from);
-            status = take(self, size, &err);
-        }
-        if (status != FEDGE_OK) {
-            give_up(self, &err);
+    fedge_status status = begin_to_read(self, &err);
+    while (status == FEDGE_OK && count < MOST_AT_ONCE && self->reading &&
+           fedge_collective_is_done(self->config.collective, self->reading)) {
+        self->reading = NULL;
+        status = take(self, self->in_size, &err);
+        if (status == FEDGE_OK) {
+            status = begin_to_read(self, &err);
         }
         count++;
+    }
+    if (status != FEDGE_OK) {
+        give_up(self, &err);
     }
     return count > 0;
 }
@@ -502,7 +517,7 @@ static bool is_over(fedge_ranks *self)
         }
         return false;
     }
-    return !self->sending && self->num_last == others;
+    return !self->sending && !self->reading && self->num_last == others;
 }
 
 static void *run(void *arg)
