@@ -140,6 +140,17 @@ class Papers(unittest.TestCase):
         table = result.stdout[result.stdout.index("**2NN, E = 1, IID**"):]
         self.assertNotIn("not yet run", table)
 
+    def test_attacks(self):
+        self.shorten("attacks")
+        script = os.path.join(self.root, PAPERS, "attacks", "run.sh")
+        with open(script, encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn("in iid dirichlet:0.3;", text)
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(re.sub(r"attacks=\(.*\)", "attacks=(none ipm:4:10)", text.replace("in iid dirichlet:0.3;", "in iid;")))
+        table = self.run_all("attacks")
+        self.assertEqual(len(re.findall(r"^\| \w[\w, ]* \|(?: \d+\.\d \|){2}$", table, re.MULTILINE)), 9, table)
+
     def test_shakespeare(self):
         self.shorten("shakespeare")
         with open(os.path.join(self.root, "TEXT"), "w", encoding="utf-8") as file:

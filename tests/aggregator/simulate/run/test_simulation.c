@@ -407,6 +407,30 @@ static void failed_evaluations_are_no_attempts(void **state)
     end(&self);
 }
 
+/* Client 0 always gives up: that is seen, so it is asked less and less. */
+static void who_gives_up_is_asked_less(void **state)
+{
+    (void)state;
+    run self;
+    fedge_client_profiles *profiles = make_three();
+    profiles->clients[0].failure = 1.0f;
+    assert_int_equal(begin_with(&self, profiles,
+                                "\"num-server-rounds\":40,\"fraction-train\":0.34,"
+                                "\"sampler\":{\"type\":\"available\"}",
+                                "", "iid", 3, 2),
+                     FEDGE_OK);
+    go(&self);
+    const fedge_client_history *seen = &fedge_simulation_model(self.simulation)->clients;
+    const fedge_client_record never = fedge_client_history_get(seen, 0);
+    assert_int_equal(never.reported, 0);
+    assert_in_range(never.missed, 1, 9); /* of 40, by chance 13 and more */
+    assert_int_equal(fedge_client_history_get(seen, 1).reported +
+                         fedge_client_history_get(seen, 2).reported,
+                     40);
+    assert_int_equal(fedge_client_history_get(seen, 1).missed, 0);
+    end(&self);
+}
+
 static void make_three_with(run *self, const char *rows, const char *rounds)
 {
     fedge_error err;
@@ -698,6 +722,7 @@ int main(void)
         cmocka_unit_test(a_run_goes_on_where_it_stopped),
         cmocka_unit_test(an_interrupted_run_says_all_that_it_did),
         cmocka_unit_test(a_client_that_fails_is_replaced),
+        cmocka_unit_test(who_gives_up_is_asked_less),
         cmocka_unit_test(nobody_left_ends_the_run),
         cmocka_unit_test(over_selection_closes_with_the_wanted),
         cmocka_unit_test(over_selection_favours_no_number),
