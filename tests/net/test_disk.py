@@ -325,7 +325,7 @@ class Files(NetTest):
     def test_wrong_jobs(self):
         for change, texts in (({"rounds__num_servr_rounds": 3}, ("num-servr-rounds", "num-server-rounds")),
                               ({"training__batch_size": "many"}, ("batch-size",)),
-                              ({"strategy__type": "FedBest"}, ("FedBest", "FedAvg")),
+                              ({"strategy__type": "FedAug"}, ("FedAug", "FedAvg")),
                               ({"data__shape": [3]}, ("shape",)),
                               ({"rounds__max_cohort": 4096, "rounds__max_weight": 1 << 30}, ("max-cohort",))):
             with self.subTest(change):
