@@ -81,6 +81,11 @@ static fedge_status check(const fedge_plan *plan, fedge_error *err)
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "evaluation in int8: GPUs do not do it: take --engine cpu");
     }
+    if (fedge_plan_is_personal(plan)) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "a model that is in part this client's own: GPUs do not train it: take "
+                          "--engine cpu");
+    }
     return fedge_cohort_check(&config.cohort, err);
 }
 

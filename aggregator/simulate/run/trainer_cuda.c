@@ -178,6 +178,12 @@ static fedge_status check(const fedge_trainer_engine_config *config, fedge_error
                           "cpu",
                           config->job->strategy);
     }
+    if (fedge_plan_is_personal(plan)) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s keeps a part of the model on clients: GPUs do not train it: take "
+                          "--engine cpu",
+                          config->job->strategy);
+    }
     fedge_status status = fedge_cohort_check(&cohort, err);
     return status == FEDGE_OK ? count_gpus(config, &num_gpus, err) : status;
 }
