@@ -257,6 +257,9 @@ prepare() {
     cp "$root/cmake/mbedtls_config_device.h" "$headers/mbedtls_config.h"
     # What signs certificates needs SHA-1; the handshake of websockets has libwebsockets' own.
     [ "$target" != musl ] || echo "#undef MBEDTLS_SHA1_C" >>"$headers/mbedtls_config.h"
+    # 5 KB that the small client has no room for: it makes full handshakes.
+    [ "$target" != musl ] || printf '#undef MBEDTLS_SSL_%s\n' SESSION_TICKETS \
+        TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL_ENABLED >>"$headers/mbedtls_config.h"
     unpack_patched cjson
     unpack 'zlib_.*\.orig\.tar\..*' "$deps/src/zlib"
     unpack 'cmocka_.*\.orig\.tar\..*' "$deps/src/cmocka"
