@@ -18,15 +18,16 @@ SEED = int(os.environ.get("FEDGE_NET_SEED", "1"))
 class Elastic(RanksTest):
     def change_ranks(self, strategy):
         """1, 4 and 2 ranks, one after another, while a round is open."""
-        job = {"clients": 4, "rounds__num_server_rounds": 60, "rounds__min_train_nodes": 4,
+        job = {"clients": 4, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 4,
                "strategy__type": strategy, "training__optimizer": {"type": "SGD"}}
         alone = self.play(self.federation(**job))
         changing = self.ranks(1, **job)
         changing.start_aggregator()
-        clients = changing.start_clients()
-        changing.aggregator.wait_event("round-opened")
-        for client in clients[2:]:
-            client.send(signal.SIGSTOP)
+        clients = {i: changing.start_client(i) for i in (2, 3)}
+        changing.aggregator.wait_event("client-connected", 2)
+        for client in clients.values():
+            client.send(signal.SIGSTOP)  # before there are enough for a round
+        changing.start_clients(0, 1)
 
         def reported(count):
             found = re.search(r"(\d+) of 4 reported", changing.health()["state"])
