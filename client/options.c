@@ -92,7 +92,8 @@ static fedge_status check(const fedge_client_options *o, fedge_error *err)
     if (o->json || (o->plan && !o->check_config))
         return FEDGE_OK;
     if (!o->server)
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--server is missing (see fedge-client --help)");
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--server is missing (see fedge-client --help)");
     fedge_status status = fedge_command_line_check(&COMMAND_LINE, o, err);
     if (status)
         return status;

@@ -80,7 +80,7 @@ if(FEDGE_SMALL)
   target_compile_definitions(fedge_options INTERFACE FEDGE_SMALL)
   # What is used once is put where it is used. Libraries keep objects for linkers of another compiler.
   target_compile_options(fedge_options INTERFACE $<$<COMPILE_LANGUAGE:C>:-flto;-ffat-lto-objects>)
-  target_link_options(fedge_options INTERFACE -flto=auto)
+  target_link_options(fedge_options INTERFACE -flto=auto;-flto-partition=one)
   # No pages that are half empty, and fewer gaps between what is aligned differently.
   target_link_options(fedge_options INTERFACE -Wl,-z,noseparate-code -Wl,--sort-section=alignment)
 endif()
