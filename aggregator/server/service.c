@@ -215,14 +215,19 @@ void fedge_service_wake(void *service)
     ev_async_send(self->loop, &self->reply_watcher);
 }
 
+void fedge_service_catch_signals(fedge_service *service)
+{
+    signal(SIGPIPE, SIG_IGN);
+    start_signal(service, SIGTERM);
+    start_signal(service, SIGINT);
+}
+
 fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transport,
                                fedge_engine_thread *engine, fedge_error *failure)
 {
     service->transport = transport;
     service->engine = engine;
-    signal(SIGPIPE, SIG_IGN);
-    start_signal(service, SIGTERM);
-    start_signal(service, SIGINT);
+    fedge_service_catch_signals(service);
     ev_now_update(service->loop);
     ev_timer_start(service->loop, &service->tick_watcher);
     fedge_transport_start(transport, engine);

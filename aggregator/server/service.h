@@ -44,6 +44,11 @@ struct ev_loop *fedge_service_loop(fedge_service *service);
 /* For fedge_engine_thread_new: makes the loop look at the engine's replies. Any thread. */
 void fedge_service_wake(void *service);
 
+/* From here on TERM and INT stop the service, also while it does not run yet; until then they end
+ * the program at once, so that nobody waits for a long recovery. To be called before anyone is told
+ * that the service is there; fedge_service_run calls it too. */
+void fedge_service_catch_signals(fedge_service *service);
+
 /* Serves until the run ends, fails, or a signal comes: TERM and INT stop (a second one at once),
  * HUP reloads (fedge_transport_reload, on_reload), USR1 drains, PIPE is ignored. *failure: why it
  * is FEDGE_ENDING_FAILED. */
