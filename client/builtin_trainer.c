@@ -70,9 +70,10 @@ static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, f
     if (!plan->has_data)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "the plan names no data");
     const fedge_site_data *data = fedge_site_find(t->config.site, plan->data.name);
-    if (!data)
+    if (!data) {
         return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the site file",
                           plan->data.name);
+    }
     const char *const paths[] = {data->values, data->labels};
     for (int i = 0; i < 2; i++) {
         fedge_file_list files;
@@ -105,9 +106,10 @@ static fedge_status on_plan(void *user, fedge_client *client, const fedge_client
     fedge_builtin *t = user;
     const fedge_plan *plan = view->full;
     drop_plan(t);
-    if (plan->external)
+    if (plan->external) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the model is external: it needs a trainer of its own (libfedge_client)");
+    }
     fedge_model_options options = fedge_plan_model_options(plan);
     fedge_status status = check_data(t, plan, err);
     if (!status && t->config.engine) {
@@ -145,9 +147,10 @@ static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_err
         return FEDGE_OK;
     drop_data(t);
     const fedge_site_data *data = fedge_site_find(t->config.site, t->plan->data.name);
-    if (!data)
+    if (!data) {
         return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the site file",
                           t->plan->data.name);
+    }
     fedge_status status = fedge_builtin_load(&t->plan->data, data, &t->dataset, err);
     if (status)
         return status;
@@ -159,13 +162,15 @@ static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_err
         t->scratch_size =
             fedge_trainer_scratch_size(&t->plan->model, most, t->plan->training.batch_size);
         t->scratch = aligned_block(t->scratch_size);
-        if (!t->scratch)
+        if (!t->scratch) {
             status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes of scratch",
                                 t->scratch_size);
+        }
     }
-    if (!status && t->config.engine)
+    if (!status && t->config.engine) {
         status = t->config.engine->open(t->plan, t->dataset, t->config.devices, t->config.log,
                                         &t->engine, err);
+    }
     if (status)
         drop_data(t);
     t->client_index = client_index;
@@ -204,10 +209,11 @@ static fedge_status evaluate(fedge_builtin *t, fedge_model *model, const fedge_v
                              const float *values, fedge_client *client,
                              fedge_trainer_result *result, fedge_error *err)
 {
-    if (t->config.engine)
+    if (t->config.engine) {
         return check_engine(
             t, t->config.engine->evaluate(t->engine, view, values, cancelled, client, result, err),
             err);
+    }
     const fedge_examples examples = fedge_view_examples(view);
     return fedge_trainer_evaluate(model, &examples, fedge_model_max_batch(model), t->scratch,
                                   t->scratch_size, cancelled, client, result, err);
@@ -279,20 +285,22 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     if (!t->config.engine) {
         fedge_model_set_state(t->model, values);
         fedge_model_reset_optimizer(t->model);
-        if (task->correction)
+        if (task->correction) {
             memcpy(fedge_model_correction(t->model), task->correction,
                    fedge_model_num_values(t->model) * sizeof(float));
+        }
     }
     if (fedge_plan_measures(t->plan))
         status = measure(t, values, client, report, err);
-    if (!status && t->config.engine)
+    if (!status && t->config.engine) {
         status =
             check_engine(t,
                          t->config.engine->train(t->engine, &t->train, &config, task->correction,
                                                  values, cancelled, client, &result, err),
                          err);
-    else if (!status)
+    } else if (!status) {
         status = train_on_cpu(t, client, &config, values, &result, err);
+    }
     if (status)
         return status;
     report->num_steps = result.num_steps;
@@ -309,9 +317,10 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
     fedge_status status = load_data(t, task->client_index, err);
     if (status)
         return status;
-    if (t->held_out.count == 0)
+    if (t->held_out.count == 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "no examples are held out: set 'validation-fraction' in the site file");
+    }
     if (!t->config.engine)
         fedge_model_set_state(t->evaluator, values);
     status = evaluate(t, t->evaluator, &t->held_out, values, client, &result, err);

@@ -79,9 +79,10 @@ static void remember_error(fedge_client *c, const char *text)
     fedge_store_state *s = &c->state;
     memmove(s->errors[1], s->errors[0], sizeof(s->errors) - sizeof(s->errors[0]));
     snprintf(s->errors[0], sizeof(s->errors[0]), "%.*s", FEDGE_MAX_TEXT - 1, text);
-    for (char *p = s->errors[0]; *p; p++)
+    for (char *p = s->errors[0]; *p; p++) {
         if ((unsigned char)*p < ' ')
             *p = ' ';
+    }
     if (s->num_errors < FEDGE_STORE_MAX_ERRORS)
         s->num_errors++;
     fill_errors(c);
@@ -162,10 +163,11 @@ static void look_up(fedge_client *c, const fedge_session_action *action)
     const bool found = !status && may_be_made && index < task->num_deltas;
     /* Of models only the present one is kept, and the one that a delta makes it of. Which that is,
      * the plan does not tell: a client that comes back may hold it. */
-    if (!status && !found && task)
+    if (!status && !found && task) {
         status =
             fedge_store_blobs_keep(c->store, c->plan_hash, action->hash,
                                    task->delta ? task->deltas[task->delta - 1].base : "", &err);
+    }
     if (status)
         store_failed(c, &err);
     else if (found)
@@ -379,9 +381,10 @@ static void plan_done(fedge_client *c, const fedge_worker_result *r)
 
 static double metric(const fedge_upload *upload, const char *name)
 {
-    for (uint32_t i = 0; i < upload->num_metrics; i++)
+    for (uint32_t i = 0; i < upload->num_metrics; i++) {
         if (strcmp(upload->metrics[i].name, name) == 0)
             return upload->metrics[i].value;
+    }
     return 0;
 }
 
@@ -431,13 +434,14 @@ static void on_woken(void *user)
         const fedge_worker_result *r = &c->result;
         bool plan = r->job.kind == FEDGE_JOB_PLAN;
         c->working = c->working && plan;
-        if (r->status && r->bad_blob)
+        if (r->status && r->bad_blob) {
             fedge_session_blob_bad(c->session, now(),
                                    plan ? r->job.plan_hash : bad_hash(&r->job.task));
-        else if (plan)
+        } else if (plan) {
             plan_done(c, r);
-        else
+        } else {
             task_done(c, r);
+        }
         drain(c);
     }
     fedge_session_tick(c->session, now());
@@ -460,9 +464,10 @@ static void on_worker_done(void *user)
 static fedge_status copy_struct(void *out, size_t out_size, size_t min_size, const void *in,
                                 size_t size, const char *what, fedge_error *err)
 {
-    if (size < min_size)
+    if (size < min_size) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s.struct_size is %zu: set it to sizeof(%s)", what, size, what);
+    }
     memset(out, 0, out_size);
     memcpy(out, in, size < out_size ? size : out_size);
     return FEDGE_OK;
@@ -476,9 +481,10 @@ static void fill_hello(fedge_client *c)
     snprintf(hello->release, sizeof(hello->release), "%s", FEDGE_VERSION);
     snprintf(hello->arch, sizeof(hello->arch), "%s", fedge_os_arch());
     hello->ram_bytes = fedge_os_ram_bytes();
-    for (uint32_t i = 0; i < FEDGE_MAX_TOLD_FEATURES && fedge_plan_feature(i); i++)
+    for (uint32_t i = 0; i < FEDGE_MAX_TOLD_FEATURES && fedge_plan_feature(i); i++) {
         snprintf(hello->features[hello->num_features++], sizeof(hello->features[0]), "%s",
                  fedge_plan_feature(i));
+    }
     const fedge_site *site = c->config.site;
     hello->hangs_up = site && site->hangs_up;
     for (uint32_t i = 0; site && i < site->num_data && i < FEDGE_MAX_NAMES; i++)
@@ -577,8 +583,9 @@ static fedge_status open_all(fedge_client *c, fedge_error *err)
     fedge_status status = fedge_link_check_urls(c->config.server, &c->num_servers, err);
     if (!status)
         status = open_store(c, err);
-    if (status == FEDGE_DENIED) /* of a file, not of a certificate */
+    if (status == FEDGE_DENIED) { /* of a file, not of a certificate */
         status = fedge_error_prefix(err, FEDGE_IO, "store");
+    }
     /* What fails from here on is the identity's: its statuses say so to fedge_client_exit_code. */
     if (!status) {
         status = open_link(c, err);
@@ -622,14 +629,16 @@ fedge_status fedge_client_new(const fedge_client_config *config,
     fedge_status status =
         copy_struct(&c->config, sizeof(c->config), offsetof(fedge_client_config, state_dir), config,
                     config->struct_size, "fedge_client_config", err);
-    if (!status)
+    if (!status) {
         status = copy_struct(&c->callbacks, sizeof(c->callbacks),
                              offsetof(fedge_client_callbacks, evaluate), callbacks,
                              callbacks->struct_size, "fedge_client_callbacks", err);
+    }
     if (!status && (!c->config.server || !c->config.identity_dir || !c->config.trust_dir ||
-                    !c->callbacks.train))
+                    !c->callbacks.train)) {
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "server, identity_dir, trust_dir and train must be given");
+    }
     if (!status)
         status = open_all(c, err);
     if (status) {
@@ -656,8 +665,9 @@ fedge_exit fedge_client_run(fedge_client *client, fedge_error *err)
 {
     fedge_session_start(client->session, now());
     drain(client);
-    if (atomic_load(&client->stop_asked)) /* asked before the link could be woken */
+    if (atomic_load(&client->stop_asked)) { /* asked before the link could be woken */
         on_woken(client);
+    }
     while (!client->stopped)
         fedge_link_service(client->link);
     fedge_worker_cancel(client->worker);

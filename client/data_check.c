@@ -12,11 +12,12 @@ static fedge_status check_one(const fedge_site_data *data, const fedge_plan *pla
     const fedge_data_spec *spec = &guessed;
     fedge_dataset *dataset = NULL;
     fedge_status status = FEDGE_OK;
-    if (plan && plan->has_data && strcmp(plan->data.name, data->name) == 0)
+    if (plan && plan->has_data && strcmp(plan->data.name, data->name) == 0) {
         spec = &plan->data;
-    else
+    } else {
         status = fedge_dataset_guess(data->values, data->labels,
                                      data->num_partitions ? &data->partition : NULL, &guessed, err);
+    }
     if (status == FEDGE_UNSUPPORTED) {
         fedge_log_failure(log, FEDGE_LOG_WARN, "data-unchecked", err);
         return FEDGE_OK;
@@ -39,7 +40,7 @@ static fedge_status check_one(const fedge_site_data *data, const fedge_plan *pla
         fedge_log_int("num-partitions", data->num_partitions)};
     /* Of undivided data there is no part to tell. */
     fedge_log_write(log, FEDGE_LOG_INFO, "data", fields,
-                    sizeof fields / sizeof *fields - (data->num_partitions ? 0 : 2));
+                    sizeof(fields) / sizeof(*fields) - (data->num_partitions ? 0 : 2));
     fedge_dataset_free(dataset);
     return FEDGE_OK;
 }
@@ -62,10 +63,12 @@ fedge_status fedge_data_check(const fedge_site *site, const fedge_plan *plan, co
 
 void fedge_data_warn(const fedge_site *site, const fedge_log *log)
 {
-    for (uint32_t i = 0; i < site->num_data; i++)
-        if (site->data[i].has_partition && site->data[i].num_partitions == 0)
+    for (uint32_t i = 0; i < site->num_data; i++) {
+        if (site->data[i].has_partition && site->data[i].num_partitions == 0) {
             FEDGE_LOG(log, FEDGE_LOG_WARN, "data-undivided",
                       fedge_log_str("name", site->data[i].name),
                       fedge_log_str("advice", "it has a partition: say which part with "
                                               "--partition-id and --num-partitions"));
+        }
+    }
 }

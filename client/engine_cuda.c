@@ -45,9 +45,8 @@ static fedge_status read_devices(const char *text, fedge_silo_config *config, fe
                               FEDGE_COHORT_MAX_GPUS);
         }
         for (uint32_t i = 0; i < config->num_gpus; i++) {
-            if (config->gpus[i] == number) {
+            if (config->gpus[i] == number)
                 return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--gpus has GPU %lu twice", number);
-            }
         }
         config->gpus[config->num_gpus++] = (uint32_t)number;
         text = *end ? end + 1 : end;
@@ -60,9 +59,8 @@ static fedge_status find(const char *devices, fedge_error *err)
     fedge_silo_config config = {.num_gpus = 0};
     uint32_t there = 0;
     fedge_status status = read_devices(devices, &config, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_cohort_count_gpus(&there, err);
-    }
     for (uint32_t i = 0; i < config.num_gpus && status == FEDGE_OK; i++) {
         if (config.gpus[i] >= there) {
             status = fedge_fail(err, FEDGE_NOT_FOUND, "GPU %u is not there: there are 0 to %u",
@@ -126,23 +124,20 @@ static fedge_status open_engine(const fedge_plan *plan, const fedge_dataset *dat
     engine *fresh = calloc(1, sizeof(*fresh));
     const uint32_t count = fedge_dataset_size(dataset);
     *state = NULL;
-    if (fresh) {
+    if (fresh)
         fresh->all = calloc(count > 0 ? count : 1, sizeof(*fresh->all));
-    }
     if (!fresh || !fresh->all) {
         close_engine(fresh);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
     }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         fresh->all[i] = i;
-    }
     fedge_silo_config config = config_of(plan, fresh);
     config.cohort.sets[0] = (fedge_cohort_examples){fedge_dataset_values(dataset),
                                                     fedge_dataset_labels(dataset), count};
     fedge_status status = read_devices(devices, &config, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_silo_new(&config, &fresh->silo, err);
-    }
     if (status != FEDGE_OK) {
         close_engine(fresh);
         return status;

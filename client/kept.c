@@ -70,11 +70,12 @@ fedge_status fedge_kept_begin(fedge_hooks_state *state, const fedge_task *task, 
 {
     *kept = (fedge_kept){0};
     const bool keeps = fedge_plan_keeps(state->plan);
-    if (keeps && !task->has_last_accepted)
+    if (keeps && !task->has_last_accepted) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the task does not say which update counted last, which %s needs: "
                           "update the aggregator, it is older than this client",
                           fedge_plan_keeper_name(state->plan));
+    }
     fedge_status status = read_told(state, file, size, err);
     if (!status && keeps)
         status = load_own(state, task->last_accepted, store, run_id, log, kept, err);

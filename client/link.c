@@ -56,15 +56,16 @@ static void note_connection_error(fedge_link *link, const char *text, size_t siz
 {
     static const char prefix[] = "conn fail: ";
     size_t length = sizeof(prefix) - 1;
-    if (size > length && strncmp(text, prefix, length) == 0)
+    if (size > length && strncmp(text, prefix, length) == 0) {
         note_why(link, strerror(atoi(text + length)), MAX_WHY);
-    else if (size > 3 && strncmp(text, "DNS", 3) == 0)
+    } else if (size > 3 && strncmp(text, "DNS", 3) == 0) {
         note_why(link,
                  link->by_proxy ? "the proxy's name cannot be resolved"
                                 : "the server's name cannot be resolved",
                  MAX_WHY);
-    else
+    } else {
         note_why(link, text, size);
+    }
 }
 
 static void gone(fedge_link *link, const char *otherwise)
@@ -90,17 +91,16 @@ static int check_server(fedge_link *link, struct lws *wsi)
         return -1;
     int rc = lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0);
     int result = -1;
-    if (rc || !info->verified) {
+    if (rc || !info->verified)
         note_why(link, "the server's certificate is not verified", MAX_WHY);
-    } else if (lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_DER_RAW, info, MAX_PEER_CERTIFICATE) ||
-               info->ns.len <= 0) {
+    else if (lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_DER_RAW, info, MAX_PEER_CERTIFICATE) ||
+             info->ns.len <= 0)
         note_why(link, "the server's certificate cannot be read", MAX_WHY);
-    } else if (fedge_peer_check((const uint8_t *)info->ns.name, (size_t)info->ns.len,
-                                FEDGE_ROLE_SERVER, fedge_tls_now_ms(), NULL, &match, &err)) {
+    else if (fedge_peer_check((const uint8_t *)info->ns.name, (size_t)info->ns.len,
+                              FEDGE_ROLE_SERVER, fedge_tls_now_ms(), NULL, &match, &err))
         note_why(link, err.message, sizeof(err.message));
-    } else {
+    else
         result = 0;
-    }
     if (result)
         fedge_resume_forget();
     free(info);
@@ -183,8 +183,9 @@ static int on_own(fedge_link *link, struct lws *wsi, enum lws_callback_reasons r
     case LWS_CALLBACK_CLIENT_WRITEABLE:
         return write_one(link, wsi);
     case LWS_CALLBACK_WS_PEER_INITIATED_CLOSE:
-        if (size > 2) /* the first two bytes are the status */
+        if (size > 2) { /* the first two bytes are the status */
             note_why(link, (const char *)in + 2, size - 2);
+        }
         return 0;
     case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
         note_connection_error(link, in, in ? size : 0);
@@ -241,15 +242,17 @@ fedge_status fedge_link_parse_url(const char *url, char host[FEDGE_LINK_MAX_HOST
 {
     char copy[FEDGE_LINK_MAX_HOST];
     const char *scheme, *address, *rest;
-    if (strlen(url) >= sizeof(copy) || strncmp(url, "wss://", 6) != 0)
+    if (strlen(url) >= sizeof(copy) || strncmp(url, "wss://", 6) != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "'%.100s' is not a server's address: wss://HOST[:PORT], at most %d bytes",
                           url, FEDGE_LINK_MAX_HOST - 1);
+    }
     snprintf(copy, sizeof(copy), "%s", url);
     if (lws_parse_uri(copy, &scheme, &address, port, &rest) || !address[0] || *port < 1 ||
-        *port > 65535)
+        *port > 65535) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "'%s' is not a server's address: wss://HOST[:PORT]", url);
+    }
     /* libwebsockets says 443 when no port is given. */
     const char *authority_end = strchr(url + 6, '/');
     size_t length = authority_end ? (size_t)(authority_end - url) : strlen(url);
@@ -276,9 +279,10 @@ fedge_status fedge_link_check_urls(const char *urls, uint32_t *count, fedge_erro
 {
     char url[FEDGE_LINK_MAX_HOST + 1];
     fedge_status status = FEDGE_OK;
-    if (strlen(urls) >= FEDGE_LINK_MAX_URLS)
+    if (strlen(urls) >= FEDGE_LINK_MAX_URLS) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "servers: at most %d bytes in all",
                           FEDGE_LINK_MAX_URLS - 1);
+    }
     for (*count = 0; urls && !status; ++*count) {
         urls = take_url(urls, url);
         status = fedge_link_parse_url(url, NULL, &(int){0}, NULL, err);
@@ -338,9 +342,10 @@ static fedge_status make_context(fedge_link *link, const fedge_link_config *conf
     free(key);
     if (!link->context)
         return fedge_fail(err, FEDGE_NO_MEMORY, "libwebsockets does not start");
-    if (!link->vhost)
+    if (!link->vhost) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "libwebsockets does not take the identity or the trusted roots");
+    }
     return FEDGE_OK;
 }
 
@@ -348,9 +353,10 @@ fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, 
 {
     *link = NULL;
     fedge_link *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh)
+    if (!fresh) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a link of %zu bytes",
                           sizeof(*fresh));
+    }
     fresh->events = config->events;
     fresh->by_proxy = config->proxy && config->proxy[0];
     fedge_link_set_heartbeat(fresh, FEDGE_LINK_DEFAULT_HEARTBEAT_S);
@@ -468,11 +474,12 @@ void fedge_link_set_heartbeat(fedge_link *link, uint32_t heartbeat_s)
 
 void fedge_link_set_timer(fedge_link *link, uint64_t after_ms)
 {
-    if (after_ms == UINT64_MAX)
+    if (after_ms == UINT64_MAX) {
         lws_sul_cancel(&link->timer);
-    else
+    } else {
         lws_sul_schedule(link->context, 0, &link->timer, on_timer,
                          (lws_usec_t)(after_ms < 86400000 ? after_ms : 86400000) * 1000 + 1);
+    }
 }
 
 void fedge_link_service(fedge_link *link)

@@ -59,10 +59,11 @@ static fedge_exit check(const fedge_client_options *o, const fedge_site *site, c
     if (fedge_data_check(site, plan, log) && exit_code == FEDGE_EXIT_OK)
         exit_code = FEDGE_EXIT_CONFIG;
     fedge_plan_free(plan);
-    if (exit_code == FEDGE_EXIT_OK)
+    if (exit_code == FEDGE_EXIT_OK) {
         FEDGE_LOG(log, FEDGE_LOG_INFO, "config-ok",
                   fedge_log_str("device", identity->certificate.device_id),
                   fedge_log_int("data-sets", site->num_data));
+    }
     fedge_identity_free(identity);
     free(trust);
     return exit_code;
@@ -159,10 +160,11 @@ int main(int argc, char **argv)
         return exit_code;
     const fedge_log log = {
         .level = options.log_level, .json = options.log_json, .write = write_line};
-    if (options.plan && !options.check_config)
+    if (options.plan && !options.check_config) {
         return (int)(fedge_plan_report(options.plan, options.json, &err)
                          ? fail_with(&log, "plan", &err, FEDGE_EXIT_CONFIG)
                          : FEDGE_EXIT_OK);
+    }
     if (fedge_site_load(options.config, &site, &err))
         return (int)fail_with(&log, "config", &err, FEDGE_EXIT_CONFIG);
     for (uint32_t i = 0; i < site->num_data && options.num_partitions > 0; i++) {

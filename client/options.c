@@ -91,19 +91,22 @@ static fedge_status check(const fedge_client_options *o, fedge_error *err)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--json goes with --plan (see --help)");
     if (o->json || (o->plan && !o->check_config))
         return FEDGE_OK;
-    if (!o->server)
+    if (!o->server) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--server is missing (see fedge-client --help)");
+    }
     fedge_status status = fedge_command_line_check(&COMMAND_LINE, o, err);
     if (status)
         return status;
-    if (o->has_partition_id != (o->num_partitions > 0))
+    if (o->has_partition_id != (o->num_partitions > 0)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--partition-id and --num-partitions (1 or more) go together");
-    if (o->has_partition_id && o->partition_id >= o->num_partitions)
+    }
+    if (o->has_partition_id && o->partition_id >= o->num_partitions) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--partition-id %u: with --num-partitions %u the last is %u",
                           o->partition_id, o->num_partitions, o->num_partitions - 1);
+    }
     return FEDGE_OK;
 }
 

@@ -112,10 +112,11 @@ static uint64_t count_sent(const table *t, uint32_t i)
         buffers += t->layers[k].buffers;
     }
     uint64_t count = 0;
-    for (uint32_t k = 0; k < sent->schema.num_tensors; k++)
+    for (uint32_t k = 0; k < sent->schema.num_tensors; k++) {
         if ((sent->places[k] >= values && sent->places[k] - values < t->layers[i].parameters) ||
             (sent->places[k] >= buffers && sent->places[k] - buffers < t->layers[i].buffers))
             count += sent->tensors[k].count;
+    }
     return count;
 }
 
@@ -237,9 +238,10 @@ static fedge_status report(const fedge_plan *plan, bool json, fedge_error *err)
 {
     const fedge_model_options options = fedge_plan_model_options(plan);
     table t = {.plan = plan, .part = options.micro_batch ? options.micro_batch : options.max_batch};
-    if (plan->external)
+    if (plan->external) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the model is external: only its own trainer knows what it needs");
+    }
     t.layers = calloc(plan->model.num_layers, sizeof(*t.layers));
     if (!t.layers)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a table");

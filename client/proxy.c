@@ -11,7 +11,7 @@
 static const char *variable(const char *lower, const char *upper)
 {
     const char *value = getenv(lower);
-    return value != NULL ? value : getenv(upper);
+    return value ? value : getenv(upper);
 }
 
 /* Does the comma-separated [list] have [host], or the end of its name? */
@@ -40,32 +40,35 @@ fedge_status fedge_proxy_for(const char *url, const char *given, char out[FEDGE_
     int port;
     const char *proxy = given;
     out[0] = '\0';
-    if (given == NULL) {
+    if (!given) {
         const char *none = variable("no_proxy", "NO_PROXY");
         fedge_status status = fedge_link_parse_url(url, host, &port, NULL, err);
         if (status != FEDGE_OK)
             return status;
-        proxy = none != NULL && lists(none, host) ? NULL : variable("https_proxy", "HTTPS_PROXY");
+        proxy = none && lists(none, host) ? NULL : variable("https_proxy", "HTTPS_PROXY");
     }
-    if (proxy == NULL || *proxy == '\0')
+    if (!proxy || *proxy == '\0')
         return FEDGE_OK;
-    if (strncmp(proxy, "http://", 7) == 0)
+    if (strncmp(proxy, "http://", 7) == 0) {
         proxy += 7;
-    else if (strstr(proxy, "://") != NULL)
+    } else if (strstr(proxy, "://")) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the proxy '%.100s' is not http://HOST:PORT, the only kind there is",
                           proxy);
-    if (strchr(proxy, '@') != NULL)
+    }
+    if (strchr(proxy, '@')) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the proxy's address has a user's name, but fedge knows no way to log in "
                           "to one; give HOST:PORT");
+    }
     const size_t size = strcspn(proxy, "/");
     (void)snprintf(out, FEDGE_PROXY_TEXT, "%.*s", (int)size, proxy);
     const char *colon = strrchr(out, ':');
     const char *bracket = strchr(out, ']');
-    port = colon != NULL && colon > out && colon > bracket ? atoi(colon + 1) : 0;
-    if (size >= FEDGE_PROXY_TEXT || port < 1 || port > 65535)
+    port = colon && colon > out && colon > bracket ? atoi(colon + 1) : 0;
+    if (size >= FEDGE_PROXY_TEXT || port < 1 || port > 65535) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "'%.100s' is not a proxy's address: http://HOST:PORT", proxy);
+    }
     return FEDGE_OK;
 }

@@ -103,9 +103,10 @@ static void go_offline(fedge_session *s, uint64_t later_ms)
     s->plan_fetch.ask = s->model_fetch.ask = false;
     uint64_t wait = later_ms ? later_ms + fedge_session_jitter(s, later_ms / 8) : backoff(s);
     s->connect_at = s->now_ms + wait;
-    if (!s->stopping)
+    if (!s->stopping) {
         fedge_session_note(s, FEDGE_LOG_INFO, "reconnect", "next connection in %.1f s",
                            (double)wait / 1e3);
+    }
 }
 
 static void close_link(fedge_session *s, fedge_reason reason, const char *text)
@@ -167,11 +168,12 @@ void fedge_session_disconnected(fedge_session *session, uint64_t now_ms, unsigne
                           "not registered (HTTP 403)");
         return;
     }
-    if (http_status)
+    if (http_status) {
         fedge_session_note(session, FEDGE_LOG_WARN, "disconnected", "%s (HTTP %u)", why,
                            http_status);
-    else
+    } else {
         fedge_session_note(session, FEDGE_LOG_WARN, "disconnected", "%s", why);
+    }
     go_offline(session, 0);
 }
 
@@ -229,9 +231,10 @@ static void finish(fedge_session *s)
 static session_fetch *fetch_of(fedge_session *s, const char *hash)
 {
     session_fetch *both[] = {&s->plan_fetch, &s->model_fetch};
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < 2; i++) {
         if (strcmp(both[i]->hash, hash) == 0)
             return both[i];
+    }
     return NULL;
 }
 
@@ -360,9 +363,10 @@ void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char 
     fetch->bad++;
     fedge_session_note(session, FEDGE_LOG_WARN, "bad-blob", "blob %.12s… has another hash", hash);
     if (fetch->bad % FEDGE_SESSION_MAX_REPEATS == 0 && session->link == LINK_ONLINE &&
-        !session->stopping)
+        !session->stopping) {
         fedge_session_drop(session, FEDGE_REASON_BAD_DATA, 0,
                            "a download does not have its hash, again and again");
+    }
     fedge_session_advance(session);
 }
 
@@ -604,9 +608,10 @@ static void next_frame(fedge_session *s, fedge_session_action *action)
         if (status)
             fedge_session_result_lost(s, s->now_ms, err.message);
     }
-    if (status && !s->stopping)
+    if (status && !s->stopping) {
         fedge_session_note(s, FEDGE_LOG_ERROR, "internal", "cannot write a message: %s",
                            err.message);
+    }
     action->data = s->frame;
     action->data_size = (uint32_t)size;
 }

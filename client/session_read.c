@@ -228,11 +228,12 @@ static fedge_exit exit_of(fedge_reason reason)
 static void end_for(fedge_session *s, const fedge_notice *notice)
 {
     char text[FEDGE_MAX_TEXT];
-    if (notice->reason == FEDGE_REASON_RUN_COMPLETE)
+    if (notice->reason == FEDGE_REASON_RUN_COMPLETE) {
         snprintf(text, sizeof(text), "the run is complete");
-    else
+    } else {
         snprintf(text, sizeof(text), "the server refuses for good (%s): %.200s",
                  fedge_reason_name(notice->reason), notice->text);
+    }
     fedge_session_end(s, exit_of(notice->reason), 0, notice->reason, text);
 }
 

@@ -81,15 +81,17 @@ static fedge_status read_all(fedge_store *store, const char *name, uint64_t limi
 {
     uint64_t length;
     fedge_status status = store->backend.size(store->backend.user, name, &length, err);
-    if (!status && length > limit)
+    if (!status && length > limit) {
         status = fedge_fail(err, FEDGE_TOO_BIG, "%s has %llu bytes; %llu are the most", name,
                             (unsigned long long)length, (unsigned long long)limit);
+    }
     if (status)
         return status;
     uint8_t *block = malloc((size_t)length + 1);
-    if (!block)
+    if (!block) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %llu bytes of %s",
                           (unsigned long long)length, name);
+    }
     status = store->backend.read(store->backend.user, name, 0, block, (size_t)length, err);
     if (status) {
         free(block);
@@ -146,12 +148,13 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
     free(text);
     if (status == FEDGE_CORRUPT)
         fedge_error_prefix(err, status, "remove state.json to begin anew");
-    if (!status && state->format > FEDGE_STORE_FORMAT)
+    if (!status && state->format > FEDGE_STORE_FORMAT) {
         status =
             fedge_fail(err, FEDGE_UNSUPPORTED,
                        "state.json has format %u; this release reads up to %d: install a newer "
                        "one or use another state directory",
                        state->format, FEDGE_STORE_FORMAT);
+    }
     return status;
 }
 
@@ -188,9 +191,10 @@ fedge_status fedge_store_seed(fedge_store *store, const char *path, fedge_error 
     uint8_t *data;
     size_t size;
     const size_t limit = store->max_bytes < SIZE_MAX / 2 ? (size_t)store->max_bytes : SIZE_MAX / 2;
-    if (strlen(path) >= sizeof(store->seed_path))
+    if (strlen(path) >= sizeof(store->seed_path)) {
         return fedge_fail(err, FEDGE_TOO_BIG, "the path %.100s... has over %d bytes", path,
                           FEDGE_OS_MAX_PATH - 1);
+    }
     fedge_status status = fedge_os_read_file(path, limit, &data, &size, err);
     if (status)
         return status;
@@ -253,9 +257,10 @@ fedge_status fedge_store_blob_append(fedge_store *store, const char *hash, uint6
     fedge_status status = check_size(store, name, total, err);
     if (!status)
         status = fedge_store_blob_held(store, hash, total, &held, err);
-    if (!status && (held != offset || size > total - offset))
+    if (!status && (held != offset || size > total - offset)) {
         status = fedge_fail(err, FEDGE_MISMATCH, "%s: %llu bytes are held, not %llu", name,
                             (unsigned long long)held, (unsigned long long)offset);
+    }
     if (status)
         return status;
     return store->backend.write_at(store->backend.user, name, offset,
@@ -302,9 +307,10 @@ static fedge_status remove_blob(void *user, const char *name, fedge_error *err)
 {
     const keep *k = user;
     char path[NAME_SIZE];
-    for (size_t i = 0; i < sizeof k->hashes / sizeof k->hashes[0]; i++)
+    for (size_t i = 0; i < sizeof(k->hashes) / sizeof(k->hashes[0]); i++) {
         if (strcmp(name, k->hashes[i]) == 0)
             return FEDGE_OK;
+    }
     blob_name(name, path);
     return k->store->backend.remove(k->store->backend.user, path, err);
 }
@@ -332,10 +338,11 @@ fedge_status fedge_store_result_put(fedge_store *store, const fedge_upload *uplo
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to store a result");
     size_t size;
     status = fedge_upload_pack(upload, header, UPLOAD_MAX_SIZE, &size, err);
-    if (!status)
+    if (!status) {
         status =
             store->backend.replace(store->backend.user, RESULT, (fedge_bytes_view){header, size},
                                    (fedge_bytes_view){bytes, (size_t)upload->size}, err);
+    }
     if (!status)
         store->result_header = size;
     free(header);
@@ -370,18 +377,20 @@ static fedge_status find_result(fedge_store *store, uint64_t size, uint8_t *buff
     fedge_status status = store->backend.read(store->backend.user, RESULT, 0, buffer, head, err);
     if (!status)
         status = fedge_message_peek(buffer, head, &frame, err);
-    if (!status && frame > head)
+    if (!status && frame > head) {
         status =
             fedge_fail(err, FEDGE_TRUNCATED, "%zu of the %zu bytes of its header", head, frame);
+    }
     if (!status)
         status = fedge_message_unpack(buffer, frame, &message, err);
     if (!status && message.type != FEDGE_MESSAGE_UPLOAD)
         status = fedge_fail(err, FEDGE_CORRUPT, "its header is not an UPLOAD message");
     if (!status)
         status = fedge_upload_read(&message, upload, err);
-    if (!status && upload->size != size - frame)
+    if (!status && upload->size != size - frame) {
         status = fedge_fail(err, FEDGE_TRUNCATED, "%llu bytes where its header says %llu",
                             (unsigned long long)(size - frame), (unsigned long long)upload->size);
+    }
     if (status)
         return status;
     store->result_header = frame;
@@ -433,11 +442,12 @@ static fedge_status key_name(const char *run_id, const char *key, const char *su
     bool bad = length == 0 || length > FEDGE_STORE_MAX_KEY || key[0] == '.' ||
                strspn(key, allowed) != length || run_length == 0 ||
                run_length >= FEDGE_RUN_ID_TEXT || strspn(run_id, "0123456789abcdef") != run_length;
-    if (bad)
+    if (bad) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "'%s' of run '%s' is not a key: 1 to %d letters, digits, '-', '_', '.' "
                           "(not first), and a run's id",
                           key, run_id, FEDGE_STORE_MAX_KEY);
+    }
     snprintf(name, NAME_SIZE, "kv/%s/%s%s", run_id, key, suffix);
     return FEDGE_OK;
 }
@@ -465,9 +475,10 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
     if (store->backend.size(store->backend.user, name, &old, NULL) == FEDGE_NOT_FOUND) {
         snprintf(folder, sizeof(folder), "kv/%s", run_id);
         status = store->backend.list(store->backend.user, folder, count_key, &count, err);
-        if (!status && count >= FEDGE_STORE_MAX_KEYS)
+        if (!status && count >= FEDGE_STORE_MAX_KEYS) {
             status = fedge_fail(err, FEDGE_TOO_BIG, "%s would be key %u; %d are the most", name,
                                 count + 1, FEDGE_STORE_MAX_KEYS);
+        }
         if (status)
             return status;
     }

@@ -16,9 +16,10 @@ static fedge_status path_of(const store_dir *dir, const char *name, const char *
                             char path[MAX_PATH], fedge_error *err)
 {
     int n = snprintf(path, MAX_PATH, "%s/%s%s", dir->path, name, suffix);
-    if (n < 0 || n >= MAX_PATH)
+    if (n < 0 || n >= MAX_PATH) {
         return fedge_fail(err, FEDGE_TOO_BIG, "the path %s/%s%s has over %d bytes", dir->path, name,
                           suffix, MAX_PATH - 1);
+    }
     return FEDGE_OK;
 }
 
@@ -147,9 +148,10 @@ fedge_status fedge_store_backend_dir(const char *path, fedge_store_backend *back
     if (!dir)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to open the state directory %s", path);
     fedge_status status = FEDGE_OK;
-    if (strlen(path) >= sizeof(dir->path))
+    if (strlen(path) >= sizeof(dir->path)) {
         status =
             fedge_fail(err, FEDGE_TOO_BIG, "the path %s has over %d bytes", path, MAX_PATH - 1);
+    }
     snprintf(dir->path, sizeof(dir->path), "%s", path);
     if (!status)
         status = fedge_os_make_dirs(path, err);

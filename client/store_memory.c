@@ -23,9 +23,10 @@ typedef struct store_memory {
 
 static memory_file *find(store_memory *memory, const char *name)
 {
-    for (size_t i = 0; i < MAX_FILES; i++)
+    for (size_t i = 0; i < MAX_FILES; i++) {
         if (strcmp(memory->files[i].name, name) == 0)
             return &memory->files[i];
+    }
     return NULL;
 }
 
@@ -61,13 +62,14 @@ static fedge_status memory_read(void *user, const char *name, uint64_t offset, v
     pthread_mutex_lock(&memory->mutex);
     memory_file *file = find(memory, name);
     fedge_status status = FEDGE_OK;
-    if (!file)
+    if (!file) {
         status = missing(err, name);
-    else if (offset > file->size || size > file->size - offset)
+    } else if (offset > file->size || size > file->size - offset) {
         status = fedge_fail(err, FEDGE_TRUNCATED, "%s has %zu bytes; %zu are wanted from byte %llu",
                             name, file->size, size, (unsigned long long)offset);
-    else if (size > 0)
+    } else if (size > 0) {
         memcpy(out, file->data + offset, size);
+    }
     pthread_mutex_unlock(&memory->mutex);
     return status;
 }
@@ -93,9 +95,10 @@ static fedge_status put_at(store_memory *memory, const char *name, size_t offset
     memory_file *file = find(memory, name);
     if (!file)
         file = find(memory, "");
-    if (!file || strlen(name) >= MAX_NAME)
+    if (!file || strlen(name) >= MAX_NAME) {
         return fedge_fail(err, FEDGE_TOO_BIG, "no place for %s: %d files are the most", name,
                           MAX_FILES);
+    }
     if (offset > file->size || span.size > SIZE_MAX - offset)
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%s: a write behind its end", name);
     fedge_status status = grow(file, name, offset + span.size, err);
@@ -189,9 +192,10 @@ static void memory_close(void *user)
 fedge_status fedge_store_backend_memory(fedge_store_backend *backend, fedge_error *err)
 {
     store_memory *memory = calloc(1, sizeof(*memory));
-    if (!memory)
+    if (!memory) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a store of %zu bytes",
                           sizeof(*memory));
+    }
     pthread_mutex_init(&memory->mutex, NULL);
     *backend = (fedge_store_backend){.user = memory,
                                      .size = memory_size,

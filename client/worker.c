@@ -64,9 +64,10 @@ static fedge_status make_room(fedge_worker *w, fedge_error *err)
     size_t sent = w->plan->sent.schema.num_elements;
     w->values = calloc(sent > schema->num_elements ? sent : schema->num_elements, sizeof(float));
     w->bounds = calloc(w->plan->sent.schema.num_tensors, 1);
-    if (!w->start || !w->values || !w->bounds)
+    if (!w->start || !w->values || !w->bounds) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for two copies of %zu values",
                           schema->num_elements);
+    }
     return fedge_hooks_state_init(&w->hooks, w->plan, err);
 }
 
@@ -176,19 +177,21 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.job.task;
     uint8_t *file;
-    if (task->control_size >= task->model_size)
+    if (task->control_size >= task->model_size) {
         return fedge_fail(err, FEDGE_MISMATCH, "a control file of %llu bytes in a blob of %llu",
                           (unsigned long long)task->control_size,
                           (unsigned long long)task->model_size);
+    }
     fedge_status status = load_model_file(w, &file, err);
     if (status)
         return status;
     size_t size = (size_t)(task->model_size - task->control_size);
     status = fedge_safetensors_read(file, size, &w->plan->schema, w->start, err);
     const bool train = task->kind == FEDGE_TASK_TRAIN;
-    if (!status && (train || fedge_plan_is_personal(w->plan)))
+    if (!status && (train || fedge_plan_is_personal(w->plan))) {
         status = fedge_kept_begin(&w->hooks, task, file + size, (size_t)task->control_size,
                                   w->config.store, w->run_id, w->config.log, &w->kept, err);
+    }
     if (!status && (train ? fedge_plan_replaces(w->plan) : fedge_plan_is_personal(w->plan)))
         fedge_personal_put(w->plan, w->hooks.own, w->start);
     free(file);
@@ -199,9 +202,10 @@ static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.job.task;
     uint32_t n = w->plan->sent.schema.num_tensors;
-    if (task->num_bounds != 0 && task->num_bounds != n)
+    if (task->num_bounds != 0 && task->num_bounds != n) {
         return fedge_fail(err, FEDGE_MISMATCH, "the task has %u bounds for %u tensors",
                           task->num_bounds, n);
+    }
     fedge_sections_bounds(w->plan, w->start, w->bounds);
     if (task->num_bounds != 0)
         memcpy(w->bounds, task->bounds_log2, n);
@@ -210,9 +214,10 @@ static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
 
 static bool reports(const fedge_client_report *report, const char *name)
 {
-    for (uint32_t i = 0; i < report->num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
+    for (uint32_t i = 0; i < report->num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++) {
         if (strcmp(report->metrics[i].name, name) == 0)
             return isfinite(report->metrics[i].value);
+    }
     return false;
 }
 
@@ -222,9 +227,10 @@ static fedge_status check_report(const fedge_client_report *report, fedge_task_k
 {
     if (report->num_examples == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "the trainer reports no examples");
-    if (kind == FEDGE_TASK_EVALUATE && (!reports(report, "loss") || !reports(report, "accuracy")))
+    if (kind == FEDGE_TASK_EVALUATE && (!reports(report, "loss") || !reports(report, "accuracy"))) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the trainer's evaluation must report \"loss\" and \"accuracy\"");
+    }
     return FEDGE_OK;
 }
 
@@ -313,15 +319,17 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
     fedge_status status = FEDGE_OK;
     if (fedge_plan_measures(w->plan))
         add_metric(upload, FEDGE_SQUARED_NORM, fedge_squared_norm(w->plan, w->values));
-    if (w->plan->hooks)
+    if (w->plan->hooks) {
         status = fedge_hooks_end(&w->hooks, w->report.num_steps, w->at_work.job.task.learning_rate,
                                  w->values, err);
+    }
     if (!status)
         status = fedge_kept_encode(&w->hooks, &update, upload, bytes, err);
-    if (!status)
+    if (!status) {
         do
             status = fedge_kept_store(&w->hooks, &w->kept, w->config.store, upload, err);
         while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
+    }
     if (!status)
         add_metric(upload, "seconds-encode", seconds_since(start_ns));
     return status;
@@ -348,10 +356,11 @@ static fedge_status do_task(fedge_worker *w, fedge_error *err)
         status = encode(w, &bytes, err);
     if (!status && atomic_load(&w->cancelled))
         status = fedge_fail(err, FEDGE_CANCELLED, "cancelled");
-    if (!status)
+    if (!status) {
         do
             status = fedge_store_result_put(w->config.store, &w->at_work.upload, bytes, err);
         while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
+    }
     free(bytes);
     return status;
 }

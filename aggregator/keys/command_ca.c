@@ -28,21 +28,22 @@ static fedge_status run(const options *given, fedge_error *err)
     uint64_t root_end_ms = 0;
     uint64_t issuing_end_ms = 0;
     fedge_status status =
-        fedge_x509_path(dir, sizeof dir, given->ca, given->next ? "next" : ".", err);
+        fedge_x509_path(dir, sizeof(dir), given->ca, given->next ? "next" : ".", err);
     const char *where = given->next ? dir : given->ca;
-    if (status == FEDGE_OK && given->renew_issuing)
+    if (status == FEDGE_OK && given->renew_issuing) {
         status = fedge_ca_renew_issuing(where, given->name, given->issuing_days, now_ms,
                                         &issuing_end_ms, err);
-    else if (status == FEDGE_OK)
+    } else if (status == FEDGE_OK) {
         status = fedge_ca_create(where, given->name, given->root_days, given->issuing_days, now_ms,
                                  &root_end_ms, &issuing_end_ms, err);
+    }
     if (status != FEDGE_OK)
         return status;
     printf("authority in %s\n", where);
     if (root_end_ms != 0)
         print_end("root", root_end_ms);
     print_end("intermediate", issuing_end_ms);
-    if (given->trust == NULL)
+    if (!given->trust)
         return FEDGE_OK;
     return fedge_keys_trust_root(where, given->trust, err);
 }

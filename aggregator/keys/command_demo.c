@@ -32,7 +32,7 @@ static fedge_status write_quickly(const char *dir, const char *name, const char 
 {
     char path[FEDGE_OS_MAX_PATH];
     fedge_os_file file;
-    fedge_status status = fedge_x509_path(path, sizeof path, dir, name, err);
+    fedge_status status = fedge_x509_path(path, sizeof(path), dir, name, err);
     if (status == FEDGE_OK)
         status = fedge_os_open(&file, path, FEDGE_OS_CREATE, err);
     if (status != FEDGE_OK)
@@ -48,12 +48,14 @@ static fedge_status sign(demo *all, const char *request_pem, char **chain_pem, f
     fedge_registry_match match;
     fedge_request request;
     fedge_status status = fedge_request_read(request_pem, &request, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         status = fedge_ca_sign(all->ca, &request, all->given->days, fedge_os_unix_ms(), chain_pem,
                                &info, err);
-    if (status == FEDGE_OK)
+    }
+    if (status == FEDGE_OK) {
         status = fedge_registry_add(all->registry, &info, request.name, FEDGE_CERTIFICATE_ACTIVE,
                                     false, &match, err);
+    }
     fedge_request_fini(&request);
     return status;
 }
@@ -68,7 +70,7 @@ static fedge_status make_identity(demo *all, const char *place, fedge_request_na
     char *key_pem = NULL;
     char *request_pem = NULL;
     char *chain_pem = NULL;
-    fedge_status status = fedge_x509_path(dir, sizeof dir, all->given->out, place, err);
+    fedge_status status = fedge_x509_path(dir, sizeof(dir), all->given->out, place, err);
     if (status == FEDGE_OK)
         status = fedge_os_make_dirs(dir, err);
     if (status == FEDGE_OK)
@@ -96,8 +98,8 @@ static fedge_status make_identities(demo *all, fedge_error *err)
     for (unsigned i = 0; status == FEDGE_OK && i < given->clients; i++) {
         char place[32];
         char name[32];
-        snprintf(place, sizeof place, "clients/%04u", i);
-        snprintf(name, sizeof name, "client-%04u", i);
+        snprintf(place, sizeof(place), "clients/%04u", i);
+        snprintf(name, sizeof(name), "client-%04u", i);
         fedge_request_names names = {.name = name, .role = FEDGE_ROLE_DEVICE};
         status = make_identity(all, place, &names, err);
     }
@@ -123,14 +125,17 @@ static fedge_status make_authority(demo *all, fedge_error *err)
     uint64_t issuing_end_ms;
     const char *out = all->given->out;
     uint64_t now_ms = fedge_os_unix_ms();
-    fedge_status status = fedge_x509_path(ca_dir, sizeof ca_dir, out, "ca", err);
+    fedge_status status = fedge_x509_path(ca_dir, sizeof(ca_dir), out, "ca", err);
     if (status == FEDGE_OK)
-        status = fedge_x509_path(trust_dir, sizeof trust_dir, out, "trust", err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_path(all->registry_dir, sizeof all->registry_dir, out, "registry", err);
-    if (status == FEDGE_OK)
+        status = fedge_x509_path(trust_dir, sizeof(trust_dir), out, "trust", err);
+    if (status == FEDGE_OK) {
+        status =
+            fedge_x509_path(all->registry_dir, sizeof(all->registry_dir), out, "registry", err);
+    }
+    if (status == FEDGE_OK) {
         status = fedge_ca_create(ca_dir, "fedge demo", FEDGE_CA_ROOT_DAYS, FEDGE_CA_ISSUING_DAYS,
                                  now_ms, &root_end_ms, &issuing_end_ms, err);
+    }
     if (status == FEDGE_OK)
         status = fedge_keys_trust_root(ca_dir, trust_dir, err);
     if (status == FEDGE_OK)
@@ -147,9 +152,10 @@ static fedge_status run(const options *given, fedge_error *err)
         status = fedge_registry_lock(all.registry_dir, &lock, err);
     if (status == FEDGE_OK) {
         status = fedge_registry_open(all.registry_dir, &all.registry, err);
-        if (status == FEDGE_OK && fedge_registry_num_devices(all.registry) != 0)
+        if (status == FEDGE_OK && fedge_registry_num_devices(all.registry) != 0) {
             status = fedge_fail(err, FEDGE_EXISTS, "%s has devices already: name another directory",
                                 all.registry_dir);
+        }
         if (status == FEDGE_OK)
             status = make_identities(&all, err);
         if (status == FEDGE_OK)
@@ -158,9 +164,10 @@ static fedge_status run(const options *given, fedge_error *err)
     }
     fedge_registry_free(all.registry);
     fedge_ca_free(all.ca);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         printf("%s: authority, server, operator and %u clients; certificates expire in %u days\n",
                given->out, given->clients, given->days);
+    }
     return status;
 }
 

@@ -30,14 +30,15 @@ static fedge_status print_row(void *user, fedge_registry_row *row, fedge_error *
     fedge_hex_encode(row->fingerprint, FEDGE_FINGERPRINT_SIZE, hex);
     const char *role = fedge_role_name(match->role);
     const char *state = fedge_certificate_state_name(match->state);
-    if (list->json)
+    if (list->json) {
         printf("%s\n{\"role\":\"%s\",\"index\":%" PRIu32 ",\"state\":\"%s\",\"expires\":\"%s\","
                "\"device_id\":\"%s\",\"sha256\":\"%s\",\"name\":\"%s\"}",
                list->count == 0 ? "" : ",", role, match->index, state, end, match->device_id, hex,
                match->name);
-    else
+    } else {
         printf("%-8s %6" PRIu32 " %-7s %s %s %.16s %s\n", role, match->index, state, end,
                match->device_id, hex, match->name);
+    }
     list->count++;
     return FEDGE_OK;
 }
@@ -109,9 +110,9 @@ typedef struct change {
 static bool is_meant(const change *wanted, const fedge_registry_row *row)
 {
     char hex[2 * FEDGE_FINGERPRINT_SIZE + 1];
-    if (wanted->device_id != NULL)
+    if (wanted->device_id)
         return strcmp(wanted->device_id, row->match.device_id) == 0;
-    if (wanted->name != NULL)
+    if (wanted->name)
         return strcmp(wanted->name, row->match.name) == 0;
     fedge_hex_encode(row->fingerprint, FEDGE_FINGERPRINT_SIZE, hex);
     return strncmp(hex, wanted->fingerprint, strlen(wanted->fingerprint)) == 0;
@@ -125,7 +126,7 @@ static fedge_status visit_row(void *user, fedge_registry_row *row, fedge_error *
         return FEDGE_OK;
     wanted->certificates++;
     if (strcmp(wanted->last_device, row->match.device_id) != 0) {
-        memcpy(wanted->last_device, row->match.device_id, sizeof wanted->last_device);
+        memcpy(wanted->last_device, row->match.device_id, sizeof(wanted->last_device));
         wanted->devices++;
     }
     if (wanted->apply) {
@@ -144,10 +145,11 @@ static fedge_status change_loaded(const char *dir, fedge_registry *registry, cha
         return status;
     if (wanted->certificates == 0)
         return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no such certificate", dir);
-    if (wanted->devices > 1)
+    if (wanted->devices > 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%u devices fit: use --device-id ('fedge-keys list' shows them)",
                           wanted->devices);
+    }
     wanted->apply = true;
     status = fedge_registry_visit(registry, visit_row, wanted, err);
     return status == FEDGE_OK ? fedge_registry_save(registry, dir, err) : status;
@@ -219,11 +221,12 @@ static int change_command(const fedge_command_line *line, int argc, char **argv,
     int given = (wanted.device_id != NULL) + (wanted.name != NULL) + (wanted.fingerprint != NULL);
     if (given != 1)
         return fedge_keys_usage(command, "one of --device-id, --name and --fingerprint is needed");
-    if (wanted.fingerprint != NULL &&
+    if (wanted.fingerprint &&
         (strlen(wanted.fingerprint) < MIN_PREFIX ||
-         strspn(wanted.fingerprint, "0123456789abcdef") != strlen(wanted.fingerprint)))
+         strspn(wanted.fingerprint, "0123456789abcdef") != strlen(wanted.fingerprint))) {
         return fedge_keys_usage(command, "--fingerprint must be %d or more lower-case hex digits",
                                 MIN_PREFIX);
+    }
     fedge_error err;
     fedge_status status = run_change(wanted.registry, &wanted, &err);
     return fedge_keys_end(command, status, &err);

@@ -15,7 +15,7 @@ static fedge_status check_absent(const char *dir, const char *name, const char *
                                  fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = fedge_x509_path(path, sizeof path, dir, name, err);
+    fedge_status status = fedge_x509_path(path, sizeof(path), dir, name, err);
     if (status == FEDGE_OK && fedge_os_exists(path))
         status = fedge_fail(err, FEDGE_EXISTS, "%s exists: %s", path, advice);
     return status;
@@ -30,15 +30,15 @@ static fedge_status run_request(const char *dir, const fedge_request_names *give
     fedge_device_id random;
     fedge_status status = check_absent(
         dir, "key.pem", "to renew it run 'fedge-keys renew', else name another directory", err);
-    if (status == FEDGE_OK && names->device_id == NULL) {
+    if (status == FEDGE_OK && !names->device_id) {
         status = fedge_device_id_random(&random, err);
         if (status == FEDGE_OK)
             names->device_id = fedge_device_id_format(&random, id);
     }
     if (status != FEDGE_OK)
         return status;
-    if (names->name == NULL) {
-        snprintf(name, sizeof name, "%s-%.8s", fedge_role_name(names->role), names->device_id);
+    if (!names->name) {
+        snprintf(name, sizeof(name), "%s-%.8s", fedge_role_name(names->role), names->device_id);
         names->name = name;
     }
     char *key_pem = NULL;
@@ -52,9 +52,10 @@ static fedge_status run_request(const char *dir, const fedge_request_names *give
         status = fedge_keys_write(dir, "key.pem", key_pem, 0600, err);
     fedge_request_wipe(key_pem);
     free(request_pem);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         printf("request for '%s', role %s, device %s: have %s/request.pem signed\n", names->name,
                fedge_role_name(names->role), names->device_id, dir);
+    }
     return status;
 }
 
@@ -147,7 +148,7 @@ static fedge_status run_renew(const char *dir, bool keep_key, fedge_error *err)
     status = fedge_request_renew(present, !keep_key, &key_pem, &request_pem, err);
     if (status == FEDGE_OK)
         status = fedge_keys_write(dir, "request.pem", request_pem, 0644, err);
-    if (status == FEDGE_OK && key_pem != NULL)
+    if (status == FEDGE_OK && key_pem)
         status = fedge_keys_write(dir, "next-key.pem", key_pem, 0600, err);
     if (status == FEDGE_OK) {
         char end[FEDGE_CALENDAR_TEXT];

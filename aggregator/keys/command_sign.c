@@ -26,9 +26,10 @@ static fedge_status check_renewal(const fedge_registry *registry, const fedge_re
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "the certificate to renew is unknown");
     if (match.state != FEDGE_CERTIFICATE_ACTIVE ||
-        strcmp(match.device_id, request->present.device_id) != 0)
+        strcmp(match.device_id, request->present.device_id) != 0) {
         return fedge_fail(err, FEDGE_REVOKED, "the certificate to renew, of '%s', is %s",
                           match.name, fedge_certificate_state_name(match.state));
+    }
     *renewal = true;
     return FEDGE_OK;
 }
@@ -67,26 +68,30 @@ static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registr
     fedge_registry_match match;
     bool renewal = given->renew;
     fedge_status status = check_renewal(registry, request, &renewal, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         status =
             fedge_ca_sign(ca, request, given->days, fedge_os_unix_ms(), &chain_pem, &info, err);
+    }
     if (status == FEDGE_OK)
         status = check_out(given->out, &info, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         status = fedge_registry_add(registry, &info, request->name,
                                     given->pending ? FEDGE_CERTIFICATE_PENDING
                                                    : FEDGE_CERTIFICATE_ACTIVE,
                                     renewal, &match, err);
-    if (status == FEDGE_EXISTS)
+    }
+    if (status == FEDGE_EXISTS) {
         status = fedge_error_prefix(err, status,
                                     "not a renewal ('fedge-keys renew' on the device makes one)");
+    }
     if (status == FEDGE_OK)
         status = fedge_os_write_file(given->out, chain_pem, strlen(chain_pem), 0644, err);
     if (status == FEDGE_OK) {
         status = fedge_registry_save(registry, given->registry, err);
-        if (status != FEDGE_OK && fedge_os_remove(given->out, NULL) != FEDGE_OK)
+        if (status != FEDGE_OK && fedge_os_remove(given->out, NULL) != FEDGE_OK) {
             status =
                 fedge_error_prefix(err, status, "remove %s, which is not registered", given->out);
+        }
     }
     free(chain_pem);
     if (status == FEDGE_OK) {
@@ -108,9 +113,10 @@ static fedge_status read_request(const options *given, fedge_request *request, f
     free(pem);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "%s", given->request);
-    if (given->role != NULL && strcmp(given->role, fedge_role_name(request->names.role)) != 0)
+    if (given->role && strcmp(given->role, fedge_role_name(request->names.role)) != 0) {
         return fedge_fail(err, FEDGE_DENIED, "%s asks for role %s, not %s", given->request,
                           fedge_role_name(request->names.role), given->role);
+    }
     return FEDGE_OK;
 }
 
@@ -182,7 +188,7 @@ int fedge_keys_sign(int argc, char **argv)
         return exit_code;
     fedge_error err;
     fedge_role role;
-    if (given.role != NULL && fedge_role_from_name(given.role, &role, &err) != FEDGE_OK)
+    if (given.role && fedge_role_from_name(given.role, &role, &err) != FEDGE_OK)
         return fedge_keys_usage("sign", "%s", err.message);
     fedge_status status = run(&given, &err);
     return fedge_keys_end("sign", status, &err);

@@ -58,9 +58,10 @@ bool fedge_keys_read(const fedge_command_line *line, int argc, char **argv, void
 fedge_status fedge_keys_add_host(fedge_keys_hosts *hosts, const char *option, const char *value,
                                  fedge_error *err)
 {
-    if (hosts->num == FEDGE_X509_MAX_HOSTS)
+    if (hosts->num == FEDGE_X509_MAX_HOSTS) {
         return fedge_fail(err, FEDGE_TOO_BIG, "at most %d times --%s", FEDGE_X509_MAX_HOSTS,
                           option);
+    }
     hosts->at[hosts->num++] = value;
     return FEDGE_OK;
 }
@@ -78,7 +79,7 @@ fedge_status fedge_keys_write(const char *dir, const char *name, const char *tex
                               fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = fedge_x509_path(path, sizeof path, dir, name, err);
+    fedge_status status = fedge_x509_path(path, sizeof(path), dir, name, err);
     return status == FEDGE_OK ? fedge_os_write_file(path, text, strlen(text), mode, err) : status;
 }
 
@@ -87,7 +88,7 @@ fedge_status fedge_keys_trust_root(const char *ca, const char *trust, fedge_erro
     char path[FEDGE_OS_MAX_PATH];
     uint8_t *pem = NULL;
     size_t size = 0;
-    fedge_status status = fedge_x509_path(path, sizeof path, ca, "root.pem", err);
+    fedge_status status = fedge_x509_path(path, sizeof(path), ca, "root.pem", err);
     if (status == FEDGE_OK)
         status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &pem, &size, err);
     if (status == FEDGE_OK)
@@ -96,7 +97,7 @@ fedge_status fedge_keys_trust_root(const char *ca, const char *trust, fedge_erro
         char hex[65];
         char name[32];
         fedge_sha256_text(pem, size, hex);
-        snprintf(name, sizeof name, "root-%.8s.pem", hex);
+        snprintf(name, sizeof(name), "root-%.8s.pem", hex);
         status = fedge_keys_write(trust, name, (const char *)pem, 0644, err);
     }
     free(pem);

@@ -50,9 +50,10 @@ int main(int argc, char **argv)
         puts("fedge-keys " FEDGE_VERSION);
         return FEDGE_KEYS_OK;
     }
-    for (size_t i = 0; i < sizeof commands / sizeof *commands; i++)
+    for (size_t i = 0; i < sizeof(commands) / sizeof(*commands); i++) {
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
+    }
     fprintf(stderr, "fedge-keys: there is no command '%s' (see 'fedge-keys --help')\n", argv[1]);
     return FEDGE_KEYS_USAGE;
 }

@@ -10,9 +10,8 @@
 static const fedge_accumulator_ops *find(const char *name)
 {
     for (size_t i = 0; fedge_accumulator_kinds[i]; i++) {
-        if (strcmp(fedge_accumulator_kinds[i]->name, name) == 0) {
+        if (strcmp(fedge_accumulator_kinds[i]->name, name) == 0)
             return fedge_accumulator_kinds[i];
-        }
     }
     return NULL;
 }
@@ -20,9 +19,8 @@ static const fedge_accumulator_ops *find(const char *name)
 fedge_status fedge_accumulator_check_name(const char *name, fedge_error *err)
 {
     char known[128] = "auto";
-    if (strcmp(name, "auto") == 0 || find(name)) {
+    if (strcmp(name, "auto") == 0 || find(name))
         return FEDGE_OK;
-    }
     for (size_t i = 0; fedge_accumulator_kinds[i]; i++) {
         const size_t used = strlen(known);
         snprintf(known + used, sizeof(known) - used, ", %s", fedge_accumulator_kinds[i]->name);
@@ -67,12 +65,10 @@ static fedge_status try_all(const fedge_accumulator_config *config, attempt_fn a
         *ops = fedge_accumulator_kinds[i];
         const bool able = !(*ops)->can_sum || (*ops)->can_sum(config->layout, &why) == FEDGE_OK;
         status = able ? attempt(*ops, config, user, &why) : why.status;
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             return FEDGE_OK;
-        }
-        if (!fedge_accumulator_kinds[i + 1] || (able && !is_passed_over(status))) {
+        if (!fedge_accumulator_kinds[i + 1] || (able && !is_passed_over(status)))
             break;
-        }
         if (config->log) {
             FEDGE_LOG(config->log, FEDGE_LOG_INFO, "accumulator-passed-over",
                       fedge_log_str("accumulator", (*ops)->name),
@@ -89,9 +85,8 @@ static void log_places(const fedge_accumulator *accumulator, const fedge_log *lo
     fedge_accumulator_describe(accumulator, text, sizeof(text));
     for (char *line = text; line && *line;) {
         char *next = strchr(line, '\n');
-        if (next) {
+        if (next)
             *next++ = '\0';
-        }
         FEDGE_LOG(log, FEDGE_LOG_INFO, "accumulator", fedge_log_str("kind", accumulator->ops->name),
                   fedge_log_str("place", line));
         line = next;
@@ -108,26 +103,20 @@ static fedge_status try_by_name(const char *name, const fedge_accumulator_config
                           (unsigned)config->num_lanes, FEDGE_ACCUMULATOR_MAX_LANES);
     }
     fedge_status status = fedge_accumulator_check_name(name, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_layout(config->layout, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     *ops = find(name);
-    if (!*ops) {
+    if (!*ops)
         return try_all(config, attempt, user, ops, err);
-    }
-    if ((*ops)->can_sum) {
+    if ((*ops)->can_sum)
         status = (*ops)->can_sum(config->layout, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "accumulator %s", name);
-    }
     status = attempt(*ops, config, user, err);
-    if (is_passed_over(status) && *ops != &fedge_accumulator_cpu) {
+    if (is_passed_over(status) && *ops != &fedge_accumulator_cpu)
         status = fedge_error_prefix(err, FEDGE_GPU_LOST, "accumulator %s", name);
-    }
     return status;
 }
 
@@ -147,9 +136,8 @@ fedge_status fedge_accumulator_open(const char *name, const fedge_accumulator_co
     const fedge_status status = try_by_name(name, config, attempt_open, &state, &ops, err);
     if (status == FEDGE_OK) {
         *accumulator = (fedge_accumulator){.ops = ops, .state = state};
-        if (config->log) {
+        if (config->log)
             log_places(accumulator, config->log);
-        }
     }
     return status;
 }
@@ -164,9 +152,8 @@ static fedge_status attempt_forecast(const fedge_accumulator_ops *ops,
                                      fedge_error *err)
 {
     const forecast *into = user;
-    if (ops->forecast) {
+    if (ops->forecast)
         return ops->forecast(config, into->text, into->size, err);
-    }
     void *state = NULL;
     const fedge_status status = ops->open(config, &state, err);
     if (status == FEDGE_OK) {
@@ -186,9 +173,8 @@ fedge_status fedge_accumulator_forecast(const char *name, const fedge_accumulato
 
 void fedge_accumulator_close(fedge_accumulator *accumulator)
 {
-    if (accumulator->ops) {
+    if (accumulator->ops)
         accumulator->ops->close(accumulator->state);
-    }
     *accumulator = (fedge_accumulator){0};
 }
 
@@ -201,9 +187,8 @@ fedge_status fedge_accumulator_validate(fedge_accumulator *accumulator, fedge_en
 fedge_status fedge_accumulator_add(fedge_accumulator *accumulator, fedge_encoded *const *updates,
                                    uint32_t count, uint64_t *ticket, fedge_error *err)
 {
-    if (!accumulator->counts_only) {
+    if (!accumulator->counts_only)
         return accumulator->ops->add(accumulator->state, updates, count, ticket, err);
-    }
     fedge_status status = FEDGE_OK; /* [ticket] stays that of what was summed before */
     for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
         status = accumulator->ops->begin(accumulator->state, updates[i]->weight, err);
@@ -289,9 +274,8 @@ fedge_status fedge_accumulator_parse_gpus(const char *text, fedge_accumulator_co
     const char *at = text;
     bool used[MAX_GPU_NUMBER + 1] = {false};
     config->num_gpus = 0;
-    if (strcmp(text, "all") == 0) {
+    if (strcmp(text, "all") == 0)
         return FEDGE_OK;
-    }
     do {
         char *end = NULL;
         const unsigned long gpu = *at >= '0' && *at <= '9' ? strtoul(at, &end, 10) : ULONG_MAX;

@@ -56,9 +56,8 @@ static void cpu_close(void *state)
 {
     cpu_accumulator *self = state;
     for (uint32_t i = 0; self && i < self->num_lanes; i++) {
-        for (size_t k = 0; k < self->lanes[i].num_locks; k++) {
+        for (size_t k = 0; k < self->lanes[i].num_locks; k++)
             pthread_mutex_destroy(&self->lanes[i].locks[k]);
-        }
         free(self->lanes[i].locks);
         free(self->lanes[i].sums);
     }
@@ -66,9 +65,8 @@ static void cpu_close(void *state)
         next = at->next;
         free(at);
     }
-    if (self) {
+    if (self)
         pthread_mutex_destroy(&self->rooms_lock);
-    }
     free(self);
 }
 
@@ -84,9 +82,8 @@ static fedge_status make_lane(cpu_accumulator *self, lane *fresh, fedge_error *e
     fedge_os_large_pages(fresh->sums, size);
     for (; fresh->num_locks < self->num_stripes; fresh->num_locks++) {
         int error = pthread_mutex_init(&fresh->locks[fresh->num_locks], NULL);
-        if (error) {
+        if (error)
             return fedge_fail_errno(err, error, "cannot make a lock for the sums");
-        }
     }
     return FEDGE_OK;
 }
@@ -95,9 +92,8 @@ static fedge_status cpu_open(const fedge_accumulator_config *config, void **stat
 {
     *state = NULL;
     cpu_accumulator *self = calloc(1, sizeof(*self) + config->num_lanes * sizeof(lane));
-    if (!self) {
+    if (!self)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
-    }
     self->layout = *config->layout;
     self->num_lanes = config->num_lanes;
     self->num_stripes = (self->layout.num_elements + STRIPE_ELEMENTS - 1) / STRIPE_ELEMENTS;
@@ -106,9 +102,8 @@ static fedge_status cpu_open(const fedge_accumulator_config *config, void **stat
     atomic_init(&self->num_updates, 0);
     atomic_init(&self->next_lane, 0);
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < self->num_lanes && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < self->num_lanes && status == FEDGE_OK; i++)
         status = make_lane(self, &self->lanes[i], err);
-    }
     if (status != FEDGE_OK) {
         cpu_close(self);
         return status;
@@ -243,14 +238,12 @@ static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encode
     if (high != low) { /* always in ascending order */
         pthread_mutex_lock(&to->locks[high]);
     }
-    if (part->sum) {
+    if (part->sum)
         part->sum(to->sums + first, summands, count, part->count, bound_log2);
-    } else {
+    else
         status = add_decoded(part, bound_log2, summands, count, to->sums + first, err);
-    }
-    if (high != low) {
+    if (high != low)
         pthread_mutex_unlock(&to->locks[high]);
-    }
     pthread_mutex_unlock(&to->locks[low]);
     return status;
 }
@@ -267,9 +260,8 @@ static fedge_status take_run(cpu_accumulator *self, const run *part, fedge_encod
         const fedge_encoded *update = updates[i];
         const uint64_t offset = part->sections[i] + part->offset;
         bytes[i] = update->bytes ? update->bytes + offset : pulled->bytes[i];
-        if (!update->bytes) {
+        if (!update->bytes)
             status = update->read(update->user, offset, pulled->bytes[i], size, err);
-        }
     }
     return status == FEDGE_OK ? act(self, part, updates, bytes, count, to, err) : status;
 }
@@ -288,9 +280,8 @@ static fedge_status take_runs(cpu_accumulator *self, const fedge_schema *schema,
             const size_t left = part->tensor->count - part->first;
             part->count = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;
             fedge_status status = take_run(self, part, updates, count, pulled, act, to, err);
-            if (status != FEDGE_OK) {
+            if (status != FEDGE_OK)
                 return status;
-            }
             part->offset += fedge_codec_run_size(part->codec, part->count);
         }
     }
@@ -317,9 +308,8 @@ static fedge_status add_given(void *user, size_t at, const uint32_t *places, siz
     for (size_t i = 0; i < n;) {
         const size_t stripe = (into->first + places[i]) / STRIPE_ELEMENTS;
         pthread_mutex_lock(&into->to->locks[stripe]);
-        for (; i < n && (into->first + places[i]) / STRIPE_ELEMENTS == stripe; i++) {
+        for (; i < n && (into->first + places[i]) / STRIPE_ELEMENTS == stripe; i++)
             into->to->sums[into->first + places[i]] += (int64_t)into->weight * v[i];
-        }
         pthread_mutex_unlock(&into->to->locks[stripe]);
     }
     return FEDGE_OK;
@@ -361,9 +351,8 @@ static fedge_status take_sections(cpu_accumulator *self, fedge_encoded *const *u
         const fedge_layout_section *section = &self->layout.sections[s];
         const uint64_t most = fedge_codec_size(&section->codec, section->schema);
         part.codec = &section->codec;
-        if (!fedge_codec_chooses(part.codec)) {
+        if (!fedge_codec_chooses(part.codec))
             status = take_runs(self, section->schema, &part, updates, count, pulled, act, to, err);
-        }
         for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
             const uint64_t size = updates[i]->sizes ? updates[i]->sizes[s] : most;
             if (fedge_codec_chooses(part.codec)) {
@@ -381,13 +370,11 @@ static fedge_status take_all(cpu_accumulator *self, fedge_encoded *const *update
                              run_fn act, lane *to, fedge_error *err)
 {
     bool pulls = false;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         pulls = pulls || !updates[i]->bytes;
-    }
     pull_room *pulled = pulls ? take_room(self) : NULL;
-    if (pulls && !pulled) {
+    if (pulls && !pulled)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read updates");
-    }
     fedge_status status = take_sections(self, updates, count, pulled, act, to, err);
     give_room(self, pulled);
     return status;
@@ -406,15 +393,13 @@ static fedge_status cpu_add(void *state, fedge_encoded *const *updates, uint32_t
     uint64_t weight = 0;
     *ticket = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (updates[i]->weight == 0) {
+        if (updates[i]->weight == 0)
             return fail_weight(err);
-        }
         weight += updates[i]->weight;
     }
     fedge_status status = claim_weight(self, weight, count, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const uint32_t turn = (uint32_t)atomic_fetch_add(&self->next_lane, 1);
     return take_all(self, updates, count, add_run, &self->lanes[turn % self->num_lanes], err);
 }
@@ -504,9 +489,8 @@ static fedge_status cpu_reset(void *state, fedge_error *err)
 {
     (void)err;
     cpu_accumulator *self = state;
-    for (uint32_t i = 0; i < self->num_lanes; i++) {
+    for (uint32_t i = 0; i < self->num_lanes; i++)
         memset(self->lanes[i].sums, 0, self->layout.num_elements * sizeof(int64_t));
-    }
     atomic_store(&self->total_weight, 0);
     atomic_store(&self->num_updates, 0);
     return FEDGE_OK;

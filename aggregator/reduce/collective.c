@@ -33,9 +33,8 @@ fedge_status fedge_collective_open(fedge_collective *collective, fedge_error *er
 {
     static const fedge_collective_ops *const MPI = MPI_KIND;
     *collective = (fedge_collective){0};
-    if (started_ranks() <= 1) {
+    if (started_ranks() <= 1)
         return FEDGE_OK;
-    }
     if (!MPI) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "mpirun has started %lu of this program, which was built without MPI: "
@@ -53,17 +52,15 @@ fedge_status fedge_collective_open(fedge_collective *collective, fedge_error *er
 
 void fedge_collective_close(fedge_collective *collective)
 {
-    if (collective->ops) {
+    if (collective->ops)
         collective->ops->close(collective->state);
-    }
     *collective = (fedge_collective){0};
 }
 
 void fedge_collective_abort(fedge_collective *collective, int code)
 {
-    if (collective->ops) {
+    if (collective->ops)
         collective->ops->abort(collective->state, code);
-    }
 }
 
 bool fedge_collective_is_alone(const fedge_collective *collective)
@@ -73,33 +70,29 @@ bool fedge_collective_is_alone(const fedge_collective *collective)
 
 void fedge_collective_sum(const fedge_collective *collective, int64_t *values, size_t count)
 {
-    if (!fedge_collective_is_alone(collective)) {
+    if (!fedge_collective_is_alone(collective))
         collective->ops->sum(collective->state, values, count);
-    }
 }
 
 void fedge_collective_broadcast(const fedge_collective *collective, void *bytes, size_t size,
                                 uint32_t from)
 {
-    if (!fedge_collective_is_alone(collective)) {
+    if (!fedge_collective_is_alone(collective))
         collective->ops->broadcast(collective->state, bytes, size, from);
-    }
 }
 
 void fedge_collective_send(const fedge_collective *collective, const void *bytes, size_t size,
                            uint32_t to)
 {
-    if (!fedge_collective_is_alone(collective)) {
+    if (!fedge_collective_is_alone(collective))
         collective->ops->send(collective->state, bytes, size, to);
-    }
 }
 
 void fedge_collective_receive(const fedge_collective *collective, void *bytes, size_t size,
                               uint32_t from)
 {
-    if (!fedge_collective_is_alone(collective)) {
+    if (!fedge_collective_is_alone(collective))
         collective->ops->receive(collective->state, bytes, size, from);
-    }
 }
 
 void *fedge_collective_mail(const fedge_collective *collective, const void *bytes, size_t size,
@@ -169,22 +162,18 @@ fedge_status fedge_collective_agree(const fedge_collective *collective, fedge_st
                                     const fedge_collective_fact *facts, uint32_t num_facts,
                                     fedge_error *err)
 {
-    if (fedge_collective_is_alone(collective)) {
+    if (fedge_collective_is_alone(collective))
         return status;
-    }
     verdict said = {.status = (int32_t)status};
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         memcpy(said.message, err->message, sizeof(said.message));
-    }
     memcpy(said.host, collective->host, sizeof(said.host));
-    for (uint32_t i = 0; i < num_facts && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < num_facts && status == FEDGE_OK; i++)
         memcpy(said.facts[i], facts[i].text, sizeof(said.facts[i]));
-    }
-    if (collective->rank == 0) {
+    if (collective->rank == 0)
         judge(collective, &said, facts, num_facts);
-    } else {
+    else
         collective->ops->send(collective->state, &said, sizeof(said), 0);
-    }
     collective->ops->broadcast(collective->state, &said, sizeof(said), 0);
     return said.status == FEDGE_OK ? FEDGE_OK
                                    : fedge_fail(err, (fedge_status)said.status, "%s", said.message);

@@ -94,9 +94,8 @@ static fedge_status read_sums(void *state, size_t first, size_t count, int64_t *
                               fedge_error *err)
 {
     joined *self = state;
-    if (!self->is_joined) {
+    if (!self->is_joined)
         return fedge_accumulator_read(&self->own, first, count, sums, err);
-    }
     memcpy(sums, self->sums + first, count * sizeof(*sums));
     return FEDGE_OK;
 }
@@ -105,9 +104,8 @@ static fedge_status step(void *state, const fedge_step_part *parts, uint32_t num
                          fedge_error *err)
 {
     joined *self = state;
-    if (!self->is_joined) {
+    if (!self->is_joined)
         return fedge_accumulator_step(&self->own, parts, num_parts, err);
-    }
     for (uint32_t i = 0; i < num_parts; i++) {
         fedge_fixed_step(parts[i].values, self->sums + parts[i].first, parts[i].count,
                          self->totals.total_weight, parts[i].bound_log2, parts[i].rate);
@@ -161,13 +159,11 @@ fedge_status fedge_joined_join(fedge_accumulator *accumulator, fedge_status stat
                                fedge_error *err)
 {
     joined *self = accumulator->state;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_accumulator_read(&self->own, 0, self->num_elements, self->sums, err);
-    }
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const fedge_accumulator_totals own = fedge_accumulator_get_totals(&self->own);
     int64_t both[2] = {(int64_t)own.total_weight, own.num_updates};
     fedge_collective_sum(self->collective, both, 2);

@@ -35,9 +35,8 @@ const fedge_sum_kernels *fedge_sum_kernels_at(size_t index)
 const fedge_sum_kernels *fedge_sum_kernels_choose(unsigned features)
 {
     const fedge_sum_kernels *const *at = all_kernels;
-    while (*at && (features & (*at)->needs) != (*at)->needs) {
+    while (*at && (features & (*at)->needs) != (*at)->needs)
         at++;
-    }
     return *at;
 }
 
@@ -50,9 +49,8 @@ fedge_sum_fn fedge_sum_of(const fedge_codec *codec)
     char text[FEDGE_CODEC_TEXT];
     fedge_codec_text(codec, text);
     for (size_t i = 0; i < sizeof(LIST) / sizeof(LIST[0]); i++) {
-        if (strcmp(LIST[i].name, text) == 0) {
+        if (strcmp(LIST[i].name, text) == 0)
             return LIST[i].add;
-        }
     }
     return NULL;
 }
@@ -75,9 +73,8 @@ void fedge_sum_floats_scalar(int64_t *sum, const fedge_summand *updates, uint32_
 static bool weights_are_signed(const fedge_summand *updates, uint32_t count)
 {
     for (uint32_t u = 0; u < count; u++) {
-        if (updates[u].weight > INT32_MAX) {
+        if (updates[u].weight > INT32_MAX)
             return false;
-        }
     }
     return true;
 }
@@ -88,9 +85,8 @@ void fedge_sum_floats(int64_t *sum, const fedge_summand *updates, uint32_t count
     assert(count <= FEDGE_SUM_MAX_UPDATES);
     const fedge_sum_kernels *kernels = fedge_sum_kernels_choose(fedge_os_cpu_features());
     size_t done = 0;
-    if (kernels && weights_are_signed(updates, count)) {
+    if (kernels && weights_are_signed(updates, count))
         done = kernels->floats(sum, updates, count, n, bound_log2);
-    }
     fedge_sum_floats_scalar(sum, updates, count, done, n, bound_log2);
 }
 
@@ -100,9 +96,8 @@ static void add_block_scalar(int64_t *sum, const int8_t *q, size_t first, size_t
                              uint32_t weight)
 {
     const int64_t factor = ((int64_t)scale << FEDGE_SUM_SCALE_SHIFT) * (int64_t)weight;
-    for (size_t i = first; i < n; i++) {
+    for (size_t i = first; i < n; i++)
         sum[i] += q[i] * factor;
-    }
 }
 
 void fedge_sum_int8_scalar(int64_t *sum, const fedge_summand *updates, uint32_t count, size_t n)

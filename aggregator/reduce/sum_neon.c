@@ -36,9 +36,8 @@ static size_t floats_neon(int64_t *sum, const fedge_summand *updates, uint32_t c
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
         int64x2_t sums[4];
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 4; k++)
             sums[k] = vld1q_s64(sum + i + 2 * k);
-        }
         for (uint32_t u = 0; u < count; u++) {
             const uint8_t *at = updates[u].bytes + i * sizeof(float);
             const int32x2_t weight = vdup_n_s32((int32_t)updates[u].weight);
@@ -52,9 +51,8 @@ static size_t floats_neon(int64_t *sum, const fedge_summand *updates, uint32_t c
             sums[2] = vmlal_s32(sums[2], vget_low_s32(w), weight);
             sums[3] = vmlal_s32(sums[3], vget_high_s32(w), weight);
         }
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 4; k++)
             vst1q_s64(sum + i + 2 * k, sums[k]);
-        }
     }
     return i;
 }
@@ -77,9 +75,8 @@ static inline void add_limbs(int64_t *sum, const fedge_sum_block *block, size_t 
                              const int16_t *first, const int16_t *second, int shift)
 {
     int32x4_t a[4], b[4];
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 4; k++)
         a[k] = b[k] = vdupq_n_s32(0);
-    }
     for (uint32_t u = 0; u < block->count; u++) {
         const int8x16_t bytes = vld1q_s8(block->q[u] + i);
         const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_s8(vget_high_s8(bytes));
@@ -90,9 +87,8 @@ static inline void add_limbs(int64_t *sum, const fedge_sum_block *block, size_t 
             b[k] = vmlal_n_s16(b[k], q[k], second[u]);
         }
     }
-    for (int k = 0; k < 4; k++) {
+    for (int k = 0; k < 4; k++)
         add_4(sum + i + (size_t)4 * (size_t)k, a[k], b[k], vdupq_n_s64(shift));
-    }
 }
 
 static size_t block_neon(int64_t *sum, const fedge_sum_block *block, size_t n)

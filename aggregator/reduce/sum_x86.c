@@ -88,9 +88,8 @@ static inline int limb_pair(const int16_t *limbs, uint32_t u)
 static inline void fetch_block(const fedge_sum_block *block, size_t n)
 {
     for (uint32_t u = 0; u < block->count; u++) {
-        for (size_t line = 0; line < n; line += 64) {
+        for (size_t line = 0; line < n; line += 64)
             fetch((const uint8_t *)block->q[u] + line);
-        }
     }
 }
 
@@ -191,9 +190,8 @@ AVX512 static inline void add_limbs_avx512(int64_t *sum, const fedge_sum_block *
 /* Values [i, n) as far as there are sixteen of them; gives where it stopped. */
 AVX512 static size_t add_rest_avx512(int64_t *sum, const fedge_sum_block *block, size_t i, size_t n)
 {
-    if (i + 16 > n) {
+    if (i + 16 > n)
         return i;
-    }
     fedge_sum_limbs limbs;
     fedge_sum_split(block, &limbs);
     for (; i + 16 <= n; i += 16) {
@@ -283,9 +281,8 @@ add_64(int64_t *sum, const fedge_sum_block *block,
         for (int limb = 0; limb < num_limbs; limb++) {
             int four;
             memcpy(&four, limbs[limb] + u, sizeof(four));
-            for (int k = 0; k < 4; k++) {
+            for (int k = 0; k < 4; k++)
                 parts[limb][k] = _mm512_dpbusd_epi32(parts[limb][k], _mm512_set1_epi32(four), x[k]);
-            }
         }
     }
     for (int k = 0; k < 4; k++) {
@@ -310,17 +307,14 @@ VNNI static size_t block_vnni(int64_t *sum, const fedge_sum_block *block, size_t
     if (block->bits <= UINT32_MAX) {
         split_bytes(block, limbs);
         if (block->bits <= UINT16_MAX) {
-            for (; i + 64 <= n; i += 64) {
+            for (; i + 64 <= n; i += 64)
                 add_64(sum, block, limbs, i, 2);
-            }
         } else if (block->bits < 1u << 24) {
-            for (; i + 64 <= n; i += 64) {
+            for (; i + 64 <= n; i += 64)
                 add_64(sum, block, limbs, i, 3);
-            }
         } else {
-            for (; i + 64 <= n; i += 64) {
+            for (; i + 64 <= n; i += 64)
                 add_64(sum, block, limbs, i, 4);
-            }
         }
     }
     return add_rest_avx512(sum, block, i, n);

@@ -110,9 +110,8 @@ static double round_value(double value, bool up)
         const double step = power * STEPS[i];
         if (up ? step >= value * (1.0 - 1e-9) : step <= value * (1.0 + 1e-9)) {
             found = step;
-            if (up) {
+            if (up)
                 break;
-            }
         }
     }
     return found;
@@ -145,9 +144,8 @@ static axis fit_y(const fedge_chart *chart)
     y.step = fedge_svg_tick_step(fmax(high - low, 1e-6 + 1e-3 * fabs(high)));
     y.low = floor(low / y.step) * y.step * y.scale;
     y.high = ceil(high / y.step) * y.step * y.scale;
-    if (!(y.high > y.low)) {
+    if (!(y.high > y.low))
         y.high = y.low + y.step * y.scale;
-    }
     return y;
 }
 
@@ -195,19 +193,16 @@ static fedge_status draw_decades(fedge_buffer *out, const fedge_chart *in, const
         const int power = first + i / 3, factor = FACTORS[i % 3];
         const double tick = factor * pow(10.0, power);
         char text[MAX_TICK_LABEL];
-        if (tick > y->high * (1.0 + 1e-9)) {
+        if (tick > y->high * (1.0 + 1e-9))
             break;
-        }
-        if (tick < y->low * (1.0 - 1e-9) || (step > 1 && (factor > 1 || power % step != 0))) {
+        if (tick < y->low * (1.0 - 1e-9) || (step > 1 && (factor > 1 || power % step != 0)))
             continue;
-        }
-        if (y->step > 0.0 && factor > 1) {
+        if (y->step > 0.0 && factor > 1)
             text[0] = '\0'; /* a line between the powers of ten */
-        } else if (abs(power) > SHORT_DECADES) {
+        else if (abs(power) > SHORT_DECADES)
             (void)snprintf(text, sizeof(text), "%de%d", factor, power);
-        } else {
+        else
             (void)snprintf(text, sizeof(text), "%g", tick);
-        }
         status = draw_y_tick(out, in, pixel_y(in, y, tick), text, err);
     }
     return status;
@@ -221,9 +216,8 @@ static fedge_status draw_y_ticks(fedge_buffer *out, const fedge_chart *in, const
     for (int i = 0; i < MAX_TICKS && status == FEDGE_OK; i++) {
         const double tick = (first + i) * y->step, at = pixel_y(in, y, tick * y->scale);
         char text[MAX_TICK_LABEL];
-        if (at < in->top - 0.5) {
+        if (at < in->top - 0.5)
             break;
-        }
         (void)snprintf(text, sizeof(text), "%.*f", fedge_svg_tick_decimals(y->step), tick);
         status = draw_y_tick(out, in, at, text, err);
     }
@@ -240,14 +234,12 @@ static fedge_status draw_axes(fedge_buffer *out, const fedge_chart *in, const ax
         status = draw_label(out, in->left + in->width / 2.0, bottom + 34.0, "middle", in->x_label,
                             x, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = y->logarithmic ? draw_decades(out, in, y, err) : draw_y_ticks(out, in, y, err);
-    }
     for (int i = 0; i < MAX_TICKS && status == FEDGE_OK; i++) {
         const double tick = i * x->step, at = pixel_x(in, x, tick * x->scale);
-        if (at > in->left + in->width + 0.5) {
+        if (at > in->left + in->width + 0.5)
             break;
-        }
         status = fedge_buffer_printf(
             out, err,
             "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#888\"/>"
@@ -289,9 +281,8 @@ static fedge_status draw_column(pen *at, const fedge_chart_point *points, uint32
     fedge_status status = FEDGE_OK;
     for (uint32_t k = from; k < to; k++) {
         if (!isfinite(points[k].y)) { /* so rare that what is around it may stand in full */
-            for (; from < to && status == FEDGE_OK; from++) {
+            for (; from < to && status == FEDGE_OK; from++)
                 status = draw_to(at, &points[from], err);
-            }
             return status;
         }
         low = points[k].y < points[low].y ? k : low;
@@ -299,9 +290,8 @@ static fedge_status draw_column(pen *at, const fedge_chart_point *points, uint32
     }
     const uint32_t chosen[] = {from, low < high ? low : high, low < high ? high : low, to - 1};
     for (int i = 0; i < 4 && status == FEDGE_OK; i++) {
-        if (i == 0 || chosen[i] != chosen[i - 1]) {
+        if (i == 0 || chosen[i] != chosen[i - 1])
             status = draw_to(at, &points[chosen[i]], err);
-        }
     }
     return status;
 }
@@ -340,9 +330,8 @@ static uint32_t column_end(const pen *at, const fedge_chart_line *line, uint32_t
 {
     const double column = column_of(at, &line->points[from]);
     uint32_t to = from + 1;
-    while (is_thin(at, line) && to < line->count && column_of(at, &line->points[to]) <= column) {
+    while (is_thin(at, line) && to < line->count && column_of(at, &line->points[to]) <= column)
         to++;
-    }
     return to;
 }
 
@@ -351,9 +340,8 @@ static uint32_t column_begin(const pen *at, const fedge_chart_line *line, uint32
 {
     const double column = column_of(at, &line->points[to - 1]);
     uint32_t from = to - 1;
-    while (is_thin(at, line) && from > 0 && column_of(at, &line->points[from - 1]) >= column) {
+    while (is_thin(at, line) && from > 0 && column_of(at, &line->points[from - 1]) >= column)
         from--;
-    }
     return from;
 }
 
@@ -362,9 +350,8 @@ static fedge_status draw_corner(const pen *at, const fedge_chart_line *line, uin
                                 uint32_t to, bool highest, char letter, fedge_error *err)
 {
     double value = highest ? line->band[from].high : line->band[from].low;
-    for (uint32_t k = from + 1; k < to; k++) {
+    for (uint32_t k = from + 1; k < to; k++)
         value = highest ? fmax(value, line->band[k].high) : fmin(value, line->band[k].low);
-    }
     return fedge_buffer_printf(at->out, err, "%c%.1f %.1f ", letter,
                                pixel_x(at->in, at->x, line->points[from].x),
                                pixel_y(at->in, at->y, value));
@@ -393,9 +380,8 @@ static fedge_status draw_band(const pen *at, const fedge_chart_line *line, fedge
     fedge_status status = fedge_buffer_printf(
         at->out, err, "<path fill=\"%s\" fill-opacity=\"0.18\" d=\"", line->colour);
     for (uint32_t from = 0, to; from < line->count && status == FEDGE_OK; from = to) {
-        for (to = from; to < line->count && isfinite(line->points[to].y);) {
+        for (to = from; to < line->count && isfinite(line->points[to].y);)
             to++;
-        }
         status = to > from ? draw_piece(at, line, from, to, err) : FEDGE_OK;
         to += to == from;
     }
@@ -416,9 +402,8 @@ static fedge_status draw_line(pen *at, const fedge_chart_line *line, fedge_error
         to = column_end(at, line, from);
         status = draw_column(at, line->points, from, to, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_buffer_printf(at->out, err, "\"/>\n");
-    }
     return status == FEDGE_OK ? draw_dots(at, line, err) : status;
 }
 
@@ -427,11 +412,9 @@ fedge_status fedge_chart_draw(fedge_buffer *out, const fedge_chart *chart, fedge
     const axis x = fit_x(chart), y = fit_y(chart);
     pen at = {.out = out, .in = chart, .x = &x, .y = &y};
     fedge_status status = draw_axes(out, chart, &x, &y, err);
-    for (uint32_t i = chart->num_lines; i-- > 0 && status == FEDGE_OK;) {
+    for (uint32_t i = chart->num_lines; i-- > 0 && status == FEDGE_OK;)
         status = chart->lines[i].band ? draw_band(&at, &chart->lines[i], err) : FEDGE_OK;
-    }
-    for (uint32_t i = chart->num_lines; i-- > 0 && status == FEDGE_OK;) {
+    for (uint32_t i = chart->num_lines; i-- > 0 && status == FEDGE_OK;)
         status = draw_line(&at, &chart->lines[i], err);
-    }
     return status;
 }

@@ -28,15 +28,13 @@ static fedge_status add_row(void *user, const fedge_round_summary *summary, fedg
 {
     reading *at = user;
     fedge_curve *self = at->to;
-    if (self->count == FEDGE_CURVE_MAX_ROUNDS) {
+    if (self->count == FEDGE_CURVE_MAX_ROUNDS)
         return FEDGE_OK;
-    }
     if (self->count == at->capacity) {
         const uint32_t more = at->capacity * 2 + 64;
         fedge_curve_row *rows = realloc(self->rows, more * sizeof(*rows));
-        if (!rows) {
+        if (!rows)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", more);
-        }
         self->rows = rows;
         at->capacity = more;
     }
@@ -49,9 +47,8 @@ static fedge_status add_row(void *user, const fedge_round_summary *summary, fedg
                             .down = (before ? before->down : 0.0) + (double)summary->bytes_down,
                             .evaluation = summary->kind == FEDGE_TASK_EVALUATE};
     self->has_time = summary->virtual_phase.present;
-    for (int set = 0; set < FEDGE_CURVE_SETS; set++) {
+    for (int set = 0; set < FEDGE_CURVE_SETS; set++)
         set_values(self, to, (fedge_curve_set)set, NAN, NAN);
-    }
     if (to->evaluation) {
         set_values(self, to, FEDGE_CURVE_CLIENTS, summary->loss, summary->accuracy);
         return FEDGE_OK;
@@ -70,9 +67,8 @@ static fedge_status read_one(const char *path, fedge_curve *curve, fedge_error *
     reading at = {.to = curve};
     *curve = (fedge_curve){.num_runs = 1};
     const fedge_status status = fedge_round_lines_read(path, add_row, &at, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         fedge_curve_fini(curve);
-    }
     return status;
 }
 
@@ -124,9 +120,8 @@ static void add_run(fedge_curve *to, const fedge_curve *other)
     to->has_time = to->has_time && other->has_time;
     to->has_accuracy = to->has_accuracy && other->has_accuracy;
     to->has_loss = to->has_loss && other->has_loss;
-    for (int set = 0; set < FEDGE_CURVE_SETS; set++) {
+    for (int set = 0; set < FEDGE_CURVE_SETS; set++)
         to->has[set] = to->has[set] && other->has[set];
-    }
 }
 
 static void divide(fedge_curve *curve)
@@ -152,18 +147,16 @@ fedge_status fedge_curve_read(const char *const *jsonl_paths, uint32_t num_runs,
     for (uint32_t i = 1; i < num_runs && status == FEDGE_OK; i++) {
         fedge_curve other;
         status = read_one(jsonl_paths[i], &other, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             add_run(curve, &other);
-        }
         fedge_curve_fini(&other);
     }
     if (status != FEDGE_OK) {
         fedge_curve_fini(curve);
         return status;
     }
-    if (num_runs > 1) {
+    if (num_runs > 1)
         divide(curve);
-    }
     return FEDGE_OK;
 }
 
@@ -176,8 +169,7 @@ void fedge_curve_fini(fedge_curve *curve)
 fedge_curve_set fedge_curve_best_set(const fedge_curve *curve)
 {
     int set = FEDGE_CURVE_TEST;
-    while (set + 1 < FEDGE_CURVE_SETS && !curve->has[set]) {
+    while (set + 1 < FEDGE_CURVE_SETS && !curve->has[set])
         set++;
-    }
     return (fedge_curve_set)set;
 }

@@ -73,13 +73,11 @@ static uint32_t chosen(const chart *c, uint32_t index)
 static int by_main_band(const void *a, const void *b)
 {
     const column *x = a, *y = b;
-    if (x->main_band != y->main_band) {
+    if (x->main_band != y->main_band)
         return x->main_band < y->main_band ? -1 : 1;
-    }
     uint64_t left = (uint64_t)x->main_count * y->size, right = (uint64_t)y->main_count * x->size;
-    if (left != right) {
+    if (left != right)
         return left > right ? -1 : 1;
-    }
     return x->client < y->client ? -1 : x->client > y->client;
 }
 
@@ -95,9 +93,8 @@ static void count_bands(chart *c, const uint32_t *owner, const uint32_t *column_
 {
     for (uint32_t i = 0; i < c->data->num_examples && c->num_bands > 0; i++) {
         uint32_t at = owner[i] < c->num_parts ? column_of[owner[i]] : UINT32_MAX;
-        if (at != UINT32_MAX) {
+        if (at != UINT32_MAX)
             c->columns[at].counts[(uint32_t)c->data->labels[i] / c->labels_per_band]++;
-        }
     }
     for (uint32_t j = 0; j < c->num_columns; j++) {
         column *to = &c->columns[j];
@@ -123,9 +120,8 @@ static fedge_status count(chart *c, const uint32_t *owner, fedge_error *err)
                           c->num_parts);
     }
     for (uint32_t i = 0; i < c->data->num_examples; i++) {
-        if (owner[i] < c->num_parts) {
+        if (owner[i] < c->num_parts)
             c->sizes[owner[i]]++;
-        }
     }
     memset(column_of, 0xFF, c->num_parts * sizeof(*column_of));
     for (uint32_t j = 0; j < c->num_columns; j++) {
@@ -137,9 +133,8 @@ static fedge_status count(chart *c, const uint32_t *owner, fedge_error *err)
     }
     count_bands(c, owner, column_of);
     free(column_of);
-    if (c->num_columns > MAX_SEPARATE) {
+    if (c->num_columns > MAX_SEPARATE)
         qsort(c->columns, c->num_columns, sizeof(*c->columns), by_main_band);
-    }
     return FEDGE_OK;
 }
 
@@ -178,9 +173,8 @@ static void number_text(uint64_t value, char out[32])
     int length = snprintf(digits, sizeof(digits), "%" PRIu64, value);
     char *to = out;
     for (int i = 0; i < length; i++) {
-        if (i > 0 && (length - i) % 3 == 0) {
+        if (i > 0 && (length - i) % 3 == 0)
             *to++ = ',';
-        }
         *to++ = digits[i];
     }
     *to = '\0';
@@ -191,9 +185,8 @@ static fedge_status draw_facts(fedge_buffer *out, chart *c, fedge_error *err)
 {
     char text[MAX_TEXT], clients[32], examples[32], least[32], median[32], most[32];
     uint64_t used = 0;
-    for (uint32_t j = 0; j < c->num_parts; j++) {
+    for (uint32_t j = 0; j < c->num_parts; j++)
         used += c->sizes[j];
-    }
     qsort(c->sizes, c->num_parts, sizeof(*c->sizes), by_value);
     number_text(c->num_parts, clients);
     number_text(used, examples);
@@ -215,9 +208,8 @@ static fedge_status draw_facts(fedge_buffer *out, chart *c, fedge_error *err)
 static double draw_legend(fedge_buffer *out, const chart *c, fedge_status *status, fedge_error *err)
 {
     double x = LEFT + LEGEND_TITLE, y = LEGEND_TOP;
-    if (c->num_bands > 0) {
+    if (c->num_bands > 0)
         *status = fedge_svg_text(out, LEFT, y + 10.0, "tick", "start", "label", err);
-    }
     for (uint32_t band = 0; band < c->num_bands && *status == FEDGE_OK; band++) {
         char text[32], colour[32];
         uint32_t first = band * c->labels_per_band, last = first + c->labels_per_band - 1;
@@ -234,9 +226,8 @@ static double draw_legend(fedge_buffer *out, const chart *c, fedge_status *statu
         *status = fedge_buffer_printf(
             out, err, "<rect x=\"%.1f\" y=\"%.1f\" width=\"12\" height=\"12\" fill=\"%s\"/>\n", x,
             y, colour);
-        if (*status == FEDGE_OK) {
+        if (*status == FEDGE_OK)
             *status = fedge_svg_text(out, x + 16.0, y + 10.0, "tick", "start", text, err);
-        }
         x += width;
     }
     return c->num_bands > 0 ? y + LEGEND_ROW : LEGEND_TOP;
@@ -268,9 +259,8 @@ static double share_below(const chart *c, const column *at, uint32_t band)
 {
     uint32_t first = c->num_columns > MAX_SEPARATE ? at->main_band : 0;
     uint64_t below = 0;
-    for (uint32_t b = first; b != band; b = (b + 1) % c->num_bands) {
+    for (uint32_t b = first; b != band; b = (b + 1) % c->num_bands)
         below += at->counts[b];
-    }
     return (double)below / at->size;
 }
 
@@ -298,9 +288,8 @@ static fedge_status draw_shares(fedge_buffer *out, const chart *c, double top, f
                     draw_bar(out, c, j, top + SHARES_HEIGHT * above, SHARES_HEIGHT * share, err);
             }
         }
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = fedge_buffer_printf(out, err, "\"/>\n");
-        }
     }
     return status;
 }
@@ -308,9 +297,8 @@ static fedge_status draw_shares(fedge_buffer *out, const chart *c, double top, f
 static fedge_status draw_sizes(fedge_buffer *out, const chart *c, double top, fedge_error *err)
 {
     double most = 1.0;
-    for (uint32_t j = 0; j < c->num_columns; j++) {
+    for (uint32_t j = 0; j < c->num_columns; j++)
         most = fmax(most, c->columns[j].size);
-    }
     /* The panel is low: half as many ticks. */
     double step = fmax(1.0, fedge_svg_tick_step(2.0 * most)), high = ceil(most / step) * step;
     fedge_status status =
@@ -363,27 +351,23 @@ static fedge_status draw(fedge_buffer *out, chart *c, const char *title, fedge_e
     fedge_buffer body;
     fedge_buffer_init(&body, FEDGE_SVG_MAX_SIZE);
     fedge_status status = fedge_svg_text(&body, LEFT, TITLE_BASE, "title", "start", title, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = draw_facts(&body, c, err);
-    }
     double top = draw_legend(&body, c, &status, err) + 28.0;
     if (c->num_bands > 0 && status == FEDGE_OK) {
         status = draw_shares(&body, c, top, err);
         top += SHARES_HEIGHT + PANEL_GAP;
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = draw_sizes(&body, c, top, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = draw_clients(&body, c, top + SIZES_HEIGHT, err);
-    }
     if (status == FEDGE_OK) {
         status = fedge_svg_begin(out, LEFT + fmax(c->width, PANEL_WIDTH) + RIGHT,
                                  top + SIZES_HEIGHT + BOTTOM, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_buffer_append(out, body.data, body.size, err);
-    }
     fedge_buffer_fini(&body);
     return status == FEDGE_OK ? fedge_buffer_printf(out, err, "</svg>\n") : status;
 }
@@ -420,12 +404,10 @@ fedge_status fedge_partition_plot(const char *svg_path, const char *title,
     fedge_buffer out;
     fedge_buffer_init(&out, FEDGE_SVG_MAX_SIZE);
     fedge_status status = count(&c, owner, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = draw(&out, &c, title, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_os_write_file(svg_path, out.data, out.size, 0644, err);
-    }
     fedge_buffer_fini(&out);
     chart_fini(&c);
     return status;

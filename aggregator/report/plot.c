@@ -112,9 +112,8 @@ static fedge_status list_points(const source *from, x_kind x, y_kind y, point_li
     const size_t room = (size_t)of->count + 1;
     to->points = malloc(room * sizeof(*to->points));
     to->band = banded ? malloc(room * sizeof(*to->band)) : NULL;
-    if (!to->points || (banded && !to->band)) {
+    if (!to->points || (banded && !to->band))
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", of->count);
-    }
     for (uint32_t k = 0; k < of->count; k++) {
         const fedge_curve_row *at = &of->rows[k];
         if (y == BYTES) {
@@ -125,9 +124,8 @@ static fedge_status list_points(const source *from, x_kind x, y_kind y, point_li
         const fedge_curve_value loss = at->loss[from->which], accuracy = at->accuracy[from->which];
         const fedge_curve_value value = y == ACCURACY ? accuracy : loss;
         if (isfinite(loss.mean) || isfinite(accuracy.mean)) {
-            if (to->band) {
+            if (to->band)
                 to->band[to->count] = (fedge_chart_range){value.low, value.high};
-            }
             to->points[to->count++] = (fedge_chart_point){x_of(at, x), value.mean};
         }
     }
@@ -160,12 +158,10 @@ static fedge_status draw_panel(fedge_buffer *out, const fedge_chart *place, cons
     chart.from_zero = y == BYTES;
     chart.lines = lines;
     chart.num_lines = num_sources;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_chart_draw(out, &chart, err);
-    }
-    for (uint32_t i = 0; i < num_sources; i++) {
+    for (uint32_t i = 0; i < num_sources; i++)
         free_points(&lists[i]);
-    }
     return status;
 }
 
@@ -267,15 +263,12 @@ static fedge_status draw_page(fedge_buffer *out, page *of, fedge_error *err)
     of->width = page_width(of, pitch_x);
     fedge_status status = draw_legend(NULL, of, &legend, err);
     const double top = legend + 18.0;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_svg_begin(out, of->width, top + pitch_y * of->num_rows, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_svg_text(out, MARGIN, MARGIN + 10.0, "title", "start", of->title, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = draw_legend(out, of, &legend, err);
-    }
     for (uint32_t i = 0; i < of->num_rows * of->num_columns && status == FEDGE_OK; i++) {
         const uint32_t r = i / of->num_columns, c = i % of->num_columns;
         const y_kind y = of->rows[r];
@@ -283,9 +276,8 @@ static fedge_status draw_page(fedge_buffer *out, page *of, fedge_error *err)
                                    .top = top + pitch_y * r + FEDGE_CHART_ABOVE,
                                    .width = of->panel_width,
                                    .height = PANEL_HEIGHT};
-        if (y == BYTES && of->columns[c] == BY_BYTES) {
+        if (y == BYTES && of->columns[c] == BY_BYTES)
             continue; /* bytes over bytes */
-        }
         status = y == BYTES ? draw_panel(out, &place, of->directions, 2, of->columns[c], y, err)
                             : draw_panel(out, &place, of->sources, of->num_sources, of->columns[c],
                                          y, err);
@@ -302,13 +294,11 @@ static void choose_rows(page *of)
         has_loss = has_loss || of->sources[i].of->has_loss;
     }
     of->num_rows = 0;
-    if (has_accuracy || !has_loss) {
+    if (has_accuracy || !has_loss)
         of->rows[of->num_rows++] = ACCURACY;
-    }
     of->rows[of->num_rows++] = LOSS;
-    if (of->directions) {
+    if (of->directions)
         of->rows[of->num_rows++] = BYTES;
-    }
 }
 
 static fedge_status write_page(page *of, const char *svg_path, fedge_error *err)
@@ -317,9 +307,8 @@ static fedge_status write_page(page *of, const char *svg_path, fedge_error *err)
     fedge_buffer_init(&out, FEDGE_SVG_MAX_SIZE);
     choose_rows(of);
     fedge_status status = draw_page(&out, of, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_os_write_file(svg_path, out.data, out.size, 0644, err);
-    }
     fedge_buffer_fini(&out);
     return status;
 }
@@ -357,9 +346,8 @@ fedge_status fedge_plot_rounds(const char *jsonl_path, const char *svg_path, con
     }
     of.columns[0] = BY_ROUND;
     of.columns[1] = curve.has_time ? BY_TIME : BY_BYTES;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = write_page(&of, svg_path, err);
-    }
     fedge_curve_fini(&curve);
     return status;
 }
@@ -394,11 +382,9 @@ fedge_status fedge_plot_curves(const fedge_plot_curve *curves, uint32_t num_curv
     }
     of.num_columns = timed ? 3 : 2;
     of.panel_width = timed ? THREE_WIDTH : TWO_WIDTH;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = write_page(&of, svg_path, err);
-    }
-    for (uint32_t i = 0; i < num_curves; i++) {
+    for (uint32_t i = 0; i < num_curves; i++)
         fedge_curve_fini(&read[i]);
-    }
     return status;
 }

@@ -4,9 +4,8 @@
 
 void fedge_spread_add(fedge_spread *spread, double value)
 {
-    if (!isfinite(value)) {
+    if (!isfinite(value))
         return;
-    }
     const double off = value - spread->mean;
     spread->count++;
     spread->mean += off / spread->count;

@@ -22,9 +22,8 @@ void fedge_table_csv_fini(fedge_table_csv *table)
 
 static void add(fedge_table_csv *table, const char *text, size_t size)
 {
-    if (table->status == FEDGE_OK) {
+    if (table->status == FEDGE_OK)
         table->status = fedge_buffer_append(&table->text, text, size, &table->err);
-    }
 }
 
 static void begin_field(fedge_table_csv *table)
@@ -48,9 +47,8 @@ void fedge_table_csv_text(fedge_table_csv *table, const char *text)
 void fedge_table_csv_number(fedge_table_csv *table, double value)
 {
     char text[32] = "";
-    if (isfinite(value)) {
+    if (isfinite(value))
         (void)snprintf(text, sizeof(text), "%.10g", value);
-    }
     begin_field(table);
     add(table, text, strlen(text));
 }
@@ -81,9 +79,8 @@ static fedge_status check_column(const char *path, const char *column, size_t si
 {
     uint8_t *found = NULL;
     size_t found_size = 0;
-    if (!fedge_os_exists(path)) {
+    if (!fedge_os_exists(path))
         return FEDGE_OK;
-    }
     const bool same =
         fedge_os_read_file(path, FEDGE_TABLE_CSV_MAX_SIZE, &found, &found_size, NULL) == FEDGE_OK &&
         found_size > size && memcmp(found, column, size) == 0 && found[size] == ',';

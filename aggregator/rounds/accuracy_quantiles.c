@@ -32,7 +32,6 @@ void fedge_accuracy_quantiles_measure(fedge_accuracy_quantiles *to, double *accu
 {
     *to = (fedge_accuracy_quantiles){.present = count > 0};
     qsort(accuracies, count, sizeof(*accuracies), by_value);
-    for (int q = 0; q < FEDGE_ACCURACY_QUANTILES && count > 0; q++) {
+    for (int q = 0; q < FEDGE_ACCURACY_QUANTILES && count > 0; q++)
         to->values[q] = quantile_of(accuracies, count, QUANTILES[q].at);
-    }
 }

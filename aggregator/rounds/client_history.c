@@ -21,14 +21,15 @@ static fedge_status reserve(fedge_client_history *history, uint32_t num, fedge_e
         return FEDGE_OK;
     if (num > history->capacity) {
         const uint32_t capacity = num < UINT32_MAX / 2 ? num + num / 2 : num;
-        fedge_client_record *grown = realloc(history->of, capacity * sizeof *grown);
-        if (grown == NULL)
+        fedge_client_record *grown = realloc(history->of, capacity * sizeof(*grown));
+        if (!grown) {
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what is known of %u clients",
                               (unsigned)num);
+        }
         history->of = grown;
         history->capacity = capacity;
     }
-    memset(history->of + history->num, 0, (num - history->num) * sizeof *history->of);
+    memset(history->of + history->num, 0, (num - history->num) * sizeof(*history->of));
     history->num = num;
     return FEDGE_OK;
 }
@@ -68,7 +69,7 @@ fedge_status fedge_client_history_save(const fedge_client_history *history, fedg
     for (uint32_t i = 0; i < history->num; i++, at += FEDGE_CLIENT_HISTORY_RECORD) {
         const fedge_client_record *record = &history->of[i];
         uint64_t loss = 0;
-        memcpy(&loss, &record->loss, sizeof loss);
+        memcpy(&loss, &record->loss, sizeof(loss));
         fedge_put_u64(at, record->examples);
         fedge_put_u64(at + 8, loss);
         fedge_put_u32(at + 16, record->last_round);
@@ -86,10 +87,11 @@ fedge_status fedge_client_history_load(fedge_client_history *history, const uint
 {
     const size_t behind = *size < sizeof(uint32_t) ? 0 : *size - sizeof(uint32_t);
     const uint32_t num = *size < sizeof(uint32_t) ? UINT32_MAX : fedge_get_u32(bytes + behind);
-    if (num > behind / FEDGE_CLIENT_HISTORY_RECORD)
+    if (num > behind / FEDGE_CLIENT_HISTORY_RECORD) {
         return fedge_fail(
             err, FEDGE_TRUNCATED,
             "the checkpoint's %zu bytes of state do not hold what was seen of clients", *size);
+    }
     fedge_client_history_fini(history);
     const fedge_status status = reserve(history, num, err);
     if (status != FEDGE_OK)
@@ -100,7 +102,7 @@ fedge_status fedge_client_history_load(fedge_client_history *history, const uint
         fedge_client_record *record = &history->of[i];
         const uint64_t loss = fedge_get_u64(at + 8);
         record->examples = fedge_get_u64(at);
-        memcpy(&record->loss, &loss, sizeof loss);
+        memcpy(&record->loss, &loss, sizeof(loss));
         record->last_round = fedge_get_u32(at + 16);
         record->reported = fedge_get_u32(at + 20);
         record->missed = fedge_get_u32(at + 24);

@@ -14,9 +14,8 @@ static size_t num_trained(const fedge_plan *plan)
 fedge_status fedge_downlink_init(fedge_downlink *downlink, const fedge_plan *plan, fedge_error *err)
 {
     *downlink = (fedge_downlink){0};
-    if (!plan->update.down.values) {
+    if (!plan->update.down.values)
         return FEDGE_OK;
-    }
     downlink->plan = plan;
     downlink->before = malloc(plan->schema.num_elements * sizeof(*downlink->before));
     downlink->residual = calloc(num_trained(plan), sizeof(*downlink->residual));
@@ -61,9 +60,8 @@ size_t fedge_downlink_state_size(const fedge_plan *plan)
 
 void fedge_downlink_begin(fedge_downlink *downlink, const float *values)
 {
-    if (downlink->plan) {
+    if (downlink->plan)
         memcpy(downlink->before, values, downlink->plan->schema.num_elements * sizeof(*values));
-    }
 }
 
 fedge_status fedge_downlink_end(fedge_downlink *downlink, uint32_t round, float *values,
@@ -71,14 +69,12 @@ fedge_status fedge_downlink_end(fedge_downlink *downlink, uint32_t round, float 
 {
     uint8_t *bytes = NULL;
     size_t size = 0;
-    if (!downlink->plan) {
+    if (!downlink->plan)
         return FEDGE_OK;
-    }
     const fedge_status status = fedge_model_delta_make(
         downlink->plan, round, downlink->before, downlink->residual, values, &bytes, &size, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     free(downlink->steps[FEDGE_MAX_DELTAS - 1]);
     memmove(downlink->steps + 1, downlink->steps, (FEDGE_MAX_DELTAS - 1) * sizeof(uint8_t *));
     memmove(downlink->sizes + 1, downlink->sizes, (FEDGE_MAX_DELTAS - 1) * sizeof(size_t));
@@ -90,12 +86,10 @@ fedge_status fedge_downlink_end(fedge_downlink *downlink, uint32_t round, float 
 uint64_t fedge_downlink_size(const fedge_downlink *downlink, uint32_t age)
 {
     uint64_t size = 0;
-    if (age == 0 || age > FEDGE_MAX_DELTAS || !downlink->steps[age - 1]) {
+    if (age == 0 || age > FEDGE_MAX_DELTAS || !downlink->steps[age - 1])
         return 0;
-    }
-    for (uint32_t i = 0; i < age; i++) {
+    for (uint32_t i = 0; i < age; i++)
         size += downlink->sizes[i];
-    }
     return size;
 }
 
@@ -105,9 +99,8 @@ fedge_status fedge_downlink_delta(const fedge_downlink *downlink, uint32_t age, 
     const size_t size = (size_t)fedge_downlink_size(downlink, age);
     assert(size > 0);
     uint8_t *to = *bytes = malloc(size);
-    if (!to) {
+    if (!to)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a delta of %zu bytes", size);
-    }
     for (uint32_t i = age; i > 0; i--) {
         memcpy(to, downlink->steps[i - 1], downlink->sizes[i - 1]);
         to += downlink->sizes[i - 1];
@@ -120,15 +113,13 @@ fedge_status fedge_downlink_delta(const fedge_downlink *downlink, uint32_t age, 
 fedge_status fedge_downlink_save(const fedge_downlink *downlink, fedge_buffer *state,
                                  fedge_error *err)
 {
-    if (!downlink->plan) {
+    if (!downlink->plan)
         return FEDGE_OK;
-    }
     const size_t size = fedge_downlink_state_size(downlink->plan);
     assert(size > 0);
     uint8_t *bytes = malloc(size);
-    if (!bytes) {
+    if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a residual of %zu bytes", size);
-    }
     fedge_put_f32s(bytes, downlink->residual, num_trained(downlink->plan));
     const fedge_status status = fedge_buffer_append(state, bytes, size, err);
     free(bytes);

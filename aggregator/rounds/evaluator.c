@@ -36,17 +36,15 @@ static fedge_status set_up(fedge_evaluator *evaluator, const fedge_job *job, fed
     evaluator->has_accuracy = fedge_has_accuracy(plan);
     fedge_status status = fedge_dataset_load(&plan->data, job->test_set.images,
                                              job->test_set.labels, &evaluator->dataset, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "test-set");
-    }
     evaluator->view = (fedge_view){.dataset = evaluator->dataset,
                                    .count = fedge_dataset_size(evaluator->dataset)};
     fedge_model_options options = {.max_batch = FEDGE_EVALUATOR_BATCH, .training = false};
     fedge_model_memory memory;
     status = fedge_model_size(&plan->model, &options, &memory, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     evaluator->scratch_size =
         fedge_trainer_scratch_size(&plan->model, evaluator->view.count, FEDGE_EVALUATOR_BATCH);
     evaluator->block = aligned(memory.total);
@@ -63,13 +61,11 @@ fedge_status fedge_evaluator_new(const fedge_job *job, fedge_evaluator **evaluat
                                  fedge_error *err)
 {
     *evaluator = NULL;
-    if (!job->test_set.present || job->plan.external) {
+    if (!job->test_set.present || job->plan.external)
         return FEDGE_OK;
-    }
     fedge_evaluator *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the test set");
-    }
     fedge_status status = set_up(fresh, job, err);
     if (status != FEDGE_OK) {
         fedge_evaluator_free(fresh);
@@ -81,9 +77,8 @@ fedge_status fedge_evaluator_new(const fedge_job *job, fedge_evaluator **evaluat
 
 void fedge_evaluator_free(fedge_evaluator *evaluator)
 {
-    if (!evaluator) {
+    if (!evaluator)
         return;
-    }
     fedge_view_fini(&evaluator->view);
     fedge_dataset_free(evaluator->dataset);
     free(evaluator->block);

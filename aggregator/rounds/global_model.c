@@ -33,9 +33,8 @@ uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update
         : facts->ratio == 0.0 && fedge_sampler_of(model->job->rounds.sampler.type)->weighs
             ? 1
             : fedge_report_weight(model->job, facts->num_examples);
-    if (facts->ratio == 0.0) {
+    if (facts->ratio == 0.0)
         return weight;
-    }
     const double more = weight * facts->ratio * (own ? 1024.0 : 16.0) + 0.5;
     return more < 1.0 ? 1 : more < (double)most ? (uint32_t)more : most;
 }
@@ -117,28 +116,23 @@ fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job 
         .schema = &job->plan.sent.sections[0].schema,
         .job = job,
     };
-    if (!job->strategy_settings) {
+    if (!job->strategy_settings)
         return fedge_fail(err, FEDGE_INTERNAL, "the job was read without strategies");
-    }
     fedge_status status = fedge_strategy_of(job, &model->strategy, err);
-    if (status == FEDGE_OK && model->strategy->collects) {
+    if (status == FEDGE_OK && model->strategy->collects)
         status = check_robust_memory(model, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = model->strategy->init(&strategy, &model->strategy_state, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_downlink_init(&model->downlink, model->plan, err);
-    }
     return status == FEDGE_OK ? take_memory(model, accumulator, config, err) : status;
 }
 
 void fedge_global_model_fini(fedge_global_model *model)
 {
     fedge_accumulator_close(&model->accumulator);
-    if (model->strategy) {
+    if (model->strategy)
         model->strategy->free(model->strategy_state);
-    }
     fedge_kept_updates_fini(&model->kept);
     free(model->values);
     free(model->trained);
@@ -165,9 +159,8 @@ fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_err
     size_t size = 0;
     fedge_status status =
         fedge_os_read_file(job->initial_model, FEDGE_SAFETENSORS_MAX_SIZE, &bytes, &size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_safetensors_read(bytes, size, &plan->schema, values, err);
-    }
     free(bytes);
     return status == FEDGE_OK
                ? status
@@ -194,15 +187,12 @@ fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *f
                             state_size, behind);
     }
     size_t own = status == FEDGE_OK ? state_size - behind : 0;
-    if (status == FEDGE_OK && fedge_sampler_looks_back(&model->job->rounds.sampler)) {
+    if (status == FEDGE_OK && fedge_sampler_looks_back(&model->job->rounds.sampler))
         status = fedge_client_history_load(&model->clients, state, &own, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = model->strategy->load(model->strategy_state, state, own, err);
-    }
-    if (status == FEDGE_OK && behind > 0) {
+    if (status == FEDGE_OK && behind > 0)
         fedge_downlink_load(&model->downlink, state + (state_size - behind));
-    }
     return status;
 }
 
@@ -210,9 +200,8 @@ fedge_status fedge_global_model_save(const fedge_global_model *model, fedge_buff
                                      fedge_error *err)
 {
     fedge_status status = model->strategy->save(model->strategy_state, state, err);
-    if (status == FEDGE_OK && fedge_sampler_looks_back(&model->job->rounds.sampler)) {
+    if (status == FEDGE_OK && fedge_sampler_looks_back(&model->job->rounds.sampler))
         status = fedge_client_history_save(&model->clients, state, err);
-    }
     return status == FEDGE_OK ? fedge_downlink_save(&model->downlink, state, err) : status;
 }
 
@@ -228,12 +217,10 @@ fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t *
     const fedge_schema *trained = &model->plan->sent.sections[0].schema;
     *told_size = 0;
     fedge_status status = fedge_safetensors_size(&model->plan->schema, size, err);
-    if (status == FEDGE_OK && model->strategy->told) {
+    if (status == FEDGE_OK && model->strategy->told)
         status = fedge_safetensors_size(trained, told_size, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     uint8_t *bytes = malloc(*size + *told_size);
     if (!bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes",
@@ -260,14 +247,12 @@ static fedge_status step_trained(fedge_global_model *model, const fedge_strategy
 {
     const fedge_sent *sent = &model->plan->sent;
     const fedge_section *delta = &sent->sections[0];
-    if (!model->trained) {
+    if (!model->trained)
         return model->strategy->step(model->strategy_state, sum, model->values, err);
-    }
     fedge_section_gather(sent, delta, model->values, model->trained);
     fedge_status status = model->strategy->step(model->strategy_state, sum, model->trained, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         fedge_section_scatter(sent, delta, model->trained, model->values);
-    }
     return status;
 }
 
@@ -321,9 +306,8 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
         status = fedge_statistics_step(model->plan, &model->accumulator, bounds_log2, model->values,
                                        err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_downlink_end(&model->downlink, round, model->values, err);
-    }
     model->unchanged = status == FEDGE_OK && !model->downlink.plan;
     return status == FEDGE_OK ? note_clients(model, round, totals.num_updates, facts, err) : status;
 }

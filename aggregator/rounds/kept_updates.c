@@ -11,7 +11,7 @@ void fedge_kept_updates_init(fedge_kept_updates *kept, const fedge_schema *schem
 
 void fedge_kept_updates_fini(fedge_kept_updates *kept)
 {
-    if (kept->schema == NULL)
+    if (!kept->schema)
         return;
     for (uint32_t i = 0; i < kept->capacity; i++)
         free(kept->values[i]);
@@ -39,10 +39,10 @@ static fedge_status open_file(fedge_kept_updates *kept, fedge_error *err)
     char name[FEDGE_OS_MAX_PATH];
     uint64_t number = 0;
     const char *folder = getenv("TMPDIR");
-    folder = folder != NULL && folder[0] != '\0' ? folder : "/var/tmp";
-    fedge_status status = fedge_os_random(&number, sizeof number, err);
-    if (status == FEDGE_OK && fedge_os_format(name, sizeof name, "%s/fedge-updates-%016" PRIx64,
-                                              folder, number) >= (int)sizeof name)
+    folder = folder && folder[0] != '\0' ? folder : "/var/tmp";
+    fedge_status status = fedge_os_random(&number, sizeof(number), err);
+    if (status == FEDGE_OK && fedge_os_format(name, sizeof(name), "%s/fedge-updates-%016" PRIx64,
+                                              folder, number) >= (int)sizeof(name))
         status = fedge_fail(err, FEDGE_TOO_BIG, "the path in TMPDIR is too long");
     if (status == FEDGE_OK)
         status = fedge_os_open(&kept->file, name, FEDGE_OS_CREATE, err);
@@ -54,11 +54,11 @@ static fedge_status open_file(fedge_kept_updates *kept, fedge_error *err)
 
 static fedge_status take_room(fedge_kept_updates *kept, uint32_t place, fedge_error *err)
 {
-    if (kept->values[place] != NULL)
+    if (kept->values[place])
         return FEDGE_OK;
     if (size_of(kept) <= kept->limit / ((uint64_t)place + 1)) {
         kept->values[place] = malloc(size_of(kept));
-        if (kept->values[place] != NULL)
+        if (kept->values[place])
             return FEDGE_OK;
     }
     return kept->has_file ? FEDGE_OK : open_file(kept, err);
@@ -70,10 +70,10 @@ fedge_status fedge_kept_updates_reserve(fedge_kept_updates *kept, uint32_t count
     *first = kept->num;
     if (count > kept->capacity - kept->num) {
         const uint32_t capacity = kept->num + count;
-        int32_t **values = realloc(kept->values, capacity * sizeof *values);
-        if (values == NULL)
+        int32_t **values = realloc(kept->values, capacity * sizeof(*values));
+        if (!values)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u updates", (unsigned)capacity);
-        memset(values + kept->capacity, 0, (capacity - kept->capacity) * sizeof *values);
+        memset(values + kept->capacity, 0, (capacity - kept->capacity) * sizeof(*values));
         kept->values = values;
         kept->capacity = capacity;
     }
@@ -88,7 +88,7 @@ fedge_status fedge_kept_updates_put(fedge_kept_updates *kept, uint32_t place, co
                                     fedge_error *err)
 {
     const size_t size = size_of(kept);
-    if (kept->values[place] != NULL) {
+    if (kept->values[place]) {
         memcpy(kept->values[place], v, size);
         return FEDGE_OK;
     }
@@ -100,13 +100,13 @@ fedge_status fedge_kept_updates_put(fedge_kept_updates *kept, uint32_t place, co
 fedge_status fedge_kept_updates_read(fedge_kept_updates *kept, uint32_t place, uint32_t tensor,
                                      size_t at, size_t count, int32_t *v, fedge_error *err)
 {
-    const size_t first = kept->schema->tensors[tensor].offset + at, size = count * sizeof *v;
-    if (kept->values[place] != NULL) {
+    const size_t first = kept->schema->tensors[tensor].offset + at, size = count * sizeof(*v);
+    if (kept->values[place]) {
         memcpy(v, kept->values[place] + first, size);
         return FEDGE_OK;
     }
     const fedge_status status = fedge_os_read_at(
-        &kept->file, (uint64_t)place * size_of(kept) + first * sizeof *v, v, size, err);
+        &kept->file, (uint64_t)place * size_of(kept) + first * sizeof(*v), v, size, err);
     return status == FEDGE_OK ? status : fail_file(status, err);
 }
 
@@ -121,10 +121,10 @@ fedge_status fedge_kept_updates_list(fedge_kept_updates *kept, const uint32_t *p
                                      fedge_updates *updates, fedge_error *err)
 {
     free(kept->order);
-    kept->order = malloc(((size_t)num + 1) * sizeof *kept->order);
-    if (kept->order == NULL)
+    kept->order = malloc(((size_t)num + 1) * sizeof(*kept->order));
+    if (!kept->order)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u updates", (unsigned)num);
-    memcpy(kept->order, places, num * sizeof *places);
+    memcpy(kept->order, places, num * sizeof(*places));
     *updates = (fedge_updates){.num = num, .read = read_listed, .user = kept};
     return FEDGE_OK;
 }

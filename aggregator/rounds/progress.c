@@ -34,20 +34,18 @@ void fedge_progress_clear(fedge_progress *progress)
 
 static void print_share(FILE *out, double share)
 {
-    if (isfinite(share)) {
+    if (isfinite(share))
         fprintf(out, " %8.2f%%", 100.0 * share);
-    } else {
+    else
         fprintf(out, " %9s", "-");
-    }
 }
 
 static void print_number(FILE *out, double value)
 {
-    if (isfinite(value)) {
+    if (isfinite(value))
         fprintf(out, fabs(value) < 1000.0 ? " %8.4f" : " %8.3g", value);
-    } else {
+    else
         fprintf(out, " %8s", "-");
-    }
 }
 
 void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *summary)
@@ -75,9 +73,8 @@ void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *s
 
 void fedge_progress_draw(fedge_progress *progress, uint32_t rounds_closed, const char *state)
 {
-    if (!progress->terminal || progress->num_rounds == 0) {
+    if (!progress->terminal || progress->num_rounds == 0)
         return;
-    }
     char blocks[BAR_WIDTH + 1], bar[sizeof(progress->bar)];
     uint32_t closed = rounds_closed < progress->num_rounds ? rounds_closed : progress->num_rounds;
     size_t filled = (size_t)BAR_WIDTH * closed / progress->num_rounds;

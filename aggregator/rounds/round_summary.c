@@ -15,14 +15,12 @@ static fedge_status put_number(fedge_buffer *line, const char *key, double value
 static fedge_status put_exact(fedge_buffer *line, const char *key, double value, fedge_error *err)
 {
     char text[32];
-    if (!isfinite(value)) {
+    if (!isfinite(value))
         return put_number(line, key, value, err);
-    }
     for (int digits = 9; digits <= 17; digits += 4) {
         (void)snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value) {
+        if (strtod(text, NULL) == value)
             break;
-        }
     }
     return fedge_buffer_printf(line, err, ",\"%s\":%s", key, text);
 }
@@ -47,18 +45,16 @@ static fedge_status put_numbers(fedge_buffer *line, const fedge_round_summary *s
                  {"seconds_step", summary->seconds_step},
                  {"seconds_evaluate", summary->seconds_evaluate}};
     fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < sizeof(means) / sizeof(means[0]) && status == FEDGE_OK; i++) {
+    for (size_t i = 0; i < sizeof(means) / sizeof(means[0]) && status == FEDGE_OK; i++)
         status = put_exact(line, means[i].key, means[i].value, err);
-    }
     if (status == FEDGE_OK) { /* exact: --resume sums them up again */
         status = fedge_buffer_printf(
             line, err, ",\"bytes_up\":%llu,\"bytes_down\":%llu,\"clamped\":%llu",
             (unsigned long long)summary->bytes_up, (unsigned long long)summary->bytes_down,
             (unsigned long long)summary->clamped);
     }
-    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]) && status == FEDGE_OK; i++) {
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]) && status == FEDGE_OK; i++)
         status = put_number(line, times[i].key, times[i].value, err);
-    }
     return status;
 }
 
@@ -66,9 +62,8 @@ static fedge_status put_counts(fedge_buffer *line, const char *key,
                                const uint32_t counts[FEDGE_SPEED_QUANTILES], fedge_error *err)
 {
     fedge_status status = fedge_buffer_printf(line, err, ",\"%s\":[", key);
-    for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES && status == FEDGE_OK; i++)
         status = fedge_buffer_printf(line, err, i > 0 ? ",%u" : "%u", counts[i]);
-    }
     return status == FEDGE_OK ? fedge_buffer_printf(line, err, "]") : status;
 }
 
@@ -78,9 +73,8 @@ static fedge_status put_virtual(fedge_buffer *line, const fedge_virtual_phase *p
 {
     fedge_status status = fedge_buffer_printf(
         line, err, ",\"virtual_seconds\":%.6f,\"virtual_time\":%.6f", phase->seconds, phase->time);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = put_counts(line, "asked_by_speed", phase->asked, err);
-    }
     return status == FEDGE_OK ? put_counts(line, "reported_by_speed", phase->reported, err)
                               : status;
 }
@@ -120,24 +114,19 @@ fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge
     fedge_status status = fedge_buffer_printf(
         line, err, "\"attempt\":%u,\"asked\":%u,\"clients\":%u,\"examples\":%llu", summary->attempt,
         summary->asked, summary->reported, (unsigned long long)summary->examples);
-    if (status == FEDGE_OK && summary->kind == FEDGE_TASK_TRAIN) {
+    if (status == FEDGE_OK && summary->kind == FEDGE_TASK_TRAIN)
         status = fedge_buffer_printf(line, err, ",\"model_sha256\":\"%s\"", summary->model);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = put_numbers(line, summary, err);
-    }
-    if (status == FEDGE_OK && summary->quantiles.present) {
+    if (status == FEDGE_OK && summary->quantiles.present)
         status = put_quantiles(line, &summary->quantiles, err);
-    }
     if (status == FEDGE_OK && summary->validation.present) {
         status = put_exact(line, "validation_loss", summary->validation.loss, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = put_exact(line, "validation_accuracy", summary->validation.accuracy, err);
-        }
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = put_gpus(line, summary, err);
-    }
     return status == FEDGE_OK && summary->virtual_phase.present
                ? put_virtual(line, &summary->virtual_phase, err)
                : status;

@@ -79,11 +79,12 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
     rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round,
                                    rounds->attempt, stream);
     rounds->draw = (fedge_draw){0};
-    if (rounds->history != NULL && rounds->kind == FEDGE_TASK_TRAIN)
+    if (rounds->history && rounds->kind == FEDGE_TASK_TRAIN) {
         rounds->draw = fedge_draw_cohort(&rounds->spec.sampler, rounds->history, rounds->round,
                                          &rounds->rng, rounds->sampled, available, size.asked);
-    else
+    } else {
         fedge_sample(&rounds->rng, rounds->sampled, available, size.asked);
+    }
     qsort(rounds->sampled, size.asked, sizeof(uint32_t), compare_u32);
 
     assert(size.asked <= rounds->tasks_capacity &&
@@ -199,7 +200,7 @@ static fedge_status check_spec(const fedge_rounds_spec *spec, fedge_error *err)
         wrong = "the largest cohort must be at least 1";
     else if (spec->max_cohort < spec->min_train_nodes)
         wrong = "the largest cohort must be at least min-train-nodes";
-    if (wrong != NULL)
+    if (wrong)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "rounds: %s", wrong);
     return FEDGE_OK;
 }
@@ -211,8 +212,8 @@ fedge_status fedge_rounds_new(const fedge_rounds_spec *spec, uint64_t seed, fedg
     fedge_status status = check_spec(spec, err);
     if (status != FEDGE_OK)
         return status;
-    fedge_rounds *made = calloc(1, sizeof *made);
-    if (made == NULL)
+    fedge_rounds *made = calloc(1, sizeof(*made));
+    if (!made)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the round machine");
     made->spec = *spec;
     made->seed = seed;
@@ -241,7 +242,7 @@ void fedge_rounds_restore_draw(fedge_rounds *rounds, const fedge_draw *draw)
 
 void fedge_rounds_free(fedge_rounds *rounds)
 {
-    if (rounds == NULL)
+    if (!rounds)
         return;
     free(rounds->tasks);
     free(rounds->participants);
@@ -257,17 +258,19 @@ static fedge_status restore_tasks(fedge_rounds *rounds, const fedge_rounds_task 
 {
     for (uint32_t slot = 0; slot < num_tasks; slot++) {
         const fedge_rounds_task *task = &tasks[slot];
-        if (task->task_id >= rounds->next_task_id)
+        if (task->task_id >= rounds->next_task_id) {
             return fedge_fail(err, FEDGE_CORRUPT,
                               "restored task %" PRIu64 " is not below the next task id %" PRIu64,
                               task->task_id, rounds->next_task_id);
+        }
         rounds->tasks[slot] = *task;
         if (task->state == FEDGE_TASK_LOST)
             continue;
-        if (fedge_rounds_find_participant(rounds, task->client_index) != NULL)
+        if (fedge_rounds_find_participant(rounds, task->client_index)) {
             return fedge_fail(err, FEDGE_CORRUPT,
                               "client %" PRIu32 " has two tasks in the restored phase",
                               task->client_index);
+        }
         fedge_rounds_add_participant(rounds, task->client_index, slot);
         rounds->num_open += task->state == FEDGE_TASK_OPEN;
         rounds->num_reported += task->state == FEDGE_TASK_REPORTED;
@@ -282,11 +285,12 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
                                   uint64_t now_ms, fedge_error *err)
 {
     assert(rounds->state == FEDGE_ROUNDS_WAITING && rounds->next_task_id == 1);
-    if (next_task_id == 0 || num_tasks > rounds->spec.max_cohort)
+    if (next_task_id == 0 || num_tasks > rounds->spec.max_cohort) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "cannot restore a phase of %" PRIu32 " tasks (at most %" PRIu32
                           ") with next task id %" PRIu64,
                           num_tasks, rounds->spec.max_cohort, next_task_id);
+    }
     rounds->next_task_id = next_task_id;
     if (last_closed >= rounds->spec.num_server_rounds) {
         rounds->round = rounds->spec.num_server_rounds;
@@ -298,11 +302,12 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
     rounds->attempt = attempt;
     if (num_tasks == 0)
         return FEDGE_OK;
-    if (wanted == 0 || wanted > num_tasks)
+    if (wanted == 0 || wanted > num_tasks) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "cannot restore a phase of %" PRIu32 " tasks that wants %" PRIu32
                           " reports",
                           num_tasks, wanted);
+    }
     fedge_status status = fedge_rounds_reserve(rounds, 1, num_tasks, err);
     if (status == FEDGE_OK)
         status = restore_tasks(rounds, tasks, num_tasks, err);
@@ -334,8 +339,8 @@ void fedge_rounds_restore_evaluation(fedge_rounds *rounds, uint32_t last_closed,
 static void give_work(fedge_rounds *rounds, uint32_t client_index)
 {
     const participant *found = fedge_rounds_find_participant(rounds, client_index);
-    if (found != NULL) {
-        if (fedge_rounds_open_task(rounds, found) != NULL)
+    if (found) {
+        if (fedge_rounds_open_task(rounds, found))
             push(rounds, FEDGE_ROUNDS_SEND, found->slot, false);
         return;
     }
@@ -354,9 +359,10 @@ fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint
 {
     uint32_t place = fedge_rounds_connected_place(rounds, client_index);
     bool known = place < rounds->num_connected && rounds->connected[place] == client_index;
-    if (!known && rounds->num_connected >= FEDGE_ROUNDS_MAX_CLIENTS)
+    if (!known && rounds->num_connected >= FEDGE_ROUNDS_MAX_CLIENTS) {
         return fedge_fail(err, FEDGE_TOO_BIG, "client %" PRIu32 " is one more than the limit of %u",
                           client_index, FEDGE_ROUNDS_MAX_CLIENTS);
+    }
     uint32_t connected = rounds->num_connected + !known;
     fedge_status status =
         fedge_rounds_reserve(rounds, connected, cohort_limit(rounds, connected), err);
@@ -364,14 +370,14 @@ fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint
         return status;
     if (!known) {
         uint32_t *at = rounds->connected + place;
-        memmove(at + 1, at, (rounds->num_connected - place) * sizeof *at);
+        memmove(at + 1, at, (rounds->num_connected - place) * sizeof(*at));
         *at = client_index;
         rounds->num_connected++;
         fedge_rounds_note_connected(rounds, client_index, true);
     }
     /* It has given up and comes anew: what was wrong may have been mended. */
     participant *found = fedge_rounds_find_participant(rounds, client_index);
-    if (found != NULL && found->aside)
+    if (found && found->aside)
         fedge_rounds_remove_participant(rounds, found);
     if (rounds->state == FEDGE_ROUNDS_RUNNING)
         give_work(rounds, client_index);
@@ -385,14 +391,15 @@ fedge_status fedge_rounds_join_all(fedge_rounds *rounds, const uint32_t *client_
 {
     assert(rounds->state == FEDGE_ROUNDS_WAITING || rounds->state == FEDGE_ROUNDS_FINISHED);
     assert(rounds->num_connected == 0);
-    if (num_clients > FEDGE_ROUNDS_MAX_CLIENTS)
+    if (num_clients > FEDGE_ROUNDS_MAX_CLIENTS) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%" PRIu32 " clients are more than the limit of %u",
                           num_clients, FEDGE_ROUNDS_MAX_CLIENTS);
+    }
     fedge_status status =
         fedge_rounds_reserve(rounds, num_clients, cohort_limit(rounds, num_clients), err);
     if (status != FEDGE_OK)
         return status;
-    memcpy(rounds->connected, client_indices, num_clients * sizeof *client_indices);
+    memcpy(rounds->connected, client_indices, num_clients * sizeof(*client_indices));
     rounds->num_connected = num_clients;
     try_open(rounds, now_ms);
     return FEDGE_OK;
@@ -404,7 +411,7 @@ void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index)
         return;
     uint32_t *at = rounds->connected + fedge_rounds_connected_place(rounds, client_index);
     rounds->num_connected--;
-    memmove(at, at + 1, (size_t)(rounds->connected + rounds->num_connected - at) * sizeof *at);
+    memmove(at, at + 1, (size_t)(rounds->connected + rounds->num_connected - at) * sizeof(*at));
     fedge_rounds_note_connected(rounds, client_index, false);
     end_if_over(rounds);
 }
@@ -428,7 +435,7 @@ const fedge_rounds_task *fedge_rounds_find(const fedge_rounds *rounds, uint64_t 
                                            uint32_t *slot)
 {
     const fedge_rounds_task *task = find_task(rounds, task_id);
-    if (task != NULL && slot != NULL)
+    if (task && slot)
         *slot = (uint32_t)(task - rounds->tasks);
     return task;
 }
@@ -445,11 +452,12 @@ fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id, fedge_e
 {
     fedge_rounds_task *task = find_task(rounds, task_id);
     bool failed = rounds->state == FEDGE_ROUNDS_CLOSING && rounds->failing;
-    if (task == NULL || task->state == FEDGE_TASK_LOST || failed)
+    if (!task || task->state == FEDGE_TASK_LOST || failed)
         return fail_stale(rounds, task_id, err);
-    if (task->state == FEDGE_TASK_REPORTED)
+    if (task->state == FEDGE_TASK_REPORTED) {
         return fedge_fail(err, FEDGE_DUPLICATE, "task %" PRIu64 " has been reported before",
                           task_id);
+    }
     if (rounds->state != FEDGE_ROUNDS_RUNNING && rounds->state != FEDGE_ROUNDS_CLOSING)
         return fail_stale(rounds, task_id, err);
     task->state = FEDGE_TASK_REPORTED;
@@ -465,7 +473,7 @@ static fedge_status drop_task(fedge_rounds *rounds, uint64_t task_id, bool gives
 {
     fedge_rounds_task *task = find_task(rounds, task_id);
     bool in_phase = rounds->state != FEDGE_ROUNDS_WAITING && rounds->state != FEDGE_ROUNDS_FINISHED;
-    if (task == NULL || task->state != FEDGE_TASK_OPEN || !in_phase)
+    if (!task || task->state != FEDGE_TASK_OPEN || !in_phase)
         return fail_stale(rounds, task_id, err);
     uint32_t slot = (uint32_t)(task - rounds->tasks);
     fedge_status status = fedge_rounds_reserve(rounds, rounds->num_connected,

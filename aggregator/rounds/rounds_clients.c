@@ -9,7 +9,7 @@
 static fedge_status grow(void **items, size_t item_size, size_t count, fedge_error *err)
 {
     void *grown = realloc(*items, item_size * count);
-    if (grown == NULL)
+    if (!grown)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu clients or actions", count);
     *items = grown;
     return FEDGE_OK;
@@ -33,7 +33,7 @@ static fedge_status reserve_actions(fedge_rounds *rounds, size_t extra, fedge_er
 {
     if (rounds->first_action > 0) {
         memmove(rounds->actions, rounds->actions + rounds->first_action,
-                rounds->num_actions * sizeof rounds->actions[0]);
+                rounds->num_actions * sizeof(rounds->actions[0]));
         rounds->first_action = 0;
     }
     /* OPEN, SEND to each, CANCEL to each, CLOSE; then OPEN or FINISH. */
@@ -41,7 +41,7 @@ static fedge_status reserve_actions(fedge_rounds *rounds, size_t extra, fedge_er
     if (needed <= rounds->actions_capacity)
         return FEDGE_OK;
     void *items = rounds->actions;
-    fedge_status status = grow(&items, sizeof rounds->actions[0], needed * 2, err);
+    fedge_status status = grow(&items, sizeof(rounds->actions[0]), needed * 2, err);
     rounds->actions = items;
     if (status == FEDGE_OK)
         rounds->actions_capacity = needed * 2;
@@ -65,14 +65,14 @@ fedge_status fedge_rounds_reserve(fedge_rounds *rounds, uint32_t connected, uint
     rounds->connected_capacity = capacity;
 
     items = rounds->tasks;
-    status = grow_u32(&items, sizeof rounds->tasks[0], tasks, &rounds->tasks_capacity, err);
+    status = grow_u32(&items, sizeof(rounds->tasks[0]), tasks, &rounds->tasks_capacity, err);
     rounds->tasks = items;
     if (status != FEDGE_OK)
         return status;
 
     /* Who is set aside stays while another attempt asks its cohort. */
     items = rounds->participants;
-    status = grow_u32(&items, sizeof rounds->participants[0], rounds->num_participants + tasks + 1,
+    status = grow_u32(&items, sizeof(rounds->participants[0]), rounds->num_participants + tasks + 1,
                       &rounds->participants_capacity, err);
     rounds->participants = items;
     return status == FEDGE_OK ? reserve_actions(rounds, 1, err) : status;
@@ -125,7 +125,7 @@ void fedge_rounds_add_participant(fedge_rounds *rounds, uint32_t client_index, u
 {
     uint32_t place = participant_place(rounds, client_index);
     participant *at = rounds->participants + place;
-    memmove(at + 1, at, (rounds->num_participants - place) * sizeof *at);
+    memmove(at + 1, at, (rounds->num_participants - place) * sizeof(*at));
     *at = (participant){client_index, slot, fedge_rounds_is_connected(rounds, client_index), false};
     rounds->num_participants++;
 }
@@ -133,7 +133,7 @@ void fedge_rounds_add_participant(fedge_rounds *rounds, uint32_t client_index, u
 void fedge_rounds_note_connected(fedge_rounds *rounds, uint32_t client_index, bool connected)
 {
     participant *has_task = fedge_rounds_find_participant(rounds, client_index);
-    if (has_task != NULL)
+    if (has_task)
         has_task->connected = connected;
 }
 
@@ -189,7 +189,7 @@ bool fedge_rounds_pick_free(fedge_rounds *rounds, uint32_t *client_index)
 void fedge_rounds_remove_participant(fedge_rounds *rounds, participant *gone)
 {
     const participant *end = rounds->participants + rounds->num_participants--;
-    memmove(gone, gone + 1, (size_t)(end - (gone + 1)) * sizeof *gone);
+    memmove(gone, gone + 1, (size_t)(end - (gone + 1)) * sizeof(*gone));
 }
 
 void fedge_rounds_keep_aside(fedge_rounds *rounds, bool aside)

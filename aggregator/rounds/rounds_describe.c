@@ -70,7 +70,7 @@ bool fedge_rounds_is_stalled(const fedge_rounds *rounds)
         return rounds->state == FEDGE_ROUNDS_WAITING;
     for (uint32_t p = 0; p < rounds->num_participants; p++) {
         const participant *one = &rounds->participants[p];
-        if (one->connected && fedge_rounds_open_task(rounds, one) != NULL)
+        if (one->connected && fedge_rounds_open_task(rounds, one))
             return false;
     }
     return true;
@@ -114,7 +114,7 @@ static void name_clients(char *text, size_t size, const char *before, const fedg
 
 static bool is_away(const fedge_rounds *rounds, const participant *of)
 {
-    return !of->connected && fedge_rounds_open_task(rounds, of) != NULL;
+    return !of->connected && fedge_rounds_open_task(rounds, of);
 }
 
 static bool has_given_up(const fedge_rounds *rounds, const participant *of)
@@ -127,13 +127,14 @@ static void describe_waiting(const fedge_rounds *rounds, char *text, size_t size
 {
     const uint32_t needed = fedge_cohort_needed(&rounds->spec, rounds->kind);
     const uint32_t available = fedge_rounds_num_available(rounds);
-    if (available < rounds->num_connected)
+    if (available < rounds->num_connected) {
         snprintf(text, size,
                  "waiting for nodes: %" PRIu32 " of %" PRIu32 " ready, %" PRIu32 " connected",
                  available, needed, rounds->num_connected);
-    else
+    } else {
         snprintf(text, size, "waiting for nodes: %" PRIu32 " of %" PRIu32 " connected", available,
                  needed);
+    }
     if (rounds->num_hopeless > 0) {
         const size_t used = strlen(text);
         snprintf(text + used, size - used, "; attempt %" PRIu32 " of round %" PRIu32 " %s",

@@ -24,9 +24,8 @@ const char *fedge_criterion_text(fedge_criterion metric)
 
 static fedge_criterion choose(bool validation, bool accuracy)
 {
-    if (validation) {
+    if (validation)
         return accuracy ? FEDGE_CRITERION_VALIDATION_ACCURACY : FEDGE_CRITERION_VALIDATION_LOSS;
-    }
     return accuracy ? FEDGE_CRITERION_TEST_ACCURACY : FEDGE_CRITERION_TEST_LOSS;
 }
 
@@ -35,9 +34,8 @@ static fedge_status derive(fedge_watch_spec *watch, const char *key, const fedge
 {
     const bool validation = set_apart || job->rounds.fraction_evaluate > 0.0;
     const bool accuracy = fedge_has_accuracy(&job->plan);
-    if (!watch->present) {
+    if (!watch->present)
         return FEDGE_OK;
-    }
     if (!validation && !job->test_set.present) {
         return fedge_fail(
             err, FEDGE_INVALID_ARGUMENT,
@@ -97,9 +95,8 @@ void fedge_selection_restore(fedge_selection *selection, const fedge_selection_s
 static bool has_metric(const fedge_selection *selection, fedge_criterion metric,
                        const fedge_round_summary *summary)
 {
-    if (!fedge_criterion_is_of_test_set(metric) && !selection->set_apart) {
+    if (!fedge_criterion_is_of_test_set(metric) && !selection->set_apart)
         return summary->kind == FEDGE_TASK_EVALUATE && summary->examples > 0;
-    }
     return summary->kind == FEDGE_TASK_TRAIN && summary->seconds_evaluate > 0.0;
 }
 
@@ -161,19 +158,16 @@ bool fedge_selection_add(fedge_selection *selection, const fedge_round_summary *
     bool best = false;
     take_last(selection, summary);
     if (selection->keep.present && state->keep.seen < summary->round &&
-        has_metric(selection, selection->keep.metric, summary)) {
+        has_metric(selection, selection->keep.metric, summary))
         best = watch(&selection->keep, &selection->last, &state->keep);
-    }
     if (selection->stop.present && state->stop.seen < summary->round &&
-        has_metric(selection, selection->stop.metric, summary)) {
+        has_metric(selection, selection->stop.metric, summary))
         (void)watch(&selection->stop, &selection->last, &state->stop);
-    }
     /* The test set is measured first, clients measure later: all that is known of the best. */
     const bool same = state->best.round > 0 && state->best.round == selection->last.round;
     if (best ||
-        (same && isnan(state->best.validation_loss) && isfinite(selection->last.validation_loss))) {
+        (same && isnan(state->best.validation_loss) && isfinite(selection->last.validation_loss)))
         state->best = selection->last;
-    }
     return best;
 }
 

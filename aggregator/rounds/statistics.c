@@ -6,7 +6,7 @@
 static bool is_variance(const fedge_tensor_spec *tensor)
 {
     static const char END[] = ".running_var";
-    const size_t length = strlen(tensor->name), end = sizeof END - 1;
+    const size_t length = strlen(tensor->name), end = sizeof(END) - 1;
     return length >= end && strcmp(tensor->name + length - end, END) == 0;
 }
 

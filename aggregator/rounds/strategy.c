@@ -12,7 +12,7 @@ static const fedge_strategy_ops *const strategies[] = {FEDGE_STRATEGY_MAP(ENTRY)
 const fedge_strategy_reader *const fedge_strategy_readers[] = {FEDGE_STRATEGY_MAP(READER) NULL};
 #define PARTS 64   /* tensors that are moved in one call */
 #define PIECE 4096 /* sums that are read in one call */
-#define NUM_STRATEGIES (sizeof strategies / sizeof strategies[0])
+#define NUM_STRATEGIES (sizeof(strategies) / sizeof(strategies[0]))
 
 fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
                                  const fedge_strategy_section *section, double rate, float *values,
@@ -78,7 +78,7 @@ fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **op
 fedge_status fedge_strategy_of(const fedge_job *job, const fedge_strategy_ops **ops,
                                fedge_error *err)
 {
-    for (size_t i = 0; job->strategies != NULL && job->strategies[i] != NULL; i++) {
+    for (size_t i = 0; job->strategies && job->strategies[i]; i++) {
         if (strcmp(job->strategies[i]->name, job->strategy) == 0) {
             *ops = (const fedge_strategy_ops *)job->strategies[i]; /* whose first member it is */
             return FEDGE_OK;
@@ -97,18 +97,18 @@ static fedge_status check_sampler(const fedge_job *job, const char *name, fedge_
     fedge_status status = fedge_strategy_of(job, &ops, err);
     if (status != FEDGE_OK || !job->rounds.sampler.inverse_probability)
         return status;
-    const bool fits =
-        !ops->collects && (ops->weight == NULL || ops->weight == fedge_strategy_weigh_alike);
-    if (!fits)
+    const bool fits = !ops->collects && (!ops->weight || ops->weight == fedge_strategy_weigh_alike);
+    if (!fits) {
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "%s: rounds.sampler.inverse-probability: %s weighs updates in its own "
                             "way: leave it out, or take FedAvg",
                             name, job->strategy);
-    else if (!fedge_sampler_looks_back(&job->rounds.sampler))
+    } else if (!fedge_sampler_looks_back(&job->rounds.sampler)) {
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "%s: rounds.sampler.inverse-probability: uniform draws are as likely "
                             "for all: leave it out, or take another type",
                             name);
+    }
     return status;
 }
 
@@ -127,7 +127,7 @@ fedge_status fedge_strategy_job_parse_with(const fedge_strategy_reader *const *r
     fedge_status status = fedge_job_parse_with(text, size, name, readers, job, err);
     if (status == FEDGE_OK)
         status = check_sampler(*job, name, err);
-    if (status != FEDGE_OK && *job != NULL) {
+    if (status != FEDGE_OK && *job) {
         fedge_job_free(*job);
         *job = NULL;
     }
@@ -175,10 +175,11 @@ fedge_status fedge_strategy_save_floats(const float *values, size_t count, fedge
 fedge_status fedge_strategy_load_floats(float *values, size_t count, const uint8_t *bytes,
                                         size_t size, const char *name, fedge_error *err)
 {
-    if (size != count * sizeof(float))
+    if (size != count * sizeof(float)) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s keeps %zu values, but the checkpoint has %zu bytes of them", name,
                           count, size);
+    }
     fedge_get_f32s(bytes, values, count);
     return FEDGE_OK;
 }

@@ -37,7 +37,7 @@ typedef struct plugin_state {
 static void free_state(void *of)
 {
     plugin_state *state = of;
-    if (state != NULL) {
+    if (state) {
         free(state->mean);
         free(state->vectors);
     }
@@ -54,13 +54,14 @@ static const fedge_plugin *plugin_of(const fedge_job *job)
 static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)
 {
     const size_t num = config->schema->num_elements;
-    plugin_state *made = calloc(1, sizeof *made);
+    plugin_state *made = calloc(1, sizeof(*made));
     *state = made;
-    if (made != NULL)
-        made->mean = malloc((num + 1) * sizeof *made->mean);
-    if (made == NULL || made->mean == NULL)
+    if (made)
+        made->mean = malloc((num + 1) * sizeof(*made->mean));
+    if (!made || !made->mean) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a mean of %zu values",
                           config->job->strategy, num);
+    }
     made->table = plugin_of(config->job)->table;
     made->with = config->job->strategy_settings;
     return fedge_strategy_vectors_new(config, made->table->num_vectors, &made->vectors, err);
@@ -69,7 +70,7 @@ static fedge_status init(const fedge_strategy_config *config, void **state, fedg
 static uint32_t weigh(const void *of, const fedge_job *job, const fedge_update_facts *facts)
 {
     const plugin_state *state = of;
-    const fedge_plugin_update update = {.struct_size = sizeof update,
+    const fedge_plugin_update update = {.struct_size = sizeof(update),
                                         .round = facts->round,
                                         .client = facts->client,
                                         .num_examples = facts->num_examples,
@@ -80,16 +81,17 @@ static uint32_t weigh(const void *of, const fedge_job *job, const fedge_update_f
 
 static void take_mean(void *user, size_t first, size_t count, const double *mean)
 {
-    memcpy((double *)user + first, mean, count * sizeof *mean);
+    memcpy((double *)user + first, mean, count * sizeof(*mean));
 }
 
 static fedge_status check_model(const plugin_state *state, const float *model, fedge_error *err)
 {
     for (size_t i = 0; i < state->vectors->num_values; i++) {
-        if (!isfinite(model[i]))
+        if (!isfinite(model[i])) {
             return fedge_fail(err, FEDGE_NOT_FINITE,
                               "%s made value %zu of the model infinite or no number",
                               state->table->name, i);
+        }
     }
     return FEDGE_OK;
 }
@@ -103,7 +105,7 @@ static fedge_status step(void *of, const fedge_strategy_sum *sum, float *model, 
         status = fedge_strategy_each_mean(sum, &sum->delta, take_mean, state->mean, err);
     if (status != FEDGE_OK)
         return status;
-    const fedge_plugin_round round = {.struct_size = sizeof round,
+    const fedge_plugin_round round = {.struct_size = sizeof(round),
                                       .round = sum->round,
                                       .num_updates = sum->num_updates,
                                       .total_weight = sum->total_weight,
@@ -116,9 +118,10 @@ static fedge_status step(void *of, const fedge_strategy_sum *sum, float *model, 
                                       .model = model};
     const int failed = state->table->step(&round, message);
     message[MESSAGE - 1] = '\0';
-    if (failed != 0)
+    if (failed != 0) {
         return fedge_fail(err, FEDGE_INTERNAL, "%s failed with %d: %s", state->table->name, failed,
                           message);
+    }
     return check_model(state, model, err);
 }
 
@@ -139,8 +142,8 @@ static fedge_status load(void *of, const uint8_t *bytes, size_t size, fedge_erro
 static const char *wrong_argument(const fedge_plugin_argument *argument)
 {
     const bool has_default = !isnan(argument->by_default);
-    return argument->name == NULL || argument->name[0] == '\0' ? "an argument has no name"
-           : !(argument->min < argument->max) ? "an argument's min is not below its max"
+    return !argument->name || argument->name[0] == '\0' ? "an argument has no name"
+           : !(argument->min < argument->max)           ? "an argument's min is not below its max"
            : has_default &&
                    !(argument->by_default >= argument->min && argument->by_default <= argument->max)
                ? "an argument's default is not in its range"
@@ -151,21 +154,20 @@ static const char *wrong_argument(const fedge_plugin_argument *argument)
 static const char *wrong_table(const fedge_strategy_plugin *table)
 {
     const fedge_strategy_ops *ops = NULL;
-    if (table->name == NULL || table->name[0] == '\0' ||
-        strlen(table->name) >= FEDGE_MAX_STRATEGY_NAME)
+    if (!table->name || table->name[0] == '\0' || strlen(table->name) >= FEDGE_MAX_STRATEGY_NAME)
         return "its name is missing or over 31 bytes";
     if (fedge_strategy_find(table->name, &ops, NULL) == FEDGE_OK)
         return "fedge has a strategy of that name: choose another";
-    if (table->step == NULL)
+    if (!table->step)
         return "it has no step";
     if (table->num_vectors > FEDGE_STRATEGY_PLUGIN_MAX_VECTORS)
         return "it keeps over 16 vectors";
     if (table->num_arguments > FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS ||
-        (table->num_arguments > 0 && table->arguments == NULL))
+        (table->num_arguments > 0 && !table->arguments))
         return "it has over 16 arguments, or a number of them and no list";
     for (uint32_t i = 0; i < table->num_arguments; i++) {
         const char *wrong = wrong_argument(&table->arguments[i]);
-        if (wrong != NULL)
+        if (wrong)
             return wrong;
     }
     return NULL;
@@ -196,7 +198,7 @@ static void make_ops(fedge_plugin *plugin)
     plugin->ops = (fedge_strategy_ops){.reader = {.name = table->name,
                                                   .arguments = plugin->fields,
                                                   .settings_size = sizeof(settings)},
-                                       .weight = table->weight != NULL ? weigh : NULL,
+                                       .weight = table->weight ? weigh : NULL,
                                        .init = init,
                                        .step = step,
                                        .save = save,
@@ -204,7 +206,7 @@ static void make_ops(fedge_plugin *plugin)
                                        .free = free_state,
                                        .state_per_value =
                                            sizeof(double) + table->num_vectors * sizeof(float)};
-    for (; fedge_strategy_readers[num] != NULL && num + 1 < MAX_STRATEGIES; num++)
+    for (; fedge_strategy_readers[num] && num + 1 < MAX_STRATEGIES; num++)
         plugin->readers[num] = fedge_strategy_readers[num];
     plugin->readers[num] = &plugin->ops.reader;
 }
@@ -213,24 +215,26 @@ static fedge_status take_table(fedge_plugin *plugin, const char *path, fedge_err
 {
     fedge_strategy_plugin_get_fn get = NULL;
     void *found = dlsym(plugin->library, FEDGE_STRATEGY_PLUGIN_GET);
-    memcpy(&get, &found, sizeof get); /* which POSIX has dlsym return as an address of data */
-    plugin->table = get != NULL ? get() : NULL;
-    if (plugin->table == NULL)
+    memcpy(&get, &found, sizeof(get)); /* which POSIX has dlsym return as an address of data */
+    plugin->table = get ? get() : NULL;
+    if (!plugin->table) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "--strategy-plugin %s: it has no " FEDGE_STRATEGY_PLUGIN_GET
                           " that returns a table",
                           path);
-    if (plugin->table->struct_size < sizeof *plugin->table ||
-        plugin->table->version != FEDGE_STRATEGY_PLUGIN_VERSION)
+    }
+    if (plugin->table->struct_size < sizeof(*plugin->table) ||
+        plugin->table->version != FEDGE_STRATEGY_PLUGIN_VERSION) {
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,
             "--strategy-plugin %s: its table is of version %u and %zu bytes, and this "
             "program has version %u of %zu: build it with this release's "
             "fedge/strategy.h",
             path, (unsigned)plugin->table->version, plugin->table->struct_size,
-            FEDGE_STRATEGY_PLUGIN_VERSION, sizeof *plugin->table);
+            FEDGE_STRATEGY_PLUGIN_VERSION, sizeof(*plugin->table));
+    }
     const char *wrong = wrong_table(plugin->table);
-    return wrong == NULL
+    return !wrong
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--strategy-plugin %s: %s", path, wrong);
 }
@@ -238,12 +242,12 @@ static fedge_status take_table(fedge_plugin *plugin, const char *path, fedge_err
 fedge_status fedge_plugin_load(const char *path, fedge_plugin **plugin, fedge_error *err)
 {
     *plugin = NULL;
-    fedge_plugin *made = calloc(1, sizeof *made);
-    if (made == NULL)
+    fedge_plugin *made = calloc(1, sizeof(*made));
+    if (!made)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plugin");
     made->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     fedge_status status =
-        made->library != NULL
+        made->library
             ? take_table(made, path, err)
             : fedge_fail(err, FEDGE_NOT_FOUND,
                          "--strategy-plugin: %s; name a file with its folder, as in ./rule.so",
@@ -260,12 +264,12 @@ fedge_status fedge_plugin_load(const char *path, fedge_plugin **plugin, fedge_er
 
 void fedge_plugin_free(fedge_plugin *plugin)
 {
-    if (plugin != NULL && plugin->library != NULL)
+    if (plugin && plugin->library)
         (void)dlclose(plugin->library);
     free(plugin);
 }
 
 const fedge_strategy_reader *const *fedge_plugin_readers(const fedge_plugin *plugin)
 {
-    return plugin == NULL ? fedge_strategy_readers : plugin->readers;
+    return !plugin ? fedge_strategy_readers : plugin->readers;
 }

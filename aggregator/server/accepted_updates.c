@@ -48,9 +48,8 @@ static bool lies_open(const fedge_accepted_updates *self, const fedge_upload *up
 static fedge_status take_room(fedge_accepted_updates *self, fedge_error *err)
 {
     const size_t size = fedge_update_max_size(self->plan);
-    if (self->bytes) {
+    if (self->bytes)
         return FEDGE_OK;
-    }
     self->bytes = malloc(size);
     self->raw = malloc(size);
     self->v = malloc(self->plan->sent.schema.num_elements * sizeof(*self->v));
@@ -64,12 +63,10 @@ static fedge_status keep(fedge_accepted_updates *self, uint32_t slot, const fedg
                          uint32_t *place, fedge_error *err)
 {
     fedge_status status = take_room(self, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_kept_updates_reserve(self->kept, 1, place, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_journal_read(self->journal, slot, 0, self->bytes, (size_t)upload->size, err);
-    }
     if (status == FEDGE_OK) {
         status = fedge_update_decode(self->plan, self->bounds_log2, upload, self->bytes, self->raw,
                                      fedge_update_max_size(self->plan), self->v, err);
@@ -96,13 +93,11 @@ static fedge_status read_one(void *user, uint32_t index, uint32_t tensor, size_t
     const struct fedge_accepted_place *of = &self->places[index];
     const fedge_section *delta = &self->plan->sent.sections[0];
     uint8_t bytes[FEDGE_UPDATES_PIECE * sizeof(float)];
-    if (of->is_kept) {
+    if (of->is_kept)
         return fedge_kept_updates_read(self->kept, of->place, tensor, at, count, v, err);
-    }
     const size_t size = fedge_codec_run_size(&delta->codec, count);
-    if (size > sizeof(bytes)) {
+    if (size > sizeof(bytes))
         return fedge_fail(err, FEDGE_INTERNAL, "a codec of %zu bytes for %zu values", size, count);
-    }
     const fedge_status status = fedge_journal_read(
         self->journal, of->slot, self->offsets[tensor] + fedge_codec_run_size(&delta->codec, at),
         bytes, size, err);

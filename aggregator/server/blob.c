@@ -34,11 +34,10 @@ fedge_status fedge_blob_read(fedge_blob *blob, uint64_t offset, void *out, size_
     blob->num_readers++;
     const uint8_t *bytes = blob->bytes;
     pthread_mutex_unlock(&blob->lock);
-    if (bytes) {
+    if (bytes)
         memcpy(out, bytes + offset, size);
-    } else {
+    else
         status = fedge_os_read_at(&blob->file, offset, out, size, err);
-    }
     pthread_mutex_lock(&blob->lock);
     if (--blob->num_readers == 0) {
         free(blob->left);
@@ -53,9 +52,8 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
     fedge_os_file file;
     uint64_t size = 0;
     fedge_status status = fedge_os_open(&file, path, FEDGE_OS_READ, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     status = fedge_os_file_size(&file, &size, err);
     if (status == FEDGE_OK && size != blob->size) {
         status = fedge_fail(err, FEDGE_MISMATCH, "%s has %llu bytes, its blob %zu", path,
@@ -73,9 +71,8 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
         }
     }
     pthread_mutex_unlock(&blob->lock);
-    if (file.fd >= 0) {
+    if (file.fd >= 0)
         fedge_os_close(&file);
-    }
     return status;
 }
 
@@ -92,9 +89,8 @@ void fedge_blob_release(fedge_blob *blob)
     const uint32_t before = blob ? atomic_fetch_sub(&blob->references, 1) : 0;
     assert(!blob || before > 0);
     if (before == 1) {
-        if (blob->file.fd >= 0) {
+        if (blob->file.fd >= 0)
             fedge_os_close(&blob->file);
-        }
         pthread_mutex_destroy(&blob->lock);
         free(blob->bytes);
         free(blob);

@@ -105,9 +105,8 @@ static void discard_output(fedge_conn *conn)
 
 void fedge_conn_free(fedge_conn *conn)
 {
-    if (!conn) {
+    if (!conn)
         return;
-    }
     assert(!conn->joined && !conn->requests);
     discard_output(conn);
     free(conn->farewell);
@@ -153,9 +152,8 @@ static fedge_request *next_request(fedge_conn *conn)
 {
     fedge_request *request = (fedge_request *)conn->requests;
     conn->requests = request->item.next;
-    if (!conn->requests) {
+    if (!conn->requests)
         conn->last_request = &conn->requests;
-    }
     return request;
 }
 
@@ -288,22 +286,19 @@ static bool is_orderly(fedge_reason reason)
 void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
                       uint64_t after_ms, const char *text, uint64_t now_ms)
 {
-    if (conn->state == CONN_CLOSING) {
+    if (conn->state == CONN_CLOSING)
         return;
-    }
     fedge_notice notice = {.reason = reason, .after_ms = after_ms};
     snprintf(notice.text, sizeof(notice.text), "%s", text);
-    if (is_orderly(reason) && conn->out_count < FEDGE_CONN_MAX_QUEUED) {
+    if (is_orderly(reason) && conn->out_count < FEDGE_CONN_MAX_QUEUED)
         stop_blob(conn);
-    } else {
+    else
         discard_output(conn);
-    }
     conn->state = CONN_CLOSING;
     conn->deadline_ms = now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS;
     conn->was_replaced = reason == FEDGE_REASON_REPLACED;
-    if (conn->joined && reason == FEDGE_REASON_REVOKED) {
+    if (conn->joined && reason == FEDGE_REASON_REVOKED)
         give_up(conn, &notice);
-    }
     leave(conn);
     send_notice(conn, type, &notice);
 }
@@ -377,9 +372,8 @@ size_t fedge_conn_next_frame(fedge_conn *conn, uint8_t *out)
         size = frame->size;
         memcpy(out, frame->bytes, size);
         conn->out_head = frame->next;
-        if (!conn->out_head) {
+        if (!conn->out_head)
             conn->out_tail = &conn->out_head;
-        }
         conn->out_count--;
         free(frame);
     } else if (conn->sending) {
@@ -429,14 +423,12 @@ static void begin_blob(fedge_conn *conn, const fedge_reply *reply, uint64_t now_
 
 void fedge_conn_take(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms)
 {
-    if (conn->state == CONN_CLOSING) {
+    if (conn->state == CONN_CLOSING)
         return;
-    }
     switch (reply->type) {
     case FEDGE_REPLY_MESSAGE:
-        if (reply->message == FEDGE_MESSAGE_REFUSE && reply->notice.has_task) {
+        if (reply->message == FEDGE_MESSAGE_REFUSE && reply->notice.has_task)
             log_refused_update(conn, &reply->notice);
-        }
         send_message(conn, reply);
         break;
     case FEDGE_REPLY_BLOB:
@@ -532,9 +524,8 @@ static void handle_notice(fedge_conn *conn, fedge_message_type type, fedge_reque
     }
     const bool stays = request->notice.has_task;
     ask(conn, request);
-    if (!stays) {
+    if (!stays)
         leave(conn); /* it declined the plan: it stays connected but gets no task */
-    }
 }
 
 static fedge_status read_message(const fedge_message *message, fedge_request *request,
@@ -614,30 +605,27 @@ static void handle(fedge_conn *conn, const fedge_message *message, uint8_t **fra
         return;
     }
     fedge_request *request = new_request(conn, FEDGE_REQUEST_JOIN);
-    if (!request) {
+    if (!request)
         refuse_for_memory(conn, now_ms);
-    } else if (hello) {
+    else if (hello)
         handle_hello(conn, message, request, now_ms);
-    } else {
+    else
         handle_ready(conn, message, request, frame, now_ms);
-    }
 }
 
 /* Takes bytes up to the end of the header, then checks it and gets a block for the frame. */
 static bool take_header(fedge_conn *conn, const uint8_t **data, size_t *size, uint64_t now_ms)
 {
-    if (conn->received == 0) {
+    if (conn->received == 0)
         conn->frame_started_ms = now_ms;
-    }
     size_t want = FEDGE_MESSAGE_HEADER_SIZE - conn->received;
     size_t n = *size < want ? *size : want;
     memcpy(conn->header + conn->received, *data, n);
     conn->received += n;
     *data += n;
     *size -= n;
-    if (conn->received < FEDGE_MESSAGE_HEADER_SIZE) {
+    if (conn->received < FEDGE_MESSAGE_HEADER_SIZE)
         return true;
-    }
     fedge_error err;
     if (fedge_message_peek(conn->header, sizeof(conn->header), &conn->frame_size, &err) !=
         FEDGE_OK) {
@@ -663,13 +651,12 @@ static void end_frame(fedge_conn *conn, uint64_t now_ms)
     conn->frame_started_ms = 0;
     fedge_message message;
     fedge_error err;
-    if (!frame) {
+    if (!frame)
         refuse(conn, FEDGE_REASON_BAD_FRAME, "the message is shorter than its header", now_ms);
-    } else if (fedge_message_unpack(frame, received, &message, &err) != FEDGE_OK) {
+    else if (fedge_message_unpack(frame, received, &message, &err) != FEDGE_OK)
         refuse(conn, FEDGE_REASON_BAD_FRAME, err.message, now_ms);
-    } else {
+    else
         handle(conn, &message, &frame, now_ms);
-    }
     free(frame);
 }
 
@@ -678,12 +665,10 @@ void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool
 {
     assert(!has_actions(conn));
     atomic_fetch_add(&conn->traffic->up, size);
-    if (conn->state == CONN_CLOSING) {
+    if (conn->state == CONN_CLOSING)
         return;
-    }
-    if (!conn->frame && size > 0 && !take_header(conn, &data, &size, now_ms)) {
+    if (!conn->frame && size > 0 && !take_header(conn, &data, &size, now_ms))
         return;
-    }
     if (conn->frame && size > 0) {
         if (size > conn->frame_size - conn->received) {
             refuse(conn, FEDGE_REASON_BAD_FRAME, "the message is longer than its header says",
@@ -693,9 +678,8 @@ void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool
         memcpy(conn->frame + conn->received, data, size);
         conn->received += size;
     }
-    if (final) {
+    if (final)
         end_frame(conn, now_ms);
-    }
 }
 
 void fedge_conn_receive_text(fedge_conn *conn, uint64_t now_ms)
@@ -708,9 +692,8 @@ void fedge_conn_tick(fedge_conn *conn, uint64_t now_ms)
 {
     assert(!has_actions(conn));
     if (conn->state == CONN_CLOSING) {
-        if (now_ms >= conn->deadline_ms) {
+        if (now_ms >= conn->deadline_ms)
             conn->must_drop = true;
-        }
     } else if (conn->state == CONN_NEW && now_ms >= conn->deadline_ms) {
         refuse(conn, FEDGE_REASON_TIMEOUT, "no HELLO within 10 seconds", now_ms);
     } else if (conn->frame_started_ms != 0 &&

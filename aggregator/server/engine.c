@@ -24,9 +24,8 @@ static fedge_status make_blobs(fedge_engine *engine, fedge_error *err)
     char *text = NULL;
     size_t size = 0;
     fedge_status status = fedge_plan_write(engine->global.plan, &text, &size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_blob_new((uint8_t *)text, size, &engine->plan, err);
-    }
     if (status == FEDGE_OK) {
         engine->model = fedge_global_take_model(&engine->global);
         memcpy(engine->model_hash, engine->global.model_hash, sizeof(engine->model_hash));
@@ -56,9 +55,8 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
 {
     fedge_status status = fedge_rounds_new(&engine->config.job->rounds, engine->global.plan->seed,
                                            &engine->rounds, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fedge_rounds_draw_by(engine->rounds, &engine->global.model.clients);
     engine->rounds_closed = recovery->last_closed;
     engine->run_bytes_up = engine->global.checkpoint.bytes_up;
@@ -66,9 +64,8 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
     engine->loss = engine->global.checkpoint.loss;
     engine->accuracy = engine->global.checkpoint.accuracy;
     engine->phase_started_ms = now_ms;
-    if (fedge_selection_is_over(&engine->global.selection)) {
+    if (fedge_selection_is_over(&engine->global.selection))
         fedge_engine_stop_early(engine);
-    }
     if (recovery->journal) {
         engine->journal = recovery->journal;
         recovery->journal = NULL;
@@ -126,9 +123,8 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
 {
     *engine = NULL;
     fedge_engine *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the engine");
-    }
     fresh->config = *config;
     fresh->loss = NAN;
     fresh->accuracy = NAN;
@@ -137,15 +133,12 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
         &fresh->global, config->job, config->job_text, config->job_size, config->evaluator,
         config->state_dir, config->new_run, config->run_id, config->restored, config->accumulator,
         &config->sums, config->log, &recovery, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = make_blobs(fresh, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = start_threads(fresh, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = restore(fresh, &recovery, now_ms, err);
-    }
     fedge_recovery_fini(&recovery);
     if (status != FEDGE_OK) {
         fedge_engine_free(fresh);
@@ -167,9 +160,8 @@ static void discard_completions(fedge_mailbox *mailbox)
 
 void fedge_engine_free(fedge_engine *engine)
 {
-    if (!engine) {
+    if (!engine)
         return;
-    }
     fedge_round_finalizer_free(engine->finalizer);
     fedge_ingest_free(engine->ingest);
     if (engine->mailbox) {
@@ -177,27 +169,24 @@ void fedge_engine_free(fedge_engine *engine)
         fedge_mailbox_free(engine->mailbox);
     }
     fedge_journal_free(engine->journal);
-    for (uint32_t i = 0; i < engine->num_slots; i++) {
+    for (uint32_t i = 0; i < engine->num_slots; i++)
         free(engine->slots[i].incoming);
-    }
     free(engine->slots);
     free(engine->accepted);
     free(engine->devices);
     fedge_rounds_free(engine->rounds);
     fedge_blob_release(engine->plan);
     fedge_blob_release(engine->model);
-    for (uint32_t i = 0; i < engine->num_deltas; i++) {
+    for (uint32_t i = 0; i < engine->num_deltas; i++)
         fedge_blob_release(engine->deltas[i]);
-    }
     fedge_global_close(&engine->global);
     free(engine);
 }
 
 bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure)
 {
-    if (engine->done) {
+    if (engine->done)
         *failure = engine->failure;
-    }
     return engine->done;
 }
 
@@ -209,16 +198,13 @@ static fedge_status export_best(fedge_engine *engine, fedge_error *err)
     const fedge_selected *best = &engine->global.selection.state.best;
     char path[FEDGE_MAX_PATH], checkpoints[FEDGE_MAX_PATH];
     fedge_checkpoint_data data = {0};
-    if (best->round == 0) {
+    if (best->round == 0)
         return FEDGE_OK;
-    }
     fedge_status status = fedge_run_path(run, FEDGE_RUN_BEST_MODEL, path, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_run_path(run, "checkpoints", checkpoints, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (fedge_checkpoint_load(checkpoints, best->round, &data, err) != FEDGE_OK) {
         fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "best-model-lost", err);
         return FEDGE_OK;
@@ -241,13 +227,11 @@ static fedge_status export_last(const fedge_engine *engine, const char *path,
 {
     const size_t size = engine->model->size - engine->global.control_size;
     uint8_t *bytes = malloc(size);
-    if (!bytes) {
+    if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", size);
-    }
     fedge_status status = fedge_blob_read(engine->model, 0, bytes, size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_model_file_write(path, engine->global.plan, facts, bytes, size, err);
-    }
     free(bytes);
     return status;
 }
@@ -258,15 +242,12 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
     const fedge_run *run = &engine->global.run;
     char model[FEDGE_MAX_PATH], log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
     fedge_status status = fedge_round_finalizer_wait(engine->finalizer, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_run_path(run, FEDGE_RUN_MODEL, model, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_run_path(run, "rounds.jsonl", log, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_run_path(run, FEDGE_RUN_PICTURE, picture, err);
-    }
     if (status == FEDGE_OK) { /* before the model, whose presence says that all is there */
         status = export_best(engine, err);
     }
@@ -281,9 +262,8 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
         memcpy(facts.model, engine->model_hash, sizeof(facts.model));
         status = export_last(engine, model, &facts, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_plot_rounds(log, picture, engine->global.plan->name, err);
-    }
     return status;
 }
 
@@ -360,9 +340,8 @@ static void welcome(fedge_engine *engine, const fedge_request *from)
 
 static fedge_status make_room(fedge_engine *engine, uint32_t client_index, fedge_error *err)
 {
-    if (client_index < engine->num_devices) {
+    if (client_index < engine->num_devices)
         return FEDGE_OK;
-    }
     if (client_index >= FEDGE_REGISTRY_MAX_DEVICES) {
         return fedge_fail(err, FEDGE_TOO_BIG, "client index %u; at most %u devices are served",
                           client_index, FEDGE_REGISTRY_MAX_DEVICES);
@@ -370,9 +349,8 @@ static fedge_status make_room(fedge_engine *engine, uint32_t client_index, fedge
     const uint32_t wanted = client_index + 1;
     const uint32_t count = wanted > 2 * engine->num_devices ? wanted : 2 * engine->num_devices;
     fedge_engine_device *devices = realloc(engine->devices, count * sizeof(*devices));
-    if (!devices) {
+    if (!devices)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u connections", count);
-    }
     memset(devices + engine->num_devices, 0, (count - engine->num_devices) * sizeof(*devices));
     engine->devices = devices;
     engine->num_devices = count;
@@ -421,9 +399,8 @@ static void fetch(fedge_engine *engine, const fedge_request *from)
     fedge_blob *blob = strcmp(hash, engine->plan->hash) == 0    ? engine->plan
                        : strcmp(hash, engine->model->hash) == 0 ? engine->model
                                                                 : NULL;
-    for (uint32_t i = 0; i < engine->num_deltas && !blob; i++) {
+    for (uint32_t i = 0; i < engine->num_deltas && !blob; i++)
         blob = strcmp(hash, engine->deltas[i]->hash) == 0 ? engine->deltas[i] : NULL;
-    }
     if (blob) {
         fedge_engine_send_blob(engine, from->conn_id, blob, from->blob.offset);
     } else {
@@ -483,9 +460,8 @@ void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t 
 {
     const bool of_operator =
         request->type == FEDGE_REQUEST_DRAIN || request->type == FEDGE_REQUEST_GPUS;
-    if (!engine->done && (of_operator || !is_displaced(engine, request))) {
+    if (!engine->done && (of_operator || !is_displaced(engine, request)))
         handle(engine, request, now_ms);
-    }
     fedge_request_free(request);
 }
 
@@ -531,9 +507,8 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *st
     memcpy(status->run_id, engine->global.run.run_id, sizeof(status->run_id));
     memcpy(status->model_hash, engine->model_hash, sizeof(status->model_hash));
     fedge_sums_seen now;
-    if (!engine->gpus_change) {
+    if (!engine->gpus_change)
         fedge_engine_look_at_sums(engine, &now);
-    }
     const fedge_sums_seen *seen = engine->gpus_change ? &engine->seen : &now;
     memcpy(status->accumulator, seen->kind, sizeof(status->accumulator));
     status->num_gpus = seen->num_gpus;

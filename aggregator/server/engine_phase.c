@@ -14,9 +14,8 @@
 
 static void free_slots(fedge_engine *engine)
 {
-    for (uint32_t i = 0; i < engine->num_slots; i++) {
+    for (uint32_t i = 0; i < engine->num_slots; i++)
         free(engine->slots[i].incoming);
-    }
     free(engine->slots);
     engine->slots = NULL;
     engine->num_slots = 0;
@@ -26,9 +25,8 @@ fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots, fe
 {
     free_slots(engine);
     engine->slots = calloc(num_slots, sizeof(*engine->slots));
-    if (!engine->slots) {
+    if (!engine->slots)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_slots);
-    }
     engine->num_slots = num_slots;
     return FEDGE_OK;
 }
@@ -66,15 +64,12 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
     memcpy(phase->model, engine->model_hash, sizeof(phase->model));
     fedge_sections_bounds(plan, engine->global.model.values, phase->bounds_log2);
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
-    if (!tasks) {
+    if (!tasks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
-    }
-    for (uint32_t i = 0; i < num_tasks; i++) {
+    for (uint32_t i = 0; i < num_tasks; i++)
         tasks[i] = journal_task(engine, cohort[i].task_id, cohort[i].client_index);
-    }
-    if (engine->gpus_wanted) {
+    if (engine->gpus_wanted)
         fedge_engine_look_at_sums(engine, &engine->seen);
-    }
     fedge_status status = fedge_round_finalizer_open(
         engine->finalizer, phase, tasks, engine->gpus_wanted ? &engine->config.sums : NULL, err);
     if (status == FEDGE_OK) {
@@ -94,14 +89,12 @@ static void open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_
     engine->phase_bytes_up = atomic_load(&engine->config.traffic->up);
     engine->phase_bytes_down = atomic_load(&engine->config.traffic->down);
     fedge_status status = fedge_engine_new_slots(engine, num_tasks, &err);
-    if (status == FEDGE_OK && kind == FEDGE_TASK_TRAIN) {
+    if (status == FEDGE_OK && kind == FEDGE_TASK_TRAIN)
         status = journal_cohort(engine, &err);
-    } else if (status == FEDGE_OK) {
+    else if (status == FEDGE_OK)
         fedge_rounds_opened(engine->rounds, now_ms);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         fedge_engine_fail(engine, &err);
-    }
 }
 
 void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms)
@@ -109,13 +102,11 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, 
     fedge_round_finalizer_result *result = completion->result;
     fedge_error err = {.status = completion->status};
     memcpy(err.message, completion->message, sizeof(err.message));
-    if (completion->status == FEDGE_OK || completion->status == FEDGE_NO_SPACE) {
+    if (completion->status == FEDGE_OK || completion->status == FEDGE_NO_SPACE)
         engine->gpus_change = false; /* else there may be none */
-    }
     if (completion->status == FEDGE_NO_SPACE) {
-        if (!engine->waiting_for_space) {
+        if (!engine->waiting_for_space)
             fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "round-waits-for-disk", &err);
-        }
         engine->waiting_for_space = true;
         engine->retry_open_ms = now_ms + FEDGE_ENGINE_SPACE_RETRY_MS;
         return;
@@ -154,16 +145,14 @@ static void finish(fedge_engine *engine)
 static void retry_open(fedge_engine *engine, uint64_t now_ms)
 {
     fedge_error err;
-    if (engine->retry_open_ms == 0) {
+    if (engine->retry_open_ms == 0)
         return;
-    }
     if (engine->draining) {
         finish(engine);
     } else if (now_ms >= engine->retry_open_ms) {
         engine->retry_open_ms = 0;
-        if (journal_cohort(engine, &err) != FEDGE_OK) {
+        if (journal_cohort(engine, &err) != FEDGE_OK)
             fedge_engine_fail(engine, &err);
-        }
     }
 }
 
@@ -186,12 +175,10 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
         *slot = (fedge_engine_slot){.task_id = action->task_id};
     }
     const uint64_t conn_id = fedge_engine_conn_of(engine, action->client_index);
-    if (conn_id == FEDGE_CONN_ALL) {
+    if (conn_id == FEDGE_CONN_ALL)
         return; /* it gets the task when it comes back */
-    }
-    if (engine->gave_up_client == action->client_index) {
+    if (engine->gave_up_client == action->client_index)
         engine->gave_up[0] = '\0'; /* it tries anew */
-    }
     uint64_t deadline_ms = fedge_rounds_deadline_ms(engine->rounds);
     const fedge_plan *plan = engine->global.plan;
     fedge_reply reply = {0};
@@ -292,9 +279,8 @@ static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary
     for (uint32_t i = 0; i < num_tasks && i < engine->num_slots; i++) {
         const fedge_engine_slot *slot = &engine->slots[i];
         if (cohort[i].state == FEDGE_TASK_REPORTED) {
-            if (each) {
+            if (each)
                 each[summary->reported] = slot->accuracy;
-            }
             summary->reported++;
             summary->examples += slot->examples;
             loss += slot->loss * (double)slot->examples;
@@ -307,9 +293,8 @@ static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary
                                 ? correct / (double)summary->examples
                                 : NAN;
     }
-    if (each && fedge_has_accuracy(&engine->config.job->plan)) {
+    if (each && fedge_has_accuracy(&engine->config.job->plan))
         fedge_accuracy_quantiles_measure(&summary->quantiles, each, summary->reported);
-    }
     free(each);
 }
 
@@ -326,11 +311,10 @@ static void close_phase(fedge_engine *engine, const fedge_rounds_action *action,
     } else {
         status = fedge_round_finalizer_drop(engine->finalizer, engine->journal, &summary, &err);
     }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         fedge_engine_fail(engine, &err);
-    } else if (action->kind == FEDGE_TASK_TRAIN) {
+    else if (action->kind == FEDGE_TASK_TRAIN)
         engine->journal = NULL; /* the round finalizer's now */
-    }
 }
 
 /* Keeps which results counted, for clients that did not hear it. */
@@ -406,12 +390,10 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
         engine->accuracy = summary->accuracy;
         remember_accepted(engine);
     }
-    if (!result->failed) {
+    if (!result->failed)
         fedge_engine_tell_round(engine, summary);
-    }
-    if (result->over) {
+    if (result->over)
         fedge_engine_stop_early(engine);
-    }
     free_slots(engine);
     fedge_rounds_closed(engine->rounds, now_ms);
 }
@@ -419,9 +401,8 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
 void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)
 {
     fedge_rounds_action action;
-    if (!engine->done) {
+    if (!engine->done)
         retry_open(engine, now_ms);
-    }
     while (!engine->done && fedge_rounds_next(engine->rounds, &action)) {
         switch (action.type) {
         case FEDGE_ROUNDS_OPEN:

@@ -78,9 +78,8 @@ void fedge_engine_close_conn(fedge_engine *engine, uint64_t conn_id, fedge_messa
 static void set_pace(fedge_engine *engine, uint64_t conn_id, fedge_reply_type type)
 {
     fedge_reply *reply = new_reply(engine, conn_id, type);
-    if (reply) {
+    if (reply)
         post(engine, reply);
-    }
 }
 
 void fedge_engine_pause(fedge_engine *engine, uint64_t conn_id)

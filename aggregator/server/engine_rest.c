@@ -26,9 +26,10 @@ static void mark(fedge_engine *engine, bool at_work)
 {
     uint32_t num_tasks = 0;
     const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
-    for (uint32_t i = 0; i < num_tasks; i++)
+    for (uint32_t i = 0; i < num_tasks; i++) {
         if (cohort[i].client_index < engine->num_devices && cohort[i].state == FEDGE_TASK_OPEN)
             engine->devices[cohort[i].client_index].at_work = at_work;
+    }
 }
 
 void fedge_engine_send_to_rest(fedge_engine *engine, uint64_t now_ms)
@@ -41,10 +42,11 @@ void fedge_engine_send_to_rest(fedge_engine *engine, uint64_t now_ms)
     mark(engine, true);
     for (uint32_t i = 0; i < engine->num_devices; i++) {
         const fedge_engine_device *device = &engine->devices[i];
-        if (device->conn_id != FEDGE_CONN_ALL && device->hangs_up && !device->at_work)
+        if (device->conn_id != FEDGE_CONN_ALL && device->hangs_up && !device->at_work) {
             fedge_engine_close_conn(engine, device->conn_id, FEDGE_MESSAGE_BYE,
                                     FEDGE_REASON_COME_LATER, rest_of(engine, now_ms),
                                     "this round has no task for the client");
+        }
     }
     mark(engine, false);
 }

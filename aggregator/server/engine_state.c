@@ -25,9 +25,8 @@ void fedge_engine_stop_early(fedge_engine *engine)
     const fedge_selection *selection = &engine->global.selection;
     const fedge_watch_state *state = &selection->state.stop;
     if (engine->stopped_early ||
-        engine->rounds_closed >= engine->config.job->rounds.num_server_rounds) {
+        engine->rounds_closed >= engine->config.job->rounds.num_server_rounds)
         return; /* an evaluation of that round has ended; or it was the last in any case */
-    }
     engine->stopped_early = true;
     fedge_rounds_end_after(engine->rounds, engine->rounds_closed);
     FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "stopping-early",

@@ -17,9 +17,8 @@ void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size)
     }
     fedge_rounds_describe(engine->rounds, text, size);
     const size_t used = strlen(text);
-    if (engine->gave_up[0] && used < size && fedge_rounds_is_stalled(engine->rounds)) {
+    if (engine->gave_up[0] && used < size && fedge_rounds_is_stalled(engine->rounds))
         snprintf(text + used, size - used, " (%s)", engine->gave_up);
-    }
 }
 
 void fedge_engine_log_wait(fedge_engine *engine, uint64_t now_ms)
@@ -36,9 +35,8 @@ void fedge_engine_log_wait(fedge_engine *engine, uint64_t now_ms)
     }
     const bool again = engine->wait_logged[0] != '\0';
     if (again ? now_ms - engine->wait_logged_ms < FEDGE_ENGINE_WAIT_AGAIN_MS
-              : now_ms - engine->stalled_ms < FEDGE_ENGINE_WAIT_MS) {
+              : now_ms - engine->stalled_ms < FEDGE_ENGINE_WAIT_MS)
         return;
-    }
     fedge_engine_describe(engine, text, sizeof(text));
     engine->wait_logged_ms = now_ms;
     if (strcmp(text, engine->wait_logged) != 0) {
@@ -54,9 +52,8 @@ static bool add_selection(cJSON *json, const fedge_engine_status *status)
 {
     const fedge_selected *best = &status->best;
     const bool any = best->round > 0;
-    if (status->stopped_early && !cJSON_AddTrueToObject(json, "stopped_early")) {
+    if (status->stopped_early && !cJSON_AddTrueToObject(json, "stopped_early"))
         return false;
-    }
     return !status->keeps_best ||
            (cJSON_AddNumberToObject(json, "best_round", any ? (double)best->round : (double)NAN) &&
             cJSON_AddStringToObject(json, "best_metric", fedge_criterion_text(status->criterion)) &&

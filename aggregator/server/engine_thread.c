@@ -50,9 +50,8 @@ static void send_replies(void *thread)
             fedge_mailbox_post(self->left, item);
         } else {
             fedge_error err;
-            if (self->deliver(self->deliver_user, reply, &err) != FEDGE_OK) {
+            if (self->deliver(self->deliver_user, reply, &err) != FEDGE_OK)
                 self->lost = err;
-            }
         }
     }
 }
@@ -64,9 +63,8 @@ fedge_status fedge_engine_thread_new(fedge_engine_thread **thread, void (*on_rep
 {
     *thread = NULL;
     fedge_engine_thread *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the engine's thread");
-    }
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -75,12 +73,10 @@ fedge_status fedge_engine_thread_new(fedge_engine_thread **thread, void (*on_rep
     pthread_mutex_init(&fresh->mutex, NULL);
     pthread_cond_init(&fresh->told, NULL);
     fedge_status status = fedge_mailbox_new(&fresh->requests, fedge_engine_thread_wake, fresh, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_mailbox_new(&fresh->made, send_replies, fresh, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_mailbox_new(&fresh->left, on_reply, user, err);
-    }
     if (status != FEDGE_OK) {
         fedge_engine_thread_free(fresh);
         return status;
@@ -110,9 +106,8 @@ static void drop_replies(fedge_mailbox *replies)
 
 void fedge_engine_thread_free(fedge_engine_thread *thread)
 {
-    if (!thread) {
+    if (!thread)
         return;
-    }
     assert(!thread->running);
     if (thread->requests) {
         drop_requests(thread);
@@ -196,9 +191,8 @@ static void handle_requests(fedge_engine_thread *self)
         atomic_fetch_sub(&self->queued_bytes, size);
     }
     if (atomic_load(&self->queued_bytes) <= FEDGE_ENGINE_INBOX_BYTES / 2 &&
-        atomic_exchange(&self->was_full, false)) {
+        atomic_exchange(&self->was_full, false))
         fedge_engine_resume_all(self->engine);
-    }
 }
 
 /* Answers those who have asked by now. */
@@ -273,18 +267,16 @@ fedge_status fedge_engine_thread_start(fedge_engine_thread *thread, fedge_engine
     assert(!thread->running);
     thread->engine = engine;
     const int failed = pthread_create(&thread->thread, NULL, run, thread);
-    if (failed) {
+    if (failed)
         return fedge_fail_errno(err, failed, "cannot start the engine's thread");
-    }
     thread->running = true;
     return FEDGE_OK;
 }
 
 void fedge_engine_thread_stop(fedge_engine_thread *thread)
 {
-    if (!thread || !thread->running) {
+    if (!thread || !thread->running)
         return;
-    }
     pthread_mutex_lock(&thread->mutex);
     thread->stopping = true;
     pthread_cond_signal(&thread->changed);
@@ -306,9 +298,8 @@ void fedge_engine_thread_wake(void *thread)
 
 bool fedge_engine_thread_post(fedge_engine_thread *thread, fedge_request *request)
 {
-    if (thread->forward) {
+    if (thread->forward)
         return thread->forward(thread->forward_user, request);
-    }
     const uint64_t size = size_of(request);
     const bool full =
         atomic_fetch_add(&thread->queued_bytes, size) + size > FEDGE_ENGINE_INBOX_BYTES;
@@ -330,14 +321,12 @@ void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_engine_status
     const uint64_t mine = ++thread->num_asked;
     thread->awake = true;
     pthread_cond_signal(&thread->changed);
-    while (thread->num_told < mine && !thread->ended && !thread->forward) {
+    while (thread->num_told < mine && !thread->ended && !thread->forward)
         pthread_cond_wait(&thread->told, &thread->mutex);
-    }
-    if (thread->ended) {
+    if (thread->ended)
         fedge_engine_get_status(thread->engine, status);
-    } else {
+    else
         *status = thread->status;
-    }
     pthread_mutex_unlock(&thread->mutex);
 }
 

@@ -30,9 +30,8 @@ static void refuse_task(fedge_engine *engine, uint64_t conn_id, uint32_t client_
                   fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));
         return;
     }
-    if (strcmp(fedge_reason_class(reason), "never") == 0) {
+    if (strcmp(fedge_reason_class(reason), "never") == 0)
         note_why(engine, client_index, reason, text);
-    }
     fedge_notice notice = {.has_task = true, .task_id = task_id, .reason = reason};
     snprintf(notice.text, sizeof(notice.text), "%s", text);
     fedge_engine_send_notice(engine, conn_id, FEDGE_MESSAGE_REFUSE, &notice);
@@ -75,9 +74,8 @@ static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
 static bool was_accepted(const fedge_engine *engine, uint64_t task_id, uint32_t client_index)
 {
     for (uint32_t i = 0; i < engine->num_accepted; i++) {
-        if (engine->accepted[i].task_id == task_id) {
+        if (engine->accepted[i].task_id == task_id)
             return engine->accepted[i].client_index == client_index;
-        }
     }
     return false;
 }
@@ -100,9 +98,8 @@ static void take_evaluation(fedge_engine *engine, const fedge_request *from,
     slot->loss = loss;
     slot->accuracy = accuracy;
     slot->examples = fedge_report_weight(engine->config.job, upload->num_examples);
-    if (fedge_rounds_report(engine->rounds, upload->task_id, &err) == FEDGE_OK) {
+    if (fedge_rounds_report(engine->rounds, upload->task_id, &err) == FEDGE_OK)
         engine->updates_accepted++;
-    }
     acknowledge(engine, from->conn_id, upload->task_id, false);
     fedge_engine_pump(engine, now_ms);
 }
@@ -121,9 +118,8 @@ static void begin_upload(fedge_engine *engine, const fedge_request *from, uint32
     fedge_error err;
     fedge_engine_slot *slot = &engine->slots[index];
     if (!slot->uploading || !same_upload(slot, upload)) {
-        if (!slot->incoming) {
+        if (!slot->incoming)
             slot->incoming = malloc(sizeof(*slot->incoming));
-        }
         if (!slot->incoming || fedge_ingest_rewind(engine->ingest, engine->journal, index,
                                                    upload->task_id, &err) != FEDGE_OK) {
             refuse_for_memory(engine, from, "out of memory");
@@ -175,14 +171,12 @@ static void refuse_kind(fedge_engine *engine, const fedge_request *from, uint32_
                         uint64_t now_ms)
 {
     refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the result is of another kind of task");
-    if (engine->slots[index].finishing) {
+    if (engine->slots[index].finishing)
         return; /* the right one has come already */
-    }
-    if (++engine->slots[index].bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS) {
+    if (++engine->slots[index].bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
         lose(engine, from->upload->task_id, now_ms);
-    } else {
+    else
         fedge_engine_send_again(engine, index, now_ms);
-    }
 }
 
 static bool is_of_kind(const fedge_upload *upload, fedge_task_kind kind)
@@ -233,9 +227,8 @@ static void finish_upload(fedge_engine *engine, uint32_t index, uint64_t now_ms)
     slot->finishing = true;
     slot->seconds_upload = (double)(now_ms - slot->started_ms) * 1e-3;
     if (fedge_ingest_finish(engine->ingest, engine->journal, index, incoming,
-                            engine->phase.bounds_log2, &err) != FEDGE_OK) {
+                            engine->phase.bounds_log2, &err) != FEDGE_OK)
         fedge_engine_fail(engine, &err);
-    }
 }
 
 void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_ms)
@@ -246,9 +239,8 @@ void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_m
     uint32_t index = 0;
     const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, position->task_id, &index);
     if (!task || !engine->journal || index >= engine->num_slots ||
-        task->client_index != from->client_index || task->state != FEDGE_TASK_OPEN) {
+        task->client_index != from->client_index || task->state != FEDGE_TASK_OPEN)
         return; /* was on its way when the task ended; the client has been or will be told */
-    }
     fedge_engine_slot *slot = &engine->slots[index];
     if (!slot->uploading || position->offset != slot->next || size == 0 ||
         size > slot->incoming->upload.size - slot->next) {
@@ -268,12 +260,10 @@ void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_m
         return;
     }
     slot->next += size;
-    if (full) {
+    if (full)
         fedge_engine_pause(engine, from->conn_id);
-    }
-    if (slot->next == slot->incoming->upload.size) {
+    if (slot->next == slot->incoming->upload.size)
         finish_upload(engine, index, now_ms);
-    }
 }
 
 /* ---- what the workers found ------------------------------------------------------------------ */
@@ -305,9 +295,8 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *com
     fedge_error err;
     uint32_t index = 0;
     const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, completion->task_id, &index);
-    if (!task || index >= engine->num_slots) {
+    if (!task || index >= engine->num_slots)
         return; /* the phase failed meanwhile: nothing of it counts */
-    }
     uint32_t client_index = task->client_index;
     const uint64_t conn_id = fedge_engine_conn_of(engine, client_index);
     if (completion->status == FEDGE_OK || completion->status == FEDGE_DUPLICATE) {
@@ -325,9 +314,8 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *com
     slot->finishing = false;
     slot->next = 0;
     refuse_task(engine, conn_id, client_index, completion->task_id, reason, completion->message);
-    if (reason != FEDGE_REASON_BAD_DATA || ++slot->bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS) {
+    if (reason != FEDGE_REASON_BAD_DATA || ++slot->bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
         lose(engine, completion->task_id, now_ms);
-    }
 }
 
 /* The open task of a client in this phase; NULL when it has none. */
@@ -336,9 +324,8 @@ static const fedge_rounds_task *open_task_of(const fedge_engine *engine, uint32_
     uint32_t num_tasks = 0;
     const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
     for (uint32_t i = 0; i < num_tasks; i++) {
-        if (cohort[i].client_index == client_index && cohort[i].state == FEDGE_TASK_OPEN) {
+        if (cohort[i].client_index == client_index && cohort[i].state == FEDGE_TASK_OPEN)
             return &cohort[i];
-        }
     }
     return NULL;
 }

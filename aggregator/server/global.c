@@ -18,9 +18,8 @@
 double fedge_upload_metric(const fedge_upload *upload, const char *name)
 {
     for (uint32_t i = 0; i < upload->num_metrics; i++) {
-        if (strcmp(upload->metrics[i].name, name) == 0) {
+        if (strcmp(upload->metrics[i].name, name) == 0)
             return upload->metrics[i].value;
-        }
     }
     return NAN;
 }
@@ -47,9 +46,8 @@ static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *t
 {
     fedge_status status =
         fedge_journal_metadata(journal, slot, text, FEDGE_JOURNAL_MAX_METADATA + 1, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fedge_message message = {
         .type = FEDGE_MESSAGE_UPLOAD, .meta = text, .meta_size = (uint32_t)strlen(text)};
     return fedge_upload_read(&message, upload, err);
@@ -84,18 +82,15 @@ static fedge_status for_each_accepted(fedge_global *global, fedge_journal *journ
     char *text = malloc(FEDGE_JOURNAL_MAX_METADATA + 1);
     fedge_upload *upload = malloc(sizeof(*upload));
     fedge_status status = FEDGE_OK;
-    if (!text || !upload) {
+    if (!text || !upload)
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read the journal");
-    }
     uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
     for (uint32_t slot = 0; slot < num_slots && status == FEDGE_OK; slot++) {
-        if (!fedge_journal_get_slot(journal, slot).accepted) {
+        if (!fedge_journal_get_slot(journal, slot).accepted)
             continue;
-        }
         status = read_accepted(journal, slot, text, upload, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = visit(global, journal, slot, upload, user, err);
-        }
     }
     free(text);
     free(upload);
@@ -147,9 +142,8 @@ static fedge_status summarise(fedge_global *global, fedge_journal *journal,
         collects ? fedge_accepted_updates_init(updates, global->plan, journal, &global->model.kept,
                                                summary->asked, err)
                  : FEDGE_OK;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = for_each_accepted(global, journal, gather, &all, err);
-    }
     summary->train_loss = mean_get(&all.loss);
     summary->train_accuracy = fedge_has_accuracy(global->plan) ? mean_get(&all.accuracy) : NAN;
     summary->seconds_train = mean_get(&all.train);
@@ -241,17 +235,14 @@ static fedge_status write_model(fedge_global *global, fedge_error *err)
     fedge_blob *model = NULL;
     fedge_status status = fedge_global_model_write(&global->model, &file, &global->model_size,
                                                    &global->control_size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_blob_new(file, global->model_size + global->control_size, &model, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (global->control_size == 0) {
+    if (global->control_size == 0)
         memcpy(global->model_hash, model->hash, sizeof(global->model_hash));
-    } else {
+    else
         fedge_sha256_text(model->bytes, global->model_size, global->model_hash);
-    }
     fedge_blob_release(global->model_file);
     global->model_file = model;
     return FEDGE_OK;
@@ -263,9 +254,8 @@ static fedge_status make_save(fedge_global *global, fedge_save **save, fedge_err
     fedge_buffer strategy;
     *save = NULL;
     fedge_save *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a checkpoint");
-    }
     fresh->checkpoint = global->checkpoint;
     fresh->model = fedge_blob_retain(global->model_file);
     fresh->model_size = global->model_size;
@@ -302,9 +292,8 @@ void fedge_global_saved(fedge_global *global, const fedge_save *save)
 static fedge_status save_now(fedge_global *global, fedge_save *save, fedge_error *err)
 {
     const fedge_status status = fedge_save_write(save, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         fedge_global_saved(global, save);
-    }
     fedge_save_free(save);
     return status;
 }
@@ -320,12 +309,10 @@ static fedge_status derive_last_accepted(fedge_global *global, fedge_journal *jo
                                          uint32_t lost, fedge_error *err)
 {
     const fedge_strategy_ops *strategy = global->model.strategy;
-    if (!fedge_plan_keeps(global->plan)) {
+    if (!fedge_plan_keeps(global->plan))
         return FEDGE_OK;
-    }
-    if (lost == 0 || !strategy->forget) {
+    if (lost == 0 || !strategy->forget)
         return fedge_last_accepted_add(&global->last_accepted, journal, err);
-    }
     fedge_global_model_forget(&global->model);
     fedge_last_accepted_clear(&global->last_accepted);
     FEDGE_LOG(global->log, FEDGE_LOG_WARN, "control-variates-begin-anew",
@@ -344,9 +331,8 @@ static fedge_status note_missed(fedge_global *global, fedge_journal *journal, fe
     const bool late = fedge_journal_num_accepted(journal) < phase->wanted;
     uint32_t *replaced = NULL, num = 0;
     fedge_status status = fedge_journal_replaced(journal, &replaced, &num, err);
-    for (uint32_t i = 0; i < num && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < num && status == FEDGE_OK; i++)
         status = fedge_global_model_miss(&global->model, replaced[i], err);
-    }
     free(replaced);
     for (uint32_t i = 0; late && i < phase->num_tasks && status == FEDGE_OK; i++) {
         const fedge_journal_slot slot = fedge_journal_get_slot(journal, i);
@@ -368,15 +354,12 @@ static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journ
     fedge_status status =
         fedge_global_model_step(&global->model, phase->round, phase->bounds_log2, facts,
                                 global->model.strategy->collects ? &updates : NULL, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = note_missed(global, journal, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = derive_last_accepted(global, journal, lost, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = write_model(global, err);
-    }
     summary->seconds_step = seconds_since(start);
     start = fedge_os_monotonic_ns();
     summary->loss = NAN;
@@ -400,17 +383,14 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     fedge_status status =
         facts ? fedge_journal_close(journal, err)
               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase->num_tasks);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = summarise(global, journal, summary, facts, &updates, &lost, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = step_and_evaluate(global, journal, facts, &updates, lost, summary, err);
-    }
     fedge_accepted_updates_fini(&updates);
     free(facts);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "round %u", phase->round);
-    }
     fedge_checkpoint *checkpoint = &global->checkpoint;
     memcpy(summary->model, global->model_hash, sizeof(summary->model));
     checkpoint->round = phase->round;
@@ -423,9 +403,8 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
         global->elapsed_before_ms + fedge_os_monotonic_ms() - global->opened_ms;
     count_bytes(global, summary);
     status = append_training_line(global, summary, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_global_model_reset(&global->model, err);
-    }
     return status == FEDGE_OK ? make_save(global, save, err) : status;
 }
 
@@ -433,9 +412,8 @@ fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
                                const fedge_round_summary *summary, fedge_error *err)
 {
     fedge_status status = count_in_checkpoint(global, summary, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_journal_fail(journal, err);
-    }
     return status == FEDGE_OK ? fedge_global_model_reset(&global->model, err) : status;
 }
 
@@ -448,18 +426,16 @@ static bool are_in_use(const fedge_global *global, const fedge_accumulator_confi
     const uint32_t count =
         fedge_accumulator_stats(&global->model.accumulator, stats, FEDGE_ACCUMULATOR_MAX_GPUS);
     bool same = sums->num_gpus > 0 && sums->num_gpus == count;
-    for (uint32_t i = 0; i < count && same; i++) {
+    for (uint32_t i = 0; i < count && same; i++)
         same = stats[i].gpu == sums->gpus[i];
-    }
     return same;
 }
 
 fedge_status fedge_global_change_gpus(fedge_global *global, const fedge_accumulator_config *sums,
                                       fedge_error *err)
 {
-    if (are_in_use(global, sums)) {
+    if (are_in_use(global, sums))
         return FEDGE_OK;
-    }
     fedge_error why;
     const fedge_accumulator_ops *present = global->model.accumulator.ops;
     /* Where GPUs sum, the CPU is no answer to a list that cannot be opened. */
@@ -490,13 +466,11 @@ fedge_status fedge_global_make_deltas(const fedge_global *global, fedge_blob **d
     while (status == FEDGE_OK && *count < FEDGE_MAX_DELTAS) {
         const uint64_t size = fedge_downlink_size(downlink, *count + 1);
         uint8_t *bytes = NULL;
-        if (size == 0 || size >= global->model_size) {
+        if (size == 0 || size >= global->model_size)
             break;
-        }
         status = fedge_downlink_delta(downlink, *count + 1, &bytes, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = fedge_blob_new(bytes, (size_t)size, &deltas[*count], err);
-        }
         *count += status == FEDGE_OK;
     }
     return status;
@@ -508,9 +482,8 @@ fedge_status fedge_global_make_deltas(const fedge_global *global, fedge_blob **d
 static fedge_status begin_run(fedge_global *global, fedge_error *err)
 {
     fedge_status status = fedge_global_model_begin(&global->model, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = write_model(global, err);
-    }
     if (status == FEDGE_OK) {
         global->checkpoint = (fedge_checkpoint){.next_task_id = 1, .loss = NAN, .accuracy = NAN};
         memcpy(global->checkpoint.run_id, global->run.run_id, sizeof(global->run.run_id));
@@ -519,9 +492,8 @@ static fedge_status begin_run(fedge_global *global, fedge_error *err)
         global->checkpoint.incarnation = global->run.incarnation;
         fedge_save *save = NULL;
         status = make_save(global, &save, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = save_now(global, save, err);
-        }
     }
     return status;
 }
@@ -534,9 +506,8 @@ static void serve_from_checkpoint(const fedge_global *global)
     if (strcmp(global->model_file->hash, checkpoint->model) == 0 &&
         fedge_run_path(&global->run, "checkpoints", dir, NULL) == FEDGE_OK &&
         fedge_checkpoint_model_path(dir, checkpoint->round, path, NULL) == FEDGE_OK &&
-        fedge_blob_move_to_file(global->model_file, path, NULL) != FEDGE_OK) {
+        fedge_blob_move_to_file(global->model_file, path, NULL) != FEDGE_OK)
         return; /* it is served from memory, then */
-    }
 }
 
 /* Takes over what a checkpoint holds. */
@@ -557,12 +528,10 @@ static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data 
                                           data->last_accepted_size, err);
     }
     if (status == FEDGE_OK && global->last_accepted.num_clients == 0 &&
-        global->model.strategy->forget) {
+        global->model.strategy->forget)
         fedge_global_model_forget(&global->model); /* nobody has a part of it */
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "checkpoint of round %u", data->checkpoint.round);
-    }
     fedge_selected last = {.round = data->checkpoint.round,
                            .loss = data->checkpoint.loss,
                            .accuracy = data->checkpoint.accuracy,
@@ -574,9 +543,8 @@ static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data 
     global->elapsed_before_ms = data->checkpoint.elapsed_ms;
     global->checkpoint.incarnation = global->run.incarnation;
     status = write_model(global, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         serve_from_checkpoint(global);
-    }
     return status;
 }
 
@@ -612,9 +580,8 @@ static fedge_status open_round_log(fedge_global *global, const char *path, uint3
                                    fedge_error *err)
 {
     fedge_status status = fedge_round_log_open(&global->round_log, path, last_closed, err);
-    if (status != FEDGE_CORRUPT) {
+    if (status != FEDGE_CORRUPT)
         return status;
-    }
     FEDGE_LOG(global->log, FEDGE_LOG_WARN, "round-log-damaged",
               fedge_log_str("error", err->message),
               fedge_log_str("put-aside-as", FEDGE_ROUND_LOG_DAMAGED));
@@ -628,23 +595,19 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
                                  fedge_error *err)
 {
     fedge_status status = fedge_recover(&global->run, recovery, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (recovery->note[0]) {
+    if (recovery->note[0])
         FEDGE_LOG(global->log, FEDGE_LOG_WARN, "recovered", fedge_log_str("note", recovery->note));
-    }
     *done = false;
-    if (!recovery->has_checkpoint) {
+    if (!recovery->has_checkpoint)
         return begin_run(global, err);
-    }
     status = load_checkpoint(global, &recovery->checkpoint, err);
     if (status == FEDGE_OK && !global->round_log.file.path[0]) {
         char path[FEDGE_MAX_PATH];
         status = fedge_run_path(&global->run, "rounds.jsonl", path, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = open_round_log(global, path, recovery->last_closed, err);
-        }
         if (status == FEDGE_OK && global->round_log.last_round < recovery->last_closed) {
             FEDGE_LOG(global->log, FEDGE_LOG_WARN, "round-log-incomplete",
                       fedge_log_str("file", path),
@@ -652,15 +615,12 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
                       fedge_log_int("rounds-closed", recovery->last_closed));
         }
     }
-    if (status == FEDGE_OK && recovery->journal) {
+    if (status == FEDGE_OK && recovery->journal)
         status = for_each_accepted(global, recovery->journal, replay, NULL, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (recovery->reclose) {
+    if (recovery->reclose)
         return close_again(global, recovery, err);
-    }
     *done = true;
     return FEDGE_OK;
 }
@@ -674,9 +634,8 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
         fedge_global_model_init(&global->model, global->job, accumulator, sums, err);
     const unsigned cpus = fedge_os_num_cpus(); /* no other work is done while a step is taken */
     global->model.num_threads = cpus < MAX_STEP_THREADS ? cpus : MAX_STEP_THREADS;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_state_open(state_dir, &global->state, err);
-    }
     if (status == FEDGE_OK) {
         status =
             fedge_run_open(&global->state, job_text, job_size, new_run, run_id, &global->run, err);
@@ -705,18 +664,16 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const
         status =
             set_up(global, job_text, job_size, state_dir, new_run, run_id, accumulator, sums, err);
     }
-    if (status == FEDGE_OK && restored && global->run.resumed && !global->run.finished) {
+    if (status == FEDGE_OK && restored && global->run.resumed && !global->run.finished)
         status = fedge_run_raise_incarnation(&global->run, err);
-    }
     bool done = false;
     while (status == FEDGE_OK && !done) {
         fedge_recovery_fini(recovery);
         *recovery = (fedge_recovery){0};
         status = recover_once(global, recovery, &done, err);
     }
-    if (status == FEDGE_OK && !global->run.finished) {
+    if (status == FEDGE_OK && !global->run.finished)
         status = fedge_run_begin_task_ids(&global->run, recovery->next_task_id, err);
-    }
     if (status != FEDGE_OK) {
         fedge_recovery_fini(recovery);
         *recovery = (fedge_recovery){0};
@@ -726,9 +683,8 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const
 
 void fedge_global_close(fedge_global *global)
 {
-    if (global->round_log.file.path[0]) {
+    if (global->round_log.file.path[0])
         fedge_round_log_close(&global->round_log);
-    }
     fedge_state_close(&global->state);
     fedge_global_model_fini(&global->model);
     fedge_blob_release(global->model_file);

@@ -47,9 +47,8 @@ static fedge_status make_health(const fedge_http_facts *facts, fedge_http_answer
     char *text = NULL;
     size_t size = 0;
     fedge_status status = fedge_json_print(HEALTH_FIELDS, &record, &text, &size, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     answer->status = engine->healthy ? 200 : 503;
     answer->type = "application/json";
     answer->size = (size_t)snprintf(answer->body, sizeof(answer->body), "%s\n", text);
@@ -65,9 +64,8 @@ __attribute__((format(printf, 2, 3))) static void add(fedge_http_answer *answer,
     size_t room = sizeof(answer->body) - answer->size;
     int size = vsnprintf(answer->body + answer->size, room, format, args);
     va_end(args);
-    if (size > 0 && (size_t)size < room) {
+    if (size > 0 && (size_t)size < room)
         answer->size += (size_t)size;
-    }
 }
 
 /* Prometheus's text format, version 0.0.4. */
@@ -86,11 +84,10 @@ static void add_count(fedge_http_answer *answer, const char *name, const char *h
 static void add_level(fedge_http_answer *answer, const char *name, const char *help, double value)
 {
     add_head(answer, name, "gauge", help);
-    if (isnan(value)) {
+    if (isnan(value))
         add(answer, "%s NaN\n", name);
-    } else {
+    else
         add(answer, "%s %.17g\n", name, value);
-    }
 }
 
 static void add_run(fedge_http_answer *answer, const fedge_engine_status *engine)
@@ -116,9 +113,8 @@ static void add_run(fedge_http_answer *answer, const fedge_engine_status *engine
 /* What the GPUs have done: nothing where there are none. */
 static void add_gpus(fedge_http_answer *answer, const fedge_engine_status *engine)
 {
-    if (engine->num_gpus == 0) {
+    if (engine->num_gpus == 0)
         return;
-    }
     add_head(answer, "fedge_gpu_memory_bytes", "gauge", "Memory taken on a GPU.");
     for (uint32_t i = 0; i < engine->num_gpus; i++) {
         add(answer, "fedge_gpu_memory_bytes{gpu=\"%u\"} %llu\n", engine->gpus[i].gpu,
@@ -199,23 +195,19 @@ bool fedge_http_host_allowed(const char *host, const char *name)
     struct in6_addr address;
     size_t size = strlen(host);
     size_t digits = size;
-    while (digits > 0 && isdigit((unsigned char)host[digits - 1])) {
+    while (digits > 0 && isdigit((unsigned char)host[digits - 1]))
         digits--;
-    }
-    if (digits > 0 && digits < size && host[digits - 1] == ':') {
+    if (digits > 0 && digits < size && host[digits - 1] == ':')
         size = digits - 1;
-    }
     bool brackets = size > 2 && host[0] == '[' && host[size - 1] == ']';
     host += brackets;
     size -= brackets ? 2 : 0;
-    if (size == 0 || size >= sizeof(text)) {
+    if (size == 0 || size >= sizeof(text))
         return false;
-    }
     memcpy(text, host, size);
     text[size] = '\0';
-    if (brackets) {
+    if (brackets)
         return inet_pton(AF_INET6, text, &address) == 1;
-    }
     return inet_pton(AF_INET, text, &address) == 1 || strcasecmp(text, "localhost") == 0 ||
            (name && strcasecmp(text, name) == 0);
 }
@@ -232,14 +224,13 @@ fedge_status fedge_http_answer_make(bool get, const char *path, const fedge_http
 {
     bool health_asked = strcmp(path, "/healthz") == 0;
     bool metrics_asked = strcmp(path, "/metrics") == 0;
-    if (!health_asked && !metrics_asked) {
+    if (!health_asked && !metrics_asked)
         make_text(answer, 404, "not found: there are /healthz and /metrics\n");
-    } else if (!get) {
+    else if (!get)
         make_text(answer, 405, "read-only: use GET\n");
-    } else if (health_asked) {
+    else if (health_asked)
         return make_health(facts, answer, err);
-    } else {
+    else
         make_metrics(facts, answer);
-    }
     return FEDGE_OK;
 }

@@ -74,16 +74,14 @@ fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_accumulator *accu
     uint64_t ticket = 0;
     fedge_status status = fedge_upload_source_open(&source, plan, journal, slot, upload,
                                                    bounds_log2, weight, &room, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_upload_source_validate(&source, accumulator, err);
-    }
     if (status == FEDGE_OK) {
         status = fedge_accumulator_add(accumulator, &(fedge_encoded *){&source.encoded}, 1, &ticket,
                                        err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_accumulator_wait(accumulator, ticket, err);
-    }
     fedge_upload_room_fini(&room);
     return status;
 }
@@ -95,9 +93,8 @@ static void post_result(worker *self, item *work, fedge_status status, const fed
     fedge_completion *completion = work->completion;
     work->completion = NULL;
     completion->status = status;
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         memcpy(completion->message, err->message, sizeof(completion->message));
-    }
     fedge_mailbox_post(self->ingest->mailbox, &completion->item);
     work_free(work);
 }
@@ -108,9 +105,8 @@ static void post_fatal(worker *self, const fedge_error *err)
 {
     fedge_ingest *ingest = self->ingest;
     pthread_mutex_lock(&ingest->failed_lock);
-    if (ingest->failed.status == FEDGE_OK) {
+    if (ingest->failed.status == FEDGE_OK)
         ingest->failed = *err;
-    }
     pthread_mutex_unlock(&ingest->failed_lock);
     fedge_completion *completion = self->fatal;
     if (completion) {
@@ -145,30 +141,26 @@ static fedge_status add_group(worker *self, fedge_error *err)
 
 static void sync_group(worker *self)
 {
-    if (!self->group) {
+    if (!self->group)
         return;
-    }
     fedge_error err;
     uint64_t start = fedge_os_monotonic_ns();
     fedge_status status = fedge_journal_sync(self->group->journal, &err);
     atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_group(self, &err);
-    }
     item *work = self->group;
     self->group = NULL;
     self->group_tail = &self->group;
     self->group_size = 0;
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         post_fatal(self, &err);
-    }
     for (item *next; work; work = next) {
         next = work->next;
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             post_result(self, work, FEDGE_OK, NULL);
-        } else {
+        else
             work_free(work); /* no answer: it is not durable, or not in the sums */
-        }
     }
 }
 
@@ -176,9 +168,8 @@ static void sync_group(worker *self)
 static void wait_for_sums(worker *self)
 {
     fedge_error err;
-    if (fedge_accumulator_wait(self->ingest->accumulator, self->ticket, &err) != FEDGE_OK) {
+    if (fedge_accumulator_wait(self->ingest->accumulator, self->ticket, &err) != FEDGE_OK)
         post_fatal(self, &err);
-    }
 }
 
 /* Not the peer's fault. */
@@ -201,15 +192,13 @@ static fedge_status take_update(worker *self, item *work, fedge_upload_room *roo
     fedge_status status =
         fedge_upload_source_open(&work->source, ingest->plan, work->journal, work->slot, upload,
                                  work->bounds_log2, incoming->weight, room, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_upload_source_validate(&work->source, ingest->accumulator, err);
-    }
     uint64_t validated = fedge_os_monotonic_ns();
     atomic_fetch_add(&ingest->validate_ns, validated - start);
     *fatal = is_ours(status);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     status = fedge_journal_accept(work->journal, work->slot, upload->task_id, upload->size,
                                   upload->crc32, incoming->meta, incoming->meta_size, err);
     uint64_t appended = fedge_os_monotonic_ns();
@@ -243,24 +232,21 @@ static void finish_update(void *user, uint32_t index, fedge_work *posted)
     fedge_upload_room *room =
         fedge_upload_takes_room(&work->incoming->upload) ? fedge_upload_rooms_take(rooms) : NULL;
     fedge_status status = take_update(self, work, room, &fatal, &err);
-    if (room) {
+    if (room)
         fedge_upload_rooms_give_back(rooms, room);
-    }
     if (fatal) {
         post_fatal(self, &err);
         work_free(work);
     } else if (status != FEDGE_OK) {
         post_result(self, work, status, &err);
     } else {
-        if (!self->group) {
+        if (!self->group)
             self->group_started_ns = fedge_os_monotonic_ns();
-        }
         work->next = NULL;
         *self->group_tail = work;
         self->group_tail = &work->next;
-        if (++self->group_size == FEDGE_INGEST_MAX_GROUP) {
+        if (++self->group_size == FEDGE_INGEST_MAX_GROUP)
             sync_group(self);
-        }
     }
 }
 
@@ -275,9 +261,8 @@ static void end_back_pressure(worker *self)
         self->room_again = NULL;
     }
     pthread_mutex_unlock(&self->mutex);
-    if (room_again) {
+    if (room_again)
         fedge_mailbox_post(self->ingest->mailbox, &room_again->item);
-    }
 }
 
 /* A slot that was given away, accepted or closed meanwhile takes no more bytes: nothing is wrong
@@ -295,17 +280,15 @@ static void write_part(void *user, uint32_t index, fedge_work *posted)
     uint64_t start = fedge_os_monotonic_ns();
     fedge_status status = fedge_journal_write(work->journal, work->slot, work->task_id,
                                               work->offset, work->data, work->size, &err);
-    if (status != FEDGE_OK && !is_overtaken(status)) {
+    if (status != FEDGE_OK && !is_overtaken(status))
         post_fatal(self, &err);
-    }
     atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
     const uint64_t queued = atomic_fetch_sub(&self->queued_bytes, work->size);
     assert(queued >= work->size);
     const uint64_t left = queued - work->size;
     work_free(work);
-    if (left <= FEDGE_INGEST_QUEUE_BYTES / 2) {
+    if (left <= FEDGE_INGEST_QUEUE_BYTES / 2)
         end_back_pressure(self);
-    }
 }
 
 static void end_update_slot(worker *self, item *work, fedge_status status, fedge_error *err)
@@ -314,9 +297,8 @@ static void end_update_slot(worker *self, item *work, fedge_status status, fedge
         post_result(self, work, FEDGE_STALE, err);
         return;
     }
-    if (status != FEDGE_OK && !is_overtaken(status)) {
+    if (status != FEDGE_OK && !is_overtaken(status))
         post_fatal(self, err);
-    }
     work_free(work);
 }
 
@@ -346,9 +328,8 @@ static bool sync_due_group(void *user, uint32_t index, bool more)
     worker *self = worker_at(user, index);
     const bool due = self->group && (!more || fedge_os_monotonic_ns() - self->group_started_ns >=
                                                   FEDGE_INGEST_GROUP_NS);
-    if (due) {
+    if (due)
         sync_group(self);
-    }
     return due;
 }
 
@@ -376,9 +357,8 @@ static fedge_status worker_init(worker *self, fedge_ingest *ingest, fedge_error 
     self->ingest = ingest;
     self->group_tail = &self->group;
     self->fatal = calloc(1, sizeof(*self->fatal));
-    if (!self->fatal) {
+    if (!self->fatal)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an ingest worker");
-    }
     self->fatal->type = FEDGE_COMPLETION_FATAL;
     pthread_mutex_init(&self->mutex, NULL);
     return FEDGE_OK;
@@ -401,9 +381,8 @@ fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
                           FEDGE_INGEST_MAX_WORKERS);
     }
     fedge_ingest *fresh = calloc(1, sizeof(*fresh) + num_workers * sizeof(worker));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u ingest workers", num_workers);
-    }
     fresh->plan = plan;
     fresh->accumulator = accumulator;
     fresh->mailbox = mailbox;
@@ -420,9 +399,8 @@ fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
                                              .num_workers = num_workers,
                                              .user = fresh,
                                              .between = sync_due_group};
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_worker_pool_new(&fresh->pool, &config, err);
-    }
     if (status != FEDGE_OK) {
         fedge_ingest_free(fresh);
         return status;
@@ -433,13 +411,11 @@ fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
 
 void fedge_ingest_free(fedge_ingest *ingest)
 {
-    if (!ingest) {
+    if (!ingest)
         return;
-    }
     fedge_worker_pool_free(ingest->pool);
-    for (uint32_t i = 0; i < ingest->num_workers; i++) {
+    for (uint32_t i = 0; i < ingest->num_workers; i++)
         worker_fini(&ingest->workers[i]);
-    }
     fedge_upload_rooms_fini(&ingest->rooms);
     pthread_mutex_destroy(&ingest->failed_lock);
     free(ingest);
@@ -475,9 +451,8 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
     uint64_t queued = atomic_fetch_add(&target->queued_bytes, size) + size;
     if (queued > FEDGE_INGEST_QUEUE_BYTES) {
         pthread_mutex_lock(&target->mutex);
-        if (!target->room_again) {
+        if (!target->room_again)
             target->room_again = calloc(1, sizeof(*target->room_again));
-        }
         if (target->room_again) {
             target->room_again->type = FEDGE_COMPLETION_ROOM;
             target->back_pressure = true;
@@ -566,7 +541,6 @@ void fedge_ingest_get_stats(const fedge_ingest *ingest, fedge_ingest_stats *stat
     *stats = (fedge_ingest_stats){.validate_ns = atomic_load(&ingest->validate_ns),
                                   .journal_ns = atomic_load(&ingest->journal_ns),
                                   .sum_ns = atomic_load(&ingest->sum_ns)};
-    for (uint32_t i = 0; i < ingest->num_workers; i++) {
+    for (uint32_t i = 0; i < ingest->num_workers; i++)
         stats->queued_bytes += atomic_load(&ingest->workers[i].queued_bytes);
-    }
 }

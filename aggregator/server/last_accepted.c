@@ -33,13 +33,11 @@ static fedge_status no_memory(uint32_t num_clients, fedge_error *err)
 
 static fedge_status hold(fedge_last_accepted *last_accepted, uint32_t num_clients, fedge_error *err)
 {
-    if (num_clients <= last_accepted->num_clients) {
+    if (num_clients <= last_accepted->num_clients)
         return FEDGE_OK;
-    }
     uint64_t *grown = realloc(last_accepted->task_ids, num_clients * EACH);
-    if (!grown) {
+    if (!grown)
         return no_memory(num_clients, err);
-    }
     memset(grown + last_accepted->num_clients, 0,
            (num_clients - last_accepted->num_clients) * EACH);
     last_accepted->task_ids = grown;
@@ -54,9 +52,8 @@ fedge_status fedge_last_accepted_add(fedge_last_accepted *last_accepted, fedge_j
     for (uint32_t i = 0; i < num_slots; i++) {
         const fedge_journal_slot slot = fedge_journal_get_slot(journal, i);
         const uint32_t client = slot.task.client_index;
-        if (!slot.accepted) {
+        if (!slot.accepted)
             continue;
-        }
         if (client >= FEDGE_REGISTRY_MAX_DEVICES) {
             return fedge_fail(err, FEDGE_CORRUPT,
                               "%s has an update of client %" PRIu32
@@ -64,9 +61,8 @@ fedge_status fedge_last_accepted_add(fedge_last_accepted *last_accepted, fedge_j
                               fedge_journal_path(journal), client, FEDGE_REGISTRY_MAX_DEVICES);
         }
         const fedge_status status = hold(last_accepted, client + 1, err);
-        if (status != FEDGE_OK) {
+        if (status != FEDGE_OK)
             return status;
-        }
         last_accepted->task_ids[client] = slot.task.task_id;
     }
     return FEDGE_OK;
@@ -77,12 +73,10 @@ fedge_status fedge_last_accepted_write(const fedge_last_accepted *last_accepted,
 {
     *size = last_accepted->num_clients * EACH;
     *bytes = *size > 0 ? malloc(*size) : NULL;
-    if (*size > 0 && !*bytes) {
+    if (*size > 0 && !*bytes)
         return no_memory(last_accepted->num_clients, err);
-    }
-    for (uint32_t i = 0; i < last_accepted->num_clients; i++) {
+    for (uint32_t i = 0; i < last_accepted->num_clients; i++)
         fedge_put_u64(*bytes + i * EACH, last_accepted->task_ids[i]);
-    }
     return FEDGE_OK;
 }
 
@@ -96,8 +90,7 @@ fedge_status fedge_last_accepted_read(fedge_last_accepted *last_accepted, const 
                           size, EACH, FEDGE_REGISTRY_MAX_DEVICES);
     }
     const fedge_status status = hold(last_accepted, (uint32_t)(size / EACH), err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < last_accepted->num_clients; i++) {
+    for (uint32_t i = 0; status == FEDGE_OK && i < last_accepted->num_clients; i++)
         last_accepted->task_ids[i] = fedge_get_u64(bytes + i * EACH);
-    }
     return status;
 }

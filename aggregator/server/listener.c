@@ -119,9 +119,8 @@ fedge_status fedge_listener_open(const fedge_address *address, const char *optio
 
 void fedge_listener_close(int listener)
 {
-    if (listener >= 0) {
+    if (listener >= 0)
         close(listener);
-    }
 }
 
 static fedge_peer_address address_of(const struct sockaddr_storage *from)
@@ -167,9 +166,8 @@ uint64_t fedge_peer_address_place(const fedge_peer_address *address)
 {
     const size_t size = is_v4(address) ? sizeof(address->host) : V6_PLACE_BYTES;
     uint64_t place = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         place = (place ^ address->host[i]) * 1099511628211u;
-    }
     return place ? place : 1;
 }
 
@@ -206,9 +204,8 @@ fedge_first_bytes fedge_socket_first_bytes(int socket)
         bool nothing = size < 0 && (errno == EAGAIN || errno == EINTR);
         return nothing ? FEDGE_FIRST_TOO_FEW : FEDGE_FIRST_CLOSED;
     }
-    if (bytes[0] != 0x16 || (size > 1 && bytes[1] != 0x03) || (size > 5 && bytes[5] != 0x01)) {
+    if (bytes[0] != 0x16 || (size > 1 && bytes[1] != 0x03) || (size > 5 && bytes[5] != 0x01))
         return FEDGE_FIRST_OTHER;
-    }
     return size == sizeof(bytes) ? FEDGE_FIRST_HELLO : FEDGE_FIRST_TOO_FEW;
 }
 
@@ -218,18 +215,16 @@ uint64_t fedge_socket_silent_ms(int socket)
     socklen_t size = sizeof(info);
     int waiting = 0;
     if (ioctl(socket, FIONREAD, &waiting) != 0 || waiting > 0 ||
-        getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) {
+        getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0)
         return 0;
-    }
     return info.tcpi_last_data_recv;
 }
 
 fedge_status fedge_raise_file_limit(uint32_t wanted, uint32_t *granted, fedge_error *err)
 {
     struct rlimit limit;
-    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) {
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0)
         return fedge_fail_errno(err, errno, "cannot read the limit of open files");
-    }
     /* Not more than wanted, although the hard limit may be a thousand million: libwebsockets keeps
      * a table with an entry for each. */
     limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;

@@ -16,9 +16,8 @@ fedge_status fedge_mailbox_new(fedge_mailbox **mailbox, void (*wake)(void *user)
 {
     *mailbox = NULL;
     fedge_mailbox *box = calloc(1, sizeof(*box));
-    if (!box) {
+    if (!box)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the mailbox");
-    }
     pthread_mutex_init(&box->mutex, NULL);
     box->tail = &box->head;
     box->wake = wake;
@@ -29,9 +28,8 @@ fedge_status fedge_mailbox_new(fedge_mailbox **mailbox, void (*wake)(void *user)
 
 void fedge_mailbox_free(fedge_mailbox *mailbox)
 {
-    if (!mailbox) {
+    if (!mailbox)
         return;
-    }
     assert(!mailbox->head);
     pthread_mutex_destroy(&mailbox->mutex);
     free(mailbox);
@@ -45,9 +43,8 @@ void fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item)
     *mailbox->tail = item;
     mailbox->tail = &item->next;
     pthread_mutex_unlock(&mailbox->mutex);
-    if (mailbox->wake) {
+    if (mailbox->wake)
         mailbox->wake(mailbox->user);
-    }
 }
 
 fedge_mailbox_item *fedge_mailbox_take(fedge_mailbox *mailbox)

@@ -94,9 +94,8 @@ static void on_reload(void *user)
     program *self = user;
     fedge_error err;
     fedge_accumulator_config sums = self->options.sums;
-    if (!self->options.gpus_file || !leads(self)) {
+    if (!self->options.gpus_file || !leads(self))
         return;
-    }
     fedge_request *request = calloc(1, sizeof(*request));
     fedge_status status =
         request ? fedge_gpus_file_read(self->options.gpus_file, &sums, &err)
@@ -137,14 +136,12 @@ static int fail(const fedge_error *err, fedge_exit_code otherwise)
 /* A model to start from is read once to see whether it can be. */
 static fedge_status check_initial_model(const fedge_job *job, fedge_error *err)
 {
-    if (job->initial_model[0] == '\0') {
+    if (job->initial_model[0] == '\0')
         return FEDGE_OK;
-    }
     size_t count = job->plan.schema.num_elements;
     float *values = malloc(count * sizeof(*values));
-    if (!values) {
+    if (!values)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu parameters", count);
-    }
     fedge_status status = fedge_initial_values(job, values, err);
     free(values);
     return status;
@@ -155,9 +152,8 @@ static fedge_status check_selection(const program *self, fedge_error *err)
 {
     fedge_selection selection;
     fedge_status status = fedge_selection_init(&selection, self->job, false, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "%s", self->options.job);
-    }
     if (fedge_criterion_is_of_test_set(selection.keep.metric) ||
         fedge_criterion_is_of_test_set(selection.stop.metric)) {
         FEDGE_LOG(&self->log, FEDGE_LOG_WARN, "test-set-selects",
@@ -176,28 +172,22 @@ static fedge_status load(program *self, fedge_error *err)
     fedge_status status =
         fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &self->job_size, err);
     self->job_text = (char *)text;
-    if (status == FEDGE_OK && options->strategy_plugin) {
+    if (status == FEDGE_OK && options->strategy_plugin)
         status = fedge_plugin_load(options->strategy_plugin, &self->plugin, err);
-    }
     if (status == FEDGE_OK) {
         status = fedge_strategy_job_parse_with(fedge_plugin_readers(self->plugin), self->job_text,
                                                self->job_size, options->job, &self->job, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_selection(self, err);
-    }
-    if (status == FEDGE_OK && options->gpus_file) {
+    if (status == FEDGE_OK && options->gpus_file)
         status = fedge_gpus_file_read(options->gpus_file, &self->options.sums, err);
-    }
-    if (status == FEDGE_OK && leads(self)) {
+    if (status == FEDGE_OK && leads(self))
         status = fedge_evaluator_new(self->job, &self->evaluator, err);
-    }
-    if (status == FEDGE_OK && leads(self)) {
+    if (status == FEDGE_OK && leads(self))
         status = check_initial_model(self->job, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_ciphers_check(err);
-    }
     if (status == FEDGE_OK) {
         status = fedge_peers_new(options->identity, options->trust, options->registry, &self->log,
                                  &self->peers, err);
@@ -225,18 +215,16 @@ static bool paths_are_right(const fedge_options *options)
                  {options->registry, S_IFDIR}};
     struct stat info;
     for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
-        if (stat(paths[i].path, &info) != 0 || (info.st_mode & S_IFMT) != paths[i].kind) {
+        if (stat(paths[i].path, &info) != 0 || (info.st_mode & S_IFMT) != paths[i].kind)
             return false;
-        }
     }
     return true;
 }
 
 static int code_of_loading(const program *self, fedge_error *err)
 {
-    if (err->status == FEDGE_IO && !paths_are_right(&self->options)) {
+    if (err->status == FEDGE_IO && !paths_are_right(&self->options))
         err->status = FEDGE_INVALID_ARGUMENT;
-    }
     return FEDGE_EXIT_CONFIG;
 }
 
@@ -256,13 +244,11 @@ static int report_check(const program *self)
     config.layout = &layout;
     config.log = &self->log; /* why it is not the GPUs */
     if (fedge_accumulator_forecast(self->options.accumulator, &config, places, sizeof(places),
-                                   &err) != FEDGE_OK) {
+                                   &err) != FEDGE_OK)
         return fail(&err, FEDGE_EXIT_CONFIG);
-    }
     if (self->options.json) {
-        for (char *at = strchr(places, '\n'); at; at = strchr(at, '\n')) {
+        for (char *at = strchr(places, '\n'); at; at = strchr(at, '\n'))
             *at = ';';
-        }
         printf("{\"status\":\"ok\",\"devices\":%u,\"sums\":\"%s\"}\n",
                fedge_peers_num_devices(self->peers), places);
     } else {
@@ -280,9 +266,8 @@ static fedge_status limit_connections(program *self, fedge_error *err)
         FEDGE_OTHER_FILES + FEDGE_FILES_PER_NETWORK_THREAD * options->num_network_threads;
     uint32_t wanted = options->max_connections + options->max_unauthenticated + others;
     fedge_status status = fedge_raise_file_limit(wanted, &granted, err);
-    if (status != FEDGE_OK || granted >= wanted) {
+    if (status != FEDGE_OK || granted >= wanted)
         return status;
-    }
     if (granted < 2 * others) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "%u open files are allowed, at least %u are needed: raise the hard limit "
@@ -290,13 +275,11 @@ static fedge_status limit_connections(program *self, fedge_error *err)
                           granted, 2 * others);
     }
     uint32_t room = granted - others;
-    if (options->max_unauthenticated > room / 4) {
+    if (options->max_unauthenticated > room / 4)
         options->max_unauthenticated = room / 4;
-    }
     room -= options->max_unauthenticated;
-    if (options->max_connections > room) {
+    if (options->max_connections > room)
         options->max_connections = room;
-    }
     bool enough = options->max_connections >= fedge_peers_num_devices(self->peers);
     FEDGE_LOG(&self->log, enough ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, "fewer-connections",
               fedge_log_int("max-connections", options->max_connections),
@@ -371,9 +354,8 @@ static fedge_status announce(const program *self, fedge_error *err)
               fedge_log_int("devices", fedge_peers_num_devices(self->peers)),
               fedge_log_int("rank", self->collective.rank), fedge_log_str("release", FEDGE_VERSION),
               fedge_log_str("ciphers", fedge_ciphers_text(ciphers)));
-    if (!self->options.port_file) {
+    if (!self->options.port_file)
         return FEDGE_OK;
-    }
     char text[32], path[FEDGE_MAX_PATH];
     const fedge_status status =
         fedge_ranks_port_file(&self->collective, self->options.port_file, path, err);
@@ -386,20 +368,16 @@ static fedge_status leave_results(program *self, const fedge_engine_status *stat
                                   fedge_error *err)
 {
     fedge_status exported = fedge_engine_export(self->engine, err);
-    if (exported != FEDGE_OK) {
+    if (exported != FEDGE_OK)
         return exported;
-    }
-    if (!self->options.json && !self->options.result) {
+    if (!self->options.json && !self->options.result)
         return FEDGE_OK;
-    }
     char *text = NULL;
     fedge_status made = fedge_engine_status_json(status, &text, err);
-    if (made == FEDGE_OK && self->options.json) {
+    if (made == FEDGE_OK && self->options.json)
         printf("%s\n", text);
-    }
-    if (made == FEDGE_OK && self->options.result) {
+    if (made == FEDGE_OK && self->options.result)
         made = fedge_os_write_file(self->options.result, text, strlen(text), 0644, err);
-    }
     free(text);
     return made;
 }
@@ -418,21 +396,17 @@ static int conclude(program *self, fedge_ending how, fedge_error *failure)
     fedge_engine_status status;
     fedge_engine_get_status(self->engine, &status);
     log_ended(self, how, &status);
-    if (how == FEDGE_ENDING_FAILED) {
+    if (how == FEDGE_ENDING_FAILED)
         return fail(failure, FEDGE_EXIT_FAILURE);
-    }
-    if (how == FEDGE_ENDING_STOPPED) {
+    if (how == FEDGE_ENDING_STOPPED)
         return FEDGE_EXIT_OK;
-    }
-    if (leave_results(self, &status, failure) != FEDGE_OK) {
+    if (leave_results(self, &status, failure) != FEDGE_OK)
         return fail(failure, FEDGE_EXIT_FAILURE);
-    }
     /* Finished last: a start after a crash in between comes back here, not to a new run. */
     fedge_transport_free(self->transport);
     self->transport = NULL;
-    if (fedge_engine_conclude(self->engine, failure) != FEDGE_OK) {
+    if (fedge_engine_conclude(self->engine, failure) != FEDGE_OK)
         return fail(failure, FEDGE_EXIT_FAILURE);
-    }
     return FEDGE_EXIT_OK;
 }
 
@@ -443,32 +417,27 @@ static fedge_status start_threads(program *self, fedge_error *err)
         fedge_engine_thread_deliver_to(self->engine_thread, fedge_transport_deliver,
                                        self->transport);
     }
-    if (self->engine) {
+    if (self->engine)
         status = fedge_engine_thread_start(self->engine_thread, self->engine, err);
-    }
-    if (status == FEDGE_OK && self->ranks) {
+    if (status == FEDGE_OK && self->ranks)
         status = fedge_ranks_start(self->ranks, err);
-    }
     return status;
 }
 
 static int serve(program *self)
 {
-    if (self->options.drain && self->engine) {
+    if (self->options.drain && self->engine)
         fedge_engine_drain(self->engine, fedge_os_monotonic_ms());
-    }
     fedge_error failure;
-    if (start_threads(self, &failure) != FEDGE_OK) {
+    if (start_threads(self, &failure) != FEDGE_OK)
         return abandon(self, fail(&failure, FEDGE_EXIT_FAILURE));
-    }
     fedge_ending how =
         fedge_service_run(self->service, self->transport, self->engine_thread, &failure);
     fedge_engine_thread_stop(self->engine_thread);
     fedge_progress_clear(&self->progress);
     fedge_ranks_end(self->ranks, how == FEDGE_ENDING_STOPPED);
-    if (self->engine) {
+    if (self->engine)
         return conclude(self, how, &failure);
-    }
     fedge_engine_status status;
     fedge_engine_thread_status(self->engine_thread, &status);
     log_ended(self, how, &status);
@@ -492,14 +461,12 @@ static fedge_status prepare(program *self, int *code, fedge_error *err)
                                           .on_round = on_round,
                                           .on_reload = on_reload,
                                           .user = self};
-    if (self->options.num_network_threads == 0) {
+    if (self->options.num_network_threads == 0)
         self->options.num_network_threads = default_network_threads();
-    }
     *code = FEDGE_EXIT_FAILURE;
     fedge_status status = limit_connections(self, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_service_new(&service, &self->service, err);
-    }
     if (status == FEDGE_OK) {
         status =
             fedge_engine_thread_new(&self->engine_thread, fedge_service_wake, self->service, err);
@@ -528,31 +495,27 @@ static int run(program *self)
 {
     fedge_error err;
     int code = FEDGE_EXIT_FAILURE;
-    if (!agree(self, prepare(self, &code, &err), NULL, 0, &code, &err)) {
+    if (!agree(self, prepare(self, &code, &err), NULL, 0, &code, &err))
         return code;
-    }
     if (!self->options.quiet && !self->options.json && leads(self)) {
         self->progress = (fedge_progress){.out = stdout,
                                           .terminal = isatty(STDOUT_FILENO) == 1,
                                           .num_rounds = self->job->rounds.num_server_rounds};
     }
     code = FEDGE_EXIT_STATE;
-    if (!agree(self, leads(self) ? open_run(self, &err) : FEDGE_OK, NULL, 0, &code, &err)) {
+    if (!agree(self, leads(self) ? open_run(self, &err) : FEDGE_OK, NULL, 0, &code, &err))
         return code;
-    }
     code = FEDGE_EXIT_CONFIG;
-    if (!agree(self, announce(self, &err), NULL, 0, &code, &err)) {
+    if (!agree(self, announce(self, &err), NULL, 0, &code, &err))
         return code;
-    }
     if (!fedge_collective_is_alone(&self->collective)) {
         const fedge_ranks_config config = {.collective = &self->collective,
                                            .engine = self->engine_thread,
                                            .transport = self->transport,
                                            .log = &self->log};
         code = FEDGE_EXIT_FAILURE;
-        if (!agree(self, fedge_ranks_new(&config, &self->ranks, &err), NULL, 0, &code, &err)) {
+        if (!agree(self, fedge_ranks_new(&config, &self->ranks, &err), NULL, 0, &code, &err))
             return code;
-        }
     }
     return serve(self);
 }
@@ -589,9 +552,8 @@ static fedge_status check_supervised(const fedge_options *options, fedge_error *
 static int run_ranks(const program *self, int argc, char **argv)
 {
     fedge_error err;
-    if (fedge_hosts_check(self->options.hosts, &err) == FEDGE_OK) {
+    if (fedge_hosts_check(self->options.hosts, &err) == FEDGE_OK)
         (void)!fedge_hosts_run(self->options.hosts, argc, argv, self->supervised.draining, &err);
-    }
     return fail(&err, FEDGE_EXIT_CONFIG);
 }
 
@@ -614,21 +576,17 @@ int main(int argc, char **argv)
     fedge_error err;
     fedge_os_hold_streams();
     fedge_os_return_large_blocks();
-    if (fedge_options_parse(argc, argv, &self.options, &err) != FEDGE_OK) {
+    if (fedge_options_parse(argc, argv, &self.options, &err) != FEDGE_OK)
         return fail(&err, FEDGE_EXIT_USAGE);
-    }
     if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN &&
         !(self.options.hosts && fedge_hosts_inside())) {
         int code = FEDGE_EXIT_OK;
-        if (check_supervised(&self.options, &err) != FEDGE_OK) {
+        if (check_supervised(&self.options, &err) != FEDGE_OK)
             return fail(&err, FEDGE_EXIT_CONFIG);
-        }
-        if (!fedge_supervise(&self.supervised, &code)) {
+        if (!fedge_supervise(&self.supervised, &code))
             return code;
-        }
-        if (self.options.hosts) {
+        if (self.options.hosts)
             return run_ranks(&self, argc, argv);
-        }
         take_over(&self);
     }
     self.log.level = self.options.log_level;

@@ -127,13 +127,11 @@ const char *fedge_options_help(char text[FEDGE_HELP_SIZE])
 static fedge_status check_complete(const fedge_options *options, fedge_error *err)
 {
     fedge_options given = *options;
-    if (options->action == FEDGE_OPTIONS_CHECK && !options->state) {
+    if (options->action == FEDGE_OPTIONS_CHECK && !options->state)
         given.state = ""; /* the one thing that is not checked */
-    }
     const fedge_status status = fedge_command_line_check(&COMMAND_LINE, &given, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (strcmp(options->accumulator, "cpu") == 0 &&
         (options->sums.num_gpus > 0 || options->gpus_file ||
          options->sums.shard != FEDGE_SHARD_AUTO)) {
@@ -163,16 +161,14 @@ fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options, 
     *options = (fedge_options){.sums = {.num_lanes = 1}};
     const fedge_status status =
         fedge_command_line_read(&COMMAND_LINE, argc, argv, options, &words, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (words.asked != FEDGE_ASKED_RUN) {
         options->action =
             words.asked == FEDGE_ASKED_HELP ? FEDGE_OPTIONS_HELP : FEDGE_OPTIONS_VERSION;
         return FEDGE_OK;
     }
-    if (options->quiet && options->log_level > FEDGE_LOG_WARN) {
+    if (options->quiet && options->log_level > FEDGE_LOG_WARN)
         options->log_level = FEDGE_LOG_WARN;
-    }
     return check_complete(options, err);
 }

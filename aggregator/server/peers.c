@@ -71,15 +71,13 @@ static void warn_of_expiry(const fedge_peers *peers)
 /* Devices are only ever added to a registry. Without memory those that are new have no limits. */
 static void make_notes(fedge_peers *peers, uint32_t num_devices)
 {
-    if (num_devices <= peers->num_notes) {
+    if (num_devices <= peers->num_notes)
         return;
-    }
     device_note *notes =
         calloc(num_devices, sizeof(*notes)); /* pages that nobody uses cost nothing */
     if (notes) {
-        if (peers->num_notes > 0) {
+        if (peers->num_notes > 0)
             memcpy(notes, peers->notes, peers->num_notes * sizeof(*notes));
-        }
         free(peers->notes);
         peers->notes = notes;
         peers->num_notes = num_devices;
@@ -93,15 +91,12 @@ fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err)
     char *roots = NULL;
     fedge_status status = fedge_identity_load(peers->identity_dir, FEDGE_ROLE_SERVER,
                                               fedge_tls_now_ms(), &identity, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_trust_load(peers->trust_dir, &roots, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_registry_load(peers->registry_dir, &registry, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = apply(identity, roots, err);
-    }
     free(roots);
     if (status != FEDGE_OK) {
         fedge_identity_free(identity);
@@ -137,9 +132,8 @@ fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
 {
     *peers = NULL;
     fedge_peers *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the registry of peers");
-    }
     fresh->identity_dir = identity_dir;
     fresh->trust_dir = trust_dir;
     fresh->registry_dir = registry_dir;
@@ -147,9 +141,8 @@ fedge_status fedge_peers_new(const char *identity_dir, const char *trust_dir,
     pthread_rwlock_init(&fresh->loaded, NULL);
     pthread_mutex_init(&fresh->mutex, NULL);
     fedge_status status = fedge_peers_reload(fresh, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_verdicts_begin(fedge_registry_num_devices(fresh->registry), err);
-    }
     if (status != FEDGE_OK) {
         dispose(fresh);
         return status;
@@ -188,9 +181,8 @@ fedge_status fedge_peers_admit(fedge_peers *peers, const uint8_t *der, size_t de
     fedge_status status = fedge_peer_check(der, der_size, FEDGE_ROLE_DEVICE, fedge_tls_now_ms(),
                                            peers->registry, match, err);
     pthread_rwlock_unlock(&peers->loaded);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         fedge_sha256(der, der_size, fingerprint);
-    }
     return status;
 }
 
@@ -214,25 +206,22 @@ fedge_status fedge_peers_keep(fedge_peers *peers, const uint8_t fingerprint[FEDG
     pthread_rwlock_rdlock(&peers->loaded);
     fedge_status status = fedge_registry_find(peers->registry, fingerprint, &match, err);
     pthread_rwlock_unlock(&peers->loaded);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return fedge_fail(err, FEDGE_REVOKED, "the certificate is no longer in the registry");
-    }
     if (match.state != FEDGE_CERTIFICATE_ACTIVE || match.role != FEDGE_ROLE_DEVICE) {
         return fedge_fail(err, FEDGE_REVOKED, "the certificate is %s now",
                           fedge_certificate_state_name(match.state));
     }
-    if (match.index != was->index || strcmp(match.device_id, was->device_id) != 0) {
+    if (match.index != was->index || strcmp(match.device_id, was->device_id) != 0)
         return fedge_fail(err, FEDGE_REVOKED, "the certificate is another device's now");
-    }
     return FEDGE_OK;
 }
 
 /* A second is over: says how many lines were left out. */
 static void end_second(fedge_peers *peers, uint64_t now_ms)
 {
-    if (now_ms < peers->second_ms + 1000) {
+    if (now_ms < peers->second_ms + 1000)
         return;
-    }
     if (peers->unlogged > 0) {
         FEDGE_LOG(peers->log, FEDGE_LOG_WARN, "more-connections-refused",
                   fedge_log_int("number", peers->unlogged));
@@ -280,9 +269,8 @@ void fedge_peers_refused(fedge_peers *peers, const char *address, const char *wh
 static void count_unlogged(fedge_peers *peers, const char *device_id)
 {
     uint32_t i = 0;
-    while (i < peers->num_noisy && strcmp(peers->noisy[i].device_id, device_id) != 0) {
+    while (i < peers->num_noisy && strcmp(peers->noisy[i].device_id, device_id) != 0)
         i++;
-    }
     if (i == MAX_NOISY) {
         peers->unlogged_of_others++;
         return;
@@ -309,9 +297,8 @@ bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
         fedge_quota_take(connection, FEDGE_LINES_PER_SECOND, FEDGE_LINES_PER_SECOND, now_ms) &&
         (!note ||
          fedge_quota_take(&note->lines, FEDGE_LINES_BURST, FEDGE_LINES_PER_SECOND, now_ms));
-    if (!may) {
+    if (!may)
         count_unlogged(peers, match->device_id);
-    }
     pthread_mutex_unlock(&peers->mutex);
     return may;
 }
@@ -334,9 +321,8 @@ void fedge_peers_connected(fedge_peers *peers, const fedge_registry_match *match
     atomic_store(place_of(peers, place), place);
     pthread_mutex_lock(&peers->mutex);
     device_note *note = note_of(peers, match);
-    if (note) {
+    if (note)
         note->latest = *address;
-    }
     pthread_mutex_unlock(&peers->mutex);
 }
 

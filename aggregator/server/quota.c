@@ -12,9 +12,8 @@ bool fedge_quota_take(fedge_quota *quota, uint32_t burst, uint32_t per_second, u
         quota->used -= (uint32_t)back;
         quota->counted_ms += back * 1000 / per_second;
     }
-    if (quota->used >= burst) {
+    if (quota->used >= burst)
         return false;
-    }
     quota->used++;
     return true;
 }

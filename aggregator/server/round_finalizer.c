@@ -37,9 +37,8 @@ void fedge_round_finalizer_result_free(fedge_round_finalizer_result *result)
     if (result) {
         fedge_journal_free(result->journal);
         fedge_blob_release(result->model);
-        for (uint32_t i = 0; i < result->num_deltas; i++) {
+        for (uint32_t i = 0; i < result->num_deltas; i++)
             fedge_blob_release(result->deltas[i]);
-        }
         free(result);
     }
 }
@@ -77,9 +76,8 @@ static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, 
 {
     char dir[FEDGE_MAX_PATH];
     fedge_status status = fedge_run_path(&finalizer->global->run, "journal", dir, err);
-    if (status == FEDGE_OK && opening->changes_gpus) {
+    if (status == FEDGE_OK && opening->changes_gpus)
         status = fedge_global_change_gpus(finalizer->global, &opening->sums, err);
-    }
     if (status == FEDGE_OK) {
         status = fedge_journal_create(dir, &opening->phase, opening->slots,
                                       room_to_leave(finalizer->global, opening),
@@ -94,9 +92,8 @@ static fedge_status wait_for_save(fedge_round_finalizer *finalizer, fedge_error 
 {
     fedge_save *save = NULL;
     const fedge_status status = fedge_saver_wait(finalizer->saver, &save, err);
-    if (status == FEDGE_OK && save) {
+    if (status == FEDGE_OK && save)
         fedge_global_saved(finalizer->global, save);
-    }
     fedge_save_free(save);
     return status;
 }
@@ -107,9 +104,8 @@ static fedge_status gather(fedge_round_finalizer *finalizer, task *ending, fedge
     const fedge_ingest_stats *before = &finalizer->before;
     fedge_ingest_stats after;
     fedge_status status = wait_for_save(finalizer, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_ingest_flush(finalizer->ingest, err);
-    }
     if (status == FEDGE_OK) {
         fedge_ingest_get_stats(finalizer->ingest, &after);
         fedge_round_summary *summary = &ending->result->summary;
@@ -144,9 +140,8 @@ static fedge_status drop(fedge_round_finalizer *finalizer, task *ending, fedge_e
 {
     assert(ending->journal);
     const fedge_status status = gather(finalizer, ending, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     ending->result->failed = true;
     return fedge_global_drop(finalizer->global, ending->journal, &ending->summary, err);
 }
@@ -195,9 +190,8 @@ fedge_status fedge_round_finalizer_new(fedge_round_finalizer **finalizer, fedge_
 {
     *finalizer = NULL;
     fedge_round_finalizer *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the round finalizer");
-    }
     fresh->global = global;
     fresh->ingest = ingest;
     fresh->mailbox = mailbox;
@@ -220,9 +214,8 @@ fedge_status fedge_round_finalizer_new(fedge_round_finalizer **finalizer, fedge_
 
 void fedge_round_finalizer_free(fedge_round_finalizer *finalizer)
 {
-    if (!finalizer) {
+    if (!finalizer)
         return;
-    }
     fedge_worker_pool_free(finalizer->worker);
     fedge_saver_free(finalizer->saver);
     free(finalizer);
@@ -276,9 +269,8 @@ fedge_status fedge_round_finalizer_open(fedge_round_finalizer *finalizer,
                                         const fedge_accumulator_config *sums, fedge_error *err)
 {
     task *opening = new_task(open_phase, err);
-    if (!opening) {
+    if (!opening)
         return FEDGE_NO_MEMORY;
-    }
     opening->slots = calloc(phase->num_tasks, sizeof(*opening->slots));
     if (!opening->slots) {
         give_up(opening);
@@ -287,9 +279,8 @@ fedge_status fedge_round_finalizer_open(fedge_round_finalizer *finalizer,
     memcpy(opening->slots, tasks, phase->num_tasks * sizeof(*tasks));
     opening->phase = *phase;
     opening->changes_gpus = sums != NULL;
-    if (sums) {
+    if (sums)
         opening->sums = *sums;
-    }
     post(finalizer, opening);
     return FEDGE_OK;
 }
@@ -297,9 +288,8 @@ fedge_status fedge_round_finalizer_open(fedge_round_finalizer *finalizer,
 static fedge_status end(fedge_round_finalizer *finalizer, task *ending, fedge_journal *journal,
                         const fedge_round_summary *summary)
 {
-    if (!ending) {
+    if (!ending)
         return FEDGE_NO_MEMORY;
-    }
     ending->journal = journal;
     ending->summary = *summary;
     post(finalizer, ending);

@@ -26,9 +26,8 @@ static void free_model(const fedge_save *save, const char *dir)
     char path[FEDGE_MAX_PATH];
     if (save->model->size == save->model_size &&
         fedge_checkpoint_model_path(dir, save->checkpoint.round, path, NULL) == FEDGE_OK &&
-        fedge_blob_move_to_file(save->model, path, NULL) != FEDGE_OK) {
+        fedge_blob_move_to_file(save->model, path, NULL) != FEDGE_OK)
         return;
-    }
 }
 
 /* ---- one checkpoint -------------------------------------------------------------------------- */
@@ -44,12 +43,10 @@ fedge_status fedge_save_write(fedge_save *save, fedge_error *err)
                                           .last_accepted = save->last_accepted,
                                           .last_accepted_size = save->last_accepted_size};
     fedge_status status = fedge_run_path(save->run, "checkpoints", dir, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_checkpoint_save(dir, &save->checkpoint, &files, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         free_model(save, dir);
-    }
     return status == FEDGE_OK
                ? fedge_retention_apply(save->run, save->keep_checkpoints, save->best_round, err)
                : status;
@@ -124,9 +121,8 @@ fedge_status fedge_saver_new(fedge_saver **saver, fedge_mailbox *mailbox, const 
 
 void fedge_saver_free(fedge_saver *saver)
 {
-    if (!saver) {
+    if (!saver)
         return;
-    }
     fedge_worker_pool_free(saver->worker);
     fedge_save_free(saver->save);
     free(saver->fatal);

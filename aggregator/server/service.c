@@ -49,9 +49,8 @@ static void take_replies(fedge_service *service)
     fedge_reply *reply = fedge_engine_thread_take(service->engine);
     for (fedge_reply *next; reply; reply = next) {
         next = (fedge_reply *)reply->item.next;
-        if (reply->type == FEDGE_REPLY_ROUND && service->config.on_round) {
+        if (reply->type == FEDGE_REPLY_ROUND && service->config.on_round)
             service->config.on_round(service->config.user, &reply->summary);
-        }
         fedge_reply_free(reply);
     }
 }
@@ -63,14 +62,12 @@ static void look(fedge_service *service, uint64_t now_ms)
     const bool done = fedge_engine_thread_done(service->engine, &failure);
     take_replies(service); /* all that it had to say before it was done */
     if (service->ending) {
-        if (now_ms >= service->end_ms || fedge_transport_num_connections(service->transport) == 0) {
+        if (now_ms >= service->end_ms || fedge_transport_num_connections(service->transport) == 0)
             ev_break(service->loop, EVBREAK_ALL);
-        }
         return;
     }
-    if (!done) {
+    if (!done)
         return;
-    }
     service->failure = failure;
     fedge_engine_status status;
     fedge_engine_thread_status(service->engine, &status);
@@ -102,9 +99,8 @@ static void tick(struct ev_loop *loop, ev_timer *watcher, int events)
         service->next_second_ms = now_ms + 1000;
         fedge_transport_tick(service->transport, now_ms);
     }
-    if (service->config.on_tick) {
+    if (service->config.on_tick)
         service->config.on_tick(service->config.user);
-    }
     look(service, now_ms);
 }
 
@@ -128,16 +124,14 @@ static void on_signal(struct ev_loop *loop, ev_signal *watcher, int events)
               fedge_log_str("name", sigabbrev_np(watcher->signum)));
     if (watcher->signum == SIGHUP) {
         fedge_transport_reload(service->transport);
-        if (service->config.on_reload) {
+        if (service->config.on_reload)
             service->config.on_reload(service->config.user);
-        }
     } else if (watcher->signum == SIGUSR1) {
         drain(service);
     } else if (service->ending) {
         /* A terminal or systemd signals the whole group, and the supervisor passes its own on. */
-        if (fedge_os_monotonic_ms() - service->ending_since_ms >= SAME_SIGNAL_MS) {
+        if (fedge_os_monotonic_ms() - service->ending_since_ms >= SAME_SIGNAL_MS)
             ev_break(loop, EVBREAK_ALL);
-        }
     } else {
         begin_end(service, FEDGE_ENDING_STOPPED, FEDGE_SERVICE_STOP_MS, FEDGE_REASON_SHUTTING_DOWN,
                   "the aggregator stops; the run goes on when it starts again");
@@ -147,9 +141,8 @@ static void on_signal(struct ev_loop *loop, ev_signal *watcher, int events)
 static void start_signal(fedge_service *service, int number)
 {
     for (int i = 0; i < NUM_SIGNALS; i++) {
-        if (SIGNALS[i] == number) {
+        if (SIGNALS[i] == number)
             ev_signal_start(service->loop, &service->signal_watchers[i]);
-        }
     }
 }
 
@@ -185,9 +178,8 @@ fedge_status fedge_service_new(const fedge_service_config *config, fedge_service
 
 void fedge_service_free(fedge_service *service)
 {
-    if (!service) {
+    if (!service)
         return;
-    }
     /* A reload or a drain that comes too late must not end the program as a signal by default
      * does: its exit code says how the run ended. */
     sigset_t late;
@@ -197,9 +189,8 @@ void fedge_service_free(fedge_service *service)
     pthread_sigmask(SIG_BLOCK, &late, NULL);
     ev_async_stop(service->loop, &service->reply_watcher);
     ev_timer_stop(service->loop, &service->tick_watcher);
-    for (int i = 0; i < NUM_SIGNALS; i++) {
+    for (int i = 0; i < NUM_SIGNALS; i++)
         ev_signal_stop(service->loop, &service->signal_watchers[i]);
-    }
     ev_loop_destroy(service->loop);
     free(service);
 }

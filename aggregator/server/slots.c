@@ -18,12 +18,10 @@ fedge_status fedge_slots_init(fedge_slots *slots, uint32_t capacity, uint32_t ta
     assert(capacity <= FEDGE_SLOTS_MAX_CAPACITY && tag <= FEDGE_SLOTS_MAX_TAG);
     *slots = (fedge_slots){.capacity = capacity, .tag = tag};
     slots->slots = calloc(capacity, sizeof(*slots->slots));
-    if (!slots->slots) {
+    if (!slots->slots)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u connections", capacity);
-    }
-    for (uint32_t i = 0; i < capacity; i++) {
+    for (uint32_t i = 0; i < capacity; i++)
         slots->slots[i].next_free = i + 1;
-    }
     return FEDGE_OK;
 }
 
@@ -56,9 +54,8 @@ static uint32_t place_of(uint64_t id)
 
 static struct fedge_slot *slot_of(const fedge_slots *slots, uint64_t id)
 {
-    if (fedge_slots_tag(id) != slots->tag || place_of(id) >= slots->capacity) {
+    if (fedge_slots_tag(id) != slots->tag || place_of(id) >= slots->capacity)
         return NULL;
-    }
     struct fedge_slot *slot = &slots->slots[place_of(id)];
     return slot->thing && slot->times == id >> 32 ? slot : NULL;
 }

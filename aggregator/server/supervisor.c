@@ -18,18 +18,16 @@
 
 bool fedge_supervisor_restarts(int exit_code, int signal)
 {
-    if (signal) {
+    if (signal)
         return true;
-    }
     /* mpirun ends with a rank's signal in its code. */
     return exit_code > KILLED_BY || exit_code == FEDGE_EXIT_FAILURE || exit_code == FEDGE_EXIT_GPU;
 }
 
 int64_t fedge_supervisor_pause_ms(uint32_t num_quick)
 {
-    if (num_quick >= FEDGE_SUPERVISOR_MAX_QUICK) {
+    if (num_quick >= FEDGE_SUPERVISOR_MAX_QUICK)
         return -1;
-    }
     const int64_t pause = (int64_t)1000 << num_quick;
     return pause < FEDGE_SUPERVISOR_MAX_PAUSE_MS ? pause : FEDGE_SUPERVISOR_MAX_PAUSE_MS;
 }
@@ -63,9 +61,8 @@ static int await_child(pid_t child, const sigset_t *signals, wishes *wanted)
     int ended = 0;
     for (;;) {
         const pid_t got = waitpid(child, &ended, WNOHANG);
-        if (got == child || (got < 0 && errno != EINTR)) {
+        if (got == child || (got < 0 && errno != EINTR))
             return ended;
-        }
         const int signal = await_signal(signals, -1);
         if (signal > 0 && signal != SIGCHLD) {
             note(wanted, signal);
@@ -79,19 +76,17 @@ static void pause_for(int64_t pause_ms, const sigset_t *signals, wishes *wanted)
 {
     const uint64_t end_ms = fedge_os_monotonic_ms() + (uint64_t)pause_ms;
     for (uint64_t now = fedge_os_monotonic_ms(); now < end_ms && !wanted->stop;
-         now = fedge_os_monotonic_ms()) {
+         now = fedge_os_monotonic_ms())
         note(wanted, await_signal(signals, (int64_t)(end_ms - now)));
-    }
 }
 
 static void say_ended(int code, int signal, int64_t pause_ms)
 {
     char how[64];
-    if (signal) {
+    if (signal)
         snprintf(how, sizeof(how), "was killed by signal %d", signal);
-    } else {
+    else
         snprintf(how, sizeof(how), "ended with code %d", code);
-    }
     if (pause_ms < 0) {
         fprintf(stderr,
                 "fedge-aggregator: the supervised process %s, %d times in a row within %d s of its "
@@ -124,9 +119,8 @@ static char *make_shared(void)
 
 void fedge_supervised_opened(fedge_supervised *self, const char run_id[FEDGE_RUN_ID_TEXT])
 {
-    if (self->opened_run_id) {
+    if (self->opened_run_id)
         memcpy(self->opened_run_id, run_id, FEDGE_RUN_ID_TEXT);
-    }
 }
 
 /* One child from its start to its end. True: this is the child. */
@@ -138,9 +132,8 @@ static bool run_child(fedge_supervised *self, const sigset_t *signals, const sig
     if (child == 0) {
         fedge_os_end_with_parent((int64_t)parent);
         (void)sigprocmask(SIG_SETMASK, before, NULL);
-        if (self->opened_run_id) {
+        if (self->opened_run_id)
             memcpy(self->run_id, self->opened_run_id, sizeof(self->run_id));
-        }
         self->draining = wanted->drain;
         return true;
     }
@@ -165,21 +158,18 @@ bool fedge_supervise(fedge_supervised *self, int *exit_code)
     for (;; self->restarts++) {
         const uint64_t started_ms = fedge_os_monotonic_ms();
         int ended = 0;
-        if (run_child(self, &signals, &before, &wanted, &ended)) {
+        if (run_child(self, &signals, &before, &wanted, &ended))
             return true;
-        }
         const int signal = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
         *exit_code = signal ? KILLED_BY + signal : WEXITSTATUS(ended);
-        if (wanted.stop || !fedge_supervisor_restarts(*exit_code, signal)) {
+        if (wanted.stop || !fedge_supervisor_restarts(*exit_code, signal))
             break;
-        }
         const bool quick = fedge_os_monotonic_ms() - started_ms < FEDGE_SUPERVISOR_QUICK_MS;
         num_quick = quick ? num_quick + 1 : 0;
         const int64_t pause_ms = fedge_supervisor_pause_ms(num_quick);
         say_ended(*exit_code, signal, pause_ms);
-        if (pause_ms < 0) {
+        if (pause_ms < 0)
             break;
-        }
         pause_for(pause_ms, &signals, &wanted);
         if (wanted.stop) {
             *exit_code = FEDGE_EXIT_OK;

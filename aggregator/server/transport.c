@@ -27,9 +27,8 @@ static void log_lws(int level, const char *line)
 static void *reallocate(void *memory, size_t size, const char *reason)
 {
     (void)reason;
-    if (size > 0) {
+    if (size > 0)
         return realloc(memory, size);
-    }
     free(memory);
     return NULL;
 }
@@ -58,11 +57,10 @@ static void take_http(fedge_transport *transport, int socket, const fedge_peer_a
     } else {
         peer = fedge_peer_new(transport->http, socket, from, NULL);
     }
-    if (peer) {
+    if (peer)
         fedge_peer_adopt(peer);
-    } else {
+    else
         fedge_listener_close(socket);
-    }
 }
 
 static void on_connection(struct ev_loop *loop, ev_io *watcher, int events)
@@ -81,14 +79,12 @@ static void on_connection(struct ev_loop *loop, ev_io *watcher, int events)
             transport->out_of_files = true;
             return;
         }
-        if (socket < 0) {
+        if (socket < 0)
             return;
-        }
-        if (on_http) {
+        if (on_http)
             take_http(transport, socket, &from);
-        } else {
+        else
             fedge_door_enter(transport, socket, &from);
-        }
     }
 }
 
@@ -119,14 +115,12 @@ static fedge_status open_listeners(fedge_transport *transport, fedge_error *err)
 static fedge_status make_networks(fedge_transport *transport, fedge_error *err)
 {
     transport->networks = calloc(transport->config.num_threads, sizeof(fedge_network *));
-    if (!transport->networks) {
+    if (!transport->networks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
-    }
     fedge_status status =
         fedge_network_new(transport, 0, transport->config.loop, &transport->http, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < transport->config.num_threads; i++) {
+    for (uint32_t i = 0; status == FEDGE_OK && i < transport->config.num_threads; i++)
         status = fedge_network_new(transport, i, NULL, &transport->networks[i], err);
-    }
     return status;
 }
 
@@ -136,30 +130,24 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
     *transport = NULL;
     assert(config->num_threads >= 1 && config->num_threads <= FEDGE_MAX_NETWORK_THREADS);
     fedge_transport *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
-    }
     fresh->config = *config;
-    if (fresh->config.ping_after_ms == 0) {
+    if (fresh->config.ping_after_ms == 0)
         fresh->config.ping_after_ms = FEDGE_PING_AFTER_MS;
-    }
-    if (fresh->config.silent_timeout_ms == 0) {
+    if (fresh->config.silent_timeout_ms == 0)
         fresh->config.silent_timeout_ms = FEDGE_SILENT_TIMEOUT_MS;
-    }
-    if (fresh->config.newcomer_timeout_ms == 0) {
+    if (fresh->config.newcomer_timeout_ms == 0)
         fresh->config.newcomer_timeout_ms = FEDGE_NEWCOMER_TIMEOUT_MS;
-    }
     pthread_mutex_init(&fresh->guests.mutex, NULL);
     fresh->clients_listener = fresh->http_listener = fresh->door = -1;
     fresh->started_ms = fedge_os_monotonic_ms();
     prepare_libraries(config->log);
     fedge_status status = open_listeners(fresh, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_door_open(fresh, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = make_networks(fresh, err);
-    }
     if (status != FEDGE_OK) {
         fedge_transport_free(fresh);
         return status;
@@ -179,20 +167,17 @@ static void stop_listening(fedge_transport *transport)
 
 void fedge_transport_free(fedge_transport *transport)
 {
-    if (!transport) {
+    if (!transport)
         return;
-    }
     transport->ending = true;
     stop_listening(transport);
     fedge_door_shut(transport);
     fedge_door_close(transport);
     const uint32_t num_threads = transport->networks ? transport->config.num_threads : 0;
-    for (uint32_t i = 0; i < num_threads; i++) {
+    for (uint32_t i = 0; i < num_threads; i++)
         fedge_network_stop(transport->networks[i]);
-    }
-    for (uint32_t i = 0; i < num_threads; i++) {
+    for (uint32_t i = 0; i < num_threads; i++)
         fedge_network_free(transport->networks[i]);
-    }
     fedge_network_free(transport->http);
     free(transport->networks);
     lws_set_log_level(0, NULL);
@@ -212,9 +197,8 @@ static void listen_again(fedge_transport *transport)
 {
     if (!transport->ending) {
         ev_io_start(transport->config.loop, &transport->clients_watcher);
-        if (transport->http_listener >= 0) {
+        if (transport->http_listener >= 0)
             ev_io_start(transport->config.loop, &transport->http_watcher);
-        }
     }
     transport->out_of_files = false;
 }
@@ -236,9 +220,8 @@ static fedge_status deliver_to_all(fedge_transport *transport, fedge_reply *repl
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to answer clients");
         }
         *copy = *reply;
-        if (copy->blob) {
+        if (copy->blob)
             fedge_blob_retain(copy->blob);
-        }
         fedge_mailbox_post(transport->networks[i]->replies, &copy->item);
     }
     fedge_mailbox_post(transport->networks[last]->replies, &reply->item);
@@ -248,9 +231,8 @@ static fedge_status deliver_to_all(fedge_transport *transport, fedge_reply *repl
 fedge_status fedge_transport_deliver(void *transport, fedge_reply *reply, fedge_error *err)
 {
     fedge_transport *self = transport;
-    if (reply->conn_id == FEDGE_CONN_ALL) {
+    if (reply->conn_id == FEDGE_CONN_ALL)
         return deliver_to_all(self, reply, err);
-    }
     const uint32_t thread = fedge_slots_tag(reply->conn_id) - self->config.first_tag;
     assert(thread < self->config.num_threads);
     fedge_mailbox_post(self->networks[thread]->replies, &reply->item);
@@ -259,9 +241,8 @@ fedge_status fedge_transport_deliver(void *transport, fedge_reply *reply, fedge_
 
 void fedge_transport_tick(fedge_transport *transport, uint64_t now_ms)
 {
-    if (transport->out_of_files) {
+    if (transport->out_of_files)
         listen_again(transport);
-    }
     fedge_peers_tick(transport->config.peers, now_ms);
     fedge_door_tick(transport, now_ms);
     transport->http->nudge = true;

@@ -31,9 +31,8 @@ static fedge_guest *new_guest(fedge_transport *transport, int socket,
                               const fedge_peer_address *address, uint64_t now_ms)
 {
     fedge_guest *guest = calloc(1, sizeof(*guest));
-    if (!guest) {
+    if (!guest)
         return NULL;
-    }
     guest->transport = transport;
     guest->socket = socket;
     guest->address = *address;
@@ -79,18 +78,14 @@ static fedge_guest *find_idle(const fedge_guests *guests, const fedge_peer_addre
     fedge_guest *stopped = NULL;
     fedge_guest *slow = NULL;
     for (fedge_guest *guest = guests->first; guest; guest = guest->next) {
-        if (guest->sent_away || (from && !fedge_peer_address_same_place(&guest->address, from))) {
+        if (guest->sent_away || (from && !fedge_peer_address_same_place(&guest->address, from)))
             continue;
-        }
-        if (guest->at_door) {
+        if (guest->at_door)
             return guest;
-        }
-        if (!stopped && now_ms >= guest->heard_ms + STOPPED_AFTER_MS) {
+        if (!stopped && now_ms >= guest->heard_ms + STOPPED_AFTER_MS)
             stopped = guest;
-        }
-        if (!slow && now_ms - guest->accepted_ms >= SLOW_AFTER_MS) {
+        if (!slow && now_ms - guest->accepted_ms >= SLOW_AFTER_MS)
             slow = guest;
-        }
     }
     return stopped ? stopped : slow;
 }
@@ -108,9 +103,8 @@ static bool evict_idle(fedge_transport *transport, const fedge_peer_address *fro
         address = guest->address;
     }
     pthread_mutex_unlock(&transport->guests.mutex);
-    if (!guest) {
+    if (!guest)
         return false;
-    }
     log_refused(transport, &address, reason, now_ms);
     if (at_door) {
         close_door(guest);
@@ -127,9 +121,8 @@ static uint32_t count_from(fedge_transport *transport, const fedge_peer_address 
 {
     uint32_t count = 0;
     pthread_mutex_lock(&transport->guests.mutex);
-    for (const fedge_guest *guest = transport->guests.first; guest; guest = guest->next) {
+    for (const fedge_guest *guest = transport->guests.first; guest; guest = guest->next)
         count += fedge_peer_address_same_place(&guest->address, address);
-    }
     pthread_mutex_unlock(&transport->guests.mutex);
     return count;
 }
@@ -170,9 +163,8 @@ static void hand_over(fedge_guest *guest)
     fedge_network *fewest = transport->networks[0];
     for (uint32_t i = 1; i < transport->config.num_threads; i++) {
         fedge_network *other = transport->networks[i];
-        if (atomic_load(&other->num_connections) < atomic_load(&fewest->num_connections)) {
+        if (atomic_load(&other->num_connections) < atomic_load(&fewest->num_connections))
             fewest = other;
-        }
     }
     fedge_peer *peer = fedge_peer_new(fewest, guest->socket, &guest->address, guest);
     if (!peer) {
@@ -209,17 +201,15 @@ static void on_first_bytes(struct ev_loop *loop, ev_io *watcher, int events)
     (void)loop, (void)events;
     struct epoll_event ready[LOOKS_AT_ONCE];
     const int number = epoll_wait(watcher->fd, ready, LOOKS_AT_ONCE, 0);
-    for (int i = 0; i < number; i++) {
+    for (int i = 0; i < number; i++)
         look_at(ready[i].data.ptr);
-    }
 }
 
 fedge_status fedge_door_open(fedge_transport *transport, fedge_error *err)
 {
     transport->door = epoll_create1(EPOLL_CLOEXEC);
-    if (transport->door < 0) {
+    if (transport->door < 0)
         return fedge_fail_errno(err, errno, "cannot wait for connections' first bytes");
-    }
     ev_io_init(&transport->door_watcher, on_first_bytes, transport->door, EV_READ);
     ev_io_start(transport->config.loop, &transport->door_watcher);
     return FEDGE_OK;
@@ -244,11 +234,10 @@ void fedge_door_enter(fedge_transport *transport, int socket, const fedge_peer_a
         return;
     }
     fedge_guest *guest = new_guest(transport, socket, address, now_ms);
-    if (!guest) {
+    if (!guest)
         fedge_listener_close(socket);
-    } else if (!arm(guest, EPOLL_CTL_ADD)) {
+    else if (!arm(guest, EPOLL_CTL_ADD))
         close_door(guest);
-    }
 }
 
 /* The next that is still at the door, from [guest] on. Only the accepting thread takes guests away
@@ -257,9 +246,8 @@ static fedge_guest *next_at_door(fedge_transport *transport, fedge_guest *guest)
 {
     pthread_mutex_lock(&transport->guests.mutex);
     guest = guest ? guest->next : transport->guests.first;
-    while (guest && !guest->at_door) {
+    while (guest && !guest->at_door)
         guest = guest->next;
-    }
     pthread_mutex_unlock(&transport->guests.mutex);
     return guest;
 }
@@ -268,11 +256,10 @@ void fedge_door_tick(fedge_transport *transport, uint64_t now_ms)
 {
     for (fedge_guest *guest = next_at_door(transport, NULL), *next; guest; guest = next) {
         next = next_at_door(transport, guest);
-        if (now_ms - guest->accepted_ms >= transport->config.newcomer_timeout_ms) {
+        if (now_ms - guest->accepted_ms >= transport->config.newcomer_timeout_ms)
             turn_away(guest, "it said nothing", now_ms);
-        } else if (guest->disarmed) {
+        else if (guest->disarmed)
             guest->disarmed = !arm(guest, EPOLL_CTL_MOD);
-        }
     }
 }
 
@@ -291,9 +278,8 @@ void fedge_door_watch(fedge_network *network, uint64_t now_ms)
     fedge_transport *transport = network->transport;
     for (fedge_peer *peer = network->newcomers.first; peer; peer = peer->next) {
         /* Who has shown a certificate has libwebsockets' time for the upgrade. */
-        if (peer->dropping || peer->chain_known || !peer->wsi) {
+        if (peer->dropping || peer->chain_known || !peer->wsi)
             continue;
-        }
         const uint64_t silent_ms = fedge_socket_silent_ms(peer->socket);
         if (silent_ms >= transport->config.newcomer_timeout_ms) {
             log_refused(transport, &peer->address, "it fell silent in the handshake", now_ms);
@@ -317,8 +303,7 @@ bool fedge_door_has_sent_away(const fedge_peer *peer)
 void fedge_door_evict(fedge_network *network)
 {
     for (fedge_peer *peer = network->newcomers.first; peer; peer = peer->next) {
-        if (peer->wsi && fedge_door_has_sent_away(peer)) {
+        if (peer->wsi && fedge_door_has_sent_away(peer))
             fedge_peer_drop(peer);
-        }
     }
 }

@@ -54,12 +54,10 @@ void fedge_peer_carry_out(fedge_peer *peer)
 
 int fedge_peer_receive(fedge_peer *peer, struct lws *wsi, const uint8_t *data, size_t size)
 {
-    if (!peer->conn) {
+    if (!peer->conn)
         return -1;
-    }
-    if (peer->frames.closed) {
+    if (peer->frames.closed)
         return 0; /* RFC 6455, 5.5.1: nothing comes behind a close frame */
-    }
     peer->heard_ms = fedge_os_monotonic_ms();
     if (lws_frame_is_binary(wsi)) {
         bool final = lws_is_final_fragment(wsi) && lws_remaining_packet_payload(wsi) == 0;
@@ -93,17 +91,14 @@ int __wrap_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte);
 int __wrap_lws_ws_rx_sm(struct lws *wsi, char processed, unsigned char byte)
 {
     fedge_peer *peer = lws_get_opaque_user_data(wsi);
-    if (!peer || processed) {
+    if (!peer || processed)
         return __real_lws_ws_rx_sm(wsi, processed, byte);
-    }
-    if (peer->frames.failed) {
+    if (peer->frames.failed)
         return 0; /* passed over, until the close frame is on its way */
-    }
     const char *why = NULL;
     int status = fedge_ws_frames_take(&peer->frames, byte, &why);
-    if (status == 0) {
+    if (status == 0)
         return __real_lws_ws_rx_sm(wsi, processed, byte);
-    }
     broke_rules(peer, why);
     lws_close_reason(wsi, (enum lws_close_status)status, NULL, 0);
     return -1;

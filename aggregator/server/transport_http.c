@@ -12,9 +12,8 @@ static void gather_facts(fedge_transport *transport)
     facts->connections = fedge_transport_num_connections(transport);
     facts->unauthenticated = fedge_door_num_guests(transport);
     facts->num_threads = transport->config.num_threads;
-    for (uint32_t i = 0; i < facts->num_threads; i++) {
+    for (uint32_t i = 0; i < facts->num_threads; i++)
         facts->thread_connections[i] = atomic_load(&transport->networks[i]->num_connections);
-    }
     facts->devices = fedge_peers_num_devices(transport->config.peers);
     facts->connections_refused = fedge_peers_num_refused(transport->config.peers);
     facts->uptime_seconds = (double)(fedge_os_monotonic_ms() - transport->started_ms) / 1000.0;
@@ -25,9 +24,8 @@ static void gather_facts(fedge_transport *transport)
 /* The host that a request names; "" when it names none, several, or one over the bound. */
 static const char *named_host(struct lws *wsi, char host[FEDGE_HTTP_MAX_HOST])
 {
-    if (lws_hdr_copy(wsi, host, FEDGE_HTTP_MAX_HOST, WSI_TOKEN_HOST) <= 0) {
+    if (lws_hdr_copy(wsi, host, FEDGE_HTTP_MAX_HOST, WSI_TOKEN_HOST) <= 0)
         host[0] = '\0';
-    }
     return host;
 }
 
@@ -51,9 +49,8 @@ static int answer_http(fedge_peer *peer, struct lws *wsi, const char *uri, size_
     fedge_http_answer *answer = &transport->answer;
     fedge_error err;
     if (fedge_http_answer_make(head || method == LWSHUMETH_GET, path, &transport->facts, answer,
-                               &err) != FEDGE_OK) {
+                               &err) != FEDGE_OK)
         return fedge_http_send_text(network, wsi, 503, err.message);
-    }
     return fedge_http_send(network, wsi, head, answer->status, answer->type, answer->body,
                            answer->size);
 }

@@ -24,9 +24,8 @@ static void write_limited(void *user, const char *line, size_t size)
     fedge_peer *peer = user;
     const fedge_log *log = log_of(peer);
     if (fedge_peers_may_log(peers_of(peer), fedge_conn_match(peer->conn), &peer->lines,
-                            fedge_os_monotonic_ms())) {
+                            fedge_os_monotonic_ms()))
         log->write(log->user, line, size);
-    }
 }
 
 void fedge_peer_adopt(fedge_peer *peer)
@@ -44,9 +43,8 @@ void fedge_peer_adopt(fedge_peer *peer)
     if (network->adopting == peer) {
         network->adopting = NULL;
         peer->wsi = wsi;
-        if (!wsi) {
+        if (!wsi)
             fedge_peer_forget(peer);
-        }
     }
 }
 
@@ -74,15 +72,13 @@ static fedge_status check_certificate(fedge_peer *peer, struct lws *wsi,
     union lws_tls_cert_info_results *info = peer->network->certificate;
     *match = (fedge_registry_match){0};
     if (lws_is_ssl(wsi) && peer->ticket &&
-        lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0) {
+        lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0)
         return check_ticket(peer, match, err);
-    }
     free(peer->ticket); /* it was not needed */
     peer->ticket = NULL;
     if (!lws_is_ssl(wsi) || !peer->chain_known ||
-        lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0 || !info->verified) {
+        lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_VERIFIED, info, 0) != 0 || !info->verified)
         return fedge_fail(err, FEDGE_DENIED, "no verified certificate");
-    }
     if (lws_tls_peer_cert_info(wsi, LWS_TLS_CERT_INFO_DER_RAW, info, FEDGE_MAX_CERTIFICATE_SIZE) !=
         0) {
         return fedge_fail(err, FEDGE_DENIED, "the certificate is over %u bytes",
@@ -99,12 +95,10 @@ void fedge_peer_judge(fedge_peer *peer, uint64_t now_unix_ms)
     fedge_error err;
     const fedge_registry_match *match = fedge_conn_match(peer->conn);
     fedge_status status = fedge_peers_keep(peers_of(peer), peer->fingerprint, match, &err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_chain_check(&peer->chain, now_unix_ms, &err);
-    }
-    if (status == FEDGE_OK || fedge_conn_is_closing(peer->conn)) {
+    if (status == FEDGE_OK || fedge_conn_is_closing(peer->conn))
         return;
-    }
     FEDGE_LOG(log_of(peer), FEDGE_LOG_WARN,
               status == FEDGE_EXPIRED  ? "client-expired"
               : status == FEDGE_DENIED ? "client-not-trusted"
@@ -122,9 +116,8 @@ static int refuse_certificate(fedge_peer *peer, struct lws *wsi, const fedge_reg
 {
     char address[FEDGE_ADDRESS_TEXT];
     char who[FEDGE_NAME_SIZE + FEDGE_UUID_TEXT + 4] = "";
-    if (match->device_id[0]) {
+    if (match->device_id[0])
         snprintf(who, sizeof(who), "%s (%s)", match->name, match->device_id);
-    }
     fedge_peers_refused(peers_of(peer), fedge_peer_address_text(&peer->address, address), who,
                         err->message, fedge_os_monotonic_ms());
     return fedge_http_send_text(peer->network, wsi, 403, err->message);
@@ -145,9 +138,8 @@ static int refuse_one_too_many(fedge_peer *peer, struct lws *wsi, const fedge_re
 static const char *header_of(struct lws *wsi, enum lws_token_indexes token, char *out, int size)
 {
     int length = lws_hdr_copy(wsi, out, size, token);
-    if (length <= 0) {
+    if (length <= 0)
         snprintf(out, (size_t)size, "%s", length < 0 ? "?" : "");
-    }
     return out;
 }
 
@@ -199,17 +191,14 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
     fedge_transport *transport = network->transport;
     fedge_registry_match match;
     fedge_error err;
-    if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK) {
+    if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK)
         return refuse_certificate(peer, wsi, &match, &err);
-    }
     const char *why = NULL;
     unsigned status = check_upgrade(wsi, subprotocol, &why);
-    if (status != 0) {
+    if (status != 0)
         return fedge_http_send_text(peer->network, wsi, status, why);
-    }
-    if (network->ending) {
+    if (network->ending)
         return fedge_http_send_text(peer->network, wsi, 503, "shutting down");
-    }
     if (atomic_fetch_add(&transport->num_clients, 1) >= transport->config.max_connections) {
         atomic_fetch_sub(&transport->num_clients, 1);
         return refuse_one_too_many(peer, wsi, &match);
@@ -247,9 +236,8 @@ static int answer_plain(fedge_peer *peer, struct lws *wsi)
 {
     fedge_registry_match match;
     fedge_error err;
-    if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK) {
+    if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK)
         return refuse_certificate(peer, wsi, &match, &err);
-    }
     return fedge_http_send_text(peer->network, wsi, 404,
                                 "this port speaks websockets, subprotocol " FEDGE_SUBPROTOCOL);
 }
@@ -258,42 +246,36 @@ static int answer_plain(fedge_peer *peer, struct lws *wsi)
 static int write_next(fedge_peer *peer, struct lws *wsi)
 {
     uint8_t *out = peer->network->out + LWS_PRE;
-    if (!peer->conn) {
+    if (!peer->conn)
         return -1;
-    }
     if (peer->ping_due) {
         peer->ping_due = false;
         out[0] = 'f'; /* libwebsockets does not tell of a pong without bytes */
-        if (lws_write(wsi, out, 1, LWS_WRITE_PING) < 1) {
+        if (lws_write(wsi, out, 1, LWS_WRITE_PING) < 1)
             return -1;
-        }
     } else {
         size_t size = fedge_conn_next_frame(peer->conn, out);
-        if (size > 0 && fedge_peer_write(wsi, out, size) < (int)size) {
+        if (size > 0 && fedge_peer_write(wsi, out, size) < (int)size)
             return -1;
-        }
     }
     if (fedge_conn_should_close(peer->conn)) {
         lws_close_reason(wsi, LWS_CLOSE_STATUS_NORMAL, NULL, 0);
         return -1;
     }
-    if (fedge_conn_has_frames(peer->conn)) {
+    if (fedge_conn_has_frames(peer->conn))
         lws_callback_on_writable(wsi);
-    }
     return 0;
 }
 
 void fedge_peer_tick(fedge_peer *peer, uint64_t now_ms, uint64_t now_unix_ms)
 {
     const fedge_transport_config *config = &peer->network->transport->config;
-    if (now_unix_ms > peer->chain.not_after_ms) {
+    if (now_unix_ms > peer->chain.not_after_ms)
         fedge_peer_judge(peer, now_unix_ms);
-    }
     fedge_conn_tick(peer->conn, now_ms);
     fedge_peer_carry_out(peer);
-    if (peer->paused || peer->dropping || now_ms < peer->heard_ms + config->ping_after_ms) {
+    if (peer->paused || peer->dropping || now_ms < peer->heard_ms + config->ping_after_ms)
         return;
-    }
     if (now_ms >= peer->heard_ms + config->silent_timeout_ms) {
         FEDGE_LOG(&peer->log, FEDGE_LOG_WARN, "client-silent",
                   fedge_log_str("device", fedge_conn_match(peer->conn)->device_id),
@@ -319,16 +301,14 @@ int fedge_peer_callback(struct lws *wsi, enum lws_callback_reasons reason, void 
     case LWS_CALLBACK_RECEIVE:
         return peer ? fedge_peer_receive(peer, wsi, in, size) : -1;
     case LWS_CALLBACK_RECEIVE_PONG:
-        if (peer) {
+        if (peer)
             peer->heard_ms = fedge_os_monotonic_ms();
-        }
         return 0;
     case LWS_CALLBACK_SERVER_WRITEABLE:
         return peer ? write_next(peer, wsi) : -1;
     case LWS_CALLBACK_CLOSED:
-        if (peer) {
+        if (peer)
             fedge_peer_end_conn(peer);
-        }
         return 0;
     case LWS_CALLBACK_WSI_DESTROY:
         if (peer) {

@@ -31,9 +31,8 @@ static _Thread_local size_t left_to_write;
 
 static int error_code(int wait_code, int other_code)
 {
-    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
+    if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
         return wait_code;
-    }
     return errno == EPIPE || errno == ECONNRESET ? MBEDTLS_ERR_NET_CONN_RESET : other_code;
 }
 
@@ -80,9 +79,8 @@ int __wrap_lws_ssl_pending(struct lws *wsi)
 {
     fedge_peer *peer = lws_get_opaque_user_data(wsi);
     const int pending = __real_lws_ssl_pending(wsi);
-    if (pending > 0 || !peer || !peer->conn || peer->num_ahead < sizeof(peer->ahead)) {
+    if (pending > 0 || !peer || !peer->conn || peer->num_ahead < sizeof(peer->ahead))
         return pending;
-    }
     peer->records_at_once = (uint8_t)((peer->records_at_once + 1) % RECORDS_AT_ONCE);
     return peer->records_at_once > 0 ? ASK_SIZE : 0;
 }
@@ -91,18 +89,15 @@ int __wrap_lws_plat_mbedtls_net_recv(void *ctx, unsigned char *buf, size_t len)
 {
     fedge_peer *peer = reading;
     const int socket = ((mbedtls_net_context *)ctx)->fd;
-    if (!peer || peer->socket != socket) {
+    if (!peer || peer->socket != socket)
         return __real_lws_plat_mbedtls_net_recv(ctx, buf, len);
-    }
-    if (peer->num_ahead > 0) {
+    if (peer->num_ahead > 0)
         return take_ahead(peer, buf, len);
-    }
     /* What is not larger is itself a header, or something small that may be followed by nothing. */
     struct iovec parts[] = {{buf, len}, {peer->ahead, sizeof(peer->ahead)}};
     const ssize_t size = readv(socket, parts, len > sizeof(peer->ahead) ? 2 : 1);
-    if (size < 0) {
+    if (size < 0)
         return error_code(MBEDTLS_ERR_SSL_WANT_READ, MBEDTLS_ERR_NET_RECV_FAILED);
-    }
     if ((size_t)size > len) {
         peer->num_ahead = (uint8_t)((size_t)size - len);
         return (int)len;
@@ -112,16 +107,14 @@ int __wrap_lws_plat_mbedtls_net_recv(void *ctx, unsigned char *buf, size_t len)
 
 int __wrap_lws_plat_mbedtls_net_send(void *ctx, const uint8_t *buf, size_t len)
 {
-    if (left_to_write == 0) {
+    if (left_to_write == 0)
         return __real_lws_plat_mbedtls_net_send(ctx, buf, len);
-    }
     const size_t content = len > RECORD_OVERHEAD ? len - RECORD_OVERHEAD : 0;
     const bool more = left_to_write > content;
     const ssize_t size =
         send(((mbedtls_net_context *)ctx)->fd, buf, len, MSG_NOSIGNAL | (more ? MSG_MORE : 0));
-    if (size < 0) {
+    if (size < 0)
         return error_code(MBEDTLS_ERR_SSL_WANT_WRITE, MBEDTLS_ERR_NET_SEND_FAILED);
-    }
     left_to_write -= more ? content : left_to_write;
     return (int)size;
 }

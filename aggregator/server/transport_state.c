@@ -30,9 +30,8 @@ void fedge_peer_take_out(fedge_peer *peer)
 fedge_peer *fedge_peer_find(const fedge_peer_list *list, int socket)
 {
     fedge_peer *peer = list->last;
-    while (peer && peer->socket != socket) {
+    while (peer && peer->socket != socket)
         peer = peer->previous;
-    }
     return peer;
 }
 
@@ -89,9 +88,8 @@ static void end_conn(fedge_peer *peer)
         fedge_conn_action action;
         fedge_conn_end(peer->conn);
         while (fedge_conn_next_action(peer->conn, &action)) {
-            if (action.type == FEDGE_CONN_REQUEST) {
+            if (action.type == FEDGE_CONN_REQUEST)
                 (void)fedge_engine_thread_post(network->transport->engine, action.request);
-            }
         }
         fedge_slots_give_back(&network->slots, fedge_conn_id(peer->conn));
         fedge_conn_free(peer->conn);
@@ -127,18 +125,14 @@ void fedge_peer_forget(fedge_peer *gone)
             break;
         }
     }
-    if (network->adopting == gone) {
+    if (network->adopting == gone)
         network->adopting = NULL;
-    }
-    if (gone->list) {
+    if (gone->list)
         fedge_peer_take_out(gone);
-    }
-    if (gone->admitted) {
+    if (gone->admitted)
         atomic_fetch_sub(&network->transport->num_clients, 1);
-    }
-    if (gone->guest && gone->list == &network->newcomers) {
+    if (gone->guest && gone->list == &network->newcomers)
         count_in_vain(network);
-    }
     fedge_peer_end_guest(gone);
     free(gone->ticket);
     atomic_fetch_sub(&network->num_connections, 1);
@@ -147,9 +141,8 @@ void fedge_peer_forget(fedge_peer *gone)
 
 void fedge_peer_end_conn(fedge_peer *peer)
 {
-    if (!peer->conn) {
+    if (!peer->conn)
         return;
-    }
     char address[FEDGE_ADDRESS_TEXT];
     const fedge_registry_match *match = fedge_conn_match(peer->conn);
     FEDGE_LOG(&peer->log, FEDGE_LOG_INFO, "client-disconnected",
@@ -190,9 +183,8 @@ int fedge_http_send(fedge_network *network, struct lws *wsi, bool head, unsigned
                  {505, "HTTP Version Not Supported"}};
     const char *text = "Service Unavailable";
     for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
-        if (TEXTS[i].status == status) {
+        if (TEXTS[i].status == status)
             text = TEXTS[i].text;
-        }
     }
     const char *extra = status == 405   ? "Allow: GET, HEAD\r\n"
                         : status == 426 ? "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"

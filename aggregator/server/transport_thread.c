@@ -55,9 +55,8 @@ static void give_to_all(fedge_network *network, fedge_reply *reply, uint64_t now
     uint32_t number = 0;
     const uint64_t after_ms = reply->notice.after_ms;
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
-        if (reply->type == FEDGE_REPLY_CLOSE) {
+        if (reply->type == FEDGE_REPLY_CLOSE)
             reply->notice.after_ms = apart(after_ms, &number);
-        }
         give(peer, reply, now_ms);
     }
 }
@@ -73,9 +72,8 @@ static void take_replies(fedge_network *network)
             give_to_all(network, reply, now_ms);
         } else {
             fedge_peer *peer = fedge_slots_find(&network->slots, reply->conn_id);
-            if (peer) {
+            if (peer)
                 give(peer, reply, now_ms);
-            }
         }
         fedge_reply_free(reply);
     }
@@ -96,9 +94,8 @@ static void take_arrivals(fedge_network *network)
             refuse_arrival((fedge_peer *)item);
         } else {
             fedge_peer_append(&network->waiting, (fedge_peer *)item);
-            if (!network->flooded) {
+            if (!network->flooded)
                 ev_idle_start(network->loop, &network->idle_watcher);
-            }
             ev_timer_start(network->loop, &network->turn_watcher);
         }
     }
@@ -112,9 +109,8 @@ static bool has_begun_lately(const fedge_network *network, const fedge_peer_addr
     const uint32_t number =
         network->num_begun < FEDGE_TURNS_APART ? network->num_begun : FEDGE_TURNS_APART;
     for (uint32_t i = 0; i < number; i++) {
-        if (fedge_peer_address_same_place(&network->begun[i], from)) {
+        if (fedge_peer_address_same_place(&network->begun[i], from))
             return true;
-        }
     }
     return false;
 }
@@ -129,9 +125,8 @@ static void begin_one(fedge_network *network)
     fedge_peers *peers = network->transport->config.peers;
     fedge_peer *next = NULL;
     for (fedge_peer *peer = network->waiting.first; peer; peer = peer->next) {
-        if (has_begun_lately(network, &peer->address)) {
+        if (has_begun_lately(network, &peer->address))
             continue;
-        }
         next = next ? next : peer;
         if (!network->flooded || fedge_peers_has_seen(peers, &peer->address)) {
             next = peer;
@@ -154,9 +149,8 @@ static void judge_flood(fedge_network *network)
 {
     network->flooded = network->num_in_vain >= FEDGE_FLOOD_SIZE;
     network->num_in_vain = 0;
-    if (!network->flooded && network->waiting.first) {
+    if (!network->flooded && network->waiting.first)
         ev_idle_start(network->loop, &network->idle_watcher);
-    }
 }
 
 static void on_idle(struct ev_loop *loop, ev_idle *watcher, int events)
@@ -175,9 +169,8 @@ static void refuse_waiting(fedge_network *network, bool all)
 {
     for (fedge_peer *peer = network->waiting.first, *next; peer; peer = next) {
         next = peer->next;
-        if (all || fedge_door_has_sent_away(peer)) {
+        if (all || fedge_door_has_sent_away(peer))
             refuse_arrival(peer);
-        }
     }
 }
 
@@ -186,9 +179,8 @@ static void judge_all(fedge_network *network, uint64_t now_ms)
     const uint64_t now_unix_ms = fedge_tls_now_ms();
     network->judged_ms = now_ms;
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
-        if (peer->conn) {
+        if (peer->conn)
             fedge_peer_judge(peer, now_unix_ms);
-        }
     }
 }
 
@@ -201,9 +193,8 @@ static void close_all(fedge_network *network)
     refuse_waiting(network, true);
     for (fedge_peer *peer = network->newcomers.first, *next; peer; peer = next) {
         next = peer->next;
-        if (peer->wsi) {
+        if (peer->wsi)
             fedge_peer_drop(peer);
-        }
     }
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
         if (peer->conn) {
@@ -228,15 +219,12 @@ static void on_mail(struct ev_loop *loop, ev_async *watcher, int events)
         fedge_door_evict(network);
     }
     take_replies(network);
-    if (atomic_exchange(&network->must_judge, false)) {
+    if (atomic_exchange(&network->must_judge, false))
         judge_all(network, fedge_os_monotonic_ms());
-    }
-    if (must_close) {
+    if (must_close)
         close_all(network);
-    }
-    if (atomic_load(&network->must_stop)) {
+    if (atomic_load(&network->must_stop))
         ev_break(loop, EVBREAK_ALL);
-    }
 }
 
 static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
@@ -248,13 +236,11 @@ static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
     judge_flood(network);
     fedge_door_watch(network, now_ms);
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
-        if (peer->conn) {
+        if (peer->conn)
             fedge_peer_tick(peer, now_ms, now_unix_ms);
-        }
     }
-    if (now_ms >= network->judged_ms + FEDGE_JUDGE_EVERY_MS) {
+    if (now_ms >= network->judged_ms + FEDGE_JUDGE_EVERY_MS)
         judge_all(network, now_ms);
-    }
     /* Timers that were set from outside libwebsockets' own callbacks start running now. */
     network->nudge = true;
 }
@@ -271,9 +257,8 @@ static void on_handshake_refused(void *user, const char *subject, const char *re
         peer = fedge_peer_find(&network->clients, socket);
     }
     char address[FEDGE_ADDRESS_TEXT] = "";
-    if (peer) {
+    if (peer)
         fedge_peer_address_text(&peer->address, address);
-    }
     fedge_peers_refused(network->transport->config.peers, address, subject, reason,
                         fedge_os_monotonic_ms());
 }
@@ -293,9 +278,8 @@ static bool chain_of(void *user, int socket, fedge_chain *chain)
 {
     fedge_network *network = user;
     const fedge_peer *peer = fedge_peer_find(&network->newcomers, socket);
-    if (peer && peer->chain_known) {
+    if (peer && peer->chain_known)
         *chain = peer->chain;
-    }
     return peer && peer->chain_known;
 }
 
@@ -304,12 +288,10 @@ static void on_ticket(void *user, int socket, const fedge_ticket_owner *owner)
 {
     fedge_network *network = user;
     fedge_peer *peer = fedge_peer_find(&network->newcomers, socket);
-    if (peer && !peer->ticket) {
+    if (peer && !peer->ticket)
         peer->ticket = malloc(sizeof(*peer->ticket));
-    }
-    if (peer && peer->ticket) {
+    if (peer && peer->ticket)
         *peer->ticket = *owner;
-    }
 }
 
 static void *run(void *arg)
@@ -386,9 +368,8 @@ static fedge_status make_clients_vhost(fedge_network *network, fedge_error *err)
         };
         network->vhost = lws_create_vhost(network->context, &info);
     }
-    if (key) {
+    if (key)
         explicit_bzero(key, key_size);
-    }
     free(chain);
     free(key);
     return network->vhost ? FEDGE_OK
@@ -447,15 +428,12 @@ static fedge_status start(fedge_network *network, fedge_error *err)
     const uint32_t most = network->transport->config.max_connections;
     fedge_status status = fedge_slots_init(
         &network->slots, most, network->transport->config.first_tag + network->index, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_mailbox_new(&network->arrivals, fedge_network_wake, network, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_mailbox_new(&network->replies, fedge_network_wake, network, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = make_clients_vhost(network, err);
-    }
     if (status == FEDGE_OK) {
         watch(network);
         const int failed = pthread_create(&network->thread, NULL, run, network);
@@ -470,9 +448,8 @@ fedge_status fedge_network_new(fedge_transport *transport, uint32_t index, struc
 {
     *network = NULL;
     fedge_network *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
-    }
     fresh->transport = transport;
     fresh->index = index;
     fresh->judged_ms = fedge_os_monotonic_ms();
@@ -513,26 +490,21 @@ static void empty_mailboxes(fedge_network *network)
 
 void fedge_network_free(fedge_network *network)
 {
-    if (!network) {
+    if (!network)
         return;
-    }
     fedge_network_stop(network);
     network->ending = true;
-    if (network->loop) {
+    if (network->loop)
         ev_prepare_stop(network->loop, &network->drop_watcher);
-    }
-    if (network->context) {
+    if (network->context)
         lws_context_destroy(network->context);
-    }
     refuse_waiting(network, true);
-    if (network->arrivals && network->replies) {
+    if (network->arrivals && network->replies)
         empty_mailboxes(network);
-    }
     fedge_mailbox_free(network->arrivals);
     fedge_mailbox_free(network->replies);
-    if (network->loop && network->own_loop) {
+    if (network->loop && network->own_loop)
         ev_loop_destroy(network->loop);
-    }
     fedge_slots_fini(&network->slots);
     free(network->certificate);
     free(network);

@@ -53,9 +53,8 @@ void fedge_upload_rooms_empty(fedge_upload_rooms *rooms)
 {
     pthread_mutex_lock(&rooms->mutex);
     for (uint32_t i = 0; i < rooms->count; i++) {
-        if (!rooms->is_taken[i]) {
+        if (!rooms->is_taken[i])
             fedge_upload_room_fini(&rooms->of[i]);
-        }
     }
     pthread_mutex_unlock(&rooms->mutex);
 }

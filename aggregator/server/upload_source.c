@@ -15,14 +15,12 @@ void fedge_upload_room_fini(fedge_upload_room *room)
 
 static fedge_status room_grow(fedge_upload_room *room, size_t size, fedge_error *err)
 {
-    if (room->size >= size) {
+    if (room->size >= size)
         return FEDGE_OK;
-    }
     fedge_upload_room_fini(room);
     room->inflated = malloc(size);
-    if (!room->inflated) {
+    if (!room->inflated)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate updates of %zu bytes", size);
-    }
     room->size = size;
     return FEDGE_OK;
 }
@@ -43,9 +41,8 @@ static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t siz
 bool fedge_upload_takes_room(const fedge_upload *upload)
 {
     for (uint32_t i = 0; i < upload->num_sections; i++) {
-        if (upload->sections[i].deflate || fedge_codec_chooses(&upload->sections[i].codec)) {
+        if (upload->sections[i].deflate || fedge_codec_chooses(&upload->sections[i].codec))
             return true;
-        }
     }
     return false;
 }
@@ -72,18 +69,16 @@ fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_p
         .size = upload->size,
         .crc32 = upload->crc32};
     fedge_status status = fedge_update_check(plan, upload, err);
-    if (status != FEDGE_OK || !fedge_upload_takes_room(upload)) {
+    if (status != FEDGE_OK || !fedge_upload_takes_room(upload))
         return status;
-    }
     const size_t most = fedge_update_max_size(plan);
     status = room_grow(room, most, err);
     if (status == FEDGE_OK) {
         status = fedge_update_unpack_read(plan, upload, read_on, source, room->inflated, room->size,
                                           err);
     }
-    for (uint32_t i = 0; i < plan->sent.num_sections && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < plan->sent.num_sections && status == FEDGE_OK; i++)
         source->sizes[i] = upload->sections[i].raw_size;
-    }
     source->encoded.bytes = room->inflated;
     source->encoded.sizes = source->sizes;
     source->checked = upload->size; /* by unpacking */
@@ -101,9 +96,8 @@ static fedge_status check_rest(fedge_upload_source *source, fedge_error *err)
         status = pull(source, source->checked, bytes,
                       left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, err);
     }
-    if (status == FEDGE_OK && source->crc != source->crc32) {
+    if (status == FEDGE_OK && source->crc != source->crc32)
         status = fedge_update_fail_crc32(source->size, source->crc, source->crc32, err);
-    }
     return status;
 }
 
@@ -112,15 +106,12 @@ fedge_status fedge_upload_source_validate(fedge_upload_source *source,
 {
     fedge_error damage;
     fedge_status status = fedge_accumulator_validate(accumulator, &source->encoded, err);
-    if (status == FEDGE_GPU_LOST || status == FEDGE_IO) {
+    if (status == FEDGE_GPU_LOST || status == FEDGE_IO)
         return status;
-    }
     const fedge_status intact = check_rest(source, &damage);
-    if (intact == FEDGE_OK) {
+    if (intact == FEDGE_OK)
         return status;
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         fedge_accumulator_drop(accumulator, &source->encoded);
-    }
     return fedge_fail(err, intact, "%s", damage.message);
 }

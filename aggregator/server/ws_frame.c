@@ -23,9 +23,8 @@ static int take_first(fedge_ws_frames *frames, uint8_t byte, const char **why)
 {
     bool final = byte & 0x80;
     frames->opcode = byte & 0x0F;
-    if (byte & 0x70) {
+    if (byte & 0x70)
         return fail(frames, FEDGE_WS_PROTOCOL_ERROR, why, "a websocket frame with reserved bits");
-    }
     switch (frames->opcode) {
     case CONTINUATION:
         if (!frames->in_message) {
@@ -73,9 +72,8 @@ static int check_length(fedge_ws_frames *frames, const char **why)
 static int take_length(fedge_ws_frames *frames, uint8_t byte, const char **why)
 {
     uint8_t length = byte & 0x7F;
-    if (!(byte & 0x80)) {
+    if (!(byte & 0x80))
         return fail(frames, FEDGE_WS_PROTOCOL_ERROR, why, "a websocket frame that is not masked");
-    }
     if (frames->opcode >= CLOSE && length > MAX_CONTROL) {
         return fail(frames, FEDGE_WS_PROTOCOL_ERROR, why,
                     "a websocket control frame of over 125 bytes");
@@ -94,12 +92,10 @@ static int take_length(fedge_ws_frames *frames, uint8_t byte, const char **why)
 static int take_extended(fedge_ws_frames *frames, uint8_t byte, const char **why)
 {
     frames->length = frames->length << 8 | byte;
-    if (frames->left == 8 && byte & 0x80) {
+    if (frames->left == 8 && byte & 0x80)
         return fail(frames, FEDGE_WS_PROTOCOL_ERROR, why, "a websocket frame of over 2^63 bytes");
-    }
-    if (--frames->left > 0) {
+    if (--frames->left > 0)
         return 0;
-    }
     if (frames->length < (frames->extended_64 ? 65536u : 126u)) {
         return fail(frames, FEDGE_WS_PROTOCOL_ERROR, why,
                     "a websocket frame whose length is not written in the shortest way");
@@ -116,9 +112,8 @@ static void end_frame(fedge_ws_frames *frames)
 static void take_mask(fedge_ws_frames *frames, uint8_t byte)
 {
     frames->mask[sizeof(frames->mask) - frames->left] = byte;
-    if (--frames->left > 0) {
+    if (--frames->left > 0)
         return;
-    }
     if (frames->opcode >= CLOSE && frames->length > 0) {
         frames->stage = STAGE_CONTROL;
         frames->taken = 0;
@@ -145,9 +140,8 @@ static bool take_utf8(fedge_ws_frames *frames, uint8_t byte)
         frames->utf8_high = 0xBF;
         return right;
     }
-    if (byte < 0x80) {
+    if (byte < 0x80)
         return true;
-    }
     frames->utf8_left = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : 1;
     frames->utf8_low = byte == 0xE0 ? 0xA0 : byte == 0xF0 ? 0x90 : 0x80;
     frames->utf8_high = byte == 0xED ? 0x9F : byte == 0xF4 ? 0x8F : 0xBF;
@@ -159,12 +153,10 @@ static int take_control(fedge_ws_frames *frames, uint8_t byte, const char **why)
     uint8_t plain = byte ^ frames->mask[frames->taken % sizeof(frames->mask)];
     uint8_t place = frames->taken++;
     bool last = frames->taken == frames->length;
-    if (last) {
+    if (last)
         end_frame(frames);
-    }
-    if (frames->opcode != CLOSE) {
+    if (frames->opcode != CLOSE)
         return 0;
-    }
     if (place == 0) {
         frames->close_code_high = plain;
     } else if (place == 1) {
@@ -181,9 +173,8 @@ static int take_control(fedge_ws_frames *frames, uint8_t byte, const char **why)
 
 int fedge_ws_frames_take(fedge_ws_frames *frames, uint8_t byte, const char **why)
 {
-    if (frames->failed || frames->closed) {
+    if (frames->failed || frames->closed)
         return 0;
-    }
     switch (frames->stage) {
     case STAGE_FIRST:
         return take_first(frames, byte, why);
@@ -213,9 +204,8 @@ bool fedge_ws_has_token(const char *list, const char *token)
     while (*list) {
         list += strspn(list, ", \t");
         size_t length = strcspn(list, ", \t");
-        if (length == size && strncasecmp(list, token, size) == 0) {
+        if (length == size && strncasecmp(list, token, size) == 0)
             return true;
-        }
         list += length;
     }
     return false;

@@ -40,9 +40,8 @@ static void catch_signals(void)
         struct sigaction before;
         const bool ignored =
             sigaction(NUMBERS[i], NULL, &before) == 0 && before.sa_handler == SIG_IGN;
-        if (!ignored || NUMBERS[i] == SIGINT || NUMBERS[i] == SIGTERM) {
+        if (!ignored || NUMBERS[i] == SIGINT || NUMBERS[i] == SIGTERM)
             (void)sigaction(NUMBERS[i], &action, NULL);
-        }
     }
 }
 
@@ -73,25 +72,22 @@ static void print_end(const fedge_experiment *self)
     const fedge_run_summary *run_summary = &self->results.run_summary;
     printf("%s after %" PRIu32 " rounds", self->ending, run_summary->rounds);
     print_curve(": accuracy", &run_summary->test);
-    if (run_summary->test.num_accuracies == 0 && isfinite(run_summary->test.loss)) {
+    if (run_summary->test.num_accuracies == 0 && isfinite(run_summary->test.loss))
         printf(": loss %.4g", run_summary->test.loss);
-    }
     printf("\n");
     if (run_summary->validation.num_accuracies > 0) {
         print_curve("validation:", &run_summary->validation);
         printf(", best in round %" PRIu32, run_summary->validation.best_round);
-        if (isfinite(run_summary->test_at_best)) {
+        if (isfinite(run_summary->test_at_best))
             printf(" with a test accuracy of %.2f%%", 100.0 * run_summary->test_at_best);
-        }
         printf("\n");
     } else if (isfinite(run_summary->validation.loss)) {
         printf("validation: loss %.4g\n", run_summary->validation.loss);
     }
-    if (isfinite(run_summary->client_accuracy)) {
+    if (isfinite(run_summary->client_accuracy))
         printf("on clients: accuracy %.2f%%\n", 100.0 * run_summary->client_accuracy);
-    } else if (isfinite(run_summary->client_loss)) {
+    else if (isfinite(run_summary->client_loss))
         printf("on clients: loss %.4g\n", run_summary->client_loss);
-    }
     const fedge_selection *selection = &run_summary->selection;
     if (selection->keep.present && selection->state.best.round > 0) {
         printf("best: round %" PRIu32 ", %s %.6g%s\n", selection->state.best.round,
@@ -112,9 +108,8 @@ static void print_end(const fedge_experiment *self)
                "lower training.learning-rate\n",
                run_summary->clamped);
     }
-    if (run_summary->has_virtual_time) {
+    if (run_summary->has_virtual_time)
         printf("virtual time: %.6g s\n", run_summary->virtual_time);
-    }
     for (uint32_t i = 0; i < run_summary->num_targets; i++) {
         if (isnan(run_summary->reached[i])) {
             printf("%.4g%%: not reached in %" PRIu32 " rounds\n", 100.0 * run_summary->targets[i],
@@ -151,9 +146,8 @@ static int print_summary(const fedge_experiment *self)
     char *text = NULL;
     fedge_error err;
     if (fedge_run_summary_json(&self->results.run_summary, &self->final_evaluation, self->job,
-                               &self->settings, self->ending, &text, &err) != FEDGE_OK) {
+                               &self->settings, self->ending, &text, &err) != FEDGE_OK)
         return fail(&err, EXIT_FAILED);
-    }
     printf("%s\n", text);
     free(text);
     return EXIT_DONE;
@@ -203,9 +197,8 @@ static int run_one(const fedge_simulate_options *options, fedge_collective *coll
         .cancel = is_interrupted};
     fedge_status status = fedge_experiment_init(&self, &config, &err);
     const bool running = status == FEDGE_OK;
-    if (!first && running) {
+    if (!first && running)
         return serve(&self, collective);
-    }
     if (running && options->plan) {
         char text[2 * FEDGE_TRAINER_ENGINE_MAX_DESCRIPTION];
         fedge_simulation_plan(self.simulation, text, sizeof(text));
@@ -217,23 +210,19 @@ static int run_one(const fedge_simulate_options *options, fedge_collective *coll
         fprintf(stderr, "fedge-simulate: %s has no simulation yet: nothing to resume, one begins\n",
                 options->out);
     }
-    if (running) {
+    if (running)
         status = fedge_experiment_run(&self, &err);
-    }
     int code = status == FEDGE_OK ? EXIT_DONE : code_of(status, running);
     if (running && (status == FEDGE_OK || status == FEDGE_CANCELLED)) {
-        if (!options->json) {
+        if (!options->json)
             print_end(&self);
-        }
     } else if (first) {
         (void)fail(&err, code);
-        if (self.kept[0]) {
+        if (self.kept[0])
             fprintf(stderr, "fedge-simulate: %s\n", self.kept);
-        }
     }
-    if (running && options->json && print_summary(&self) != EXIT_DONE) {
+    if (running && options->json && print_summary(&self) != EXIT_DONE)
         code = EXIT_FAILED;
-    }
     fedge_experiment_fini(&self);
     return code;
 }
@@ -246,9 +235,8 @@ static fedge_status make_sweep(const fedge_simulate_options *options,
     fedge_status status = FEDGE_OK;
     for (uint32_t rank = 0; status == FEDGE_OK && (rank == 0 || rank < collective->num_ranks);
          rank++) {
-        if (rank == collective->rank) {
+        if (rank == collective->rank)
             status = fedge_sweep_new(options, collective, job_text, job_size, sweep, err);
-        }
         status = fedge_collective_agree(collective, status, NULL, 0, err);
     }
     return status;
@@ -302,23 +290,20 @@ static int run(fedge_simulate_options *options)
     size_t size = 0;
     fedge_error err;
     fedge_collective collective;
-    if (fedge_collective_open(&collective, &err) != FEDGE_OK) {
+    if (fedge_collective_open(&collective, &err) != FEDGE_OK)
         return fail(&err, EXIT_SETTINGS);
-    }
     catch_signals();
     fedge_status status = fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &size, &err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_experiment_load_plugin(options, &plugin, &err);
-    }
     status = fedge_collective_agree(&collective, status, NULL, 0, &err);
     int code = EXIT_SETTINGS;
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         code = leads(&collective) ? fail(&err, code) : code;
-    } else if (options->num_axes > 0) {
+    else if (options->num_axes > 0)
         code = run_sweep(options, &collective, (const char *)text, size);
-    } else {
+    else
         code = run_one(options, &collective, (const char *)text, size);
-    }
     free(text);
     fedge_experiment_free_plugin(plugin);
     fedge_collective_close(&collective);
@@ -333,11 +318,10 @@ static void print_word(const char *word)
     const char *quote = word[strspn(word, plain)] != '\0' ? "'" : "";
     fputs(quote, stdout);
     for (; *word; word++) {
-        if (*word == '\'') {
+        if (*word == '\'')
             fputs("'\\''", stdout);
-        } else {
+        else
             putchar(*word);
-        }
     }
     fputs(quote, stdout);
 }
@@ -369,9 +353,8 @@ static int generate(int argc, char **argv)
     char help[FEDGE_HELP_SIZE];
     fedge_generate_report report;
     fedge_error err;
-    if (fedge_generate_options_parse(argc, argv, &options, &err) != FEDGE_OK) {
+    if (fedge_generate_options_parse(argc, argv, &options, &err) != FEDGE_OK)
         return fail(&err, EXIT_USAGE);
-    }
     if (options.help) {
         fputs(fedge_generate_options_help(help), stdout);
         return EXIT_DONE;
@@ -390,9 +373,8 @@ static int tell_model(int argc, char **argv)
     fedge_model_command command;
     char help[FEDGE_HELP_SIZE];
     fedge_error err;
-    if (fedge_model_command_parse(argc, argv, &command, &err) != FEDGE_OK) {
+    if (fedge_model_command_parse(argc, argv, &command, &err) != FEDGE_OK)
         return fail(&err, EXIT_USAGE);
-    }
     if (command.help) {
         fputs(fedge_model_command_help(help), stdout);
         return EXIT_DONE;
@@ -406,15 +388,12 @@ static int act(int argc, char **argv)
     fedge_simulate_options options;
     char help[FEDGE_HELP_SIZE];
     fedge_error err;
-    if (argc > 1 && strcmp(argv[1], "generate") == 0) {
+    if (argc > 1 && strcmp(argv[1], "generate") == 0)
         return generate(argc - 1, argv + 1);
-    }
-    if (argc > 1 && strcmp(argv[1], "model") == 0) {
+    if (argc > 1 && strcmp(argv[1], "model") == 0)
         return tell_model(argc - 1, argv + 1);
-    }
-    if (fedge_simulate_options_parse(argc, argv, &options, &err) != FEDGE_OK) {
+    if (fedge_simulate_options_parse(argc, argv, &options, &err) != FEDGE_OK)
         return fail(&err, EXIT_USAGE);
-    }
     if (options.action == FEDGE_SIMULATE_HELP) {
         fputs(fedge_simulate_options_help(help), stdout);
     } else if (options.action == FEDGE_SIMULATE_VERSION) {
@@ -439,9 +418,8 @@ int main(int argc, char **argv)
 {
     fedge_os_hold_streams();
     const int code = act(argc, argv);
-    if (fflush(stdout) == 0 && !ferror(stdout)) {
+    if (fflush(stdout) == 0 && !ferror(stdout))
         return code;
-    }
     fputs("fedge-simulate: cannot write to the standard output: is the disk full, or its reader "
           "gone?\n",
           stderr);

@@ -40,9 +40,8 @@ fedge_status fedge_model_command_parse(int argc, char **argv, fedge_model_comman
     const fedge_status status =
         fedge_command_line_read(&COMMAND_LINE, argc, argv, command, &words, err);
     command->help = words.asked == FEDGE_ASKED_HELP;
-    if (status != FEDGE_OK || command->help) {
+    if (status != FEDGE_OK || command->help)
         return status;
-    }
     if (words.num != 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "model wants one file, model.safetensors (see model --help)");
@@ -85,9 +84,8 @@ static fedge_status print_json(fedge_model_report *report, const char *path, FIL
         cJSON_AddStringToObject(json, "model_sha256", report->model);
     char *text = made ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
-    if (!text) {
+    if (!text)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a report");
-    }
     fprintf(out, "%s\n", text);
     free(text);
     return FEDGE_OK;
@@ -98,14 +96,12 @@ fedge_status fedge_model_command_run(const fedge_model_command *command, FILE *o
 {
     fedge_model_report report;
     fedge_status status = fedge_model_file_read(command->path, &report, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (command->json) {
+    if (command->json)
         status = print_json(&report, command->path, out, err);
-    } else {
+    else
         print_lines(&report, out);
-    }
     if (status == FEDGE_OK && named(&report) && strcmp(named(&report), report.model) != 0) {
         status = fedge_fail(err, FEDGE_MISMATCH,
                             "%s: its metadata is of model %.64s, but its tensors are not: somebody "

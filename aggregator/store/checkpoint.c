@@ -30,9 +30,10 @@ static fedge_status make_path(const char *dir, uint32_t round, const char *suffi
 {
     int length = snprintf(path, FEDGE_MAX_PATH, "%s/round-%06" PRIu32 "%s%s%s", dir, round, suffix,
                           name[0] != '\0' ? "/" : "", name);
-    if (length < 0 || length >= FEDGE_MAX_PATH)
+    if (length < 0 || length >= FEDGE_MAX_PATH) {
         return fedge_fail(err, FEDGE_TOO_BIG, "path of a checkpoint in %.200s... is over %d bytes",
                           dir, FEDGE_MAX_PATH - 1);
+    }
     return FEDGE_OK;
 }
 
@@ -41,7 +42,7 @@ static bool parse_name(const char *name, uint32_t *round)
     char canonical[32];
     if (sscanf(name, "round-%10" SCNu32, round) != 1)
         return false;
-    snprintf(canonical, sizeof canonical, "round-%06" PRIu32, *round);
+    snprintf(canonical, sizeof(canonical), "round-%06" PRIu32, *round);
     return strcmp(name, canonical) == 0;
 }
 
@@ -114,16 +115,17 @@ static void print_selection(char text[1024], const fedge_selection_state *state)
     for (int i = 0; i < 4; i++)
         print_number(numbers[i], values[i]);
     if (state->keep.seen > 0)
-        print_watch(keep, sizeof keep, "keep", &state->keep);
+        print_watch(keep, sizeof(keep), "keep", &state->keep);
     if (state->stop.seen > 0)
-        print_watch(stop, sizeof stop, "stop", &state->stop);
+        print_watch(stop, sizeof(stop), "stop", &state->stop);
     int size = snprintf(text, 1024, "%s%s", keep, stop);
-    if (best->round > 0)
+    if (best->round > 0) {
         snprintf(text + size, 1024 - (size_t)size,
                  ",\"best\":{\"round\":%" PRIu32
                  ",\"model\":\"%s\",\"loss\":%s,\"accuracy\":%s,\"validation_loss\":%s,"
                  "\"validation_accuracy\":%s}",
                  best->round, best->model, numbers[0], numbers[1], numbers[2], numbers[3]);
+    }
 }
 
 /* All texts are hex, or a strategy's name: nothing to escape. */
@@ -135,7 +137,7 @@ static fedge_status write_state(const char *path, const fedge_checkpoint *checkp
     print_number(loss, checkpoint->loss);
     print_number(accuracy, checkpoint->accuracy);
     int size = snprintf(
-        text, sizeof text,
+        text, sizeof(text),
         "{\"format\":%d,\"round\":%" PRIu32 ",\"run_id\":\"%s\",\"incarnation\":%" PRIu32
         ",\"model\":\"%s\",\"strategy\":\"%s\",\"strategy_state\":\"%s\","
         "\"last_accepted\":\"%s\",\"next_task_id\":%" PRIu64 ",\"bytes_up\":%" PRIu64
@@ -145,7 +147,7 @@ static fedge_status write_state(const char *path, const fedge_checkpoint *checkp
         checkpoint->strategy_state, checkpoint->last_accepted, checkpoint->next_task_id,
         checkpoint->bytes_up, checkpoint->bytes_down, checkpoint->elapsed_ms, loss, accuracy,
         selection);
-    assert(size > 0 && (size_t)size < sizeof text);
+    assert(size > 0 && (size_t)size < sizeof(text));
     return fedge_json_file_write(path, text, (size_t)size, err);
 }
 
@@ -159,7 +161,7 @@ static fedge_status write_part(const char *dir, uint32_t round, const char *name
     hash[0] = '\0';
     if (size == 0)
         return FEDGE_OK;
-    if (known != NULL)
+    if (known)
         memcpy(hash, known, FEDGE_HASH_TEXT);
     else
         fedge_sha256_text(bytes, size, hash);
@@ -212,15 +214,18 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
         status = fedge_os_remove_tree(built, err);
     if (status == FEDGE_OK)
         status = fedge_os_make_dirs(built, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         status = write_part(dir, round, MODEL_FILE, files->model, files->model_size,
                             files->model_sha256, checkpoint->model, err);
-    if (status == FEDGE_OK)
+    }
+    if (status == FEDGE_OK) {
         status = write_part(dir, round, STRATEGY_FILE, files->strategy_state,
                             files->strategy_state_size, NULL, checkpoint->strategy_state, err);
-    if (status == FEDGE_OK)
+    }
+    if (status == FEDGE_OK) {
         status = write_part(dir, round, LAST_ACCEPTED_FILE, files->last_accepted,
                             files->last_accepted_size, NULL, checkpoint->last_accepted, err);
+    }
     if (status == FEDGE_OK)
         status = write_state(state, checkpoint, err);
     if (status == FEDGE_OK)
@@ -240,7 +245,7 @@ static fedge_status read_watch(const cJSON *json, const char *key, const char *p
                                fedge_watch_state *watch, fedge_error *err)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
-    if (item == NULL)
+    if (!item)
         return FEDGE_OK;
     const struct {
         const char *key;
@@ -248,7 +253,7 @@ static fedge_status read_watch(const cJSON *json, const char *key, const char *p
     } numbers[] = {
         {"best_round", &watch->best_round}, {"waited", &watch->waited}, {"seen", &watch->seen}};
     fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == FEDGE_OK; i++)
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == FEDGE_OK; i++)
         status = fedge_json_get_u32(item, numbers[i].key, path, numbers[i].number, err);
     watch->best = fedge_json_number(item, "best");
     return status;
@@ -262,7 +267,7 @@ static fedge_status read_selection(const cJSON *json, const char *path,
     fedge_status status = read_watch(json, "keep", path, &state->keep, err);
     if (status == FEDGE_OK)
         status = read_watch(json, "stop", path, &state->stop, err);
-    if (status != FEDGE_OK || item == NULL)
+    if (status != FEDGE_OK || !item)
         return status;
     best->loss = fedge_json_number(item, "loss");
     best->accuracy = fedge_json_number(item, "accuracy");
@@ -270,7 +275,7 @@ static fedge_status read_selection(const cJSON *json, const char *path,
     best->validation_accuracy = fedge_json_number(item, "validation_accuracy");
     status = fedge_json_get_u32(item, "round", path, &best->round, err);
     return status == FEDGE_OK
-               ? fedge_json_get_text(item, "model", path, best->model, sizeof best->model, err)
+               ? fedge_json_get_text(item, "model", path, best->model, sizeof(best->model), err)
                : status;
 }
 
@@ -283,27 +288,29 @@ static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, b
     if (status != FEDGE_OK)
         return status;
     status = fedge_json_get_u64(json, "format", path, &format, err);
-    if (status == FEDGE_OK && format > CHECKPOINT_FORMAT)
+    if (status == FEDGE_OK && format > CHECKPOINT_FORMAT) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "%s has format %" PRIu64 ", this release knows up to %d", path, format,
                             CHECKPOINT_FORMAT);
+    }
     const struct {
         const char *key;
         char *text;
         size_t size;
     } texts[] = {
-        {"run_id", checkpoint->run_id, sizeof checkpoint->run_id},
-        {"model", checkpoint->model, sizeof checkpoint->model},
-        {"strategy", checkpoint->strategy, sizeof checkpoint->strategy},
-        {"strategy_state", checkpoint->strategy_state, sizeof checkpoint->strategy_state},
+        {"run_id", checkpoint->run_id, sizeof(checkpoint->run_id)},
+        {"model", checkpoint->model, sizeof(checkpoint->model)},
+        {"strategy", checkpoint->strategy, sizeof(checkpoint->strategy)},
+        {"strategy_state", checkpoint->strategy_state, sizeof(checkpoint->strategy_state)},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0] && status == FEDGE_OK; i++)
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]) && status == FEDGE_OK; i++)
         status = fedge_json_get_text(json, texts[i].key, path, texts[i].text, texts[i].size, err);
     *old_names = format == 2;
-    if (status == FEDGE_OK && format >= 2)
+    if (status == FEDGE_OK && format >= 2) {
         status =
             fedge_json_get_text(json, *old_names ? "counted" : "last_accepted", path,
-                                checkpoint->last_accepted, sizeof checkpoint->last_accepted, err);
+                                checkpoint->last_accepted, sizeof(checkpoint->last_accepted), err);
+    }
     const struct {
         const char *key;
         uint64_t *number;
@@ -313,7 +320,7 @@ static fedge_status read_state(const char *path, fedge_checkpoint *checkpoint, b
         {"bytes_down", &checkpoint->bytes_down},
         {"elapsed_ms", &checkpoint->elapsed_ms},
     };
-    for (size_t i = 0; i < sizeof numbers / sizeof numbers[0] && status == FEDGE_OK; i++)
+    for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]) && status == FEDGE_OK; i++)
         status = fedge_json_get_u64(json, numbers[i].key, path, numbers[i].number, err);
     if (status == FEDGE_OK)
         status = fedge_json_get_u32(json, "round", path, &checkpoint->round, err);
@@ -366,7 +373,7 @@ fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkp
 {
     char path[FEDGE_MAX_PATH];
     bool old_names = false;
-    memset(data, 0, sizeof *data);
+    memset(data, 0, sizeof(*data));
     fedge_checkpoint *checkpoint = &data->checkpoint;
     fedge_status status = make_path(dir, round, "", STATE_FILE, path, err);
     if (status == FEDGE_OK)
@@ -375,17 +382,20 @@ fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkp
         status = fedge_fail(err, FEDGE_CORRUPT, "%s is of round %" PRIu32, path, checkpoint->round);
     if (status == FEDGE_OK && checkpoint->model[0] == '\0')
         status = fedge_fail(err, FEDGE_CORRUPT, "%s names no model", path);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         status = read_part(dir, round, MODEL_FILE, FEDGE_SAFETENSORS_MAX_SIZE, checkpoint->model,
                            &data->model, &data->model_size, err);
-    if (status == FEDGE_OK)
+    }
+    if (status == FEDGE_OK) {
         status = read_part(dir, round, STRATEGY_FILE, FEDGE_STRATEGY_MAX_STATE,
                            checkpoint->strategy_state, &data->strategy_state,
                            &data->strategy_state_size, err);
-    if (status == FEDGE_OK)
+    }
+    if (status == FEDGE_OK) {
         status = read_part(dir, round, old_names ? OLD_LAST_ACCEPTED_FILE : LAST_ACCEPTED_FILE,
                            FEDGE_CHECKPOINT_MAX_LAST_ACCEPTED, checkpoint->last_accepted,
                            &data->last_accepted, &data->last_accepted_size, err);
+    }
     if (status != FEDGE_OK)
         fedge_checkpoint_data_fini(data);
     return status;

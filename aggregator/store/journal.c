@@ -47,9 +47,10 @@ fedge_status fedge_journal_make_path(const char *dir, uint32_t round, uint32_t a
 {
     int length = snprintf(path, FEDGE_MAX_PATH, "%s/round-%06" PRIu32 "-a%" PRIu32 ".fj", dir,
                           round, attempt);
-    if (length < 0 || length >= FEDGE_MAX_PATH)
+    if (length < 0 || length >= FEDGE_MAX_PATH) {
         return fedge_fail(err, FEDGE_TOO_BIG, "path of a journal in %.200s... is over %d bytes",
                           dir, FEDGE_MAX_PATH - 1);
+    }
     return FEDGE_OK;
 }
 
@@ -59,7 +60,7 @@ bool fedge_journal_parse_name(const char *name, uint32_t *round, uint32_t *attem
     int length = sscanf(name, "round-%10" SCNu32 "-a%10" SCNu32, round, attempt);
     if (length != 2)
         return false;
-    snprintf(canonical, sizeof canonical, "round-%06" PRIu32 "-a%" PRIu32 ".fj", *round, *attempt);
+    snprintf(canonical, sizeof(canonical), "round-%06" PRIu32 "-a%" PRIu32 ".fj", *round, *attempt);
     return strcmp(name, canonical) == 0;
 }
 
@@ -72,11 +73,12 @@ static fedge_status check_room(const char *dir, uint64_t needed, uint64_t min_fr
     fedge_status status = fedge_os_free_bytes(dir, &room, err);
     if (status != FEDGE_OK)
         return status;
-    if (room < min_free_bytes || room - min_free_bytes < needed)
+    if (room < min_free_bytes || room - min_free_bytes < needed) {
         return fedge_fail(err, FEDGE_NO_SPACE,
                           "the journal of a round takes %" PRIu64 " MiB and %" PRIu64
                           " MiB must stay free, but the disk of %s has %" PRIu64 " MiB",
                           needed >> 20, min_free_bytes >> 20, dir, room >> 20);
+    }
     return FEDGE_OK;
 }
 
@@ -86,15 +88,16 @@ static fedge_status fill(fedge_journal *journal, const fedge_journal_task *tasks
     uint8_t page[JOURNAL_PAGE];
     uint32_t body = fedge_journal_open_body(&journal->phase);
     uint8_t *record = malloc((size_t)fedge_journal_record_size(body));
-    if (record == NULL)
+    if (!record) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the first record of %s",
                           journal->file.path);
+    }
     fedge_journal_pack_header(&journal->phase, &journal->layout, page);
     fedge_journal_pack_open(&journal->phase, tasks, record + JOURNAL_RECORD_HEADER);
     size_t size = fedge_journal_seal_record(record, body, 0, JOURNAL_OPEN, 0);
     fedge_status status = fedge_os_reserve(&journal->file, journal->layout.file_size, err);
     if (status == FEDGE_OK)
-        status = fedge_os_write_at(&journal->file, 0, page, sizeof page, err);
+        status = fedge_os_write_at(&journal->file, 0, page, sizeof(page), err);
     if (status == FEDGE_OK)
         status = fedge_os_write_at(&journal->file, JOURNAL_PAGE, record, size, err);
     if (status == FEDGE_OK)
@@ -110,10 +113,11 @@ static fedge_status make_file(fedge_journal *journal, const char *dir, const cha
                               const fedge_journal_task *tasks, fedge_error *err)
 {
     char temporary[FEDGE_MAX_PATH];
-    int length = snprintf(temporary, sizeof temporary, "%s" FEDGE_OS_TEMPORARY_SUFFIX, path);
-    if (length < 0 || (size_t)length >= sizeof temporary)
+    int length = snprintf(temporary, sizeof(temporary), "%s" FEDGE_OS_TEMPORARY_SUFFIX, path);
+    if (length < 0 || (size_t)length >= sizeof(temporary)) {
         return fedge_fail(err, FEDGE_TOO_BIG, "path %.200s... is over %d bytes", path,
                           FEDGE_MAX_PATH - 1);
+    }
     if (fedge_os_exists(path))
         return fedge_fail(err, FEDGE_EXISTS, "%s exists already", path);
     fedge_status status = fedge_os_remove_tree(temporary, err);
@@ -125,7 +129,7 @@ static fedge_status make_file(fedge_journal *journal, const char *dir, const cha
     if (status == FEDGE_OK)
         status = fedge_os_rename(temporary, path, err);
     if (status == FEDGE_OK) {
-        snprintf(journal->file.path, sizeof journal->file.path, "%s", path);
+        snprintf(journal->file.path, sizeof(journal->file.path), "%s", path);
         status = fedge_os_sync_dir(dir, err);
     }
     /* The file is worth nothing now, and the error to tell is the first one. */
@@ -251,10 +255,11 @@ fedge_status fedge_journal_find(fedge_journal *journal, uint64_t task_id, uint32
         }
     }
     pthread_mutex_unlock(&journal->lock);
-    if (status != FEDGE_OK)
+    if (status != FEDGE_OK) {
         return fedge_fail(err, status,
                           "task %" PRIu64 " is not of round %" PRIu32 " attempt %" PRIu32, task_id,
                           journal->phase.round, journal->phase.attempt);
+    }
     return FEDGE_OK;
 }
 
@@ -272,7 +277,7 @@ static fedge_status break_journal(fedge_journal *journal, const fedge_error *why
 {
     if (!journal->broken) {
         journal->broken = true;
-        memcpy(journal->broken_message, why->message, sizeof journal->broken_message);
+        memcpy(journal->broken_message, why->message, sizeof(journal->broken_message));
         pthread_cond_broadcast(&journal->synced_more);
     }
     return check_alive(journal, err);
@@ -287,16 +292,19 @@ static fedge_status check_slot(const fedge_journal *journal, uint32_t slot, uint
     fedge_status status = check_alive(journal, err);
     if (status != FEDGE_OK)
         return status;
-    if (facts->task.task_id != task_id)
+    if (facts->task.task_id != task_id) {
         return fedge_fail(err, FEDGE_STALE,
                           "slot %" PRIu32 " works for task %" PRIu64 ", not %" PRIu64, slot,
                           facts->task.task_id, task_id);
-    if (facts->accepted)
+    }
+    if (facts->accepted) {
         return fedge_fail(err, FEDGE_DUPLICATE,
                           "the update of task %" PRIu64 " is accepted already", task_id);
-    if (journal->ending || journal->state != FEDGE_JOURNAL_OPEN)
+    }
+    if (journal->ending || journal->state != FEDGE_JOURNAL_OPEN) {
         return fedge_fail(err, FEDGE_CLOSED, "round %" PRIu32 " attempt %" PRIu32 " has ended",
                           journal->phase.round, journal->phase.attempt);
+    }
     return FEDGE_OK;
 }
 
@@ -327,17 +335,19 @@ static fedge_status check_write(const fedge_journal *journal, uint32_t slot, uin
         return status;
     uint64_t limit = journal->phase.slot_size;
     uint64_t written = journal->slots[slot].facts.written;
-    if (offset > limit || size > limit - offset)
+    if (offset > limit || size > limit - offset) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "%zu bytes at %" PRIu64 " of task %" PRIu64
                           "'s upload are over its limit "
                           "of %" PRIu64,
                           size, offset, task_id, limit);
-    if (offset > written)
+    }
+    if (offset > written) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "bytes at %" PRIu64 " of task %" PRIu64 "'s upload, but it has %" PRIu64
                           " so far",
                           offset, task_id, written);
+    }
     return FEDGE_OK;
 }
 
@@ -379,11 +389,12 @@ fedge_status fedge_journal_read(fedge_journal *journal, uint32_t slot, uint64_t 
 {
     assert(slot < journal->phase.num_tasks);
     uint64_t limit = journal->phase.slot_size;
-    if (offset > limit || size > limit - offset)
+    if (offset > limit || size > limit - offset) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "%zu bytes at %" PRIu64 " of slot %" PRIu32
                           " are over its size of %" PRIu64,
                           size, offset, slot, limit);
+    }
     uint64_t at = journal->layout.slots_offset + slot * journal->layout.slot_stride + offset;
     return fedge_os_read_at(&journal->file, at, out, size, err);
 }
@@ -404,10 +415,11 @@ fedge_status fedge_journal_note_replaced(fedge_journal *journal, uint32_t slot, 
 {
     if (journal->num_replaced == journal->replaced_capacity) {
         const uint32_t capacity = 2 * journal->replaced_capacity + 16;
-        uint32_t *grown = realloc(journal->replaced, capacity * sizeof *grown);
-        if (grown == NULL)
+        uint32_t *grown = realloc(journal->replaced, capacity * sizeof(*grown));
+        if (!grown) {
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " new tasks",
                               capacity);
+        }
         journal->replaced = grown;
         journal->replaced_capacity = capacity;
     }
@@ -420,14 +432,13 @@ fedge_status fedge_journal_replaced(fedge_journal *journal, uint32_t **clients, 
 {
     pthread_mutex_lock(&journal->lock);
     const uint32_t count = journal->num_replaced;
-    *clients = malloc((count + (size_t)1) * sizeof **clients);
-    if (*clients != NULL && count > 0)
-        memcpy(*clients, journal->replaced, count * sizeof **clients);
+    *clients = malloc((count + (size_t)1) * sizeof(**clients));
+    if (*clients && count > 0)
+        memcpy(*clients, journal->replaced, count * sizeof(**clients));
     pthread_mutex_unlock(&journal->lock);
-    *num = *clients == NULL ? 0 : count;
-    return *clients != NULL
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " clients", count);
+    *num = !*clients ? 0 : count;
+    return *clients ? FEDGE_OK
+                    : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " clients", count);
 }
 
 static fedge_status assign(fedge_journal *journal, uint32_t slot, const fedge_journal_task *task,
@@ -437,14 +448,15 @@ static fedge_status assign(fedge_journal *journal, uint32_t slot, const fedge_jo
     fedge_status status = check_slot(journal, slot, facts->task.task_id, err);
     if (status != FEDGE_OK)
         return status;
-    if (!has_room_for_assign(journal))
+    if (!has_room_for_assign(journal)) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "%s has no more room for new tasks: %d per slot were reserved",
                           journal->file.path, FEDGE_JOURNAL_ASSIGNS_PER_SLOT);
+    }
     uint8_t packed[JOURNAL_OPEN_TASK], *body = journal->record + JOURNAL_RECORD_HEADER;
     fedge_journal_pack_task(task, packed);
     fedge_put_u32(body, slot);
-    memcpy(body + 4, packed, sizeof packed);
+    memcpy(body + 4, packed, sizeof(packed));
     status = fedge_journal_note_replaced(journal, slot, err);
     if (status == FEDGE_OK)
         status = append(journal, JOURNAL_ASSIGN, JOURNAL_ASSIGN_BODY, err);
@@ -474,16 +486,18 @@ static fedge_status accept(fedge_journal *journal, uint32_t slot, uint64_t task_
     if (status != FEDGE_OK)
         return status;
     journal_slot *own = &journal->slots[slot];
-    if (metadata_size > FEDGE_JOURNAL_MAX_METADATA)
+    if (metadata_size > FEDGE_JOURNAL_MAX_METADATA) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "the metadata of task %" PRIu64 "'s update has %" PRIu32
                           " bytes; at most %" PRIu32 " are allowed",
                           task_id, metadata_size, (uint32_t)FEDGE_JOURNAL_MAX_METADATA);
-    if (size != own->facts.written)
+    }
+    if (size != own->facts.written) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "the update of task %" PRIu64 " has %" PRIu64 " bytes, but %" PRIu64
                           " were written",
                           task_id, size, own->facts.written);
+    }
     uint8_t *body = journal->record + JOURNAL_RECORD_HEADER;
     fedge_put_u32(body, slot);
     fedge_put_u32(body + 4, crc32);
@@ -519,10 +533,11 @@ static fedge_status append_end(fedge_journal *journal, fedge_journal_state state
     fedge_status status = check_alive(journal, err);
     if (status != FEDGE_OK || journal->state == state)
         return status;
-    if (journal->state != FEDGE_JOURNAL_OPEN)
+    if (journal->state != FEDGE_JOURNAL_OPEN) {
         return fedge_fail(err, FEDGE_CLOSED, "round %" PRIu32 " attempt %" PRIu32 " has %s already",
                           journal->phase.round, journal->phase.attempt,
                           state == FEDGE_JOURNAL_CLOSED ? "failed" : "closed");
+    }
     fedge_put_u32(journal->record + JOURNAL_RECORD_HEADER, journal->num_accepted);
     uint32_t type = state == FEDGE_JOURNAL_CLOSED ? JOURNAL_CLOSE : JOURNAL_FAIL;
     status = append(journal, type, JOURNAL_END_BODY, err);
@@ -566,10 +581,11 @@ fedge_status fedge_journal_metadata(fedge_journal *journal, uint32_t slot, char 
     pthread_mutex_unlock(&journal->lock);
     if (!own.facts.accepted)
         return fedge_fail(err, FEDGE_NOT_FOUND, "slot %" PRIu32 " has no accepted update", slot);
-    if (out_size <= own.facts.metadata_size)
+    if (out_size <= own.facts.metadata_size) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "the metadata of slot %" PRIu32 " has %" PRIu32 " bytes", slot,
                           own.facts.metadata_size);
+    }
     out[own.facts.metadata_size] = '\0';
     return fedge_os_read_at(&journal->file, own.metadata_offset, out, own.facts.metadata_size, err);
 }

@@ -32,11 +32,12 @@ uint64_t fedge_journal_accept_room(void)
 fedge_status fedge_journal_make_layout(const fedge_journal_phase *phase, journal_layout *layout,
                                        fedge_error *err)
 {
-    if (phase->num_tasks == 0 || phase->num_tasks > FEDGE_JOURNAL_MAX_SLOTS)
+    if (phase->num_tasks == 0 || phase->num_tasks > FEDGE_JOURNAL_MAX_SLOTS) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "round %" PRIu32 " has %" PRIu32
                           " tasks; a journal has 1 to %u slots: set a smaller cohort",
                           phase->round, phase->num_tasks, FEDGE_JOURNAL_MAX_SLOTS);
+    }
     uint64_t stride = round_up(phase->slot_size, JOURNAL_PAGE);
     uint64_t slots = phase->num_tasks;
     uint64_t log =
@@ -45,10 +46,11 @@ fedge_status fedge_journal_make_layout(const fedge_journal_phase *phase, journal
         slots * FEDGE_JOURNAL_ASSIGNS_PER_SLOT * fedge_journal_record_size(JOURNAL_ASSIGN_BODY) +
         fedge_journal_record_size(JOURNAL_END_BODY);
     layout->slots_offset = round_up(JOURNAL_PAGE + log, JOURNAL_PAGE);
-    if (phase->slot_size > INT64_MAX / 2 || stride > (INT64_MAX - layout->slots_offset) / slots)
+    if (phase->slot_size > INT64_MAX / 2 || stride > (INT64_MAX - layout->slots_offset) / slots) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "%" PRIu32 " updates of %" PRIu64 " bytes are over what a file can hold",
                           phase->num_tasks, phase->slot_size);
+    }
     layout->slot_stride = stride;
     layout->file_size = layout->slots_offset + slots * stride;
     return FEDGE_OK;
@@ -74,13 +76,15 @@ fedge_status fedge_journal_unpack_header(const uint8_t page[4096], uint64_t true
 {
     if (memcmp(page, JOURNAL_MAGIC, 8) != 0)
         return fedge_fail(err, FEDGE_CORRUPT, "%s at byte 0: this is not a journal", path);
-    if (fedge_get_u32(page + 8) != JOURNAL_VERSION)
+    if (fedge_get_u32(page + 8) != JOURNAL_VERSION) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "%s has journal format %" PRIu32 ", this release knows %u", path,
                           fedge_get_u32(page + 8), JOURNAL_VERSION);
-    if (fedge_get_u32(page + 48) != fedge_crc32(0, page, 48))
+    }
+    if (fedge_get_u32(page + 48) != fedge_crc32(0, page, 48)) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s at byte 48: the header's checksum is wrong",
                           path);
+    }
     *num_slots = fedge_get_u32(page + 12);
     layout->slots_offset = fedge_get_u64(page + 16);
     layout->slot_stride = fedge_get_u64(page + 24);
@@ -95,11 +99,12 @@ fedge_status fedge_journal_unpack_header(const uint8_t page[4096], uint64_t true
                  *slot_size <= layout->slot_stride;
     if (!whole)
         return fedge_fail(err, FEDGE_CORRUPT, "%s at byte 12: the header contradicts itself", path);
-    if (true_size != layout->file_size)
+    if (true_size != layout->file_size) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s has %" PRIu64 " bytes, its header says %" PRIu64
                           ": the file was cut or replaced",
                           path, true_size, layout->file_size);
+    }
     return FEDGE_OK;
 }
 
@@ -237,10 +242,11 @@ fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_j
     const uint32_t plain = sane ? fedge_journal_open_body(phase) : 0;
     if (sane && size == plain + JOURNAL_OPEN_DRAW)
         phase->draw = unpack_draw(in + plain);
-    if (!sane || size != fedge_journal_open_body(phase))
+    if (!sane || size != fedge_journal_open_body(phase)) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s at byte %" PRIu64 ": the record of the phase contradicts itself",
                           path, JOURNAL_PAGE);
+    }
     memcpy(phase->bounds_log2, in + JOURNAL_OPEN_FIXED, phase->num_bounds);
     *tasks_offset = (size_t)JOURNAL_OPEN_FIXED + phase->num_bounds;
     return FEDGE_OK;
@@ -252,15 +258,15 @@ fedge_status fedge_journal_allocate(const fedge_journal_phase *phase, fedge_jour
                                     fedge_error *err)
 {
     *journal = NULL;
-    fedge_journal *made = calloc(1, sizeof *made);
-    if (made == NULL)
+    fedge_journal *made = calloc(1, sizeof(*made));
+    if (!made)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a journal");
     made->file.fd = -1;
     made->phase = *phase;
     made->state = FEDGE_JOURNAL_OPEN;
-    made->slots = calloc(phase->num_tasks, sizeof made->slots[0]);
+    made->slots = calloc(phase->num_tasks, sizeof(made->slots[0]));
     made->record = malloc((size_t)fedge_journal_accept_room());
-    if (made->slots == NULL || made->record == NULL) {
+    if (!made->slots || !made->record) {
         fedge_journal_free(made);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a journal of %" PRIu32 " slots",
                           phase->num_tasks);
@@ -282,7 +288,7 @@ fedge_status fedge_journal_allocate(const fedge_journal_phase *phase, fedge_jour
 
 void fedge_journal_free(fedge_journal *journal)
 {
-    if (journal == NULL)
+    if (!journal)
         return;
     fedge_os_close(&journal->file);
     if (journal->lock_made) {

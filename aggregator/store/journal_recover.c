@@ -23,15 +23,16 @@ static fedge_status read_record(const fedge_os_file *file, uint64_t offset, uint
 {
     uint8_t header[JOURNAL_RECORD_HEADER];
     *bytes = NULL;
-    if (offset > log_limit || log_limit - offset < sizeof header)
+    if (offset > log_limit || log_limit - offset < sizeof(header))
         return FEDGE_OK;
-    fedge_status status = fedge_os_read_at(file, offset, header, sizeof header, err);
+    fedge_status status = fedge_os_read_at(file, offset, header, sizeof(header), err);
     if (status != FEDGE_OK || !fedge_journal_peek_record(header, log_limit - offset, record))
         return status;
     uint8_t *block = malloc((size_t)record->total);
-    if (block == NULL)
+    if (!block) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a record of %" PRIu64 " bytes of %s",
                           record->total, file->path);
+    }
     status = fedge_os_read_at(file, offset, block, (size_t)record->total, err);
     if (status != FEDGE_OK ||
         !fedge_journal_check_record(block, block + JOURNAL_RECORD_HEADER, record->body_size)) {
@@ -144,7 +145,7 @@ static fedge_status begin(fedge_os_file *file, const journal_layout *layout, uin
         read_record(file, JOURNAL_PAGE, layout->slots_offset, &record, &bytes, err);
     if (status != FEDGE_OK)
         return status;
-    if (bytes == NULL || record.type != JOURNAL_OPEN || record.number != 0) {
+    if (!bytes || record.type != JOURNAL_OPEN || record.number != 0) {
         free(bytes);
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s at byte %" PRIu64 ": the record of the phase is damaged; " ADVICE,
@@ -154,10 +155,11 @@ static fedge_status begin(fedge_os_file *file, const journal_layout *layout, uin
     fedge_journal_phase phase;
     size_t tasks = 0;
     status = fedge_journal_unpack_open(body, record.body_size, &phase, &tasks, file->path, err);
-    if (status == FEDGE_OK && (phase.num_tasks != num_slots || phase.slot_size != slot_size))
+    if (status == FEDGE_OK && (phase.num_tasks != num_slots || phase.slot_size != slot_size)) {
         status = fedge_fail(err, FEDGE_CORRUPT,
                             "%s at byte %" PRIu64 ": phase and header disagree; " ADVICE,
                             file->path, JOURNAL_PAGE);
+    }
     if (status == FEDGE_OK)
         status = fedge_journal_allocate(&phase, journal, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < phase.num_tasks; i++) {
@@ -184,7 +186,7 @@ static fedge_status replay_log(fedge_journal *journal, fedge_error *err)
         uint8_t *bytes;
         fedge_status status = read_record(&journal->file, journal->log_end,
                                           journal->layout.slots_offset, &record, &bytes, err);
-        if (status != FEDGE_OK || bytes == NULL)
+        if (status != FEDGE_OK || !bytes)
             return status;
         status = replay(journal, &record, bytes + JOURNAL_RECORD_HEADER, err);
         free(bytes);
@@ -207,7 +209,7 @@ static fedge_status check_later_record(const fedge_journal *journal, uint64_t of
         return FEDGE_OK;
     uint8_t *bytes;
     fedge_status status = read_record(&journal->file, offset, limit, &record, &bytes, err);
-    if (status != FEDGE_OK || bytes == NULL)
+    if (status != FEDGE_OK || !bytes)
         return status;
     free(bytes);
     if (record.durable <= journal->log_end) {
@@ -228,7 +230,7 @@ static fedge_status scan_tail(const fedge_journal *journal, uint64_t *dirty_end,
 {
     uint64_t limit = journal->layout.slots_offset;
     uint8_t *chunk = malloc(CHUNK + JOURNAL_RECORD_HEADER);
-    if (chunk == NULL)
+    if (!chunk)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read %s", journal->file.path);
     fedge_status status = FEDGE_OK;
     *dirty_end = journal->log_end;
@@ -261,10 +263,10 @@ static fedge_status name_torn(const fedge_journal *journal, const char **name, f
     journal_record record;
     const uint64_t room = journal->layout.slots_offset - journal->log_end;
     *name = "not readable";
-    if (room < sizeof header)
+    if (room < sizeof(header))
         return FEDGE_OK;
     fedge_status status =
-        fedge_os_read_at(&journal->file, journal->log_end, header, sizeof header, err);
+        fedge_os_read_at(&journal->file, journal->log_end, header, sizeof(header), err);
     if (status == FEDGE_OK && fedge_journal_peek_record(header, room, &record) &&
         record.number == journal->next_number && record.type >= JOURNAL_ASSIGN &&
         record.type <= JOURNAL_FAIL)
@@ -277,8 +279,8 @@ static void note_cut(fedge_journal *journal, uint64_t size, const char *name, ui
 {
     char later[64] = "";
     if (num_later > 0)
-        snprintf(later, sizeof later, ", with %" PRIu32 " whole behind it", num_later);
-    snprintf(journal->note, sizeof journal->note,
+        snprintf(later, sizeof(later), ", with %" PRIu32 " whole behind it", num_later);
+    snprintf(journal->note, sizeof(journal->note),
              "%s: cut %" PRIu64 " bytes at byte %" PRIu64 ": record %" PRIu32 " (%s) is torn or "
              "damaged%s. If a crash broke off its writing, it was not acknowledged yet; if the "
              "disk has damaged it since, it may have been. All before it is whole; what is missing "
@@ -300,7 +302,7 @@ static fedge_status cut_tail(fedge_journal *journal, fedge_error *err)
     status = name_torn(journal, &name, err);
     for (uint64_t at = journal->log_end; at < dirty_end && status == FEDGE_OK;) {
         uint64_t left = dirty_end - at;
-        size_t size = left < sizeof zeros ? (size_t)left : sizeof zeros;
+        size_t size = left < sizeof(zeros) ? (size_t)left : sizeof(zeros);
         status = fedge_os_write_at(&journal->file, at, zeros, size, err);
         at += size;
     }
@@ -332,7 +334,7 @@ static fedge_status slot_crc(const fedge_journal *journal, uint32_t slot, uint8_
 static fedge_status drop_damaged(fedge_journal *journal, uint32_t slot, fedge_error *err)
 {
     journal_slot *own = &journal->slots[slot];
-    if (journal->state == FEDGE_JOURNAL_CLOSED)
+    if (journal->state == FEDGE_JOURNAL_CLOSED) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s at byte %" PRIu64 ": the stored update of task %" PRIu64
                           " is damaged, so the closed round %" PRIu32
@@ -340,8 +342,9 @@ static fedge_status drop_damaged(fedge_journal *journal, uint32_t slot, fedge_er
                           journal->file.path,
                           journal->layout.slots_offset + slot * journal->layout.slot_stride,
                           own->facts.task.task_id, journal->phase.round);
+    }
     size_t used = strlen(journal->note);
-    snprintf(journal->note + used, sizeof journal->note - used,
+    snprintf(journal->note + used, sizeof(journal->note) - used,
              "The stored update of task %" PRIu64 " is not whole: it is asked for again. ",
              own->facts.task.task_id);
     forget_accepted(journal, own);
@@ -351,7 +354,7 @@ static fedge_status drop_damaged(fedge_journal *journal, uint32_t slot, fedge_er
 static fedge_status check_updates(fedge_journal *journal, fedge_error *err)
 {
     uint8_t *chunk = malloc(CHUNK);
-    if (chunk == NULL)
+    if (!chunk)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read %s", journal->file.path);
     fedge_status status = FEDGE_OK;
     for (uint32_t slot = 0; slot < journal->phase.num_tasks && status == FEDGE_OK; slot++) {
@@ -376,14 +379,16 @@ static fedge_status read_header(const fedge_os_file *file, journal_layout *layou
     fedge_status status = fedge_os_file_size(file, &size, err);
     if (status != FEDGE_OK)
         return status;
-    if (size < sizeof page)
+    if (size < sizeof(page)) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s has %" PRIu64 " bytes, less than a journal's header; " ADVICE,
                           file->path, size);
-    status = fedge_os_read_at(file, 0, page, sizeof page, err);
-    if (status == FEDGE_OK)
+    }
+    status = fedge_os_read_at(file, 0, page, sizeof(page), err);
+    if (status == FEDGE_OK) {
         status =
             fedge_journal_unpack_header(page, size, file->path, layout, num_slots, slot_size, err);
+    }
     return status;
 }
 

@@ -14,7 +14,7 @@ fedge_status fedge_json_file_write(const char *path, const char *object, size_t 
                                    fedge_error *err)
 {
     char *text = malloc(size + FEDGE_SEAL_SIZE + 1);
-    if (text == NULL)
+    if (!text)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to write %s", path);
     memcpy(text, object, size);
     fedge_seal_make(object, size, text + size - 1);
@@ -38,7 +38,7 @@ fedge_status fedge_json_file_read(const char *path, size_t limit, cJSON **json, 
     }
     const char *end = NULL;
     cJSON *parsed = cJSON_ParseWithLengthOpts((const char *)text, size, &end, 0);
-    long long stopped = end != NULL ? (long long)(end - (const char *)text) : 0;
+    long long stopped = end ? (long long)(end - (const char *)text) : 0;
     free(text);
     if (!cJSON_IsObject(parsed)) {
         cJSON_Delete(parsed);
@@ -68,9 +68,10 @@ fedge_status fedge_json_get_u64(const cJSON *json, const char *key, const char *
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
     double number = cJSON_IsNumber(item) ? item->valuedouble : -1.0;
-    if (!(number >= 0.0 && number <= MAX_WHOLE) || floor(number) != number)
+    if (!(number >= 0.0 && number <= MAX_WHOLE) || floor(number) != number) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s: \"%s\" is missing or not a whole number", path,
                           key);
+    }
     *value = (uint64_t)number;
     return FEDGE_OK;
 }
@@ -82,9 +83,10 @@ fedge_status fedge_json_get_u32(const cJSON *json, const char *key, const char *
     fedge_status status = fedge_json_get_u64(json, key, path, &wide, err);
     if (status != FEDGE_OK)
         return status;
-    if (wide > UINT32_MAX)
+    if (wide > UINT32_MAX) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s: \"%s\" is %" PRIu64 ", over 32 bits", path, key,
                           wide);
+    }
     *value = (uint32_t)wide;
     return FEDGE_OK;
 }
@@ -93,10 +95,11 @@ fedge_status fedge_json_get_text(const cJSON *json, const char *key, const char 
                                  size_t size, fedge_error *err)
 {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, key);
-    if (!cJSON_IsString(item) || strlen(item->valuestring) >= size)
+    if (!cJSON_IsString(item) || strlen(item->valuestring) >= size) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s: \"%s\" is missing or not a text of at most %zu bytes", path, key,
                           size - 1);
+    }
     memcpy(text, item->valuestring, strlen(item->valuestring) + 1);
     return FEDGE_OK;
 }

@@ -9,9 +9,8 @@ bool fedge_json_add_text(cJSON *json, const char *key, const char *text)
 {
     const size_t size = strlen(text);
     unsigned char *clean = malloc(size + 1);
-    if (!clean) {
+    if (!clean)
         return false;
-    }
     memcpy(clean, text, size + 1);
     for (size_t at = 0; at < size;) {
         const size_t length = fedge_utf8_sequence(clean + at, size - at);

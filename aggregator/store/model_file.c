@@ -19,9 +19,8 @@
 static uint64_t header_size(const uint8_t *file)
 {
     uint64_t size = 0;
-    for (size_t i = 0; i < PREFIX_SIZE; i++) {
+    for (size_t i = 0; i < PREFIX_SIZE; i++)
         size |= (uint64_t)file[i] << (8 * i);
-    }
     return size;
 }
 
@@ -31,14 +30,12 @@ static uint64_t header_size(const uint8_t *file)
 static bool add_number(cJSON *to, const char *key, double value)
 {
     char text[32];
-    if (!isfinite(value)) {
+    if (!isfinite(value))
         return true;
-    }
     for (int digits = 6; digits <= 17; digits++) {
         (void)snprintf(text, sizeof(text), "%.*g", digits, value);
-        if (strtod(text, NULL) == value) {
+        if (strtod(text, NULL) == value)
             break;
-        }
     }
     return cJSON_AddStringToObject(to, key, text) != NULL;
 }
@@ -47,14 +44,12 @@ static fedge_status add_normalisation(cJSON *to, const fedge_plan *plan, fedge_e
 {
     char *text = NULL;
     size_t size = 0;
-    if (!plan->has_data) {
+    if (!plan->has_data)
         return FEDGE_OK;
-    }
     fedge_status status =
         fedge_json_print(fedge_normalisation_fields, &plan->data, &text, &size, err);
-    if (status == FEDGE_OK && !cJSON_AddStringToObject(to, "normalisation", text)) {
+    if (status == FEDGE_OK && !cJSON_AddStringToObject(to, "normalisation", text))
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model's metadata");
-    }
     free(text);
     return status;
 }
@@ -89,24 +84,20 @@ static fedge_status make_metadata(const fedge_plan *plan, const fedge_model_fact
 static fedge_status join(const char *header, size_t size, const char *metadata, uint8_t **out,
                          size_t *out_size, fedge_error *err)
 {
-    while (size > 0 && header[size - 1] == ' ') {
+    while (size > 0 && header[size - 1] == ' ')
         size--;
-    }
     const char *rest = header + 1; /* behind the brace */
     const bool none = size == 2;   /* no tensor follows */
     const size_t room = size + strlen(metadata) + sizeof("{\"" METADATA "\":,") + ALIGNMENT;
     char *text = malloc(PREFIX_SIZE + room);
-    if (!text) {
+    if (!text)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a header of %zu bytes", room);
-    }
     size_t used = (size_t)snprintf(text + PREFIX_SIZE, room, "{\"" METADATA "\":%s%s%.*s", metadata,
                                    none ? "" : ",", (int)(size - 1), rest);
-    while (used % ALIGNMENT) {
+    while (used % ALIGNMENT)
         text[PREFIX_SIZE + used++] = ' ';
-    }
-    for (size_t i = 0; i < PREFIX_SIZE; i++) {
+    for (size_t i = 0; i < PREFIX_SIZE; i++)
         text[i] = (char)((uint64_t)used >> (8 * i) & 0xff);
-    }
     *out = (uint8_t *)text;
     *out_size = PREFIX_SIZE + used;
     return used <= FEDGE_SAFETENSORS_MAX_HEADER
@@ -154,17 +145,14 @@ static fedge_status name_tensors(uint8_t *file, size_t size, const uint8_t *data
     const size_t before = (size_t)(data - file), data_size = size - before;
     size_t plain = 0;
     fedge_status status = fedge_safetensors_size(schema, &plain, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const size_t head = plain - data_size;
-    if (head > before) {
+    if (head > before)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "its header is shorter than fedge writes it");
-    }
     status = fedge_safetensors_write_header(schema, file + before - head, head, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         fedge_sha256_text(file + before - head, plain, hash);
-    }
     return status;
 }
 
@@ -174,9 +162,8 @@ static fedge_status read_file(uint8_t *file, size_t size, fedge_model_report *re
     const uint8_t *data = NULL;
     fedge_schema schema;
     fedge_tensor_spec *tensors = malloc(FEDGE_MAX_TENSORS * sizeof(*tensors));
-    if (!tensors) {
+    if (!tensors)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %d tensors", FEDGE_MAX_TENSORS);
-    }
     fedge_schema_init(&schema, tensors, FEDGE_MAX_TENSORS);
     fedge_status status = fedge_safetensors_read_schema(file, size, &schema, &data, err);
     if (status == FEDGE_OK) { /* the header is good: it has been read */
@@ -198,9 +185,8 @@ fedge_status fedge_model_file_read(const char *path, fedge_model_report *report,
     size_t size = 0;
     *report = (fedge_model_report){.metadata = NULL};
     fedge_status status = fedge_os_read_file(path, FEDGE_SAFETENSORS_MAX_SIZE, &file, &size, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     status = read_file(file, size, report, err);
     free(file);
     if (status != FEDGE_OK) {

@@ -23,8 +23,8 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
     if (!ends_with(name, FEDGE_OS_TEMPORARY_SUFFIX) && !ends_with(name, ".new") &&
         !ends_with(name, ".old"))
         return FEDGE_OK;
-    int length = snprintf(path, sizeof path, "%s/%s", (const char *)user, name);
-    if (length < 0 || (size_t)length >= sizeof path)
+    int length = snprintf(path, sizeof(path), "%s/%s", (const char *)user, name);
+    if (length < 0 || (size_t)length >= sizeof(path))
         return fedge_fail(err, FEDGE_TOO_BIG, "path of %.60s is too long", name);
     return fedge_os_remove_tree(path, err);
 }
@@ -63,17 +63,19 @@ static fedge_status check_journal(const fedge_run *run, const fedge_recovery *re
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(recovery->journal);
     const char *path = fedge_journal_path(recovery->journal);
-    if (strcmp(phase->run_id, run->run_id) != 0)
+    if (strcmp(phase->run_id, run->run_id) != 0) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s is of run %s: it does not belong here", path,
                           phase->run_id);
+    }
     if (phase->round != recovery->last_closed + 1)
         return fedge_fail(err, FEDGE_CORRUPT, "%s is of round %" PRIu32, path, phase->round);
-    if (strcmp(phase->model, recovery->checkpoint.checkpoint.model) != 0)
+    if (strcmp(phase->model, recovery->checkpoint.checkpoint.model) != 0) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s has base model %s, but the checkpoint of round %" PRIu32
                           " is %s: files of different runs are mixed",
                           path, phase->model, recovery->last_closed,
                           recovery->checkpoint.checkpoint.model);
+    }
     return FEDGE_OK;
 }
 
@@ -92,7 +94,7 @@ static fedge_status empty_former_slots(fedge_recovery *recovery, fedge_error *er
 {
     const uint32_t count = recovery->num_tasks;
     fedge_rounds_task **tasks = malloc(count * sizeof(*tasks));
-    if (tasks == NULL)
+    if (!tasks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", count);
     for (uint32_t slot = 0; slot < count; slot++)
         tasks[slot] = &recovery->tasks[slot];
@@ -109,10 +111,11 @@ static fedge_status empty_former_slots(fedge_recovery *recovery, fedge_error *er
 static fedge_status take_tasks(fedge_recovery *recovery, fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(recovery->journal);
-    recovery->tasks = calloc(phase->num_tasks, sizeof recovery->tasks[0]);
-    if (recovery->tasks == NULL)
+    recovery->tasks = calloc(phase->num_tasks, sizeof(recovery->tasks[0]));
+    if (!recovery->tasks) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks",
                           phase->num_tasks);
+    }
     recovery->num_tasks = phase->num_tasks;
     recovery->wanted = phase->wanted;
     for (uint32_t slot = 0; slot < phase->num_tasks; slot++) {
@@ -129,7 +132,7 @@ static fedge_status take_tasks(fedge_recovery *recovery, fedge_error *err)
 static void add_note(fedge_recovery *recovery, const char *text)
 {
     size_t used = strlen(recovery->note);
-    snprintf(recovery->note + used, sizeof recovery->note - used, "%s", text);
+    snprintf(recovery->note + used, sizeof(recovery->note) - used, "%s", text);
 }
 
 /* Takes over the newest journal of the next round. A failed one only says which attempt is next. */
@@ -169,13 +172,14 @@ static fedge_status check_nothing_lost(const char *checkpoints, const fedge_reco
 {
     uint32_t newest = 0;
     fedge_status status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
-    if (status == FEDGE_OK && newest > recovery->last_closed && !recovery->reclose)
+    if (status == FEDGE_OK && newest > recovery->last_closed && !recovery->reclose) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "round %" PRIu32
                           " was closed, but neither its checkpoint nor its journal "
                           "is there; restore them, or remove the checkpoints after round %" PRIu32
                           " in %s to go back to it",
                           recovery->last_closed + 1, recovery->last_closed, checkpoints);
+    }
     return status;
 }
 
@@ -184,7 +188,7 @@ static fedge_status recover(const fedge_run *run, const char *checkpoints, const
 {
     char path[FEDGE_MAX_PATH];
     fedge_status status = fedge_checkpoint_load_newest(checkpoints, &recovery->checkpoint,
-                                                       recovery->note, sizeof recovery->note, err);
+                                                       recovery->note, sizeof(recovery->note), err);
     recovery->has_checkpoint = status == FEDGE_OK;
     if (status != FEDGE_OK && status != FEDGE_NOT_FOUND)
         return status;
@@ -195,15 +199,17 @@ static fedge_status recover(const fedge_run *run, const char *checkpoints, const
         return status;
     if (!recovery->has_checkpoint) {
         recovery->next_task_id = 1;
-        if (visit.any)
+        if (visit.any) {
             return fedge_fail(err, FEDGE_CORRUPT,
                               "run %s has journals but no checkpoint; restore %s", run->run_id,
                               checkpoints);
+        }
         return FEDGE_OK;
     }
-    if (strcmp(recovery->checkpoint.checkpoint.run_id, run->run_id) != 0)
+    if (strcmp(recovery->checkpoint.checkpoint.run_id, run->run_id) != 0) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s has a checkpoint of run %s", checkpoints,
                           recovery->checkpoint.checkpoint.run_id);
+    }
     recovery->next_task_id = recovery->checkpoint.checkpoint.next_task_id;
     if (visit.found) {
         status = fedge_journal_make_path(journals, visit.round, visit.attempt, path, err);

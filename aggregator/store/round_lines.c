@@ -58,9 +58,8 @@ static fedge_round_summary read_line(const cJSON *line)
                                    .validation = {cJSON_HasObjectItem(line, "validation_accuracy"),
                                                   fedge_json_number(line, "validation_loss"),
                                                   fedge_json_number(line, "validation_accuracy")}};
-    if (cJSON_IsString(model)) {
+    if (cJSON_IsString(model))
         (void)snprintf(summary.model, sizeof(summary.model), "%s", model->valuestring);
-    }
     return summary;
 }
 

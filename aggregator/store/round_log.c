@@ -47,22 +47,24 @@ static fedge_status scan(fedge_round_log *log, const char *path, const char *tex
         const char *end = memchr(text + at, '\n', size - at);
         uint32_t round;
         fedge_task_kind kind;
-        if (end == NULL)
+        if (!end)
             return FEDGE_OK; /* torn */
         size_t length = (size_t)(end - (text + at));
         if (fedge_seal_check(text + at, length, path, NULL) != FEDGE_OK ||
-            !parse_line(text + at, length, &round, &kind))
+            !parse_line(text + at, length, &round, &kind)) {
             return fedge_fail(err, FEDGE_CORRUPT,
                               "%s:%zu: not a line of a round, or damaged; mend it (and remove its "
                               "member crc32) or move the file away",
                               path, number);
+        }
         if (round > last_closed)
             return FEDGE_OK;
-        if (!comes_after_last(log, round, kind))
+        if (!comes_after_last(log, round, kind)) {
             return fedge_fail(err, FEDGE_CORRUPT,
                               "%s:%zu: round %" PRIu32 " (%s) stands after round %" PRIu32
                               "; mend it or move the file away",
                               path, number, round, kind_name(kind), log->last_round);
+        }
         log->last_round = round;
         log->last_kind = kind;
         at += length + 1;
@@ -97,7 +99,7 @@ fedge_status fedge_round_log_mend(const char *path, fedge_error *err)
     char aside[FEDGE_OS_MAX_PATH];
     uint8_t *text;
     size_t size;
-    if (snprintf(aside, sizeof aside, "%s" FEDGE_ROUND_LOG_DAMAGED, path) >= (int)sizeof aside)
+    if (snprintf(aside, sizeof(aside), "%s" FEDGE_ROUND_LOG_DAMAGED, path) >= (int)sizeof(aside))
         return fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s... is too long", path);
     fedge_status status = fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err);
     if (status == FEDGE_OK)
@@ -120,9 +122,10 @@ fedge_status fedge_round_log_open(fedge_round_log *log, const char *path, uint32
         if (status == FEDGE_OK)
             status = scan(log, path, (const char *)text, size, last_closed, err);
     }
-    if (status == FEDGE_OK && (text == NULL || log->size < size))
-        status = fedge_os_write_file(path, text != NULL ? (const char *)text : "",
-                                     (size_t)log->size, 0600, err);
+    if (status == FEDGE_OK && (!text || log->size < size)) {
+        status =
+            fedge_os_write_file(path, text ? (const char *)text : "", (size_t)log->size, 0600, err);
+    }
     free(text);
     return status == FEDGE_OK ? fedge_os_open(&log->file, path, FEDGE_OS_READ_WRITE, err) : status;
 }
@@ -143,11 +146,12 @@ static fedge_status make_line(fedge_buffer *line, uint32_t round, fedge_task_kin
         return status;
     const char *text = (const char *)line->data;
     cJSON *json = cJSON_ParseWithLength(text, line->size);
-    bool good = json != NULL && strchr(text, '\n') == text + line->size - 1;
+    bool good = json && strchr(text, '\n') == text + line->size - 1;
     cJSON_Delete(json);
-    if (!good)
+    if (!good) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "the line of round %" PRIu32 " is not one of JSON: %.200s", round, text);
+    }
     return FEDGE_OK;
 }
 
@@ -165,15 +169,17 @@ static fedge_status write_line(fedge_round_log *log, const fedge_buffer *line, f
 fedge_status fedge_round_log_append(fedge_round_log *log, uint32_t round, fedge_task_kind kind,
                                     const char *fields, fedge_error *err)
 {
-    if (!comes_after_last(log, round, kind))
+    if (!comes_after_last(log, round, kind)) {
         return fedge_fail(err, FEDGE_DUPLICATE, "%s has round %" PRIu32 " (%s) already",
                           log->file.path, log->last_round, kind_name(log->last_kind));
+    }
     fedge_buffer line;
     fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
     fedge_status status = make_line(&line, round, kind, fields, err);
-    if (status == FEDGE_OK && log->size + line.size > FEDGE_ROUND_LOG_MAX_SIZE)
+    if (status == FEDGE_OK && log->size + line.size > FEDGE_ROUND_LOG_MAX_SIZE) {
         status = fedge_fail(err, FEDGE_TOO_BIG, "%s has reached its limit of %zu bytes",
                             log->file.path, FEDGE_ROUND_LOG_MAX_SIZE);
+    }
     if (status == FEDGE_OK)
         status = write_line(log, &line, err);
     if (status == FEDGE_OK && !log->lazy)

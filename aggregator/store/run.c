@@ -31,7 +31,7 @@ static fedge_status check_format(const char *dir, fedge_error *err)
         return status;
     if (!fedge_os_exists(path)) {
         char text[64];
-        int size = snprintf(text, sizeof text, "{\"format\":%d}", FEDGE_STATE_FORMAT);
+        int size = snprintf(text, sizeof(text), "{\"format\":%d}", FEDGE_STATE_FORMAT);
         return fedge_json_file_write(path, text, (size_t)size, err);
     }
     cJSON *json = NULL;
@@ -41,11 +41,12 @@ static fedge_status check_format(const char *dir, fedge_error *err)
     uint64_t format = 0;
     status = fedge_json_get_u64(json, "format", path, &format, err);
     cJSON_Delete(json);
-    if (status == FEDGE_OK && format > FEDGE_STATE_FORMAT)
+    if (status == FEDGE_OK && format > FEDGE_STATE_FORMAT) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "%s has format %" PRIu64 ", this release knows up to %d: use the release "
                           "that wrote it or a newer one",
                           path, format, FEDGE_STATE_FORMAT);
+    }
     return status;
 }
 
@@ -53,7 +54,7 @@ static fedge_status check_format(const char *dir, fedge_error *err)
 static fedge_status remove_incomplete(void *user, const char *name, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    if (strncmp(name, NEW_RUN_PREFIX, sizeof NEW_RUN_PREFIX - 1) != 0)
+    if (strncmp(name, NEW_RUN_PREFIX, sizeof(NEW_RUN_PREFIX) - 1) != 0)
         return FEDGE_OK;
     fedge_status status = fedge_path_join(user, name, path, err);
     return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
@@ -86,7 +87,7 @@ fedge_status fedge_state_open(const char *dir, fedge_state *state, fedge_error *
         status = fedge_os_make_dirs(dir, err);
     if (status != FEDGE_OK)
         return status;
-    snprintf(state->dir, sizeof state->dir, "%s", dir);
+    snprintf(state->dir, sizeof(state->dir), "%s", dir);
     status = fedge_os_lock(path, &state->lock, err);
     if (status == FEDGE_BUSY)
         return fedge_error_prefix(err, status, "another aggregator uses state directory %s", dir);
@@ -115,7 +116,7 @@ static fedge_status write_run_file(const fedge_run *run, fedge_error *err)
     fedge_status status = fedge_run_path(run, "run.json", path, err);
     if (status != FEDGE_OK)
         return status;
-    int size = snprintf(text, sizeof text,
+    int size = snprintf(text, sizeof(text),
                         "{\"number\":%" PRIu64 ",\"incarnation\":%" PRIu32
                         ",\"finished\":%s,\"next_task_id\":%" PRIu64 "}",
                         run->number, run->incarnation, run->finished ? "true" : "false",
@@ -136,9 +137,10 @@ static fedge_status read_run_file(fedge_run *run, fedge_error *err)
     status = fedge_json_get_u64(json, "number", path, &run->number, err);
     if (status == FEDGE_OK)
         status = fedge_json_get_u64(json, "incarnation", path, &incarnation, err);
-    if (status == FEDGE_OK && (incarnation == 0 || incarnation > UINT32_MAX))
+    if (status == FEDGE_OK && (incarnation == 0 || incarnation > UINT32_MAX)) {
         status = fedge_fail(err, FEDGE_CORRUPT, "%s: incarnation %" PRIu64 " is out of range", path,
                             incarnation);
+    }
     run->incarnation = (uint32_t)incarnation;
     if (status == FEDGE_OK && cJSON_HasObjectItem(json, "next_task_id"))
         status = fedge_json_get_u64(json, "next_task_id", path, &run->next_task_id, err);
@@ -170,9 +172,10 @@ fedge_status fedge_run_begin_task_ids(fedge_run *run, uint64_t next_task_id, fed
 fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err)
 {
     fedge_run raised = *run;
-    if (raised.incarnation == UINT32_MAX)
+    if (raised.incarnation == UINT32_MAX) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "run %s has used up its incarnations",
                           run->run_id);
+    }
     raised.incarnation++;
     fedge_status status = write_run_file(&raised, err);
     if (status == FEDGE_OK)
@@ -224,16 +227,18 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
     bool same = false;
     if (!is_run_id(name))
         return FEDGE_OK;
-    if (++search->num_runs > FEDGE_MAX_RUNS)
+    if (++search->num_runs > FEDGE_MAX_RUNS) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%s has more than %u runs; move old ones away",
                           search->runs_dir, FEDGE_MAX_RUNS);
+    }
     memcpy(run.run_id, name, FEDGE_RUN_ID_TEXT);
     fedge_status status = fedge_path_join(search->runs_dir, name, run.dir, err);
     if (status == FEDGE_OK)
         status = read_run_file(&run, err);
-    if (status != FEDGE_OK)
+    if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "run %s cannot be read (mend it or move it away)",
                                   name);
+    }
     if (run.number > search->last_number)
         search->last_number = run.number;
     status = is_same_job(&run, search, &same, err);
@@ -272,9 +277,9 @@ static fedge_status build_run(const fedge_run *run, const char *temporary, const
 {
     char path[FEDGE_MAX_PATH];
     fedge_run build = *run;
-    memcpy(build.dir, temporary, sizeof build.dir);
+    memcpy(build.dir, temporary, sizeof(build.dir));
     static const char *const dirs[] = {"journal", "checkpoints"};
-    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
+    for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
         fedge_status status = fedge_run_path(&build, dirs[i], path, err);
         if (status == FEDGE_OK)
             status = fedge_os_make_dirs(path, err);
@@ -294,14 +299,14 @@ static fedge_status build_run(const fedge_run *run, const char *temporary, const
 static fedge_status make_run(const run_search *search, fedge_run *run, fedge_error *err)
 {
     uint8_t id[16];
-    char name[sizeof NEW_RUN_PREFIX + FEDGE_RUN_ID_TEXT], temporary[FEDGE_MAX_PATH];
-    fedge_status status = fedge_os_random(id, sizeof id, err);
+    char name[sizeof(NEW_RUN_PREFIX) + FEDGE_RUN_ID_TEXT], temporary[FEDGE_MAX_PATH];
+    fedge_status status = fedge_os_random(id, sizeof(id), err);
     if (status != FEDGE_OK)
         return status;
     *run = (fedge_run){.number = search->last_number + 1, .incarnation = 1};
-    for (size_t i = 0; i < sizeof id; i++)
+    for (size_t i = 0; i < sizeof(id); i++)
         snprintf(run->run_id + 2 * i, 3, "%02x", id[i]);
-    snprintf(name, sizeof name, NEW_RUN_PREFIX "%s", run->run_id);
+    snprintf(name, sizeof(name), NEW_RUN_PREFIX "%s", run->run_id);
     status = fedge_path_join(search->runs_dir, run->run_id, run->dir, err);
     if (status == FEDGE_OK)
         status = fedge_path_join(search->runs_dir, name, temporary, err);
@@ -341,10 +346,11 @@ fedge_status fedge_run_open(const fedge_state *state, const char *job, size_t jo
         *run = search.finished;
         return FEDGE_OK;
     }
-    if (!new_run && search.other.number > 0)
+    if (!new_run && search.other.number > 0) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s has unfinished run %s of another job (its job.json differs from the "
                           "one given): give that job to go on with it, or --new-run to begin anew",
                           state->dir, search.other.run_id);
+    }
     return make_run(&search, run, err);
 }

@@ -44,9 +44,8 @@ struct fedge_worker_pool {
 static void spin(fedge_spin_backoff *backoff, bool (*is_over)(const void *what), const void *what)
 {
     const uint64_t backoff_ns = fedge_spin_backoff_begin(backoff);
-    if (backoff_ns == 0 || is_over(what)) {
+    if (backoff_ns == 0 || is_over(what))
         return;
-    }
     uint64_t now_ns = fedge_os_monotonic_ns();
     const uint64_t until_ns = now_ns + backoff_ns;
     bool over = false;
@@ -90,16 +89,14 @@ static void rest(pool_worker *self)
 static fedge_work *take(pool_worker *self)
 {
     pthread_mutex_lock(&self->mutex);
-    while (!self->head && !self->stop) {
+    while (!self->head && !self->stop)
         pthread_cond_wait(&self->filled, &self->mutex);
-    }
     fedge_work *work = self->head;
     if (work) {
         self->busy = true;
         self->head = work->next;
-        if (!self->head) {
+        if (!self->head)
             self->tail = &self->head;
-        }
     }
     pthread_mutex_unlock(&self->mutex);
     return work;
@@ -111,17 +108,15 @@ static void *work_loop(void *arg)
     fedge_os_name_thread(self->pool->config.thread);
     void *user = self->pool->config.user;
     for (;;) {
-        if (self->pool->config.between) {
+        if (self->pool->config.between)
             ask_between(self);
-        }
         if (!has_task(self)) {
             rest(self);
             spin(&self->backoff, has_task, self);
         }
         fedge_work *work = take(self);
-        if (!work) {
+        if (!work)
             return NULL;
-        }
         self->num_taken++;
         work->run(user, self->index, work);
     }
@@ -150,12 +145,10 @@ static fedge_status start(fedge_worker_pool *pool, fedge_error *err)
     const fedge_worker_pool_config *config = &pool->config;
     pthread_attr_t attributes;
     int failed = pthread_attr_init(&attributes);
-    if (failed) {
+    if (failed)
         return fedge_fail_errno(err, failed, "cannot start a %s", config->name);
-    }
-    if (config->stack_size > 0) {
+    if (config->stack_size > 0)
         (void)pthread_attr_setstacksize(&attributes, config->stack_size);
-    }
     while (!failed && pool->num_workers < config->num_workers) {
         pool_worker *next = &pool->workers[pool->num_workers];
         next->pool = pool;
@@ -196,9 +189,8 @@ fedge_status fedge_worker_pool_new(fedge_worker_pool **pool, const fedge_worker_
 
 void fedge_worker_pool_free(fedge_worker_pool *pool)
 {
-    if (!pool) {
+    if (!pool)
         return;
-    }
     for (uint32_t i = 0; i < pool->num_workers; i++) {
         pool_worker *self = &pool->workers[i];
         pthread_mutex_lock(&self->mutex);
@@ -246,9 +238,8 @@ void fedge_worker_pool_wait(fedge_worker_pool *pool)
     for (uint32_t i = 0; i < pool->num_workers; i++) {
         pool_worker *self = &pool->workers[i];
         pthread_mutex_lock(&self->mutex);
-        while (self->head || self->busy) {
+        while (self->head || self->busy)
             pthread_cond_wait(&self->rested, &self->mutex);
-        }
         pthread_mutex_unlock(&self->mutex);
     }
 }
@@ -289,12 +280,10 @@ static bool has_ended(const void *what)
 void fedge_worker_pool_end(fedge_worker_pool *pool)
 {
     spin(&pool->backoff, has_ended, pool);
-    if (has_ended(pool)) {
+    if (has_ended(pool))
         return;
-    }
     pthread_mutex_lock(&pool->mutex);
-    while (!has_ended(pool)) {
+    while (!has_ended(pool))
         pthread_cond_wait(&pool->ended, &pool->mutex);
-    }
     pthread_mutex_unlock(&pool->mutex);
 }

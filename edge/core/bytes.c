@@ -31,7 +31,7 @@ void fedge_put_u64(uint8_t *at, uint64_t value)
 void fedge_put_f32(uint8_t *at, float value)
 {
     uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
+    memcpy(&bits, &value, sizeof(bits));
     fedge_put_u32(at, bits);
 }
 
@@ -54,7 +54,7 @@ float fedge_get_f32(const uint8_t *at)
 {
     uint32_t bits = fedge_get_u32(at);
     float value;
-    memcpy(&value, &bits, sizeof value);
+    memcpy(&value, &bits, sizeof(value));
     return value;
 }
 
@@ -63,13 +63,13 @@ float fedge_get_f32(const uint8_t *at)
 void fedge_put_f32s(uint8_t *at, const float *values, size_t n)
 {
     if (n > 0)
-        memcpy(at, values, n * sizeof values[0]);
+        memcpy(at, values, n * sizeof(values[0]));
 }
 
 void fedge_get_f32s(const uint8_t *at, float *values, size_t n)
 {
     if (n > 0)
-        memcpy(values, at, n * sizeof values[0]);
+        memcpy(values, at, n * sizeof(values[0]));
 }
 
 #else
@@ -103,10 +103,11 @@ void fedge_buffer_fini(fedge_buffer *buffer)
 fedge_status fedge_buffer_reserve(fedge_buffer *buffer, size_t extra, uint8_t **room,
                                   fedge_error *err)
 {
-    if (extra > buffer->limit - buffer->size)
+    if (extra > buffer->limit - buffer->size) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "%zu bytes on top of %zu are over the buffer's limit of %zu", extra,
                           buffer->size, buffer->limit);
+    }
     size_t needed = buffer->size + extra + 1; /* one for a NUL */
     if (needed > buffer->capacity) {
         size_t capacity = buffer->capacity > 0 ? buffer->capacity : FIRST_CAPACITY;
@@ -115,9 +116,10 @@ fedge_status fedge_buffer_reserve(fedge_buffer *buffer, size_t extra, uint8_t **
         if (capacity > buffer->limit + 1)
             capacity = buffer->limit + 1;
         uint8_t *data = realloc(buffer->data, capacity);
-        if (data == NULL)
+        if (!data) {
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a buffer of %zu bytes",
                               capacity);
+        }
         buffer->data = data;
         buffer->capacity = capacity;
     }

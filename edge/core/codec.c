@@ -25,7 +25,7 @@ const char *fedge_codec_name(unsigned index)
 static bool is_named(const fedge_codec_ops *codec, const char *name, size_t length)
 {
     return (strlen(codec->name) == length && memcmp(codec->name, name, length) == 0) ||
-           (codec == &fedge_codec_none && length == sizeof ALIAS - 1 &&
+           (codec == &fedge_codec_none && length == sizeof(ALIAS) - 1 &&
             memcmp(ALIAS, name, length) == 0);
 }
 
@@ -34,7 +34,7 @@ static fedge_status fail_unknown(const char *name, size_t length, fedge_error *e
     char known[200] = "";
     for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
         const size_t used = strlen(known);
-        (void)fedge_os_format(known + used, sizeof known - used, "%s%s", used > 0 ? ", " : "",
+        (void)fedge_os_format(known + used, sizeof(known) - used, "%s%s", used > 0 ? ", " : "",
                               codecs[i]->name);
     }
     return fedge_fail(err, FEDGE_UNSUPPORTED, "codec \"%.*s\" is not known; there are %s",
@@ -68,39 +68,41 @@ static fedge_status read_stage(const char *text, size_t length, fedge_codec *cod
                                fedge_error *err)
 {
     const char *colon = memchr(text, ':', length);
-    const size_t named = colon != NULL ? (size_t)(colon - text) : length;
+    const size_t named = colon ? (size_t)(colon - text) : length;
     const int shown = (int)(length < 40 ? length : 40);
     unsigned i = 0;
     while (i < FEDGE_CODEC_COUNT && !is_named(codecs[i], text, named))
         i++;
     if (i == FEDGE_CODEC_COUNT)
         return fail_unknown(text, named, err);
-    if (codec->values != NULL || (codecs[i]->chooses && codec->chooses != NULL))
+    if (codec->values || (codecs[i]->chooses && codec->chooses)) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "\"%.*s\" does not go behind what stands before it: a codec chooses "
                           "values, and one behind it writes them, as in topk:0.01+int8",
                           shown, text);
-    if (!codecs[i]->chooses && colon != NULL)
+    }
+    if (!codecs[i]->chooses && colon)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "codec \"%s\" takes no share", codecs[i]->name);
     if (!codecs[i]->chooses) {
         codec->values = codecs[i];
         return FEDGE_OK;
     }
     codec->chooses = codecs[i];
-    codec->share = colon != NULL ? read_share(colon + 1, length - named - 1) : 0;
-    if (codec->share == 0)
+    codec->share = colon ? read_share(colon + 1, length - named - 1) : 0;
+    if (codec->share == 0) {
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,
             "\"%.*s\": codec \"%s\" takes the share of values that travel, over 0 and "
             "at most 1 in steps of 0.000001, as in %s:0.01",
             shown, text, codecs[i]->name, codecs[i]->name);
+    }
     return FEDGE_OK;
 }
 
 fedge_status fedge_codec_parse(const char *text, fedge_codec *codec, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    memset(codec, 0, sizeof *codec);
+    memset(codec, 0, sizeof(*codec));
     for (const char *at = text; status == FEDGE_OK; at++) {
         const size_t length = strcspn(at, "+");
         status = read_stage(at, length, codec, err);
@@ -108,14 +110,14 @@ fedge_status fedge_codec_parse(const char *text, fedge_codec *codec, fedge_error
         if (*at == '\0')
             break;
     }
-    if (status == FEDGE_OK && codec->values == NULL)
+    if (status == FEDGE_OK && !codec->values)
         codec->values = &fedge_codec_none;
     return status;
 }
 
 const char *fedge_codec_text(const fedge_codec *codec, char text[FEDGE_CODEC_TEXT])
 {
-    if (codec->chooses == NULL) {
+    if (!codec->chooses) {
         (void)fedge_os_format(text, FEDGE_CODEC_TEXT, "%s", codec->values->name);
         return text;
     }
@@ -140,7 +142,7 @@ bool fedge_codec_equal(const fedge_codec *a, const fedge_codec *b)
 bool fedge_codec_has(const fedge_codec *codec, const char *name)
 {
     return strcmp(codec->values->name, name) == 0 ||
-           (codec->chooses != NULL && strcmp(codec->chooses->name, name) == 0);
+           (codec->chooses && strcmp(codec->chooses->name, name) == 0);
 }
 
 fedge_codec fedge_codec_default(void)
@@ -162,7 +164,7 @@ bool fedge_codec_chooses(const fedge_codec *codec)
 
 bool fedge_codec_chooses_of(const fedge_codec *codec, const fedge_tensor_spec *spec)
 {
-    return codec->chooses != NULL && spec->rank >= 2;
+    return codec->chooses && spec->rank >= 2;
 }
 
 size_t fedge_codec_chosen(const fedge_codec *codec, size_t count)
@@ -190,13 +192,15 @@ size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema)
 fedge_status fedge_codec_check_bounds(const fedge_schema *schema, const int8_t *bounds_log2,
                                       fedge_error *err)
 {
-    for (uint32_t i = 0; i < schema->num_tensors; i++)
+    for (uint32_t i = 0; i < schema->num_tensors; i++) {
         if (bounds_log2[i] < FEDGE_FIXED_MIN_BOUND_LOG2 ||
-            bounds_log2[i] > FEDGE_FIXED_MAX_BOUND_LOG2)
+            bounds_log2[i] > FEDGE_FIXED_MAX_BOUND_LOG2) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "bound 2^%d of tensor \"%s\" is outside 2^%d to 2^%d", bounds_log2[i],
                               schema->tensors[i].name, FEDGE_FIXED_MIN_BOUND_LOG2,
                               FEDGE_FIXED_MAX_BOUND_LOG2);
+        }
+    }
     return FEDGE_OK;
 }
 
@@ -207,7 +211,7 @@ static fedge_status fail_nan(const fedge_tensor_spec *spec, size_t first, const 
                              fedge_error *err)
 {
     size_t i = 0;
-    while (x != NULL && !isnan(x[i]))
+    while (x && !isnan(x[i]))
         i++;
     return fedge_fail(err, FEDGE_NOT_FINITE,
                       "value %zu of tensor \"%s\" is NaN; training has diverged", first + i,
@@ -231,7 +235,7 @@ static void encode_blocks(encoder *self, int bound_log2, const float *x, size_t 
         const size_t block = n - i < FEDGE_CODEC_BLOCK ? n - i : FEDGE_CODEC_BLOCK;
         const size_t size = values->size(block);
         values->encode(bound_log2, x + i, block, v + i, self->out, self->stats);
-        self->out = self->out != NULL ? self->out + size : NULL;
+        self->out = self->out ? self->out + size : NULL;
         self->size += size;
     }
 }
@@ -266,8 +270,8 @@ static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, u
 {
     const fedge_codec_ends *ends = self->ends;
     const bool keeps = ends->residual != NULL;
-    const bool fixed = self->codec->values->keeps_quantised && self->out == NULL &&
-                       ends->take_fixed != NULL && !keeps;
+    const bool fixed =
+        self->codec->values->keeps_quantised && !self->out && ends->take_fixed && !keeps;
     float room[FEDGE_CODEC_PIECE];
     int32_t v[FEDGE_CODEC_PIECE];
     fedge_status status = FEDGE_OK;
@@ -286,7 +290,7 @@ static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, u
         }
         if (self->stats->not_finite > 0)
             return fail_nan(spec, at, x, err);
-        if (ends->give != NULL)
+        if (ends->give)
             status = ends->give(ends->user, index, at, NULL, n, v, err);
     }
     return status;
@@ -325,12 +329,12 @@ static fedge_status encode_chosen(encoder *self, const fedge_tensor_spec *spec, 
                                        .spec = spec,
                                        .bound_log2 = bound_log2,
                                        .key = fedge_rng_u64(&rng),
-                                       .give = ends->give != NULL ? give_of_tensor : NULL,
+                                       .give = ends->give ? give_of_tensor : NULL,
                                        .user = &end};
     size_t size = 0;
     const fedge_status status =
         self->codec->chooses->choose(&tensor, ends->residual + spec->offset, self->out, &size, err);
-    self->out = self->out != NULL ? self->out + size : NULL;
+    self->out = self->out ? self->out + size : NULL;
     self->size += size;
     return status;
 }
@@ -341,7 +345,7 @@ fedge_status fedge_codec_encode_pieces(const fedge_codec *codec, const fedge_sch
                                        fedge_error *err)
 {
     encoder self = {.codec = codec, .ends = ends, .out = out, .stats = stats};
-    assert(!fedge_codec_chooses(codec) || ends->residual != NULL);
+    assert(!fedge_codec_chooses(codec) || ends->residual);
     *stats = (fedge_codec_stats){0};
     fedge_status status = fedge_codec_check_bounds(schema, bounds_log2, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++) {
@@ -378,12 +382,13 @@ fedge_status fedge_codec_encode(const fedge_codec *codec, const fedge_schema *sc
     const fedge_codec_ends ends = {.user = &from, .take = take_from_array, .residual = residual};
     const size_t most = fedge_codec_size(codec, schema);
     char text[FEDGE_CODEC_TEXT];
-    if (stats != NULL)
+    if (stats)
         *stats = (fedge_codec_stats){0};
-    if (out_size < most)
+    if (out_size < most) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the section takes up to %zu bytes as %s, and there is room for %zu",
                           most, fedge_codec_text(codec, text), out_size);
+    }
     return fedge_codec_encode_pieces(codec, schema, bounds_log2, &ends, out, size,
-                                     stats != NULL ? stats : &unused, err);
+                                     stats ? stats : &unused, err);
 }

@@ -21,8 +21,8 @@ static void bf16_encode(int bound_log2, const float *x, size_t n, int32_t *v, ui
     for (size_t i = 0; i < n; i++) {
         const uint16_t half = fedge_bf16_from_float(kept[i]);
         kept[i] = fedge_bf16_to_float(half);
-        if (out != NULL)
-            fedge_put_u16(out + i * sizeof half, half);
+        if (out)
+            fedge_put_u16(out + i * sizeof(half), half);
     }
     uint64_t none = 0;
     fedge_fixed_quantise(kept, n, bound_log2, v, &none, &none);
@@ -47,7 +47,7 @@ static fedge_status bf16_validate(const fedge_tensor_spec *spec, int bound_log2,
 {
     const uint32_t limit = fedge_float_bits(ldexpf(1.0f, bound_log2)) >> 16;
     for (size_t i = 0; i < count; i++) {
-        const uint16_t half = fedge_get_u16(in + i * sizeof half);
+        const uint16_t half = fedge_get_u16(in + i * sizeof(half));
         if ((half & 0x7fffu) > limit) {
             const float value = fedge_bf16_to_float(half);
             return fedge_codec_fail_value(spec, bound_log2, first + i, &value, err);

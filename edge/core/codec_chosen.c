@@ -18,7 +18,7 @@ void fedge_bits_put(fedge_bits_out *bits, uint32_t value, unsigned count)
     bits->held |= (uint64_t)value << bits->count;
     bits->count += count;
     while (bits->count >= 8) {
-        if (bits->out != NULL)
+        if (bits->out)
             bits->out[bits->size] = (uint8_t)bits->held;
         bits->size++;
         bits->held >>= 8;
@@ -43,7 +43,7 @@ void fedge_bits_end(fedge_bits_out *bits)
 
 static void refill(fedge_bits_in *bits)
 {
-    assert(bits->in != NULL || bits->size == 0);
+    assert(bits->in || bits->size == 0);
     while (bits->count <= 56 && bits->at < bits->size) {
         bits->held |= (uint64_t)bits->in[bits->at++] << bits->count;
         bits->count += 8;
@@ -153,7 +153,7 @@ fedge_largest fedge_largest_of(const float *x, size_t n, size_t k)
     for (int d = 0; d < DIGITS; d++) {
         const uint32_t buckets = (uint32_t)1 << WIDTHS[d], above = SHIFTS[d] + WIDTHS[d];
         const uint32_t most = found | (((uint32_t)1 << above) - 1);
-        memset(counts, 0, buckets * sizeof counts[0]);
+        memset(counts, 0, buckets * sizeof(counts[0]));
         if (d > 0)
             count_digits(x, n, found, most, SHIFTS[d], buckets, counts);
         for (size_t i = 0; i < n && d == 0; i++)
@@ -194,7 +194,7 @@ static void write_block(fedge_chosen_out *chosen, int32_t *v)
         return;
     }
     values->encode(tensor->bound_log2, chosen->block, chosen->n, v, chosen->out, &none);
-    chosen->out = chosen->out != NULL ? chosen->out + values->size(chosen->n) : NULL;
+    chosen->out = chosen->out ? chosen->out + values->size(chosen->n) : NULL;
 }
 
 static fedge_status end_block(fedge_chosen_out *chosen, fedge_error *err)
@@ -207,8 +207,7 @@ static fedge_status end_block(fedge_chosen_out *chosen, fedge_error *err)
     for (size_t i = 0; i < n; i++)
         chosen->x[chosen->places[i]] -= (float)v[i] * unit;
     chosen->n = 0;
-    return tensor->give != NULL ? tensor->give(tensor->user, 0, chosen->places, n, v, err)
-                                : FEDGE_OK;
+    return tensor->give ? tensor->give(tensor->user, 0, chosen->places, n, v, err) : FEDGE_OK;
 }
 
 fedge_status fedge_chosen_put(fedge_chosen_out *chosen, uint32_t place, fedge_error *err)
@@ -229,7 +228,7 @@ static fedge_status decode_block(const fedge_chosen_in *chosen, int32_t *v, size
 {
     const fedge_codec_tensor *tensor = chosen->tensor;
     *skip = 0;
-    if (chosen->values == NULL) {
+    if (!chosen->values) {
         for (size_t i = 0; i < chosen->n; i++)
             v[i] = chosen->negative[i] ? -chosen->magnitude : chosen->magnitude;
         return FEDGE_OK;
@@ -253,9 +252,10 @@ fedge_status fedge_chosen_give(fedge_chosen_in *chosen, fedge_error *err)
         begin++;
     while (tensor->to > 0 && end > begin && chosen->places[end - 1] >= tensor->to)
         end--;
-    if (status == FEDGE_OK && tensor->give != NULL && end > begin)
+    if (status == FEDGE_OK && tensor->give && end > begin) {
         status = tensor->give(tensor->user, 0, chosen->places + begin, end - begin,
                               v + skip + begin, err);
+    }
     chosen->first += chosen->n;
     chosen->n = 0;
     return status;
@@ -310,13 +310,13 @@ fedge_status fedge_groups_choose(const fedge_codec_tensor *tensor, bool signs, f
     fedge_largest largest = fedge_largest_of(x, n, k);
     fedge_chosen_out to = {.tensor = tensor,
                            .x = x,
-                           .out = out != NULL ? out + head : NULL,
+                           .out = out ? out + head : NULL,
                            .signs = signs,
                            .magnitude = signs ? mean_magnitude(tensor, largest, k) : 0};
-    fedge_bits_out gaps = {.out = out != NULL ? out + before : NULL};
+    fedge_bits_out gaps = {.out = out ? out + before : NULL};
     fedge_status status = FEDGE_OK;
     uint32_t place = fedge_largest_next(&largest);
-    if (signs && out != NULL)
+    if (signs && out)
         fedge_put_u32(out + head, (uint32_t)to.magnitude);
     for (size_t g = 0, done = 0; g < groups && status == FEDGE_OK; g++) {
         const size_t end = (g + 1) * FEDGE_CODEC_GROUP, first = done, begin = gaps.size;
@@ -328,7 +328,7 @@ fedge_status fedge_groups_choose(const fedge_codec_tensor *tensor, bool signs, f
             place = ++done < k ? fedge_largest_next(&largest) : 0;
         }
         fedge_bits_end(&gaps);
-        if (out != NULL) {
+        if (out) {
             fedge_put_u16(out + g * INDEX_BYTES, (uint16_t)(done - first));
             fedge_put_u16(out + g * INDEX_BYTES + 2, (uint16_t)(gaps.size - begin));
         }
@@ -348,21 +348,23 @@ static fedge_status read_group(fedge_chosen_in *chosen, size_t begin, size_t cou
     fedge_status status = FEDGE_OK;
     for (size_t i = 0; i < count && status == FEDGE_OK; i++) {
         if (next >= end || !fedge_bits_get_gap(&bits, rice, end - next - 1, &gap) ||
-            (chosen->values == NULL && !fedge_bits_get(&bits, 1, &sign)))
+            (!chosen->values && !fedge_bits_get(&bits, 1, &sign))) {
             return fedge_fail(err, FEDGE_CORRUPT,
                               "tensor \"%s\": the places of its group %zu are not those of %zu "
                               "values",
                               spec->name, begin / FEDGE_CODEC_GROUP, count);
+        }
         chosen->negative[chosen->n] = sign != 0;
         chosen->places[chosen->n++] = (uint32_t)(begin + next + gap);
         next += gap + 1;
         if ((chosen->first + chosen->n) % FEDGE_CODEC_BLOCK == 0)
             status = fedge_chosen_give(chosen, err);
     }
-    if (status == FEDGE_OK && (bits.at < bits.size || bits.count >= 8 || bits.held != 0))
+    if (status == FEDGE_OK && (bits.at < bits.size || bits.count >= 8 || bits.held != 0)) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "tensor \"%s\": there is more behind the places of its group %zu",
                           spec->name, begin / FEDGE_CODEC_GROUP);
+    }
     return status;
 }
 
@@ -389,19 +391,21 @@ static fedge_status check_head(const fedge_codec_tensor *tensor, fedge_chosen_in
     if (size < before)
         return fedge_chosen_fail_end(spec, err);
     const size_t said = count_index(in, groups, &bytes);
-    if (said != chosen->k)
+    if (said != chosen->k) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "tensor \"%s\": its index has %zu values, and %zu are chosen", spec->name,
                           said, chosen->k);
+    }
     if (bytes > size - before)
         return fedge_chosen_fail_end(spec, err);
     *used = before + (size_t)bytes;
-    if (chosen->values != NULL)
+    if (chosen->values)
         return FEDGE_OK;
     const uint32_t magnitude = fedge_get_u32(in + head);
-    if (magnitude > (uint32_t)1 << FEDGE_FIXED_VALUE_BITS)
+    if (magnitude > (uint32_t)1 << FEDGE_FIXED_VALUE_BITS) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "the magnitude of tensor \"%s\" is over its bound", spec->name);
+    }
     chosen->magnitude = (int32_t)magnitude;
     return FEDGE_OK;
 }
@@ -421,11 +425,12 @@ fedge_status fedge_groups_read(const fedge_codec_tensor *tensor, bool signs, con
         const size_t bytes = fedge_get_u16(in + g * INDEX_BYTES + 2);
         const bool wanted =
             begin + FEDGE_CODEC_GROUP > tensor->from && (tensor->to == 0 || begin < tensor->to);
-        if (wanted)
+        if (wanted) {
             status = read_group(&chosen, begin, count, (fedge_bits_in){.in = gaps, .size = bytes},
                                 rice, err);
-        else if (chosen.n > 0)
+        } else if (chosen.n > 0) {
             status = fedge_chosen_give(&chosen, err);
+        }
         chosen.first += wanted ? 0 : count;
         gaps += bytes;
     }

@@ -25,8 +25,8 @@ static void f16_encode(int bound_log2, const float *x, size_t n, int32_t *v, uin
     for (size_t i = 0; i < n; i++) {
         const uint16_t half = fedge_f16_from_float(kept[i] * scale);
         kept[i] = fedge_f16_to_float(half);
-        if (out != NULL)
-            fedge_put_u16(out + i * sizeof half, half);
+        if (out)
+            fedge_put_u16(out + i * sizeof(half), half);
     }
     uint64_t none = 0;
     fedge_fixed_quantise(kept, n, BOUND_LOG2, v, &none, &none);
@@ -44,7 +44,7 @@ static fedge_status f16_validate(const fedge_tensor_spec *spec, int bound_log2, 
                                  size_t count, const uint8_t *in, fedge_error *err)
 {
     for (size_t i = 0; i < count; i++) {
-        const uint16_t half = fedge_get_u16(in + i * sizeof half);
+        const uint16_t half = fedge_get_u16(in + i * sizeof(half));
         if ((half & 0x7fffu) > BOUND_BITS)
             return fail_value(spec, bound_log2, first + i, half, err);
     }

@@ -101,7 +101,7 @@ static void int4_encode(int bound_log2, const float *x, size_t n, int32_t *v, ui
     q[n] = 0; /* the upper half of an odd number's last byte */
     for (size_t i = 0; i < n; i++)
         v[i] = q[i] * step;
-    if (out == NULL)
+    if (!out)
         return;
     fedge_put_u16(out, (uint16_t)scale);
     for (size_t i = 0; i < bytes_of(n); i++)
@@ -121,14 +121,16 @@ static fedge_status check_block(const fedge_tensor_spec *spec, size_t first, siz
     unsigned bad = 0; /* a loop that compilers make vectors of */
     for (size_t i = 0; i < n / 2; i++)
         bad |= (unsigned)((q[i] & 0xf) == NOT_USED) | (unsigned)(q[i] >> 4 == NOT_USED);
-    for (size_t i = 0; i < n / 2 && bad != 0; i++)
+    for (size_t i = 0; i < n / 2 && bad != 0; i++) {
         if ((q[i] & 0xf) == NOT_USED || q[i] >> 4 == NOT_USED)
             return fail_value(spec, first + 2 * i + ((q[i] & 0xf) != NOT_USED), err);
+    }
     if (n % 2 == 1 && (q[n / 2] & 0xf) == NOT_USED)
         return fail_value(spec, first + n - 1, err);
-    if (n % 2 == 1 && q[n / 2] >> 4 != 0)
+    if (n % 2 == 1 && q[n / 2] >> 4 != 0) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "tensor \"%s\": the bits behind the last value are not 0", spec->name);
+    }
     return FEDGE_OK;
 }
 

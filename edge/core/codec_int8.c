@@ -72,9 +72,10 @@ AVX2 static int32_t largest_avx2(const int32_t *v, size_t count)
 {
     __m256i most = _mm256_setzero_si256();
     size_t i = 0;
-    for (; i + 8 <= count; i += 8)
+    for (; i + 8 <= count; i += 8) {
         most =
             _mm256_max_epi32(most, _mm256_abs_epi32(_mm256_loadu_si256((const __m256i *)(v + i))));
+    }
     int32_t lanes[8];
     _mm256_storeu_si256((__m256i *)lanes, most);
     return largest_scalar(v + i, count - i, largest_scalar(lanes, 8, 0));
@@ -163,13 +164,13 @@ static void int8_encode(int bound_log2, const float *x, size_t n, int32_t *v, ui
                         fedge_codec_stats *stats)
 {
     int8_t unwanted[FEDGE_CODEC_BLOCK];
-    int8_t *q = out != NULL ? (int8_t *)out + SCALE_BYTES : unwanted;
+    int8_t *q = out ? (int8_t *)out + SCALE_BYTES : unwanted;
     fedge_fixed_quantise(x, n, bound_log2, v, &stats->clamped, &stats->not_finite);
     const uint16_t scale = fedge_int8_encode(v, n, q);
     const bool valid = fedge_int8_decode(q, n, scale, v);
     assert(valid);
     (void)valid;
-    if (out != NULL)
+    if (out)
         fedge_put_u16(out, scale);
 }
 
@@ -203,7 +204,7 @@ static fedge_status int8_validate(const fedge_tensor_spec *spec, int bound_log2,
     for (size_t done = 0; done < count; done += FEDGE_CODEC_BLOCK) {
         const size_t left = count - done, n = left < FEDGE_CODEC_BLOCK ? left : FEDGE_CODEC_BLOCK;
         const uint8_t *q = in + SCALE_BYTES, *bad = memchr(q, 0x80, n);
-        if (bad != NULL)
+        if (bad)
             return fail_value(spec, first + done + (size_t)(bad - q), err);
         in += SCALE_BYTES + n;
     }

@@ -17,7 +17,7 @@ static void none_encode(int bound_log2, const float *x, size_t n, int32_t *v, ui
     const float bound = ldexpf(1.0f, bound_log2);
     float cut[FEDGE_CODEC_BLOCK];
     fedge_fixed_quantise(x, n, bound_log2, v, &stats->clamped, &stats->not_finite);
-    if (out == NULL)
+    if (!out)
         return;
     for (size_t i = 0; i < n; i++)
         cut[i] = x[i] > bound ? bound : x[i] < -bound ? -bound : x[i];
@@ -42,10 +42,11 @@ static fedge_status none_validate(const fedge_tensor_spec *spec, int bound_log2,
 {
     int32_t v[CHUNK];
     fedge_status status = FEDGE_OK;
-    for (size_t done = 0; done < count && status == FEDGE_OK; done += CHUNK)
+    for (size_t done = 0; done < count && status == FEDGE_OK; done += CHUNK) {
         status =
             none_decode(spec, bound_log2, first + done, count - done < CHUNK ? count - done : CHUNK,
                         in + done * sizeof(float), v, err);
+    }
     return status;
 }
 

@@ -49,10 +49,9 @@ static fedge_status randk_choose(const fedge_codec_tensor *tensor, float *x, uin
                                  size_t *size, fedge_error *err)
 {
     places drawn = places_from(tensor, tensor->key, 0);
-    fedge_chosen_out chosen = {
-        .tensor = tensor, .x = x, .out = out != NULL ? out + KEY_BYTES : NULL};
+    fedge_chosen_out chosen = {.tensor = tensor, .x = x, .out = out ? out + KEY_BYTES : NULL};
     fedge_status status = FEDGE_OK;
-    if (out != NULL)
+    if (out)
         fedge_put_u64(out, tensor->key);
     while (drawn.i < drawn.k && status == FEDGE_OK)
         status = fedge_chosen_put(&chosen, next_place(&drawn), err);

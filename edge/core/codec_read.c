@@ -27,8 +27,8 @@ fedge_status fedge_codec_decode_run(const fedge_codec *codec, const fedge_tensor
 {
     const fedge_codec_reader *values = fedge_codec_reader_of(codec->values);
     assert(first % FEDGE_CODEC_BLOCK == 0 && first <= spec->count && count <= spec->count - first);
-    return v != NULL ? values->decode(spec, bound_log2, first, count, in, v, err)
-                     : values->validate(spec, bound_log2, first, count, in, err);
+    return v ? values->decode(spec, bound_log2, first, count, in, v, err)
+             : values->validate(spec, bound_log2, first, count, in, err);
 }
 
 /* Run by run. */
@@ -39,7 +39,7 @@ static fedge_status read_whole(const fedge_codec_tensor *tensor, const uint8_t *
     const fedge_codec_reader *values = fedge_codec_reader_of(tensor->codec->values);
     int32_t v[FEDGE_CODEC_PIECE];
     fedge_status status = FEDGE_OK;
-    if (tensor->give == NULL)
+    if (!tensor->give)
         return values->validate(spec, tensor->bound_log2, 0, spec->count, in, err);
     for (size_t at = 0; at < spec->count && status == FEDGE_OK; at += FEDGE_CODEC_PIECE) {
         const size_t left = spec->count - at;
@@ -58,9 +58,10 @@ fedge_status fedge_codec_read_tensor(const fedge_codec_tensor *tensor, const uin
     if (fedge_codec_chooses_of(tensor->codec, tensor->spec))
         return fedge_codec_reader_of(tensor->codec->chooses)->read(tensor, in, size, used, err);
     *used = fedge_codec_run_size(tensor->codec, tensor->spec->count);
-    if (size < *used)
+    if (size < *used) {
         return fedge_fail(err, FEDGE_TRUNCATED, "the section ends within tensor \"%s\"",
                           tensor->spec->name);
+    }
     return read_whole(tensor, in, err);
 }
 
@@ -81,7 +82,7 @@ static fedge_status give_to_array(void *user, size_t at, const uint32_t *places,
     int32_t *to = user;
     (void)err;
     for (size_t i = 0; i < n; i++)
-        to[places != NULL ? places[i] : at + i] = v[i];
+        to[places ? places[i] : at + i] = v[i];
     return FEDGE_OK;
 }
 
@@ -102,7 +103,7 @@ fedge_status fedge_codec_decode(const fedge_codec *codec, const fedge_schema *sc
                                            .user = v + spec->offset};
         size_t used = 0;
         if (fedge_codec_chooses_of(codec, spec))
-            memset(v + spec->offset, 0, spec->count * sizeof *v);
+            memset(v + spec->offset, 0, spec->count * sizeof(*v));
         status = fedge_codec_read_tensor(&tensor, in, in_size, &used, err);
         in += used;
         in_size -= status == FEDGE_OK ? used : 0;

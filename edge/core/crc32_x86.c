@@ -49,9 +49,10 @@ CARRYLESS size_t fedge_crc32_x86(uint32_t *crc, const uint8_t *data, size_t size
     for (size_t i = 0; i < LANES; i++)
         lanes[i] = load(data + i * BLOCK);
     lanes[0] = _mm_xor_si128(lanes[0], _mm_cvtsi32_si128((int)*crc));
-    for (; size - at >= LANES * BLOCK; at += LANES * BLOCK)
+    for (; size - at >= LANES * BLOCK; at += LANES * BLOCK) {
         for (size_t i = 0; i < LANES; i++)
             lanes[i] = fold(lanes[i], by_512, load(data + at + i * BLOCK));
+    }
     __m128i x = lanes[0];
     for (size_t i = 1; i < LANES; i++)
         x = fold(x, by_128, lanes[i]);

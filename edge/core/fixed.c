@@ -85,9 +85,10 @@ fedge_status fedge_fixed_quantise_strict(const float *x, size_t n, int bound_log
         v[i] = to_fixed(x[i], scale);
     if (i == n)
         return FEDGE_OK;
-    if (!isfinite(x[i]))
+    if (!isfinite(x[i])) {
         return fedge_fail(err, FEDGE_NOT_FINITE, "value %zu is %s", i,
                           isnan(x[i]) ? "NaN" : "infinite");
+    }
     return fedge_fail(err, FEDGE_OUT_OF_RANGE, "value %zu is %g, over the bound of %g", i,
                       (double)x[i], (double)bound);
 }

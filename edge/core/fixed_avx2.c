@@ -102,7 +102,7 @@ AVX2 size_t fedge_fixed_accumulate_avx2(int64_t *sum, const int32_t *v, size_t n
     const __m256i factor = _mm256_set1_epi64x((long long)weight);
     size_t i = 0;
     for (; i + 8 <= n; i += 8) {
-        const size_t later = i + AHEAD / sizeof *sum;
+        const size_t later = i + AHEAD / sizeof(*sum);
         if (later + 8 <= n && !are_zeros(v + later))
             _mm_prefetch((const char *)(sum + later), _MM_HINT_T0);
         if (are_zeros(v + i))

@@ -12,23 +12,22 @@
 static inline uint32_t fedge_float_bits(float x)
 {
     uint32_t bits;
-    memcpy(&bits, &x, sizeof bits);
+    memcpy(&bits, &x, sizeof(bits));
     return bits;
 }
 
 static inline float fedge_float_of_bits(uint32_t bits)
 {
     float x;
-    memcpy(&x, &bits, sizeof x);
+    memcpy(&x, &bits, sizeof(x));
     return x;
 }
 
 static inline uint16_t fedge_bf16_from_float(float x)
 {
     const uint32_t bits = fedge_float_bits(x);
-    if ((bits & 0x7fffffffu) > 0x7f800000u) {
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
         return (uint16_t)(bits >> 16 | 0x40u);
-    }
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
@@ -41,9 +40,8 @@ static inline uint16_t fedge_f16_from_float(float x)
 {
     const uint32_t bits = fedge_float_bits(x);
     const uint32_t sign = bits >> 16 & 0x8000u, magnitude = bits & 0x7fffffffu;
-    if (magnitude > 0x7f800000u) {
+    if (magnitude > 0x7f800000u)
         return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x1ffu));
-    }
     if (magnitude >= 0x477ff000u) { /* 65520, halfway to what fp16 does not have */
         return (uint16_t)(sign | 0x7c00u);
     }
@@ -58,9 +56,8 @@ static inline uint16_t fedge_f16_from_float(float x)
 static inline float fedge_f16_to_float(uint16_t x)
 {
     const uint32_t sign = (uint32_t)(x & 0x8000u) << 16, magnitude = x & 0x7fffu;
-    if (magnitude >= 0x7c00u) {
+    if (magnitude >= 0x7c00u)
         return fedge_float_of_bits(sign | 0x7f800000u | magnitude << 13);
-    }
     if (magnitude < 0x400u) {
         const float small = (float)magnitude * 0x1p-24f;
         return sign == 0 ? small : -small;

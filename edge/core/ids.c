@@ -10,7 +10,7 @@ static const char digits[] = "0123456789abcdef";
 static int digit_value(char c)
 {
     const char *at = c == '\0' ? NULL : strchr(digits, c);
-    return at == NULL ? -1 : (int)(at - digits);
+    return !at ? -1 : (int)(at - digits);
 }
 
 /* Two digits to a byte; false when one is not a digit. Never reads beyond a NUL. */
@@ -32,7 +32,7 @@ static bool dash_before(size_t byte)
 char *fedge_device_id_format(const fedge_device_id *id, char text[FEDGE_DEVICE_ID_TEXT_SIZE])
 {
     char *at = text;
-    for (size_t i = 0; i < sizeof id->bytes; i++) {
+    for (size_t i = 0; i < sizeof(id->bytes); i++) {
         if (dash_before(i))
             *at++ = '-';
         fedge_hex_encode(&id->bytes[i], 1, at);
@@ -46,17 +46,18 @@ fedge_status fedge_device_id_parse(const char *text, fedge_device_id *id, fedge_
     fedge_device_id parsed;
     const char *at = text;
     bool valid = true;
-    for (size_t i = 0; valid && i < sizeof parsed.bytes; i++) {
+    for (size_t i = 0; valid && i < sizeof(parsed.bytes); i++) {
         if (dash_before(i))
             valid = *at++ == '-';
         valid = valid && read_byte(at, &parsed.bytes[i]);
         at += 2;
     }
-    if (!valid || *at != '\0')
+    if (!valid || *at != '\0') {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "\"%.60s\" is not a device id; one looks like "
                           "01234567-89ab-cdef-0123-456789abcdef, in lower case",
                           text);
+    }
     *id = parsed;
     return FEDGE_OK;
 }
@@ -64,7 +65,7 @@ fedge_status fedge_device_id_parse(const char *text, fedge_device_id *id, fedge_
 fedge_status fedge_device_id_random(fedge_device_id *id, fedge_error *err)
 {
     fedge_device_id fresh;
-    fedge_status status = fedge_os_random(fresh.bytes, sizeof fresh.bytes, err);
+    fedge_status status = fedge_os_random(fresh.bytes, sizeof(fresh.bytes), err);
     if (status != FEDGE_OK)
         return status;
     fresh.bytes[6] = (uint8_t)((fresh.bytes[6] & 0x0F) | 0x40); /* version 4 */
@@ -75,7 +76,7 @@ fedge_status fedge_device_id_random(fedge_device_id *id, fedge_error *err)
 
 bool fedge_device_id_equal(const fedge_device_id *a, const fedge_device_id *b)
 {
-    return memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
+    return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
 }
 
 char *fedge_hex_encode(const void *data, size_t size, char *text)
@@ -95,8 +96,9 @@ fedge_status fedge_hex_decode(const char *text, void *data, size_t size, fedge_e
     size_t i = 0;
     while (i < size && read_byte(text + 2 * i, &bytes[i]))
         i++;
-    if (i < size || text[2 * size] != '\0')
+    if (i < size || text[2 * size] != '\0') {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "\"%.80s\" is not %zu lower-case hexadecimal digits", text, 2 * size);
+    }
     return FEDGE_OK;
 }

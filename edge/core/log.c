@@ -28,9 +28,8 @@ __attribute__((format(printf, 2, 3))) static void put(line *out, const char *for
     va_start(args, format);
     int n = vsnprintf(out->text + out->size, room, format, args);
     va_end(args);
-    if (n > 0) {
+    if (n > 0)
         out->size += (size_t)n < room ? (size_t)n : room - 1;
-    }
 }
 
 /* Bytes of a character at [p] that would steer a terminal, change the direction of what follows or
@@ -39,9 +38,8 @@ __attribute__((format(printf, 2, 3))) static void put(line *out, const char *for
 static unsigned steering(const unsigned char *p)
 {
     unsigned code = (unsigned)p[0] << 8 | p[1];
-    if (code - 0xC280 < 0x20 || code == 0xD89C) {
+    if (code - 0xC280 < 0x20 || code == 0xD89C)
         return 2;
-    }
     code = code << 8 | (p[1] ? p[2] : 0);
     return code - 0xE280A8 < 7 || code - 0xE2808E < 2 || code - 0xE281A6 < 4 ? 3 : 0;
 }
@@ -65,27 +63,24 @@ static void put_escaped(line *out, const char *text)
 {
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
         unsigned skipped = steering(p);
-        if (skipped > 0) {
+        if (skipped > 0)
             p += skipped - 1;
-        } else if (*p == '"' || *p == '\\') {
+        else if (*p == '"' || *p == '\\')
             put(out, "\\%c", *p);
-        } else if (*p < 0x20 || *p == 0x7f) {
+        else if (*p < 0x20 || *p == 0x7f)
             put(out, "\\u%04x", *p);
-        } else {
+        else
             put(out, "%c", *p);
-        }
     }
 }
 
 static bool needs_quotes(const char *text)
 {
-    if (!*text) {
+    if (!*text)
         return true;
-    }
     for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        if (*p <= ' ' || *p == '"' || *p == '=' || *p == '\\' || *p == 0x7f) {
+        if (*p <= ' ' || *p == '"' || *p == '=' || *p == '\\' || *p == 0x7f)
             return true;
-        }
     }
     return false;
 }
@@ -93,22 +88,19 @@ static bool needs_quotes(const char *text)
 static void put_string(line *out, const char *text, bool always_quote)
 {
     bool quote = always_quote || needs_quotes(text);
-    if (quote) {
+    if (quote)
         put(out, "\"");
-    }
     put_escaped(out, text);
-    if (quote) {
+    if (quote)
         put(out, "\"");
-    }
 }
 
 static void put_field(line *out, const fedge_log_field *field, bool json)
 {
-    if (json) {
+    if (json)
         put(out, ",\"%s\":", field->key);
-    } else {
+    else
         put(out, " %s=", field->key);
-    }
     switch (field->type) {
     case FEDGE_LOG_FIELD_STR:
         put_string(out, field->str ? field->str : "", json);
@@ -117,11 +109,10 @@ static void put_field(line *out, const fedge_log_field *field, bool json)
         put(out, "%lld", (long long)field->integer);
         break;
     case FEDGE_LOG_FIELD_NUM:
-        if (json && !isfinite(field->number)) {
+        if (json && !isfinite(field->number))
             put(out, "null");
-        } else {
+        else
             put(out, "%.6g", field->number);
-        }
         break;
     }
 }
@@ -166,9 +157,8 @@ fedge_status fedge_log_level_from_name(const char *name, fedge_log_level *level,
 void fedge_log_write(const fedge_log *log, fedge_log_level level, const char *event,
                      const fedge_log_field *fields, size_t num_fields)
 {
-    if (!log || !log->write || level > log->level) {
+    if (!log || !log->write || level > log->level)
         return;
-    }
     line out = {.size = 0};
     if (log->json) {
         put(&out, "{\"time\":\"");
@@ -182,13 +172,11 @@ void fedge_log_write(const fedge_log *log, fedge_log_level level, const char *ev
         /* A field that would be cut in JSON would leave a broken object: it is left out whole. */
         size_t before = out.size;
         put_field(&out, &fields[i], log->json);
-        if (log->json && out.size + CLOSING_ROOM >= sizeof(out.text)) {
+        if (log->json && out.size + CLOSING_ROOM >= sizeof(out.text))
             out.size = before;
-        }
     }
-    if (log->json) {
+    if (log->json)
         put(&out, "}");
-    }
     out.text[out.size++] = '\n';
     log->write(log->user, out.text, out.size);
 }

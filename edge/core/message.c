@@ -58,14 +58,16 @@ size_t fedge_message_size(const fedge_message *message)
 
 static fedge_status check_sizes(uint32_t meta_size, uint32_t payload_size, fedge_error *err)
 {
-    if (meta_size > FEDGE_MESSAGE_MAX_META)
+    if (meta_size > FEDGE_MESSAGE_MAX_META) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "message metadata of %lu bytes is over the limit of %lu",
                           (unsigned long)meta_size, (unsigned long)FEDGE_MESSAGE_MAX_META);
-    if (payload_size > FEDGE_MESSAGE_MAX_PAYLOAD)
+    }
+    if (payload_size > FEDGE_MESSAGE_MAX_PAYLOAD) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "message payload of %lu bytes is over the limit of %lu",
                           (unsigned long)payload_size, (unsigned long)FEDGE_MESSAGE_MAX_PAYLOAD);
+    }
     return FEDGE_OK;
 }
 
@@ -80,17 +82,19 @@ static uint32_t frame_crc(const uint8_t *frame, size_t size)
 fedge_status fedge_message_pack(const fedge_message *message, uint8_t *out, size_t out_size,
                                 fedge_error *err)
 {
-    if (message->type > UINT8_MAX || (message->flags & ~KNOWN_FLAGS) != 0)
+    if (message->type > UINT8_MAX || (message->flags & ~KNOWN_FLAGS) != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "message type %u or flags 0x%x cannot be sent", message->type,
                           message->flags);
+    }
     fedge_status status = check_sizes(message->meta_size, message->payload_size, err);
     if (status != FEDGE_OK)
         return status;
     size_t size = fedge_message_size(message);
-    if (out_size < size)
+    if (out_size < size) {
         return fedge_fail(err, FEDGE_TOO_BIG, "a message of %zu bytes does not fit in %zu", size,
                           out_size);
+    }
 
     uint8_t *meta = out + FEDGE_MESSAGE_HEADER_SIZE;
     uint8_t *payload = meta + message->meta_size;
@@ -98,7 +102,7 @@ fedge_status fedge_message_pack(const fedge_message *message, uint8_t *out, size
         memmove(payload, message->payload, message->payload_size);
     if (message->meta_size > 0 && (const uint8_t *)message->meta != meta)
         memcpy(meta, message->meta, message->meta_size);
-    memcpy(out, magic, sizeof magic);
+    memcpy(out, magic, sizeof(magic));
     out[4] = FEDGE_MESSAGE_VERSION;
     out[5] = (uint8_t)message->type;
     fedge_put_u16(out + 6, (uint16_t)message->flags);
@@ -112,24 +116,28 @@ fedge_status fedge_message_pack(const fedge_message *message, uint8_t *out, size
 fedge_status fedge_message_peek(const uint8_t *in, size_t in_size, size_t *frame_size,
                                 fedge_error *err)
 {
-    if (in_size < FEDGE_MESSAGE_HEADER_SIZE)
+    if (in_size < FEDGE_MESSAGE_HEADER_SIZE) {
         return fedge_fail(err, FEDGE_TRUNCATED, "message of %zu bytes; its header alone has %d",
                           in_size, FEDGE_MESSAGE_HEADER_SIZE);
-    if (memcmp(in, magic, sizeof magic) != 0)
+    }
+    if (memcmp(in, magic, sizeof(magic)) != 0) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "message begins with %02x %02x %02x %02x instead of \"FEDG\"", in[0],
                           in[1], in[2], in[3]);
-    if (in[4] != FEDGE_MESSAGE_VERSION)
+    }
+    if (in[4] != FEDGE_MESSAGE_VERSION) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "message format version %u; this program reads version %d", in[4],
                           FEDGE_MESSAGE_VERSION);
+    }
     unsigned flags = fedge_get_u16(in + 6);
     if ((flags & ~KNOWN_FLAGS) != 0)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "message flags 0x%04x are not known", flags);
     uint32_t reserved = fedge_get_u32(in + 20);
-    if (reserved != 0)
+    if (reserved != 0) {
         return fedge_fail(err, FEDGE_CORRUPT, "reserved message field is 0x%08lx instead of 0",
                           (unsigned long)reserved);
+    }
     uint32_t meta_size = fedge_get_u32(in + 8);
     uint32_t payload_size = fedge_get_u32(in + 12);
     fedge_status status = check_sizes(meta_size, payload_size, err);
@@ -146,14 +154,16 @@ fedge_status fedge_message_unpack(const uint8_t *in, size_t in_size, fedge_messa
     fedge_status status = fedge_message_peek(in, in_size, &size, err);
     if (status != FEDGE_OK)
         return status;
-    if (in_size != size)
+    if (in_size != size) {
         return fedge_fail(err, in_size < size ? FEDGE_TRUNCATED : FEDGE_CORRUPT,
                           "message of %zu bytes; its header announces %zu", in_size, size);
+    }
     uint32_t expected = fedge_get_u32(in + CRC_OFFSET);
     uint32_t actual = frame_crc(in, size);
-    if (actual != expected)
+    if (actual != expected) {
         return fedge_fail(err, FEDGE_CORRUPT, "message CRC-32 is %08lx; its header has %08lx",
                           (unsigned long)actual, (unsigned long)expected);
+    }
     uint32_t meta_size = fedge_get_u32(in + 8);
     *message = (fedge_message){
         .type = in[5],

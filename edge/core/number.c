@@ -24,8 +24,7 @@ fedge_status fedge_option_count(const char *option, const char *text, uint32_t m
 {
     uint64_t number = 0;
     fedge_status status = fedge_option_number(option, text, 1, max, &number, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         *count = (uint32_t)number;
-    }
     return status;
 }

@@ -21,11 +21,10 @@ static fedge_status take_number(const fedge_option *option, void *field, const c
     uint64_t number = 0;
     const fedge_status status =
         fedge_option_number(option->name, value, option->min, option->max, &number, err);
-    if (status == FEDGE_OK && option->type == FEDGE_OPTION_U32) {
+    if (status == FEDGE_OK && option->type == FEDGE_OPTION_U32)
         *(uint32_t *)field = (uint32_t)number;
-    } else if (status == FEDGE_OK) {
+    else if (status == FEDGE_OK)
         *(uint64_t *)field = number;
-    }
     return status;
 }
 
@@ -58,18 +57,16 @@ static fedge_status take_presets(const fedge_command_line *line, void *settings,
 {
     fedge_status status = FEDGE_OK;
     for (size_t i = 0; i < line->num_options && status == FEDGE_OK; i++) {
-        if (line->options[i].preset) {
+        if (line->options[i].preset)
             status = take(&line->options[i], settings, line->options[i].preset, err);
-        }
     }
     return status;
 }
 
 static void make_long(const fedge_command_line *line, struct option *to)
 {
-    if (line->num_options + 3 > FEDGE_MAX_OPTIONS) {
+    if (line->num_options + 3 > FEDGE_MAX_OPTIONS)
         abort();
-    }
     for (size_t i = 0; i < line->num_options; i++) {
         const fedge_option *option = &line->options[i];
         *to++ = (struct option){.name = option->name,
@@ -77,18 +74,16 @@ static void make_long(const fedge_command_line *line, struct option *to)
                                 .val = FIRST + (int)i};
     }
     *to++ = (struct option){.name = "help", .val = HELP};
-    if (!line->command) {
+    if (!line->command)
         *to++ = (struct option){.name = "version", .val = VERSION};
-    }
     *to = (struct option){.name = NULL};
 }
 
 /* What getopt_long has found, if it is a mistake. */
 static fedge_status check(const fedge_command_line *line, int found, char **argv, fedge_error *err)
 {
-    if (found != ':' && found != '?') {
+    if (found != ':' && found != '?')
         return FEDGE_OK;
-    }
     const char *what = found == ':'      ? "a value is missing for"
                        : optopt >= FIRST ? "there is a value, but none is wanted, in"
                                          : "unknown option";
@@ -105,23 +100,19 @@ static fedge_status read_options(const fedge_command_line *line, int argc, char 
     optind = 0; /* starts anew, also within tests */
     for (;;) {
         const int found = getopt_long(argc, argv, line->short_help ? ":h" : ":", table, NULL);
-        if (found == -1) {
+        if (found == -1)
             return FEDGE_OK;
-        }
         if (found == HELP || found == VERSION) {
             *asked = found == HELP ? FEDGE_ASKED_HELP : FEDGE_ASKED_VERSION;
             return FEDGE_OK;
         }
         fedge_status status = check(line, found, argv, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = take(&line->options[found - FIRST], settings, optarg, err);
-        }
-        if (status != FEDGE_OK) {
+        if (status != FEDGE_OK)
             return status;
-        }
-        if (line->options[found - FIRST].given) {
+        if (line->options[found - FIRST].given)
             *(bool *)((char *)settings + line->options[found - FIRST].given) = true;
-        }
     }
 }
 
@@ -130,12 +121,10 @@ fedge_status fedge_command_line_read(const fedge_command_line *line, int argc, c
 {
     *words = (fedge_words){.asked = FEDGE_ASKED_RUN};
     fedge_status status = take_presets(line, settings, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = read_options(line, argc, argv, settings, &words->asked, err);
-    }
-    if (status != FEDGE_OK || words->asked != FEDGE_ASKED_RUN) {
+    if (status != FEDGE_OK || words->asked != FEDGE_ASKED_RUN)
         return status;
-    }
     if (optind < argc && !line->arguments) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s' is not an option (see %s --help)",
                           argv[optind], line->name);
@@ -151,9 +140,8 @@ fedge_status fedge_command_line_check(const fedge_command_line *line, const void
     for (size_t i = 0; i < line->num_options; i++) {
         const fedge_option *option = &line->options[i];
         const void *field = (const char *)settings + option->field;
-        if (!option->needed) {
+        if (!option->needed)
             continue;
-        }
         if (option->type == FEDGE_OPTION_TEXT ? !*(const char *const *)field
                                               : *(const uint32_t *)field == 0) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--%s is missing (see %s --help)",
@@ -176,9 +164,8 @@ static void put_some(writer *to, const char *text, size_t size)
     for (; size > 0; text++, size--) {
         to->column = *text == '\n' ? 0 : to->column + 1;
         if (to->text) {
-            if (to->size + 1 == FEDGE_HELP_SIZE) {
+            if (to->size + 1 == FEDGE_HELP_SIZE)
                 abort(); /* the tables are constants: whoever asks for --help first finds it */
-            }
             to->text[to->size++] = *text;
             to->text[to->size] = '\0';
         }
@@ -192,9 +179,8 @@ static void put(writer *to, const char *text)
 
 static void put_spaces(writer *to, size_t until)
 {
-    while (to->column < until) {
+    while (to->column < until)
         put(to, " ");
-    }
 }
 
 /* Words, each behind a space or on a new line. */
@@ -202,9 +188,8 @@ static void put_words(writer *to, const char *text)
 {
     while (*text) {
         const size_t size = strcspn(text, " ");
-        if (to->column > to->indent && to->column + 1 + size > MAX_COLUMNS) {
+        if (to->column > to->indent && to->column + 1 + size > MAX_COLUMNS)
             put(to, "\n");
-        }
         put_spaces(to, to->column > to->indent ? to->column + 1 : to->indent);
         put_some(to, text, size);
         text += size + (text[size] != '\0');
@@ -260,9 +245,8 @@ const char *fedge_command_line_help(const fedge_command_line *line, char text[FE
     put(&to, line->usage);
     for (const fedge_option *at = line->options; at < end; at++) {
         const fedge_option *const first = at;
-        if (!at->help && !at->joined) {
+        if (!at->help && !at->joined)
             continue;
-        }
         put(&to, "  ");
         at = put_names(&to, at);
         put(&to, to.column + 2 > to.indent ? " " : "");

@@ -32,14 +32,14 @@ static void put_number(output *to, uint64_t value, unsigned base, bool negative,
                        char pad)
 {
     char digits[MAX_DIGITS + 1];
-    size_t first = sizeof digits;
+    size_t first = sizeof(digits);
     do {
         digits[--first] = "0123456789abcdef"[value % base];
         value /= base;
     } while (value > 0);
     if (negative)
         digits[--first] = '-';
-    put_padded(to, digits + first, sizeof digits - first, width, pad);
+    put_padded(to, digits + first, sizeof(digits) - first, width, pad);
 }
 
 /* d.ddddde±dd: six digits, the last of them off by one at times. */

@@ -29,9 +29,10 @@ static fedge_status copy_path(char out[FEDGE_OS_MAX_PATH], const char *path, fed
     size_t length = strlen(path);
     if (length == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "the path is empty");
-    if (length >= FEDGE_OS_MAX_PATH)
+    if (length >= FEDGE_OS_MAX_PATH) {
         return fedge_fail(err, FEDGE_TOO_BIG, "path %.60s... has %zu bytes; at most %d are allowed",
                           path, length, FEDGE_OS_MAX_PATH - 1);
+    }
     memcpy(out, path, length + 1);
     return FEDGE_OK;
 }
@@ -43,7 +44,7 @@ static fedge_status parent_of(char out[FEDGE_OS_MAX_PATH], const char *path, fed
     if (status != FEDGE_OK)
         return status;
     char *slash = strrchr(out, '/');
-    if (slash == NULL)
+    if (!slash)
         memcpy(out, ".", 2);
     else if (slash == out)
         out[1] = '\0';
@@ -88,12 +89,14 @@ static fedge_status write_all(int fd, const char *path, uint64_t offset, const u
         size_t left = size - done;
         ssize_t put = pwrite(fd, data + done, left < MAX_TRANSFER ? left : MAX_TRANSFER,
                              (off_t)(offset + done));
-        if (put < 0 && errno != EINTR)
+        if (put < 0 && errno != EINTR) {
             return fedge_fail_errno(err, errno, "cannot write %s at byte %llu", path,
                                     (unsigned long long)(offset + done));
-        if (put == 0)
+        }
+        if (put == 0) {
             return fedge_fail(err, FEDGE_IO, "cannot write %s at byte %llu: nothing was taken",
                               path, (unsigned long long)(offset + done));
+        }
         done += put > 0 ? (size_t)put : 0;
     }
     return FEDGE_OK;
@@ -104,9 +107,10 @@ static fedge_status size_of(int fd, const char *path, uint64_t *size, fedge_erro
     struct stat info;
     if (fstat(fd, &info) != 0)
         return fedge_fail_errno(err, errno, "cannot look at %s", path);
-    if (!S_ISREG(info.st_mode))
+    if (!S_ISREG(info.st_mode)) {
         return fedge_fail(err, FEDGE_IO, "%s is %s, not a regular file", path,
                           S_ISDIR(info.st_mode) ? "a directory" : "a device or pipe");
+    }
     *size = (uint64_t)info.st_size;
     return FEDGE_OK;
 }
@@ -120,13 +124,15 @@ static fedge_status read_open_file(int fd, const char *path, size_t limit, uint8
     fedge_status status = size_of(fd, path, &file_size, err);
     if (status != FEDGE_OK)
         return status;
-    if (file_size > limit)
+    if (file_size > limit) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%s has %llu bytes; the limit is %zu", path,
                           (unsigned long long)file_size, limit);
+    }
     uint8_t *block = malloc((size_t)file_size + 1);
-    if (block == NULL)
+    if (!block) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the %llu bytes of %s",
                           (unsigned long long)file_size, path);
+    }
     status = read_up_to(fd, path, 0, block, (size_t)file_size, size, err);
     if (status != FEDGE_OK) {
         free(block);
@@ -193,8 +199,8 @@ fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, 
     struct stat info; /* a rename would put a file in the place of a device such as /dev/null */
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
         return fedge_fail(err, FEDGE_IO, "%s is not a regular file: name another", path);
-    snprintf(temporary, sizeof temporary, "%s.XXXXXX" FEDGE_OS_TEMPORARY_SUFFIX, path);
-    int fd = mkostemps(temporary, sizeof FEDGE_OS_TEMPORARY_SUFFIX - 1, O_CLOEXEC);
+    snprintf(temporary, sizeof(temporary), "%s.XXXXXX" FEDGE_OS_TEMPORARY_SUFFIX, path);
+    int fd = mkostemps(temporary, sizeof(FEDGE_OS_TEMPORARY_SUFFIX) - 1, O_CLOEXEC);
     if (fd < 0)
         return fedge_fail_errno(err, errno, "cannot create a file beside %s", path);
     status = fill_and_rename(fd, temporary, path, parts, num_parts, mode, err);
@@ -276,10 +282,11 @@ static fedge_status remove_child(void *user, const char *name, fedge_error *err)
 {
     const remove_visit *visit = user;
     char child[FEDGE_OS_MAX_PATH];
-    int length = snprintf(child, sizeof child, "%s/%s", visit->path, name);
-    if (length < 0 || (size_t)length >= sizeof child)
+    int length = snprintf(child, sizeof(child), "%s/%s", visit->path, name);
+    if (length < 0 || (size_t)length >= sizeof(child)) {
         return fedge_fail(err, FEDGE_TOO_BIG, "path of %.60s in %.200s is over %d bytes", name,
                           visit->path, FEDGE_OS_MAX_PATH - 1);
+    }
     return remove_entry(child, visit->depth + 1, err);
 }
 
@@ -291,9 +298,10 @@ static fedge_status remove_entry(const char *path, unsigned depth, fedge_error *
         return errno == ENOENT ? FEDGE_OK : fedge_fail_errno(err, errno, "cannot look at %s", path);
     if (!S_ISDIR(info.st_mode))
         return fedge_os_remove(path, err);
-    if (depth > MAX_TREE_DEPTH)
+    if (depth > MAX_TREE_DEPTH) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%s is more than %d directories deep", path,
                           MAX_TREE_DEPTH);
+    }
     remove_visit visit = {path, depth};
     fedge_status status = fedge_os_list_dir(path, remove_child, &visit, err);
     if (status == FEDGE_OK && rmdir(path) != 0)
@@ -328,19 +336,20 @@ typedef struct name_list {
 
 static fedge_status add_name(name_list *list, const char *name, const char *path, fedge_error *err)
 {
-    if (list->count >= MAX_DIR_ENTRIES)
+    if (list->count >= MAX_DIR_ENTRIES) {
         return fedge_fail(err, FEDGE_TOO_BIG, "directory %s has more than %d entries", path,
                           MAX_DIR_ENTRIES);
+    }
     if (list->count == list->capacity) {
         size_t capacity = list->capacity > 0 ? list->capacity * 2 : 64;
-        char **names = realloc(list->names, capacity * sizeof names[0]);
-        if (names == NULL)
+        char **names = realloc(list->names, capacity * sizeof(names[0]));
+        if (!names)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to list directory %s", path);
         list->names = names;
         list->capacity = capacity;
     }
     list->names[list->count] = strdup(name);
-    if (list->names[list->count] == NULL)
+    if (!list->names[list->count])
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to list directory %s", path);
     list->count++;
     return FEDGE_OK;
@@ -351,9 +360,10 @@ static fedge_status read_names(DIR *dir, const char *path, name_list *list, fedg
     for (;;) {
         errno = 0;
         const struct dirent *entry = readdir(dir);
-        if (entry == NULL)
+        if (!entry) {
             return errno == 0 ? FEDGE_OK
                               : fedge_fail_errno(err, errno, "cannot list directory %s", path);
+        }
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
         fedge_status status = add_name(list, entry->d_name, path, err);
@@ -370,14 +380,14 @@ static int compare_names(const void *a, const void *b)
 fedge_status fedge_os_list_dir(const char *path, fedge_os_visit visit, void *user, fedge_error *err)
 {
     DIR *dir = opendir(path);
-    if (dir == NULL)
+    if (!dir)
         return fedge_fail_errno(err, errno, "cannot open directory %s", path);
     /* All names first: the visitor may change the directory. */
     name_list list = {0};
     fedge_status status = read_names(dir, path, &list, err);
     closedir(dir);
     if (list.count > 0)
-        qsort(list.names, list.count, sizeof list.names[0], compare_names);
+        qsort(list.names, list.count, sizeof(list.names[0]), compare_names);
     for (size_t i = 0; i < list.count; i++) {
         if (status == FEDGE_OK)
             status = visit(user, list.names[i], err);
@@ -392,7 +402,7 @@ static fedge_status fail_locked(int fd, const char *path, fedge_error *err)
 {
     char text[16] = {0};
     size_t length = 0;
-    if (read_up_to(fd, path, 0, (uint8_t *)text, sizeof text - 1, &length, NULL) != FEDGE_OK)
+    if (read_up_to(fd, path, 0, (uint8_t *)text, sizeof(text) - 1, &length, NULL) != FEDGE_OK)
         length = 0;
     text[length] = '\0';
     text[strspn(text, "0123456789")] = '\0';
@@ -414,7 +424,7 @@ fedge_status fedge_os_lock(const char *path, int *lock, fedge_error *err)
         return status;
     }
     char pid[24];
-    int length = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+    int length = snprintf(pid, sizeof(pid), "%ld\n", (long)getpid());
     fedge_status status = FEDGE_OK;
     if (ftruncate(fd, 0) != 0)
         status = fedge_fail_errno(err, errno, "cannot write lock file %s", path);
@@ -456,10 +466,11 @@ fedge_status fedge_os_read_at(const fedge_os_file *file, uint64_t offset, void *
 {
     size_t done;
     fedge_status status = read_up_to(file->fd, file->path, offset, out, size, &done, err);
-    if (status == FEDGE_OK && done < size)
+    if (status == FEDGE_OK && done < size) {
         return fedge_fail(err, FEDGE_TRUNCATED,
                           "%s ends at byte %llu; %zu bytes at %llu were asked", file->path,
                           (unsigned long long)(offset + done), size, (unsigned long long)offset);
+    }
     return status;
 }
 
@@ -487,13 +498,15 @@ static fedge_status reserve_by_length(const fedge_os_file *file, uint64_t size, 
     status = fedge_os_free_bytes(file->path, &room, err);
     if (status != FEDGE_OK)
         return status;
-    if (room < size - present)
+    if (room < size - present) {
         return fedge_fail(err, FEDGE_NO_SPACE, "%s needs %llu more bytes; the disk has %llu free",
                           file->path, (unsigned long long)(size - present),
                           (unsigned long long)room);
-    if (ftruncate(file->fd, (off_t)size) != 0)
+    }
+    if (ftruncate(file->fd, (off_t)size) != 0) {
         return fedge_fail_errno(err, errno, "cannot reserve %llu bytes for %s",
                                 (unsigned long long)size, file->path);
+    }
     return FEDGE_OK;
 }
 
@@ -501,26 +514,29 @@ fedge_status fedge_os_reserve(const fedge_os_file *file, uint64_t size, fedge_er
 {
     if (size == 0)
         return FEDGE_OK; /* posix_fallocate calls it invalid */
-    if (size > INT64_MAX)
+    if (size > INT64_MAX) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%llu bytes cannot be reserved for %s",
                           (unsigned long long)size, file->path);
+    }
     int error;
     do
         error = posix_fallocate(file->fd, 0, (off_t)size);
     while (error == EINTR);
     if (error == EOPNOTSUPP || error == ENOSYS)
         return reserve_by_length(file, size, err);
-    if (error != 0)
+    if (error != 0) {
         return fedge_fail_errno(err, error, "cannot reserve %llu bytes for %s",
                                 (unsigned long long)size, file->path);
+    }
     return FEDGE_OK;
 }
 
 fedge_status fedge_os_cut(const fedge_os_file *file, uint64_t size, fedge_error *err)
 {
-    if (ftruncate(file->fd, (off_t)size) != 0)
+    if (ftruncate(file->fd, (off_t)size) != 0) {
         return fedge_fail_errno(err, errno, "cannot cut %s to %llu bytes", file->path,
                                 (unsigned long long)size);
+    }
     return FEDGE_OK;
 }
 

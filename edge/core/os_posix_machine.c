@@ -91,8 +91,9 @@ void fedge_os_end_with_parent(int64_t parent)
 #ifdef PR_SET_PDEATHSIG
     (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
 #endif
-    if (getppid() != (pid_t)parent) /* it has died in between */
+    if (getppid() != (pid_t)parent) { /* it has died in between */
         (void)raise(SIGTERM);
+    }
 }
 
 void fedge_os_name_thread(const char *name)
@@ -109,9 +110,10 @@ void fedge_os_large_pages(void *block, size_t size)
 #ifdef MADV_HUGEPAGE
     const size_t before =
         (FEDGE_LARGE_PAGE - (uintptr_t)block % FEDGE_LARGE_PAGE) % FEDGE_LARGE_PAGE;
-    if (block != NULL && size >= before + FEDGE_LARGE_PAGE)
+    if (block && size >= before + FEDGE_LARGE_PAGE) {
         (void)madvise((char *)block + before, (size - before) / FEDGE_LARGE_PAGE * FEDGE_LARGE_PAGE,
                       MADV_HUGEPAGE);
+    }
 #else
     (void)block, (void)size;
 #endif
@@ -134,7 +136,7 @@ unsigned fedge_os_local_minute(void)
     const time_t now = time(NULL);
 #ifndef FEDGE_SMALL /* which is without the 4 KB that read time zones */
     struct tm local;
-    if (localtime_r(&now, &local) != NULL)
+    if (localtime_r(&now, &local))
         return (unsigned)(local.tm_hour * 60 + local.tm_min);
 #endif
     return (unsigned)(now / 60 % 1440);
@@ -150,13 +152,13 @@ uint64_t fedge_os_ram_bytes(void)
 uint64_t fedge_os_resident_bytes(void)
 {
     FILE *file = fopen("/proc/self/statm", "re");
-    if (file == NULL)
+    if (!file)
         return 0;
     char line[256]; /* the program's pages, those that are resident, … */
-    const char *second = fgets(line, sizeof line, file) != NULL ? strchr(line, ' ') : NULL;
+    const char *second = fgets(line, sizeof(line), file) ? strchr(line, ' ') : NULL;
     fclose(file);
     long page_size = sysconf(_SC_PAGESIZE);
-    return second != NULL && page_size > 0 ? strtoull(second, NULL, 10) * (uint64_t)page_size : 0;
+    return second && page_size > 0 ? strtoull(second, NULL, 10) * (uint64_t)page_size : 0;
 }
 
 static double seconds(struct timeval time)
@@ -176,7 +178,7 @@ unsigned fedge_os_num_cpus(void)
 {
     cpu_set_t allowed;
     /* Fails with more CPUs than a cpu_set_t has. */
-    long count = sched_getaffinity(0, sizeof allowed, &allowed) == 0
+    long count = sched_getaffinity(0, sizeof(allowed), &allowed) == 0
                      ? CPU_COUNT(&allowed)
                      : sysconf(_SC_NPROCESSORS_ONLN);
     return count > 0 ? (unsigned)count : 1;
@@ -254,11 +256,11 @@ static unsigned read_cpu_features(void)
         features |= FEDGE_CPU_AES;
 #endif
     const char *level = getenv("FEDGE_CPU_LEVEL");
-    if (level != NULL && strcmp(level, "scalar") == 0)
+    if (level && strcmp(level, "scalar") == 0)
         features = 0;
-    else if (level != NULL && strcmp(level, "avx2") == 0)
+    else if (level && strcmp(level, "avx2") == 0)
         features &= ~(FEDGE_CPU_AVX512 | FEDGE_CPU_AVX512BF16 | FEDGE_CPU_AVX512VNNI);
-    else if (level != NULL && strcmp(level, "avx512") == 0)
+    else if (level && strcmp(level, "avx512") == 0)
         features &= ~(FEDGE_CPU_AVX512BF16 | FEDGE_CPU_AVX512VNNI);
     return features;
 }

@@ -18,8 +18,8 @@
 static FILE *open_fact(const char *proc, const char *name)
 {
     char path[FEDGE_OS_MAX_PATH];
-    const int size = snprintf(path, sizeof path, "%s/%s", proc, name);
-    return size > 0 && size < (int)sizeof path ? fopen(path, "re") : NULL;
+    const int size = snprintf(path, sizeof(path), "%s/%s", proc, name);
+    return size > 0 && size < (int)sizeof(path) ? fopen(path, "re") : NULL;
 }
 
 /* Is [word] one of the comma-separated [list]? */
@@ -44,10 +44,10 @@ static bool find_group(const char *proc, const char *controller, char group[FEDG
     char *line = NULL;
     size_t room = 0;
     bool found = false;
-    while (file != NULL && !found && getline(&line, &room, file) > 0) {
+    while (file && !found && getline(&line, &room, file) > 0) {
         char *list = strchr(line, ':');
-        char *path = list != NULL ? strchr(++list, ':') : NULL;
-        if (path == NULL)
+        char *path = list ? strchr(++list, ':') : NULL;
+        if (!path)
             continue;
         *path++ = '\0';
         path[strcspn(path, "\n")] = '\0';
@@ -56,7 +56,7 @@ static bool find_group(const char *proc, const char *controller, char group[FEDG
             memcpy(group, path, strlen(path) + 1);
     }
     free(line);
-    if (file != NULL)
+    if (file)
         fclose(file);
     return found;
 }
@@ -66,7 +66,7 @@ static uint64_t read_limit(const char *folder, const char *name)
 {
     uint64_t limit = NO_LIMIT;
     FILE *file = open_fact(folder, name);
-    if (file == NULL)
+    if (!file)
         return NO_LIMIT;
     if (fscanf(file, "%" SCNu64, &limit) != 1)
         limit = NO_LIMIT;
@@ -83,13 +83,13 @@ static uint64_t least_limit(const char *mount, const char *root, const char *gro
     const size_t top = strlen(mount), above = strcmp(root, "/") == 0 ? 0 : strlen(root);
     const bool below = strncmp(group, root, above) == 0 &&
                        (group[above] == '/' || group[above] == '\0') && !strstr(group, "..");
-    (void)snprintf(folder, sizeof folder, "%s%s", mount, below ? group + above : "");
+    (void)snprintf(folder, sizeof(folder), "%s%s", mount, below ? group + above : "");
     uint64_t least = NO_LIMIT;
     for (;;) {
         const uint64_t limit = read_limit(folder, name);
         least = limit < least ? limit : least;
         char *slash = strrchr(folder, '/');
-        if (strlen(folder) <= top || slash == NULL)
+        if (strlen(folder) <= top || !slash)
             return least;
         *slash = '\0';
     }
@@ -101,7 +101,7 @@ static uint64_t limit_of_mount(const char *proc, const char *line)
     char root[FEDGE_OS_MAX_PATH], mount[FEDGE_OS_MAX_PATH], group[FEDGE_OS_MAX_PATH];
     char type[16], options[256];
     const char *dash = strstr(line, " - ");
-    if (dash == NULL || sscanf(line, "%*s %*s %*s %511s %511s", root, mount) != 2 ||
+    if (!dash || sscanf(line, "%*s %*s %*s %511s %511s", root, mount) != 2 ||
         sscanf(dash + 3, "%15s %*s %255s", type, options) != 2)
         return NO_LIMIT;
     if (strcmp(type, "cgroup2") == 0 && find_group(proc, "", group))
@@ -118,14 +118,14 @@ uint64_t fedge_os_usable_bytes(const char *proc)
     uint64_t least = ram > 0 ? ram : NO_LIMIT;
     char *line = NULL;
     size_t room = 0;
-    proc = proc != NULL ? proc : PROC_SELF;
+    proc = proc ? proc : PROC_SELF;
     FILE *file = open_fact(proc, "mountinfo");
-    while (file != NULL && getline(&line, &room, file) > 0) {
+    while (file && getline(&line, &room, file) > 0) {
         const uint64_t limit = limit_of_mount(proc, line);
         least = limit < least ? limit : least;
     }
     free(line);
-    if (file != NULL)
+    if (file)
         fclose(file);
     return least < NO_LIMIT ? least : 0;
 }

@@ -11,10 +11,11 @@ fedge_status fedge_os_check_private(const char *path, fedge_error *err)
     struct stat info;
     if (stat(path, &info) != 0)
         return fedge_fail_errno(err, errno, "cannot look at %s", path);
-    if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0)
+    if ((info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
         return fedge_fail(err, FEDGE_DENIED,
                           "%s is open to others (mode %04o): run 'chmod go= %s', and replace the "
                           "key if someone may have read it",
                           path, (unsigned)(info.st_mode & 07777), path);
+    }
     return FEDGE_OK;
 }

@@ -61,13 +61,13 @@ typedef struct message_text {
 __attribute__((format(printf, 2, 0))) static void format_text(message_text *out, const char *format,
                                                               va_list arguments)
 {
-    if (fedge_os_vformat(out->text, sizeof out->text, format, arguments) < 0)
+    if (fedge_os_vformat(out->text, sizeof(out->text), format, arguments) < 0)
         out->text[0] = '\0';
 }
 
 fedge_status fedge_fail(fedge_error *err, fedge_status status, const char *format, ...)
 {
-    if (err == NULL)
+    if (!err)
         return status;
     message_text body;
     va_list arguments;
@@ -102,7 +102,7 @@ static fedge_status status_of_errno(int errnum)
 fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, ...)
 {
     fedge_status status = status_of_errno(errnum);
-    if (err == NULL)
+    if (!err)
         return status;
     message_text body;
     va_list arguments;
@@ -119,7 +119,7 @@ fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, 
 
 fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const char *format, ...)
 {
-    if (err == NULL)
+    if (!err)
         return status;
     message_text body;
     va_list arguments;
@@ -127,7 +127,7 @@ fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const cha
     format_text(&body, format, arguments);
     va_end(arguments);
     char inner[FEDGE_ERROR_MESSAGE_SIZE];
-    memcpy(inner, err->message, sizeof inner);
+    memcpy(inner, err->message, sizeof(inner));
     err->status = status;
     size_t used = append(err, 0, body.text);
     used = append(err, used, ": ");

@@ -33,27 +33,32 @@ void fedge_schema_init(fedge_schema *schema, fedge_tensor_spec *storage, uint32_
 static fedge_status check_spec(const fedge_schema *schema, const char *name, fedge_dtype dtype,
                                uint32_t rank, fedge_error *err)
 {
-    if (name == NULL || name[0] == '\0')
+    if (!name || name[0] == '\0') {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "tensor %u has no name",
                           (unsigned)schema->num_tensors);
-    if (strlen(name) >= FEDGE_MAX_TENSOR_NAME)
+    }
+    if (strlen(name) >= FEDGE_MAX_TENSOR_NAME) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "tensor name \"%.40s...\" has %zu bytes; at most %d are allowed", name,
                           strlen(name), FEDGE_MAX_TENSOR_NAME - 1);
-    if ((unsigned)dtype >= FEDGE_DTYPE_COUNT)
+    }
+    if ((unsigned)dtype >= FEDGE_DTYPE_COUNT) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "tensor \"%s\" has an unknown type (%d)",
                           name, (int)dtype);
-    if (rank > FEDGE_MAX_RANK)
+    }
+    if (rank > FEDGE_MAX_RANK) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "tensor \"%s\" has %u dimensions; at most %d are allowed", name,
                           (unsigned)rank, FEDGE_MAX_RANK);
-    if (fedge_schema_find(schema, name) != NULL)
+    }
+    if (fedge_schema_find(schema, name))
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "tensor name \"%s\" is used twice", name);
-    if (schema->num_tensors >= FEDGE_MAX_TENSORS || schema->num_tensors >= schema->capacity)
+    if (schema->num_tensors >= FEDGE_MAX_TENSORS || schema->num_tensors >= schema->capacity) {
         return fedge_fail(err, FEDGE_TOO_BIG, "no room for tensor \"%s\": at most %u are allowed",
                           name,
                           (unsigned)(schema->capacity < FEDGE_MAX_TENSORS ? schema->capacity
                                                                           : FEDGE_MAX_TENSORS));
+    }
     return FEDGE_OK;
 }
 
@@ -66,10 +71,11 @@ fedge_status fedge_schema_add(fedge_schema *schema, const char *name, fedge_dtyp
 
     uint64_t count = 1; /* ≤ 2^31 after each step, so the next product fits in 64 bits */
     for (uint32_t i = 0; i < rank; i++) {
-        if (shape[i] == 0)
+        if (shape[i] == 0) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "tensor \"%s\": dimension %u is 0; it must be at least 1", name,
                               (unsigned)i);
+        }
         count *= shape[i];
         if (count > FEDGE_MAX_ELEMENTS)
             break;
@@ -86,7 +92,7 @@ fedge_status fedge_schema_add(fedge_schema *schema, const char *name, fedge_dtyp
         .dtype = dtype, .rank = rank, .count = (size_t)count, .offset = schema->num_elements};
     memcpy(spec->name, name, strlen(name) + 1);
     if (rank > 0)
-        memcpy(spec->shape, shape, rank * sizeof shape[0]);
+        memcpy(spec->shape, shape, rank * sizeof(shape[0]));
     schema->num_tensors++;
     schema->num_elements += (size_t)count;
     return FEDGE_OK;
@@ -94,16 +100,17 @@ fedge_status fedge_schema_add(fedge_schema *schema, const char *name, fedge_dtyp
 
 const fedge_tensor_spec *fedge_schema_find(const fedge_schema *schema, const char *name)
 {
-    for (uint32_t i = 0; i < schema->num_tensors; i++)
+    for (uint32_t i = 0; i < schema->num_tensors; i++) {
         if (strcmp(schema->tensors[i].name, name) == 0)
             return &schema->tensors[i];
+    }
     return NULL;
 }
 
 static bool spec_equal(const fedge_tensor_spec *a, const fedge_tensor_spec *b)
 {
     return strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->rank == b->rank &&
-           memcmp(a->shape, b->shape, a->rank * sizeof a->shape[0]) == 0;
+           memcmp(a->shape, b->shape, a->rank * sizeof(a->shape[0])) == 0;
 }
 
 fedge_status fedge_schema_compare(const fedge_schema *a, const char *expected,

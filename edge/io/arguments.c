@@ -54,7 +54,7 @@ static void make_fields(const char *type, const fedge_argument *arguments, size_
     *out = (fedge_argument_fields){.type = {type, NULL}};
     out->fields[n++] = (fedge_json_field){
         .key = "type", .kind = FEDGE_JSON_NAME, .flags = FEDGE_JSON_REQUIRED, .choices = out->type};
-    for (; arguments != NULL && arguments->name != NULL; arguments++) {
+    for (; arguments && arguments->name; arguments++) {
         assert(n + 6 < FEDGE_MAX_ARGUMENT_FIELDS); /* five more of a layer, and the end */
         out->fields[n++] = make_field(arguments, base);
     }
@@ -71,9 +71,9 @@ void fedge_layer_fields(fedge_layer_type type, fedge_argument_fields *out)
 {
     make_fields(fedge_layer_type_name(type), fedge_layer_ops_of(type)->arguments, 0, out);
     unsigned n = 0;
-    while (out->fields[n].key != NULL)
+    while (out->fields[n].key)
         n++;
-    memmove(&out->fields[2], &out->fields[1], (n - 1) * sizeof out->fields[0]);
+    memmove(&out->fields[2], &out->fields[1], (n - 1) * sizeof(out->fields[0]));
     out->fields[1] = (fedge_json_field){
         .key = "name", .kind = FEDGE_JSON_TEXT, FEDGE_JSON_AT(fedge_layer_spec, name), .min = 1};
     out->fields[n + 1] = (fedge_json_field){.key = "inputs", .kind = FEDGE_JSON_IGNORED};
@@ -125,10 +125,9 @@ fedge_status fedge_argument_type(const fedge_json *json, const cJSON *node, cons
             return FEDGE_OK;
     }
     const char *nearest = fedge_json_nearest(item->valuestring, names, count);
-    return fedge_json_fail(json, item, NULL, err, "\"%.64s\" is not %s of this release%s%s%s; %s",
-                           item->valuestring, what, nearest != NULL ? "; did you mean \"" : "",
-                           nearest != NULL ? nearest : "", nearest != NULL ? "\"?" : "",
-                           strstr(item->valuestring, "Softmax") != NULL
-                               ? "leave it out: the loss takes logits"
-                               : "docs/jobs.md lists them");
+    return fedge_json_fail(
+        json, item, NULL, err, "\"%.64s\" is not %s of this release%s%s%s; %s", item->valuestring,
+        what, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "",
+        strstr(item->valuestring, "Softmax") ? "leave it out: the loss takes logits"
+                                             : "docs/jobs.md lists them");
 }

@@ -26,13 +26,13 @@ float fedge_array_float(const fedge_array_info *info, const uint8_t *in)
     const uint64_t bits = load_bits(info, in);
     if (info->dtype == FEDGE_F64) {
         double x;
-        memcpy(&x, &bits, sizeof x);
+        memcpy(&x, &bits, sizeof(x));
         return (float)x;
     }
     if (FEDGE_WITH_MORE_DATA && info->dtype == FEDGE_F16)
         return fedge_f16_to_float((uint16_t)bits);
     const uint32_t low = (uint32_t)(info->dtype == FEDGE_BF16 ? bits << 16 : bits);
     float x;
-    memcpy(&x, &low, sizeof x);
+    memcpy(&x, &low, sizeof(x));
     return x;
 }

@@ -40,24 +40,28 @@ fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *
     const char *path = "data.augmentation";
     if (!data->has_augmentation)
         return FEDGE_OK;
-    if (plan->external)
+    if (plan->external) {
         return fedge_json_fail_at(json, path, err,
                                   "is for models that fedge trains; remove it, and let your own "
                                   "trainer augment");
-    if (data->rank == 1 || (data->rank == 2 && reads_steps(&plan->model)))
+    }
+    if (data->rank == 1 || (data->rank == 2 && reads_steps(&plan->model))) {
         return fedge_json_fail_at(json, path, err,
                                   "is for [channels, height, width] and [channels, length], not "
                                   "for %s; remove it",
                                   data->rank == 1 ? "[features]" : "[steps, features]");
-    if (data->has_crop && data->num_channels > FEDGE_AUGMENT_MAX_FILL)
+    }
+    if (data->has_crop && data->num_channels > FEDGE_AUGMENT_MAX_FILL) {
         return fedge_json_fail_at(json, "data.augmentation.crop", err,
                                   "is for a mean of up to %d values, not of %u; give one for all",
                                   FEDGE_AUGMENT_MAX_FILL, (unsigned)data->num_channels);
+    }
     for (uint32_t i = 1; data->has_crop && i < data->rank; i++) {
-        if (data->crop_padding >= data->shape[i])
+        if (data->crop_padding >= data->shape[i]) {
             return fedge_json_fail_at(json, "data.augmentation.crop.padding", err,
                                       "is %u, but examples have a side of %u; lower it",
                                       (unsigned)data->crop_padding, (unsigned)data->shape[i]);
+        }
     }
     return FEDGE_OK;
 }

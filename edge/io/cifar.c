@@ -44,7 +44,7 @@ static uint32_t label_bytes(const fedge_data_spec *spec, uint64_t size)
 static bool has_pixels(const fedge_data_spec *spec)
 {
     static const uint32_t SHAPE[3] = {3, 32, 32};
-    const bool image = spec->rank == 3 && memcmp(spec->shape, SHAPE, sizeof SHAPE) == 0;
+    const bool image = spec->rank == 3 && memcmp(spec->shape, SHAPE, sizeof(SHAPE)) == 0;
     const bool flat = spec->rank == 1 && spec->shape[0] == FEDGE_CIFAR_PIXELS;
     return spec->dtype == FEDGE_U8 && (image || flat);
 }
@@ -75,13 +75,14 @@ fedge_status fedge_cifar_layout(const fedge_data_spec *spec, const char *path, u
                                 bool labels, fedge_array_info *info, fedge_error *err)
 {
     const uint32_t own = label_bytes(spec, size), record = own + FEDGE_CIFAR_PIXELS;
-    if (size % record != 0)
+    if (size % record != 0) {
         return fedge_fail(err, FEDGE_TRUNCATED,
                           "%s: %" PRIu64 " bytes are %" PRIu64 " records of %" PRIu32
                           " bytes (CIFAR-%s's) and %" PRIu64 " more; copy the file again%s",
                           path, size, size / record, record, own == 1 ? "10" : "100", size % record,
                           own == 1 ? ", or for CIFAR-100 give the job's data 20 or 100 labels"
                                    : "");
+    }
     *info = (fedge_array_info){.dtype = FEDGE_U8, .rank = labels ? 1 : 4, .dims = {size / record}};
     if (labels) {
         info->before = own == 2 && spec->num_labels == FINE_LABELS ? 1 : 0;

@@ -13,13 +13,14 @@ static const struct {
     const fedge_client_hooks *hooks;
     const char *feature;
 } TABLE[] = {FEDGE_CLIENT_HOOKS_MAP(ENTRY)};
-#define NUM_HOOKS (sizeof TABLE / sizeof TABLE[0])
+#define NUM_HOOKS (sizeof(TABLE) / sizeof(TABLE[0]))
 
 const fedge_client_hooks *fedge_client_hooks_find(const char *strategy)
 {
-    for (size_t i = 0; i < NUM_HOOKS; i++)
+    for (size_t i = 0; i < NUM_HOOKS; i++) {
         if (strcmp(TABLE[i].hooks->name, strategy) == 0)
             return TABLE[i].hooks;
+    }
     return NULL;
 }
 
@@ -30,15 +31,16 @@ const fedge_client_hooks *fedge_client_hooks_at(size_t index)
 
 const fedge_client_hooks *fedge_client_hooks_of_feature(const char *feature)
 {
-    for (size_t i = 0; i < NUM_HOOKS; i++)
+    for (size_t i = 0; i < NUM_HOOKS; i++) {
         if (strcmp(TABLE[i].feature, feature) == 0)
             return TABLE[i].hooks;
+    }
     return NULL;
 }
 
 static bool keeps_for_strategy(const fedge_plan *plan)
 {
-    return plan->hooks != NULL && plan->hooks->keeps != NULL;
+    return plan->hooks && plan->hooks->keeps;
 }
 
 bool fedge_plan_keeps_residual(const fedge_plan *plan)
@@ -82,17 +84,17 @@ const char *fedge_plan_keeper_name(const fedge_plan *plan)
 
 bool fedge_plan_tells(const fedge_plan *plan)
 {
-    return plan->hooks != NULL && plan->hooks->tells;
+    return plan->hooks && plan->hooks->tells;
 }
 
 bool fedge_plan_measures(const fedge_plan *plan)
 {
-    return plan->hooks != NULL && plan->hooks->measures;
+    return plan->hooks && plan->hooks->measures;
 }
 
 bool fedge_plan_moves(const fedge_plan *plan)
 {
-    return plan->hooks != NULL && plan->hooks->move != NULL;
+    return plan->hooks && plan->hooks->move;
 }
 
 double fedge_squared_norm(const fedge_plan *plan, const float *sent)
@@ -108,25 +110,25 @@ fedge_status fedge_hooks_read_arguments(const fedge_json *json, const cJSON *nod
 {
     fedge_json lenient = *json;
     lenient.options.strict = false;
-    if (plan->hooks == NULL || plan->hooks->arguments == NULL)
+    if (!plan->hooks || !plan->hooks->arguments)
         return FEDGE_OK;
     fedge_json_defaults(plan->hooks->arguments, &plan->hooks_arguments);
-    return node != NULL ? fedge_json_read(&lenient, node, plan->hooks->arguments,
-                                          &plan->hooks_arguments, err)
-                        : FEDGE_OK;
+    return node ? fedge_json_read(&lenient, node, plan->hooks->arguments, &plan->hooks_arguments,
+                                  err)
+                : FEDGE_OK;
 }
 
 /* Takes (count) floats at *to where they are wanted; false: there is no memory. */
 static bool take(float **to, bool wanted, size_t count)
 {
     *to = wanted ? calloc(count, sizeof(float)) : NULL;
-    return *to != NULL || !wanted;
+    return *to || !wanted;
 }
 
 fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *plan,
                                     fedge_error *err)
 {
-    const bool corrects = plan->hooks != NULL && plan->hooks->corrects;
+    const bool corrects = plan->hooks && plan->hooks->corrects;
     const size_t trained = plan->sent.sections[0].schema.num_elements;
     *state = (fedge_hooks_state){
         .plan = plan, .num_trained = trained, .num_kept = fedge_plan_num_kept(plan)};
@@ -136,8 +138,7 @@ fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *
         return FEDGE_OK;
     fedge_hooks_state_fini(state);
     return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what %s has of %zu values",
-                      plan->hooks != NULL ? plan->hooks->name : fedge_plan_keeper_name(plan),
-                      trained);
+                      plan->hooks ? plan->hooks->name : fedge_plan_keeper_name(plan), trained);
 }
 
 void fedge_hooks_state_fini(fedge_hooks_state *state)
@@ -151,7 +152,7 @@ void fedge_hooks_state_fini(fedge_hooks_state *state)
 uint64_t fedge_hooks_state_size(const fedge_plan *plan)
 {
     const uint64_t trained = plan->sent.sections[0].schema.num_elements;
-    const bool corrects = plan->hooks != NULL && plan->hooks->corrects;
+    const bool corrects = plan->hooks && plan->hooks->corrects;
     return ((fedge_plan_tells(plan) ? trained : 0) + (corrects ? plan->num_parameters : 0) +
             (has_own(plan) ? (uint64_t)fedge_plan_num_kept(plan) : 0)) *
            sizeof(float);
@@ -159,7 +160,7 @@ uint64_t fedge_hooks_state_size(const fedge_plan *plan)
 
 void fedge_hooks_begin(fedge_hooks_state *state)
 {
-    if (state->plan->hooks != NULL && state->plan->hooks->begin != NULL)
+    if (state->plan->hooks && state->plan->hooks->begin)
         state->plan->hooks->begin(state);
 }
 
@@ -167,7 +168,7 @@ fedge_status fedge_hooks_end(const fedge_hooks_state *state, uint64_t num_steps,
                              double learning_rate, float *sent, fedge_error *err)
 {
     const fedge_client_hooks *hooks = state->plan->hooks;
-    return hooks->end != NULL ? hooks->end(state, num_steps, learning_rate, sent, err) : FEDGE_OK;
+    return hooks->end ? hooks->end(state, num_steps, learning_rate, sent, err) : FEDGE_OK;
 }
 
 void fedge_hooks_move(const fedge_plan *plan, const int8_t *bounds_log2, const int32_t *v,

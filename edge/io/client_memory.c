@@ -66,8 +66,9 @@ static fedge_status download(const fedge_plan *plan, uint64_t own, uint64_t *byt
     fedge_status status = fedge_safetensors_size(&plan->schema, &model, err);
     if (!status && fedge_plan_tells(plan))
         status = fedge_safetensors_size(&plan->sent.sections[0].schema, &told, err);
-    if (!status && plan->update.down.values != NULL) /* of an older model, a delta, inflated */
+    if (!status && plan->update.down.values) { /* of an older model, a delta, inflated */
         told += model + fedge_codec_size(&plan->update.down, &plan->sent.sections[0].schema);
+    }
     *bytes = (uint64_t)model + told + 1 + (fedge_plan_keeps(plan) ? own + 1 : 0);
     return status;
 }

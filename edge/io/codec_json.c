@@ -6,11 +6,13 @@
 
 static bool is_known(const char *name)
 {
-    if (strcmp(name, "f32") == 0) /* another word for none */
+    if (strcmp(name, "f32") == 0) { /* another word for none */
         return true;
-    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++)
+    }
+    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
         if (strcmp(fedge_codec_name(i), name) == 0)
             return true;
+    }
     return false;
 }
 
@@ -49,7 +51,7 @@ fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node, fe
                                    fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT];
-    const fedge_status status = fedge_json_text(json, node, 1, text, sizeof text, err);
+    const fedge_status status = fedge_json_text(json, node, 1, text, sizeof(text), err);
     return status == FEDGE_OK ? read_text(json, node, text, codec, err) : status;
 }
 
@@ -63,12 +65,12 @@ fedge_status fedge_codec_read_pipeline(const fedge_json *json, const cJSON *node
                                        fedge_codec *codec, bool *deflate, fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT];
-    const fedge_status status = fedge_json_text(json, node, 1, text, sizeof text, err);
+    const fedge_status status = fedge_json_text(json, node, 1, text, sizeof(text), err);
     if (status != FEDGE_OK)
         return status;
     char *last = strrchr(text, '+');
-    const size_t behind = sizeof DEFLATE - 1;
-    *deflate = last != NULL && strncmp(last, DEFLATE, behind) == 0 &&
+    const size_t behind = sizeof(DEFLATE) - 1;
+    *deflate = last && strncmp(last, DEFLATE, behind) == 0 &&
                (last[behind] == '\0' || is_level(last + behind));
     if (*deflate)
         *last = '\0';
@@ -79,7 +81,7 @@ fedge_status fedge_codec_write_json(const fedge_codec *codec, const char *key, c
                                     fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT];
-    if (cJSON_AddStringToObject(object, key, fedge_codec_text(codec, text)) == NULL)
+    if (!cJSON_AddStringToObject(object, key, fedge_codec_text(codec, text)))
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
     return FEDGE_OK;
 }
@@ -87,11 +89,11 @@ fedge_status fedge_codec_write_json(const fedge_codec *codec, const char *key, c
 fedge_status fedge_codec_write_pipeline(const fedge_codec *codec, bool deflate, const char *key,
                                         cJSON *object, fedge_error *err)
 {
-    char text[FEDGE_CODEC_TEXT + sizeof DEFLATE];
+    char text[FEDGE_CODEC_TEXT + sizeof(DEFLATE)];
     fedge_codec_text(codec, text);
     if (deflate)
-        memcpy(text + strlen(text), DEFLATE, sizeof DEFLATE);
-    if (cJSON_AddStringToObject(object, key, text) == NULL)
+        memcpy(text + strlen(text), DEFLATE, sizeof(DEFLATE));
+    if (!cJSON_AddStringToObject(object, key, text))
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
     return FEDGE_OK;
 }

@@ -41,10 +41,10 @@ static bool read_fact(char out[MAX_FACT], const char *root, const char *folder, 
                       const char *file)
 {
     char path[FEDGE_OS_MAX_PATH];
-    const int size = snprintf(path, sizeof path, "%s/%s/%s%s%s", root, folder, name,
+    const int size = snprintf(path, sizeof(path), "%s/%s/%s%s%s", root, folder, name,
                               name[0] != '\0' ? "/" : "", file);
     out[0] = '\0';
-    return size > 0 && size < (int)sizeof path && fedge_os_read_fact(path, out, MAX_FACT) &&
+    return size > 0 && size < (int)sizeof(path) && fedge_os_read_fact(path, out, MAX_FACT) &&
            out[0] != '\0';
 }
 
@@ -113,8 +113,8 @@ static void each_of(const char *root, const char *folder, fedge_os_visit visit, 
 {
     char path[FEDGE_OS_MAX_PATH];
     fedge_error err;
-    const int size = snprintf(path, sizeof path, "%s/%s", root, folder);
-    if (size > 0 && size < (int)sizeof path && fedge_os_list_dir(path, visit, user, &err) != 0)
+    const int size = snprintf(path, sizeof(path), "%s/%s", root, folder);
+    if (size > 0 && size < (int)sizeof(path) && fedge_os_list_dir(path, visit, user, &err) != 0)
         return; /* as on a machine that has none */
 }
 
@@ -197,7 +197,7 @@ static bool obstacle_is(fedge_obstacle *o, fedge_reason reason, const char *form
     o->reason = reason;
     o->after_ms = FEDGE_CONDITIONS_AGAIN_MS;
     va_start(args, format);
-    (void)vsnprintf(o->text, sizeof o->text, format, args);
+    (void)vsnprintf(o->text, sizeof(o->text), format, args);
     va_end(args);
     return false;
 }
@@ -210,13 +210,15 @@ static bool power_holds(const fedge_conditions *c, fedge_obstacle *o)
     each_of(c->root, SUPPLIES, see_supply, &seen);
     /* A machine that knows no supply, or charges its only battery, hangs on the mains. */
     const bool mains = seen.has_mains ? seen.on_mains : !seen.discharging;
-    if (c->mains_power && !mains)
+    if (c->mains_power && !mains) {
         return obstacle_is(o, FEDGE_REASON_ON_BATTERY,
                            "the device runs on its battery; policy wants mains-power");
-    if (c->min_battery > 0 && seen.has_battery && seen.level < (long)c->min_battery)
+    }
+    if (c->min_battery > 0 && seen.has_battery && seen.level < (long)c->min_battery) {
         return obstacle_is(o, FEDGE_REASON_BATTERY_LOW,
                            "the battery is at %ld %%; policy's min-battery is %" PRIu32, seen.level,
                            c->min_battery);
+    }
     return true;
 }
 
@@ -226,9 +228,10 @@ static bool temperature_holds(const fedge_conditions *c, fedge_obstacle *o)
     if (!(c->max_temperature > 0))
         return true;
     each_of(c->root, "sys/class/thermal", see_zone, &seen);
-    if (!seen.any)
+    if (!seen.any) {
         return obstacle_is(o, FEDGE_REASON_TOO_HOT,
                            "no thermal zone can be read, so max-temperature is not known to hold");
+    }
     if (seen.most <= (long)(c->max_temperature * 1000))
         return true;
     return obstacle_is(o, FEDGE_REASON_TOO_HOT,
@@ -248,12 +251,14 @@ static bool link_holds(const fedge_conditions *c, fedge_obstacle *o)
     char link[FEDGE_CONDITIONS_MAX_LINK];
     if (c->num_links == 0)
         return true;
-    if (!default_link(c->root, link))
+    if (!default_link(c->root, link)) {
         return obstacle_is(o, FEDGE_REASON_METERED_LINK,
                            "no default route is known, so the link is not known to be unmetered");
-    for (uint32_t i = 0; i < c->num_links; i++)
+    }
+    for (uint32_t i = 0; i < c->num_links; i++) {
         if (names(c->links[i], link))
             return true;
+    }
     return obstacle_is(o, FEDGE_REASON_METERED_LINK,
                        "the default route goes by %s, which is not among unmetered-links", link);
 }
@@ -263,7 +268,7 @@ static bool span_of(const char *text, unsigned *from, unsigned *to)
 {
     static const char shape[] = "00:00-00:00";
     unsigned at[4] = {0};
-    for (size_t i = 0; i < sizeof shape; i++) {
+    for (size_t i = 0; i < sizeof(shape); i++) {
         if (shape[i] != '0' ? text[i] != shape[i] : text[i] < '0' || text[i] > '9')
             return false;
         if (shape[i] == '0')
@@ -301,7 +306,7 @@ static bool ram_holds(const fedge_conditions *c, fedge_obstacle *o)
     if (c->min_free_ram == 0)
         return true;
     const char *at = read_fact(fact, c->root, "proc", "", "meminfo") ? strstr(fact, key) : NULL;
-    const uint64_t bytes = at != NULL ? strtoull(at + sizeof key - 1, NULL, 10) * 1024 : 0;
+    const uint64_t bytes = at ? strtoull(at + sizeof(key) - 1, NULL, 10) * 1024 : 0;
     if (bytes >= c->min_free_ram)
         return true;
     return obstacle_is(o, FEDGE_REASON_LOW_MEMORY,
@@ -313,7 +318,7 @@ static bool disk_holds(const fedge_conditions *c, const char *state_dir, fedge_o
 {
     uint64_t bytes = 0;
     fedge_error err;
-    if (c->min_free_disk == 0 || state_dir == NULL)
+    if (c->min_free_disk == 0 || !state_dir)
         return true;
     if (fedge_os_free_bytes(state_dir, &bytes, &err) == FEDGE_OK && bytes >= c->min_free_disk)
         return true;
@@ -325,11 +330,13 @@ static bool disk_holds(const fedge_conditions *c, const char *state_dir, fedge_o
 fedge_status fedge_conditions_check(const fedge_conditions *conditions, fedge_error *err)
 {
     unsigned from, to;
-    for (uint32_t i = 0; i < conditions->num_hours; i++)
-        if (!span_of(conditions->hours[i], &from, &to))
+    for (uint32_t i = 0; i < conditions->num_hours; i++) {
+        if (!span_of(conditions->hours[i], &from, &to)) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "hours: \"%s\" is no span of a day such as \"22:00-06:00\"",
                               conditions->hours[i]);
+        }
+    }
     return FEDGE_OK;
 }
 

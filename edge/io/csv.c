@@ -83,12 +83,13 @@ static fedge_status unquote(fedge_csv *csv, fedge_error *err)
             }
             const bool closed = *at == '"';
             at = skip_spaces(at + closed);
-            if (!closed || (*at && *at != ','))
+            if (!closed || (*at && *at != ',')) {
                 return fedge_fail(err, FEDGE_CORRUPT,
                                   "%s:%" PRIu64 ": column %" PRIu64
                                   ": what begins with a quote must "
                                   "end with one, on the same line; within, write two for one",
                                   csv->reader.path, csv->number, column);
+            }
         } else {
             const size_t length = strcspn(at, ",");
             memmove(to, at, length);
@@ -124,9 +125,10 @@ static fedge_status next_line(fedge_csv *csv, bool *end, fedge_error *err)
 /* Adds a header's text to csv->names, as if it had no quotes and spaces. */
 static void add_names(fedge_csv *csv, const char *text)
 {
-    for (; *text; text++)
+    for (; *text; text++) {
         if (!strchr("\" \t", *text))
             csv->names = fedge_crc32(csv->names, text, 1);
+    }
 }
 
 fedge_status fedge_csv_header(fedge_csv *csv, fedge_error *err)
@@ -137,10 +139,11 @@ fedge_status fedge_csv_header(fedge_csv *csv, fedge_error *err)
         return status;
     if (end)
         return fedge_fail(err, FEDGE_TRUNCATED, "%s: there is no line in it", csv->reader.path);
-    if (begins_with_number(csv->line))
+    if (begins_with_number(csv->line)) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s:%" PRIu64 ": a number, where a header must name the columns",
                           csv->reader.path, csv->number);
+    }
     return FEDGE_OK;
 }
 
@@ -188,10 +191,11 @@ fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *
     if (status)
         return status;
     const uint64_t fields = count_fields(csv->line);
-    const char **names = malloc((size_t)fields * sizeof *names);
-    if (!names)
+    const char **names = malloc((size_t)fields * sizeof(*names));
+    if (!names) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for %" PRIu64 " columns",
                           csv->reader.path, fields);
+    }
     csv->aside = 0;
     char *at = csv->line;
     for (uint64_t i = 0; i < fields; i++) {
@@ -236,10 +240,11 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
     for (uint64_t i = 1; i < csv->aside; i++)
         field = next_field(field);
     const size_t length = strcspn(field, ",");
-    if (length >= sizeof csv->text)
+    if (length >= sizeof(csv->text)) {
         return fedge_fail(
             err, FEDGE_TOO_BIG, "%s:%" PRIu64 ": column %" PRIu64 " has %zu bytes; the limit is %d",
             csv->reader.path, csv->number, csv->aside, length, FEDGE_CSV_MAX_TEXT - 1);
+    }
     memcpy(csv->text, field, length);
     csv->text[length] = '\0';
     plain_commas(csv->text);
@@ -258,11 +263,12 @@ static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t w
                                fedge_error *err)
 {
     const char *why = "";
-    if (strchr(csv->line, ';'))
+    if (strchr(csv->line, ';')) {
         why = SEMICOLON;
-    else if (csv->names != 0 && !csv->aside && wanted > 1 && fields == wanted + 1)
+    } else if (csv->names != 0 && !csv->aside && wanted > 1 && fields == wanted + 1) {
         why = "; one that says whose an example is goes with natural:COLUMN, or in fedge-simulate "
               "--owner COLUMN";
+    }
     return fedge_fail(err, FEDGE_CORRUPT,
                       "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "
                       "%" PRIu64 "%s",
@@ -293,7 +299,7 @@ static fedge_status bad_field(const fedge_csv *csv, uint64_t column, fedge_statu
 {
     char field[41];
     const size_t length = strcspn(at, ",");
-    (void)snprintf(field, sizeof field, "%.*s", length < 40 ? (int)length : 40, at);
+    (void)snprintf(field, sizeof(field), "%.*s", length < 40 ? (int)length : 40, at);
     plain_commas(field);
     column += csv->aside && column >= csv->aside ? 1 : 0; /* as the file counts */
     return fedge_fail(err, status, "%s:%" PRIu64 ": column %" PRIu64 ": \"%s\" is not %s%s",
@@ -360,9 +366,10 @@ static fedge_status scan_f32_fields(const fedge_csv *csv, uint64_t count, float 
 fedge_status fedge_csv_values(const fedge_csv *csv, fedge_dtype dtype, uint64_t count, void *out,
                               fedge_error *err)
 {
-    if (count > csv->columns)
+    if (count > csv->columns) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s: asked for more fields than a row has",
                           csv->reader.path);
+    }
     return dtype == FEDGE_U8 ? scan_u8_fields(csv, count, out, err)
                              : scan_f32_fields(csv, count, out, err);
 }

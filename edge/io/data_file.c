@@ -14,14 +14,16 @@ static fedge_status check_labels(const char *path, fedge_data_role role, bool ha
                                  fedge_error *err)
 {
     const bool wanted = has_both(role);
-    if (wanted && !has_labels)
+    if (wanted && !has_labels) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s: a file without labels; name the file that has them "
                           "(csv holds them in its last column)",
                           path);
-    if (!wanted && has_labels)
+    }
+    if (!wanted && has_labels) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s: a file with labels of its own; leave \"labels\" out", path);
+    }
     return FEDGE_OK;
 }
 
@@ -32,15 +34,16 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
     uint8_t head[FEDGE_CIFAR_HEAD_SIZE];
     size_t got = 0;
     uint64_t size = 0;
-    fedge_status status = fedge_reader_peek(reader, head, sizeof head, &got, err);
+    fedge_status status = fedge_reader_peek(reader, head, sizeof(head), &got, err);
     if (status)
         return status;
     const bool labels = role == FEDGE_DATA_OWN_LABELS || role == FEDGE_DATA_LABELS;
-    if (!FEDGE_WITH_MORE_DATA && (head[0] == '{' || (got > 8 && head[8] == '{' && head[7] == 0)))
+    if (!FEDGE_WITH_MORE_DATA && (head[0] == '{' || (got > 8 && head[8] == '{' && head[7] == 0))) {
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,
             "%s: this small build reads no JSON or safetensors data; convert it to csv or npy",
             reader->path);
+    }
     file->format = FEDGE_DATA_ARRAY;
     if (fedge_npy_matches(head, got)) {
         status = check_labels(reader->path, role, false, err);

@@ -19,40 +19,46 @@ static fedge_status check_spec(const fedge_data_spec *spec, size_t *example_valu
                                fedge_error *err)
 {
     const char *name = spec->name;
-    if (spec->rank < 1 || spec->rank > 3)
+    if (spec->rank < 1 || spec->rank > 3) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "data '%s': shape of %" PRIu32 " dimensions; 1 to 3 are possible", name,
                           spec->rank);
+    }
     size_t n = 1;
     for (uint32_t i = 0; i < spec->rank; i++) {
-        if (spec->shape[i] == 0)
+        if (spec->shape[i] == 0) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "data '%s': dimension %" PRIu32 " is 0",
                               name, i);
-        if (n > FEDGE_DATASET_MAX_EXAMPLE_VALUES / spec->shape[i])
+        }
+        if (n > FEDGE_DATASET_MAX_EXAMPLE_VALUES / spec->shape[i]) {
             return fedge_fail(err, FEDGE_TOO_BIG,
                               "data '%s': an example has more than the limit of %zu values", name,
                               FEDGE_DATASET_MAX_EXAMPLE_VALUES);
+        }
         n *= spec->shape[i];
     }
     if (spec->dtype != FEDGE_U8 && spec->dtype != FEDGE_F32)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "data '%s': the type must be U8 or F32", name);
-    if (spec->num_labels < 1 || spec->num_labels > INT32_MAX)
+    if (spec->num_labels < 1 || spec->num_labels > INT32_MAX) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "data '%s': %" PRIu32 " labels; 1 to %" PRId32 " are possible", name,
                           spec->num_labels, INT32_MAX);
+    }
     const uint32_t channels = spec->num_channels;
-    if (channels > 1 && channels != spec->shape[0])
+    if (channels > 1 && channels != spec->shape[0]) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "data '%s': mean and std for %" PRIu32
                           " channels; 1 or the shape's %" PRIu32 " are possible",
                           name, channels, spec->shape[0]);
+    }
     bool usable = isfinite(spec->divide_by) && spec->divide_by != 0;
     for (uint32_t c = 0; c < channels; c++)
         usable = usable && isfinite(spec->mean[c]) && isfinite(spec->std[c]) && spec->std[c] > 0;
-    if (!usable)
+    if (!usable) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "data '%s': divide-by must not be 0, std must be over 0, all finite",
                           name);
+    }
     *example_values = n;
     return FEDGE_OK;
 }
@@ -70,19 +76,22 @@ static fedge_status make_levels(fedge_dataset *dataset, fedge_error *err)
     const fedge_data_spec *spec = &dataset->spec;
     const uint32_t rows = spec->num_channels > 1 ? spec->num_channels : 1;
     dataset->finite = true;
-    for (uint32_t c = 0; c < rows; c++) /* the levels between lie between */
+    for (uint32_t c = 0; c < rows; c++) { /* the levels between lie between */
         dataset->finite = dataset->finite && isfinite(fedge_data_normalise(spec, c, 0.0f)) &&
                           isfinite(fedge_data_normalise(spec, c, FEDGE_LEVELS - 1));
+    }
     if (rows > MOST_TABLES)
         return FEDGE_OK;
-    dataset->levels = malloc(rows * sizeof *dataset->levels);
-    if (!dataset->levels)
+    dataset->levels = malloc(rows * sizeof(*dataset->levels));
+    if (!dataset->levels) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "data '%s': no memory for its normalisation",
                           spec->name);
+    }
     const bool centred = spec->num_channels > 0; /* x − 0 and x / 1 are x */
-    for (uint32_t c = 0; c < rows; c++)
+    for (uint32_t c = 0; c < rows; c++) {
         fedge_levels_make(&dataset->levels[c], spec->divide_by, centred ? spec->mean[c] : 0.0f,
                           centred ? spec->std[c] : 1.0f, fedge_os_cpu_features());
+    }
     return FEDGE_OK;
 }
 
@@ -111,10 +120,11 @@ static fedge_status divide(division *d, const fedge_data_spec *spec, const char 
 {
     if (!d->partition)
         return FEDGE_OK;
-    d->owner = malloc(count * sizeof *d->owner);
-    if (!d->owner)
+    d->owner = malloc(count * sizeof(*d->owner));
+    if (!d->owner) {
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "data '%s': no memory to divide %" PRIu32 " examples", spec->name, count);
+    }
     const fedge_partition_data data = {.num_examples = count,
                                        .num_labels = spec->num_labels,
                                        .labels = labels,
@@ -139,19 +149,21 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
     const uint32_t count = files->values.count;
     if (count == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "data '%s': no file is named", spec->name);
-    if (files->labels.count > 0 && files->labels.count != count)
+    if (files->labels.count > 0 && files->labels.count != count) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "data '%s': %" PRIu32 " files of values (%s …), but %" PRIu32
                           " of labels (%s …); name as many, in the same order",
                           spec->name, count, files->values.paths[0], files->labels.count,
                           files->labels.paths[0]);
+    }
     if (!d->partition || d->all)
         return FEDGE_OK;
-    if (d->part >= d->num_parts)
+    if (d->part >= d->num_parts) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "data '%s': part %" PRIu32 " of %" PRIu32
                           "; parts are counted from 0 to their number − 1",
                           spec->name, d->part, d->num_parts);
+    }
     if (d->partition->scheme != FEDGE_PARTITION_PER_FILE)
         return FEDGE_OK;
     status = fedge_partition_check_files(count, d->num_parts, err);
@@ -168,9 +180,10 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
 static uint32_t keep_labels(int32_t *labels, uint32_t count, const uint32_t *owner, uint32_t part)
 {
     uint32_t kept = 0;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
         if (!owner || owner[i] == part)
             labels[kept++] = labels[i];
+    }
     return kept;
 }
 
@@ -181,9 +194,10 @@ static fedge_status fill(fedge_dataset *dataset, const char *values_path, const 
     const char *aside = aside_of(spec, d);
     uint32_t count = 0;
     fedge_status status = list_files(spec, values_path, labels_path, d, files, err);
-    if (!status)
+    if (!status) {
         status = fedge_labels_load(spec, dataset->example_values, files, aside, &dataset->labels,
                                    &count, err);
+    }
     if (!status)
         status = divide(d, spec, values_path, files, dataset->labels, count, err);
     if (!status) {
@@ -204,7 +218,7 @@ static fedge_status load(const fedge_data_spec *spec, const char *values_path,
     fedge_status status = check_spec(spec, &example_values, err);
     if (status)
         return status;
-    fedge_dataset *dataset = calloc(1, sizeof *dataset);
+    fedge_dataset *dataset = calloc(1, sizeof(*dataset));
     if (!dataset)
         return fedge_fail(err, FEDGE_NO_MEMORY, "data '%s': no memory", spec->name);
     dataset->spec = *spec;
@@ -294,7 +308,7 @@ uint32_t fedge_dataset_crc32(const fedge_dataset *dataset)
     const size_t count = dataset->count;
     const size_t size = dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
     const uint32_t crc = fedge_crc32(0, dataset->values, count * size);
-    return fedge_crc32(crc, dataset->labels, count * sizeof *dataset->labels);
+    return fedge_crc32(crc, dataset->labels, count * sizeof(*dataset->labels));
 }
 
 /* --- reading ---------------------------------------------------------------------------------- */
@@ -334,9 +348,10 @@ static void fetch(const fedge_view *view, const uint32_t *indices, uint32_t n)
 {
     const fedge_dataset *dataset = view->dataset;
     const size_t size = dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
-    for (uint32_t i = 0; i < n && (i + 1) * size <= MOST_FETCHED && indices[i] < view->count; i++)
+    for (uint32_t i = 0; i < n && (i + 1) * size <= MOST_FETCHED && indices[i] < view->count; i++) {
         fedge_levels_fetch((const uint8_t *)dataset->values + example_of(view, indices[i]) * size,
                            size);
+    }
 }
 
 static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
@@ -344,13 +359,16 @@ static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, u
 {
     const fedge_view *view = user;
     const fedge_dataset *dataset = view->dataset;
-    for (uint32_t i = 0; i < n; i++)
-        if (indices[i] >= view->count)
+    for (uint32_t i = 0; i < n; i++) {
+        if (indices[i] >= view->count) {
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                               "data '%s': example %" PRIu32 " is asked for, but there are %" PRIu32,
                               dataset->spec.name, indices[i], view->count);
-    for (uint32_t i = 0; i < n; i++) /* by themselves: memory is waited for once */
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) { /* by themselves: memory is waited for once */
         labels[i] = dataset->labels[example_of(view, indices[i])];
+    }
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t example = example_of(view, indices[i]);
         float *out = x + (size_t)i * dataset->example_values;
@@ -367,7 +385,7 @@ fedge_examples fedge_view_examples(const fedge_view *view)
 {
     /* The user of examples is not const, for the sake of other sources; this one only reads. */
     void *user;
-    memcpy(&user, &view, sizeof user);
+    memcpy(&user, &view, sizeof(user));
     return (fedge_examples){.user = user,
                             .num_examples = view->count,
                             .read = read_view,
@@ -384,17 +402,18 @@ fedge_status fedge_view_split(fedge_view *view, double fraction, uint64_t seed,
                               uint32_t client_index, fedge_view *held_out, fedge_error *err)
 {
     *held_out = (fedge_view){.dataset = view->dataset};
-    if (!(fraction >= 0 && fraction < 1))
+    if (!(fraction >= 0 && fraction < 1)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "validation fraction %g; it must be at least 0 and below 1", fraction);
+    }
     const uint32_t held = (uint32_t)(fraction * view->count);
     if (held == 0)
         return FEDGE_OK;
     const uint32_t rest = view->count - held;
-    uint32_t *order = malloc(view->count * sizeof *order);
+    uint32_t *order = malloc(view->count * sizeof(*order));
     uint8_t *is_held = calloc(view->count, 1);
-    uint32_t *held_indices = malloc(held * sizeof *held_indices);
-    uint32_t *rest_indices = malloc(rest * sizeof *rest_indices);
+    uint32_t *held_indices = malloc(held * sizeof(*held_indices));
+    uint32_t *rest_indices = malloc(rest * sizeof(*rest_indices));
     if (!order || !is_held || !held_indices || !rest_indices) {
         free(order);
         free(is_held);

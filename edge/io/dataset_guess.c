@@ -34,17 +34,19 @@ static fedge_status guess_values(const fedge_dataset_files *files, const char *a
         &file, spec, path, own ? FEDGE_DATA_OWN_VALUES : FEDGE_DATA_VALUES, err);
     if (status)
         return status;
-    if (file.format == FEDGE_DATA_CSV)
+    if (file.format == FEDGE_DATA_CSV) {
         status = count_fields(path, aside, own, &count, err);
-    else if (FEDGE_WITH_MORE_DATA && file.format == FEDGE_DATA_LEAF)
+    } else if (FEDGE_WITH_MORE_DATA && file.format == FEDGE_DATA_LEAF) {
         status =
             fedge_fail(err, FEDGE_UNSUPPORTED, "%s: only a job describes LEAF's examples", path);
-    else
+    } else {
         spec->dtype = file.info.dtype == FEDGE_U8 ? FEDGE_U8 : FEDGE_F32;
-    for (uint32_t i = 1; file.format == FEDGE_DATA_ARRAY && i < file.info.rank; i++)
+    }
+    for (uint32_t i = 1; file.format == FEDGE_DATA_ARRAY && i < file.info.rank; i++) {
         count = file.info.dims[i] <= FEDGE_DATASET_MAX_EXAMPLE_VALUES / (count ? count : 1)
                     ? count * file.info.dims[i]
                     : UINT32_MAX;
+    }
     fedge_data_file_close(&file);
     spec->shape[0] = count < UINT32_MAX ? (uint32_t)count : UINT32_MAX; /* loading says why not */
     return status;

@@ -33,15 +33,17 @@ static fedge_status check_label(const fedge_data_spec *spec, const char *path, u
 static fedge_status check_count(const label_list *list, const char *path, uint64_t more,
                                 fedge_error *err)
 {
-    if (more > FEDGE_DATASET_MAX_EXAMPLES - list->count)
+    if (more > FEDGE_DATASET_MAX_EXAMPLES - list->count) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "%s: %" PRIu64 " examples behind %" PRIu32 "; the limit is %" PRIu32,
                           path, more, list->count, FEDGE_DATASET_MAX_EXAMPLES);
-    if (list->max_bytes > 0 && (list->count + more) * FEDGE_DATASET_ROW > list->max_bytes)
+    }
+    if (list->max_bytes > 0 && (list->count + more) * FEDGE_DATASET_ROW > list->max_bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "%s: the labels of %" PRIu64
                           " examples, and whose they are, are over the limit of %" PRIu64 " bytes",
                           path, list->count + more, list->max_bytes);
+    }
     return FEDGE_OK;
 }
 
@@ -55,7 +57,7 @@ static fedge_status reserve(label_list *list, const char *path, uint64_t more, f
     if (more == 0 || (list->of && need <= list->capacity))
         return FEDGE_OK;
     const uint32_t room = need > list->capacity * 2 ? need : list->capacity * 2;
-    int32_t *grown = realloc(list->of, room * sizeof *grown);
+    int32_t *grown = realloc(list->of, room * sizeof(*grown));
     if (!grown)
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for %" PRIu32 " labels", path, room);
     list->of = grown;
@@ -69,13 +71,15 @@ static fedge_status read_array(const fedge_data_spec *spec, fedge_data_file *fil
     fedge_reader *reader = &file->reader;
     const fedge_array_info *info = &file->info;
     const char *path = reader->path;
-    if (info->rank != 1)
+    if (info->rank != 1) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s: labels with %" PRIu32 " dimensions; 1 is needed", path, info->rank);
+    }
     const size_t size = fedge_dtype_size(info->dtype);
-    if (info->dtype != FEDGE_U8 && info->dtype != FEDGE_I32 && info->dtype != FEDGE_I64)
+    if (info->dtype != FEDGE_U8 && info->dtype != FEDGE_I32 && info->dtype != FEDGE_I64) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s: labels of type %s; integers are needed", path,
                           fedge_dtype_name(info->dtype));
+    }
     const uint64_t count = info->dims[0];
     fedge_status status = check_count(list, path, count, err);
     if (!status)
@@ -183,11 +187,12 @@ fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_value
     const fedge_file_list *from = own ? &files->values : &files->labels;
     const uint64_t columns = own ? (uint64_t)example_values + 1 : 1;
     label_list list = {.max_bytes = spec->max_bytes};
-    files->ends = malloc(from->count * sizeof *files->ends);
+    files->ends = malloc(from->count * sizeof(*files->ends));
     fedge_status status = FEDGE_OK;
-    if (!files->ends)
+    if (!files->ends) {
         status =
             fedge_fail(err, FEDGE_NO_MEMORY, "no memory to list %" PRIu32 " files", from->count);
+    }
     for (uint32_t f = 0; f < from->count && !status; f++) {
         status = read_file(spec, from->paths[f], own, columns, own ? aside : NULL, &list, err);
         if (!status)

@@ -17,9 +17,10 @@
 static uint32_t squeeze(uint32_t rank, const uint64_t *dims, uint64_t *out)
 {
     uint32_t n = 0;
-    for (uint32_t i = 0; i < rank; i++)
+    for (uint32_t i = 0; i < rank; i++) {
         if (dims[i] != 1)
             out[n++] = dims[i];
+    }
     return n;
 }
 
@@ -33,7 +34,7 @@ static bool same_shape(const fedge_data_spec *spec, size_t example_values,
     const uint32_t want_rank = squeeze(spec->rank, want, want);
     const uint32_t have_rank = squeeze(info->rank - 1, info->dims + 1, have);
     if (want_rank == have_rank)
-        return memcmp(want, have, want_rank * sizeof *want) == 0;
+        return memcmp(want, have, want_rank * sizeof(*want)) == 0;
     if (have_rank <= 1)
         return (have_rank ? have[0] : 1) == example_values;
     if (want_rank > 1)
@@ -63,10 +64,11 @@ static fedge_status check_array(const fedge_dataset *dataset, fedge_reader *read
     const bool floats =
         info->dtype == FEDGE_F64 || info->dtype == FEDGE_F16 || info->dtype == FEDGE_BF16;
     const bool fits = info->dtype == spec->dtype || (floats && spec->dtype == FEDGE_F32);
-    if (!fits)
+    if (!fits) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s: values of type %s, but the job has data of %s",
                           reader->path, fedge_dtype_name(info->dtype),
                           fedge_dtype_name(spec->dtype));
+    }
     if (!same_shape(spec, dataset->example_values, info)) {
         char have[FEDGE_SHAPE_TEXT_SIZE], want[FEDGE_SHAPE_TEXT_SIZE];
         dims_text(info, have);
@@ -75,9 +77,10 @@ static fedge_status check_array(const fedge_dataset *dataset, fedge_reader *read
                           "%s: examples of shape %s, but the job has data of shape %s",
                           reader->path, have, want);
     }
-    if (info->dims[0] != num_examples)
+    if (info->dims[0] != num_examples) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s: %" PRIu64 " examples, but %" PRIu32 " labels",
                           reader->path, info->dims[0], num_examples);
+    }
     return fedge_reader_expect(
         reader, num_examples * (uint64_t)dataset->example_values * fedge_dtype_size(info->dtype),
         "values", err);
@@ -92,16 +95,18 @@ static fedge_status allocate_values(fedge_dataset *dataset, fedge_error *err)
     const uint64_t bytes = example_bytes * dataset->count;
     const uint64_t limit = dataset->spec.max_bytes, most = limit ? limit : FEDGE_DATASET_MAX_BYTES;
     const uint64_t row = limit ? FEDGE_DATASET_ROW : 0;
-    if (bytes + row * dataset->count > most || bytes > SIZE_MAX)
+    if (bytes + row * dataset->count > most || bytes > SIZE_MAX) {
         return fedge_fail(err, most < FEDGE_DATASET_MAX_BYTES ? FEDGE_NO_MEMORY : FEDGE_TOO_BIG,
                           "data '%s': %" PRIu32 " examples of %" PRIu64
                           " bytes are over the limit of %" PRIu64 " bytes",
                           dataset->spec.name, dataset->count, example_bytes + row, most);
+    }
     dataset->values = malloc((size_t)bytes);
-    if (!dataset->values)
+    if (!dataset->values) {
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "data '%s': no memory for %" PRIu64 " bytes of examples",
                           dataset->spec.name, bytes);
+    }
     fedge_os_large_pages(dataset->values, (size_t)bytes); /* examples are read in any order */
     return FEDGE_OK;
 }
@@ -120,11 +125,12 @@ static fedge_status convert_floats(const fedge_array_info *info, const char *pat
     const size_t size = fedge_dtype_size(info->dtype);
     for (size_t i = 0; i < n; i++) {
         out[i] = fedge_array_float(info, raw + size * i);
-        if (!isfinite(out[i]))
+        if (!isfinite(out[i])) {
             return fedge_fail(err, FEDGE_NOT_FINITE,
                               "%s: value %zu of example %" PRIu32
                               " is not a finite float; clean the data",
                               path, i, example);
+        }
     }
     return FEDGE_OK;
 }
@@ -155,12 +161,14 @@ static fedge_status read_example(const fedge_dataset *dataset, fedge_data_file *
 {
     const size_t n = dataset->example_values;
     fedge_status status = fedge_reader_skip(&file->reader, file->info.before, "the values", err);
-    if (!status)
+    if (!status) {
         status = fedge_reader_read(&file->reader, raw ? raw : out,
                                    n * fedge_dtype_size(file->info.dtype), "the values", err);
-    if (!status && raw)
+    }
+    if (!status && raw) {
         status = convert_floats(&file->info, file->reader.path, example, raw, n,
                                 (float *)(void *)out, err);
+    }
     return status ? status : fedge_reader_skip(&file->reader, file->info.after, "the values", err);
 }
 
@@ -171,19 +179,22 @@ static fedge_status read_array(fedge_dataset *dataset, fedge_data_file *file, co
     const size_t raw_size = dataset->example_values * fedge_dtype_size(info->dtype);
     const bool bytes = info->dtype == FEDGE_U8;
     uint8_t *raw = bytes ? NULL : malloc(raw_size);
-    if (!bytes && !raw)
+    if (!bytes && !raw) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for an example of %zu bytes",
                           file->reader.path, raw_size);
+    }
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < kept->num_examples && !status; i++) {
-        if (is_kept(kept, i))
+        if (is_kept(kept, i)) {
             status = read_example(dataset, file, i, raw, slot_values(dataset, at->slot++), err);
-        else
+        } else {
             status = fedge_reader_skip(
                 &file->reader, (uint64_t)info->before + raw_size + info->after, "the values", err);
-        if (status)
+        }
+        if (status) {
             status = fedge_error_prefix(err, status, "example %" PRIu32 " of %" PRIu32, i,
                                         kept->num_examples);
+        }
     }
     free(raw);
     return status || info->open_end ? status : fedge_reader_end(&file->reader, err);
@@ -236,9 +247,10 @@ static fedge_status read_csv(fedge_dataset *dataset, const char *path, bool labe
             break;
     }
     fedge_csv_close(&csv);
-    if (!status && row < kept->num_examples)
+    if (!status && row < kept->num_examples) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s: %" PRIu32 " rows, but %" PRIu32 " labels", path,
                           row, kept->num_examples);
+    }
     return status;
 }
 
@@ -254,9 +266,10 @@ typedef struct leaf_values {
 static fedge_status next_leaf_slot(void *context, void **out, fedge_error *err)
 {
     leaf_values *l = context;
-    if (l->example == l->kept->num_examples)
+    if (l->example == l->kept->num_examples) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s: has changed since its labels were read",
                           l->path);
+    }
     if (is_kept(l->kept, l->example++))
         *out = slot_values(l->dataset, l->at->slot++);
     return FEDGE_OK;

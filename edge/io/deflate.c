@@ -56,8 +56,8 @@ struct fedge_deflater {
 fedge_status fedge_deflater_new(fedge_deflater **deflater, fedge_error *err)
 {
     *deflater = NULL;
-    fedge_deflater *fresh = calloc(1, sizeof *fresh);
-    if (fresh == NULL || !begin(&fresh->stream)) {
+    fedge_deflater *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh || !begin(&fresh->stream)) {
         free(fresh);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to deflate updates");
     }
@@ -67,7 +67,7 @@ fedge_status fedge_deflater_new(fedge_deflater **deflater, fedge_error *err)
 
 void fedge_deflater_free(fedge_deflater *deflater)
 {
-    if (deflater == NULL)
+    if (!deflater)
         return;
     (void)deflateEnd(&deflater->stream);
     free(deflater);
@@ -88,23 +88,27 @@ static fedge_status check_end(z_stream *stream, int code, const uint8_t *in, siz
     uint8_t extra;
     size_t more = 0, made = 0;
     if (code == Z_OK || code == Z_BUF_ERROR) {
-        code = run(stream, inflate, in + used, in_size - used, &extra, sizeof extra, &more, &made);
+        code = run(stream, inflate, in + used, in_size - used, &extra, sizeof(extra), &more, &made);
         used += more;
-        if (made > 0)
+        if (made > 0) {
             return fedge_fail(err, FEDGE_TOO_BIG,
                               "deflated data is more than the %zu bytes expected", out_size);
+        }
     }
     if (code == Z_MEM_ERROR)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", out_size);
-    if (code == Z_OK || code == Z_BUF_ERROR)
+    if (code == Z_OK || code == Z_BUF_ERROR) {
         return fedge_fail(err, FEDGE_TRUNCATED, "deflated data ends early, after %zu bytes",
                           in_size);
-    if (code != Z_STREAM_END)
+    }
+    if (code != Z_STREAM_END) {
         return fedge_fail(err, FEDGE_CORRUPT, "deflated data is broken at byte %zu of %zu: %s",
-                          used, in_size, stream->msg != NULL ? stream->msg : "not a zlib stream");
-    if (used < in_size)
+                          used, in_size, stream->msg ? stream->msg : "not a zlib stream");
+    }
+    if (used < in_size) {
         return fedge_fail(err, FEDGE_CORRUPT, "%zu bytes behind the end of the deflated data",
                           in_size - used);
+    }
     return FEDGE_OK;
 }
 
@@ -118,9 +122,10 @@ fedge_status fedge_inflate(const uint8_t *in, size_t in_size, uint8_t *out, size
     int code = run(&stream, inflate, in, in_size, out, out_size, &used, &made);
     fedge_status st = check_end(&stream, code, in, in_size, used, out_size, err);
     (void)inflateEnd(&stream);
-    if (st == FEDGE_OK && made < out_size)
+    if (st == FEDGE_OK && made < out_size) {
         st = fedge_fail(err, FEDGE_TRUNCATED, "deflated data has %zu bytes, %zu are expected", made,
                         out_size);
+    }
     return st;
 }
 
@@ -163,25 +168,30 @@ static void take_piece(inflation *self, const uint8_t *piece_in, size_t size)
 static fedge_status judge(const inflation *self, uint64_t in_size, fedge_error *err)
 {
     const int code = self->code;
-    if (self->over)
+    if (self->over) {
         return fedge_fail(err, FEDGE_TOO_BIG, "deflated data is more than the %zu bytes expected",
                           self->size);
+    }
     if (code == Z_MEM_ERROR)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", self->size);
-    if (code == Z_OK)
+    if (code == Z_OK) {
         return fedge_fail(err, FEDGE_TRUNCATED, "deflated data ends early, after %" PRIu64 " bytes",
                           in_size);
-    if (code != Z_STREAM_END)
+    }
+    if (code != Z_STREAM_END) {
         return fedge_fail(
             err, FEDGE_CORRUPT, "deflated data is broken at byte %" PRIu64 " of %" PRIu64 ": %s",
-            self->used, in_size, self->stream.msg != NULL ? self->stream.msg : "not a zlib stream");
-    if (self->used < in_size)
+            self->used, in_size, self->stream.msg ? self->stream.msg : "not a zlib stream");
+    }
+    if (self->used < in_size) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%" PRIu64 " bytes behind the end of the deflated data",
                           in_size - self->used);
-    if (self->made < self->size)
+    }
+    if (self->made < self->size) {
         return fedge_fail(err, FEDGE_TRUNCATED, "deflated data has %zu bytes, %zu are expected",
                           self->made, self->size);
+    }
     return FEDGE_OK;
 }
 

@@ -76,15 +76,17 @@ static bool matches(const char *pattern, const char *name)
 static fedge_status add(fedge_file_list *list, const char *folder, size_t folder_length,
                         const char *name, fedge_error *err)
 {
-    if (list->count == FEDGE_FILE_LIST_MAX)
+    if (list->count == FEDGE_FILE_LIST_MAX) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%.200s: more than the limit of %" PRIu32 " files",
                           name, FEDGE_FILE_LIST_MAX);
+    }
     if (list->count == list->capacity) {
         const uint32_t capacity = list->capacity ? list->capacity * 2 : 8;
-        char **grown = realloc(list->paths, capacity * sizeof *grown);
-        if (!grown)
+        char **grown = realloc(list->paths, capacity * sizeof(*grown));
+        if (!grown) {
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the names of %" PRIu32 " files",
                               capacity);
+        }
         list->paths = grown;
         list->capacity = capacity;
     }
@@ -126,10 +128,11 @@ static fedge_status add_matching(fedge_file_list *list, char *path, const char *
     const fedge_status status = fedge_os_list_dir(path[0] ? path : ".", visit, &l, err);
     if (status)
         return status;
-    if (list->count == first)
+    if (list->count == first) {
         return fedge_fail(err, FEDGE_NOT_FOUND, "%.400s%.100s: there is no %s", path, pattern,
                           strchr(pattern, '*') ? "file whose name fits" : "such file");
-    qsort(list->paths + first, list->count - first, sizeof *list->paths, compare_paths);
+    }
+    qsort(list->paths + first, list->count - first, sizeof(*list->paths), compare_paths);
     return FEDGE_OK;
 }
 
@@ -137,9 +140,10 @@ static fedge_status add_line(fedge_file_list *list, const char *line, size_t len
                              fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH + 1], pattern[FEDGE_OS_MAX_PATH];
-    if (length >= FEDGE_OS_MAX_PATH)
+    if (length >= FEDGE_OS_MAX_PATH) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%.64s…: a path of over %d bytes", line,
                           FEDGE_OS_MAX_PATH - 1);
+    }
     memcpy(path, line, length);
     path[length] = '\0';
     if (fedge_os_is_dir(path)) {
@@ -151,9 +155,10 @@ static fedge_status add_line(fedge_file_list *list, const char *line, size_t len
         return add(list, "", 0, path, err);
     char *slash = strrchr(path, '/');
     char *name = slash ? slash + 1 : path;
-    if (!strchr(name, '*'))
+    if (!strchr(name, '*')) {
         return fedge_fail(err, FEDGE_NOT_FOUND, "%s: there is no such file%s", path,
                           strchr(path, '*') ? "; '*' may stand in its last part only" : "");
+    }
     memcpy(pattern, name, strlen(name) + 1);
     *name = '\0';
     return add_matching(list, path, pattern, err);

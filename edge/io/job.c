@@ -159,13 +159,14 @@ static fedge_status derive_cohort(const fedge_json *json, fedge_rounds_spec *rou
     uint64_t most = FEDGE_FIXED_MAX_TOTAL_WEIGHT / rounds->max_weight;
     if (rounds->max_cohort == 0)
         rounds->max_cohort = (uint32_t)(most < DEFAULT_MAX_COHORT ? most : DEFAULT_MAX_COHORT);
-    if (rounds->max_cohort > most)
+    if (rounds->max_cohort > most) {
         return fedge_json_fail_at(json, "rounds.max-cohort", err,
                                   "%" PRIu32 " times max-weight %" PRIu32
                                   " is over 2^32, so sums could overflow; lower "
                                   "max-weight to %" PRIu64 " or max-cohort to %" PRIu64,
                                   rounds->max_cohort, rounds->max_weight,
                                   FEDGE_FIXED_MAX_TOTAL_WEIGHT / rounds->max_cohort, most);
+    }
     return FEDGE_OK;
 }
 
@@ -175,20 +176,22 @@ static fedge_status derive_rounds(const fedge_json *json, fedge_rounds_spec *rou
     fedge_status st = derive_cohort(json, rounds, err);
     if (st != FEDGE_OK)
         return st;
-    if (rounds->min_train_nodes > rounds->max_cohort)
+    if (rounds->min_train_nodes > rounds->max_cohort) {
         return fedge_json_fail_at(json, "rounds.min-train-nodes", err,
                                   "%" PRIu32 " is over max-cohort %" PRIu32 "; raise max-cohort "
                                   "(and lower max-weight), or lower this",
                                   rounds->min_train_nodes, rounds->max_cohort);
+    }
     bool evaluates = rounds->fraction_evaluate > 0;
     uint32_t least = larger(rounds->min_train_nodes, evaluates ? rounds->min_evaluate_nodes : 0);
     if (rounds->min_available_nodes == 0)
         rounds->min_available_nodes = least;
-    if (rounds->min_available_nodes < least)
+    if (rounds->min_available_nodes < least) {
         return fedge_json_fail_at(
             json, "rounds.min-available-nodes", err,
             "%" PRIu32 " is less than %s %" PRIu32 "; raise it", rounds->min_available_nodes,
             least == rounds->min_train_nodes ? "min-train-nodes" : "min-evaluate-nodes", least);
+    }
     return FEDGE_OK;
 }
 
@@ -197,11 +200,12 @@ fedge_status fedge_job_check_rates(const fedge_job *job, fedge_error *err)
     const bool grows = job->plan.training.schedule.gamma > 1;
     for (uint32_t round = 1; grows && round <= job->rounds.num_server_rounds; round++) {
         const double rate = fedge_plan_learning_rate(&job->plan, round);
-        if (!(rate <= FEDGE_MAX_LEARNING_RATE))
+        if (!(rate <= FEDGE_MAX_LEARNING_RATE)) {
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                               "makes the learning rate of round %" PRIu32
                               " %g, and %g is the most; lower it, or num-server-rounds",
                               round, rate, FEDGE_MAX_LEARNING_RATE);
+        }
     }
     return FEDGE_OK;
 }
@@ -222,11 +226,11 @@ static fedge_status derive_paths(const fedge_json *json, fedge_job *job, fedge_e
                       : !fedge_paths_resolve(folder_of, job->test_set.labels) ? "test-set.labels"
                       : !fedge_path_resolve(folder_of, job->initial_model)    ? "initial-model"
                                                                               : NULL;
-    return key == NULL ? FEDGE_OK
-                       : fedge_json_fail_at(json, key, err,
-                                            "is over %d bytes (a list: over %d) with the folder of "
-                                            "the job before it",
-                                            FEDGE_MAX_PATH - 1, FEDGE_MAX_PATHS - 1);
+    return !key ? FEDGE_OK
+                : fedge_json_fail_at(json, key, err,
+                                     "is over %d bytes (a list: over %d) with the folder of "
+                                     "the job before it",
+                                     FEDGE_MAX_PATH - 1, FEDGE_MAX_PATHS - 1);
 }
 
 static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_error *err)
@@ -242,10 +246,11 @@ static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_err
         st = fedge_job_check_models(json, &job->plan, err);
     if (st == FEDGE_OK)
         st = derive_schedule(json, job, err);
-    if (st == FEDGE_OK && job->test_set.present && job->plan.external)
+    if (st == FEDGE_OK && job->test_set.present && job->plan.external) {
         st = fedge_json_fail_at(json, "test-set", err,
                                 "the server cannot evaluate an external model; remove it and use "
                                 "rounds.fraction-evaluate");
+    }
     return st == FEDGE_OK ? derive_paths(json, job, err) : st;
 }
 
@@ -260,9 +265,8 @@ fedge_status fedge_job_parse_with(const char *text, size_t size, const char *nam
     fedge_status st = fedge_job_open(&json, text, size, name, err);
     if (st != FEDGE_OK)
         return st;
-    fedge_job *made = calloc(1, sizeof *made);
-    st =
-        made == NULL ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a job", name) : FEDGE_OK;
+    fedge_job *made = calloc(1, sizeof(*made));
+    st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a job", name) : FEDGE_OK;
     if (st == FEDGE_OK) {
         made->strategies = strategies;
         st = fedge_json_read(&json, json.root, fedge_job_fields, made, err);
@@ -299,7 +303,7 @@ fedge_status fedge_job_load(const char *path, fedge_job **job, fedge_error *err)
 
 void fedge_job_free(fedge_job *job)
 {
-    if (job != NULL) {
+    if (job) {
         fedge_plan_fini(&job->plan);
         free(job->strategy_settings);
     }

@@ -27,14 +27,16 @@ const fedge_json_field fedge_job_plan_fields[] = {
 static fedge_status check_version(const fedge_json *json, fedge_error *err)
 {
     const cJSON *version = fedge_json_get(json->root, "fedge-job");
-    if (version == NULL)
+    if (!version) {
         return fedge_json_fail_at(json, "fedge-job", err,
                                   "is missing: begin the job with \"fedge-job\": %d", JOB_VERSION);
-    if (!cJSON_IsNumber(version) || version->valuedouble != JOB_VERSION)
+    }
+    if (!cJSON_IsNumber(version) || version->valuedouble != JOB_VERSION) {
         return fedge_json_fail_at(json, "fedge-job", err,
                                   "must be %d, the version this release "
                                   "knows",
                                   JOB_VERSION);
+    }
     return FEDGE_OK;
 }
 
@@ -62,8 +64,7 @@ fedge_status fedge_job_strategy_type(const fedge_json *json, char type[FEDGE_MAX
 {
     const cJSON *node = fedge_json_get(fedge_json_get(json->root, "strategy"), "type");
     type[0] = '\0';
-    return node == NULL ? FEDGE_OK
-                        : fedge_json_text(json, node, 1, type, FEDGE_MAX_STRATEGY_NAME, err);
+    return !node ? FEDGE_OK : fedge_json_text(json, node, 1, type, FEDGE_MAX_STRATEGY_NAME, err);
 }
 
 fedge_status fedge_job_check_models(const fedge_json *json, const fedge_plan *plan,
@@ -107,9 +108,9 @@ fedge_status fedge_job_load_plan(const char *path, fedge_plan **plan, fedge_erro
         return st;
     st = fedge_job_open(&json, (const char *)text, size, path, err);
     if (st == FEDGE_OK) {
-        fedge_plan *made = calloc(1, sizeof *made);
-        st = made == NULL ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a plan", path)
-                          : read_plan(&json, made, err);
+        fedge_plan *made = calloc(1, sizeof(*made));
+        st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a plan", path)
+                   : read_plan(&json, made, err);
         if (st == FEDGE_OK)
             *plan = made;
         else

@@ -26,7 +26,7 @@ const fedge_json_field fedge_strategy_common_fields[] = {
 /* Appends a table's fields; returns how many there are then. */
 static unsigned add_fields(const fedge_json_field *from, fedge_strategy_fields *to, unsigned count)
 {
-    for (; from != NULL && from->key != NULL && count + 1 < FEDGE_MAX_STRATEGY_FIELDS; from++)
+    for (; from && from->key && count + 1 < FEDGE_MAX_STRATEGY_FIELDS; from++)
         to->fields[count++] = *from;
     return count;
 }
@@ -52,7 +52,7 @@ static fedge_status find_reader(const fedge_json *json, const cJSON *node, fedge
                                 const fedge_strategy_reader **reader, fedge_error *err)
 {
     const char *names[MAX_NAMES + 1] = {NULL};
-    for (size_t i = 0; i < MAX_NAMES && job->strategies[i] != NULL; i++)
+    for (size_t i = 0; i < MAX_NAMES && job->strategies[i]; i++)
         names[i] = job->strategies[i]->name;
     const fedge_json_field type[] = {
         {.key = TYPE, .kind = FEDGE_JSON_NAME, AT(fedge_job, strategy), .choices = names},
@@ -61,11 +61,11 @@ static fedge_status find_reader(const fedge_json *json, const cJSON *node, fedge
     fedge_json lenient = *json;
     lenient.options.strict = false;
     fedge_json_defaults(type, job);
-    const fedge_status st =
-        node != NULL ? fedge_json_read(&lenient, node, type, job, err) : FEDGE_OK;
-    for (size_t i = 0; st == FEDGE_OK && names[i] != NULL; i++)
+    const fedge_status st = node ? fedge_json_read(&lenient, node, type, job, err) : FEDGE_OK;
+    for (size_t i = 0; st == FEDGE_OK && names[i]; i++) {
         if (strcmp(names[i], job->strategy) == 0)
             *reader = job->strategies[i];
+    }
     return st;
 }
 
@@ -76,9 +76,10 @@ static fedge_status check_owner(const fedge_json *json, const cJSON *child, cons
     char owners[NUM_OWNERS] = "";
     for (size_t i = 0; job->strategies[i] != NULL; i++) {
         const size_t used = strlen(owners);
-        if (fedge_json_field_of(job->strategies[i]->arguments, child->string) != NULL)
-            (void)snprintf(owners + used, sizeof owners - used, "%s%s", used > 0 ? ", " : "",
+        if (fedge_json_field_of(job->strategies[i]->arguments, child->string)) {
+            (void)snprintf(owners + used, sizeof(owners) - used, "%s%s", used > 0 ? ", " : "",
                            job->strategies[i]->name);
+        }
     }
     return owners[0] == '\0'
                ? FEDGE_OK
@@ -94,16 +95,16 @@ static fedge_status read_settings(const fedge_json *json, const cJSON *node, fed
     fedge_strategy_fields table;
     fedge_strategy_fields_of(reader, reader == job->strategies[0], &table);
     job->strategy_settings = calloc(1, reader->settings_size);
-    if (job->strategy_settings == NULL)
+    if (!job->strategy_settings)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the strategy's arguments");
-    if (node == NULL) {
+    if (!node) {
         fedge_json_defaults(table.fields, job->strategy_settings);
         return FEDGE_OK;
     }
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, node)
     {
-        const fedge_status st = fedge_json_field_of(table.fields, child->string) == NULL
+        const fedge_status st = !fedge_json_field_of(table.fields, child->string)
                                     ? check_owner(json, child, job, err)
                                     : FEDGE_OK;
         if (st != FEDGE_OK)
@@ -121,7 +122,7 @@ fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job, fedge_e
 {
     const cJSON *node = fedge_json_get(json->root, "strategy");
     fedge_status st = FEDGE_OK;
-    if (job->strategies != NULL) {
+    if (job->strategies) {
         const fedge_strategy_reader *reader = job->strategies[0];
         st = find_reader(json, node, job, &reader, err);
         if (st == FEDGE_OK)
@@ -138,15 +139,16 @@ fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job, fedge_e
 fedge_status fedge_job_check_server_rates(const fedge_job *job, fedge_error *err)
 {
     const fedge_strategy_common *common = job->strategy_settings;
-    const bool grows = common != NULL && common->schedule.gamma > 1;
+    const bool grows = common && common->schedule.gamma > 1;
     for (uint32_t round = 1; grows && round <= job->rounds.num_server_rounds; round++) {
         const double rate =
             fedge_schedule_rate(&common->schedule, common->server_learning_rate, round);
-        if (!(rate <= MAX_RATE))
+        if (!(rate <= MAX_RATE)) {
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                               "makes the server learning rate of round %" PRIu32
                               " %g, and %g is the most; lower it, or num-server-rounds",
                               round, rate, MAX_RATE);
+        }
     }
     return FEDGE_OK;
 }
@@ -154,13 +156,13 @@ fedge_status fedge_job_check_server_rates(const fedge_job *job, fedge_error *err
 fedge_status fedge_strategy_derive(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
     fedge_error cause = {0};
-    if (job->strategies == NULL)
+    if (!job->strategies)
         return FEDGE_OK;
     if (fedge_job_check_server_rates(job, &cause) != FEDGE_OK)
         return fedge_json_fail_at(json, "strategy.server-schedule.gamma", err, "%s", cause.message);
-    for (size_t i = 0; job->strategies[i] != NULL; i++)
-        if (strcmp(job->strategies[i]->name, job->strategy) == 0 &&
-            job->strategies[i]->derive != NULL)
+    for (size_t i = 0; job->strategies[i] != NULL; i++) {
+        if (strcmp(job->strategies[i]->name, job->strategy) == 0 && job->strategies[i]->derive)
             return job->strategies[i]->derive(json, job, job->strategy_settings, err);
+    }
     return FEDGE_OK;
 }

@@ -41,10 +41,10 @@ fail_in(const fedge_json *json, uint32_t index, const char *path, fedge_error *e
         const char *format, va_list args)
 {
     char message[FEDGE_ERROR_MESSAGE_SIZE];
-    (void)vsnprintf(message, sizeof message, format, args);
+    (void)vsnprintf(message, sizeof(message), format, args);
     char line[16] = "";
     if (json->options.lines)
-        (void)snprintf(line, sizeof line, ":%u", fedge_json_line(json->text, json->size, index));
+        (void)snprintf(line, sizeof(line), ":%u", fedge_json_line(json->text, json->size, index));
     return fedge_fail(err, json->options.status, "%s%s: %s%s%s", json->options.name, line, path,
                       path[0] != '\0' ? ": " : "", message);
 }
@@ -56,8 +56,8 @@ fedge_status fedge_json_fail(const fedge_json *json, const cJSON *node, const ch
     uint32_t index = 0;
     (void)find_node(json->root, node, &index, path, 0);
     size_t length = strlen(path);
-    if (key != NULL)
-        (void)snprintf(path + length, sizeof path - length, "%s%s", length > 0 ? "." : "", key);
+    if (key)
+        (void)snprintf(path + length, sizeof(path) - length, "%s%s", length > 0 ? "." : "", key);
     va_list args;
     va_start(args, format);
     fedge_status st = fail_in(json, index, path, err, format, args);
@@ -72,9 +72,9 @@ fedge_status fedge_json_fail_at(const fedge_json *json, const char *path, fedge_
     for (const char *part = path; *part != '\0';) {
         size_t length = strcspn(part, ".");
         char key[FEDGE_JSON_MAX_PATH];
-        (void)snprintf(key, sizeof key, "%.*s", (int)length, part);
+        (void)snprintf(key, sizeof(key), "%.*s", (int)length, part);
         const cJSON *child = fedge_json_get(node, key);
-        if (child == NULL)
+        if (!child)
             break;
         node = child;
         part += part[length] == '.' ? length + 1 : length;
@@ -103,14 +103,15 @@ static fedge_status check_object(const fedge_json *json, const cJSON *object, fe
     int count = cJSON_GetArraySize(object);
     if (count < 2)
         return FEDGE_OK;
-    const char **keys = malloc((size_t)count * sizeof *keys);
-    if (keys == NULL)
+    const char **keys = malloc((size_t)count * sizeof(*keys));
+    if (!keys) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for %d keys", json->options.name,
                           count);
+    }
     size_t n = 0;
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, object) keys[n++] = child->string;
-    qsort(keys, n, sizeof *keys, compare_keys);
+    qsort(keys, n, sizeof(*keys), compare_keys);
     fedge_status st = FEDGE_OK;
     for (size_t i = 1; i < n && st == FEDGE_OK; i++) {
         if (strcmp(keys[i - 1], keys[i]) == 0) {
@@ -131,7 +132,7 @@ static fedge_status check_duplicates(const fedge_json *json, const cJSON *node, 
     {
         if (st != FEDGE_OK)
             break;
-        if (child->child != NULL)
+        if (child->child)
             st = check_duplicates(json, child, err);
     }
     return st;
@@ -140,19 +141,21 @@ static fedge_status check_duplicates(const fedge_json *json, const cJSON *node, 
 fedge_status fedge_json_open(fedge_json *json, const char *text, size_t size,
                              const fedge_json_options *options, fedge_error *err)
 {
-    assert(options->name != NULL && options->max_depth <= FEDGE_JSON_MAX_DEPTH);
+    assert(options->name && options->max_depth <= FEDGE_JSON_MAX_DEPTH);
     *json = (fedge_json){.options = *options, .text = text, .size = size};
-    if (size > options->max_size)
+    if (size > options->max_size) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%s: %zu bytes, the limit is %zu", options->name,
                           size, options->max_size);
+    }
     fedge_status st = fedge_json_scan(text, size, options, err);
     if (st != FEDGE_OK)
         return st;
     /* The scan has accepted the text, so the only failure left is memory. */
     json->root = cJSON_ParseWithLength(text, size);
-    if (json->root == NULL)
+    if (!json->root) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for the JSON tree of %zu bytes",
                           options->name, size);
+    }
     if (!cJSON_IsObject(json->root))
         st = fedge_fail(err, FEDGE_CORRUPT, "%s: must be a JSON object, {…}", options->name);
     if (st == FEDGE_OK)
@@ -212,7 +215,7 @@ const char *fedge_json_nearest(const char *text, const char *const *names, size_
     const char *nearest = NULL;
     size_t best = strlen(text) / 3 + 2;
     for (size_t i = 0; i < count; i++) {
-        size_t distance = names[i] != NULL ? edit_distance(text, names[i]) : SIZE_MAX;
+        size_t distance = names[i] ? edit_distance(text, names[i]) : SIZE_MAX;
         if (distance < best && distance < strlen(names[i])) {
             best = distance;
             nearest = names[i];

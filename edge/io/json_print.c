@@ -45,7 +45,7 @@ static void put_string(printer *p, const char *string)
             put_text(p, "\\");
             put(p, LETTERS + (escaped - ESCAPED), 1);
         } else if ((unsigned char)*at < 0x20) {
-            (void)snprintf(control, sizeof control, "\\u%04x", (unsigned)*at);
+            (void)snprintf(control, sizeof(control), "\\u%04x", (unsigned)*at);
             put_text(p, control);
         } else {
             put(p, at, 1);
@@ -64,13 +64,13 @@ static void put_number(printer *p, const cJSON *item)
         return;
     }
     if (number == (double)item->valueint) {
-        (void)snprintf(text, sizeof text, "%d", item->valueint);
+        (void)snprintf(text, sizeof(text), "%d", item->valueint);
     } else {
-        (void)snprintf(text, sizeof text, "%1.15g", number);
+        (void)snprintf(text, sizeof(text), "%1.15g", number);
         const double back = strtod(text, NULL);
         const double larger = fabs(back) > fabs(number) ? fabs(back) : fabs(number);
         if (!(fabs(back - number) <= larger * DBL_EPSILON))
-            (void)snprintf(text, sizeof text, "%1.17g", number);
+            (void)snprintf(text, sizeof(text), "%1.17g", number);
     }
     put_text(p, text);
 }

@@ -26,8 +26,8 @@ fedge_status fedge_json_fail_name(const fedge_json *json, const cJSON *node, con
 {
     const char *nearest = fedge_json_nearest(text, names, count);
     char list[MAX_LIST] = "";
-    for (size_t i = 0; i < count && (nearest == NULL || count <= SHORT_LIST); i++) {
-        if (names[i] != NULL)
+    for (size_t i = 0; i < count && (!nearest || count <= SHORT_LIST); i++) {
+        if (names[i])
             add_to_list(list, names[i]);
     }
     return fedge_json_fail(json, node, NULL, err, "\"%.64s\" is not known here;%s%s%s%s%s", text,
@@ -41,7 +41,7 @@ static bool is_key(const fedge_json_field *field, const char *key)
     if (strcmp(field->key, key) == 0)
         return true;
     size_t length = strlen(key);
-    for (const char *alias = field->aliases; alias != NULL && *alias != '\0';) {
+    for (const char *alias = field->aliases; alias && *alias != '\0';) {
         size_t n = strcspn(alias, " ");
         if (n == length && memcmp(alias, key, n) == 0)
             return true;
@@ -52,9 +52,9 @@ static bool is_key(const fedge_json_field *field, const char *key)
 
 const fedge_json_field *fedge_json_field_of(const fedge_json_field *fields, const char *key)
 {
-    while (fields != NULL && fields->key != NULL && !is_key(fields, key))
+    while (fields && fields->key && !is_key(fields, key))
         fields++;
-    return fields == NULL || fields->key == NULL ? NULL : fields;
+    return !fields || !fields->key ? NULL : fields;
 }
 
 static fedge_status check_keys(const fedge_json *json, const cJSON *object,
@@ -63,12 +63,11 @@ static fedge_status check_keys(const fedge_json *json, const cJSON *object,
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, object)
     {
-        if (fedge_json_field_of(fields, child->string) != NULL)
+        if (fedge_json_field_of(fields, child->string))
             continue;
         const char *keys[MAX_KEYS] = {NULL};
         size_t count = 0;
-        for (const fedge_json_field *field = fields; field->key != NULL && count < MAX_KEYS;
-             field++)
+        for (const fedge_json_field *field = fields; field->key && count < MAX_KEYS; field++)
             keys[count++] = field->key;
         return fedge_json_fail_name(json, child, child->string, keys, count, err);
     }
@@ -85,9 +84,10 @@ static fedge_status find_member(const fedge_json *json, const cJSON *object,
     {
         if (!is_key(field, child->string))
             continue;
-        if (*node != NULL)
+        if (*node) {
             return fedge_json_fail(json, child, NULL, err, "\"%s\" says the same; keep one",
                                    (*node)->string);
+        }
         *node = child;
     }
     return FEDGE_OK;
@@ -164,17 +164,20 @@ static fedge_status read_number(const fedge_json *json, const cJSON *node,
     double min, max, value = node->valuedouble;
     bool integer = is_integer_kind(field->kind);
     kind_range(field, &min, &max);
-    if (!cJSON_IsNumber(node))
+    if (!cJSON_IsNumber(node)) {
         return fedge_json_fail(json, node, NULL, err, "must be %s in [%.16g, %.16g]",
                                integer ? "an integer" : "a number", min, max);
-    if (!isfinite(value) || value < min || value > max)
+    }
+    if (!isfinite(value) || value < min || value > max) {
         return fedge_json_fail(json, node, NULL, err, "%.16g is not in [%.16g, %.16g]", value, min,
                                max);
+    }
     if (integer && value != floor(value))
         return fedge_json_fail(json, node, NULL, err, "%.16g is not an integer", value);
-    if (field->kind == FEDGE_JSON_F32 && value != 0 && (float)value == 0)
+    if (field->kind == FEDGE_JSON_F32 && value != 0 && (float)value == 0) {
         return fedge_json_fail(json, node, NULL, err,
                                "%.16g would be rounded to 0: give 0, or more", value);
+    }
     store_number(field, value, record, offset);
     return FEDGE_OK;
 }
@@ -184,10 +187,11 @@ static fedge_status read_pair(const fedge_json *json, const cJSON *node,
                               const fedge_json_field *field, void *record, size_t offset,
                               fedge_error *err)
 {
-    if (cJSON_IsArray(node) && cJSON_GetArraySize(node) != 2)
+    if (cJSON_IsArray(node) && cJSON_GetArraySize(node) != 2) {
         return fedge_json_fail(json, node, NULL, err,
                                "must be an integer or a list of two, not of %d",
                                cJSON_GetArraySize(node));
+    }
     const cJSON *first = cJSON_IsArray(node) ? node->child : node;
     const cJSON *second = cJSON_IsArray(node) ? first->next : node;
     fedge_status st = read_number(json, first, field, record, offset, err);
@@ -202,14 +206,16 @@ fedge_status fedge_json_text(const fedge_json *json, const cJSON *node, size_t m
     if (!cJSON_IsString(node))
         return fedge_json_fail(json, node, NULL, err, "must be a text in quotes");
     size_t length = strlen(node->valuestring);
-    if (length < min_size || length >= size)
+    if (length < min_size || length >= size) {
         return fedge_json_fail(json, node, NULL, err, "must have %zu to %zu bytes, not %zu",
                                min_size, size - 1, length);
+    }
     for (size_t i = 0; i < length; i++) {
         unsigned char c = (unsigned char)node->valuestring[i];
-        if (c < 0x20 || c == 0x7f)
+        if (c < 0x20 || c == 0x7f) {
             return fedge_json_fail(json, node, NULL, err,
                                    "has a control character (0x%02x) at byte %zu", c, i);
+        }
     }
     memcpy(out, node->valuestring, length + 1);
     return FEDGE_OK;
@@ -220,13 +226,14 @@ static fedge_status read_lines(const fedge_json *json, const cJSON *node,
 {
     if (!cJSON_IsArray(node))
         return fedge_json_text(json, node, (size_t)field->min, out, (size_t)field->max + 1, err);
-    if (node->child == NULL)
+    if (!node->child)
         return fedge_json_fail(json, node, NULL, err, "must have at least one element");
     size_t used = 0;
     for (const cJSON *line = node->child; line != NULL; line = line->next) {
-        if (cJSON_IsString(line) && strlen(line->valuestring) >= field->size - used)
+        if (cJSON_IsString(line) && strlen(line->valuestring) >= field->size - used) {
             return fedge_json_fail(json, node, NULL, err, "has more than the limit of %u bytes",
                                    field->size - 1);
+        }
         if (used > 0)
             out[used - 1] = '\n';
         fedge_status st = fedge_json_text(json, line, 1, out + used, (size_t)field->max + 1, err);
@@ -258,7 +265,7 @@ static fedge_status read_enum(const fedge_json *json, const cJSON *node,
     assert(field->num_names <= MAX_KEYS);
     for (unsigned i = 0; i < field->num_names; i++) {
         names[i] = field->name_of(i);
-        if (names[i] != NULL && strcmp(names[i], node->valuestring) == 0) {
+        if (names[i] && strcmp(names[i], node->valuestring) == 0) {
             *value = i;
             return FEDGE_OK;
         }
@@ -284,7 +291,7 @@ static fedge_status read_enums(const fedge_json *json, const cJSON *node,
             return st;
         bits |= 1u << value;
     }
-    store(record, field->offset, &bits, sizeof bits);
+    store(record, field->offset, &bits, sizeof(bits));
     return FEDGE_OK;
 }
 
@@ -355,24 +362,26 @@ static fedge_status read_list(const fedge_json *json, const cJSON *node,
     if (!cJSON_IsArray(node))
         return fedge_json_fail(json, node, NULL, err, "must be a list, […]");
     uint32_t expected = 0, count = (uint32_t)cJSON_GetArraySize(node);
-    memcpy(&expected, (char *)record + field->extra, sizeof expected);
-    if ((field->flags & FEDGE_JSON_SAME_COUNT) && count != expected)
+    memcpy(&expected, (char *)record + field->extra, sizeof(expected));
+    if ((field->flags & FEDGE_JSON_SAME_COUNT) && count != expected) {
         return expected == 0
                    ? fedge_json_fail(json, node, NULL, err, "needs \"%s\" too, as long a list",
                                      field[-1].key)
                    : fedge_json_fail(json, node, NULL, err,
                                      "has %u elements, but the list that goes with it has %u",
                                      count, expected);
-    if (count < field->min_count || count > field->max_count)
+    }
+    if (count < field->min_count || count > field->max_count) {
         return fedge_json_fail(json, node, NULL, err, "must have %u to %u elements, not %u",
                                field->min_count, field->max_count, count);
+    }
     size_t offset = field->offset;
     void *list = record;
     if (field->flags & FEDGE_JSON_HEAP) {
         list = calloc(count + 1, field->size); /* never of 0 bytes */
-        if (list == NULL)
+        if (!list)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a list");
-        store(record, offset, &list, sizeof list);
+        store(record, offset, &list, sizeof(list));
         offset = 0;
     }
     const cJSON *child = NULL;
@@ -383,7 +392,7 @@ static fedge_status read_list(const fedge_json *json, const cJSON *node,
             return st;
         offset += field->size;
     }
-    store(record, field->extra, &count, sizeof count);
+    store(record, field->extra, &count, sizeof(count));
     return FEDGE_OK;
 }
 
@@ -406,7 +415,7 @@ static void default_value(const fedge_json_field *field, void *record)
         break;
     case FEDGE_JSON_ENUM:
     case FEDGE_JSON_ENUMS:
-        store(record, field->offset, &value, sizeof value);
+        store(record, field->offset, &value, sizeof(value));
         break;
     case FEDGE_JSON_NAME:
         if (field->size > 0)
@@ -446,10 +455,10 @@ static fedge_status read_field(const fedge_json *json, const cJSON *object,
     fedge_status st = find_member(json, object, field, &node, err);
     if (st != FEDGE_OK)
         return st;
-    if (node == NULL) {
+    if (!node) {
         uint32_t count = 0;
         if (field->flags & FEDGE_JSON_SAME_COUNT)
-            memcpy(&count, (char *)record + field->extra, sizeof count);
+            memcpy(&count, (char *)record + field->extra, sizeof(count));
         if ((field->flags & FEDGE_JSON_REQUIRED) || count > 0)
             return fedge_json_fail(json, object, field->key, err, "is missing");
         default_field(field, record);
@@ -468,7 +477,7 @@ fedge_status fedge_json_read(const fedge_json *json, const cJSON *object,
     if (!cJSON_IsObject(object))
         return fedge_json_fail(json, object, NULL, err, "must be an object, {…}");
     fedge_status st = json->options.strict ? check_keys(json, object, fields, err) : FEDGE_OK;
-    for (const fedge_json_field *field = fields; field->key != NULL && st == FEDGE_OK; field++)
+    for (const fedge_json_field *field = fields; field->key && st == FEDGE_OK; field++)
         st = read_field(json, object, field, record, err);
     return st;
 }

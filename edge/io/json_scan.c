@@ -108,10 +108,11 @@ fedge_status fedge_json_scan(const char *text, size_t size, const fedge_json_opt
               .max_depth = options->max_depth,
               .max_values = options->max_values,
               .stop = UINT32_MAX};
-    if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0)
+    if (size >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s: begins with a byte order mark; save it as UTF-8 without one",
                           options->name);
+    }
     if (walk_whole(&w) &&
         (fedge_json_lex_token(&lexer) == FEDGE_LEX_END ||
          fedge_json_lex_fail_token(&lexer, "something behind the end of the JSON value")))
@@ -119,9 +120,9 @@ fedge_status fedge_json_scan(const char *text, size_t size, const fedge_json_opt
     char found[32] = "the end of the text";
     const int c = fedge_json_lex_peek(&lexer);
     if (c > 0x20 && c < 0x7f)
-        (void)snprintf(found, sizeof found, "'%c'", c);
+        (void)snprintf(found, sizeof(found), "'%c'", c);
     else if (c >= 0)
-        (void)snprintf(found, sizeof found, "byte 0x%02x", (unsigned)c);
+        (void)snprintf(found, sizeof(found), "byte 0x%02x", (unsigned)c);
     return fedge_fail(err, FEDGE_CORRUPT, "%s:%u: not valid JSON: %s (at %s, byte %zu)",
                       options->name, lexer.line, lexer.problem, found, lexer.at);
 }

@@ -17,8 +17,8 @@ static fedge_status no_memory(fedge_error *err)
 /* Appends [item], which it owns from here on, to an array ([key] NULL) or object. */
 static fedge_status add(cJSON *parent, const char *key, cJSON *item, fedge_error *err)
 {
-    if (item != NULL && (key == NULL ? cJSON_AddItemToArray(parent, item)
-                                     : cJSON_AddItemToObject(parent, key, item)))
+    if (item &&
+        (!key ? cJSON_AddItemToArray(parent, item) : cJSON_AddItemToObject(parent, key, item)))
         return FEDGE_OK;
     cJSON_Delete(item);
     return no_memory(err);
@@ -36,7 +36,7 @@ static void print_float(double value, bool single, char text[40])
             break;
     }
     for (char *c = text; *c != '\0'; c++) { /* a locale may have a decimal point of its own */
-        if (strchr("0123456789+-e", *c) == NULL)
+        if (!strchr("0123456789+-e", *c))
             *c = '.';
     }
 }
@@ -46,10 +46,10 @@ static double load_double(const fedge_json_field *field, const char *at)
     float single;
     double value;
     if (field->kind == FEDGE_JSON_F32) {
-        memcpy(&single, at, sizeof single);
+        memcpy(&single, at, sizeof(single));
         return (double)single;
     }
-    memcpy(&value, at, sizeof value);
+    memcpy(&value, at, sizeof(value));
     return value;
 }
 
@@ -61,14 +61,14 @@ static int64_t load_integer(fedge_json_kind kind, const char *at)
     if (kind == FEDGE_JSON_I8)
         return (signed char)at[0];
     if (kind == FEDGE_JSON_I32) {
-        memcpy(&i32, at, sizeof i32);
+        memcpy(&i32, at, sizeof(i32));
         return i32;
     }
     if (kind == FEDGE_JSON_U64 || kind == FEDGE_JSON_SECONDS) {
-        memcpy(&u64, at, sizeof u64);
+        memcpy(&u64, at, sizeof(u64));
         return u64 > FEDGE_JSON_MAX_INTEGER ? INT64_MAX : (int64_t)u64;
     }
-    memcpy(&u32, at, sizeof u32);
+    memcpy(&u32, at, sizeof(u32));
     return u32;
 }
 
@@ -78,19 +78,21 @@ static fedge_status make_number(const fedge_json_field *field, const char *at, c
     char text[40];
     if (field->kind == FEDGE_JSON_F32 || field->kind == FEDGE_JSON_F64) {
         double value = load_double(field, at);
-        if (!isfinite(value))
+        if (!isfinite(value)) {
             return fedge_fail(err, FEDGE_NOT_FINITE, "%s: %g cannot be written in JSON", field->key,
                               value);
+        }
         print_float(value, field->kind == FEDGE_JSON_F32, text);
     } else {
         int64_t value = load_integer(field->kind, at);
-        if (value > (int64_t)FEDGE_JSON_MAX_INTEGER)
+        if (value > (int64_t)FEDGE_JSON_MAX_INTEGER) {
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                               "%s: over 2^53 - 1, the limit of JSON integers", field->key);
+        }
         if (field->kind == FEDGE_JSON_SECONDS)
             print_float((double)value / 1000, false, text);
         else
-            (void)snprintf(text, sizeof text, "%" PRId64, value);
+            (void)snprintf(text, sizeof(text), "%" PRId64, value);
     }
     *item = cJSON_CreateRaw(text);
     return FEDGE_OK;
@@ -101,13 +103,14 @@ static fedge_status make_text(const fedge_json_field *field, const char *at, cJS
                               fedge_error *err)
 {
     const char *end = memchr(at, '\0', field->size);
-    size_t length = end != NULL ? (size_t)(end - at) : field->size;
+    size_t length = end ? (size_t)(end - at) : field->size;
     if (field->kind == FEDGE_JSON_HEX &&
-        (length != field->size - 1 || strspn(at, "0123456789abcdef") != length))
+        (length != field->size - 1 || strspn(at, "0123456789abcdef") != length)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s: must be %u lower-case hex digits",
                           field->key, field->size - 1);
+    }
     unsigned char *clean = malloc(length + 1);
-    if (clean == NULL)
+    if (!clean)
         return no_memory(err);
     memcpy(clean, at, length);
     clean[length] = '\0';
@@ -128,7 +131,7 @@ static fedge_status make_enum(const fedge_json_field *field, unsigned value, cJS
                               fedge_error *err)
 {
     const char *name = value < field->num_names ? field->name_of(value) : NULL;
-    if (name == NULL)
+    if (!name)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s: %u has no name", field->key, value);
     *item = cJSON_CreateString(name);
     return FEDGE_OK;
@@ -138,9 +141,9 @@ static fedge_status make_enums(const fedge_json_field *field, unsigned bits, cJS
                                fedge_error *err)
 {
     cJSON *array = cJSON_CreateArray();
-    fedge_status st = array == NULL ? no_memory(err) : FEDGE_OK;
+    fedge_status st = !array ? no_memory(err) : FEDGE_OK;
     for (unsigned i = 0; i < field->num_names && st == FEDGE_OK; i++) {
-        if (bits >> i & 1u && field->name_of(i) != NULL)
+        if (bits >> i & 1u && field->name_of(i))
             st = add(array, NULL, cJSON_CreateString(field->name_of(i)), err);
     }
     if (st != FEDGE_OK) {
@@ -156,13 +159,13 @@ static fedge_status make_pair(const fedge_json_field *field, const char *at, cJS
 {
     char text[40];
     uint32_t pair[2];
-    memcpy(pair, at, sizeof pair);
+    memcpy(pair, at, sizeof(pair));
     if (pair[0] == pair[1] && (double)pair[0] == field->fallback &&
         !(field->flags & FEDGE_JSON_REQUIRED))
         return FEDGE_OK;
-    (void)snprintf(text, sizeof text, "[%" PRIu32 ",%" PRIu32 "]", pair[0], pair[1]);
+    (void)snprintf(text, sizeof(text), "[%" PRIu32 ",%" PRIu32 "]", pair[0], pair[1]);
     *item = cJSON_CreateRaw(text);
-    return *item == NULL ? no_memory(err) : FEDGE_OK;
+    return !*item ? no_memory(err) : FEDGE_OK;
 }
 
 /* --- values of any kind --------------------------------------------------------------------- */
@@ -176,24 +179,24 @@ static fedge_status make_value(const fedge_json_field *field, const char *at, cJ
     bool flag = false;
     switch (field->kind) {
     case FEDGE_JSON_BOOL:
-        memcpy(&flag, at, sizeof flag);
+        memcpy(&flag, at, sizeof(flag));
         *item = cJSON_CreateBool(flag);
         return FEDGE_OK;
     case FEDGE_JSON_TEXT:
     case FEDGE_JSON_HEX:
         return make_text(field, at, item, err);
     case FEDGE_JSON_ENUM:
-        memcpy(&value, at, sizeof value);
+        memcpy(&value, at, sizeof(value));
         return make_enum(field, value, item, err);
     case FEDGE_JSON_ENUMS:
-        memcpy(&value, at, sizeof value);
+        memcpy(&value, at, sizeof(value));
         return make_enums(field, value, item, err);
     case FEDGE_JSON_NAME:
         *item = cJSON_CreateString(field->size > 0 ? at : field->choices[0]);
         return FEDGE_OK;
     case FEDGE_JSON_OBJECT:
         *item = cJSON_CreateObject();
-        return *item == NULL ? FEDGE_OK : fedge_json_write(field->fields, at, *item, err);
+        return !*item ? FEDGE_OK : fedge_json_write(field->fields, at, *item, err);
     default:
         return make_number(field, at, item, err);
     }
@@ -214,13 +217,13 @@ static fedge_status write_list(const fedge_json_field *field, const char *record
                                fedge_error *err)
 {
     uint32_t count;
-    memcpy(&count, record + field->extra, sizeof count);
+    memcpy(&count, record + field->extra, sizeof(count));
     assert(count <= field->max_count);
     if (count == 0 && !(field->flags & FEDGE_JSON_REQUIRED))
         return FEDGE_OK;
     const char *at = record + field->offset;
     if (field->flags & FEDGE_JSON_HEAP)
-        memcpy(&at, record + field->offset, sizeof at);
+        memcpy(&at, record + field->offset, sizeof(at));
     cJSON *array = cJSON_CreateArray();
     fedge_status st = add(object, field->key, array, err);
     for (uint32_t i = 0; i < count && st == FEDGE_OK; i++, at += field->size)
@@ -235,10 +238,10 @@ static bool is_fallback(const fedge_json_field *field, const char *at)
     unsigned value = 0;
     switch (field->kind) {
     case FEDGE_JSON_BOOL:
-        memcpy(&flag, at, sizeof flag);
+        memcpy(&flag, at, sizeof(flag));
         return flag == (field->fallback != 0);
     case FEDGE_JSON_ENUM:
-        memcpy(&value, at, sizeof value);
+        memcpy(&value, at, sizeof(value));
         return (double)value == field->fallback;
     case FEDGE_JSON_F32:
         return load_double(field, at) == (double)(float)field->fallback;
@@ -254,7 +257,7 @@ static fedge_status write_field(const fedge_json_field *field, const char *recor
     bool optional = !(field->flags & FEDGE_JSON_REQUIRED);
     bool there = true;
     if (field->flags & FEDGE_JSON_PRESENCE)
-        memcpy(&there, record + field->extra, sizeof there);
+        memcpy(&there, record + field->extra, sizeof(there));
     if (!there || field->kind == FEDGE_JSON_IGNORED)
         return FEDGE_OK;
     if (field->flags & FEDGE_JSON_LIST)
@@ -267,7 +270,7 @@ static fedge_status write_field(const fedge_json_field *field, const char *recor
     if (field->kind == FEDGE_JSON_PAIR) {
         cJSON *item = NULL;
         fedge_status st = make_pair(field, at, &item, err);
-        return st != FEDGE_OK || item == NULL ? st : add(object, field->key, item, err);
+        return st != FEDGE_OK || !item ? st : add(object, field->key, item, err);
     }
     bool is_text = field->kind == FEDGE_JSON_TEXT || field->kind == FEDGE_JSON_HEX;
     if (optional && is_text && at[0] == '\0')
@@ -279,7 +282,7 @@ fedge_status fedge_json_write(const fedge_json_field *fields, const void *record
                               fedge_error *err)
 {
     fedge_status st = FEDGE_OK;
-    for (const fedge_json_field *field = fields; field->key != NULL && st == FEDGE_OK; field++)
+    for (const fedge_json_field *field = fields; field->key && st == FEDGE_OK; field++)
         st = write_field(field, record, object, err);
     return st;
 }
@@ -289,12 +292,12 @@ fedge_status fedge_json_print(const fedge_json_field *fields, const void *record
 {
     *text = NULL;
     cJSON *object = cJSON_CreateObject();
-    if (object == NULL)
+    if (!object)
         return no_memory(err);
     fedge_status st = fedge_json_write(fields, record, object, err);
     if (st == FEDGE_OK) {
         *text = fedge_json_print_tree(object);
-        if (*text == NULL)
+        if (!*text)
             st = no_memory(err);
         else
             *size = strlen(*text);

@@ -12,7 +12,7 @@
 #define MAX_LABEL 9007199254740991.0
 #define NO_LETTER (-1) /* in place of an index: the text ends */
 
-_Static_assert(sizeof FEDGE_LEAF_LETTERS - 1 == FEDGE_LEAF_NUM_LETTERS, "LEAF's table");
+_Static_assert(sizeof(FEDGE_LEAF_LETTERS) - 1 == FEDGE_LEAF_NUM_LETTERS, "LEAF's table");
 
 typedef struct scanner {
     const fedge_leaf_visitor *visitor;
@@ -149,10 +149,11 @@ static fedge_status next_letter(scanner *s, int *index, fedge_error *err)
     if (c == FEDGE_LEX_END || c == FEDGE_LEX_BAD)
         return lexed(s, c == FEDGE_LEX_END, err);
     const char *letter = c < 0x80 ? strchr(FEDGE_LEAF_LETTERS, c) : NULL;
-    if (!letter)
+    if (!letter) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "%s: byte %" PRIu64 ": character U+%04X is none of LEAF's %d; replace it",
                           s->reader.path, place(s), (unsigned)c, FEDGE_LEAF_NUM_LETTERS);
+    }
     *index = (int)(letter - FEDGE_LEAF_LETTERS);
     return FEDGE_OK;
 }
@@ -187,15 +188,17 @@ typedef struct target {
 static fedge_status put(scanner *s, target *to, double value, fedge_error *err)
 {
     const size_t n = s->visitor->example_values;
-    if (to->count == n)
+    if (to->count == n) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s: byte %" PRIu64 ": an x of more than the job's %zu values",
                           s->reader.path, place(s), n);
+    }
     if (s->visitor->dtype == FEDGE_U8) {
-        if (value < 0 || value > UINT8_MAX || value != floor(value))
+        if (value < 0 || value > UINT8_MAX || value != floor(value)) {
             return fail(s, FEDGE_OUT_OF_RANGE,
                         "not an integer within 0 to 255; for others the job's data must be f32",
                         err);
+        }
         ((uint8_t *)to->out)[to->count++] = (uint8_t)value;
         return FEDGE_OK;
     }
@@ -257,10 +260,11 @@ static fedge_status read_x(scanner *s, fedge_error *err)
         return status ? status : skip_value(s, err);
     status = fedge_json_lex_token(&s->lexer) == '"' ? read_letters(s, &to, err)
                                                     : read_numbers(s, &to, err);
-    if (!status && to.count < v->example_values)
+    if (!status && to.count < v->example_values) {
         status = fedge_fail(err, FEDGE_MISMATCH,
                             "%s: byte %" PRIu64 ": an x of %zu values; the job's data has %zu",
                             s->reader.path, place(s), to.count, v->example_values);
+    }
     return status;
 }
 
@@ -332,9 +336,10 @@ static fedge_status read_examples(scanner *s, fedge_error *err)
         return status;
     if (s->num_x == 0 && s->num_y == 0)
         return fail(s, FEDGE_TRUNCATED, "there are no examples; leave the user out", err);
-    if (s->num_x != s->num_y)
+    if (s->num_x != s->num_y) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s: %" PRIu64 " x, but %" PRIu64 " y",
                           s->reader.path, s->num_x, s->num_y);
+    }
     s->num_samples += s->num_x;
     return FEDGE_OK;
 }
@@ -414,18 +419,21 @@ static fedge_status read_member(scanner *s, fedge_error *err)
 static fedge_status check_counts(const scanner *s, fedge_error *err)
 {
     const char *path = s->reader.path;
-    if (!s->has_data)
+    if (!s->has_data) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s: JSON without \"user_data\": not a data file of LEAF", path);
-    if (s->has_users && s->listed_users != s->num_users)
+    }
+    if (s->has_users && s->listed_users != s->num_users) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s: \"users\" has %" PRIu64 ", but \"user_data\" %" PRIu64, path,
                           s->listed_users, s->num_users);
-    if (s->has_samples && s->told_samples != s->num_samples)
+    }
+    if (s->has_samples && s->told_samples != s->num_samples) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s: \"num_samples\" are %" PRIu64
                           " in all, but \"user_data\" has %" PRIu64,
                           path, s->told_samples, s->num_samples);
+    }
     return FEDGE_OK;
 }
 

@@ -25,21 +25,21 @@ static fedge_status move(void *user, size_t at, const uint32_t *places, size_t n
     float *values = to->model + to->plan->sent.places[to->index];
     (void)err;
     for (size_t i = 0; i < n; i++)
-        values[places != NULL ? places[i] : at + i] += (float)v[i] * unit;
+        values[places ? places[i] : at + i] += (float)v[i] * unit;
     return FEDGE_OK;
 }
 
 static size_t num_statistics(const fedge_plan *plan)
 {
     const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
-    return buffers != NULL ? buffers->schema.num_elements : 0;
+    return buffers ? buffers->schema.num_elements : 0;
 }
 
 /* Copies the statistics that travel out of the model as bytes, or back. */
 static void put_statistics(const fedge_plan *plan, const float *model, uint8_t *out)
 {
     const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
-    for (uint32_t i = 0; buffers != NULL && i < buffers->schema.num_tensors; i++) {
+    for (uint32_t i = 0; buffers && i < buffers->schema.num_tensors; i++) {
         const size_t n = buffers->schema.tensors[i].count;
         fedge_put_f32s(out, model + plan->sent.places[buffers->first + i], n);
         out += n * sizeof(float);
@@ -50,15 +50,17 @@ static fedge_status get_statistics(const fedge_plan *plan, const uint8_t *in, fl
                                    fedge_error *err)
 {
     const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
-    for (uint32_t i = 0; buffers != NULL && i < buffers->schema.num_tensors; i++) {
+    for (uint32_t i = 0; buffers && i < buffers->schema.num_tensors; i++) {
         const fedge_tensor_spec *tensor = &buffers->schema.tensors[i];
         float *values = model + plan->sent.places[buffers->first + i];
         fedge_get_f32s(in, values, tensor->count);
         in += tensor->count * sizeof(float);
-        for (size_t k = 0; k < tensor->count; k++)
-            if (!isfinite(values[k]))
+        for (size_t k = 0; k < tensor->count; k++) {
+            if (!isfinite(values[k])) {
                 return fedge_fail(err, FEDGE_NOT_FINITE, "value %zu of tensor \"%s\" is %g", k,
                                   tensor->name, (double)values[k]);
+            }
+        }
     }
     return FEDGE_OK;
 }
@@ -128,7 +130,7 @@ static size_t pack(uint8_t *section, size_t raw)
     fedge_deflater *deflater = NULL;
     size_t packed = raw;
     uint8_t *room = raw > 1 ? malloc(raw - 1) : NULL;
-    if (room != NULL && fedge_deflater_new(&deflater, NULL) == FEDGE_OK &&
+    if (room && fedge_deflater_new(&deflater, NULL) == FEDGE_OK &&
         fedge_deflater_run(deflater, section, raw, room, raw - 1, &packed))
         memcpy(section, room, packed);
     else
@@ -149,7 +151,7 @@ fedge_status fedge_model_delta_make(const fedge_plan *plan, uint32_t round, cons
     uint8_t *out = malloc(most);
     size_t raw = 0;
     fedge_status status = FEDGE_OK;
-    if (self.changes == NULL || out == NULL) {
+    if (!self.changes || !out) {
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model's delta of %zu bytes",
                             most + delta->schema.num_elements * sizeof(float));
     } else {
@@ -197,7 +199,7 @@ static fedge_status inflate_section(const fedge_plan *plan, const uint8_t *in, s
                                     size_t raw, float *values, fedge_error *err)
 {
     uint8_t *room = malloc(raw);
-    if (room == NULL)
+    if (!room)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model's delta of %zu bytes", raw);
     fedge_status status = fedge_inflate(in, packed, room, raw, err);
     if (status == FEDGE_OK)
@@ -217,11 +219,12 @@ fedge_status fedge_model_delta_apply(const fedge_plan *plan, const uint8_t *byte
         const uint64_t packed = size >= HEAD ? fedge_get_u64(bytes + 8) : 0;
         if (size < HEAD || packed > size - HEAD || statistics > size - HEAD - packed)
             return fedge_fail(err, FEDGE_TRUNCATED, "a model's delta ends within a step");
-        if (raw > most || packed > raw)
+        if (raw > most || packed > raw) {
             return fedge_fail(err, FEDGE_TOO_BIG,
                               "a model's delta has a section of %llu bytes; the plan's has at most "
                               "%zu",
                               (unsigned long long)(raw > most ? raw : packed), most);
+        }
         bytes += HEAD;
         status = packed < raw
                      ? inflate_section(plan, bytes, (size_t)packed, (size_t)raw, values, err)

@@ -36,12 +36,13 @@ static fedge_status read_inputs(const fedge_json *json, const cJSON *node, fedge
     fedge_layer_spec *layer = &model->layers[model->num_layers];
     const cJSON *inputs = fedge_json_get(node, "inputs"), *child = NULL;
     layer->num_inputs = 0;
-    if (inputs == NULL)
+    if (!inputs)
         return FEDGE_OK;
     int count = cJSON_GetArraySize(inputs);
-    if (!cJSON_IsArray(inputs) || count < 1 || count > FEDGE_MAX_LAYER_INPUTS)
+    if (!cJSON_IsArray(inputs) || count < 1 || count > FEDGE_MAX_LAYER_INPUTS) {
         return fedge_json_fail(json, inputs, NULL, err, "must be a list of 1 to %d layers",
                                FEDGE_MAX_LAYER_INPUTS);
+    }
     cJSON_ArrayForEach(child, inputs)
     {
         char text[16];
@@ -50,11 +51,12 @@ static fedge_status read_inputs(const fedge_json *json, const cJSON *node, fedge
             return fedge_json_fail(json, child, NULL, err, "must be a text in quotes");
         while (i < model->num_layers && strcmp(label_of(model, i, text), child->valuestring) != 0)
             i++;
-        if (i == model->num_layers && strcmp(child->valuestring, "input") != 0)
+        if (i == model->num_layers && strcmp(child->valuestring, "input") != 0) {
             return fedge_json_fail(json, child, NULL, err,
                                    "\"%.64s\" is not the name (or, without one, the position) of a "
                                    "layer before this one, and not \"input\"",
                                    child->valuestring);
+        }
         layer->inputs[layer->num_inputs++] =
             (uint16_t)(i == model->num_layers ? FEDGE_INPUT_MODEL : i);
     }
@@ -64,7 +66,7 @@ static fedge_status read_inputs(const fedge_json *json, const cJSON *node, fedge
 /* Modules of PyTorch have names between dots. */
 static bool is_dotted(const char *name)
 {
-    return name[0] != '.' && name[strlen(name) - 1] != '.' && strstr(name, "..") == NULL;
+    return name[0] != '.' && name[strlen(name) - 1] != '.' && !strstr(name, "..");
 }
 
 /* Jobs name a layer once: names are how "inputs" call them, and positions the names of others. */
@@ -74,19 +76,22 @@ static fedge_status check_name(const fedge_json *json, const cJSON *node,
     char text[16], other[16];
     const uint32_t last = model->num_layers;
     const char *name = label_of(model, last, text);
-    if (json->options.strict && !is_dotted(name))
+    if (json->options.strict && !is_dotted(name)) {
         return fedge_json_fail(json, node, "name", err,
                                "\"%s\" has a dot without a name on both sides; write e.g. \"a.b\"",
                                name);
-    if (json->options.strict && strcmp(name, "input") == 0)
+    }
+    if (json->options.strict && strcmp(name, "input") == 0) {
         return fedge_json_fail(json, node, "name", err,
                                "\"input\" is what \"inputs\" call the model's; give another");
+    }
     for (uint32_t i = 0; json->options.strict && i < last; i++) {
-        if (strcmp(label_of(model, i, other), name) == 0)
+        if (strcmp(label_of(model, i, other), name) == 0) {
             return fedge_json_fail(json, node, model->layers[last].name[0] != '\0' ? "name" : NULL,
                                    err,
                                    "layers %u and %u are both called \"%s\"; give one another name",
                                    (unsigned)i, (unsigned)last, name);
+        }
     }
     return FEDGE_OK;
 }
@@ -103,7 +108,7 @@ static fedge_status write_inputs(const fedge_model_spec *model, uint32_t index, 
         const uint16_t from = layer->inputs[k];
         cJSON *name =
             cJSON_CreateString(from == FEDGE_INPUT_MODEL ? "input" : label_of(model, from, text));
-        if (array == NULL || name == NULL || !cJSON_AddItemToArray(array, name)) {
+        if (!array || !name || !cJSON_AddItemToArray(array, name)) {
             cJSON_Delete(name);
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
         }
@@ -118,9 +123,10 @@ static fedge_status read_padding(const fedge_json *json, const cJSON *node, fedg
     const char *word = fedge_json_get(node, "padding")->valuestring;
     const bool same = strcmp(word, "same") == 0;
     fedge_error cause = {0};
-    if (!same && strcmp(word, "valid") != 0)
+    if (!same && strcmp(word, "valid") != 0) {
         return fedge_json_fail(json, node, "padding", err,
                                "\"%.64s\" is not known here; valid: same, valid, or numbers", word);
+    }
     if (same && fedge_layer_ops_of(layer->type)->pad_same(layer, &cause) != FEDGE_OK)
         return fedge_json_fail(json, node, "padding", err, "%s", cause.message);
     return FEDGE_OK;
@@ -131,15 +137,16 @@ static fedge_status read_arguments(const fedge_json *json, const cJSON *node,
 {
     const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
     fedge_argument_fields table;
-    const bool in_words = ops->pad_same != NULL && cJSON_IsString(fedge_json_get(node, "padding"));
+    const bool in_words = ops->pad_same && cJSON_IsString(fedge_json_get(node, "padding"));
     fedge_layer_fields(layer->type, &table);
-    for (fedge_json_field *field = table.fields; in_words && field->key != NULL; field++)
+    for (fedge_json_field *field = table.fields; in_words && field->key; field++) {
         if (strcmp(field->key, "padding") == 0)
             field->kind = FEDGE_JSON_IGNORED;
+    }
     fedge_status st = fedge_json_read(json, node, table.fields, layer, err);
     if (st == FEDGE_OK && in_words)
         st = read_padding(json, node, layer, err);
-    if (st == FEDGE_OK && ops->complete != NULL)
+    if (st == FEDGE_OK && ops->complete)
         ops->complete(layer);
     return st;
 }
@@ -149,9 +156,10 @@ static fedge_status read_layers(const fedge_json *json, const cJSON *node, void 
 {
     fedge_model_spec *model = &((fedge_plan *)record)->model;
     int count = cJSON_GetArraySize(node);
-    if (!cJSON_IsArray(node) || count < 1 || count > FEDGE_MAX_LAYERS)
+    if (!cJSON_IsArray(node) || count < 1 || count > FEDGE_MAX_LAYERS) {
         return fedge_json_fail(json, node, NULL, err, "must be a list of 1 to %d layers",
                                FEDGE_MAX_LAYERS);
+    }
     fedge_status st = FEDGE_OK;
     const cJSON *child = NULL;
     model->num_layers = 0;
@@ -184,7 +192,7 @@ static fedge_status write_layers(const void *record, const char *key, cJSON *obj
     for (uint32_t i = 0; i < model->num_layers && st == FEDGE_OK; i++) {
         const fedge_layer_spec *layer = &model->layers[i];
         cJSON *item = cJSON_CreateObject();
-        if (array == NULL || item == NULL || !cJSON_AddItemToArray(array, item)) {
+        if (!array || !item || !cJSON_AddItemToArray(array, item)) {
             cJSON_Delete(item);
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
         }
@@ -217,7 +225,7 @@ static fedge_status write_loss(const void *record, const char *key, cJSON *objec
     const fedge_plan *plan = record;
     fedge_argument_fields table;
     cJSON *item = cJSON_AddObjectToObject(object, key);
-    if (item == NULL)
+    if (!item)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
     fedge_loss_fields(plan->model.loss, &table);
     return fedge_json_write(table.fields, plan, item, err);
@@ -273,9 +281,10 @@ static fedge_status read_tensors(const fedge_json *json, const cJSON *node, void
 {
     fedge_plan *plan = record;
     int count = cJSON_GetArraySize(node);
-    if (!cJSON_IsArray(node) || count < 1 || count > FEDGE_MAX_TENSORS)
+    if (!cJSON_IsArray(node) || count < 1 || count > FEDGE_MAX_TENSORS) {
         return fedge_json_fail(json, node, NULL, err, "must be a list of 1 to %d tensors",
                                FEDGE_MAX_TENSORS);
+    }
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, node)
     {
@@ -300,7 +309,7 @@ static fedge_status write_tensors(const void *record, const char *key, cJSON *ob
     fedge_status st = FEDGE_OK;
     for (uint32_t i = 0; i < plan->schema.num_tensors && st == FEDGE_OK; i++) {
         cJSON *item = cJSON_CreateObject();
-        if (array == NULL || item == NULL || !cJSON_AddItemToArray(array, item)) {
+        if (!array || !item || !cJSON_AddItemToArray(array, item)) {
             cJSON_Delete(item);
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
         }
@@ -348,9 +357,10 @@ static fedge_status make_schema(const fedge_json *json, const cJSON *node, fedge
     fedge_shape input;
     if (fedge_shape_input(&plan->model, &input, &cause) != FEDGE_OK)
         return fedge_json_fail(json, node, "input-shape", err, "%s", cause.message);
-    if (fedge_model_schema(&plan->model, &plan->schema, &cause) != FEDGE_OK)
+    if (fedge_model_schema(&plan->model, &plan->schema, &cause) != FEDGE_OK) {
         return fedge_json_fail(json, find_misfit(node, plan, cause.message), NULL, err, "%s",
                                cause.message);
+    }
     plan->num_parameters = plan->schema.num_elements;
     if (fedge_model_buffer_schema(&plan->model, &plan->schema, &cause) != FEDGE_OK)
         return fedge_json_fail(json, node, "layers", err, "%s", cause.message);
@@ -361,9 +371,10 @@ static bool has_parameters(const fedge_layer_spec *layer)
 {
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(layer, list);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         if (!list[i].buffer)
             return true;
+    }
     return false;
 }
 
@@ -380,20 +391,22 @@ static fedge_status freeze_first(const fedge_json *json, const cJSON *node, fedg
         if (!has_parameters(layer))
             continue;
         found++;
-        if (left == 0 && layer->num_train_channels == 0)
+        if (left == 0 && layer->num_train_channels == 0) {
             layer->train = FEDGE_TRAIN_NONE;
-        else if (left == 0)
+        } else if (left == 0) {
             return fedge_json_fail(json, node, "train-last", err,
                                    "%u freezes layer %u, which has \"train-channels\"; remove one "
                                    "of the two",
                                    (unsigned)plan->train_last, (unsigned)i);
-        else
+        } else {
             left--;
+        }
     }
-    if (left > 0)
+    if (left > 0) {
         return fedge_json_fail(json, node, "train-last", err,
                                "is %u, but the model has %u layers with parameters",
                                (unsigned)plan->train_last, (unsigned)found);
+    }
     plan->train_last = 0;
     return FEDGE_OK;
 }
@@ -419,7 +432,7 @@ fedge_status fedge_model_write(const void *record, const char *key, cJSON *objec
 {
     const fedge_plan *plan = record;
     cJSON *item = cJSON_AddObjectToObject(object, key);
-    if (item == NULL)
+    if (!item)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
     return fedge_json_write(plan->external ? fedge_external_fields : fedge_model_fields, plan, item,
                             err);

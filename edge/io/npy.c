@@ -10,7 +10,7 @@ static const uint8_t MAGIC[FEDGE_ARRAY_MAGIC_SIZE] = {0x93, 'N', 'U', 'M', 'P', 
 
 bool fedge_npy_matches(const uint8_t *magic, size_t size)
 {
-    return size >= sizeof MAGIC && memcmp(magic, MAGIC, sizeof MAGIC) == 0;
+    return size >= sizeof(MAGIC) && memcmp(magic, MAGIC, sizeof(MAGIC)) == 0;
 }
 
 /* The header is a Python dictionary; this is a position in its text, which is NUL-terminated. */
@@ -67,13 +67,14 @@ static fedge_status scan_descr(scanner *s, fedge_array_info *info)
                  {"<i8", FEDGE_I64}, {"<f4", FEDGE_F32}, {"<f8", FEDGE_F64}};
     char word[MAX_WORD];
     skip_spaces(s);
-    if (*s->at == '[')
+    if (*s->at == '[') {
         return fedge_fail(s->err, FEDGE_UNSUPPORTED, "%s: a structured npy array; save a plain one",
                           s->path);
+    }
     const fedge_status status = scan_string(s, word);
     if (status)
         return status;
-    for (size_t i = 0; i < sizeof TYPES / sizeof TYPES[0]; i++) {
+    for (size_t i = 0; i < sizeof(TYPES) / sizeof(TYPES[0]); i++) {
         if (strcmp(word, TYPES[i].descr) == 0) {
             info->dtype = TYPES[i].dtype;
             return FEDGE_OK;
@@ -92,10 +93,11 @@ static fedge_status scan_order(scanner *s)
         s->at += 5;
         return FEDGE_OK;
     }
-    if (strncmp(s->at, "True", 4) == 0)
+    if (strncmp(s->at, "True", 4) == 0) {
         return fedge_fail(s->err, FEDGE_UNSUPPORTED,
                           "%s: an npy array in Fortran order; save numpy.ascontiguousarray(array)",
                           s->path);
+    }
     return broken(s, "True or False is missing");
 }
 
@@ -105,9 +107,10 @@ static fedge_status scan_shape(scanner *s, fedge_array_info *info)
         return broken(s, "the shape is missing");
     info->rank = 0;
     while (!take(s, ')')) {
-        if (info->rank == FEDGE_ARRAY_MAX_RANK)
+        if (info->rank == FEDGE_ARRAY_MAX_RANK) {
             return fedge_fail(s->err, FEDGE_UNSUPPORTED, "%s: npy array of more than %d dimensions",
                               s->path, FEDGE_ARRAY_MAX_RANK);
+        }
         if (*s->at < '0' || *s->at > '9')
             return broken(s, "a dimension is missing");
         uint64_t dim = 0;
@@ -120,9 +123,10 @@ static fedge_status scan_shape(scanner *s, fedge_array_info *info)
         if (!take(s, ',') && *s->at != ')')
             return broken(s, "a comma is missing");
     }
-    if (info->rank == 0)
+    if (info->rank == 0) {
         return fedge_fail(s->err, FEDGE_MISMATCH, "%s: a single number, not an array of examples",
                           s->path);
+    }
     return FEDGE_OK;
 }
 
@@ -153,16 +157,18 @@ static fedge_status scan_dictionary(scanner *s, fedge_array_info *info)
         }
         if (status)
             return status;
-        if (bit == 0 || (seen & bit))
+        if (bit == 0 || (seen & bit)) {
             return fedge_fail(s->err, FEDGE_CORRUPT, "%s: npy header: key '%s' is %s", s->path, key,
                               bit == 0 ? "not known" : "there twice");
+        }
         seen |= bit;
         if (!take(s, ',') && *s->at != '}')
             return broken(s, "a comma is missing");
     }
-    if (seen != (DESCR | ORDER | SHAPE))
+    if (seen != (DESCR | ORDER | SHAPE)) {
         return fedge_fail(s->err, FEDGE_CORRUPT,
                           "%s: npy header: descr, fortran_order or shape is missing", s->path);
+    }
     skip_spaces(s);
     if (*s->at)
         return broken(s, "nothing should follow the dictionary, yet it goes on");
@@ -179,10 +185,11 @@ static fedge_status read_prefix(fedge_reader *reader, uint32_t *length, fedge_er
     if (!fedge_npy_matches(head, PREFIX_SIZE))
         return fedge_fail(err, FEDGE_CORRUPT, "%s: not an npy file", reader->path);
     const unsigned major = head[6], minor = head[7];
-    if (major < 1 || major > 3 || minor != 0)
+    if (major < 1 || major > 3 || minor != 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "%s: npy format version %u.%u; 1.0 to 3.0 are read", reader->path, major,
                           minor);
+    }
     const size_t length_size = major == 1 ? 2 : 4;
     status = fedge_reader_read(reader, head, length_size, "the npy header", err);
     if (status)
@@ -190,9 +197,10 @@ static fedge_status read_prefix(fedge_reader *reader, uint32_t *length, fedge_er
     *length = (uint32_t)head[0] | (uint32_t)head[1] << 8;
     if (major > 1)
         *length |= (uint32_t)head[2] << 16 | (uint32_t)head[3] << 24;
-    if (*length > FEDGE_NPY_MAX_HEADER)
+    if (*length > FEDGE_NPY_MAX_HEADER) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%s: npy header of %u bytes; the limit is %u",
                           reader->path, *length, FEDGE_NPY_MAX_HEADER);
+    }
     return FEDGE_OK;
 }
 
@@ -203,10 +211,11 @@ fedge_status fedge_npy_read_header(fedge_reader *reader, fedge_array_info *info,
     if (status)
         return status;
     char *text = malloc((size_t)length + 1);
-    if (!text)
+    if (!text) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a header of %u bytes",
                           reader->path, length);
-    memset(info, 0, sizeof *info);
+    }
+    memset(info, 0, sizeof(*info));
     status = fedge_reader_read(reader, text, length, "the npy header", err);
     if (!status) {
         text[length] = '\0';

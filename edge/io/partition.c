@@ -32,7 +32,7 @@ static fedge_status unknown_scheme(const char *text, const char *name, fedge_err
     size_t length = 0;
     for (int i = 0; i < FEDGE_PARTITION_COUNT; i++) {
         names[i] = SCHEMES[i]->name;
-        length += (size_t)snprintf(list + length, sizeof list - length, "%s%s", i ? ", " : "",
+        length += (size_t)snprintf(list + length, sizeof(list) - length, "%s%s", i ? ", " : "",
                                    SCHEMES[i]->usage);
     }
     const char *nearest = fedge_json_nearest(name, names, FEDGE_PARTITION_COUNT);
@@ -48,14 +48,16 @@ static fedge_status check_argument(const fedge_partition_ops *ops, const fedge_p
 {
     const bool alpha_fits = spec->alpha >= FEDGE_PARTITION_MIN_ALPHA &&
                             spec->alpha <= FEDGE_PARTITION_MAX_ALPHA; /* false for NaN */
-    if (ops->argument == FEDGE_PARTITION_ALPHA && !alpha_fits)
+    if (ops->argument == FEDGE_PARTITION_ALPHA && !alpha_fits) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "partition %s: %g is no alpha; it must be within %g to %g", ops->usage,
                           spec->alpha, FEDGE_PARTITION_MIN_ALPHA, FEDGE_PARTITION_MAX_ALPHA);
+    }
     if (ops->argument == FEDGE_PARTITION_K &&
-        (spec->count == 0 || spec->count > FEDGE_PARTITION_MAX_COUNT))
+        (spec->count == 0 || spec->count > FEDGE_PARTITION_MAX_COUNT)) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "partition %s: K must be within 1 to %u",
                           ops->usage, FEDGE_PARTITION_MAX_COUNT);
+    }
     return FEDGE_OK;
 }
 
@@ -65,9 +67,10 @@ static fedge_status read_alpha(const char *text, const char *digits, double *alp
     char *stop;
     *alpha = strtod(digits, &stop);
     const bool starts_well = (*digits >= '0' && *digits <= '9') || *digits == '.';
-    if (!starts_well || stop == digits || *stop)
+    if (!starts_well || stop == digits || *stop) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "partition \"%.40s\": a number must follow the colon", text);
+    }
     return FEDGE_OK;
 }
 
@@ -79,9 +82,10 @@ static fedge_status read_count(const char *text, const char *digits, uint32_t *c
     const char *at = digits;
     for (; *at >= '0' && *at <= '9'; at++)
         n = n < UINT32_MAX ? n * 10 + (uint64_t)(*at - '0') : n;
-    if (at == digits || *at)
+    if (at == digits || *at) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "partition \"%.40s\": a whole number must follow the colon", text);
+    }
     *count = n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
     return FEDGE_OK;
 }
@@ -90,13 +94,15 @@ static fedge_status read_source(const fedge_partition_ops *ops, const char *sour
                                 fedge_partition_spec *spec, fedge_error *err)
 {
     const size_t length = strlen(source);
-    if (length == 0)
+    if (length == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "partition \"%s:\": write %s", ops->name,
                           ops->usage);
-    if (length >= sizeof spec->source)
+    }
+    if (length >= sizeof(spec->source)) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "partition %s: %zu bytes behind the colon; at most %zu are possible",
-                          ops->usage, length, sizeof spec->source - 1);
+                          ops->usage, length, sizeof(spec->source) - 1);
+    }
     memcpy(spec->source, source, length + 1);
     return FEDGE_OK;
 }
@@ -105,7 +111,7 @@ fedge_status fedge_partition_parse(const char *text, fedge_partition_spec *spec,
 {
     char name[MAX_NAME];
     const size_t length = strcspn(text, ":");
-    (void)snprintf(name, sizeof name, "%.*s", (int)(length < MAX_NAME ? length : MAX_NAME), text);
+    (void)snprintf(name, sizeof(name), "%.*s", (int)(length < MAX_NAME ? length : MAX_NAME), text);
     int scheme = 0;
     while (scheme < FEDGE_PARTITION_COUNT && strcmp(SCHEMES[scheme]->name, name) != 0)
         scheme++;
@@ -113,9 +119,10 @@ fedge_status fedge_partition_parse(const char *text, fedge_partition_spec *spec,
         return unknown_scheme(text, name, err);
     const fedge_partition_ops *ops = SCHEMES[scheme];
     const bool colon = text[length] == ':';
-    if (colon != (ops->argument != FEDGE_PARTITION_NO_ARGUMENT))
+    if (colon != (ops->argument != FEDGE_PARTITION_NO_ARGUMENT)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "partition \"%.40s\": write \"%s\"", text,
                           ops->usage);
+    }
     fedge_partition_spec read = {.scheme = (fedge_partition_scheme)scheme, .seed = spec->seed};
     fedge_status status = FEDGE_OK;
     if (ops->argument == FEDGE_PARTITION_ALPHA)
@@ -154,15 +161,17 @@ void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PART
 void fedge_partition_group(const uint32_t *owner, uint32_t num_examples, uint32_t num_parts,
                            uint32_t *start, uint32_t *examples)
 {
-    memset(start, 0, ((size_t)num_parts + 1) * sizeof *start);
-    for (uint32_t i = 0; i < num_examples; i++)
+    memset(start, 0, ((size_t)num_parts + 1) * sizeof(*start));
+    for (uint32_t i = 0; i < num_examples; i++) {
         if (owner[i] < num_parts)
             start[owner[i] + 1]++;
+    }
     for (uint32_t j = 0; j < num_parts; j++)
         start[j + 1] += start[j];
-    for (uint32_t i = 0; i < num_examples; i++)
+    for (uint32_t i = 0; i < num_examples; i++) {
         if (owner[i] < num_parts)
             examples[start[owner[i]]++] = i;
+    }
     /* Each start has run on to the next one's place. */
     for (uint32_t j = num_parts; j > 0; j--)
         start[j] = start[j - 1];
@@ -171,21 +180,25 @@ void fedge_partition_group(const uint32_t *owner, uint32_t num_examples, uint32_
 
 static fedge_status check_labels(const fedge_partition_data *data, fedge_error *err)
 {
-    if (!data->labels)
+    if (!data->labels) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the data has no labels to divide by; use iid, quantity:ALPHA, "
                           "natural:COLUMN, file:CSV or per-file");
-    if (data->num_labels > FEDGE_PARTITION_MAX_LABELS)
+    }
+    if (data->num_labels > FEDGE_PARTITION_MAX_LABELS) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "%" PRIu32 " labels are over the limit of %" PRIu32
                           " to divide by; use iid or quantity:ALPHA",
                           data->num_labels, FEDGE_PARTITION_MAX_LABELS);
-    for (uint32_t i = 0; i < data->num_examples; i++)
-        if (data->labels[i] < 0 || (uint32_t)data->labels[i] >= data->num_labels)
+    }
+    for (uint32_t i = 0; i < data->num_examples; i++) {
+        if (data->labels[i] < 0 || (uint32_t)data->labels[i] >= data->num_labels) {
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                               "the label of example %" PRIu32 " is %" PRId32
                               "; it must be in [0, %" PRIu32 ")",
                               i, data->labels[i], data->num_labels);
+        }
+    }
     return FEDGE_OK;
 }
 
@@ -195,9 +208,10 @@ fedge_status fedge_partition_find_empty(uint32_t num_examples, uint32_t num_part
     uint8_t *has_some = calloc(num_parts, 1);
     if (!has_some)
         return fedge_partition_no_memory(num_examples, num_parts, err);
-    for (uint32_t i = 0; i < num_examples; i++)
+    for (uint32_t i = 0; i < num_examples; i++) {
         if (owner[i] < num_parts)
             has_some[owner[i]] = 1;
+    }
     *part = 0;
     while (*part < num_parts && has_some[*part])
         ++*part;
@@ -238,18 +252,19 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
     if (num_parts > most && counted && num_parts <= data->num_examples) {
         char fewer[40] = "";
         if (most > 0)
-            (void)snprintf(fewer, sizeof fewer, "at most %" PRIu32 " clients, or ", most);
+            (void)snprintf(fewer, sizeof(fewer), "at most %" PRIu32 " clients, or ", most);
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%" PRIu32 " examples cannot give %" PRIu32 " clients at least %" PRIu32
                           " each; use %s%s:%" PRIu32 " or less",
                           data->num_examples, num_parts, minimum, fewer, ops->name,
                           data->num_examples / num_parts);
     }
-    if (data->num_examples == 0 || num_parts > most)
+    if (data->num_examples == 0 || num_parts > most) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%" PRIu32 " examples cannot give %" PRIu32 " clients at least %" PRIu32
                           " each; use at most %" PRIu32 " clients",
                           data->num_examples, num_parts, minimum, most);
+    }
     if (ops->needs_labels)
         status = check_labels(data, err);
     if (!status)

@@ -5,8 +5,8 @@
 fedge_status fedge_classes_init(fedge_classes *classes, const fedge_partition_data *data,
                                 fedge_error *err)
 {
-    classes->start = malloc(((size_t)data->num_labels + 1) * sizeof *classes->start);
-    classes->members = malloc(data->num_examples * sizeof *classes->members);
+    classes->start = malloc(((size_t)data->num_labels + 1) * sizeof(*classes->start));
+    classes->members = malloc(data->num_examples * sizeof(*classes->members));
     if (!classes->start || !classes->members) {
         fedge_classes_fini(classes);
         return fedge_partition_no_memory(data->num_examples, data->num_labels, err);

@@ -25,9 +25,9 @@ static fedge_status dirichlet_init(dirichlet *d, const fedge_partition_data *dat
     const fedge_status status = fedge_classes_init(&d->classes, data, err);
     if (status)
         return status;
-    d->shares = malloc(d->num_parts * sizeof *d->shares);
-    d->sizes = malloc(d->num_parts * sizeof *d->sizes);
-    d->cuts = malloc((size_t)d->num_labels * d->num_parts * sizeof *d->cuts);
+    d->shares = malloc(d->num_parts * sizeof(*d->shares));
+    d->sizes = malloc(d->num_parts * sizeof(*d->sizes));
+    d->cuts = malloc((size_t)d->num_labels * d->num_parts * sizeof(*d->cuts));
     if (!d->shares || !d->sizes || !d->cuts) {
         dirichlet_fini(d);
         return fedge_partition_no_memory(d->num_examples, d->num_parts, err);
@@ -55,12 +55,12 @@ static double draw_shares(dirichlet *d, uint32_t label, uint32_t attempt)
  * matter for the sizes, so it is drawn once, for the attempt that is kept. */
 static bool draw_cuts(dirichlet *d, uint32_t attempt, uint32_t *smallest)
 {
-    memset(d->sizes, 0, d->num_parts * sizeof *d->sizes);
+    memset(d->sizes, 0, d->num_parts * sizeof(*d->sizes));
     for (uint32_t k = 0; k < d->num_labels; k++) {
         const uint32_t count = d->classes.start[k + 1] - d->classes.start[k];
         uint32_t *cuts = d->cuts + (size_t)k * d->num_parts;
         if (count == 0) {
-            memset(cuts, 0, d->num_parts * sizeof *cuts);
+            memset(cuts, 0, d->num_parts * sizeof(*cuts));
             continue;
         }
         const double sum = draw_shares(d, k, attempt);
@@ -71,9 +71,10 @@ static bool draw_cuts(dirichlet *d, uint32_t attempt, uint32_t *smallest)
             d->sizes[j] += cuts[j] - (j > 0 ? cuts[j - 1] : 0);
     }
     *smallest = d->sizes[0];
-    for (uint32_t j = 1; j < d->num_parts; j++)
+    for (uint32_t j = 1; j < d->num_parts; j++) {
         if (d->sizes[j] < *smallest)
             *smallest = d->sizes[j];
+    }
     return true;
 }
 

@@ -23,16 +23,17 @@ static fedge_status mixture_init(mixture *m, const fedge_partition_spec *spec,
     const fedge_status status = fedge_classes_init(&m->classes, data, err);
     if (status)
         return status;
-    m->left = malloc(m->num_labels * sizeof *m->left);
-    m->cumulative = malloc((size_t)m->num_parts * m->num_labels * sizeof *m->cumulative);
+    m->left = malloc(m->num_labels * sizeof(*m->left));
+    m->cumulative = malloc((size_t)m->num_parts * m->num_labels * sizeof(*m->cumulative));
     if (!m->left || !m->cumulative) {
         mixture_fini(m);
         return fedge_partition_no_memory(data->num_examples, m->num_parts, err);
     }
-    for (uint32_t k = 0; k < m->num_labels; k++)
+    for (uint32_t k = 0; k < m->num_labels; k++) {
         m->left[k] = fedge_classes_shuffle(
             &m->classes, k,
             fedge_rng_stream(spec->seed, FEDGE_PURPOSE_PARTITION, k, 0, FEDGE_DRAW_CLIENT_ORDER));
+    }
     double *at = m->cumulative;
     for (uint32_t j = 0; j < m->num_parts; j++) {
         fedge_rng rng =

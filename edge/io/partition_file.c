@@ -26,9 +26,10 @@ static fedge_status open_file(fedge_csv *csv, const char *path, fedge_error *err
     if (status)
         return status;
     status = fedge_csv_header(csv, err);
-    if (!status && strcmp(csv->line, HEADER) != 0)
+    if (!status && strcmp(csv->line, HEADER) != 0) {
         status = fedge_fail(err, FEDGE_CORRUPT, "%s:%" PRIu64 ": \"%.40s\" is not \"" HEADER "\"",
                             path, csv->number, csv->line);
+    }
     if (status)
         fedge_csv_close(csv);
     return status;
@@ -52,21 +53,24 @@ static fedge_status take_row(const fedge_csv *csv, int64_t example, int64_t clie
                              fedge_error *err)
 {
     const char *path = csv->reader.path;
-    if (example < 0 || example >= num_examples)
+    if (example < 0 || example >= num_examples) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "%s:%" PRIu64 ": example %" PRId64 "; the data has %" PRIu32
                           ", counted from 0",
                           path, csv->number, example, num_examples);
-    if (client != VALIDATION && (client < 0 || client >= num_parts))
+    }
+    if (client != VALIDATION && (client < 0 || client >= num_parts)) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "%s:%" PRIu64 ": client %" PRId64 "; there are to be %" PRIu32
                           ", counted from 0: correct it or ask for more clients",
                           path, csv->number, client, num_parts);
-    if (owner[example] != FEDGE_PARTITION_UNUSED)
+    }
+    if (owner[example] != FEDGE_PARTITION_UNUSED) {
         return fedge_fail(err, FEDGE_DUPLICATE,
                           "%s:%" PRIu64 ": example %" PRId64 " stands twice; client %" PRId64
                           " has it already",
                           path, csv->number, example, client_of(owner[example]));
+    }
     owner[example] = client == VALIDATION ? FEDGE_PARTITION_VALIDATION : (uint32_t)client;
     return FEDGE_OK;
 }
@@ -78,7 +82,7 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
     fedge_status status = open_file(&csv, spec->source, err);
     if (status)
         return status;
-    memset(owner, 0xFF, data->num_examples * sizeof *owner); /* FEDGE_PARTITION_UNUSED */
+    memset(owner, 0xFF, data->num_examples * sizeof(*owner)); /* FEDGE_PARTITION_UNUSED */
     for (;;) {
         bool end = false;
         int64_t example, client;
@@ -118,11 +122,12 @@ static fedge_status count_clients(const fedge_partition_spec *spec, const char *
         apart = apart || client == VALIDATION;
     }
     fedge_csv_close(&csv);
-    if (!status && *num_parts == 0)
+    if (!status && *num_parts == 0) {
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s: %s; give examples to clients, from 0",
                             spec->source,
                             apart ? "every row's client is -1, for validation, and nobody trains"
                                   : "there is no row in it");
+    }
     return status;
 }
 
@@ -169,9 +174,10 @@ fedge_status fedge_partition_write_csv(const char *path, const uint32_t *owner,
                                        uint32_t num_examples, fedge_error *err)
 {
     char temporary[FEDGE_OS_MAX_PATH];
-    if ((size_t)snprintf(temporary, sizeof temporary, "%s" TEMPORARY, path) >= sizeof temporary)
+    if ((size_t)snprintf(temporary, sizeof(temporary), "%s" TEMPORARY, path) >= sizeof(temporary)) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%.64s…: a path of over %zu bytes", path,
-                          sizeof temporary - sizeof TEMPORARY);
+                          sizeof(temporary) - sizeof(TEMPORARY));
+    }
     fedge_status status =
         fedge_os_exists(temporary) ? fedge_os_remove(temporary, err) : FEDGE_OK; /* of a crash */
     fedge_os_file file;

@@ -4,7 +4,7 @@
 
 uint32_t *fedge_partition_shuffled(uint32_t num_examples, fedge_rng rng)
 {
-    uint32_t *order = malloc(num_examples * sizeof *order);
+    uint32_t *order = malloc(num_examples * sizeof(*order));
     if (!order)
         return NULL;
     for (uint32_t i = 0; i < num_examples; i++)

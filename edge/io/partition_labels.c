@@ -24,17 +24,18 @@ static fedge_status allotment_init(allotment *a, const fedge_classes *classes,
                                    const fedge_partition_data *data, uint32_t num_chosen,
                                    fedge_error *err)
 {
-    *a = (allotment){.present = malloc(data->num_labels * sizeof *a->present),
-                     .chosen = malloc(num_chosen * sizeof *a->chosen),
-                     .start = malloc(((size_t)data->num_labels + 1) * sizeof *a->start),
-                     .takers = malloc(num_chosen * sizeof *a->takers)};
+    *a = (allotment){.present = malloc(data->num_labels * sizeof(*a->present)),
+                     .chosen = malloc(num_chosen * sizeof(*a->chosen)),
+                     .start = malloc(((size_t)data->num_labels + 1) * sizeof(*a->start)),
+                     .takers = malloc(num_chosen * sizeof(*a->takers))};
     if (!a->present || !a->chosen || !a->start || !a->takers) {
         allotment_fini(a);
         return fedge_partition_no_memory(data->num_examples, num_chosen, err);
     }
-    for (uint32_t k = 0; k < data->num_labels; k++)
+    for (uint32_t k = 0; k < data->num_labels; k++) {
         if (classes->start[k + 1] > classes->start[k])
             a->present[a->num_present++] = k;
+    }
     return FEDGE_OK;
 }
 
@@ -53,8 +54,8 @@ static void swap(uint32_t *pool, uint32_t *place, uint32_t from, uint32_t to)
 static fedge_status choose(allotment *a, uint64_t seed, uint32_t num_parts, uint32_t per_part,
                            fedge_error *err)
 {
-    uint32_t *pool = malloc(a->num_present * sizeof *pool);
-    uint32_t *place = malloc(a->num_present * sizeof *place);
+    uint32_t *pool = malloc(a->num_present * sizeof(*pool));
+    uint32_t *place = malloc(a->num_present * sizeof(*place));
     if (!pool || !place) {
         free(pool);
         free(place);
@@ -89,18 +90,20 @@ static fedge_status divide(const allotment *a, const fedge_partition_spec *spec,
     const uint32_t count = fedge_classes_shuffle(
         classes, label,
         fedge_rng_stream(spec->seed, FEDGE_PURPOSE_PARTITION, label, 0, FEDGE_DRAW_LABELS_ORDER));
-    if (num_takers == 0)
+    if (num_takers == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "partition labels:%" PRIu32 ": none of the %" PRIu32
                           " clients has label %" PRIu32 "; use %" PRIu32
                           " or more clients, or a larger K",
                           spec->count, num_parts, label, a->num_present);
-    if (num_takers > count)
+    }
+    if (num_takers > count) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "partition labels:%" PRIu32 ": %" PRIu32 " clients have label %" PRIu32
                           ", of which there are %" PRIu32
                           " examples; use fewer clients or a smaller K",
                           spec->count, num_takers, label, count);
+    }
     const uint32_t *members = classes->members + classes->start[label];
     for (uint32_t i = 0; i < count; i++)
         owner[members[i]] = takers[(uint64_t)i * num_takers / count] / spec->count;
@@ -121,11 +124,12 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
         fedge_classes_fini(&classes);
         return status;
     }
-    if (spec->count > a.num_present)
+    if (spec->count > a.num_present) {
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "partition labels:%" PRIu32 ": the examples have %" PRIu32
                             " labels; use labels:%" PRIu32 " or less",
                             spec->count, a.num_present, a.num_present);
+    }
     if (!status)
         status = choose(&a, spec->seed, num_parts, spec->count, err);
     for (uint32_t k = 0; k < a.num_present && !status; k++)

@@ -48,8 +48,8 @@ static fedge_status grow(roster *r, fedge_error *err)
     if (r->count < r->num_slots / 2)
         return FEDGE_OK;
     const uint32_t num_slots = r->num_slots ? r->num_slots * 2 : FIRST_SLOTS;
-    uint32_t *slots = calloc(num_slots, sizeof *slots);
-    size_t *at = realloc(r->at, num_slots / 2 * sizeof *at);
+    uint32_t *slots = calloc(num_slots, sizeof(*slots));
+    size_t *at = realloc(r->at, num_slots / 2 * sizeof(*at));
     if (at)
         r->at = at;
     if (!slots || !at) {
@@ -92,7 +92,7 @@ static fedge_status check_format(const char *path, const char *column, bool *lea
         return status;
     uint8_t head[FEDGE_TENSOR_DATA_HEAD_SIZE];
     size_t got = 0;
-    status = fedge_reader_peek(&reader, head, sizeof head, &got, err);
+    status = fedge_reader_peek(&reader, head, sizeof(head), &got, err);
     fedge_reader_close(&reader);
     if (status)
         return status;
@@ -100,18 +100,20 @@ static fedge_status check_format(const char *path, const char *column, bool *lea
     const bool tensors = FEDGE_WITH_MORE_DATA && fedge_tensor_data_matches(head, got);
     /* No text begins so: CIFAR's, whose format has no mark, or what is no data at all. */
     const bool binary = got > 0 && head[0] < ' ' && head[0] != '\n' && head[0] != '\r';
-    if (fedge_npy_matches(head, got) || fedge_idx_matches(head, got) || tensors || binary)
+    if (fedge_npy_matches(head, got) || fedge_idx_matches(head, got) || tensors || binary) {
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,
             "partition natural:%.64s: %.200s has no columns with names, as only csv with a header "
             "has; write who owns what to a csv file, \"example,client\", and use file:CSV, or "
             "divide by iid, dirichlet:0.5, …",
             column, path);
-    if (FEDGE_WITH_MORE_DATA && *leaf && strcmp(column, FEDGE_LEAF_USER) != 0)
+    }
+    if (FEDGE_WITH_MORE_DATA && *leaf && strcmp(column, FEDGE_LEAF_USER) != 0) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "partition natural:%.64s: %.200s is LEAF's, which has users, not "
                           "columns: write natural:" FEDGE_LEAF_USER,
                           column, path);
+    }
     return FEDGE_OK;
 }
 
@@ -126,13 +128,15 @@ static fedge_status read_owners(fedge_csv *csv, roster *r, uint32_t num_examples
         fedge_status status = fedge_csv_next(csv, &end, err);
         if (status || end)
             return status;
-        if (csv->text[0] == '\0')
+        if (csv->text[0] == '\0') {
             return fedge_fail(err, FEDGE_CORRUPT, "%s:%" PRIu64 ": column %" PRIu64 " is empty",
                               csv->reader.path, csv->number, csv->aside);
-        if (*row == num_examples)
+        }
+        if (*row == num_examples) {
             return fedge_fail(err, FEDGE_MISMATCH,
                               "%s:%" PRIu64 ": more rows than the %" PRIu32 " examples",
                               csv->reader.path, csv->number, num_examples);
+        }
         status = owner_of(r, csv->text, &who, err);
         if (status)
             return fedge_error_prefix(err, status, "%s:%" PRIu64, csv->reader.path, csv->number);
@@ -159,9 +163,10 @@ static fedge_status next_example(void *context, int64_t label, fedge_error *err)
 {
     const leaf_owners *l = context;
     (void)label;
-    if (*l->row == l->num_examples)
+    if (*l->row == l->num_examples) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s: more than the %" PRIu32 " examples", l->path,
                           l->num_examples);
+    }
     if (l->owner)
         l->owner[*l->row] = l->who;
     ++*l->row;
@@ -196,11 +201,12 @@ static fedge_status read_file(const char *path, const char *column, roster *r,
 static fedge_status read_files(const char *paths, const char *column, uint32_t num_examples,
                                uint32_t *owner, uint32_t *num_owners, fedge_error *err)
 {
-    if (!paths || paths[0] == '\0')
+    if (!paths || paths[0] == '\0') {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "partition natural:%.64s: there is no csv file with that column; write "
                           "who owns what to a file and use file:CSV",
                           column);
+    }
     fedge_file_list list;
     fedge_status status = fedge_file_list_open(&list, paths, err);
     if (status)
@@ -213,11 +219,12 @@ static fedge_status read_files(const char *paths, const char *column, uint32_t n
     *num_owners = r.count;
     roster_fini(&r);
     fedge_file_list_close(&list);
-    if (!status && owner && row < num_examples)
+    if (!status && owner && row < num_examples) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "partition natural:%.64s: %.200s: %" PRIu32 " rows, but %" PRIu32
                           " examples",
                           column, paths, row, num_examples);
+    }
     return status;
 }
 
@@ -229,11 +236,12 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
         read_files(data->values_path, spec->source, data->num_examples, owner, &num_owners, err);
     if (status)
         return status;
-    if (num_owners != num_parts)
+    if (num_owners != num_parts) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "partition natural:%.64s: the column has %" PRIu32
                           " owners, but there are to be %" PRIu32 " clients; ask for %" PRIu32,
                           spec->source, num_owners, num_parts, num_owners);
+    }
     return FEDGE_OK;
 }
 

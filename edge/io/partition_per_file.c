@@ -3,12 +3,13 @@
 
 fedge_status fedge_partition_check_files(uint32_t num_files, uint32_t num_parts, fedge_error *err)
 {
-    if (num_files != num_parts)
+    if (num_files != num_parts) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "partition per-file: there are %" PRIu32
                           " files of values, but there are to be %" PRIu32
                           " clients; ask for %" PRIu32,
                           num_files, num_parts, num_files);
+    }
     return FEDGE_OK;
 }
 

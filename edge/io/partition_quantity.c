@@ -40,8 +40,8 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
                            uint32_t num_parts, uint32_t *owner, fedge_error *err)
 {
     const uint32_t n = data->num_examples;
-    double *shares = malloc(num_parts * sizeof *shares);
-    uint32_t *cuts = malloc(num_parts * sizeof *cuts);
+    double *shares = malloc(num_parts * sizeof(*shares));
+    uint32_t *cuts = malloc(num_parts * sizeof(*cuts));
     if (!shares || !cuts) {
         free(shares);
         free(cuts);
@@ -54,11 +54,12 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
     } while (best < FEDGE_PARTITION_MIN_EXAMPLES && attempts < FEDGE_PARTITION_MAX_ATTEMPTS &&
              (attempts + (uint64_t)1) * num_parts <= FEDGE_PARTITION_MAX_DRAWS);
     fedge_status status = FEDGE_OK;
-    if (best >= FEDGE_PARTITION_MIN_EXAMPLES)
+    if (best >= FEDGE_PARTITION_MIN_EXAMPLES) {
         status = hand_out(spec, n, num_parts, cuts, owner, err);
-    else
+    } else {
         status =
             fedge_partition_none_found("quantity", spec->alpha, attempts, n, num_parts, best, err);
+    }
     free(shares);
     free(cuts);
     return status;

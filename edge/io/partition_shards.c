@@ -18,9 +18,10 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
         return fedge_partition_no_memory(data->num_examples, num_parts, err);
     }
     const uint64_t n = data->num_examples;
-    for (uint32_t i = 0; i < num_shards; i++)
+    for (uint32_t i = 0; i < num_shards; i++) {
         for (uint64_t e = order[i] * n / num_shards; e < (order[i] + 1) * n / num_shards; e++)
             owner[sorted.members[e]] = i / per_part;
+    }
     free(order);
     fedge_classes_fini(&sorted);
     return FEDGE_OK;

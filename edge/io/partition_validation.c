@@ -23,11 +23,12 @@ static fedge_status assign_then_take(const fedge_partition_spec *spec,
         return status;
     uint32_t num = 0, part = 0;
     for (uint32_t i = 0; i < data->num_examples; i++) {
-        if (owner[i] == FEDGE_PARTITION_VALIDATION)
+        if (owner[i] == FEDGE_PARTITION_VALIDATION) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "%.200s has examples for validation (client -1) already: set no "
                               "other share of them apart",
                               spec->source);
+        }
         if (owner[i] < num_parts)
             order[num++] = i;
     }
@@ -51,7 +52,7 @@ static fedge_status take_then_assign(const fedge_partition_spec *spec,
                                      uint32_t num_parts, uint32_t *owner, uint32_t *order,
                                      int32_t *labels, uint32_t *part, fedge_error *err)
 {
-    memset(owner, 0, data->num_examples * sizeof *owner);
+    memset(owner, 0, data->num_examples * sizeof(*owner));
     for (uint32_t i = 0; i < data->num_examples; i++)
         order[i] = i;
     set_apart(order, data->num_examples, held, spec->seed, owner);
@@ -66,10 +67,11 @@ static fedge_status take_then_assign(const fedge_partition_spec *spec,
         order[rest.num_examples++] = i;
     }
     fedge_status status = fedge_partition_assign(spec, &rest, num_parts, part, err);
-    if (status)
+    if (status) {
         return fedge_error_prefix(
             err, status, "with %" PRIu32 " of %" PRIu32 " examples set apart for validation", held,
             data->num_examples);
+    }
     for (uint32_t i = 0; i < rest.num_examples; i++)
         owner[order[i]] = part[i];
     return FEDGE_OK;
@@ -82,17 +84,19 @@ fedge_status fedge_partition_assign_rest(const fedge_partition_spec *spec,
     const uint32_t count = data->num_examples;
     if (share == 0)
         return fedge_partition_assign(spec, data, num_parts, owner, err);
-    if (!(share > 0 && share < 1))
+    if (!(share > 0 && share < 1)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "validation split %g; it must be at least 0 and below 1", share);
+    }
     const uint32_t held = (uint32_t)(share * count);
-    if (held == 0)
+    if (held == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "validation split %g of %" PRIu32
                           " examples is less than one: raise it to %g or more",
                           share, count, count > 0 ? 1.0 / count : 1.0);
-    uint32_t *order = malloc(count * sizeof *order), *part = malloc(count * sizeof *part);
-    int32_t *labels = malloc(count * sizeof *labels);
+    }
+    uint32_t *order = malloc(count * sizeof(*order)), *part = malloc(count * sizeof(*part));
+    int32_t *labels = malloc(count * sizeof(*labels));
     fedge_status status;
     if (!order || !part || !labels)
         status = fedge_partition_no_memory(count, num_parts, err);

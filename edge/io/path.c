@@ -5,7 +5,7 @@
 bool fedge_path_resolve(const char *file, char path[FEDGE_MAX_PATH])
 {
     const char *slash = strrchr(file, '/');
-    size_t folder = slash != NULL ? (size_t)(slash - file) + 1 : 0, length = strlen(path);
+    size_t folder = slash ? (size_t)(slash - file) + 1 : 0, length = strlen(path);
     if (length == 0 || path[0] == '/' || folder == 0)
         return true;
     if (folder + length >= FEDGE_MAX_PATH)
@@ -21,11 +21,11 @@ bool fedge_paths_resolve(const char *file, char paths[FEDGE_MAX_PATHS])
     size_t used = 0;
     for (const char *line = paths;; line++) {
         const size_t length = strcspn(line, "\n");
-        if (length >= sizeof path)
+        if (length >= sizeof(path))
             return false;
         memcpy(path, line, length);
         path[length] = '\0';
-        if (!fedge_path_resolve(file, path) || strlen(path) >= sizeof resolved - used)
+        if (!fedge_path_resolve(file, path) || strlen(path) >= sizeof(resolved) - used)
             return false;
         memcpy(resolved + used, path, strlen(path));
         used += strlen(path);

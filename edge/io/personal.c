@@ -9,7 +9,7 @@
 
 bool fedge_plan_is_personal(const fedge_plan *plan)
 {
-    return plan->hooks != NULL && plan->hooks->personal != NULL;
+    return plan->hooks && plan->hooks->personal;
 }
 
 bool fedge_plan_replaces(const fedge_plan *plan)
@@ -23,9 +23,10 @@ static bool has_parameters(const fedge_layer_spec *layer)
 {
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(layer, list);
-    for (uint32_t t = 0; t < n; t++)
+    for (uint32_t t = 0; t < n; t++) {
         if (!list[t].buffer)
             return true;
+    }
     return false;
 }
 
@@ -45,16 +46,18 @@ bool fedge_personal_is_last(const fedge_plan *plan, uint32_t layer)
 
 fedge_status fedge_personal_check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
-    if (plan->external)
+    if (plan->external) {
         return fedge_json_fail_at(json, "model", err,
                                   "is external, so its layers are not known, which %s needs; take "
                                   "FedAvg",
                                   plan->hooks->name);
-    if (plan->training.weights != FEDGE_STORAGE_FP32)
+    }
+    if (plan->training.weights != FEDGE_STORAGE_FP32) {
         return fedge_json_fail_at(json, "training.weights", err,
                                   "must be \"fp32\" with %s, whose clients keep what they have "
                                   "trained; remove it",
                                   plan->hooks->name);
+    }
     return FEDGE_OK;
 }
 
@@ -63,11 +66,12 @@ fedge_status fedge_personal_check_last(const fedge_json *json, const fedge_plan 
 {
     const uint32_t count = plan->external ? 0 : count_from(plan, 0);
     const fedge_status status = fedge_personal_check(json, plan, err);
-    if (status == FEDGE_OK && plan->hooks_arguments.personal_layers >= count)
+    if (status == FEDGE_OK && plan->hooks_arguments.personal_layers >= count) {
         return fedge_json_fail_at(json, "strategy.personal-layers", err,
                                   "is %u, and the model has %u layers with parameters: at least "
                                   "one must be the server's; lower it",
                                   (unsigned)plan->hooks_arguments.personal_layers, (unsigned)count);
+    }
     return status;
 }
 
@@ -95,7 +99,8 @@ static void put(const fedge_plan *plan, const float *own, const state *to)
     if (own[personal->num_values] == 0.0f)
         return;
     for (uint32_t i = 0; i < personal->num_parts; i++) {
-        memcpy(at(plan, to, personal->parts[i].place), own, personal->parts[i].count * sizeof *own);
+        memcpy(at(plan, to, personal->parts[i].place), own,
+               personal->parts[i].count * sizeof(*own));
         own += personal->parts[i].count;
     }
 }
@@ -105,7 +110,7 @@ static void take(const fedge_plan *plan, const state *from, float *own)
     const fedge_personal *personal = &plan->personal;
     for (uint32_t i = 0; i < personal->num_parts; i++) {
         memcpy(own, at(plan, from, personal->parts[i].place),
-               personal->parts[i].count * sizeof *own);
+               personal->parts[i].count * sizeof(*own));
         own += personal->parts[i].count;
     }
     *own = 1.0f;
@@ -145,7 +150,7 @@ static void hold(void *user, fedge_model *model)
     const held *self = user;
     const fedge_plan *plan = self->plan;
     const state to = {fedge_model_values(model), fedge_model_buffers(model)};
-    if (self->values == NULL) {
+    if (!self->values) {
         put(plan, self->own, &to);
         return;
     }
@@ -208,9 +213,10 @@ fedge_status fedge_personal_train(const fedge_local_training *with, float *value
     fedge_model_reset_optimizer(with->model);
     if (hooks->beside)
         status = train_beside(with, values, own, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         status = hooks->in_turn ? train_in_turn(with, values, own, result, err)
                                 : run(with, with->config, result, err);
+    }
     if (status == FEDGE_OK)
         fedge_model_get_trained(with->model, values);
     return status;

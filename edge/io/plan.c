@@ -108,7 +108,7 @@ static fedge_status write_optimizer(const void *record, const char *key, cJSON *
     const fedge_optimizer *optimizer = &((const fedge_training_spec *)record)->optimizer;
     fedge_argument_fields table;
     cJSON *item = cJSON_AddObjectToObject(object, key);
-    if (item == NULL)
+    if (!item)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
     fedge_optimizer_fields(optimizer->type, &table);
     return fedge_json_write(table.fields, optimizer, item, err);
@@ -216,7 +216,7 @@ static fedge_status read_down(const fedge_json *json, const cJSON *node, void *r
 static fedge_status write_down(const void *record, const char *key, cJSON *object, fedge_error *err)
 {
     const fedge_update_spec *update = record;
-    return update->down.values == NULL
+    return !update->down.values
                ? FEDGE_OK
                : fedge_codec_write_pipeline(&update->down, update->down_deflate, key, object, err);
 }
@@ -269,9 +269,8 @@ static fedge_status read_own_keys(const fedge_json *json, fedge_plan *plan, fedg
 {
     const fedge_client_hooks *hooks = NULL;
     for (size_t i = 0; (hooks = fedge_client_hooks_at(i)) != NULL; i++) {
-        const cJSON *node =
-            hooks->plan_key != NULL ? fedge_json_get(json->root, hooks->plan_key) : NULL;
-        if (node != NULL && !cJSON_IsBool(node))
+        const cJSON *node = hooks->plan_key ? fedge_json_get(json->root, hooks->plan_key) : NULL;
+        if (node && !cJSON_IsBool(node))
             return fedge_json_fail(json, node, NULL, err, "must be true or false");
         if (cJSON_IsTrue(node))
             plan->hooks = hooks;
@@ -284,16 +283,16 @@ static fedge_status write_hooks(const void *record, const char *key, cJSON *obje
 {
     const fedge_plan *plan = record;
     const fedge_client_hooks *hooks = plan->hooks;
-    if (hooks == NULL)
+    if (!hooks)
         return FEDGE_OK;
-    cJSON *item = hooks->plan_key != NULL ? cJSON_AddTrueToObject(object, hooks->plan_key)
-                                          : cJSON_AddObjectToObject(object, key);
+    cJSON *item = hooks->plan_key ? cJSON_AddTrueToObject(object, hooks->plan_key)
+                                  : cJSON_AddObjectToObject(object, key);
     cJSON *within = item;
-    if (item != NULL && hooks->plan_key == NULL)
+    if (item && !hooks->plan_key)
         item = cJSON_AddStringToObject(item, "type", hooks->name);
-    if (item == NULL)
+    if (!item)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
-    return hooks->arguments != NULL
+    return hooks->arguments
                ? fedge_json_write(hooks->arguments, &plan->hooks_arguments, within, err)
                : FEDGE_OK;
 }
@@ -314,17 +313,19 @@ static fedge_status validate_one_output(const fedge_json *json, const fedge_plan
 {
     const fedge_loss_ops *loss = fedge_loss_ops_of(plan->model.loss);
     const char *name = fedge_loss_type_name(plan->model.loss);
-    if (loss->min_outputs > 1)
+    if (loss->min_outputs > 1) {
         return fedge_json_fail_at(json, "model.loss", err,
                                   "%s of one output is always 0; give the last layer "
                                   "one for each label, or take another loss",
                                   name);
-    if (loss->labels_of_one > 0 && plan->data.num_labels != loss->labels_of_one)
+    }
+    if (loss->labels_of_one > 0 && plan->data.num_labels != loss->labels_of_one) {
         return fedge_json_fail_at(json, "data.labels", err,
                                   "is %u, but %s of one output has the labels 0 to %u; set it to "
                                   "%u",
                                   plan->data.num_labels, name, (unsigned)loss->labels_of_one - 1,
                                   (unsigned)loss->labels_of_one);
+    }
     return FEDGE_OK;
 }
 
@@ -332,26 +333,29 @@ static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan
 {
     const fedge_data_spec *data = &plan->data;
     char is[FEDGE_SHAPE_TEXT_SIZE], wanted[FEDGE_SHAPE_TEXT_SIZE];
-    if (data->num_channels > 1 && data->num_channels != data->shape[0])
+    if (data->num_channels > 1 && data->num_channels != data->shape[0]) {
         return fedge_json_fail_at(json, "data.normalisation.mean", err,
                                   "has %u elements; give 1 for all or %u, one for each channel or "
                                   "feature",
                                   data->num_channels, data->shape[0]);
+    }
     if (plan->external)
         return FEDGE_OK;
     const fedge_model_spec *model = &plan->model;
     if (data->rank != model->input_rank ||
-        memcmp(data->shape, model->input_shape, data->rank * sizeof data->shape[0]) != 0)
+        memcmp(data->shape, model->input_shape, data->rank * sizeof(data->shape[0])) != 0) {
         return fedge_json_fail_at(json, "data.shape", err, "is %s, but model.input-shape is %s",
                                   fedge_shape_text(data->rank, data->shape, is),
                                   fedge_shape_text(model->input_rank, model->input_shape, wanted));
+    }
     const uint32_t outputs = fedge_model_num_classes(model);
     if (outputs == 1)
         return validate_one_output(json, plan, err);
-    if (data->num_labels != outputs)
+    if (data->num_labels != outputs) {
         return fedge_json_fail_at(json, "data.labels", err,
                                   "is %u, but the model's last layer has %u outputs",
                                   data->num_labels, outputs);
+    }
     return FEDGE_OK;
 }
 
@@ -369,7 +373,7 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
                                        optimizer->proximal_mu > 0 ||
                                        (fedge_plan_is_personal(plan) && plan->hooks->beside),
                                    .activations = plan->training.activations,
-                                   .correction = plan->hooks != NULL && plan->hooks->corrects,
+                                   .correction = plan->hooks && plan->hooks->corrects,
                                    .weights = plan->training.weights,
                                    .precision = plan->training.precision};
     if (options.micro_batch == 0 && !plan->external)
@@ -410,42 +414,46 @@ bool fedge_plan_evaluation_options(const fedge_plan *plan, fedge_model_options *
 static fedge_status validate_update(const fedge_json *json, fedge_error *err)
 {
     const cJSON *update = fedge_json_get(json->root, "update");
-    const bool up = update != NULL && fedge_json_get(update, "up") != NULL;
-    if (up &&
-        (fedge_json_get(update, "codec") != NULL || fedge_json_get(update, "deflate") != NULL))
+    const bool up = update && fedge_json_get(update, "up");
+    if (up && (fedge_json_get(update, "codec") || fedge_json_get(update, "deflate"))) {
         return fedge_json_fail_at(json, "update.up", err,
                                   "says what \"codec\" and \"deflate\" say, which stand beside it: "
                                   "keep one of both");
+    }
     return FEDGE_OK;
 }
 
 static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
-    if (!plan->external && !plan->has_data)
+    if (!plan->external && !plan->has_data) {
         return fedge_json_fail_at(json, "data", err,
                                   "is missing; only an external model does without");
-    if (!plan->external && plan->training.learning_rate == 0)
+    }
+    if (!plan->external && plan->training.learning_rate == 0) {
         return fedge_json_fail_at(json, "training.learning-rate", err,
                                   "is missing or 0; give e.g. 0.05");
-    if (plan->training.micro_batch_size > plan->training.batch_size)
+    }
+    if (plan->training.micro_batch_size > plan->training.batch_size) {
         return fedge_json_fail_at(json, "training.micro-batch-size", err,
                                   "is %u, over batch-size %u, of which it is a part: lower it",
                                   (unsigned)plan->training.micro_batch_size,
                                   (unsigned)plan->training.batch_size);
+    }
     fedge_status st = validate_update(json, err);
-    if (st == FEDGE_OK && fedge_plan_tells(plan) && plan->update.down.values != NULL)
+    if (st == FEDGE_OK && fedge_plan_tells(plan) && plan->update.down.values) {
         return fedge_json_fail_at(json, "update.down", err,
                                   "does not go with %s, which tells clients more than the model: "
                                   "leave it away, and models travel whole",
                                   plan->hooks->name);
-    if (st == FEDGE_OK && plan->hooks != NULL && plan->hooks->keeps != NULL &&
-        fedge_plan_makes_residual(plan))
+    }
+    if (st == FEDGE_OK && plan->hooks && plan->hooks->keeps && fedge_plan_makes_residual(plan)) {
         return fedge_json_fail_at(
             json, "update", err,
             "leaves a residual, and with %s clients keep a %s in its place: take a codec that "
             "does not choose, such as int8, without error-feedback, or FedAvg",
             plan->hooks->name, plan->hooks->keeps);
-    if (st == FEDGE_OK && plan->hooks != NULL && plan->hooks->check != NULL)
+    }
+    if (st == FEDGE_OK && plan->hooks && plan->hooks->check)
         st = plan->hooks->check(json, plan, err);
     if (st == FEDGE_OK && json->options.strict)
         st = fedge_schedule_check(json, "training.schedule", &plan->training.schedule, err);
@@ -457,8 +465,9 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
 fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_error *err)
 {
     fedge_error cause = {0};
-    if (plan->update.codec.values == NULL) /* the key is absent */
+    if (!plan->update.codec.values) { /* the key is absent */
         plan->update.codec = fedge_codec_default();
+    }
     fedge_status st = validate(json, plan, err);
     if (st == FEDGE_OK && fedge_sections_make(plan, &cause) != FEDGE_OK)
         st = fedge_json_fail_at(json, "model.layers", err, "%s", cause.message);
@@ -475,10 +484,11 @@ static fedge_status check_must(const fedge_json *json, fedge_error *err)
     const cJSON *must = fedge_json_get(json->root, "must"), *child = NULL;
     if (!cJSON_IsNumber(version))
         return fedge_json_fail_at(json, "fedge-plan", err, "is missing, or not a number");
-    if (version->valuedouble != PLAN_VERSION)
+    if (version->valuedouble != PLAN_VERSION) {
         return fedge_json_fail_at(&asked, "fedge-plan", err, "is %g; this release knows %d",
                                   version->valuedouble, PLAN_VERSION);
-    if (must != NULL && !cJSON_IsArray(must))
+    }
+    if (must && !cJSON_IsArray(must))
         return fedge_json_fail(json, must, NULL, err, "must be a list, […]");
     cJSON_ArrayForEach(child, must)
     {
@@ -486,13 +496,14 @@ static fedge_status check_must(const fedge_json *json, fedge_error *err)
         const char *known = NULL;
         if (!cJSON_IsString(child))
             return fedge_json_fail(json, child, NULL, err, "must be a text in quotes");
-        while ((known = fedge_plan_feature(i)) != NULL && strcmp(known, child->valuestring) != 0)
+        while ((known = fedge_plan_feature(i)) && strcmp(known, child->valuestring) != 0)
             i++;
-        if (known == NULL)
+        if (!known) {
             return fedge_json_fail(&asked, child, NULL, err,
                                    "this release (" FEDGE_VERSION ") cannot do \"%.64s\"; "
                                    "a newer one may",
                                    child->valuestring);
+        }
     }
     return FEDGE_OK;
 }
@@ -502,8 +513,8 @@ static fedge_status check_must(const fedge_json *json, fedge_error *err)
 static fedge_status write_plan(const fedge_plan *plan, cJSON *object, fedge_error *err)
 {
     cJSON *version = cJSON_AddNumberToObject(object, "fedge-plan", PLAN_VERSION);
-    cJSON *must = version != NULL ? cJSON_AddArrayToObject(object, "must") : NULL;
-    if (must == NULL)
+    cJSON *must = version ? cJSON_AddArrayToObject(object, "must") : NULL;
+    if (!must)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
     bool needed[FEDGE_MAX_FEATURES];
     const char *name = NULL;
@@ -512,7 +523,7 @@ static fedge_status write_plan(const fedge_plan *plan, cJSON *object, fedge_erro
         if (!needed[i])
             continue;
         cJSON *item = cJSON_CreateString(name);
-        if (item == NULL || !cJSON_AddItemToArray(must, item)) {
+        if (!item || !cJSON_AddItemToArray(must, item)) {
             cJSON_Delete(item);
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
         }
@@ -524,14 +535,13 @@ fedge_status fedge_plan_write(const fedge_plan *plan, char **text, size_t *size,
 {
     *text = NULL;
     cJSON *object = cJSON_CreateObject();
-    fedge_status st = object != NULL
-                          ? write_plan(plan, object, err)
-                          : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
+    fedge_status st = object ? write_plan(plan, object, err)
+                             : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
     char *printed = st == FEDGE_OK ? fedge_json_print_tree(object) : NULL;
     cJSON_Delete(object);
     if (st != FEDGE_OK)
         return fedge_error_prefix(err, st, "plan");
-    if (printed == NULL)
+    if (!printed)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the text of a plan");
     size_t length = strlen(printed);
     if (length > FEDGE_PLAN_MAX_SIZE) {
@@ -556,8 +566,8 @@ fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan, 
     fedge_status st = fedge_json_open(&json, text, size, &options, err);
     if (st != FEDGE_OK)
         return st;
-    fedge_plan *made = calloc(1, sizeof *made);
-    st = made == NULL ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plan") : FEDGE_OK;
+    fedge_plan *made = calloc(1, sizeof(*made));
+    st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plan") : FEDGE_OK;
     if (st == FEDGE_OK)
         st = check_must(&json, err);
     if (st == FEDGE_OK)
@@ -583,7 +593,7 @@ void fedge_plan_fini(fedge_plan *plan)
 
 void fedge_plan_free(fedge_plan *plan)
 {
-    if (plan != NULL)
+    if (plan)
         fedge_plan_fini(plan);
     free(plan);
 }

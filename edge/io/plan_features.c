@@ -20,7 +20,7 @@
 #define OPTIMIZER_FEATURE(upper, lower, class)                                                     \
     FEATURE("optimizer:" #class, plan->training.optimizer.type == FEDGE_OPTIMIZER_##upper)
 #define HOOKS_FEATURE(name, feature)                                                               \
-    FEATURE(feature, plan->hooks != NULL && plan->hooks == fedge_client_hooks_of_feature(feature))
+    FEATURE(feature, plan->hooks && plan->hooks == fedge_client_hooks_of_feature(feature))
 #define MODEL_FEATURE(name) FEATURE(name, model_asks(plan, name))
 
 #define FEATURES                                                                                   \
@@ -62,8 +62,8 @@ const char *fedge_plan_feature(unsigned index)
 #undef FEATURE
 #undef EVERY_PLAN
     };
-    _Static_assert(sizeof NAMES / sizeof NAMES[0] <= FEDGE_MAX_FEATURES, "servers read them all");
-    return index < sizeof NAMES / sizeof NAMES[0] ? NAMES[index] : NULL;
+    _Static_assert(sizeof(NAMES) / sizeof(NAMES[0]) <= FEDGE_MAX_FEATURES, "servers read them all");
+    return index < sizeof(NAMES) / sizeof(NAMES[0]) ? NAMES[index] : NULL;
 }
 
 /* --- which plans need them -------------------------------------------------------------------- */
@@ -80,17 +80,19 @@ static bool is_normalised(const fedge_plan *plan)
 
 static bool has_layer(const fedge_plan *plan, fedge_layer_type type)
 {
-    for (uint32_t i = 0; i < plan->model.num_layers; i++)
+    for (uint32_t i = 0; i < plan->model.num_layers; i++) {
         if (plan->model.layers[i].type == type)
             return true;
+    }
     return false;
 }
 
 static bool any_layer(const fedge_plan *plan, bool (*is)(const fedge_layer_spec *layer))
 {
-    for (uint32_t i = 0; i < plan->model.num_layers; i++)
+    for (uint32_t i = 0; i < plan->model.num_layers; i++) {
         if (is(&plan->model.layers[i]))
             return true;
+    }
     return false;
 }
 
@@ -109,12 +111,12 @@ static bool model_asks(const fedge_plan *plan, const char *word)
 {
     const fedge_model_spec *model = &plan->model;
     const fedge_loss_ops *loss = fedge_loss_ops_of(model->loss);
-    const char *asked = loss->feature != NULL ? loss->feature(model) : NULL;
-    bool asks = asked != NULL && strcmp(asked, word) == 0;
+    const char *asked = loss->feature ? loss->feature(model) : NULL;
+    bool asks = asked && strcmp(asked, word) == 0;
     for (uint32_t i = 0; i < model->num_layers && !asks; i++) {
         const fedge_layer_ops *ops = fedge_layer_ops_of(model->layers[i].type);
-        asked = ops->feature != NULL ? ops->feature(&model->layers[i]) : NULL;
-        asks = asked != NULL && strcmp(asked, word) == 0;
+        asked = ops->feature ? ops->feature(&model->layers[i]) : NULL;
+        asks = asked && strcmp(asked, word) == 0;
     }
     return asks;
 }
@@ -128,6 +130,6 @@ void fedge_plan_needs(const fedge_plan *plan, bool needed[FEDGE_MAX_FEATURES])
 #undef FEATURE
 #undef EVERY_PLAN
     };
-    memset(needed, 0, FEDGE_MAX_FEATURES * sizeof *needed);
-    memcpy(needed, needs, sizeof needs);
+    memset(needed, 0, FEDGE_MAX_FEATURES * sizeof(*needed));
+    memcpy(needed, needs, sizeof(needs));
 }

@@ -292,18 +292,20 @@ static fedge_status read_metrics(const fedge_json *json, const cJSON *node, void
     upload->num_metrics = 0;
     if (!cJSON_IsObject(node))
         return fedge_json_fail(json, node, NULL, err, "must be an object, {…}");
-    if (cJSON_GetArraySize(node) > FEDGE_MAX_METRICS)
+    if (cJSON_GetArraySize(node) > FEDGE_MAX_METRICS) {
         return fedge_json_fail(json, node, NULL, err, "must have at most %d entries, not %d",
                                FEDGE_MAX_METRICS, cJSON_GetArraySize(node));
+    }
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, node)
     {
         fedge_metric *metric = &upload->metrics[upload->num_metrics];
         size_t length = strlen(child->string);
-        if (length == 0 || length >= sizeof metric->name || !is_plain(child->string))
+        if (length == 0 || length >= sizeof(metric->name) || !is_plain(child->string)) {
             return fedge_json_fail(json, node, NULL, err,
                                    "a name must have 1 to %zu bytes, none a control character",
-                                   sizeof metric->name - 1);
+                                   sizeof(metric->name) - 1);
+        }
         const fedge_json_field value[] = {
             {.key = child->string, .kind = FEDGE_JSON_F64, AT(fedge_metric, value)},
             FEDGE_JSON_END};
@@ -324,7 +326,7 @@ static fedge_status write_metrics(const void *record, const char *key, cJSON *ob
     if (upload->num_metrics == 0)
         return FEDGE_OK;
     cJSON *metrics = cJSON_AddObjectToObject(object, key);
-    if (metrics == NULL)
+    if (!metrics)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
     fedge_status st = FEDGE_OK;
     for (uint32_t i = 0; i < upload->num_metrics && st == FEDGE_OK; i++) {
@@ -365,10 +367,11 @@ static fedge_status read(const fedge_message *message, const fedge_json_field *f
 {
     const char *name = fedge_message_type_name(message->type);
     bool carries = message->type == FEDGE_MESSAGE_CHUNK || message->type == FEDGE_MESSAGE_PART;
-    if (carries != (message->payload_size > 0))
+    if (carries != (message->payload_size > 0)) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s: %u bytes of payload, %s", name,
                           message->payload_size,
                           carries ? "at least 1 is needed" : "none belongs here");
+    }
     const fedge_json_options options = {.name = name,
                                         .status = FEDGE_CORRUPT,
                                         .max_size = FEDGE_MESSAGE_MAX_META,
@@ -394,11 +397,12 @@ fedge_status fedge_hello_pack(const fedge_hello *hello, uint8_t *out, size_t out
 fedge_status fedge_hello_read(const fedge_message *message, fedge_hello *hello, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_HELLO);
-    memset(hello, 0, sizeof *hello);
+    memset(hello, 0, sizeof(*hello));
     fedge_status st = read(message, HELLO, hello, err);
-    if (st == FEDGE_OK && hello->protocol_min > hello->protocol_max)
+    if (st == FEDGE_OK && hello->protocol_min > hello->protocol_max) {
         st = fedge_fail(err, FEDGE_CORRUPT, "hello: protocol-min %u is over protocol-max %u",
                         hello->protocol_min, hello->protocol_max);
+    }
     return st;
 }
 
@@ -411,7 +415,7 @@ fedge_status fedge_fetch_pack(const fedge_blob_ref *ref, uint8_t *out, size_t ou
 fedge_status fedge_fetch_read(const fedge_message *message, fedge_blob_ref *ref, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_FETCH);
-    memset(ref, 0, sizeof *ref);
+    memset(ref, 0, sizeof(*ref));
     return read(message, FETCH, ref, err);
 }
 
@@ -424,7 +428,7 @@ fedge_status fedge_upload_pack(const fedge_upload *upload, uint8_t *out, size_t 
 fedge_status fedge_upload_read(const fedge_message *message, fedge_upload *upload, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_UPLOAD);
-    memset(upload, 0, sizeof *upload);
+    memset(upload, 0, sizeof(*upload));
     return read(message, UPLOAD, upload, err);
 }
 
@@ -448,7 +452,7 @@ fedge_status fedge_welcome_read(const fedge_message *message, fedge_welcome *wel
                                 fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_WELCOME);
-    memset(welcome, 0, sizeof *welcome);
+    memset(welcome, 0, sizeof(*welcome));
     return read(message, WELCOME, welcome, err);
 }
 
@@ -461,7 +465,7 @@ fedge_status fedge_task_pack(const fedge_task *task, uint8_t *out, size_t out_si
 fedge_status fedge_task_read(const fedge_message *message, fedge_task *task, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_TASK);
-    memset(task, 0, sizeof *task);
+    memset(task, 0, sizeof(*task));
     return read(message, TASK, task, err);
 }
 
@@ -475,12 +479,13 @@ fedge_status fedge_chunk_pack(const fedge_blob_ref *ref, const uint8_t *payload,
 fedge_status fedge_chunk_read(const fedge_message *message, fedge_blob_ref *ref, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_CHUNK);
-    memset(ref, 0, sizeof *ref);
+    memset(ref, 0, sizeof(*ref));
     fedge_status st = read(message, CHUNK, ref, err);
-    if (st == FEDGE_OK && ref->offset + message->payload_size > ref->size)
+    if (st == FEDGE_OK && ref->offset + message->payload_size > ref->size) {
         st = fedge_fail(err, FEDGE_CORRUPT, "chunk: %u bytes at %llu end behind the blob's %llu",
                         message->payload_size, (unsigned long long)ref->offset,
                         (unsigned long long)ref->size);
+    }
     return st;
 }
 
@@ -494,7 +499,7 @@ fedge_status fedge_position_read(const fedge_message *message, fedge_position *p
                                  fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_RESUME || message->type == FEDGE_MESSAGE_PART);
-    memset(position, 0, sizeof *position);
+    memset(position, 0, sizeof(*position));
     return read(message, POSITION, position, err);
 }
 
@@ -507,7 +512,7 @@ fedge_status fedge_ack_pack(const fedge_ack *ack, uint8_t *out, size_t out_size,
 fedge_status fedge_ack_read(const fedge_message *message, fedge_ack *ack, fedge_error *err)
 {
     assert(message->type == FEDGE_MESSAGE_ACK);
-    memset(ack, 0, sizeof *ack);
+    memset(ack, 0, sizeof(*ack));
     return read(message, ACK, ack, err);
 }
 
@@ -524,7 +529,7 @@ fedge_status fedge_notice_pack(fedge_message_type type, const fedge_notice *noti
 {
     assert(is_notice(type) && notice->reason < FEDGE_REASON_COUNT);
     wire_notice wire = {.notice = *notice};
-    (void)snprintf(wire.class, sizeof wire.class, "%s", fedge_reason_class(notice->reason));
+    (void)snprintf(wire.class, sizeof(wire.class), "%s", fedge_reason_class(notice->reason));
     return pack(type, NOTICE, &wire, NULL, 0, out, out_size, size, err);
 }
 
@@ -532,14 +537,15 @@ fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notic
 {
     assert(is_notice(message->type));
     wire_notice wire = {0};
-    memset(notice, 0, sizeof *notice);
+    memset(notice, 0, sizeof(*notice));
     fedge_status st = read(message, NOTICE, &wire, err);
     if (st != FEDGE_OK)
         return st;
     *notice = wire.notice;
-    if (notice->reason == FEDGE_REASON_COUNT)
+    if (notice->reason == FEDGE_REASON_COUNT) {
         notice->reason = strcmp(wire.class, "never") == 0   ? FEDGE_REASON_UNSUPPORTED
                          : strcmp(wire.class, "retry") == 0 ? FEDGE_REASON_TIMEOUT
                                                             : FEDGE_REASON_INTERNAL;
+    }
     return FEDGE_OK;
 }

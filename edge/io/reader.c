@@ -94,9 +94,10 @@ fedge_status fedge_reader_some(fedge_reader *reader, void *out, size_t size, siz
 
 static fedge_status rewind_file(fedge_reader *reader, fedge_error *err)
 {
-    if (gzrewind(reader->file))
+    if (gzrewind(reader->file)) {
         return fedge_fail(err, FEDGE_IO, "%s: cannot go back to its beginning; use a regular file",
                           reader->path);
+    }
     return FEDGE_OK;
 }
 
@@ -117,9 +118,9 @@ fedge_status fedge_reader_total(fedge_reader *reader, uint64_t *total, fedge_err
     if (gzdirect(reader->file))
         return FEDGE_OK;
     uint8_t chunk[CHUNK_SIZE];
-    size_t got = sizeof chunk;
-    for (*total = 0; got == sizeof chunk; *total += got) {
-        const fedge_status status = fedge_reader_some(reader, chunk, sizeof chunk, &got, err);
+    size_t got = sizeof(chunk);
+    for (*total = 0; got == sizeof(chunk); *total += got) {
+        const fedge_status status = fedge_reader_some(reader, chunk, sizeof(chunk), &got, err);
         if (status)
             return status;
     }
@@ -133,10 +134,11 @@ fedge_status fedge_reader_read(fedge_reader *reader, void *out, size_t size, con
     const fedge_status status = fedge_reader_some(reader, out, size, &got, err);
     if (status)
         return status;
-    if (got < size)
+    if (got < size) {
         return fedge_fail(err, FEDGE_TRUNCATED,
                           "%s: ends at byte %" PRIu64 ", within %s: %zu of %zu bytes are there",
                           reader->path, position(reader), what, got, size);
+    }
     return FEDGE_OK;
 }
 
@@ -169,10 +171,11 @@ fedge_status fedge_reader_line(fedge_reader *reader, char *out, size_t capacity,
     }
     const int errnum = errno;
     size_t n = strlen(out);
-    if (n != position(reader) - before)
+    if (n != position(reader) - before) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s: not a text file: there is a NUL at byte %" PRIu64, reader->path,
                           before + n);
+    }
     if (n > 0 && out[n - 1] == '\n') {
         n--;
     } else if (n == capacity - 1) {
@@ -198,10 +201,11 @@ fedge_status fedge_reader_end(fedge_reader *reader, fedge_error *err)
     const fedge_status status = fedge_reader_some(reader, &byte, 1, &got, err);
     if (status)
         return status;
-    if (got > 0)
+    if (got > 0) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s: goes on behind byte %" PRIu64 ", where its header says it ends",
                           reader->path, at);
+    }
     return FEDGE_OK;
 }
 
@@ -211,11 +215,12 @@ fedge_status fedge_reader_expect(fedge_reader *reader, uint64_t size, const char
     const uint64_t at = position(reader);
     const uint64_t ratio = gzdirect(reader->file) ? 1 : FEDGE_READER_MAX_RATIO;
     const uint64_t most = reader->size > UINT64_MAX / ratio ? UINT64_MAX : reader->size * ratio;
-    if (most < at || most - at < size)
+    if (most < at || most - at < size) {
         return fedge_fail(err, FEDGE_TRUNCATED,
                           "%s: its header promises %" PRIu64
                           " bytes of %s, but the file has only %" PRIu64 "%s",
                           reader->path, size, what, ratio == 1 ? most - at : reader->size,
                           ratio == 1 ? " behind it" : " (compressed)");
+    }
     return FEDGE_OK;
 }

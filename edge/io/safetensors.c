@@ -26,15 +26,16 @@ typedef struct sink {
 
 static void put(sink *s, const char *text)
 {
-    for (; *text; text++, s->used++)
+    for (; *text; text++, s->used++) {
         if (s->used < s->capacity)
             s->out[s->used] = *text;
+    }
 }
 
 static void put_number(sink *s, uint64_t n)
 {
     char digits[24];
-    (void)snprintf(digits, sizeof digits, "%" PRIu64, n);
+    (void)snprintf(digits, sizeof(digits), "%" PRIu64, n);
     put(s, digits);
 }
 
@@ -46,9 +47,9 @@ static void put_string(sink *s, const char *text)
         const unsigned char c = (unsigned char)*text;
         char escaped[8] = {*text};
         if (c == '"' || c == '\\')
-            (void)snprintf(escaped, sizeof escaped, "\\%c", c);
+            (void)snprintf(escaped, sizeof(escaped), "\\%c", c);
         else if (c < 0x20)
-            (void)snprintf(escaped, sizeof escaped, "\\u%04x", c);
+            (void)snprintf(escaped, sizeof(escaped), "\\u%04x", c);
         put(s, escaped);
     }
     put(s, "\"");
@@ -79,17 +80,20 @@ static void put_header(sink *s, const fedge_schema *schema)
 
 static fedge_status header_size(const fedge_schema *schema, size_t *size, fedge_error *err)
 {
-    for (uint32_t i = 0; i < schema->num_tensors; i++)
-        if (schema->tensors[i].dtype != FEDGE_F32)
+    for (uint32_t i = 0; i < schema->num_tensors; i++) {
+        if (schema->tensors[i].dtype != FEDGE_F32) {
             return fedge_fail(err, FEDGE_UNSUPPORTED,
                               "safetensors: tensor \"%s\" is %s; only F32 is written",
                               schema->tensors[i].name, fedge_dtype_name(schema->tensors[i].dtype));
+        }
+    }
     sink s = {NULL, 0, 0};
     put_header(&s, schema);
-    if (s.used > FEDGE_SAFETENSORS_MAX_HEADER)
+    if (s.used > FEDGE_SAFETENSORS_MAX_HEADER) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "safetensors: header of %zu bytes; the limit is %zu: shorten the names",
                           s.used, FEDGE_SAFETENSORS_MAX_HEADER);
+    }
     *size = s.used;
     return FEDGE_OK;
 }
@@ -110,10 +114,11 @@ fedge_status fedge_safetensors_write_header(const fedge_schema *schema, uint8_t 
     const fedge_status status = header_size(schema, &header, err);
     if (status)
         return status;
-    if (out_size != PREFIX_SIZE + header)
+    if (out_size != PREFIX_SIZE + header) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "safetensors: a buffer of %zu bytes for a header of %zu", out_size,
                           PREFIX_SIZE + header);
+    }
     for (size_t i = 0; i < PREFIX_SIZE; i++)
         out[i] = (uint8_t)((uint64_t)header >> (8 * i));
     sink s = {(char *)out + PREFIX_SIZE, header, 0};
@@ -131,7 +136,7 @@ fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *va
     uint8_t *data = out + (out_size - bytes);
     for (size_t i = 0; i < schema->num_elements; i++) {
         uint32_t bits;
-        memcpy(&bits, &values[i], sizeof bits);
+        memcpy(&bits, &values[i], sizeof(bits));
         data[4 * i] = (uint8_t)bits;
         data[4 * i + 1] = (uint8_t)(bits >> 8);
         data[4 * i + 2] = (uint8_t)(bits >> 16);
@@ -190,22 +195,25 @@ static void header_close(header *h)
 static fedge_status locate(const uint8_t *in, size_t in_size, header *h, size_t *json_size,
                            fedge_error *err)
 {
-    if (in_size < PREFIX_SIZE)
+    if (in_size < PREFIX_SIZE) {
         return fedge_fail(err, FEDGE_TRUNCATED,
                           "safetensors: %zu bytes; the header's size alone takes %d", in_size,
                           PREFIX_SIZE);
+    }
     uint64_t size = 0;
     for (size_t i = 0; i < PREFIX_SIZE; i++)
         size |= (uint64_t)in[i] << (8 * i);
-    if (size > FEDGE_SAFETENSORS_MAX_HEADER)
+    if (size > FEDGE_SAFETENSORS_MAX_HEADER) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "safetensors: header of %" PRIu64
                           " bytes; the limit is %zu (is it a safetensors file?)",
                           size, FEDGE_SAFETENSORS_MAX_HEADER);
-    if (size > in_size - PREFIX_SIZE)
+    }
+    if (size > in_size - PREFIX_SIZE) {
         return fedge_fail(err, FEDGE_TRUNCATED,
                           "safetensors: header of %" PRIu64 " bytes, but only %zu follow", size,
                           in_size - PREFIX_SIZE);
+    }
     *json_size = (size_t)size;
     h->data = in + PREFIX_SIZE + size;
     h->data_size = in_size - PREFIX_SIZE - (size_t)size;
@@ -216,9 +224,10 @@ static fedge_status check_metadata(const fedge_json *json, const cJSON *node, fe
 {
     if (!cJSON_IsObject(node))
         return fedge_json_fail(json, node, NULL, err, "must be an object of texts");
-    for (const cJSON *text = node->child; text; text = text->next)
+    for (const cJSON *text = node->child; text; text = text->next) {
         if (!cJSON_IsString(text))
             return fedge_json_fail(json, text, NULL, err, "must be a text");
+    }
     return FEDGE_OK;
 }
 
@@ -239,25 +248,28 @@ static fedge_status check_extent(const header *h, const entry *e, fedge_error *e
 {
     uint64_t count = 1;
     for (uint32_t d = 0; d < e->rank; d++) {
-        if (count > FEDGE_MAX_ELEMENTS / e->shape[d])
+        if (count > FEDGE_MAX_ELEMENTS / e->shape[d]) {
             return fedge_fail(
                 err, FEDGE_TOO_BIG,
                 "safetensors: tensor \"%.95s\" has more than the limit of %zu elements", e->name,
                 FEDGE_MAX_ELEMENTS);
+        }
         count *= e->shape[d];
     }
     const uint64_t begin = e->offsets[0], end = e->offsets[1];
     const uint64_t bytes = count * fedge_dtype_size(e->dtype);
-    if (end < begin || end - begin != bytes)
+    if (end < begin || end - begin != bytes) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "safetensors: tensor \"%.95s\" has data_offsets [%" PRIu64 ", %" PRIu64
                           "], but shape and dtype take %" PRIu64 " bytes",
                           e->name, begin, end, bytes);
-    if (end > h->data_size)
+    }
+    if (end > h->data_size) {
         return fedge_fail(err, FEDGE_TRUNCATED,
                           "safetensors: tensor \"%.95s\" ends at byte %" PRIu64
                           " of the data, but there are only %zu",
                           e->name, end, h->data_size);
+    }
     return FEDGE_OK;
 }
 
@@ -271,9 +283,10 @@ static fedge_status parse_entries(header *h, fedge_error *err)
                 return status;
             continue;
         }
-        if (h->count == FEDGE_MAX_TENSORS)
+        if (h->count == FEDGE_MAX_TENSORS) {
             return fedge_fail(err, FEDGE_TOO_BIG, "safetensors: more than the limit of %d tensors",
                               FEDGE_MAX_TENSORS);
+        }
         if (!cJSON_IsObject(node))
             return fedge_json_fail(&h->json, node, NULL, err, "must be an object");
         entry *e = &h->entries[h->count++];
@@ -301,25 +314,27 @@ static fedge_status check_cover(const header *h, fedge_error *err)
     uint64_t at = 0;
     for (uint32_t i = 0; i < h->count; i++) {
         const entry *e = &h->entries[i];
-        if (e->offsets[0] != at)
+        if (e->offsets[0] != at) {
             return fedge_fail(err, FEDGE_CORRUPT,
                               "safetensors: tensor \"%.95s\" begins at byte %" PRIu64
                               " of the data, but the one before ends at %" PRIu64 " (%s)",
                               e->name, e->offsets[0], at, e->offsets[0] < at ? "overlap" : "gap");
+        }
         at = e->offsets[1];
     }
-    if (at != h->data_size)
+    if (at != h->data_size) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "safetensors: the tensors end at byte %" PRIu64
                           " of the data, but there are %zu",
                           at, h->data_size);
+    }
     return FEDGE_OK;
 }
 
 /* On failure there is nothing to close. */
 static fedge_status header_open(header *h, const uint8_t *in, size_t in_size, fedge_error *err)
 {
-    memset(h, 0, sizeof *h);
+    memset(h, 0, sizeof(*h));
     size_t json_size = 0;
     fedge_status status = locate(in, in_size, h, &json_size, err);
     if (status)
@@ -333,7 +348,7 @@ static fedge_status header_open(header *h, const uint8_t *in, size_t in_size, fe
     status = fedge_json_open(&h->json, (const char *)in + PREFIX_SIZE, json_size, &options, err);
     if (status)
         return status;
-    h->entries = malloc(FEDGE_MAX_TENSORS * sizeof *h->entries);
+    h->entries = malloc(FEDGE_MAX_TENSORS * sizeof(*h->entries));
     if (!h->entries) {
         fedge_json_close(&h->json);
         return fedge_fail(err, FEDGE_NO_MEMORY, "safetensors: no memory for %d tensors",
@@ -341,7 +356,7 @@ static fedge_status header_open(header *h, const uint8_t *in, size_t in_size, fe
     }
     status = parse_entries(h, err);
     if (!status) {
-        qsort(h->entries, h->count, sizeof *h->entries, by_offset);
+        qsort(h->entries, h->count, sizeof(*h->entries), by_offset);
         status = check_cover(h, err);
     }
     if (status)
@@ -387,7 +402,7 @@ static float load_value(const uint8_t *in, fedge_dtype dtype)
     case FEDGE_F64: {
         const uint64_t bits = load_le(in, 8);
         double x;
-        memcpy(&x, &bits, sizeof x);
+        memcpy(&x, &bits, sizeof(x));
         return (float)x;
     }
     default:
@@ -398,7 +413,7 @@ static float load_value(const uint8_t *in, fedge_dtype dtype)
 static fedge_status read_tensor(const header *h, const entry *e, const fedge_tensor_spec *spec,
                                 float *out, fedge_error *err)
 {
-    if (e->rank != spec->rank || memcmp(e->shape, spec->shape, e->rank * sizeof *e->shape) != 0) {
+    if (e->rank != spec->rank || memcmp(e->shape, spec->shape, e->rank * sizeof(*e->shape)) != 0) {
         char have[FEDGE_SHAPE_TEXT_SIZE], want[FEDGE_SHAPE_TEXT_SIZE];
         return fedge_fail(err, FEDGE_MISMATCH,
                           "safetensors: tensor \"%s\" has shape %s, but the model's is %s",
@@ -406,27 +421,30 @@ static fedge_status read_tensor(const header *h, const entry *e, const fedge_ten
                           fedge_shape_text(spec->rank, spec->shape, want));
     }
     if (e->dtype != FEDGE_F32 && e->dtype != FEDGE_F16 && e->dtype != FEDGE_BF16 &&
-        e->dtype != FEDGE_F64)
+        e->dtype != FEDGE_F64) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "safetensors: tensor \"%s\" holds %s, but the model needs floats",
                           spec->name, e->dtype_name);
+    }
     const uint8_t *in = h->data + e->offsets[0];
     const size_t size = fedge_dtype_size(e->dtype);
     for (size_t i = 0; i < spec->count; i++) {
         out[i] = load_value(in + i * size, e->dtype);
-        if (!isfinite(out[i]))
+        if (!isfinite(out[i])) {
             return fedge_fail(err, FEDGE_NOT_FINITE,
                               "safetensors: element %zu of tensor \"%s\" is not a finite float", i,
                               spec->name);
+        }
     }
     return FEDGE_OK;
 }
 
 static const entry *find_entry(const header *h, const char *name)
 {
-    for (uint32_t i = 0; i < h->count; i++)
+    for (uint32_t i = 0; i < h->count; i++) {
         if (strcmp(h->entries[i].name, name) == 0)
             return &h->entries[i];
+    }
     return NULL;
 }
 
@@ -434,7 +452,7 @@ static const entry *find_entry(const header *h, const char *name)
 static bool is_counter(const entry *e)
 {
     static const char END[] = ".num_batches_tracked";
-    const size_t length = strlen(e->name), end = sizeof END - 1;
+    const size_t length = strlen(e->name), end = sizeof(END) - 1;
     return e->dtype == FEDGE_I64 && e->rank == 0 && length > end &&
            strcmp(e->name + length - end, END) == 0;
 }
@@ -449,18 +467,21 @@ fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_size, const fed
     for (uint32_t i = 0; i < schema->num_tensors && !status; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
         const entry *e = find_entry(&h, spec->name);
-        if (e)
+        if (e) {
             status = read_tensor(&h, e, spec, values + spec->offset, err);
-        else
+        } else {
             status =
                 fedge_fail(err, FEDGE_MISMATCH,
                            "safetensors: the model's tensor \"%s\" is not in the file", spec->name);
+        }
     }
-    for (uint32_t i = 0; i < h.count && !status; i++)
-        if (!fedge_schema_find(schema, h.entries[i].name) && !is_counter(&h.entries[i]))
+    for (uint32_t i = 0; i < h.count && !status; i++) {
+        if (!fedge_schema_find(schema, h.entries[i].name) && !is_counter(&h.entries[i])) {
             status = fedge_fail(err, FEDGE_MISMATCH,
                                 "safetensors: tensor \"%.95s\" of the file is not in the model",
                                 h.entries[i].name);
+        }
+    }
     header_close(&h);
     return status;
 }

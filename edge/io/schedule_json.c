@@ -53,10 +53,10 @@ const fedge_json_field fedge_schedule_fields[] = {
 static const cJSON *find_node(const fedge_json *json, const char *path)
 {
     const cJSON *node = json->root;
-    while (node != NULL && *path != '\0') {
+    while (node && *path != '\0') {
         char key[64];
         const size_t length = strcspn(path, ".");
-        (void)snprintf(key, sizeof key, "%.*s", (int)length, path);
+        (void)snprintf(key, sizeof(key), "%.*s", (int)length, path);
         node = fedge_json_get(node, key);
         path += length + (path[length] == '.');
     }
@@ -79,14 +79,15 @@ fedge_status fedge_schedule_check(const fedge_json *json, const char *path,
                                         [FEDGE_SCHEDULE_EXPONENTIAL] = "gamma and ",
                                         [FEDGE_SCHEDULE_COSINE] = "T_max, eta_min and "};
     const cJSON *node = find_node(json, path);
-    for (size_t i = 0; node != NULL && i < sizeof keys / sizeof keys[0]; i++) {
+    for (size_t i = 0; node && i < sizeof(keys) / sizeof(keys[0]); i++) {
         char at[FEDGE_JSON_MAX_PATH];
-        (void)snprintf(at, sizeof at, "%s.%s", path, keys[i].key);
-        if (fedge_json_get(node, keys[i].key) != NULL && !(keys[i].of >> schedule->type & 1))
+        (void)snprintf(at, sizeof(at), "%s.%s", path, keys[i].key);
+        if (fedge_json_get(node, keys[i].key) && !(keys[i].of >> schedule->type & 1)) {
             return fedge_json_fail_at(json, at, err,
                                       "is not an argument of %s, which takes %swarmup-rounds; "
                                       "remove it, or change the type",
                                       schedule_name(schedule->type), TAKES[schedule->type]);
+        }
     }
     return FEDGE_OK;
 }

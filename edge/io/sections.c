@@ -13,7 +13,7 @@ static fedge_status add_rows(fedge_sent *sent, const fedge_tensor_spec *tensor, 
                              uint32_t end, fedge_error *err)
 {
     uint32_t shape[FEDGE_MAX_RANK];
-    memcpy(shape, tensor->shape, sizeof shape);
+    memcpy(shape, tensor->shape, sizeof(shape));
     if (tensor->rank > 0)
         shape[0] = end - begin;
     fedge_status st =
@@ -43,9 +43,10 @@ static fedge_status add(fedge_plan *plan, uint32_t layer, const fedge_tensor_spe
 {
     const bool own = fedge_plan_is_personal(plan) && plan->hooks->personal(plan, layer);
     const size_t row = tensor->rank > 0 ? tensor->count / tensor->shape[0] : 0;
-    if (own)
+    if (own) {
         add_own(&plan->personal, plan->num_parameters, tensor->offset + begin * row,
                 tensor->rank > 0 ? (end - begin) * row : tensor->count);
+    }
     return own && fedge_plan_replaces(plan) ? FEDGE_OK
                                             : add_rows(&plan->sent, tensor, begin, end, err);
 }
@@ -98,7 +99,7 @@ static fedge_status add_hooks(fedge_sent *sent, const char *section, fedge_error
     for (uint32_t i = 0; i < sent->sections[0].schema.num_tensors && st == FEDGE_OK; i++) {
         const fedge_tensor_spec *of = &sent->tensors[i];
         char name[FEDGE_MAX_TENSOR_NAME + 32];
-        (void)snprintf(name, sizeof name, "%.24s:%s", section, of->name);
+        (void)snprintf(name, sizeof(name), "%.24s:%s", section, of->name);
         st = fedge_schema_add(&sent->schema, name, of->dtype, of->rank, of->shape, err);
         if (st == FEDGE_OK)
             sent->places[sent->schema.num_tensors - 1] = sent->places[i];
@@ -122,7 +123,7 @@ static void end_section(fedge_sent *sent, fedge_section_kind kind, const char *n
 {
     const fedge_section *last =
         sent->num_sections > 0 ? &sent->sections[sent->num_sections - 1] : NULL;
-    const uint32_t first = last != NULL ? last->first + last->schema.num_tensors : 0;
+    const uint32_t first = last ? last->first + last->schema.num_tensors : 0;
     const uint32_t count = sent->schema.num_tensors - first;
     if (count == 0)
         return;
@@ -146,15 +147,16 @@ fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
     fedge_status st = plan->external ? add_all(plan, err) : add_trained(plan, err);
     if (st != FEDGE_OK)
         return st;
-    if (sent->schema.num_tensors == 0)
+    if (sent->schema.num_tensors == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "every layer is frozen, so there is nothing to train: freeze less");
+    }
     end_section(sent, FEDGE_SECTION_DELTA, "delta", &plan->update.codec);
     if (!plan->external)
         st = add_buffers(plan, err);
     end_section(sent, FEDGE_SECTION_BUFFERS, "buffers", &lossless);
-    const char *own = plan->hooks != NULL ? plan->hooks->section : NULL;
-    if (st == FEDGE_OK && own != NULL)
+    const char *own = plan->hooks ? plan->hooks->section : NULL;
+    if (st == FEDGE_OK && own)
         st = add_hooks(sent, own, err);
     /* Nothing of it may stay behind. */
     const fedge_codec whole = {.values = plan->update.codec.values};
@@ -164,9 +166,10 @@ fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
 
 const fedge_section *fedge_sections_find(const fedge_sent *sent, fedge_section_kind kind)
 {
-    for (uint32_t i = 0; i < sent->num_sections; i++)
+    for (uint32_t i = 0; i < sent->num_sections; i++) {
         if (sent->sections[i].kind == kind)
             return &sent->sections[i];
+    }
     return NULL;
 }
 
@@ -180,7 +183,7 @@ void fedge_section_gather(const fedge_sent *sent, const fedge_section *section, 
 {
     for (uint32_t i = 0; i < section->schema.num_tensors; i++) {
         const size_t count = section->schema.tensors[i].count;
-        memcpy(values, model + sent->places[section->first + i], count * sizeof *values);
+        memcpy(values, model + sent->places[section->first + i], count * sizeof(*values));
         values += count;
     }
 }
@@ -190,7 +193,7 @@ void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
 {
     for (uint32_t i = 0; i < section->schema.num_tensors; i++) {
         const size_t count = section->schema.tensors[i].count;
-        memcpy(model + sent->places[section->first + i], values, count * sizeof *values);
+        memcpy(model + sent->places[section->first + i], values, count * sizeof(*values));
         values += count;
     }
 }
@@ -199,7 +202,7 @@ void fedge_sections_changes(const fedge_sent *sent, const float *start, float *m
 {
     /* Places rise at least as fast as offsets: nothing is overwritten before it is read. */
     const fedge_section *hooks = fedge_sections_find(sent, FEDGE_SECTION_HOOKS);
-    const uint32_t end = hooks != NULL ? hooks->first : sent->schema.num_tensors;
+    const uint32_t end = hooks ? hooks->first : sent->schema.num_tensors;
     for (uint32_t i = 0; i < end; i++) {
         const fedge_tensor_spec *tensor = &sent->schema.tensors[i];
         const size_t place = sent->places[i];
@@ -224,10 +227,11 @@ void fedge_sections_bounds(const fedge_plan *plan, const float *model, int8_t *b
     const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
     const fedge_section *hooks = fedge_sections_find(&plan->sent, FEDGE_SECTION_HOOKS);
     memset(bounds_log2, plan->update.bound_log2, plan->sent.schema.num_tensors);
-    if (hooks != NULL)
+    if (hooks) {
         memset(bounds_log2 + hooks->first, plan->update.control_bound_log2,
                hooks->schema.num_tensors);
-    for (uint32_t i = 0; buffers != NULL && i < buffers->schema.num_tensors; i++) {
+    }
+    for (uint32_t i = 0; buffers && i < buffers->schema.num_tensors; i++) {
         const uint32_t at = buffers->first + i;
         bounds_log2[at] =
             statistics_bound(plan, model + plan->sent.places[at], buffers->schema.tensors[i].count);

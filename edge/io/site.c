@@ -22,7 +22,7 @@ static fedge_status read_partition(const fedge_json *json, const cJSON *node, vo
     fedge_site_data *data = record;
     char text[FEDGE_PARTITION_MAX_TEXT];
     fedge_error cause = {0};
-    fedge_status st = fedge_json_text(json, node, 1, text, sizeof text, err);
+    fedge_status st = fedge_json_text(json, node, 1, text, sizeof(text), err);
     if (st != FEDGE_OK)
         return st;
     if (fedge_partition_parse(text, &data->partition, &cause) != FEDGE_OK)
@@ -91,18 +91,20 @@ static fedge_status read_data(const fedge_json *json, const cJSON *node, void *r
     fedge_site *site = record;
     if (!cJSON_IsObject(node))
         return fedge_json_fail(json, node, NULL, err, "must be an object, {…}");
-    if (cJSON_GetArraySize(node) > FEDGE_SITE_MAX_DATA)
+    if (cJSON_GetArraySize(node) > FEDGE_SITE_MAX_DATA) {
         return fedge_json_fail(json, node, NULL, err, "must have at most %d data sets, not %d",
                                FEDGE_SITE_MAX_DATA, cJSON_GetArraySize(node));
+    }
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, node)
     {
         fedge_site_data *data = &site->data[site->num_data];
         size_t length = strlen(child->string);
-        if (length == 0 || length >= sizeof data->name)
+        if (length == 0 || length >= sizeof(data->name)) {
             return fedge_json_fail(json, child, NULL, err,
                                    "a data set's name must have 1 to %zu bytes",
-                                   sizeof data->name - 1);
+                                   sizeof(data->name) - 1);
+        }
         fedge_status st = fedge_json_read(json, child, fedge_site_data_fields, data, err);
         if (st != FEDGE_OK)
             return st;
@@ -111,18 +113,20 @@ static fedge_status read_data(const fedge_json *json, const cJSON *node, void *r
                                    cJSON_GetObjectItemCaseSensitive(child, "partition_seed");
         if (data->has_partition_id != (data->num_partitions > 0) ||
             (data->has_partition_id &&
-             (!data->has_partition || data->partition_id >= data->num_partitions)))
+             (!data->has_partition || data->partition_id >= data->num_partitions))) {
             return fedge_json_fail(json, child, NULL, err,
                                    "partition-id, from 0, and num-partitions, which is more, go "
                                    "with a partition, and together");
+        }
         const bool has_file = data->has_partition && data->partition.scheme == FEDGE_PARTITION_FILE;
         if (!fedge_paths_resolve(json->options.name, data->values) ||
             !fedge_paths_resolve(json->options.name, data->labels) ||
-            (has_file && !fedge_path_resolve(json->options.name, data->partition.source)))
+            (has_file && !fedge_path_resolve(json->options.name, data->partition.source))) {
             return fedge_json_fail(json, child, NULL, err,
                                    "a path is over %d bytes with the folder of this file before "
                                    "it, or all are over %d",
                                    FEDGE_MAX_PATH - 1, FEDGE_MAX_PATHS - 1);
+        }
         site->num_data++;
     }
     return FEDGE_OK;
@@ -152,9 +156,9 @@ fedge_status fedge_site_parse(const char *text, size_t size, const char *name, f
     fedge_status st = fedge_json_open(&json, text, size, &options, err);
     if (st != FEDGE_OK)
         return st;
-    fedge_site *made = calloc(1, sizeof *made);
-    st = made == NULL ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for it", name)
-                      : fedge_json_read(&json, json.root, fedge_site_fields, made, err);
+    fedge_site *made = calloc(1, sizeof(*made));
+    st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for it", name)
+               : fedge_json_read(&json, json.root, fedge_site_fields, made, err);
     fedge_json_close(&json);
     if (st != FEDGE_OK) {
         free(made);
@@ -206,7 +210,7 @@ static const fedge_memory_row *largest(const fedge_client_memory *memory,
     const fedge_memory_row *found = NULL;
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++) {
         const fedge_memory_row *row = &memory->rows[i];
-        if (row != but && (found == NULL || row->bytes > found->bytes))
+        if (row != but && (!found || row->bytes > found->bytes))
             found = row;
     }
     return found;
@@ -230,36 +234,41 @@ static fedge_status check_memory(const fedge_site *site, const fedge_plan *plan,
 /* Is every stage of [codec] among those that the site allows? */
 static bool allows_codec(const fedge_site *site, const fedge_codec *codec)
 {
-    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++)
+    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
         if (fedge_codec_has(codec, fedge_codec_name(i)) && !(site->allowed_codecs >> i & 1u))
             return site->allowed_codecs == 0;
+    }
     return true;
 }
 
 fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT];
-    if (!allows_job(site, plan->name))
+    if (!allows_job(site, plan->name)) {
         return fedge_fail(
             err, FEDGE_DENIED,
             "job \"%s\" is not among this site's policy.jobs; add it there to allow it",
             plan->name);
-    if (!allows_codec(site, &plan->update.codec))
+    }
+    if (!allows_codec(site, &plan->update.codec)) {
         return fedge_fail(err, FEDGE_DENIED,
                           "the plan's codec is %s, which is not among this site's policy.codecs",
                           fedge_codec_text(&plan->update.codec, text));
-    if (site->max_local_epochs != 0 && plan->training.local_epochs > site->max_local_epochs)
+    }
+    if (site->max_local_epochs != 0 && plan->training.local_epochs > site->max_local_epochs) {
         return fedge_fail(err, FEDGE_DENIED,
                           "the plan wants %" PRIu32 " local epochs, this site's "
                           "policy.max-local-epochs is %" PRIu32,
                           plan->training.local_epochs, site->max_local_epochs);
+    }
     fedge_status st = check_memory(site, plan, err);
     if (st != FEDGE_OK)
         return st;
-    if (plan->has_data && fedge_site_find(site, plan->data.name) == NULL)
+    if (plan->has_data && !fedge_site_find(site, plan->data.name)) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "the plan's data set \"%s\" is not in this site's data; name its files "
                           "there",
                           plan->data.name);
+    }
     return FEDGE_OK;
 }

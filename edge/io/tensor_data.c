@@ -38,14 +38,16 @@ static fedge_status describe(const fedge_reader *reader, const fedge_schema *sch
                              bool both, fedge_array_info *info, uint64_t *offset, fedge_error *err)
 {
     const fedge_tensor_spec *tensor = choose(schema, labels, both);
-    if (!tensor)
+    if (!tensor) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s: which of its %" PRIu32 " tensors has the %s? Name it \"%s\"",
                           reader->path, schema->num_tensors, labels ? "labels" : "values",
                           labels ? "labels" : "values");
-    if (tensor->rank == 0)
+    }
+    if (tensor->rank == 0) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s: tensor \"%s\" is a single number", reader->path,
                           tensor->name);
+    }
     *info = (fedge_array_info){.dtype = tensor->dtype, .rank = tensor->rank, .open_end = true};
     for (uint32_t d = 0; d < tensor->rank; d++)
         info->dims[d] = tensor->shape[d];
@@ -77,17 +79,18 @@ fedge_status fedge_tensor_data_open(fedge_reader *reader, bool labels, bool both
     uint64_t total = 0, offset = 0;
     fedge_status status = fedge_reader_total(reader, &total, err);
     if (!status)
-        status = fedge_reader_read(reader, prefix, sizeof prefix, "the header's size", err);
+        status = fedge_reader_read(reader, prefix, sizeof(prefix), "the header's size", err);
     if (status)
         return status;
     const uint64_t size = fedge_get_u64(prefix);
-    if (size > FEDGE_SAFETENSORS_MAX_HEADER)
+    if (size > FEDGE_SAFETENSORS_MAX_HEADER) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%s: safetensors: header of %" PRIu64 " bytes",
                           reader->path, size);
+    }
     uint8_t *header = malloc(PREFIX_SIZE + (size_t)size);
     if (!header)
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for its header", reader->path);
-    memcpy(header, prefix, sizeof prefix);
+    memcpy(header, prefix, sizeof(prefix));
     status = fedge_reader_read(reader, header + PREFIX_SIZE, (size_t)size, "the header", err);
     if (!status)
         status = parse(reader, header, total, labels, both, info, &offset, err);

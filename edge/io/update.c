@@ -62,7 +62,7 @@ static const float *take_trained(void *user, uint32_t index, size_t at, size_t n
     float *trained = find_trained(user, index, at, &start);
     for (size_t i = 0; i < n; i++)
         room[i] = trained[i] - start[i];
-    memcpy(trained, start, n * sizeof *trained);
+    memcpy(trained, start, n * sizeof(*trained));
     return room;
 }
 
@@ -116,10 +116,10 @@ static fedge_status run_section(const fedge_update *update, const fedge_section 
                                                 &raw_size, &stats, err);
     if (st != FEDGE_OK)
         return st;
-    const size_t size = raw != NULL ? pack(update, raw, raw_size) : raw_size;
+    const size_t size = raw ? pack(update, raw, raw_size) : raw_size;
     *info = (fedge_section_info){
         .codec = section->codec, .deflate = size < raw_size, .size = size, .raw_size = raw_size};
-    (void)snprintf(info->name, sizeof info->name, "%s", section->name);
+    (void)snprintf(info->name, sizeof(info->name), "%s", section->name);
     made->size += size;
     made->clamped += stats.clamped;
     return FEDGE_OK;
@@ -143,9 +143,9 @@ static void begin_residual(const fedge_update *update)
     const uint32_t half_life = plan->update.residual_half_life;
     float *rest = update->residual;
     const uint32_t last = (uint32_t)rest[n];
-    if (!fedge_plan_keeps_residual(plan))
-        memset(rest, 0, n * sizeof *rest);
-    else if (half_life > 0 && last > 0 && update->round > last + 1) {
+    if (!fedge_plan_keeps_residual(plan)) {
+        memset(rest, 0, n * sizeof(*rest));
+    } else if (half_life > 0 && last > 0 && update->round > last + 1) {
         const float left = share_left(update->round - last - 1, half_life);
         for (size_t i = 0; i < n; i++)
             rest[i] *= left;
@@ -157,7 +157,7 @@ fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *mad
 {
     const fedge_sent *sent = &update->plan->sent;
     assert(fedge_plan_makes_residual(update->plan) == (update->residual != NULL));
-    if (update->residual != NULL)
+    if (update->residual)
         begin_residual(update);
     assert(!update->plan->update.deflate || (update->bytes && update->packed && update->deflater));
     made->size = made->clamped = 0;
@@ -199,7 +199,7 @@ static fedge_status run_and_describe(const fedge_update *update, fedge_upload *u
         return st;
     upload->size = made.size;
     upload->num_sections = made.num_sections;
-    memcpy(upload->sections, made.sections, made.num_sections * sizeof made.sections[0]);
+    memcpy(upload->sections, made.sections, made.num_sections * sizeof(made.sections[0]));
     upload->crc32 = fedge_crc32(0, update->bytes, (size_t)made.size);
     add_clamped(upload, made.clamped);
     return FEDGE_OK;
@@ -216,7 +216,7 @@ fedge_status fedge_update_encode(const fedge_update *wanted, fedge_upload *uploa
     update.packed = deflate ? malloc(packed_of(plan)) : NULL;
     update.deflater = NULL;
     fedge_status st =
-        update.bytes == NULL || (deflate && update.packed == NULL)
+        !update.bytes || (deflate && !update.packed)
             ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an update of %zu bytes", most)
             : FEDGE_OK;
     if (st == FEDGE_OK && deflate)
@@ -232,7 +232,7 @@ fedge_status fedge_update_encode(const fedge_update *wanted, fedge_upload *uploa
     uint8_t *shorter = upload->size > 0 && upload->size < most
                            ? realloc(update.bytes, (size_t)upload->size)
                            : NULL;
-    *bytes = shorter != NULL ? shorter : update.bytes;
+    *bytes = shorter ? shorter : update.bytes;
     return FEDGE_OK;
 }
 
@@ -244,32 +244,38 @@ static fedge_status check_section(const fedge_plan *plan, const fedge_section *w
 {
     const uint64_t largest = largest_of(wanted), raw_size = section->raw_size;
     char is[FEDGE_CODEC_TEXT], wants[FEDGE_CODEC_TEXT];
-    if (strcmp(section->name, wanted->name) != 0)
+    if (strcmp(section->name, wanted->name) != 0) {
         return fedge_fail(err, FEDGE_MISMATCH, "section \"%s\"; the plan wants \"%s\"",
                           section->name, wanted->name);
-    if (!fedge_codec_equal(&section->codec, &wanted->codec))
+    }
+    if (!fedge_codec_equal(&section->codec, &wanted->codec)) {
         return fedge_fail(err, FEDGE_MISMATCH, "section \"%s\" has codec %s; the plan wants %s",
                           section->name, fedge_codec_text(&section->codec, is),
                           fedge_codec_text(&wanted->codec, wants));
-    if (section->deflate && !plan->update.deflate)
+    }
+    if (section->deflate && !plan->update.deflate) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "section \"%s\" is deflated; the plan does not allow it", section->name);
-    if (section->size > largest)
+    }
+    if (section->size > largest) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "section \"%s\" has %" PRIu64 " bytes; the plan's limit is %" PRIu64,
                           section->name, section->size, largest);
-    if (raw_size != largest && (!fedge_codec_chooses(&wanted->codec) || raw_size > largest))
+    }
+    if (raw_size != largest && (!fedge_codec_chooses(&wanted->codec) || raw_size > largest)) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "section \"%s\" has %" PRIu64 " bytes before deflate; the plan's schema "
                           "makes %s%" PRIu64,
                           section->name, raw_size,
                           fedge_codec_chooses(&wanted->codec) ? "at most " : "", largest);
+    }
     if (section->deflate == (section->size == raw_size) || section->size == 0 ||
-        section->size > raw_size)
+        section->size > raw_size) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "section \"%s\" has %" PRIu64 " bytes %s deflate, %" PRIu64 " without",
                           section->name, section->size,
                           section->deflate ? "with" : "although without", raw_size);
+    }
     return FEDGE_OK;
 }
 
@@ -278,19 +284,21 @@ fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *uplo
 {
     const fedge_sent *sent = &plan->sent;
     uint64_t size = 0;
-    if (upload->num_sections != sent->num_sections)
+    if (upload->num_sections != sent->num_sections) {
         return fedge_fail(err, FEDGE_MISMATCH, "%u sections; the plan wants %u, first \"%s\"",
                           upload->num_sections, sent->num_sections, sent->sections[0].name);
+    }
     for (uint32_t i = 0; i < sent->num_sections; i++) {
         fedge_status st = check_section(plan, &sent->sections[i], &upload->sections[i], err);
         if (st != FEDGE_OK)
             return st;
         size += upload->sections[i].size;
     }
-    if (upload->size != size)
+    if (upload->size != size) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "upload of %" PRIu64 " bytes, its sections have %" PRIu64, upload->size,
                           size);
+    }
     return FEDGE_OK;
 }
 

@@ -23,9 +23,8 @@ static fedge_status check_list(const fedge_argument *argument, const float *valu
                           argument->name, (unsigned)count);
     }
     for (uint32_t i = 0; i < count; i++) {
-        if (!is_within(argument, values[i])) {
+        if (!is_within(argument, values[i]))
             return fail_number(argument, values[i], err);
-        }
     }
     return FEDGE_OK;
 }
@@ -35,7 +34,7 @@ fedge_status fedge_arguments_check(const fedge_argument *arguments, const void *
 {
     const unsigned char *base = record;
     fedge_status status = FEDGE_OK;
-    for (; status == FEDGE_OK && arguments != NULL && arguments->name != NULL; arguments++) {
+    for (; status == FEDGE_OK && arguments && arguments->name; arguments++) {
         const void *at = base + arguments->offset;
         if (arguments->kind == FEDGE_ARGUMENT_F32) {
             const float value = *(const float *)at;

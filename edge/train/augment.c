@@ -7,9 +7,8 @@
 
 static void fill(float *x, uint32_t count, float value)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         x[i] = value;
-    }
 }
 
 /* out[j] = in[j + by], or the value outside; out may be in. */
@@ -27,11 +26,10 @@ static void move_plane(float *x, uint32_t height, uint32_t width, int32_t down, 
     for (uint32_t n = 0; n < height; n++) {
         const uint32_t i = down < 0 ? height - 1 - n : n;
         const int64_t from = (int64_t)i + down;
-        if (from >= 0 && from < height) {
+        if (from >= 0 && from < height)
             move_row(x + (size_t)i * width, x + (size_t)from * width, width, right, value);
-        } else {
+        else
             fill(x + (size_t)i * width, width, value);
-        }
     }
 }
 
@@ -71,9 +69,8 @@ static void augment(fedge_augmented *self, float *x)
             how->height > 1 ? fedge_rng_below(&self->rng, places) : how->crop_padding;
         fedge_augment_crop(how, top, fedge_rng_below(&self->rng, places), x);
     }
-    if (how->horizontal_flip > 0.0f && fedge_rng_float(&self->rng) < how->horizontal_flip) {
+    if (how->horizontal_flip > 0.0f && fedge_rng_float(&self->rng) < how->horizontal_flip)
         fedge_augment_flip(how, x);
-    }
 }
 
 static fedge_status read_augmented(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
@@ -107,9 +104,8 @@ fedge_examples fedge_augment(fedge_augmented *self, const fedge_augmentation *au
                               .round = config->round,
                               .client_index = config->client_index};
     bool finite = from->finite;
-    for (uint32_t c = 0; c < augmentation->num_fill; c++) {
+    for (uint32_t c = 0; c < augmentation->num_fill; c++)
         finite = finite && isfinite(augmentation->fill[c]);
-    }
     return (fedge_examples){
         .user = self, .num_examples = from->num_examples, .read = read_augmented, .finite = finite};
 }

@@ -10,7 +10,7 @@ void *fedge_carve(fedge_carver *from, size_t count, size_t element_size, size_t 
         return NULL;
     }
     const size_t bytes = (count * element_size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    void *part = from->block == NULL ? NULL : from->block + from->used;
+    void *part = !from->block ? NULL : from->block + from->used;
     from->used += bytes;
     *account += bytes;
     return part;

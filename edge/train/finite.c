@@ -9,9 +9,8 @@
 size_t fedge_find_not_finite(const fedge_kernels *kernels, const float *values, size_t n)
 {
     size_t first = kernels->all_finite(values, n) ? n : 0;
-    while (first < n && isfinite(values[first])) {
+    while (first < n && isfinite(values[first]))
         first++;
-    }
     return first;
 }
 
@@ -19,7 +18,7 @@ size_t fedge_find_not_finite(const fedge_kernels *kernels, const float *values, 
 static size_t find_parameter(const fedge_model *model, float *value)
 {
     const size_t n = model->num_values;
-    if (model->narrow == NULL) {
+    if (!model->narrow) {
         const size_t first = fedge_find_not_finite(model->kernels, model->values, n);
         *value = first < n ? model->values[first] : 0.0f;
         return first;
@@ -48,14 +47,13 @@ static fedge_status fail_at(const fedge_place *place, float value, fedge_error *
 
 fedge_status fedge_model_check(const fedge_model *model, fedge_error *err)
 {
-    if (model->options.precision == FEDGE_PRECISION_INT8) {
+    if (model->options.precision == FEDGE_PRECISION_INT8)
         return FEDGE_OK;
-    }
     float value = 0.0f;
     size_t first = find_parameter(model, &value);
     if (first < model->num_values) {
-        const fedge_place place = model->fused != NULL ? fedge_fused_place(model, first)
-                                                       : fedge_graph_place(model, false, first);
+        const fedge_place place =
+            model->fused ? fedge_fused_place(model, first) : fedge_graph_place(model, false, first);
         return fail_at(&place, value, err);
     }
     first = fedge_find_not_finite(model->kernels, model->buffers, model->num_buffers);

@@ -56,9 +56,8 @@ uint8_t *fedge_graph_watch(fedge_model *model, fedge_graph_watcher watch, void *
 
 static void tell(const fedge_graph *self, uint32_t time)
 {
-    if (self->watch != NULL) {
+    if (self->watch)
         self->watch(self->watch_user, time);
-    }
 }
 
 fedge_status fedge_graph_survey(fedge_layout *layout, fedge_error *err)
@@ -102,15 +101,14 @@ static void place_tensors(const fedge_model *model, node *self, size_t *value, s
             *buffer += count;
             continue;
         }
-        if (fedge_layer_in_int8(&model->options, &list[i])) {
+        if (fedge_layer_in_int8(&model->options, &list[i]))
             continue;
-        }
-        self->run.values[i] = model->values == NULL ? NULL : model->values + *value;
+        self->run.values[i] = !model->values ? NULL : model->values + *value;
         if (self->fuses_sgd && i == 0) {
             self->run.weight = model->values + *value;
-            self->run.velocity = model->states[0] == NULL ? NULL : model->states[0] + *value;
+            self->run.velocity = !model->states[0] ? NULL : model->states[0] + *value;
         } else if (self->backward && fedge_layer_trains(&self->spec, &list[i])) {
-            if (model->gradients != NULL) {
+            if (model->gradients) {
                 self->run.gradients[i] = model->gradients + *value;
             } else {
                 self->run.gradients[i] = (float *)(void *)own;
@@ -123,7 +121,7 @@ static void place_tensors(const fedge_model *model, node *self, size_t *value, s
 
 static uint8_t *behind(uint8_t *at, uint64_t bytes)
 {
-    return at == NULL ? NULL : at + (size_t)bytes;
+    return !at ? NULL : at + (size_t)bytes;
 }
 
 /* Where the gradients of the layer's inputs go. [apart]: room for those that are added. */
@@ -133,9 +131,8 @@ static void place_input_gradients(const fedge_graph_plan *plan, uint8_t *arena, 
     const fedge_layer_plan *layer = &plan->layers[index];
     for (uint32_t k = 0; k < layer->num_sources; k++) {
         const uint16_t source = layer->sources[k];
-        if (source == FEDGE_INPUT_MODEL || !plan->layers[source].backward) {
+        if (source == FEDGE_INPUT_MODEL || !plan->layers[source].backward)
             continue;
-        }
         const uint64_t bytes = fedge_graph_apart(plan, index, k);
         float *gradient = part(plan, arena, source, FEDGE_PART_GRADIENT);
         self->run.dx[k] = bytes == 0 ? gradient : (float *)(void *)apart;
@@ -155,9 +152,8 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     self->fuses_sgd = layer->fuses_sgd;
     self->joined = layer->joined;
     fedge_graph_plan_run(plan, index, &self->run);
-    if (self->ops->sizes != NULL) {
+    if (self->ops->sizes)
         self->ops->sizes(&self->run, &sizes);
-    }
     self->run.spec = &self->spec;
     self->run.gemm_pack = model->graph->gemm_pack;
     self->run.y = part(plan, arena, index, FEDGE_PART_OUTPUT);
@@ -169,7 +165,7 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
         self->recompute = part(plan, arena, index, FEDGE_PART_AGAIN);
         self->again_scratch = part(plan, arena, when, FEDGE_PART_BACKWARD);
     }
-    if (model->narrow != NULL) {
+    if (model->narrow) {
         const uint64_t forward = fedge_graph_aligned(sizes.forward);
         self->wide[WIDE_FORWARD] = (float *)(void *)behind(self->forward_scratch, forward);
         self->wide[WIDE_AGAIN] = (float *)(void *)behind(self->again_scratch, forward);
@@ -192,13 +188,13 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
         self->run.dy = self->dy;
         self->run.scratch = back;
         back = behind(back, fedge_graph_aligned(sizes.backward));
-        if (model->gradients == NULL) {
+        if (!model->gradients) {
             self->own_gradients = (float *)(void *)back;
             self->own_bytes = (size_t)fedge_graph_gradient_bytes(plan, index);
             back = behind(back, self->own_bytes);
         }
         place_input_gradients(plan, arena, index, self, back);
-        if (model->narrow != NULL) {
+        if (model->narrow) {
             self->wide[WIDE_BACKWARD] =
                 (float *)(void *)behind(back, fedge_graph_all_apart(plan, index));
         }
@@ -220,8 +216,8 @@ static void carve_int8(fedge_layout *layout, const fedge_layer_spec *spec, fedge
             to->stride = fedge_int8_stride(to->length);
             to->rows = fedge_carve(&layout->from, to->num_rows + FEDGE_INT8_COLUMNS - 1, to->stride,
                                    account);
-            to->scales = fedge_carve(&layout->from, to->num_rows, sizeof *to->scales, account);
-            to->sums = fedge_carve(&layout->from, to->num_rows, sizeof *to->sums, account);
+            to->scales = fedge_carve(&layout->from, to->num_rows, sizeof(*to->scales), account);
+            to->sums = fedge_carve(&layout->from, to->num_rows, sizeof(*to->sums), account);
             run->int8_multiply = fedge_int8_choose(fedge_os_cpu_features() &
                                                    ~layout->options->disabled_cpu_features);
         }
@@ -231,9 +227,8 @@ static void carve_int8(fedge_layout *layout, const fedge_layer_spec *spec, fedge
 static uint32_t count_again(const fedge_graph_plan *plan)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
+    for (uint32_t i = 0; i < plan->spec->num_layers; i++)
         count += plan->layers[i].recompute != 0;
-    }
     return count;
 }
 
@@ -244,20 +239,18 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     fedge_graph_plan plan;
     fedge_status status =
         fedge_graph_plan_make(&plan, layout->spec, layout->options, layout->kernels, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const uint32_t num_nodes = layout->spec->num_layers;
-    fedge_graph *self = fedge_carve(from, 1, sizeof *self, &memory->scratch);
-    node *nodes = fedge_carve(from, num_nodes, sizeof *nodes, &memory->scratch);
-    float *pack = fedge_carve(from, layout->kernels->gemm_pack, sizeof *pack, &memory->scratch);
-    fedge_rng *streams = fedge_carve(from, count_again(&plan), sizeof *streams, &memory->scratch);
+    fedge_graph *self = fedge_carve(from, 1, sizeof(*self), &memory->scratch);
+    node *nodes = fedge_carve(from, num_nodes, sizeof(*nodes), &memory->scratch);
+    float *pack = fedge_carve(from, layout->kernels->gemm_pack, sizeof(*pack), &memory->scratch);
+    fedge_rng *streams = fedge_carve(from, count_again(&plan), sizeof(*streams), &memory->scratch);
     uint8_t *arena = fedge_carve(from, plan.arena, 1, &memory->activations);
-    if (self == NULL) {
+    if (!self) {
         fedge_layer_run counted;
-        for (uint32_t i = 0; i < num_nodes; i++) {
+        for (uint32_t i = 0; i < num_nodes; i++)
             carve_int8(layout, &layout->spec->layers[i], &counted);
-        }
         return FEDGE_OK;
     }
     layout->model->graph = self;
@@ -305,9 +298,8 @@ void fedge_graph_begin(fedge_model *model)
     const uint64_t step = model->num_steps;
     model->graph->rng = fedge_rng_stream(model->seed ^ (step >> 16) << 32, FEDGE_PURPOSE_DROPOUT,
                                          model->round, model->client_index, (uint16_t)step);
-    if (model->gradients != NULL) {
-        memset(model->gradients, 0, model->num_values * sizeof *model->gradients);
-    }
+    if (model->gradients)
+        memset(model->gradients, 0, model->num_values * sizeof(*model->gradients));
 }
 
 void fedge_graph_load(fedge_model *model, const float *values)
@@ -322,7 +314,7 @@ void fedge_graph_load(fedge_model *model, const float *values)
             if (fedge_layer_in_int8(&model->options, &list[t])) {
                 fedge_int8_quantise_weight(&at->run.int8, values);
             } else if (count > 0) {
-                memcpy(to, values, count * sizeof *to);
+                memcpy(to, values, count * sizeof(*to));
                 to += count;
             }
             values += count;
@@ -334,14 +326,14 @@ void fedge_graph_load(fedge_model *model, const float *values)
 static void widen_values(const fedge_model *model, const node *at, float *to, fedge_layer_run *run)
 {
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
-    const uint32_t n = model->narrow == NULL ? 0 : fedge_layer_tensors(&at->spec, list);
+    const uint32_t n = !model->narrow ? 0 : fedge_layer_tensors(&at->spec, list);
     size_t value = at->first_value;
     for (uint32_t i = 0; i < n; i++) {
         const size_t count = list[i].buffer ? 0 : fedge_layer_tensor_count(&list[i]);
         if (count > 0) {
             fedge_half_widen(model->options.weights, model->narrow + value, count, to);
             run->values[i] = to;
-            to += fedge_graph_aligned(count * sizeof *to) / sizeof *to;
+            to += fedge_graph_aligned(count * sizeof(*to)) / sizeof(*to);
             value += count;
         }
     }
@@ -352,7 +344,7 @@ static void narrow(const fedge_graph *self, uint32_t time)
 {
     for (uint32_t i = 0; self->kept_as != FEDGE_STORAGE_FP32 && i <= time; i++) {
         const node *at = &self->nodes[i];
-        if (at->kept != NULL && at->narrow == time) {
+        if (at->kept && at->narrow == time) {
             fedge_half_narrow(self->kept_as, at->run.y,
                               fedge_shape_count(&at->run.out) * at->run.batch, at->kept);
         }
@@ -364,7 +356,7 @@ static void widen(const fedge_graph *self, uint32_t time)
 {
     for (uint32_t i = 0; self->kept_as != FEDGE_STORAGE_FP32 && i < self->num_nodes; i++) {
         const node *at = &self->nodes[i];
-        if (at->kept != NULL && at->widen == time) {
+        if (at->kept && at->widen == time) {
             fedge_half_widen(self->kept_as, at->kept,
                              fedge_shape_count(&at->run.out) * at->run.batch, at->recompute);
         }
@@ -380,10 +372,9 @@ fedge_status fedge_graph_check(const fedge_graph *self, uint32_t batch, bool tra
         run.batch = batch;
         run.training = train;
         run.x[0] = NULL; /* asks for the size alone */
-        const fedge_status status = at->ops->check == NULL ? FEDGE_OK : at->ops->check(&run, err);
-        if (status != FEDGE_OK) {
+        const fedge_status status = !at->ops->check ? FEDGE_OK : at->ops->check(&run, err);
+        if (status != FEDGE_OK)
             return fedge_layer_prefix(&at->spec, i, status, err);
-        }
     }
     return FEDGE_OK;
 }
@@ -397,27 +388,22 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
         node *at = &self->nodes[i];
         at->run.batch = batch;
         at->run.training = train;
-        for (uint32_t k = 0; k < at->run.num_inputs; k++) {
-            at->run.x[k] = at->x[k] == NULL ? x : at->x[k];
-        }
+        for (uint32_t k = 0; k < at->run.num_inputs; k++)
+            at->run.x[k] = !at->x[k] ? x : at->x[k];
         fedge_layer_run run = at->run;
         run.scratch = at->forward_scratch;
         run.rng = &self->rng;
-        run.saved = train && at->stream == NULL ? run.saved : NULL;
-        if (at->stream != NULL) {
+        run.saved = train && !at->stream ? run.saved : NULL;
+        if (at->stream)
             *at->stream = self->rng;
-        }
         widen_values(model, at, at->wide[WIDE_FORWARD], &run);
-        fedge_status status = at->ops->check == NULL ? FEDGE_OK : at->ops->check(&run, err);
-        if (status != FEDGE_OK) {
+        fedge_status status = !at->ops->check ? FEDGE_OK : at->ops->check(&run, err);
+        if (status != FEDGE_OK)
             return fedge_layer_prefix(&at->spec, i, status, err);
-        }
-        if (!at->joined) {
+        if (!at->joined)
             at->ops->forward(&run);
-        }
-        if (train) {
+        if (train)
             narrow(self, i);
-        }
         tell(self, i);
     }
     *outputs = self->outputs;
@@ -431,11 +417,10 @@ static void add_proximal(const fedge_model *model, float mu, size_t at, size_t n
     const float *w0 = model->anchor + at;
     for (size_t i = 0; i < n; i++) {
         float w;
-        if (model->narrow != NULL) {
+        if (model->narrow)
             fedge_half_widen(model->options.weights, model->narrow + at + i, 1, &w);
-        } else {
+        else
             w = model->values[at + i];
-        }
         g[i] += mu * (w - w0[i]);
     }
 }
@@ -447,26 +432,22 @@ static void update(fedge_model *model, const fedge_optimizer *optimizer, size_t 
                    float *g)
 {
     const fedge_storage weights = model->options.weights;
-    const size_t most = model->narrow == NULL ? n : UPDATE_VALUES;
-    for (size_t i = 0; model->correction != NULL && i < n; i++) {
+    const size_t most = !model->narrow ? n : UPDATE_VALUES;
+    for (size_t i = 0; model->correction && i < n; i++)
         g[i] += model->correction[at + i];
-    }
     for (size_t first = 0; first < n; first += most) {
         const size_t count = n - first < most ? n - first : most, place = at + first;
         float wide[UPDATE_VALUES], *w = wide, *states[FEDGE_MAX_OPTIMIZER_STATES];
-        for (int i = 0; i < FEDGE_MAX_OPTIMIZER_STATES; i++) {
-            states[i] = model->states[i] == NULL ? NULL : model->states[i] + place;
-        }
-        if (model->narrow == NULL) {
+        for (int i = 0; i < FEDGE_MAX_OPTIMIZER_STATES; i++)
+            states[i] = !model->states[i] ? NULL : model->states[i] + place;
+        if (!model->narrow)
             w = model->values + place;
-        } else {
+        else
             fedge_half_widen(weights, model->narrow + place, count, wide);
-        }
         fedge_optimizer_ops_of(optimizer->type)
             ->update(optimizer, model->kernels, model->num_steps, count, g + first, w, states);
-        if (model->narrow != NULL) {
+        if (model->narrow)
             fedge_half_narrow(weights, wide, count, model->narrow + place);
-        }
     }
 }
 
@@ -476,13 +457,11 @@ static double sum_of_squares(const float *g, size_t n)
     double sums[8] = {0.0};
     size_t i = 0;
     for (; n - i >= 8; i += 8) {
-        for (size_t j = 0; j < 8; j++) {
+        for (size_t j = 0; j < 8; j++)
             sums[j] += (double)g[i + j] * (double)g[i + j];
-        }
     }
-    for (size_t j = 0; i < n; i++, j++) {
+    for (size_t j = 0; i < n; i++, j++)
         sums[j] += (double)g[i] * (double)g[i];
-    }
     return ((sums[0] + sums[4]) + (sums[1] + sums[5])) +
            ((sums[2] + sums[6]) + (sums[3] + sums[7]));
 }
@@ -501,7 +480,7 @@ static double visit_tensors(fedge_model *model, node *at, const fedge_optimizer 
     for (uint32_t t = 0; t < num_tensors; t++) {
         const size_t n = list[t].buffer ? 0 : fedge_layer_tensor_count(&list[t]);
         float *g = at->run.gradients[t];
-        if (g == NULL) {
+        if (!g) {
             value += n;
             continue;
         }
@@ -510,16 +489,13 @@ static double visit_tensors(fedge_model *model, node *at, const fedge_optimizer 
         const size_t row = list[t].rank == 0 ? n : n / list[t].shape[0];
         const size_t first = value + begin * row, count = (end - begin) * row;
         g += begin * row;
-        if (what == VISIT_PREPARE && optimizer->proximal_mu != 0.0f) {
+        if (what == VISIT_PREPARE && optimizer->proximal_mu != 0.0f)
             add_proximal(model, optimizer->proximal_mu, first, count, g);
-        }
         squares += what == VISIT_SQUARES ? sum_of_squares(g, count) : 0.0;
-        for (size_t i = 0; what == VISIT_SCALE && i < count; i++) {
+        for (size_t i = 0; what == VISIT_SCALE && i < count; i++)
             g[i] *= scale;
-        }
-        if (what == VISIT_UPDATE) {
+        if (what == VISIT_UPDATE)
             update(model, optimizer, first, count, g);
-        }
         value += n;
     }
     return squares;
@@ -529,9 +505,8 @@ static void add_apart(node *at)
 {
     for (uint32_t k = 0; k < at->run.num_inputs; k++) {
         const size_t n = fedge_shape_count(&at->run.in[k]) * at->run.batch;
-        if (at->sum[k] != NULL) {
+        if (at->sum[k])
             at->run.kernels->add(at->run.dx[k], n, at->sum[k]);
-        }
     }
 }
 
@@ -540,11 +515,10 @@ static void use_again(const fedge_graph *self, const node *at, fedge_layer_run *
 {
     for (uint32_t k = 0; k < run->num_inputs; k++) {
         const uint16_t source = at->sources[k];
-        if (source != FEDGE_INPUT_MODEL && self->nodes[source].recompute != NULL) {
+        if (source != FEDGE_INPUT_MODEL && self->nodes[source].recompute)
             run->x[k] = self->nodes[source].recompute;
-        }
     }
-    run->y = at->recompute != NULL ? at->recompute : run->y;
+    run->y = at->recompute ? at->recompute : run->y;
 }
 
 /* Runs the layers forward whose second time this is, in their order. */
@@ -572,23 +546,20 @@ void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
     tell(self, self->num_nodes);
     for (uint32_t i = self->num_nodes; i-- > 0;) {
         node *at = &self->nodes[i];
-        if (!at->backward) {
+        if (!at->backward)
             continue;
-        }
         widen(self, 2 * self->num_nodes - i);
         run_again(model, 2 * self->num_nodes - i);
-        if (at->own_bytes > 0) {
+        if (at->own_bytes > 0)
             memset(at->own_gradients, 0, at->own_bytes);
-        }
         fedge_layer_run run = at->run;
         run.sgd = at->fuses_sgd ? optimizer : NULL;
         use_again(self, at, &run);
         widen_values(model, at, at->wide[WIDE_BACKWARD], &run);
-        if (!at->joined) {
+        if (!at->joined)
             at->ops->backward(&run);
-        }
         add_apart(at);
-        if (model->gradients == NULL) {
+        if (!model->gradients) {
             (void)visit_tensors(model, at, optimizer, VISIT_PREPARE, 0.0f);
             (void)visit_tensors(model, at, optimizer, VISIT_UPDATE, 0.0f);
         }
@@ -600,18 +571,16 @@ void fedge_graph_finish(fedge_model *model, const fedge_optimizer *optimizer)
 {
     fedge_graph *self = model->graph;
     double squares = 0.0;
-    if (model->gradients == NULL) {
+    if (!model->gradients)
         return;
-    }
     for (uint32_t i = 0; i < self->num_nodes; i++) {
         (void)visit_tensors(model, &self->nodes[i], optimizer, VISIT_PREPARE, 0.0f);
         squares += visit_tensors(model, &self->nodes[i], optimizer, VISIT_SQUARES, 0.0f);
     }
     const float scale = (float)((double)optimizer->clip_norm / (sqrt(squares) + 1e-6));
     for (uint32_t i = 0; i < self->num_nodes; i++) {
-        if (optimizer->clip_norm > 0.0f && scale < 1.0f) {
+        if (optimizer->clip_norm > 0.0f && scale < 1.0f)
             (void)visit_tensors(model, &self->nodes[i], optimizer, VISIT_SCALE, scale);
-        }
         (void)visit_tensors(model, &self->nodes[i], optimizer, VISIT_UPDATE, 0.0f);
     }
 }

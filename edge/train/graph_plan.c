@@ -21,9 +21,8 @@ uint64_t fedge_graph_gradient_bytes(const fedge_graph_plan *plan, uint32_t index
     const uint32_t n = fedge_layer_tensors(layer, list);
     uint64_t bytes = 0;
     for (uint32_t i = plan->layers[index].fuses_sgd ? 1 : 0; i < n; i++) {
-        if (fedge_layer_trains(layer, &list[i])) {
+        if (fedge_layer_trains(layer, &list[i]))
             bytes += fedge_graph_aligned(fedge_layer_tensor_count(&list[i]) * sizeof(float));
-        }
     }
     return bytes;
 }
@@ -38,9 +37,8 @@ void fedge_graph_plan_run(const fedge_graph_plan *plan, uint32_t index, fedge_la
                              .masked = layer->masked,
                              .in_int8 = layer->in_int8,
                              .out = layer->out};
-    if (layer->fuses_relu) {
+    if (layer->fuses_relu)
         run->ceiling = fedge_layer_ops_of(plan->spec->layers[layer->first_reader].type)->ceiling;
-    }
     for (uint32_t i = 0; i < layer->num_sources; i++) {
         const uint16_t source = layer->sources[i];
         run->in[i] = source == FEDGE_INPUT_MODEL ? plan->input : plan->layers[source].out;
@@ -59,9 +57,8 @@ static fedge_status count_values(fedge_graph_plan *plan, uint32_t index, bool *t
         uint64_t count = 1;
         for (uint32_t k = 0; k < list[i].rank; k++) {
             count *= list[i].shape[k]; /* dimensions < 2^30 each, so count < 2^61 here */
-            if (count > FEDGE_MAX_ELEMENTS) {
+            if (count > FEDGE_MAX_ELEMENTS)
                 break;
-            }
         }
         size_t *sum = list[i].buffer ? &plan->num_buffers : &plan->num_values;
         if (count > FEDGE_MAX_ELEMENTS - *sum) {
@@ -100,12 +97,10 @@ static fedge_status survey(fedge_graph_plan *plan, fedge_error *err)
             const uint16_t source = layer->sources[k];
             in[k] = source == FEDGE_INPUT_MODEL ? plan->input : plan->layers[source].out;
         }
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = fedge_shape_infer(spec, i, in, num_sources, &layer->out, err);
-        }
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = count_values(plan, i, &trains, err);
-        }
         layer->backward = trains && plan->options->training;
         for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++) {
             if (layer->sources[k] != FEDGE_INPUT_MODEL) {
@@ -144,9 +139,8 @@ fedge_layer_sizes fedge_graph_sizes(const fedge_graph_plan *plan, uint32_t index
     fedge_layer_run run;
     fedge_layer_sizes sizes = {0};
     fedge_graph_plan_run(plan, index, &run);
-    if (ops->sizes != NULL) {
+    if (ops->sizes)
         ops->sizes(&run, &sizes);
-    }
     return sizes;
 }
 
@@ -166,9 +160,8 @@ static bool works_in_place(const fedge_graph_plan *plan, uint32_t index)
     const unsigned flags = ops_of(plan, index)->flags;
     if (!(flags & FEDGE_Y_ON_X) || layer->sources[0] == FEDGE_INPUT_MODEL ||
         plan->options->unshared ||
-        plan->spec->layers[index].recompute != plan->spec->layers[layer->sources[0]].recompute) {
+        plan->spec->layers[index].recompute != plan->spec->layers[layer->sources[0]].recompute)
         return false;
-    }
     const fedge_layer_plan *source = &plan->layers[layer->sources[0]];
     const bool read_later =
         (uses(plan, index) & FEDGE_USES_X) || plan->layers[source->output_of].keeps_output;
@@ -180,9 +173,8 @@ static bool passes_in_place(const fedge_graph_plan *plan, uint32_t index)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
     if (!(ops_of(plan, index)->flags & FEDGE_DX_ON_DY) || layer->sources[0] == FEDGE_INPUT_MODEL ||
-        plan->options->unshared) {
+        plan->options->unshared)
         return false;
-    }
     return plan->layers[layer->sources[0]].num_readers == 1;
 }
 
@@ -197,9 +189,8 @@ static void choose_joined(fedge_graph_plan *plan)
         const uint16_t source = layer->sources[0];
         if (ceiling > 0.0f && source != FEDGE_INPUT_MODEL &&
             plan->layers[source].num_readers == 1 && fedge_graph_sizes(plan, source).fuses_relu &&
-            plan->spec->layers[i].recompute == plan->spec->layers[source].recompute) {
+            plan->spec->layers[i].recompute == plan->spec->layers[source].recompute)
             plan->layers[source].fuses_relu = layer->joined = true;
-        }
     }
 }
 
@@ -226,9 +217,8 @@ static bool is_shared(const fedge_graph_plan *plan, uint32_t index)
 {
     const bool own = (ops_of(plan, index)->flags & FEDGE_USES_Y) != 0;
     const uint16_t array = own ? (uint16_t)index : plan->layers[index].sources[0];
-    if (array == FEDGE_INPUT_MODEL) {
+    if (array == FEDGE_INPUT_MODEL)
         return true; /* the caller's */
-    }
     bool shared = !own && (uses(plan, array) & FEDGE_USES_Y) != 0;
     for (uint32_t i = array + 1u; i < plan->spec->num_layers; i++) {
         for (uint32_t k = 0; k < plan->layers[i].num_sources; k++) {
@@ -279,13 +269,11 @@ uint64_t fedge_graph_apart(const fedge_graph_plan *plan, uint32_t index, uint32_
 {
     const fedge_layer_plan *layer = &plan->layers[index];
     const uint16_t source = layer->sources[input];
-    if (source == FEDGE_INPUT_MODEL || !plan->layers[source].backward) {
+    if (source == FEDGE_INPUT_MODEL || !plan->layers[source].backward)
         return 0;
-    }
     bool first = plan->layers[source].first_reader == index;
-    for (uint32_t other = 0; other < input; other++) {
+    for (uint32_t other = 0; other < input; other++)
         first = first && layer->sources[other] != source;
-    }
     return first ? 0
                  : fedge_graph_aligned((uint64_t)fedge_shape_count(&plan->layers[source].out) *
                                        fedge_micro_batch(plan->options) * sizeof(float));
@@ -294,18 +282,16 @@ uint64_t fedge_graph_apart(const fedge_graph_plan *plan, uint32_t index, uint32_
 uint64_t fedge_graph_all_apart(const fedge_graph_plan *plan, uint32_t index)
 {
     uint64_t sum = 0;
-    for (uint32_t k = 0; k < plan->layers[index].num_sources; k++) {
+    for (uint32_t k = 0; k < plan->layers[index].num_sources; k++)
         sum += fedge_graph_apart(plan, index, k);
-    }
     return sum;
 }
 
 static bool reads(const fedge_graph_plan *plan, uint32_t index, uint32_t source)
 {
     bool found = false;
-    for (uint32_t k = 0; k < plan->layers[index].num_sources; k++) {
+    for (uint32_t k = 0; k < plan->layers[index].num_sources; k++)
         found = found || plan->layers[index].sources[k] == source;
-    }
     return found;
 }
 
@@ -319,13 +305,11 @@ static void choose_again(fedge_graph_plan *plan)
         fedge_layer_plan *layer = &plan->layers[i];
         uint32_t first = never;
         layer->recompute = 0;
-        if (!plan->spec->layers[i].recompute || i + 1 == loss || plan->options->unshared) {
+        if (!plan->spec->layers[i].recompute || i + 1 == loss || plan->options->unshared)
             continue;
-        }
         if ((uses(plan, i) & FEDGE_USES_Y) != 0 ||
-            (layer->backward && !layer->masked && fedge_graph_sizes(plan, i).saved > 0)) {
+            (layer->backward && !layer->masked && fedge_graph_sizes(plan, i).saved > 0))
             first = 2 * loss - i;
-        }
         for (uint32_t r = i + 1; r < loss; r++) {
             if (reads(plan, r, i)) {
                 const uint32_t own = uses(plan, r) & FEDGE_USES_X ? 2 * loss - r : never;
@@ -366,16 +350,13 @@ static void use_inputs(fedge_graph_plan *plan, uint32_t index)
     const fedge_layer_plan *layer = &plan->layers[index];
     for (uint32_t k = 0; k < layer->num_sources; k++) {
         const uint16_t source = layer->sources[k];
-        if (source == FEDGE_INPUT_MODEL) {
+        if (source == FEDGE_INPUT_MODEL)
             continue;
-        }
         extend(&plan->layers[source].parts[FEDGE_PART_OUTPUT], index);
-        if (uses(plan, index) & FEDGE_USES_X) {
+        if (uses(plan, index) & FEDGE_USES_X)
             use_backward(plan, source, 2 * plan->spec->num_layers - index);
-        }
-        if (layer->recompute != 0) {
+        if (layer->recompute != 0)
             use_backward(plan, source, layer->recompute);
-        }
     }
 }
 
@@ -392,9 +373,8 @@ static void set_parts(fedge_graph_plan *plan)
         set_part(layer, FEDGE_PART_OUTPUT, out, i, i == last ? loss : i);
         const uint64_t widened = fedge_graph_widened(plan, i);
         set_part(layer, FEDGE_PART_FORWARD, fedge_graph_aligned(sizes.forward) + widened, i, i);
-        if (layer->recompute != 0) {
+        if (layer->recompute != 0)
             set_part(layer, FEDGE_PART_AGAIN, out, layer->recompute, layer->recompute);
-        }
         use_inputs(plan, i);
         if (layer->backward) {
             const uint64_t gradients =
@@ -402,9 +382,8 @@ static void set_parts(fedge_graph_plan *plan)
             const uint64_t scratch = fedge_graph_aligned(sizes.backward) + gradients +
                                      fedge_graph_all_apart(plan, i) + widened;
             const uint64_t recompute = recompute_bytes(plan, back);
-            if (uses(plan, i) & FEDGE_USES_Y) {
+            if (uses(plan, i) & FEDGE_USES_Y)
                 use_backward(plan, i, back);
-            }
             set_part(layer, FEDGE_PART_GRADIENT, out,
                      i == last ? loss : 2 * loss - layer->first_reader, back);
             set_part(layer, FEDGE_PART_SAVED, layer->masked ? sizes.mask : sizes.saved,
@@ -461,18 +440,15 @@ static void find_uses(const fedge_graph_plan *plan, uint32_t root, uint32_t *for
         bool uses_it = layer->output_of == root && (uses(plan, i) & FEDGE_USES_Y) != 0;
         for (uint32_t k = 0; k < layer->num_sources; k++) {
             const uint16_t source = layer->sources[k];
-            if (source == FEDGE_INPUT_MODEL || plan->layers[source].output_of != root) {
+            if (source == FEDGE_INPUT_MODEL || plan->layers[source].output_of != root)
                 continue;
-            }
             *forward = i;
             uses_it = uses_it || (uses(plan, i) & FEDGE_USES_X) != 0;
-            if (layer->recompute != 0 && layer->recompute < *backward) {
+            if (layer->recompute != 0 && layer->recompute < *backward)
                 *backward = layer->recompute;
-            }
         }
-        if (uses_it && 2 * loss - i < *backward) {
+        if (uses_it && 2 * loss - i < *backward)
             *backward = 2 * loss - i;
-        }
     }
 }
 
@@ -484,9 +460,8 @@ static void narrow_parts(fedge_graph_plan *plan)
     uint32_t exact = 0; /* layers before this one may make indices */
     for (uint32_t i = 0; i < loss; i++) {
         const uint16_t source = plan->layers[i].sources[0];
-        if ((ops_of(plan, i)->flags & FEDGE_EXACT_X) && source != FEDGE_INPUT_MODEL) {
+        if ((ops_of(plan, i)->flags & FEDGE_EXACT_X) && source != FEDGE_INPUT_MODEL)
             exact = source + 1u;
-        }
     }
     for (uint32_t i = 0; i < loss; i++) {
         fedge_layer_plan *layer = &plan->layers[i];
@@ -494,9 +469,8 @@ static void narrow_parts(fedge_graph_plan *plan)
         uint32_t forward, backward;
         layer->narrow = layer->widen = 0;
         if (plan->options->activations == FEDGE_STORAGE_FP32 || i < exact || output->size == 0 ||
-            output->end <= loss || i == plan->layers[loss - 1].output_of) {
+            output->end <= loss || i == plan->layers[loss - 1].output_of)
             continue;
-        }
         find_uses(plan, i, &forward, &backward);
         layer->parts[FEDGE_PART_AGAIN] =
             (fedge_interval){.size = output->size, .begin = (uint16_t)backward, .end = output->end};
@@ -528,9 +502,8 @@ static uint32_t find_place(fedge_graph_plan *plan, const fedge_interval *part,
         const bool meets =
             plan->options->unshared || (part->begin <= other->end && other->begin <= part->end);
         if (meets && other->offset < at + (uint64_t)part->size &&
-            at < (uint64_t)other->offset + other->size) {
+            at < (uint64_t)other->offset + other->size)
             at = other->offset + other->size;
-        }
     }
     return at;
 }
@@ -541,36 +514,30 @@ static bool place_parts(fedge_graph_plan *plan)
     uint16_t placed[FEDGE_MAX_LAYERS * FEDGE_PARTS];
     const uint32_t count = plan->spec->num_layers * FEDGE_PARTS;
     uint64_t arena = 0;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         part_at(plan, i)->offset = UNPLACED;
-    }
     for (uint32_t n = 0;;) {
         uint32_t next = count;
         for (uint32_t i = 0; i < count; i++) {
             if (part_at(plan, i)->offset == UNPLACED && part_at(plan, i)->size > 0 &&
-                (next == count || part_at(plan, i)->size > part_at(plan, next)->size)) {
+                (next == count || part_at(plan, i)->size > part_at(plan, next)->size))
                 next = i;
-            }
         }
-        if (next == count) {
+        if (next == count)
             break;
-        }
         fedge_interval *part = part_at(plan, next);
         part->offset = find_place(plan, part, placed, n);
         const uint64_t end = (uint64_t)part->offset + part->size;
-        if (end > MOST_UNITS) {
+        if (end > MOST_UNITS)
             return false;
-        }
         arena = end > arena ? end : arena;
         uint32_t at = n++;
-        for (; at > 0 && part_at(plan, placed[at - 1])->offset > part->offset; at--) {
+        for (; at > 0 && part_at(plan, placed[at - 1])->offset > part->offset; at--)
             placed[at] = placed[at - 1];
-        }
         placed[at] = (uint16_t)next;
     }
-    if (arena > SIZE_MAX / FEDGE_BLOCK_ALIGNMENT) {
+    if (arena > SIZE_MAX / FEDGE_BLOCK_ALIGNMENT)
         return false;
-    }
     plan->arena = (size_t)arena * FEDGE_BLOCK_ALIGNMENT;
     return true;
 }
@@ -579,7 +546,7 @@ static bool place_all(fedge_graph_plan *plan)
 {
     for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
         fedge_layer_plan *layer = &plan->layers[i];
-        memset(layer->parts, 0, sizeof layer->parts);
+        memset(layer->parts, 0, sizeof(layer->parts));
         layer->output_of = layer->gradient_of = (uint16_t)i;
         layer->keeps_output = false;
     }
@@ -595,15 +562,12 @@ static bool lay_out(fedge_graph_plan *plan)
 {
     const bool fits = place_all(plan);
     const size_t plain = plan->arena;
-    if (!choose_masks(plan)) {
+    if (!choose_masks(plan))
         return fits;
-    }
-    if (place_all(plan) && (!fits || plan->arena < plain)) {
+    if (place_all(plan) && (!fits || plan->arena < plain))
         return true;
-    }
-    for (uint32_t i = 0; i < plan->spec->num_layers; i++) {
+    for (uint32_t i = 0; i < plan->spec->num_layers; i++)
         plan->layers[i].masked = false;
-    }
     return place_all(plan);
 }
 
@@ -616,8 +580,8 @@ static fedge_status check_batches(const fedge_graph_plan *plan, uint32_t index, 
     fedge_graph_plan_run(plan, index, &run);
     run.training = plan->options->training;
     const uint32_t left = plan->options->max_batch % run.batch;
-    fedge_status status = ops->check == NULL ? FEDGE_OK : ops->check(&run, err);
-    if (status == FEDGE_OK && ops->check != NULL && left > 0) {
+    fedge_status status = !ops->check ? FEDGE_OK : ops->check(&run, err);
+    if (status == FEDGE_OK && ops->check && left > 0) {
         run.batch = left;
         status = ops->check(&run, err);
     }
@@ -668,12 +632,10 @@ fedge_status fedge_graph_plan_make(fedge_graph_plan *plan, const fedge_model_spe
             return fedge_layer_fail(spec, i, status, err);
         }
     }
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++)
         status = check_batches(plan, i, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     plan->layers[spec->num_layers - 1].num_readers++; /* the loss */
     choose_joined(plan);
     choose_steps(plan);

@@ -5,9 +5,8 @@
 void fedge_half_narrow(fedge_storage storage, const float *from, size_t n, uint16_t *to)
 {
     if (storage == FEDGE_STORAGE_BF16) {
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             to[i] = fedge_bf16_from_float(from[i]);
-        }
         return;
     }
     for (size_t i = 0; i < n; i++) {
@@ -20,12 +19,10 @@ void fedge_half_narrow(fedge_storage storage, const float *from, size_t n, uint1
 void fedge_half_widen(fedge_storage storage, const uint16_t *from, size_t n, float *to)
 {
     if (storage == FEDGE_STORAGE_BF16) {
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             to[i] = fedge_bf16_to_float(from[i]);
-        }
         return;
     }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         to[i] = fedge_f16_to_float(from[i]);
-    }
 }

@@ -84,9 +84,8 @@ void fedge_int8_multiply_scalar(const fedge_int8_product *args)
             const uint8_t *a = args->a + i * args->k;
             const int8_t *b = args->b + j * args->k;
             int32_t sum = 0;
-            for (size_t k = 0; k < args->k; k++) {
+            for (size_t k = 0; k < args->k; k++)
                 sum += a[k] * b[k];
-            }
             args->c[i * args->n + j] = sum;
         }
     }
@@ -97,13 +96,11 @@ fedge_int8_multiply fedge_int8_choose(unsigned features)
 #if defined(__x86_64__)
 #if !defined(FEDGE_NO_AVX512)
     const unsigned vnni = FEDGE_CPU_AVX512 | FEDGE_CPU_AVX512VNNI;
-    if ((features & vnni) == vnni) {
+    if ((features & vnni) == vnni)
         return fedge_int8_multiply_vnni;
-    }
 #endif
-    if (features & FEDGE_CPU_AVX2) {
+    if (features & FEDGE_CPU_AVX2)
         return fedge_int8_multiply_avx2;
-    }
 #else
     (void)features;
 #endif

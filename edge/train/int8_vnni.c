@@ -20,22 +20,19 @@ INLINE void tile(const size_t rows, const fedge_int8_product *args, size_t i, si
     const uint8_t *a = args->a + i * depth;
     const int8_t *b = args->b + j * depth;
     UNROLL
-    for (size_t t = 0; t < rows * 4; t++) {
+    for (size_t t = 0; t < rows * 4; t++)
         acc[t / 4][t % 4] = _mm512_setzero_si512();
-    }
     for (size_t k = 0; k < depth; k += 64) {
         __m512i x[ROWS];
         UNROLL
-        for (size_t t = 0; t < rows; t++) {
+        for (size_t t = 0; t < rows; t++)
             x[t] = _mm512_loadu_si512(a + t * depth + k);
-        }
         UNROLL
         for (size_t v = 0; v < 4; v++) {
             const __m512i w = _mm512_loadu_si512(b + v * depth + k);
             UNROLL
-            for (size_t t = 0; t < rows; t++) {
+            for (size_t t = 0; t < rows; t++)
                 acc[t][v] = _mm512_dpbusd_epi32(acc[t][v], x[t], w);
-            }
         }
     }
     UNROLL
@@ -53,12 +50,10 @@ void fedge_int8_multiply_vnni(const fedge_int8_product *args)
 {
     for (size_t j = 0; j < args->n; j += FEDGE_INT8_COLUMNS) {
         size_t i = 0;
-        for (; i + ROWS <= args->m; i += ROWS) {
+        for (; i + ROWS <= args->m; i += ROWS)
             tile(ROWS, args, i, j);
-        }
-        for (; i < args->m; i++) {
+        for (; i < args->m; i++)
             tile(1, args, i, j);
-        }
     }
 }
 

@@ -125,26 +125,25 @@ typedef struct fedge_panels {
 /* Where column k of a, row k of b, column j of b and column j of c begin. */
 static inline size_t fedge_gemm_a_column(const fedge_gemm *args, size_t k)
 {
-    return args->a_offsets != NULL ? args->a_offsets[k] : k * args->a_column;
+    return args->a_offsets ? args->a_offsets[k] : k * args->a_column;
 }
 
 static inline size_t fedge_gemm_b_row(const fedge_gemm *args, size_t k)
 {
-    return args->b_offsets != NULL && args->b_column == 1 ? args->b_offsets[k] : k * args->b_row;
+    return args->b_offsets && args->b_column == 1 ? args->b_offsets[k] : k * args->b_row;
 }
 
 static inline size_t fedge_gemm_c_column(const fedge_gemm *args, size_t j)
 {
-    const uint32_t *starts = args->c_starts != NULL ? args->c_starts : args->starts;
-    return starts != NULL ? starts[j / args->run] + j % args->run : j;
+    const uint32_t *starts = args->c_starts ? args->c_starts : args->starts;
+    return starts ? starts[j / args->run] + j % args->run : j;
 }
 
 static inline size_t fedge_gemm_b_column(const fedge_gemm *args, size_t j)
 {
-    if (args->starts != NULL) {
+    if (args->starts)
         return args->starts[j / args->run] + j % args->run;
-    }
-    return args->b_offsets != NULL && args->b_column != 1 ? args->b_offsets[j] : j * args->b_column;
+    return args->b_offsets && args->b_column != 1 ? args->b_offsets[j] : j * args->b_column;
 }
 
 /* z = (x − center) · scale + shift, and y = z or with a ceiling > 0 y = min(max(z, 0), ceiling): a

@@ -119,7 +119,7 @@ static void pack_rows(const fedge_gemm *args, const float *a, size_t rows, size_
 {
     const size_t pairs = (depth + 1) / 2;
     const __m512i lanes = _mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
-    if (args->a_column == 1 && args->a_offsets == NULL) {
+    if (args->a_column == 1 && !args->a_offsets) {
         a += k;
         const __m512i places = _mm512_mullo_epi32(lanes, _mm512_set1_epi32((int)height));
         for (size_t i = 0; i < rows; i++) {
@@ -142,9 +142,8 @@ static void pack_rows(const fedge_gemm *args, const float *a, size_t rows, size_
             _mm512_mask_storeu_epi32(to, mask, v);
             continue;
         }
-        for (size_t i = 0; i < rows; i++) {
+        for (size_t i = 0; i < rows; i++)
             to[i] = single_pair(from + i * args->a_row, step, both);
-        }
     }
 }
 
@@ -212,9 +211,8 @@ static void pack_transposed(const fedge_gemm *args, size_t k, size_t depth, size
             transpose(v);
             UNROLL
             for (size_t t = 0; t < LANES; t++) {
-                if (p + t < pairs) {
+                if (p + t < pairs)
                     _mm512_storeu_si512(to + (p + t) * COLUMNS + j, v[t]);
-                }
             }
         }
     }
@@ -268,11 +266,11 @@ void fedge_bf16_gemm_avx512(const fedge_gemm *args, float *pack)
 {
     uint32_t *const packed_b = (uint32_t *)(void *)pack;
     uint32_t *const packed_a = packed_b + FEDGE_BF16_DEPTH * COLUMNS / 2;
-    const bool begins = args->k == 0 || args->start != NULL;
+    const bool begins = args->k == 0 || args->start;
     for (size_t i = 0; begins && !args->accumulate && i < args->m; i++) {
         for (size_t j = 0; j < args->n; j++) {
             args->c[i * args->c_row + fedge_gemm_c_column(args, j)] =
-                args->start == NULL ? 0.0f : args->start[j];
+                !args->start ? 0.0f : args->start[j];
         }
     }
     for (size_t k = 0; k < args->k; k += FEDGE_BF16_DEPTH) {

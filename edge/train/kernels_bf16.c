@@ -28,9 +28,8 @@ static void pack_panel(const panel *at, float *pack)
 static void add_products(float acc[FEDGE_BF16_COLUMNS], float a, const float *b)
 {
     const float rounded = fedge_bf16_operand(a);
-    for (size_t j = 0; j < FEDGE_BF16_COLUMNS; j++) {
+    for (size_t j = 0; j < FEDGE_BF16_COLUMNS; j++)
         acc[j] += rounded * b[j];
-    }
 }
 
 static void row_of_products(const panel *at, size_t row)
@@ -41,9 +40,8 @@ static void row_of_products(const panel *at, size_t row)
     float acc[FEDGE_BF16_COLUMNS] = {0};
     for (size_t k = 0; k < at->depth; k += 2) {
         const float *b = at->b + k * FEDGE_BF16_COLUMNS;
-        if (k + 1 < at->depth) {
+        if (k + 1 < at->depth)
             add_products(acc, a[fedge_gemm_a_column(args, at->k + k + 1)], b + FEDGE_BF16_COLUMNS);
-        }
         add_products(acc, a[fedge_gemm_a_column(args, at->k + k)], b);
     }
     for (size_t j = 0; j < at->columns; j++) {
@@ -54,11 +52,11 @@ static void row_of_products(const panel *at, size_t row)
 
 void fedge_bf16_gemm_portable(const fedge_gemm *args, float *pack)
 {
-    const bool begins = args->k == 0 || args->start != NULL;
+    const bool begins = args->k == 0 || args->start;
     for (size_t i = 0; begins && !args->accumulate && i < args->m; i++) {
         for (size_t j = 0; j < args->n; j++) {
             args->c[i * args->c_row + fedge_gemm_c_column(args, j)] =
-                args->start == NULL ? 0.0f : args->start[j];
+                !args->start ? 0.0f : args->start[j];
         }
     }
     for (size_t k = 0; k < args->k; k += FEDGE_BF16_DEPTH) {
@@ -73,9 +71,8 @@ void fedge_bf16_gemm_portable(const fedge_gemm *args, float *pack)
                               .b = pack,
                               .add = args->accumulate || begins || k > 0};
             pack_panel(&at, pack);
-            for (size_t i = 0; i < args->m; i++) {
+            for (size_t i = 0; i < args->m; i++)
                 row_of_products(&at, i);
-            }
         }
     }
 }

@@ -28,9 +28,8 @@ static void normalize(const float *x, size_t n, const fedge_normal *normal, floa
         return;
     }
     IN_PLACE
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         y[i] = (x[i] - center) * scale + shift;
-    }
 }
 
 static void normalize_backward(const float *x, const float *dy, size_t n,
@@ -48,17 +47,15 @@ static void normalize_backward(const float *x, const float *dy, size_t n,
         return;
     }
     IN_PLACE
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         dx[i] = dy[i] * a + (x[i] - center) * b + c;
-    }
 }
 
 static void add_to(const float *x, size_t n, float *y)
 {
     IN_PLACE
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         y[i] += x[i];
-    }
 }
 
 static void split_rows(size_t rows, size_t width, const float *restrict x, size_t x_stride,
@@ -87,9 +84,8 @@ static void pick_rows(size_t rows, size_t width, const float *restrict x, size_t
                       float *restrict y, size_t y_stride)
 {
     for (size_t r = 0; r < rows; r++, x += x_stride, y += y_stride) {
-        for (size_t i = 0; i < width; i++) {
+        for (size_t i = 0; i < width; i++)
             y[i] = x[2 * i];
-        }
     }
 }
 
@@ -102,9 +98,8 @@ static void weave_rows(size_t rows, size_t width, const float *restrict even,
             y[2 * i] = even[i];
             y[2 * i + 1] = odd[i];
         }
-        if (width % 2 == 1) {
+        if (width % 2 == 1)
             y[width - 1] = even[width / 2];
-        }
     }
 }
 

@@ -39,12 +39,10 @@ static inline vec load_first(const float *p, size_t n)
 static inline void store_first(float *p, vec v, size_t n)
 {
     vst1q_lane_f32(p, v, 0);
-    if (n > 1) {
+    if (n > 1)
         vst1q_lane_f32(p + 1, v, 1);
-    }
-    if (n > 2) {
+    if (n > 2)
         vst1q_lane_f32(p + 2, v, 2);
-    }
 }
 
 /* fmax of the instruction set returns the NaN when there is one. */
@@ -110,9 +108,8 @@ static inline void store_places(uint8_t *p, vec_int places)
 /* y[i] += the sum of v[i]'s lanes, i < n. */
 static inline __attribute__((always_inline)) void add_sums(float *y, int n, const vec v[4])
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         y[i] += vaddvq_f32(v[i]);
-    }
 }
 
 #define load_quads(p, stride) ((void)(stride), vld1q_f32(p))

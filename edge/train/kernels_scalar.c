@@ -15,9 +15,8 @@ static void conv_forward_row(const fedge_conv_shape *shape, const float *x, cons
             float sum = bias[o];
             for (size_t s = 0; s < shape->num_segments; s++) {
                 const float *run = x + p * shape->pixel_stride + shape->segment_offsets[s];
-                for (size_t k = 0; k < length; k++) {
+                for (size_t k = 0; k < length; k++)
                     sum += run[k] * weights[s * length + k];
-                }
             }
             y[p * shape->out_channels + o] = sum;
         }
@@ -30,9 +29,8 @@ static void conv_weight_grad(const fedge_conv_shape *shape, const float *x,
     for (size_t i = 0; i < n; i++) {
         for (size_t s = 0; s < shape->num_segments; s++) {
             const float *run = x + list[i].offset + shape->segment_offsets[s];
-            for (size_t k = 0; k < shape->segment_length; k++) {
+            for (size_t k = 0; k < shape->segment_length; k++)
                 dw[s * shape->segment_stride + k] += list[i].value * run[k];
-            }
         }
     }
 }
@@ -43,9 +41,8 @@ static void conv_input_grad(const fedge_conv_shape *shape, const float *w,
     for (size_t i = 0; i < n; i++) {
         for (size_t s = 0; s < shape->num_segments; s++) {
             float *run = dx + list[i].offset + shape->segment_offsets[s];
-            for (size_t k = 0; k < shape->segment_length; k++) {
+            for (size_t k = 0; k < shape->segment_length; k++)
                 run[k] += list[i].value * w[s * shape->segment_stride + k];
-            }
         }
     }
 }
@@ -60,9 +57,8 @@ static void maxpool_row(const fedge_pool_shape *shape, const float *x, float *y,
             for (size_t r = shape->row_begin; r < shape->row_end; r++) {
                 for (size_t q = 0; q < shape->kernel_w; q++) {
                     const size_t column = p * shape->stride_w + q; /* counted from −pad_w */
-                    if (column < shape->pad_w || column >= shape->in_w + shape->pad_w) {
+                    if (column < shape->pad_w || column >= shape->in_w + shape->pad_w)
                         continue;
-                    }
                     const size_t row = r - shape->row_begin;
                     const float value =
                         x[(row * shape->in_w + column - shape->pad_w) * channels + c];
@@ -152,9 +148,8 @@ static size_t list_groups(const float *x, size_t n, group_list *list)
     const size_t most = n / GROUP < MAX_GROUPS ? n / GROUP : MAX_GROUPS;
     uint32_t found = 0;
     for (size_t k = 0; k < most * GROUP; k += GROUP) {
-        if (x[k] != 0.0f || x[k + 1] != 0.0f || x[k + 2] != 0.0f || x[k + 3] != 0.0f) {
+        if (x[k] != 0.0f || x[k + 1] != 0.0f || x[k + 2] != 0.0f || x[k + 3] != 0.0f)
             list->at[found++] = (uint16_t)k;
-        }
     }
     list->n = found;
     return most * GROUP;
@@ -166,21 +161,18 @@ INLINE void dot_rows(const size_t rows, const float *x, const float *w, size_t s
 {
     float sum[ROWS];
     UNROLL
-    for (size_t r = 0; r < rows; r++) {
+    for (size_t r = 0; r < rows; r++)
         sum[r] = y[r];
-    }
     for (const uint16_t *at = list->at, *end = at + list->n; at < end; at++) {
         const float *in = x + *at, *weight = w + *at;
         const float a = in[0], b = in[1], c = in[2], d = in[3];
         UNROLL
-        for (size_t r = 0; r < rows; r++, weight += stride) {
+        for (size_t r = 0; r < rows; r++, weight += stride)
             sum[r] = dot_group(sum[r], weight, a, b, c, d);
-        }
     }
     UNROLL
-    for (size_t r = 0; r < rows; r++) {
+    for (size_t r = 0; r < rows; r++)
         y[r] = sum[r];
-    }
 }
 
 static void linear_forward_one(const fedge_linear_shape *shape, const float *x, const float *w,
@@ -192,18 +184,15 @@ static void linear_forward_one(const fedge_linear_shape *shape, const float *x, 
     while (in - k >= GROUP) {
         const size_t covered = list_groups(x + k, in - k, &list);
         size_t o = 0;
-        for (; o + ROWS <= out; o += ROWS) {
+        for (; o + ROWS <= out; o += ROWS)
             dot_rows(ROWS, x + k, w + o * in + k, in, &list, y + o);
-        }
-        for (; o < out; o++) {
+        for (; o < out; o++)
             dot_rows(1, x + k, w + o * in + k, in, &list, y + o);
-        }
         k += covered;
     }
     for (; k < in; k++) {
-        for (size_t o = 0; o < out; o++) {
+        for (size_t o = 0; o < out; o++)
             y[o] += x[k] * w[o * in + k];
-        }
     }
 }
 
@@ -211,9 +200,8 @@ static void linear_forward(const fedge_linear_shape *shape, const float *x, cons
                            const float *bias, float *y)
 {
     for (size_t b = 0; b < shape->batch; b++) {
-        for (size_t o = 0; o < shape->out; o++) {
-            y[b * shape->out + o] = bias == NULL ? 0.0f : bias[o];
-        }
+        for (size_t o = 0; o < shape->out; o++)
+            y[b * shape->out + o] = !bias ? 0.0f : bias[o];
         linear_forward_one(shape, x + b * shape->in, w, y + b * shape->out);
     }
 }
@@ -223,13 +211,11 @@ static void linear_input_grad(const fedge_linear_shape *shape, const float *dy, 
                               float *dx)
 {
     const size_t in = shape->in;
-    for (size_t k = 0; k < in; k++) {
+    for (size_t k = 0; k < in; k++)
         dx[k] = 0.0f;
-    }
     for (size_t o = 0; o < shape->out; o++, w += in) {
-        for (size_t k = 0; dy[o] != 0.0f && k < in; k++) {
+        for (size_t k = 0; dy[o] != 0.0f && k < in; k++)
             dx[k] += dy[o] * w[k];
-        }
     }
 }
 
@@ -241,9 +227,8 @@ INLINE void step_rows(const size_t rows, const float *x, const group_list *list,
         const float *in = x + *at;
         const float a = in[0], b = in[1], c = in[2], d = in[3];
         UNROLL
-        for (size_t r = 0; r < rows; r++) {
+        for (size_t r = 0; r < rows; r++)
             step_group(w[r] + *at, scale[r], a, b, c, d);
-        }
     }
 }
 
@@ -261,9 +246,8 @@ static void linear_step_one(const fedge_linear_shape *shape, const float *x, con
         float scale[STEP_ROWS];
         size_t rows = 0;
         for (size_t o = 0; o < out; o++) {
-            if (dy[o] == 0.0f) {
+            if (dy[o] == 0.0f)
                 continue;
-            }
             row[rows] = w + o * in + k;
             scale[rows++] = learning_rate * dy[o];
             if (rows == STEP_ROWS) {
@@ -271,15 +255,13 @@ static void linear_step_one(const fedge_linear_shape *shape, const float *x, con
                 rows = 0;
             }
         }
-        for (size_t r = 0; r < rows; r++) {
+        for (size_t r = 0; r < rows; r++)
             step_rows(1, x + k, &list, row + r, scale + r);
-        }
         k += covered;
     }
     for (; k < in; k++) {
-        for (size_t o = 0; o < out; o++) {
+        for (size_t o = 0; o < out; o++)
             w[o * in + k] -= learning_rate * dy[o] * x[k];
-        }
     }
 }
 
@@ -287,20 +269,18 @@ static void linear_backward(const fedge_linear_shape *shape, const float *x, con
                             float *w, float *v, const fedge_optimizer *sgd, float *dx)
 {
     const size_t in = shape->in, out = shape->out;
-    for (size_t b = 0; dx != NULL && b < shape->batch; b++) {
+    for (size_t b = 0; dx && b < shape->batch; b++)
         linear_input_grad(shape, dy + b * out, w, dx + b * in);
-    }
-    if (shape->batch == 1 && v == NULL && sgd->weight_decay == 0.0f) {
+    if (shape->batch == 1 && !v && sgd->weight_decay == 0.0f) {
         linear_step_one(shape, x, dy, w, sgd->learning_rate);
         return;
     }
     for (size_t o = 0; o < out; o++) {
         for (size_t k = 0; k < in; k++) {
             float g = 0.0f;
-            for (size_t b = 0; b < shape->batch; b++) {
+            for (size_t b = 0; b < shape->batch; b++)
                 g += dy[b * out + o] * x[b * in + k];
-            }
-            fedge_sgd_apply(sgd, g, &w[o * in + k], v == NULL ? NULL : &v[o * in + k]);
+            fedge_sgd_apply(sgd, g, &w[o * in + k], !v ? NULL : &v[o * in + k]);
         }
     }
 }
@@ -308,26 +288,23 @@ static void linear_backward(const fedge_linear_shape *shape, const float *x, con
 static void gemm(const fedge_gemm *args, float *pack)
 {
     (void)pack;
-    const bool rows = args->b_column == 1 && args->starts == NULL;
+    const bool rows = args->b_column == 1 && !args->starts;
     for (size_t i = 0; i < args->m; i++) {
         float *c = args->c + i * args->c_row;
         const float *a = args->a + i * args->a_row;
-        for (size_t j = 0; !args->accumulate && j < args->n; j++) {
-            c[fedge_gemm_c_column(args, j)] = args->start == NULL ? 0.0f : args->start[j];
-        }
+        for (size_t j = 0; !args->accumulate && j < args->n; j++)
+            c[fedge_gemm_c_column(args, j)] = !args->start ? 0.0f : args->start[j];
         for (size_t k = 0; rows && k < args->k; k++) {
             const float factor = a[fedge_gemm_a_column(args, k)];
             const float *b = args->b + fedge_gemm_b_row(args, k);
-            for (size_t j = 0; j < args->n; j++) {
+            for (size_t j = 0; j < args->n; j++)
                 c[j] += factor * b[j];
-            }
         }
         for (size_t j = 0; !rows && j < args->n; j++) {
             const float *b = args->b + fedge_gemm_b_column(args, j);
             float sum = c[fedge_gemm_c_column(args, j)];
-            for (size_t k = 0; k < args->k; k++) {
+            for (size_t k = 0; k < args->k; k++)
                 sum += a[fedge_gemm_a_column(args, k)] * b[fedge_gemm_b_row(args, k)];
-            }
             c[fedge_gemm_c_column(args, j)] = sum;
         }
     }
@@ -360,9 +337,8 @@ static void copy_rows(size_t rows, size_t width, const float *x, size_t x_stride
                       float *y, size_t y_stride)
 {
     for (size_t r = 0; r < rows; r++, x += x_stride, y += y_stride) {
-        for (size_t i = 0; i < width; i++) {
+        for (size_t i = 0; i < width; i++)
             y[i] = x[i] + bias;
-        }
     }
 }
 
@@ -370,9 +346,8 @@ static void transpose(size_t rows, size_t columns, const float *x, size_t x_stri
                       size_t y_stride)
 {
     for (size_t r = 0; r < rows; r++) {
-        for (size_t i = 0; i < columns; i++) {
+        for (size_t i = 0; i < columns; i++)
             y[i * y_stride + r] = x[r * x_stride + i];
-        }
     }
 }
 
@@ -380,16 +355,14 @@ static void transpose(size_t rows, size_t columns, const float *x, size_t x_stri
 
 static void relu_forward(float *x, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         x[i] = x[i] < 0.0f ? 0.0f : x[i];
-    }
 }
 
 static void relu_backward(const float *y, float *dy, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         dy[i] = y[i] > 0.0f ? dy[i] : 0.0f;
-    }
 }
 
 /* A panel is one column, a block one row of a. */
@@ -400,11 +373,10 @@ static void panels(const fedge_panels *args)
         for (size_t i = 0; i < args->m; i++) {
             for (size_t j = 0; j < to->n; j++) {
                 float sum = 0.0f;
-                for (size_t k = 0; k < args->k; k++) {
+                for (size_t k = 0; k < args->k; k++)
                     sum += args->a[i * a_row + k] * to->b[j * args->k + k];
-                }
                 float *c = &to->c[i * to->c_row + j];
-                *c = (to->start == NULL ? *c : to->start[j]) + sum;
+                *c = (!to->start ? *c : to->start[j]) + sum;
             }
         }
     }
@@ -412,23 +384,20 @@ static void panels(const fedge_panels *args)
 
 static void exp_each(const float *x, float *y, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         y[i] = expf(x[i]);
-    }
 }
 
 static void sigmoid_each(const float *x, float *y, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         y[i] = 1.0f / (1.0f + expf(-x[i]));
-    }
 }
 
 static void tanh_each(const float *x, float *y, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         y[i] = tanhf(x[i]);
-    }
 }
 
 static float normal_distribution(float x)
@@ -438,9 +407,8 @@ static float normal_distribution(float x)
 
 static void gelu_each(const float *x, float *y, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         y[i] = x[i] * normal_distribution(x[i]);
-    }
 }
 
 static void gelu_backward(const float *x, const float *dy, float *dx, float *y, size_t n)
@@ -449,9 +417,8 @@ static void gelu_backward(const float *x, const float *dy, float *dx, float *y, 
         const float share = normal_distribution(x[i]);
         const float density = 0.39894228040143268f * expf(-0.5f * x[i] * x[i]); /* / √(2π) */
         dx[i] = dy[i] * (share + x[i] * density);
-        if (y != NULL) {
+        if (y)
             y[i] = x[i] * share;
-        }
     }
 }
 
@@ -459,18 +426,16 @@ static void relu_bits(const float *y, size_t n, uint8_t *bits)
 {
     for (size_t i = 0; i < n; i += 8) {
         unsigned byte = 0;
-        for (size_t k = 0; k < 8 && i + k < n; k++) {
+        for (size_t k = 0; k < 8 && i + k < n; k++)
             byte |= (unsigned)(y[i + k] > 0.0f) << k;
-        }
         bits[i / 8] = (uint8_t)byte;
     }
 }
 
 static void relu_from_bits(const uint8_t *bits, const float *dy, float *dx, size_t n)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         dx[i] = bits[i / 8] >> i % 8 & 1 ? dy[i] : 0.0f;
-    }
 }
 
 #include "edge/train/kernels_scalar_cells.h"

@@ -26,9 +26,8 @@ static void depthwise_slopes(const fedge_depthwise *shape, const float *x, const
             float sum = 0.0f;
             for (size_t r = 0; r < shape->rows; r++) {
                 const float *from = x + r * shape->step + i * shape->pitch + shape->columns[j];
-                for (size_t q = 0; q < shape->width; q++) {
+                for (size_t q = 0; q < shape->width; q++)
                     sum += dy[r * shape->width + q] * from[q];
-                }
             }
             dw[i * shape->kernel[1] + j] += sum;
         }

@@ -68,11 +68,10 @@ INLINE vec load_some(const float *p, bool partial, size_t n)
 
 INLINE void store_some(float *p, vec v, bool partial, size_t n)
 {
-    if (partial) {
+    if (partial)
         store_first(p, v, n);
-    } else {
+    else
         store(p, v);
-    }
 }
 
 INLINE void tile(const int rows, const int vectors, const bool partial, const tile_args *args)
@@ -82,32 +81,29 @@ INLINE void tile(const int rows, const int vectors, const bool partial, const ti
     for (int t = 0; t < rows; t++) {
         UNROLL
         for (int v = 0; v < vectors; v++) {
-            acc[t][v] = args->start == NULL
-                            ? splat(0.0f)
-                            : load_some(args->start + v * LANES, partial, args->columns);
+            acc[t][v] = !args->start ? splat(0.0f)
+                                     : load_some(args->start + v * LANES, partial, args->columns);
         }
     }
     const size_t stride = args->row_stride, length = args->length;
     const float *b = args->b;
     for (size_t s = 0; s < args->num_segments; s++) {
-        const float *a0 = args->a + (args->segments == NULL ? 0 : args->segments[s]);
+        const float *a0 = args->a + (!args->segments ? 0 : args->segments[s]);
         /* Four base pointers and multiples of one stride: fits the general registers. */
         const float *a4 = a0 + 4 * stride, *a8 = a0 + 8 * stride, *a12 = a0 + 12 * stride;
         for (size_t k = 0; k < length; k++) {
             vec column[2];
             UNROLL
-            for (int v = 0; v < vectors; v++) {
+            for (int v = 0; v < vectors; v++)
                 column[v] = load_some(b + v * LANES, partial, args->columns);
-            }
             b += args->b_stride;
             UNROLL
             for (int t = 0; t < rows; t++) {
                 const float *base = t < 4 ? a0 : t < 8 ? a4 : t < 12 ? a8 : a12;
                 const vec a = splat(base[(size_t)(t % 4) * stride + k]);
                 UNROLL
-                for (int v = 0; v < vectors; v++) {
+                for (int v = 0; v < vectors; v++)
                     acc[t][v] = mul_add(a, column[v], acc[t][v]);
-                }
             }
         }
     }
@@ -235,9 +231,8 @@ INLINE void weight_entry(const int segments, const int vectors, const fedge_grad
     UNROLL
     for (int s = 0; s < segments; s++) {
         UNROLL
-        for (int v = 0; v < vectors; v++) {
+        for (int v = 0; v < vectors; v++)
             acc[s][v] = mul_add(g, load(x[s] + offset + v * LANES), acc[s][v]);
-        }
     }
 }
 
@@ -260,13 +255,11 @@ INLINE void weight_block(const int segments, const int vectors, const block_args
     uint32_t i = 0;
     for (; i + ways <= args->n; i += ways) {
         UNROLL
-        for (uint32_t way = 0; way < ways; way++) {
+        for (uint32_t way = 0; way < ways; way++)
             weight_entry(segments, vectors, &args->list[i + way], x, acc[way]);
-        }
     }
-    if (i < args->n) {
+    if (i < args->n)
         weight_entry(segments, vectors, &args->list[i], x, acc[0]);
-    }
     UNROLL
     for (int s = 0; s < segments; s++) {
         UNROLL
@@ -285,9 +278,8 @@ INLINE void input_block(const int segments, const int vectors, const block_args 
     for (int s = 0; s < segments; s++) {
         dx[s] = args->dx + args->offsets[s];
         UNROLL
-        for (int v = 0; v < vectors; v++) {
+        for (int v = 0; v < vectors; v++)
             w[s][v] = load(args->w + (size_t)s * args->segment_stride + v * LANES);
-        }
     }
     for (uint32_t i = 0; i < args->n; i++) {
         const size_t offset = args->list[i].offset;
@@ -355,14 +347,14 @@ static void run_blocks(const fedge_conv_shape *shape, block_args args,
         for (size_t i = 0; i < strips; i++) {
             const size_t vectors = (width + strips - 1 - i) / strips;
             functions[height - 1][vectors - 1](&at);
-            at.x += at.x == NULL ? 0 : vectors * LANES;
-            at.dw += at.dw == NULL ? 0 : vectors * LANES;
-            at.w += at.w == NULL ? 0 : vectors * LANES;
-            at.dx += at.dx == NULL ? 0 : vectors * LANES;
+            at.x += !at.x ? 0 : vectors * LANES;
+            at.dw += !at.dw ? 0 : vectors * LANES;
+            at.w += !at.w ? 0 : vectors * LANES;
+            at.dx += !at.dx ? 0 : vectors * LANES;
         }
         args.offsets += height;
-        args.dw += args.dw == NULL ? 0 : height * shape->segment_stride;
-        args.w += args.w == NULL ? 0 : height * shape->segment_stride;
+        args.dw += !args.dw ? 0 : height * shape->segment_stride;
+        args.w += !args.w ? 0 : height * shape->segment_stride;
     }
 }
 
@@ -445,9 +437,8 @@ INLINE void sum_run(const sum_kind kind, const float *x, const float *dy, size_t
     vec sum[SUM_WAYS][2];
     float totals[4] = {0};
     UNROLL
-    for (int v = 0; v < SUM_WAYS; v++) {
+    for (int v = 0; v < SUM_WAYS; v++)
         sum[v][0] = sum[v][1] = splat(0.0f);
-    }
     size_t i = 0;
     for (; i + SUM_WAYS * LANES <= n; i += SUM_WAYS * LANES) {
         UNROLL
@@ -491,11 +482,10 @@ static void products(const float *x, const float *dy, size_t n, const fedge_norm
     sums[0] = sums[1] = 0.0;
     for (size_t run; n > 0; x += run, dy += run, n -= run) {
         run = n < SUM_RUN ? n : SUM_RUN;
-        if (normal->ceiling > 0.0f) {
+        if (normal->ceiling > 0.0f)
             sum_run(SUM_RECTIFIED, x, dy, run, normal, sums);
-        } else {
+        else
             sum_run(SUM_PRODUCTS, x, dy, run, normal, sums);
-        }
     }
 }
 
@@ -505,12 +495,10 @@ static void copy_rows(size_t rows, size_t width, const float *x, size_t x_stride
     const vec more = splat(bias);
     for (size_t r = 0; r < rows; r++, x += x_stride, y += y_stride) {
         size_t i = 0;
-        for (; i + LANES <= width; i += LANES) {
+        for (; i + LANES <= width; i += LANES)
             store(y + i, add(load(x + i), more));
-        }
-        if (i < width) {
+        if (i < width)
             store_first(y + i, add(load_first(x + i, width - i), more), width - i);
-        }
     }
 }
 
@@ -521,19 +509,16 @@ INLINE void turn_rows(size_t columns, const float *x, size_t x_stride, float *y,
     for (; i + 4 <= columns; i += 4) {
         vec v[4];
         UNROLL
-        for (size_t r = 0; r < 4; r++) {
+        for (size_t r = 0; r < 4; r++)
             v[r] = load_quads(x + r * x_stride + i, x_stride);
-        }
         turn_quads(v);
         UNROLL
-        for (size_t c = 0; c < 4; c++) {
+        for (size_t c = 0; c < 4; c++)
             store(y + (i + c) * y_stride, v[c]);
-        }
     }
     for (; i < columns; i++) {
-        for (size_t r = 0; r < LANES; r++) {
+        for (size_t r = 0; r < LANES; r++)
             y[i * y_stride + r] = x[r * x_stride + i];
-        }
     }
 }
 
@@ -541,33 +526,28 @@ static void transpose(size_t rows, size_t columns, const float *x, size_t x_stri
                       size_t y_stride)
 {
     size_t r = 0;
-    for (; r + LANES <= rows; r += LANES) {
+    for (; r + LANES <= rows; r += LANES)
         turn_rows(columns, x + r * x_stride, x_stride, y + r, y_stride);
-    }
     for (; r < rows; r++) {
-        for (size_t i = 0; i < columns; i++) {
+        for (size_t i = 0; i < columns; i++)
             y[i * y_stride + r] = x[r * x_stride + i];
-        }
     }
 }
 
 static void relu_forward(float *x, size_t n)
 {
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
+    for (; i + LANES <= n; i += LANES)
         store(x + i, max_propagating(splat(0.0f), load(x + i)));
-    }
-    if (i < n) {
+    if (i < n)
         store_first(x + i, max_propagating(splat(0.0f), load_first(x + i, n - i)), n - i);
-    }
 }
 
 static void relu_backward(const float *y, float *dy, size_t n)
 {
     size_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
+    for (; i + LANES <= n; i += LANES)
         store(dy + i, keep_positive(load(y + i), load(dy + i)));
-    }
     if (i < n) {
         store_first(dy + i, keep_positive(load_first(y + i, n - i), load_first(dy + i, n - i)),
                     n - i);
@@ -581,17 +561,15 @@ static void relu_bits(const float *y, size_t n, uint8_t *bits)
     size_t i = 0;
     for (; i + BITS_STEP <= n; i += BITS_STEP) {
         unsigned word = 0;
-        for (size_t k = 0; k < BITS_STEP; k += LANES) {
+        for (size_t k = 0; k < BITS_STEP; k += LANES)
             word |= positive_bits(load(y + i + k)) << k;
-        }
         bits[i / 8] = (uint8_t)(word & 0xffu);
         bits[i / 8 + 1] = (uint8_t)(word >> 8);
     }
     for (; i < n; i += 8) {
         unsigned byte = 0;
-        for (size_t k = 0; k < 8 && i + k < n; k++) {
+        for (size_t k = 0; k < 8 && i + k < n; k++)
             byte |= (unsigned)(y[i + k] > 0.0f) << k;
-        }
         bits[i / 8] = (uint8_t)byte;
     }
 }
@@ -601,13 +579,11 @@ static void relu_from_bits(const uint8_t *bits, const float *dy, float *dx, size
     size_t i = 0;
     for (; i + BITS_STEP <= n; i += BITS_STEP) {
         const unsigned word = bits[i / 8] | (unsigned)bits[i / 8 + 1] << 8;
-        for (size_t k = 0; k < BITS_STEP; k += LANES) {
+        for (size_t k = 0; k < BITS_STEP; k += LANES)
             store(dx + i + k, keep_bits(word >> k, load(dy + i + k)));
-        }
     }
-    for (; i < n; i++) {
+    for (; i < n; i++)
         dx[i] = bits[i / 8] >> i % 8 & 1 ? dy[i] : 0.0f;
-    }
 }
 
 #include "edge/train/kernels_simd_linear.h"

@@ -8,11 +8,10 @@ INLINE vec get(const float *p, size_t n)
 
 INLINE void put(float *p, vec v, size_t n)
 {
-    if (n == LANES) {
+    if (n == LANES)
         store(p, v);
-    } else {
+    else
         store_first(p, v, n);
-    }
 }
 
 INLINE void put_gradient(float *p, vec v, size_t n)

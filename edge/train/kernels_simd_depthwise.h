@@ -42,9 +42,8 @@ INLINE void square_block(const int taps, const int stride, const int rows, const
     const float *x = at->x;
     vec acc[DEPTHWISE_ROWS];
     UNROLL
-    for (int t = 0; t < rows; t++) {
+    for (int t = 0; t < rows; t++)
         acc[t] = depthwise_start(at, at->y + (size_t)t * at->y_row);
-    }
     UNROLL
     for (int i = 0; i < (rows - 1) * stride + taps; i++, x += pitch) {
         UNROLL
@@ -53,16 +52,14 @@ INLINE void square_block(const int taps, const int stride, const int rows, const
             UNROLL
             for (int t = 0; t < rows; t++) {
                 const int tap = i - t * stride;
-                if (tap >= 0 && tap < taps) {
+                if (tap >= 0 && tap < taps)
                     acc[t] = mul_add(w[tap][j], pixels, acc[t]);
-                }
             }
         }
     }
     UNROLL
-    for (int t = 0; t < rows; t++) {
+    for (int t = 0; t < rows; t++)
         depthwise_end(at, at->y + (size_t)t * at->y_row, acc[t]);
-    }
 }
 
 /* All rows of one strip. */
@@ -73,9 +70,8 @@ INLINE void square(const int taps, const int stride, const fedge_depthwise *shap
     UNROLL
     for (int i = 0; i < taps; i++) {
         UNROLL
-        for (int j = 0; j < taps; j++) {
+        for (int j = 0; j < taps; j++)
             w[i][j] = splat(weights[i * taps + j]);
-        }
     }
     size_t r = 0;
     for (; r + DEPTHWISE_ROWS <= shape->rows; r += DEPTHWISE_ROWS) {
@@ -95,23 +91,20 @@ INLINE void any_block(const int rows, const fedge_depthwise *shape, const float 
 {
     vec acc[DEPTHWISE_ROWS];
     UNROLL
-    for (int t = 0; t < rows; t++) {
+    for (int t = 0; t < rows; t++)
         acc[t] = depthwise_start(at, at->y + (size_t)t * at->y_row);
-    }
     for (size_t i = 0; i < shape->kernel[0]; i++) {
         for (size_t j = 0; j < shape->kernel[1]; j++) {
             const float *x = at->x + i * shape->pitch + shape->columns[j];
             const vec w = splat(*weights++);
             UNROLL
-            for (int t = 0; t < rows; t++) {
+            for (int t = 0; t < rows; t++)
                 acc[t] = mul_add(w, load(x + (size_t)t * shape->step), acc[t]);
-            }
         }
     }
     UNROLL
-    for (int t = 0; t < rows; t++) {
+    for (int t = 0; t < rows; t++)
         depthwise_end(at, at->y + (size_t)t * at->y_row, acc[t]);
-    }
 }
 
 static void depthwise_any(const fedge_depthwise *shape, const float *weights, depthwise_strip at)
@@ -173,18 +166,16 @@ static void depthwise(const fedge_depthwise *shape, const float *x, const float 
         at.x += part.rows * LANES;
         at.y += part.rows * LANES;
         at.columns = shape->width % LANES;
-        if (at.columns > 0) {
+        if (at.columns > 0)
             depthwise_any(shape, w, at);
-        }
         return;
     }
     for (size_t q = 0; q < shape->width; q += LANES, at.x += LANES, at.y += LANES) {
         at.columns = shape->width - q < LANES ? shape->width - q : LANES;
-        if (three + five > 0) {
+        if (three + five > 0)
             square_functions[five > 0][three + five - 1](shape, w, at);
-        } else {
+        else
             depthwise_any(shape, w, at);
-        }
     }
 }
 
@@ -197,9 +188,8 @@ INLINE void slope_block(const int taps_down, const int taps, const int stride, c
 {
     vec slope[DEPTHWISE_ROWS];
     UNROLL
-    for (int t = 0; t < rows; t++) {
+    for (int t = 0; t < rows; t++)
         slope[t] = load_some(at->dy + (size_t)t * at->y_row, at->columns < LANES, at->columns);
-    }
     if (taps_down == 1) {
         UNROLL
         for (int t = 0; t < rows; t++) {
@@ -220,9 +210,8 @@ INLINE void slope_block(const int taps_down, const int taps, const int stride, c
             UNROLL
             for (int t = 0; t < rows; t++) {
                 const int tap = i - t * stride;
-                if (tap >= 0 && tap < taps_down) {
+                if (tap >= 0 && tap < taps_down)
                     acc[tap][j] = mul_add(slope[t], pixels, acc[tap][j]);
-                }
             }
         }
     }
@@ -238,9 +227,8 @@ INLINE void slopes(const int taps_down, const int taps, const int stride,
     UNROLL
     for (int i = 0; i < accs; i++) {
         UNROLL
-        for (int j = 0; j < taps; j++) {
+        for (int j = 0; j < taps; j++)
             acc[i][j] = splat(0.0f);
-        }
     }
     for (size_t q = 0; q < shape->width; q += LANES) {
         depthwise_strip strip = at;
@@ -326,9 +314,8 @@ static void depthwise_slopes(const fedge_depthwise *shape, const float *x, const
         slopes_any(&part, at, dw);
         at.x += part.rows * LANES;
         at.dy += part.rows * LANES;
-        if (rest.width > 0) {
+        if (rest.width > 0)
             slopes_any(&rest, at, dw);
-        }
     } else {
         slopes_any(shape, at, dw);
     }

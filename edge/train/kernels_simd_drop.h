@@ -19,9 +19,8 @@ static void philox_blocks(const fedge_rng *rng, uint32_t *words)
     const lanes zero = {0}, m0 = zero + 0xD2511F53u, m1 = zero + 0xCD9E8D57u;
     uint32_t key0 = rng->key[0], key1 = rng->key[1];
     lanes places = {0};
-    for (size_t l = 0; l < DROP_LANES; l++) {
+    for (size_t l = 0; l < DROP_LANES; l++)
         places[l] = l;
-    }
     UNROLL
     for (size_t v = 0; v < DROP_VECTORS; v++) {
         c0[v] = places + (rng->counter[0] + v * DROP_LANES);
@@ -46,7 +45,7 @@ static void philox_blocks(const fedge_rng *rng, uint32_t *words)
         const lanes back = (c2[v] & 0xffffffffu) | c3[v] << 32;
         for (size_t l = 0; l < DROP_LANES; l++, words += 4) {
             const uint64_t block[2] = {front[l], back[l]};
-            memcpy(words, block, sizeof block);
+            memcpy(words, block, sizeof(block));
         }
     }
 }
@@ -62,8 +61,8 @@ static void draw_words(fedge_rng *rng, uint32_t *words, size_t n)
     while (n > 0) {
         const size_t taken = n < DROP_BLOCKS * 4 ? n : DROP_BLOCKS * 4, blocks = (taken + 3) / 4;
         philox_blocks(rng, made);
-        memcpy(words, made, taken * sizeof *words);
-        memcpy(rng->block, made + 4 * (blocks - 1), sizeof rng->block);
+        memcpy(words, made, taken * sizeof(*words));
+        memcpy(rng->block, made + 4 * (blocks - 1), sizeof(rng->block));
         rng->counter[0] += (uint32_t)blocks;
         rng->used = (uint32_t)(taken - 4 * (blocks - 1));
         words += taken;
@@ -87,19 +86,17 @@ static void drop_draw(fedge_rng *rng, float p, size_t n, const float *x, float *
     for (size_t count; n > 0; n -= count, x += count, y += count) {
         count = n < DROP_WORDS ? n : DROP_WORDS;
         draw_words(rng, words, count);
-        for (size_t i = 0; limit > UINT32_MAX && i < count; i++) {
+        for (size_t i = 0; limit > UINT32_MAX && i < count; i++)
             words[i] = 0;
-        }
         for (size_t i = 0; i < count; i++) {
             const float scaled = x[i] * scale;
             y[i] = words[i] >= least ? scaled : 0.0f;
         }
-        for (size_t i = 0; kept != NULL && i < count; i += 8) {
+        for (size_t i = 0; kept && i < count; i += 8) {
             const size_t left = count - i < 8 ? count - i : 8;
             unsigned bits = 0;
-            for (size_t l = 0; l < left; l++) {
+            for (size_t l = 0; l < left; l++)
                 bits |= (unsigned)(words[i + l] >= least) << l;
-            }
             *kept++ = (uint8_t)bits;
         }
     }
@@ -116,7 +113,6 @@ static void drop_apply(float p, size_t n, const uint8_t *kept, const float *dy, 
             dx[i + l] = (bits & 1u << l) != 0 ? scaled : 0.0f;
         }
     }
-    for (; i < n; i++) {
+    for (; i < n; i++)
         dx[i] = kept[i / 8] >> i % 8 & 1 ? dy[i] * scale : 0.0f;
-    }
 }

@@ -63,9 +63,8 @@ INLINE void gemm_sum_rows(const int rows, const gemm_tile *args, vec acc[GEMM_RO
     const size_t row = args->a_row;
     const float *const first = args->a + args->a_at[0], *a[4], *b = args->b;
     UNROLL
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++)
         a[i] = first + (3 * i < (size_t)rows ? 3 * i * row : 0);
-    }
     size_t k = 0;
     for (; k + 4 <= args->depth; k += 4) {
         UNROLL
@@ -79,14 +78,12 @@ INLINE void gemm_sum_rows(const int rows, const gemm_tile *args, vec acc[GEMM_RO
             }
         }
         UNROLL
-        for (size_t i = 0; i < 4; i++) {
+        for (size_t i = 0; i < 4; i++)
             a[i] += 4;
-        }
         b += 4 * GEMM_COLUMNS;
     }
-    for (; k < args->depth; k++, b += GEMM_COLUMNS) {
+    for (; k < args->depth; k++, b += GEMM_COLUMNS)
         gemm_step(rows, first + k, row, load(b), load(b + LANES), acc);
-    }
 }
 
 INLINE void gemm_sum_columns(const int rows, const gemm_tile *args, vec acc[GEMM_ROWS][2])
@@ -100,18 +97,16 @@ INLINE void gemm_sum_columns(const int rows, const gemm_tile *args, vec acc[GEMM
         a += 2 * column;
         b += 2 * GEMM_COLUMNS;
     }
-    if (k < args->depth) {
+    if (k < args->depth)
         gemm_step(rows, a, 1, load(b), load(b + LANES), acc);
-    }
 }
 
 INLINE void gemm_store(float *c, vec sum, size_t n, bool add_to)
 {
-    if (n == LANES) {
+    if (n == LANES)
         store(c, add_to ? add(load(c), sum) : sum);
-    } else if (n > 0) {
+    else if (n > 0)
         store_first(c, add_to ? add(load_first(c, n), sum) : sum, n);
-    }
 }
 
 INLINE void gemm_rows(const int kind, const int rows, const gemm_tile *args)
@@ -122,13 +117,12 @@ INLINE void gemm_rows(const int kind, const int rows, const gemm_tile *args)
         acc[t][0] = load(args->start);
         acc[t][1] = load(args->start + LANES);
     }
-    if (kind == GEMM_BY_ROWS) {
+    if (kind == GEMM_BY_ROWS)
         gemm_sum_rows(rows, args, acc);
-    } else if (kind == GEMM_BY_COLUMNS) {
+    else if (kind == GEMM_BY_COLUMNS)
         gemm_sum_columns(rows, args, acc);
-    } else {
+    else
         gemm_sum_tables(rows, args, acc);
-    }
     float *c = args->c;
     const size_t c_row = args->c_row, c_next = args->c_next;
     if (args->columns == GEMM_COLUMNS) {
@@ -228,7 +222,7 @@ static __attribute__((noinline)) void gemm_pack(const fedge_gemm *args, const ge
                                             : splat(0.0f));
     }
     size_t t = 0;
-    for (; !straight && args->b_row == 1 && args->b_offsets == NULL && t + LANES <= tile->columns;
+    for (; !straight && args->b_row == 1 && !args->b_offsets && t + LANES <= tile->columns;
          t += LANES) {
         turn_rows(tile->depth, args->b + (j + t) * args->b_column + k, args->b_column, pack + t,
                   GEMM_COLUMNS);
@@ -236,9 +230,8 @@ static __attribute__((noinline)) void gemm_pack(const fedge_gemm *args, const ge
     for (; !straight && t < GEMM_COLUMNS; t++) {
         const size_t column = t < tile->columns ? fedge_gemm_b_column(args, j + t) : 0;
         const float *from = args->b + column + k * args->b_row;
-        for (size_t i = 0; i < tile->depth; i++) {
+        for (size_t i = 0; i < tile->depth; i++)
             pack[i * GEMM_COLUMNS + t] = t < tile->columns ? from[i * args->b_row] : 0.0f;
-        }
     }
 }
 
@@ -263,9 +256,8 @@ static __attribute__((noinline)) void gemm_dots(const fedge_gemm *args)
                              .n = args->k - k < CHUNK ? args->k - k : CHUNK,
                              .y = args->c + j,
                              .y_stride = args->c_row};
-            for (size_t o = 0; o < outputs; o++) {
+            for (size_t o = 0; o < outputs; o++)
                 tile.w[o] = args->b + k + fedge_gemm_b_column(args, j + o);
-            }
             for (size_t i = 0; i < tiles; i++) {
                 const size_t rows = (args->m + tiles - 1 - i) / tiles;
                 dot_functions[rows - 1][outputs / 4](&tile);
@@ -278,36 +270,33 @@ static __attribute__((noinline)) void gemm_dots(const fedge_gemm *args)
 
 static void gemm(const fedge_gemm *args, float *pack)
 {
-    if (args->starts != NULL) {
+    if (args->starts) {
         gemm_starts(args);
         return;
     }
     const bool straight = args->b_column == 1;
-    const bool dots = !straight && args->b_row == 1 && args->a_column == 1 &&
-                      args->a_offsets == NULL && args->k >= GEMM_LONG &&
-                      (args->m < GEMM_COPIES || args->b_offsets != NULL);
+    const bool dots = !straight && args->b_row == 1 && args->a_column == 1 && !args->a_offsets &&
+                      args->k >= GEMM_LONG && (args->m < GEMM_COPIES || args->b_offsets);
     for (size_t i = 0; (args->k == 0 || dots) && !args->accumulate && i < args->m; i++) {
         float *c = args->c + i * args->c_row;
-        if (args->start != NULL) {
-            memcpy(c, args->start, args->n * sizeof *c);
-        } else {
-            memset(c, 0, args->n * sizeof *c);
-        }
+        if (args->start)
+            memcpy(c, args->start, args->n * sizeof(*c));
+        else
+            memset(c, 0, args->n * sizeof(*c));
     }
     if (dots) {
         gemm_dots(args);
         return;
     }
-    const bool copies = !straight || (args->m >= GEMM_COPIES && args->b_offsets == NULL);
-    const int kind = !copies || args->a_offsets != NULL ? GEMM_TABLES
-                     : args->a_column == 1              ? GEMM_BY_ROWS
-                     : args->a_row == 1                 ? GEMM_BY_COLUMNS
-                                                        : GEMM_TABLES;
+    const bool copies = !straight || (args->m >= GEMM_COPIES && !args->b_offsets);
+    const int kind = !copies || args->a_offsets ? GEMM_TABLES
+                     : args->a_column == 1      ? GEMM_BY_ROWS
+                     : args->a_row == 1         ? GEMM_BY_COLUMNS
+                                                : GEMM_TABLES;
     float start[GEMM_COLUMNS] = {0};
     size_t a_at[GEMM_DEPTH], b_at[GEMM_DEPTH], packed_at[GEMM_DEPTH];
-    for (size_t i = 0; i < GEMM_DEPTH; i++) {
+    for (size_t i = 0; i < GEMM_DEPTH; i++)
         packed_at[i] = i * GEMM_COLUMNS;
-    }
     for (size_t k = 0; k < args->k; k += GEMM_DEPTH) {
         const size_t depth = args->k - k < GEMM_DEPTH ? args->k - k : GEMM_DEPTH;
         gemm_places(args, k, depth, a_at, b_at);
@@ -328,9 +317,9 @@ static void gemm(const fedge_gemm *args, float *pack)
                 .add = args->accumulate || k > 0,
                 .start = start,
             };
-            if (args->start != NULL) {
-                memset(start, 0, sizeof start);
-                memcpy(start, args->start + j, (k == 0 ? tile.columns : 0) * sizeof *start);
+            if (args->start) {
+                memset(start, 0, sizeof(start));
+                memcpy(start, args->start + j, (k == 0 ? tile.columns : 0) * sizeof(*start));
             }
             if (copies || tile.columns < GEMM_COLUMNS) {
                 gemm_pack(args, &tile, k, j, pack);

@@ -23,9 +23,8 @@ INLINE void dot_tile(const int rows, const int outputs, const dot_args *args)
     UNROLL
     for (int b = 0; b < DOT_ROWS; b++) {
         UNROLL
-        for (int o = 0; o < 4; o++) {
+        for (int o = 0; o < 4; o++)
             acc[b][o] = splat(0.0f);
-        }
     }
     const float *x0 = args->x, *x4 = x0 + 4 * args->x_stride;
     const float *const *w = args->w;
@@ -34,16 +33,14 @@ INLINE void dot_tile(const int rows, const int outputs, const dot_args *args)
     for (; k + LANES <= args->n; k += LANES) {
         vec weights[4];
         UNROLL
-        for (int o = 0; o < outputs; o++) {
+        for (int o = 0; o < outputs; o++)
             weights[o] = load(w[o] + k);
-        }
         UNROLL
         for (int b = 0; b < rows; b++) {
             const vec x = load((b < 4 ? x0 : x4) + (size_t)(b % 4) * xs + k);
             UNROLL
-            for (int o = 0; o < outputs; o++) {
+            for (int o = 0; o < outputs; o++)
                 acc[b][o] = mul_add(x, weights[o], acc[b][o]);
-            }
         }
     }
     if (k < args->n) {
@@ -52,15 +49,13 @@ INLINE void dot_tile(const int rows, const int outputs, const dot_args *args)
         for (int b = 0; b < rows; b++) {
             const vec x = load_first((b < 4 ? x0 : x4) + (size_t)(b % 4) * xs + k, left);
             UNROLL
-            for (int o = 0; o < outputs; o++) {
+            for (int o = 0; o < outputs; o++)
                 acc[b][o] = mul_add(x, load_first(w[o] + k, left), acc[b][o]);
-            }
         }
     }
     UNROLL
-    for (int b = 0; b < rows; b++) {
+    for (int b = 0; b < rows; b++)
         add_sums(args->y + (size_t)b * args->y_stride, outputs, acc[b]);
-    }
 }
 
 #define DOT_FUNCTION(rows)                                                                         \
@@ -106,9 +101,8 @@ static void linear_forward(const fedge_linear_shape *shape, const float *x, cons
     const size_t in = shape->in, out = shape->out, batch = shape->batch;
     const size_t tiles = (batch + DOT_ROWS - 1) / DOT_ROWS;
     for (size_t b = 0; b < batch; b++) {
-        for (size_t o = 0; o < out; o++) {
-            y[b * out + o] = bias == NULL ? 0.0f : bias[o];
-        }
+        for (size_t o = 0; o < out; o++)
+            y[b * out + o] = !bias ? 0.0f : bias[o];
     }
     for (size_t k = 0; k < in; k += CHUNK) {
         for (size_t o = 0, outputs; o < out; o += outputs) {
@@ -118,9 +112,8 @@ static void linear_forward(const fedge_linear_shape *shape, const float *x, cons
                              .n = in - k < CHUNK ? in - k : CHUNK,
                              .y = y + o,
                              .y_stride = out};
-            for (size_t i = 0; i < outputs; i++) {
+            for (size_t i = 0; i < outputs; i++)
                 args.w[i] = w + (o + i) * in + k;
-            }
             for (size_t i = 0; i < tiles; i++) {
                 const size_t rows = (batch + tiles - 1 - i) / tiles;
                 dot_functions[rows - 1][outputs / 4](&args);
@@ -150,24 +143,21 @@ INLINE void step_tile(const int outputs, const int vectors, const bool partial,
     UNROLL
     for (int o = 0; o < outputs; o++) {
         UNROLL
-        for (int v = 0; v < vectors; v++) {
+        for (int v = 0; v < vectors; v++)
             acc[o][v] = splat(0.0f);
-        }
     }
     const float *dy = args->dy, *x = args->x;
     for (size_t b = 0; b < args->batch; b++) {
         vec column[2];
         UNROLL
-        for (int v = 0; v < vectors; v++) {
+        for (int v = 0; v < vectors; v++)
             column[v] = load_some(x + v * LANES, partial, args->columns);
-        }
         UNROLL
         for (int o = 0; o < outputs; o++) {
             const vec g = splat(dy[o]);
             UNROLL
-            for (int v = 0; v < vectors; v++) {
+            for (int v = 0; v < vectors; v++)
                 acc[o][v] = mul_add(g, column[v], acc[o][v]);
-            }
         }
         dy += args->dy_stride;
         x += args->x_stride;
@@ -182,13 +172,11 @@ INLINE void step_tile(const int outputs, const int vectors, const bool partial,
             const size_t at = (size_t)o * args->w_stride + (size_t)v * LANES;
             const vec w = load_some(args->w + at, partial, args->columns);
             vec g = acc[o][v];
-            if (args->ahead != 0) {
+            if (args->ahead != 0)
                 __builtin_prefetch(args->w + at + args->ahead, 1, 2);
-            }
-            if (decays) {
+            if (decays)
                 g = mul_add(decay, w, g);
-            }
-            if (args->v != NULL) {
+            if (args->v) {
                 g = mul_add(momentum, load_some(args->v + at, partial, args->columns), g);
                 store_some(args->v + at, g, partial, args->columns);
             }
@@ -246,13 +234,12 @@ static void step_strip(const fedge_linear_shape *shape, step_args args, int kind
 {
     size_t size = 0;
     for (size_t o = 0; o < shape->out; o += step_functions[size].outputs) {
-        while (step_functions[size].outputs > shape->out - o) {
+        while (step_functions[size].outputs > shape->out - o)
             size++;
-        }
         step_args at = args;
         at.dy += o;
         at.w += o * shape->in;
-        at.v = at.v == NULL ? NULL : at.v + o * shape->in;
+        at.v = !at.v ? NULL : at.v + o * shape->in;
         step_functions[size].run[kind](&at);
     }
 }
@@ -276,7 +263,7 @@ static void linear_backward(const fedge_linear_shape *shape, const float *x, con
     for (size_t begin = 0; begin < in; begin += block) {
         const size_t end = in - begin < block ? in : begin + block;
         int kind = 0;
-        for (size_t k = begin, width; dx != NULL && k < end; k += width) {
+        for (size_t k = begin, width; dx && k < end; k += width) {
             width = strip_width(k, end, &kind);
             run_tiles((tile_args){.a = dy,
                                   .row_stride = out,
@@ -298,7 +285,7 @@ static void linear_backward(const fedge_linear_shape *shape, const float *x, con
                                    .dy_stride = out,
                                    .x_stride = in,
                                    .w = w + k,
-                                   .v = v == NULL ? NULL : v + k,
+                                   .v = !v ? NULL : v + k,
                                    .w_stride = in,
                                    .columns = width,
                                    .ahead = fetch && in - k >= block + width ? block : 0,

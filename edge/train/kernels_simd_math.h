@@ -121,8 +121,7 @@ static void gelu_backward(const float *x, const float *dy, float *dx, float *y, 
         vec slope;
         const vec value = gelu_slope_of(load_some(x + i, some, left), &slope);
         store_some(dx + i, mul(load_some(dy + i, some, left), slope), some, left);
-        if (y != NULL) {
+        if (y)
             store_some(y + i, value, some, left);
-        }
     }
 }

@@ -47,9 +47,8 @@ INLINE void panel_rows(const int rows, const panel_tile *args)
     const size_t ahead = args->ahead;
     for (size_t k = 0; k < args->depth; k++) {
         UNROLL
-        for (size_t j = 0; j < PANEL_COLUMNS; j += PANEL_LINE) {
+        for (size_t j = 0; j < PANEL_COLUMNS; j += PANEL_LINE)
             __builtin_prefetch(b + ahead + j);
-        }
         const vec b0 = load(b), b1 = load(b + LANES);
         UNROLL
         for (int t = 0; t < rows; t++) {
@@ -74,14 +73,12 @@ INLINE void panel_rows(const int rows, const panel_tile *args)
             store(c + LANES, add(load(from + LANES), acc[t][1]));
             continue;
         }
-        if (first == LANES) {
+        if (first == LANES)
             store(c, add(load(from), acc[t][0]));
-        } else {
+        else
             store_first(c, add(load_first(from, first), acc[t][0]), first);
-        }
-        if (second > 0) {
+        if (second > 0)
             store_first(c + LANES, add(load_first(from + LANES, second), acc[t][1]), second);
-        }
     }
 }
 
@@ -117,7 +114,7 @@ static void panel_take(const fedge_panels *args, size_t first, size_t rows, size
     const float *a = args->a + (blocks ? k * LANES : first * args->a_row + k);
     tile->a_row = blocks ? 1 : args->a_row;
     tile->a_column = blocks ? LANES : 1;
-    if (room != NULL) {
+    if (room) {
         copy_rows(rows, tile->depth, a, args->a_row, 0.0f, room, PANEL_ROW);
         a = room;
         tile->a_row = PANEL_ROW;
@@ -134,7 +131,7 @@ static void panel_take(const fedge_panels *args, size_t first, size_t rows, size
 static void panel_multiply(const fedge_panels *args, size_t first, size_t rows, size_t k,
                            panel_tile *tile)
 {
-    const bool started = k == 0 && args->start != NULL;
+    const bool started = k == 0 && args->start;
     tile->c_row = args->c_row;
     tile->from_row = started ? 0 : args->c_row;
     for (size_t j = 0; j < args->n; j += PANEL_COLUMNS) {
@@ -162,9 +159,8 @@ static void panels(const fedge_panels *args)
             const size_t even = (units + tiles - 1 - i) / tiles * unit; /* they add up to m */
             const size_t rows = even < args->m - first ? even : args->m - first;
             panel_take(args, first, rows, k, &tile, copies ? room : NULL);
-            for (const fedge_panels *to = args; to != NULL; to = to->also) {
+            for (const fedge_panels *to = args; to != NULL; to = to->also)
                 panel_multiply(to, first, rows, k, &tile);
-            }
             first += rows;
         }
     }

@@ -24,16 +24,14 @@ INLINE void product_step(const int rows, const int vectors, const float *const a
 {
     vec right[2];
     UNROLL
-    for (int v = 0; v < vectors; v++) {
+    for (int v = 0; v < vectors; v++)
         right[v] = load_some(b + v * LANES, partial && v == vectors - 1, last);
-    }
     UNROLL
     for (int t = 0; t < rows; t++) {
         const vec factor = splat(a[t / 3][(size_t)(t % 3) * row]);
         UNROLL
-        for (int v = 0; v < vectors; v++) {
+        for (int v = 0; v < vectors; v++)
             acc[t][v] = mul_add(factor, right[v], acc[t][v]);
-        }
     }
 }
 
@@ -52,9 +50,8 @@ INLINE void product_rows(const int kind, const int rows, const int vectors, cons
     const size_t steps = kind == PRODUCT_BY_ROWS ? 4 : 1; /* fewer sums of addresses */
     const float *a[4], *b = args->b;
     UNROLL
-    for (size_t i = 0; i < 4; i++) {
+    for (size_t i = 0; i < 4; i++)
         a[i] = args->a + (3 * i < (size_t)rows ? 3 * i * row : 0);
-    }
     size_t k = 0;
     for (; k + steps <= args->depth; k += steps) {
         UNROLL
@@ -63,9 +60,8 @@ INLINE void product_rows(const int kind, const int rows, const int vectors, cons
             product_step(rows, vectors, at, row, b, partial, last, acc);
         }
         UNROLL
-        for (size_t i = 0; i < 4; i++) {
+        for (size_t i = 0; i < 4; i++)
             a[i] += steps * column;
-        }
     }
     for (; k < args->depth; k++, b += b_row) {
         const float *const at[4] = {args->a + k, args->a + k + 3 * row, args->a + k + 6 * row,
@@ -196,13 +192,11 @@ INLINE vec largest_by_lanes(const float *s, size_t n)
         -INFINITY,
 #endif
     };
-    if (n < LANES) {
+    if (n < LANES)
         return add(load_first(s, n), load(NOTHING + LANES - n));
-    }
     vec best = load(s + n - LANES); /* the tail, which may overlap the rest */
-    for (size_t j = 0; j + LANES <= n; j += LANES) {
+    for (size_t j = 0; j + LANES <= n; j += LANES)
         best = max_propagating(best, load(s + j));
-    }
     return best;
 }
 
@@ -214,9 +208,8 @@ INLINE void largest_lanes(float most[ROWS_TOGETHER], vec v[ROWS_TOGETHER])
     store(quads, max_propagating(max_propagating(v[0], v[1]), max_propagating(v[2], v[3])));
     for (size_t i = 0; i < ROWS_TOGETHER; i++) {
         most[i] = quads[i];
-        for (size_t l = ROWS_TOGETHER; l < LANES; l += ROWS_TOGETHER) {
+        for (size_t l = ROWS_TOGETHER; l < LANES; l += ROWS_TOGETHER)
             most[i] = most[i] > quads[i + l] ? most[i] : quads[i + l];
-        }
     }
 }
 
@@ -237,21 +230,18 @@ INLINE vec exponentials(float *s, size_t n, size_t width, float scale, float shi
         store_first(s + j, mul(e, splat(factor)), left);
         sum = add(sum, load_first(s + j, left));
     }
-    for (j = n; j < width; j += LANES) {
+    for (j = n; j < width; j += LANES)
         store_some(s + j, splat(0.0f), width - j < LANES, width - j);
-    }
     return sum;
 }
 
 INLINE void scale_row(float *s, size_t n, float factor)
 {
     size_t j = 0;
-    for (; j + LANES <= n; j += LANES) {
+    for (; j + LANES <= n; j += LANES)
         store(s + j, mul(load(s + j), splat(factor)));
-    }
-    if (j < n) {
+    if (j < n)
         store_first(s + j, mul(load_first(s + j, n - j), splat(factor)), n - j);
-    }
 }
 
 INLINE size_t softmax_seen(const fedge_softmax *args, size_t row)
@@ -302,9 +292,8 @@ INLINE vec products_by_lanes(const float *p, const float *dp, size_t n)
 {
     vec sum = splat(0.0f);
     size_t j = 0;
-    for (; j + LANES <= n; j += LANES) {
+    for (; j + LANES <= n; j += LANES)
         sum = mul_add(load(p + j), load(dp + j), sum);
-    }
     return j < n ? mul_add(load_first(p + j, n - j), load_first(dp + j, n - j), sum) : sum;
 }
 
@@ -342,24 +331,22 @@ static void softmax_backward(const fedge_softmax *args, const float *dp)
 
 INLINE vec load_or(const float *p, size_t at, size_t n, float other)
 {
-    return p == NULL ? splat(other) : load_some(p + at, n < LANES, n);
+    return !p ? splat(other) : load_some(p + at, n < LANES, n);
 }
 
 /* Of each row, with d = x − center: Σ d and Σ d². Up to SUM_RUN values are summed in float. */
 INLINE void norm_sums(const int rows, const float *x, size_t n, const float *center, double *sum,
                       double *squares)
 {
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < rows; r++)
         sum[r] = squares[r] = 0.0;
-    }
     for (size_t first = 0, end; first < n; first = end) {
         end = n - first < SUM_RUN ? n : first + SUM_RUN;
         float sums[ROWS_TOGETHER] = {0}, more[ROWS_TOGETHER] = {0};
         vec v[ROWS_TOGETHER], w[ROWS_TOGETHER];
         UNROLL
-        for (int r = 0; r < ROWS_TOGETHER; r++) {
+        for (int r = 0; r < ROWS_TOGETHER; r++)
             v[r] = w[r] = splat(0.0f);
-        }
         size_t i = first;
         for (; i + LANES <= end; i += LANES) {
             UNROLL
@@ -391,9 +378,8 @@ INLINE void norm_moments(const int rows, const fedge_norm_rows *args, const floa
     double sum[ROWS_TOGETHER], squares[ROWS_TOGETHER];
     for (int pass = 0; pass < 2; pass++) {
         norm_sums(rows, x, args->width, center, sum, squares);
-        for (int r = 0; r < rows && pass == 0; r++) {
+        for (int r = 0; r < rows && pass == 0; r++)
             center[r] = (float)(sum[r] / n);
-        }
     }
     for (int r = 0; r < rows; r++) {
         const double rest = sum[r] / n; /* what rounding took from the mean */
@@ -410,10 +396,9 @@ INLINE void norm_some_rows(const int rows, const fedge_norm_rows *args, size_t r
     float mean[ROWS_TOGETHER] = {0}, inverse[ROWS_TOGETHER] = {0}, *moments = args->moments;
     x += row * n;
     y += row * n;
-    if (!args->recompute) {
+    if (!args->recompute)
         norm_moments(rows, args, x, mean, inverse);
-    }
-    for (int r = 0; r < rows && moments != NULL; r++) {
+    for (int r = 0; r < rows && moments; r++) {
         float *at = moments + 2 * (row + (size_t)r);
         mean[r] = at[0] = args->recompute ? at[0] : mean[r];
         inverse[r] = at[1] = args->recompute ? at[1] : inverse[r];
@@ -441,12 +426,10 @@ static SELDOM void norm_one_row(const fedge_norm_rows *args, size_t row, const f
 static void norm_rows(const fedge_norm_rows *args, const float *x, float *y)
 {
     size_t r = 0;
-    for (; r + ROWS_TOGETHER <= args->rows; r += ROWS_TOGETHER) {
+    for (; r + ROWS_TOGETHER <= args->rows; r += ROWS_TOGETHER)
         norm_some_rows(ROWS_TOGETHER, args, r, x, y);
-    }
-    for (; r < args->rows; r++) {
+    for (; r < args->rows; r++)
         norm_one_row(args, r, x, y);
-    }
 }
 
 /* What the slope of one row needs, over its values: Σ g, Σ g · d and Σ d (what rounding took from
@@ -466,9 +449,8 @@ INLINE void norm_gradients(const int rows, const fedge_norm_rows *args, const fl
         vec v[3][ROWS_TOGETHER];
         float totals[3][ROWS_TOGETHER] = {{0}};
         UNROLL
-        for (int r = 0; r < ROWS_TOGETHER; r++) {
+        for (int r = 0; r < ROWS_TOGETHER; r++)
             v[0][r] = v[1][r] = v[2][r] = splat(0.0f);
-        }
         for (size_t i = first; i < end; i += LANES) {
             const size_t left = n - i;
             const bool some = left < LANES;
@@ -487,16 +469,13 @@ INLINE void norm_gradients(const int rows, const fedge_norm_rows *args, const fl
                 to_weight = mul_add(slope, mul(d, splat(moments[2 * r + 1])), to_weight);
                 to_bias = add(to_bias, slope);
             }
-            if (dw != NULL) {
+            if (dw)
                 store_some(dw + i, add(load_some(dw + i, some, left), to_weight), some, left);
-            }
-            if (db != NULL) {
+            if (db)
                 store_some(db + i, add(load_some(db + i, some, left), to_bias), some, left);
-            }
         }
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < 3; k++)
             add_sums(totals[k], ROWS_TOGETHER, v[k]);
-        }
         for (int r = 0; r < rows; r++) {
             sums[r].slope += (double)totals[0][r];
             sums[r].product += (double)totals[1][r];
@@ -514,9 +493,8 @@ INLINE void norm_some_rows_backward(const int rows, const fedge_norm_rows *args,
     x += row * n;
     dy += row * n;
     norm_gradients(rows, args, moments, x, dy, sums);
-    if (dx == NULL) {
+    if (!dx)
         return;
-    }
     dx += row * n;
     float slant[ROWS_TOGETHER], minus[ROWS_TOGETHER];
     for (int r = 0; r < rows; r++) {
@@ -550,10 +528,8 @@ static void norm_rows_backward(const fedge_norm_rows *args, const float *x, cons
                                float *dx)
 {
     size_t r = 0;
-    for (; r + ROWS_TOGETHER <= args->rows; r += ROWS_TOGETHER) {
+    for (; r + ROWS_TOGETHER <= args->rows; r += ROWS_TOGETHER)
         norm_some_rows_backward(ROWS_TOGETHER, args, r, x, dy, dx);
-    }
-    for (; r < args->rows; r++) {
+    for (; r < args->rows; r++)
         norm_one_row_backward(args, r, x, dy, dx);
-    }
 }

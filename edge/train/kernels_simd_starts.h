@@ -25,9 +25,8 @@ INLINE void starts_rows(const int rows, const int vectors, const starts_tile *ar
     UNROLL
     for (int t = 0; t < rows; t++) {
         UNROLL
-        for (int v = 0; v < vectors; v++) {
+        for (int v = 0; v < vectors; v++)
             acc[t][v] = load(args->start + v * LANES);
-        }
     }
     const size_t row = args->a_row, c_row = args->c_row;
     const size_t *a_at = args->a_at, *b_at = args->b_at, *end = a_at + args->depth;
@@ -38,33 +37,29 @@ INLINE void starts_rows(const int rows, const int vectors, const starts_tile *ar
         const float *a0 = args->a + *a_at, *a4 = a0 + 4 * row;
         vec column[3];
         UNROLL
-        for (int v = 0; v < vectors; v++) {
+        for (int v = 0; v < vectors; v++)
             column[v] = load(v == 0 ? from : v == 1 ? from + next : from + last);
-        }
         UNROLL
         for (int t = 0; t < rows; t++) {
             const vec a = splat((t < 4 ? a0 : a4)[(size_t)(t % 4) * row]);
             UNROLL
-            for (int v = 0; v < vectors; v++) {
+            for (int v = 0; v < vectors; v++)
                 acc[t][v] = mul_add(a, column[v], acc[t][v]);
-            }
         }
     }
     if (args->add) {
         UNROLL
         for (int t = 0; t < rows; t++) {
             UNROLL
-            for (int v = 0; v < vectors; v++) {
+            for (int v = 0; v < vectors; v++)
                 acc[t][v] = add(load(args->c[v] + (size_t)t * c_row), acc[t][v]);
-            }
         }
     }
     UNROLL
     for (int t = 0; t < rows; t++) {
         UNROLL
-        for (int v = 0; v < vectors; v++) {
+        for (int v = 0; v < vectors; v++)
             store(args->c[v] + (size_t)t * c_row, acc[t][v]);
-        }
     }
 }
 
@@ -116,16 +111,15 @@ static void starts_panel(starts_tile tile, size_t width, size_t m)
         for (const size_t rows = starts_heights[i].rows; m >= rows; m -= rows) {
             starts_heights[i].run[width - 1](&tile);
             tile.a += rows * tile.a_row;
-            for (size_t v = 0; v < width; v++) {
+            for (size_t v = 0; v < width; v++)
                 tile.c[v] += rows * tile.c_row;
-            }
         }
     }
 }
 
 static __attribute__((noinline)) void gemm_starts(const fedge_gemm *args)
 {
-    const uint32_t *from = args->starts, *to = args->c_starts == NULL ? from : args->c_starts;
+    const uint32_t *from = args->starts, *to = !args->c_starts ? from : args->c_starts;
     const size_t vectors = args->n / LANES;
     size_t a_at[STARTS_DEPTH], b_at[STARTS_DEPTH];
     float start[3 * LANES] = {0};
@@ -152,10 +146,10 @@ static __attribute__((noinline)) void gemm_starts(const fedge_gemm *args)
                 tile.b[v] = args->b + from[at];
                 tile.c[v] = args->c + to[at];
             }
-            if (args->start != NULL) {
-                memset(start, 0, sizeof start);
+            if (args->start) {
+                memset(start, 0, sizeof(start));
                 memcpy(start, args->start + j * LANES,
-                       (k == 0 ? width * LANES : 0) * sizeof *start);
+                       (k == 0 ? width * LANES : 0) * sizeof(*start));
             }
             starts_panel(tile, width, args->m);
         }

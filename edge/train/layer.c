@@ -47,16 +47,15 @@ uint32_t fedge_layer_tensors(const fedge_layer_spec *layer,
                              fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS])
 {
     const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
-    memset(list, 0, FEDGE_MAX_LAYER_TENSORS * sizeof *list);
-    return ops == NULL || ops->tensors == NULL ? 0 : ops->tensors(layer, list);
+    memset(list, 0, FEDGE_MAX_LAYER_TENSORS * sizeof(*list));
+    return !ops || !ops->tensors ? 0 : ops->tensors(layer, list);
 }
 
 size_t fedge_layer_tensor_count(const fedge_layer_tensor *tensor)
 {
     size_t count = 1;
-    for (uint32_t i = 0; i < tensor->rank; i++) {
+    for (uint32_t i = 0; i < tensor->rank; i++)
         count *= tensor->shape[i];
-    }
     return count;
 }
 
@@ -69,7 +68,7 @@ bool fedge_layer_in_int8(const fedge_model_options *options, const fedge_layer_t
 bool fedge_layer_trains(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor)
 {
     return !tensor->buffer && !tensor->frozen && layer->train != FEDGE_TRAIN_NONE &&
-           (layer->train != FEDGE_TRAIN_BIAS || strstr(tensor->name, "bias") != NULL);
+           (layer->train != FEDGE_TRAIN_BIAS || strstr(tensor->name, "bias"));
 }
 
 void fedge_layer_trained_rows(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor,
@@ -85,9 +84,8 @@ void fedge_layer_trained_rows(const fedge_layer_spec *layer, const fedge_layer_t
 
 fedge_status fedge_layer_check_channels(const fedge_layer_spec *layer, fedge_error *err)
 {
-    if (layer->num_train_channels == 0) {
+    if (layer->num_train_channels == 0)
         return FEDGE_OK;
-    }
     if (layer->num_train_channels != 2) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s has %u numbers: give 2 or none",
                           "train-channels", (unsigned)layer->num_train_channels);
@@ -97,10 +95,9 @@ fedge_status fedge_layer_check_channels(const fedge_layer_spec *layer, fedge_err
     const uint32_t begin = layer->train_channels[0], end = layer->train_channels[1];
     const fedge_layer_tensor *first = NULL;
     for (uint32_t i = 0; i < n; i++) {
-        if (!fedge_layer_trains(layer, &list[i])) {
+        if (!fedge_layer_trains(layer, &list[i]))
             continue;
-        }
-        first = first == NULL ? &list[i] : first;
+        first = !first ? &list[i] : first;
         if (list[i].rank == 0 || list[i].shape[0] != first->shape[0]) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "train-channels needs trained tensors with the same rows, but \"%s\" "
@@ -109,7 +106,7 @@ fedge_status fedge_layer_check_channels(const fedge_layer_spec *layer, fedge_err
                               (unsigned)(list[i].rank == 0 ? 0 : list[i].shape[0]));
         }
     }
-    if (first == NULL) {
+    if (!first) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "train-channels [%u, %u] of a layer without trained parameters: leave it "
                           "out",

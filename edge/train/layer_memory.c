@@ -20,7 +20,7 @@ static void describe(const fedge_layer_spec *spec, const fedge_model_options *op
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(spec, list);
     *to = (fedge_layer_memory){.rank = out->rank};
-    memcpy(to->shape, out->dims, out->rank * sizeof out->dims[0]);
+    memcpy(to->shape, out->dims, out->rank * sizeof(out->dims[0]));
     for (uint32_t i = 0; i < n; i++) {
         const size_t count = fedge_layer_tensor_count(&list[i]);
         to->parameters += list[i].buffer ? 0 : count;
@@ -51,9 +51,8 @@ static void put(sink *to, const fedge_layer_memory *layer)
         to->most = bytes;
         to->largest = to->count;
     }
-    if (to->layers != NULL) {
+    if (to->layers)
         to->layers[to->count] = *layer;
-    }
     to->count++;
 }
 
@@ -68,9 +67,8 @@ static fedge_status of_graph(const fedge_model_spec *spec, const fedge_model_opt
         const size_t backward = bytes_of(layer, FEDGE_PART_BACKWARD);
         fedge_layer_memory now;
         describe(&spec->layers[i], options, &layer->out, &now);
-        if (options->weights != FEDGE_STORAGE_FP32) {
+        if (options->weights != FEDGE_STORAGE_FP32)
             now.values -= now.parameters * (sizeof(float) - sizeof(uint16_t));
-        }
         now.output = bytes_of(layer, FEDGE_PART_OUTPUT);
         now.saved = bytes_of(layer, FEDGE_PART_KEPT);
         now.saved += bytes_of(layer, FEDGE_PART_SAVED);
@@ -102,13 +100,11 @@ static fedge_status walk_to(fused_layers *self, uint32_t end, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     for (; status == FEDGE_OK && self->next < end; self->next++) {
-        if (self->next > 0) {
+        if (self->next > 0)
             put(self->to, &self->now);
-        }
         status = fedge_shape_advance(self->spec, self->next, &self->shape, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             describe(&self->spec->layers[self->next], self->options, &self->shape, &self->now);
-        }
     }
     return status;
 }
@@ -122,18 +118,15 @@ static fedge_status of_fused(const fedge_model_spec *spec, const fedge_model_opt
     fedge_layer_memory *now = &self.now;
     fedge_stage_walk walk;
     fedge_status status = fedge_shape_input(spec, &self.shape, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_stage_walk_begin(&walk, spec, options, kernels->lanes, err);
-    }
     for (bool more = true; status == FEDGE_OK && more;) {
         fedge_stage stage;
         status = fedge_stage_walk_next(&walk, &stage, &more, err);
-        if (status != FEDGE_OK || !more) {
+        if (status != FEDGE_OK || !more)
             break;
-        }
-        if (options->training && stage.pass_gradient && !stage.in_place) {
+        if (options->training && stage.pass_gradient && !stage.in_place)
             now->gradient = batch_bytes(options, stage.in.size); /* of the stage before */
-        }
         const bool pools = stage.kind == FEDGE_STAGE_MAXPOOL2D || stage.pooled;
         status = walk_to(&self, walk.layer == 0 ? 1 : walk.layer, err);
         now->output += batch_bytes(options, stage.out.size);
@@ -170,9 +163,8 @@ fedge_status fedge_fail_block(const fedge_model_spec *spec, const fedge_model_op
     sink all = {0};
     char label[FEDGE_MAX_LAYER_NAME];
     const fedge_status status = fill(spec, options, &all, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status; /* not after fedge_model_size has passed */
-    }
     return fedge_fail(
         err, FEDGE_TOO_BIG,
         "the model needs a block of %zu bytes but was given %zu; layer %u (%s \"%s\") "

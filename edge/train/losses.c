@@ -25,9 +25,8 @@ const char *fedge_loss_type_name(fedge_loss_type type)
 fedge_status fedge_loss_check(const fedge_model_spec *spec, fedge_error *err)
 {
     const fedge_loss_ops *ops = fedge_loss_ops_of(spec->loss);
-    if (ops == NULL) {
+    if (!ops)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown loss type %d", (int)spec->loss);
-    }
     const fedge_status status = fedge_arguments_check(ops->arguments, spec, err);
     return status == FEDGE_OK ? FEDGE_OK
                               : fedge_error_prefix(err, status, "the loss (%s)", NAMES[spec->loss]);
@@ -35,11 +34,9 @@ fedge_status fedge_loss_check(const fedge_model_spec *spec, fedge_error *err)
 
 float fedge_loss_target(const fedge_loss_run *run, size_t b, uint32_t output)
 {
-    if (run->targets != NULL) {
+    if (run->targets)
         return run->targets[b * run->outputs + output];
-    }
-    if (run->outputs == 1) {
+    if (run->outputs == 1)
         return (float)run->labels[b];
-    }
     return (uint32_t)run->labels[b] == output ? 1.0f : 0.0f;
 }

@@ -19,9 +19,8 @@ static uint32_t efficient_examples(const fedge_model_spec *spec, const fedge_mod
     const fedge_kernels *kernels = fedge_kernels_choose(fedge_model_features(options));
     fedge_graph_plan plan;
     uint32_t min_efficient_batch = FEDGE_MIN_EFFICIENT_BATCH;
-    if (fedge_graph_plan_make(&plan, spec, options, kernels, NULL) != FEDGE_OK) {
+    if (fedge_graph_plan_make(&plan, spec, options, kernels, NULL) != FEDGE_OK)
         return 0;
-    }
     for (uint32_t i = 0; min_efficient_batch > 0 && i < spec->num_layers; i++) {
         const fedge_layer_sizes sizes = fedge_graph_sizes(&plan, i);
         min_efficient_batch = sizes.batch_coupled ? 0
@@ -53,20 +52,17 @@ uint32_t fedge_model_micro_batch(const fedge_model_spec *spec, const fedge_model
     parts.micro_batch = 0;
     parts.disabled_cpu_features = ~0u; /* every machine counts the same bytes */
     if (!options->training || fedge_model_size(spec, &parts, &whole, NULL) != FEDGE_OK ||
-        fedge_fused_fits(spec, &parts)) {
+        fedge_fused_fits(spec, &parts))
         return 0;
-    }
     uint32_t part = efficient_examples(spec, &parts);
     for (; part > 0 && part <= options->max_batch / 2; part *= 2) {
         parts.micro_batch = even(options->max_batch, part);
         if (fedge_model_size(spec, &parts, &cut, NULL) != FEDGE_OK ||
-            data_of(&cut) > data_of(&whole) - data_of(&whole) / LEAST_SAVING) {
+            data_of(&cut) > data_of(&whole) - data_of(&whole) / LEAST_SAVING)
             return 0; /* larger parts take more */
-        }
         if (cut.activations / LEAST_WORK >= cut.gradients &&
-            cut.activations / LEAST_PER_LAYER >= spec->num_layers + MORE_LAYERS) {
+            cut.activations / LEAST_PER_LAYER >= spec->num_layers + MORE_LAYERS)
             return parts.micro_batch;
-        }
     }
     return 0;
 }

@@ -21,13 +21,12 @@ typedef struct own_kernels {
 static const fedge_kernels *choose_kernels(fedge_layout *layout, own_kernels *counted)
 {
     const fedge_model_options *options = layout->options;
-    if (options->precision != FEDGE_PRECISION_BF16) {
+    if (options->precision != FEDGE_PRECISION_BF16)
         return fedge_kernels_choose(fedge_model_features(options));
-    }
-    own_kernels *own = fedge_carve(&layout->from, 1, sizeof *own, &layout->memory->scratch);
-    own = own == NULL ? counted : own;
+    own_kernels *own = fedge_carve(&layout->from, 1, sizeof(*own), &layout->memory->scratch);
+    own = !own ? counted : own;
     own->table = fedge_kernels_for(options);
-    fedge_os_format(own->name, sizeof own->name, "%s %s", own->table.name, own->table.in_bf16);
+    fedge_os_format(own->name, sizeof(own->name), "%s %s", own->table.name, own->table.in_bf16);
     own->table.name = own->name;
     return &own->table;
 }
@@ -41,18 +40,14 @@ static void carve_states(fedge_layout *layout)
     const size_t n = self->num_values;
     size_t *account = &layout->memory->velocity;
     const uint32_t num_states = fedge_optimizer_states(options);
-    for (uint32_t i = 0; i < num_states; i++) {
+    for (uint32_t i = 0; i < num_states; i++)
         self->states[i] = fedge_carve(from, n, sizeof(float), account);
-    }
-    if (options->training && options->proximal) {
+    if (options->training && options->proximal)
         self->anchor = fedge_carve(from, n, sizeof(float), account);
-    }
-    if (options->training && options->correction) {
+    if (options->training && options->correction)
         self->correction = fedge_carve(from, n, sizeof(float), account);
-    }
-    if (fedge_keeps_gradients(options)) {
+    if (fedge_keeps_gradients(options))
         self->gradients = fedge_carve(from, n, sizeof(float), &layout->memory->gradients);
-    }
 }
 
 /* Lays a model out in [block], or counts its bytes when there is none. */
@@ -64,25 +59,23 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     own_kernels counted_kernels;
     *memory = (fedge_model_memory){0};
     fedge_status status = fedge_model_check_options(spec, options, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fedge_layout layout = {
         .from = {.block = block}, .spec = spec, .options = options, .memory = memory};
     const bool fused = fedge_fused_fits(spec, options);
-    fedge_model *self = fedge_carve(&layout.from, 1, sizeof *self, &memory->scratch);
+    fedge_model *self = fedge_carve(&layout.from, 1, sizeof(*self), &memory->scratch);
     *model = self;
-    self = self == NULL ? &counted : self;
+    self = !self ? &counted : self;
     layout.model = self;
     self->options = *options;
     layout.kernels = choose_kernels(&layout, &counted_kernels);
     status = fused ? fedge_fused_survey(&layout, err) : fedge_graph_survey(&layout, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (options->weights != FEDGE_STORAGE_FP32) {
         self->narrow =
-            fedge_carve(&layout.from, self->num_values, sizeof *self->narrow, &memory->parameters);
+            fedge_carve(&layout.from, self->num_values, sizeof(*self->narrow), &memory->parameters);
     } else {
         self->values =
             fedge_carve(&layout.from, self->num_floats, sizeof(float), &memory->parameters);
@@ -136,26 +129,22 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
     *model = NULL;
     fedge_model_memory memory;
     fedge_status status = fedge_model_size(spec, options, &memory, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (block_size < memory.total) {
+    if (block_size < memory.total)
         return fedge_fail_block(spec, options, memory.total, block_size, err);
-    }
-    if (block == NULL || (uintptr_t)block % FEDGE_BLOCK_ALIGNMENT != 0) {
+    if (!block || (uintptr_t)block % FEDGE_BLOCK_ALIGNMENT != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the model's block must be aligned to %d bytes", FEDGE_BLOCK_ALIGNMENT);
     }
     memset(block, 0, memory.total);
     fedge_model *made = NULL;
     status = lay_out(spec, options, block, &made, &memory, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    assert(made != NULL); /* carved from the block */
-    if (made->num_buffers > 0) {
+    assert(made); /* carved from the block */
+    if (made->num_buffers > 0)
         fedge_model_init_buffers(spec, made->buffers);
-    }
     *model = made;
     return FEDGE_OK;
 }
@@ -167,24 +156,22 @@ float *fedge_model_values(fedge_model *model)
 
 void fedge_model_load(fedge_model *model, const float *values)
 {
-    if (model->options.precision == FEDGE_PRECISION_INT8) {
+    if (model->options.precision == FEDGE_PRECISION_INT8)
         fedge_graph_load(model, values);
-    } else if (model->narrow != NULL) {
+    else if (model->narrow)
         fedge_half_narrow(model->options.weights, values, model->num_values, model->narrow);
-    } else {
-        memcpy(model->values, values, model->num_values * sizeof *values);
-    }
+    else
+        memcpy(model->values, values, model->num_values * sizeof(*values));
 }
 
 void fedge_model_store(const fedge_model *model, float *values)
 {
-    if (model->options.precision == FEDGE_PRECISION_INT8) {
-        memset(values, 0, model->num_values * sizeof *values);
-    } else if (model->narrow != NULL) {
+    if (model->options.precision == FEDGE_PRECISION_INT8)
+        memset(values, 0, model->num_values * sizeof(*values));
+    else if (model->narrow)
         fedge_half_widen(model->options.weights, model->narrow, model->num_values, values);
-    } else {
-        memcpy(values, model->values, model->num_values * sizeof *values);
-    }
+    else
+        memcpy(values, model->values, model->num_values * sizeof(*values));
 }
 
 size_t fedge_model_num_values(const fedge_model *model)
@@ -205,22 +192,20 @@ size_t fedge_model_num_buffers(const fedge_model *model)
 void fedge_model_set_state(fedge_model *model, const float *state)
 {
     fedge_model_load(model, state);
-    if (model->num_buffers > 0) {
-        memcpy(model->buffers, state + model->num_values, model->num_buffers * sizeof *state);
-    }
+    if (model->num_buffers > 0)
+        memcpy(model->buffers, state + model->num_values, model->num_buffers * sizeof(*state));
 }
 
 void fedge_model_get_state(const fedge_model *model, float *state)
 {
     fedge_model_store(model, state);
-    if (model->num_buffers > 0) {
-        memcpy(state + model->num_values, model->buffers, model->num_buffers * sizeof *state);
-    }
+    if (model->num_buffers > 0)
+        memcpy(state + model->num_values, model->buffers, model->num_buffers * sizeof(*state));
 }
 
 void fedge_model_get_trained(const fedge_model *model, float *state)
 {
-    if (model->narrow == NULL) {
+    if (!model->narrow) {
         fedge_model_get_state(model, state);
         return;
     }
@@ -233,9 +218,8 @@ void fedge_model_get_trained(const fedge_model *model, float *state)
         fedge_half_widen(weights, &model->narrow[i], 1, &after);
         state[i] += after - before;
     }
-    if (model->num_buffers > 0) {
-        memcpy(state + model->num_values, model->buffers, model->num_buffers * sizeof *state);
-    }
+    if (model->num_buffers > 0)
+        memcpy(state + model->num_values, model->buffers, model->num_buffers * sizeof(*state));
 }
 
 const float *fedge_model_outputs(const fedge_model *model)
@@ -267,13 +251,11 @@ void fedge_model_reset_optimizer(fedge_model *model)
 {
     const size_t bytes = model->num_values * sizeof(float);
     for (int i = 0; i < FEDGE_MAX_OPTIMIZER_STATES; i++) {
-        if (model->states[i] != NULL) {
+        if (model->states[i])
             memset(model->states[i], 0, bytes);
-        }
     }
-    if (model->anchor != NULL) {
+    if (model->anchor)
         fedge_model_store(model, model->anchor);
-    }
     model->num_steps = 0;
 }
 
@@ -306,7 +288,7 @@ static fedge_status check_labels(const fedge_model *model, const fedge_batch *ba
     const bool binary = model->outputs == 1 && model->loss_type == FEDGE_LOSS_BCE_WITH_LOGITS;
     const bool one_hot = model->loss->needs_labels || model->outputs > 1;
     const uint32_t classes = binary ? 2 : model->outputs;
-    for (uint32_t i = 0; batch->labels != NULL && (one_hot || binary) && i < batch->size; i++) {
+    for (uint32_t i = 0; batch->labels && (one_hot || binary) && i < batch->size; i++) {
         if (batch->labels[i] < 0 || (uint32_t)batch->labels[i] >= classes) {
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                               "%s: label %d of example %u in the batch is not in 0 to %u",
@@ -326,9 +308,8 @@ fedge_status fedge_model_check_size(const fedge_model *model, uint32_t size, boo
                           "a batch of %u examples: this model was made for 1 to %u", (unsigned)size,
                           (unsigned)model->options.max_batch);
     }
-    if (model->graph == NULL) {
+    if (!model->graph)
         return FEDGE_OK;
-    }
     const uint32_t left = size % most;
     fedge_status status =
         size >= most ? fedge_graph_check(model->graph, most, training, err) : FEDGE_OK;
@@ -340,26 +321,23 @@ static fedge_status check_batch(const fedge_model *model, const fedge_batch *bat
                                 fedge_error *err)
 {
     fedge_status status = fedge_model_check_size(model, batch->size, training, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (batch->labels == NULL && (batch->targets == NULL || model->loss->needs_labels)) {
+    if (!batch->labels && (!batch->targets || model->loss->needs_labels)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s needs %s",
                           fedge_loss_type_name(model->loss_type),
                           model->loss->needs_labels ? "labels" : "labels or targets");
     }
     status = check_labels(model, batch, err);
-    if (status != FEDGE_OK || batch->finite) {
+    if (status != FEDGE_OK || batch->finite)
         return status;
-    }
     status = check_finite(model, "value", batch->x, batch->size, model->example_size, err);
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status, "layer 0 (%s)",
                                   fedge_layer_type_name(model->first_layer_type));
     }
-    if (batch->targets != NULL) {
+    if (batch->targets)
         status = check_finite(model, "target", batch->targets, batch->size, model->outputs, err);
-    }
     return status == FEDGE_OK
                ? FEDGE_OK
                : fedge_error_prefix(err, status, "%s", fedge_loss_type_name(model->loss_type));
@@ -368,22 +346,16 @@ static fedge_status check_batch(const fedge_model *model, const fedge_batch *bat
 static const char *missing(const fedge_model *model, const fedge_optimizer *optimizer)
 {
     const fedge_model_options *has = &model->options;
-    if (!has->training) {
+    if (!has->training)
         return "training";
-    }
-    if (optimizer->type != has->optimizer) {
+    if (optimizer->type != has->optimizer)
         return "this optimizer";
-    }
-    if (optimizer->momentum != 0.0f && optimizer->type == FEDGE_OPTIMIZER_SGD &&
-        model->states[0] == NULL) {
+    if (optimizer->momentum != 0.0f && optimizer->type == FEDGE_OPTIMIZER_SGD && !model->states[0])
         return "momentum";
-    }
-    if (optimizer->nesterov && (!has->nesterov || model->states[0] == NULL)) {
+    if (optimizer->nesterov && (!has->nesterov || !model->states[0]))
         return "nesterov and momentum";
-    }
-    if (optimizer->clip_norm != 0.0f && !has->clip) {
+    if (optimizer->clip_norm != 0.0f && !has->clip)
         return "clip";
-    }
     return optimizer->proximal_mu != 0.0f && !has->proximal ? "proximal" : NULL;
 }
 
@@ -393,8 +365,8 @@ static fedge_batch part_of(const fedge_model *model, const fedge_batch *batch, u
 {
     return (fedge_batch){
         .x = batch->x + first * model->example_size,
-        .labels = batch->labels == NULL ? NULL : batch->labels + first,
-        .targets = batch->targets == NULL ? NULL : batch->targets + (size_t)first * model->outputs,
+        .labels = !batch->labels ? NULL : batch->labels + first,
+        .targets = !batch->targets ? NULL : batch->targets + (size_t)first * model->outputs,
         .size = size};
 }
 
@@ -408,12 +380,11 @@ static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t 
                            .batch = batch->size,
                            .outputs = model->outputs};
     fedge_status status =
-        model->fused != NULL
+        model->fused
             ? fedge_fused_forward(model, batch->x, batch->size, &loss.y, &loss.dy)
             : fedge_graph_forward(model, batch->x, batch->size, train, &loss.y, &loss.dy, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     model->last_outputs = loss.y;
     loss.dy = train ? loss.dy : NULL;
     *loss_sum = model->loss->run(&loss, correct);
@@ -426,9 +397,8 @@ static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t 
     }
     const float share = (float)batch->size / (float)whole;
     const size_t n = (size_t)batch->size * model->outputs;
-    for (size_t i = 0; loss.dy != NULL && batch->size < whole && i < n; i++) {
+    for (size_t i = 0; loss.dy && batch->size < whole && i < n; i++)
         loss.dy[i] *= share;
-    }
     return FEDGE_OK;
 }
 
@@ -453,9 +423,8 @@ static fedge_status pass_parts(fedge_model *model, const fedge_batch *batch,
         }
         *loss_sum += loss;
         *correct += right;
-        if (optimizer != NULL) {
+        if (optimizer)
             fedge_graph_backward(model, optimizer);
-        }
         memcpy(model->all_outputs + (size_t)first * model->outputs, model->last_outputs,
                (size_t)part.size * model->outputs * sizeof(float));
     }
@@ -468,34 +437,28 @@ fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
                                uint32_t *correct, fedge_error *err)
 {
     const char *what = missing(model, optimizer);
-    if (what != NULL) {
+    if (what) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the model was made without %s: set it in fedge_model_options", what);
     }
     fedge_status status = fedge_optimizer_check(optimizer, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_batch(model, batch, true, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (model->graph != NULL) {
+    if (model->graph)
         fedge_graph_begin(model);
-    }
-    status = model->all_outputs != NULL
-                 ? pass_parts(model, batch, optimizer, loss_sum, correct, err)
-                 : pass(model, batch, batch->size, true, loss_sum, correct, err);
-    if (status != FEDGE_OK) {
+    status = model->all_outputs ? pass_parts(model, batch, optimizer, loss_sum, correct, err)
+                                : pass(model, batch, batch->size, true, loss_sum, correct, err);
+    if (status != FEDGE_OK)
         return status;
-    }
     model->num_steps++;
-    if (model->fused != NULL) {
+    if (model->fused) {
         fedge_fused_backward(model, batch->x, optimizer);
         return FEDGE_OK;
     }
-    if (model->all_outputs == NULL) {
+    if (!model->all_outputs)
         fedge_graph_backward(model, optimizer);
-    }
     fedge_graph_finish(model, optimizer);
     return FEDGE_OK;
 }
@@ -504,12 +467,10 @@ fedge_status fedge_model_test(fedge_model *model, const fedge_batch *batch, doub
                               uint32_t *correct, fedge_error *err)
 {
     fedge_status status = check_batch(model, batch, false, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    return model->all_outputs != NULL
-               ? pass_parts(model, batch, NULL, loss_sum, correct, err)
-               : pass(model, batch, batch->size, false, loss_sum, correct, err);
+    return model->all_outputs ? pass_parts(model, batch, NULL, loss_sum, correct, err)
+                              : pass(model, batch, batch->size, false, loss_sum, correct, err);
 }
 
 fedge_status fedge_model_step(fedge_model *model, const float *x, const int32_t *labels,

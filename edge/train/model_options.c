@@ -42,18 +42,17 @@ fedge_status fedge_model_check_options(const fedge_model_spec *spec,
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "max_batch is %u: give 1 to %d",
                           (unsigned)options->max_batch, FEDGE_MAX_BATCH);
     }
-    if (fedge_optimizer_ops_of(options->optimizer) == NULL) {
+    if (!fedge_optimizer_ops_of(options->optimizer)) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown optimizer type %d",
                           (int)options->optimizer);
     }
-    if (fedge_precision_name(options->precision) == NULL) {
+    if (!fedge_precision_name(options->precision))
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown precision %d", (int)options->precision);
-    }
-    if (fedge_storage_name(options->activations) == NULL) {
+    if (!fedge_storage_name(options->activations)) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown storage of activations %d",
                           (int)options->activations);
     }
-    if (fedge_storage_name(options->weights) == NULL) {
+    if (!fedge_storage_name(options->weights)) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown storage of weights %d",
                           (int)options->weights);
     }

@@ -35,14 +35,13 @@ static const fedge_argument COMMON[] = {
 fedge_status fedge_optimizer_check(const fedge_optimizer *optimizer, fedge_error *err)
 {
     const fedge_optimizer_ops *ops = fedge_optimizer_ops_of(optimizer->type);
-    if (ops == NULL) {
+    if (!ops) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "unknown optimizer type %d",
                           (int)optimizer->type);
     }
     fedge_status status = fedge_arguments_check(COMMON, optimizer, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_arguments_check(ops->arguments, optimizer, err);
-    }
     return status == FEDGE_OK
                ? FEDGE_OK
                : fedge_error_prefix(err, status, "the optimizer (%s)", NAMES[optimizer->type]);
@@ -51,8 +50,7 @@ fedge_status fedge_optimizer_check(const fedge_optimizer *optimizer, fedge_error
 uint32_t fedge_optimizer_states(const fedge_model_options *options)
 {
     const fedge_optimizer_ops *ops = fedge_optimizer_ops_of(options->optimizer);
-    if (!options->training || ops == NULL) {
+    if (!options->training || !ops)
         return 0;
-    }
     return options->optimizer == FEDGE_OPTIMIZER_SGD ? options->momentum != 0.0f : ops->num_states;
 }

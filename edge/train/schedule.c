@@ -18,9 +18,8 @@ double fedge_schedule_rate(const fedge_schedule *schedule, double learning_rate,
 {
     static const double PI = 3.14159265358979323846;
     const uint32_t warmup = schedule->warmup_rounds;
-    if (round <= warmup) {
+    if (round <= warmup)
         return learning_rate * (double)round / ((double)warmup + 1.0);
-    }
     const uint32_t t = round - warmup - 1;
     const uint32_t decays = schedule->type == FEDGE_SCHEDULE_STEP ? t / schedule->step_size : t;
     const double gamma = (double)schedule->gamma, floor_rate = (double)schedule->eta_min;

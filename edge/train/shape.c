@@ -8,18 +8,16 @@
 size_t fedge_shape_count(const fedge_shape *shape)
 {
     size_t count = 1;
-    for (uint32_t i = 0; i < shape->rank; i++) {
+    for (uint32_t i = 0; i < shape->rank; i++)
         count *= shape->dims[i];
-    }
     return count;
 }
 
 const char *fedge_layer_label(const fedge_layer_spec *layer, uint32_t index,
                               char label[FEDGE_MAX_LAYER_NAME])
 {
-    if (layer->name[0] != '\0') {
+    if (layer->name[0] != '\0')
         return layer->name;
-    }
     (void)fedge_os_format(label, FEDGE_MAX_LAYER_NAME, "%u", (unsigned)index);
     return label;
 }
@@ -61,7 +59,7 @@ fedge_status fedge_shape_input(const fedge_model_spec *spec, fedge_shape *shape,
                           (unsigned)spec->input_rank);
     }
     *shape = (fedge_shape){.rank = spec->input_rank};
-    memcpy(shape->dims, spec->input_shape, spec->input_rank * sizeof shape->dims[0]);
+    memcpy(shape->dims, spec->input_shape, spec->input_rank * sizeof(shape->dims[0]));
     fedge_status status = fedge_shape_check(shape, err);
     return status == FEDGE_OK ? FEDGE_OK : fedge_error_prefix(err, status, "the model's input");
 }
@@ -96,21 +94,18 @@ fedge_status fedge_shape_axis(const fedge_shape *shape, int32_t dim, fedge_axis 
                           fedge_shape_text(shape->rank, shape->dims, text));
     }
     *axis = (fedge_axis){.at = (uint32_t)at, .outer = 1, .length = shape->dims[at], .inner = 1};
-    for (int32_t i = 0; i < at; i++) {
+    for (int32_t i = 0; i < at; i++)
         axis->outer *= shape->dims[i];
-    }
-    for (int32_t i = at + 1; i < rank; i++) {
+    for (int32_t i = at + 1; i < rank; i++)
         axis->inner *= shape->dims[i];
-    }
     return FEDGE_OK;
 }
 
 void fedge_shape_drop(fedge_shape *shape, uint32_t at)
 {
     shape->rank--;
-    for (uint32_t i = at; i < shape->rank; i++) {
+    for (uint32_t i = at; i < shape->rank; i++)
         shape->dims[i] = shape->dims[i + 1];
-    }
 }
 
 void fedge_shape_sides(const fedge_shape *shape, uint32_t sides[2])
@@ -170,7 +165,7 @@ fedge_status fedge_layer_prefix(const fedge_layer_spec *layer, uint32_t index, f
     const char *type = fedge_layer_type_name(layer->type);
     char label[FEDGE_MAX_LAYER_NAME];
     return fedge_error_prefix(err, status, "layer %u (%s \"%s\")", (unsigned)index,
-                              type == NULL ? "?" : type, fedge_layer_label(layer, index, label));
+                              !type ? "?" : type, fedge_layer_label(layer, index, label));
 }
 
 fedge_status fedge_layer_fail(const fedge_model_spec *spec, uint32_t index, fedge_status status,
@@ -182,9 +177,9 @@ fedge_status fedge_layer_fail(const fedge_model_spec *spec, uint32_t index, fedg
 static fedge_status fail_unknown(fedge_layer_type type, fedge_error *err)
 {
     const char *name = fedge_layer_type_name(type);
-    return name == NULL ? fedge_fail(err, FEDGE_UNSUPPORTED, "unknown layer type %d", (int)type)
-                        : fedge_fail(err, FEDGE_UNSUPPORTED,
-                                     "this build has no %s: add it to FEDGE_LAYERS", name);
+    return !name ? fedge_fail(err, FEDGE_UNSUPPORTED, "unknown layer type %d", (int)type)
+                 : fedge_fail(err, FEDGE_UNSUPPORTED,
+                              "this build has no %s: add it to FEDGE_LAYERS", name);
 }
 
 static uint16_t first_source(const fedge_model_spec *spec, uint32_t index)
@@ -198,9 +193,8 @@ static uint16_t first_source(const fedge_model_spec *spec, uint32_t index)
 static bool is_input(const fedge_model_spec *spec, uint16_t source)
 {
     while (source != FEDGE_INPUT_MODEL && (spec->layers[source].type == FEDGE_LAYER_FLATTEN ||
-                                           spec->layers[source].type == FEDGE_LAYER_SELECT)) {
+                                           spec->layers[source].type == FEDGE_LAYER_SELECT))
         source = first_source(spec, source);
-    }
     return source == FEDGE_INPUT_MODEL;
 }
 
@@ -210,9 +204,8 @@ fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
 {
     const fedge_layer_spec *layer = &spec->layers[index];
     const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
-    if (ops == NULL) {
+    if (!ops)
         return fedge_layer_fail(spec, index, fail_unknown(layer->type, err), err);
-    }
     const uint32_t least = ops->min_inputs == 0 ? 1 : ops->min_inputs;
     const uint32_t most = ops->max_inputs == 0 ? 1 : ops->max_inputs;
     *num_sources = layer->num_inputs == 0 ? 1 : layer->num_inputs;
@@ -249,28 +242,24 @@ fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index, con
                                uint32_t num_inputs, fedge_shape *out, fedge_error *err)
 {
     const fedge_layer_spec *layer = &spec->layers[index];
-    if (memchr(layer->name, '\0', sizeof layer->name) == NULL) {
+    if (!memchr(layer->name, '\0', sizeof(layer->name))) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "layer %u: the name is over %d bytes",
                           (unsigned)index, FEDGE_MAX_LAYER_NAME - 1);
     }
     const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
-    fedge_status status = ops == NULL ? fail_unknown(layer->type, err) : FEDGE_OK;
+    fedge_status status = !ops ? fail_unknown(layer->type, err) : FEDGE_OK;
     if (status == FEDGE_OK && (unsigned)layer->train >= FEDGE_TRAIN_MODE_COUNT) {
         status =
             fedge_fail(err, FEDGE_INVALID_ARGUMENT, "unknown train mode %d", (int)layer->train);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = ops->infer(layer, in, num_inputs, out, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_arguments_check(ops->arguments, layer, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_layer_check_channels(layer, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_shape_check(out, err);
-    }
     return status == FEDGE_OK ? FEDGE_OK : fedge_layer_fail(spec, index, status, err);
 }
 
@@ -290,16 +279,13 @@ fedge_status fedge_shape_model(const fedge_model_spec *spec, fedge_shape *out, f
         uint32_t num_sources = 0;
         fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
         status = fedge_layer_sources(spec, i, sources, &num_sources, err);
-        for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++) {
+        for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++)
             in[k] = sources[k] == FEDGE_INPUT_MODEL ? input : shapes[sources[k]];
-        }
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = fedge_shape_infer(spec, i, in, num_sources, &shapes[i], err);
-        }
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         *out = shapes[spec->num_layers - 1];
-    }
     return status;
 }
 

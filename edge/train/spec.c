@@ -18,15 +18,13 @@ static fedge_status add_tensors(const fedge_model_spec *spec, uint32_t index, bo
     char label[FEDGE_MAX_LAYER_NAME], name[FEDGE_MAX_TENSOR_NAME];
     const char *layer_name = fedge_layer_label(layer, index, label);
     for (uint32_t i = 0; i < n; i++) {
-        if (list[i].buffer != buffers) {
+        if (list[i].buffer != buffers)
             continue;
-        }
-        (void)fedge_os_format(name, sizeof name, "%s.%s", layer_name, list[i].name);
+        (void)fedge_os_format(name, sizeof(name), "%s.%s", layer_name, list[i].name);
         fedge_status status =
             fedge_schema_add(schema, name, FEDGE_F32, list[i].rank, list[i].shape, err);
-        if (status != FEDGE_OK) {
+        if (status != FEDGE_OK)
             return fedge_layer_prefix(layer, index, status, err);
-        }
     }
     return FEDGE_OK;
 }
@@ -36,12 +34,10 @@ fedge_status fedge_model_schema(const fedge_model_spec *spec, fedge_schema *sche
 {
     fedge_shape output;
     fedge_status status = fedge_loss_check(spec, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_shape_model(spec, &output, err);
-    }
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++)
         status = add_tensors(spec, i, false, schema, err);
-    }
     return status == FEDGE_OK ? fedge_shape_output(&output, schema->num_elements, err) : status;
 }
 
@@ -49,9 +45,8 @@ fedge_status fedge_model_buffer_schema(const fedge_model_spec *spec, fedge_schem
                                        fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++) {
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++)
         status = add_tensors(spec, i, true, schema, err);
-    }
     return status;
 }
 
@@ -62,9 +57,8 @@ bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index)
         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
         const uint32_t n = fedge_layer_tensors(&spec->layers[i], list);
         for (uint32_t t = 0; t < n; t++) {
-            if (!list[t].buffer && at++ == index) {
+            if (!list[t].buffer && at++ == index)
                 return fedge_layer_trains(&spec->layers[i], &list[t]);
-            }
         }
     }
     return false;

@@ -7,11 +7,10 @@
 /* Adds [count] aligned elements to *total; SIZE_MAX once it does not fit. */
 static void add_part(size_t *total, size_t count, size_t element_size)
 {
-    if (*total > SIZE_MAX - ALIGNMENT || count > (SIZE_MAX - ALIGNMENT - *total) / element_size) {
+    if (*total > SIZE_MAX - ALIGNMENT || count > (SIZE_MAX - ALIGNMENT - *total) / element_size)
         *total = SIZE_MAX;
-    } else {
+    else
         *total += (count * element_size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-    }
 }
 
 /* The scratch: indices (examples), then labels (batch), then x (batch, example). */
@@ -26,11 +25,10 @@ static parts lay_out(size_t example_size, uint32_t num_examples, uint32_t batch_
     at.labels = at.total;
     add_part(&at.total, batch_size, sizeof(int32_t));
     at.x = at.total;
-    if (batch_size != 0 && example_size > SIZE_MAX / batch_size) {
+    if (batch_size != 0 && example_size > SIZE_MAX / batch_size)
         at.total = SIZE_MAX;
-    } else {
+    else
         add_part(&at.total, example_size * batch_size, sizeof(float));
-    }
     return at;
 }
 
@@ -53,9 +51,8 @@ typedef struct feed {
 static fedge_status check_sizes(const fedge_model *model, uint32_t num_examples,
                                 uint32_t batch_size, fedge_error *err)
 {
-    if (num_examples == 0) {
+    if (num_examples == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "there are no examples to read");
-    }
     if (batch_size == 0 || batch_size > fedge_model_max_batch(model)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "batch_size is %u: this model was made for 1 to %u", (unsigned)batch_size,
@@ -69,9 +66,8 @@ static fedge_status feed_init(feed *self, const fedge_model *model, const fedge_
                               fedge_error *err)
 {
     const fedge_status status = check_sizes(model, examples->num_examples, batch_size, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const parts at = lay_out(fedge_model_example_size(model), examples->num_examples, batch_size);
     if (scratch_size < at.total) {
         return fedge_fail(err, FEDGE_TOO_BIG,
@@ -80,7 +76,7 @@ static fedge_status feed_init(feed *self, const fedge_model *model, const fedge_
                           at.total, (unsigned)examples->num_examples, (unsigned)batch_size,
                           scratch_size);
     }
-    if (scratch == NULL || (uintptr_t)scratch % ALIGNMENT != 0) {
+    if (!scratch || (uintptr_t)scratch % ALIGNMENT != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the trainer's scratch must be aligned to %d bytes", ALIGNMENT);
     }
@@ -96,9 +92,8 @@ static fedge_status feed_init(feed *self, const fedge_model *model, const fedge_
 /* Back to the first example, in the natural order. */
 static void feed_rewind(feed *self)
 {
-    for (uint32_t i = 0; i < self->examples->num_examples; i++) {
+    for (uint32_t i = 0; i < self->examples->num_examples; i++)
         self->indices[i] = i;
-    }
     self->next = 0;
 }
 
@@ -165,17 +160,14 @@ fedge_status fedge_trainer_check(const fedge_model *model, uint32_t num_examples
     const uint32_t size = config->batch_size, whole = num_examples < size ? num_examples : size;
     uint64_t steps = 0;
     fedge_status status = check_sizes(model, num_examples, size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_trainer_count_steps(config, num_examples, &steps, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const uint32_t left = num_examples % size;
     status = fedge_model_check_size(model, whole, true, err);
-    if (status == FEDGE_OK && left > 0 && steps > num_examples / size) {
+    if (status == FEDGE_OK && left > 0 && steps > num_examples / size)
         status = fedge_model_check_size(model, left, true, err);
-    }
     return status == FEDGE_OK
                ? FEDGE_OK
                : fedge_error_prefix(err, status,
@@ -193,15 +185,12 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
     *result = (fedge_trainer_result){.num_examples = examples->num_examples};
     fedge_status status =
         feed_init(&from, model, examples, config->batch_size, scratch, scratch_size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_trainer_check(model, examples->num_examples, config, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_trainer_count_steps(config, examples->num_examples, &steps, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fedge_model_set_random(model, config->seed, config->round, config->client_index);
     for (uint32_t epoch = 0; status == FEDGE_OK && result->num_steps < steps; epoch++) {
         feed_rewind(&from);
@@ -209,9 +198,8 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
                                          config->client_index, (uint16_t)epoch);
         fedge_rng_shuffle(&rng, from.indices, examples->num_examples);
         while (status == FEDGE_OK && !feed_is_done(&from) && result->num_steps < steps) {
-            if (cancel != NULL && cancel(cancel_user)) {
+            if (cancel && cancel(cancel_user))
                 return cancelled("training", result->num_steps, err);
-            }
             uint32_t batch = 0, correct = 0;
             double loss_sum = 0.0;
             status = feed_read(&from, &batch, err);
@@ -224,9 +212,8 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
                 count_batch(result, batch, loss_sum, correct);
                 result->num_steps++;
             }
-            if (status == FEDGE_OK && config->after_step != NULL) {
+            if (status == FEDGE_OK && config->after_step)
                 config->after_step(config->after_step_user, model);
-            }
         }
     }
     if (status != FEDGE_OK) {
@@ -247,14 +234,12 @@ fedge_status fedge_trainer_evaluate(fedge_model *model, const fedge_examples *ex
     feed from;
     *result = (fedge_trainer_result){.num_examples = examples->num_examples};
     fedge_status status = feed_init(&from, model, examples, batch_size, scratch, scratch_size, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     feed_rewind(&from);
     for (uint64_t done = 0; status == FEDGE_OK && !feed_is_done(&from); done++) {
-        if (cancel != NULL && cancel(cancel_user)) {
+        if (cancel && cancel(cancel_user))
             return cancelled("evaluation", done, err);
-        }
         uint32_t batch = 0, correct = 0;
         double loss_sum = 0.0;
         status = feed_read(&from, &batch, err);

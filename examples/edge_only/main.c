@@ -20,19 +20,16 @@ int main(void)
     const fedge_optimizer sgd = {.learning_rate = 0.5f};
     fedge_model *model = NULL;
     fedge_error err; /* err.message says what failed, and what to change */
-    if (fedge_model_new(&model, &spec, &options, block, sizeof block, &err) != FEDGE_OK) {
+    if (fedge_model_new(&model, &spec, &options, block, sizeof(block), &err) != FEDGE_OK)
         return 2;
-    }
     fedge_model_init_values(&spec, 1, fedge_model_values(model));
     double loss;
     uint32_t correct;
     for (int step = 0; step < 400; step++) {
-        if (fedge_model_step(model, x[0], labels, 4, &sgd, &loss, &correct, &err) != FEDGE_OK) {
+        if (fedge_model_step(model, x[0], labels, 4, &sgd, &loss, &correct, &err) != FEDGE_OK)
             return 3;
-        }
     }
-    if (fedge_model_evaluate(model, x[0], labels, 4, &loss, &correct, &err) != FEDGE_OK) {
+    if (fedge_model_evaluate(model, x[0], labels, 4, &loss, &correct, &err) != FEDGE_OK)
         return 4;
-    }
     return correct == 4 && loss < 0.1 ? 0 : 1;
 }

@@ -61,9 +61,10 @@ static fedge_status plan(void *user, fedge_client *client, const fedge_client_pl
 {
     (void)user;
     (void)client;
-    if (!plan_in->external || plan_in->schema->num_elements != NUM_INPUTS + 1)
+    if (!plan_in->external || plan_in->schema->num_elements != NUM_INPUTS + 1) {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "this trainer fits %d weights and a bias",
                           NUM_INPUTS);
+    }
     return FEDGE_OK;
 }
 

@@ -21,11 +21,11 @@ const fedge_ciphers *fedge_ciphers_choose(const fedge_ciphers *fast, const char 
                                           const fedge_ciphers *portable, const char **why)
 {
     *why = refusal;
-    if (*why == NULL)
+    if (!*why)
         *why = fedge_known_answers(fast, portable);
-    if (*why == NULL)
+    if (!*why)
         return fast;
-    return fedge_known_answers(portable, portable) == NULL ? portable : NULL;
+    return !fedge_known_answers(portable, portable) ? portable : NULL;
 }
 
 static void choose(void)
@@ -43,18 +43,19 @@ static const fedge_ciphers *current(void)
 const char *fedge_ciphers_text(char text[FEDGE_CIPHERS_TEXT])
 {
     const fedge_ciphers *in_use = current();
-    if (why_not_fast == NULL)
+    if (!why_not_fast) {
         snprintf(text, FEDGE_CIPHERS_TEXT, "libgcrypt %s", fedge_libgcrypt_version());
-    else
+    } else {
         snprintf(text, FEDGE_CIPHERS_TEXT, "%s, not libgcrypt %s: %s",
-                 in_use != NULL ? MBEDTLS_NAME : "none", fedge_libgcrypt_version(), why_not_fast);
+                 in_use ? MBEDTLS_NAME : "none", fedge_libgcrypt_version(), why_not_fast);
+    }
     return text;
 }
 
 fedge_status fedge_ciphers_check(fedge_error *err)
 {
     char text[FEDGE_CIPHERS_TEXT];
-    if (current() != NULL)
+    if (current())
         return FEDGE_OK;
     return fedge_fail(err, FEDGE_INTERNAL,
                       "the ciphers give wrong answers, so nothing can be encrypted (%s): the "
@@ -74,9 +75,9 @@ WRAP(mbedtls_gcm_crypt_and_tag, mbedtls_gcm_context *context, int mode, size_t s
      const unsigned char *in, unsigned char *out, size_t tag_size, unsigned char *tag)
 {
     const fedge_ciphers *ciphers = current();
-    return ciphers == NULL ? MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED
-                           : ciphers->gcm_crypt_and_tag(context, mode, size, iv, iv_size, aad,
-                                                        aad_size, in, out, tag_size, tag);
+    return !ciphers ? MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED
+                    : ciphers->gcm_crypt_and_tag(context, mode, size, iv, iv_size, aad, aad_size,
+                                                 in, out, tag_size, tag);
 }
 
 WRAP(mbedtls_gcm_auth_decrypt, mbedtls_gcm_context *context, size_t size, const unsigned char *iv,
@@ -84,9 +85,9 @@ WRAP(mbedtls_gcm_auth_decrypt, mbedtls_gcm_context *context, size_t size, const 
      size_t tag_size, const unsigned char *in, unsigned char *out)
 {
     const fedge_ciphers *ciphers = current();
-    return ciphers == NULL ? MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED
-                           : ciphers->gcm_auth_decrypt(context, size, iv, iv_size, aad, aad_size,
-                                                       tag, tag_size, in, out);
+    return !ciphers ? MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED
+                    : ciphers->gcm_auth_decrypt(context, size, iv, iv_size, aad, aad_size, tag,
+                                                tag_size, in, out);
 }
 
 WRAP(mbedtls_chachapoly_encrypt_and_tag, mbedtls_chachapoly_context *context, size_t size,
@@ -94,9 +95,9 @@ WRAP(mbedtls_chachapoly_encrypt_and_tag, mbedtls_chachapoly_context *context, si
      const unsigned char *in, unsigned char *out, unsigned char tag[16])
 {
     const fedge_ciphers *ciphers = current();
-    return ciphers == NULL ? MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED
-                           : ciphers->chachapoly_encrypt_and_tag(context, size, nonce, aad,
-                                                                 aad_size, in, out, tag);
+    return !ciphers ? MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED
+                    : ciphers->chachapoly_encrypt_and_tag(context, size, nonce, aad, aad_size, in,
+                                                          out, tag);
 }
 
 WRAP(mbedtls_chachapoly_auth_decrypt, mbedtls_chachapoly_context *context, size_t size,
@@ -104,7 +105,7 @@ WRAP(mbedtls_chachapoly_auth_decrypt, mbedtls_chachapoly_context *context, size_
      const unsigned char tag[16], const unsigned char *in, unsigned char *out)
 {
     const fedge_ciphers *ciphers = current();
-    return ciphers == NULL ? MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED
-                           : ciphers->chachapoly_auth_decrypt(context, size, nonce, aad, aad_size,
-                                                              tag, in, out);
+    return !ciphers ? MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED
+                    : ciphers->chachapoly_auth_decrypt(context, size, nonce, aad, aad_size, tag, in,
+                                                       out);
 }

@@ -55,16 +55,16 @@ static gcry_cipher_hd_t handle_of(cipher which)
     };
     (void)pthread_once(&once, make_key);
     handles *mine = has_key ? pthread_getspecific(key_of_handles) : NULL;
-    if (has_key && mine == NULL) {
-        mine = calloc(1, sizeof *mine);
-        if (mine != NULL && pthread_setspecific(key_of_handles, mine) != 0) {
+    if (has_key && !mine) {
+        mine = calloc(1, sizeof(*mine));
+        if (mine && pthread_setspecific(key_of_handles, mine) != 0) {
             free(mine);
             mine = NULL;
         }
     }
-    if (mine == NULL)
+    if (!mine)
         return NULL;
-    if (mine->of[which] == NULL &&
+    if (!mine->of[which] &&
         gcry_cipher_open(&mine->of[which], kinds[which].algorithm, kinds[which].mode, 0) != 0)
         mine->of[which] = NULL;
     return mine->of[which];
@@ -86,16 +86,17 @@ static bool crypt_message(gcry_cipher_hd_t handle, message *m)
 {
     /* NULL: in place. */
     const unsigned char *in = m->in == m->out ? NULL : m->in;
-    const size_t in_size = in != NULL ? m->size : 0;
+    const size_t in_size = in ? m->size : 0;
     gcry_error_t code = gcry_cipher_setkey(handle, m->key, m->key_size);
-    mbedtls_platform_zeroize(m->key, sizeof m->key);
+    mbedtls_platform_zeroize(m->key, sizeof(m->key));
     if (code == 0)
         code = gcry_cipher_setiv(handle, m->nonce, NONCE);
     if (code == 0 && m->aad_size > 0)
         code = gcry_cipher_authenticate(handle, m->aad, m->aad_size);
-    if (code == 0)
+    if (code == 0) {
         code = m->encrypt ? gcry_cipher_encrypt(handle, m->out, m->size, in, in_size)
                           : gcry_cipher_decrypt(handle, m->out, m->size, in, in_size);
+    }
     if (code == 0)
         code = gcry_cipher_gettag(handle, m->tag, TAG);
     return code == 0;
@@ -142,9 +143,10 @@ static int gcm_crypt_and_tag(mbedtls_gcm_context *context, int mode, size_t size
                  .size = size};
     gcry_cipher_hd_t handle =
         tag_size <= TAG && takes_gcm(context, iv_size, &m) ? handle_of(m.which) : NULL;
-    if (handle == NULL)
+    if (!handle) {
         return fedge_ciphers_mbedtls.gcm_crypt_and_tag(context, mode, size, iv, iv_size, aad,
                                                        aad_size, in, out, tag_size, tag);
+    }
     if (!crypt_message(handle, &m))
         return MBEDTLS_ERR_PLATFORM_HW_ACCEL_FAILED;
     memcpy(tag, m.tag, tag_size);
@@ -179,9 +181,10 @@ static gcry_cipher_hd_t take_chachapoly(const mbedtls_chachapoly_context *contex
         return NULL;
     m->which = CHACHA20_POLY1305;
     m->key_size = 4 * KEY_WORDS;
-    for (size_t i = 0; i < m->key_size; i++)
+    for (size_t i = 0; i < m->key_size; i++) {
         m->key[i] =
             (unsigned char)(chacha20->MBEDTLS_PRIVATE(state)[KEY_AT + i / 4] >> 8 * (i % 4));
+    }
     return handle_of(m->which);
 }
 
@@ -198,9 +201,10 @@ static int chachapoly_encrypt_and_tag(mbedtls_chachapoly_context *context, size_
                  .out = out,
                  .size = size};
     gcry_cipher_hd_t handle = take_chachapoly(context, &m);
-    if (handle == NULL)
+    if (!handle) {
         return fedge_ciphers_mbedtls.chachapoly_encrypt_and_tag(context, size, nonce, aad, aad_size,
                                                                 in, out, tag);
+    }
     if (!crypt_message(handle, &m))
         return MBEDTLS_ERR_PLATFORM_HW_ACCEL_FAILED;
     memcpy(tag, m.tag, TAG);
@@ -215,9 +219,10 @@ static int chachapoly_auth_decrypt(mbedtls_chachapoly_context *context, size_t s
     message m = {
         .nonce = nonce, .aad = aad, .aad_size = aad_size, .in = in, .out = out, .size = size};
     gcry_cipher_hd_t handle = take_chachapoly(context, &m);
-    if (handle == NULL)
+    if (!handle) {
         return fedge_ciphers_mbedtls.chachapoly_auth_decrypt(context, size, nonce, aad, aad_size,
                                                              tag, in, out);
+    }
     if (!crypt_message(handle, &m))
         return MBEDTLS_ERR_PLATFORM_HW_ACCEL_FAILED;
     if (mbedtls_ct_memcmp(tag, m.tag, TAG) == 0)

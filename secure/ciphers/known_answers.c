@@ -155,7 +155,7 @@ static bool agrees(const fedge_ciphers *by, const fedge_ciphers *reference, cons
                    record *r)
 {
     static const uint8_t aad[5] = {23, 3, 3, 64, 0}, nonce[NONCE] = {1, 2, 3};
-    const size_t size = sizeof r->plain;
+    const size_t size = sizeof(r->plain);
     uint8_t key[MAX_SIZE], tag[TAG], expected_tag[TAG];
     keyed k;
     for (size_t i = 0; i < size; i++)
@@ -164,10 +164,10 @@ static bool agrees(const fedge_ciphers *by, const fedge_ciphers *reference, cons
     right = keyed_init(&k, is->of, key, strlen(is->key) / 2) && right;
     right =
         right &&
-        seal(reference, &k, nonce, aad, sizeof aad, r->plain, size, r->expected, expected_tag) &&
-        seal(by, &k, nonce, aad, sizeof aad, r->made, size, r->made, tag) &&
+        seal(reference, &k, nonce, aad, sizeof(aad), r->plain, size, r->expected, expected_tag) &&
+        seal(by, &k, nonce, aad, sizeof(aad), r->made, size, r->made, tag) &&
         memcmp(r->made, r->expected, size) == 0 && memcmp(tag, expected_tag, TAG) == 0;
-    right = right && opens_only_the_same(by, &k, nonce, aad, sizeof aad, r->plain, r->made, size,
+    right = right && opens_only_the_same(by, &k, nonce, aad, sizeof(aad), r->plain, r->made, size,
                                          tag, r->opened);
     keyed_fini(&k);
     return right;
@@ -175,13 +175,14 @@ static bool agrees(const fedge_ciphers *by, const fedge_ciphers *reference, cons
 
 const char *fedge_known_answers(const fedge_ciphers *ciphers, const fedge_ciphers *reference)
 {
-    record *r = malloc(sizeof *r);
-    if (r == NULL)
+    record *r = malloc(sizeof(*r));
+    if (!r)
         return "there was no memory to test it";
     const char *wrong = NULL;
-    for (size_t i = 0; i < sizeof answers / sizeof *answers && wrong == NULL; i++)
+    for (size_t i = 0; i < sizeof(answers) / sizeof(*answers) && !wrong; i++) {
         if (!gives(ciphers, &answers[i]) || !agrees(ciphers, reference, &answers[i], r))
             wrong = answers[i].wrong;
+    }
     free(r);
     return wrong;
 }

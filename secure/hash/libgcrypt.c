@@ -19,19 +19,19 @@ static const char *check_hash(void)
                                     0xb4, 0x10, 0xff, 0x61, 0xf2, 0x00, 0x15, 0xad};
     uint8_t hash[32], expected[32], many[1000];
     gcry_md_hash_buffer(GCRY_MD_SHA256, hash, "abc", 3);
-    if (memcmp(hash, abc, sizeof hash) != 0)
+    if (memcmp(hash, abc, sizeof(hash)) != 0)
         return "its SHA-256 is wrong";
-    for (size_t i = 0; i < sizeof many; i++)
+    for (size_t i = 0; i < sizeof(many); i++)
         many[i] = (uint8_t)(i * 7);
-    gcry_md_hash_buffer(GCRY_MD_SHA256, hash, many, sizeof many);
-    fedge_sha256_portable(many, sizeof many, expected);
-    return memcmp(hash, expected, sizeof hash) != 0 ? "its SHA-256 is wrong" : NULL;
+    gcry_md_hash_buffer(GCRY_MD_SHA256, hash, many, sizeof(many));
+    fedge_sha256_portable(many, sizeof(many), expected);
+    return memcmp(hash, expected, sizeof(hash)) != 0 ? "its SHA-256 is wrong" : NULL;
 }
 
 static void start(void)
 {
     version = gcry_check_version(GCRYPT_VERSION);
-    if (version == NULL) {
+    if (!version) {
         version = gcry_check_version(NULL);
         refusal = "it is older than the one compiled with";
         return;

@@ -10,7 +10,7 @@
 
 void fedge_sha256(const void *data, size_t size, uint8_t hash[32])
 {
-    if (size >= MIN_SIZE && fedge_libgcrypt_refusal() == NULL)
+    if (size >= MIN_SIZE && !fedge_libgcrypt_refusal())
         gcry_md_hash_buffer(GCRY_MD_SHA256, hash, data, size);
     else
         fedge_sha256_portable(data, size, hash);

@@ -28,23 +28,24 @@ static uint32_t rotr(uint32_t x, int n)
 static void compress(uint32_t h[8], const uint8_t *block)
 {
     uint32_t w[64];
-    for (int t = 0; t < 16; t++)
+    for (int t = 0; t < 16; t++) {
         w[t] = (uint32_t)block[4 * t] << 24 | (uint32_t)block[4 * t + 1] << 16 |
                (uint32_t)block[4 * t + 2] << 8 | block[4 * t + 3];
+    }
     for (int t = 16; t < 64; t++) {
         const uint32_t s0 = rotr(w[t - 15], 7) ^ rotr(w[t - 15], 18) ^ w[t - 15] >> 3;
         const uint32_t s1 = rotr(w[t - 2], 17) ^ rotr(w[t - 2], 19) ^ w[t - 2] >> 10;
         w[t] = s1 + w[t - 7] + s0 + w[t - 16];
     }
     uint32_t v[8]; /* the working variables a to h */
-    memcpy(v, h, sizeof v);
+    memcpy(v, h, sizeof(v));
     for (int t = 0; t < 64; t++) {
         const uint32_t s1 = rotr(v[4], 6) ^ rotr(v[4], 11) ^ rotr(v[4], 25);
         const uint32_t choice = (v[4] & v[5]) ^ (~v[4] & v[6]);
         const uint32_t t1 = v[7] + s1 + choice + k[t] + w[t];
         const uint32_t s0 = rotr(v[0], 2) ^ rotr(v[0], 13) ^ rotr(v[0], 22);
         const uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-        memmove(v + 1, v, 7 * sizeof *v);
+        memmove(v + 1, v, 7 * sizeof(*v));
         v[4] += t1;
         v[0] = t1 + s0 + majority;
     }

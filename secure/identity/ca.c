@@ -38,11 +38,11 @@ typedef struct content {
 static int set_serial(mbedtls_x509write_cert *writer)
 {
     unsigned char serial[SERIAL_SIZE];
-    int code = fedge_x509_random(NULL, serial, sizeof serial);
+    int code = fedge_x509_random(NULL, serial, sizeof(serial));
     if (code != 0)
         return code;
     serial[0] = (unsigned char)((serial[0] & 0x7f) | 0x40); /* positive, and no leading zero */
-    return mbedtls_x509write_crt_set_serial_raw(writer, serial, sizeof serial);
+    return mbedtls_x509write_crt_set_serial_raw(writer, serial, sizeof(serial));
 }
 
 static int set_validity(mbedtls_x509write_cert *writer, uint64_t from_ms, uint64_t to_ms)
@@ -51,7 +51,7 @@ static int set_validity(mbedtls_x509write_cert *writer, uint64_t from_ms, uint64
     const uint64_t times[2] = {from_ms, to_ms};
     for (int i = 0; i < 2; i++) {
         fedge_calendar at = fedge_calendar_from_ms(times[i]);
-        snprintf(text[i], sizeof text[i], "%04d%02d%02d%02d%02d%02d", at.year % 10000,
+        snprintf(text[i], sizeof(text[i]), "%04d%02d%02d%02d%02d%02d", at.year % 10000,
                  at.month % 100, at.day % 100, at.hour % 100, at.minute % 100, at.second % 100);
     }
     return mbedtls_x509write_crt_set_validity(writer, text[0], text[1]);
@@ -91,10 +91,11 @@ static int fill(mbedtls_x509write_cert *writer, const content *what)
         code = set_validity(writer, what->now_ms - FEDGE_CA_BACKDATE_MS, what->not_after_ms);
     if (code == 0)
         code = mbedtls_x509write_crt_set_basic_constraints(writer, is_ca, what->path_length);
-    if (code == 0)
+    if (code == 0) {
         code = mbedtls_x509write_crt_set_key_usage(
             writer, is_ca ? MBEDTLS_X509_KU_KEY_CERT_SIGN | MBEDTLS_X509_KU_CRL_SIGN
                           : MBEDTLS_X509_KU_DIGITAL_SIGNATURE);
+    }
 #ifdef MBEDTLS_SHA1_C /* not in the small client, where only tests sign */
     if (code == 0)
         code = mbedtls_x509write_crt_set_subject_key_identifier(writer);
@@ -116,9 +117,10 @@ static fedge_status write_certificate(const content *what, fedge_buffer *out, fe
     mbedtls_x509write_cert writer;
     mbedtls_x509write_crt_init(&writer);
     int code = fill(&writer, what);
-    if (code == 0)
+    if (code == 0) {
         code = mbedtls_x509write_crt_pem(&writer, room, FEDGE_X509_MAX_PEM / 2, fedge_x509_random,
                                          NULL);
+    }
     mbedtls_x509write_crt_free(&writer);
     if (code != 0)
         return fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot write the certificate");
@@ -130,9 +132,10 @@ static fedge_status write_certificate(const content *what, fedge_buffer *out, fe
 
 static fedge_status check_days(unsigned days, fedge_error *err)
 {
-    if (days == 0 || days > FEDGE_CA_MAX_DAYS)
+    if (days == 0 || days > FEDGE_CA_MAX_DAYS) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "validity must be 1 to %d days, not %u",
                           FEDGE_CA_MAX_DAYS, days);
+    }
     return FEDGE_OK;
 }
 
@@ -141,12 +144,13 @@ static fedge_status make_subject(const char *name, const char *kind, char *out, 
                                  fedge_error *err)
 {
     uint8_t bytes[2];
-    if (!fedge_name_valid(name) || strlen(name) > MAX_CA_NAME)
+    if (!fedge_name_valid(name) || strlen(name) > MAX_CA_NAME) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the authority's name '%.60s' is not 1 to %d letters, digits and "
                           "' ._:@-'",
                           name, MAX_CA_NAME);
-    fedge_status status = fedge_os_random(bytes, sizeof bytes, err);
+    }
+    fedge_status status = fedge_os_random(bytes, sizeof(bytes), err);
     if (status == FEDGE_OK)
         snprintf(out, size, "CN=%s %s %02x%02x", name, kind, bytes[0], bytes[1]);
     return status;
@@ -156,7 +160,7 @@ static fedge_status save(const char *dir, const char *name, const char *text, un
                          fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = fedge_x509_path(path, sizeof path, dir, name, err);
+    fedge_status status = fedge_x509_path(path, sizeof(path), dir, name, err);
     return status == FEDGE_OK ? fedge_os_write_file(path, text, strlen(text), mode, err) : status;
 }
 
@@ -180,7 +184,7 @@ static fedge_status load_pair(const char *dir, const char *key_name, const char 
     char path[FEDGE_OS_MAX_PATH];
     uint8_t *data = NULL;
     size_t size = 0;
-    fedge_status status = fedge_x509_path(path, sizeof path, dir, certificate_name, err);
+    fedge_status status = fedge_x509_path(path, sizeof(path), dir, certificate_name, err);
     if (status == FEDGE_OK)
         status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err);
     if (status != FEDGE_OK)
@@ -190,7 +194,7 @@ static fedge_status load_pair(const char *dir, const char *key_name, const char 
     if (status == FEDGE_OK && fedge_x509_ms(&ca->certificate.valid_to) < now_ms)
         status = fedge_fail(err, FEDGE_EXPIRED, "%s has expired", path);
     if (status == FEDGE_OK)
-        status = fedge_x509_path(path, sizeof path, dir, key_name, err);
+        status = fedge_x509_path(path, sizeof(path), dir, key_name, err);
     if (status == FEDGE_OK)
         status = fedge_os_check_private(path, err);
     if (status == FEDGE_OK)
@@ -201,16 +205,17 @@ static fedge_status load_pair(const char *dir, const char *key_name, const char 
     fedge_request_wipe((char *)data);
     if (code != 0)
         return fedge_x509_fail(err, FEDGE_CORRUPT, code, path);
-    if (mbedtls_pk_check_pair(&ca->certificate.pk, &ca->key, fedge_x509_random, NULL) != 0)
+    if (mbedtls_pk_check_pair(&ca->certificate.pk, &ca->key, fedge_x509_random, NULL) != 0) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s does not belong to %s/%s", path, dir,
                           certificate_name);
+    }
     return FEDGE_OK;
 }
 
 static fedge_status ca_new(fedge_ca **ca, fedge_error *err)
 {
-    *ca = calloc(1, sizeof **ca);
-    if (*ca == NULL)
+    *ca = calloc(1, sizeof(**ca));
+    if (!*ca)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an authority");
     mbedtls_x509_crt_init(&(*ca)->certificate);
     mbedtls_pk_init(&(*ca)->key);
@@ -219,7 +224,7 @@ static fedge_status ca_new(fedge_ca **ca, fedge_error *err)
 
 void fedge_ca_free(fedge_ca *ca)
 {
-    if (ca == NULL)
+    if (!ca)
         return;
     mbedtls_pk_free(&ca->key);
     mbedtls_x509_crt_free(&ca->certificate);
@@ -239,12 +244,14 @@ fedge_status fedge_ca_load(const char *dir, uint64_t now_ms, fedge_ca **ca, fedg
         return FEDGE_OK;
     }
     fedge_ca_free(loaded);
-    if (status == FEDGE_NOT_FOUND)
+    if (status == FEDGE_NOT_FOUND) {
         return fedge_error_prefix(err, status, "%s is not an authority ('fedge-keys ca' makes one)",
                                   dir);
-    if (status == FEDGE_EXPIRED)
+    }
+    if (status == FEDGE_EXPIRED) {
         return fedge_error_prefix(err, status,
                                   "make a new intermediate ('fedge-keys ca --renew-issuing')");
+    }
     return status;
 }
 
@@ -256,8 +263,8 @@ static fedge_status make_issuing(const char *dir, const char *name, fedge_ca *ro
 {
     char subject[FEDGE_X509_MAX_SUBJECT];
     char issuer[FEDGE_X509_MAX_SUBJECT];
-    fedge_x509_subject(&root->certificate.subject, issuer, sizeof issuer);
-    fedge_status status = make_subject(name, "issuing", subject, sizeof subject, err);
+    fedge_x509_subject(&root->certificate.subject, issuer, sizeof(issuer));
+    fedge_status status = make_subject(name, "issuing", subject, sizeof(subject), err);
     if (status != FEDGE_OK)
         return status;
     uint64_t root_end_ms = fedge_x509_ms(&root->certificate.valid_to);
@@ -277,9 +284,10 @@ static fedge_status make_issuing(const char *dir, const char *name, fedge_ca *ro
                           .not_after_ms = *end_ms};
     if (status == FEDGE_OK)
         status = write_certificate(&what, &out, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         status =
             save_pair(dir, "issuing-key.pem", &key, "issuing.pem", (const char *)out.data, err);
+    }
     fedge_buffer_fini(&out);
     mbedtls_pk_free(&key);
     return status;
@@ -289,7 +297,7 @@ static fedge_status make_root(const char *dir, const char *name, unsigned days, 
                               uint64_t *end_ms, fedge_error *err)
 {
     char subject[FEDGE_X509_MAX_SUBJECT];
-    fedge_status status = make_subject(name, "root", subject, sizeof subject, err);
+    fedge_status status = make_subject(name, "root", subject, sizeof(subject), err);
     if (status != FEDGE_OK)
         return status;
     *end_ms = now_ms + days * FEDGE_DAY_MS;
@@ -333,16 +341,17 @@ static fedge_status check_absent(const char *dir, fedge_error *err)
 {
     static const char *const names[] = {"root.pem", "root-key.pem", "issuing.pem",
                                         "issuing-key.pem"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
         char path[FEDGE_OS_MAX_PATH];
-        fedge_status status = fedge_x509_path(path, sizeof path, dir, names[i], err);
+        fedge_status status = fedge_x509_path(path, sizeof(path), dir, names[i], err);
         if (status != FEDGE_OK)
             return status;
-        if (fedge_os_exists(path))
+        if (fedge_os_exists(path)) {
             return fedge_fail(err, FEDGE_EXISTS,
                               "%s exists: an authority is never overwritten; name another "
                               "directory",
                               path);
+        }
     }
     return FEDGE_OK;
 }
@@ -386,8 +395,8 @@ fedge_status fedge_ca_sign(const fedge_ca *ca, const fedge_request *request, uns
         return status;
     char subject[FEDGE_NAME_SIZE + 4];
     char issuer[FEDGE_X509_MAX_SUBJECT];
-    snprintf(subject, sizeof subject, "CN=%s", request->name);
-    fedge_x509_subject(&ca->certificate.subject, issuer, sizeof issuer);
+    snprintf(subject, sizeof(subject), "CN=%s", request->name);
+    fedge_x509_subject(&ca->certificate.subject, issuer, sizeof(issuer));
     uint64_t end_ms = now_ms + days * FEDGE_DAY_MS;
     uint64_t issuing_end_ms = fedge_x509_ms(&ca->certificate.valid_to);
     /* mbedTLS reads both keys only, but asks for pointers that may write. */

@@ -8,7 +8,8 @@ static const char *const role_names[] = {
     [FEDGE_ROLE_OPERATOR] = "operator",
     [FEDGE_ROLE_RELAY] = "relay",
 };
-_Static_assert(sizeof role_names / sizeof *role_names == FEDGE_ROLE_COUNT, "every role has a name");
+_Static_assert(sizeof(role_names) / sizeof(*role_names) == FEDGE_ROLE_COUNT,
+               "every role has a name");
 
 const char *fedge_role_name(fedge_role role)
 {

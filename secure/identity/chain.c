@@ -48,7 +48,7 @@ static void see(const mbedtls_x509_crt *certificate, int depth)
 
 static void end_step(int socket)
 {
-    if (whole && socket >= 0 && verified_fn != NULL)
+    if (whole && socket >= 0 && verified_fn)
         verified_fn(verified_user, socket, &seen);
     begun = whole = false;
 }
@@ -57,7 +57,7 @@ void fedge_chain_on_verified(fedge_chain_verified_fn fn, void *user)
 {
     verified_fn = fn;
     verified_user = user;
-    fedge_tls_watch_chains(fn != NULL ? see : NULL, fn != NULL ? end_step : NULL);
+    fedge_tls_watch_chains(fn ? see : NULL, fn ? end_step : NULL);
 }
 
 bool fedge_chain_is_watched(void)
@@ -98,13 +98,14 @@ fedge_status fedge_chain_check(const fedge_chain *chain, uint64_t now_ms, fedge_
     for (const mbedtls_x509_crt *root = fedge_tls_roots(); root != NULL; root = root->next) {
         uint8_t name[FEDGE_FINGERPRINT_SIZE];
         root_of(root, name);
-        if (memcmp(name, chain->root, sizeof name) != 0)
+        if (memcmp(name, chain->root, sizeof(name)) != 0)
             continue;
         status = check_time("the root of the certificate's chain", fedge_x509_ms(&root->valid_from),
                             fedge_x509_ms(&root->valid_to), now_ms, err);
-        if (status == FEDGE_OK)
+        if (status == FEDGE_OK) {
             return check_time("the certificate, or the one that signed it,", chain->not_before_ms,
                               chain->not_after_ms, now_ms, err);
+        }
     }
     return status;
 }

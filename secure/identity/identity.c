@@ -49,10 +49,11 @@ static fedge_status load_key(const char *dir, fedge_identity *identity, mbedtls_
 {
     char path[FEDGE_OS_MAX_PATH];
     fedge_status status = read_pem(dir, "key.pem", path, &identity->key_pem, err);
-    if (status == FEDGE_NOT_FOUND)
+    if (status == FEDGE_NOT_FOUND) {
         return fedge_fail(err, status,
                           "%s does not exist: make the key with 'fedge-keys request --identity %s'",
                           path, dir);
+    }
     if (status == FEDGE_OK)
         status = fedge_os_check_private(path, err);
     if (status != FEDGE_OK)
@@ -68,11 +69,12 @@ static fedge_status load_chain(const char *dir, fedge_identity *identity, mbedtl
 {
     char path[FEDGE_OS_MAX_PATH];
     fedge_status status = read_pem(dir, "chain.pem", path, &identity->chain_pem, err);
-    if (status == FEDGE_NOT_FOUND)
+    if (status == FEDGE_NOT_FOUND) {
         return fedge_fail(err, status,
                           "%s does not exist: have %s/request.pem signed ('fedge-keys sign') and "
                           "put the answer there ('fedge-keys install')",
                           path, dir);
+    }
     if (status == FEDGE_OK)
         status = fedge_x509_parse_chain(identity->chain_pem, path, chain, err);
     if (status != FEDGE_OK)
@@ -86,17 +88,19 @@ static fedge_status check_identity(const char *dir, const fedge_identity *identi
                                    const mbedtls_pk_context *key, fedge_error *err)
 {
     const fedge_certificate_info *own = &identity->certificate;
-    if (mbedtls_pk_check_pair(&chain->pk, key, fedge_x509_random, NULL) != 0)
+    if (mbedtls_pk_check_pair(&chain->pk, key, fedge_x509_random, NULL) != 0) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s/key.pem does not belong to the certificate in %s/chain.pem: install "
                           "the answer to this key's request ('fedge-keys install')",
                           dir, dir);
-    if (own->role != role)
+    }
+    if (own->role != role) {
         return fedge_fail(err, FEDGE_DENIED,
                           "%s/chain.pem has role %s, but %s is needed: name another directory, or "
                           "request that role ('fedge-keys request --role %s')",
                           dir, fedge_role_name(own->role), fedge_role_name(role),
                           fedge_role_name(role));
+    }
     if (now_ms != 0 && own->not_after_ms < now_ms) {
         char end[FEDGE_CALENDAR_TEXT];
         fedge_calendar_text(own->not_after_ms, end);
@@ -111,8 +115,8 @@ fedge_status fedge_identity_load(const char *dir, fedge_role role, uint64_t now_
                                  fedge_identity **identity, fedge_error *err)
 {
     *identity = NULL;
-    fedge_identity *loaded = calloc(1, sizeof *loaded);
-    if (loaded == NULL)
+    fedge_identity *loaded = calloc(1, sizeof(*loaded));
+    if (!loaded)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the identity in %s", dir);
     mbedtls_pk_context key;
     mbedtls_x509_crt chain;
@@ -135,9 +139,9 @@ fedge_status fedge_identity_load(const char *dir, fedge_role role, uint64_t now_
 
 void fedge_identity_free(fedge_identity *identity)
 {
-    if (identity == NULL)
+    if (!identity)
         return;
-    if (identity->key_pem != NULL)
+    if (identity->key_pem)
         mbedtls_platform_zeroize(identity->key_pem, strlen(identity->key_pem));
     free(identity->key_pem);
     free(identity->chain_pem);
@@ -154,19 +158,21 @@ typedef struct trust {
 static fedge_status check_root(const char *pem, const char *path, fedge_error *err)
 {
     mbedtls_x509_crt roots;
-    if (strstr(pem, "PRIVATE KEY") != NULL)
+    if (strstr(pem, "PRIVATE KEY")) {
         return fedge_fail(
             err, FEDGE_DENIED,
             "%s is a private key, of a ca folder: name that of 'fedge-keys ca --trust'", path);
+    }
     mbedtls_x509_crt_init(&roots);
     fedge_status status = fedge_x509_parse_chain(pem, path, &roots, err);
-    for (const mbedtls_x509_crt *root = &roots; status == FEDGE_OK && root != NULL;
-         root = root->next)
-        if (!root->MBEDTLS_PRIVATE(ca_istrue))
+    for (const mbedtls_x509_crt *root = &roots; status == FEDGE_OK && root; root = root->next) {
+        if (!root->MBEDTLS_PRIVATE(ca_istrue)) {
             status = fedge_fail(err, FEDGE_DENIED,
                                 "%s is not a root but some program's certificate: put the "
                                 "authority's root.pem there instead",
                                 path);
+        }
+    }
     mbedtls_x509_crt_free(&roots);
     return status;
 }
@@ -189,7 +195,7 @@ static fedge_status add_root(void *user, const char *name, fedge_error *err)
     size_t added = strlen(pem);
     char *grown =
         all->size + added < MAX_TRUST_BYTES ? realloc(all->pem, all->size + added + 2) : NULL;
-    if (grown == NULL) {
+    if (!grown) {
         free(pem);
         return fedge_fail(err, FEDGE_TOO_BIG, "the roots in %s are more than %u bytes", all->dir,
                           MAX_TRUST_BYTES);
@@ -208,9 +214,10 @@ fedge_status fedge_trust_load(const char *dir, char **pem, fedge_error *err)
     *pem = NULL;
     trust all = {.dir = dir};
     fedge_status status = fedge_os_list_dir(dir, add_root, &all, err);
-    if (status == FEDGE_OK && all.pem == NULL)
+    if (status == FEDGE_OK && !all.pem) {
         status = fedge_fail(err, FEDGE_NOT_FOUND,
                             "%s holds no *.pem: copy the authority's root.pem there", dir);
+    }
     if (status != FEDGE_OK) {
         free(all.pem);
         return status;

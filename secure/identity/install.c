@@ -44,12 +44,12 @@ static fedge_status place_chain(const char *dir, const char *chain_pem,
     if (status == FEDGE_NOT_FOUND || status == FEDGE_MISMATCH)
         status = compare_key(dir, "key.pem", chain, path, err);
     if (status == FEDGE_OK && is_next)
-        status = fedge_x509_path(path, sizeof path, dir, "key.pem", err);
+        status = fedge_x509_path(path, sizeof(path), dir, "key.pem", err);
     /* A crash after this leaves a key whose chain is missing; running it again puts that right. */
     if (status == FEDGE_OK && is_next)
         status = fedge_os_rename(next, path, err);
     if (status == FEDGE_OK)
-        status = fedge_x509_path(path, sizeof path, dir, "chain.pem", err);
+        status = fedge_x509_path(path, sizeof(path), dir, "chain.pem", err);
     if (status == FEDGE_OK)
         status = fedge_os_write_file(path, chain_pem, strlen(chain_pem), 0644, err);
     return status;

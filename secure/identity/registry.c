@@ -18,7 +18,7 @@ const char *fedge_certificate_state_name(fedge_certificate_state state)
         [FEDGE_CERTIFICATE_ACTIVE] = "active",
         [FEDGE_CERTIFICATE_REVOKED] = "revoked",
     };
-    return (unsigned)state < sizeof names / sizeof *names ? names[state] : NULL;
+    return (unsigned)state < sizeof(names) / sizeof(*names) ? names[state] : NULL;
 }
 
 /* --- hash tables ------------------------------------------------------------------------------ */
@@ -48,10 +48,11 @@ static fedge_status rebuild(fedge_registry *registry, bool by_id, uint32_t count
                             fedge_error *err)
 {
     fedge_registry_slots *table = by_id ? &registry->by_id : &registry->by_fingerprint;
-    uint32_t *slots = calloc((size_t)1 << bits, sizeof *slots);
-    if (slots == NULL)
+    uint32_t *slots = calloc((size_t)1 << bits, sizeof(*slots));
+    if (!slots) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the registry's index of %u entries",
                           count);
+    }
     free(table->slots);
     table->slots = slots;
     table->bits = bits;
@@ -78,7 +79,7 @@ static fedge_status grow(void **items, uint32_t count, uint32_t *capacity, size_
         return FEDGE_OK;
     uint32_t wanted = *capacity == 0 ? 16 : *capacity * 2;
     void *grown = realloc(*items, wanted * item_size);
-    if (grown == NULL)
+    if (!grown)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a registry of %u entries", wanted);
     *items = grown;
     *capacity = wanted;
@@ -90,8 +91,8 @@ static fedge_status grow(void **items, uint32_t count, uint32_t *capacity, size_
 fedge_status fedge_registry_new(fedge_registry **registry, fedge_error *err)
 {
     *registry = NULL;
-    fedge_registry *fresh = calloc(1, sizeof *fresh);
-    if (fresh == NULL)
+    fedge_registry *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a registry");
     fedge_status status = rebuild(fresh, true, 0, MIN_BITS, err);
     if (status == FEDGE_OK)
@@ -106,7 +107,7 @@ fedge_status fedge_registry_new(fedge_registry **registry, fedge_error *err)
 
 void fedge_registry_free(fedge_registry *registry)
 {
-    if (registry == NULL)
+    if (!registry)
         return;
     free(registry->by_id.slots);
     free(registry->by_fingerprint.slots);
@@ -120,14 +121,16 @@ fedge_status fedge_registry_put_device(fedge_registry *registry, const fedge_dev
                                        fedge_error *err)
 {
     char text[FEDGE_DEVICE_ID_TEXT_SIZE];
-    if (*slot_of(registry, true, id->bytes) != 0)
+    if (*slot_of(registry, true, id->bytes) != 0) {
         return fedge_fail(err, FEDGE_DUPLICATE, "device %s is there twice",
                           fedge_device_id_format(id, text));
-    if (registry->num_devices == FEDGE_REGISTRY_MAX_DEVICES)
+    }
+    if (registry->num_devices == FEDGE_REGISTRY_MAX_DEVICES) {
         return fedge_fail(err, FEDGE_TOO_BIG, "the registry is full: it has %u devices",
                           FEDGE_REGISTRY_MAX_DEVICES);
+    }
     fedge_status status = grow((void **)&registry->devices, registry->num_devices,
-                               &registry->cap_devices, sizeof *registry->devices, err);
+                               &registry->cap_devices, sizeof(*registry->devices), err);
     if (status == FEDGE_OK)
         status = make_room(registry, true, registry->num_devices, err);
     if (status != FEDGE_OK)
@@ -138,7 +141,7 @@ fedge_status fedge_registry_put_device(fedge_registry *registry, const fedge_dev
                                       .index = registry->num_of_role[role]++,
                                       .first = FEDGE_REGISTRY_NONE,
                                       .last = FEDGE_REGISTRY_NONE};
-    assert(strlen(name) < sizeof device->name);
+    assert(strlen(name) < sizeof(device->name));
     memcpy(device->name, name, strlen(name) + 1);
     *place = registry->num_devices++;
     *slot_of(registry, true, id->bytes) = *place + 1;
@@ -151,14 +154,16 @@ fedge_status fedge_registry_put_certificate(fedge_registry *registry, uint32_t d
                                             fedge_error *err)
 {
     fedge_registry_device *owner = &registry->devices[device];
-    if (*slot_of(registry, false, fingerprint) != 0)
+    if (*slot_of(registry, false, fingerprint) != 0) {
         return fedge_fail(err, FEDGE_DUPLICATE, "a certificate of '%s' is there twice",
                           owner->name);
-    if (owner->num_certificates == FEDGE_REGISTRY_MAX_CERTIFICATES)
+    }
+    if (owner->num_certificates == FEDGE_REGISTRY_MAX_CERTIFICATES) {
         return fedge_fail(err, FEDGE_TOO_BIG, "'%s' has more than %d certificates", owner->name,
                           FEDGE_REGISTRY_MAX_CERTIFICATES);
+    }
     fedge_status status = grow((void **)&registry->certificates, registry->num_certificates,
-                               &registry->cap_certificates, sizeof *registry->certificates, err);
+                               &registry->cap_certificates, sizeof(*registry->certificates), err);
     if (status == FEDGE_OK)
         status = make_room(registry, false, registry->num_certificates, err);
     if (status != FEDGE_OK)
@@ -194,7 +199,7 @@ static void fill_match(const fedge_registry *registry,
     *match = (fedge_registry_match){
         .index = device->index, .role = device->role, .state = certificate->state};
     fedge_device_id_format(&device->id, match->device_id);
-    memcpy(match->name, device->name, sizeof match->name);
+    memcpy(match->name, device->name, sizeof(match->name));
 }
 
 fedge_status fedge_registry_find(const fedge_registry *registry,
@@ -220,7 +225,7 @@ fedge_status fedge_registry_visit(fedge_registry *registry, fedge_registry_visit
             fedge_registry_certificate *certificate = &registry->certificates[at];
             fedge_registry_row row = {.not_after_ms = certificate->not_after_ms};
             fill_match(registry, certificate, &row.match);
-            memcpy(row.fingerprint, certificate->fingerprint, sizeof row.fingerprint);
+            memcpy(row.fingerprint, certificate->fingerprint, sizeof(row.fingerprint));
             fedge_status status = visit(user, &row, err);
             if (status != FEDGE_OK)
                 return status;
@@ -235,7 +240,7 @@ fedge_status fedge_registry_visit(fedge_registry *registry, fedge_registry_visit
 fedge_status fedge_registry_lock(const char *dir, int *lock, fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = fedge_x509_path(path, sizeof path, dir, "lock", err);
+    fedge_status status = fedge_x509_path(path, sizeof(path), dir, "lock", err);
     if (status == FEDGE_OK)
         status = fedge_os_make_dirs(dir, err);
     if (status == FEDGE_OK)
@@ -249,9 +254,10 @@ static bool is_revoked(const fedge_registry *registry, const fedge_registry_devi
     if (device->num_certificates == 0)
         return false;
     uint32_t at = device->first;
-    for (; at != FEDGE_REGISTRY_NONE; at = registry->certificates[at].next)
+    for (; at != FEDGE_REGISTRY_NONE; at = registry->certificates[at].next) {
         if (registry->certificates[at].state != FEDGE_CERTIFICATE_REVOKED)
             return false;
+    }
     return true;
 }
 
@@ -264,11 +270,12 @@ static fedge_status replace_certificate(fedge_registry *registry, uint32_t devic
         return fedge_fail(err, FEDGE_DUPLICATE, "this certificate is registered already");
     uint32_t oldest = registry->devices[device].first;
     uint32_t at = oldest;
-    for (; at != FEDGE_REGISTRY_NONE; at = registry->certificates[at].next)
+    for (; at != FEDGE_REGISTRY_NONE; at = registry->certificates[at].next) {
         if (registry->certificates[at].not_after_ms < registry->certificates[oldest].not_after_ms)
             oldest = at;
+    }
     fedge_registry_certificate *place = &registry->certificates[oldest];
-    memcpy(place->fingerprint, info->fingerprint, sizeof place->fingerprint);
+    memcpy(place->fingerprint, info->fingerprint, sizeof(place->fingerprint));
     place->not_after_ms = info->not_after_ms;
     place->state = state;
     return rebuild(registry, false, registry->num_certificates, registry->by_fingerprint.bits, err);
@@ -277,21 +284,24 @@ static fedge_status replace_certificate(fedge_registry *registry, uint32_t devic
 static fedge_status check_renewal(const fedge_registry *registry, uint32_t slot,
                                   const fedge_certificate_info *info, fedge_error *err)
 {
-    if (slot == 0)
+    if (slot == 0) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "device %s is not registered, so there is nothing to renew: sign its "
                           "first request instead",
                           info->device_id);
+    }
     const fedge_registry_device *device = &registry->devices[slot - 1];
-    if (device->role != info->role)
+    if (device->role != info->role) {
         return fedge_fail(
             err, FEDGE_DENIED, "device %s is registered with role %s; renewal cannot make it %s",
             info->device_id, fedge_role_name(device->role), fedge_role_name(info->role));
-    if (is_revoked(registry, device))
+    }
+    if (is_revoked(registry, device)) {
         return fedge_fail(err, FEDGE_REVOKED,
                           "device %s ('%s') is revoked: let it back in with 'fedge-keys activate', "
                           "or request a new identity",
                           info->device_id, device->name);
+    }
     return FEDGE_OK;
 }
 
@@ -304,25 +314,28 @@ fedge_status fedge_registry_add(fedge_registry *registry, const fedge_certificat
     if (status != FEDGE_OK)
         return status;
     uint32_t slot = *slot_of(registry, true, id.bytes);
-    if (!fedge_name_valid(name))
+    if (!fedge_name_valid(name)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the name '%.70s' is not 1 to %d letters, digits and ' ._:@-'", name,
                           FEDGE_NAME_SIZE - 1);
-    if (renewal)
+    }
+    if (renewal) {
         status = check_renewal(registry, slot, certificate, err);
-    else if (slot != 0)
+    } else if (slot != 0) {
         status = fedge_fail(err, FEDGE_EXISTS, "device %s is registered already, as '%s'",
                             certificate->device_id, registry->devices[slot - 1].name);
-    else
+    } else {
         status = fedge_registry_put_device(registry, &id, certificate->role, name, &slot, err);
+    }
     if (status != FEDGE_OK)
         return status;
     uint32_t device = renewal ? slot - 1 : slot;
-    if (registry->devices[device].num_certificates == FEDGE_REGISTRY_MAX_CERTIFICATES)
+    if (registry->devices[device].num_certificates == FEDGE_REGISTRY_MAX_CERTIFICATES) {
         status = replace_certificate(registry, device, certificate, state, err);
-    else
+    } else {
         status = fedge_registry_put_certificate(registry, device, certificate->fingerprint, state,
                                                 certificate->not_after_ms, err);
+    }
     if (status != FEDGE_OK)
         return status;
     return fedge_registry_find(registry, certificate->fingerprint, match, err);

@@ -29,7 +29,7 @@ _Static_assert((int)DEVICE_KEYS == MAX_KEYS, "the object with most keys");
 static fedge_status take(const cJSON *object, const char *const *keys, size_t count,
                          const cJSON *values[MAX_KEYS], fedge_error *err)
 {
-    memset(values, 0, MAX_KEYS * sizeof *values);
+    memset(values, 0, MAX_KEYS * sizeof(*values));
     if (!cJSON_IsObject(object))
         return fedge_fail(err, FEDGE_CORRUPT, "it must be an object");
     const cJSON *member;
@@ -40,13 +40,14 @@ static fedge_status take(const cJSON *object, const char *const *keys, size_t co
             i++;
         if (i == count)
             return fedge_fail(err, FEDGE_CORRUPT, "unknown key '%.40s'", member->string);
-        if (values[i] != NULL)
+        if (values[i])
             return fedge_fail(err, FEDGE_CORRUPT, "key '%s' is there twice", keys[i]);
         values[i] = member;
     }
-    for (size_t i = 0; i < count; i++)
-        if (values[i] == NULL)
+    for (size_t i = 0; i < count; i++) {
+        if (!values[i])
             return fedge_fail(err, FEDGE_CORRUPT, "key '%s' is missing", keys[i]);
+    }
     return FEDGE_OK;
 }
 
@@ -103,7 +104,7 @@ static fedge_status take_certificate(fedge_registry *registry, uint32_t device, 
         status = take_integer(values[CERT_NOT_AFTER], "not_after_ms", &not_after_ms, err);
     if (status != FEDGE_OK)
         return status;
-    if (fedge_hex_decode(hex, fingerprint, sizeof fingerprint, NULL) != FEDGE_OK)
+    if (fedge_hex_decode(hex, fingerprint, sizeof(fingerprint), NULL) != FEDGE_OK)
         return fedge_fail(err, FEDGE_CORRUPT, "'sha256' must be 64 lower-case hex digits");
     return fedge_registry_put_certificate(registry, device, fingerprint, state, not_after_ms, err);
 }
@@ -131,14 +132,16 @@ static fedge_status put_device(fedge_registry *registry, const cJSON *const valu
         status = take_string(values[DEVICE_NAME], "name", &name, err);
     if (status != FEDGE_OK)
         return status;
-    if (!fedge_name_valid(name))
+    if (!fedge_name_valid(name)) {
         return fedge_fail(err, FEDGE_CORRUPT, "'name' must be 1 to %d letters, digits and ' ._:@-'",
                           FEDGE_NAME_SIZE - 1);
-    if (index != registry->num_of_role[role])
+    }
+    if (index != registry->num_of_role[role]) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "index %" PRIu64 " of role %s, where %u follows: devices are never "
                           "removed or moved, only revoked",
                           index, role_text, registry->num_of_role[role]);
+    }
     return fedge_registry_put_device(registry, &id, role, name, place, err);
 }
 
@@ -171,11 +174,12 @@ static fedge_status take_root(fedge_registry *registry, const cJSON *root, fedge
     const cJSON *format_value = cJSON_GetObjectItemCaseSensitive(root, "format");
     uint64_t format = FORMAT;
     fedge_status status =
-        format_value != NULL ? take_integer(format_value, "format", &format, err) : FEDGE_OK;
-    if (status == FEDGE_OK && format != FORMAT)
+        format_value ? take_integer(format_value, "format", &format, err) : FEDGE_OK;
+    if (status == FEDGE_OK && format != FORMAT) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "format %" PRIu64 ", but this program knows only %d: use a newer one",
                             format, FORMAT);
+    }
     const cJSON *values[MAX_KEYS] = {NULL};
     if (status == FEDGE_OK)
         status = take(root, root_keys, ROOT_KEYS, values, err);
@@ -207,14 +211,15 @@ static fedge_status parse(const char *text, size_t size, cJSON **root, fedge_err
 {
     const char *end = text;
     *root = NULL;
-    if (memchr(text, '\0', size) != NULL)
+    if (memchr(text, '\0', size))
         return fedge_fail(err, FEDGE_CORRUPT, "it has a NUL byte, so it is not JSON text");
     *root = cJSON_ParseWithLengthOpts(text, size, &end, 0);
-    if (*root == NULL)
+    if (!*root)
         return fedge_fail(err, FEDGE_CORRUPT, "line %u is not JSON", line_of(text, end));
-    if (strspn(end, " \t\r\n") != size - (size_t)(end - text))
+    if (strspn(end, " \t\r\n") != size - (size_t)(end - text)) {
         return fedge_fail(err, FEDGE_CORRUPT, "line %u: something follows the JSON value",
                           line_of(text, end));
+    }
     return FEDGE_OK;
 }
 
@@ -226,15 +231,16 @@ static fedge_status load(const char *dir, bool may_miss, fedge_registry **regist
     char path[FEDGE_OS_MAX_PATH];
     uint8_t *data = NULL;
     size_t size = 0;
-    fedge_status status = fedge_x509_path(path, sizeof path, dir, "registry.json", err);
+    fedge_status status = fedge_x509_path(path, sizeof(path), dir, "registry.json", err);
     if (status != FEDGE_OK)
         return status;
     status = fedge_os_read_file(path, MAX_BYTES, &data, &size, err);
     if (status == FEDGE_NOT_FOUND && may_miss)
         return fedge_registry_new(registry, err);
-    if (status == FEDGE_NOT_FOUND)
+    if (status == FEDGE_NOT_FOUND) {
         return fedge_fail(err, status,
                           "%s does not exist: 'fedge-keys sign --registry %s' makes it", path, dir);
+    }
     if (status != FEDGE_OK)
         return status;
     cJSON *root = NULL;
@@ -308,7 +314,7 @@ fedge_status fedge_registry_save(const fedge_registry *registry, const char *dir
     char path[FEDGE_OS_MAX_PATH];
     fedge_buffer out;
     fedge_buffer_init(&out, MAX_BYTES);
-    fedge_status status = fedge_x509_path(path, sizeof path, dir, "registry.json", err);
+    fedge_status status = fedge_x509_path(path, sizeof(path), dir, "registry.json", err);
     if (status == FEDGE_OK)
         status = write_all(registry, &out, err);
     if (status == FEDGE_OK)

@@ -20,7 +20,7 @@
 
 void fedge_request_wipe(char *secret)
 {
-    if (secret != NULL)
+    if (secret)
         mbedtls_platform_zeroize(secret, strlen(secret));
     free(secret);
 }
@@ -41,17 +41,19 @@ static fedge_status read_names(const fedge_request_names *names, fedge_x509_name
 {
     fedge_device_id id;
     *out = (fedge_x509_names){.role = names->role};
-    if (!fedge_name_valid(names->name))
+    if (!fedge_name_valid(names->name)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the name '%.70s' is not 1 to %d letters, digits and ' ._:@-'",
                           names->name, FEDGE_NAME_SIZE - 1);
+    }
     fedge_status status = fedge_device_id_parse(names->device_id, &id, err);
     if (status != FEDGE_OK)
         return status;
     fedge_device_id_format(&id, out->device_id);
-    if (names->num_dns > FEDGE_X509_MAX_HOSTS || names->num_ip > FEDGE_X509_MAX_HOSTS)
+    if (names->num_dns > FEDGE_X509_MAX_HOSTS || names->num_ip > FEDGE_X509_MAX_HOSTS) {
         return fedge_fail(err, FEDGE_TOO_BIG, "at most %d DNS names and %d IP addresses",
                           FEDGE_X509_MAX_HOSTS, FEDGE_X509_MAX_HOSTS);
+    }
     for (; out->num_dns < names->num_dns; out->num_dns++) {
         const char *dns = names->dns[out->num_dns];
         if (!dns_name_valid(dns))
@@ -76,7 +78,7 @@ static fedge_status write_request(const char *name, const fedge_x509_names *name
 {
     char subject[FEDGE_NAME_SIZE + 4];
     fedge_x509_san_nodes list;
-    snprintf(subject, sizeof subject, "CN=%s", name);
+    snprintf(subject, sizeof(subject), "CN=%s", name);
     fedge_x509_names_list(names, &list);
     uint8_t *room = NULL;
     fedge_status status = fedge_buffer_reserve(out, FEDGE_X509_MAX_PEM / 2, &room, err);
@@ -89,9 +91,10 @@ static fedge_status write_request(const char *name, const fedge_x509_names *name
     int code = mbedtls_x509write_csr_set_subject_name(&csr, subject);
     if (code == 0)
         code = mbedtls_x509write_csr_set_subject_alternative_name(&csr, list.nodes);
-    if (code == 0)
+    if (code == 0) {
         code =
             mbedtls_x509write_csr_pem(&csr, room, FEDGE_X509_MAX_PEM / 2, fedge_x509_random, NULL);
+    }
     mbedtls_x509write_csr_free(&csr);
     if (code != 0)
         return fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot write the request");
@@ -172,9 +175,10 @@ static void renewal_hash(const uint8_t *der, size_t size, uint8_t hash[32])
     mbedtls_sha256_context context;
     mbedtls_sha256_init(&context);
     int code = mbedtls_sha256_starts(&context, 0);
-    if (code == 0)
+    if (code == 0) {
         code = mbedtls_sha256_update(&context, (const unsigned char *)RENEWAL_CONTEXT,
-                                     sizeof RENEWAL_CONTEXT - 1);
+                                     sizeof(RENEWAL_CONTEXT) - 1);
+    }
     if (code == 0)
         code = mbedtls_sha256_update(&context, der, size);
     if (code == 0)
@@ -197,21 +201,23 @@ static fedge_status append_proof(const mbedtls_x509_crt *present, mbedtls_pk_con
     int code = mbedtls_x509_csr_parse(&csr, out->data, out->size + 1);
     if (code == 0) {
         renewal_hash(csr.raw.p, csr.raw.len, hash);
-        code = mbedtls_pk_sign(key, MBEDTLS_MD_SHA256, hash, sizeof hash, signature,
-                               sizeof signature, &size, fedge_x509_random, NULL);
+        code = mbedtls_pk_sign(key, MBEDTLS_MD_SHA256, hash, sizeof(hash), signature,
+                               sizeof(signature), &size, fedge_x509_random, NULL);
     }
     mbedtls_x509_csr_free(&csr);
     size_t length = 0;
-    if (code == 0)
+    if (code == 0) {
         code =
             mbedtls_pem_write_buffer("-----BEGIN CERTIFICATE-----\n", "-----END CERTIFICATE-----\n",
-                                     present->raw.p, present->raw.len, text, sizeof text, &length);
+                                     present->raw.p, present->raw.len, text, sizeof(text), &length);
+    }
     fedge_status status = FEDGE_OK;
     if (code == 0)
         status = fedge_buffer_printf(out, err, "%s", (const char *)text);
-    if (code == 0 && status == FEDGE_OK)
+    if (code == 0 && status == FEDGE_OK) {
         code = mbedtls_pem_write_buffer(RENEWAL_BEGIN "\n", RENEWAL_END "\n", signature, size, text,
-                                        sizeof text, &length);
+                                        sizeof(text), &length);
+    }
     if (code == 0 && status == FEDGE_OK)
         status = fedge_buffer_printf(out, err, "%s", (const char *)text);
     return code == 0 ? status
@@ -270,7 +276,7 @@ static fedge_status check_signature(mbedtls_x509_csr *csr, fedge_error *err)
     if (csr->MBEDTLS_PRIVATE(sig_md) != MBEDTLS_MD_SHA256)
         return fedge_fail(err, FEDGE_DENIED, "it is not signed with SHA-256");
     fedge_sha256(csr->cri.p, csr->cri.len, hash);
-    if (mbedtls_pk_verify(&csr->pk, MBEDTLS_MD_SHA256, hash, sizeof hash,
+    if (mbedtls_pk_verify(&csr->pk, MBEDTLS_MD_SHA256, hash, sizeof(hash),
                           csr->MBEDTLS_PRIVATE(sig).p, csr->MBEDTLS_PRIVATE(sig).len) != 0)
         return fedge_fail(err, FEDGE_DENIED, "its signature is not by its own key");
     return FEDGE_OK;
@@ -286,25 +292,28 @@ static fedge_status check_proof(fedge_request *request, mbedtls_x509_crt *presen
     if (status != FEDGE_OK)
         return status;
     if (strcmp(request->present.device_id, request->names.device_id) != 0 ||
-        request->present.role != request->names.role)
+        request->present.role != request->names.role) {
         return fedge_fail(err, FEDGE_DENIED,
                           "it renews the certificate of another device or role: %s, %s",
                           request->present.device_id, fedge_role_name(request->present.role));
+    }
     uint8_t hash[32];
     renewal_hash(request->csr.raw.p, request->csr.raw.len, hash);
-    if (mbedtls_pk_verify(&present->pk, MBEDTLS_MD_SHA256, hash, sizeof hash, signature, size) != 0)
+    if (mbedtls_pk_verify(&present->pk, MBEDTLS_MD_SHA256, hash, sizeof(hash), signature, size) !=
+        0) {
         return fedge_fail(err, FEDGE_DENIED,
                           "its renewal is not signed by the key of the present certificate");
+    }
     request->renews = true;
     return FEDGE_OK;
 }
 
 static fedge_status read_proof(const char *pem, fedge_request *request, fedge_error *err)
 {
-    if (strstr(pem, RENEWAL_BEGIN) == NULL)
+    if (!strstr(pem, RENEWAL_BEGIN))
         return FEDGE_OK;
     const char *certificate = strstr(pem, "-----BEGIN CERTIFICATE-----");
-    if (certificate == NULL)
+    if (!certificate)
         return fedge_fail(err, FEDGE_DENIED, "its renewal lacks the present certificate");
     size_t used = 0;
     mbedtls_pem_context proof;
@@ -325,7 +334,7 @@ static fedge_status read_proof(const char *pem, fedge_request *request, fedge_er
 
 fedge_status fedge_request_read(const char *pem, fedge_request *request, fedge_error *err)
 {
-    memset(request, 0, sizeof *request);
+    memset(request, 0, sizeof(*request));
     mbedtls_x509_csr_init(&request->csr);
     int code = mbedtls_x509_csr_parse(&request->csr, (const unsigned char *)pem, strlen(pem) + 1);
     if (code != 0)

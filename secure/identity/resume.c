@@ -21,16 +21,17 @@ static bool is_client(const mbedtls_ssl_config *conf)
 
 static void configure(mbedtls_ssl_config *conf)
 {
-    if (is_client(conf))
+    if (is_client(conf)) {
         mbedtls_ssl_conf_tls13_enable_signal_new_session_tickets(
             conf, MBEDTLS_SSL_TLS1_3_SIGNAL_NEW_SESSION_TICKETS_ENABLED);
+    }
 }
 
 static bool is_for(const mbedtls_ssl_context *ssl)
 {
     const char *host = ssl->MBEDTLS_PRIVATE(hostname);
     const char *other = kept.MBEDTLS_PRIVATE(hostname);
-    return host != NULL && other != NULL && strcmp(host, other) == 0;
+    return host && other && strcmp(host, other) == 0;
 }
 
 static void before_step(mbedtls_ssl_context *ssl, int socket)

@@ -52,11 +52,11 @@ static bool key_of(uint32_t day, mbedtls_gcm_context *gcm)
     uint8_t key[32];
     fedge_put_u32(text, day);
     bool ok = fedge_tls_ticket_secret(secret) &&
-              mbedtls_md_hmac(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256), secret, sizeof secret,
-                              text, sizeof text, key) == 0 &&
+              mbedtls_md_hmac(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256), secret, sizeof(secret),
+                              text, sizeof(text), key) == 0 &&
               mbedtls_gcm_setkey(gcm, MBEDTLS_CIPHER_ID_AES, key, 256) == 0;
-    mbedtls_platform_zeroize(secret, sizeof secret);
-    mbedtls_platform_zeroize(key, sizeof key);
+    mbedtls_platform_zeroize(secret, sizeof(secret));
+    mbedtls_platform_zeroize(key, sizeof(key));
     return ok;
 }
 
@@ -87,14 +87,14 @@ static void write_body(uint8_t body[BODY_SIZE], const mbedtls_ssl_session *sessi
     fedge_put_u32(number, OF(session, ticket_age_add));
     at = put(at, number, 4);
     *at++ = OF(session, resumption_key_len);
-    (void)put(at, OF(session, resumption_key), sizeof OF(session, resumption_key));
+    (void)put(at, OF(session, resumption_key), sizeof(OF(session, resumption_key)));
     at += MAX_KEY;
     fedge_put_u64(number, now_ms);
     at = put(at, number, 8);
-    at = put(at, owner->fingerprint, sizeof owner->fingerprint);
-    at = put(at, owner->device_id, sizeof owner->device_id);
+    at = put(at, owner->fingerprint, sizeof(owner->fingerprint));
+    at = put(at, owner->device_id, sizeof(owner->device_id));
     *at++ = (uint8_t)owner->role;
-    at = put(at, owner->chain.root, sizeof owner->chain.root);
+    at = put(at, owner->chain.root, sizeof(owner->chain.root));
     fedge_put_u64(number, owner->chain.not_before_ms);
     at = put(at, number, 8);
     fedge_put_u64(number, owner->chain.not_after_ms);
@@ -115,19 +115,19 @@ static bool read_body(const uint8_t body[BODY_SIZE], mbedtls_ssl_session *sessio
     at = get(at, number, 4);
     OF(session, ticket_age_add) = fedge_get_u32(number);
     OF(session, resumption_key_len) = *at++;
-    (void)get(at, OF(session, resumption_key), sizeof OF(session, resumption_key));
+    (void)get(at, OF(session, resumption_key), sizeof(OF(session, resumption_key)));
     at += MAX_KEY;
     at = get(at, number, 8);
     *issued_ms = fedge_get_u64(number);
-    at = get(at, owner->fingerprint, sizeof owner->fingerprint);
-    at = get(at, owner->device_id, sizeof owner->device_id);
+    at = get(at, owner->fingerprint, sizeof(owner->fingerprint));
+    at = get(at, owner->device_id, sizeof(owner->device_id));
     owner->role = (fedge_role)*at++;
-    at = get(at, owner->chain.root, sizeof owner->chain.root);
+    at = get(at, owner->chain.root, sizeof(owner->chain.root));
     at = get(at, number, 8);
     owner->chain.not_before_ms = fedge_get_u64(number);
     (void)get(at, number, 8);
     owner->chain.not_after_ms = fedge_get_u64(number);
-    return OF(session, resumption_key_len) <= sizeof OF(session, resumption_key);
+    return OF(session, resumption_key_len) <= sizeof(OF(session, resumption_key));
 }
 
 /* --- mbedTLS's functions ---------------------------------------------------------------------- */
@@ -137,12 +137,12 @@ static bool owner_of(const mbedtls_ssl_session *session, fedge_ticket_owner *own
     fedge_certificate_info info;
     fedge_error err;
     const mbedtls_x509_crt *certificate = OF(session, peer_cert);
-    memset(owner, 0, sizeof *owner);
-    if (certificate == NULL || !hooks.chain_of(hooks.user, socket_in_step, &owner->chain) ||
+    memset(owner, 0, sizeof(*owner));
+    if (!certificate || !hooks.chain_of(hooks.user, socket_in_step, &owner->chain) ||
         fedge_x509_info(certificate, &info, &err) != FEDGE_OK)
         return false;
-    memcpy(owner->fingerprint, info.fingerprint, sizeof owner->fingerprint);
-    memcpy(owner->device_id, info.device_id, sizeof owner->device_id);
+    memcpy(owner->fingerprint, info.fingerprint, sizeof(owner->fingerprint));
+    memcpy(owner->device_id, info.device_id, sizeof(owner->device_id));
     owner->role = info.role;
     return true;
 }
@@ -180,7 +180,7 @@ static int write_ticket(void *user, const mbedtls_ssl_session *session, unsigned
                                               NONCE_SIZE, out, DAY_SIZE, body, out + HEAD_SIZE,
                                               TAG_SIZE, out + HEAD_SIZE + BODY_SIZE) == 0;
     mbedtls_gcm_free(&gcm);
-    mbedtls_platform_zeroize(body, sizeof body);
+    mbedtls_platform_zeroize(body, sizeof(body));
     if (!ok)
         return write_none(out, end, size, life_s);
     *size = TICKET_SIZE;
@@ -219,7 +219,7 @@ static int read_ticket(void *user, mbedtls_ssl_session *session, unsigned char *
     if (!open_ticket(ticket, size, now_ms, body))
         return MBEDTLS_ERR_SSL_INVALID_MAC;
     const bool read = read_body(body, session, &owner, &issued_ms);
-    mbedtls_platform_zeroize(body, sizeof body);
+    mbedtls_platform_zeroize(body, sizeof(body));
     if (!read)
         return MBEDTLS_ERR_SSL_INVALID_MAC;
     if (now_ms < issued_ms || now_ms - issued_ms > FEDGE_TICKET_LIFETIME_MS ||

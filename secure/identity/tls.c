@@ -78,7 +78,7 @@ uint64_t fedge_tls_now_ms(void)
 static mbedtls_time_t certificate_time(mbedtls_time_t *out)
 {
     mbedtls_time_t now = (mbedtls_time_t)(fedge_tls_now_ms() / 1000);
-    if (out != NULL)
+    if (out)
         *out = now;
     return now;
 }
@@ -94,11 +94,11 @@ static void use_certificate_time(void)
 
 static void material_free(material *gone)
 {
-    while (gone != NULL) {
+    while (gone) {
         material *older = gone->older;
         mbedtls_x509_crt_free(&gone->certificates);
         mbedtls_pk_free(&gone->key);
-        mbedtls_platform_zeroize(gone->ticket_secret, sizeof gone->ticket_secret);
+        mbedtls_platform_zeroize(gone->ticket_secret, sizeof(gone->ticket_secret));
         free(gone);
         gone = older;
     }
@@ -107,8 +107,8 @@ static void material_free(material *gone)
 static fedge_status material_new(const char *pem, const char *what, material **fresh,
                                  fedge_error *err)
 {
-    *fresh = calloc(1, sizeof **fresh);
-    if (*fresh == NULL)
+    *fresh = calloc(1, sizeof(**fresh));
+    if (!*fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %s", what);
     mbedtls_x509_crt_init(&(*fresh)->certificates);
     mbedtls_pk_init(&(*fresh)->key);
@@ -120,7 +120,7 @@ static void replace(material *_Atomic *current, material *fresh)
 {
     uint64_t now_ms = fedge_os_monotonic_ms();
     fresh->older = atomic_load(current);
-    if (fresh->older != NULL)
+    if (fresh->older)
         fresh->older->retired_ms = now_ms;
     for (material *at = fresh; at->older != NULL; at = at->older) {
         if (now_ms - at->older->retired_ms > RETIRE_MS) {
@@ -140,8 +140,9 @@ fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err)
     if (status == FEDGE_OK) {
         replace(&current_roots, fresh);
         atomic_fetch_add(&roots_version, 1);
-    } else
+    } else {
         material_free(fresh);
+    }
     return status;
 }
 
@@ -150,8 +151,8 @@ static int make_ticket_secret(material *fresh, const char *key_pem)
 {
     static const unsigned char purpose[] = "fedge session tickets";
     return mbedtls_md_hmac(mbedtls_md_info_from_type(MBEDTLS_MD_SHA256),
-                           (const unsigned char *)key_pem, strlen(key_pem), purpose, sizeof purpose,
-                           fresh->ticket_secret);
+                           (const unsigned char *)key_pem, strlen(key_pem), purpose,
+                           sizeof(purpose), fresh->ticket_secret);
 }
 
 fedge_status fedge_tls_set_server_identity(const fedge_identity *identity, fedge_error *err)
@@ -184,7 +185,7 @@ void fedge_tls_reset(void)
 const mbedtls_x509_crt *fedge_tls_roots(void)
 {
     const material *roots = atomic_load(&current_roots);
-    return roots != NULL ? &roots->certificates : NULL;
+    return roots ? &roots->certificates : NULL;
 }
 
 uint64_t fedge_tls_roots_version(void)
@@ -195,7 +196,7 @@ uint64_t fedge_tls_roots_version(void)
 bool fedge_tls_ticket_secret(uint8_t secret[FEDGE_TICKET_SECRET_SIZE])
 {
     const material *own = atomic_load(&current_identity);
-    if (own != NULL)
+    if (own)
         memcpy(secret, own->ticket_secret, FEDGE_TICKET_SECRET_SIZE);
     return own != NULL;
 }
@@ -236,12 +237,12 @@ int fedge_tls_refused_socket(void)
 static int socket_of(const mbedtls_ssl_context *ssl)
 {
     const mbedtls_net_context *net = ssl->MBEDTLS_PRIVATE(p_bio);
-    return net != NULL ? net->fd : -1;
+    return net ? net->fd : -1;
 }
 
 static void report(const mbedtls_ssl_context *ssl, const char *subject, const char *reason)
 {
-    if (refused_fn == NULL)
+    if (!refused_fn)
         return;
     refused_socket = socket_of(ssl);
     refused_fn(refused_user, subject, reason);
@@ -262,9 +263,10 @@ static const char *flags_text(uint32_t flags)
         {MBEDTLS_X509_BADCERT_BAD_PK, "a key other than P-256"},
         {MBEDTLS_X509_BADCERT_BAD_MD, "a signature other than ECDSA with SHA-256"},
     };
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
         if ((flags & texts[i].flag) != 0)
             return texts[i].text;
+    }
     return "failed verification";
 }
 
@@ -310,10 +312,10 @@ static bool is_lost_connection(int code)
 static const char *last_alert(const mbedtls_ssl_context *ssl)
 {
     const unsigned char *message = ssl->MBEDTLS_PRIVATE(in_msg);
-    const char *text = message != NULL ? alert_text(message[1]) : NULL;
-    if (text == NULL || text[0] != ':')
+    const char *text = message ? alert_text(message[1]) : NULL;
+    if (!text || text[0] != ':')
         return text;
-    snprintf(seen.reason, sizeof seen.reason, "the peer refused the certificate%s", text);
+    snprintf(seen.reason, sizeof(seen.reason), "the peer refused the certificate%s", text);
     return seen.reason;
 }
 
@@ -338,20 +340,21 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
         if (!is_client(ssl))
             return;
         reason = "the connection was closed during the handshake";
-    } else if (seen.reason[0] != '\0')
+    } else if (seen.reason[0] != '\0') {
         reason = seen.reason;
-    else if (seen.flags != 0 || code == MBEDTLS_ERR_X509_CERT_VERIFY_FAILED)
+    } else if (seen.flags != 0 || code == MBEDTLS_ERR_X509_CERT_VERIFY_FAILED) {
         reason = flags_text(seen.flags);
-    else if (code == MBEDTLS_ERR_SSL_NO_CLIENT_CERTIFICATE)
+    } else if (code == MBEDTLS_ERR_SSL_NO_CLIENT_CERTIFICATE) {
         reason = "no certificate";
-    else if (code == MBEDTLS_ERR_SSL_BAD_PROTOCOL_VERSION)
+    } else if (code == MBEDTLS_ERR_SSL_BAD_PROTOCOL_VERSION) {
         reason = "no TLS 1.3";
-    else if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
+    } else if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE) {
         reason = last_alert(ssl);
-    else if (code == MBEDTLS_ERR_SSL_INVALID_MAC)
+    } else if (code == MBEDTLS_ERR_SSL_INVALID_MAC) {
         reason = BROKEN_OFF;
-    if (reason == NULL) {
-        fedge_x509_error_text(code, text, sizeof text);
+    }
+    if (!reason) {
+        fedge_x509_error_text(code, text, sizeof(text));
         reason = text;
     }
     report(ssl, seen.subject, reason);
@@ -364,23 +367,24 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
 {
     const mbedtls_ssl_config *conf = user;
     seen.flags |= *flags;
-    if (see_chain != NULL)
+    if (see_chain)
         see_chain(certificate, depth);
     if (depth != 0)
         return 0;
     fedge_certificate_info info;
     fedge_error err;
-    fedge_x509_subject(&certificate->subject, seen.subject, sizeof seen.subject);
+    fedge_x509_subject(&certificate->subject, seen.subject, sizeof(seen.subject));
     if (seen.flags != 0)
         return 0;
     bool of_client = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_CLIENT;
     fedge_status status = fedge_x509_info(certificate, &info, &err);
-    if (status == FEDGE_OK && of_client != (info.role == FEDGE_ROLE_SERVER))
+    if (status == FEDGE_OK && of_client != (info.role == FEDGE_ROLE_SERVER)) {
         status =
             fedge_fail(&err, FEDGE_DENIED, "role %s cannot be a %s (device %s)",
                        fedge_role_name(info.role), of_client ? "server" : "client", info.device_id);
+    }
     if (status != FEDGE_OK) {
-        snprintf(seen.reason, sizeof seen.reason, "%s", err.message);
+        snprintf(seen.reason, sizeof(seen.reason), "%s", err.message);
         *flags |= MBEDTLS_X509_BADCERT_OTHER;
     }
     return 0;
@@ -432,7 +436,7 @@ static void apply_settings(mbedtls_ssl_config *conf)
         conf, MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_EPHEMERAL |
                   MBEDTLS_SSL_TLS1_3_KEY_EXCHANGE_MODE_PSK_EPHEMERAL);
 #endif
-    if (resumption != NULL && resumption->configure != NULL)
+    if (resumption && resumption->configure)
         resumption->configure(conf);
     use_certificate_time();
 }
@@ -441,7 +445,7 @@ WRAP(void, mbedtls_ssl_conf_ca_chain, mbedtls_ssl_config *conf, mbedtls_x509_crt
      mbedtls_x509_crl *revoked)
 {
     material *set = atomic_load(&current_roots);
-    __real_mbedtls_ssl_conf_ca_chain(conf, set != NULL ? &set->certificates : roots, revoked);
+    __real_mbedtls_ssl_conf_ca_chain(conf, set ? &set->certificates : roots, revoked);
 }
 
 WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int endpoint, int transport,
@@ -454,7 +458,7 @@ WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int endpoint, i
         return code;
     apply_settings(conf);
     material *roots = atomic_load(&current_roots);
-    if (roots != NULL)
+    if (roots)
         __real_mbedtls_ssl_conf_ca_chain(conf, &roots->certificates, NULL);
     return 0;
 }
@@ -492,18 +496,18 @@ WRAP(void, mbedtls_ssl_set_hs_ca_chain, mbedtls_ssl_context *ssl, mbedtls_x509_c
      mbedtls_x509_crl *revoked)
 {
     material *set = atomic_load(&current_roots);
-    __real_mbedtls_ssl_set_hs_ca_chain(ssl, set != NULL ? &set->certificates : roots, revoked);
+    __real_mbedtls_ssl_set_hs_ca_chain(ssl, set ? &set->certificates : roots, revoked);
 }
 
 WRAP(int, mbedtls_ssl_conf_own_cert, mbedtls_ssl_config *conf, mbedtls_x509_crt *chain,
      mbedtls_pk_context *key)
 {
     /* libwebsockets sets it again before each step of a handshake, and mbedTLS would keep each. */
-    if (conf->MBEDTLS_PRIVATE(key_cert) != NULL)
+    if (conf->MBEDTLS_PRIVATE(key_cert))
         return 0;
     bool is_server = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_SERVER;
     material *own = atomic_load(&current_identity);
-    if (is_server && own != NULL)
+    if (is_server && own)
         return __real_mbedtls_ssl_conf_own_cert(conf, &own->certificates, &own->key);
     return __real_mbedtls_ssl_conf_own_cert(conf, chain, key);
 }
@@ -512,7 +516,7 @@ WRAP(int, mbedtls_ssl_set_hs_own_cert, mbedtls_ssl_context *ssl, mbedtls_x509_cr
      mbedtls_pk_context *key)
 {
     material *own = atomic_load(&current_identity);
-    if (own != NULL)
+    if (own)
         return __real_mbedtls_ssl_set_hs_own_cert(ssl, &own->certificates, &own->key);
     return __real_mbedtls_ssl_set_hs_own_cert(ssl, chain, key);
 }
@@ -527,14 +531,14 @@ WRAP(void, mbedtls_ssl_set_verify, mbedtls_ssl_context *ssl,
 WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
 {
     seen = (sighting){.flags = 0};
-    if (resumption != NULL && resumption->before_step != NULL)
+    if (resumption && resumption->before_step)
         resumption->before_step(ssl, socket_of(ssl));
     int code = __real_mbedtls_ssl_handshake_step(ssl);
-    if (resumption != NULL && resumption->after_step != NULL)
+    if (resumption && resumption->after_step)
         resumption->after_step(ssl, code);
     if (code != 0 && code != MBEDTLS_ERR_SSL_WANT_READ && code != MBEDTLS_ERR_SSL_WANT_WRITE)
         report_failure(ssl, code);
-    if (end_chain != NULL)
+    if (end_chain)
         end_chain(code == 0 ? socket_of(ssl) : -1);
     return code;
 }
@@ -543,20 +547,19 @@ WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
  * refusal reaches a client in place of the first data. */
 WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t size)
 {
-    if (take_buffers != NULL && !take_buffers(ssl))
+    if (take_buffers && !take_buffers(ssl))
         return MBEDTLS_ERR_SSL_ALLOC_FAILED;
     int code = __real_mbedtls_ssl_read(ssl, out, size);
-    while (resumption != NULL && resumption->after_read != NULL &&
-           resumption->after_read(ssl, code))
+    while (resumption && resumption->after_read && resumption->after_read(ssl, code))
         code = __real_mbedtls_ssl_read(ssl, out, size);
     const char *reason = NULL;
     if (code == MBEDTLS_ERR_SSL_FATAL_ALERT_MESSAGE)
         reason = last_alert(ssl);
     else if (code == MBEDTLS_ERR_SSL_INVALID_MAC)
         reason = BROKEN_OFF;
-    if (reason != NULL)
+    if (reason)
         report(ssl, "", reason);
-    if (give_buffers != NULL)
+    if (give_buffers)
         give_buffers(ssl);
     return code;
 }

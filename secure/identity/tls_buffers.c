@@ -30,22 +30,21 @@ static _Thread_local struct {
 static bool in_at_rest(const mbedtls_ssl_context *ssl)
 {
     const unsigned char *base = OF(ssl, in_buf);
-    return base != NULL && OF(ssl, in_left) == 0 && OF(ssl, in_msglen) == 0 &&
-           OF(ssl, in_hslen) == 0 && OF(ssl, in_offt) == NULL &&
-           OF(ssl, keep_current_message) == 0 && OF(ssl, in_ctr) == base &&
+    return base && OF(ssl, in_left) == 0 && OF(ssl, in_msglen) == 0 && OF(ssl, in_hslen) == 0 &&
+           !OF(ssl, in_offt) && OF(ssl, keep_current_message) == 0 && OF(ssl, in_ctr) == base &&
            OF(ssl, in_hdr) == base + COUNTER_SIZE && OF(ssl, in_msg) == base + MESSAGE_AT;
 }
 
 static bool out_at_rest(const mbedtls_ssl_context *ssl)
 {
     const unsigned char *base = OF(ssl, out_buf);
-    return base != NULL && OF(ssl, out_left) == 0 && OF(ssl, out_ctr) == base &&
+    return base && OF(ssl, out_left) == 0 && OF(ssl, out_ctr) == base &&
            OF(ssl, out_hdr) == base + COUNTER_SIZE && OF(ssl, out_msg) == base + MESSAGE_AT;
 }
 
 static void put_back(unsigned char **place, unsigned char *buffer)
 {
-    if (*place == NULL)
+    if (!*place)
         *place = buffer;
     else
         mbedtls_free(buffer);
@@ -70,16 +69,16 @@ static void give_back(mbedtls_ssl_context *ssl)
 
 static unsigned char *lend(unsigned char **place, size_t content)
 {
-    unsigned char *buffer = *place != NULL ? *place : mbedtls_calloc(1, content + OVERHEAD);
+    unsigned char *buffer = *place ? *place : mbedtls_calloc(1, content + OVERHEAD);
     *place = NULL;
     return buffer;
 }
 
 static bool take(mbedtls_ssl_context *ssl)
 {
-    if (OF(ssl, in_buf) == NULL) {
+    if (!OF(ssl, in_buf)) {
         unsigned char *base = lend(&spare.in, MBEDTLS_SSL_IN_CONTENT_LEN);
-        if (base == NULL)
+        if (!base)
             return false;
         const uint64_t counter = mbedtls_ssl_get_user_data_n(ssl);
         memcpy(base, &counter, sizeof(counter));
@@ -91,9 +90,9 @@ static bool take(mbedtls_ssl_context *ssl)
         OF(ssl, in_cid) = OF(ssl, in_len);
 #endif
     }
-    if (OF(ssl, out_buf) == NULL) {
+    if (!OF(ssl, out_buf)) {
         unsigned char *base = lend(&spare.out, MBEDTLS_SSL_OUT_CONTENT_LEN);
-        if (base == NULL)
+        if (!base)
             return false;
         OF(ssl, out_buf) = OF(ssl, out_ctr) = base;
         OF(ssl, out_hdr) = base + COUNTER_SIZE;

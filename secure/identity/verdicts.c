@@ -33,10 +33,10 @@ fedge_status fedge_verdicts_begin(uint32_t number, fedge_error *err)
     while (size < 2 * (size_t)number && size < FEDGE_VERDICTS_MAX)
         size *= 2;
     fedge_verdicts_end();
-    memory.table = calloc(size, sizeof *memory.table);
+    memory.table = calloc(size, sizeof(*memory.table));
     memory.mask = size - 1;
     memory.recalled = 0;
-    return memory.table != NULL
+    return memory.table
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for verdicts on %zu chains", size);
 }
@@ -57,8 +57,9 @@ static bool name_of(const mbedtls_x509_crt *shown, uint8_t name[FEDGE_FINGERPRIN
     mbedtls_sha256_context hash;
     mbedtls_sha256_init(&hash);
     bool ok = mbedtls_sha256_starts(&hash, 0) == 0;
-    for (; ok && shown != NULL && shown->raw.len > 0; shown = shown->next) /* DER has its length */
+    for (; ok && shown && shown->raw.len > 0; shown = shown->next) { /* DER has its length */
         ok = mbedtls_sha256_update(&hash, shown->raw.p, shown->raw.len) == 0;
+    }
     ok = ok && mbedtls_sha256_finish(&hash, name) == 0;
     mbedtls_sha256_free(&hash);
     return ok;
@@ -67,7 +68,7 @@ static bool name_of(const mbedtls_x509_crt *shown, uint8_t name[FEDGE_FINGERPRIN
 static verdict *place_of(const uint8_t name[FEDGE_FINGERPRINT_SIZE])
 {
     size_t at = 0;
-    memcpy(&at, name, sizeof at);
+    memcpy(&at, name, sizeof(at));
     return &memory.table[at & memory.mask];
 }
 
@@ -124,8 +125,8 @@ int __wrap_mbedtls_x509_crt_verify_restartable(mbedtls_x509_crt *shown, mbedtls_
     fedge_chain chain;
     const uint64_t version = fedge_tls_roots_version();
     /* In handshakes of a server alone does somebody look at what a chain rests on. */
-    const bool ours = memory.table != NULL && fedge_chain_is_watched() && judge != NULL &&
-                      host == NULL && name_of(shown, name);
+    const bool ours =
+        memory.table && fedge_chain_is_watched() && judge && !host && name_of(shown, name);
     if (ours && recall(name, version, &chain)) {
         *flags = 0;
         const int code = judge(user, shown, 0, flags); /* the peer's own names and role */

@@ -45,7 +45,7 @@ static bool is_no_memory(int code)
 fedge_status fedge_x509_fail(fedge_error *err, fedge_status status, int code, const char *what)
 {
     char text[160];
-    fedge_x509_error_text(code, text, sizeof text);
+    fedge_x509_error_text(code, text, sizeof(text));
     return fedge_fail(err, is_no_memory(code) ? FEDGE_NO_MEMORY : status, "%s: %s", what, text);
 }
 
@@ -66,17 +66,18 @@ fedge_status fedge_x509_path(char *out, size_t size, const char *dir, const char
                              fedge_error *err)
 {
     int length = snprintf(out, size, "%s/%s", dir, name);
-    if (length < 0 || (size_t)length >= size)
+    if (length < 0 || (size_t)length >= size) {
         return fedge_fail(err, FEDGE_TOO_BIG, "path %.80s.../%s is longer than %zu bytes", dir,
                           name, size - 1);
+    }
     return FEDGE_OK;
 }
 
 void fedge_x509_subject(const mbedtls_x509_name *name, char *out, size_t size)
 {
     char whole[FEDGE_X509_MAX_SUBJECT];
-    if (mbedtls_x509_dn_gets(whole, sizeof whole, name) < 0)
-        snprintf(whole, sizeof whole, "(a very long name)");
+    if (mbedtls_x509_dn_gets(whole, sizeof(whole), name) < 0)
+        snprintf(whole, sizeof(whole), "(a very long name)");
     snprintf(out, size, "%s", whole);
 }
 
@@ -87,7 +88,7 @@ static bool strip_prefix(const mbedtls_x509_buf *uri, const char *prefix,
 {
     size_t length = strlen(prefix);
     if (uri->len < length || uri->len - length >= FEDGE_X509_URN_SIZE ||
-        memcmp(uri->p, prefix, length) != 0 || memchr(uri->p, '\0', uri->len) != NULL)
+        memcmp(uri->p, prefix, length) != 0 || memchr(uri->p, '\0', uri->len))
         return false;
     memcpy(out, uri->p + length, uri->len - length);
     out[uri->len - length] = '\0';
@@ -110,9 +111,10 @@ static fedge_status read_uri(const mbedtls_x509_buf *uri, fedge_x509_names *out,
     if (strip_prefix(uri, FEDGE_URN_ROLE, text)) {
         if (*has_role)
             return fedge_fail(err, FEDGE_DENIED, "it names more than one role");
-        if (fedge_role_from_name(text, &out->role, NULL) != FEDGE_OK)
+        if (fedge_role_from_name(text, &out->role, NULL) != FEDGE_OK) {
             return fedge_fail(err, FEDGE_DENIED,
                               "its role is none of device, server, operator and relay");
+        }
         *has_role = true;
         return FEDGE_OK;
     }
@@ -123,9 +125,10 @@ static fedge_status read_uri(const mbedtls_x509_buf *uri, fedge_x509_names *out,
 static fedge_status add_host(mbedtls_x509_buf *hosts, size_t *count, const mbedtls_x509_buf *host,
                              fedge_error *err)
 {
-    if (*count == FEDGE_X509_MAX_HOSTS)
+    if (*count == FEDGE_X509_MAX_HOSTS) {
         return fedge_fail(err, FEDGE_DENIED, "it has more than %d DNS names or IP addresses",
                           FEDGE_X509_MAX_HOSTS);
+    }
     hosts[(*count)++] = *host;
     return FEDGE_OK;
 }
@@ -151,9 +154,9 @@ static fedge_status read_name(const mbedtls_x509_buf *name, fedge_x509_names *ou
 fedge_status fedge_x509_names_read(const mbedtls_x509_sequence *names, fedge_x509_names *out,
                                    fedge_error *err)
 {
-    memset(out, 0, sizeof *out);
+    memset(out, 0, sizeof(*out));
     bool has_role = false;
-    for (; names != NULL && names->buf.p != NULL; names = names->next) {
+    for (; names && names->buf.p; names = names->next) {
         fedge_status status = read_name(&names->buf, out, &has_role, err);
         if (status != FEDGE_OK)
             return status;
@@ -179,9 +182,10 @@ static fedge_status check_usage(const mbedtls_x509_crt *certificate, fedge_role 
         .len = role == FEDGE_ROLE_SERVER ? MBEDTLS_OID_SIZE(MBEDTLS_OID_SERVER_AUTH)
                                          : MBEDTLS_OID_SIZE(MBEDTLS_OID_CLIENT_AUTH)};
     const mbedtls_x509_sequence *usage = &certificate->ext_key_usage;
-    for (; usage != NULL; usage = usage->next)
+    for (; usage != NULL; usage = usage->next) {
         if (usage->buf.len == wanted.len && memcmp(usage->buf.p, wanted.p, wanted.len) == 0)
             return FEDGE_OK;
+    }
     return fedge_fail(err, FEDGE_DENIED, "its extended key usage is not %s, which role %s needs",
                       role == FEDGE_ROLE_SERVER ? "serverAuth" : "clientAuth",
                       fedge_role_name(role));
@@ -190,8 +194,8 @@ static fedge_status check_usage(const mbedtls_x509_crt *certificate, fedge_role 
 fedge_status fedge_x509_info(const mbedtls_x509_crt *certificate, fedge_certificate_info *info,
                              fedge_error *err)
 {
-    memset(info, 0, sizeof *info);
-    fedge_x509_subject(&certificate->subject, info->subject, sizeof info->subject);
+    memset(info, 0, sizeof(*info));
+    fedge_x509_subject(&certificate->subject, info->subject, sizeof(info->subject));
     fedge_sha256(certificate->raw.p, certificate->raw.len, info->fingerprint);
     info->not_before_ms = fedge_x509_ms(&certificate->valid_from);
     info->not_after_ms = fedge_x509_ms(&certificate->valid_to);
@@ -201,7 +205,7 @@ fedge_status fedge_x509_info(const mbedtls_x509_crt *certificate, fedge_certific
         status = check_usage(certificate, names.role, err);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "certificate of %s", info->subject);
-    memcpy(info->device_id, names.device_id, sizeof info->device_id);
+    memcpy(info->device_id, names.device_id, sizeof(info->device_id));
     info->role = names.role;
     return FEDGE_OK;
 }
@@ -210,9 +214,10 @@ fedge_status fedge_x509_parse_chain(const char *pem, const char *what, mbedtls_x
                                     fedge_error *err)
 {
     int code = mbedtls_x509_crt_parse(chain, (const unsigned char *)pem, strlen(pem) + 1);
-    if (code > 0)
+    if (code > 0) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s: %d of its certificates cannot be read", what,
                           code);
+    }
     if (code < 0)
         return fedge_x509_fail(err, FEDGE_CORRUPT, code, what);
     return FEDGE_OK;

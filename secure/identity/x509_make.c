@@ -25,8 +25,8 @@ static void add_node(fedge_x509_san_nodes *list, size_t *count, int type, const 
 void fedge_x509_names_list(const fedge_x509_names *names, fedge_x509_san_nodes *list)
 {
     size_t count = 0;
-    snprintf(list->device, sizeof list->device, "%s%s", FEDGE_URN_DEVICE, names->device_id);
-    snprintf(list->role, sizeof list->role, "%s%s", FEDGE_URN_ROLE, fedge_role_name(names->role));
+    snprintf(list->device, sizeof(list->device), "%s%s", FEDGE_URN_DEVICE, names->device_id);
+    snprintf(list->role, sizeof(list->role), "%s%s", FEDGE_URN_ROLE, fedge_role_name(names->role));
     add_node(list, &count, MBEDTLS_X509_SAN_UNIFORM_RESOURCE_IDENTIFIER,
              (const unsigned char *)list->device, strlen(list->device));
     add_node(list, &count, MBEDTLS_X509_SAN_UNIFORM_RESOURCE_IDENTIFIER,
@@ -40,38 +40,41 @@ void fedge_x509_names_list(const fedge_x509_names *names, fedge_x509_san_nodes *
 fedge_status fedge_x509_check_hosts(const fedge_x509_names *names, fedge_error *err)
 {
     size_t hosts = names->num_dns + names->num_ip;
-    if (names->role == FEDGE_ROLE_SERVER && hosts == 0)
+    if (names->role == FEDGE_ROLE_SERVER && hosts == 0) {
         return fedge_fail(err, FEDGE_DENIED,
                           "a server needs the names that clients connect to: give --dns or --ip");
-    if (names->role != FEDGE_ROLE_SERVER && names->role != FEDGE_ROLE_RELAY && hosts != 0)
+    }
+    if (names->role != FEDGE_ROLE_SERVER && names->role != FEDGE_ROLE_RELAY && hosts != 0) {
         return fedge_fail(err, FEDGE_DENIED,
                           "role %s takes no DNS names or IP addresses; only servers and relays do",
                           fedge_role_name(names->role));
+    }
     return FEDGE_OK;
 }
 
 fedge_status fedge_x509_make_key(mbedtls_pk_context *key, fedge_error *err)
 {
     int code = mbedtls_pk_setup(key, mbedtls_pk_info_from_type(MBEDTLS_PK_ECKEY));
-    if (code == 0)
+    if (code == 0) {
         code = mbedtls_ecp_gen_key(MBEDTLS_ECP_DP_SECP256R1, mbedtls_pk_ec(*key), fedge_x509_random,
                                    NULL);
+    }
     return code == 0 ? FEDGE_OK : fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot make a key");
 }
 
 fedge_status fedge_x509_key_text(const mbedtls_pk_context *key, char **pem, fedge_error *err)
 {
     unsigned char text[1024];
-    int code = mbedtls_pk_write_key_pem(key, text, sizeof text);
+    int code = mbedtls_pk_write_key_pem(key, text, sizeof(text));
     *pem = NULL;
     if (code != 0)
         return fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot write a key");
     size_t size = strlen((const char *)text) + 1;
     *pem = malloc(size);
-    if (*pem != NULL)
+    if (*pem)
         memcpy(*pem, text, size);
-    mbedtls_platform_zeroize(text, sizeof text);
-    return *pem != NULL ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a key");
+    mbedtls_platform_zeroize(text, sizeof(text));
+    return *pem ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a key");
 }
 
 fedge_status fedge_x509_check_curve(const mbedtls_pk_context *key, fedge_error *err)

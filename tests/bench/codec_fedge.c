@@ -73,12 +73,11 @@ int main(int argc, char **argv)
     if (fedge_schema_add(&schema, "w", FEDGE_F32, 2, shape, NULL) != FEDGE_OK)
         fail("cannot have so many values");
     most = fedge_codec_size(&codec, &schema);
-    values = malloc(spec.count * sizeof *values);
-    residual = fedge_codec_chooses(&codec) ? calloc(spec.count, sizeof *residual) : NULL;
-    v = malloc(spec.count * sizeof *v);
+    values = malloc(spec.count * sizeof(*values));
+    residual = fedge_codec_chooses(&codec) ? calloc(spec.count, sizeof(*residual)) : NULL;
+    v = malloc(spec.count * sizeof(*v));
     bytes = malloc(most);
-    if (values == NULL || v == NULL || bytes == NULL ||
-        (fedge_codec_chooses(&codec) && residual == NULL))
+    if (!values || !v || !bytes || (fedge_codec_chooses(&codec) && !residual))
         fail("no memory");
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 0, 0, 0);
     for (size_t i = 0; i < spec.count; i++)

@@ -73,17 +73,14 @@ static uint8_t *make_update(uint32_t index)
     uint8_t *bytes = malloc(layout.size);
     size_t size = 0;
     fedge_error err;
-    if (!values || !bytes) {
+    if (!values || !bytes)
         fail("no memory for updates", NULL);
-    }
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, index, 0, 0);
-    for (size_t i = 0; i < layout.num_elements; i++) {
+    for (size_t i = 0; i < layout.num_elements; i++)
         values[i] = ((float)fedge_rng_u32(&rng) * 0x1p-32f - 0.5f) * 0.02f;
-    }
     if (fedge_codec_encode(&layout.sections[0].codec, &schema, bounds_log2, values, NULL, bytes,
-                           layout.size, &size, NULL, &err) != FEDGE_OK) {
+                           layout.size, &size, NULL, &err) != FEDGE_OK)
         fail("encoding", &err);
-    }
     free(values);
     return bytes;
 }
@@ -92,9 +89,8 @@ static void make_pool(uint32_t least)
 {
     const size_t most = POOL_BYTES / layout.size;
     pool_size = most < least ? least : most > POOL_MAX ? POOL_MAX : (uint32_t)most;
-    for (uint32_t i = 0; i < pool_size; i++) {
+    for (uint32_t i = 0; i < pool_size; i++)
         pool[i] = make_update(i);
-    }
 }
 
 static fedge_accumulator open_accumulator(const char *name)
@@ -102,9 +98,8 @@ static fedge_accumulator open_accumulator(const char *name)
     const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 1};
     fedge_accumulator accumulator;
     fedge_error err;
-    if (fedge_accumulator_open(name, &config, &accumulator, &err) != FEDGE_OK) {
+    if (fedge_accumulator_open(name, &config, &accumulator, &err) != FEDGE_OK)
         fail(name, &err);
-    }
     return accumulator;
 }
 
@@ -137,15 +132,12 @@ static void *add_until_stopped(void *argument)
                                          .weight = 1 + (at + i) % 600};
             batch[i] = &encoded[i];
         }
-        if (fedge_accumulator_add(self->accumulator, batch, self->batch, &ticket, &err) !=
-            FEDGE_OK) {
+        if (fedge_accumulator_add(self->accumulator, batch, self->batch, &ticket, &err) != FEDGE_OK)
             fail("adding", &err);
-        }
         self->added += self->batch;
     }
-    if (fedge_accumulator_wait(self->accumulator, ticket, &err) != FEDGE_OK) {
+    if (fedge_accumulator_wait(self->accumulator, ticket, &err) != FEDGE_OK)
         fail("waiting", &err);
-    }
     self->cpu_seconds = thread_cpu_seconds() - start;
     return NULL;
 }
@@ -161,9 +153,8 @@ static double stretch(fedge_accumulator *accumulator, uint32_t batch, uint32_t n
     const uint64_t start_ns = fedge_os_monotonic_ns();
     for (uint32_t i = 0; i < num_threads; i++) {
         adders[i] = (adder){accumulator, batch, i * pool_size / num_threads, &stop, 0, 0};
-        if (pthread_create(&threads[i], NULL, add_until_stopped, &adders[i])) {
+        if (pthread_create(&threads[i], NULL, add_until_stopped, &adders[i]))
             fail("no thread", NULL);
-        }
     }
     const struct timespec pause = {.tv_sec = (time_t)seconds,
                                    .tv_nsec = (long)((seconds - floor(seconds)) * 1e9)};
@@ -177,9 +168,8 @@ static double stretch(fedge_accumulator *accumulator, uint32_t batch, uint32_t n
     const double took =
         by_cpu_time ? adders[0].cpu_seconds : (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
     fedge_error err;
-    if (fedge_accumulator_reset(accumulator, &err) != FEDGE_OK) {
+    if (fedge_accumulator_reset(accumulator, &err) != FEDGE_OK)
         fail("reset", &err);
-    }
     return (double)added / took;
 }
 
@@ -197,9 +187,8 @@ static int add(const char *name, uint32_t batch, uint32_t num_threads, double se
     fedge_accumulator accumulator = open_accumulator(name);
     (void)stretch(&accumulator, batch, num_threads, seconds / 4,
                   by_cpu_time); /* pages, caches, clock */
-    for (int i = 0; i < STRETCHES; i++) {
+    for (int i = 0; i < STRETCHES; i++)
         rates[i] = stretch(&accumulator, batch, num_threads, seconds / STRETCHES, by_cpu_time);
-    }
     qsort(rates, STRETCHES, sizeof(rates[0]), compare);
     printf("%.1f %zu\n", rates[STRETCHES / 2], layout.size);
     fedge_accumulator_close(&accumulator);
@@ -216,9 +205,8 @@ static int validate(const char *name, double seconds)
     do {
         fedge_encoded update = {
             .bytes = pool[checked % pool_size], .bounds_log2 = bounds_log2, .weight = 1};
-        if (fedge_accumulator_validate(&accumulator, &update, &err) != FEDGE_OK) {
+        if (fedge_accumulator_validate(&accumulator, &update, &err) != FEDGE_OK)
             fail("validating", &err);
-        }
         fedge_accumulator_drop(&accumulator, &update);
         checked++;
     } while (thread_cpu_seconds() - start < seconds);
@@ -242,13 +230,11 @@ static long resident_at_most(void)
     long kilobytes = 0;
     FILE *file = fopen("/proc/self/status", "r");
     while (file && fgets(line, sizeof(line), file)) {
-        if (strncmp(line, "VmHWM:", 6) == 0) {
+        if (strncmp(line, "VmHWM:", 6) == 0)
             kilobytes = strtol(line + 6, NULL, 10);
-        }
     }
-    if (file) {
+    if (file)
         fclose(file);
-    }
     return kilobytes * 1024;
 }
 
@@ -264,9 +250,8 @@ static int memory(const char *name, uint32_t num_updates)
         if (fedge_accumulator_validate(&accumulator, &update, &err) != FEDGE_OK ||
             fedge_accumulator_add(&accumulator, &(fedge_encoded *){&update}, 1, &ticket, &err) !=
                 FEDGE_OK ||
-            fedge_accumulator_wait(&accumulator, ticket, &err) != FEDGE_OK) {
+            fedge_accumulator_wait(&accumulator, ticket, &err) != FEDGE_OK)
             fail("adding", &err);
-        }
     }
     printf("%ld\n", resident_at_most());
     fedge_accumulator_close(&accumulator);
@@ -285,17 +270,14 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: see the head of tests/bench/reduce_fedge.c\n");
         return 2;
     }
-    if (fedge_codec_parse(argv[3], &codec, &err) != FEDGE_OK) {
+    if (fedge_codec_parse(argv[3], &codec, &err) != FEDGE_OK)
         fail("codec", &err);
-    }
     make_layout(strtoul(argv[4], NULL, 10), codec);
-    if (strcmp(argv[1], "validate") == 0) {
+    if (strcmp(argv[1], "validate") == 0)
         return validate(argv[2], strtod(argv[5], NULL));
-    }
     const uint32_t count = (uint32_t)strtoul(argv[5], NULL, 10);
-    if (strcmp(argv[1], "memory") == 0) {
+    if (strcmp(argv[1], "memory") == 0)
         return memory(argv[2], count);
-    }
     const uint32_t threads = argc == 8 ? (uint32_t)strtoul(argv[6], NULL, 10) : 0;
     if (strcmp(argv[1], "add") != 0 || count == 0 || count > FEDGE_ACCUMULATOR_MAX_BATCH ||
         threads == 0 || threads > MAX_THREADS) {

@@ -20,7 +20,7 @@ static fedge_job *make_job(const char *strategy, uint32_t updates)
     char text[2048];
     fedge_job *job = NULL;
     fedge_error err;
-    (void)snprintf(text, sizeof text,
+    (void)snprintf(text, sizeof(text),
                    "{\"fedge-job\": 1, \"name\": \"b\", \"model\": {\"input-shape\": [2], "
                    "\"layers\": [{\"type\": \"Linear\", \"in_features\": 2, \"out_features\": 2}]},"
                    "\"data\": {\"name\": \"d\", \"shape\": [2], \"dtype\": \"f32\", \"labels\": 2},"
@@ -35,16 +35,16 @@ static fedge_job *make_job(const char *strategy, uint32_t updates)
 
 static void fill(fedge_kept_updates *kept, uint32_t count, size_t size, fedge_updates *updates)
 {
-    int32_t *v = malloc(size * sizeof *v);
-    uint32_t *order = malloc(count * sizeof *order), first = 0;
+    int32_t *v = malloc(size * sizeof(*v));
+    uint32_t *order = malloc(count * sizeof(*order)), first = 0;
     fedge_error err = {.message = "no memory"};
-    if (v == NULL || order == NULL ||
-        fedge_kept_updates_reserve(kept, count, &first, &err) != FEDGE_OK)
+    if (!v || !order || fedge_kept_updates_reserve(kept, count, &first, &err) != FEDGE_OK)
         end(&err);
     for (uint32_t i = 0; i < count; i++) {
         fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TURN, i, 0, 0);
-        for (size_t k = 0; k < size; k++) /* about 0.01 of a bound of 4 */
+        for (size_t k = 0; k < size; k++) { /* about 0.01 of a bound of 4 */
             v[k] = (int32_t)(fedge_rng_u32(&rng) >> 9) - (1 << 22);
+        }
         order[i] = i;
         if (fedge_kept_updates_put(kept, i, v, &err) != FEDGE_OK)
             end(&err);
@@ -94,8 +94,8 @@ int main(int argc, char **argv)
     const fedge_schema schema = {.num_tensors = 1, .tensors = &tensor, .num_elements = size};
     fedge_kept_updates kept;
     fedge_updates updates;
-    float *model = calloc(size, sizeof *model);
-    if (model == NULL)
+    float *model = calloc(size, sizeof(*model));
+    if (!model)
         return 1;
     fedge_kept_updates_init(&kept, &schema, UINT64_MAX);
     fill(&kept, count, size, &updates);

@@ -47,14 +47,12 @@ static unsigned long long peak_bytes(void)
     unsigned long long kilobytes = 0;
     char line[128];
     FILE *file = fopen("/proc/self/status", "r");
-    while (file != NULL && fgets(line, sizeof line, file) != NULL) {
-        if (sscanf(line, "VmHWM: %llu", &kilobytes) == 1) {
+    while (file && fgets(line, sizeof(line), file)) {
+        if (sscanf(line, "VmHWM: %llu", &kilobytes) == 1)
             break;
-        }
     }
-    if (file != NULL) {
+    if (file)
         (void)fclose(file);
-    }
     return kilobytes * 1024;
 }
 
@@ -67,19 +65,16 @@ static fedge_status make_model(bench *self, const char *kernels, const char *way
     options.general = strcmp(way, "dense") == 0;
     options.precision = strcmp(way, "bf16") == 0 ? FEDGE_PRECISION_BF16 : FEDGE_PRECISION_FP32;
     fedge_status status = fedge_model_size(&plan->model, &options, &self->memory, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     self->block = aligned_alloc(64, self->memory.total);
-    if (self->block == NULL) {
+    if (!self->block)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes", self->memory.total);
-    }
     fedge_os_large_pages(self->block, self->memory.total); /* as clients and the simulator do */
     status =
         fedge_model_new(&self->model, &plan->model, &options, self->block, self->memory.total, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fedge_model_init_values(&plan->model, SEED, fedge_model_values(self->model));
     fedge_model_reset_optimizer(self->model);
     return status;
@@ -91,11 +86,10 @@ static fedge_status make_examples(bench *self, fedge_error *err)
     const fedge_model_spec *spec = &self->job->plan.model;
     const size_t count = (size_t)NUM_BATCHES * self->batch;
     const size_t values = count * fedge_model_input_count(spec);
-    self->x = malloc(values * sizeof *self->x);
-    self->labels = malloc(count * sizeof *self->labels);
-    if (self->x == NULL || self->labels == NULL) {
+    self->x = malloc(values * sizeof(*self->x));
+    self->labels = malloc(count * sizeof(*self->labels));
+    if (!self->x || !self->labels)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu examples", count);
-    }
     fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 0, 0, 0);
     for (size_t i = 0; i < values; i++) {
         const fedge_layer_spec *first = &spec->layers[0];
@@ -103,9 +97,8 @@ static fedge_status make_examples(bench *self, fedge_error *err)
                          ? (float)fedge_rng_below(&rng, first->u.embedding.num_embeddings)
                          : fedge_rng_float(&rng);
     }
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         self->labels[i] = (int32_t)fedge_rng_below(&rng, fedge_model_num_classes(spec));
-    }
     return FEDGE_OK;
 }
 
@@ -124,9 +117,8 @@ static fedge_status measure(bench *self, double seconds, fedge_error *err)
         const fedge_status status =
             fedge_model_step(self->model, self->x + at * example_size, self->labels + at,
                              self->batch, &optimizer, &loss_sum, &correct, err);
-        if (status != FEDGE_OK) {
+        if (status != FEDGE_OK)
             return status;
-        }
         steps++;
         spent = (double)(clock() - start) / CLOCKS_PER_SEC;
     }
@@ -141,23 +133,19 @@ static int run(const char *path, uint32_t batch, const char *way, const char *ke
     fedge_error err = {0};
     double seconds;
     fedge_status status = fedge_job_load(path, &self.job, &err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = make_model(&self, kernels, way, &err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = make_examples(&self, &err);
-    }
     if (status == FEDGE_OK) {
         printf("%s %.0f %zu\n", fedge_model_kernels(self.model), train_flops(&self.job->plan.model),
                self.memory.total);
         fflush(stdout);
     }
-    while (status == FEDGE_OK && scanf("%lf", &seconds) == 1) {
+    while (status == FEDGE_OK && scanf("%lf", &seconds) == 1)
         status = measure(&self, seconds, &err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         fprintf(stderr, "train_fedge: %s\n", err.message);
-    }
     free(self.labels);
     free(self.x);
     free(self.block);

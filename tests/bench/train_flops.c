@@ -56,25 +56,22 @@ double train_flops(const fedge_model_spec *spec)
     fedge_shape input, shapes[FEDGE_MAX_LAYERS];
     bool needs_gradient[FEDGE_MAX_LAYERS]; /* of a layer's output: there are parameters before it */
     double flops = 0;
-    if (fedge_shape_input(spec, &input, &err) != FEDGE_OK) {
+    if (fedge_shape_input(spec, &input, &err) != FEDGE_OK)
         return 0;
-    }
     for (uint32_t i = 0; i < spec->num_layers; i++) {
         uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
         uint32_t num_sources;
         fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
         bool inner = false;
-        if (fedge_layer_sources(spec, i, sources, &num_sources, &err) != FEDGE_OK) {
+        if (fedge_layer_sources(spec, i, sources, &num_sources, &err) != FEDGE_OK)
             return 0;
-        }
         for (uint32_t k = 0; k < num_sources; k++) {
             const bool outside = sources[k] == FEDGE_INPUT_MODEL;
             in[k] = outside ? input : shapes[sources[k]];
             inner |= !outside && needs_gradient[sources[k]];
         }
-        if (fedge_shape_infer(spec, i, in, num_sources, &shapes[i], &err) != FEDGE_OK) {
+        if (fedge_shape_infer(spec, i, in, num_sources, &shapes[i], &err) != FEDGE_OK)
             return 0;
-        }
         const double forward = forward_flops(&spec->layers[i], &in[0], &shapes[i]);
         flops += forward * (inner ? 3 : 2);
         needs_gradient[i] = inner || forward > 0 || spec->layers[i].type == FEDGE_LAYER_EMBEDDING;

@@ -30,14 +30,13 @@ static void multiply_add(vector sums[CHAINS], uint64_t count)
 {
     vector s[CHAINS];
     const vector factor = sums[0] * 0.0f + source * 0.999f, more = factor * 0.001f;
-    memcpy(s, sums, sizeof s);
+    memcpy(s, sums, sizeof(s));
     for (uint64_t i = 0; i < count; i++) {
 #pragma GCC unroll 12
-        for (int c = 0; c < CHAINS; c++) {
+        for (int c = 0; c < CHAINS; c++)
             s[c] = s[c] * factor + more; /* contracted: this file is compiled to do so */
-        }
     }
-    memcpy(sums, s, sizeof s);
+    memcpy(sums, s, sizeof(s));
 }
 
 double train_peak_flops(double seconds)
@@ -46,18 +45,16 @@ double train_peak_flops(double seconds)
     const uint64_t count = (uint64_t)1 << 22;
     const clock_t start = clock();
     double best = 0;
-    for (int c = 0; c < CHAINS; c++) {
+    for (int c = 0; c < CHAINS; c++)
         sums[c] = (vector){0} + source * (float)c;
-    }
     do {
         const clock_t turn = clock();
         multiply_add(sums, count);
         const double rate = (double)count * CHAINS * LANES * 2 / seconds_since(turn);
         best = rate > best ? rate : best;
     } while (seconds_since(start) < seconds);
-    for (int c = 0; c < CHAINS; c++) {
+    for (int c = 0; c < CHAINS; c++)
         sink = sums[c][0];
-    }
     return best;
 }
 
@@ -65,18 +62,16 @@ double train_peak_read(double seconds)
 {
     float *block = aligned_alloc(64, TRAIN_PEAK_BLOCK);
     double best = 0;
-    if (block == NULL) {
+    if (!block)
         return 0;
-    }
     memset(block, 0, TRAIN_PEAK_BLOCK);
     const clock_t start = clock();
     do {
         vector s[4] = {{0}};
         const clock_t turn = clock();
-        for (size_t i = 0; i < TRAIN_PEAK_BLOCK / sizeof *block; i += (size_t)4 * LANES) {
-            for (int c = 0; c < 4; c++) {
+        for (size_t i = 0; i < TRAIN_PEAK_BLOCK / sizeof(*block); i += (size_t)4 * LANES) {
+            for (int c = 0; c < 4; c++)
                 s[c] += *(const vector *)(const void *)(block + i + (size_t)c * LANES);
-            }
         }
         const double rate = (double)TRAIN_PEAK_BLOCK / seconds_since(turn);
         best = rate > best ? rate : best;

@@ -39,7 +39,7 @@ static int set_up(void **state)
 {
     (void)state;
     fedge_error err;
-    return fedge_job_parse(JOB, sizeof JOB - 1, "job.json", &job, &err) != FEDGE_OK ||
+    return fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &job, &err) != FEDGE_OK ||
            fedge_store_open_memory(1 << 20, &store, &err) != FEDGE_OK ||
            fedge_hooks_state_init(&hooks, &job->plan, &err) != FEDGE_OK;
 }
@@ -79,15 +79,16 @@ static void work(uint64_t task_id, const float move[3], uint64_t last_accepted)
     for (int i = 0; i < 3; i++)
         assert_true(sent[3 + i] == -move[i] / 2 - SERVER[i]);
     fedge_upload upload = {.task_id = task_id};
-    memcpy(upload.run_id, RUN, sizeof RUN);
+    memcpy(upload.run_id, RUN, sizeof(RUN));
     assert_int_equal(
         fedge_kept_encode(
             &hooks, &(fedge_update){.plan = &job->plan, .bounds_log2 = BOUNDS, .changes = sent},
             &upload, &bytes, &err),
         FEDGE_OK);
-    for (int i = 0; i < 2; i++) /* a full disk is tried again: that changes nothing */
+    for (int i = 0; i < 2; i++) { /* a full disk is tried again: that changes nothing */
         if (fedge_kept_store(&hooks, &kept, store, &upload, &err) != FEDGE_OK)
             fail_msg("%s", err.message);
+    }
     free(bytes);
 }
 
@@ -95,9 +96,9 @@ static void expect_own(uint64_t last_accepted, float a, float b, float c)
 {
     begin(last_accepted);
     const float own[3] = {a, b, c};
-    assert_memory_equal(hooks.own, own, sizeof own);
+    assert_memory_equal(hooks.own, own, sizeof(own));
     const float correction[6] = {0, 0, SERVER[0] - a, SERVER[1] - b, 0, SERVER[2] - c};
-    assert_memory_equal(hooks.correction, correction, sizeof correction);
+    assert_memory_equal(hooks.correction, correction, sizeof(correction));
 }
 
 static void it_is_that_of_the_update_that_counted(void **state)
@@ -127,9 +128,9 @@ static void a_lost_one_is_told(void **state)
     const uint8_t junk[11] = {9};
     expect_own(9, 0, 0, 0);
     assert_true(kept.lost);
-    assert_int_equal(fedge_store_put(store, RUN, "fedge-control-next", junk, sizeof junk, &err),
+    assert_int_equal(fedge_store_put(store, RUN, "fedge-control-next", junk, sizeof(junk), &err),
                      FEDGE_OK);
-    assert_int_equal(fedge_store_put(store, RUN, "fedge-control", junk, sizeof junk, &err),
+    assert_int_equal(fedge_store_put(store, RUN, "fedge-control", junk, sizeof(junk), &err),
                      FEDGE_OK);
     expect_own(9, 0, 0, 0);
     assert_true(kept.lost);
@@ -216,7 +217,7 @@ static void another_file_is_refused(void **state)
     const float values[6] = {0};
     const fedge_task task = {.has_last_accepted = true};
     assert_int_equal(fedge_safetensors_size(&job->plan.schema, &size, &err), FEDGE_OK);
-    assert_in_range(size, 1, sizeof file);
+    assert_in_range(size, 1, sizeof(file));
     assert_int_equal(fedge_safetensors_write(&job->plan.schema, values, file, size, &err),
                      FEDGE_OK);
     assert_int_equal(fedge_kept_begin(&hooks, &task, file, size, store, RUN, NULL, &kept, &err),

@@ -305,9 +305,10 @@ static void test_urls(void **state)
     const char *const bad[] = {"",         "localhost",    "ws://localhost",
                                "wss://",   "https://host", "wss://host:99999",
                                "wss://:1", longest,        "wss://host:0"};
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(fedge_link_parse_url(bad[i], host, &port, path, NULL),
                          FEDGE_INVALID_ARGUMENT);
+    }
 }
 
 int main(void)

@@ -48,7 +48,7 @@ static struct {
 static void forget(void *at)
 {
     pthread_mutex_lock(&counter.mutex);
-    for (size_t i = 0; at != NULL && i < counter.num_blocks; i++) {
+    for (size_t i = 0; at && i < counter.num_blocks; i++) {
         if (counter.blocks[i].at == at) {
             counter.live -= counter.blocks[i].size;
             counter.blocks[i] = counter.blocks[--counter.num_blocks];
@@ -61,7 +61,7 @@ static void forget(void *at)
 static void *note(void *at, size_t size)
 {
     pthread_mutex_lock(&counter.mutex);
-    if (at != NULL && counter.num_blocks < MAX_BLOCKS) {
+    if (at && counter.num_blocks < MAX_BLOCKS) {
         counter.blocks[counter.num_blocks].at = at;
         counter.blocks[counter.num_blocks++].size = size;
         counter.live += size;
@@ -158,7 +158,7 @@ static void put_plan(rig *r, fedge_worker_job *job)
     assert_int_equal(fedge_plan_write(&r->job->plan, &text, &size, NULL), FEDGE_OK);
     job->kind = FEDGE_JOB_PLAN;
     job->plan_size = size;
-    memcpy(job->run_id, RUN, sizeof RUN);
+    memcpy(job->run_id, RUN, sizeof(RUN));
     put_blob(r, (uint8_t *)text, size, job->plan_hash);
 }
 
@@ -168,16 +168,17 @@ static void put_task(rig *r, fedge_worker_job *job)
     const fedge_plan *plan = &r->job->plan;
     const fedge_schema *control = &plan->sent.sections[0].schema;
     size_t size = 0, control_size = 0;
-    float *values = calloc(plan->schema.num_elements, sizeof *values);
+    float *values = calloc(plan->schema.num_elements, sizeof(*values));
     fedge_model_init_values(&plan->model, 1, values);
     assert_int_equal(fedge_safetensors_size(&plan->schema, &size, NULL), FEDGE_OK);
     if (fedge_plan_tells(plan))
         assert_int_equal(fedge_safetensors_size(control, &control_size, NULL), FEDGE_OK);
     uint8_t *file = malloc(size + control_size);
     assert_int_equal(fedge_safetensors_write(&plan->schema, values, file, size, NULL), FEDGE_OK);
-    if (fedge_plan_tells(plan))
+    if (fedge_plan_tells(plan)) {
         assert_int_equal(fedge_safetensors_write(control, values, file + size, control_size, NULL),
                          FEDGE_OK);
+    }
     free(values);
     job->kind = FEDGE_JOB_TASK;
     job->task = (fedge_task){.kind = FEDGE_TASK_TRAIN,
@@ -198,7 +199,7 @@ static size_t measure(rig *r)
     counter.peak = before;
     do_job(r, &plan);
     for (uint64_t round = 1; round <= 2; round++) {
-        memcpy(task.run_id, RUN, sizeof RUN);
+        memcpy(task.run_id, RUN, sizeof(RUN));
         task.task.round = (uint32_t)round;
         task.task.task_id = round;
         task.task.has_last_accepted = true;
@@ -216,12 +217,12 @@ static void write_data(rig *r)
     size_t at = 0;
     for (int i = 0; i < EXAMPLES; i++) {
         for (int k = 0; k < FEATURES; k++)
-            at += (size_t)snprintf(text + at, sizeof text - at, "%d,", (i * 7 + k * 3) % 10);
-        at += (size_t)snprintf(text + at, sizeof text - at, "%d\n", i % 2);
+            at += (size_t)snprintf(text + at, sizeof(text) - at, "%d,", (i * 7 + k * 3) % 10);
+        at += (size_t)snprintf(text + at, sizeof(text) - at, "%d\n", i % 2);
     }
     assert_int_equal(fedge_os_make_dirs(DIR, NULL), FEDGE_OK);
     assert_int_equal(fedge_os_write_file(DIR "/values.csv", text, at, 0600, NULL), FEDGE_OK);
-    assert_int_equal(fedge_site_parse(SITE, sizeof SITE - 1, "site.json", &r->site, NULL),
+    assert_int_equal(fedge_site_parse(SITE, sizeof(SITE) - 1, "site.json", &r->site, NULL),
                      FEDGE_OK);
 }
 
@@ -237,7 +238,7 @@ static size_t peak_of(unsigned hidden, unsigned batch, const char *with, uint64_
     assert_int_equal(fedge_os_remove_tree(DIR, NULL), FEDGE_OK);
     write_data(&r);
     const int size = snprintf(
-        text, sizeof text,
+        text, sizeof(text),
         "{\"fedge-job\": 1, \"name\": \"m\", \"model\": {\"input-shape\": [%d], \"layers\": ["
         "{\"type\": \"Linear\", \"in_features\": %d, \"out_features\": %u}, {\"type\": \"Tanh\"},"
         "{\"type\": \"Linear\", \"in_features\": %u, \"out_features\": 2}]},"
@@ -288,7 +289,7 @@ static void the_total_is_what_is_taken(void **state)
         "}, \"strategy\": {\"type\": \"SCAFFOLD\", \"num-clients\": 2}, \"update\": {\"codec\": "
         "\"none\", \"deflate\": false",
     };
-    for (size_t i = 0; i < sizeof KINDS / sizeof KINDS[0]; i++) {
+    for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
         uint64_t small, large;
         const size_t little = peak_of(10000, 8, KINDS[i], &small);
         const size_t much = peak_of(23000, 32, KINDS[i], &large);

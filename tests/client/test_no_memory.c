@@ -40,9 +40,9 @@ static int set_up(void **state)
     fedge_error err;
     fedge_store_state known = {.incarnation = 2};
     int failed = fedge_os_remove_tree(DIR, NULL) ||
-                 fedge_job_parse(JOB, sizeof JOB - 1, "job.json", &job, &err) ||
+                 fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &job, &err) ||
                  fedge_plan_write(&job->plan, &rig.plan, &rig.plan_size, &err) ||
-                 fedge_site_parse(SITE, sizeof SITE - 1, "site.json", &rig.site, &err) ||
+                 fedge_site_parse(SITE, sizeof(SITE) - 1, "site.json", &rig.site, &err) ||
                  fedge_store_open_dir(DIR, 0, &rig.store, &err) ||
                  fedge_store_write_state(rig.store, &known, &err) ||
                  fedge_store_put(rig.store, RUN, "residual", "abcdefgh", 8, &err);
@@ -97,9 +97,10 @@ static fedge_status new_session(fedge_session **session, fedge_error *err)
 
 static size_t value_size;
 
-MAKER(a_job, fedge_job, fedge_job_parse(JOB, sizeof JOB - 1, "job.json", &out, err), fedge_job_free)
+MAKER(a_job, fedge_job, fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &out, err),
+      fedge_job_free)
 MAKER(a_plan, fedge_plan, fedge_plan_parse(rig.plan, rig.plan_size, &out, err), fedge_plan_free)
-MAKER(a_site, fedge_site, fedge_site_parse(SITE, sizeof SITE - 1, "site.json", &out, err),
+MAKER(a_site, fedge_site, fedge_site_parse(SITE, sizeof(SITE) - 1, "site.json", &out, err),
       fedge_site_free)
 MAKER(a_deflater, fedge_deflater, fedge_deflater_new(&out, err), fedge_deflater_free)
 MAKER(a_store, fedge_store, fedge_store_open_dir(DIR "/other", 0, &out, err), fedge_store_close)

@@ -206,9 +206,10 @@ static void test_values(void **state)
     assert_memory_equal(data, "defg", 4);
     free(data);
     static const char *const bad[] = {"", ".x", "a/b", "../x", "a b", "ä"};
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(fedge_store_put(r->store, RUN, bad[i], "", 0, NULL),
                          FEDGE_INVALID_ARGUMENT);
+    }
     memset(key, 'k', sizeof(key) - 1);
     key[sizeof(key) - 1] = '\0';
     assert_int_equal(fedge_store_put(r->store, RUN, key, "", 0, NULL), FEDGE_INVALID_ARGUMENT);

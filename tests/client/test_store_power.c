@@ -30,10 +30,10 @@ static int setup(void **state)
 {
     (void)state;
     lossy_disk_place("client-power", dir);
-    snprintf(image, sizeof image, "%s.image", dir);
-    for (size_t i = 0; i < sizeof bytes; i++)
+    snprintf(image, sizeof(image), "%s.image", dir);
+    for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)(i * 13 + i / 256);
-    fedge_sha256_text(bytes, sizeof bytes, blob_hash);
+    fedge_sha256_text(bytes, sizeof(bytes), blob_hash);
     return fedge_os_remove_tree(dir, NULL) != FEDGE_OK || fedge_os_make_dirs(dir, NULL) != FEDGE_OK;
 }
 
@@ -49,7 +49,7 @@ static fedge_store *open_store(const char *place)
 {
     char path[LOSSY_DISK_PLACE + 32];
     fedge_store *store;
-    snprintf(path, sizeof path, "%s/boards/state", place);
+    snprintf(path, sizeof(path), "%s/boards/state", place);
     OK(fedge_store_open_dir(path, MAX_BYTES, &store, NULL));
     return store;
 }
@@ -128,8 +128,8 @@ static uint32_t find_result(fedge_store *store)
         return 0;
     OK(status);
     assert_int_equal(found.size, result_size((uint32_t)found.task_id));
-    OK(fedge_store_result_read(store, 300, part, sizeof part, NULL));
-    assert_memory_equal(part, bytes + 300, sizeof part);
+    OK(fedge_store_result_read(store, 300, part, sizeof(part), NULL));
+    assert_memory_equal(part, bytes + 300, sizeof(part));
     return (uint32_t)found.task_id;
 }
 
@@ -166,9 +166,10 @@ static void what_was_promised_is_there(void **state)
     promises made = {0};
     lossy_disk_begin(dir);
     live(&made);
-    for (uint32_t moment = 0; moment <= lossy_disk_now(); moment++)
+    for (uint32_t moment = 0; moment <= lossy_disk_now(); moment++) {
         for (uint64_t draw = 0; draw < DRAWS; draw++)
             check(&made, moment, draw);
+    }
 }
 
 int main(void)

@@ -52,8 +52,8 @@ static fedge_status train(void *user, fedge_client *client, const fedge_client_t
     (void)client, (void)task;
     rig *r = user;
     *report = r->report;
-    memcpy(r->seen, values, sizeof r->seen);
-    memset(values, 0, sizeof r->seen);
+    memcpy(r->seen, values, sizeof(r->seen));
+    memset(values, 0, sizeof(r->seen));
     return fedge_fail(err, FEDGE_INTERNAL, "trained for nothing");
 }
 
@@ -68,9 +68,8 @@ static fedge_status evaluate(void *user, fedge_client *client, const fedge_clien
 static void do_job(rig *r, const fedge_worker_job *job)
 {
     fedge_worker_start(r->worker, job);
-    while (!fedge_worker_take(r->worker, &r->result)) {
+    while (!fedge_worker_take(r->worker, &r->result))
         (void)sem_wait(&r->done);
-    }
 }
 
 static void put_blob(rig *r, const void *bytes, size_t size, char hash[FEDGE_HASH_TEXT])
@@ -157,10 +156,10 @@ static void training_begins_with_the_tasks_model(void **state)
     task.task.kind = FEDGE_TASK_TRAIN;
     task.task.learning_rate = 0.1F;
     for (int again = 0; again < 2; again++) {
-        memset(r.seen, 0, sizeof r.seen);
+        memset(r.seen, 0, sizeof(r.seen));
         do_job(&r, &task);
         assert_int_equal(r.result.status, FEDGE_INTERNAL);
-        assert_memory_equal(r.seen, MODEL, sizeof MODEL);
+        assert_memory_equal(r.seen, MODEL, sizeof(MODEL));
     }
     end(&r);
 }

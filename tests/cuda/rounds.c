@@ -67,9 +67,10 @@ static size_t make_section(uint32_t s, uint8_t *out, int32_t *v)
     for (uint32_t t = 0; t < alone.num_tensors; t++) {
         own[t] = schemas[s].tensors[t];
         own[t].offset -= schemas[s].tensors[0].offset;
-        for (size_t i = 0; i < own[t].count; i++)
+        for (size_t i = 0; i < own[t].count; i++) {
             x[own[t].offset + i] = ldexpf((float)((double)fedge_rng_u32(&rng) / 2147483648.0 - 1.0),
                                           bounds[first + t] - (int)fedge_rng_below(&rng, 3));
+        }
     }
     assert_int_equal(encode_all(codec, &alone, bounds + first, x, out, size, NULL, NULL), FEDGE_OK);
     assert_int_equal(fedge_codec_decode(codec, &alone, bounds + first, out, size, v, NULL),
@@ -109,16 +110,18 @@ static uint32_t make_parts(void)
     uint32_t count = 0;
     for (uint32_t t = whole.num_tensors; t-- > 0;) {
         const bool unchanged = fedge_rng_below(&rng, 2) == 0 && stepped;
-        if (t != 2 && t != 5)
+        if (t != 2 && t != 5) {
             parts[count++] =
                 (fedge_step_part){specs[t].offset,    specs[t].count,          bounds[t],
                                   t % 2 ? 1.0 : 0.37, moved + specs[t].offset, unchanged};
+        }
         for (size_t i = specs[t].offset; i < specs[t].offset + specs[t].count && !unchanged; i++)
             moved[i] = values[i] = (float)fedge_rng_below(&rng, 2000) * 1e-3f - 1.0f;
     }
-    for (uint32_t p = 0; p < count; p++)
+    for (uint32_t p = 0; p < count; p++) {
         fedge_fixed_step_scalar(values + parts[p].first, expected + parts[p].first, parts[p].count,
                                 expected_weight, parts[p].bound_log2, parts[p].rate);
+    }
     return count;
 }
 

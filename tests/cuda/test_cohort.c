@@ -183,7 +183,7 @@ static void make_sequence(uint64_t seed)
 static void make_encoders(uint64_t seed)
 {
     spec = (fedge_model_spec){.input_rank = 2, .input_shape = {MOST / SIDE, SIDE}, .num_layers = 4};
-    for (uint32_t i = 0; i < 2; i++)
+    for (uint32_t i = 0; i < 2; i++) {
         spec.layers[i] = (fedge_layer_spec){
             .type = FEDGE_LAYER_TRANSFORMERENCODERLAYER,
             .u.transformerencoderlayer = {.d_model = SIDE,
@@ -195,6 +195,7 @@ static void make_encoders(uint64_t seed)
                                           .batch_first = true,
                                           .norm_first = true,
                                           .is_causal = i == 0}};
+    }
     spec.layers[2] = (fedge_layer_spec){.type = FEDGE_LAYER_MEAN, .u.mean = {1}};
     spec.layers[3] = linear(SIDE, CLASSES);
 }
@@ -252,8 +253,9 @@ static void draw(uint64_t seed)
         make_mlp();
     spec.label_smoothing = seed % 3 == 0 ? 0.1f : 0.0f;
     const uint32_t part = family == PLAIN ? (uint32_t)seed % 10 : 0;
-    if (part == 6) /* what is not trained, or in part */
+    if (part == 6) { /* what is not trained, or in part */
         spec.layers[0].train = FEDGE_TRAIN_NONE;
+    }
     if (part == 7)
         spec.layers[3].train = FEDGE_TRAIN_BIAS;
     if (part == 5 || part == 8 || part == 9) {
@@ -291,8 +293,9 @@ static void draw(uint64_t seed)
             floats[i * MOST + v] = fedge_rng_float(&rng) + (float)labels[i];
         }
     }
-    for (uint32_t c = 1; c < CLIENTS; c++) /* of different sizes, at least one example each */
+    for (uint32_t c = 1; c < CLIENTS; c++) { /* of different sizes, at least one example each */
         firsts[c] = firsts[c - 1] + 1 + fedge_rng_below(&rng, EXAMPLES / CLIENTS);
+    }
     firsts[CLIENTS] = EXAMPLES;
     for (size_t i = 0; i < CLIENTS * MAX_VALUES; i++)
         corrections[i / MAX_VALUES][i % MAX_VALUES] = fedge_rng_float(&rng) * 0.1f - 0.05f;
@@ -421,12 +424,13 @@ static fedge_status run_on(fedge_cohort *cohort, const fedge_trainer_config *con
                                     .next = next,
                                     .done = done};
     next_task = num_done = 0;
-    for (uint32_t c = 0; c < CLIENTS; c++)
+    for (uint32_t c = 0; c < CLIENTS; c++) {
         tasks[c] = (fedge_cohort_task){.examples = places + firsts[c],
                                        .num_examples = firsts[c + 1] - firsts[c],
                                        .client_index = c,
                                        .correction = options.correction ? corrections[c] : NULL,
                                        .weight = weight_of(c)};
+    }
     return fedge_cohort_run(cohort, &work, err);
 }
 
@@ -454,11 +458,13 @@ static void compare(uint64_t seed)
         double largest = 0.0;
         for (size_t i = 0; i < num_values; i++)
             largest = fmax(largest, fabs((double)expected[c][i]));
-        for (size_t i = 0; i < num_values; i++)
-            if (!(fabs((double)trained[c][i] - (double)expected[c][i]) <= BOUND * largest))
+        for (size_t i = 0; i < num_values; i++) {
+            if (!(fabs((double)trained[c][i] - (double)expected[c][i]) <= BOUND * largest)) {
                 fail_msg("seed %u, client %u, value %zu of %zu: %.9g, and the CPU has %.9g",
                          (unsigned)seed, c, i, num_values, (double)trained[c][i],
                          (double)expected[c][i]);
+            }
+        }
         assert_int_equal(tasks[c].status, FEDGE_OK);
         assert_int_equal(tasks[c].result.num_examples, results[c].num_examples);
         assert_int_equal(tasks[c].result.num_steps, results[c].num_steps);
@@ -518,11 +524,12 @@ static void slots_and_threads_do_not_show(void **state)
 static double distance(float of[CLIENTS][MAX_VALUES], float from[CLIENTS][MAX_VALUES])
 {
     double largest = 0.0, most = 0.0;
-    for (uint32_t c = 0; c < CLIENTS; c++)
+    for (uint32_t c = 0; c < CLIENTS; c++) {
         for (size_t i = 0; i < num_values; i++) {
             largest = fmax(largest, fabs((double)from[c][i]));
             most = fmax(most, fabs((double)of[c][i] - (double)from[c][i]));
         }
+    }
     return most / largest;
 }
 
@@ -670,8 +677,9 @@ static void losses_that_are_no_numbers_are_told(void **state)
     fedge_error err;
     are_floats = true;
     draw(20);
-    for (size_t v = 0; v < example_values; v++) /* of client 0 */
+    for (size_t v = 0; v < example_values; v++) { /* of client 0 */
         floats[places[firsts[0]] * example_values + v] = 1e38f;
+    }
     const fedge_cohort_config config = config_of(3);
     begin(2);
     assert_int_equal(fedge_cohort_new(&config, &cohort, &err), FEDGE_OK);

@@ -115,10 +115,12 @@ static void end(void)
 /* The first [n] values of a slot. */
 static void same(const array *at, uint32_t slot, const float *expected, size_t n, const char *what)
 {
-    for (size_t i = 0; i < n; i++)
-        if (at->pinned[slot * at->values + i] != expected[i])
+    for (size_t i = 0; i < n; i++) {
+        if (at->pinned[slot * at->values + i] != expected[i]) {
             fail_msg("%s: slot %u, value %zu: %g, not %g", what, slot, i,
                      (double)at->pinned[slot * at->values + i], (double)expected[i]);
+        }
+    }
 }
 
 /* ---- products ---------------------------------------------------------------------------------
@@ -356,12 +358,13 @@ static void rectifiers_keep_what_is_not_a_number(void **state)
     fetch(&y);
     fetch(&dy);
     assert_true(counts[0] == 0 || isnan(y.pinned[0]));
-    for (uint32_t s = 0; s < SLOTS; s++)
+    for (uint32_t s = 0; s < SLOTS; s++) {
         for (size_t i = s == 0; i < counts[s] * n; i++) {
             const size_t at = s * y.values + i;
             assert_true(y.pinned[at] == (before[at] < 0.0f ? 0.0f : before[at]));
             assert_true(dy.pinned[at] == (before[at] > 0.0f ? slope[at] : 0.0f));
         }
+    }
     free(before);
     free(slope);
     drop(&y);

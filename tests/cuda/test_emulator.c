@@ -157,11 +157,10 @@ static bool ordered_by(cudaEvent_t event, uint64_t seed, emulator_order order)
 {
     const emulator_config config = one_gpu(seed, order);
     begin(&config);
-    if (event != NULL) {
+    if (event)
         assert_int_equal(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), 0);
-    }
     assert_int_equal(planted_set(out, N, 7, other), 0);
-    if (event != NULL) {
+    if (event) {
         assert_int_equal(cudaEventRecord(event, other), 0);
         assert_int_equal(cudaStreamWaitEvent(stream, event, 0), 0);
     }
@@ -169,7 +168,7 @@ static bool ordered_by(cudaEvent_t event, uint64_t seed, emulator_order order)
     bool right = true;
     for (int i = 0; i < N; i++)
         right = right && host[i] == 7;
-    if (event != NULL)
+    if (event)
         assert_int_equal(cudaEventDestroy(event), 0);
     assert_null(emulator_fault());
     end();

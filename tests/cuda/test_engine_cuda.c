@@ -23,9 +23,8 @@ static char refused[2048];             /* the last gpus-refused of the log */
 static void note_refusal(void *user, const char *line, size_t size)
 {
     (void)user;
-    if (strstr(line, "gpus-refused")) {
+    if (strstr(line, "gpus-refused"))
         (void)snprintf(refused, sizeof(refused), "%.*s", (int)size, line);
-    }
 }
 
 static void begin(const char *accumulator, fedge_shard shard, const char *gpus)
@@ -55,9 +54,8 @@ static fedge_status finish(void)
 static void end(void)
 {
     fed_fini(&fed);
-    if (emulator_fault()) {
+    if (emulator_fault())
         fail_msg("%s", emulator_fault());
-    }
     assert_int_equal(emulator_leaks(), 0);
 }
 
@@ -288,11 +286,10 @@ static bool live(void)
         fed_join_all(&fed, CLIENTS);
         status = finish();
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         assert_string_equal(fed_status(&fed).model_hash, expected);
-    } else {
+    else
         assert_int_equal(status, FEDGE_GPU_LOST);
-    }
     fed_close(&fed);
     return status == FEDGE_OK;
 }
@@ -335,13 +332,11 @@ static void lose_everywhere(fedge_shard shard, uint32_t gpus, uint32_t left)
                                         "accumulate", "step",  "ncclReduceScatter"};
     for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         uint64_t nth = 1;
-        while (lose(shard, gpus, left, NAMES[i], nth)) {
+        while (lose(shard, gpus, left, NAMES[i], nth))
             nth += nth < 3 ? 1 : 11; /* all of the first calls, and some of the others */
-        }
         const bool joins = shard == FEDGE_SHARD_CLIENTS && gpus > 1;
-        if (nth < 3 && (joins || strcmp(NAMES[i], "ncclReduceScatter") != 0)) {
+        if (nth < 3 && (joins || strcmp(NAMES[i], "ncclReduceScatter") != 0))
             fail_msg("%s is called %d times", NAMES[i], (int)nth - 1);
-        }
     }
 }
 

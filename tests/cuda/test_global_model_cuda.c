@@ -92,10 +92,11 @@ static void happen(fedge_global_model *models, event what, uint32_t num_gpus)
             load(&models[m], 0.5f);
         if (what == FORGET && models[m].strategy->forget)
             fedge_global_model_forget(&models[m]);
-        if (what == REOPEN)
+        if (what == REOPEN) {
             assert_int_equal(
                 fedge_global_model_reopen(&models[m], m == CPU ? "cpu" : "cuda", &config, &err),
                 FEDGE_OK);
+        }
     }
 }
 
@@ -121,10 +122,11 @@ static void check_same(const fedge_global_model *models, const char *strategy, u
     const fedge_strategy_ops *ops = models[CPU].strategy;
     if (memcmp(models[CPU].values, models[CUDA].values, plan->schema.num_elements * sizeof(float)))
         fail_msg("%s: the models differ in round %u", strategy, (unsigned)round);
-    if (ops->told)
+    if (ops->told) {
         assert_memory_equal(ops->told(models[CPU].strategy_state),
                             ops->told(models[CUDA].strategy_state),
                             plan->sent.sections[0].schema.num_elements * sizeof(float));
+    }
 }
 
 static void play(const char *strategy, uint32_t num_gpus, uint64_t seed)
@@ -139,10 +141,11 @@ static void play(const char *strategy, uint32_t num_gpus, uint64_t seed)
                                                   .seed = seed,
                                                   .fail_at = "copy",
                                                   .unprotected = true}));
-    for (int m = CPU; m <= CUDA; m++)
+    for (int m = CPU; m <= CUDA; m++) {
         assert_int_equal(
             fedge_global_model_init(&models[m], job, m == CPU ? "cpu" : "cuda", &config, &err),
             FEDGE_OK);
+    }
     happen(models, BEGIN, num_gpus);
     for (uint32_t round = 1; round <= ROUNDS; round++) {
         event what = round % 2 ? NOTHING : (event)fedge_rng_below(&rng, NUM_EVENTS);

@@ -116,7 +116,7 @@ static const struct {
                {&F16, FEDGE_CUDA_F16, 4},
                {&BF16, FEDGE_CUDA_BF16, 4},
                {&INT4, FEDGE_CUDA_INT4, 1}};
-enum { NUM_KERNELS = sizeof KERNELS / sizeof KERNELS[0] };
+enum { NUM_KERNELS = sizeof(KERNELS) / sizeof(KERNELS[0]) };
 
 static size_t index_of(const fedge_codec *codec)
 {
@@ -174,9 +174,10 @@ static size_t draw_update(const fedge_codec *codec)
 {
     const size_t size = fedge_codec_size(codec, &schema);
     if (codec != &INT8) {
-        for (uint32_t t = 0; t < schema.num_tensors; t++)
+        for (uint32_t t = 0; t < schema.num_tensors; t++) {
             for (size_t i = 0; i < specs[t].count; i++)
                 values[specs[t].offset + i] = draw_value(bounds[t]);
+        }
         assert_int_equal(encode_all(codec, &schema, bounds, values, bytes, size, NULL, NULL),
                          FEDGE_OK);
     } else {
@@ -301,7 +302,7 @@ static uint32_t spoil(const fedge_codec *codec, uint32_t b, uint32_t i)
         return 8;
     }
     if (which == 4)
-        memcpy(&bits, &over, sizeof bits);
+        memcpy(&bits, &over, sizeof(bits));
     if (codec == &NONE) {
         fedge_put_u32(at + (size_t)4 * i, bits);
         return bits;

@@ -71,7 +71,7 @@ static void check(const fedge_codec *codec, int kernel, uint64_t seed)
     must(cudaHostAlloc((void **)&pinned, (size_t)COUNT * 8, 0));
     must(cudaMalloc((void **)&bytes, MAX_BYTES));
     must(cudaMalloc((void **)&sums, (size_t)COUNT * 8));
-    memset(expected, 0, sizeof expected);
+    memset(expected, 0, sizeof(expected));
     memset(pinned, 0, (size_t)COUNT * 8);
     must(cudaMemcpyAsync(sums, pinned, (size_t)COUNT * 8, cudaMemcpyHostToDevice, stream));
     for (uint32_t u = 0; u < UPDATES; u++) {
@@ -79,7 +79,7 @@ static void check(const fedge_codec *codec, int kernel, uint64_t seed)
         size_t size = 0;
         for (size_t i = 0; i < COUNT; i++)
             values[i] = 1.2f * (fedge_rng_float(&rng) - 0.5f);
-        memset(residual, 0, sizeof residual);
+        memset(residual, 0, sizeof(residual));
         must(cudaStreamSynchronize(stream));
         assert_int_equal(fedge_codec_encode(codec, &schema, BOUND, values, residual, pinned + 1,
                                             MAX_BYTES - 1, &size, NULL, NULL),
@@ -93,7 +93,7 @@ static void check(const fedge_codec *codec, int kernel, uint64_t seed)
     }
     must(cudaMemcpyAsync(pinned, sums, (size_t)COUNT * 8, cudaMemcpyDeviceToHost, stream));
     must(cudaStreamSynchronize(stream));
-    assert_memory_equal(pinned, expected, sizeof expected);
+    assert_memory_equal(pinned, expected, sizeof(expected));
     if (emulator_fault())
         fail_msg("%s", emulator_fault());
     must(cudaStreamDestroy(stream));
@@ -109,7 +109,7 @@ static void test_sums(void **state)
     const uint32_t shape[] = {COUNT / 250, 250};
     fedge_schema_init(&schema, &spec, 1);
     assert_int_equal(fedge_schema_add(&schema, "w", FEDGE_F32, 2, shape, NULL), FEDGE_OK);
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const fedge_codec codec = codec_named(CASES[i].pipeline);
         for (uint64_t seed = 0; seed < 3; seed++)
             check(&codec, CASES[i].kernel, seed);

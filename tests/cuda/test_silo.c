@@ -130,10 +130,11 @@ static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t 
     for (uint32_t i = 0; i < n; i++) {
         const uint32_t example = places[indices[i]];
         to[i] = labels[example];
-        for (uint32_t v = 0; v < VALUES; v++)
+        for (uint32_t v = 0; v < VALUES; v++) {
             x[i * VALUES + v] =
                 ((float)bytes[example * VALUES + v] / 255.0f - MEAN[v / (SIDE * SIDE)]) /
                 STD[v / (SIDE * SIDE)];
+        }
     }
     return FEDGE_OK;
 }
@@ -241,10 +242,12 @@ static void the_number_of_gpus_does_not_show(void **state)
         train_on_cpu();
         train(1, 0, 0);
         keep_first();
-        for (size_t i = 0; i < num_values; i++)
-            if (!(fabs((double)trained[i] - (double)expected[i]) <= BOUND))
+        for (size_t i = 0; i < num_values; i++) {
+            if (!(fabs((double)trained[i] - (double)expected[i]) <= BOUND)) {
                 fail_msg("seed %u, value %zu: %.9g, and the CPU has %.9g", (unsigned)seed, i,
                          (double)trained[i], (double)expected[i]);
+            }
+        }
         assert_int_equal(of_silo.num_steps, of_cpu.num_steps);
         assert_int_equal(of_silo.num_seen, of_cpu.num_seen);
         assert_int_equal(of_silo.correct, of_cpu.correct);
@@ -327,8 +330,9 @@ static void gpus_are_lost_at_every_call(void **state)
             .num_gpus = 2, .fail_call = i, .fail_error = ERRORS[i % 2], .unprotected = true};
         assert_true(emulator_start(&emulator));
         const fedge_status status = try(&config, &facts, &err);
-        if (status == FEDGE_OK) /* while it was freed, or after its state went to the host */
+        if (status == FEDGE_OK) { /* while it was freed, or after its state went to the host */
             continue;
+        }
         if (status != FEDGE_GPU_LOST && status != FEDGE_NO_MEMORY && status != FEDGE_NOT_FOUND)
             fail_msg("call %u: %s", (unsigned)i, err.message);
     }

@@ -185,10 +185,12 @@ static void rounds_are_near_the_cpus(void **state)
         /* An int8 update may be rounded to the next step. */
         const double bound = strstr(JOBS[j].more, "int8") ? 0.02 : BOUND;
         augmentation = "";
-        for (size_t i = 0; i < JOBS[j].num_values; i++)
-            if (!(fabs((double)cpu[i] - (double)gpu[i]) <= bound * (double)largest))
+        for (size_t i = 0; i < JOBS[j].num_values; i++) {
+            if (!(fabs((double)cpu[i] - (double)gpu[i]) <= bound * (double)largest)) {
                 fail_msg("job %d, value %zu: %.9g, and the CPU has %.9g", j, i, (double)gpu[i],
                          (double)cpu[i]);
+            }
+        }
     }
 }
 

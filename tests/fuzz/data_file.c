@@ -30,7 +30,7 @@ static void check(const fedge_data_spec *spec, const char *values, const char *l
     size_t n = 1;
     for (uint32_t i = 0; i < spec->rank; i++)
         n *= spec->shape[i];
-    float *x = malloc(n * sizeof *x);
+    float *x = malloc(n * sizeof(*x));
     if (!x)
         abort();
     const fedge_view view = {dataset, NULL, fedge_dataset_size(dataset)};
@@ -42,9 +42,10 @@ static void check(const fedge_data_spec *spec, const char *values, const char *l
         if (examples.read(examples.user, &i, 1, 0, x, &label, &err) || label < 0 ||
             (uint32_t)label >= spec->num_labels)
             abort();
-        for (size_t j = 0; j < n; j++)
+        for (size_t j = 0; j < n; j++) {
             if (!isfinite(x[j]))
                 abort();
+        }
     }
     free(x);
     fedge_dataset_free(dataset);
@@ -55,7 +56,7 @@ void fuzz_data_file(const fedge_data_spec *spec, const uint8_t *data, size_t siz
     static const char LABELS[] = "0\n1\n2\n";
     char values[FUZZ_MAX_PATH], labels[FUZZ_MAX_PATH];
     fuzz_save_file(0, data, size, values);
-    fuzz_save_file(1, LABELS, sizeof LABELS - 1, labels);
+    fuzz_save_file(1, LABELS, sizeof(LABELS) - 1, labels);
     check(spec, values, labels);
     check(spec, values, "");
     check(spec, labels, values); /* the bytes as labels */

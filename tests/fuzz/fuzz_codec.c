@@ -23,8 +23,8 @@ static void encode_anything(const fedge_codec *codec, const fedge_schema *schema
     static uint8_t out[MAX_VALUES * (sizeof(float) + 1)];
     fedge_error err;
     fedge_codec_stats stats;
-    memset(values, 0, sizeof values);
-    memset(residual, 0, sizeof residual);
+    memset(values, 0, sizeof(values));
+    memset(residual, 0, sizeof(residual));
     size_t n = size / sizeof(float);
     fedge_get_f32s(bytes, values, n < schema->num_elements ? n : schema->num_elements);
     size_t most = fedge_codec_size(codec, schema), out_size = 0;
@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fedge_codec codec;
     const char *name = fedge_codec_name(data[0] % FEDGE_CODEC_COUNT);
     char text[FEDGE_CODEC_TEXT];
-    (void)snprintf(text, sizeof text, "%s:%s+%s", name, SHARES[data[0] / 16 % 4],
+    (void)snprintf(text, sizeof(text), "%s:%s+%s", name, SHARES[data[0] / 16 % 4],
                    fedge_codec_name(data[0] / 64));
     if (fedge_codec_parse(name, &codec, &err) != FEDGE_OK &&
         fedge_codec_parse(text, &codec, &err) != FEDGE_OK)
@@ -61,10 +61,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (fedge_schema_add(&schema, "a", FEDGE_F32, 2, shapes[0], &err) != FEDGE_OK ||
         fedge_schema_add(&schema, "b", FEDGE_F32, 1, shapes[1], &err) != FEDGE_OK)
         abort();
-    if (fedge_codec_decode(&codec, &schema, bounds, data + HEAD, size - HEAD, v, &err) == FEDGE_OK)
-        for (size_t i = 0; i < schema.num_elements; i++)
+    if (fedge_codec_decode(&codec, &schema, bounds, data + HEAD, size - HEAD, v, &err) ==
+        FEDGE_OK) {
+        for (size_t i = 0; i < schema.num_elements; i++) {
             if (v[i] > 1 << FEDGE_FIXED_VALUE_BITS || v[i] < -(1 << FEDGE_FIXED_VALUE_BITS))
                 abort();
+        }
+    }
     if (abs(bounds[0]) <= FEDGE_FIXED_MAX_BOUND_LOG2 &&
         abs(bounds[1]) <= FEDGE_FIXED_MAX_BOUND_LOG2)
         encode_anything(&codec, &schema, bounds, data + HEAD, size - HEAD, v);

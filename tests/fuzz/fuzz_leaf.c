@@ -17,9 +17,10 @@ static void divide(const fedge_data_spec *spec, const uint8_t *data, size_t size
         return;
     if (fedge_dataset_load_divided(spec, path, "", &natural, 0, num_parts, &dataset, &owner, &err))
         return;
-    for (uint32_t i = 0; i < fedge_dataset_size(dataset); i++)
+    for (uint32_t i = 0; i < fedge_dataset_size(dataset); i++) {
         if (owner[i] >= num_parts)
             abort();
+    }
     free(owner);
     fedge_dataset_free(dataset);
 }

@@ -18,7 +18,7 @@ static void check(const uint8_t *frame, size_t size)
         message.payload + message.payload_size != frame + size)
         abort();
     (void)fedge_message_type_name(message.type);
-    if (fedge_message_pack(&message, again, sizeof again, &err) != FEDGE_OK ||
+    if (fedge_message_pack(&message, again, sizeof(again), &err) != FEDGE_OK ||
         memcmp(frame, again, size) != 0)
         abort();
 }
@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     /* Once more with the right CRC, which the fuzzer does not guess. */
     uint8_t *frame = malloc(size);
-    if (frame == NULL)
+    if (!frame)
         return 0;
     memcpy(frame, data, size);
     uint32_t crc = fedge_crc32(0, frame, 16);

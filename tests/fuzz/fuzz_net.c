@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     net_bytes from = net_bytes_of(data, size);
     random_net_make(&from, &net);
     const char *wrong = random_net_check(&from, &net);
-    if (wrong != NULL) {
+    if (wrong) {
         (void)fprintf(stderr, "%s\n", wrong);
         abort();
     }

@@ -15,16 +15,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void check_owners(const uint32_t *owner, uint32_t num_examples, uint32_t num_parts)
 {
     uint32_t has_some = 0;
-    for (uint32_t part = 0; part < num_parts; part++)
-        for (uint32_t i = 0; i < num_examples; i++)
+    for (uint32_t part = 0; part < num_parts; part++) {
+        for (uint32_t i = 0; i < num_examples; i++) {
             if (owner[i] == part) {
                 has_some++;
                 break;
             }
-    for (uint32_t i = 0; i < num_examples; i++)
+        }
+    }
+    for (uint32_t i = 0; i < num_examples; i++) {
         if (owner[i] >= num_parts && owner[i] != FEDGE_PARTITION_UNUSED &&
             owner[i] != FEDGE_PARTITION_VALIDATION)
             abort();
+    }
     if (has_some != num_parts)
         abort();
 }
@@ -44,7 +47,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     fuzz_save_file(0, data, size, path);
 
     fedge_partition_spec spec = {.scheme = FEDGE_PARTITION_FILE};
-    memcpy(spec.source, path, sizeof path);
+    memcpy(spec.source, path, sizeof(path));
     uint32_t owner[NUM_EXAMPLES];
     fedge_error err;
     const fedge_partition_data divided = {.num_examples = NUM_EXAMPLES};

@@ -21,11 +21,11 @@ static const uint8_t PAYLOAD[1] = {7};
         if ((read)(message, &fields, &err) != FEDGE_OK)                                            \
             return;                                                                                \
         if ((pack) != FEDGE_OK || fedge_message_unpack(frame, size, &again, &err) != FEDGE_OK ||   \
-            (read)(&again, &back, &err) != FEDGE_OK || memcmp(&fields, &back, sizeof back) != 0)   \
+            (read)(&again, &back, &err) != FEDGE_OK || memcmp(&fields, &back, sizeof(back)) != 0)  \
             abort();                                                                               \
     }
 
-#define OUT frame, sizeof frame, &size, &err
+#define OUT frame, sizeof(frame), &size, &err
 ROUND_TRIP(hello, fedge_hello_read, fedge_hello_pack(&fields, OUT))
 ROUND_TRIP(welcome, fedge_welcome_read, fedge_welcome_pack(&fields, OUT))
 ROUND_TRIP(task, fedge_task_read, fedge_task_pack(&fields, OUT))
@@ -53,7 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     };
     if (size == 0 || size > FEDGE_MESSAGE_MAX_META)
         return 0;
-    const unsigned type = 1 + data[0] % (sizeof CHECKS / sizeof CHECKS[0] - 1);
+    const unsigned type = 1 + data[0] % (sizeof(CHECKS) / sizeof(CHECKS[0]) - 1);
     const bool carries = type == FEDGE_MESSAGE_CHUNK || type == FEDGE_MESSAGE_PART;
     const fedge_message message = {.type = type,
                                    .meta = (const char *)data + 1,

@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         bytes += schema.tensors[i].count * fedge_dtype_size(schema.tensors[i].dtype);
     if (values + bytes != data + size)
         abort();
-    float *floats = malloc((schema.num_elements + 1) * sizeof *floats);
+    float *floats = malloc((schema.num_elements + 1) * sizeof(*floats));
     if (!floats)
         return 0;
     if (!fedge_safetensors_read(data, size, &schema, floats, &err)) {

@@ -98,7 +98,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < size; i++) {
         const char *why = NULL;
         int now = fedge_ws_frames_take(&frames, data[i], &why);
-        if (now != 0 && (status != 0 || why == NULL || !frames.failed))
+        if (now != 0 && (status != 0 || !why || !frames.failed))
             abort();
         status = status != 0 ? status : now;
     }

@@ -26,9 +26,8 @@ static __global__ void __launch_bounds__(THREADS)
     fill(uint32_t *words, size_t count, uint32_t mask, uint32_t set, uint32_t seed)
 {
     const size_t stride = (size_t)gridDim.x * blockDim.x;
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride)
         words[i] = (mix((uint32_t)i ^ mix(seed + (uint32_t)(i >> 32))) & mask) | set;
-    }
 }
 
 static __global__ void __launch_bounds__(THREADS)
@@ -40,17 +39,14 @@ static __global__ void __launch_bounds__(THREADS)
     for (; i + (IN_FLIGHT - 1) * stride < count; i += IN_FLIGHT * stride) {
         uint4 quad[IN_FLIGHT];
 #pragma unroll
-        for (int k = 0; k < IN_FLIGHT; k++) {
+        for (int k = 0; k < IN_FLIGHT; k++)
             quad[k] = quads[i + k * stride];
-        }
 #pragma unroll
-        for (int k = 0; k < IN_FLIGHT; k++) {
+        for (int k = 0; k < IN_FLIGHT; k++)
             all ^= quad[k].x ^ quad[k].y ^ quad[k].z ^ quad[k].w;
-        }
     }
-    for (; i < count; i += stride) {
+    for (; i < count; i += stride)
         all ^= quads[i].x ^ quads[i].y ^ quads[i].z ^ quads[i].w;
-    }
     if (all == 0x13579bdf) { /* hardly ever, but the compiler cannot know */
         *sink = all;
     }

@@ -235,10 +235,11 @@ int main(int argc, char **argv)
         labels[i] = (int32_t)fedge_rng_below(&rng, CLASSES);
         places[i] = i;
     }
-    for (uint32_t c = 0; c < most_clients; c++)
+    for (uint32_t c = 0; c < most_clients; c++) {
         tasks[c] = (fedge_cohort_task){.examples = places + (size_t)c * examples_each,
                                        .num_examples = examples_each,
                                        .client_index = c};
+    }
     const uint32_t batches[] = {tiny ? 2 : 10, 32};
     for (int i = 0; i < (tiny ? 1 : 2); i++) {
         fedge_model_init_values(&nn, 1, start);

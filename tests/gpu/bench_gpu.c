@@ -79,7 +79,7 @@ static int by_value(const void *a, const void *b)
 
 static double median(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof *values, by_value);
+    qsort(values, (size_t)count, sizeof(*values), by_value);
     return values[count / 2];
 }
 
@@ -87,9 +87,10 @@ static void print_row(const char *name, double value, const char *unit, const ch
                       double peer_value)
 {
     printf("{\"bench\":\"gpu\",\"case\":\"%s\",\"value\":%.6g,\"unit\":\"%s\"", name, value, unit);
-    if (peer)
+    if (peer) {
         printf(",\"peer\":\"%s\",\"peer_value\":%.6g,\"ratio\":%.4g", peer, peer_value,
                value / peer_value);
+    }
     printf("}\n");
     fflush(stdout);
 }
@@ -171,7 +172,7 @@ static batches make_batches(int codec, size_t parameters, cudaStream_t stream)
     b.count = (uint32_t)((least_bytes + in_batch * slot - 1) / (in_batch * slot));
     if (b.count > room / in_batch)
         b.count = (uint32_t)(room / in_batch);
-    b.all = calloc(b.count, sizeof *b.all);
+    b.all = calloc(b.count, sizeof(*b.all));
     if (!b.all)
         fail("batches", "no memory");
     b.sums = gpu_memory(sums);
@@ -206,10 +207,11 @@ static void measure_accumulate(int codec, const size_case *size, cudaStream_t st
     double seconds[REPEATS];
     for (int r = -1; r < REPEATS; r++) {
         const double start = now();
-        for (uint32_t i = 0; i < b.count; i++)
+        for (uint32_t i = 0; i < b.count; i++) {
             must(fedge_cuda_accumulate(codec, &b.all[i], b.sums, b.num_blocks, whole_grid(8),
                                        stream),
                  "accumulate");
+        }
         must(cudaStreamSynchronize(stream), "accumulate");
         if (r >= 0)
             seconds[r] = now() - start;
@@ -218,14 +220,14 @@ static void measure_accumulate(int codec, const size_case *size, cudaStream_t st
     const double updates = (double)b.count * b.all[0].count;
     const double encoded = updates * (double)b.update_bytes;
     const double sums = 2.0 * 8 * b.count * (double)b.num_blocks * FEDGE_CUDA_BLOCK;
-    snprintf(name, sizeof name, "accumulate %s, %s, %u a launch: bytes moved", word, size->name,
+    snprintf(name, sizeof(name), "accumulate %s, %s, %u a launch: bytes moved", word, size->name,
              (unsigned)b.all[0].count);
     print_row(name, (encoded + sums) / time * 1e-9, "GB/s", "memory, read only",
               memory_bytes_per_second * 1e-9);
-    snprintf(name, sizeof name, "accumulate %s, %s: encoded bytes", word, size->name);
+    snprintf(name, sizeof(name), "accumulate %s, %s: encoded bytes", word, size->name);
     print_row(name, encoded / time * 1e-9, "GB/s", "memory, read only",
               memory_bytes_per_second * 1e-9);
-    snprintf(name, sizeof name, "accumulate %s, %s: updates", word, size->name);
+    snprintf(name, sizeof(name), "accumulate %s, %s: updates", word, size->name);
     print_row(name, updates / time, "updates/s", NULL, 0);
     must(cudaFree(b.memory), "free");
     must(cudaFree(b.sums), "free");
@@ -293,7 +295,7 @@ static void make_job(const fedge_codec *codec, size_t parameters)
         const size_t share = parameters / TENSORS;
         const size_t count = t + 1 < TENSORS ? share : parameters - offset;
         job.tensors[t] = (fedge_tensor_spec){.offset = offset, .count = count};
-        snprintf(job.tensors[t].name, sizeof job.tensors[t].name, "%zu", t);
+        snprintf(job.tensors[t].name, sizeof(job.tensors[t].name), "%zu", t);
         job.bounds_log2[t] = FEDGE_FIXED_DEFAULT_BOUND_LOG2;
         job.parts[t] = (fedge_step_part){offset,
                                          count,
@@ -313,8 +315,8 @@ static void make_job(const fedge_codec *codec, size_t parameters)
 static void make_updates(const fedge_codec *codec, size_t parameters)
 {
     fedge_error err = {0};
-    job.source = malloc((parameters + MAX_POOL) * sizeof *job.source);
-    job.values = calloc(parameters, sizeof *job.values);
+    job.source = malloc((parameters + MAX_POOL) * sizeof(*job.source));
+    job.values = calloc(parameters, sizeof(*job.values));
     if (!job.source || !job.values)
         fail("updates", "no memory");
     uint32_t x = 2463534242u; /* Marsaglia's xorshift */
@@ -437,7 +439,7 @@ static void measure_gpus(uint32_t gpus, fedge_shard shard, uint32_t threads, con
     const char *how = gpus == 1                      ? ""
                       : shard == FEDGE_SHARD_CLIENTS ? " by clients"
                                                      : " by coordinates";
-    snprintf(name, sizeof name, "round of %u updates, %s, %u GPU%s%s", (unsigned)job.num_updates,
+    snprintf(name, sizeof(name), "round of %u updates, %s, %u GPU%s%s", (unsigned)job.num_updates,
              what, (unsigned)gpus, gpus == 1 ? "" : "s", how);
     print_row(name, bytes / seconds * 1e-9, "GB/s",
               gpus == 1 ? "pinned memory to GPU 0" : "its links",
@@ -455,9 +457,9 @@ static void measure_rounds(int num_gpus)
         const fedge_codec codec = {.values = s % 2 ? &fedge_codec_int8 : &fedge_codec_none};
         char what[64], name[96];
         make_updates(&codec, size->parameters);
-        snprintf(what, sizeof what, "%s, %s", s % 2 ? "int8" : "fp32", size->name);
+        snprintf(what, sizeof(what), "%s, %s", s % 2 ? "int8" : "fp32", size->name);
         const double cpu = measure_round(&fedge_accumulator_cpu, 0, FEDGE_SHARD_AUTO, threads);
-        snprintf(name, sizeof name, "round of %u updates, %s, CPU, %u threads",
+        snprintf(name, sizeof(name), "round of %u updates, %s, CPU, %u threads",
                  (unsigned)job.num_updates, what, (unsigned)threads);
         print_row(name, 1 / cpu, "rounds/s", NULL, 0);
         for (int gpus = 1; gpus <= num_gpus; gpus *= 2) {

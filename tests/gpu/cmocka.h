@@ -34,7 +34,7 @@ extern jmp_buf test_end; /* real_gpus.c */
             fail_msg("not so: %s", #x);                                                            \
     } while (0)
 #define assert_false(x) assert_true(!(x))
-#define assert_null(p) assert_true((p) == NULL)
+#define assert_null(p) assert_true(!(p))
 #define assert_non_null(p) assert_true((p) != NULL)
 #define assert_int_equal(a, b)                                                                     \
     do {                                                                                           \

@@ -44,9 +44,8 @@ void board_write(const char *text)
 static void fault(void)
 {
     board_write("fault\n");
-    for (;;) {
+    for (;;)
         (void)semihost(SYS_EXIT, EXIT_BAD);
-    }
 }
 
 /* newlib's mathematics report here; its own variable comes with a kilobyte of others. */
@@ -98,9 +97,8 @@ uint32_t board_static_bytes(void)
 uint32_t board_stack_bytes(void)
 {
     const uint32_t *at = board_bss_end;
-    while (*at == PAINT) {
+    while (*at == PAINT)
         at++;
-    }
     return (uint32_t)((uintptr_t)board_stack_top - (uintptr_t)at);
 }
 
@@ -112,9 +110,8 @@ void reset(void)
            (uintptr_t)board_data_end - (uintptr_t)board_data_start);
     memset(board_bss_start, 0, (uintptr_t)board_bss_end - (uintptr_t)board_bss_start);
     const uint32_t *here = __builtin_frame_address(0);
-    for (uint32_t *at = board_bss_end; at < here - 64; at++) {
+    for (uint32_t *at = board_bss_end; at < here - 64; at++)
         *at = PAINT;
-    }
     start_counter();
     const int code = main();
     (void)semihost(SYS_EXIT, code == 0 ? EXIT_OK : EXIT_BAD);

@@ -67,10 +67,9 @@ APART fedge_status open_model(fedge_model **model, fedge_error *err)
                                          .training = true,
                                          .optimizer = optimizer.type,
                                          .disabled_cpu_features = ~0u};
-    const fedge_status status = fedge_model_new(model, &spec, &options, block, sizeof block, err);
-    if (status == FEDGE_OK) {
+    const fedge_status status = fedge_model_new(model, &spec, &options, block, sizeof(block), err);
+    if (status == FEDGE_OK)
         fedge_model_init_values(&spec, 1, fedge_model_values(*model));
-    }
     return status;
 }
 
@@ -79,9 +78,8 @@ APART fedge_status step(fedge_model *model, uint32_t index, uint64_t *total, uin
                         fedge_error *err)
 {
     const int32_t label = image_labels[index];
-    for (uint32_t i = 0; i < IMAGE_PIXELS; i++) {
+    for (uint32_t i = 0; i < IMAGE_PIXELS; i++)
         work.x[i] = (float)images[index][i] / 255.0f;
-    }
     double loss = 0.0;
     uint32_t correct = 0;
     const uint32_t before = board_instructions();
@@ -91,9 +89,9 @@ APART fedge_status step(fedge_model *model, uint32_t index, uint64_t *total, uin
     *total += spent;
     *most = spent > *most ? spent : *most;
     uint64_t bits;
-    memcpy(&bits, &loss, sizeof bits);
+    memcpy(&bits, &loss, sizeof(bits));
     char line[64];
-    (void)fedge_os_format(line, sizeof line, "loss %016llx\n", (unsigned long long)bits);
+    (void)fedge_os_format(line, sizeof(line), "loss %016llx\n", (unsigned long long)bits);
     board_write(line);
     return status;
 }
@@ -101,7 +99,7 @@ APART fedge_status step(fedge_model *model, uint32_t index, uint64_t *total, uin
 APART void report(const fedge_model *model, uint64_t total, uint32_t most)
 {
     char line[160];
-    (void)fedge_os_format(line, sizeof line,
+    (void)fedge_os_format(line, sizeof(line),
                           NAME ": kernels %s, instructions per step %lu (most %lu), RAM %lu "
                                "(variables %lu, stack %lu), flash %lu\n",
                           fedge_model_kernels(model), (unsigned long)(total / NUM_STEPS),
@@ -118,9 +116,8 @@ int main(void)
     uint64_t total = 0;
     uint32_t most = 0;
     fedge_status status = open_model(&model, &work.err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < NUM_STEPS; i++) {
+    for (uint32_t i = 0; status == FEDGE_OK && i < NUM_STEPS; i++)
         status = step(model, i % NUM_IMAGES, &total, &most, &work.err);
-    }
     if (status != FEDGE_OK) {
         board_write(work.err.message);
         board_write("\n");

@@ -45,9 +45,10 @@ static fault_kind kind_of(const char *what)
                  {"kill-before", FAULT_KILL_BEFORE},
                  {"kill-after", FAULT_KILL_AFTER},
                  {"half", FAULT_HALF}};
-    for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strcmp(what, known[i].name) == 0)
             return known[i].kind;
+    }
     return FAULT_NONE;
 }
 
@@ -59,8 +60,8 @@ static int counts(int fd, const char *path)
     if (!wanted)
         return 1;
     if (!path) {
-        (void)snprintf(own, sizeof own, "/proc/self/fd/%d", fd);
-        ssize_t size = readlink(own, found, sizeof found - 1);
+        (void)snprintf(own, sizeof(own), "/proc/self/fd/%d", fd);
+        ssize_t size = readlink(own, found, sizeof(found) - 1);
         if (size < 0)
             return 0;
         found[size] = '\0';
@@ -75,9 +76,9 @@ static fault_kind next(const char *name, int fd, const char *path)
 {
     char text[64], *at = text;
     const char *given = getenv("FEDGE_FAULT");
-    if (!given || strlen(given) >= sizeof text)
+    if (!given || strlen(given) >= sizeof(text))
         return FAULT_NONE;
-    (void)snprintf(text, sizeof text, "%s", given);
+    (void)snprintf(text, sizeof(text), "%s", given);
     const char *call = strsep(&at, ":");
     const char *number = strsep(&at, ":");
     const int reads = strcmp(name, "open") == 0 || strcmp(name, "pread") == 0;

@@ -28,7 +28,7 @@ static fedge_status write_text(const char *dir, const char *name, const char *te
     size_t size = 0;
     while (text[size])
         size++;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
     return fedge_os_write_file(path, text, size, 0600, err);
 }
 
@@ -37,9 +37,10 @@ static fedge_status enrol(const char *dir, const fedge_certificate_info *info, f
     fedge_registry *registry = NULL;
     fedge_registry_match match;
     fedge_status status = fedge_registry_open(dir, &registry, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         status =
             fedge_registry_add(registry, info, "odd", FEDGE_CERTIFICATE_ACTIVE, false, &match, err);
+    }
     if (status == FEDGE_OK)
         status = fedge_registry_save(registry, dir, err);
     fedge_registry_free(registry);

@@ -47,9 +47,8 @@ typedef struct cuda_accumulator {
 
 static fedge_status check_lost(const cuda_accumulator *self, fedge_error *err)
 {
-    if (self->lost.status == FEDGE_OK) {
+    if (self->lost.status == FEDGE_OK)
         return FEDGE_OK;
-    }
     return fedge_fail(err, self->lost.status, "%s", self->lost.message);
 }
 
@@ -70,21 +69,17 @@ static fedge_status note(cuda_accumulator *self, fedge_status status, const fedg
 static void cuda_close(void *state)
 {
     cuda_accumulator *self = state;
-    if (!self) {
+    if (!self)
         return;
-    }
     fedge_cuda_team_close(&self->team);
-    for (uint32_t g = 0; g < self->num_groups; g++) {
+    for (uint32_t g = 0; g < self->num_groups; g++)
         free(self->groups[g].slots);
-    }
     free(self->copies);
     fedge_cuda_geometry_fini(&self->geometry);
-    if (self->has_cond) {
+    if (self->has_cond)
         (void)pthread_cond_destroy(&self->freed);
-    }
-    if (self->has_lock) {
+    if (self->has_lock)
         (void)pthread_mutex_destroy(&self->lock);
-    }
     free(self);
 }
 
@@ -97,20 +92,17 @@ static fedge_status make_groups(cuda_accumulator *self, fedge_error *err)
         made->count = self->team.num_gpus / self->num_groups;
         made->first = g * made->count;
         made->slots = calloc((size_t)each + 1, sizeof(*made->slots));
-        if (!made->slots) {
+        if (!made->slots)
             break;
-        }
         for (uint32_t i = 0; i < each; i++) {
             made->slots[made->num_slots++] = i;
             self->copies[(size_t)g * each + i] = (copy){g, i};
         }
-        for (uint32_t i = 0; i < FEDGE_CUDA_LANES; i++) {
+        for (uint32_t i = 0; i < FEDGE_CUDA_LANES; i++)
             made->lanes[made->num_lanes++] = i;
-        }
     }
-    if (!self->copies || !self->groups[self->num_groups - 1].slots) {
+    if (!self->copies || !self->groups[self->num_groups - 1].slots)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
-    }
     return FEDGE_OK;
 }
 
@@ -120,13 +112,11 @@ static fedge_status open_all(cuda_accumulator *self, const fedge_accumulator_con
     fedge_cuda_choice choice = {0};
     self->has_lock = pthread_mutex_init(&self->lock, NULL) == 0;
     self->has_cond = pthread_cond_init(&self->freed, NULL) == 0;
-    if (!self->has_lock || !self->has_cond) {
+    if (!self->has_lock || !self->has_cond)
         return fedge_fail(err, FEDGE_NO_MEMORY, "cannot make a lock for the sums");
-    }
     fedge_status status = fedge_cuda_geometry_init(&self->geometry, config->layout, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_cuda_open_team(&self->team, &self->geometry, config, &choice, err);
-    }
     if (status == FEDGE_OK) {
         self->num_groups = choice.shard == FEDGE_SHARD_CLIENTS ? self->team.num_gpus : 1;
         self->slots_each = choice.num_slots - 1;
@@ -140,9 +130,8 @@ static fedge_status cuda_open(const fedge_accumulator_config *config, void **sta
 {
     *state = NULL;
     cuda_accumulator *self = calloc(1, sizeof(*self));
-    if (!self) {
+    if (!self)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
-    }
     const fedge_status status = open_all(self, config, err);
     if (status != FEDGE_OK) {
         cuda_close(self);
@@ -170,13 +159,11 @@ static uint32_t choose_group(cuda_accumulator *self)
 static fedge_status take_lane(cuda_accumulator *self, group *chosen, uint32_t *lane,
                               fedge_error *err)
 {
-    while (chosen->num_lanes == 0 && self->lost.status == FEDGE_OK) {
+    while (chosen->num_lanes == 0 && self->lost.status == FEDGE_OK)
         (void)pthread_cond_wait(&self->freed, &self->lock);
-    }
     const fedge_status status = check_lost(self, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         *lane = chosen->lanes[--chosen->num_lanes];
-    }
     return status;
 }
 
@@ -207,9 +194,8 @@ static fedge_status stage(cuda_accumulator *self, const group *chosen, uint32_t 
         status = status == FEDGE_OK ? waited : status;
         bad = found < bad ? found : bad;
     }
-    if (status == FEDGE_OK && bad != FEDGE_CUDA_NOT_BAD) {
+    if (status == FEDGE_OK && bad != FEDGE_CUDA_NOT_BAD)
         status = fedge_cuda_fail_value(&self->geometry, bad, update->bounds_log2, err);
-    }
     return status;
 }
 
@@ -234,9 +220,8 @@ static fedge_status cuda_validate(void *state, fedge_encoded *update, fedge_erro
 
     pthread_mutex_lock(&self->lock);
     give_lane(self, chosen, lane);
-    if (keeps && status != FEDGE_OK) {
+    if (keeps && status != FEDGE_OK)
         chosen->slots[chosen->num_slots++] = slot;
-    }
     status = note(self, status, &why, err);
     pthread_mutex_unlock(&self->lock);
     if (status == FEDGE_OK) {
@@ -290,9 +275,8 @@ static fedge_status claim_all(cuda_accumulator *self, fedge_encoded *const *upda
 {
     uint64_t weight = 0;
     for (uint32_t i = 0; i < count; i++) {
-        if (updates[i]->weight == 0) {
+        if (updates[i]->weight == 0)
             return fedge_fail(err, FEDGE_OUT_OF_RANGE, "an update's weight must be at least 1");
-        }
         weight += updates[i]->weight;
     }
     return claim(self, weight, count, err);
@@ -303,9 +287,8 @@ static fedge_status launch(cuda_accumulator *self, const group *of, const uint32
                            const uint32_t *weights, uint32_t count, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < of->count && count > 0 && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < of->count && count > 0 && status == FEDGE_OK; i++)
         status = fedge_cuda_gpu_add(&self->team.gpus[of->first + i], slots, weights, count, err);
-    }
     return status;
 }
 
@@ -317,13 +300,11 @@ static fedge_status add_again(cuda_accumulator *self, fedge_encoded *update, fed
     group *chosen = &self->groups[self->next_group++ % self->num_groups];
     const uint32_t spare = self->slots_each;
     uint32_t lane = 0;
-    while (self->spare_in_use && self->lost.status == FEDGE_OK) {
+    while (self->spare_in_use && self->lost.status == FEDGE_OK)
         (void)pthread_cond_wait(&self->freed, &self->lock);
-    }
     fedge_status status = check_lost(self, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     self->spare_in_use = true;
     status = take_lane(self, chosen, &lane, err);
     if (status == FEDGE_OK) {
@@ -332,9 +313,8 @@ static fedge_status add_again(cuda_accumulator *self, fedge_encoded *update, fed
         pthread_mutex_lock(&self->lock);
         give_lane(self, chosen, lane);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = launch(self, chosen, &spare, &update->weight, 1, err);
-    }
     self->spare_in_use = false;
     (void)pthread_cond_broadcast(&self->freed);
     return status;
@@ -361,13 +341,11 @@ static fedge_status add_all(cuda_accumulator *self, fedge_encoded *const *update
                             fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    for (uint32_t g = 0; g < self->num_groups && status == FEDGE_OK; g++) {
+    for (uint32_t g = 0; g < self->num_groups && status == FEDGE_OK; g++)
         status = add_copies(self, updates, count, g, err);
-    }
     for (uint32_t i = 0; i < count; i++) {
-        if (release(self, updates[i]) == &self->only_checked && status == FEDGE_OK) {
+        if (release(self, updates[i]) == &self->only_checked && status == FEDGE_OK)
             status = add_again(self, updates[i], err);
-        }
     }
     return status;
 }
@@ -376,9 +354,8 @@ static fedge_status mark(cuda_accumulator *self, uint64_t *ticket, fedge_error *
 {
     fedge_status status = FEDGE_OK;
     *ticket = ++self->ticket;
-    for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++)
         status = fedge_cuda_gpu_mark(&self->team.gpus[i], *ticket, err);
-    }
     return status;
 }
 
@@ -390,15 +367,12 @@ static fedge_status cuda_add(void *state, fedge_encoded *const *updates, uint32_
     assert(count <= FEDGE_ACCUMULATOR_MAX_BATCH);
     pthread_mutex_lock(&self->lock);
     fedge_status status = check_lost(self, &why);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = claim_all(self, updates, count, &why);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_all(self, updates, count, &why);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = mark(self, ticket, &why);
-    }
     status = note(self, status, &why, err);
     pthread_mutex_unlock(&self->lock);
     return status;
@@ -411,9 +385,8 @@ static fedge_status cuda_wait(void *state, uint64_t ticket, fedge_error *err)
     pthread_mutex_lock(&self->lock);
     fedge_status status = check_lost(self, &why);
     pthread_mutex_unlock(&self->lock);
-    for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++)
         status = fedge_cuda_gpu_wait(&self->team.gpus[i], ticket, &why);
-    }
     pthread_mutex_lock(&self->lock);
     status = note(self, status, &why, err);
     pthread_mutex_unlock(&self->lock);
@@ -425,12 +398,10 @@ static fedge_status cuda_begin(void *state, uint32_t weight, fedge_error *err)
     cuda_accumulator *self = state;
     pthread_mutex_lock(&self->lock);
     fedge_status status = check_lost(self, err);
-    if (status == FEDGE_OK && weight == 0) {
+    if (status == FEDGE_OK && weight == 0)
         status = fedge_fail(err, FEDGE_OUT_OF_RANGE, "an update's weight must be at least 1");
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = claim(self, weight, 1, err);
-    }
     pthread_mutex_unlock(&self->lock);
     return status;
 }
@@ -485,13 +456,11 @@ static fedge_status cuda_lend(void *state, uint32_t gpu, size_t first, int64_t *
     pthread_mutex_lock(&self->lock);
     fedge_status status = check_lost(self, &why);
     uint32_t at = 0;
-    while (at < self->team.num_gpus && (uint32_t)self->team.gpus[at].ordinal != gpu) {
+    while (at < self->team.num_gpus && (uint32_t)self->team.gpus[at].ordinal != gpu)
         at++;
-    }
     if (status == FEDGE_OK &&
-        (at == self->team.num_gpus || self->num_groups != self->team.num_gpus)) {
+        (at == self->team.num_gpus || self->num_groups != self->team.num_gpus))
         status = fedge_fail(&why, FEDGE_UNSUPPORTED, "the sums are not on GPU %u", (unsigned)gpu);
-    }
     if (status == FEDGE_OK) {
         const fedge_cuda_run run = fedge_cuda_run_at(&self->geometry, first, 1);
         status = fedge_cuda_gpu_lend(&self->team.gpus[at], run.padded, sums, &why);
@@ -515,14 +484,12 @@ static fedge_status cuda_read(void *state, size_t first, size_t count, int64_t *
     cuda_accumulator *self = state;
     fedge_error why = {0};
     fedge_status status = check_lost(self, &why);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         sums[i] = 0;
-    }
     while (count > 0 && status == FEDGE_OK) {
         const fedge_cuda_run run = fedge_cuda_run_at(&self->geometry, first, count);
-        for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++) {
+        for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++)
             status = fedge_cuda_gpu_read(&self->team.gpus[i], run.padded, run.count, sums, &why);
-        }
         sums += run.count;
         first += run.count;
         count -= run.count;
@@ -550,9 +517,8 @@ static fedge_status cuda_reset(void *state, fedge_error *err)
     fedge_error why = {0};
     fedge_status status = check_lost(self, &why);
     self->totals = (fedge_accumulator_totals){0};
-    for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++)
         status = fedge_cuda_gpu_reset(&self->team.gpus[i], &why);
-    }
     return note(self, status, &why, err);
 }
 
@@ -572,9 +538,8 @@ static void cuda_describe(const void *state, char *text, size_t size)
     size_t used = 0;
     for (uint32_t i = 0; i < self->team.num_gpus && used + 2 < size; i++) {
         const fedge_cuda_place place = place_of(self, &self->team.gpus[i]);
-        if (i > 0) {
+        if (i > 0)
             text[used++] = '\n';
-        }
         used += fedge_cuda_describe_place(&place, text + used, size - used);
     }
 }
@@ -584,9 +549,8 @@ static fedge_status cuda_forecast(const fedge_accumulator_config *config, char *
 {
     fedge_cuda_geometry geometry;
     fedge_status status = fedge_cuda_geometry_init(&geometry, config->layout, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_cuda_forecast_team(&geometry, config, text, size, err);
-    }
     fedge_cuda_geometry_fini(&geometry);
     return status;
 }

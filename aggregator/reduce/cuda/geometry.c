@@ -71,9 +71,8 @@ const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec)
     char text[FEDGE_CODEC_TEXT];
     fedge_codec_text(codec, text);
     for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++) {
-        if (strcmp(codecs[i].name, text) == 0) {
+        if (strcmp(codecs[i].name, text) == 0)
             return &codecs[i];
-        }
     }
     return NULL;
 }
@@ -82,12 +81,10 @@ fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT], known[128] = "";
     uint32_t s = 0;
-    while (s < layout->num_sections && fedge_cuda_codec_of(&layout->sections[s].codec)) {
+    while (s < layout->num_sections && fedge_cuda_codec_of(&layout->sections[s].codec))
         s++;
-    }
-    if (s == layout->num_sections) {
+    if (s == layout->num_sections)
         return FEDGE_OK;
-    }
     for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++) {
         const size_t used = strlen(known);
         (void)snprintf(known + used, sizeof(known) - used, "%s%s", i > 0 ? ", " : "",
@@ -114,13 +111,11 @@ static fedge_status take_memory(fedge_cuda_geometry *geometry, const fedge_layou
     for (uint32_t s = 0; s < layout->num_sections; s++) {
         const fedge_schema *schema = layout->sections[s].schema;
         geometry->num_tensors += schema->num_tensors;
-        for (uint32_t t = 0; t < schema->num_tensors; t++) {
+        for (uint32_t t = 0; t < schema->num_tensors; t++)
             geometry->num_blocks += blocks_of(&schema->tensors[t]);
-        }
     }
-    if (geometry->num_blocks == 0) {
+    if (geometry->num_blocks == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "an accumulator for updates of no values");
-    }
     geometry->tensors = calloc(geometry->num_tensors, sizeof(*geometry->tensors));
     geometry->blocks = calloc(geometry->num_blocks, sizeof(*geometry->blocks));
     if (!geometry->tensors || !geometry->blocks) {
@@ -151,9 +146,8 @@ fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry, const fedge
 {
     *geometry = (fedge_cuda_geometry){.num_elements = layout->num_elements, .size = layout->size};
     const fedge_status status = take_memory(geometry, layout, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     uint32_t index = 0;
     uint32_t block = 0;
     uint64_t offset = 0;
@@ -192,11 +186,10 @@ fedge_cuda_run fedge_cuda_run_at(const fedge_cuda_geometry *geometry, size_t fir
     uint32_t high = geometry->num_tensors;
     while (high - low > 1) { /* the last tensor that begins at or before [first] */
         const uint32_t middle = low + (high - low) / 2;
-        if (geometry->tensors[middle].spec->offset <= first) {
+        if (geometry->tensors[middle].spec->offset <= first)
             low = middle;
-        } else {
+        else
             high = middle;
-        }
     }
     const fedge_cuda_tensor *tensor = &geometry->tensors[low];
     const size_t within = first - tensor->spec->offset;
@@ -216,9 +209,8 @@ fedge_status fedge_cuda_fail_value(const fedge_cuda_geometry *geometry, uint64_t
     const uint64_t within = coordinate - (uint64_t)tensor->first_block * FEDGE_CUDA_BLOCK;
     uint32_t s = 0;
     while (tensor->first_block - geometry->segments[s].first_block >=
-           geometry->segments[s].num_blocks) {
+           geometry->segments[s].num_blocks)
         s++;
-    }
     return geometry->segments[s].codec->fail_value(tensor->spec, bounds_log2[index], (size_t)within,
                                                    bits, err);
 }

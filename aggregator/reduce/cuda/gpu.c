@@ -13,9 +13,8 @@ static_assert(FEDGE_CUDA_CHUNK_BYTES % 2048 == 0, "a chunk holds whole blocks of
 fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
                               fedge_error *err)
 {
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         return FEDGE_OK;
-    }
     return fedge_fail(err, FEDGE_GPU_LOST, "GPU %d is lost while %s: %s", gpu->ordinal, doing,
                       cudaGetErrorString(error));
 }
@@ -121,12 +120,10 @@ static fedge_status make_buffers(const fedge_cuda_gpu *gpu, fedge_cuda_buffer *b
     fedge_status status = FEDGE_OK;
     for (int i = 0; i < 2 && status == FEDGE_OK; i++) {
         status = take(gpu, &buffers[i].pinned, FEDGE_CUDA_CHUNK_BYTES, true, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = take(gpu, &buffers[i].device, FEDGE_CUDA_CHUNK_BYTES, false, err);
-        }
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = make_span(gpu, &buffers[i].span, err);
-        }
     }
     return status;
 }
@@ -135,18 +132,14 @@ static fedge_status make_lane(const fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, 
 {
     const size_t tensors = gpu->geometry->num_tensors;
     fedge_status status = make_stream(gpu, &lane->stream, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = make_buffers(gpu, lane->buffers, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take(gpu, &lane->pinned_bounds, tensors, true, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take(gpu, &lane->bounds, tensors, false, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take(gpu, &lane->pinned_bad, sizeof(*lane->bad), true, err);
-    }
     return status == FEDGE_OK ? take(gpu, &lane->bad, sizeof(*lane->bad), false, err) : status;
 }
 
@@ -154,15 +147,13 @@ static fedge_status make_slots(fedge_cuda_gpu *gpu, uint32_t count, size_t bytes
 {
     fedge_status status = FEDGE_OK;
     gpu->slots = calloc(count, sizeof(*gpu->slots));
-    if (!gpu->slots) {
+    if (!gpu->slots)
         return fedge_fail(err, FEDGE_NO_MEMORY, "GPU %d: no memory for its slots", gpu->ordinal);
-    }
     while (gpu->num_slots < count && status == FEDGE_OK) {
         fedge_cuda_slot *slot = &gpu->slots[gpu->num_slots++];
         status = take(gpu, &slot->planes, bytes, false, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = make_span(gpu, &slot->span, err);
-        }
     }
     return status;
 }
@@ -171,21 +162,16 @@ static fedge_status make_sums(fedge_cuda_gpu *gpu, uint32_t sharers, fedge_error
 {
     const size_t joined = (size_t)FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK * sizeof(int64_t);
     fedge_status status = make_stream(gpu, &gpu->stream, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = make_buffers(gpu, gpu->work, err);
-    }
-    for (int i = 0; i < FEDGE_CUDA_TICKETS && status == FEDGE_OK; i++) {
+    for (int i = 0; i < FEDGE_CUDA_TICKETS && status == FEDGE_OK; i++)
         status = make_event(gpu, &gpu->tickets[i], err);
-    }
-    for (int i = 0; i < 2 && sharers > 1 && status == FEDGE_OK; i++) {
+    for (int i = 0; i < 2 && sharers > 1 && status == FEDGE_OK; i++)
         status = take(gpu, &gpu->joined[i], joined, false, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take(gpu, &gpu->sums, sums_bytes(gpu->num_blocks, sharers > 1), false, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take(gpu, &gpu->values, values_bytes(gpu->num_blocks, sharers), false, err);
-    }
     return status == FEDGE_OK ? fedge_cuda_gpu_reset(gpu, err) : status;
 }
 
@@ -206,9 +192,8 @@ static fedge_status copy_blocks(fedge_cuda_gpu *gpu, fedge_error *err)
             error = cudaMemcpyAsync((char *)gpu->blocks + done, buffer->pinned, part,
                                     cudaMemcpyHostToDevice, gpu->stream);
         }
-        if (error == cudaSuccess) {
+        if (error == cudaSuccess)
             error = cudaEventRecord(buffer->span.done, gpu->stream);
-        }
         status = fedge_cuda_check(gpu, error, "copying to it", err);
         done += part;
     }
@@ -236,15 +221,12 @@ fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry 
             "asking for its size", err);
     }
     gpu->max_grid = (uint32_t)(processors > 0 ? processors : 1) * MAX_THREAD_BLOCKS;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = make_sums(gpu, sharers, err);
-    }
-    for (int i = 0; i < FEDGE_CUDA_LANES && status == FEDGE_OK; i++) {
+    for (int i = 0; i < FEDGE_CUDA_LANES && status == FEDGE_OK; i++)
         status = make_lane(gpu, &gpu->lanes[i], err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = make_slots(gpu, num_slots, bytes.slot, err);
-    }
     return status == FEDGE_OK ? copy_blocks(gpu, err) : status;
 }
 
@@ -260,24 +242,21 @@ static void free_buffers(fedge_cuda_buffer *buffers)
 /* A lost GPU cannot be freed; its errors tell nothing new. */
 void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
 {
-    if (!gpu->geometry) {
+    if (!gpu->geometry)
         return;
-    }
     (void)cudaSetDevice(gpu->ordinal);
     for (int i = 0; i < FEDGE_CUDA_LANES; i++) {
         fedge_cuda_lane *lane = &gpu->lanes[i];
-        if (lane->stream) {
+        if (lane->stream)
             (void)cudaStreamDestroy(lane->stream);
-        }
         free_buffers(lane->buffers);
         (void)cudaFreeHost(lane->pinned_bounds);
         (void)cudaFree(lane->bounds);
         (void)cudaFreeHost(lane->pinned_bad);
         (void)cudaFree(lane->bad);
     }
-    if (gpu->stream) {
+    if (gpu->stream)
         (void)cudaStreamDestroy(gpu->stream);
-    }
     for (uint32_t i = 0; i < gpu->num_slots; i++) {
         (void)cudaFree(gpu->slots[i].planes);
         fedge_cuda_span_fini(&gpu->slots[i].span);
@@ -285,9 +264,8 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
     free(gpu->slots);
     free_buffers(gpu->work);
     for (int i = 0; i < FEDGE_CUDA_TICKETS; i++) {
-        if (gpu->tickets[i]) {
+        if (gpu->tickets[i])
             (void)cudaEventDestroy(gpu->tickets[i]);
-        }
     }
     (void)cudaFree(gpu->joined[0]);
     (void)cudaFree(gpu->joined[1]);
@@ -308,11 +286,10 @@ static uint32_t blocks_of_chunk(const fedge_cuda_gpu *gpu, uint32_t block, uint3
     uint32_t high = end + 1;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
-        if (fedge_cuda_offset_of(gpu->geometry, middle) - from <= FEDGE_CUDA_CHUNK_BYTES) {
+        if (fedge_cuda_offset_of(gpu->geometry, middle) - from <= FEDGE_CUDA_CHUNK_BYTES)
             low = middle;
-        } else {
+        else
             high = middle;
-        }
     }
     return low - block;
 }
@@ -320,9 +297,8 @@ static uint32_t blocks_of_chunk(const fedge_cuda_gpu *gpu, uint32_t block, uint3
 static fedge_status fill(const fedge_encoded *update, uint64_t offset, size_t size, uint8_t *to,
                          fedge_error *err)
 {
-    if (!update->bytes) {
+    if (!update->bytes)
         return update->read(update->user, offset, to, size, err);
-    }
     memcpy(to, update->bytes + offset, size);
     return FEDGE_OK;
 }
@@ -339,30 +315,24 @@ static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
     chunk->bytes = buffer->device;
     const size_t size = (size_t)(end - chunk->offset);
     cudaError_t error = cudaEventSynchronize(buffer->span.done);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cuda_span_count(&buffer->span, &gpu->times);
-    }
     fedge_status status = fedge_cuda_check(gpu, error, "copying an update", err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fill(update, chunk->offset, size, buffer->pinned, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     error = fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_COPY, lane->stream);
     if (error == cudaSuccess) {
         error = cudaMemcpyAsync(buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice,
                                 lane->stream);
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cuda_span_turn(&buffer->span, FEDGE_CUDA_DECODE, lane->stream);
-    }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cuda_stage(chunk, lane->stream);
-    }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cuda_span_end(&buffer->span, lane->stream);
-    }
     return fedge_cuda_check(gpu, error, "checking an update", err);
 }
 
@@ -372,18 +342,15 @@ static fedge_status begin_stage(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, cons
 {
     const uint32_t tensors = gpu->geometry->num_tensors;
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     memcpy(lane->pinned_bounds, update->bounds_log2, tensors);
     cudaError_t error = cudaMemcpyAsync(lane->bounds, lane->pinned_bounds, tensors,
                                         cudaMemcpyHostToDevice, lane->stream);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaMemsetAsync(lane->bad, 0xFF, sizeof(*lane->bad), lane->stream);
-    }
-    if (error == cudaSuccess && slot) {
+    if (error == cudaSuccess && slot)
         error = cudaStreamWaitEvent(lane->stream, gpu->slots[*slot].span.done, 0);
-    }
     return fedge_cuda_check(gpu, error, "copying an update", err);
 }
 
@@ -421,9 +388,8 @@ fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane_index, cons
 static cudaError_t count_staged(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, const uint32_t *slot)
 {
     cudaError_t error = fedge_cuda_span_count(&lane->buffers[0].span, &gpu->times);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cuda_span_count(&lane->buffers[1].span, &gpu->times);
-    }
     return error == cudaSuccess && slot
                ? fedge_cuda_span_count(&gpu->slots[*slot].span, &gpu->times)
                : error;
@@ -435,17 +401,14 @@ fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, co
     fedge_cuda_lane *lane = &gpu->lanes[lane_index];
     *bad = FEDGE_CUDA_NOT_BAD;
     const fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     cudaError_t error = cudaMemcpyAsync(lane->pinned_bad, lane->bad, sizeof(*lane->bad),
                                         cudaMemcpyDeviceToHost, lane->stream);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaStreamSynchronize(lane->stream);
-    }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = count_staged(gpu, lane, slot);
-    }
     *bad = error == cudaSuccess ? *lane->pinned_bad : *bad;
     return fedge_cuda_check(gpu, error, "checking an update", err);
 }
@@ -458,9 +421,8 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
 {
     fedge_cuda_span *span = &gpu->slots[slots[0]].span;
     cudaError_t error = cudaSetDevice(gpu->ordinal);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cuda_span_begin(span, FEDGE_CUDA_REDUCE, gpu->stream);
-    }
     for (uint32_t s = 0; s < gpu->num_segments && error == cudaSuccess; s++) {
         const fedge_cuda_segment *segment = &gpu->segments[s];
         const uint32_t skipped = segment->first_block - gpu->first_block;
@@ -475,12 +437,10 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
                                       gpu->sums + (size_t)skipped * FEDGE_CUDA_BLOCK,
                                       segment->num_blocks, gpu->max_grid, gpu->stream);
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cuda_span_end(span, gpu->stream);
-    }
-    for (uint32_t u = 1; u < count && error == cudaSuccess; u++) {
+    for (uint32_t u = 1; u < count && error == cudaSuccess; u++)
         error = cudaEventRecord(gpu->slots[slots[u]].span.done, gpu->stream);
-    }
     const fedge_cuda_bytes bytes =
         fedge_cuda_gpu_bytes(gpu->geometry, gpu->first_block, gpu->num_blocks, 1);
     atomic_fetch_add(&gpu->decoded_bytes, count * bytes.slot);
@@ -491,20 +451,17 @@ static cudaError_t add_part(fedge_cuda_gpu *gpu, fedge_cuda_buffer *buffer, cons
                             int64_t *sums, size_t count, uint32_t weight)
 {
     cudaError_t error = cudaEventSynchronize(buffer->span.done);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cuda_span_count(&buffer->span, &gpu->times);
-    }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_COPY, gpu->stream);
-    }
     if (error == cudaSuccess) {
         memcpy(buffer->pinned, v, count * sizeof(*v));
         error = cudaMemcpyAsync(buffer->device, buffer->pinned, count * sizeof(*v),
                                 cudaMemcpyHostToDevice, gpu->stream);
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cuda_span_turn(&buffer->span, FEDGE_CUDA_REDUCE, gpu->stream);
-    }
     if (error == cudaSuccess) {
         error = fedge_cuda_add_fixed((const int32_t *)(const void *)buffer->device, weight, sums,
                                      (uint32_t)count, gpu->stream);
@@ -534,9 +491,8 @@ fedge_status fedge_cuda_gpu_lend(fedge_cuda_gpu *gpu, uint64_t padded, int64_t *
                                  fedge_error *err)
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaStreamSynchronize(gpu->stream);
-    }
     *sums = gpu->sums + (padded - (uint64_t)gpu->first_block * FEDGE_CUDA_BLOCK);
     return fedge_cuda_check(gpu, error, "summing updates", err);
 }
@@ -554,12 +510,10 @@ fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t co
         const size_t part = last - first < READ_VALUES ? (size_t)(last - first) : READ_VALUES;
         error = cudaMemcpyAsync(gpu->work[0].pinned, gpu->sums + (first - begin),
                                 part * sizeof(*sums), cudaMemcpyDeviceToHost, gpu->stream);
-        if (error == cudaSuccess) {
+        if (error == cudaSuccess)
             error = cudaStreamSynchronize(gpu->stream);
-        }
-        for (size_t i = 0; i < part && error == cudaSuccess; i++) {
+        for (size_t i = 0; i < part && error == cudaSuccess; i++)
             sums[first - padded + i] += pinned[i];
-        }
         first += part;
     }
     return fedge_cuda_check(gpu, error, "reading sums", err);
@@ -578,26 +532,23 @@ fedge_status fedge_cuda_gpu_reset(fedge_cuda_gpu *gpu, fedge_error *err)
 fedge_status fedge_cuda_gpu_count_times(fedge_cuda_gpu *gpu, fedge_error *err)
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
-    for (uint32_t i = 0; i < gpu->num_slots && error == cudaSuccess; i++) {
+    for (uint32_t i = 0; i < gpu->num_slots && error == cudaSuccess; i++)
         error = fedge_cuda_span_count(&gpu->slots[i].span, &gpu->times);
-    }
     return fedge_cuda_check(gpu, error, "measuring its work", err);
 }
 
 fedge_status fedge_cuda_gpu_mark(fedge_cuda_gpu *gpu, uint64_t ticket, fedge_error *err)
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaEventRecord(gpu->tickets[ticket % FEDGE_CUDA_TICKETS], gpu->stream);
-    }
     return fedge_cuda_check(gpu, error, "summing updates", err);
 }
 
 fedge_status fedge_cuda_gpu_wait(fedge_cuda_gpu *gpu, uint64_t ticket, fedge_error *err)
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaEventSynchronize(gpu->tickets[ticket % FEDGE_CUDA_TICKETS]);
-    }
     return fedge_cuda_check(gpu, error, "summing updates", err);
 }

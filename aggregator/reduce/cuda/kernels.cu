@@ -36,9 +36,8 @@ static __device__ bool stage_float(const fedge_cuda_chunk &chunk, const uint8_t 
 {
     *bits = i < count ? load_bits(from + 4 * i) : 0;
     const float x = __int_as_float((int)*bits);
-    if (chunk.values) {
+    if (chunk.values)
         ((float *)chunk.values)[place] = x;
-    }
     return fabsf(x) <= power_of_two(bound);
 }
 
@@ -56,9 +55,8 @@ static __device__ bool stage_f16(const fedge_cuda_chunk &chunk, const uint8_t *f
                                  uint32_t count, uint64_t place, uint32_t *bits)
 {
     *bits = i < count ? from[2 * i] | (uint32_t)from[2 * i + 1] << 8 : 0;
-    if (chunk.values) {
+    if (chunk.values)
         ((float *)chunk.values)[place] = float_of_f16(*bits);
-    }
     return (*bits & 0x7fffu) <= 0x7800u; /* 2^15, what the bound is scaled to */
 }
 
@@ -67,9 +65,8 @@ static __device__ bool stage_bf16(const fedge_cuda_chunk &chunk, const uint8_t *
 {
     *bits = i < count ? from[2 * i] | (uint32_t)from[2 * i + 1] << 8 : 0;
     const float x = __int_as_float((int)(*bits << 16));
-    if (chunk.values) {
+    if (chunk.values)
         ((float *)chunk.values)[place] = x;
-    }
     return fabsf(x) <= power_of_two(bound);
 }
 
@@ -77,9 +74,8 @@ static __device__ bool stage_int8(const fedge_cuda_chunk &chunk, const uint8_t *
                                   uint32_t count, uint64_t place, uint32_t *bits)
 {
     *bits = i < count ? from[2 + i] : 0;
-    if (chunk.values) {
+    if (chunk.values)
         ((uint8_t *)chunk.values)[place] = (uint8_t)*bits;
-    }
     return *bits != 0x80;
 }
 
@@ -88,9 +84,8 @@ static __device__ bool stage_int4(const fedge_cuda_chunk &chunk, const uint8_t *
 {
     const bool behind = i == count && count % 2 == 1; /* the upper half of the last byte */
     *bits = i < count || behind ? from[2 + i / 2] >> 4 * (i % 2) & 0xfu : 0;
-    if (chunk.values) {
+    if (chunk.values)
         ((uint8_t *)chunk.values)[place] = (uint8_t)(*bits << 4);
-    }
     return behind ? *bits == 0 : *bits != 8;
 }
 
@@ -174,13 +169,11 @@ static __device__ __forceinline__ void add_bytes(four *sums, uint32_t q, uint32_
     const uint64_t factor = (uint64_t)scale * weight;
     if (factor <= 0x7fffffff) {
         const int narrow = (int)factor;
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < 4; j++)
             sums->sum[j] += (long long)narrow * (int)(int8_t)(q >> 8 * j);
-        }
     } else {
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < 4; j++)
             sums->sum[j] += (long long)factor * (int)(int8_t)(q >> 8 * j);
-        }
     }
 }
 
@@ -198,9 +191,8 @@ static __device__ __forceinline__ void add_group(four *sums, const fedge_cuda_ba
     }
 #pragma unroll
     for (uint32_t k = 0; k < IN_FLIGHT; k++) {
-        if (first + k < batch.count) {
+        if (first + k < batch.count)
             add_floats(sums, x[k], scales[k], batch.weights[first + k]);
-        }
     }
 }
 
@@ -217,9 +209,8 @@ static __device__ __forceinline__ void add_group(four *sums, const fedge_cuda_ba
     }
 #pragma unroll
     for (uint32_t k = 0; k < IN_FLIGHT; k++) {
-        if (first + k < batch.count) {
+        if (first + k < batch.count)
             add_bytes(sums, q[k], scales[k], batch.weights[first + k]);
-        }
     }
 }
 
@@ -232,9 +223,8 @@ static __global__ void __launch_bounds__(THREADS)
     for (uint64_t quad = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; quad < num_quads;
          quad += stride) {
         four mine = {};
-        for (uint32_t u = 0; u < batch.count; u += IN_FLIGHT) {
+        for (uint32_t u = 0; u < batch.count; u += IN_FLIGHT)
             add_group(&mine, batch, u, quad, (const Value *)nullptr);
-        }
         longlong2 low = sums[2 * quad], high = sums[2 * quad + 1];
         low.x += mine.sum[0] * (1 << SHIFT);
         low.y += mine.sum[1] * (1 << SHIFT);
@@ -321,9 +311,8 @@ static __device__ uint32_t take_bits(bits *from, uint32_t count)
 static __device__ uint32_t take_gap(bits *from, uint32_t rice)
 {
     uint32_t ones = 0;
-    while (take_bits(from, 1)) {
+    while (take_bits(from, 1))
         ones++;
-    }
     return (ones << rice) + take_bits(from, rice);
 }
 
@@ -402,9 +391,8 @@ static __global__ void __launch_bounds__(THREADS)
     add_fixed(const int32_t *v, uint32_t weight, int64_t *sums, uint32_t count)
 {
     const uint64_t stride = (uint64_t)gridDim.x * blockDim.x;
-    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride)
         sums[i] += (int64_t)weight * v[i];
-    }
 }
 
 cudaError_t fedge_cuda_add_fixed(const int32_t *v, uint32_t weight, int64_t *sums, uint32_t count,
@@ -424,9 +412,8 @@ static __global__ void __launch_bounds__(THREADS)
          double rate)
 {
     const uint64_t stride = (uint64_t)gridDim.x * blockDim.x;
-    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride) {
+    for (uint64_t i = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += stride)
         values[i] += (float)(rate * ((double)sums[i] / weight * unit));
-    }
 }
 
 cudaError_t fedge_cuda_step(float *values, const int64_t *sums, uint32_t count,

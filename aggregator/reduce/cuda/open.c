@@ -40,16 +40,14 @@ static fedge_status take_gpu(plan *self, int ordinal, int there,
     if (ordinal < 0 || ordinal >= there) {
         fedge_status status = fedge_fail(
             err, FEDGE_NOT_FOUND, "GPU %d is not there: there are 0 to %d", ordinal, there - 1);
-        if (!config->skip_missing) {
+        if (!config->skip_missing)
             return status;
-        }
         leave_out(ordinal, config, "it is not there");
         return FEDGE_OK;
     }
     for (uint32_t i = 0; i < self->num_gpus; i++) {
-        if (self->ordinals[i] == ordinal) {
+        if (self->ordinals[i] == ordinal)
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "GPU %d is named twice", ordinal);
-        }
     }
     self->ordinals[self->num_gpus++] = ordinal;
     return FEDGE_OK;
@@ -60,9 +58,8 @@ static fedge_status choose_gpus(plan *self, const fedge_accumulator_config *conf
 {
     int there = 0;
     const cudaError_t error = cudaGetDeviceCount(&there);
-    if (error != cudaSuccess || there <= 0) {
+    if (error != cudaSuccess || there <= 0)
         return fail_hardware(error != cudaSuccess ? error : cudaErrorNoDevice, err);
-    }
     there = there < FEDGE_ACCUMULATOR_MAX_GPUS ? there : FEDGE_ACCUMULATOR_MAX_GPUS;
     const uint32_t wanted = config->num_gpus ? config->num_gpus : (uint32_t)there;
     fedge_status status = FEDGE_OK;
@@ -90,13 +87,12 @@ static fedge_status ask_memory(plan *self, const fedge_accumulator_config *confi
         const int ordinal = self->ordinals[i];
         fedge_error why;
         fedge_status status = ask_one(ordinal, &self->free_bytes[kept], &why);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             self->ordinals[kept++] = ordinal;
-        } else if (config->skip_missing) {
+        else if (config->skip_missing)
             leave_out(ordinal, config, why.message);
-        } else {
+        else
             return fedge_fail(err, status, "%s", why.message);
-        }
     }
     self->num_gpus = kept;
     return kept > 0 ? FEDGE_OK
@@ -160,27 +156,22 @@ static fedge_status choose_shard(plan *self, fedge_cuda_team *team, fedge_shard 
 {
     choice->shard = FEDGE_SHARD_CLIENTS;
     say_why(self, "there is one", "");
-    if (self->num_gpus == 1) {
+    if (self->num_gpus == 1)
         return count_slots(self, choice->shard, &choice->num_slots, err);
-    }
     say_why(self, "as asked for", "");
     if (wanted != FEDGE_SHARD_COORDINATES) {
         const char *const obstacles[] = {"the sums do not fit on each: ", "NCCL cannot be had: "};
         fedge_error found;
         fedge_status status = count_slots(self, choice->shard, &choice->num_slots, &found);
         const bool fits = status == FEDGE_OK;
-        if (fits) {
+        if (fits)
             status = fedge_nccl_load(&team->nccl, &found);
-        }
-        if (status == FEDGE_OK && wanted == FEDGE_SHARD_AUTO) {
+        if (status == FEDGE_OK && wanted == FEDGE_SHARD_AUTO)
             say_why(self, "the sums fit on each", "");
-        }
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             return status;
-        }
-        if (wanted == FEDGE_SHARD_CLIENTS) {
+        if (wanted == FEDGE_SHARD_CLIENTS)
             return fedge_fail(err, status, "%s", found.message);
-        }
         say_why(self, obstacles[fits], found.message);
     }
     choice->shard = FEDGE_SHARD_COORDINATES;
@@ -212,12 +203,10 @@ static fedge_status choose(plan *self, fedge_cuda_team *team,
                            fedge_error *err)
 {
     fedge_status status = choose_gpus(self, config, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = ask_memory(self, config, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = choose_shard(self, team, config->shard, choice, err);
-    }
     team->joins = choice->shard == FEDGE_SHARD_CLIENTS && self->num_gpus > 1;
     return status;
 }
@@ -253,9 +242,8 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
             .by_clients = choice.shard == FEDGE_SHARD_CLIENTS,
             .num_slots = choice.num_slots,
             .bytes = fedge_cuda_gpu_bytes(geometry, first, blocks, team.joins ? self.num_gpus : 1)};
-        if (i > 0) {
+        if (i > 0)
             text[used++] = '\n';
-        }
         used += fedge_cuda_describe_place(&place, text + used, size - used);
     }
     fedge_cuda_team_close(&team);
@@ -269,9 +257,8 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
     plan self = {.geometry = geometry};
     fedge_status status = choose(&self, team, config, choice, err);
     team->holds = calloc(geometry->num_tensors, sizeof(*team->holds));
-    if (status == FEDGE_OK && !team->holds) {
+    if (status == FEDGE_OK && !team->holds)
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
-    }
     for (uint32_t i = 0; i < self.num_gpus && status == FEDGE_OK; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(&self, choice->shard, i, &first);
@@ -279,11 +266,9 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
         status = fedge_cuda_gpu_open(&team->gpus[i], geometry, self.ordinals[i], first, blocks,
                                      choice->num_slots, team->joins ? self.num_gpus : 1, err);
     }
-    if (status == FEDGE_OK && team->joins) {
+    if (status == FEDGE_OK && team->joins)
         status = fedge_cuda_team_join(team, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         tell(&self, choice, team, config->log);
-    }
     return status;
 }

@@ -35,9 +35,8 @@ typedef struct share {
 static fedge_status check_nccl(const fedge_cuda_team *team, fedge_nccl_result result,
                                const char *doing, fedge_error *err)
 {
-    if (result == FEDGE_NCCL_SUCCESS) {
+    if (result == FEDGE_NCCL_SUCCESS)
         return FEDGE_OK;
-    }
     return fedge_fail(err, FEDGE_GPU_LOST, "one of GPUs %d to %d is lost while %s: NCCL: %s",
                       team->gpus[0].ordinal, team->gpus[team->num_gpus - 1].ordinal, doing,
                       team->nccl.get_error_string(result));
@@ -46,9 +45,8 @@ static fedge_status check_nccl(const fedge_cuda_team *team, fedge_nccl_result re
 fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err)
 {
     int ordinals[FEDGE_ACCUMULATOR_MAX_GPUS];
-    for (uint32_t i = 0; i < team->num_gpus; i++) {
+    for (uint32_t i = 0; i < team->num_gpus; i++)
         ordinals[i] = team->gpus[i].ordinal;
-    }
     const fedge_status status =
         check_nccl(team, team->nccl.comm_init_all(team->comms, (int)team->num_gpus, ordinals),
                    "starting NCCL", err);
@@ -59,21 +57,18 @@ fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err)
 /* Ends all that is under way, so that no stream waits for ever. */
 static void abort_comms(fedge_cuda_team *team)
 {
-    for (uint32_t i = 0; i < team->num_comms; i++) {
+    for (uint32_t i = 0; i < team->num_comms; i++)
         (void)team->nccl.comm_abort(team->comms[i]);
-    }
     team->num_comms = 0;
 }
 
 void fedge_cuda_team_close(fedge_cuda_team *team)
 {
-    for (uint32_t i = 0; i < team->num_comms; i++) {
+    for (uint32_t i = 0; i < team->num_comms; i++)
         (void)team->nccl.comm_destroy(team->comms[i]);
-    }
     team->num_comms = 0;
-    for (uint32_t i = 0; i < team->num_gpus; i++) {
+    for (uint32_t i = 0; i < team->num_gpus; i++)
         fedge_cuda_gpu_close(&team->gpus[i]);
-    }
     team->num_gpus = 0;
     free(team->holds);
     team->holds = NULL;
@@ -100,16 +95,13 @@ static fedge_status watch(const fedge_cuda_team *team, fedge_cuda_gpu *gpu, fedg
     const uint64_t start = fedge_os_monotonic_ms();
     for (;;) {
         cudaError_t error = cudaEventQuery(span->done);
-        if (error == cudaSuccess) {
+        if (error == cudaSuccess)
             error = fedge_cuda_span_count(span, &gpu->times);
-        }
-        if (error != cudaErrorNotReady) {
+        if (error != cudaErrorNotReady)
             return fedge_cuda_check(gpu, error, "taking the step", err);
-        }
         const fedge_status status = look_at_comms(team, err);
-        if (status != FEDGE_OK) {
+        if (status != FEDGE_OK)
             return status;
-        }
         if (fedge_os_monotonic_ms() - start > FEDGE_CUDA_TIMEOUT_MS) {
             return fedge_fail(err, FEDGE_GPU_LOST,
                               "GPU %d is lost while taking the step: no progress in %d s",
@@ -190,9 +182,8 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
     uint32_t first = 0;
     const size_t count = (size_t)scattered(team, chunk, &first) * FEDGE_CUDA_BLOCK;
     fedge_status status = measure(team, chunk, false, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     status = check_nccl(team, team->nccl.group_start(), "joining sums", err);
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
         const fedge_cuda_gpu *gpu = &team->gpus[i];
@@ -226,9 +217,8 @@ static bool overlap(const step *self, uint32_t p, const share *mine, size_t *fro
     const uint64_t part_end = padded + self->parts[p].count;
     const uint64_t low = padded > begin ? padded : begin;
     const uint64_t high = part_end < end ? part_end : end;
-    if (low >= high) {
+    if (low >= high)
         return false;
-    }
     *from = (size_t)(low - padded);
     *at = (size_t)(low - begin);
     *count = (size_t)(high - low);
@@ -257,9 +247,8 @@ static bool has_work(const step *self, uint32_t index, uint32_t chunk)
 {
     share mine = share_of(self->team, index, chunk);
     size_t first;
-    if (self->team->joins) {
+    if (self->team->joins)
         mine.num_blocks = scattered(self->team, chunk, &mine.first_block) * self->team->num_gpus;
-    }
     return span_of_parts(self, &mine, &first) > 0;
 }
 
@@ -310,25 +299,21 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
     size_t first;
     const size_t count = span_of_parts(self, &mine, &first);
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    if (status != FEDGE_OK || !has_work(self, index, chunk)) {
+    if (status != FEDGE_OK || !has_work(self, index, chunk))
         return status;
-    }
     cudaError_t error = self->team->joins
                             ? cudaSuccess
                             : fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_STEP, gpu->stream);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = bring(self, gpu, &mine, pinned);
-    }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = launch(self, gpu, &mine);
-    }
     if (error == cudaSuccess && count > 0) {
         error = cudaMemcpyAsync(pinned + first, mine.values + first, count * sizeof(*pinned),
                                 cudaMemcpyDeviceToHost, gpu->stream);
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cuda_span_end(&buffer->span, gpu->stream);
-    }
     return fedge_cuda_check(gpu, error, "taking the step", err);
 }
 
@@ -340,17 +325,15 @@ static fedge_status collect(const step *self, uint32_t index, uint32_t chunk, fe
     const share mine = share_of(self->team, index, chunk);
     const float *pinned = (const float *)(const void *)buffer->pinned;
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    if (status != FEDGE_OK || !has_work(self, index, chunk)) {
+    if (status != FEDGE_OK || !has_work(self, index, chunk))
         return status;
-    }
     status = watch(self->team, gpu, &buffer->span, err);
     for (uint32_t p = 0; p < self->num_parts && status == FEDGE_OK; p++) {
         size_t from;
         size_t at;
         size_t count;
-        if (overlap(self, p, &mine, &from, &at, &count)) {
+        if (overlap(self, p, &mine, &from, &at, &count))
             memcpy(self->parts[p].values + from, pinned + at, count * sizeof(*pinned));
-        }
     }
     return status;
 }
@@ -361,16 +344,12 @@ static fedge_status run(const step *self, fedge_error *err)
     fedge_cuda_team *team = self->team;
     fedge_status status = FEDGE_OK;
     for (uint32_t c = 0; c < self->num_chunks + 2 && status == FEDGE_OK; c++) {
-        for (uint32_t i = 0; i < team->num_gpus && c >= 2 && status == FEDGE_OK; i++) {
+        for (uint32_t i = 0; i < team->num_gpus && c >= 2 && status == FEDGE_OK; i++)
             status = collect(self, i, c - 2, err);
-        }
-        if (c < self->num_chunks && team->joins && status == FEDGE_OK && has_work(self, 0, c)) {
+        if (c < self->num_chunks && team->joins && status == FEDGE_OK && has_work(self, 0, c))
             status = join(team, c, err);
-        }
-        for (uint32_t i = 0; i < team->num_gpus && c < self->num_chunks && status == FEDGE_OK;
-             i++) {
+        for (uint32_t i = 0; i < team->num_gpus && c < self->num_chunks && status == FEDGE_OK; i++)
             status = submit(self, i, c, err);
-        }
     }
     return status;
 }
@@ -382,9 +361,8 @@ static fedge_status wait_for_adds(fedge_cuda_team *team, fedge_error *err)
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
         fedge_cuda_gpu *gpu = &team->gpus[i];
         status = fedge_cuda_gpu_use(gpu, err);
-        for (int b = 0; b < 2 && status == FEDGE_OK; b++) {
+        for (int b = 0; b < 2 && status == FEDGE_OK; b++)
             status = watch(team, gpu, &gpu->work[b].span, err);
-        }
     }
     return status;
 }
@@ -403,25 +381,20 @@ fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *
                                   uint32_t num_parts, uint64_t total_weight, fedge_error *err)
 {
     fedge_cuda_run *runs = calloc(num_parts ? num_parts : 1, sizeof(*runs));
-    if (!runs) {
+    if (!runs)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a step of %u parts", num_parts);
-    }
-    for (uint32_t p = 0; p < num_parts; p++) {
+    for (uint32_t p = 0; p < num_parts; p++)
         runs[p] = fedge_cuda_run_at(team->gpus[0].geometry, parts[p].first, parts[p].count);
-    }
     const step self = {team, parts, runs, num_parts, total_weight, count_chunks(team)};
     fedge_status status = wait_for_adds(team, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = run(&self, err);
-    }
-    for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++)
         status = fedge_cuda_gpu_count_times(&team->gpus[i], err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         note_held(team, &self);
-    } else {
+    else
         abort_comms(team);
-    }
     free(runs);
     return status;
 }

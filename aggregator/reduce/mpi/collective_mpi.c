@@ -14,14 +14,12 @@ static fedge_status mpi_open(void **state, uint32_t *rank, uint32_t *num_ranks, 
 {
     fedge_mpi *mpi = malloc(sizeof(*mpi));
     *state = NULL;
-    if (!mpi) {
+    if (!mpi)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for MPI");
-    }
     fedge_status status = fedge_mpi_load(mpi, err);
     int provided = 0, place = 0, size = 0;
-    if (status == FEDGE_OK && mpi->init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != 0) {
+    if (status == FEDGE_OK && mpi->init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != 0)
         status = fedge_fail(err, FEDGE_UNSUPPORTED, "Open MPI does not start");
-    }
     if (status == FEDGE_OK && provided < MPI_THREAD_SERIALIZED) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "this Open MPI was built without threads: install Debian's");
@@ -101,9 +99,8 @@ static void *mpi_mail(void *state, const void *bytes, size_t size, uint32_t to)
 {
     const fedge_mpi *mpi = state;
     MPI_Request *sending = malloc(sizeof(MPI_Request));
-    if (sending) {
+    if (sending)
         (void)mpi->isend(bytes, (int)size, mpi->byte, (int)to, MAIL_TAG, mpi->world, sending);
-    }
     return sending;
 }
 
@@ -112,9 +109,8 @@ static bool mpi_is_done(void *state, void *handle)
     const fedge_mpi *mpi = state;
     int done = 0;
     (void)mpi->test(handle, &done, MPI_STATUS_IGNORE);
-    if (done) {
+    if (done)
         free(handle);
-    }
     return done != 0;
 }
 
@@ -137,9 +133,8 @@ static void *mpi_read_mail(void *state, void *bytes, size_t size, uint32_t from)
 {
     const fedge_mpi *mpi = state;
     MPI_Request *reading = malloc(sizeof(MPI_Request));
-    if (reading) {
+    if (reading)
         (void)mpi->irecv(bytes, (int)size, mpi->byte, (int)from, MAIL_TAG, mpi->world, reading);
-    }
     return reading;
 }
 

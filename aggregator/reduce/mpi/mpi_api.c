@@ -32,9 +32,8 @@ static bool find(const fedge_mpi *mpi, const char *name, void *place, fedge_erro
 {
     void *found = dlsym(mpi->library, name);
     memcpy(place, &found, sizeof(found));
-    if (!found) {
+    if (!found)
         (void)fedge_fail(err, FEDGE_UNSUPPORTED, LIBRARY " has no %s: install Open MPI 4", name);
-    }
     return found != NULL;
 }
 

@@ -198,16 +198,17 @@ fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles, fedge_gram_ex
                .num = num,
                .most_bound_log2 = delta->bounds_log2[0],
                .norms_only = extent == FEDGE_GRAM_NORMS};
-    for (uint32_t t = 1; t < delta->schema->num_tensors; t++)
+    for (uint32_t t = 1; t < delta->schema->num_tensors; t++) {
         if (delta->bounds_log2[t] > of.most_bound_log2)
             of.most_bound_log2 = delta->bounds_log2[t];
-    of.sums = calloc(num_pairs(num) * tiles->num_threads, sizeof *of.sums);
+    }
+    of.sums = calloc(num_pairs(num) * tiles->num_threads, sizeof(*of.sums));
     *gram = (fedge_gram){.num = num,
                          .unit = ldexp(1.0, of.most_bound_log2 - BITS),
                          .dots = malloc((size_t)num * num * sizeof(double)),
                          .squares = malloc((size_t)num * num * sizeof(double))};
     fedge_status status =
-        of.sums != NULL && gram->dots != NULL && gram->squares != NULL
+        of.sums && gram->dots && gram->squares
             ? fedge_tiles_each(tiles, add_tile, &of, err)
             : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the distances of %u updates",
                          (unsigned)num);

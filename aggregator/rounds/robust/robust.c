@@ -15,7 +15,7 @@
 
 static uint32_t least_updates(const fedge_robust_rule *rule, const fedge_robust_settings *settings)
 {
-    const uint32_t by_rule = rule->least != NULL ? rule->least(settings) : 1;
+    const uint32_t by_rule = rule->least ? rule->least(settings) : 1;
     const uint32_t by_mixing = settings->mixing ? 2 * settings->num_malicious + 1 : 1;
     return by_rule > by_mixing ? by_rule : by_mixing;
 }
@@ -34,11 +34,12 @@ fedge_status fedge_robust_derive(const fedge_robust_rule *rule, const fedge_json
 {
     const uint32_t fewest = fedge_robust_fewest(job);
     const uint32_t least = least_updates(rule, settings);
-    if (settings->mixing && settings->num_malicious == 0)
+    if (settings->mixing && settings->num_malicious == 0) {
         return fedge_json_fail_at(json, "strategy.mixing", err,
                                   "leaves out the num-malicious-nodes updates that are farthest, "
                                   "and the job does not say how many: set num-malicious-nodes");
-    if (fewest < least)
+    }
+    if (fewest < least) {
         return fedge_json_fail_at(json, "strategy.num-malicious-nodes", err,
                                   "%s with %" PRIu32 " malicious nodes%s needs %" PRIu32
                                   " updates, and a round of this job may close with %" PRIu32
@@ -46,6 +47,7 @@ fedge_status fedge_robust_derive(const fedge_robust_rule *rule, const fedge_json
                                   "lower num-malicious-nodes",
                                   rule->name, settings->num_malicious,
                                   settings->mixing ? " and mixing" : "", least, fewest);
+    }
     return FEDGE_OK;
 }
 
@@ -53,11 +55,12 @@ fedge_status fedge_robust_init(const fedge_strategy_config *config, void **state
 {
     const fedge_plan *plan = &config->job->plan;
     *state = NULL;
-    if (fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS) != NULL)
+    if (fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s does not guard BatchNorm's statistics, whose mean one client can "
                           "move: use GroupNorm in the model, or FedAvg",
                           config->job->strategy);
+    }
     return fedge_fedavg_init(config, state, err);
 }
 
@@ -92,10 +95,11 @@ double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i,
 {
     uint32_t others = 0;
     double score = 0.0;
-    for (uint32_t j = 0; j < gram->num; j++)
+    for (uint32_t j = 0; j < gram->num; j++) {
         if (j != i && alive[j])
             room[others++] = gram->squares[(size_t)i * gram->num + j];
-    qsort(room, others, sizeof *room, by_value);
+    }
+    qsort(room, others, sizeof(*room), by_value);
     for (uint32_t k = 0; k < count && k < others; k++)
         score += room[k];
     return score;
@@ -122,17 +126,19 @@ static void move(const pass *self, const fedge_tile *tile, const int64_t *sums, 
 
 static void add_weighted(const pass *self, const fedge_tile *tile, int64_t *sums)
 {
-    for (uint32_t i = 0; i < tile->num; i++)
+    for (uint32_t i = 0; i < tile->num; i++) {
         if (self->choice->weights[i] > 0)
             fedge_fixed_accumulate(sums, tile->rows[i], tile->count, self->choice->weights[i]);
+    }
 }
 
 /* The rows from..to of sorted ones. */
 static void add_between(const fedge_tile *tile, uint32_t from, uint32_t to, int64_t *sums)
 {
-    for (uint32_t i = from; i < to; i++)
+    for (uint32_t i = from; i < to; i++) {
         for (size_t k = 0; k < tile->count; k++)
             sums[k] += tile->rows[i][k];
+    }
 }
 
 /* The sum of all but the [cut] farthest from the median, which lie at the ends; of two that are as
@@ -175,7 +181,7 @@ static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
     (void)err;
     const pass *self = user;
     int64_t sums[FEDGE_UPDATES_PIECE];
-    memset(sums, 0, tile->count * sizeof *sums);
+    memset(sums, 0, tile->count * sizeof(*sums));
     if (self->middle == FEDGE_ROBUST_MEAN) {
         add_weighted(self, tile, sums);
         move(self, tile, sums, self->choice->divisor);
@@ -212,7 +218,7 @@ static fedge_status choose(const fedge_robust_rule *rule, const fedge_robust_set
     }
     if (status == FEDGE_OK)
         status = fedge_gram_init(&gram, tiles, rule->looks_at, err);
-    if (status == FEDGE_OK && rule->choose != NULL)
+    if (status == FEDGE_OK && rule->choose)
         status = rule->choose(settings, &gram, choice, err);
     fedge_gram_fini(&gram);
     double sum = 0.0;
@@ -229,9 +235,10 @@ static fedge_status check(const fedge_robust_rule *rule, const fedge_robust_sett
     const uint32_t least = least_updates(rule, settings);
     if (status != FEDGE_OK)
         return status;
-    if (sum->updates == NULL || sum->updates->num != sum->num_updates)
+    if (!sum->updates || sum->updates->num != sum->num_updates) {
         return fedge_fail(err, FEDGE_INTERNAL, "%s: round %" PRIu32 " lacks its updates",
                           rule->name, sum->round);
+    }
     return sum->num_updates >= least
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -250,8 +257,8 @@ fedge_status fedge_robust_step(const fedge_robust_rule *rule, void *state,
         status = fedge_tiles_init(&tiles, sum, settings->mixing, err);
     if (status != FEDGE_OK)
         return status;
-    choice.weights = malloc(choice.num * sizeof *choice.weights);
-    if (choice.weights == NULL)
+    choice.weights = malloc(choice.num * sizeof(*choice.weights));
+    if (!choice.weights)
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " weights", choice.num);
     for (uint32_t i = 0; status == FEDGE_OK && i < choice.num; i++)
         choice.weights[i] = 1;

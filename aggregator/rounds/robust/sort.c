@@ -55,9 +55,10 @@ static void sort_block(int32_t *const *rows, uint32_t num, size_t at, size_t cou
     for (uint32_t p = top; p > 0; p /= 2) {
         uint32_t q = top, r = 0, d = p;
         for (;;) {
-            for (uint32_t i = 0; i + d < num; i++)
+            for (uint32_t i = 0; i + d < num; i++) {
                 if ((i & p) == r)
                     exchange(rows[i] + at, rows[i + d] + at, count);
+            }
             if (q == p)
                 break;
             d = q - p;

@@ -53,11 +53,12 @@ static fedge_status fit(fedge_tiles *tiles, uint64_t memory, bool mixing, fedge_
 {
     const uint64_t shared = shared_bytes(tiles->num, mixing ? tiles->num : 0);
     const uint64_t least = shared + thread_bytes(tiles->num, FEDGE_CODEC_BLOCK, mixing);
-    if (memory < least)
+    if (memory < least) {
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "the rule takes %" PRIu64 " bytes for %u updates and may take %" PRIu64
                           ": raise --robust-memory, or lower rounds.max-cohort",
                           least, (unsigned)tiles->num, memory);
+    }
     while (tiles->num_threads > 1 && (memory - shared) / tiles->num_threads <
                                          thread_bytes(tiles->num, FEDGE_CODEC_BLOCK, mixing))
         tiles->num_threads--;
@@ -83,7 +84,7 @@ fedge_status fedge_tiles_init(fedge_tiles *tiles, const fedge_strategy_sum *sum,
     tiles->values = aligned_alloc(ALIGNMENT, rows * (tiles->size + APART) * sizeof(int32_t));
     tiles->rows = malloc(rows * sizeof(int32_t *));
     tiles->far = mixing ? malloc((size_t)num * num * sizeof(uint32_t)) : NULL;
-    if (tiles->values == NULL || tiles->rows == NULL || (mixing && tiles->far == NULL)) {
+    if (!tiles->values || !tiles->rows || (mixing && !tiles->far)) {
         fedge_tiles_fini(tiles);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u updates side by side",
                           (unsigned)num);
@@ -125,7 +126,7 @@ void fedge_tiles_mix(fedge_tiles *tiles, const double *squares, uint32_t num_far
     for (uint32_t i = 0; i < tiles->num; i++) {
         for (uint32_t j = 0; j < tiles->num; j++)
             order[j] = (distance){squares[(size_t)i * tiles->num + j], j};
-        qsort(order, tiles->num, sizeof *order, by_distance);
+        qsort(order, tiles->num, sizeof(*order), by_distance);
         for (uint32_t k = 0; k < num_far; k++)
             tiles->far[(size_t)i * num_far + k] = order[k].index;
     }
@@ -140,12 +141,13 @@ static void mix(const fedge_tiles *tiles, int32_t *const *from, int32_t *const *
     const uint32_t num_near = tiles->num - tiles->num_far;
     for (size_t at = 0; at < count; at += MIX) {
         const size_t n = count - at < MIX ? count - at : MIX;
-        memset(all, 0, sizeof all);
-        for (uint32_t i = 0; i < tiles->num; i++)
+        memset(all, 0, sizeof(all));
+        for (uint32_t i = 0; i < tiles->num; i++) {
             for (size_t k = 0; k < n; k++)
                 all[k] += from[i][at + k];
+        }
         for (uint32_t i = 0; i < tiles->num; i++) {
-            memcpy(sum, all, sizeof sum);
+            memcpy(sum, all, sizeof(sum));
             for (uint32_t j = 0; j < tiles->num_far; j++) {
                 const int32_t *less = from[tiles->far[(size_t)i * tiles->num_far + j]] + at;
                 for (size_t k = 0; k < n; k++)
@@ -197,21 +199,22 @@ static fedge_status take_tile(worker *self, size_t index)
 {
     const fedge_tiles *tiles = self->of->tiles;
     const fedge_updates *updates = tiles->sum->updates;
-    const size_t stride = (size_t)tiles->num * (tiles->far != NULL ? 2 : 1);
+    const size_t stride = (size_t)tiles->num * (tiles->far ? 2 : 1);
     int32_t **rows = tiles->rows + stride * self->thread;
     fedge_tile tile = find_tile(tiles, index);
     const fedge_schema *schema = tiles->sum->delta.schema;
     const size_t at =
         tile.first - (schema->tensors[tile.tensor].offset - schema->tensors[0].offset);
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < tiles->num && status == FEDGE_OK; i++)
+    for (uint32_t i = 0; i < tiles->num && status == FEDGE_OK; i++) {
         status =
             updates->read(updates->user, i, tile.tensor, at, tile.count, rows[i], &self->error);
+    }
     if (status != FEDGE_OK)
         return status;
     tile.rows = rows;
     tile.thread = self->thread;
-    if (tiles->mixed && tiles->far != NULL) {
+    if (tiles->mixed && tiles->far) {
         mix(tiles, rows, rows + tiles->num, tile.count);
         tile.rows = rows + tiles->num;
     }
@@ -236,10 +239,11 @@ static void *work(void *user)
 fedge_status fedge_tiles_each(fedge_tiles *tiles, fedge_tile_fn visit, void *user, fedge_error *err)
 {
     pass of = {.tiles = tiles, .visit = visit, .user = user};
-    worker *workers = calloc(tiles->num_threads, sizeof *workers);
-    if (workers == NULL)
+    worker *workers = calloc(tiles->num_threads, sizeof(*workers));
+    if (!workers) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u threads",
                           (unsigned)tiles->num_threads);
+    }
     uint32_t started = 1;
     for (uint32_t i = 0; i < tiles->num_threads; i++)
         workers[i] = (worker){.of = &of, .thread = i};
@@ -253,7 +257,7 @@ fedge_status fedge_tiles_each(fedge_tiles *tiles, fedge_tile_fn visit, void *use
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < started && status == FEDGE_OK; i++) {
         status = workers[i].status;
-        if (status != FEDGE_OK && err != NULL)
+        if (status != FEDGE_OK && err)
             *err = workers[i].error;
     }
     free(workers);

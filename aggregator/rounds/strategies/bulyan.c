@@ -41,11 +41,11 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
                            fedge_robust_choice *choice, fedge_error *err)
 {
     const uint32_t num = gram->num, f = settings->num_malicious;
-    double *room = malloc(num * sizeof *room);
-    bool *alive = malloc(num * sizeof *alive);
-    const bool has_memory = room != NULL && alive != NULL;
+    double *room = malloc(num * sizeof(*room));
+    bool *alive = malloc(num * sizeof(*alive));
+    const bool has_memory = room && alive;
     if (has_memory) {
-        memset(choice->weights, 0, num * sizeof *choice->weights);
+        memset(choice->weights, 0, num * sizeof(*choice->weights));
         for (uint32_t i = 0; i < num; i++)
             alive[i] = true;
         for (uint32_t left = num; left > 2 * f; left--) {

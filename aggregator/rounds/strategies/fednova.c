@@ -30,10 +30,12 @@ typedef struct matrix {
 static matrix product(const matrix *a, const matrix *b)
 {
     matrix c = {{{0}}};
-    for (int i = 0; i < 3; i++)
-        for (int j = 0; j < 3; j++)
+    for (int i = 0; i < 3; i++) {
+        for (int j = 0; j < 3; j++) {
             for (int k = 0; k < 3; k++)
                 c.at[i][j] += a->at[i][k] * b->at[k][j];
+        }
+    }
     return c;
 }
 
@@ -78,13 +80,15 @@ static uint32_t weight(const void *state, const fedge_job *job, const fedge_upda
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
 {
     (void)settings;
-    if (job->plan.external)
+    if (job->plan.external) {
         return fedge_json_fail_at(json, "model", err,
                                   "is external, so FedNova cannot count its steps; take FedAvg");
-    if (job->plan.training.optimizer.type != FEDGE_OPTIMIZER_SGD)
+    }
+    if (job->plan.training.optimizer.type != FEDGE_OPTIMIZER_SGD) {
         return fedge_json_fail_at(json, "training.optimizer", err,
                                   "FedNova counts the steps of SGD only; take SGD, with momentum "
                                   "or without, or FedAvg");
+    }
     return FEDGE_OK;
 }
 

@@ -24,9 +24,10 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fed
 {
     const settings *self = of;
     fedge_optimizer *optimizer = &job->plan.training.optimizer;
-    if (optimizer->proximal_mu != 0.0f)
+    if (optimizer->proximal_mu != 0.0f) {
         return fedge_json_fail_at(json, "training.proximal-mu", err,
                                   "is in strategy.proximal-mu already; remove one of them");
+    }
     optimizer->proximal_mu = self->mu;
     return FEDGE_OK;
 }

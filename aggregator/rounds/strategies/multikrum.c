@@ -36,16 +36,16 @@ fedge_status fedge_krum_keep(const fedge_robust_settings *settings, const fedge_
                              uint32_t count, fedge_robust_choice *choice, fedge_error *err)
 {
     const uint32_t num = gram->num, near = num - settings->num_malicious - 2;
-    candidate *order = malloc(num * sizeof *order);
-    double *room = malloc(num * sizeof *room);
-    bool *alive = malloc(num * sizeof *alive);
-    const bool has_memory = order != NULL && room != NULL && alive != NULL;
+    candidate *order = malloc(num * sizeof(*order));
+    double *room = malloc(num * sizeof(*room));
+    bool *alive = malloc(num * sizeof(*alive));
+    const bool has_memory = order && room && alive;
     for (uint32_t i = 0; has_memory && i < num; i++)
         alive[i] = true;
     for (uint32_t i = 0; has_memory && i < num; i++)
         order[i] = (candidate){fedge_robust_score(gram, alive, i, near, room), i};
     if (has_memory)
-        qsort(order, num, sizeof *order, by_score);
+        qsort(order, num, sizeof(*order), by_score);
     for (uint32_t i = 0; has_memory && i < num; i++)
         choice->weights[order[i].index] = i < count ? 1 : 0;
     free(order);
@@ -74,12 +74,13 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fed
     const fedge_robust_settings *settings = of;
     const fedge_status status = fedge_robust_derive(&RULE, json, job, settings, err);
     const uint32_t fewest = fedge_robust_fewest(job);
-    if (status == FEDGE_OK && settings->num_kept + settings->num_malicious > fewest)
+    if (status == FEDGE_OK && settings->num_kept + settings->num_malicious > fewest) {
         return fedge_json_fail_at(json, "strategy.num-nodes-to-keep", err,
                                   "a round may close with %u updates, %u of them malicious: keep "
                                   "at most %u",
                                   (unsigned)fewest, (unsigned)settings->num_malicious,
                                   (unsigned)(fewest - settings->num_malicious));
+    }
     return status;
 }
 

@@ -29,12 +29,12 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
                            fedge_robust_choice *choice, fedge_error *err)
 {
     const uint32_t num = gram->num;
-    double *norms = malloc(2 * (size_t)num * sizeof *norms), *sorted = norms + num;
-    if (norms == NULL)
+    double *norms = malloc(2 * (size_t)num * sizeof(*norms)), *sorted = norms + num;
+    if (!norms)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u norms", (unsigned)num);
     for (uint32_t i = 0; i < num; i++)
         sorted[i] = norms[i] = sqrt(gram->dots[(size_t)i * num + i]) * gram->unit;
-    qsort(sorted, num, sizeof *sorted, by_value);
+    qsort(sorted, num, sizeof(*sorted), by_value);
     const double median = 0.5 * (sorted[(num - 1) / 2] + sorted[num / 2]);
     const double most = settings->norm > 0.0 ? settings->norm : median;
     for (uint32_t i = 0; i < num; i++)

@@ -45,8 +45,8 @@ static void iterate(const fedge_gram *gram, double smoothing, double *shares, do
 static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
                            fedge_robust_choice *choice, fedge_error *err)
 {
-    double *shares = malloc(2 * (size_t)gram->num * sizeof *shares);
-    if (shares == NULL)
+    double *shares = malloc(2 * (size_t)gram->num * sizeof(*shares));
+    if (!shares)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u weights", (unsigned)gram->num);
     for (uint32_t i = 0; i < gram->num; i++)
         shares[i] = 1.0 / gram->num;

@@ -35,9 +35,10 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
     fedge_strategy_vectors *self = state;
     const settings *with = self->settings;
     fedge_status status = fedge_strategy_check_sum(sum, "SCAFFOLD", err);
-    if (status == FEDGE_OK && sum->hooks.schema == NULL)
+    if (status == FEDGE_OK && !sum->hooks.schema) {
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "SCAFFOLD: round %u has no control section", (unsigned)sum->round);
+    }
     if (status != FEDGE_OK)
         return status;
     const double share = fedge_num_clients_share(&with->clients, sum->num_updates);

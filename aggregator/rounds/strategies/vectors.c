@@ -9,11 +9,12 @@ fedge_status fedge_strategy_vectors_new(const fedge_strategy_config *config, uin
     *state = NULL;
     const size_t values = config->schema->num_elements;
     const char *name = config->job->strategy;
-    fedge_strategy_vectors *made = calloc(1, sizeof *made + count * values * sizeof(float));
+    fedge_strategy_vectors *made = calloc(1, sizeof(*made) + count * values * sizeof(float));
     *state = made;
-    if (made == NULL)
+    if (!made) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for %u times %zu values", name,
                           (unsigned)count, values);
+    }
     made->name = name;
     made->settings = config->job->strategy_settings;
     made->num_values = values;
@@ -47,5 +48,5 @@ fedge_status fedge_strategy_vectors_load(void *state, const uint8_t *bytes, size
 void fedge_strategy_vectors_forget(void *state)
 {
     fedge_strategy_vectors *self = state;
-    memset(self->values, 0, self->num_vectors * self->num_values * sizeof self->values[0]);
+    memset(self->values, 0, self->num_vectors * self->num_values * sizeof(self->values[0]));
 }

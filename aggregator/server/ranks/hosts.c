@@ -28,9 +28,8 @@ static fedge_status check_text(const char *text, const char *path, fedge_error *
     char name[FEDGE_HOSTS_MAX_NAME], other[FEDGE_HOSTS_MAX_NAME];
     bool any = false;
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        if (!read_name(line, strcspn(line, "\n"), name)) {
+        if (!read_name(line, strcspn(line, "\n"), name))
             continue;
-        }
         any = true;
         for (const char *before = text; before < line;
              before += strcspn(before, "\n"), before += *before == '\n') {
@@ -49,9 +48,8 @@ fedge_status fedge_hosts_check(const char *path, fedge_error *err)
     size_t size = 0;
     fedge_status status = fedge_os_read_file(path, FEDGE_HOSTS_MAX_SIZE, &bytes, &size, err);
     char *text = status == FEDGE_OK ? malloc(size + 1) : NULL;
-    if (status == FEDGE_OK && !text) {
+    if (status == FEDGE_OK && !text)
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %s", path);
-    }
     if (status == FEDGE_OK) {
         memcpy(text, bytes, size);
         text[size] = '\0';

@@ -86,16 +86,14 @@ static fedge_status refuse(fedge_error *err, const char *what)
 fedge_status fedge_letter_open(const uint8_t *bytes, size_t size, fedge_letter_head *head,
                                const uint8_t **body, fedge_error *err)
 {
-    if (size < sizeof(*head)) {
+    if (size < sizeof(*head))
         return refuse(err, "its head");
-    }
     memcpy(head, bytes, sizeof(*head));
     *body = bytes + sizeof(*head);
     const uint64_t rest = (uint64_t)head->body_size + head->meta_size + head->payload_size;
     if (rest != size - sizeof(*head) || head->meta_size > FEDGE_MESSAGE_MAX_META ||
-        head->payload_size > FEDGE_MESSAGE_MAX_PAYLOAD) {
+        head->payload_size > FEDGE_MESSAGE_MAX_PAYLOAD)
         return refuse(err, "its lengths");
-    }
     return memchr(head->blob.hash, '\0', sizeof(head->blob.hash)) ? FEDGE_OK
                                                                   : refuse(err, "its blob's name");
 }
@@ -114,9 +112,8 @@ fedge_status fedge_letter_request(const fedge_letter_head *head, const uint8_t *
 {
     const size_t carried = (size_t)head->meta_size + head->payload_size;
     *request = NULL;
-    if (head->body_size != sizeof(**request)) {
+    if (head->body_size != sizeof(**request))
         return refuse(err, "a request");
-    }
     fedge_request *fresh = malloc(sizeof(*fresh));
     uint8_t *frame = malloc(carried + 1);
     if (!fresh || !frame) {
@@ -147,13 +144,11 @@ fedge_status fedge_letter_reply(const fedge_letter_head *head, const uint8_t *bo
                                 fedge_reply **reply, fedge_error *err)
 {
     *reply = NULL;
-    if (head->body_size != sizeof(**reply)) {
+    if (head->body_size != sizeof(**reply))
         return refuse(err, "a reply");
-    }
     fedge_reply *fresh = malloc(sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a reply of rank 0");
-    }
     memcpy(fresh, body, sizeof(*fresh));
     fresh->item = (fedge_mailbox_item){0};
     fresh->blob = NULL;

@@ -91,9 +91,8 @@ static void post(fedge_ranks *self, fedge_letter *letter)
 
 static void post_to_all(fedge_ranks *self, fedge_letter_kind kind, const void *body, size_t size)
 {
-    for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
+    for (uint32_t to = 1; to < self->config.collective->num_ranks; to++)
         post(self, fedge_letter_new(kind, body, size, to));
-    }
 }
 
 /* ---- what the engine and the connections say --------------------------------------------------
@@ -104,18 +103,15 @@ static fedge_status deliver(void *ranks, fedge_reply *reply, fedge_error *err)
 {
     fedge_ranks *self = ranks;
     if (reply->conn_id == FEDGE_CONN_ALL) {
-        if (reply->type == FEDGE_REPLY_RESUME) {
+        if (reply->type == FEDGE_REPLY_RESUME)
             atomic_store(&self->held, false);
-        }
-        for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
+        for (uint32_t to = 1; to < self->config.collective->num_ranks; to++)
             post(self, fedge_letter_of_reply(reply, to));
-        }
         return fedge_transport_deliver(self->config.transport, reply, err);
     }
     const uint32_t to = fedge_slots_tag(reply->conn_id) / FEDGE_RANKS_TAGS;
-    if (to == 0) {
+    if (to == 0)
         return fedge_transport_deliver(self->config.transport, reply, err);
-    }
     post(self, fedge_letter_of_reply(reply, to));
     fedge_reply_free(reply);
     return FEDGE_OK;
@@ -141,9 +137,8 @@ static bool forward(void *ranks, fedge_request *request)
 static fedge_blob **find_blob(fedge_ranks *self, const char *hash)
 {
     for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++) {
-        if (self->blobs[i] && strcmp(self->blobs[i]->hash, hash) == 0) {
+        if (self->blobs[i] && strcmp(self->blobs[i]->hash, hash) == 0)
             return &self->blobs[i];
-        }
     }
     return NULL;
 }
@@ -179,9 +174,8 @@ static void broadcast_blob(fedge_ranks *self, fedge_blob *blob)
     for (uint64_t at = 0; at < blob->size;) {
         const uint64_t left = blob->size - at;
         const size_t size = left < FEDGE_RANKS_PIECE_BYTES ? (size_t)left : FEDGE_RANKS_PIECE_BYTES;
-        if (fedge_blob_read(blob, at, self->piece, size, &err) != FEDGE_OK) {
+        if (fedge_blob_read(blob, at, self->piece, size, &err) != FEDGE_OK)
             give_up(self, &err);
-        }
         fedge_collective_broadcast(all, self->piece, size, 0);
         at += size;
     }
@@ -194,9 +188,8 @@ static fedge_status receive_blob(fedge_ranks *self, const uint8_t *body, size_t 
 {
     fedge_letter_blob said;
     fedge_blob *blob = NULL;
-    if (size != sizeof(said)) {
+    if (size != sizeof(said))
         return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks names no blob");
-    }
     memcpy(&said, body, sizeof(said));
     uint8_t *bytes = malloc((size_t)said.size + 1);
     if (!bytes) {
@@ -210,9 +203,8 @@ static fedge_status receive_blob(fedge_ranks *self, const uint8_t *body, size_t 
         at += part;
     }
     const fedge_status status = fedge_blob_new(bytes, (size_t)said.size, &blob, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (strcmp(blob->hash, said.hash) != 0) {
         fedge_blob_release(blob);
         return fedge_fail(err, FEDGE_CORRUPT, "a model has changed on its way from rank 0");
@@ -250,20 +242,18 @@ static void prepare_blob(fedge_ranks *self, fedge_letter *letter)
     const fedge_letter_head *head = (const fedge_letter_head *)(const void *)letter->bytes;
     const fedge_reply *reply =
         (const fedge_reply *)(const void *)(letter->bytes + sizeof(fedge_letter_head));
-    if (head->kind != FEDGE_LETTER_REPLY || !letter->blob) {
+    if (head->kind != FEDGE_LETTER_REPLY || !letter->blob)
         return;
-    }
     if (reply->type == FEDGE_REPLY_WITHDRAW) {
         drop_blob(self, letter->blob->hash);
     } else if (!find_blob(self, letter->blob->hash)) {
         for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
             fedge_letter *word =
                 fedge_letter_new(FEDGE_LETTER_BLOB, &head->blob, sizeof(head->blob), to);
-            if (word) {
+            if (word)
                 send_letter(self, word);
-            } else {
+            else
                 post(self, NULL);
-            }
         }
         broadcast_blob(self, letter->blob);
     }
@@ -296,9 +286,8 @@ static void resume_all(fedge_ranks *self)
     } else {
         (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to go on with connections");
     }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         give_up(self, &err);
-    }
 }
 
 /* Those that have been sent are freed. */
@@ -314,20 +303,17 @@ static bool forget_sent(fedge_ranks *self)
             continue;
         }
         *at = *next;
-        if (self->sending_tail == next) {
+        if (self->sending_tail == next)
             self->sending_tail = at;
-        }
-        if (((fedge_letter_head *)(void *)letter->bytes)->kind == FEDGE_LETTER_REQUEST) {
+        if (((fedge_letter_head *)(void *)letter->bytes)->kind == FEDGE_LETTER_REQUEST)
             atomic_fetch_sub(&self->queued, letter->size);
-        }
         fedge_letter_free(letter);
         busy = true;
     }
     if (busy && !atomic_load(&self->ending) &&
         atomic_load(&self->queued) <= FEDGE_RANKS_OUTBOX_BYTES / 2 &&
-        atomic_exchange(&self->was_full, false)) {
+        atomic_exchange(&self->was_full, false))
         resume_all(self);
-    }
     return busy;
 }
 
@@ -338,18 +324,16 @@ static fedge_status take_request(fedge_ranks *self, const fedge_letter_head *hea
 {
     fedge_request *request = NULL;
     const fedge_status status = fedge_letter_request(head, body, &request, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (atomic_load(&self->ending)) {
         fedge_request_free(request);
         return FEDGE_OK;
     }
     /* Set before the post, since the engine may have room again before it returns. */
     atomic_store(&self->held, true);
-    if (fedge_engine_thread_post(self->config.engine, request)) {
+    if (fedge_engine_thread_post(self->config.engine, request))
         atomic_store(&self->held, false);
-    }
     return FEDGE_OK;
 }
 
@@ -358,9 +342,8 @@ static fedge_status take_reply(fedge_ranks *self, const fedge_letter_head *head,
 {
     fedge_reply *reply = NULL;
     const fedge_status status = fedge_letter_reply(head, body, &reply, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (head->blob.hash[0]) {
         fedge_blob **found = find_blob(self, head->blob.hash);
         if (!found) { /* withdrawn, and never asked for here */
@@ -368,9 +351,8 @@ static fedge_status take_reply(fedge_ranks *self, const fedge_letter_head *head,
             return FEDGE_OK;
         }
         reply->blob = fedge_blob_retain(*found);
-        if (reply->type == FEDGE_REPLY_WITHDRAW) {
+        if (reply->type == FEDGE_REPLY_WITHDRAW)
             drop_blob(self, head->blob.hash);
-        }
     }
     return fedge_transport_deliver(self->config.transport, reply, err);
 }
@@ -379,9 +361,8 @@ static fedge_status take_status(fedge_ranks *self, const uint8_t *body, size_t s
                                 fedge_error *err)
 {
     fedge_engine_status status;
-    if (size != sizeof(status)) {
+    if (size != sizeof(status))
         return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks has no status");
-    }
     memcpy(&status, body, sizeof(status));
     fedge_engine_thread_tell(self->config.engine, &status);
     return FEDGE_OK;
@@ -390,9 +371,8 @@ static fedge_status take_status(fedge_ranks *self, const uint8_t *body, size_t s
 static fedge_status take_end(fedge_ranks *self, const uint8_t *body, size_t size, fedge_error *err)
 {
     fedge_error how;
-    if (size != sizeof(how)) {
+    if (size != sizeof(how))
         return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks has no end");
-    }
     memcpy(&how, body, sizeof(how));
     fedge_engine_thread_end(self->config.engine, &how);
     return FEDGE_OK;
@@ -403,9 +383,8 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
     fedge_letter_head head;
     const uint8_t *body = NULL;
     const fedge_status status = fedge_letter_open(self->in, size, &head, &body, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fedge_traffic *traffic = fedge_engine_thread_traffic(self->config.engine);
     if (leads(self)) {
         atomic_fetch_add(&traffic->up, head.up);
@@ -421,9 +400,8 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
     case FEDGE_LETTER_STATUS:
         return take_status(self, body, head.body_size, err);
     case FEDGE_LETTER_STOP: /* as if the signal had come here */
-        if (!atomic_load(&self->ending)) {
+        if (!atomic_load(&self->ending))
             (void)kill(getpid(), SIGTERM);
-        }
         return FEDGE_OK;
     case FEDGE_LETTER_END:
         return take_end(self, body, head.body_size, err);
@@ -440,9 +418,8 @@ static fedge_status begin_to_read(fedge_ranks *self, fedge_error *err)
     const fedge_collective *all = self->config.collective;
     uint32_t from = 0;
     if (self->reading || atomic_load(&self->held) ||
-        !fedge_collective_has_mail(all, &from, &self->in_size)) {
+        !fedge_collective_has_mail(all, &from, &self->in_size))
         return FEDGE_OK;
-    }
     if (self->in_size > FEDGE_LETTER_MAX_SIZE) {
         return fedge_fail(err, FEDGE_CORRUPT, "a letter of rank %u has %zu bytes", (unsigned)from,
                           self->in_size);
@@ -461,14 +438,12 @@ static bool read_new(fedge_ranks *self)
            fedge_collective_is_done(self->config.collective, self->reading)) {
         self->reading = NULL;
         status = take(self, self->in_size, &err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = begin_to_read(self, &err);
-        }
         count++;
     }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         give_up(self, &err);
-    }
     return count > 0;
 }
 
@@ -493,9 +468,8 @@ static void nap(fedge_ranks *self)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&self->mutex);
-    if (!self->awake) {
+    if (!self->awake)
         pthread_cond_timedwait(&self->changed, &self->mutex, &until);
-    }
     self->awake = false;
     pthread_mutex_unlock(&self->mutex);
 }
@@ -505,16 +479,14 @@ static void nap(fedge_ranks *self)
 static bool is_over(fedge_ranks *self)
 {
     const uint32_t others = leads(self) ? self->config.collective->num_ranks - 1 : 1;
-    if (!atomic_load(&self->ending)) {
+    if (!atomic_load(&self->ending))
         return false;
-    }
     if (!self->said_last) {
         self->said_last = true;
-        if (leads(self)) {
+        if (leads(self))
             post_to_all(self, FEDGE_LETTER_LAST, NULL, 0);
-        } else {
+        else
             post(self, fedge_letter_new(FEDGE_LETTER_LAST, NULL, 0, 0));
-        }
         return false;
     }
     return !self->sending && !self->reading && self->num_last == others;
@@ -530,9 +502,8 @@ static void *run(void *arg)
         bool busy = send_new(self);
         busy = forget_sent(self) || busy;
         busy = read_new(self) || busy;
-        if (!busy && is_over(self)) {
+        if (!busy && is_over(self))
             return NULL;
-        }
         if (busy) {
             self->nap_us = FIRST_NAP_US;
             continue;
@@ -554,9 +525,8 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
                           (unsigned)config->collective->num_ranks, FEDGE_RANKS_MAX);
     }
     fedge_ranks *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what ranks tell each other");
-    }
     fresh->config = *config;
     fresh->sending_tail = &fresh->sending;
     pthread_condattr_t attributes;
@@ -568,27 +538,24 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
     fresh->piece = malloc(FEDGE_RANKS_PIECE_BYTES);
     fresh->in = malloc(FEDGE_LETTER_MAX_SIZE);
     fedge_status status = fedge_mailbox_new(&fresh->outbox, wake, fresh, err);
-    if (status == FEDGE_OK && (!fresh->piece || !fresh->in)) {
+    if (status == FEDGE_OK && (!fresh->piece || !fresh->in))
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what ranks tell each other");
-    }
     if (status != FEDGE_OK) {
         fedge_ranks_free(fresh);
         return status;
     }
-    if (leads(fresh)) {
+    if (leads(fresh))
         fedge_engine_thread_deliver_to(config->engine, deliver, fresh);
-    } else {
+    else
         fedge_engine_thread_stand_in(config->engine, forward, fresh);
-    }
     *ranks = fresh;
     return FEDGE_OK;
 }
 
 void fedge_ranks_free(fedge_ranks *ranks)
 {
-    if (!ranks) {
+    if (!ranks)
         return;
-    }
     assert(!ranks->running);
     fedge_mailbox_item *item = ranks->outbox ? fedge_mailbox_take(ranks->outbox) : NULL;
     for (fedge_mailbox_item *next; item; item = next) {
@@ -596,9 +563,8 @@ void fedge_ranks_free(fedge_ranks *ranks)
         fedge_letter_free((fedge_letter *)item);
     }
     fedge_mailbox_free(ranks->outbox);
-    for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++) {
+    for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++)
         fedge_blob_release(ranks->blobs[i]);
-    }
     free(ranks->piece);
     free(ranks->in);
     pthread_cond_destroy(&ranks->changed);
@@ -609,9 +575,8 @@ void fedge_ranks_free(fedge_ranks *ranks)
 fedge_status fedge_ranks_start(fedge_ranks *ranks, fedge_error *err)
 {
     const int failed = pthread_create(&ranks->thread, NULL, run, ranks);
-    if (failed) {
+    if (failed)
         return fedge_fail_errno(err, failed, "cannot start the thread that speaks to other ranks");
-    }
     ranks->running = true;
     return FEDGE_OK;
 }
@@ -629,13 +594,11 @@ static void tell_end(fedge_ranks *self)
 
 void fedge_ranks_end(fedge_ranks *ranks, bool stopped)
 {
-    if (!ranks || !ranks->running) {
+    if (!ranks || !ranks->running)
         return;
-    }
     if (!leads(ranks)) {
-        if (stopped) {
+        if (stopped)
             post(ranks, fedge_letter_new(FEDGE_LETTER_STOP, NULL, 0, 0));
-        }
     } else if (stopped) {
         post_to_all(ranks, FEDGE_LETTER_STOP, NULL, 0);
     } else {

@@ -29,9 +29,8 @@ fedge_status fedge_ranks_facts(const char *job_text, size_t job_size, const char
     memset(facts, 0, FEDGE_RANKS_NUM_FACTS * sizeof(*facts));
     snprintf(path, sizeof(path), "%s/registry.json", registry_dir);
     const fedge_status status = fedge_os_read_file(path, MAX_REGISTRY, &registry, &size, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     facts[0] = (fedge_collective_fact){.name = "the release",
                                        .advice = "install the same release on all machines"};
     snprintf(facts[0].text, sizeof(facts[0].text), "%s", FEDGE_VERSION);
@@ -53,9 +52,8 @@ fedge_status fedge_ranks_facts(const char *job_text, size_t job_size, const char
 
 void fedge_ranks_move(fedge_address *address, uint32_t local_rank)
 {
-    if (address->port != 0) {
+    if (address->port != 0)
         address->port = (uint16_t)(address->port + FEDGE_RANKS_PORTS * local_rank);
-    }
 }
 
 void fedge_ranks_place(const fedge_collective *collective, fedge_address *listen,

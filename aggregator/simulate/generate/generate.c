@@ -89,9 +89,8 @@ static fedge_status clear(generator *self, fedge_error *err)
         }
     }
     for (int i = NUM_FILES - 1; i >= 0 && status == FEDGE_OK; i--) {
-        if (fedge_os_exists(self->paths[i])) {
+        if (fedge_os_exists(self->paths[i]))
             status = fedge_os_remove(self->paths[i], err);
-        }
     }
     return status;
 }
@@ -99,9 +98,8 @@ static fedge_status clear(generator *self, fedge_error *err)
 static void remove_all(const generator *self)
 {
     for (int i = NUM_FILES - 1; i >= 0; i--) {
-        if (fedge_os_exists(self->paths[i]) && fedge_os_remove(self->paths[i], NULL) != FEDGE_OK) {
+        if (fedge_os_exists(self->paths[i]) && fedge_os_remove(self->paths[i], NULL) != FEDGE_OK)
             return; /* what failed first is what is told */
-        }
     }
 }
 
@@ -131,11 +129,10 @@ static fedge_status add_example(generator *self, uint32_t client, uint32_t index
     int32_t label = 0;
     const double best =
         fedge_synthetic_example(self->synthetic, client, index, self->values, &label);
-    if (is_train) {
+    if (is_train)
         self->owner[self->next++] = client;
-    } else {
+    else
         self->best_sum += best;
-    }
     fedge_status status =
         fedge_npy_writer_append(&self->arrays[is_train ? TRAIN_VALUES : TEST_VALUES], self->values,
                                 fedge_synthetic_example_values(&self->settings->data), err);
@@ -151,16 +148,13 @@ static fedge_status add_examples(generator *self, fedge_error *err)
     for (uint32_t c = 0; c < self->settings->num_clients && status == FEDGE_OK; c++) {
         uint32_t train = 0, test = 0;
         count_client(self->settings, c, &train, &test);
-        for (uint32_t i = 0; i < train + test && status == FEDGE_OK; i++) {
+        for (uint32_t i = 0; i < train + test && status == FEDGE_OK; i++)
             status = add_example(self, c, i, i < train, err);
-        }
     }
-    for (uint32_t i = 0; i < self->settings->num_test && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < self->settings->num_test && status == FEDGE_OK; i++)
         status = add_example(self, FEDGE_SYNTHETIC_TEST, i, false, err);
-    }
-    for (int i = 0; i < NUM_ARRAYS && status == FEDGE_OK; i++) {
+    for (int i = 0; i < NUM_ARRAYS && status == FEDGE_OK; i++)
         status = fedge_npy_writer_finish(&self->arrays[i], err);
-    }
     return status;
 }
 
@@ -172,9 +166,8 @@ static fedge_status write_text(const generator *self, int file,
     fedge_buffer text;
     fedge_buffer_init(&text, MAX_JSON);
     fedge_status status = make(self->settings, &text, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_os_write_file(self->paths[file], text.data, text.size, FILE_MODE, err);
-    }
     fedge_buffer_fini(&text);
     return status;
 }
@@ -182,15 +175,12 @@ static fedge_status write_text(const generator *self, int file,
 static fedge_status write_all(generator *self, fedge_error *err)
 {
     fedge_status status = open_arrays(self, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_examples(self, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_partition_write_csv(self->paths[OWNERS], self->owner, self->next, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = write_text(self, SITE, fedge_generate_site, err);
-    }
     return status == FEDGE_OK ? write_text(self, JOB, fedge_generate_job, err) : status;
 }
 
@@ -210,24 +200,19 @@ fedge_status fedge_generate(const fedge_generate_settings *settings, fedge_gener
                             fedge_error *err)
 {
     generator self = {.settings = settings};
-    for (int i = 0; i < NUM_ARRAYS; i++) {
+    for (int i = 0; i < NUM_ARRAYS; i++)
         self.arrays[i].file.fd = -1;
-    }
     fedge_status status = count(&self, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take_memory(&self, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = clear(&self, err);
-    }
     if (status == FEDGE_OK) {
         status = write_all(&self, err);
-        for (int i = 0; i < NUM_ARRAYS; i++) {
+        for (int i = 0; i < NUM_ARRAYS; i++)
             fedge_npy_writer_fini(&self.arrays[i]);
-        }
-        if (status != FEDGE_OK) {
+        if (status != FEDGE_OK)
             remove_all(&self);
-        }
     }
     self.report.best_accuracy = self.best_sum / (double)self.report.num_test;
     *report = self.report;

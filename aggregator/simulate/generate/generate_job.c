@@ -70,9 +70,8 @@ fedge_status fedge_generate_job(const fedge_generate_settings *settings, fedge_b
                                               "    \"input-shape\": [%s],\n"
                                               "    \"layers\": [\n",
                                               settings->text, settings->seed, shape);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_layers(data, text, err);
-    }
     if (status == FEDGE_OK) {
         status = fedge_buffer_printf(
             text, err,

@@ -63,9 +63,8 @@ static fedge_status derive(fedge_generate_settings *settings, fedge_error *err)
     const bool fedprox = settings->data.kind == FEDGE_SYNTHETIC_FEDPROX;
     const bool images = settings->data.kind == FEDGE_SYNTHETIC_IMAGES;
     const fedge_status status = fedge_command_line_check(&COMMAND_LINE, settings, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (fedprox && settings->num_test > 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--test is not for fedprox, whose test set is a tenth of each client's "
@@ -76,15 +75,12 @@ static fedge_status derive(fedge_generate_settings *settings, fedge_error *err)
                           "--examples must be at least %u for fedprox: one is for the test set",
                           LEAST_FEDPROX_EXAMPLES);
     }
-    if (settings->num_clients == 0) {
+    if (settings->num_clients == 0)
         settings->num_clients = fedprox ? FEDPROX_CLIENTS : CLIENTS;
-    }
-    if (!fedprox && settings->num_examples == 0) {
+    if (!fedprox && settings->num_examples == 0)
         settings->num_examples = images ? IMAGE_EXAMPLES : EXAMPLES;
-    }
-    if (!fedprox && settings->num_test == 0) {
+    if (!fedprox && settings->num_test == 0)
         settings->num_test = TEST_EXAMPLES;
-    }
     return FEDGE_OK;
 }
 
@@ -112,9 +108,8 @@ fedge_status fedge_generate_options_parse(int argc, char **argv, fedge_generate_
     fedge_status status =
         fedge_command_line_read(&COMMAND_LINE, argc, argv, &options->settings, &words, err);
     options->help = words.asked == FEDGE_ASKED_HELP;
-    if (status != FEDGE_OK || options->help) {
+    if (status != FEDGE_OK || options->help)
         return status;
-    }
     status = take_kind(&words, &options->settings, err);
     return status == FEDGE_OK ? derive(&options->settings, err) : status;
 }

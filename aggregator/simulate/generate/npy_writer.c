@@ -21,9 +21,8 @@ static void make_header(fedge_dtype dtype, uint32_t rank, const uint32_t *shape,
     char text[HEADER_SIZE - PREFIX_SIZE];
     int size = snprintf(text, sizeof(text), "{'descr': '%s', 'fortran_order': False, 'shape': (",
                         descr_of(dtype));
-    for (uint32_t i = 0; i < rank; i++) {
+    for (uint32_t i = 0; i < rank; i++)
         size += snprintf(text + size, sizeof(text) - (size_t)size, "%" PRIu32 ",", shape[i]);
-    }
     size += snprintf(text + size, sizeof(text) - (size_t)size, ")}");
     assert(size < (int)sizeof(text)); /* rank numbers of ten digits fit */
     memset(text + size, ' ', sizeof(text) - (size_t)size);
@@ -52,14 +51,12 @@ fedge_status fedge_npy_writer_init(fedge_npy_writer *writer, const char *path, f
     assert(rank >= 1 && rank <= FEDGE_NPY_MAX_RANK);
     *writer = (fedge_npy_writer){.file = {.fd = -1}, .dtype = dtype};
     fedge_buffer_init(&writer->rows, CHUNK);
-    for (uint32_t i = 0; i < rank; i++) {
+    for (uint32_t i = 0; i < rank; i++)
         size *= shape[i];
-    }
     make_header(dtype, rank, shape, header);
     fedge_status status = fedge_os_open(&writer->file, path, FEDGE_OS_CREATE, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_os_reserve(&writer->file, HEADER_SIZE + size, err);
-    }
     return status == FEDGE_OK ? fedge_buffer_append(&writer->rows, header, sizeof(header), err)
                               : status;
 }
@@ -70,15 +67,12 @@ static fedge_status append(fedge_npy_writer *writer, const uint8_t *values, size
     const size_t size = count * fedge_dtype_size(writer->dtype);
     uint8_t *room = NULL;
     fedge_status status = writer->rows.size + size > CHUNK ? flush(writer, err) : FEDGE_OK;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_buffer_reserve(&writer->rows, size, &room, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (writer->dtype == FEDGE_U8) {
+    if (writer->dtype == FEDGE_U8)
         memcpy(room, values, size);
-    }
     for (size_t i = 0; i < count && writer->dtype != FEDGE_U8; i++) { /* little-endian */
         uint32_t bits;
         memcpy(&bits, values + 4 * i, sizeof(bits));
@@ -111,8 +105,7 @@ fedge_status fedge_npy_writer_finish(fedge_npy_writer *writer, fedge_error *err)
 void fedge_npy_writer_fini(fedge_npy_writer *writer)
 {
     fedge_buffer_fini(&writer->rows);
-    if (writer->file.fd >= 0) {
+    if (writer->file.fd >= 0)
         fedge_os_close(&writer->file);
-    }
     writer->file.fd = -1;
 }

@@ -45,9 +45,8 @@ fedge_status fedge_synthetic_parse(const char *text, fedge_synthetic_spec *spec,
 size_t fedge_synthetic_example_values(const fedge_synthetic_spec *spec)
 {
     size_t values = 1;
-    for (uint32_t i = 0; i < spec->rank; i++) {
+    for (uint32_t i = 0; i < spec->rank; i++)
         values *= spec->shape[i];
-    }
     return values;
 }
 
@@ -87,9 +86,8 @@ fedge_status fedge_synthetic_new(const fedge_synthetic_spec *spec, uint64_t seed
 
 void fedge_synthetic_free(fedge_synthetic *synthetic)
 {
-    if (!synthetic) {
+    if (!synthetic)
         return;
-    }
     free(synthetic->law);
     free(synthetic);
 }

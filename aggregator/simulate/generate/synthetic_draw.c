@@ -10,21 +10,18 @@
 
 double fedge_synthetic_exp(double x)
 {
-    if (x < LEAST_EXPONENT) {
+    if (x < LEAST_EXPONENT)
         return 0.0;
-    }
     int halvings = 0;
     while (x > 0.25 || x < -0.25) {
         x *= 0.5;
         halvings++;
     }
     double sum = 1.0;
-    for (int n = TAYLOR_TERMS; n > 0; n--) {
+    for (int n = TAYLOR_TERMS; n > 0; n--)
         sum = 1.0 + sum * x / n;
-    }
-    while (halvings-- > 0) {
+    while (halvings-- > 0)
         sum *= sum;
-    }
     return sum;
 }
 
@@ -36,12 +33,10 @@ double fedge_synthetic_normal(fedge_rng *rng)
         const double u = 1.0 - fedge_rng_double(rng); /* (0, 1] */
         const double x = WIDTH * (2.0 * fedge_rng_double(rng) - 1.0) / u;
         const double square = x * x;
-        if (square <= 5.0 - ACCEPT * u) {
+        if (square <= 5.0 - ACCEPT * u)
             return x;
-        }
-        if (square < REJECT / u + 1.4 && u <= fedge_synthetic_exp(-0.25 * square)) {
+        if (square < REJECT / u + 1.4 && u <= fedge_synthetic_exp(-0.25 * square))
             return x;
-        }
     }
 }
 
@@ -50,9 +45,8 @@ bool fedge_synthetic_numbers(const char *text, uint32_t count, uint32_t *numbers
     for (uint32_t i = 0; i < count; i++) {
         char *end = NULL;
         const unsigned long number = *text >= '0' && *text <= '9' ? strtoul(text, &end, 10) : 0;
-        if (!end || *end != (i + 1 < count ? ',' : '\0')) {
+        if (!end || *end != (i + 1 < count ? ',' : '\0'))
             return false;
-        }
         numbers[i] = number > UINT32_MAX ? UINT32_MAX : (uint32_t)number;
         text = end + 1;
     }

@@ -27,17 +27,14 @@ static fedge_status parse(const char *arguments, fedge_synthetic_spec *spec, fed
     spec->dtype = FEDGE_F32;
     spec->alpha = spec->beta = 1.0;
     spec->iid = arguments && strcmp(arguments, "iid") == 0;
-    if (!arguments || spec->iid) {
+    if (!arguments || spec->iid)
         return FEDGE_OK;
-    }
     char *comma = NULL, *end = NULL;
     spec->alpha = read_number(arguments, &comma);
-    if (comma && *comma == ',') {
+    if (comma && *comma == ',')
         spec->beta = read_number(comma + 1, &end);
-    }
-    if (!end || end == comma + 1 || *end != '\0') {
+    if (!end || end == comma + 1 || *end != '\0')
         return fedge_synthetic_usage(&fedge_synthetic_fedprox, arguments, err);
-    }
     return spec->alpha <= FEDGE_SYNTHETIC_MAX_SPREAD && spec->beta <= FEDGE_SYNTHETIC_MAX_SPREAD
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_OUT_OF_RANGE,
@@ -68,9 +65,8 @@ static void draw_law(const fedge_synthetic_spec *spec, uint64_t seed, uint32_t c
     fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_SYNTHETIC, client, 0, FEDGE_DRAW_LAW);
     const double u = spec->iid ? 0.0 : spec->alpha * fedge_synthetic_normal(&rng);
     for (int c = 0; c < LABELS; c++) {
-        for (int j = 0; j < FEATURES; j++) {
+        for (int j = 0; j < FEATURES; j++)
             self->w[c][j] = u + fedge_synthetic_normal(&rng);
-        }
         self->b[c] = u + fedge_synthetic_normal(&rng);
     }
     rng = fedge_rng_stream(seed, FEDGE_PURPOSE_SYNTHETIC, client, 0, FEDGE_DRAW_MEANS);
@@ -88,14 +84,12 @@ static double example(const fedge_synthetic_spec *spec, void *opaque, fedge_rng 
     const law *self = opaque;
     float *x = values;
     double largest = -INFINITY;
-    for (int j = 0; j < FEATURES; j++) {
+    for (int j = 0; j < FEATURES; j++)
         x[j] = (float)(self->mean[j] + self->spread[j] * fedge_synthetic_normal(rng));
-    }
     for (int c = 0; c < LABELS; c++) {
         double logit = self->b[c];
-        for (int j = 0; j < FEATURES; j++) {
+        for (int j = 0; j < FEATURES; j++)
             logit += self->w[c][j] * (double)x[j];
-        }
         if (logit > largest) { /* softmax keeps the order */
             largest = logit;
             *label = c;

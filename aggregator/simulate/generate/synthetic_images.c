@@ -19,9 +19,8 @@ static fedge_status parse(const char *arguments, fedge_synthetic_spec *spec, fed
     uint32_t n[4] = {3, 32, 32, 10};
     if (arguments && !fedge_synthetic_numbers(arguments, 4, n)) {
         n[3] = 10;
-        if (!fedge_synthetic_numbers(arguments, 3, n)) {
+        if (!fedge_synthetic_numbers(arguments, 3, n))
             return fedge_synthetic_usage(&fedge_synthetic_images, arguments, err);
-        }
     }
     const bool sides = n[1] >= FEDGE_SYNTHETIC_MIN_SIDE && n[1] <= FEDGE_SYNTHETIC_MAX_SIDE &&
                        n[2] >= FEDGE_SYNTHETIC_MIN_SIDE && n[2] <= FEDGE_SYNTHETIC_MAX_SIDE;
@@ -36,9 +35,8 @@ static fedge_status parse(const char *arguments, fedge_synthetic_spec *spec, fed
                           FEDGE_SYNTHETIC_MAX_LABELS, (unsigned)FEDGE_SYNTHETIC_MAX_LAW);
     }
     spec->rank = 3;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         spec->shape[i] = n[i];
-    }
     spec->num_labels = n[3];
     spec->dtype = FEDGE_U8;
     return FEDGE_OK;
@@ -62,9 +60,8 @@ static uint32_t node_of(uint32_t at, uint32_t side, uint32_t *share)
 static void draw_plane(uint32_t height, uint32_t width, fedge_rng *rng, uint8_t *plane)
 {
     uint32_t nodes[NODES][NODES];
-    for (int i = 0; i < NODES * NODES; i++) {
+    for (int i = 0; i < NODES * NODES; i++)
         nodes[i / NODES][i % NODES] = fedge_rng_below(rng, ONE);
-    }
     for (uint32_t y = 0; y < height; y++) {
         uint32_t down, right;
         const uint32_t row = node_of(y, height, &down);

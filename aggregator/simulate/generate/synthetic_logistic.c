@@ -7,9 +7,8 @@
 static fedge_status parse(const char *arguments, fedge_synthetic_spec *spec, fedge_error *err)
 {
     uint32_t numbers[2] = {60, 10};
-    if (arguments && !fedge_synthetic_numbers(arguments, 2, numbers)) {
+    if (arguments && !fedge_synthetic_numbers(arguments, 2, numbers))
         return fedge_synthetic_usage(&fedge_synthetic_logistic, arguments, err);
-    }
     const uint32_t features = numbers[0], labels = numbers[1];
     if (features < 1 || features > FEDGE_SYNTHETIC_MAX_FEATURES || labels < 2 ||
         labels > FEDGE_SYNTHETIC_MAX_LABELS ||
@@ -40,9 +39,8 @@ static void draw_law(const fedge_synthetic_spec *spec, uint64_t seed, uint32_t c
     const double scale = SPREAD / sqrt((double)features + 1.0);
     double *values = law;
     fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_SYNTHETIC, client, 0, FEDGE_DRAW_LAW);
-    for (size_t i = 0; i < (size_t)spec->num_labels * (features + 1); i++) {
+    for (size_t i = 0; i < (size_t)spec->num_labels * (features + 1); i++)
         values[i] = scale * fedge_synthetic_normal(&rng);
-    }
 }
 
 static double example(const fedge_synthetic_spec *spec, void *law, fedge_rng *rng, void *values,
@@ -52,14 +50,12 @@ static double example(const fedge_synthetic_spec *spec, void *law, fedge_rng *rn
     const double *w = law, *b = w + (size_t)labels * features;
     double *share = (double *)law + (size_t)labels * (features + 1), largest = -INFINITY, sum = 0.0;
     float *x = values;
-    for (uint32_t j = 0; j < features; j++) {
+    for (uint32_t j = 0; j < features; j++)
         x[j] = (float)fedge_synthetic_normal(rng);
-    }
     for (uint32_t c = 0; c < labels; c++, w += features) {
         share[c] = b[c];
-        for (uint32_t j = 0; j < features; j++) {
+        for (uint32_t j = 0; j < features; j++)
             share[c] += w[j] * (double)x[j];
-        }
         largest = share[c] > largest ? share[c] : largest;
     }
     for (uint32_t c = 0; c < labels; c++) {
@@ -68,9 +64,8 @@ static double example(const fedge_synthetic_spec *spec, void *law, fedge_rng *rn
     }
     double left = sum * fedge_rng_double(rng);
     uint32_t drawn = 0;
-    while (drawn + 1 < labels && left >= share[drawn]) {
+    while (drawn + 1 < labels && left >= share[drawn])
         left -= share[drawn++];
-    }
     *label = (int32_t)drawn;
     return 1.0 / sum; /* the largest share is exp(0) */
 }

@@ -55,14 +55,12 @@ static fedge_status add(void *user, size_t first, const uint32_t *places, size_t
 {
     const destination *to = user;
     if (places) {
-        for (size_t i = 0; to->v && i < n; i++) {
+        for (size_t i = 0; to->v && i < n; i++)
             to->v[first + places[i]] = v[i];
-        }
         return add_chosen(to, first, places, n, v, err);
     }
-    if (to->v) {
+    if (to->v)
         memcpy(to->v + first, v, n * sizeof(*v));
-    }
     return fedge_accumulator_add_values(to->accumulator, to->lane, v, first, n, to->weight, err);
 }
 
@@ -78,9 +76,8 @@ fedge_status fedge_accumulate_update(const fedge_update *update, fedge_accumulat
     if (v) { /* what is not sent is 0 */
         memset(v, 0, update->plan->sent.schema.num_elements * sizeof(*v));
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_accumulator_begin(accumulator, weight, err);
-    }
     if (status == FEDGE_OK) {
         status = fedge_update_run(&folded, made, err);
         assert(status != FEDGE_NOT_FINITE); /* else there are sums that cannot be taken back */

@@ -47,7 +47,7 @@ static const fedge_attack_kind KINDS[] = {
     {"ipm", 0.5, true, turn_mean},
     {"alie", 1.5, true, shift},
 };
-#define NUM_KINDS (sizeof KINDS / sizeof KINDS[0])
+#define NUM_KINDS (sizeof(KINDS) / sizeof(KINDS[0]))
 
 fedge_status fedge_attack_parse(const char *text, fedge_attack *attack, fedge_error *err)
 {
@@ -58,11 +58,11 @@ fedge_status fedge_attack_parse(const char *text, fedge_attack *attack, fedge_er
             attack->kind = &KINDS[i];
     }
     char *end = NULL;
-    const unsigned long num = attack->kind != NULL && text[length] == ':' &&
-                                      text[length + 1] >= '0' && text[length + 1] <= '9'
-                                  ? strtoul(text + length + 1, &end, 10)
-                                  : 0;
-    attack->strength = attack->kind != NULL ? attack->kind->strength : 0.0;
+    const unsigned long num =
+        attack->kind && text[length] == ':' && text[length + 1] >= '0' && text[length + 1] <= '9'
+            ? strtoul(text + length + 1, &end, 10)
+            : 0;
+    attack->strength = attack->kind ? attack->kind->strength : 0.0;
     if (num > 0 && *end == ':')
         attack->strength = end[1] != '\0' ? strtod(end + 1, &end) : -1.0;
     if (num < 1 || num > FEDGE_SIMULATE_MAX_CLIENTS || *end != '\0' ||
@@ -88,7 +88,7 @@ typedef struct moments {
 static fedge_status look(const fedge_attacked *self, uint32_t tensor, size_t at, size_t count,
                          moments *of, double *num, fedge_error *err)
 {
-    memset(of, 0, sizeof *of);
+    memset(of, 0, sizeof(*of));
     *num = 0.0;
     for (uint32_t i = 0; i < self->honest.num; i++) {
         if (self->lies[i])
@@ -123,8 +123,8 @@ static fedge_status read(void *user, uint32_t index, uint32_t tensor, size_t at,
     fedge_status status = self->honest.read(self->honest.user, index, tensor, at, count, v, err);
     if (status != FEDGE_OK || !self->lies[index])
         return status;
-    moments *of = calloc(1, sizeof *of);
-    if (of == NULL)
+    moments *of = calloc(1, sizeof(*of));
+    if (!of)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what malicious clients send");
     if (attack->kind->looks)
         status = look(self, tensor, at, count, of, &num, err);

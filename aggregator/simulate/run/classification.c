@@ -13,9 +13,8 @@ void fedge_classify(const fedge_model_spec *spec, const float *outputs, uint32_t
     for (size_t b = 0; b < batch; b++) {
         const float *row = outputs + b * num;
         uint32_t best = 0;
-        for (uint32_t c = 1; c < num; c++) {
+        for (uint32_t c = 1; c < num; c++)
             best = row[c] > row[best] ? c : best;
-        }
         predicted[b] = num == 1 ? row[0] > 0.0f : (int32_t)best;
     }
 }
@@ -79,9 +78,8 @@ fedge_status fedge_classification_init(fedge_classification *to, uint32_t num_cl
         to->support[label]++;
         to->predicted[got]++;
         to->right[label] += label == got;
-        if (matrix) {
+        if (matrix)
             to->confusion[(size_t)label * num_classes + got]++;
-        }
     }
     to->macro_precision = macro(to, precision_of);
     to->macro_recall = macro(to, recall_of);
@@ -104,9 +102,8 @@ static bool add_counts(cJSON *json, const char *key, const uint64_t *counts, uin
 {
     cJSON *list = key ? cJSON_AddArrayToObject(json, key) : cJSON_CreateArray();
     bool made = list && (key || cJSON_AddItemToArray(json, list));
-    for (uint32_t c = 0; c < num && made; c++) {
+    for (uint32_t c = 0; c < num && made; c++)
         made = cJSON_AddItemToArray(list, cJSON_CreateNumber((double)counts[c]));
-    }
     return made;
 }
 
@@ -115,17 +112,15 @@ static bool add_values(cJSON *json, const char *key, const fedge_classification 
 {
     cJSON *list = cJSON_AddArrayToObject(json, key);
     bool made = list != NULL;
-    for (uint32_t c = 0; c < of->num_classes && made; c++) {
+    for (uint32_t c = 0; c < of->num_classes && made; c++)
         made = cJSON_AddItemToArray(list, cJSON_CreateNumber(occurs(of, c) ? value(of, c) : NAN));
-    }
     return made;
 }
 
 static bool add_classes(cJSON *json, const fedge_classification *of)
 {
-    if (of->num_classes == 0 || of->num_classes > FEDGE_CLASSES_MAX_LISTED) {
+    if (of->num_classes == 0 || of->num_classes > FEDGE_CLASSES_MAX_LISTED)
         return cJSON_AddNullToObject(json, "per_class");
-    }
     cJSON *to = cJSON_AddObjectToObject(json, "per_class");
     return to && add_counts(to, "support", of->support, of->num_classes) &&
            add_counts(to, "predicted", of->predicted, of->num_classes) &&
@@ -135,14 +130,12 @@ static bool add_classes(cJSON *json, const fedge_classification *of)
 
 static bool add_matrix(cJSON *json, const fedge_classification *of)
 {
-    if (!of->confusion) {
+    if (!of->confusion)
         return cJSON_AddNullToObject(json, "confusion_matrix");
-    }
     cJSON *rows = cJSON_AddArrayToObject(json, "confusion_matrix");
     bool made = rows != NULL;
-    for (uint32_t c = 0; c < of->num_classes && made; c++) {
+    for (uint32_t c = 0; c < of->num_classes && made; c++)
         made = add_counts(rows, NULL, of->confusion + (size_t)c * of->num_classes, of->num_classes);
-    }
     return made;
 }
 

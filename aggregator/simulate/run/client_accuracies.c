@@ -7,9 +7,8 @@
 static double mean_of(const double *values, uint32_t count)
 {
     double sum = 0.0;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         sum += values[i];
-    }
     return sum / count;
 }
 
@@ -28,9 +27,8 @@ void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t
     fedge_accuracy_quantiles_measure(&to->quantiles, room, num_clients);
     to->mean = mean_of(room, num_clients);
     to->weighted_mean = (double)right / (double)to->num_examples;
-    for (uint32_t c = 0; c < num_clients; c++) {
+    for (uint32_t c = 0; c < num_clients; c++)
         squares += (room[c] - to->mean) * (room[c] - to->mean);
-    }
     to->deviation = sqrt(squares / num_clients);
     const uint32_t tenth = num_clients / 10 + (num_clients % 10 > 0);
     to->worst_tenth = mean_of(room, tenth);
@@ -39,9 +37,8 @@ void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t
 
 bool fedge_client_accuracies_add(cJSON *json, const fedge_client_accuracies *accuracies)
 {
-    if (accuracies->num_clients == 0) {
+    if (accuracies->num_clients == 0)
         return cJSON_AddNullToObject(json, "per_client_accuracy");
-    }
     const fedge_json_number_field numbers[] = {{"clients", accuracies->num_clients},
                                                {"clients_with_examples", accuracies->num_eligible},
                                                {"examples", (double)accuracies->num_examples},

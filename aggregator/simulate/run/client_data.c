@@ -25,9 +25,8 @@ static fedge_status group(fedge_client_data *client_data, fedge_error *err)
     const uint32_t clients = client_data->num_clients;
     const uint32_t count = fedge_dataset_size(client_data->dataset);
     const fedge_status status = check_room(count, clients, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     client_data->examples = malloc(((size_t)count + 1) * sizeof(*client_data->examples));
     client_data->first = calloc((size_t)clients + 1, sizeof(*client_data->first));
     client_data->held = calloc(clients, sizeof(*client_data->held));
@@ -39,9 +38,8 @@ static fedge_status group(fedge_client_data *client_data, fedge_error *err)
                           client_data->examples);
     uint32_t *validation = client_data->examples + client_data->first[clients];
     for (uint32_t i = 0; i < count; i++) {
-        if (client_data->owner[i] == FEDGE_PARTITION_VALIDATION) {
+        if (client_data->owner[i] == FEDGE_PARTITION_VALIDATION)
             validation[client_data->num_validation++] = i;
-        }
     }
     return FEDGE_OK;
 }
@@ -53,16 +51,14 @@ static fedge_status hold_out(fedge_client_data *client_data, uint32_t client, do
     uint32_t *examples = client_data->examples + client_data->first[client];
     const uint32_t count = client_data->first[client + 1] - client_data->first[client];
     fedge_view train = {client_data->dataset, malloc(count * sizeof(*examples)), count}, held;
-    if (!train.indices) {
+    if (!train.indices)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to split %" PRIu32 " examples", count);
-    }
     memcpy(train.indices, examples, count * sizeof(*examples));
     fedge_status status = fedge_view_split(&train, fraction, seed, client, &held, err);
     if (status == FEDGE_OK) {
         memcpy(examples, train.indices, train.count * sizeof(*examples));
-        if (held.count > 0) {
+        if (held.count > 0)
             memcpy(examples + train.count, held.indices, held.count * sizeof(*examples));
-        }
         client_data->held[client] = client_data->first[client] + train.count;
     }
     fedge_view_fini(&held);
@@ -76,9 +72,8 @@ static fedge_status split(fedge_client_data *client_data, double fraction, uint6
     fedge_status status = FEDGE_OK;
     for (uint32_t c = 0; c < client_data->num_clients && status == FEDGE_OK; c++) {
         client_data->held[c] = client_data->first[c + 1];
-        if (fraction > 0) {
+        if (fraction > 0)
             status = hold_out(client_data, c, fraction, seed, err);
-        }
         const uint32_t train = client_data->held[c] - client_data->first[c];
         const uint32_t held = client_data->first[c + 1] - client_data->held[c];
         client_data->most = train > client_data->most ? train : client_data->most;
@@ -97,19 +92,16 @@ fedge_status fedge_client_data_new(const fedge_plan *plan, const fedge_site_data
                           FEDGE_SIMULATE_MAX_CLIENTS);
     }
     fedge_client_data *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients' data");
-    }
     fresh->num_clients = num_clients;
     fedge_status status = fedge_dataset_load_divided(
         &plan->data, data->values, data->labels, &data->partition, validation_split, num_clients,
         &fresh->dataset, &fresh->owner, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = group(fresh, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = split(fresh, data->validation_fraction, plan->seed, err);
-    }
     if (status != FEDGE_OK) {
         fedge_client_data_free(fresh);
         return status;
@@ -120,9 +112,8 @@ fedge_status fedge_client_data_new(const fedge_plan *plan, const fedge_site_data
 
 void fedge_client_data_free(fedge_client_data *client_data)
 {
-    if (!client_data) {
+    if (!client_data)
         return;
-    }
     fedge_dataset_free(client_data->dataset);
     free(client_data->owner);
     free(client_data->examples);

@@ -54,14 +54,12 @@ float *fedge_client_states_of(fedge_client_states *states, uint32_t client)
 {
     float **of = &states->of[client], **before = &states->before[client];
     const size_t size = states->num_values * sizeof(float);
-    if (!*of) {
+    if (!*of)
         *of = calloc(1, size);
-    }
     if (*of && !*before) {
         *before = malloc(size);
-        if (!*before) {
+        if (!*before)
             return NULL;
-        }
         memcpy(*before, *of, size);
     }
     return *of;
@@ -108,9 +106,8 @@ static fedge_status write_all(const fedge_client_states *states, const fedge_os_
     uint32_t count = 0, crc = 0;
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < states->num_clients && status == FEDGE_OK; i++) {
-        if (!states->of[i]) {
+        if (!states->of[i])
             continue;
-        }
         fedge_put_u32(row, i);
         fedge_put_f32s(row + sizeof(uint32_t), states->of[i], states->num_values);
         crc = fedge_crc32(crc, row, row_size(states));
@@ -123,9 +120,8 @@ static fedge_status write_all(const fedge_client_states *states, const fedge_os_
     fedge_put_u64(header + 16, states->num_values);
     fedge_put_u32(header + 24, count);
     fedge_put_u32(header + 28, crc);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_os_write_at(file, 0, header, sizeof(header), err);
-    }
     return status == FEDGE_OK ? fedge_os_sync(file, err) : status;
 }
 
@@ -134,17 +130,14 @@ fedge_status fedge_client_states_save(const fedge_client_states *states, const c
 {
     char built[FEDGE_OS_MAX_PATH];
     fedge_os_file file;
-    if (snprintf(built, sizeof(built), "%s.new", path) >= (int)sizeof(built)) {
+    if (snprintf(built, sizeof(built), "%s.new", path) >= (int)sizeof(built))
         return fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s… is too long", path);
-    }
     uint8_t *row = malloc(row_size(states));
-    if (!row) {
+    if (!row)
         return no_room(states, err);
-    }
     fedge_status status = fedge_os_remove_tree(built, err); /* of a program that was killed */
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_os_open(&file, built, FEDGE_OS_CREATE, err);
-    }
     if (status == FEDGE_OK) {
         status = write_all(states, &file, row, err);
         fedge_os_close(&file);
@@ -162,9 +155,8 @@ static fedge_status read_row(fedge_client_states *states, const uint8_t *row, co
                           client);
     }
     states->of[client] = malloc(states->num_values * sizeof(float));
-    if (!states->of[client]) {
+    if (!states->of[client])
         return no_room(states, err);
-    }
     fedge_get_f32s(row + sizeof(uint32_t), states->of[client], states->num_values);
     return FEDGE_OK;
 }
@@ -175,12 +167,10 @@ static fedge_status read_all(fedge_client_states *states, const fedge_os_file *f
     uint8_t header[HEADER_SIZE];
     uint32_t crc = 0;
     fedge_status status = fedge_os_read_at(file, 0, header, sizeof(header), err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (memcmp(header, MAGIC, 8) != 0) {
+    if (memcmp(header, MAGIC, 8) != 0)
         return fedge_fail(err, FEDGE_CORRUPT, "%s is not a file of what clients keep", file->path);
-    }
     if (fedge_get_u32(header + 12) != states->num_clients ||
         fedge_get_u64(header + 16) != states->num_values) {
         return fedge_fail(err, FEDGE_MISMATCH,
@@ -198,9 +188,8 @@ static fedge_status read_all(fedge_client_states *states, const fedge_os_file *f
             status = read_row(states, row, file->path, err);
         }
     }
-    if (status == FEDGE_OK && crc != fedge_get_u32(header + 28)) {
+    if (status == FEDGE_OK && crc != fedge_get_u32(header + 28))
         status = fedge_fail(err, FEDGE_CORRUPT, "%s is damaged", file->path);
-    }
     states->round = fedge_get_u32(header + 8);
     return status;
 }
@@ -210,9 +199,8 @@ fedge_status fedge_client_states_load(fedge_client_states *states, const char *p
 {
     fedge_os_file file;
     fedge_status status = fedge_os_open(&file, path, FEDGE_OS_READ, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     uint8_t *row = malloc(row_size(states));
     status = row ? read_all(states, &file, row, err) : no_room(states, err);
     free(row);

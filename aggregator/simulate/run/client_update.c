@@ -57,12 +57,10 @@ fedge_status fedge_client_update_init(fedge_client_update *update,
     fedge_status status = FEDGE_OK;
     *update = (fedge_client_update){.config = config, .lane = lane};
     apart = apart || lies_apart(plan);
-    if (apart) {
+    if (apart)
         update->values = take(update, num_apart(plan) * sizeof(*update->values));
-    }
-    if (fixed) {
+    if (fixed)
         update->v = take(update, plan->sent.schema.num_elements * sizeof(*update->v));
-    }
     if (deflated) {
         update->bytes = take(update, fedge_update_max_size(plan));
         update->packed = take(update, fedge_update_max_size(plan));
@@ -115,9 +113,8 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
     if (update->values) {
         memcpy(update->values, global->values,
                update->config->job->plan.schema.num_elements * sizeof(float));
-        if (fedge_plan_replaces(&update->config->job->plan)) {
+        if (fedge_plan_replaces(&update->config->job->plan))
             fedge_personal_put(&update->config->job->plan, hooks->own, update->values);
-        }
     }
     fedge_hooks_begin(hooks);
     *correction = hooks->correction;
@@ -129,13 +126,11 @@ static fedge_status make_changes(fedge_client_update *self, fedge_trainer_engine
                                  double rate, fedge_error *err)
 {
     const fedge_plan *plan = &self->config->job->plan;
-    if (fedge_plan_replaces(plan)) {
+    if (fedge_plan_replaces(plan))
         fedge_personal_take(plan, self->values, self->hooks.own);
-    }
     fedge_sections_changes(&plan->sent, self->config->global->values, self->values);
-    if (fedge_plan_measures(plan)) {
+    if (fedge_plan_measures(plan))
         task->facts.squared_norm = fedge_squared_norm(plan, self->values);
-    }
     return plan->hooks
                ? fedge_hooks_end(&self->hooks, task->result.num_steps, rate, self->values, err)
                : FEDGE_OK;
@@ -166,19 +161,15 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_
             &made_of, &update->config->global->accumulator, update->lane,
             fedge_update_weight(update->config->global, &task->facts), update->v, &made, err);
     }
-    if (status == FEDGE_OK && update->config->global->strategy->collects) {
+    if (status == FEDGE_OK && update->config->global->strategy->collects)
         status = fedge_kept_updates_put(&update->config->global->kept, task->place, update->v, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (update->own && fedge_plan_is_personal(plan)) {
+    if (update->own && fedge_plan_is_personal(plan))
         memcpy(update->own, update->hooks.own, update->hooks.num_kept * sizeof(float));
-    }
     task->bytes_up = made.size;
     task->clamped = made.clamped;
-    if (fedge_plan_moves(plan)) {
+    if (fedge_plan_moves(plan))
         fedge_hooks_move(plan, bounds_log2, update->v, update->own);
-    }
     return FEDGE_OK;
 }

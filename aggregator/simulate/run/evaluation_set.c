@@ -48,17 +48,14 @@ fedge_status fedge_evaluate_sets(fedge_trainer_engine *engine, fedge_evaluation_
                                  uint32_t num_sets, bool may_stop, fedge_error *err)
 {
     uint32_t num_tasks = 0, at = 0;
-    for (uint32_t s = 0; s < num_sets; s++) {
+    for (uint32_t s = 0; s < num_sets; s++)
         num_tasks += portions_of(&sets[s]);
-    }
     fedge_trainer_engine_task *tasks = calloc(num_tasks > 0 ? num_tasks : 1, sizeof(*tasks));
-    if (!tasks) {
+    if (!tasks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate the model");
-    }
     for (uint32_t s = 0; s < num_sets; s++) {
-        for (uint32_t i = 0; i < portions_of(&sets[s]); i++) {
+        for (uint32_t i = 0; i < portions_of(&sets[s]); i++)
             tasks[at++] = portion_of(&sets[s], i, may_stop);
-        }
     }
     fedge_trainer_engine_run(engine, 0, NULL, tasks, num_tasks);
     fedge_status status = FEDGE_OK;

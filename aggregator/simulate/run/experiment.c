@@ -56,22 +56,18 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
     fedge_status status =
         fedge_strategy_job_parse_with(fedge_plugin_readers(options->plugin), self->config.job_text,
                                       self->config.job_size, options->job, &self->job, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (options->has_seed) {
+    if (options->has_seed)
         self->job->plan.seed = options->seed;
-    }
     fedge_status added = add_offset(self, &self->job->plan.seed, err);
-    if (added != FEDGE_OK) {
+    if (added != FEDGE_OK)
         return added;
-    }
     if (options->num_rounds > 0) {
         self->job->rounds.num_server_rounds = options->num_rounds;
         const fedge_status checked = fedge_job_check_rates(self->job, err);
-        if (checked != FEDGE_OK) {
+        if (checked != FEDGE_OK)
             return fedge_error_prefix(err, checked, "%s: training.schedule.gamma", options->job);
-        }
         const fedge_status server = fedge_job_check_server_rates(self->job, err);
         if (server != FEDGE_OK) {
             return fedge_error_prefix(err, server, "%s: strategy.server-schedule.gamma",
@@ -85,9 +81,8 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
             "give it \"layers\"",
             options->job);
     }
-    if (!self->job->plan.has_data) {
+    if (!self->job->plan.has_data)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "%s names no data: add \"data\"", options->job);
-    }
     if (options->num_targets > 0 && !fedge_has_accuracy(&self->job->plan)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--target is an accuracy, and %s has none: its loss is of real numbers; "
@@ -131,29 +126,24 @@ static fedge_status load_site(fedge_experiment *self, fedge_error *err)
                                 "no %s: say with --data FILE where the training data is", beside);
         }
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_site_load(path, &self->site, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const fedge_site_data *data = fedge_site_find(self->site, self->job->plan.data.name);
     if (!data) {
         return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no data set '%s', which the job wants",
                           path, self->job->plan.data.name);
     }
     self->data = *data;
-    if (options->has_partition_seed) {
+    if (options->has_partition_seed)
         self->data.partition.seed = options->partition_seed;
-    }
-    if (options->has_partition_seed || data->has_partition || data->has_partition_seed) {
+    if (options->has_partition_seed || data->has_partition || data->has_partition_seed)
         status = add_offset(self, &self->data.partition.seed, err);
-    } else {
+    else
         self->data.partition.seed = self->job->plan.seed;
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (options->partition) {
         status = fedge_partition_parse(options->partition, &self->data.partition, err);
         status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--partition");
@@ -193,12 +183,10 @@ static void sum_data(fedge_experiment *self)
 {
     self->settings.has_data_sum = self->config.out != NULL;
     self->settings.has_test_sum = self->config.out && self->test_set;
-    if (self->settings.has_data_sum) {
+    if (self->settings.has_data_sum)
         self->settings.data_sum = fedge_dataset_crc32(self->client_data->dataset);
-    }
-    if (self->settings.has_test_sum) {
+    if (self->settings.has_test_sum)
         self->settings.test_sum = fedge_dataset_crc32(self->test_set);
-    }
 }
 
 /* A target that nothing is measured against would stand as "not reached". */
@@ -237,14 +225,12 @@ static bool has_column(const char *lines, const char *name)
 {
     fedge_file_list list;
     fedge_csv csv;
-    if (fedge_file_list_open(&list, lines, NULL) != FEDGE_OK) {
+    if (fedge_file_list_open(&list, lines, NULL) != FEDGE_OK)
         return false;
-    }
     const bool has =
         list.count > 0 && fedge_csv_open_aside(&csv, list.paths[0], 0, name, NULL) == FEDGE_OK;
-    if (has) {
+    if (has)
         fedge_csv_close(&csv);
-    }
     fedge_file_list_close(&list);
     return has;
 }
@@ -255,9 +241,8 @@ static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
     limit_data(self);
     const fedge_test_set *set = &self->job->test_set;
     fedge_data_spec spec = self->job->plan.data;
-    if (spec.aside && !has_column(set->images, spec.aside)) {
+    if (spec.aside && !has_column(set->images, spec.aside))
         spec.aside = NULL;
-    }
     fedge_status status = fedge_dataset_load(&spec, set->images, set->labels, &self->test_set, err);
     status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "test-set");
     return tell_limit(status, err);
@@ -282,21 +267,16 @@ static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
 static fedge_status load(fedge_experiment *self, fedge_error *err)
 {
     fedge_status status = load_job(self, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = load_site(self, err);
-    }
-    if (status == FEDGE_OK && self->job->test_set.present) {
+    if (status == FEDGE_OK && self->job->test_set.present)
         status = load_test_set(self, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = count_clients(self, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = load_client_data(self, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_evaluated(self, err);
-    }
     if (status == FEDGE_OK && fedge_client_profiles_is_wanted(&self->config.options->profiles)) {
         status = fedge_client_profiles_new(&self->config.options->profiles, self->job->plan.seed,
                                            self->settings.num_clients, &self->profiles, err);
@@ -329,9 +309,8 @@ static bool is_enough(const fedge_experiment *self)
 static fedge_status on_round(void *user, const fedge_round_summary *summary, fedge_error *err)
 {
     fedge_experiment *self = user;
-    if (self->progress.out && !self->config.run) {
+    if (self->progress.out && !self->config.run)
         fedge_progress_round(&self->progress, summary);
-    }
     fedge_status status = fedge_results_round(&self->results, self->simulation, summary, err);
     return status == FEDGE_OK && is_enough(self)
                ? fedge_fail(err, FEDGE_CANCELLED, "all targets are reached")
@@ -361,9 +340,8 @@ static const char *accuracy_text(const fedge_run_summary *run_summary, char text
     const double accuracy = isfinite(run_summary->test.accuracy) ? run_summary->test.accuracy
                                                                  : run_summary->validation.accuracy;
     text[0] = '\0';
-    if (isfinite(accuracy)) {
+    if (isfinite(accuracy))
         (void)snprintf(text, 16, ", %.1f%%", 100.0 * accuracy);
-    }
     return text;
 }
 
@@ -371,9 +349,8 @@ static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t aske
 {
     fedge_experiment *self = user;
     const uint64_t now_ms = fedge_os_monotonic_ms();
-    if (!self->progress.terminal || now_ms < self->drawn_ms + DRAW_MS) {
+    if (!self->progress.terminal || now_ms < self->drawn_ms + DRAW_MS)
         return;
-    }
     self->drawn_ms = now_ms;
     char state[192], time[24], accuracy[16];
     const double seconds = (double)(now_ms - self->started_ms + 1) * 1e-3; /* above 0 */
@@ -425,9 +402,8 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
     fedge_selection selection;
     fedge_status status =
         fedge_selection_init(&selection, self->job, self->settings.num_validation > 0, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "%s", options->job);
-    }
     return fedge_simulation_new(&config, &self->simulation, err);
 }
 
@@ -453,9 +429,8 @@ static fedge_status agree(const fedge_experiment *self, fedge_status status, fed
 {
     static const char SAME_FILES[] = "give all machines the same files";
     fedge_collective_fact facts[FEDGE_COLLECTIVE_MAX_FACTS], *at = facts;
-    if (fedge_collective_is_alone(self->config.collective)) {
+    if (fedge_collective_is_alone(self->config.collective))
         return status;
-    }
     if (status == FEDGE_OK) {
         const fedge_simulation_settings *settings = &self->settings;
         char text[FEDGE_COLLECTIVE_FACT_TEXT], hash[FEDGE_HASH_TEXT];
@@ -497,9 +472,8 @@ static fedge_status open_results(fedge_experiment *self, fedge_error *err)
     fedge_status status = fedge_results_open(
         &self->results, self->config.out, self->config.resume, self->job, self->config.job_text,
         self->config.job_size, &self->settings, options->targets, options->num_targets, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_results_partition(&self->results, self->client_data, err);
-    }
     return status == FEDGE_OK ? fedge_results_begin(&self->results, self->simulation, err) : status;
 }
 
@@ -508,13 +482,11 @@ fedge_status fedge_experiment_check(fedge_experiment *experiment,
 {
     *experiment = (fedge_experiment){.config = *config};
     fedge_status status = load_job(experiment, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = load_site(experiment, err);
-    }
     if (status == FEDGE_OK && config->options->num_clients == 0 &&
-        !fedge_partition_is_counted(&experiment->data.partition)) {
+        !fedge_partition_is_counted(&experiment->data.partition))
         status = fail_uncounted(err);
-    }
     return status;
 }
 
@@ -523,13 +495,11 @@ fedge_status fedge_experiment_init(fedge_experiment *experiment,
 {
     *experiment = (fedge_experiment){.config = *config};
     fedge_status status = load(experiment, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = make_simulation(experiment, err);
-    }
     status = agree(experiment, status, err);
-    if (status == FEDGE_OK && leads(experiment)) {
+    if (status == FEDGE_OK && leads(experiment))
         status = open_results(experiment, err);
-    }
     if (status == FEDGE_OK) {
         experiment->progress =
             (fedge_progress){.out = config->progress,
@@ -570,20 +540,17 @@ static fedge_status evaluate_finally(fedge_experiment *self, fedge_error *err)
 
 fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err)
 {
-    if (!leads(experiment)) {
+    if (!leads(experiment))
         return fedge_simulation_serve(experiment->simulation, err);
-    }
     experiment->started_ms = fedge_os_monotonic_ms();
     experiment->drawn_ms = 0;                   /* the first picture at once */
     fedge_status status = is_enough(experiment) /* resumed */
                               ? FEDGE_OK
                               : fedge_simulation_run(experiment->simulation, err);
-    if (experiment->progress.out) {
+    if (experiment->progress.out)
         fedge_progress_clear(&experiment->progress);
-    }
-    if (status == FEDGE_OK || (status == FEDGE_CANCELLED && is_enough(experiment))) {
+    if (status == FEDGE_OK || (status == FEDGE_CANCELLED && is_enough(experiment)))
         status = evaluate_finally(experiment, err);
-    }
     if (status != FEDGE_OK && status != FEDGE_CANCELLED) {
         experiment->ending = "failed";
         fedge_results_fail(&experiment->results, experiment->simulation,

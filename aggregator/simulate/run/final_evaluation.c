@@ -18,9 +18,8 @@ typedef struct workload {
 
 static void workload_fini(workload *work)
 {
-    for (uint32_t s = 0; work->sets && s < NUM_WHOLE; s++) {
+    for (uint32_t s = 0; work->sets && s < NUM_WHOLE; s++)
         free(work->sets[s].predicted);
-    }
     free(work->sets);
 }
 
@@ -35,9 +34,8 @@ static uint32_t list_clients(const fedge_client_data *client_data, bool held_out
 {
     uint32_t count = 0;
     for (uint32_t c = 0; c < client_data->num_clients; c++) {
-        if (own_examples(client_data, c, held_out).count > 0) {
+        if (own_examples(client_data, c, held_out).count > 0)
             clients[count++] = c;
-        }
     }
     return count;
 }
@@ -45,9 +43,8 @@ static uint32_t list_clients(const fedge_client_data *client_data, bool held_out
 static fedge_status add_whole(workload *work, const fedge_view *view, fedge_evaluation_set **at,
                               fedge_error *err)
 {
-    if (view->count == 0) {
+    if (view->count == 0)
         return FEDGE_OK;
-    }
     *at = &work->sets[work->num_sets++];
     **at =
         (fedge_evaluation_set){.view = *view, .predicted = malloc(view->count * sizeof(int32_t))};
@@ -61,14 +58,12 @@ static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const 
                               uint32_t max_clients, fedge_error *err)
 {
     uint32_t *clients = malloc((size_t)client_data->num_clients * sizeof(*clients)), count;
-    if (!clients) {
+    if (!clients)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to list the clients");
-    }
     to->clients.num_eligible = list_clients(client_data, true, clients);
     to->clients.held_out = to->clients.num_eligible > 0;
-    if (!to->clients.held_out) {
+    if (!to->clients.held_out)
         to->clients.num_eligible = list_clients(client_data, false, clients);
-    }
     count = to->clients.num_eligible;
     if (count > max_clients) { /* cohorts are drawn for rounds from 1 on: this stream is free */
         fedge_rng rng = fedge_rng_stream(plan->seed, FEDGE_PURPOSE_SAMPLE, 0, 0, 0);
@@ -82,12 +77,10 @@ static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const 
         status =
             fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate %" PRIu32 " clients", count);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_whole(work, test, &work->test, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_whole(work, &validation, &work->validation, err);
-    }
     for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
         work->sets[work->num_sets++] = (fedge_evaluation_set){
             .view = own_examples(client_data, clients[i], to->clients.held_out),
@@ -102,9 +95,8 @@ static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const 
 static fedge_status classify(fedge_classification *to, const fedge_evaluation_set *set,
                              const fedge_plan *plan, fedge_error *err)
 {
-    if (!set || isnan(set->loss)) {
+    if (!set || isnan(set->loss))
         return FEDGE_OK;
-    }
     const uint32_t outputs = fedge_model_num_classes(&plan->model);
     uint32_t classes = outputs > 1 ? outputs : 2;
     classes = classes > plan->data.num_labels ? classes : plan->data.num_labels;
@@ -117,9 +109,8 @@ static fedge_status measure_clients(fedge_client_accuracies *to, const workload 
 {
     const uint32_t count = work->num_clients;
     const fedge_evaluation_set *sets = work->sets + work->num_sets - count;
-    if (count == 0) {
+    if (count == 0)
         return FEDGE_OK;
-    }
     uint64_t *correct = malloc(count * sizeof(*correct));
     uint32_t *examples = malloc(count * sizeof(*examples));
     double *room = malloc(count * sizeof(*room));
@@ -133,9 +124,8 @@ static fedge_status measure_clients(fedge_client_accuracies *to, const workload 
         examples[i] = sets[i].view.count;
         diverged = diverged || isnan(sets[i].loss);
     }
-    if (status == FEDGE_OK && !diverged) {
+    if (status == FEDGE_OK && !diverged)
         fedge_client_accuracies_measure(to, correct, examples, count, room);
-    }
     free(correct);
     free(examples);
     free(room);
@@ -150,22 +140,17 @@ fedge_status fedge_final_evaluation_init(fedge_final_evaluation *to, fedge_simul
     workload work = {0};
     const fedge_view test = fedge_simulation_test_set(simulation);
     *to = (fedge_final_evaluation){.clients = {0}};
-    if (!fedge_has_accuracy(plan)) {
+    if (!fedge_has_accuracy(plan))
         return FEDGE_OK;
-    }
     fedge_status status = plan_work(&work, to, &test, plan, client_data, max_clients, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_simulation_evaluate(simulation, work.sets, work.num_sets, true, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = classify(&to->test, work.test, plan, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = classify(&to->validation, work.validation, plan, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = measure_clients(&to->clients, &work, err);
-    }
     workload_fini(&work);
     return status == FEDGE_CANCELLED ? FEDGE_OK : status;
 }

@@ -53,23 +53,19 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
     const fedge_strategy_ops *strategy = NULL;
     size_t file = 0, told = 0;
     fedge_status status = fedge_safetensors_size(&plan->schema, &file, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_strategy_of(demand->job, &strategy, err);
-    }
-    if (status == FEDGE_OK && fedge_plan_tells(plan)) {
+    if (status == FEDGE_OK && fedge_plan_tells(plan))
         status = fedge_safetensors_size(&delta->schema, &told, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) + file + told;
     memory->model += fedge_section_is_whole(plan, delta) ? 0 : trained;
     memory->model += demand->job->keep_best.present && !demand->no_hashes
                          ? (uint64_t)plan->schema.num_elements * sizeof(float)
                          : 0;
-    if (strategy->collects) {
+    if (strategy->collects)
         memory->model += robust_bytes(demand);
-    }
     /* Beside the state its bytes in a checkpoint, and what clients keep, one after another. */
     const uint64_t state = (uint64_t)delta->schema.num_elements * strategy->state_per_value +
                            fedge_downlink_state_size(plan);
@@ -150,12 +146,10 @@ fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable, fed
          "fewer clients or rounds, a smaller cohort or another strategy"},
         {memory->tasks, "for a round's tasks", "fewer clients a round"}};
     uint64_t all = 0;
-    for (uint32_t i = 0; i < MAX_PARTS; i++) {
+    for (uint32_t i = 0; i < MAX_PARTS; i++)
         all = parts[i].bytes > UINT64_MAX - all ? UINT64_MAX : all + parts[i].bytes;
-    }
-    if (usable == 0 || all <= usable) {
+    if (usable == 0 || all <= usable)
         return FEDGE_OK;
-    }
     qsort(parts, MAX_PARTS, sizeof(parts[0]), by_bytes);
     for (uint32_t i = 0; i < MAX_PARTS && parts[i].bytes >= MB / 2; i++) {
         char share[128];

@@ -13,9 +13,8 @@
 static bool has_target(const fedge_simulate_options *options, double target)
 {
     for (uint32_t i = 0; i < options->num_targets; i++) {
-        if (options->targets[i] >= target && options->targets[i] <= target) {
+        if (options->targets[i] >= target && options->targets[i] <= target)
             return true;
-        }
     }
     return false;
 }
@@ -43,9 +42,8 @@ static fedge_status parse_targets(const char *text, fedge_simulate_options *out,
                               FEDGE_RUN_SUMMARY_MAX_TARGETS);
         }
         out->targets[out->num_targets++] = value;
-        if (*end == '\0') {
+        if (*end == '\0')
             return FEDGE_OK;
-        }
         at = end + 1;
     }
 }
@@ -264,22 +262,18 @@ const char *fedge_simulate_compare_help(char text[FEDGE_HELP_SIZE])
 static fedge_status check_complete(const fedge_simulate_options *options, fedge_error *err)
 {
     const fedge_status status = fedge_command_line_check(&COMMAND_LINE, options, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (options->each) {
+    if (options->each)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--each goes with compare");
-    }
-    if (options->resume && !options->out) {
+    if (options->resume && !options->out)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR");
-    }
     if (options->plan && (options->num_axes > 0 || options->out || options->json)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--plan runs nothing: it goes without --sweep, --out and --json");
     }
-    if (options->stop_at_target && options->num_targets == 0) {
+    if (options->stop_at_target && options->num_targets == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--stop-at-target needs --target A");
-    }
     return FEDGE_OK;
 }
 
@@ -301,9 +295,8 @@ static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options 
     options->action = FEDGE_SIMULATE_COMPARE;
     const fedge_status status =
         fedge_command_line_read(&COMPARE_LINE, argc, argv, options, &words, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (words.asked != FEDGE_ASKED_RUN) {
         options->action = FEDGE_SIMULATE_COMPARE_HELP;
         return FEDGE_OK;
@@ -321,25 +314,21 @@ fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_
 {
     fedge_words words;
     *options = (fedge_simulate_options){.action = FEDGE_SIMULATE_RUN};
-    if (argc > 1 && strcmp(argv[1], "compare") == 0) {
+    if (argc > 1 && strcmp(argv[1], "compare") == 0)
         return parse_compare(argc - 1, argv + 1, options, err);
-    }
     fedge_status status = fedge_command_line_read(&COMMAND_LINE, argc, argv, options, &words, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (words.asked != FEDGE_ASKED_RUN) {
         options->action =
             words.asked == FEDGE_ASKED_HELP ? FEDGE_SIMULATE_HELP : FEDGE_SIMULATE_VERSION;
         return FEDGE_OK;
     }
     /* --sweep's further settings need not have the option before each. */
-    for (uint32_t i = 0; i < words.num && options->num_axes > 0 && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < words.num && options->num_axes > 0 && status == FEDGE_OK; i++)
         status = add_axis(words.at[i], options, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (words.num > 0 && options->num_axes == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s' is not an option (see --help)",
                           words.at[0]);

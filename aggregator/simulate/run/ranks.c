@@ -30,10 +30,8 @@ uint32_t ranks_share(const fedge_ranks *self, uint32_t rank, const ranks_task *t
 {
     uint32_t count = 0;
     for (uint32_t i = 0; i < num_tasks; i++) {
-        if (fedge_ranks_owner(self->collective->num_ranks, self->keeps, &tasks[i].task, i) ==
-            rank) {
+        if (fedge_ranks_owner(self->collective->num_ranks, self->keeps, &tasks[i].task, i) == rank)
             own[count++] = i;
-        }
     }
     return count;
 }
@@ -67,13 +65,11 @@ static fedge_status make_run(const fedge_ranks *self, const fedge_trainer_engine
                         .results = calloc(num_tasks, sizeof(*run->results)),
                         .own = calloc(num_tasks, sizeof(*run->own))};
     fedge_buffer_init(&run->state, FEDGE_STRATEGY_MAX_STATE);
-    for (uint32_t i = 0; i < num_tasks; i++) {
+    for (uint32_t i = 0; i < num_tasks; i++)
         run->num_indices += tasks[i].work == FEDGE_TRAINER_ENGINE_TEST ? tasks[i].view.count : 0;
-    }
     run->indices = calloc(run->num_indices + 1, sizeof(*run->indices));
-    if (!run->sent || !run->results || !run->own || !run->indices) {
+    if (!run->sent || !run->results || !run->own || !run->indices)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u tasks", (unsigned)num_tasks);
-    }
     uint64_t at = 0;
     for (uint32_t i = 0; i < num_tasks; i++) {
         ranks_task *sent = &run->sent[i];
@@ -108,9 +104,8 @@ static void tell_run(fedge_ranks *self, shared_run *run, uint32_t round, const i
                              .state_size = run->state.size,
                              .has_model = !self->is_told,
                              .has_bounds = bounds_log2 != NULL};
-    if (bounds_log2) {
+    if (bounds_log2)
         memcpy(command.bounds_log2, bounds_log2, plan->sent.schema.num_tensors);
-    }
     tell(self, &command);
     const fedge_collective *all = self->collective;
     if (command.has_model) {
@@ -165,16 +160,13 @@ static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
     }
     tell_run(self, &run, round, bounds_log2, num_tasks);
     const uint32_t count = ranks_share(self, 0, run.sent, num_tasks, run.own);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         run.results[i] = tasks[run.own[i]];
-    }
     fedge_trainer_engine_run(&self->own, round, bounds_log2, run.results, count);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         take_result(&tasks[run.own[i]], &run.results[i]);
-    }
-    for (uint32_t rank = 1; rank < self->collective->num_ranks; rank++) {
+    for (uint32_t rank = 1; rank < self->collective->num_ranks; rank++)
         hear(self, rank, &run, tasks, num_tasks);
-    }
     free_run(&run);
 }
 
@@ -205,9 +197,8 @@ void fedge_ranks_moved(fedge_ranks *ranks)
 
 fedge_status fedge_ranks_join(fedge_ranks *ranks, fedge_error *err)
 {
-    if (!ranks->collective) {
+    if (!ranks->collective)
         return FEDGE_OK;
-    }
     tell(ranks, &(ranks_command){.kind = RANKS_JOIN});
     ranks->is_told = false;
     return fedge_joined_join(&ranks->config.global->accumulator, FEDGE_OK, err);
@@ -215,16 +206,14 @@ fedge_status fedge_ranks_join(fedge_ranks *ranks, fedge_error *err)
 
 void fedge_ranks_keep(fedge_ranks *ranks, uint32_t round)
 {
-    if (ranks->collective) {
+    if (ranks->collective)
         tell(ranks, &(ranks_command){.kind = RANKS_KEEP, .round = round});
-    }
 }
 
 void fedge_ranks_drop(fedge_ranks *ranks)
 {
-    if (ranks->leads) {
+    if (ranks->leads)
         tell(ranks, &(ranks_command){.kind = RANKS_DROP});
-    }
 }
 
 /* ---- what clients keep ----------------------------------------------------------------------- */
@@ -250,15 +239,13 @@ static bool collect_from(const fedge_ranks *self, uint32_t rank, float *room)
 
 fedge_status fedge_ranks_collect(fedge_ranks *ranks, fedge_error *err)
 {
-    if (!ranks->collective || !ranks->keeps) {
+    if (!ranks->collective || !ranks->keeps)
         return FEDGE_OK;
-    }
     float *room = malloc(ranks->config.states->num_values * sizeof(*room));
     if (room && !ranks->lacks_kept) {
         tell(ranks, &(ranks_command){.kind = RANKS_COLLECT});
-        for (uint32_t rank = 1; rank < ranks->collective->num_ranks; rank++) {
+        for (uint32_t rank = 1; rank < ranks->collective->num_ranks; rank++)
             ranks->lacks_kept = !collect_from(ranks, rank, room) || ranks->lacks_kept;
-        }
     }
     const bool whole = room && !ranks->lacks_kept;
     free(room);
@@ -270,14 +257,12 @@ fedge_status fedge_ranks_collect(fedge_ranks *ranks, fedge_error *err)
 
 fedge_status fedge_ranks_spread(fedge_ranks *ranks, fedge_error *err)
 {
-    if (!ranks->collective || !ranks->keeps) {
+    if (!ranks->collective || !ranks->keeps)
         return FEDGE_OK;
-    }
     const fedge_client_states *states = ranks->config.states;
     ranks_command command = {.kind = RANKS_SPREAD, .round = states->round};
-    for (uint32_t i = 0; i < states->num_clients; i++) {
+    for (uint32_t i = 0; i < states->num_clients; i++)
         command.num_clients += states->of[i] != NULL;
-    }
     tell(ranks, &command);
     for (uint32_t i = 0; i < states->num_clients; i++) {
         if (states->of[i]) {
@@ -293,9 +278,8 @@ fedge_status fedge_ranks_spread(fedge_ranks *ranks, fedge_error *err)
 
 void fedge_ranks_end(fedge_ranks *ranks)
 {
-    if (ranks->leads) {
+    if (ranks->leads)
         tell(ranks, &(ranks_command){.kind = RANKS_END});
-    }
     ranks->leads = false;
 }
 
@@ -309,14 +293,12 @@ fedge_status fedge_ranks_init(fedge_ranks *ranks, const fedge_collective *collec
                               fedge_trainer_engine *engine, fedge_error *err)
 {
     *ranks = (fedge_ranks){0};
-    if (fedge_collective_is_alone(collective)) {
+    if (fedge_collective_is_alone(collective))
         return FEDGE_OK;
-    }
     const fedge_status status = fedge_joined_wrap(&config->global->accumulator, collective,
                                                   config->job->plan.sent.schema.num_elements, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     *ranks = (fedge_ranks){.collective = collective,
                            .config = *config,
                            .keeps = fedge_plan_keeps(&config->job->plan),
@@ -327,9 +309,8 @@ fedge_status fedge_ranks_init(fedge_ranks *ranks, const fedge_collective *collec
     ranks->shared.bytes_per_thread = bytes_per_thread;
     ranks->shared.describe = describe;
     *engine = (fedge_trainer_engine){.ops = &ranks->shared, .state = ranks};
-    if (collective->rank > 0 && ranks->keeps) {
+    if (collective->rank > 0 && ranks->keeps)
         ranks->unsent = calloc(config->states->num_clients, sizeof(*ranks->unsent));
-    }
     return collective->rank == 0 || !ranks->keeps || ranks->unsent
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients of a rank");

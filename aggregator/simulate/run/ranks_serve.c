@@ -22,13 +22,11 @@ static fedge_status hear_model(const fedge_ranks *self, const ranks_command *com
 {
     fedge_global_model *global = self->config.global;
     hear(self, global->values, self->config.job->plan.schema.num_elements * sizeof(float));
-    if (command->state_size == 0) {
+    if (command->state_size == 0)
         return FEDGE_OK;
-    }
     uint8_t *state = malloc(command->state_size);
-    if (!state) {
+    if (!state)
         return no_memory(err);
-    }
     hear(self, state, command->state_size);
     const fedge_status status =
         global->strategy->load(global->strategy_state, state, command->state_size, err);
@@ -78,9 +76,8 @@ static fedge_status run(fedge_ranks *self, const ranks_command *command, fedge_e
     uint32_t *indices = calloc(num_indices, sizeof(*indices));
     int32_t *classes = calloc(num_indices, sizeof(*classes));
     fedge_status status = sent && own && tasks && indices && classes ? FEDGE_OK : no_memory(err);
-    if (status == FEDGE_OK && command->has_model) {
+    if (status == FEDGE_OK && command->has_model)
         status = hear_model(self, command, err);
-    }
     if (status == FEDGE_OK) {
         hear(self, sent, command->num_tasks * sizeof(*sent));
         hear(self, indices, command->num_indices * sizeof(*indices));
@@ -119,28 +116,24 @@ static void join(fedge_ranks *self)
 static void empty(fedge_ranks *self)
 {
     fedge_error err;
-    if (fedge_global_model_reset(self->config.global, &err) != FEDGE_OK) {
+    if (fedge_global_model_reset(self->config.global, &err) != FEDGE_OK)
         self->failed = err;
-    }
 }
 
 static void keep(fedge_ranks *self, uint32_t round)
 {
     fedge_client_states *states = self->config.states;
-    for (uint32_t i = 0; self->keeps && i < states->num_clients; i++) {
+    for (uint32_t i = 0; self->keeps && i < states->num_clients; i++)
         self->unsent[i] = self->unsent[i] || states->before[i];
-    }
-    if (self->keeps) {
+    if (self->keeps)
         fedge_client_states_keep(states, round);
-    }
     empty(self);
 }
 
 static void drop(fedge_ranks *self)
 {
-    if (self->keeps) {
+    if (self->keeps)
         fedge_client_states_undo(self->config.states);
-    }
     empty(self);
 }
 
@@ -148,9 +141,8 @@ static void send_kept(fedge_ranks *self)
 {
     const fedge_client_states *states = self->config.states;
     uint32_t count = 0;
-    for (uint32_t i = 0; i < states->num_clients; i++) {
+    for (uint32_t i = 0; i < states->num_clients; i++)
         count += self->unsent[i];
-    }
     fedge_collective_send(self->collective, &count, sizeof(count), 0);
     for (uint32_t i = 0; i < states->num_clients; i++) {
         if (self->unsent[i]) {
@@ -176,15 +168,13 @@ static fedge_status take_kept(fedge_ranks *self, const ranks_command *command, f
         const fedge_trainer_engine_task task = {.work = FEDGE_TRAINER_ENGINE_TRAIN,
                                                 .client = client};
         if (fedge_ranks_owner(self->collective->num_ranks, true, &task, 0) !=
-            self->collective->rank) {
+            self->collective->rank)
             continue;
-        }
         states->of[client] = malloc(size);
-        if (states->of[client]) {
+        if (states->of[client])
             memcpy(states->of[client], values, size);
-        } else {
+        else
             status = no_memory(err);
-        }
     }
     states->round = command->round;
     free(values);
@@ -225,8 +215,7 @@ fedge_status fedge_ranks_serve(fedge_ranks *ranks, fedge_error *err)
         case RANKS_END:
             return FEDGE_OK;
         }
-        if (status != FEDGE_OK) {
+        if (status != FEDGE_OK)
             return status;
-        }
     }
 }

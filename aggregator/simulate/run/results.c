@@ -62,9 +62,8 @@ static fedge_status check_same_settings(const fedge_results *results, const char
     uint8_t *found = NULL;
     size_t size = 0;
     fedge_status status = read_own(results, "simulation.json", path, &found, &size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_settings_check(path, (const char *)found, settings, err);
-    }
     free(found);
     return status;
 }
@@ -73,9 +72,8 @@ static fedge_status take_lock(fedge_results *results, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     fedge_status status = fedge_path_join(results->dir, "lock", path, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_os_lock(path, &results->lock, err);
-    }
     results->locked = status == FEDGE_OK;
     return status;
 }
@@ -88,9 +86,8 @@ static fedge_status find_other(const fedge_results *results, const char *name, c
     uint8_t *text = NULL;
     size_t text_size = 0;
     fedge_status status = fedge_path_join(results->dir, name, path, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     *found = fedge_os_exists(path);
     if (*found && same) { /* what cannot be read is something else */
         *found = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &text_size, err) != FEDGE_OK ||
@@ -118,13 +115,11 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
     const fedge_results *results = user;
     char path[FEDGE_MAX_PATH];
     bool left = is_left_of(name, "simulation.json");
-    for (size_t i = 0; i < NUM_NAMES && !left; i++) {
+    for (size_t i = 0; i < NUM_NAMES && !left; i++)
         left = is_left_of(name, NAMES[i]);
-    }
     fedge_status status = FEDGE_OK;
-    if (left) {
+    if (left)
         status = fedge_path_join(results->dir, name, path, err);
-    }
     return left && status == FEDGE_OK ? fedge_os_remove(path, err) : status;
 }
 
@@ -137,13 +132,11 @@ static fedge_status tidy_checkpoint(void *user, const char *name, fedge_error *e
     const bool built = sscanf(name, "round-%6u.%15s", &round, suffix) == 2 ||
                        sscanf(name, "variates-%6u.%15s", &round, suffix) == 2;
     const bool old = built && strcmp(suffix, "old") == 0;
-    if (!old && !(built && (strcmp(suffix, "new") == 0 || strcmp(suffix, "bin.new") == 0))) {
+    if (!old && !(built && (strcmp(suffix, "new") == 0 || strcmp(suffix, "bin.new") == 0)))
         return FEDGE_OK;
-    }
     fedge_status status = fedge_path_join(user, name, path, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     memcpy(place, path, sizeof(place));
     place[strlen(place) - strlen(".old")] = '\0';
     return old && !fedge_os_exists(place) ? fedge_os_rename(path, place, err)
@@ -155,12 +148,10 @@ static fedge_status remove_leftovers(fedge_results *results, fedge_error *err)
 {
     char checkpoints[FEDGE_MAX_PATH];
     fedge_status status = fedge_os_list_dir(results->dir, remove_leftover, results, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_path_join(results->dir, "checkpoints", checkpoints, err);
-    }
-    if (status == FEDGE_OK && fedge_os_is_dir(checkpoints)) {
+    if (status == FEDGE_OK && fedge_os_is_dir(checkpoints))
         status = fedge_os_list_dir(checkpoints, tidy_checkpoint, checkpoints, err);
-    }
     return status;
 }
 
@@ -187,18 +178,14 @@ static fedge_status make_folder(fedge_results *results, const char *job_text, si
 {
     char path[FEDGE_MAX_PATH];
     fedge_status status = check_free(results, job_text, job_size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_path_join(results->dir, "checkpoints", path, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_os_make_dirs(path, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take_lock(results, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = write_file(results, "job.json", job_text, job_size, err);
-    }
     return status == FEDGE_OK
                ? write_file(results, "simulation.json", settings, strlen(settings), err)
                : status;
@@ -209,9 +196,8 @@ static fedge_status open_folder(fedge_results *results, bool resume, const char 
 {
     char path[FEDGE_MAX_PATH];
     fedge_status status = fedge_path_join(results->dir, "simulation.json", path, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const bool there = fedge_os_exists(path);
     if (there && !resume) {
         return fedge_fail(
@@ -220,17 +206,14 @@ static fedge_status open_folder(fedge_results *results, bool resume, const char 
             "--out",
             results->dir);
     }
-    if (!there) {
+    if (!there)
         return make_folder(results, job_text, job_size, settings, err);
-    }
     results->resumed = true;
     status = take_lock(results, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_same_job(results, job_text, job_size, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_same_settings(results, settings, err);
-    }
     return status == FEDGE_OK ? remove_leftovers(results, err) : status;
 }
 
@@ -243,9 +226,8 @@ fedge_status fedge_results_open(fedge_results *results, const char *dir, bool re
     fedge_run_summary_init(&results->run_summary, targets, num_targets);
     const fedge_status chosen = fedge_selection_init(&results->run_summary.selection, job,
                                                      settings->num_validation > 0, err);
-    if (chosen != FEDGE_OK) {
+    if (chosen != FEDGE_OK)
         return chosen;
-    }
     if (!dir) {
         return resume ? fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR")
                       : FEDGE_OK;
@@ -258,9 +240,8 @@ fedge_status fedge_results_open(fedge_results *results, const char *dir, bool re
     }
     char *text = NULL;
     fedge_status status = fedge_settings_text(settings, &text, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = open_folder(results, resume, job_text, job_size, text, err);
-    }
     free(text);
     return status;
 }
@@ -293,9 +274,8 @@ static fedge_status load_checkpoint(const fedge_results *results, fedge_checkpoi
 {
     char dir[FEDGE_MAX_PATH], note[256];
     fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_checkpoint_load_newest(dir, data, note, sizeof(note), err);
-    }
     return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
 }
 
@@ -318,9 +298,8 @@ static fedge_status load_states(const fedge_results *results, fedge_simulation *
                                 fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    if (!needs_states(results, simulation, results->checkpoint)) {
+    if (!needs_states(results, simulation, results->checkpoint))
         return FEDGE_OK;
-    }
     const fedge_status status = states_path(results, results->checkpoint, path, err);
     return status == FEDGE_OK ? fedge_simulation_load_states(simulation, path, err) : status;
 }
@@ -330,9 +309,8 @@ static fedge_status find_best(fedge_results *results, const fedge_simulation *si
                               fedge_error *err)
 {
     const fedge_selected *best = &results->run_summary.selection.state.best;
-    if (best->round == 0) {
+    if (best->round == 0)
         return FEDGE_OK;
-    }
     return best->round == results->checkpoint
                ? fedge_best_model_take(&results->best, &results->job->plan, best->round,
                                        fedge_simulation_model(simulation)->values, err)
@@ -349,9 +327,8 @@ static fedge_status go_on(fedge_results *results, fedge_simulation *simulation,
         .clock_us = (uint64_t)llround(results->run_summary.virtual_time * 1e6),
         .evaluation_due =
             results->run_summary.trained_last && results->job->rounds.fraction_evaluate > 0.0};
-    if (!data->model) {
+    if (!data->model)
         return FEDGE_OK;
-    }
     fedge_status status = load_states(results, simulation, err);
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status,
@@ -359,14 +336,12 @@ static fedge_status go_on(fedge_results *results, fedge_simulation *simulation,
                                   "file back or begin anew in another --out",
                                   results->dir);
     }
-    if (fedge_selection_is_over(&results->run_summary.selection)) {
+    if (fedge_selection_is_over(&results->run_summary.selection))
         fedge_simulation_end_after(simulation, state.rounds_closed);
-    }
     status = fedge_simulation_restore(simulation, &state, data->model, data->model_size,
                                       data->strategy_state, data->strategy_state_size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = find_best(results, simulation, err);
-    }
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", results->dir);
 }
 
@@ -383,13 +358,11 @@ static fedge_status remove_older(void *user, const char *name, fedge_error *err)
         !variates && sscanf(name, "round-%6u%n", &round, &end) == 1 && round < results->checkpoint;
     const bool other =
         name[end] == '\0' && (checkpoint || (variates && round != results->checkpoint));
-    if (!other && !fedge_best_model_is_left(name, results->best.saved)) {
+    if (!other && !fedge_best_model_is_left(name, results->best.saved))
         return FEDGE_OK;
-    }
     fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_path_join(dir, name, path, err);
-    }
     return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
 }
 
@@ -400,9 +373,8 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
     fedge_checkpoint_data data = {0};
     results->checkpoint_ms = fedge_os_monotonic_ms();
     results->interval_ms = FEDGE_RESULTS_CHECKPOINT_MS;
-    if (!results->dir[0]) {
+    if (!results->dir[0])
         return FEDGE_OK;
-    }
     fedge_status status = load_checkpoint(results, &data, err);
     if (status == FEDGE_OK) {
         results->checkpoint = data.checkpoint.round;
@@ -412,9 +384,8 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
         status = fedge_round_log_open(&results->log, path, results->checkpoint, err);
         results->log.lazy = true;
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_round_lines_read(path, add_line, &results->run_summary, err);
-    }
     if (status == FEDGE_OK && data.model && results->run_summary.rounds != results->checkpoint) {
         status =
             fedge_fail(err, FEDGE_MISMATCH,
@@ -422,13 +393,11 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
                        ": put the whole file back, or begin anew in another --out",
                        path, results->run_summary.rounds, results->checkpoint);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = go_on(results, simulation, &data, err);
-    }
     if (status == FEDGE_OK &&
-        (status = fedge_path_join(results->dir, "checkpoints", path, err)) == FEDGE_OK) {
+        (status = fedge_path_join(results->dir, "checkpoints", path, err)) == FEDGE_OK)
         status = fedge_os_list_dir(path, remove_older, results, err);
-    }
     fedge_checkpoint_data_fini(&data);
     return status;
 }
@@ -440,13 +409,11 @@ static fedge_status save_states(const fedge_results *results, fedge_simulation *
                                 uint32_t round, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    if (!needs_states(results, simulation, round)) {
+    if (!needs_states(results, simulation, round))
         return FEDGE_OK;
-    }
     fedge_status status = fedge_simulation_collect_states(simulation, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = states_path(results, round, path, err);
-    }
     return status == FEDGE_OK
                ? fedge_client_states_save(fedge_simulation_states(simulation), path, err)
                : status;
@@ -467,9 +434,8 @@ static void remove_half_built(fedge_results *results, uint32_t round)
     const uint32_t count = placed ? 2 : 3;
     for (uint32_t i = 0; i < count; i++) {
         fedge_status status = fedge_path_join(results->dir, names[i], path, NULL);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = fedge_os_remove_tree(path, NULL);
-        }
         (void)status; /* what failed first is what is told */
     }
     const fedge_status tidied = fedge_best_model_keep(&results->best, results->dir, placed, NULL);
@@ -481,16 +447,14 @@ static fedge_status remove_last(const fedge_results *results, uint32_t last, uin
                                 fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH], path[FEDGE_MAX_PATH];
-    if (last == round) {
+    if (last == round)
         return FEDGE_OK;
-    }
     fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
     if (status == FEDGE_OK) { /* of round 0 too, if there is one */
         status = fedge_checkpoint_remove(dir, last, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = states_path(results, last, path, err);
-    }
     return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
 }
 
@@ -524,16 +488,14 @@ static fedge_status save(fedge_results *results, fedge_simulation *simulation, c
     fedge_buffer strategy;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
     fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_global_model_save(global, &strategy, err);
-    }
     if (status == FEDGE_OK) {
         status = fedge_os_sync(&results->log.file, err);
         results->unsynced = status != FEDGE_OK;
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = save_parts(results, simulation, state.rounds_closed, err);
-    }
     if (status == FEDGE_OK) {
         const fedge_checkpoint_files files = {.model = model,
                                               .model_size = size,
@@ -546,9 +508,8 @@ static fedge_status save(fedge_results *results, fedge_simulation *simulation, c
         const uint32_t last = results->checkpoint;
         results->checkpoint = state.rounds_closed;
         status = remove_last(results, last, state.rounds_closed, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = fedge_best_model_keep(&results->best, results->dir, true, err);
-        }
     } else {
         remove_half_built(results, state.rounds_closed);
     }
@@ -575,9 +536,8 @@ static fedge_status export_model(const fedge_results *results, const fedge_simul
     char path[FEDGE_MAX_PATH];
     fedge_sha256_text(file, size, facts.model);
     fedge_status status = fedge_path_join(results->dir, "model.safetensors", path, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_model_file_write(path, &results->job->plan, &facts, file, size, err);
-    }
     return status == FEDGE_OK
                ? fedge_best_model_export(&results->best, &results->job->plan, results->dir,
                                          &run_summary->selection.state.best, err)
@@ -592,9 +552,8 @@ static fedge_status save_model(fedge_results *results, fedge_simulation *simulat
     size_t size = 0, control_size = 0;
     fedge_status status = fedge_global_model_write(fedge_simulation_model(simulation), &file, &size,
                                                    &control_size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = save(results, simulation, file, size, err);
-    }
     if (export && file) { /* where a checkpoint has no room, a model may have */
         fedge_error second;
         const fedge_status written = export_model(results, simulation, file, size, &second);
@@ -615,9 +574,8 @@ static fedge_status remove_told(fedge_results *results, fedge_error *err)
     for (size_t i = 0; i < sizeof(told) / sizeof(told[0]) && status == FEDGE_OK; i++) {
         char path[FEDGE_MAX_PATH];
         status = fedge_path_join(results->dir, told[i], path, err);
-        if (status == FEDGE_OK && fedge_os_exists(path)) {
+        if (status == FEDGE_OK && fedge_os_exists(path))
             status = fedge_os_remove(path, err);
-        }
     }
     results->goes_on = status == FEDGE_OK;
     return status;
@@ -628,9 +586,8 @@ static fedge_status add_phase(fedge_results *results, fedge_simulation *simulati
                               const fedge_round_summary *summary, fedge_error *err)
 {
     fedge_run_summary_add(&results->run_summary, summary);
-    if (fedge_selection_is_over(&results->run_summary.selection)) {
+    if (fedge_selection_is_over(&results->run_summary.selection))
         fedge_simulation_end_after(simulation, summary->round);
-    }
     return results->run_summary.is_best && results->dir[0]
                ? fedge_best_model_take(&results->best, &results->job->plan, summary->round,
                                        fedge_simulation_model(simulation)->values, err)
@@ -640,26 +597,22 @@ static fedge_status add_phase(fedge_results *results, fedge_simulation *simulati
 fedge_status fedge_results_round(fedge_results *results, fedge_simulation *simulation,
                                  const fedge_round_summary *summary, fedge_error *err)
 {
-    if (!results->dir[0]) {
+    if (!results->dir[0])
         return add_phase(results, simulation, summary, err);
-    }
     fedge_buffer line;
     fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
     fedge_status status = fedge_round_summary_write(summary, &line, err);
-    if (status == FEDGE_OK && !results->goes_on) {
+    if (status == FEDGE_OK && !results->goes_on)
         status = remove_told(results, err);
-    }
     if (status == FEDGE_OK) {
         status = fedge_round_log_append(&results->log, summary->round, summary->kind,
                                         (const char *)line.data, err);
     }
     fedge_buffer_fini(&line);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_phase(results, simulation, summary, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const uint64_t age_ms = fedge_os_monotonic_ms() - results->checkpoint_ms;
     return age_ms >= results->interval_ms ? save_model(results, simulation, false, err) : FEDGE_OK;
 }
@@ -670,22 +623,18 @@ fedge_status fedge_results_tell(const fedge_results *results,
 {
     char log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH], *text = NULL;
     char title[FEDGE_MAX_JOB_NAME + FEDGE_PARTITION_MAX_TEXT + 64];
-    if (!results->dir[0]) {
+    if (!results->dir[0])
         return FEDGE_OK;
-    }
     fedge_status status =
         fedge_run_summary_json(&results->run_summary, final_evaluation, results->job,
                                &results->settings, ending, &text, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = write_file(results, "summary.json", text, strlen(text), err);
-    }
     free(text);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_path_join(results->dir, "rounds.jsonl", log, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_path_join(results->dir, "rounds.svg", picture, err);
-    }
     (void)snprintf(title, sizeof(title), "%s, %s, %u clients, seed %llu", results->job->plan.name,
                    results->settings.partition, results->settings.num_clients,
                    (unsigned long long)results->settings.seed);
@@ -716,23 +665,19 @@ static fedge_status save_last(fedge_results *results, fedge_simulation *simulati
     size_t size = 0, control_size = 0;
     char hash[FEDGE_HASH_TEXT];
     if (!fedge_simulation_is_whole(simulation) || results->unsynced || round == 0 ||
-        round != results->run_summary.rounds || round != results->log.last_round) {
+        round != results->run_summary.rounds || round != results->log.last_round)
         return fedge_fail(err, FEDGE_STALE, "the model is not that of the last line's round");
-    }
     fedge_status status = fedge_global_model_write(fedge_simulation_model(simulation), &file, &size,
                                                    &control_size, err);
     if (status == FEDGE_OK) {
         fedge_sha256_text(file, size, hash);
-        if (strcmp(hash, results->run_summary.model) != 0) {
+        if (strcmp(hash, results->run_summary.model) != 0)
             status = fedge_fail(err, FEDGE_INTERNAL, "the model is not the last line's");
-        }
     }
-    if (status == FEDGE_OK && results->checkpoint != round) {
+    if (status == FEDGE_OK && results->checkpoint != round)
         status = save(results, simulation, file, size, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = export_model(results, simulation, file, size, err);
-    }
     free(file);
     return status;
 }

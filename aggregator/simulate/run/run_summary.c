@@ -48,9 +48,8 @@ static bool add_to_curve(fedge_run_summary_curve *curve, uint32_t round, double 
                          double accuracy)
 {
     curve->loss = loss;
-    if (isnan(accuracy)) {
+    if (isnan(accuracy))
         return false;
-    }
     const bool best = isnan(curve->best) || accuracy > curve->best + SAME;
     curve->accuracy = accuracy;
     curve->best = best ? accuracy : curve->best;
@@ -75,9 +74,8 @@ static void add_evaluation(fedge_run_summary *run_summary, const fedge_round_sum
         reach_targets(run_summary, round, run_summary->validation.best, validation->accuracy);
     }
     if (validated &&
-        add_to_curve(&run_summary->validation, round, validation->loss, validation->accuracy)) {
+        add_to_curve(&run_summary->validation, round, validation->loss, validation->accuracy))
         run_summary->test_at_best = summary->accuracy;
-    }
     run_summary->evaluated = tested || validated ? round : run_summary->evaluated;
 }
 
@@ -112,9 +110,8 @@ void fedge_run_summary_add(fedge_run_summary *run_summary, const fedge_round_sum
 bool fedge_run_summary_all_reached(const fedge_run_summary *run_summary)
 {
     for (uint32_t i = 0; i < run_summary->num_targets; i++) {
-        if (isnan(run_summary->reached[i])) {
+        if (isnan(run_summary->reached[i]))
             return false;
-        }
     }
     return true;
 }
@@ -124,9 +121,8 @@ double fedge_run_summary_last_mean(const fedge_run_summary_curve *curve)
     const uint32_t count = curve->num_accuracies < FEDGE_RUN_SUMMARY_LAST ? curve->num_accuracies
                                                                           : FEDGE_RUN_SUMMARY_LAST;
     double sum = 0.0;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         sum += curve->last[i];
-    }
     return count > 0 ? sum / count : NAN;
 }
 
@@ -153,17 +149,15 @@ static bool add_targets(cJSON *json, const fedge_run_summary *run_summary)
 static double share_of(const uint64_t counts[FEDGE_SPEED_QUANTILES], uint32_t at)
 {
     double sum = 0.0;
-    for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES; i++) {
+    for (uint32_t i = 0; i < FEDGE_SPEED_QUANTILES; i++)
         sum += (double)counts[i];
-    }
     return (double)counts[at] / sum; /* NaN, which becomes null, when there are none */
 }
 
 static bool add_inclusion(cJSON *json, const fedge_run_summary *run_summary)
 {
-    if (!run_summary->has_virtual_time) {
+    if (!run_summary->has_virtual_time)
         return true;
-    }
     bool made = cJSON_AddNumberToObject(json, "virtual_seconds", run_summary->virtual_time) != NULL;
     cJSON *list = made ? cJSON_AddArrayToObject(json, "inclusion") : NULL;
     made = list != NULL;
@@ -183,9 +177,8 @@ static bool add_validation(cJSON *json, const fedge_run_summary *run_summary,
                            const fedge_simulation_settings *settings)
 {
     const fedge_run_summary_curve *curve = &run_summary->validation;
-    if (settings->num_validation == 0) {
+    if (settings->num_validation == 0)
         return true;
-    }
     const fedge_json_number_field numbers[] = {
         {"examples", settings->num_validation},
         {"accuracy", curve->accuracy},
@@ -208,9 +201,8 @@ static bool add_best(cJSON *json, const fedge_selection *selection)
                                                {"best_accuracy", best->accuracy},
                                                {"best_loss", best->loss}};
     fedge_json_number_field values[3];
-    for (size_t i = 0; i < 3; i++) {
+    for (size_t i = 0; i < 3; i++)
         values[i] = (fedge_json_number_field){numbers[i].key, any ? numbers[i].value : NAN};
-    }
     return !selection->keep.present ||
            (cJSON_AddNumberToObject(json, "best_round", any ? (double)best->round : (double)NAN) &&
             cJSON_AddStringToObject(json, "best_metric",

@@ -20,13 +20,11 @@ static fedge_status sum_file(const char *path, uint32_t *crc, fedge_error *err)
     uint8_t part[4096];
     size_t got = 0;
     FILE *file = fopen(path, "rb");
-    if (!file) {
+    if (!file)
         return fedge_fail(err, FEDGE_NOT_FOUND, "%.200s cannot be opened", path);
-    }
     *crc = 0;
-    while ((got = fread(part, 1, sizeof(part), file)) > 0) {
+    while ((got = fread(part, 1, sizeof(part), file)) > 0)
         *crc = fedge_crc32(*crc, part, got);
-    }
     const bool failed = ferror(file) != 0;
     (void)fclose(file);
     return failed ? fedge_fail(err, FEDGE_IO, "%.200s cannot be read", path) : FEDGE_OK;
@@ -39,15 +37,13 @@ static fedge_status add_text(cJSON *json, const char *key, const char *value, co
 {
     char crc_key[32];
     uint32_t crc = 0;
-    if (!value) {
+    if (!value)
         return FEDGE_OK;
-    }
     fedge_status status = path ? sum_file(path, &crc, err) : FEDGE_OK;
     (void)snprintf(crc_key, sizeof(crc_key), "%s" CRC, key);
     if (status == FEDGE_OK && (!fedge_json_add_text(json, key, value) ||
-                               (path && !cJSON_AddNumberToObject(json, crc_key, crc)))) {
+                               (path && !cJSON_AddNumberToObject(json, crc_key, crc))))
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
-    }
     return status;
 }
 
@@ -61,20 +57,17 @@ static fedge_status add_profiles(cJSON *json, const fedge_client_profiles_settin
 {
     const char *online = profiles->availability;
     fedge_status status = add_text(json, "compute", profiles->compute, NULL, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_text(json, "bandwidth", profiles->bandwidth, NULL, err);
-    }
     if (status == FEDGE_OK) {
         status = add_text(json, "availability", online,
                           is_file(online) ? online + strlen(FILE_SPEC) : NULL, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_text(json, "trace", profiles->trace, profiles->trace, err);
-    }
     if (status == FEDGE_OK && profiles->failure != 0.0 &&
-        !cJSON_AddNumberToObject(json, "failure", profiles->failure)) {
+        !cJSON_AddNumberToObject(json, "failure", profiles->failure))
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
-    }
     return status;
 }
 
@@ -103,15 +96,12 @@ fedge_status fedge_settings_text(const fedge_simulation_settings *settings, char
     made = made && add_sums(json, settings);
     fedge_status status = made ? add_profiles(json, &settings->profiles, err)
                                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_text(json, "engine", settings->engine, NULL, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_text(json, "attack", settings->attack, NULL, err);
-    }
-    if (status == FEDGE_OK && settings->draws_turns) {
+    if (status == FEDGE_OK && settings->draws_turns)
         status = add_text(json, "first_of_equals", "drawn", NULL, err);
-    }
     *text = status == FEDGE_OK ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return status == FEDGE_OK && !*text
@@ -177,9 +167,8 @@ static fedge_status check_each(const char *path, const cJSON *a, const cJSON *b,
     {
         const cJSON *theirs = cJSON_GetObjectItemCaseSensitive(b, mine->string);
         if (swapped && !theirs &&
-            (is_crc(mine->string) || strcmp(mine->string, EVALUATE_EVERY) == 0)) {
+            (is_crc(mine->string) || strcmp(mine->string, EVALUATE_EVERY) == 0))
             continue;
-        }
         if (!theirs || (!names_file(mine, theirs) && !cJSON_Compare(mine, theirs, true))) {
             return fail_differs(path, mine->string, swapped ? theirs : mine,
                                 swapped ? mine : theirs, err);
@@ -196,9 +185,8 @@ fedge_status fedge_settings_check(const char *path, const char *found, const cha
         cJSON_IsObject(had) && cJSON_IsObject(have)
             ? check_each(path, had, have, false, err)
             : fedge_fail(err, FEDGE_CORRUPT, "%s is not a JSON object: choose another --out", path);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_each(path, have, had, true, err);
-    }
     cJSON_Delete(had);
     cJSON_Delete(have);
     return status;

@@ -47,15 +47,13 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
     summary.bytes_down = self->bytes_down;
     for (uint32_t i = 0; i < self->num_sent; i++) {
         const fedge_trainer_engine_task *work = &self->sent[i].work;
-        if (!self->sent[i].reported) {
+        if (!self->sent[i].reported)
             continue;
-        }
         const fedge_trainer_result *result = &work->result;
         const double seen = result->num_seen ? (double)result->num_seen : 1.0;
         const double weight = fedge_report_weight(self->config.job, result->num_examples);
-        if (each) {
+        if (each)
             each[summary.reported] = (double)result->correct / seen;
-        }
         summary.reported++;
         summary.examples += result->num_examples;
         summary.bytes_up += work->bytes_up;
@@ -71,9 +69,8 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
         *(train ? &summary.train_accuracy : &summary.accuracy) = accuracy / weights;
         summary.seconds_train = train ? seconds / summary.reported : NAN;
     }
-    if (each && action->kind == FEDGE_TASK_EVALUATE && fedge_has_accuracy(self->plan)) {
+    if (each && action->kind == FEDGE_TASK_EVALUATE && fedge_has_accuracy(self->plan))
         fedge_accuracy_quantiles_measure(&summary.quantiles, each, summary.reported);
-    }
     free(each);
     return summary;
 }
@@ -85,15 +82,13 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
     const bool last = summary->round == self->config.job->rounds.num_server_rounds;
     const fedge_view validation = fedge_client_data_validation(self->config.client_data);
     summary->validation = (fedge_validation){validation.count > 0, NAN, NAN};
-    if (summary->round % self->config.evaluate_every != 0 && !last) {
+    if (summary->round % self->config.evaluate_every != 0 && !last)
         return FEDGE_OK;
-    }
     const uint64_t start_ns = fedge_os_monotonic_ns();
     fedge_evaluation_set sets[2];
     const uint32_t tested = self->test_set.count > 0, validated = validation.count > 0;
-    if (tested + validated == 0) {
+    if (tested + validated == 0)
         return FEDGE_OK;
-    }
     sets[0] = (fedge_evaluation_set){.view = self->test_set};
     sets[tested] = validated ? (fedge_evaluation_set){.view = validation} : sets[tested];
     fedge_status status = fedge_simulation_evaluate(self, sets, tested + validated, false, err);
@@ -114,9 +109,8 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
 static fedge_status end_phase(fedge_simulation *self, fedge_error *err)
 {
     const fedge_status status = fedge_simulation_end_time(self, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         fedge_rounds_closed(self->rounds, fedge_simulation_now_ms(self));
-    }
     return status;
 }
 
@@ -141,22 +135,19 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_rounds_actio
     fedge_status status = check_sums(self, err);
     if (status == FEDGE_OK && action->kind == FEDGE_TASK_TRAIN) {
         status = fedge_simulation_step(self, &summary, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = test_model(self, &summary, err);
-        }
     }
-    if (!fedge_has_accuracy(self->plan)) {
+    if (!fedge_has_accuracy(self->plan))
         summary.accuracy = summary.train_accuracy = summary.validation.accuracy = NAN;
-    }
     summary.seconds = seconds_since(self->phase_started_ns);
     self->failures = 0;
     memset(self->asked_in_vain, 0, sizeof(self->asked_in_vain));
     self->clock_us = self->virtual_clock.now_us;
     self->evaluation_due =
         action->kind == FEDGE_TASK_TRAIN && self->config.job->rounds.fraction_evaluate > 0.0;
-    if (status == FEDGE_OK && self->config.on_round) {
+    if (status == FEDGE_OK && self->config.on_round)
         status = self->config.on_round(self->config.user, &summary, err);
-    }
     return status == FEDGE_OK ? end_phase(self, err) : status;
 }
 
@@ -227,9 +218,8 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
     const bool again =
         self->config.profiles && self->config.profiles->availability && !action->fresh;
     for (uint32_t i = 0; again && i < self->num_sent; i++) { /* it had gone and is back */
-        if (self->sent[i].task_id == action->task_id) {
+        if (self->sent[i].task_id == action->task_id)
             return fedge_simulation_begin_task(self, action, i, err);
-        }
     }
     if (self->num_sent == self->capacity) { /* more than a cohort: slots that changed hands */
         const uint32_t more = self->capacity * 2 + 64;
@@ -239,9 +229,8 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
         self->wave = wave ? wave : self->wave;
         wave_task *order = realloc(self->order, more * sizeof(*order));
         self->order = order ? order : self->order;
-        if (!sent || !wave || !order) {
+        if (!sent || !wave || !order)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", more);
-        }
         self->capacity = more;
     }
     self->sent[self->num_sent++] = (sent_task){
@@ -277,17 +266,14 @@ static fedge_status work(fedge_simulation *self, fedge_error *err)
         fedge_rounds_tick(self->rounds, self->now_ms);
         return FEDGE_OK;
     }
-    if (count < left) {
+    if (count < left)
         qsort(self->sent + self->num_done, left, sizeof(*self->sent), by_tie_break);
-    }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         fedge_simulation_plan_work(self, i, self->num_done + i);
-    }
     self->num_done += count;
     fedge_status status = fedge_simulation_do_work(self, count, err);
-    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++)
         status = fedge_simulation_report(self, &self->sent[self->order[i].task], err);
-    }
     return status;
 }
 
@@ -355,17 +341,14 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
 
 static fedge_status list_test_set(fedge_simulation *self, fedge_error *err)
 {
-    if (!self->config.test_set) {
+    if (!self->config.test_set)
         return FEDGE_OK;
-    }
     const uint32_t count = fedge_dataset_size(self->config.test_set);
     self->test_set = (fedge_view){self->config.test_set, calloc(count, sizeof(uint32_t)), count};
-    if (!self->test_set.indices) {
+    if (!self->test_set.indices)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " test examples", count);
-    }
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         self->test_set.indices[i] = i;
-    }
     return FEDGE_OK;
 }
 
@@ -431,12 +414,10 @@ static fedge_status check_memory(fedge_simulation *self, const fedge_trainer_eng
     fedge_memory memory;
     fedge_memory_demand demand;
     fedge_status status = demand_of(&self->config, engine, &demand, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_memory_count(&memory, &demand, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     self->promised = memory.model + memory.threads + memory.states + memory.tasks;
     return fedge_memory_check(&memory, fedge_os_usable_bytes(NULL), err);
 }
@@ -449,12 +430,10 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     const fedge_trainer_engine_ops *engine = NULL;
     fedge_trainer_engine_config wanted = engine_config(config);
     fedge_status status = fedge_trainer_engine_choose(engine_name(config), &wanted, &engine, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_memory(self, engine, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = list_test_set(self, err);
-    }
     if (status == FEDGE_OK) {
         fedge_accumulator_config sums = config->sums;
         sums.num_lanes = config->num_threads;
@@ -462,9 +441,8 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
             fedge_global_model_init(&self->global, config->job,
                                     config->accumulator ? config->accumulator : "cpu", &sums, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_global_model_begin(&self->global, err);
-    }
     if (status == FEDGE_OK) {
         status = fedge_global_model_write(&self->global, &file, &self->model_bytes, &told, err);
         self->model_bytes += told;
@@ -487,20 +465,16 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         wanted.user = self;
         status = fedge_trainer_engine_open(&self->engine, engine, &wanted, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_ranks_init(&self->ranks, config->collective, &wanted, &self->engine, err);
-    }
     /* Everybody is there before the first round opens. */
     fedge_rounds_spec spec = config->job->rounds;
-    if (!config->profiles || !config->profiles->availability) {
+    if (!config->profiles || !config->profiles->availability)
         spec.min_available_nodes = config->client_data->num_clients;
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_rounds_new(&spec, config->job->plan.seed, &self->rounds, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         fedge_rounds_draw_by(self->rounds, &self->global.clients);
-    }
     return status;
 }
 
@@ -509,13 +483,11 @@ fedge_status fedge_simulation_new(const fedge_simulation_config *config,
 {
     *simulation = NULL;
     fedge_status status = fedge_simulation_check(config, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fedge_simulation *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a simulation");
-    }
     fresh->config = *config;
     fresh->plan = &config->job->plan;
     fresh->next_task_id = 1;
@@ -530,9 +502,8 @@ fedge_status fedge_simulation_new(const fedge_simulation_config *config,
 
 void fedge_simulation_free(fedge_simulation *simulation)
 {
-    if (!simulation) {
+    if (!simulation)
         return;
-    }
     fedge_ranks_end(&simulation->ranks);
     fedge_trainer_engine_close(&simulation->engine);
     fedge_ranks_fini(&simulation->ranks);

@@ -7,9 +7,8 @@
 static bool holds_out(const fedge_client_data *client_data)
 {
     for (uint32_t c = 0; c < client_data->num_clients; c++) {
-        if (fedge_client_data_held_out(client_data, c).count > 0) {
+        if (fedge_client_data_held_out(client_data, c).count > 0)
             return true;
-        }
     }
     return false;
 }
@@ -36,9 +35,8 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
                           "the job's model is external: only built-in models are simulated");
     }
     const fedge_status enough = fedge_simulation_check_clients(spec, clients, err);
-    if (enough != FEDGE_OK) {
+    if (enough != FEDGE_OK)
         return enough;
-    }
     const fedge_strategy_ops *strategy = NULL;
     fedge_status status = fedge_strategy_of(config->job, &strategy, err);
     if (status == FEDGE_OK && strategy->collects &&
@@ -55,12 +53,10 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
                             "FedTrimmedAvg with \"beta\": 0",
                             config->job->strategy);
     }
-    if (status == FEDGE_OK && strategy->count_clients) {
+    if (status == FEDGE_OK && strategy->count_clients)
         status = strategy->count_clients(config->job->strategy_settings, clients, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (spec->fraction_evaluate > 0 && !holds_out(config->client_data)) {
         return fedge_fail(
             err, FEDGE_INVALID_ARGUMENT,
@@ -76,8 +72,7 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
             "layers are the clients' own: use rounds.fraction-evaluate",
             config->job->strategy);
     }
-    if (config->evaluate_every == 0) {
+    if (config->evaluate_every == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "evaluate-every is 0: at least 1");
-    }
     return FEDGE_OK;
 }

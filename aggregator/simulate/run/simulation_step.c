@@ -13,9 +13,8 @@ fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE
     size_t size = 0, told_size = 0;
     const fedge_status status =
         fedge_global_model_write(&self->global, &file, &size, &told_size, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         fedge_sha256_text(file, size, text);
-    }
     free(file);
     return status;
 }
@@ -40,9 +39,8 @@ static fedge_status list_updates(fedge_simulation *self, fedge_updates *updates,
 {
     uint32_t *places = calloc((size_t)self->num_sent + 1, sizeof(*places)), num = 0;
     for (uint32_t i = 0; places && i < self->num_sent; i++) {
-        if (self->sent[i].reported) {
+        if (self->sent[i].reported)
             places[num++] = self->sent[i].work.place;
-        }
     }
     const fedge_status status =
         places
@@ -57,9 +55,8 @@ static bool *list_liars(const fedge_simulation *self)
 {
     bool *lies = calloc((size_t)self->num_sent + 1, sizeof(*lies));
     for (uint32_t i = 0, n = 0; lies && i < self->num_sent; i++) {
-        if (self->sent[i].reported) {
+        if (self->sent[i].reported)
             lies[n++] = self->sent[i].work.client < self->config.attack.num;
-        }
     }
     return lies;
 }
@@ -74,9 +71,8 @@ static fedge_status note_missed(fedge_simulation *self, fedge_error *err)
     for (uint32_t i = 0; i < self->num_sent && status == FEDGE_OK; i++) {
         const sent_task *task = &self->sent[i];
         const bool replaced = cohort[task->slot].task_id != task->task_id;
-        if (replaced || (late && !task->reported)) {
+        if (replaced || (late && !task->reported))
             status = fedge_global_model_miss(&self->global, task->work.client, err);
-        }
     }
     return status;
 }
@@ -102,17 +98,15 @@ fedge_status fedge_simulation_step(fedge_simulation *self, fedge_round_summary *
         updates = fedge_attack_updates(&attacked);
         status = lies ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an attack");
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_ranks_join(&self->ranks, err);
-    }
     if (status == FEDGE_OK) {
         self->mid_step = true; /* a strategy that fails may leave half a step */
         status = fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts,
                                          collects ? &updates : NULL, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = note_missed(self, err);
-    }
     free(facts);
     free(lies);
     if (status == FEDGE_OK) { /* at once: whatever fails below, the model is this round's */
@@ -122,9 +116,8 @@ fedge_status fedge_simulation_step(fedge_simulation *self, fedge_round_summary *
         fedge_ranks_keep(&self->ranks, summary->round);
         status = fedge_global_model_reset(&self->global, err);
     }
-    if (status == FEDGE_OK && !self->config.no_hashes) {
+    if (status == FEDGE_OK && !self->config.no_hashes)
         status = fedge_simulation_hash(self, summary->model, err);
-    }
     summary->seconds_step = (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
     return status;
 }

@@ -12,9 +12,8 @@ fedge_virtual_phase fedge_simulation_virtual_phase(const fedge_simulation *self)
     const fedge_client_profiles *profiles = self->config.profiles;
     const fedge_virtual_clock *virtual_clock = &self->virtual_clock;
     fedge_virtual_phase phase = {.present = profiles != NULL};
-    if (!profiles) {
+    if (!profiles)
         return phase;
-    }
     phase.time = (double)virtual_clock->now_us * 1e-6;
     phase.seconds = (double)(virtual_clock->now_us - self->first_opened_us) * 1e-6;
     memcpy(phase.asked, self->asked_in_vain, sizeof(phase.asked));
@@ -43,11 +42,10 @@ static fedge_status change(fedge_simulation *self, const fedge_event *event, fed
 {
     bool online;
     fedge_status status = FEDGE_OK;
-    if (event->kind == FEDGE_EVENT_LEAVE) {
+    if (event->kind == FEDGE_EVENT_LEAVE)
         fedge_rounds_leave(self->rounds, event->client);
-    } else {
+    else
         status = fedge_rounds_join(self->rounds, event->client, fedge_simulation_now_ms(self), err);
-    }
     return status == FEDGE_OK ? watch(self, event->client, &online, err) : status;
 }
 
@@ -57,17 +55,15 @@ fedge_status fedge_simulation_join_all(fedge_simulation *self, fedge_error *err)
     const uint32_t clients = self->config.client_data->num_clients;
     const bool always = !self->config.profiles || !self->config.profiles->availability;
     uint32_t *there = malloc(clients * sizeof(*there)), count = 0;
-    if (!there) {
+    if (!there)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " clients", clients);
-    }
     fedge_status status = FEDGE_OK;
     self->waiting_us = self->virtual_clock.now_us;
     fedge_virtual_clock_close(&self->virtual_clock);
     for (uint32_t c = 0; c < clients && status == FEDGE_OK; c++) {
         bool online = true;
-        if (!always) {
+        if (!always)
             status = watch(self, c, &online, err);
-        }
         there[count] = c;
         count += online;
     }
@@ -145,9 +141,8 @@ static bool has_empty_slot(const fedge_simulation *self)
     uint32_t count = 0;
     const fedge_rounds_task *tasks = fedge_rounds_cohort(self->rounds, &count);
     for (uint32_t slot = 0; slot < count; slot++) {
-        if (tasks[slot].state == FEDGE_TASK_LOST) {
+        if (tasks[slot].state == FEDGE_TASK_LOST)
             return true;
-        }
     }
     return false;
 }
@@ -161,9 +156,8 @@ static fedge_status work_ahead(fedge_simulation *self, fedge_error *err)
         &self->virtual_clock, fedge_rounds_wanted(self->rounds) - self->num_reported,
         has_empty_slot(self), &sure, &num_sure, err);
     for (uint32_t i = 0; i < num_sure; i++) {
-        if (!self->sent[sure[i].task].worked) {
+        if (!self->sent[sure[i].task].worked)
             fedge_simulation_plan_work(self, count++, sure[i].task);
-        }
     }
     return status == FEDGE_OK ? fedge_simulation_do_work(self, count, err) : status;
 }
@@ -183,9 +177,8 @@ static bool is_given_up(const fedge_simulation *self)
     uint32_t count = 0;
     const fedge_rounds_task *tasks = fedge_rounds_cohort(self->rounds, &count);
     for (uint32_t slot = 0; slot < count; slot++) {
-        if (tasks[slot].state == FEDGE_TASK_OPEN) {
+        if (tasks[slot].state == FEDGE_TASK_OPEN)
             return false;
-        }
     }
     return has_empty_slot(self);
 }
@@ -225,9 +218,8 @@ static fedge_status leave_task(fedge_simulation *self, const fedge_event *event,
 
 static fedge_status meet(fedge_simulation *self, const fedge_event *event, fedge_error *err)
 {
-    if (event->task == FEDGE_TIME_NO_TASK) {
+    if (event->task == FEDGE_TIME_NO_TASK)
         return change(self, event, err);
-    }
     switch (event->kind) {
     case FEDGE_EVENT_FINISH:
         return fedge_simulation_report(self, &self->sent[event->task], err);
@@ -248,15 +240,12 @@ fedge_status fedge_simulation_pass_time(fedge_simulation *self, fedge_error *err
     fedge_event event;
     fedge_status status = fedge_simulation_check_cancelled(self, err);
     if (status == FEDGE_OK && first && first->kind == FEDGE_EVENT_FINISH &&
-        !self->sent[first->task].worked) {
+        !self->sent[first->task].worked)
         status = work_ahead(self, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (!fedge_virtual_clock_next(&self->virtual_clock, &event)) {
+    if (!fedge_virtual_clock_next(&self->virtual_clock, &event))
         return meet_deadline(self, err);
-    }
     if (waiting && event.time_us - self->waiting_us > FEDGE_SIMULATE_MAX_WAIT_US) {
         char text[128];
         fedge_rounds_describe(self->rounds, text, sizeof(text));

@@ -67,13 +67,11 @@ static fedge_status reserve(fedge_simulation *self, uint32_t count, fedge_error 
 {
     uint32_t first = 0;
     if (count == 0 || self->wave[0].work != FEDGE_TRAINER_ENGINE_TRAIN ||
-        !self->global.strategy->collects) {
+        !self->global.strategy->collects)
         return FEDGE_OK;
-    }
     const fedge_status status = fedge_kept_updates_reserve(&self->global.kept, count, &first, err);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         self->wave[i].place = first + i;
-    }
     return status;
 }
 
@@ -88,21 +86,18 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
         facts->ratio = fedge_update_ratio(&self->global, facts->round, facts->client);
     }
     fedge_status status = reserve(self, count, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fedge_simulation_tell_progress(self, 0);
     fedge_trainer_engine_run(&self->engine, fedge_rounds_round(self->rounds), self->bounds_log2,
                              self->wave, count);
     /* What evaluates is not interrupted: its round has closed. */
     const bool train = count > 0 && self->wave[0].work == FEDGE_TRAINER_ENGINE_TRAIN;
     status = train ? fedge_simulation_check_cancelled(self, err) : FEDGE_OK;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_machine(self, count, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     for (uint32_t i = 0; i < count; i++) {
         sent_task *task = &self->sent[self->order[i].task];
         task->work = self->wave[i];
@@ -115,9 +110,8 @@ fedge_status fedge_simulation_report(fedge_simulation *self, sent_task *task, fe
 {
     task->reported = task->work.status == FEDGE_OK;
     self->num_reported += task->reported;
-    if (task->reported) {
+    if (task->reported)
         return fedge_rounds_report(self->rounds, task->task_id, err);
-    }
     fedge_simulation_note_failure(self, &task->work);
     return fedge_rounds_lose(self->rounds, task->task_id, err);
 }

@@ -94,14 +94,12 @@ static uint32_t count_pieces(const fedge_plan *plan)
 {
     uint64_t count = 0;
     if (plan->hooks || fedge_plan_keeps(plan) || fedge_plan_makes_residual(plan) ||
-        plan->update.deflate) {
+        plan->update.deflate)
         return 0;
-    }
     for (uint32_t s = 0; s < plan->sent.num_sections; s++) {
         const fedge_section *section = &plan->sent.sections[s];
-        if (codec_of(section) < 0) {
+        if (codec_of(section) < 0)
             return 0;
-        }
         for (uint32_t t = 0; t < section->schema.num_tensors; t++) {
             count +=
                 (section->schema.tensors[t].count + FEDGE_COHORT_PIECE - 1) / FEDGE_COHORT_PIECE;
@@ -195,9 +193,8 @@ static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *by
     fedge_cohort_memory memory;
     uint32_t num_gpus = 0;
     fedge_status status = count_gpus(config, &num_gpus, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const fedge_cohort_config cohort = cohort_config(config, num_gpus, &has);
     const uint32_t threads = config->num_threads > 0 ? config->num_threads : 1;
     status = fedge_cohort_bytes(&cohort, &memory, err);
@@ -233,12 +230,10 @@ static fedge_cohort_task *next(void *user)
     pthread_mutex_lock(&engine->mutex);
     while (!begun && engine->next < engine->num_jobs && !engine->lost) {
         job *at = &engine->jobs[engine->next++];
-        if (!at->done && (at->task->work == FEDGE_TRAINER_ENGINE_TRAIN) == engine->training) {
+        if (!at->done && (at->task->work == FEDGE_TRAINER_ENGINE_TRAIN) == engine->training)
             begun = at;
-        }
-        if (begun && engine->training && !begin_update(self, begun)) {
+        if (begun && engine->training && !begin_update(self, begun))
             begun = NULL;
-        }
     }
     pthread_mutex_unlock(&engine->mutex);
     return begun ? &begun->cohort : NULL;
@@ -248,9 +243,8 @@ static fedge_status fail_value(const trainer_cuda *self, size_t value, fedge_err
 {
     const fedge_schema *schema = &self->plan->schema;
     uint32_t t = 0;
-    while (t + 1 < schema->num_tensors && schema->tensors[t + 1].offset <= value) {
+    while (t + 1 < schema->num_tensors && schema->tensors[t + 1].offset <= value)
         t++;
-    }
     return fedge_fail(err, FEDGE_NOT_FINITE,
                       "round %u: after training, value %zu of \"%s\" is not finite: lower the "
                       "learning rate, or clip the gradients' norm",
@@ -263,9 +257,8 @@ static fedge_status fail_value(const trainer_cuda *self, size_t value, fedge_err
 static fedge_status check_finite(const trainer_cuda *self, const float *values, fedge_error *err)
 {
     for (size_t i = 0; i < self->plan->schema.num_elements; i++) {
-        if (!isfinite(values[i])) {
+        if (!isfinite(values[i]))
             return fail_value(self, i, err);
-        }
     }
     return FEDGE_OK;
 }
@@ -274,9 +267,8 @@ static fedge_status check_finite(const trainer_cuda *self, const float *values, 
 static fedge_status count_update(gpu *self, job *done, fedge_error *err)
 {
     const trainer_cuda *engine = self->engine;
-    if (done->cohort.bad_value != UINT32_MAX) {
+    if (done->cohort.bad_value != UINT32_MAX)
         return fail_value(engine, done->cohort.bad_value, err);
-    }
     done->task->bytes_up = engine->update_bytes;
     done->task->clamped = done->cohort.clamped;
     return fedge_accumulator_begin(&engine->config.global->accumulator, done->cohort.weight, err);
@@ -290,9 +282,8 @@ static fedge_status add_update(gpu *self, job *done, float *values, fedge_error 
         status = fedge_client_update_begin(&self->update, done->task->client,
                                            &done->cohort.correction, err);
     }
-    if (status == FEDGE_OK && self->update.values) {
+    if (status == FEDGE_OK && self->update.values)
         memcpy(self->update.values, values, engine->plan->schema.num_elements * sizeof(*values));
-    }
     return status == FEDGE_OK
                ? fedge_client_update_add(&self->update, done->task, engine->trainer.round,
                                          engine->bounds_log2, engine->rate, values, NULL, err)
@@ -307,15 +298,13 @@ static void take_result(void *user, fedge_cohort_task *task, float *values)
     fedge_error err = task->error;
     done->task->result = task->result;
     done->task->status = task->status;
-    if (task->status == FEDGE_OK && values) {
+    if (task->status == FEDGE_OK && values)
         done->task->status = add_update(self, done, values, &err);
-    } else if (task->status == FEDGE_OK && task->weight > 0) {
+    else if (task->status == FEDGE_OK && task->weight > 0)
         done->task->status = count_update(self, done, &err);
-    }
     done->task->message[0] = '\0';
-    if (done->task->status != FEDGE_OK) {
+    if (done->task->status != FEDGE_OK)
         memcpy(done->task->message, err.message, sizeof(done->task->message));
-    }
     const uint64_t now_ns = fedge_os_monotonic_ns();
     done->task->seconds = (double)(now_ns - self->last_ns) * 1e-9;
     done->done = true;
@@ -323,9 +312,8 @@ static void take_result(void *user, fedge_cohort_task *task, float *values)
     pthread_mutex_lock(&engine->mutex);
     const uint32_t count = ++engine->num_done;
     pthread_mutex_unlock(&engine->mutex);
-    if (self->index == 0 && engine->config.on_done) {
+    if (self->index == 0 && engine->config.on_done)
         engine->config.on_done(engine->config.user, count);
-    }
 }
 
 /* ---- rounds
@@ -437,9 +425,8 @@ static fedge_status place_pieces(trainer_cuda *self, fedge_error *err)
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < self->num_gpus && status == FEDGE_OK; i++) {
         fedge_cohort_piece *next_piece = self->gpus[i].pieces;
-        for (uint32_t s = 0; s < sent->num_sections && status == FEDGE_OK; s++) {
+        for (uint32_t s = 0; s < sent->num_sections && status == FEDGE_OK; s++)
             status = place_section(&self->gpus[i], &sent->sections[s], &next_piece, err);
-        }
     }
     return status;
 }
@@ -458,9 +445,8 @@ static fedge_status make_room(trainer_cuda *self, uint32_t count)
 static void fail_rest(trainer_cuda *self)
 {
     const gpu *failed = NULL;
-    for (uint32_t i = 0; i < self->num_gpus; i++) {
+    for (uint32_t i = 0; i < self->num_gpus; i++)
         failed = self->gpus[i].status != FEDGE_OK ? &self->gpus[i] : failed;
-    }
     for (uint32_t i = 0; failed && i < self->num_jobs; i++) {
         if (!self->jobs[i].done) {
             self->jobs[i].task->status = failed->status;
@@ -497,12 +483,10 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
         training += tasks[i].work == FEDGE_TRAINER_ENGINE_TRAIN;
         others += tasks[i].work != FEDGE_TRAINER_ENGINE_TRAIN;
     }
-    if (training > 0 && !self->lost) {
+    if (training > 0 && !self->lost)
         run_kind(self, true);
-    }
-    if (others > 0 && !self->lost) {
+    if (others > 0 && !self->lost)
         run_kind(self, false);
-    }
     fail_rest(self);
 }
 
@@ -533,9 +517,8 @@ static fedge_status open_gpu(trainer_cuda *self, uint32_t index, fedge_error *er
     at->engine = self;
     at->index = index;
     fedge_status status = fedge_cohort_bytes(&cohort, &at->memory, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_cohort_new(&cohort, &at->cohort, err);
-    }
     if (status == FEDGE_OK) {
         status =
             fedge_client_update_init(&at->update, config, index % config->num_threads, false, err);
@@ -545,18 +528,16 @@ static fedge_status open_gpu(trainer_cuda *self, uint32_t index, fedge_error *er
         status = at->pieces ? FEDGE_OK
                             : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a GPU's trainer");
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         self->host_bytes += at->memory.host + at->update.total;
-    }
     return status;
 }
 
 static void close_engine(void *state)
 {
     trainer_cuda *self = state;
-    if (!self) {
+    if (!self)
         return;
-    }
     fedge_worker_pool_free(self->threads);
     for (uint32_t i = 0; self->gpus && i < self->num_gpus; i++) {
         fedge_cohort_free(self->gpus[i].cohort);
@@ -582,9 +563,8 @@ static fedge_status open_engine(const fedge_trainer_engine_config *config, void 
 {
     *state = NULL;
     trainer_cuda *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
-    }
     fresh->config = *config;
     fresh->plan = &config->job->plan;
     pthread_mutex_init(&fresh->mutex, NULL);
@@ -594,9 +574,8 @@ static fedge_status open_engine(const fedge_trainer_engine_config *config, void 
         status = fresh->gpus ? FEDGE_OK
                              : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
     }
-    for (uint32_t i = 0; i < fresh->num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < fresh->num_gpus && status == FEDGE_OK; i++)
         status = open_gpu(fresh, i, err);
-    }
     if (status == FEDGE_OK) { /* without a thread the other GPUs do its work */
         const fedge_worker_pool_config threads = {.name = "GPU's thread",
                                                   .thread = "gpu",
@@ -611,9 +590,8 @@ static fedge_status open_engine(const fedge_trainer_engine_config *config, void 
     fresh->num_pieces = count_pieces(fresh->plan);
     fresh->folds = can_fold(fresh);
     fresh->update_bytes = fedge_plan_layout(fresh->plan).size;
-    for (uint32_t i = 0; i < fresh->num_gpus; i++) {
+    for (uint32_t i = 0; i < fresh->num_gpus; i++)
         tell(fresh, &fresh->gpus[i]);
-    }
     *state = fresh;
     return FEDGE_OK;
 }

@@ -8,17 +8,15 @@ static const char AUTO[] = "auto";
 static const fedge_trainer_engine_ops *find(const char *name)
 {
     const fedge_trainer_engine_ops *const *at = fedge_trainer_engines;
-    while (*at && strcmp((*at)->name, name) != 0) {
+    while (*at && strcmp((*at)->name, name) != 0)
         at++;
-    }
     return *at;
 }
 
 fedge_status fedge_trainer_engine_check_name(const char *name, fedge_error *err)
 {
-    if (strcmp(name, AUTO) == 0 || find(name)) {
+    if (strcmp(name, AUTO) == 0 || find(name))
         return FEDGE_OK;
-    }
     if (strcmp(name, "cuda") == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "this program was built without CUDA: take --engine cpu, or build it "
@@ -39,9 +37,8 @@ fedge_status fedge_trainer_engine_choose(const char *name,
                                          const fedge_trainer_engine_ops **ops, fedge_error *err)
 {
     fedge_status status = fedge_trainer_engine_check_name(name, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (strcmp(name, AUTO) != 0) {
         *ops = find(name);
         assert(*ops); /* it has passed check_name */
@@ -51,9 +48,8 @@ fedge_status fedge_trainer_engine_choose(const char *name,
     for (const fedge_trainer_engine_ops *const *at = fedge_trainer_engines; *at; at++) {
         *ops = *at;
         status = check(*at, config, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             break;
-        }
         why = *err;
     }
     if (status == FEDGE_OK && config->log && why.message[0]) {
@@ -73,9 +69,8 @@ fedge_status fedge_trainer_engine_open(fedge_trainer_engine *engine,
 
 void fedge_trainer_engine_close(fedge_trainer_engine *engine)
 {
-    if (engine->ops) {
+    if (engine->ops)
         engine->ops->close(engine->state);
-    }
     *engine = (fedge_trainer_engine){0};
 }
 

@@ -64,9 +64,8 @@ static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, do
     const fedge_status status = fedge_client_update_add(
         &self->update, task, pool->round, pool->bounds_log2, rate, fedge_model_values(self->model),
         fedge_model_buffers(self->model), err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const bool whole = plan->sent.schema.num_elements == plan->schema.num_elements;
     self->ready_for = whole && !values ? pool->num_calls : 0;
     return FEDGE_OK;
@@ -87,9 +86,8 @@ static fedge_status begin_update(worker *self, uint32_t client, fedge_error *err
 /* The model as the global one, from where training starts. */
 static void prepare(worker *self)
 {
-    if (self->ready_for != self->pool->num_calls) {
+    if (self->ready_for != self->pool->num_calls)
         fedge_model_set_state(self->model, self->pool->config.global->values);
-    }
     self->ready_for = 0;
 }
 
@@ -102,9 +100,8 @@ static fedge_status measure(worker *self, fedge_trainer_engine_task *task,
     const fedge_status status = fedge_trainer_evaluate(
         self->model, examples, fedge_model_max_batch(self->model), self->scratch,
         self->scratch_size, config->cancel, config->user, &result, err);
-    if (status == FEDGE_OK && result.num_seen > 0) {
+    if (status == FEDGE_OK && result.num_seen > 0)
         task->facts.start_loss = result.loss_sum / (double)result.num_seen;
-    }
     return status;
 }
 
@@ -140,9 +137,8 @@ static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_e
     prepare(self);
     fedge_model_reset_optimizer(self->model);
     fedge_status status = fedge_plan_measures(plan) ? measure(self, task, &stored, err) : FEDGE_OK;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = begin_update(self, task->client, err);
-    }
     if (status == FEDGE_OK && fedge_plan_is_personal(plan)) {
         status = train_own(self, task, &examples, &config, err);
     } else if (status == FEDGE_OK) {
@@ -159,9 +155,8 @@ static const float *values_of(worker *self, const fedge_trainer_engine_task *tas
     const fedge_trainer_engine_config *config = &self->pool->config;
     const fedge_plan *plan = self->pool->plan;
     const float *global = config->global->values;
-    if (!task->own || !config->states->of[task->client]) {
+    if (!task->own || !config->states->of[task->client])
         return global;
-    }
     memcpy(self->update.values, global, plan->schema.num_elements * sizeof(*global));
     fedge_personal_put(plan, config->states->of[task->client], self->update.values);
     return self->update.values;
@@ -189,9 +184,8 @@ static fedge_status test(worker *self, fedge_trainer_engine_task *task, fedge_er
     const trainer_pool *pool = self->pool;
     fedge_status status = FEDGE_OK;
     task->result = (fedge_trainer_result){.num_examples = task->view.count};
-    if (task->may_stop && pool->config.cancel && pool->config.cancel(pool->config.user)) {
+    if (task->may_stop && pool->config.cancel && pool->config.cancel(pool->config.user))
         return fedge_fail(err, FEDGE_CANCELLED, "interrupted");
-    }
     fedge_model_set_state(self->tester, values_of(self, task));
     for (uint32_t at = 0; at < task->view.count && status == FEDGE_OK;) {
         const uint32_t left = task->view.count - at;
@@ -226,14 +220,12 @@ static void work(worker *self)
                        : task->work == FEDGE_TRAINER_ENGINE_EVALUATE ? evaluate(self, task, &err)
                                                                      : test(self, task, &err);
         task->message[0] = '\0';
-        if (task->status != FEDGE_OK) {
+        if (task->status != FEDGE_OK)
             memcpy(task->message, err.message, sizeof(task->message));
-        }
         task->seconds = (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
         const uint_fast32_t done = atomic_fetch_add(&pool->num_done, 1) + 1;
-        if (self == pool->workers && pool->config.on_done) {
+        if (self == pool->workers && pool->config.on_done)
             pool->config.on_done(pool->config.user, (uint32_t)done);
-        }
     }
 }
 
@@ -286,9 +278,8 @@ static fedge_status make_model(worker *self, const fedge_model_options *options,
     fedge_model_memory memory;
     const fedge_model_spec *spec = &self->pool->plan->model;
     fedge_status status = fedge_model_size(spec, options, &memory, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     *block = take(self, memory.total);
     fedge_os_large_pages(*block, memory.total);
     return *block ? fedge_model_new(model, spec, options, *block, memory.total, err)
@@ -301,9 +292,8 @@ static fedge_status make_models(worker *self, fedge_error *err)
     fedge_model_options options = fedge_plan_model_options(plan);
     fedge_status status = make_model(self, &options, &self->block, &self->model, err);
     self->evaluator = self->model;
-    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options)) {
+    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
         status = make_model(self, &options, &self->evaluator_block, &self->evaluator, err);
-    }
     if (status == FEDGE_OK && self->pool->config.max_evaluated > 0) {
         options = (fedge_model_options){.max_batch = FEDGE_EVALUATOR_BATCH};
         status = make_model(self, &options, &self->tester_block, &self->tester, err);
@@ -330,14 +320,12 @@ static fedge_status make_worker(worker *self, fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
     fedge_status status = make_models(self, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     self->scratch_size = scratch_size(&pool->config);
     self->scratch = take(self, self->scratch_size);
-    if (!self->scratch) {
+    if (!self->scratch)
         return no_memory(self, err);
-    }
     status = fedge_client_update_init(&self->update, &pool->config, self->lane,
                                       !fedge_model_values(self->model), err);
     self->total += self->update.total;
@@ -364,9 +352,8 @@ static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *by
     const bool apart = narrow || options.precision == FEDGE_PRECISION_INT8;
     *bytes = scratch_size(config) + fedge_client_update_size(config->job, apart);
     fedge_status status = add_model(plan, &options, bytes, err);
-    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options)) {
+    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
         status = add_model(plan, &options, bytes, err);
-    }
     return status == FEDGE_OK && config->max_evaluated > 0 ? add_model(plan, &tester, bytes, err)
                                                            : status;
 }
@@ -386,9 +373,8 @@ static fedge_status check_clients(const worker *self, fedge_error *err)
     for (; client < client_data->num_clients && able < needed; client++) {
         const fedge_trainer_config config = fedge_plan_trainer_config(plan, 1, client, 0.0);
         const uint32_t count = fedge_client_data_train(client_data, client).count;
-        if (client == 0 || count != checked) {
+        if (client == 0 || count != checked)
             last.status = fedge_trainer_check(self->model, count, &config, &last);
-        }
         checked = count;
         able += last.status == FEDGE_OK;
         if (last.status != FEDGE_OK && first.status == FEDGE_OK) {
@@ -428,9 +414,8 @@ static fedge_status start(trainer_pool *pool, fedge_error *err)
 static void close_pool(void *state)
 {
     trainer_pool *pool = state;
-    if (!pool) {
+    if (!pool)
         return;
-    }
     fedge_worker_pool_free(pool->threads);
     for (uint32_t i = 0; i < pool->config.num_threads; i++) {
         worker *self = &pool->workers[i];
@@ -452,9 +437,8 @@ static fedge_status open_pool(const fedge_trainer_engine_config *config, void **
                           FEDGE_ACCUMULATOR_MAX_LANES);
     }
     trainer_pool *fresh = calloc(1, sizeof(*fresh) + config->num_threads * sizeof(worker));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u threads", config->num_threads);
-    }
     fresh->config = *config;
     fresh->plan = &config->job->plan;
     atomic_init(&fresh->next, 0);

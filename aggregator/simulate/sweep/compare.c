@@ -22,9 +22,8 @@ static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err
 {
     char path[FEDGE_MAX_PATH];
     fedge_status status = fedge_path_join(dir, "summary.json", path, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_json_file_read(path, MAX_SUMMARY, json, err);
-    }
     return status == FEDGE_OK || status == FEDGE_NO_MEMORY
                ? status
                : fedge_error_prefix(err, FEDGE_NOT_FOUND,
@@ -36,9 +35,8 @@ static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err
 static fedge_status print_json(FILE *out, const char *dir, cJSON *json, fedge_error *err)
 {
     char *text = fedge_json_add_text(json, "dir", dir) ? cJSON_PrintUnformatted(json) : NULL;
-    if (!text) {
+    if (!text)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a summary");
-    }
     fprintf(out, "%s\n", text);
     free(text);
     return FEDGE_OK;
@@ -58,9 +56,8 @@ static fedge_status list_logs(const comparison *of, uint32_t group, char (*paths
     fedge_status status = FEDGE_OK;
     *curve = (fedge_plot_curve){.name = of->groups[group].name, .jsonl_paths = logs};
     for (uint32_t i = 0; i < of->num_runs && status == FEDGE_OK; i++) {
-        if (of->runs[i].group != group || !of->runs[i].counts) {
+        if (of->runs[i].group != group || !of->runs[i].counts)
             continue;
-        }
         status = fedge_path_join(of->runs[i].dir, "rounds.jsonl", paths[curve->num_runs], err);
         logs[curve->num_runs] = paths[curve->num_runs];
         if (status == FEDGE_OK && !fedge_os_exists(paths[curve->num_runs])) {
@@ -77,10 +74,8 @@ static const char *job_of(const comparison *of)
 {
     const cJSON *job = cJSON_GetObjectItemCaseSensitive(of->runs[0].summary, "job");
     for (uint32_t i = 1; i < of->num_runs; i++) {
-        if (!cJSON_Compare(job, cJSON_GetObjectItemCaseSensitive(of->runs[i].summary, "job"),
-                           true)) {
+        if (!cJSON_Compare(job, cJSON_GetObjectItemCaseSensitive(of->runs[i].summary, "job"), true))
             return "simulations";
-        }
     }
     return cJSON_IsString(job) ? job->valuestring : "simulations";
 }
@@ -138,13 +133,11 @@ static bool is_sweeps(const char *path)
 static fedge_status read_run(const char *dir, compared_run *to, fedge_error *err)
 {
     size_t size = strlen(dir);
-    while (size > 1 && dir[size - 1] == '/') {
+    while (size > 1 && dir[size - 1] == '/')
         size--;
-    }
     to->dir = malloc(size + 1);
-    if (!to->dir) {
+    if (!to->dir)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a name");
-    }
     memcpy(to->dir, dir, size);
     to->dir[size] = '\0';
     const fedge_status status = read_summary(to->dir, &to->summary, err);
@@ -155,14 +148,12 @@ static fedge_status read_runs(const char *const *dirs, uint32_t num_dirs, compar
                               fedge_error *err)
 {
     to->runs = calloc(num_dirs, sizeof(*to->runs));
-    if (!to->runs) {
+    if (!to->runs)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs", num_dirs);
-    }
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < num_dirs && status == FEDGE_OK; i++) {
-        if (num_dirs == 1 || !is_sweeps(dirs[i])) {
+        if (num_dirs == 1 || !is_sweeps(dirs[i]))
             status = read_run(dirs[i], &to->runs[to->num_runs++], err);
-        }
     }
     return status == FEDGE_OK && to->num_runs == 0
                ? fedge_fail(err, FEDGE_NOT_FOUND, "%.200s has no simulation", dirs[0])
@@ -184,22 +175,18 @@ fedge_status fedge_compare(const fedge_compare_request *what, FILE *out, fedge_e
 {
     comparison of = {.runs = NULL};
     fedge_status status = read_runs(what->dirs, what->num_dirs, &of, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_compare_group(&of, what->each, err);
-    }
     if (status == FEDGE_OK && what->svg_path && of.num_groups > FEDGE_PLOT_MAX_CURVES) {
         status = fedge_fail(err, FEDGE_OUT_OF_RANGE, "--out: %u lines, and a picture has 1 to %d",
                             of.num_groups, FEDGE_PLOT_MAX_CURVES);
     }
-    for (uint32_t i = 0; i < of.num_runs && what->json && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < of.num_runs && what->json && status == FEDGE_OK; i++)
         status = print_json(out, of.runs[i].dir, of.runs[i].summary, err);
-    }
-    if (status == FEDGE_OK && !what->json) {
+    if (status == FEDGE_OK && !what->json)
         fedge_compare_print(&of, out);
-    }
-    if (status == FEDGE_OK && what->svg_path) {
+    if (status == FEDGE_OK && what->svg_path)
         status = write_files(&of, what->svg_path, err);
-    }
     free_comparison(&of);
     return status;
 }

@@ -23,20 +23,16 @@ static bool sort(cJSON *object)
 {
     const int count = cJSON_IsObject(object) ? cJSON_GetArraySize(object) : 0;
     bool sorted = true;
-    for (cJSON *child = object->child; child && sorted; child = child->next) {
+    for (cJSON *child = object->child; child && sorted; child = child->next)
         sorted = sort(child);
-    }
     cJSON **members = count > 1 && sorted ? malloc((size_t)count * sizeof(cJSON *)) : NULL;
-    if (!members) {
+    if (!members)
         return sorted && count <= 1;
-    }
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         members[i] = cJSON_DetachItemViaPointer(object, object->child);
-    }
     qsort(members, (size_t)count, sizeof(cJSON *), by_name);
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; i < count; i++)
         (void)cJSON_AddItemToArray(object, members[i]); /* it keeps its name */
-    }
     free(members);
     return true;
 }
@@ -48,12 +44,10 @@ static fedge_status read_file(const char *dir, const char *name, char **text, fe
     cJSON *json = NULL;
     fedge_status status = fedge_path_join(dir, name, path, err);
     *text = NULL;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_json_file_read(path, FEDGE_JOB_MAX_SIZE, &json, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status == FEDGE_NO_MEMORY ? status : FEDGE_OK;
-    }
     cJSON_DeleteItemFromObjectCaseSensitive(json, "seed");
     cJSON_DeleteItemFromObjectCaseSensitive(json, "partition_seed");
     *text = sort(json) ? cJSON_PrintUnformatted(json) : NULL;
@@ -66,17 +60,15 @@ fedge_status fedge_compare_settings(const char *dir, char **settings, fedge_erro
     char *job = NULL, *simulation = NULL;
     *settings = NULL;
     fedge_status status = read_file(dir, "job.json", &job, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = read_file(dir, "simulation.json", &simulation, err);
-    }
     if (status == FEDGE_OK && job && simulation) {
         const size_t size = strlen(job) + strlen(simulation) + 1;
         *settings = malloc(size);
-        if (*settings) {
+        if (*settings)
             (void)snprintf(*settings, size, "%s%s", job, simulation);
-        } else {
+        else
             status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for settings");
-        }
     }
     cJSON_free(job);
     cJSON_free(simulation);
@@ -97,9 +89,8 @@ static uint32_t next_of(const comparison *of, uint32_t group, uint32_t at)
 static bool is_digits(const char *text, size_t size)
 {
     for (size_t i = 0; i < size; i++) {
-        if (!isdigit((unsigned char)text[i])) {
+        if (!isdigit((unsigned char)text[i]))
             return false;
-        }
     }
     return true;
 }
@@ -116,28 +107,23 @@ static bool find_seam(const comparison *of, uint32_t group, size_t *before, size
         const char *dir = of->runs[i].dir;
         const size_t size = strlen(dir);
         size_t same = 0;
-        while (same < *before && same < size && dir[same] == first[same]) {
+        while (same < *before && same < size && dir[same] == first[same])
             same++;
-        }
         *before = same;
         same = 0;
-        while (same < *behind && same < size && dir[size - 1 - same] == first[length - 1 - same]) {
+        while (same < *behind && same < size && dir[size - 1 - same] == first[length - 1 - same])
             same++;
-        }
         *behind = same;
     }
-    while (*before > 0 && isdigit((unsigned char)first[*before - 1])) {
+    while (*before > 0 && isdigit((unsigned char)first[*before - 1]))
         --*before;
-    }
-    while (*behind > 0 && isdigit((unsigned char)first[length - *behind])) {
+    while (*behind > 0 && isdigit((unsigned char)first[length - *behind]))
         --*behind;
-    }
     for (uint32_t i = begin; i < of->num_runs; i = next_of(of, group, i)) {
         const size_t size = strlen(of->runs[i].dir);
         if (size <= *before + *behind ||
-            !is_digits(of->runs[i].dir + *before, size - *before - *behind)) {
+            !is_digits(of->runs[i].dir + *before, size - *before - *behind))
             return false;
-        }
     }
     return true;
 }
@@ -213,21 +199,18 @@ static void separate_twins(comparison *of, int closeness)
     for (uint32_t i = 0; i < of->num_runs; i++) {
         for (uint32_t k = 0; k < i; k++) {
             if (runs[i].closeness == closeness && runs[k].closeness == closeness &&
-                are_alike(&runs[i], &runs[k], closeness) && have_same_seeds(&runs[i], &runs[k])) {
+                are_alike(&runs[i], &runs[k], closeness) && have_same_seeds(&runs[i], &runs[k]))
                 runs[i].has_twin = runs[k].has_twin = true;
-            }
         }
     }
     for (uint32_t i = 0; i < of->num_runs; i++) {
         for (uint32_t k = 0; k < of->num_runs && runs[i].has_twin; k++) {
-            if (runs[k].closeness == closeness && are_alike(&runs[i], &runs[k], closeness)) {
+            if (runs[k].closeness == closeness && are_alike(&runs[i], &runs[k], closeness))
                 runs[k].closeness = closeness + 1;
-            }
         }
     }
-    for (uint32_t i = 0; i < of->num_runs; i++) {
+    for (uint32_t i = 0; i < of->num_runs; i++)
         runs[i].has_twin = false;
-    }
 }
 
 /* The group of an earlier run that is alike; num_groups: there is none. */
@@ -236,9 +219,8 @@ static uint32_t find_group(const comparison *of, uint32_t run)
     const compared_run *self = &of->runs[run];
     for (uint32_t i = 0; i < run; i++) {
         if (of->runs[i].closeness == self->closeness &&
-            are_alike(&of->runs[i], self, self->closeness)) {
+            are_alike(&of->runs[i], self, self->closeness))
             return of->runs[i].group;
-        }
     }
     return of->num_groups;
 }
@@ -246,12 +228,10 @@ static uint32_t find_group(const comparison *of, uint32_t run)
 fedge_status fedge_compare_group(comparison *of, bool each, fedge_error *err)
 {
     of->groups = calloc(of->num_runs, sizeof(*of->groups));
-    if (!of->groups) {
+    if (!of->groups)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs", of->num_runs);
-    }
-    for (int closeness = BY_SETTINGS; closeness < NEVER; closeness++) {
+    for (int closeness = BY_SETTINGS; closeness < NEVER; closeness++)
         separate_twins(of, closeness);
-    }
     for (uint32_t i = 0; i < of->num_runs; i++) {
         compared_run *run = &of->runs[i];
         run->group = each ? of->num_groups : find_group(of, i);

@@ -50,9 +50,8 @@ static fedge_spread spread_of(const comparison *of, uint32_t group, size_t colum
         const compared_run *run = &of->runs[i];
         const cJSON *from =
             within ? cJSON_GetObjectItemCaseSensitive(run->summary, within) : run->summary;
-        if (run->group == group && run->counts) {
+        if (run->group == group && run->counts)
             fedge_spread_add(&spread, fedge_json_number(from, COLUMNS[column].key));
-        }
     }
     return column == SEED && of->groups[group].num_runs > 1 ? (fedge_spread){0} : spread;
 }
@@ -92,9 +91,8 @@ static int longest(int width, const char *text)
 static bool is_known(const comparison *of, size_t column)
 {
     for (uint32_t g = 0; g < of->num_groups; g++) {
-        if (spread_of(of, g, column).count > 0) {
+        if (spread_of(of, g, column).count > 0)
             return true;
-        }
     }
     return false;
 }
@@ -114,11 +112,10 @@ static void print_endings(const comparison *of, uint32_t group, FILE *out)
             count += of->runs[i].group == group &&
                      strcmp(text_of(of->runs[i].summary, "ending"), ENDINGS[e]) == 0;
         }
-        if (count > 0 && of->groups[group].num_runs > 1) {
+        if (count > 0 && of->groups[group].num_runs > 1)
             fprintf(out, "  %" PRIu32 " %s", count, ENDINGS[e]);
-        } else if (count > 0) {
+        else if (count > 0)
             fprintf(out, "  %s", ENDINGS[e]);
-        }
     }
 }
 
@@ -135,19 +132,16 @@ void fedge_compare_print(const comparison *of, FILE *out)
     fputs(several ? " seeds" : "", out);
     for (size_t c = 0; c < NUM_COLUMNS; c++) {
         widths[c] = is_known(of, c) ? COLUMNS[c].width : 0;
-        for (uint32_t g = 0; g < of->num_groups && widths[c] > 0; g++) {
+        for (uint32_t g = 0; g < of->num_groups && widths[c] > 0; g++)
             widths[c] = longest(widths[c], cell(of, g, c, text));
-        }
-        if (widths[c] > 0) {
+        if (widths[c] > 0)
             fprintf(out, " %*s", widths[c], COLUMNS[c].title);
-        }
     }
     fputc('\n', out);
     for (uint32_t g = 0; g < of->num_groups; g++) {
         fprintf(out, "%-*s %-*s", run, of->groups[g].name, partition, partition_of(of, g));
-        if (several) {
+        if (several)
             fprintf(out, " %5" PRIu32, of->groups[g].num_runs);
-        }
         for (size_t c = 0; c < NUM_COLUMNS; c++) {
             if (widths[c] > 0) {
                 cell(of, g, c, text);
@@ -170,11 +164,10 @@ fedge_status fedge_compare_write_csv(const comparison *of, const char *path, fed
         char key[MAX_KEY];
         (void)snprintf(key, sizeof(key), "%s%s%s", COLUMNS[c].within ? COLUMNS[c].within : "",
                        COLUMNS[c].within ? "_" : "", COLUMNS[c].key);
-        if (c == SEED) {
+        if (c == SEED)
             fedge_table_csv_text(&table, key);
-        } else if (is_known(of, c)) {
+        else if (is_known(of, c))
             fedge_table_csv_spread_head(&table, key);
-        }
     }
     fedge_table_csv_end_row(&table);
     for (uint32_t g = 0; g < of->num_groups; g++) {
@@ -183,11 +176,10 @@ fedge_status fedge_compare_write_csv(const comparison *of, const char *path, fed
         fedge_table_csv_number(&table, of->groups[g].num_runs);
         for (size_t c = 0; c < NUM_COLUMNS; c++) {
             const fedge_spread spread = spread_of(of, g, c);
-            if (c == SEED) {
+            if (c == SEED)
                 fedge_table_csv_number(&table, fedge_spread_mean(&spread));
-            } else if (is_known(of, c)) {
+            else if (is_known(of, c))
                 fedge_table_csv_spread(&table, &spread);
-            }
         }
         fedge_table_csv_end_row(&table);
     }

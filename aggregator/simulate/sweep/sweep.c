@@ -11,9 +11,8 @@ fedge_status fedge_sweep_new(const fedge_simulate_options *options,
 {
     *sweep = NULL;
     fedge_sweep *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a sweep");
-    }
     fresh->options = options;
     fresh->collective = collective;
     fresh->job_text = job_text;
@@ -29,12 +28,10 @@ fedge_status fedge_sweep_new(const fedge_simulate_options *options,
                      : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs",
                                   fresh->num_combinations * fresh->num_seeds);
     }
-    for (uint32_t c = 0; status == FEDGE_OK && c < fresh->num_combinations; c++) {
+    for (uint32_t c = 0; status == FEDGE_OK && c < fresh->num_combinations; c++)
         status = fedge_sweep_check(fresh, c, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_sweep_check_folders(fresh, err);
-    }
     if (status != FEDGE_OK) {
         fedge_sweep_free(fresh);
         return status;

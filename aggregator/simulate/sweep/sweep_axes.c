@@ -43,9 +43,8 @@ typedef struct job_path {
 static bool next_part(const char **path, char part[FEDGE_SWEEP_MAX_TEXT])
 {
     const size_t length = strcspn(*path, ".");
-    if (**path == '\0' || length >= FEDGE_SWEEP_MAX_TEXT) {
+    if (**path == '\0' || length >= FEDGE_SWEEP_MAX_TEXT)
         return false;
-    }
     memcpy(part, *path, length);
     part[length] = '\0';
     *path += length + ((*path)[length] == '.');
@@ -59,9 +58,8 @@ static job_path path_of(const char *key)
     char part[FEDGE_SWEEP_MAX_TEXT];
     const fedge_json_field *fields = fedge_job_fields;
     size_t size = 0;
-    for (size_t k = 0; k < sizeof(SHORT_NAMES) / sizeof(SHORT_NAMES[0]); k++) {
+    for (size_t k = 0; k < sizeof(SHORT_NAMES) / sizeof(SHORT_NAMES[0]); k++)
         key = strcmp(key, SHORT_NAMES[k].name) == 0 ? SHORT_NAMES[k].path : key;
-    }
     while (next_part(&key, part) && size < sizeof(path.text)) {
         const fedge_json_field *field = fedge_json_field_of(fields, part);
         size += (size_t)snprintf(path.text + size, sizeof(path.text) - size, "%s%s",
@@ -90,9 +88,8 @@ static bool same_value(const char *a, const char *b)
 static bool has_value(const sweep_axis *of, const char *value)
 {
     for (uint32_t i = 0; i < of->num_values; i++) {
-        if (same_value(of->values[i], value)) {
+        if (same_value(of->values[i], value))
             return true;
-        }
     }
     return false;
 }
@@ -101,9 +98,8 @@ static bool has_value(const sweep_axis *of, const char *value)
 static char *find_comma(char *value)
 {
     int depth = 0;
-    for (; *value && (*value != ',' || depth > 0); value++) {
+    for (; *value && (*value != ',' || depth > 0); value++)
         depth += (*value == '[' || *value == '{') - (*value == ']' || *value == '}');
-    }
     return *value ? value : NULL;
 }
 
@@ -130,9 +126,8 @@ static fedge_status parse_axis(const char *text, sweep_axis *to, fedge_error *er
         }
         char *value = ++at;
         at = find_comma(value);
-        if (at) {
+        if (at)
             *at = '\0';
-        }
         if (value[0] == '\0' || has_value(to, value)) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %s in '%.80s'",
                               value[0] ? "a value stands twice" : "an empty value", text);
@@ -157,9 +152,8 @@ static fedge_status take_seeds(fedge_sweep *sweep, const sweep_axis *seeds, fedg
 static bool has_axis(const fedge_sweep *sweep, const char *key)
 {
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
-        if (is_same(key, sweep->axes[i].key)) {
+        if (is_same(key, sweep->axes[i].key))
             return true;
-        }
     }
     return false;
 }
@@ -167,9 +161,8 @@ static bool has_axis(const fedge_sweep *sweep, const char *key)
 /* The same setting twice, by whatever name, would be two columns of which one is a lie. */
 static fedge_status check_once(const fedge_sweep *sweep, const char *key, fedge_error *err)
 {
-    if ((strcmp(key, SEEDS) == 0 && sweep->num_seeds > 0) || has_axis(sweep, key)) {
+    if ((strcmp(key, SEEDS) == 0 && sweep->num_seeds > 0) || has_axis(sweep, key))
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: '%.80s' is set twice", key);
-    }
     /* seeds=2 with seed=1,2 would run seed 2 twice. */
     const bool seeds = strcmp(key, SEEDS) == 0;
     if ((seeds && has_axis(sweep, SEED)) || (strcmp(key, SEED) == 0 && sweep->num_seeds > 0)) {
@@ -192,18 +185,16 @@ fedge_status fedge_sweep_parse_axes(fedge_sweep *sweep, fedge_error *err)
     for (uint32_t i = 0; i < sweep->options->num_axes; i++) {
         sweep_axis *to = &sweep->axes[sweep->num_axes];
         fedge_status status = parse_axis(sweep->options->axes[i], to, err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = check_once(sweep, to->key, err);
-        }
         if (status == FEDGE_OK && strcmp(to->key, SEEDS) == 0) {
             status = take_seeds(sweep, to, err);
         } else if (status == FEDGE_OK) {
             sweep->num_axes++;
             sweep->num_combinations *= to->num_values;
         }
-        if (status != FEDGE_OK) {
+        if (status != FEDGE_OK)
             return status;
-        }
         const uint32_t seeds = sweep->num_seeds > 0 ? sweep->num_seeds : 1;
         if ((uint64_t)sweep->num_combinations * seeds > FEDGE_SWEEP_MAX_RUNS) {
             return fedge_fail(err, FEDGE_TOO_BIG, "--sweep: more than %u runs: take fewer values",
@@ -216,9 +207,8 @@ fedge_status fedge_sweep_parse_axes(fedge_sweep *sweep, fedge_error *err)
 
 const char *fedge_sweep_value_of(const fedge_sweep *sweep, uint32_t combination, uint32_t at)
 {
-    for (uint32_t i = sweep->num_axes - 1; i > at; i--) {
+    for (uint32_t i = sweep->num_axes - 1; i > at; i--)
         combination /= sweep->axes[i].num_values;
-    }
     const sweep_axis *of = &sweep->axes[at];
     return of->values[combination % of->num_values];
 }
@@ -244,9 +234,8 @@ size_t fedge_sweep_folder_of(const fedge_sweep *sweep, uint32_t combination,
     char *to = folder;
     size_t size = fedge_sweep_name_of(sweep, combination, name);
     *to = '\0';
-    if (size >= FEDGE_SWEEP_MAX_NAME) {
+    if (size >= FEDGE_SWEEP_MAX_NAME)
         return size;
-    }
     size = 0;
     for (const char *at = name; *at; at++) {
         const char *text = *at == '/' ? "%2F" : *at == '%' ? "%25" : NULL;
@@ -291,9 +280,8 @@ static cJSON *find_member(const cJSON *object, const fedge_json_field *fields, c
     cJSON_ArrayForEach(member, object)
     {
         if (strcmp(member->string, key) == 0 ||
-            (field && field == fedge_json_field_of(fields, member->string))) {
+            (field && field == fedge_json_field_of(fields, member->string)))
             return member;
-        }
     }
     return NULL;
 }
@@ -306,10 +294,9 @@ static bool set_key(cJSON *job, const char *path, const char *text)
     cJSON *at = job;
     const char *dot;
     const fedge_json_field *fields = fedge_job_fields;
-    while ((dot = strchr(path, '.')) != NULL) {
-        if ((size_t)(dot - path) >= sizeof(key)) {
+    while ((dot = strchr(path, '.'))) {
+        if ((size_t)(dot - path) >= sizeof(key))
             return false;
-        }
         memcpy(key, path, (size_t)(dot - path));
         key[dot - path] = '\0';
         cJSON *next = find_member(at, fields, key);
@@ -317,17 +304,15 @@ static bool set_key(cJSON *job, const char *path, const char *text)
         const fedge_json_field *field = fedge_json_field_of(fields, key);
         fields = field ? field->fields : NULL;
         path = dot + 1;
-        if (!cJSON_IsObject(at)) {
+        if (!cJSON_IsObject(at))
             return false;
-        }
     }
     /* All of it is JSON, or it is a text. */
     cJSON *value = cJSON_ParseWithOpts(text, NULL, true);
     value = value ? value : cJSON_CreateString(text);
     cJSON *before = find_member(at, fields, path);
-    if (before) {
+    if (before)
         cJSON_Delete(cJSON_DetachItemViaPointer(at, before));
-    }
     return cJSON_AddItemToObject(at, path, value);
 }
 

@@ -29,9 +29,8 @@ static fedge_status fail_with(const fedge_sweep *sweep, const char *name, fedge_
     const fedge_error cause = *err;
     const char *path = sweep->options->job;
     const size_t size = strlen(path);
-    if (strncmp(cause.message, path, size) != 0 || cause.message[size] != ':') {
+    if (strncmp(cause.message, path, size) != 0 || cause.message[size] != ':')
         return fedge_error_prefix(err, status, "with %.80s", name);
-    }
     const char *rest = cause.message + size + 1;
     return fedge_fail(err, status, "with %.80s: %s:%s", name, path,
                       rest + strspn(rest, "0123456789") + (*rest == ' ' ? 0 : 1));
@@ -45,20 +44,17 @@ static uint32_t count_clients(fedge_sweep *sweep, const fedge_experiment *experi
 {
     const fedge_simulate_options *options = experiment->config.options;
     const char *name = experiment->job->plan.data.name;
-    if (options->num_clients > 0) {
+    if (options->num_clients > 0)
         return options->num_clients;
-    }
     for (uint32_t i = 0; i < sweep->num_counted; i++) {
         if (sweep->counted[i].partition == options->partition &&
-            strcmp(sweep->counted[i].data, name) == 0) {
+            strcmp(sweep->counted[i].data, name) == 0)
             return sweep->counted[i].clients;
-        }
     }
     uint32_t clients = 0;
     if (fedge_partition_num_parts(&experiment->data.partition, experiment->data.values, &clients,
-                                  NULL) != FEDGE_OK) {
+                                  NULL) != FEDGE_OK)
         clients = 0;
-    }
     if (sweep->num_counted < FEDGE_SWEEP_MAX_VALUES) {
         sweep_counted *to = &sweep->counted[sweep->num_counted++];
         *to = (sweep_counted){.partition = options->partition, .clients = clients};
@@ -73,9 +69,8 @@ static fedge_status check_files(const char *lines, fedge_error *err)
 {
     fedge_file_list list;
     const fedge_status status = fedge_file_list_open(&list, lines, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         fedge_file_list_close(&list);
-    }
     return status;
 }
 
@@ -84,16 +79,13 @@ static fedge_status check_test_set(fedge_sweep *sweep, const fedge_job *job, fed
 {
     const fedge_test_set *set = &job->test_set;
     bool swept = false;
-    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+    for (uint32_t i = 0; i < sweep->num_axes; i++)
         swept = swept || strncmp(sweep->axes[i].key, TEST_SET, strlen(TEST_SET)) == 0;
-    }
-    if (!set->present || (sweep->has_test_set && !swept)) {
+    if (!set->present || (sweep->has_test_set && !swept))
         return FEDGE_OK;
-    }
     fedge_status status = check_files(set->images, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_files(set->labels, err);
-    }
     sweep->has_test_set = status == FEDGE_OK;
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, TEST_SET);
 }
@@ -104,17 +96,14 @@ static fedge_status check_profiles(fedge_sweep *sweep, const fedge_simulate_opti
 {
     fedge_client_profiles *profiles = NULL;
     bool known = !fedge_client_profiles_is_wanted(&options->profiles);
-    for (uint32_t i = 0; i < sweep->num_profiles && !known; i++) {
+    for (uint32_t i = 0; i < sweep->num_profiles && !known; i++)
         known = sweep->profiles[i] == clients;
-    }
-    if (known) {
+    if (known)
         return FEDGE_OK;
-    }
     const fedge_status status =
         fedge_client_profiles_new(&options->profiles, job->plan.seed, clients, &profiles, err);
-    if (status == FEDGE_OK && sweep->num_profiles < FEDGE_SWEEP_MAX_VALUES) {
+    if (status == FEDGE_OK && sweep->num_profiles < FEDGE_SWEEP_MAX_VALUES)
         sweep->profiles[sweep->num_profiles++] = clients;
-    }
     fedge_client_profiles_free(profiles);
     return status;
 }
@@ -138,23 +127,20 @@ static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *op
                             const char *text, size_t size, uint32_t *cohort, fedge_error *err)
 {
     fedge_experiment *experiment = calloc(1, sizeof(*experiment));
-    if (!experiment) {
+    if (!experiment)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an experiment");
-    }
     const fedge_experiment_config config = {.options = options, .job_text = text, .job_size = size};
     fedge_status status = fedge_experiment_check(experiment, &config, err);
     const fedge_job *job = experiment->job;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_test_set(sweep, job, err);
-    }
     const uint32_t clients = status == FEDGE_OK ? count_clients(sweep, experiment) : 0;
     if (clients > 0) {
         *cohort = fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, clients).wanted;
         status = fedge_simulation_check_clients(&job->rounds, clients, err);
     }
-    if (status == FEDGE_OK && clients > 0) {
+    if (status == FEDGE_OK && clients > 0)
         status = check_profiles(sweep, options, job, clients, err);
-    }
     sweep->is_measured = sweep->is_measured || (status == FEDGE_OK && may_evaluate(experiment));
     fedge_experiment_fini(experiment);
     free(experiment);
@@ -169,9 +155,8 @@ static bool is_own(fedge_sweep *sweep, fedge_error *err)
     fedge_error own;
     const fedge_status status =
         examine(sweep, sweep->options, sweep->job_text, sweep->job_size, &cohort, &own);
-    if (status == FEDGE_OK || strcmp(behind_place(own.message), behind_place(err->message)) != 0) {
+    if (status == FEDGE_OK || strcmp(behind_place(own.message), behind_place(err->message)) != 0)
         return false;
-    }
     *err = own;
     return true;
 }
@@ -182,9 +167,8 @@ fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_e
     fedge_simulate_options options;
     fedge_status status = fedge_sweep_make(sweep, combination, &options, &text, err);
     options.seed_offset = sweep->num_seeds - 1; /* the highest */
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = examine(sweep, &options, text, strlen(text), &sweep->cohorts[combination], err);
-    }
     free(text);
     if (status == FEDGE_OK && sweep->options->out &&
         fedge_sweep_folder_of(sweep, combination, name) + sizeof(SEED_PART) >
@@ -194,9 +178,8 @@ fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_e
                             "shorter ones, at once",
                             FEDGE_SWEEP_MAX_NAME - 1);
     }
-    if (status == FEDGE_OK || is_own(sweep, err)) {
+    if (status == FEDGE_OK || is_own(sweep, err))
         return status;
-    }
     if (fedge_sweep_name_of(sweep, combination, name) == 0) { /* seeds alone */
         (void)snprintf(name, sizeof(name), "seeds=%" PRIu32, sweep->num_seeds);
     }

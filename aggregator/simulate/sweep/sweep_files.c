@@ -39,9 +39,8 @@ static fedge_status list_logs(const fedge_sweep *sweep, uint32_t combination, dr
     for (uint32_t i = 0; i < sweep->num_seeds && status == FEDGE_OK; i++) {
         const sweep_outcome *of = &sweep->outcomes[(size_t)combination * sweep->num_seeds + i];
         path_text folder;
-        if (!of->done || of->failed) {
+        if (!of->done || of->failed)
             continue;
-        }
         status = fedge_sweep_run_folder(sweep, combination, i, folder.text, err);
         if (status == FEDGE_OK) {
             status =
@@ -59,9 +58,8 @@ static bool has_good(const fedge_sweep *sweep, uint32_t combination)
 {
     for (uint32_t i = 0; i < sweep->num_seeds; i++) {
         const sweep_outcome *of = &sweep->outcomes[(size_t)combination * sweep->num_seeds + i];
-        if (of->done && !of->failed) {
+        if (of->done && !of->failed)
             return true;
-        }
     }
     return false;
 }
@@ -70,9 +68,8 @@ static bool has_good(const fedge_sweep *sweep, uint32_t combination)
 static uint32_t place_of(const double *merits, uint32_t count, uint32_t at)
 {
     uint32_t place = 0;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         place += merits[i] > merits[at] || (i < at && !(merits[i] < merits[at]));
-    }
     return place;
 }
 
@@ -97,9 +94,8 @@ static fedge_status choose(const fedge_sweep *sweep, uint32_t chosen[FEDGE_PLOT_
     }
     for (uint32_t i = 0; i < *num_good; i++) {
         if (*num_good <= FEDGE_PLOT_MAX_CURVES ||
-            place_of(merits, *num_good, i) < FEDGE_PLOT_MAX_CURVES) {
+            place_of(merits, *num_good, i) < FEDGE_PLOT_MAX_CURVES)
             chosen[(*count)++] = good[i];
-        }
     }
     free(merits);
     free(good);
@@ -128,16 +124,13 @@ static fedge_status draw(const fedge_sweep *sweep, const char *path, fedge_error
     fedge_plot_curve curves[FEDGE_PLOT_MAX_CURVES];
     char title[MAX_TITLE];
     fedge_status status = choose(sweep, chosen, &count, &num_good, err);
-    if (status != FEDGE_OK || count == 0) {
+    if (status != FEDGE_OK || count == 0)
         return status;
-    }
     drawn *of = calloc(count, sizeof(*of));
-    if (!of) {
+    if (!of)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw a sweep");
-    }
-    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++)
         status = list_logs(sweep, chosen[i], &of[i], &curves[i], err);
-    }
     if (status == FEDGE_OK) {
         make_title(sweep, count, num_good, title);
         status = fedge_plot_curves(curves, count, path, title, err);
@@ -154,15 +147,12 @@ fedge_status fedge_sweep_leave(const fedge_sweep *sweep, fedge_error *err)
 {
     path_text path;
     const char *out = sweep->options->out;
-    if (!out) {
+    if (!out)
         return FEDGE_OK;
-    }
     fedge_status status = fedge_path_join(out, FEDGE_SWEEP_TABLE, path.text, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_sweep_write_csv(sweep, path.text, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_path_join(out, FEDGE_SWEEP_PICTURE, path.text, err);
-    }
     return status == FEDGE_OK ? draw(sweep, path.text, err) : status;
 }

@@ -79,9 +79,8 @@ static void pass_over_others(pool *self)
 {
     const fedge_collective *all = self->sweep->collective;
     while (!fedge_collective_is_alone(all) && self->next < self->num_runs &&
-           self->next % all->num_ranks != all->rank) {
+           self->next % all->num_ranks != all->rank)
         self->next++;
-    }
 }
 
 /* Waits until the next run may begin. False: there is none. */
@@ -94,9 +93,8 @@ static bool take(pool *self, sweep_run *run)
         *run = next_run(self);
         taken = self->at_work + run->num_threads <= self->num_threads &&
                 fedge_sweep_has_room(self->running, self->at_start, self->need, self->usable);
-        if (!taken) {
+        if (!taken)
             pthread_cond_wait(&self->changed, &self->mutex);
-        }
     }
     if (taken) {
         self->next++;
@@ -127,9 +125,8 @@ static void on_begun(void *user, uint64_t promised)
     pthread_mutex_lock(&self->mutex);
     const uint64_t grown =
         resident > self->at_start ? (resident - self->at_start) / self->running : 0;
-    if (grown + promised > self->need) {
+    if (grown + promised > self->need)
         self->need = grown + promised;
-    }
     pthread_cond_broadcast(&self->changed);
     pthread_mutex_unlock(&self->mutex);
 }
@@ -146,19 +143,16 @@ static void take_outcome(pool *self, const sweep_run *run, sweep_outcome *of, fe
             self->status = ended;
             self->err = *why;
         }
-        if (machines) {
+        if (machines)
             atomic_store(&self->stopping, true);
-        }
         return;
     }
     of->done = true;
     of->failed = ended != FEDGE_OK;
-    if (of->failed) {
+    if (of->failed)
         memcpy(of->why, why->message, sizeof(of->why));
-    }
-    if (!self->sweep->options->quiet && !self->sweep->options->json) {
+    if (!self->sweep->options->quiet && !self->sweep->options->json)
         fedge_sweep_print_run(self->sweep, run, of);
-    }
 }
 
 /* Runs side by side count each other's memory: one that finds too little waits until no other is
@@ -167,18 +161,16 @@ static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_wa
                                 sweep_outcome *to, fedge_error *err)
 {
     const fedge_status status = fedge_sweep_run_one(self->sweep, run, watch, to, err);
-    if (to->begun || (status != FEDGE_TOO_BIG && status != FEDGE_NO_MEMORY)) {
+    if (to->begun || (status != FEDGE_TOO_BIG && status != FEDGE_NO_MEMORY))
         return status;
-    }
     pthread_mutex_lock(&self->mutex);
     const bool alone = self->running == 1;
     if (!alone) {
         self->running--;
         self->at_work -= run->num_threads;
         pthread_cond_broadcast(&self->changed);
-        while (self->running > 0) {
+        while (self->running > 0)
             pthread_cond_wait(&self->changed, &self->mutex);
-        }
         self->running++;
         self->at_work += run->num_threads;
     }
@@ -248,9 +240,8 @@ static fedge_status work_together(pool *self, fedge_error *err)
                                              .stack_size = STACK_SIZE};
     fedge_worker_pool *others = NULL;
     const fedge_status status = fedge_worker_pool_new(&others, &config, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     self->num_workers = fedge_worker_pool_size(others) + 1;
     fedge_worker_pool_begin(others, work_beside, self);
     work(self);
@@ -264,12 +255,10 @@ static fedge_status bring_together(fedge_sweep *sweep, fedge_status status, fedg
 {
     const fedge_collective *all = sweep->collective;
     const uint32_t num_runs = sweep->num_combinations * sweep->num_seeds;
-    if (fedge_collective_is_alone(all)) {
+    if (fedge_collective_is_alone(all))
         return status;
-    }
-    for (uint32_t i = 0; all->rank > 0 && i < num_runs; i++) {
+    for (uint32_t i = 0; all->rank > 0 && i < num_runs; i++)
         fedge_collective_send(all, &sweep->outcomes[i], sizeof(*sweep->outcomes), 0);
-    }
     for (uint32_t rank = 1; all->rank == 0 && rank < all->num_ranks; rank++) {
         for (uint32_t i = 0; i < num_runs; i++) {
             sweep_outcome of;
@@ -292,9 +281,8 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
                  .usable = fedge_os_usable_bytes(NULL),
                  .at_start = fedge_os_resident_bytes()};
     print_replaced(sweep);
-    if (!sweep->is_measured) {
+    if (!sweep->is_measured)
         fprintf(stderr, "fedge-simulate: nothing will be evaluated: " FEDGE_SWEEP_MEASURE "\n");
-    }
     atomic_init(&self.stopping, false);
     pthread_mutex_init(&self.mutex, NULL);
     pthread_cond_init(&self.changed, NULL);
@@ -315,17 +303,15 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
 uint32_t fedge_sweep_num_done(const fedge_sweep *sweep)
 {
     uint32_t done = 0;
-    for (uint32_t i = 0; i < sweep->num_combinations * sweep->num_seeds; i++) {
+    for (uint32_t i = 0; i < sweep->num_combinations * sweep->num_seeds; i++)
         done += sweep->outcomes[i].done;
-    }
     return done;
 }
 
 uint32_t fedge_sweep_num_unable(const fedge_sweep *sweep)
 {
     uint32_t unable = 0;
-    for (uint32_t i = 0; i < sweep->num_combinations * sweep->num_seeds; i++) {
+    for (uint32_t i = 0; i < sweep->num_combinations * sweep->num_seeds; i++)
         unable += sweep->outcomes[i].done && !sweep->outcomes[i].begun;
-    }
     return unable;
 }

@@ -39,9 +39,8 @@ static fedge_status count_begun(const fedge_sweep *sweep, uint32_t *count,
         char folder[FEDGE_MAX_PATH];
         status =
             fedge_sweep_run_folder(sweep, i / sweep->num_seeds, i % sweep->num_seeds, folder, err);
-        if (status == FEDGE_OK && is_begun(folder) && (*count)++ == 0) {
+        if (status == FEDGE_OK && is_begun(folder) && (*count)++ == 0)
             memcpy(path, folder, FEDGE_MAX_PATH);
-        }
     }
     return status;
 }
@@ -52,12 +51,10 @@ static fedge_status check_writable(const char *out, fedge_error *err)
     char path[FEDGE_MAX_PATH + 32];
     (void)snprintf(path, sizeof(path), "%s/.can-be-written", out);
     fedge_status status = fedge_os_make_dirs(out, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_os_write_file(path, "\n", 1, 0600, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_os_remove(path, err);
-    }
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--out");
 }
 
@@ -66,12 +63,10 @@ static fedge_status check_names(const char *out, fedge_error *err)
 {
     char table[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
     fedge_status status = fedge_path_join(out, FEDGE_SWEEP_TABLE, table, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_table_csv_check(table, FEDGE_SWEEP_COLUMN, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_path_join(out, FEDGE_SWEEP_PICTURE, picture, err);
-    }
     return status == FEDGE_OK && fedge_os_exists(picture) && !fedge_os_exists(table)
                ? fedge_fail(err, FEDGE_EXISTS,
                             "%s is there already, and no sweep's: choose another --out", picture)
@@ -94,9 +89,8 @@ fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *er
         fprintf(stderr, "fedge-simulate: %s has none of these runs: nothing to resume, all begin\n",
                 sweep->options->out);
     }
-    if (status == FEDGE_OK && sweep->options->out) {
+    if (status == FEDGE_OK && sweep->options->out)
         status = check_names(sweep->options->out, err);
-    }
     return status == FEDGE_OK && sweep->options->out ? check_writable(sweep->options->out, err)
                                                      : status;
 }
@@ -117,9 +111,8 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
     fedge_simulate_options options;
     fedge_experiment *experiment = calloc(1, sizeof(*experiment));
     to->begun = false;
-    if (!experiment) {
+    if (!experiment)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a run");
-    }
     fedge_status status = fedge_sweep_make(sweep, run->combination, &options, &text, err);
     (void)snprintf(number, sizeof(number), "run %" PRIu32 " of %" PRIu32, run->number,
                    sweep->num_combinations * sweep->num_seeds);
@@ -139,9 +132,8 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
         status = fedge_sweep_run_folder(sweep, run->combination, run->seed, out, err);
         config.resume = sweep->options->resume;
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_experiment_init(experiment, &config, err);
-    }
     to->begun = status == FEDGE_OK;
     if (to->begun) {
         watch->begun(watch->user, fedge_simulation_promised_bytes(experiment->simulation));
@@ -169,13 +161,12 @@ static void print_result(const fedge_run_summary *run_summary, FILE *out)
     const bool known = isfinite(curve->loss) || isfinite(curve->accuracy);
     const double accuracy = known ? curve->accuracy : run_summary->client_accuracy;
     const double loss = known ? curve->loss : run_summary->client_loss;
-    if (isfinite(accuracy)) {
+    if (isfinite(accuracy))
         fprintf(out, "%.2f%%", 100.0 * accuracy);
-    } else if (isfinite(loss)) {
+    else if (isfinite(loss))
         fprintf(out, "loss %.4g", loss);
-    } else {
+    else
         fprintf(out, "round %" PRIu32, run_summary->rounds);
-    }
 }
 
 /* The line is whole, whatever other runs write. */

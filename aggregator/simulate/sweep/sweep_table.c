@@ -75,9 +75,8 @@ static double value_at(const fedge_sweep *sweep, uint32_t combination, uint32_t 
 static fedge_spread spread_of(const fedge_sweep *sweep, uint32_t combination, uint32_t what)
 {
     fedge_spread of = {0};
-    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+    for (uint32_t i = 0; i < sweep->num_seeds; i++)
         fedge_spread_add(&of, value_at(sweep, combination, i, what));
-    }
     return of;
 }
 
@@ -136,9 +135,8 @@ static uint32_t choose(const fedge_sweep *sweep)
 static bool any(const fedge_sweep *sweep, measure what)
 {
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
-        if (spread_of(sweep, c, what).count > 0) {
+        if (spread_of(sweep, c, what).count > 0)
             return true;
-        }
     }
     return false;
 }
@@ -152,9 +150,8 @@ static layout lay_out(const fedge_sweep *sweep)
         of.stands[m] = any(sweep, MEASURES[m].what) && !(MEASURES[m].is_loss && has_accuracy);
         of.measured = of.measured || (of.stands[m] && MEASURES[m].what != VIRTUAL_SECONDS);
     }
-    if (!of.measured) {
+    if (!of.measured)
         of.stands[0] = true;
-    }
     for (uint32_t i = 0; i < sweep->num_axes; i++) {
         const sweep_axis *axis = &sweep->axes[i];
         of.widths[i] = MIN_WIDTH;
@@ -169,18 +166,16 @@ static layout lay_out(const fedge_sweep *sweep)
 static uint32_t count_failed(const fedge_sweep *sweep, uint32_t combination)
 {
     uint32_t failed = 0;
-    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+    for (uint32_t i = 0; i < sweep->num_seeds; i++)
         failed += outcome_of(sweep, combination, i)->failed;
-    }
     return failed;
 }
 
 static uint32_t count_done(const fedge_sweep *sweep, uint32_t combination)
 {
     uint32_t done = 0;
-    for (uint32_t i = 0; i < sweep->num_seeds; i++) {
+    for (uint32_t i = 0; i < sweep->num_seeds; i++)
         done += outcome_of(sweep, combination, i)->done;
-    }
     return done;
 }
 
@@ -221,13 +216,11 @@ static void print_bytes(FILE *out, fedge_spread of)
 
 static void print_head(const fedge_sweep *sweep, const layout *of, FILE *out)
 {
-    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+    for (uint32_t i = 0; i < sweep->num_axes; i++)
         fprintf(out, "%-*s ", of->widths[i], sweep->axes[i].key);
-    }
     for (size_t m = 0; m < NUM_MEASURES; m++) {
-        if (of->stands[m]) {
+        if (of->stands[m])
             fprintf(out, " %16s", MEASURES[m].title);
-        }
     }
     fprintf(out, " %9s", "bytes up");
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
@@ -240,9 +233,8 @@ static void print_head(const fedge_sweep *sweep, const layout *of, FILE *out)
 
 static void print_row(const fedge_sweep *sweep, uint32_t combination, const layout *of, FILE *out)
 {
-    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+    for (uint32_t i = 0; i < sweep->num_axes; i++)
         fprintf(out, "%-*s ", of->widths[i], fedge_sweep_value_of(sweep, combination, i));
-    }
     for (size_t m = 0; m < NUM_MEASURES; m++) {
         if (of->stands[m]) {
             print_spread(out, spread_of(sweep, combination, MEASURES[m].what), MEASURES[m].scale,
@@ -257,15 +249,12 @@ static void print_row(const fedge_sweep *sweep, uint32_t combination, const layo
         fprintf(out, " %2" PRIu32 "/%-2" PRIu32, rounds.count, done);
     }
     print_spread(out, spread_of(sweep, combination, SECONDS), 1.0, 1);
-    if (done < sweep->num_seeds) {
+    if (done < sweep->num_seeds)
         fprintf(out, "  %" PRIu32 " of %" PRIu32 " seeds", done, sweep->num_seeds);
-    }
-    if (failed > 0) {
+    if (failed > 0)
         fprintf(out, "  %" PRIu32 " failed", failed);
-    }
-    if (count_clamped(sweep, combination) > 0) {
+    if (count_clamped(sweep, combination) > 0)
         fprintf(out, "  %" PRIu64 " values cut", count_clamped(sweep, combination));
-    }
     if (combination == of->chosen) {
         fprintf(out, "  * chosen by validation%s",
                 failed > 0 ? ", of the seeds that did not fail" : "");
@@ -279,9 +268,8 @@ static uint32_t next_failed(const fedge_sweep *sweep, uint32_t combination, uint
 {
     while (seed < sweep->num_seeds &&
            !(outcome_of(sweep, combination, seed)->failed &&
-             strcmp(outcome_of(sweep, combination, seed)->why, why) == 0)) {
+             strcmp(outcome_of(sweep, combination, seed)->why, why) == 0))
         seed++;
-    }
     return seed;
 }
 
@@ -291,14 +279,12 @@ static void print_failures(const fedge_sweep *sweep, uint32_t combination, FILE 
     char name[FEDGE_SWEEP_MAX_FOLDER];
     for (uint32_t i = 0; i < sweep->num_seeds; i++) {
         const sweep_outcome *of = outcome_of(sweep, combination, i);
-        if (!of->failed || next_failed(sweep, combination, 0, of->why) < i) {
+        if (!of->failed || next_failed(sweep, combination, 0, of->why) < i)
             continue;
-        }
         fputs("failed:", out);
         for (uint32_t k = i; k < sweep->num_seeds;
-             k = next_failed(sweep, combination, k + 1, of->why)) {
+             k = next_failed(sweep, combination, k + 1, of->why))
             fprintf(out, " %s", fedge_sweep_folder_name(sweep, combination, k, name));
-        }
         fprintf(out, ": %s\n", of->why);
     }
 }
@@ -350,9 +336,8 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
             add_spread(json, MEASURES[m].key, &values);
         }
     }
-    if (of->chosen != NOTHING) {
+    if (of->chosen != NOTHING)
         (void)cJSON_AddBoolToObject(json, "chosen", combination == of->chosen);
-    }
     add_number(json, "bytes_up", "", mean_of(sweep, combination, BYTES_UP));
     add_number(json, "seconds", "", mean_of(sweep, combination, SECONDS));
     cJSON *targets = cJSON_AddArrayToObject(json, "targets");
@@ -374,9 +359,8 @@ static void print_json_row(const fedge_sweep *sweep, uint32_t combination, const
 static uint32_t count_good(const fedge_sweep *sweep)
 {
     uint32_t good = 0;
-    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+    for (uint32_t c = 0; c < sweep->num_combinations; c++)
         good += count_done(sweep, c) - count_failed(sweep, c);
-    }
     return good;
 }
 
@@ -385,18 +369,15 @@ static void print_table(const fedge_sweep *sweep, const layout *of, FILE *out)
     uint32_t left_out = 0;
     print_head(sweep, of, out);
     for (uint32_t c = 0; c < sweep->num_combinations; c++) {
-        if (count_done(sweep, c) > 0) {
+        if (count_done(sweep, c) > 0)
             print_row(sweep, c, of, out);
-        } else {
+        else
             left_out++;
-        }
     }
-    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+    for (uint32_t c = 0; c < sweep->num_combinations; c++)
         print_failures(sweep, c, out);
-    }
-    if (!of->measured && count_good(sweep) > 0) {
+    if (!of->measured && count_good(sweep) > 0)
         fprintf(out, "nothing was evaluated: " FEDGE_SWEEP_MEASURE "\n");
-    }
     if (left_out > 0) {
         fprintf(out, "not yet run: %" PRIu32 " of %" PRIu32 " combinations\n", left_out,
                 sweep->num_combinations);
@@ -410,9 +391,8 @@ void fedge_sweep_print(const fedge_sweep *sweep, FILE *out)
         print_table(sweep, &of, out);
         return;
     }
-    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+    for (uint32_t c = 0; c < sweep->num_combinations; c++)
         print_json_row(sweep, c, &of, out);
-    }
 }
 
 /* ---- as csv ---------------------------------------------------------------------------------- */
@@ -420,17 +400,15 @@ void fedge_sweep_print(const fedge_sweep *sweep, FILE *out)
 static void add_heads(const fedge_sweep *sweep, const layout *of, fedge_table_csv *table)
 {
     fedge_table_csv_text(table, FEDGE_SWEEP_COLUMN);
-    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+    for (uint32_t i = 0; i < sweep->num_axes; i++)
         fedge_table_csv_text(table, sweep->axes[i].key);
-    }
     fedge_table_csv_text(table, "seeds");
     fedge_table_csv_text(table, "done");
     fedge_table_csv_text(table, "failed");
     fedge_table_csv_text(table, "clamped");
     for (size_t m = 0; m < NUM_MEASURES; m++) {
-        if (any(sweep, MEASURES[m].what)) {
+        if (any(sweep, MEASURES[m].what))
             fedge_table_csv_spread_head(table, MEASURES[m].key);
-        }
     }
     for (uint32_t t = 0; t < sweep->options->num_targets; t++) {
         char text[64];
@@ -441,9 +419,8 @@ static void add_heads(const fedge_sweep *sweep, const layout *of, fedge_table_cs
     }
     fedge_table_csv_text(table, "bytes_up");
     fedge_table_csv_spread_head(table, "seconds");
-    if (of->chosen != NOTHING) {
+    if (of->chosen != NOTHING)
         fedge_table_csv_text(table, "chosen");
-    }
     fedge_table_csv_end_row(table);
 }
 
@@ -452,9 +429,8 @@ static void add_row(const fedge_sweep *sweep, uint32_t combination, const layout
 {
     char name[FEDGE_SWEEP_MAX_FOLDER];
     fedge_table_csv_text(table, fedge_sweep_curve_name(sweep, combination, name));
-    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+    for (uint32_t i = 0; i < sweep->num_axes; i++)
         fedge_table_csv_text(table, fedge_sweep_value_of(sweep, combination, i));
-    }
     fedge_table_csv_number(table, sweep->num_seeds);
     fedge_table_csv_number(table, count_done(sweep, combination));
     fedge_table_csv_number(table, count_failed(sweep, combination));
@@ -473,9 +449,8 @@ static void add_row(const fedge_sweep *sweep, uint32_t combination, const layout
     const fedge_spread seconds = spread_of(sweep, combination, SECONDS);
     fedge_table_csv_number(table, mean_of(sweep, combination, BYTES_UP));
     fedge_table_csv_spread(table, &seconds);
-    if (of->chosen != NOTHING) {
+    if (of->chosen != NOTHING)
         fedge_table_csv_text(table, combination == of->chosen ? "true" : "false");
-    }
     fedge_table_csv_end_row(table);
 }
 
@@ -485,9 +460,8 @@ fedge_status fedge_sweep_write_csv(const fedge_sweep *sweep, const char *path, f
     fedge_table_csv table;
     fedge_table_csv_init(&table);
     add_heads(sweep, &of, &table);
-    for (uint32_t c = 0; c < sweep->num_combinations; c++) {
+    for (uint32_t c = 0; c < sweep->num_combinations; c++)
         add_row(sweep, c, &of, &table);
-    }
     const fedge_status status = fedge_table_csv_write(&table, path, err);
     fedge_table_csv_fini(&table);
     return status;
@@ -498,14 +472,12 @@ double fedge_sweep_merit(const fedge_sweep *sweep, uint32_t combination)
     static const measure ACCURACIES[] = {LAST_ACCURACY, BEST_VALIDATION, CLIENT_ACCURACY};
     static const measure LOSSES[] = {LAST_LOSS, VALIDATION_LOSS, CLIENT_LOSS};
     for (int i = 0; i < 3; i++) {
-        if (any(sweep, ACCURACIES[i])) {
+        if (any(sweep, ACCURACIES[i]))
             return mean_of(sweep, combination, ACCURACIES[i]);
-        }
     }
     for (int i = 0; i < 3; i++) {
-        if (any(sweep, LOSSES[i])) {
+        if (any(sweep, LOSSES[i]))
             return -mean_of(sweep, combination, LOSSES[i]);
-        }
     }
     return NAN;
 }

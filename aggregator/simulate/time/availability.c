@@ -139,9 +139,8 @@ static fedge_status add_span(fedge_availability *self, span row, fedge_error *er
         span *spans = more <= FEDGE_AVAILABILITY_MAX_ROWS
                           ? realloc(self->spans, more * sizeof(*spans))
                           : NULL;
-        if (!spans) {
+        if (!spans)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " rows", more);
-        }
         self->spans = spans;
         self->capacity = more;
     }
@@ -157,14 +156,12 @@ static fedge_status read_rows(fedge_availability *self, fedge_csv *csv,
         int64_t row[NUM_COLUMNS] = {0};
         bool end = false;
         fedge_status status = fedge_csv_next(csv, &end, err);
-        if (status != FEDGE_OK || end) {
+        if (status != FEDGE_OK || end)
             return status;
-        }
         status = fedge_csv_integers(csv, row, err);
         const int64_t client = row[column[CLIENT]], from = row[column[FROM]], to = row[column[TO]];
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = check_row(self, csv, client, from, to, err);
-        }
         if (status == FEDGE_OK) {
             status = add_span(self,
                               (span){.client = (uint32_t)client,
@@ -173,18 +170,16 @@ static fedge_status read_rows(fedge_availability *self, fedge_csv *csv,
                                      .line = csv->number},
                               err);
         }
-        if (status != FEDGE_OK) {
+        if (status != FEDGE_OK)
             return status;
-        }
     }
 }
 
 static int by_time(const void *a, const void *b)
 {
     const span *x = a, *y = b;
-    if (x->client != y->client) {
+    if (x->client != y->client)
         return x->client < y->client ? -1 : 1;
-    }
     return (x->from > y->from) - (x->from < y->from);
 }
 
@@ -196,9 +191,8 @@ static fedge_status index_spans(fedge_availability *self, const char *path, fedg
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " clients",
                           self->num_clients);
     }
-    if (self->num_spans > 0) {
+    if (self->num_spans > 0)
         qsort(self->spans, self->num_spans, sizeof(*self->spans), by_time);
-    }
     uint32_t at = 0;
     for (uint32_t c = 0; c < self->num_clients; c++) {
         self->first[c] = at;
@@ -228,13 +222,11 @@ static fedge_status load(fedge_availability *self, const char *path, fedge_error
     fedge_csv csv;
     uint32_t column[NUM_COLUMNS] = {0};
     fedge_status status = fedge_csv_open(&csv, path, 0, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     status = read_header(&csv, column, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = read_rows(self, &csv, column, err);
-    }
     fedge_csv_close(&csv);
     return status == FEDGE_OK ? index_spans(self, path, err) : status;
 }
@@ -249,11 +241,10 @@ static bool read_at(const fedge_availability *self, uint32_t client, uint64_t ti
     uint32_t low = self->first[client], high = self->first[client + 1];
     while (low < high) { /* the first row that ends later */
         const uint32_t middle = low + (high - low) / 2;
-        if (self->spans[middle].to * 1000000 <= within_us) {
+        if (self->spans[middle].to * 1000000 <= within_us)
             low = middle + 1;
-        } else {
+        else
             high = middle;
-        }
     }
     if (low == self->first[client + 1]) {
         *until_us = base_us + period_us;
@@ -271,9 +262,8 @@ fedge_status fedge_availability_new(const char *text, uint64_t seed, uint32_t nu
 {
     *availability = NULL;
     fedge_availability *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients' availability");
-    }
     fresh->seed = seed;
     fresh->num_clients = num_clients;
     fedge_status status =

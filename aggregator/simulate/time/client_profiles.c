@@ -36,17 +36,15 @@ static fedge_status parse_profiles(const fedge_client_profiles_settings *setting
 {
     fedge_status status = FEDGE_OK;
     *out = (distributions){.symmetric = true};
-    if (settings->compute) {
+    if (settings->compute)
         status = parse("compute", settings->compute, strlen(settings->compute), &out->compute, err);
-    }
     if (status == FEDGE_OK && settings->bandwidth) {
         const char *text = settings->bandwidth;
         const size_t down = strcspn(text, "/");
         status = parse("bandwidth", text, down, &out->down, err);
         out->symmetric = text[down] == '\0';
-        if (status == FEDGE_OK && !out->symmetric) {
+        if (status == FEDGE_OK && !out->symmetric)
             status = parse("bandwidth", text + down + 1, strlen(text + down + 1), &out->up, err);
-        }
     }
     if (status == FEDGE_OK && !(settings->failure >= 0.0 && settings->failure < 1.0)) {
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -77,9 +75,8 @@ static int by_speed(const void *a, const void *b)
     const float left[] = {x->speed.compute, x->speed.down, x->speed.up};
     const float right[] = {y->speed.compute, y->speed.down, y->speed.up};
     for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
-        if (left[i] != right[i]) {
+        if (left[i] != right[i])
             return left[i] < right[i] ? -1 : 1;
-        }
     }
     return x->client < y->client ? -1 : x->client > y->client;
 }
@@ -91,9 +88,8 @@ static fedge_status rank(fedge_client_profiles *profiles, fedge_error *err)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to rank %u clients",
                           profiles->num_clients);
     }
-    for (uint32_t c = 0; c < profiles->num_clients; c++) {
+    for (uint32_t c = 0; c < profiles->num_clients; c++)
         all[c] = (ranked){profiles->clients[c], c};
-    }
     qsort(all, profiles->num_clients, sizeof(*all), by_speed);
     for (uint32_t i = 0; i < profiles->num_clients; i++) {
         profiles->quantile[all[i].client] =
@@ -120,19 +116,17 @@ static fedge_status load_trace(fedge_client_profiles *profiles,
                                const fedge_client_profiles_settings *settings, fedge_error *err)
 {
     fedge_trace_columns has;
-    if (!settings->trace) {
+    if (!settings->trace)
         return FEDGE_OK;
-    }
     fedge_status status =
         fedge_trace_load(settings->trace, profiles->num_clients, profiles->clients, &has, err);
     const char *both = NULL;
-    if (settings->compute && has.compute) {
+    if (settings->compute && has.compute)
         both = "compute";
-    } else if (settings->bandwidth && (has.down || has.up)) {
+    else if (settings->bandwidth && (has.down || has.up))
         both = "bandwidth";
-    } else if (settings->failure > 0.0 && has.failure) {
+    else if (settings->failure > 0.0 && has.failure)
         both = "failure";
-    }
     return status == FEDGE_OK && both
                ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "--%s, which %s has a column for: drop one of them", both,
@@ -147,9 +141,8 @@ fedge_status fedge_client_profiles_new(const fedge_client_profiles_settings *set
     *profiles = NULL;
     distributions from;
     fedge_status status = parse_profiles(settings, &from, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fedge_client_profiles *fresh = calloc(1, sizeof(*fresh));
     if (fresh) {
         fresh->seed = seed;
@@ -164,9 +157,8 @@ fedge_status fedge_client_profiles_new(const fedge_client_profiles_settings *set
     }
     draw_clients(fresh, &from, (float)settings->failure);
     status = load_trace(fresh, settings, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = rank(fresh, err);
-    }
     if (status == FEDGE_OK && settings->availability) {
         status = fedge_availability_new(settings->availability, seed, num_clients,
                                         &fresh->availability, err);
@@ -194,18 +186,15 @@ void fedge_client_profiles_free(fedge_client_profiles *profiles)
 double fedge_client_profiles_examples(const fedge_training_spec *training, fedge_task_kind kind,
                                       uint32_t count)
 {
-    if (kind == FEDGE_TASK_EVALUATE) {
+    if (kind == FEDGE_TASK_EVALUATE)
         return FORWARD_SHARE * count;
-    }
-    if (training->local_steps == 0) {
+    if (training->local_steps == 0)
         return (double)training->local_epochs * count;
-    }
     /* Steps go over the epochs, of which each ends with a step of what is left. */
     const uint32_t batch = training->batch_size;
     const uint32_t per_epoch = count / batch + (count % batch > 0);
-    if (per_epoch == 0) {
+    if (per_epoch == 0)
         return 0.0;
-    }
     const uint32_t epochs = training->local_steps / per_epoch;
     const double rest = (double)(training->local_steps % per_epoch) * batch;
     return (double)epochs * count + fmin(rest, count);
@@ -231,9 +220,8 @@ bool fedge_client_profiles_fails(const fedge_client_profiles *profiles, uint32_t
                                  double *share)
 {
     const double failure = (double)profiles->clients[client].failure;
-    if (failure <= 0.0) {
+    if (failure <= 0.0)
         return false;
-    }
     fedge_rng rng = fedge_rng_stream(profiles->seed, FEDGE_PURPOSE_FAILURE, round, client,
                                      fedge_client_profiles_stream(kind, attempt));
     const bool fails = fedge_rng_double(&rng) < failure;

@@ -19,9 +19,8 @@ static bool parse_numbers(const char *at, int count, double out[2])
     for (int i = 0; i < count; i++) {
         char *end = NULL;
         out[i] = strtod(at, &end);
-        if (end == at || *end != (i + 1 < count ? ',' : '\0')) {
+        if (end == at || *end != (i + 1 < count ? ',' : '\0'))
             return false;
-        }
         at = end + 1;
     }
     return true;

@@ -13,15 +13,12 @@ void fedge_event_queue_fini(fedge_event_queue *events)
 
 int fedge_event_compare(const fedge_event *a, const fedge_event *b)
 {
-    if (a->time_us != b->time_us) {
+    if (a->time_us != b->time_us)
         return a->time_us < b->time_us ? -1 : 1;
-    }
-    if (a->kind != b->kind) {
+    if (a->kind != b->kind)
         return a->kind < b->kind ? -1 : 1;
-    }
-    if (a->tie_break != b->tie_break) {
+    if (a->tie_break != b->tie_break)
         return a->tie_break < b->tie_break ? -1 : 1;
-    }
     return (a->client > b->client) - (a->client < b->client);
 }
 
@@ -30,9 +27,8 @@ fedge_status fedge_event_queue_push(fedge_event_queue *events, fedge_event event
     if (events->count == events->capacity) {
         const uint32_t more = events->capacity > 0 ? events->capacity * 2 : FIRST_CAPACITY;
         fedge_event *items = realloc(events->items, more * sizeof(*items));
-        if (!items) {
+        if (!items)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u events", more);
-        }
         events->items = items;
         events->capacity = more;
     }
@@ -52,14 +48,12 @@ fedge_event fedge_event_queue_pop(fedge_event_queue *events)
     uint32_t at = 0;
     for (;;) {
         uint32_t child = 2 * at + 1;
-        if (child >= events->count) {
+        if (child >= events->count)
             break;
-        }
         child += child + 1 < events->count &&
                  fedge_event_compare(&events->items[child + 1], &events->items[child]) < 0;
-        if (fedge_event_compare(&last, &events->items[child]) <= 0) {
+        if (fedge_event_compare(&last, &events->items[child]) <= 0)
             break;
-        }
         events->items[at] = events->items[child];
         at = child;
     }

@@ -30,9 +30,8 @@ static fedge_status take_name(trace *self, const char *name, size_t size, uint32
         name++;
         size--;
     }
-    while (size > 0 && (name[size - 1] == ' ' || name[size - 1] == '\t')) {
+    while (size > 0 && (name[size - 1] == ' ' || name[size - 1] == '\t'))
         size--;
-    }
     size = size < sizeof(copy) ? size : sizeof(copy) - 1;
     memcpy(copy, name, size);
     copy[size] = '\0';
@@ -64,9 +63,8 @@ static fedge_status read_header(trace *self, fedge_error *err)
     while (status == FEDGE_OK) {
         const size_t size = strcspn(at, ",");
         status = take_name(self, at, size, field++, err);
-        if (at[size] == '\0') {
+        if (at[size] == '\0')
             break;
-        }
         at += size + 1;
     }
     self->csv.columns = field;
@@ -103,9 +101,8 @@ static fedge_status check_client(trace *self, float value, uint32_t *client, fed
 static fedge_status take_value(const trace *self, const float *row, uint32_t column, float *to,
                                fedge_error *err)
 {
-    if (!self->has[column]) {
+    if (!self->has[column])
         return FEDGE_OK;
-    }
     const double value = (double)row[self->column[column]];
     if (column == FAILURE && !(value >= 0.0 && value < 1.0)) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
@@ -129,14 +126,12 @@ static fedge_status read_row(trace *self, fedge_client_profile *clients, fedge_e
     float row[NUM_COLUMNS];
     uint32_t client = 0;
     fedge_status status = fedge_csv_values(&self->csv, FEDGE_F32, self->csv.columns, row, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_client(self, row[self->column[CLIENT]], &client, err);
-    }
     fedge_client_profile *to = &clients[client];
     float *const places[NUM_COLUMNS] = {NULL, &to->compute, &to->down, &to->up, &to->failure};
-    for (uint32_t i = COMPUTE; i < NUM_COLUMNS && status == FEDGE_OK; i++) {
+    for (uint32_t i = COMPUTE; i < NUM_COLUMNS && status == FEDGE_OK; i++)
         status = take_value(self, row, i, places[i], err);
-    }
     return status;
 }
 
@@ -146,9 +141,8 @@ static fedge_status read_rows(trace *self, fedge_client_profile *clients, fedge_
     fedge_status status = FEDGE_OK;
     while (status == FEDGE_OK && !end) {
         status = fedge_csv_next(&self->csv, &end, err);
-        if (status == FEDGE_OK && !end) {
+        if (status == FEDGE_OK && !end)
             status = read_row(self, clients, err);
-        }
     }
     for (uint32_t c = 0; c < self->num_clients && status == FEDGE_OK; c++) {
         if (self->line_of[c] == 0) {
@@ -166,16 +160,14 @@ fedge_status fedge_trace_load(const char *path, uint32_t num_clients, fedge_clie
 {
     trace self = {.path = path, .num_clients = num_clients};
     fedge_status status = fedge_csv_open(&self.csv, path, 0, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     self.line_of = calloc(num_clients, sizeof(*self.line_of));
     status = self.line_of ? read_header(&self, err)
                           : fedge_fail(err, FEDGE_NO_MEMORY,
                                        "no memory for a trace of %" PRIu32 " clients", num_clients);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = read_rows(&self, clients, err);
-    }
     *columns =
         (fedge_trace_columns){self.has[COMPUTE], self.has[DOWN], self.has[UP], self.has[FAILURE]};
     free(self.line_of);

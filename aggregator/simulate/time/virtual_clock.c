@@ -66,9 +66,8 @@ const fedge_event *fedge_virtual_clock_first(const fedge_virtual_clock *virtual_
 bool fedge_virtual_clock_next(fedge_virtual_clock *virtual_clock, fedge_event *event)
 {
     if (!fedge_virtual_clock_first(virtual_clock)) {
-        if (virtual_clock->deadline_us != FEDGE_TIME_NEVER) {
+        if (virtual_clock->deadline_us != FEDGE_TIME_NEVER)
             virtual_clock->now_us = virtual_clock->deadline_us;
-        }
         return false;
     }
     *event = fedge_event_queue_pop(change_is_first(virtual_clock) ? &virtual_clock->changes
@@ -94,22 +93,19 @@ fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock, uint32
     *num = 0;
     if (virtual_clock->sure_capacity < due->count) {
         fedge_event *sure = realloc(virtual_clock->sure, due->capacity * sizeof(*sure));
-        if (!sure) {
+        if (!sure)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u events", due->capacity);
-        }
         virtual_clock->sure = sure;
         virtual_clock->sure_capacity = due->capacity;
     }
     const fedge_event *change =
         is_empty && virtual_clock->changes.count > 0 ? &virtual_clock->changes.items[0] : NULL;
     /* Taken out and put back: that costs what the sure ones are, not what is due. */
-    while (*num < most && due->count > 0 && is_sure(virtual_clock, &due->items[0], change)) {
+    while (*num < most && due->count > 0 && is_sure(virtual_clock, &due->items[0], change))
         virtual_clock->sure[(*num)++] = fedge_event_queue_pop(due);
-    }
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < *num && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < *num && status == FEDGE_OK; i++)
         status = fedge_event_queue_push(due, virtual_clock->sure[i], err); /* there is room */
-    }
     *events = virtual_clock->sure;
     return status;
 }

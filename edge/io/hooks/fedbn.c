@@ -15,9 +15,10 @@ static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_
     const fedge_status status = fedge_personal_check(json, plan, err);
     if (status != FEDGE_OK)
         return status;
-    for (uint32_t i = 0; i < plan->model.num_layers; i++)
+    for (uint32_t i = 0; i < plan->model.num_layers; i++) {
         if (is_batch_norm(plan, i))
             return FEDGE_OK;
+    }
     return fedge_json_fail_at(json, "model.layers", err,
                               "have no BatchNorm2d, which FedBN leaves with the clients; take "
                               "FedAvg");

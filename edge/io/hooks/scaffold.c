@@ -17,18 +17,21 @@
 static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
     const fedge_optimizer *optimizer = &plan->training.optimizer;
-    if (plan->external)
+    if (plan->external) {
         return fedge_json_fail_at(json, "model", err,
                                   "is external, so SCAFFOLD cannot correct its gradients; take "
                                   "FedAvg");
-    if (optimizer->type != FEDGE_OPTIMIZER_SGD || optimizer->momentum != 0)
+    }
+    if (optimizer->type != FEDGE_OPTIMIZER_SGD || optimizer->momentum != 0) {
         return fedge_json_fail_at(json, "training.optimizer", err,
                                   "SCAFFOLD's control variates hold for plain SGD only; take SGD "
                                   "without momentum, or FedAvg");
-    if (optimizer->proximal_mu != 0)
+    }
+    if (optimizer->proximal_mu != 0) {
         return fedge_json_fail_at(json, "training.proximal-mu", err,
                                   "SCAFFOLD corrects the drift that FedProx holds back; remove "
                                   "this, or take FedAvg");
+    }
     return FEDGE_OK;
 }
 
@@ -48,11 +51,12 @@ static fedge_status end(const fedge_hooks_state *state, uint64_t num_steps, doub
 {
     const fedge_section *section = fedge_sections_find(&state->plan->sent, FEDGE_SECTION_HOOKS);
     const double length = (double)num_steps * (double)(float)learning_rate;
-    if (!(length > 0))
+    if (!(length > 0)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "SCAFFOLD needs the trainer's number of steps and a learning rate: %llu "
                           "steps at %g",
                           (unsigned long long)num_steps, learning_rate);
+    }
     float *change = sent + section->schema.tensors[0].offset;
     for (size_t i = 0; i < section->schema.num_elements; i++)
         change[i] = (float)(-(double)sent[i] / length - (double)state->told[i]);

@@ -19,9 +19,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t s = blockIdx.z, out = p.out_size[0] * p.out_size[1];
     const size_t in = (size_t)p.in_size[0] * p.in_size[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * p.channels * out) {
+    if (i >= (size_t)turns[s].count * p.channels * out)
         return;
-    }
     const size_t first = (size_t)s * batch * p.channels;
     const uint32_t y = (uint32_t)(i % out) / p.out_size[1], x = (uint32_t)(i % out) % p.out_size[1];
     const float *image = p.x + (first + i / out) * in;
@@ -31,9 +30,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t right = end_of(x, p.in_size[1], p.out_size[1]);
     float sum = 0.0f;
     for (uint32_t r = top; r < bottom; r++) {
-        for (uint32_t q = left; q < right; q++) {
+        for (uint32_t q = left; q < right; q++)
             sum += image[(size_t)r * p.in_size[1] + q];
-        }
     }
     p.y[first * out + i] = sum / (float)((bottom - top) * (right - left));
 }
@@ -45,9 +43,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t s = blockIdx.z, in = p.in_size[0] * p.in_size[1];
     const size_t out = (size_t)p.out_size[0] * p.out_size[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * p.channels * in) {
+    if (i >= (size_t)turns[s].count * p.channels * in)
         return;
-    }
     const size_t first = (size_t)s * batch * p.channels;
     const float *dy = p.dy + (first + i / in) * out;
     const uint32_t y = (uint32_t)(i % in) / p.in_size[1], x = (uint32_t)(i % in) % p.in_size[1];
@@ -61,9 +58,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
              q < p.out_size[1] && begin_of(q, p.in_size[1], p.out_size[1]) <= x; q++) {
             const uint32_t left = begin_of(q, p.in_size[1], p.out_size[1]);
             const uint32_t right = end_of(q, p.in_size[1], p.out_size[1]);
-            if (y < bottom && x < right) {
+            if (y < bottom && x < right)
                 sum += dy[(size_t)r * p.out_size[1] + q] / (float)((bottom - top) * (right - left));
-            }
         }
     }
     p.dx[first * in + i] = sum;

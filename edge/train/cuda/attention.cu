@@ -19,9 +19,8 @@ static __device__ __forceinline__ bool find_place(const attention &a, uint32_t c
                                                   uint32_t batch, place *mine)
 {
     const uint32_t index = blockIdx.x * WARPS + threadIdx.x / 32, s = blockIdx.z;
-    if (index >= count * a.heads * a.steps) {
+    if (index >= count * a.heads * a.steps)
         return false;
-    }
     const size_t example = (size_t)s * batch + index / (a.heads * a.steps);
     const uint32_t head = index / a.steps % a.heads;
     mine->lane = threadIdx.x % 32;
@@ -39,17 +38,15 @@ static __device__ __forceinline__ bool find_place(const attention &a, uint32_t c
 static __device__ __forceinline__ float dot(const float *a, const float *b, uint32_t n)
 {
     float sum = 0.0f;
-    for (uint32_t d = 0; d < n; d++) {
+    for (uint32_t d = 0; d < n; d++)
         sum = fmaf(a[d], b[d], sum);
-    }
     return sum;
 }
 
 static __device__ __forceinline__ float sum_of_warp(float sum)
 {
-    for (int half = 16; half > 0; half /= 2) {
+    for (int half = 16; half > 0; half /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, half);
-    }
     return sum;
 }
 
@@ -67,9 +64,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     attend(attention a, const fedge_cohort_turn *turns, uint32_t batch)
 {
     place at;
-    if (!find_place(a, turns[blockIdx.z].count, batch, &at)) {
+    if (!find_place(a, turns[blockIdx.z].count, batch, &at))
         return;
-    }
     const float *query = at.head + at.step * at.row, *keys = at.head + a.dim, *v = keys + a.dim;
     float *p = a.shares + at.shares + (size_t)at.step * a.steps;
     float peak = -INFINITY, sum = 0.0f;
@@ -83,15 +79,13 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         sum += p[k];
     }
     sum = sum_of_warp(sum);
-    for (uint32_t k = at.lane; k < at.seen; k += 32) {
+    for (uint32_t k = at.lane; k < at.seen; k += 32)
         p[k] /= sum;
-    }
     __syncwarp();
     for (uint32_t d = at.lane; d < at.width; d += 32) {
         float context = 0.0f;
-        for (uint32_t k = 0; k < at.seen; k++) {
+        for (uint32_t k = 0; k < at.seen; k++)
             context = fmaf(p[k], v[k * at.row + d], context);
-        }
         a.context[at.context + (size_t)at.step * a.dim + d] = context;
     }
 }
@@ -101,9 +95,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     attend_queries(attention a, const fedge_cohort_turn *turns, uint32_t batch)
 {
     place at;
-    if (!find_place(a, turns[blockIdx.z].count, batch, &at)) {
+    if (!find_place(a, turns[blockIdx.z].count, batch, &at))
         return;
-    }
     const float *keys = at.head + a.dim, *v = keys + a.dim;
     const float *dcontext = a.dcontext + at.context + (size_t)at.step * a.dim;
     const float *p = a.shares + at.shares + (size_t)at.step * a.steps;
@@ -114,15 +107,13 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         total = fmaf(p[k], ds[k], total);
     }
     total = sum_of_warp(total);
-    for (uint32_t k = at.lane; k < at.seen; k += 32) {
+    for (uint32_t k = at.lane; k < at.seen; k += 32)
         ds[k] = p[k] * (ds[k] - total) * at.scale;
-    }
     __syncwarp();
     for (uint32_t d = at.lane; d < at.width; d += 32) {
         float sum = 0.0f;
-        for (uint32_t k = 0; k < at.seen; k++) {
+        for (uint32_t k = 0; k < at.seen; k++)
             sum = fmaf(ds[k], keys[k * at.row + d], sum);
-        }
         a.dqkv[(at.head - a.qkv) + at.step * at.row + d] = sum;
     }
 }
@@ -132,9 +123,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     attend_keys(attention a, const fedge_cohort_turn *turns, uint32_t batch)
 {
     place at;
-    if (!find_place(a, turns[blockIdx.z].count, batch, &at)) {
+    if (!find_place(a, turns[blockIdx.z].count, batch, &at))
         return;
-    }
     const float *dcontext = a.dcontext + at.context;
     const float *p = a.shares + at.shares + at.step, *ds = a.dscores + at.shares + at.step;
     for (uint32_t d = at.lane; d < at.width; d += 32) {

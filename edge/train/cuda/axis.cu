@@ -9,15 +9,13 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t s = blockIdx.z;
     const size_t n = (size_t)a.outer * a.inner;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= turns[s].count * n) {
+    if (i >= turns[s].count * n)
         return;
-    }
     const size_t o = (size_t)s * batch * a.outer + i / a.inner;
     const float *x = a.x + (o * a.length + a.first) * a.inner + i % a.inner;
     float sum = 0.0f;
-    for (uint32_t k = 0; k < a.count; k++) {
+    for (uint32_t k = 0; k < a.count; k++)
         sum += x[(size_t)k * a.inner];
-    }
     a.y[o * a.inner + i % a.inner] = sum * (1.0f / (float)a.count);
 }
 
@@ -28,9 +26,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t s = blockIdx.z;
     const size_t n = (size_t)a.outer * a.length * a.inner;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= turns[s].count * n) {
+    if (i >= turns[s].count * n)
         return;
-    }
     const size_t o = (size_t)s * batch * a.outer + i / a.inner / a.length;
     const uint32_t k = (uint32_t)(i / a.inner % a.length);
     const bool there = k >= a.first && k - a.first < a.count;

@@ -44,9 +44,8 @@ fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_
                                 fedge_error *err)
 {
     fedge_cohort *counted = calloc(1, sizeof(*counted)); /* a plan is large for a stack */
-    if (!counted) {
+    if (!counted)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to plan a cohort");
-    }
     const fedge_status status = fedge_cohort_plan_make(&counted->plan, config, err);
     *memory = (fedge_cohort_memory){0};
     if (status == FEDGE_OK) {
@@ -94,19 +93,17 @@ static fedge_status choose_slots(fedge_cohort *self, fedge_error *err)
         fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, NULL);
     const fedge_status status =
         fedge_cohort_cuda(self, cudaMemGetInfo(&there, &total), "asking for its memory", err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const size_t room = there / 10 * 9; /* a tenth is left for the driver */
     uint32_t least = 0, most = self->config.most_slots;
     most = most < FEDGE_COHORT_MAX_SLOTS ? most : FEDGE_COHORT_MAX_SLOTS;
     while (least < most && shared < room) {
         const uint32_t middle = least + (most - least + 1) / 2;
-        if (bytes_of(self, middle) <= room - shared) {
+        if (bytes_of(self, middle) <= room - shared)
             least = middle;
-        } else {
+        else
             most = middle - 1;
-        }
     }
     self->num_slots = least;
     if (least == 0) {
@@ -146,12 +143,10 @@ static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending,
 {
     const bool brings = self->plan.share.num_parts == 0 || ending == self->endings;
     fedge_status status = FEDGE_OK;
-    if (brings) {
+    if (brings)
         status = take(self, &ending->values, self->plan.num_values * sizeof(float), true, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take(self, &ending->tally, sizeof(*ending->tally), true, err);
-    }
     return status == FEDGE_OK ? make_event(self, &ending->done, err) : status;
 }
 
@@ -164,13 +159,11 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
             status =
                 take(self, &self->staging[i], self->plan.num_values * sizeof(float), true, err);
         }
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = make_event(self, &self->staged[i], err);
-        }
     }
-    for (uint32_t i = 0; i < FEDGE_COHORT_RING && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < FEDGE_COHORT_RING && status == FEDGE_OK; i++)
         status = make_ending(self, &self->endings[i], err);
-    }
     const fedge_cohort_share *share = &self->plan.share;
     for (uint32_t i = 0; i < self->plan.num_states && share->states_on_host && status == FEDGE_OK;
          i++) {
@@ -202,9 +195,8 @@ static fedge_status upload(fedge_cohort *self, const void *to, const void *from,
         memcpy(&place, &to, sizeof(place));
         memcpy(pinned, (const char *)from + at, part);
         error = cudaMemcpyAsync(place + at, pinned, part, cudaMemcpyHostToDevice, self->stream);
-        if (error == cudaSuccess) {
+        if (error == cudaSuccess)
             error = cudaStreamSynchronize(self->stream);
-        }
         at += part;
     }
     return fedge_cohort_cuda(self, error, "bringing the examples to it", err);
@@ -216,9 +208,8 @@ static fedge_status upload_all(fedge_cohort *self, char *pinned, fedge_error *er
     const size_t channels = config->num_channels * sizeof(float);
     const size_t example = self->plan.input * (config->dtype == FEDGE_U8 ? 1 : sizeof(float));
     fedge_status status = upload(self, self->arrays.mean, config->mean, channels, pinned, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = upload(self, self->arrays.std, config->std, channels, pinned, err);
-    }
     for (uint32_t i = 0; i < FEDGE_COHORT_SETS && status == FEDGE_OK; i++) {
         const fedge_cohort_examples *set = &config->sets[i];
         status = upload(self, self->arrays.sets[i].values, set->values, set->count * example,
@@ -283,9 +274,8 @@ static fedge_status check_examples(const fedge_cohort *self, fedge_error *err)
     fedge_status status = check_labels(self, err);
     for (uint32_t i = 0; i < self->plan.num_layers && status == FEDGE_OK; i++) {
         const fedge_layer_spec *layer = &self->plan.layers[i].spec;
-        if (layer->type == FEDGE_LAYER_EMBEDDING) {
+        if (layer->type == FEDGE_LAYER_EMBEDDING)
             status = check_indices(self, layer->u.embedding.num_embeddings, err);
-        }
     }
     return status;
 }
@@ -300,9 +290,8 @@ static fedge_status check_precision(const fedge_cohort *self, fedge_error *err)
     int major = 0, minor = 0;
     cudaError_t error =
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, self->config.gpu);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, self->config.gpu);
-    }
     return error == cudaSuccess && major < 8
                ? fedge_fail(err, FEDGE_UNSUPPORTED,
                             "GPU %d has compute capability %d.%d, and precision %s wants 8.0: set "
@@ -317,12 +306,10 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
     char *pinned = NULL;
     fedge_status status =
         fedge_cohort_cuda(self, cudaSetDevice(self->config.gpu), "choosing it", err);
-    if (status == FEDGE_OK && fedge_cohort_dropped(&self->plan) > 0) {
+    if (status == FEDGE_OK && fedge_cohort_dropped(&self->plan) > 0)
         status = check_precision(self, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = choose_slots(self, err);
-    }
     if (status == FEDGE_OK) {
         status =
             fedge_cohort_cuda(self, cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking),
@@ -330,12 +317,10 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
     }
     const size_t shared =
         fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, NULL);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take(self, &self->shared_block, shared, false, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take(self, &self->slot_block, bytes_of(self, self->num_slots), false, err);
-    }
     if (status == FEDGE_OK) {
         (void)fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays,
                                         self->shared_block);
@@ -343,15 +328,12 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
                                        self->num_slots, self->run);
         status = make_host(self, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take(self, &pinned, UPLOAD, true, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = upload_all(self, pinned, err);
-    }
-    if (pinned) {
+    if (pinned)
         (void)cudaFreeHost(pinned);
-    }
     return status;
 }
 
@@ -365,21 +347,17 @@ fedge_status fedge_cohort_new(const fedge_cohort_config *config, fedge_cohort **
         status = fedge_fail(err, FEDGE_NOT_FOUND, "GPU %d is not there: there are 0 to %u",
                             config->gpu, there - 1);
     }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fedge_cohort *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort");
-    }
     fresh->config = *config;
     status = fedge_cohort_plan_make(&fresh->plan, config, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check_examples(fresh, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = open_on_gpu(fresh, err);
-    }
     if (status == FEDGE_OK) {
         fresh->slots = calloc(fresh->num_slots, sizeof(*fresh->slots));
         status = fresh->slots ? FEDGE_OK
@@ -400,32 +378,27 @@ static void free_host(fedge_cohort *self)
         (void)cudaFreeHost(self->told[i].indices);
         (void)cudaFreeHost(self->told[i].moves);
         (void)cudaFreeHost(self->staging[i]);
-        if (self->told[i].done) {
+        if (self->told[i].done)
             (void)cudaEventDestroy(self->told[i].done);
-        }
-        if (self->staged[i]) {
+        if (self->staged[i])
             (void)cudaEventDestroy(self->staged[i]);
-        }
     }
     for (uint32_t i = 0; i < FEDGE_COHORT_RING; i++) {
         (void)cudaFreeHost(self->endings[i].values);
         (void)cudaFreeHost(self->endings[i].tally);
-        if (self->endings[i].done) {
+        if (self->endings[i].done)
             (void)cudaEventDestroy(self->endings[i].done);
-        }
     }
-    for (uint32_t i = 0; i < 2; i++) {
+    for (uint32_t i = 0; i < 2; i++)
         (void)cudaFreeHost(self->host_states[i]);
-    }
     (void)cudaFreeHost(self->predicted);
     (void)cudaFreeHost(self->pieces);
 }
 
 void fedge_cohort_free(fedge_cohort *cohort)
 {
-    if (!cohort) {
+    if (!cohort)
         return;
-    }
     (void)cudaSetDevice(cohort->config.gpu);
     if (cohort->stream) {
         (void)cudaStreamSynchronize(cohort->stream);
@@ -434,9 +407,8 @@ void fedge_cohort_free(fedge_cohort *cohort)
     free_host(cohort);
     (void)cudaFree(cohort->slot_block);
     (void)cudaFree(cohort->shared_block);
-    for (uint32_t i = 0; cohort->slots && i < cohort->num_slots; i++) {
+    for (uint32_t i = 0; cohort->slots && i < cohort->num_slots; i++)
         free(cohort->slots[i].order);
-    }
     free(cohort->slots);
     free(cohort);
 }

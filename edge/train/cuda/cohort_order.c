@@ -6,13 +6,11 @@
 
 fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fedge_error *err)
 {
-    if (count <= slot->room) {
+    if (count <= slot->room)
         return FEDGE_OK;
-    }
     uint32_t *order = realloc(slot->order, count * sizeof(*order));
-    if (!order) {
+    if (!order)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the order of %u examples", count);
-    }
     slot->order = order;
     slot->room = count;
     return FEDGE_OK;
@@ -21,9 +19,8 @@ fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fed
 static void begin_epoch(const fedge_trainer_config *training, fedge_cohort_slot *slot)
 {
     const fedge_cohort_task *task = slot->task;
-    for (uint32_t i = 0; i < task->num_examples; i++) {
+    for (uint32_t i = 0; i < task->num_examples; i++)
         slot->order[i] = i;
-    }
     if (training) {
         fedge_rng rng = fedge_rng_stream(training->seed, FEDGE_PURPOSE_SHUFFLE, training->round,
                                          task->client_index, (uint16_t)slot->epoch);
@@ -55,16 +52,13 @@ fedge_cohort_turn fedge_cohort_next_turn(const fedge_cohort *cohort,
 {
     const fedge_cohort_task *task = slot->task;
     const uint32_t batch = training ? training->batch_size : cohort->plan.batch;
-    if (slot->next == 0) {
+    if (slot->next == 0)
         begin_epoch(training, slot);
-    }
     const uint32_t left = task->num_examples - slot->next, count = left < batch ? left : batch;
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         indices[i] = task->examples[slot->order[slot->next + i]];
-    }
-    for (uint32_t i = 0; training && moves && i < count; i++) {
+    for (uint32_t i = 0; training && moves && i < count; i++)
         moves[i] = next_move(cohort->config.augmentation, &slot->moves);
-    }
     slot->next = count == left ? 0 : slot->next + count;
     slot->seen += count;
     slot->done++;
@@ -86,9 +80,8 @@ fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,
     fedge_cohort_step step = {.num_values = (uint32_t)cohort->plan.num_values,
                               .stride = cohort->plan.stride,
                               .start = arrays->start};
-    if (!training) {
+    if (!training)
         return step;
-    }
     const fedge_optimizer *o = &training->optimizer;
     const bool decoupled = o->type == FEDGE_OPTIMIZER_ADAMW;
     step.optimizer = (uint32_t)o->type;

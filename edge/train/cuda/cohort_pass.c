@@ -32,9 +32,8 @@ cudaError_t fedge_cohort_forward(const fedge_cohort *cohort, const fedge_cohort_
     const fedge_cohort_plan *plan = &cohort->plan;
     const uint32_t *indices = cohort->arrays.indices + first;
     cudaError_t error = gather(cohort, training, &pass->shape, indices);
-    for (uint32_t i = 0; i < plan->num_layers && error == cudaSuccess; i++) {
+    for (uint32_t i = 0; i < plan->num_layers && error == cudaSuccess; i++)
         error = plan->layers[i].ops->forward(&plan->layers[i], pass);
-    }
     fedge_cohort_loss loss = {.indices = indices,
                               .y = plan->layers[plan->num_layers - 1].y,
                               .dy = training ? plan->layers[plan->num_layers - 1].dy : NULL,
@@ -71,15 +70,12 @@ static cudaError_t backward_layer(const fedge_cohort *cohort, fedge_cohort_pass 
         const bool wanted = source && source->wants;
         const bool adds = wanted && made[input];
         pass->dx = !wanted ? NULL : adds ? cohort->arrays.between[0] : source->dy;
-        if (layer->ops->backward && k == 0) {
+        if (layer->ops->backward && k == 0)
             error = layer->ops->backward(layer, pass);
-        }
-        if (error == cudaSuccess && wanted && (adds || !layer->ops->backward)) {
+        if (error == cudaSuccess && wanted && (adds || !layer->ops->backward))
             error = add_gradient(pass, source, layer->ops->backward ? pass->dx : layer->dy, adds);
-        }
-        if (wanted) {
+        if (wanted)
             made[input] = true;
-        }
     }
     return error;
 }
@@ -91,9 +87,8 @@ cudaError_t fedge_cohort_backward(const fedge_cohort *cohort, fedge_cohort_pass 
     cudaError_t error = cudaSuccess;
     made[plan->num_layers - 1] = true;
     for (uint32_t i = plan->num_layers; i-- > 0 && error == cudaSuccess;) {
-        if (plan->layers[i].wants && made[i]) {
+        if (plan->layers[i].wants && made[i])
             error = backward_layer(cohort, &pass, i, made);
-        }
     }
     return error;
 }
@@ -125,9 +120,8 @@ cudaError_t fedge_cohort_take_step(const fedge_cohort *cohort, const fedge_cohor
             error = fedge_cohort_launch_squares(shape, &args);
             continue;
         }
-        if (plan->share.num_parts > 0) {
+        if (plan->share.num_parts > 0)
             cut_range(plan, &args);
-        }
         error = args.count > 0 ? fedge_cohort_launch_step(shape, &args) : cudaSuccess;
     }
     return error;

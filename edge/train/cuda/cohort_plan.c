@@ -23,18 +23,14 @@ static fedge_status refuse(const char *what, fedge_error *err)
 static fedge_status check_options(const fedge_cohort_config *config, fedge_error *err)
 {
     const fedge_model_options *options = config->options;
-    if (config->model->loss != FEDGE_LOSS_CROSS_ENTROPY) {
+    if (config->model->loss != FEDGE_LOSS_CROSS_ENTROPY)
         return refuse(fedge_loss_type_name(config->model->loss), err);
-    }
-    if (options->precision == FEDGE_PRECISION_INT8) {
+    if (options->precision == FEDGE_PRECISION_INT8)
         return refuse(fedge_precision_name(options->precision), err);
-    }
-    if (options->weights != FEDGE_STORAGE_FP32 || options->activations != FEDGE_STORAGE_FP32) {
+    if (options->weights != FEDGE_STORAGE_FP32 || options->activations != FEDGE_STORAGE_FP32)
         return refuse("storage of 16 bits", err);
-    }
-    if (config->augmentation && config->augmentation->crop_padding > MOST_PADDING) {
+    if (config->augmentation && config->augmentation->crop_padding > MOST_PADDING)
         return refuse("a crop's padding of over 16383", err);
-    }
     return FEDGE_OK;
 }
 
@@ -49,12 +45,10 @@ static fedge_status check_layer(const fedge_model_spec *spec, uint32_t index, fe
     const fedge_cohort_layer_ops *ops = fedge_cohort_layer_ops_of(layer->type);
     const char *why = ops && ops->refuse ? ops->refuse(layer) : NULL;
     /* Indices are checked where the examples are. */
-    if (layer->type == FEDGE_LAYER_EMBEDDING && !reads_model(layer, index)) {
+    if (layer->type == FEDGE_LAYER_EMBEDDING && !reads_model(layer, index))
         why = "its inputs";
-    }
-    if (ops && !why) {
+    if (ops && !why)
         return FEDGE_OK;
-    }
     const fedge_status status =
         why ? refuse(why, err)
             : fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs do not train it yet: take --engine cpu");
@@ -64,9 +58,8 @@ static fedge_status check_layer(const fedge_model_spec *spec, uint32_t index, fe
 fedge_status fedge_cohort_check(const fedge_cohort_config *config, fedge_error *err)
 {
     fedge_status status = check_options(config, err);
-    for (uint32_t i = 0; i < config->model->num_layers && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < config->model->num_layers && status == FEDGE_OK; i++)
         status = check_layer(config->model, i, err);
-    }
     return status;
 }
 
@@ -79,9 +72,8 @@ static size_t parameters_of(const fedge_layer_spec *layer)
     fedge_layer_tensor tensors[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(layer, tensors);
     size_t count = 0;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         count += fedge_layer_tensor_count(&tensors[i]);
-    }
     return count;
 }
 
@@ -141,9 +133,8 @@ static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *s
     const fedge_status status = connect(plan, spec, index, err);
     const size_t values = fedge_shape_count(&layer->out);
     plan->most = values > plan->most ? values : plan->most;
-    if (status == FEDGE_OK && !add_ranges(plan, &layer->spec, plan->num_values)) {
+    if (status == FEDGE_OK && !add_ranges(plan, &layer->spec, plan->num_values))
         return refuse("training so many parts of layers", err);
-    }
     layer->wants |= plan->num_ranges > before || (before > 0 && plan->ranges[before - 1][1] > tail);
     plan->num_values += parameters_of(&layer->spec);
     return status;
@@ -167,9 +158,8 @@ static fedge_status choose_over_input(fedge_cohort_plan *plan, fedge_error *err)
         layer->over_input = layer->ops->in_place && (model ? of_model : readers[from]) == 1 &&
                             !(layer->ops->changes && in_use);
         kept[i] = layer->ops->keeps_y || (layer->over_input && in_use);
-        if (readers[i] == 0 && i + 1 < plan->num_layers) {
+        if (readers[i] == 0 && i + 1 < plan->num_layers)
             return refuse("a layer whose output nobody reads", err);
-        }
     }
     return FEDGE_OK;
 }
@@ -187,16 +177,13 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
                                 .smoothing = spec->label_smoothing,
                                 .share = config->share};
     fedge_status status = fedge_cohort_check(config, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_shape_input(spec, &plan->shape, err);
-    }
     plan->input = plan->most = fedge_shape_count(&plan->shape);
-    for (uint32_t i = 0; i < spec->num_layers && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < spec->num_layers && status == FEDGE_OK; i++)
         status = add_layer(plan, spec, i, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = choose_over_input(plan, err);
-    }
     plan->classes = plan->layers[spec->num_layers - 1].out.dims[0];
     const size_t line = LINE * (plan->share.num_parts > 0 ? (size_t)plan->share.num_gpus : 1);
     plan->stride = (plan->num_values + line - 1) / line * line;
@@ -247,19 +234,16 @@ static void place_gradients(fedge_cohort_plan *plan, const fedge_cohort_arrays *
                             places *from, size_t examples)
 {
     uint32_t turn = 0;
-    for (uint32_t i = 0; i < plan->num_layers; i++) {
+    for (uint32_t i = 0; i < plan->num_layers; i++)
         plan->layers[i].dy = NULL;
-    }
     for (uint32_t i = plan->num_layers; i-- > 0;) {
         fedge_cohort_layer *layer = &plan->layers[i];
-        if (!layer->dy && plan->is_chain) {
+        if (!layer->dy && plan->is_chain)
             layer->dy = arrays->between[turn++ % 2];
-        } else if (!layer->dy) {
+        else if (!layer->dy)
             layer->dy = take(from, examples * fedge_shape_count(&layer->out), sizeof(float));
-        }
-        if (layer->over_input && layer->inputs[0] != FEDGE_INPUT_MODEL) {
+        if (layer->over_input && layer->inputs[0] != FEDGE_INPUT_MODEL)
             plan->layers[layer->inputs[0]].dy = layer->dy;
-        }
     }
 }
 
@@ -298,9 +282,8 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     arrays->moves = plan->augments ? moves : NULL;
     arrays->predicted = take(&from, run * examples, sizeof(*arrays->predicted));
     arrays->input = take(&from, examples * plan->input, sizeof(float));
-    for (uint32_t i = 0; i < plan->num_layers; i++) {
+    for (uint32_t i = 0; i < plan->num_layers; i++)
         place_layer(plan, arrays, &from, i, examples);
-    }
     place_gradients(plan, arrays, &from, examples);
     return from.used;
 }
@@ -345,9 +328,8 @@ uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots)
 {
     const size_t step = slots * (sizeof(fedge_cohort_turn) + plan->batch * example_told(plan));
     const size_t run = MOST_TOLD / step;
-    if (plan->share.num_parts > 0) {
+    if (plan->share.num_parts > 0)
         return (plan->share.num_parts + slots - 1) / slots + 1;
-    }
     return run > FEDGE_COHORT_MAX_RUN ? FEDGE_COHORT_MAX_RUN : run > 0 ? (uint32_t)run : 1;
 }
 

@@ -34,9 +34,8 @@ static fedge_status stage(running *self, float *to, const float *from, size_t co
         error = cudaMemcpyAsync(to, cohort->staging[at], count * sizeof(float),
                                 cudaMemcpyHostToDevice, cohort->stream);
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaEventRecord(cohort->staged[at], cohort->stream);
-    }
     return check(self, error, "copying to it", err);
 }
 
@@ -45,15 +44,13 @@ static fedge_status stage_pieces(running *self, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
     const size_t size = self->work->num_pieces * sizeof(*cohort->pieces);
-    if (size == 0) {
+    if (size == 0)
         return FEDGE_OK;
-    }
     memcpy(cohort->pieces, self->work->pieces, size);
     cudaError_t error = cudaMemcpyAsync(cohort->arrays.pieces, cohort->pieces, size,
                                         cudaMemcpyHostToDevice, cohort->stream);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaStreamSynchronize(cohort->stream);
-    }
     return check(self, error, "copying to it", err);
 }
 
@@ -91,9 +88,8 @@ static fedge_status end_oldest(running *self, fedge_error *err)
     fedge_cohort_ending *ending = &cohort->endings[cohort->first_ending];
     const fedge_status status =
         check(self, cudaEventSynchronize(ending->done), "waiting for it", err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fedge_cohort_task *task = ending->task;
     task->result.loss_sum = ending->tally->loss_sum;
     task->result.correct = ending->tally->correct;
@@ -128,9 +124,8 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
     fedge_cohort_slot *slot = &cohort->slots[index];
     fedge_status status =
         cohort->num_endings == FEDGE_COHORT_RING ? end_oldest(self, err) : FEDGE_OK;
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const uint32_t at = (cohort->first_ending + cohort->num_endings++) % FEDGE_COHORT_RING;
     fedge_cohort_ending *ending = &cohort->endings[at];
     ending->task = slot->task;
@@ -149,9 +144,8 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
                                 cohort->plan.num_values * sizeof(float), cudaMemcpyDeviceToHost,
                                 cohort->stream);
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaEventRecord(ending->done, cohort->stream);
-    }
     return check(self, error, "copying from it", err);
 }
 
@@ -191,9 +185,8 @@ static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
                 status = stage(self, cohort->arrays.corrections + index * cohort->plan.stride,
                                task->correction, cohort->plan.num_values, err);
             }
-            if (status != FEDGE_OK) {
+            if (status != FEDGE_OK)
                 return status;
-            }
             slot->task = task;
             slot->steps = steps;
             slot->done = slot->seen = 0;
@@ -232,9 +225,8 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
     const uint32_t batch = cohort->plan.batch;
     const size_t turns = (size_t)run * active;
     cudaError_t error = cudaEventSynchronize(told->done);
-    if (error != cudaSuccess) {
+    if (error != cudaSuccess)
         return check(self, error, "waiting for it", err);
-    }
     for (uint32_t s = 0; s < active; s++) { /* a slot's order of examples stays in the cache */
         fedge_cohort_slot *slot = &cohort->slots[s];
         for (uint32_t k = 0; k < run; k++) {
@@ -258,9 +250,8 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
         error = cudaMemcpyAsync(cohort->arrays.moves, told->moves, examples * sizeof(*told->moves),
                                 cudaMemcpyHostToDevice, cohort->stream);
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaEventRecord(told->done, cohort->stream);
-    }
     return check(self, error, "copying to it", err);
 }
 
@@ -282,15 +273,12 @@ static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_
         .gradient_stride = cohort->plan.stride};
     cudaError_t error =
         k == 0 ? fedge_cohort_launch_begin(&pass.shape, &self->step, arrays->tallies) : cudaSuccess;
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cohort_forward(cohort, &pass, training, first, arrays->tallies);
-    }
-    if (error == cudaSuccess && training) {
+    if (error == cudaSuccess && training)
         error = fedge_cohort_backward(cohort, pass);
-    }
-    if (error == cudaSuccess && training) {
+    if (error == cudaSuccess && training)
         error = fedge_cohort_take_step(cohort, &self->step, &pass.shape);
-    }
     return check(self, error, training ? "training" : "evaluating", err);
 }
 
@@ -302,9 +290,8 @@ static fedge_status take_predicted(running *self, uint32_t run, uint32_t active,
     cudaError_t error = cudaMemcpyAsync(cohort->predicted, cohort->arrays.predicted,
                                         (size_t)run * active * batch * sizeof(int32_t),
                                         cudaMemcpyDeviceToHost, cohort->stream);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaStreamSynchronize(cohort->stream);
-    }
     for (uint32_t s = 0; s < active && error == cudaSuccess; s++) {
         const fedge_cohort_slot *slot = &cohort->slots[s];
         for (uint32_t k = 0; slot->task && slot->task->predicted && k < run; k++) {
@@ -334,9 +321,8 @@ static void cancel_rest(running *self)
             task->status = fedge_fail(&task->error, FEDGE_CANCELLED, "training was cancelled");
             tell_done(self, task, NULL);
         }
-        if (s < cohort->num_slots) {
+        if (s < cohort->num_slots)
             cohort->slots[s].task = NULL;
-        }
         s += s < cohort->num_slots || !task;
     }
 }
@@ -356,20 +342,16 @@ static fedge_status run_once(running *self, bool *idle, fedge_error *err)
     }
     const uint32_t run = count_run(self, &active);
     *idle = run == 0;
-    if (status == FEDGE_OK && run > 0) {
+    if (status == FEDGE_OK && run > 0)
         status = tell_run(self, run, active, err);
-    }
-    for (uint32_t k = 0; k < run && status == FEDGE_OK; k++) {
+    for (uint32_t k = 0; k < run && status == FEDGE_OK; k++)
         status = take_step(self, k, active, err);
-    }
-    if (status == FEDGE_OK && run > 0 && self->wants_predicted) {
+    if (status == FEDGE_OK && run > 0 && self->wants_predicted)
         status = take_predicted(self, run, active, err);
-    }
     for (uint32_t s = 0; s < active && status == FEDGE_OK; s++) {
         const fedge_cohort_slot *slot = &cohort->slots[s];
-        if (slot->task && slot->done == slot->steps) {
+        if (slot->task && slot->done == slot->steps)
             status = end_slot(self, s, err);
-        }
     }
     return status;
 }
@@ -396,23 +378,18 @@ fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *wor
     running self = {
         .cohort = cohort, .work = work, .step = fedge_cohort_step_of(cohort, work->training)};
     fedge_status status = check_work(cohort, work, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = check(&self, cudaSetDevice(cohort->config.gpu), "choosing it", err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = stage(&self, cohort->arrays.start, work->start, cohort->plan.num_values, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = stage_pieces(&self, err);
-    }
     for (bool idle = false; status == FEDGE_OK && !idle;) {
-        if (work->cancel && work->cancel(work->user)) {
+        if (work->cancel && work->cancel(work->user))
             cancel_rest(&self);
-        }
         status = run_once(&self, &idle, err);
     }
-    while (status == FEDGE_OK && cohort->num_endings > 0) {
+    while (status == FEDGE_OK && cohort->num_endings > 0)
         status = end_oldest(&self, err);
-    }
     return status;
 }

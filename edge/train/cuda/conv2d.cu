@@ -192,9 +192,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const fedge_cohort_linear &t = c.tensors;
     const uint32_t s = blockIdx.z, count = turns[s].count, first = blockIdx.x * 4 * TILE_SIDE;
     const uint32_t plane = plane_of(c.out_size);
-    if (first >= count * plane) {
+    if (first >= count * plane)
         return;
-    }
     const uint32_t deep = t.in * window_of(c);
     const tile_rows a = {t.weight.values + s * t.weight.stride, deep, t.out, deep};
     const windows b = {c, t.x + (size_t)s * batch * t.in * plane_of(c.in_size), count};
@@ -215,9 +214,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const fedge_cohort_linear &t = c.tensors;
     const uint32_t s = blockIdx.z, count = turns[s].count, first = blockIdx.x * 4 * TILE_SIDE;
     const uint32_t plane = plane_of(c.in_size), in = t.in;
-    if (first >= count * plane) {
+    if (first >= count * plane)
         return;
-    }
     const weights_of_inputs a = {c, t.weight.values + s * t.weight.stride};
     const outputs_of_inputs b = {c, t.dy + (size_t)s * batch * t.out * plane_of(c.out_size), count};
     float *dx = t.dx + (size_t)s * batch * t.in * plane;
@@ -232,12 +230,10 @@ static __device__ __forceinline__ float sum_of_channel(const output_rows &dy, ui
 {
     const output_rows::place row = dy.at(channel);
     float sum = 0.0f;
-    for (uint32_t k = threadIdx.x % 32; k < dy.depth(); k += 32) {
+    for (uint32_t k = threadIdx.x % 32; k < dy.depth(); k += 32)
         sum += dy.get(row, k);
-    }
-    for (int half = 16; half > 0; half /= 2) {
+    for (int half = 16; half > 0; half /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, half);
-    }
     return sum;
 }
 
@@ -249,9 +245,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const fedge_cohort_linear &t = c.tensors;
     const uint32_t s = blockIdx.z, count = turns[s].count;
     const uint32_t first = blockIdx.y * ROWS * TILE_SIDE, deep = t.in * window_of(c);
-    if (count == 0) {
+    if (count == 0)
         return;
-    }
     const output_rows a = {c, t.dy + (size_t)s * batch * t.out * plane_of(c.out_size), count};
     const window_places b = {c, t.x + (size_t)s * batch * t.in * plane_of(c.in_size), count};
     float *dweight = t.dweight + s * t.gradient_stride;
@@ -262,9 +257,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     if (t.dbias && blockIdx.x == 0) {
         for (uint32_t o = first + threadIdx.x / 32; o < last; o += TILE_THREADS / 32) {
             const float sum = sum_of_channel(a, o);
-            if (threadIdx.x % 32 == 0) {
+            if (threadIdx.x % 32 == 0)
                 t.dbias[s * t.gradient_stride + o] = sum;
-            }
         }
     }
 }
@@ -301,9 +295,8 @@ cudaError_t fedge_cohort_launch_conv2d_backward(const fedge_cohort_shape *shape,
                                                 const fedge_cohort_conv2d *args)
 {
     const cudaError_t error = launch_dweight(shape, args);
-    if (error != cudaSuccess || !args->tensors.dx) {
+    if (error != cudaSuccess || !args->tensors.dx)
         return error;
-    }
     const bool small = args->tensors.in <= TILE_SIDE;
     const cudaLaunchConfig_t config =
         tile_grid(shape, args->tensors.in, (small ? 1 : 4) * TILE_SIDE,

@@ -5,9 +5,8 @@ enum { LOSS_THREADS = 128 };
 static __device__ __forceinline__ double mean(const float *row, uint32_t n)
 {
     double sum = 0.0;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         sum += (double)row[i];
-    }
     return sum / n;
 }
 
@@ -17,24 +16,20 @@ static __device__ double example_loss(const fedge_cohort_loss &l, const float *r
                                       uint32_t count, float *dy, int32_t *predicted)
 {
     uint32_t best = 0;
-    for (uint32_t c = 1; c < l.classes; c++) {
+    for (uint32_t c = 1; c < l.classes; c++)
         best = row[c] > row[best] ? c : best;
-    }
     const float peak = row[best];
     double sum = 0.0, target = (double)row[label];
-    for (uint32_t c = 0; c < l.classes; c++) {
+    for (uint32_t c = 0; c < l.classes; c++)
         sum += (double)expf(row[c] - peak);
-    }
-    if (l.smoothing > 0.0f) {
+    if (l.smoothing > 0.0f)
         target += (double)l.smoothing * (mean(row, l.classes) - target);
-    }
     *predicted = (int32_t)best;
     if (dy) {
         const float scale = (float)(1.0 / (sum * (double)count));
         const float other = l.smoothing / ((float)l.classes * (float)count);
-        for (uint32_t c = 0; c < l.classes; c++) {
+        for (uint32_t c = 0; c < l.classes; c++)
             dy[c] = expf(row[c] - peak) * scale - other;
-        }
         dy[label] -= (1.0f - l.smoothing) / (float)count;
     }
     return log(sum) + (double)peak - target;
@@ -64,9 +59,8 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
             right = (uint32_t)taken == label;
         }
         correct += (uint32_t)__syncthreads_count(right);
-        for (uint32_t i = 0; threadIdx.x == 0 && i < left && i < LOSS_THREADS; i++) {
+        for (uint32_t i = 0; threadIdx.x == 0 && i < left && i < LOSS_THREADS; i++)
             loss += losses[i];
-        }
         __syncthreads();
     }
     if (threadIdx.x == 0 && turn.count > 0) {

@@ -22,16 +22,14 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t s = blockIdx.z, places = turns[s].count * e.steps;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (places == 0 || i >= (size_t)e.rows * e.dim) {
+    if (places == 0 || i >= (size_t)e.rows * e.dim)
         return;
-    }
     const size_t first = (size_t)s * batch * e.steps;
     const float row = (float)(i / e.dim);
     float sum = 0.0f;
     for (uint32_t k = 0; k < places; k++) {
-        if (e.x[first + k] == row) {
+        if (e.x[first + k] == row)
             sum += e.dy[(first + k) * e.dim + i % e.dim];
-        }
     }
     e.dweight[s * e.gradient_stride + i] = sum;
 }
@@ -53,13 +51,11 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t s = blockIdx.z, n = e.steps * e.dim;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (turns[s].count == 0 || i >= (size_t)e.rows * e.dim) {
+    if (turns[s].count == 0 || i >= (size_t)e.rows * e.dim)
         return;
-    }
     float sum = 0.0f;
-    for (uint32_t b = 0; i < n && b < turns[s].count; b++) {
+    for (uint32_t b = 0; i < n && b < turns[s].count; b++)
         sum += e.dy[((size_t)s * batch + b) * n + i];
-    }
     e.dweight[s * e.gradient_stride + i] = sum;
 }
 

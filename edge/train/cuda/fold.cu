@@ -13,9 +13,8 @@ static __device__ __forceinline__ float power_of_two(int exponent)
 static __global__ void __launch_bounds__(TILE_THREADS) find_bad(fedge_cohort_fold p)
 {
     const uint32_t i = blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i < p.num_values && !isfinite(p.values[i])) {
+    if (i < p.num_values && !isfinite(p.values[i]))
         atomicMax(&p.tally->bad_value, ~i);
-    }
 }
 
 /* In fixed point, cut to the bound. */
@@ -32,9 +31,8 @@ static __device__ __forceinline__ int32_t through_int8(int32_t v, int32_t larges
 {
     const int32_t needed = (largest + SCALE_UNIT - 1) / SCALE_UNIT;
     const int32_t factor = (needed < SCALE_MAX ? needed : SCALE_MAX) << SCALE_SHIFT;
-    if (factor == 0) {
+    if (factor == 0)
         return 0;
-    }
     const int32_t q = (int32_t)rint((double)v / (double)factor);
     return (q > Q_MAX ? Q_MAX : q < -Q_MAX ? -Q_MAX : q) * factor;
 }
@@ -57,9 +55,8 @@ static __device__ __forceinline__ int32_t largest_of_block(int32_t v)
 /* A block for each piece. */
 static __global__ void __launch_bounds__(TILE_THREADS) fold(fedge_cohort_fold p)
 {
-    if (p.tally->bad_step > 0 || p.tally->bad_value > 0) {
+    if (p.tally->bad_step > 0 || p.tally->bad_value > 0)
         return;
-    }
     const fedge_cohort_piece piece = p.pieces[blockIdx.x];
     const bool mine = threadIdx.x < piece.count;
     int32_t v = 0;
@@ -69,15 +66,12 @@ static __global__ void __launch_bounds__(TILE_THREADS) fold(fedge_cohort_fold p)
         v = to_fixed(p.values[i] - p.start[i], piece.bound_log2, &cut);
     }
     const int clamped = __syncthreads_count(cut);
-    if (piece.codec == FEDGE_COHORT_CODEC_INT8) {
+    if (piece.codec == FEDGE_COHORT_CODEC_INT8)
         v = through_int8(v, largest_of_block(v));
-    }
-    if (mine) {
+    if (mine)
         piece.sums[threadIdx.x] += (int64_t)p.weight * v;
-    }
-    if (threadIdx.x == 0 && clamped > 0) {
+    if (threadIdx.x == 0 && clamped > 0)
         atomicAdd(&p.tally->clamped, (unsigned long long)clamped);
-    }
 }
 
 static cudaLaunchConfig_t blocks_of(uint32_t blocks, cudaStream_t stream)

@@ -20,9 +20,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     gather(fedge_cohort_gather g, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, v = blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (v >= g.example_values) {
+    if (v >= g.example_values)
         return;
-    }
     const fedge_cohort_turn turn = turns[s];
     const Stored *values = (const Stored *)(turn.data ? g.sets[1] : g.sets[0]).values;
     const uint32_t channel = g.num_channels > 1 ? v / g.plane : 0;
@@ -31,9 +30,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         const Stored *stored = values + (size_t)example * g.example_values;
         float x = g.moves ? moved(g, stored, v, g.moves[(size_t)s * batch + b]) : (float)stored[v];
         x /= g.divide_by;
-        if (g.num_channels > 0) {
+        if (g.num_channels > 0)
             x = (x - g.mean[channel]) / g.std[channel];
-        }
         g.x[((size_t)s * batch + b) * g.example_values + v] = x;
     }
 }

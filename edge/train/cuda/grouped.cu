@@ -16,9 +16,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t s = blockIdx.z, out = plane_of(c.out_size), in = plane_of(c.in_size);
     const uint32_t each = t.in / c.groups, window = c.kernel[0] * c.kernel[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * t.out * out) {
+    if (i >= (size_t)turns[s].count * t.out * out)
         return;
-    }
     const uint32_t o = (uint32_t)(i / out % t.out), p = (uint32_t)(i % out);
     const size_t b = (size_t)s * batch + i / out / t.out;
     const float *image = t.x + (b * t.in + (size_t)(o / (t.out / c.groups)) * each) * in;
@@ -48,9 +47,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t each = t.in / c.groups, gives = t.out / c.groups;
     const uint32_t window = c.kernel[0] * c.kernel[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * t.in * in) {
+    if (i >= (size_t)turns[s].count * t.in * in)
         return;
-    }
     const uint32_t channel = (uint32_t)(i / in % t.in), p = (uint32_t)(i % in);
     const uint32_t first = channel / each * gives;
     const size_t b = (size_t)s * batch + i / in / t.in;
@@ -73,9 +71,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 /* The sum over a warp's lanes, by a tree. */
 static __device__ __forceinline__ float sum_of_warp(float sum)
 {
-    for (int half = 16; half > 0; half /= 2) {
+    for (int half = 16; half > 0; half /= 2)
         sum += __shfl_xor_sync(0xffffffffu, sum, half);
-    }
     return sum;
 }
 
@@ -88,9 +85,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t each = t.in / c.groups, window = c.kernel[0] * c.kernel[1];
     const uint32_t weights = t.out * each * window, count = turns[s].count;
     const uint32_t mine = blockIdx.x * (TILE_THREADS / 32) + threadIdx.x / 32;
-    if (count == 0 || mine >= weights + (t.dbias ? t.out : 0)) {
+    if (count == 0 || mine >= weights + (t.dbias ? t.out : 0))
         return; /* all of the warp */
-    }
     const bool is_bias = mine >= weights;
     const uint32_t o = is_bias ? mine - weights : mine / (each * window);
     const uint32_t channel = o / (t.out / c.groups) * each + mine / window % each;
@@ -104,11 +100,10 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         const uint32_t column =
             p % c.out_size[1] * c.stride[1] + w % c.kernel[1] * c.dilation[1] - c.padding[1];
         const float dy = t.dy[(b * t.out + o) * out + p];
-        if (is_bias) {
+        if (is_bias)
             sum += dy;
-        } else if (row < c.in_size[0] && column < c.in_size[1]) {
+        else if (row < c.in_size[0] && column < c.in_size[1])
             sum = fmaf(dy, t.x[(b * t.in + channel) * in + row * c.in_size[1] + column], sum);
-        }
     }
     sum = sum_of_warp(sum);
     if (threadIdx.x % 32 == 0) {

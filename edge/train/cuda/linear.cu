@@ -9,9 +9,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t s = blockIdx.z, count = turns[s].count * t.steps;
     const uint32_t first = blockIdx.y * ROWS * TILE_SIDE;
-    if (first >= count) {
+    if (first >= count)
         return;
-    }
     const tile_rows a = {t.x + (size_t)s * batch * t.steps * t.in, t.in, count, t.in};
     const tile_rows b = {t.weight.values + s * t.weight.stride, t.in, t.out, t.in};
     const float *bias = t.bias.values ? t.bias.values + s * t.bias.stride : nullptr;
@@ -29,9 +28,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t s = blockIdx.z, count = turns[s].count * t.steps;
     const uint32_t first = blockIdx.y * ROWS * TILE_SIDE;
-    if (first >= count) {
+    if (first >= count)
         return;
-    }
     const tile_rows a = {t.dy + (size_t)s * batch * t.steps * t.out, t.out, count, t.out};
     const tile_columns b = {t.weight.values + s * t.weight.stride, t.in, t.in, t.out};
     float *dx = t.dx + (size_t)s * batch * t.steps * t.in;
@@ -46,9 +44,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     linear_dweight(fedge_cohort_linear t, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, count = turns[s].count * t.steps, first = blockIdx.y * LARGE;
-    if (count == 0) {
+    if (count == 0)
         return;
-    }
     const float *dy = t.dy + (size_t)s * batch * t.steps * t.out;
     const tile_columns a = {dy, t.out, t.out, count};
     const tile_columns b = {t.x + (size_t)s * batch * t.steps * t.in, t.in, t.in, count};
@@ -59,9 +56,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t o = first + threadIdx.x;
     if (t.dbias && blockIdx.x == 0 && threadIdx.x < LARGE && o < t.out) {
         float sum = 0.0f;
-        for (uint32_t b = 0; b < count; b++) {
+        for (uint32_t b = 0; b < count; b++)
             sum += dy[(size_t)b * t.out + o];
-        }
         t.dbias[s * t.gradient_stride + o] = sum;
     }
 }
@@ -86,9 +82,8 @@ cudaError_t fedge_cohort_launch_linear_backward(const fedge_cohort_shape *shape,
     const cudaLaunchConfig_t weights = tile_grid(shape, args->out, LARGE, args->in, LARGE);
     cudaError_t error =
         cudaLaunchKernelEx(&weights, linear_dweight, *args, shape->turns, shape->batch);
-    if (error != cudaSuccess || !args->dx) {
+    if (error != cudaSuccess || !args->dx)
         return error;
-    }
     const cudaLaunchConfig_t config =
         tile_grid(shape, rows, small ? SMALL : LARGE, args->in, LARGE);
     return small ? cudaLaunchKernelEx(&config, linear_dx<1>, *args, shape->turns, shape->batch)

@@ -9,9 +9,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t s = blockIdx.z, out = p.out_size[0] * p.out_size[1];
     const size_t in = (size_t)p.in_size[0] * p.in_size[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * p.channels * out) {
+    if (i >= (size_t)turns[s].count * p.channels * out)
         return;
-    }
     const size_t first = (size_t)s * batch * p.channels, plane = i / out;
     const uint32_t y = (uint32_t)(i % out) / p.out_size[1], x = (uint32_t)(i % out) % p.out_size[1];
     const float *image = p.x + (first + plane) * in;
@@ -40,9 +39,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t s = blockIdx.z, in = p.in_size[0] * p.in_size[1];
     const size_t out = (size_t)p.out_size[0] * p.out_size[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * p.channels * in) {
+    if (i >= (size_t)turns[s].count * p.channels * in)
         return;
-    }
     const size_t first = (size_t)s * batch * p.channels, plane = (first + i / in) * out;
     const uint32_t y = (uint32_t)(i % in) / p.in_size[1], x = (uint32_t)(i % in) % p.in_size[1];
     float sum = 0.0f;

@@ -20,18 +20,16 @@ static bool find(const fedge_nccl *nccl, const char *name, void *function, fedge
 {
     void *found = dlsym(nccl->library, name);
     memcpy(function, &found, sizeof(found));
-    if (!found) {
+    if (!found)
         (void)fedge_fail(err, FEDGE_UNSUPPORTED, LIBRARY " has no %s; install a newer NCCL", name);
-    }
     return found != NULL;
 }
 
 static fedge_status check_version(fedge_nccl *nccl, fedge_error *err)
 {
     fedge_nccl_result (*get_version)(int *version) = NULL;
-    if (!find(nccl, "ncclGetVersion", &get_version, err)) {
+    if (!find(nccl, "ncclGetVersion", &get_version, err))
         return FEDGE_UNSUPPORTED;
-    }
     if (get_version(&nccl->version) != FEDGE_NCCL_SUCCESS || nccl->version < FEDGE_NCCL_OLDEST) {
         char has[32];
         char needs[32];
@@ -65,19 +63,16 @@ fedge_status fedge_nccl_load(fedge_nccl *nccl, fedge_error *err)
                           "NCCL is not found (%s); install it, or use one GPU", dlerror());
     }
     fedge_status status = check_version(nccl, err);
-    if (status == FEDGE_OK && !find_all(nccl, err)) {
+    if (status == FEDGE_OK && !find_all(nccl, err))
         status = FEDGE_UNSUPPORTED;
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         fedge_nccl_unload(nccl);
-    }
     return status;
 }
 
 void fedge_nccl_unload(fedge_nccl *nccl)
 {
-    if (nccl->library) {
+    if (nccl->library)
         (void)dlclose(nccl->library);
-    }
     *nccl = (fedge_nccl){0};
 }

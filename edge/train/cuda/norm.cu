@@ -35,20 +35,17 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     norm_forward(rows p, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, row = blockIdx.x, width = p.channels * p.spatial;
-    if (row >= turns[s].count * p.rows) {
+    if (row >= turns[s].count * p.rows)
         return;
-    }
     const size_t at = (size_t)s * batch * p.rows + row;
     const float *x = p.x + at * width;
     double sum = 0.0, squares = 0.0, none = 0.0;
-    for (uint32_t i = threadIdx.x; i < width; i += NORM_THREADS) {
+    for (uint32_t i = threadIdx.x; i < width; i += NORM_THREADS)
         sum += (double)x[i];
-    }
     sum_of_block(&sum, &none);
     const double center = sum / width;
-    for (uint32_t i = threadIdx.x; i < width; i += NORM_THREADS) {
+    for (uint32_t i = threadIdx.x; i < width; i += NORM_THREADS)
         squares += ((double)x[i] - center) * ((double)x[i] - center);
-    }
     sum_of_block(&squares, &none);
     const float mean = (float)center;
     const float inverse = (float)(1.0 / sqrt(squares / width + (double)p.eps));
@@ -69,9 +66,8 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     norm_dx(rows p, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, row = blockIdx.x, width = p.channels * p.spatial;
-    if (row >= turns[s].count * p.rows) {
+    if (row >= turns[s].count * p.rows)
         return;
-    }
     const size_t at = (size_t)s * batch * p.rows + row;
     const float *x = p.x + at * width, *dy = p.dy + at * width;
     const float mean = p.moments[2 * at], inverse = p.moments[2 * at + 1];
@@ -95,9 +91,8 @@ static __global__ void __launch_bounds__(NORM_THREADS)
 {
     const uint32_t s = blockIdx.z, group = blockIdx.x / p.channels, c = blockIdx.x % p.channels;
     const uint32_t count = turns[s].count, width = p.channels * p.spatial;
-    if (count == 0) {
+    if (count == 0)
         return;
-    }
     const size_t first = (size_t)s * batch * p.rows;
     double product = 0.0, sum = 0.0;
     for (uint32_t k = threadIdx.x; k < count * (p.rows / p.groups) * p.spatial; k += NORM_THREADS) {
@@ -110,9 +105,8 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     sum_of_block(&product, &sum);
     if (threadIdx.x == 0) {
         p.dweight[s * p.gradient_stride + blockIdx.x] = (float)product;
-        if (p.dbias) {
+        if (p.dbias)
             p.dbias[s * p.gradient_stride + blockIdx.x] = (float)sum;
-        }
     }
 }
 

@@ -14,9 +14,8 @@ static __device__ __forceinline__ float from_state(const cells &c, uint32_t s, u
 {
     const float *weight = c.weight.values + s * c.weight.stride + (size_t)row * c.hidden;
     float sum = c.bias.values ? c.bias.values[s * c.bias.stride + row] : 0.0f;
-    for (uint32_t k = 0; k < c.hidden; k++) {
+    for (uint32_t k = 0; k < c.hidden; k++)
         sum = fmaf(weight[k], before[k], sum);
-    }
     return sum;
 }
 
@@ -27,9 +26,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t s = blockIdx.z, n = c.hidden;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * n) {
+    if (i >= (size_t)turns[s].count * n)
         return;
-    }
     const uint32_t k = (uint32_t)(i % n);
     const size_t row = ((size_t)s * batch + i / n) * c.steps + t;
     const float *before = c.before + row * n;
@@ -59,9 +57,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         c.cell[row * n + k] = cell;
     }
     c.h[row * n + k] = h;
-    if (t + 1 < c.steps) {
+    if (t + 1 < c.steps)
         c.before[(row + 1) * n + k] = h;
-    }
 }
 
 /* The state before the first step, and what comes from behind the last. */
@@ -70,9 +67,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t s = blockIdx.z;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * c.hidden) {
+    if (i >= (size_t)turns[s].count * c.hidden)
         return;
-    }
     const size_t example = (size_t)s * batch + i / c.hidden;
     const uint32_t k = (uint32_t)(i % c.hidden);
     if (backward) {
@@ -89,9 +85,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t s = blockIdx.z, n = c.hidden;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * n) {
+    if (i >= (size_t)turns[s].count * n)
         return;
-    }
     const uint32_t k = (uint32_t)(i % n);
     const size_t example = (size_t)s * batch + i / n, row = example * c.steps + t;
     const uint32_t gates = c.is_gru ? 3 : 4;
@@ -126,17 +121,15 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t s = blockIdx.z, n = c.hidden, gates = c.is_gru ? 3 : 4;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * n) {
+    if (i >= (size_t)turns[s].count * n)
         return;
-    }
     const uint32_t k = (uint32_t)(i % n);
     const size_t example = (size_t)s * batch + i / n;
     const float *sums = (c.is_gru ? c.dstate : c.gates) + (example * c.steps + t) * gates * n;
     const float *weight = c.weight.values + s * c.weight.stride + k;
     float sum = c.is_gru ? c.dcell[example * n + k] : 0.0f;
-    for (uint32_t r = 0; r < gates * n; r++) {
+    for (uint32_t r = 0; r < gates * n; r++)
         sum = fmaf(weight[(size_t)r * n], sums[r], sum);
-    }
     c.dh[example * n + k] = sum;
 }
 
@@ -145,9 +138,8 @@ cudaError_t fedge_cohort_launch_recurrent(const fedge_cohort_shape *shape,
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->hidden);
     cudaError_t error = cudaLaunchKernelEx(&config, clear, *args, 0u, shape->turns, shape->batch);
-    for (uint32_t t = 0; t < args->steps && error == cudaSuccess; t++) {
+    for (uint32_t t = 0; t < args->steps && error == cudaSuccess; t++)
         error = cudaLaunchKernelEx(&config, cell_forward, *args, t, shape->turns, shape->batch);
-    }
     return error;
 }
 

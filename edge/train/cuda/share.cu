@@ -12,17 +12,15 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t at = blockIdx.x * TILE_THREADS + threadIdx.x, i = p.first + at;
     int64_t sum = 0;
-    if (at >= p.count) {
+    if (at >= p.count)
         return;
-    }
     for (uint32_t s = 0; s < slots; s++) {
         const uint32_t examples = turns[s].count;
         const float g = examples > 0 ? p.gradients[s * p.gradient_stride + i] : 0.0f;
-        if (fabsf(g) <= FEDGE_COHORT_SHARE_MOST) {
+        if (fabsf(g) <= FEDGE_COHORT_SHARE_MOST)
             sum += (int64_t)rint((double)g * (double)examples * power_of_two(p.fraction));
-        } else {
+        else
             atomicMax(&p.tallies[s].bad_value, ~i);
-        }
     }
     p.sums[i] += sum;
 }

@@ -82,9 +82,8 @@ static void close_gpus(fedge_silo *self)
 static fedge_status open_gpus(fedge_silo *self, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < self->share.num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < self->share.num_gpus && status == FEDGE_OK; i++)
         status = open_gpu(self, i, err);
-    }
     if (status == FEDGE_NO_MEMORY && !self->share.states_on_host &&
         fedge_optimizer_states(self->config.cohort.options) > 0) {
         close_gpus(self);
@@ -97,13 +96,11 @@ static fedge_status open_gpus(fedge_silo *self, fedge_error *err)
 static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
 {
     int numbers[FEDGE_COHORT_MAX_GPUS];
-    if (self->share.num_gpus < 2) {
+    if (self->share.num_gpus < 2)
         return FEDGE_OK;
-    }
     fedge_status status = fedge_nccl_load(&self->nccl, err);
-    for (uint32_t i = 0; i < self->share.num_gpus; i++) {
+    for (uint32_t i = 0; i < self->share.num_gpus; i++)
         numbers[i] = (int)self->config.gpus[i];
-    }
     if (status == FEDGE_OK) {
         const fedge_nccl_result result =
             self->nccl.comm_init_all(self->comms, (int)self->share.num_gpus, numbers);
@@ -118,13 +115,11 @@ static fedge_status choose_gpus(fedge_silo *self, fedge_error *err)
 {
     uint32_t there = 0;
     const fedge_status status = fedge_cohort_count_gpus(&there, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     there = there < FEDGE_COHORT_MAX_GPUS ? there : FEDGE_COHORT_MAX_GPUS;
-    for (uint32_t i = 0; i < there && self->config.num_gpus == 0; i++) {
+    for (uint32_t i = 0; i < there && self->config.num_gpus == 0; i++)
         self->config.gpus[i] = i;
-    }
     self->config.num_gpus = self->config.num_gpus == 0 ? there : self->config.num_gpus;
     return FEDGE_OK;
 }
@@ -148,14 +143,12 @@ fedge_status fedge_silo_new(const fedge_silo_config *config, fedge_silo **silo, 
 {
     fedge_silo *fresh = calloc(1, sizeof(*fresh));
     *silo = NULL;
-    if (!fresh) {
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a silo");
-    }
     fresh->config = *config;
     fedge_status status = fedge_cohort_check(&config->cohort, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = open_silo(fresh, err);
-    }
     if (status != FEDGE_OK) {
         fedge_silo_free(fresh);
         return status;
@@ -166,12 +159,10 @@ fedge_status fedge_silo_new(const fedge_silo_config *config, fedge_silo **silo, 
 
 void fedge_silo_free(fedge_silo *silo)
 {
-    if (!silo) {
+    if (!silo)
         return;
-    }
-    for (uint32_t i = 0; i < silo->num_comms; i++) {
+    for (uint32_t i = 0; i < silo->num_comms; i++)
         (void)(silo->lost ? silo->nccl.comm_abort : silo->nccl.comm_destroy)(silo->comms[i]);
-    }
     close_gpus(silo);
     fedge_nccl_unload(&silo->nccl);
     free(silo->order.order);
@@ -194,9 +185,8 @@ fedge_silo_facts fedge_silo_facts_of(const fedge_silo *silo)
     }
     fedge_cohort_config cohort = cohort_of(&silo->config, silo->share);
     cohort.most_slots = facts.at_once;
-    if (fedge_cohort_bytes(&cohort, &facts.memory, &unwanted) != FEDGE_OK) {
+    if (fedge_cohort_bytes(&cohort, &facts.memory, &unwanted) != FEDGE_OK)
         facts.memory = (fedge_cohort_memory){0};
-    }
     return facts;
 }
 
@@ -213,9 +203,8 @@ typedef struct evaluation {
 static fedge_cohort_task *next_piece(void *user)
 {
     evaluation *self = user;
-    while (self->next < FEDGE_SILO_PARTS && self->pieces[self->next].num_examples == 0) {
+    while (self->next < FEDGE_SILO_PARTS && self->pieces[self->next].num_examples == 0)
         self->next++;
-    }
     return self->next < FEDGE_SILO_PARTS ? &self->pieces[self->next++] : NULL;
 }
 
@@ -256,9 +245,8 @@ fedge_status fedge_silo_evaluate(fedge_silo *silo, const fedge_cohort_task *task
     for (uint32_t i = 0; i < FEDGE_SILO_PARTS && status == FEDGE_OK; i++) {
         const fedge_cohort_task *piece = &self.pieces[i];
         status = piece->status;
-        if (status != FEDGE_OK) {
+        if (status != FEDGE_OK)
             *err = piece->error;
-        }
         result->num_seen += piece->result.num_seen;
         result->loss_sum += piece->result.loss_sum;
         result->correct += piece->result.correct;

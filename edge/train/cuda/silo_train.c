@@ -47,13 +47,11 @@ static fedge_status wait_for(const fedge_silo *silo, const fedge_cohort *cohort,
     const uint64_t start = fedge_os_monotonic_ms();
     for (;;) {
         const cudaError_t error = cudaEventQuery(event);
-        if (error != cudaErrorNotReady) {
+        if (error != cudaErrorNotReady)
             return fedge_cohort_cuda(cohort, error, "waiting for it", err);
-        }
         const fedge_status status = look_at_comms(silo, err);
-        if (status != FEDGE_OK) {
+        if (status != FEDGE_OK)
             return status;
-        }
         if (fedge_os_monotonic_ms() - start > FEDGE_SILO_TIMEOUT_MS) {
             return fedge_fail(err, FEDGE_GPU_LOST,
                               "GPU %d is lost while training: no progress in %d s",
@@ -77,15 +75,13 @@ static fedge_status stage(const run *self, fedge_cohort *cohort, uint32_t at, fl
 {
     const size_t size = cohort->plan.num_values * sizeof(float);
     fedge_status status = wait_for(self->silo, cohort, cohort->staged[at], err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     memcpy(cohort->staging[at], from, size);
     cudaError_t error =
         cudaMemcpyAsync(to, cohort->staging[at], size, cudaMemcpyHostToDevice, cohort->stream);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaEventRecord(cohort->staged[at], cohort->stream);
-    }
     return fedge_cohort_cuda(cohort, error, "copying to it", err);
 }
 
@@ -97,15 +93,12 @@ static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *val
     const fedge_cohort_arrays *arrays = &cohort->arrays;
     const size_t states = fedge_cohort_stepped(&cohort->plan) * sizeof(float);
     fedge_status status = use(gpu, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = stage(self, cohort, 0, arrays->start, values, err);
-    }
-    if (status == FEDGE_OK && self->task->correction && arrays->corrections) {
+    if (status == FEDGE_OK && self->task->correction && arrays->corrections)
         status = stage(self, cohort, 1, arrays->corrections, self->task->correction, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     cudaError_t error =
         cudaMemcpyAsync(arrays->values, arrays->start, cohort->plan.num_values * sizeof(float),
                         cudaMemcpyDefault, cohort->stream);
@@ -146,9 +139,8 @@ static fedge_status tell(const run *self, fedge_silo_gpu *gpu, fedge_error *err)
     const size_t most = (size_t)gpu->num_parts * silo->share.part;
     const size_t count = left < most ? left : most;
     fedge_status status = wait_for(silo, cohort, told->done, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     fill_turns(self, gpu, told->turns);
     memcpy(told->indices, silo->indices + first, count * sizeof(*told->indices));
     cudaError_t error =
@@ -163,9 +155,8 @@ static fedge_status tell(const run *self, fedge_silo_gpu *gpu, fedge_error *err)
         error = cudaMemcpyAsync(arrays->moves, told->moves, count * sizeof(*told->moves),
                                 cudaMemcpyHostToDevice, cohort->stream);
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaEventRecord(told->done, cohort->stream);
-    }
     return fedge_cohort_cuda(cohort, error, "copying to it", err);
 }
 
@@ -195,9 +186,8 @@ static cudaError_t add_wave(const run *self, const fedge_silo_gpu *gpu, uint32_t
     sums.tallies = arrays->tallies + first;
     cudaError_t error = fedge_cohort_forward(cohort, &pass, true, (size_t)first * plan->batch,
                                              arrays->tallies + first);
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = fedge_cohort_backward(cohort, pass);
-    }
     for (uint32_t i = 0; i < plan->num_ranges && error == cudaSuccess; i++) {
         sums.first = plan->ranges[i][0];
         sums.count = plan->ranges[i][1];
@@ -239,15 +229,13 @@ static fedge_nccl_result call(const fedge_silo *silo, uint32_t index, int what)
 /* One collective of all GPUs. */
 static fedge_status together(const fedge_silo *silo, int what, fedge_error *err)
 {
-    if (silo->num_comms == 0) {
+    if (silo->num_comms == 0)
         return FEDGE_OK;
-    }
     fedge_status status = fedge_silo_nccl(silo, silo->nccl.group_start(), "joining gradients", err);
     for (uint32_t i = 0; i < silo->num_comms && status == FEDGE_OK; i++) {
         status = use(&silo->gpus[i], err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = fedge_silo_nccl(silo, call(silo, i, what), "joining gradients", err);
-        }
     }
     /* Also when a member could not be called: the group has to end. */
     const fedge_nccl_result ended = silo->nccl.group_end();
@@ -297,25 +285,19 @@ static fedge_status take_step(run *self, fedge_error *err)
                                silo->config.cohort.augmentation ? silo->moves : NULL);
     for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++) {
         status = use(&silo->gpus[i], err);
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = tell(self, &silo->gpus[i], err);
-        }
-        if (status == FEDGE_OK) {
+        if (status == FEDGE_OK)
             status = add_parts(self, &silo->gpus[i], err);
-        }
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = together(silo, JOIN_SUMS, err);
-    }
-    for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++)
         status = take_gradient(self, i, err);
-    }
-    if (status == FEDGE_OK && self->training->optimizer.clip_norm > 0.0f) {
+    if (status == FEDGE_OK && self->training->optimizer.clip_norm > 0.0f)
         status = together(silo, GATHER_GRADIENTS, err);
-    }
-    for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++)
         status = step_values(self, i, err);
-    }
     return status == FEDGE_OK ? together(silo, GATHER_VALUES, err) : status;
 }
 
@@ -327,9 +309,8 @@ static fedge_status bring_back(const run *self, uint32_t index, fedge_error *err
     const fedge_silo_gpu *gpu = &self->silo->gpus[index];
     const fedge_cohort *cohort = gpu->cohort;
     const fedge_status status = use(gpu, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     cudaError_t error = cudaMemcpyAsync(gpu->tallies, cohort->arrays.tallies,
                                         gpu->num_parts * sizeof(*gpu->tallies),
                                         cudaMemcpyDeviceToHost, cohort->stream);
@@ -338,9 +319,8 @@ static fedge_status bring_back(const run *self, uint32_t index, fedge_error *err
                                 cohort->plan.num_values * sizeof(float), cudaMemcpyDeviceToHost,
                                 cohort->stream);
     }
-    if (error == cudaSuccess) {
+    if (error == cudaSuccess)
         error = cudaEventRecord(cohort->endings[0].done, cohort->stream);
-    }
     return error == cudaSuccess ? wait_for(self->silo, cohort, cohort->endings[0].done, err)
                                 : fedge_cohort_cuda(cohort, error, "copying from it", err);
 }
@@ -370,13 +350,11 @@ static fedge_status add_up(const run *self, fedge_trainer_result *result, fedge_
             bad_value = tally->bad_value > bad_value ? tally->bad_value : bad_value;
         }
     }
-    if (bad) {
+    if (bad)
         return fail_loss(self, bad, err);
-    }
     const fedge_cohort *first = silo->gpus[0].cohort;
-    for (uint32_t i = 0; i < first->plan.num_values && bad_value == 0; i++) {
+    for (uint32_t i = 0; i < first->plan.num_values && bad_value == 0; i++)
         bad_value = isfinite(first->endings[0].values[i]) ? 0 : ~i;
-    }
     return bad_value == 0
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_NOT_FINITE,
@@ -389,9 +367,8 @@ static fedge_status add_up(const run *self, fedge_trainer_result *result, fedge_
 static uint32_t log2_up(uint32_t n)
 {
     uint32_t log2 = 0;
-    while (log2 < 31 && (1u << log2) < n) {
+    while (log2 < 31 && (1u << log2) < n)
         log2++;
-    }
     return log2;
 }
 
@@ -404,9 +381,8 @@ static fedge_status check(const run *self, uint64_t *steps, fedge_error *err)
                           "batch_size is %u: this silo was made for 1 to %u",
                           (unsigned)training->batch_size, (unsigned)most);
     }
-    if (self->task->num_examples == 0) {
+    if (self->task->num_examples == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "there are no examples to read");
-    }
     return fedge_trainer_count_steps(training, self->task->num_examples, steps, err);
 }
 
@@ -415,18 +391,16 @@ static fedge_status train(run *self, float *values, uint64_t steps, fedge_cancel
 {
     fedge_silo *silo = self->silo;
     fedge_status status = fedge_cohort_fit_order(&silo->order, self->task->num_examples, err);
-    for (uint32_t i = 0; i < silo->share.num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < silo->share.num_gpus && status == FEDGE_OK; i++)
         status = begin(self, &silo->gpus[i], values, err);
-    }
     bool cancelled = false;
     for (uint64_t k = 0; k < steps && status == FEDGE_OK && !cancelled; k++) {
         cancelled = cancel && cancel(cancel_user);
         status = cancelled ? FEDGE_OK : take_step(self, err);
     }
     /* Also when it is cancelled: then nothing is under way. */
-    for (uint32_t i = 0; i < silo->share.num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < silo->share.num_gpus && status == FEDGE_OK; i++)
         status = bring_back(self, i, err);
-    }
     return status == FEDGE_OK && cancelled
                ? fedge_fail(err, FEDGE_CANCELLED, "training was cancelled")
                : status;
@@ -444,9 +418,8 @@ fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
                 .fraction = 46 - log2_up(silo->config.cohort.options->max_batch)};
     uint64_t steps = 0;
     fedge_status status = check(&self, &steps, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     silo->order.task = &mine;
     silo->order.next = silo->order.epoch = 0;
     silo->order.done = silo->order.seen = 0;
@@ -455,9 +428,8 @@ fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
     silo->lost |= status == FEDGE_GPU_LOST;
     *result = (fedge_trainer_result){
         .num_examples = task->num_examples, .num_steps = steps, .num_seen = silo->order.seen};
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = add_up(&self, result, err);
-    }
     if (status == FEDGE_OK) {
         memcpy(values, silo->gpus[0].cohort->endings[0].values,
                silo->gpus[0].cohort->plan.num_values * sizeof(float));

@@ -8,18 +8,15 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t s = blockIdx.z;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (turns[s].count == 0 || turns[s].step != 1) {
+    if (turns[s].count == 0 || turns[s].step != 1)
         return;
-    }
-    if (i == 0) {
+    if (i == 0)
         tallies[s] = fedge_cohort_tally{};
-    }
     if (p.values && i < p.num_values) {
         p.values[s * p.stride + i] = p.start[i];
         for (int k = 0; k < 2; k++) {
-            if (p.states[k]) {
+            if (p.states[k])
                 p.states[k][s * p.stride + i] = 0.0f;
-            }
         }
     }
 }
@@ -28,9 +25,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 static __device__ __forceinline__ float gradient(const fedge_cohort_step &p, size_t at, size_t i)
 {
     float g = p.gradients[at];
-    if (p.proximal_mu != 0.0f) {
+    if (p.proximal_mu != 0.0f)
         g += p.proximal_mu * (p.values[at] - p.start[i]);
-    }
     return g;
 }
 
@@ -42,9 +38,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     __shared__ double sums[TILE_THREADS];
     const uint32_t s = blockIdx.z;
     double sum = 0.0;
-    if (turns[s].count == 0) {
+    if (turns[s].count == 0)
         return;
-    }
     const size_t step = (size_t)FEDGE_COHORT_NORM_PARTS * TILE_THREADS;
     for (size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x; i < p.count; i += step) {
         const size_t value = p.first + i;
@@ -54,9 +49,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     sums[threadIdx.x] = sum;
     for (uint32_t half = TILE_THREADS / 2; half > 0; half /= 2) {
         __syncthreads();
-        if (threadIdx.x < half) {
+        if (threadIdx.x < half)
             sums[threadIdx.x] += sums[threadIdx.x + half];
-        }
     }
     if (threadIdx.x == 0) {
         double *part = p.squares + (size_t)s * FEDGE_COHORT_NORM_PARTS + blockIdx.x;
@@ -68,9 +62,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 static __device__ __forceinline__ float clip_scale(const fedge_cohort_step &p, uint32_t s)
 {
     double squares = 0.0;
-    for (int i = 0; i < FEDGE_COHORT_NORM_PARTS; i++) {
+    for (int i = 0; i < FEDGE_COHORT_NORM_PARTS; i++)
         squares += p.squares[(size_t)s * FEDGE_COHORT_NORM_PARTS + i];
-    }
     const float scale = (float)((double)p.clip_norm / (sqrt(squares) + 1e-6));
     return scale < 1.0f ? scale : 1.0f;
 }
@@ -93,9 +86,8 @@ static __device__ __forceinline__ void step_adam(const fedge_cohort_step &p,
                                                  const fedge_cohort_turn &turn, float g, size_t at)
 {
     const float w = p.values[at];
-    if (p.optimizer == FEDGE_COHORT_ADAM) {
+    if (p.optimizer == FEDGE_COHORT_ADAM)
         g += p.weight_decay * w;
-    }
     float *first = p.states[0] + (at - p.states_from), *second = p.states[1] + (at - p.states_from);
     const float m = p.beta1 * *first + (1.0f - p.beta1) * g;
     const float v = p.beta2 * *second + (1.0f - p.beta2) * g * g;
@@ -110,23 +102,20 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t s = blockIdx.z;
     const size_t at_range = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x, i = p.first + at_range;
     const fedge_cohort_turn turn = turns[s];
-    if (turn.count == 0 || at_range >= p.count) {
+    if (turn.count == 0 || at_range >= p.count)
         return;
-    }
     const size_t at = s * p.stride + i;
     float g = gradient(p, at, i);
     if (p.clip_norm > 0.0f) {
         const float scale = clip_scale(p, s);
         g = scale < 1.0f ? g * scale : g;
     }
-    if (p.corrections) {
+    if (p.corrections)
         g += p.corrections[at];
-    }
-    if (p.optimizer == FEDGE_COHORT_SGD) {
+    if (p.optimizer == FEDGE_COHORT_SGD)
         step_sgd(p, g, at);
-    } else {
+    else
         step_adam(p, turn, g, at);
-    }
 }
 
 cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,

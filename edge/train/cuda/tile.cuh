@@ -21,9 +21,8 @@ enum { TILE_THREADS = 256, TILE_SIDE = 16, TILE_DEPTH = 16 };
 static __device__ __forceinline__ float round_factor(float x, uint32_t dropped)
 {
     const uint32_t bits = (uint32_t)__float_as_int(x);
-    if (dropped == 0 || !isfinite(x)) {
+    if (dropped == 0 || !isfinite(x))
         return x;
-    }
     const uint32_t half = 1u << (dropped - 1), even = bits >> dropped & 1;
     const uint32_t up = dropped == FEDGE_COHORT_BF16 ? half - 1 + even : half;
     return __int_as_float((int)((bits + up) >> dropped << dropped));
@@ -89,19 +88,16 @@ static __device__ __forceinline__ void multiply_tile(const A &a, const B &b, uin
         for (int k = 0; k < TILE_DEPTH; k++) {
             float x[ROWS], y[COLUMNS];
 #pragma unroll
-            for (int i = 0; i < ROWS; i++) {
+            for (int i = 0; i < ROWS; i++)
                 x[i] = rows[k * (HEIGHT + 1) + mine_m + i * TILE_SIDE];
-            }
 #pragma unroll
-            for (int j = 0; j < COLUMNS; j++) {
+            for (int j = 0; j < COLUMNS; j++)
                 y[j] = columns[k * (WIDTH + 1) + mine_n + j * TILE_SIDE];
-            }
 #pragma unroll
             for (int i = 0; i < ROWS; i++) {
 #pragma unroll
-                for (int j = 0; j < COLUMNS; j++) {
+                for (int j = 0; j < COLUMNS; j++)
                     sums[i][j] = fmaf(x[i], y[j], sums[i][j]);
-                }
             }
         }
         __syncthreads();
@@ -112,9 +108,8 @@ static __device__ __forceinline__ void multiply_tile(const A &a, const B &b, uin
         for (int j = 0; j < COLUMNS; j++) {
             const uint32_t m = first_row + (uint32_t)(mine_m + i * TILE_SIDE);
             const uint32_t n = first_column + (uint32_t)(mine_n + j * TILE_SIDE);
-            if (m < a.size() && n < b.size()) {
+            if (m < a.size() && n < b.size())
                 store(m, n, sums[i][j]);
-            }
         }
     }
 }

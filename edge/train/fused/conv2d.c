@@ -27,8 +27,8 @@ static void pack_forward(const fedge_layer_context *context, const fedge_stage *
     const uint32_t *kernel = stage->slide->conv.kernel;
     const float *w = stage->weight;
     float *packed = context->scratch.packed;
-    memset(packed, 0, patch * shape->out_channels * sizeof *packed);
-    memset(context->scratch.bias, 0, shape->out_channels * sizeof *packed);
+    memset(packed, 0, patch * shape->out_channels * sizeof(*packed));
+    memset(context->scratch.bias, 0, shape->out_channels * sizeof(*packed));
     for (size_t o = 0; o < stage->out.channels; o++) {
         const size_t begin = o / columns * columns;
         const size_t left = shape->out_channels - begin;
@@ -36,14 +36,12 @@ static void pack_forward(const fedge_layer_context *context, const fedge_stage *
         float *to = packed + begin * patch + o % columns;
         for (size_t c = 0; c < stage->in.channels; c++) {
             for (size_t r = 0; r < kernel[0]; r++) {
-                for (size_t q = 0; q < kernel[1]; q++) {
+                for (size_t q = 0; q < kernel[1]; q++)
                     to[patch_index(stage, shape->segment_length, c, r, q) * width] = *w++;
-                }
             }
         }
-        if (stage->bias) {
+        if (stage->bias)
             context->scratch.bias[o] = stage->bias_values[o];
-        }
     }
 }
 
@@ -62,7 +60,7 @@ static void copy_planar(const fedge_stage *stage, const float *x, float *padded)
                            padded + c * height * width);
         for (size_t r = 0; r < conv->in[0]; r++) {
             memcpy(padded + (c * height + conv->pad[0] + r) * width + conv->pad[1],
-                   x + (c * conv->in[0] + r) * conv->in[1], conv->in[1] * sizeof *x);
+                   x + (c * conv->in[0] + r) * conv->in[1], conv->in[1] * sizeof(*x));
         }
     }
 }
@@ -71,9 +69,8 @@ static void copy_planar(const fedge_stage *stage, const float *x, float *padded)
 static const float *example(const fedge_layer_context *context, const fedge_stage *stage,
                             const float *x, size_t b)
 {
-    if (!stage->planar) {
+    if (!stage->planar)
         return x + b * stage->in.size;
-    }
     const size_t size =
         (size_t)stage->in.channels * stage->slide->conv.in[0] * stage->slide->conv.in[1];
     copy_planar(stage, x + b * size, context->scratch.input);
@@ -96,14 +93,12 @@ static void forward_pooled(const fedge_layer_context *context, const fedge_stage
     const size_t row_size = (size_t)stage->slide->conv.out[1] * stage->slide->shape.out_channels;
     const bool whole = fedge_stage_band_rows(stage) == stage->slide->conv.out[0];
     float *band = context->scratch.band;
-    for (uint32_t row = 0; whole && row < stage->slide->conv.out[0]; row++) {
+    for (uint32_t row = 0; whole && row < stage->slide->conv.out[0]; row++)
         convolve_row(context, stage, x, row, band + row * row_size);
-    }
     for (uint32_t row = 0; row < stage->slide->pool.out[0]; row++) {
         const uint32_t first = fedge_maxpool2d_first_row(stage, row);
-        for (uint32_t r = 0; !whole && r < stage->slide->pool.kernel[0]; r++) {
+        for (uint32_t r = 0; !whole && r < stage->slide->pool.kernel[0]; r++)
             convolve_row(context, stage, x, first + r, band + r * row_size);
-        }
         fedge_maxpool2d_row(context->kernels, stage, row, whole ? band + first * row_size : band,
                             y + fedge_grid_row(&stage->out, row),
                             argmax + (size_t)row * stage->slide->pool.out[1] *
@@ -122,9 +117,8 @@ void fedge_conv2d_forward(const fedge_layer_context *context, const fedge_stage 
         if (stage->pooled) {
             forward_pooled(context, stage, from, y, stage->argmax + b * stage->argmax_stride);
         } else {
-            for (uint32_t row = 0; row < stage->slide->conv.out[0]; row++) {
+            for (uint32_t row = 0; row < stage->slide->conv.out[0]; row++)
                 convolve_row(context, stage, from, row, y + fedge_grid_row(&stage->out, row));
-            }
         }
         fedge_relu_forward(context, stage, b, 1);
     }
@@ -141,12 +135,11 @@ static void list_row(const fedge_layer_context *context, const fedge_stage *stag
     uint32_t *counts = context->scratch.entry_counts;
     for (size_t p = 0; p < pixels; p++) {
         float *restrict bias = context->scratch.bias_gradient;
-        for (size_t c = 0; c < channels; c++) {
+        for (size_t c = 0; c < channels; c++)
             bias[c] += g[p * stride + c];
-        }
         fedge_grad_entry *end = context->scratch.entries;
         for (size_t c = 0; c < channels; c++, end += capacity) {
-            const uint32_t place = argmax == NULL ? 0 : places[argmax[p * stride + c]];
+            const uint32_t place = !argmax ? 0 : places[argmax[p * stride + c]];
             const float value = g[p * stride + c];
             end[counts[c]] = (fedge_grad_entry){first + place, value};
             counts[c] += value != 0.0f; /* NaN counts */
@@ -165,15 +158,14 @@ static size_t list_gradients(const fedge_layer_context *context, const fedge_sta
     const uint32_t pixel = stage->slide->shape.pixel_stride, line = stage->slide->row_stride;
     uint32_t places[FEDGE_STAGE_MAX_WINDOW], step = pixel, row_step = line, first = 0;
     if (stage->pooled) {
-        for (uint32_t i = 0; i < window->kernel[0] * window->kernel[1]; i++) {
+        for (uint32_t i = 0; i < window->kernel[0] * window->kernel[1]; i++)
             places[i] = i / window->kernel[1] * line + i % window->kernel[1] * pixel;
-        }
         step = window->stride[1] * pixel;
         row_step = window->stride[0] * line;
         first = 0u - window->pad[0] * line - window->pad[1] * pixel;
     }
     memset(context->scratch.entry_counts, 0,
-           stage->out.channels * sizeof *context->scratch.entry_counts);
+           stage->out.channels * sizeof(*context->scratch.entry_counts));
     for (uint32_t row = 0; row < window->out[0]; row++) {
         list_row(context, stage, dy + fedge_grid_row(&stage->out, row),
                  stage->pooled ? argmax + (size_t)row * window->out[1] * stage->out.padded_channels
@@ -190,13 +182,12 @@ static void pack_backward(const fedge_layer_context *context, const fedge_stage 
                  patch = stride * stage->slide->shape.num_segments;
     const float *w = stage->weight;
     float *packed = context->scratch.packed;
-    memset(packed, 0, stage->out.channels * patch * sizeof *packed);
+    memset(packed, 0, stage->out.channels * patch * sizeof(*packed));
     for (size_t o = 0; o < stage->out.channels; o++) {
         for (size_t c = 0; c < stage->in.channels; c++) {
             for (size_t r = 0; r < stage->slide->conv.kernel[0]; r++) {
-                for (size_t q = 0; q < stage->slide->conv.kernel[1]; q++) {
+                for (size_t q = 0; q < stage->slide->conv.kernel[1]; q++)
                     packed[o * patch + patch_index(stage, stride, c, r, q)] = *w++;
-                }
             }
         }
     }
@@ -214,7 +205,7 @@ static void update(const fedge_layer_context *context, const fedge_stage *stage,
             for (size_t r = 0; r < stage->slide->conv.kernel[0]; r++) {
                 for (size_t q = 0; q < stage->slide->conv.kernel[1]; q++) {
                     fedge_sgd_apply(sgd, gradient[patch_index(stage, stride, c, r, q)], w++, v);
-                    v = v == NULL ? NULL : v + 1;
+                    v = !v ? NULL : v + 1;
                 }
             }
         }
@@ -232,11 +223,10 @@ void fedge_conv2d_backward(const fedge_layer_context *context, const fedge_stage
     const size_t channels = stage->out.channels;
     const size_t patch =
         (size_t)stage->slide->shape.num_segments * stage->slide->shape.segment_stride;
-    memset(scratch->weight_gradient, 0, channels * patch * sizeof *scratch->weight_gradient);
-    memset(scratch->bias_gradient, 0, channels * sizeof *scratch->bias_gradient);
-    if (dx != NULL) {
+    memset(scratch->weight_gradient, 0, channels * patch * sizeof(*scratch->weight_gradient));
+    memset(scratch->bias_gradient, 0, channels * sizeof(*scratch->bias_gradient));
+    if (dx)
         pack_backward(context, stage);
-    }
     for (size_t b = 0; b < context->batch; b++) {
         const float *from = example(context, stage, x, b);
         fedge_relu_backward(context, stage, dy, b, 1);
@@ -248,11 +238,10 @@ void fedge_conv2d_backward(const fedge_layer_context *context, const fedge_stage
                 &stage->slide->shape, from, scratch->entries + o * capacity,
                 scratch->entry_counts[o], scratch->weight_gradient + o * patch);
         }
-        if (dx == NULL) {
+        if (!dx)
             continue;
-        }
         float *to = fedge_gradient_place(context, stage, dx, b);
-        memset(to, 0, stage->in.size * sizeof *to);
+        memset(to, 0, stage->in.size * sizeof(*to));
         for (size_t o = 0; o < channels; o++) {
             context->kernels->conv_input_grad(&stage->slide->shape, scratch->packed + o * patch,
                                               scratch->entries + o * capacity,

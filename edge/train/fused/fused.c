@@ -21,9 +21,8 @@ static bool is_one(const uint32_t pair[2])
 static bool layer_fits(const fedge_layer_spec *layer)
 {
     if (layer->num_inputs > 0 || layer->train != FEDGE_TRAIN_ALL || layer->num_train_channels > 0 ||
-        layer->recompute) {
+        layer->recompute)
         return false;
-    }
     switch (layer->type) {
     case FEDGE_LAYER_LINEAR:
         return layer->u.linear.r == 0;
@@ -45,21 +44,17 @@ bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *o
 {
     bool flat = spec->input_rank == 1;
     if (!fedge_multiplies_fp32(options) || options->weights != FEDGE_STORAGE_FP32 ||
-        options->activations != FEDGE_STORAGE_FP32) {
+        options->activations != FEDGE_STORAGE_FP32)
         return false;
-    }
     if (options->general || options->unshared || fedge_micro_batch(options) < options->max_batch ||
         spec->loss != FEDGE_LOSS_CROSS_ENTROPY ||
         (options->training && (options->optimizer != FEDGE_OPTIMIZER_SGD || options->nesterov ||
-                               options->clip || options->proximal || options->correction))) {
+                               options->clip || options->proximal || options->correction)))
         return false;
-    }
     for (uint32_t i = 0; i < spec->num_layers && i < FEDGE_MAX_LAYERS; i++) {
         flat = flat || spec->layers[i].type == FEDGE_LAYER_FLATTEN;
-        if (!layer_fits(&spec->layers[i]) ||
-            (spec->layers[i].type == FEDGE_LAYER_LINEAR && !flat)) {
+        if (!layer_fits(&spec->layers[i]) || (spec->layers[i].type == FEDGE_LAYER_LINEAR && !flat))
             return false;
-        }
     }
     return true;
 }
@@ -78,27 +73,23 @@ fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
     fedge_status status =
         fedge_stage_walk_begin(&plan, layout->spec, layout->options, layout->kernels->lanes, err);
     bool more = status == FEDGE_OK;
-    if (more) {
+    if (more)
         layout->model->example_size = fedge_shape_count(&plan.shape);
-    }
     while (more) {
         fedge_stage stage;
         status = fedge_stage_walk_next(&plan, &stage, &more, err);
-        if (!more) {
+        if (!more)
             break;
-        }
         size_t *buffers = out->buffers;
         const uint32_t i = out->num_stages++;
-        if (!training) {
+        if (!training)
             raise(&buffers[i % 2], stage.out.size);
-        } else if (stage.pass_gradient && !stage.in_place) {
+        else if (stage.pass_gradient && !stage.in_place)
             raise(&buffers[(i + 1) % 2], stage.in.size);
-        }
         fedge_plan_scratch(&stage, training, &out->scratch);
     }
-    if (training && out->num_stages > 0) {
+    if (training && out->num_stages > 0)
         raise(&out->buffers[(out->num_stages - 1) % 2], plan.grid.size); /* the last's output */
-    }
     layout->model->outputs = plan.grid.channels;
     layout->model->num_values = layout->model->num_floats = plan.num_parameters;
     return status;
@@ -109,7 +100,7 @@ static void carve_parameters(fedge_stage *stage, float **values, float **velocit
     stage->weight = *values;
     stage->bias_values = stage->bias ? *values + stage->num_weights : NULL;
     *values += stage->num_parameters;
-    if (*velocity != NULL) {
+    if (*velocity) {
         stage->weight_velocity = *velocity;
         stage->bias_velocity = stage->bias ? *velocity + stage->num_weights : NULL;
         *velocity += stage->num_parameters;
@@ -134,8 +125,8 @@ static void carve_slide(fedge_carver *from, fedge_stage *stage, const fedge_mode
                         fedge_model_memory *memory)
 {
     const size_t batch = options->training ? options->max_batch : 1;
-    fedge_slide *slide = fedge_carve(from, 1, sizeof *slide, &memory->scratch);
-    if (slide != NULL) {
+    fedge_slide *slide = fedge_carve(from, 1, sizeof(*slide), &memory->scratch);
+    if (slide) {
         *slide = *stage->slide;
         stage->slide = slide;
     }
@@ -146,8 +137,8 @@ static void carve_slide(fedge_carver *from, fedge_stage *stage, const fedge_mode
     }
     if (stage->kind == FEDGE_STAGE_CONV2D) {
         uint32_t *offsets =
-            fedge_carve(from, stage->slide->shape.num_segments, sizeof *offsets, &memory->scratch);
-        if (offsets != NULL) {
+            fedge_carve(from, stage->slide->shape.num_segments, sizeof(*offsets), &memory->scratch);
+        if (offsets) {
             fill_segments(stage, offsets);
             stage->slide->shape.segment_offsets = offsets;
         }
@@ -162,13 +153,12 @@ static void carve_stage(fedge_carver *from, fedge_stage *stage, const fedge_mode
     if (options->training) {
         stage->activation =
             fedge_carve(from, fedge_carve_product(options->max_batch, stage->out.size),
-                        sizeof *stage->activation, &memory->activations);
+                        sizeof(*stage->activation), &memory->activations);
     }
-    if (stage->kind == FEDGE_STAGE_CONV2D || stage->kind == FEDGE_STAGE_MAXPOOL2D) {
+    if (stage->kind == FEDGE_STAGE_CONV2D || stage->kind == FEDGE_STAGE_MAXPOOL2D)
         carve_slide(from, stage, options, memory);
-    } else {
+    else
         stage->slide = NULL;
-    }
 }
 
 static void carve_scratch(fedge_carver *from, const fedge_scratch_counts *counts,
@@ -182,9 +172,9 @@ static void carve_scratch(fedge_carver *from, const fedge_scratch_counts *counts
     scratch->weight_gradient = fedge_carve(from, counts->weight_gradient, real, &memory->gradients);
     scratch->bias_gradient = fedge_carve(from, counts->bias_gradient, real, &memory->gradients);
     scratch->entries =
-        fedge_carve(from, counts->entries, sizeof *scratch->entries, &memory->scratch);
+        fedge_carve(from, counts->entries, sizeof(*scratch->entries), &memory->scratch);
     scratch->entry_counts =
-        fedge_carve(from, counts->entry_counts, sizeof *scratch->entry_counts, &memory->scratch);
+        fedge_carve(from, counts->entry_counts, sizeof(*scratch->entry_counts), &memory->scratch);
 }
 
 size_t fedge_fused_scratch_bytes(const fedge_stage *stage, bool training)
@@ -208,16 +198,16 @@ fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err)
         fedge_fused fused;
         fedge_stage stage;
     } counted = {.fused = {.num_stages = 0}};
-    fedge_fused *self = fedge_carve(from, 1, sizeof *self, &memory->scratch);
+    fedge_fused *self = fedge_carve(from, 1, sizeof(*self), &memory->scratch);
     layout->model->fused = self;
-    self = self == NULL ? &counted.fused : self;
+    self = !self ? &counted.fused : self;
     self->num_stages = sizes->num_stages;
     self->context.kernels = layout->kernels;
-    self->stages = fedge_carve(from, sizes->num_stages, sizeof *self->stages, &memory->scratch);
+    self->stages = fedge_carve(from, sizes->num_stages, sizeof(*self->stages), &memory->scratch);
     float *shared[2];
     for (int i = 0; i < 2; i++) {
         shared[i] = fedge_carve(from, fedge_carve_product(options->max_batch, sizes->buffers[i]),
-                                sizeof *shared[i],
+                                sizeof(*shared[i]),
                                 options->training ? &memory->gradients : &memory->activations);
         self->gradients[i] = options->training ? shared[i] : NULL;
     }
@@ -228,15 +218,14 @@ fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err)
     fedge_status status =
         fedge_stage_walk_begin(&plan, layout->spec, layout->options, layout->kernels->lanes, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < sizes->num_stages; i++) {
-        fedge_stage *stage = from->block == NULL ? &counted.stage : &self->stages[i];
+        fedge_stage *stage = !from->block ? &counted.stage : &self->stages[i];
         bool more;
         status = fedge_stage_walk_next(&plan, stage, &more, err);
         if (status == FEDGE_OK) {
-            stage->from_relu = i > 0 && from->block != NULL && self->stages[i - 1].relu;
+            stage->from_relu = i > 0 && from->block && self->stages[i - 1].relu;
             carve_stage(from, stage, options, shared[i % 2], memory);
-            if (from->block != NULL) {
+            if (from->block)
                 carve_parameters(stage, &values, &velocity);
-            }
         }
     }
     return status;
@@ -303,14 +292,12 @@ void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimi
             fedge_linear_backward(&self->context, stage, in, dy, optimizer, dx);
             break;
         case FEDGE_STAGE_MAXPOOL2D:
-            if (dx != NULL) {
+            if (dx)
                 fedge_maxpool2d_backward(&self->context, stage, dy, dx);
-            }
             break;
         case FEDGE_STAGE_FLATTEN:
-            if (dx != NULL) {
+            if (dx)
                 fedge_flatten_backward(&self->context, stage, dy, dx);
-            }
             break;
         case FEDGE_STAGE_IMPORT:
             break;

@@ -24,10 +24,9 @@ void fedge_linear_backward(const fedge_layer_context *context, const fedge_stage
                                       dx);
     for (size_t o = 0; stage->bias && o < shape.out; o++) {
         float g = 0.0f;
-        for (size_t b = 0; b < shape.batch; b++) {
+        for (size_t b = 0; b < shape.batch; b++)
             g += dy[b * shape.out + o];
-        }
         fedge_sgd_apply(sgd, g, &stage->bias_values[o],
-                        stage->bias_velocity == NULL ? NULL : &stage->bias_velocity[o]);
+                        !stage->bias_velocity ? NULL : &stage->bias_velocity[o]);
     }
 }

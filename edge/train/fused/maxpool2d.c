@@ -68,7 +68,7 @@ void fedge_maxpool2d_backward(const fedge_layer_context *context, const fedge_st
                               float *dy, float *dx)
 {
     fedge_relu_backward(context, stage, dy, 0, context->batch);
-    memset(dx, 0, context->batch * stage->in.size * sizeof *dx);
+    memset(dx, 0, context->batch * stage->in.size * sizeof(*dx));
     for (size_t b = 0; b < context->batch; b++) {
         scatter(stage, dy + b * stage->out.size, stage->argmax + b * stage->argmax_stride,
                 dx + b * stage->in.size);

@@ -34,9 +34,8 @@ fedge_status fedge_stage_walk_begin(fedge_stage_walk *plan, const fedge_model_sp
 {
     *plan = (fedge_stage_walk){.spec = spec, .options = options, .lanes = lanes};
     fedge_status status = fedge_shape_input(spec, &plan->shape, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         set_grid(&plan->grid, &plan->shape, false, lanes);
-    }
     return status;
 }
 
@@ -48,7 +47,7 @@ static const fedge_layer_spec *peek(const fedge_stage_walk *plan)
 static bool next_is(const fedge_stage_walk *plan, fedge_layer_type type)
 {
     const fedge_layer_spec *layer = peek(plan);
-    return layer != NULL && layer->type == type;
+    return layer && layer->type == type;
 }
 
 static fedge_status take_layer(fedge_stage_walk *plan, fedge_error *err)
@@ -139,12 +138,10 @@ static fedge_status take_conv(fedge_stage_walk *plan, fedge_stage *stage, fedge_
     stage->layer = (uint16_t)plan->layer;
     stage->planar = !plan->started;
     fedge_status status = take_layer(plan, err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (stage->planar) {
+    if (stage->planar)
         stage->in.channels = layer->u.conv2d.in_channels;
-    }
     set_window(&stage->slide->conv, layer->u.conv2d.kernel_size, layer->u.conv2d.stride,
                layer->u.conv2d.padding, in, &plan->shape.dims[1]);
     set_conv_shape(stage, plan->lanes, layer->u.conv2d.out_channels);
@@ -153,9 +150,8 @@ static fedge_status take_conv(fedge_stage_walk *plan, fedge_stage *stage, fedge_
                             (uint64_t)layer->u.conv2d.in_channels * stage->slide->conv.kernel[0] *
                                 stage->slide->conv.kernel[1],
                             layer->u.conv2d.bias, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take_relus(plan, stage, err);
-    }
     if (status == FEDGE_OK && next_is(plan, FEDGE_LAYER_MAXPOOL2D)) {
         stage->pooled = true;
         status = take_pool(plan, stage, err);
@@ -256,30 +252,24 @@ fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, b
 {
     fedge_status status = FEDGE_OK;
     *more = false;
-    while (status == FEDGE_OK && next_moves_nothing(plan)) {
+    while (status == FEDGE_OK && next_moves_nothing(plan))
         status = take_layer(plan, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
-    if (peek(plan) == NULL) {
+    if (!peek(plan))
         return fedge_shape_output(&plan->shape, plan->num_parameters, err);
-    }
-    memset(stage, 0, sizeof *stage);
-    memset(&plan->slide, 0, sizeof plan->slide);
+    memset(stage, 0, sizeof(*stage));
+    memset(&plan->slide, 0, sizeof(plan->slide));
     stage->slide = &plan->slide;
     stage->in = plan->grid;
     stage->pass_gradient = plan->num_parameters > 0;
     status = take_stage(plan, stage, err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = take_relus(plan, stage, err);
-    }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = set_output(plan, stage, err);
-    }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     stage->in_place = is_in_place(stage, plan->options);
     plan->started = true;
     plan->grid = stage->out;
@@ -313,12 +303,10 @@ static void raise(size_t *most, size_t need)
 
 void fedge_plan_scratch(const fedge_stage *stage, bool training, fedge_scratch_counts *counts)
 {
-    if (stage->in_place) {
+    if (stage->in_place)
         raise(&counts->input, stage->in.size);
-    }
-    if (stage->kind != FEDGE_STAGE_CONV2D) {
+    if (stage->kind != FEDGE_STAGE_CONV2D)
         return;
-    }
     const fedge_conv_shape *shape = &stage->slide->shape;
     const size_t patch = (size_t)shape->num_segments * shape->segment_length;
     const size_t gradient = (size_t)shape->num_segments * shape->segment_stride;

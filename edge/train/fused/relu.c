@@ -31,9 +31,8 @@ void fedge_put_in_place(const fedge_layer_context *context, const fedge_stage *s
 {
     if (stage->in_place) {
         float *x = dx + b * stage->in.size, *gradient = context->scratch.input;
-        if (stage->from_relu) {
+        if (stage->from_relu)
             context->kernels->relu_backward(x, gradient, stage->in.size);
-        }
-        memcpy(x, gradient, stage->in.size * sizeof *x);
+        memcpy(x, gradient, stage->in.size * sizeof(*x));
     }
 }

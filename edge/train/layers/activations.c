@@ -19,7 +19,7 @@ static float sigmoid(float x)
 #define MASKED(name, high, slope)                                                                  \
     static void name##_masked_forward(const fedge_layer_run *run)                                  \
     {                                                                                              \
-        if (run->masked && run->saved != NULL) {                                                   \
+        if (run->masked && run->saved) {                                                           \
             fedge_mask_between(run->x[0], fedge_elementwise_count(run), 0.0f, high, run->saved);   \
         }                                                                                          \
         name##_forward(run);                                                                       \
@@ -146,11 +146,10 @@ ACTIVATION(gelu_tanh, gelu_value(x[i]), gelu_slope(x[i]))
 
 static void gelu_forward(const fedge_layer_run *run)
 {
-    if (run->spec->u.gelu.approximate != 0) {
+    if (run->spec->u.gelu.approximate != 0)
         gelu_tanh_forward(run);
-    } else {
+    else
         run->kernels->gelu(run->x[0], run->y, fedge_elementwise_count(run));
-    }
 }
 
 static void gelu_backward(const fedge_layer_run *run)

@@ -39,9 +39,8 @@ static void forward(const fedge_layer_run *run)
         const span across = window(i % columns, columns, width);
         float sum = 0.0f;
         for (size_t r = down.begin; r < down.end; r++) {
-            for (size_t q = across.begin; q < across.end; q++) {
+            for (size_t q = across.begin; q < across.end; q++)
                 sum += x[r * width + q];
-            }
         }
         run->y[i] = sum / (float)((down.end - down.begin) * (across.end - across.begin));
     }
@@ -52,7 +51,7 @@ static void backward(const fedge_layer_run *run)
     const size_t height = run->in[0].dims[1], width = run->in[0].dims[2];
     const size_t rows = run->out.dims[1], columns = run->out.dims[2];
     const size_t planes = (size_t)run->out.dims[0] * run->batch;
-    memset(run->dx[0], 0, planes * height * width * sizeof *run->dx[0]);
+    memset(run->dx[0], 0, planes * height * width * sizeof(*run->dx[0]));
     for (size_t i = 0; i < planes * rows * columns; i++) {
         float *dx = run->dx[0] + i / (rows * columns) * height * width;
         const span down = window(i / columns % rows, rows, height);
@@ -60,9 +59,8 @@ static void backward(const fedge_layer_run *run)
         const size_t count = (down.end - down.begin) * (across.end - across.begin);
         const float g = run->dy[i] / (float)count;
         for (size_t r = down.begin; r < down.end; r++) {
-            for (size_t q = across.begin; q < across.end; q++) {
+            for (size_t q = across.begin; q < across.end; q++)
                 dx[r * width + q] += g;
-            }
         }
     }
 }

@@ -11,7 +11,7 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
     (void)layer;
     for (uint32_t i = 1; i < num_inputs; i++) {
         if (in[i].rank != in[0].rank ||
-            memcmp(in[i].dims, in[0].dims, in[0].rank * sizeof in[0].dims[0]) != 0) {
+            memcmp(in[i].dims, in[0].dims, in[0].rank * sizeof(in[0].dims[0])) != 0) {
             char a[FEDGE_SHAPE_TEXT_SIZE], b[FEDGE_SHAPE_TEXT_SIZE];
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "input 0 is %s but input %u is %s: they must be equal",
@@ -26,20 +26,17 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
 static void forward(const fedge_layer_run *run)
 {
     const size_t n = fedge_elementwise_count(run);
-    if (run->y != run->x[0]) {
-        memcpy(run->y, run->x[0], n * sizeof *run->y);
-    }
-    for (uint32_t k = 1; k < run->num_inputs; k++) {
+    if (run->y != run->x[0])
+        memcpy(run->y, run->x[0], n * sizeof(*run->y));
+    for (uint32_t k = 1; k < run->num_inputs; k++)
         run->kernels->add(run->x[k], n, run->y);
-    }
 }
 
 static void backward(const fedge_layer_run *run)
 {
     for (uint32_t k = 0; k < run->num_inputs; k++) {
-        if (run->dx[k] != NULL && run->dx[k] != run->dy) {
-            memcpy(run->dx[k], run->dy, fedge_elementwise_count(run) * sizeof *run->dy);
-        }
+        if (run->dx[k] && run->dx[k] != run->dy)
+            memcpy(run->dx[k], run->dy, fedge_elementwise_count(run) * sizeof(*run->dy));
     }
 }
 

@@ -25,7 +25,7 @@ static void forward_by_gemm(const fedge_affine *self, const float *x, float *y)
 /* With operands in bf16 all products go through gemm. */
 static bool by_gemm(const fedge_affine *self)
 {
-    return self->kernels->in_bf16 != NULL ||
+    return self->kernels->in_bf16 ||
            (self->kernels->gemm_pack > 0 && self->in <= COPY_IN && self->rows >= COPY_ROWS);
 }
 
@@ -43,7 +43,7 @@ void fedge_affine_forward(const fedge_affine *self, const float *x, float *y)
 void fedge_affine_gradients(const fedge_affine *self, const float *x, const float *dy)
 {
     const size_t rows = self->rows, in = self->in, out = self->out;
-    if (self->weight_gradient != NULL) {
+    if (self->weight_gradient) {
         self->kernels->gemm(&(fedge_gemm){.m = out,
                                           .n = in,
                                           .k = rows,
@@ -58,9 +58,8 @@ void fedge_affine_gradients(const fedge_affine *self, const float *x, const floa
                                           .accumulate = true},
                             self->gemm_pack);
     }
-    for (size_t r = 0; self->bias_gradient != NULL && r < rows; r++) {
+    for (size_t r = 0; self->bias_gradient && r < rows; r++)
         self->kernels->add(dy + r * out, out, self->bias_gradient);
-    }
 }
 
 void fedge_affine_backward(const fedge_affine *self, const float *dy, float *dx)

@@ -53,17 +53,15 @@ uint32_t fedge_attention_tensors(uint32_t embed_dim, bool bias, bool inner,
                                      .shape = {3 * embed_dim, embed_dim},
                                      .init = FEDGE_INIT_UNIFORM, /* xavier_uniform_ */
                                      .scale = sqrtf(1.5f / (float)embed_dim)};
-    if (bias) {
+    if (bias)
         list[n++] = (fedge_layer_tensor){.name = names[1], .rank = 1, .shape = {3 * embed_dim}};
-    }
     list[n++] = (fedge_layer_tensor){.name = names[2],
                                      .rank = 2,
                                      .shape = {embed_dim, embed_dim},
                                      .init = FEDGE_INIT_UNIFORM,
                                      .scale = fedge_init_bound(embed_dim)};
-    if (bias) {
+    if (bias)
         list[n++] = (fedge_layer_tensor){.name = names[3], .rank = 1, .shape = {embed_dim}};
-    }
     return n;
 }
 
@@ -99,11 +97,11 @@ static head head_of(const fedge_attention *self, size_t index, const float *qkv,
                 .stride = stride,
                 .scale = 1.0f / sqrtf((float)dim),
                 .softmax = softmax + index * steps * 2,
-                .kept = kept == NULL ? NULL : kept + index * steps * row_bytes,
+                .kept = !kept ? NULL : kept + index * steps * row_bytes,
                 .s = scratch,
                 .t = scratch + ATTENTION_ROWS * steps,
                 .turned = scratch + 2 * ATTENTION_ROWS * steps};
-    if (dqkv != NULL) {
+    if (dqkv) {
         one.dq = dqkv + at;
         one.dk = dqkv + at + self->embed_dim;
         one.dv = dqkv + at + 2 * self->embed_dim;
@@ -210,7 +208,7 @@ static void draw(const head *one, const band *at, fedge_rng *rng)
         const size_t row = at->first + r;
         self->kernels->drop_draw(rng, self->dropout, seen_by(self, row), one->s + r * steps,
                                  one->s + r * steps,
-                                 one->kept == NULL ? NULL : one->kept + row * row_bytes);
+                                 !one->kept ? NULL : one->kept + row * row_bytes);
     }
 }
 
@@ -223,9 +221,8 @@ static void drop(const head *one, const band *at, const float *from)
         const size_t row = at->first + r, n = seen_by(self, row);
         self->kernels->drop_apply(self->dropout, n, one->kept + row * row_bytes, from + r * steps,
                                   one->t + r * steps);
-        for (size_t j = n; j < at->width; j++) {
+        for (size_t j = n; j < at->width; j++)
             one->t[r * steps + j] = 0.0f;
-        }
     }
 }
 
@@ -241,9 +238,8 @@ void fedge_attention_forward(const fedge_attention *self, const float *qkv, floa
             const band at = band_at(self, first);
             across(&one, &at, one.q, one.stride, one.turned, one.s);
             shares(&one, &at, false);
-            if (self->dropout > 0.0f) {
+            if (self->dropout > 0.0f)
                 draw(&one, &at, rng);
-            }
             gather(&one, &at, one.s, one.v, out, dim);
         }
     }
@@ -265,14 +261,12 @@ static void backward_head(const head *one, const float *dout)
         const bool drops = self->dropout > 0.0f;
         across(one, &at, one->q, one->stride, one->turned, one->s);
         shares(one, &at, true);
-        if (drops) {
+        if (drops)
             drop(one, &at, one->s);
-        }
         spread(one, &at, drops ? one->t : one->s, dout, row, one->dv, add);
         across(one, &at, dout, row, turned_v, one->t);
-        if (drops) {
+        if (drops)
             drop(one, &at, one->t);
-        }
         self->kernels->softmax_backward(&(fedge_softmax){.s = one->s,
                                                          .rows = at.rows,
                                                          .stride = steps,

@@ -137,9 +137,8 @@ static void forward(const fedge_layer_run *run)
         double mean, variance;
         if (uses_batch(run)) {
             measure(run, c, &mean, &variance);
-            if (run->training && !run->recompute && run->spec->u.batchnorm2d.track_running_stats) {
+            if (run->training && !run->recompute && run->spec->u.batchnorm2d.track_running_stats)
                 track(run, c, mean, variance);
-            }
         } else {
             mean = (double)run->buffers[first][c];
             variance = (double)run->buffers[first + 1][c];
@@ -150,7 +149,7 @@ static void forward(const fedge_layer_run *run)
             const size_t at = (b * channels + c) * spatial;
             run->kernels->normalize(run->x[0] + at, spatial, &normal, run->y + at);
         }
-        if (saved != NULL) {
+        if (saved) {
             saved[2 * c] = (float)mean;
             saved[2 * c + 1] = inverse;
         }
@@ -177,17 +176,15 @@ static void backward(const fedge_layer_run *run)
             sum += sums[0];
             product += sums[1] * (double)inverse;
         }
-        if (affine && run->gradients[WEIGHT] != NULL) {
+        if (affine && run->gradients[WEIGHT])
             run->gradients[WEIGHT][c] += (float)product;
-        }
-        if (affine && run->gradients[BIAS] != NULL) {
+        if (affine && run->gradients[BIAS])
             run->gradients[BIAS][c] += (float)sum;
-        }
         const double own_scale = own ? -(double)normal.scale / count : 0.0;
         const fedge_norm_slope slope = {.dz = normal.scale,
                                         .x = (float)(product * own_scale * (double)inverse),
                                         .one = (float)(sum * own_scale)};
-        for (size_t b = 0; run->dx[0] != NULL && b < run->batch; b++) {
+        for (size_t b = 0; run->dx[0] && b < run->batch; b++) {
             const size_t at = (b * channels + c) * spatial;
             run->kernels->normalize_backward(x + at, dy + at, spatial, &normal, &slope,
                                              run->dx[0] + at);

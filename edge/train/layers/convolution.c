@@ -40,9 +40,8 @@ static fedge_status slide(fedge_convolution *conv, uint32_t has_channels, fedge_
                                 axis, (unsigned)padded[i], (unsigned)FEDGE_MAX_SPATIAL);
         }
     }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     const fedge_shape shape = fedge_shape_of_sides(conv->rank, conv->channels, padded);
     status = fedge_shape_check(&shape, err);
     return status == FEDGE_OK ? FEDGE_OK : fedge_error_prefix(err, status, "padded input");
@@ -153,7 +152,7 @@ static workplace lay_out(const fedge_patches *patches, bool backward, bool own, 
     const size_t starts = fedge_patches_max_starts(patches);
     workplace at = {.bytes = (input + output) * sizeof(float) +
                              (offsets + 2 * taps + 2 * starts) * sizeof(uint32_t)};
-    if (scratch != NULL) {
+    if (scratch) {
         at.input = scratch;
         at.output = at.input + input;
         at.offsets = (uint32_t *)(void *)(at.output + output);
@@ -227,9 +226,8 @@ void fedge_convolution_sizes(const fedge_layer_run *run, fedge_convolution argum
             within_tables(fedge_convolution_weights_scratch(conv, run->batch, run->kernels));
         sizes->backward = sizes->backward > weights ? sizes->backward : weights;
     }
-    if (run->in_int8) {
+    if (run->in_int8)
         sizes->forward = fedge_int8_convolution_scratch(conv);
-    }
 }
 
 /* ---- pointwise, where images are ---- */
@@ -248,9 +246,8 @@ static direct measure(const fedge_convolution *conv)
 
 static void fill(float *y, size_t n, float value)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         y[i] = value;
-    }
 }
 
 static void forward_direct(const fedge_layer_run *run, const fedge_convolution *conv)
@@ -259,9 +256,8 @@ static void forward_direct(const fedge_layer_run *run, const fedge_convolution *
     for (size_t i = 0; i < (size_t)run->batch * conv->groups; i++) {
         const size_t group = i % conv->groups;
         float *y = run->y + i * s.outputs * s.pixels;
-        for (size_t o = 0; conv->bias && o < s.outputs; o++) {
+        for (size_t o = 0; conv->bias && o < s.outputs; o++)
             fill(y + o * s.pixels, s.pixels, run->values[BIAS][group * s.outputs + o]);
-        }
         run->kernels->gemm(&(fedge_gemm){.m = s.outputs, /* y (outputs, pixels) += w x */
                                          .n = s.pixels,
                                          .k = s.channels,
@@ -296,11 +292,11 @@ static void backward_direct(const fedge_layer_run *run, const fedge_convolution 
                               .b_column = s.pixels,
                               .c_row = s.channels,
                               .accumulate = true};
-        if (gradient != NULL) {
+        if (gradient) {
             product.c = gradient + weights;
             run->kernels->gemm(&product, run->gemm_pack);
         }
-        if (run->dx[0] != NULL) {
+        if (run->dx[0]) {
             product = (fedge_gemm){.m = s.channels, /* dx (channels, pixels) = wᵀ dy */
                                    .n = s.pixels,
                                    .k = s.outputs,
@@ -349,9 +345,8 @@ static void forward_laid(const fedge_layer_run *run, const fedge_convolution *co
         float *y =
             run->y + block.example * conv->out_channels * plane + block.row * patches.across.out;
         fedge_patches_lay_input(&patches, run->kernels, &block, first, run->x[0], at.input);
-        if (bias != NULL) {
+        if (bias)
             begin_outputs(&patches, &block, bias, whole, whole ? y : at.output);
-        }
         for (size_t g = 0; g < patches.groups; g++) {
             run->kernels->gemm(
                 &(fedge_gemm){.m = patches.outputs,
@@ -372,9 +367,8 @@ static void forward_laid(const fedge_layer_run *run, const fedge_convolution *co
                               .accumulate = bias != NULL},
                 run->gemm_pack);
         }
-        if (!whole) {
+        if (!whole)
             fedge_patches_take_outputs(&patches, run->kernels, &block, at.output, run->y);
-        }
     }
 }
 
@@ -470,9 +464,8 @@ static void make_input_gradient(const fedge_layer_run *run, const fedge_patches 
             vectors = fedge_patches_gradient_starts(patches, block, down, at->starts, NULL);
         }
         const size_t sum = fedge_patches_gradient_taps(patches, down, across);
-        if (sum == 0) {
+        if (sum == 0)
             continue;
-        }
         const gradient_place to = {.c = at->input + (weaves ? across * size : 0),
                                    .c_row = patches->pitch,
                                    .group = patches->channels * patches->pitch};
@@ -495,9 +488,8 @@ static void place_gradients(const fedge_patches *patches, const workplace *at)
     for (size_t down = 0; down < patches->down.stride; down++) {
         for (size_t across = 0; across < patches->across.stride; across++) {
             const size_t taps = fedge_patches_gradient_taps(patches, down, across);
-            if (taps > 0) {
+            if (taps > 0)
                 fedge_patches_gradient_offsets(patches, down, across, offsets, weights);
-            }
             offsets += taps;
             weights += taps;
         }
@@ -511,9 +503,8 @@ static bool leaves_gaps(const fedge_convolution *conv)
     for (int i = 0; i < 2; i++) {
         for (size_t phase = 0; phase < conv->stride[i]; phase++) {
             bool met = false;
-            for (size_t tap = 0; tap < conv->kernel[i]; tap++) {
+            for (size_t tap = 0; tap < conv->kernel[i]; tap++)
                 met = met || tap * conv->dilation[i] % conv->stride[i] == phase;
-            }
             gaps = gaps || !met;
         }
     }
@@ -528,24 +519,19 @@ static void backward_laid(const fedge_layer_run *run, const fedge_convolution *c
     const fedge_patches patches = make_patches(run, conv, backward_pass(own));
     const workplace at = lay_out(&patches, true, own, run->scratch);
     fedge_patch_block block = {0};
-    if (run->dx[0] != NULL && leaves_gaps(conv)) {
-        memset(run->dx[0], 0, run->batch * fedge_shape_count(&run->in[0]) * sizeof *run->dx[0]);
-    }
-    if (run->dx[0] != NULL) {
+    if (run->dx[0] && leaves_gaps(conv))
+        memset(run->dx[0], 0, run->batch * fedge_shape_count(&run->in[0]) * sizeof(*run->dx[0]));
+    if (run->dx[0])
         place_gradients(&patches, &at);
-    }
-    if (gradient != NULL) {
+    if (gradient)
         fedge_patches_offsets(&patches, at.offsets);
-    }
     while (fedge_patches_next(&patches, run->batch, &block)) {
         const bool first = block.example == 0 && block.row == 0;
         fedge_patches_lay_gradient(&patches, run->kernels, &block, first, run->dy, at.output);
-        if (gradient != NULL && block.rows > 0) {
+        if (gradient && block.rows > 0)
             add_weight_gradient(run, &patches, &block, &at, gradient);
-        }
-        if (run->dx[0] != NULL && block.gradient_rows > 0) {
+        if (run->dx[0] && block.gradient_rows > 0)
             make_input_gradient(run, &patches, &block, &at);
-        }
     }
 }
 
@@ -554,15 +540,14 @@ static void backward_laid(const fedge_layer_run *run, const fedge_convolution *c
 void fedge_convolution_forward(const fedge_layer_run *run, fedge_convolution arguments)
 {
     const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
-    if (run->in_int8) {
+    if (run->in_int8)
         fedge_int8_convolution(run, conv, conv->bias ? run->values[BIAS] : NULL);
-    } else if (fedge_depthwise_fits(conv)) {
+    else if (fedge_depthwise_fits(conv))
         fedge_depthwise_forward(run, conv);
-    } else if (is_direct(conv)) {
+    else if (is_direct(conv))
         forward_direct(run, conv);
-    } else {
+    else
         forward_laid(run, conv);
-    }
 }
 
 void fedge_convolution_backward(const fedge_layer_run *run, fedge_convolution arguments)
@@ -570,7 +555,7 @@ void fedge_convolution_backward(const fedge_layer_run *run, fedge_convolution ar
     const fedge_convolution placed = in_run(run, arguments), *conv = &placed;
     const size_t out = (size_t)conv->out[0] * conv->out[1];
     const size_t images = (size_t)run->batch * conv->out_channels;
-    for (size_t i = 0; run->gradients[BIAS] != NULL && i < images; i++) {
+    for (size_t i = 0; run->gradients[BIAS] && i < images; i++) {
         double sums[2];
         run->kernels->moments(run->dy + i * out, out, 0.0f, sums);
         run->gradients[BIAS][i % conv->out_channels] += (float)sums[0];
@@ -580,16 +565,14 @@ void fedge_convolution_backward(const fedge_layer_run *run, fedge_convolution ar
         return;
     }
     float *gradient = run->gradients[WEIGHT];
-    if (gradient != NULL && fedge_convolution_weights_fit(conv, run->kernels)) {
+    if (gradient && fedge_convolution_weights_fit(conv, run->kernels)) {
         fedge_convolution_weights_add(run, conv, gradient);
         gradient = NULL;
     }
-    if (gradient == NULL && run->dx[0] == NULL) {
+    if (!gradient && !run->dx[0])
         return;
-    }
-    if (is_direct(conv)) {
+    if (is_direct(conv))
         backward_direct(run, conv, gradient);
-    } else {
+    else
         backward_laid(run, conv, gradient);
-    }
 }

@@ -74,7 +74,7 @@ static workplace lay_out(const fedge_convolution *conv, const band *b, size_t la
     const size_t vectors = b->segments * b->vectors;
     workplace at = {.bytes = ((uint64_t)x + sums) * sizeof(float) +
                              2 * ((uint64_t)pixels + vectors) * sizeof(uint32_t)};
-    if (scratch != NULL) {
+    if (scratch) {
         at.x = scratch;
         at.sums = at.x + x;
         at.x_at = (uint32_t *)(void *)(at.sums + sums);
@@ -135,13 +135,11 @@ static void lay_band(const fedge_convolution *conv, const band *b, const fedge_k
     const size_t reach = (size_t)(conv->kernel[0] - 1) * conv->dilation[0] + 1;
     for (size_t i = 0; i < b->lines; i++, to += line) {
         const size_t y = row * conv->stride[0] + i; /* counted from −padding */
-        if (i % conv->stride[0] >= reach) {
+        if (i % conv->stride[0] >= reach)
             continue; /* between the rows that the kernel reads */
-        }
         if (y < conv->padding[0] || y >= conv->padding[0] + (size_t)conv->in[0]) {
-            if (b->rows < conv->out[0]) {
-                memset(to, 0, line * sizeof *to);
-            }
+            if (b->rows < conv->out[0])
+                memset(to, 0, line * sizeof(*to));
         } else if (left < right) {
             kernels->transpose(b->channels, right - left, x + (y - conv->padding[0]) * conv->in[1],
                                in, to + left * b->channels, b->channels);
@@ -156,9 +154,8 @@ static void add_sums(const band *b, size_t lanes, const float *sums, float *grad
     for (size_t o = 0; o < b->outputs; o++, sums += b->sums) {
         for (size_t c = 0; c < b->channels; c++) {
             for (size_t s = 0; s < b->segments; s++) {
-                for (size_t tap = 0; tap < taps; tap++) {
+                for (size_t tap = 0; tap < taps; tap++)
                     *gradient++ += sums[s * pitch + tap * b->channels + c];
-                }
             }
         }
     }
@@ -170,7 +167,7 @@ static void add_group(const fedge_layer_run *run, const fedge_convolution *conv,
     const size_t in = (size_t)conv->in[0] * conv->in[1], out = (size_t)conv->out[0] * conv->out[1];
     const float *x = run->x[0] + group * b->channels * in;
     const float *dy = run->dy + group * b->outputs * out;
-    memset(at->sums, 0, b->outputs * b->sums * sizeof *at->sums);
+    memset(at->sums, 0, b->outputs * b->sums * sizeof(*at->sums));
     for (size_t e = 0, n; e < run->batch; e += n) {
         n = run->batch - e < b->examples ? run->batch - e : b->examples;
         for (size_t row = 0; row < conv->out[0]; row += b->rows) {
@@ -205,10 +202,10 @@ void fedge_convolution_weights_add(const fedge_layer_run *run, const fedge_convo
 {
     const size_t lanes = run->kernels->lanes;
     const band b = make_band(conv, run->batch, lanes);
-    assert(run->scratch != NULL); /* as fedge_convolution_weights_scratch asked */
+    assert(run->scratch); /* as fedge_convolution_weights_scratch asked */
     const workplace at = lay_out(conv, &b, lanes, run->scratch);
     fill_tables(conv, &b, lanes, &at);
-    memset(at.x, 0, (b.examples * b.image + lanes) * sizeof *at.x);
+    memset(at.x, 0, (b.examples * b.image + lanes) * sizeof(*at.x));
     for (size_t g = 0; g < conv->groups; g++) {
         add_group(run, conv, &b, &at, g);
         add_sums(&b, lanes, at.sums,

@@ -89,11 +89,11 @@ typedef struct workplace {
 static workplace lay_out(const plane *input, const plane *gradient, void *scratch)
 {
     const size_t taps = input->kernel[0] * input->kernel[1], across = input->kernel[1];
-    const size_t second = gradient == NULL ? 0 : gradient->size;
-    const size_t floats = input->size + (gradient == NULL ? 0 : second + taps);
-    workplace at = {.bytes = floats * sizeof(float) +
-                             (gradient == NULL ? 1 : 2) * across * sizeof(uint32_t)};
-    if (scratch != NULL) {
+    const size_t second = !gradient ? 0 : gradient->size;
+    const size_t floats = input->size + (!gradient ? 0 : second + taps);
+    workplace at = {.bytes =
+                        floats * sizeof(float) + (!gradient ? 1 : 2) * across * sizeof(uint32_t)};
+    if (scratch) {
         at.input = scratch;
         at.gradient = at.input + input->size;
         at.turned = at.gradient + second;
@@ -123,7 +123,7 @@ static void place_columns(const plane *self, uint32_t *columns)
 /* Zeros everywhere: what lies around the source stays so from image to image. */
 static void clear(const plane *self, float *to)
 {
-    memset(to, 0, self->size * sizeof *to);
+    memset(to, 0, self->size * sizeof(*to));
 }
 
 /* The part [begin, end) of [n] places, [from], [from] + [step] … when the first is 0, that lie in
@@ -148,15 +148,13 @@ static void lay_split(const plane *self, const fedge_kernels *kernels, size_t ro
     const size_t lead = (size_t)self->lead[1], wide = self->source[1], width = self->width;
     const size_t end = 2 * width > lead ? 2 * width - lead : 0; /* columns that are seen */
     const size_t columns = wide < end ? wide : end, pairs = columns / 2;
-    if (columns == 0) {
+    if (columns == 0)
         return;
-    }
     float *even = at + lead % 2 * width + lead / 2;
     float *odd = at + (lead + 1) % 2 * width + (lead + 1) / 2;
     kernels->split_rows(rows, pairs, from, wide, even, odd, down);
-    for (size_t r = 0; columns % 2 == 1 && r < rows; r++) {
+    for (size_t r = 0; columns % 2 == 1 && r < rows; r++)
         even[r * down + pairs] = from[r * wide + columns - 1];
-    }
 }
 
 /* Lays what outputs from row [row] on see of one channel into a plane that is clear around it. */
@@ -167,9 +165,8 @@ static void lay(const plane *self, const fedge_kernels *kernels, size_t row, con
     const range rows = inside(top, self->spread[0], self->source[0], rows_under(self, self->band));
     const size_t n = rows.end - rows.begin, wide = self->source[1];
     const size_t down = self->spread[0] * self->pitch;
-    if (n == 0) {
+    if (n == 0)
         return;
-    }
     from += rows.begin * wide;
     to += (size_t)(top + (ptrdiff_t)(rows.begin * self->spread[0])) * self->pitch;
     if (self->stride[1] == 2) {
@@ -178,16 +175,14 @@ static void lay(const plane *self, const fedge_kernels *kernels, size_t row, con
     }
     const range columns = inside(self->lead[1], self->spread[1], wide, self->width);
     const size_t count = columns.end - columns.begin;
-    if (count == 0) {
+    if (count == 0)
         return;
-    }
     from += columns.begin;
     to += self->lead[1] + (ptrdiff_t)(columns.begin * self->spread[1]);
-    if (self->spread[1] == 2) {
+    if (self->spread[1] == 2)
         kernels->spread_rows(n, count, from, wide, to, down);
-    } else {
+    else
         kernels->copy_rows(n, count, from, wide, 0.0f, to, down);
-    }
 }
 
 /* The rows of outputs from [row] on that the plane holds. */
@@ -206,16 +201,15 @@ static fedge_depthwise shape_of(const plane *self, size_t row, const uint32_t *c
 static void lay_band(const plane *self, const fedge_kernels *kernels, size_t row, const float *from,
                      float *to)
 {
-    if (self->band < self->outputs[0]) {
+    if (self->band < self->outputs[0])
         clear(self, to);
-    }
     lay(self, kernels, row, from, to);
 }
 
 void fedge_depthwise_forward(const fedge_layer_run *run, const fedge_convolution *conv)
 {
     const plane input = input_plane(conv, run->kernels->lanes);
-    assert(run->scratch != NULL); /* as fedge_depthwise_sizes asked */
+    assert(run->scratch); /* as fedge_depthwise_sizes asked */
     const workplace at = lay_out(&input, NULL, run->scratch);
     const size_t times = conv->out_channels / conv->channels;
     const size_t in = (size_t)conv->in[0] * conv->in[1], out = (size_t)conv->out[0] * conv->out[1];
@@ -264,9 +258,8 @@ static void make_input_gradient(const fedge_layer_run *run, const fedge_convolut
     for (size_t k = 0; k < times; k++) {
         const size_t image = i * times + k, o = image % conv->out_channels;
         const float *weights = run->values[WEIGHT] + o * taps;
-        for (size_t tap = 0; tap < taps; tap++) {
+        for (size_t tap = 0; tap < taps; tap++)
             at->turned[tap] = weights[taps - 1 - tap];
-        }
         for (size_t row = 0; row < conv->in[0]; row += gradient->band) {
             const fedge_depthwise shape = shape_of(gradient, row, at->gradient_columns);
             lay_band(gradient, run->kernels, row, run->dy + image * out, at->gradient);
@@ -280,18 +273,16 @@ void fedge_depthwise_backward(const fedge_layer_run *run, const fedge_convolutio
 {
     const plane input = input_plane(conv, run->kernels->lanes);
     const plane gradient = gradient_plane(conv, run->kernels->lanes);
-    assert(run->scratch != NULL); /* as fedge_depthwise_sizes asked */
+    assert(run->scratch); /* as fedge_depthwise_sizes asked */
     const workplace at = lay_out(&input, &gradient, run->scratch);
     clear(&input, at.input);
     clear(&gradient, at.gradient);
     place_columns(&input, at.columns);
     place_columns(&gradient, at.gradient_columns);
     for (size_t i = 0; i < (size_t)run->batch * conv->channels; i++) {
-        if (run->gradients[WEIGHT] != NULL) {
+        if (run->gradients[WEIGHT])
             add_weight_gradient(run, conv, &input, &at, i);
-        }
-        if (run->dx[0] != NULL) {
+        if (run->dx[0])
             make_input_gradient(run, conv, &gradient, &at, i);
-        }
     }
 }

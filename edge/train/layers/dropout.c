@@ -12,11 +12,10 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 static void forward(const fedge_layer_run *run)
 {
     const size_t n = fedge_elementwise_count(run);
-    if (run->training) {
+    if (run->training)
         run->kernels->drop_draw(run->rng, run->spec->u.dropout.p, n, run->x[0], run->y, run->saved);
-    } else if (run->y != run->x[0]) {
-        memcpy(run->y, run->x[0], n * sizeof *run->y);
-    }
+    else if (run->y != run->x[0])
+        memcpy(run->y, run->x[0], n * sizeof(*run->y));
 }
 
 static void backward(const fedge_layer_run *run)

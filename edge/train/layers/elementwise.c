@@ -32,16 +32,14 @@ void fedge_mask_between(const float *x, size_t n, float low, float high, uint8_t
     for (size_t i = 0; i < n; i += 8, x += 8) {
         const size_t count = n - i < 8 ? n - i : 8;
         unsigned byte = 0;
-        for (size_t k = 0; k < count; k++) {
+        for (size_t k = 0; k < count; k++)
             byte |= (unsigned)(x[k] > low && (x[k] < high || high == INFINITY)) << k;
-        }
         bits[i / 8] = (uint8_t)byte;
     }
 }
 
 void fedge_mask_scale(const uint8_t *bits, size_t n, float slope, const float *dy, float *dx)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         dx[i] = dy[i] * (bits[i / 8] >> i % 8 & 1 ? 1.0f : slope);
-    }
 }

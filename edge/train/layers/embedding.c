@@ -38,7 +38,7 @@ static size_t count_of(const fedge_layer_run *run)
 static fedge_status check(const fedge_layer_run *run, fedge_error *err)
 {
     const uint32_t rows = run->spec->u.embedding.num_embeddings;
-    for (size_t i = 0; run->x[0] != NULL && i < count_of(run); i++) {
+    for (size_t i = 0; run->x[0] && i < count_of(run); i++) {
         const float x = run->x[0][i];
         if (!(x >= 0.0f && x < (float)rows) || (float)(uint32_t)x != x) {
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
@@ -53,21 +53,21 @@ static void forward(const fedge_layer_run *run)
 {
     const size_t dim = run->spec->u.embedding.embedding_dim;
     for (size_t i = 0; i < count_of(run); i++) {
-        memcpy(run->y + i * dim, run->values[0] + (size_t)run->x[0][i] * dim, dim * sizeof *run->y);
+        memcpy(run->y + i * dim, run->values[0] + (size_t)run->x[0][i] * dim,
+               dim * sizeof(*run->y));
     }
 }
 
 static void backward(const fedge_layer_run *run)
 {
     const size_t dim = run->spec->u.embedding.embedding_dim;
-    for (size_t i = 0; run->gradients[0] != NULL && i < count_of(run); i++) {
+    for (size_t i = 0; run->gradients[0] && i < count_of(run); i++) {
         float *row = run->gradients[0] + (size_t)run->x[0][i] * dim;
-        for (size_t k = 0; k < dim; k++) {
+        for (size_t k = 0; k < dim; k++)
             row[k] += run->dy[i * dim + k];
-        }
     }
-    if (run->dx[0] != NULL) { /* an index has no gradient */
-        memset(run->dx[0], 0, count_of(run) * sizeof *run->dx[0]);
+    if (run->dx[0]) { /* an index has no gradient */
+        memset(run->dx[0], 0, count_of(run) * sizeof(*run->dx[0]));
     }
 }
 

@@ -20,16 +20,14 @@ static size_t bytes(const fedge_layer_run *run)
 
 static void forward(const fedge_layer_run *run)
 {
-    if (run->y != run->x[0]) {
+    if (run->y != run->x[0])
         memcpy(run->y, run->x[0], bytes(run));
-    }
 }
 
 static void backward(const fedge_layer_run *run)
 {
-    if (run->dx[0] != run->dy) {
+    if (run->dx[0] != run->dy)
         memcpy(run->dx[0], run->dy, bytes(run));
-    }
 }
 
 const fedge_layer_ops fedge_layer_flatten = {

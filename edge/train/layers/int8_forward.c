@@ -16,7 +16,7 @@ static float real(const fedge_int8_weight *w, size_t o, fedge_int8_range range, 
                   const float *bias)
 {
     const float product = (float)(sum - range.zero * w->sums[o]) * (range.scale * w->scales[o]);
-    return bias == NULL ? product : product + bias[o];
+    return !bias ? product : product + bias[o];
 }
 
 /* ---- Linear ---- */
@@ -38,15 +38,13 @@ void fedge_int8_linear(const fedge_layer_run *run, size_t rows, const float *bia
     for (size_t first = 0; first < rows; first += ROWS) {
         const size_t n = rows - first < ROWS ? rows - first : ROWS;
         fedge_int8_range ranges[ROWS];
-        for (size_t r = 0; r < n; r++, x += w->length) {
+        for (size_t r = 0; r < n; r++, x += w->length)
             ranges[r] = fedge_int8_quantise(x, w->length, a + r * w->stride);
-        }
         run->int8_multiply(&(fedge_int8_product){
             .m = n, .n = width, .k = w->stride, .a = a, .b = w->rows, .c = c});
         for (size_t r = 0; r < n; r++, y += out) {
-            for (size_t o = 0; o < out; o++) {
+            for (size_t o = 0; o < out; o++)
                 y[o] = real(w, o, ranges[r], c[r * width + o], bias);
-            }
         }
     }
 }
@@ -142,9 +140,8 @@ static void convolve_image(const fedge_layer_run *run, const fedge_convolution *
             for (size_t o = 0; o < plan->outputs; o++) {
                 const size_t channel = g * plan->outputs + o;
                 float *to = y + channel * area + row * conv->out[1];
-                for (size_t p = 0; p < rows * conv->out[1]; p++) {
+                for (size_t p = 0; p < rows * conv->out[1]; p++)
                     to[p] = real(&run->int8, channel, range, sums[p * width + o], bias);
-                }
             }
         }
     }

@@ -13,7 +13,7 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "normalized_shape has %u dimensions: give 1 to 3", (unsigned)rank);
     }
-    if (rank > in->rank || memcmp(in->dims + in->rank - rank, shape, rank * sizeof *shape) != 0) {
+    if (rank > in->rank || memcmp(in->dims + in->rank - rank, shape, rank * sizeof(*shape)) != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the input is %s but its last dimensions must be normalized_shape, %s",
                           fedge_shape_text(in->rank, in->dims, is),
@@ -32,9 +32,8 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
 static fedge_norm describe(const fedge_layer_run *run)
 {
     fedge_norm norm = {.groups = 1, .channels = 1, .spatial = 1, .eps = run->spec->u.layernorm.eps};
-    for (uint32_t i = 0; i < run->spec->u.layernorm.rank; i++) {
+    for (uint32_t i = 0; i < run->spec->u.layernorm.rank; i++)
         norm.channels *= run->spec->u.layernorm.normalized_shape[i];
-    }
     norm.rows = fedge_shape_count(&run->in[0]) / norm.channels * run->batch;
     return norm;
 }

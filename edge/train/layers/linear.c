@@ -107,8 +107,8 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     const uint64_t low = (uint64_t)rows_of(run) * run->spec->u.linear.r * sizeof(float);
     need->forward = need->saved = need->backward = low;
-    need->fuses_sgd = run->spec->u.linear.r == 0 && rows_of(run) <= MAX_STEP_ROWS &&
-                      run->kernels->in_bf16 == NULL;
+    need->fuses_sgd =
+        run->spec->u.linear.r == 0 && rows_of(run) <= MAX_STEP_ROWS && !run->kernels->in_bf16;
     if (run->in_int8) {
         const uint64_t bytes = fedge_int8_linear_scratch(run->spec->u.linear.in_features,
                                                          run->spec->u.linear.out_features);
@@ -146,11 +146,10 @@ static void forward_lora(const fedge_layer_run *run, const fedge_affine *whole)
                               .out = r,
                               .weight = run->values[at]};
     const float scale = lora_scale(run);
-    float *u = run->saved != NULL ? run->saved : run->scratch;
+    float *u = run->saved ? run->saved : run->scratch;
     fedge_affine_forward(&low, run->x[0], u);
-    for (size_t i = 0; i < whole->rows * r; i++) {
+    for (size_t i = 0; i < whole->rows * r; i++)
         u[i] *= scale;
-    }
     multiply_add(run, whole->rows, whole->out, r, u, false, run->values[at + 1], true, run->y);
 }
 
@@ -161,53 +160,45 @@ static void backward_lora(const fedge_layer_run *run, const fedge_affine *whole)
     const size_t rows = whole->rows, in = whole->in, out = whole->out;
     const float scale = lora_scale(run);
     float *v = run->scratch;
-    for (size_t i = 0; i < rows * r; i++) {
+    for (size_t i = 0; i < rows * r; i++)
         v[i] = 0.0f;
-    }
     multiply_add(run, rows, r, out, run->dy, false, run->values[at + 1], false, v);
-    for (size_t i = 0; i < rows * r; i++) {
+    for (size_t i = 0; i < rows * r; i++)
         v[i] *= scale;
-    }
-    if (run->gradients[at + 1] != NULL) {
+    if (run->gradients[at + 1])
         multiply_add(run, out, r, rows, run->dy, true, run->saved, false, run->gradients[at + 1]);
-    }
-    if (run->gradients[at] != NULL) {
+    if (run->gradients[at])
         multiply_add(run, r, in, rows, v, true, run->x[0], false, run->gradients[at]);
-    }
-    if (run->dx[0] != NULL) {
+    if (run->dx[0])
         multiply_add(run, rows, in, r, v, false, run->values[at], false, run->dx[0]);
-    }
 }
 
 static void forward(const fedge_layer_run *run)
 {
     const fedge_affine whole = describe(run);
-    if (run->in_int8) {
+    if (run->in_int8)
         fedge_int8_linear(run, whole.rows, whole.bias);
-    } else {
+    else
         fedge_affine_forward(&whole, run->x[0], run->y);
-    }
-    if (run->spec->u.linear.r > 0) {
+    if (run->spec->u.linear.r > 0)
         forward_lora(run, &whole);
-    }
 }
 
 static void backward(const fedge_layer_run *run)
 {
     const fedge_affine whole = describe(run);
     fedge_affine_gradients(&whole, run->x[0], run->dy);
-    if (run->sgd != NULL) {
+    if (run->sgd) {
         run->kernels->linear_backward(&(fedge_linear_shape){.batch = (uint32_t)whole.rows,
                                                             .in = (uint32_t)whole.in,
                                                             .out = (uint32_t)whole.out},
                                       run->x[0], run->dy, run->weight, run->velocity, run->sgd,
                                       run->dx[0]);
-    } else if (run->dx[0] != NULL) {
+    } else if (run->dx[0]) {
         fedge_affine_backward(&whole, run->dy, run->dx[0]);
     }
-    if (run->spec->u.linear.r > 0) {
+    if (run->spec->u.linear.r > 0)
         backward_lora(run, &whole);
-    }
 }
 
 static const fedge_argument ARGUMENTS[] = {

@@ -54,9 +54,10 @@ static const char *feature(const fedge_layer_spec *layer)
 /* Plans of older releases have the stride in numbers. */
 static void complete(fedge_layer_spec *layer)
 {
-    if (layer->u.maxpool2d.stride[0] == 0)
+    if (layer->u.maxpool2d.stride[0] == 0) {
         for (int i = 0; i < 2; i++)
             layer->u.maxpool2d.stride[i] = layer->u.maxpool2d.kernel_size[i];
+    }
 }
 
 const fedge_layer_ops fedge_layer_maxpool2d = {

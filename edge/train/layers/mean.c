@@ -12,9 +12,8 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
     fedge_axis axis;
     fedge_status status = fedge_shape_axis(in, layer->u.mean.dim, &axis, err);
     *out = *in;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         fedge_shape_drop(out, axis.at);
-    }
     return status;
 }
 
@@ -34,15 +33,13 @@ static void forward(const fedge_layer_run *run)
     const float *x = run->x[0], share = 1.0f / (float)axis.length;
     for (size_t o = 0; o < axis.outer; o++) {
         float *y = run->y + o * axis.inner;
-        memset(y, 0, axis.inner * sizeof *y);
+        memset(y, 0, axis.inner * sizeof(*y));
         for (size_t k = 0; k < axis.length; k++, x += axis.inner) {
-            for (size_t i = 0; i < axis.inner; i++) {
+            for (size_t i = 0; i < axis.inner; i++)
                 y[i] += x[i];
-            }
         }
-        for (size_t i = 0; i < axis.inner; i++) {
+        for (size_t i = 0; i < axis.inner; i++)
             y[i] *= share;
-        }
     }
 }
 
@@ -51,12 +48,11 @@ static void backward(const fedge_layer_run *run)
     const fedge_axis axis = axis_of(run);
     const float share = 1.0f / (float)axis.length;
     float *dx = run->dx[0];
-    for (size_t o = 0; dx != NULL && o < axis.outer; o++) {
+    for (size_t o = 0; dx && o < axis.outer; o++) {
         const float *dy = run->dy + o * axis.inner;
         for (size_t k = 0; k < axis.length; k++, dx += axis.inner) {
-            for (size_t i = 0; i < axis.inner; i++) {
+            for (size_t i = 0; i < axis.inner; i++)
                 dx[i] = share * dy[i];
-            }
         }
     }
 }

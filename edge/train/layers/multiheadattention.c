@@ -124,13 +124,12 @@ static void forward(const fedge_layer_run *run)
     for (size_t first = 0, n; first < run->batch; first += n) {
         n = fedge_attention_next(chunk, run->batch - first);
         const parts at = parts_of(run, n);
-        const record kept =
-            record_at(run, base == NULL ? (void *)(scratch + core_floats(run)) : base, n);
+        const record kept = record_at(run, !base ? (void *)(scratch + core_floats(run)) : base, n);
         fedge_affine_forward(&at.in, run->x[0] + first * example, kept.qkv);
         fedge_attention_forward(&at.core, kept.qkv, kept.context, kept.softmax, kept.kept, run->rng,
                                 scratch);
         fedge_affine_forward(&at.out, kept.context, run->y + first * example);
-        base = base == NULL ? NULL : base + n * (size_t)record_bytes(run);
+        base = !base ? NULL : base + n * (size_t)record_bytes(run);
     }
 }
 
@@ -151,9 +150,8 @@ static void backward(const fedge_layer_run *run)
         fedge_attention_backward(&at.core, kept.qkv, kept.softmax, kept.kept, dcontext, dqkv,
                                  run->scratch);
         fedge_affine_gradients(&at.in, run->x[0] + first * example, dqkv);
-        if (run->dx[0] != NULL) {
+        if (run->dx[0])
             fedge_affine_backward(&at.in, dqkv, run->dx[0] + first * example);
-        }
         base += n * (size_t)record_bytes(run);
     }
 }

@@ -12,8 +12,8 @@ void fedge_norm_tensors(uint32_t rank, const uint32_t *shape, fedge_layer_tensor
 {
     list[WEIGHT] = (fedge_layer_tensor){.name = "weight", .rank = rank, .init = FEDGE_INIT_ONE};
     list[BIAS] = (fedge_layer_tensor){.name = "bias", .rank = rank, .init = FEDGE_INIT_ZERO};
-    memcpy(list[WEIGHT].shape, shape, rank * sizeof *shape);
-    memcpy(list[BIAS].shape, shape, rank * sizeof *shape);
+    memcpy(list[WEIGHT].shape, shape, rank * sizeof(*shape));
+    memcpy(list[BIAS].shape, shape, rank * sizeof(*shape));
 }
 
 void fedge_norm_place(const fedge_layer_run *run, fedge_norm *norm)
@@ -57,8 +57,8 @@ static fedge_normal normal_of(const fedge_norm *self, size_t row, size_t c, floa
 {
     const size_t at = row % self->groups * self->channels + c;
     return (fedge_normal){.center = mean,
-                          .scale = inverse * (self->weight == NULL ? 1.0f : self->weight[at]),
-                          .shift = self->bias == NULL ? 0.0f : self->bias[at],
+                          .scale = inverse * (!self->weight ? 1.0f : self->weight[at]),
+                          .shift = !self->bias ? 0.0f : self->bias[at],
                           .ceiling = self->ceiling};
 }
 
@@ -84,9 +84,8 @@ static double measure(const fedge_kernels *kernels, const float *x, size_t n, fl
         kernels->moments(x, n, center, sums);
         rest = sums[0] / (double)n;
         variance = sums[1] / (double)n - rest * rest;
-        if (rest * rest <= MOST_OFF * variance) {
+        if (rest * rest <= MOST_OFF * variance)
             break;
-        }
         center = (float)((double)center + rest);
     }
     *mean = (float)((double)center + rest);
@@ -106,7 +105,7 @@ void fedge_norm_forward(const fedge_norm *self, const float *x, float *y)
         const double variance = measure(self->kernels, x, n, &mean);
         const float inverse = (float)(1.0 / sqrt(variance + (double)self->eps));
         normalise(self, r, mean, inverse, x, y);
-        if (self->moments != NULL) {
+        if (self->moments) {
             self->moments[2 * r] = mean;
             self->moments[2 * r + 1] = inverse;
         }
@@ -121,9 +120,8 @@ void fedge_norm_again(const fedge_norm *self, const float *x, float *y)
         self->kernels->norm_rows(&rows, x, y);
         return;
     }
-    for (size_t r = 0; r < self->rows; r++, x += n, y += n) {
+    for (size_t r = 0; r < self->rows; r++, x += n, y += n)
         normalise(self, r, self->moments[2 * r], self->moments[2 * r + 1], x, y);
-    }
 }
 
 /* With x̂ the normalised x and g = dy · weight:
@@ -137,20 +135,18 @@ static void backward_row(const fedge_norm *self, size_t row, const float *x, con
     double sum = 0.0, product = 0.0;
     for (size_t c = 0; c < self->channels; c++) {
         const fedge_normal normal = normal_of(self, row, c, mean, inverse);
-        const double weight = self->weight == NULL ? 1.0 : (double)self->weight[first + c];
+        const double weight = !self->weight ? 1.0 : (double)self->weight[first + c];
         double sums[2];
         self->kernels->products(x + c * spatial, dy + c * spatial, spatial, &normal, sums);
         sums[1] *= (double)inverse;
-        if (self->weight_gradient != NULL) {
+        if (self->weight_gradient)
             self->weight_gradient[first + c] += (float)sums[1];
-        }
-        if (self->bias_gradient != NULL) {
+        if (self->bias_gradient)
             self->bias_gradient[first + c] += (float)sums[0];
-        }
         sum += sums[0] * weight;
         product += sums[1] * weight;
     }
-    for (size_t c = 0; dx != NULL && c < self->channels; c++) {
+    for (size_t c = 0; dx && c < self->channels; c++) {
         const fedge_normal normal = normal_of(self, row, c, mean, inverse);
         const fedge_norm_slope slope = {
             .dz = normal.scale,
@@ -169,7 +165,6 @@ void fedge_norm_backward(const fedge_norm *self, const float *x, const float *dy
         self->kernels->norm_rows_backward(&rows, x, dy, dx);
         return;
     }
-    for (size_t r = 0; r < self->rows; r++, x += n, dy += n) {
-        backward_row(self, r, x, dy, dx == NULL ? NULL : dx + r * n);
-    }
+    for (size_t r = 0; r < self->rows; r++, x += n, dy += n)
+        backward_row(self, r, x, dy, !dx ? NULL : dx + r * n);
 }

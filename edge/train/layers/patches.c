@@ -47,9 +47,8 @@ static fedge_patch_axis make_axis(const fedge_convolution *conv, int i)
      * must end in this row or in the padding of the next. */
     a.size = at_least(at_least(a.end, a.out), a.lead + a.out);
     const size_t furthest = a.out - 1 + a.reach;
-    if (furthest >= a.size && (furthest - a.size + 1) * a.stride > a.pad) {
+    if (furthest >= a.size && (furthest - a.size + 1) * a.stride > a.pad)
         a.size = furthest + 1;
-    }
     return a;
 }
 
@@ -86,9 +85,8 @@ static void fold(const fedge_convolution *conv, fedge_patch_pass pass, fedge_pat
     const size_t width = forward ? across->out : across->end - across->skip;
     const size_t products = forward ? s->outputs : s->channels;
     if (!FOLDS || pass == FEDGE_PATCH_BOTH || rows == 1 || width % s->lanes == 0 ||
-        (across->taps > 1 && products < LEAST_PRODUCTS)) {
+        (across->taps > 1 && products < LEAST_PRODUCTS))
         return;
-    }
     folded.folded = true;
     if (forward) {
         across->planes = across->taps;
@@ -97,9 +95,8 @@ static void fold(const fedge_convolution *conv, fedge_patch_pass pass, fedge_pat
         across->shifts = shift_of(across, (across->taps - 1) * across->dilation) + 1;
         across->size = divide_up(across->in, across->stride);
     }
-    if (fits(conv, &folded)) {
+    if (fits(conv, &folded))
         *s = folded;
-    }
 }
 
 fedge_patches fedge_patches_make(const fedge_convolution *conv, uint32_t batch, uint32_t lanes,
@@ -146,9 +143,8 @@ bool fedge_patches_next(const fedge_patches *self, size_t batch, fedge_patch_blo
             block->example += block->examples;
         }
     }
-    if (block->example >= batch) {
+    if (block->example >= batch)
         return false;
-    }
     const size_t left = batch - block->example, gradients = self->down.end - self->down.skip;
     const size_t row = block->row, end = row + self->rows;
     block->examples = left < self->examples ? left : self->examples;
@@ -184,9 +180,8 @@ static size_t cover(const fedge_patches *self, size_t examples, size_t top, size
         const size_t begin = i / rows * self->image + (top + i % rows) * self->across.size;
         next = at_least(next, begin);
         for (; next < begin + width; next += self->lanes) {
-            if (to != NULL) {
+            if (to)
                 to[n] = (uint32_t)(i / rows * stride + i % rows * width + next - begin);
-            }
             starts[n++] = (uint32_t)next;
         }
     }
@@ -234,9 +229,8 @@ void fedge_patches_offsets(const fedge_patches *self, uint32_t *offsets)
         const size_t place = (row % down->stride * across->planes + plane) * self->pitch +
                              row / down->stride * across->size +
                              (is_folded(self) ? 0 : column / across->stride);
-        for (size_t c = 0; c < self->channels; c++) {
+        for (size_t c = 0; c < self->channels; c++)
             offsets[c * self->taps + tap] = (uint32_t)(c * planes * self->pitch + place);
-        }
     }
 }
 
@@ -245,12 +239,10 @@ size_t fedge_patches_gradient_taps(const fedge_patches *self, size_t phase_down,
 {
     const fedge_patch_axis *down = &self->down, *across = &self->across;
     size_t rows = 0, columns = 0;
-    for (size_t i = 0; i < down->taps; i++) {
+    for (size_t i = 0; i < down->taps; i++)
         rows += i * down->dilation % down->stride == phase_down;
-    }
-    for (size_t i = 0; i < across->taps; i++) {
+    for (size_t i = 0; i < across->taps; i++)
         columns += i * across->dilation % across->stride == phase_across;
-    }
     return self->outputs * rows * columns;
 }
 
@@ -262,9 +254,8 @@ void fedge_patches_gradient_offsets(const fedge_patches *self, size_t phase_down
     for (size_t tap = 0; tap < self->taps; tap++) {
         const size_t row = tap / across->taps * down->dilation;
         const size_t column = tap % across->taps * across->dilation;
-        if (row % down->stride != phase_down || column % across->stride != phase_across) {
+        if (row % down->stride != phase_down || column % across->stride != phase_across)
             continue;
-        }
         const size_t place =
             (down->lead + down->skip - row / down->stride) * across->size +
             (is_folded(self) ? shift_of(across, column) * self->pitch
@@ -322,8 +313,8 @@ static void lay(const fedge_patches *self, const fedge_kernels *kernels, const f
 {
     const size_t width = self->across.size, columns = at->right - at->left;
     if (self->rows < self->steps) {
-        memset(to, 0, at->top * width * sizeof *to);
-        memset(to + at->bottom * width, 0, (self->down.size - at->bottom) * width * sizeof *to);
+        memset(to, 0, at->top * width * sizeof(*to));
+        memset(to + at->bottom * width, 0, (self->down.size - at->bottom) * width * sizeof(*to));
     }
     float *row = to + at->top * width + at->left;
     if (at->column_stride == 1) {
@@ -335,9 +326,8 @@ static void lay(const fedge_patches *self, const fedge_kernels *kernels, const f
         return;
     }
     for (size_t r = at->top; r < at->bottom; r++, row += width, from += at->row_stride) {
-        for (size_t q = 0; q < columns; q++) {
+        for (size_t q = 0; q < columns; q++)
             row[q] = from[q * at->column_stride];
-        }
     }
 }
 
@@ -346,9 +336,8 @@ void fedge_patches_lay_input(const fedge_patches *self, const fedge_kernels *ker
 {
     const fedge_patch_axis *down = &self->down, *across = &self->across;
     const size_t channels = self->groups * self->channels, image = down->in * across->in;
-    if (clear) {
-        memset(to, 0, fedge_patches_input_size(self) * sizeof *to);
-    }
+    if (clear)
+        memset(to, 0, fedge_patches_input_size(self) * sizeof(*to));
     for (size_t i = 0; i < channels * down->planes * across->planes; i++, to += self->pitch) {
         const size_t channel = i / across->planes / down->planes;
         const size_t phase_down = i / across->planes % down->planes;
@@ -375,9 +364,8 @@ void fedge_patches_lay_gradient(const fedge_patches *self, const fedge_kernels *
     frame at = {.row_stride = across->out, .column_stride = 1};
     const size_t row =
         inside(block->row, down->size, 1, 0, down->lead, down->out, &at.top, &at.bottom);
-    if (clear) {
-        memset(to, 0, fedge_patches_output_size(self) * sizeof *to);
-    }
+    if (clear)
+        memset(to, 0, fedge_patches_output_size(self) * sizeof(*to));
     for (size_t i = 0; i < outputs * across->shifts; i++, to += self->pitch) {
         const size_t o = i / across->shifts, shift = i % across->shifts;
         const size_t from = is_folded(self) ? divide_up(across->pad, across->stride) : 0;
@@ -454,9 +442,8 @@ void fedge_patches_take_gradient(const fedge_patches *self, const fedge_kernels 
             continue;
         }
         for (size_t r = top; r < bottom; r++) {
-            for (size_t q = 0; q < right - left; q++) {
+            for (size_t q = 0; q < right - left; q++)
                 to[q * across->stride] = source[q];
-            }
             source += across->size;
             to += down->stride * across->in;
         }

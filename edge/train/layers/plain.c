@@ -12,9 +12,8 @@ void fedge_plain_linear_forward(const fedge_plain_linear *shape, const double *x
     for (size_t n = 0; n < shape->batch; n++) {
         for (size_t o = 0; o < out; o++) {
             double sum = b ? b[o] : 0.0;
-            for (size_t i = 0; i < in; i++) {
+            for (size_t i = 0; i < in; i++)
                 sum += x[n * in + i] * w[o * in + i];
-            }
             y[n * out + o] = sum;
         }
     }
@@ -22,9 +21,8 @@ void fedge_plain_linear_forward(const fedge_plain_linear *shape, const double *x
 
 static void clear(double *values, size_t count)
 {
-    if (values) {
-        memset(values, 0, count * sizeof *values);
-    }
+    if (values)
+        memset(values, 0, count * sizeof(*values));
 }
 
 void fedge_plain_linear_backward(const fedge_plain_linear *shape, const double *x, const double *w,
@@ -38,16 +36,13 @@ void fedge_plain_linear_backward(const fedge_plain_linear *shape, const double *
         for (size_t o = 0; o < out; o++) {
             const double slope = dy[n * out + o];
             for (size_t i = 0; i < in; i++) {
-                if (dx) {
+                if (dx)
                     dx[n * in + i] += w[o * in + i] * slope;
-                }
-                if (dw) {
+                if (dw)
                     dw[o * in + i] += x[n * in + i] * slope;
-                }
             }
-            if (db) {
+            if (db)
                 db[o] += slope;
-            }
         }
     }
 }
@@ -59,9 +54,8 @@ void fedge_plain_linear_backward(const fedge_plain_linear *shape, const double *
 static bool inside(const fedge_plain_conv2d *s, size_t row, size_t column, size_t *place)
 {
     if (row < s->padding[0] || row - s->padding[0] >= s->in[0] || column < s->padding[1] ||
-        column - s->padding[1] >= s->in[1]) {
+        column - s->padding[1] >= s->in[1])
         return false;
-    }
     *place = (row - s->padding[0]) * s->in[1] + column - s->padding[1];
     return true;
 }
@@ -82,19 +76,15 @@ static void multiply(const fedge_plain_conv2d *s, const patch *at, const double 
         for (size_t k = 0; k < s->kernel[1]; k++) {
             size_t pixel;
             if (!inside(s, at->row * s->stride[0] + j * s->dilation[0],
-                        at->column * s->stride[1] + k * s->dilation[1], &pixel)) {
+                        at->column * s->stride[1] + k * s->dilation[1], &pixel))
                 continue;
-            }
             const size_t tap = at->w + j * s->kernel[1] + k;
-            if (y) {
+            if (y)
                 y[at->y] += w[tap] * x[at->x + pixel];
-            }
-            if (dx) {
+            if (dx)
                 dx[at->x + pixel] += w[tap] * dy[at->y];
-            }
-            if (dw) {
+            if (dw)
                 dw[tap] += x[at->x + pixel] * dy[at->y];
-            }
         }
     }
 }
@@ -126,9 +116,8 @@ void fedge_plain_conv2d_forward(const fedge_plain_conv2d *shape, const double *x
                                 const double *b, double *y)
 {
     const size_t plane = shape->out[0] * shape->out[1];
-    for (size_t i = 0; i < shape->batch * shape->out_channels * plane; i++) {
+    for (size_t i = 0; i < shape->batch * shape->out_channels * plane; i++)
         y[i] = b ? b[i / plane % shape->out_channels] : 0.0;
-    }
     convolve(shape, x, w, y, NULL, NULL, NULL);
 }
 
@@ -141,7 +130,6 @@ void fedge_plain_conv2d_backward(const fedge_plain_conv2d *shape, const double *
                   shape->kernel[1]);
     clear(db, shape->out_channels);
     convolve(shape, x, w, NULL, dy, dx, dw);
-    for (size_t i = 0; db && i < shape->batch * shape->out_channels * plane; i++) {
+    for (size_t i = 0; db && i < shape->batch * shape->out_channels * plane; i++)
         db[i / plane % shape->out_channels] += dy[i];
-    }
 }

@@ -69,16 +69,14 @@ static fedge_status slide(fedge_pooling *pool, int axis, fedge_error *err)
     const fedge_status status = fedge_shape_slide(
         name, pool->kernel[axis], pool->stride[axis], pool->padding[axis], pool->dilation[axis],
         pool->in[axis] + (is_larger ? (uint32_t)(reach - padded) : 0), &pool->out[axis], err);
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         return status;
-    }
     if (pool->padding[axis] > pool->kernel[axis] / 2) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "padding %u is over half of kernel_size %u",
                           (unsigned)pool->padding[axis], (unsigned)pool->kernel[axis]);
     }
-    if (pool->ceil_mode && !is_larger) {
+    if (pool->ceil_mode && !is_larger)
         add_last(pool, axis);
-    }
     /* Windows that begin in the input have a place there. */
     for (uint32_t i = 0; pool->dilation[axis] > 1 && i < pool->out[axis] &&
                          (uint64_t)i * pool->stride[axis] < pool->padding[axis];
@@ -102,9 +100,8 @@ fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_shape *in, fedg
         fedge_shape_sides(in, pool.in);
         status = slide(&pool, 0, err);
     }
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = slide(&pool, 1, err);
-    }
     *out = fedge_shape_of_sides(pool.rank, in->dims[0], pool.out);
     return status;
 }
@@ -179,11 +176,10 @@ void fedge_max_pooling_forward(const fedge_layer_run *run, fedge_pooling argumen
         for (size_t i = 0; i < planes; i++) {
             size_t where;
             run->y[i * out + p] = largest(pool, run->x[0] + i * in, &rows, &columns, &where);
-            if (places != NULL) {
+            if (places)
                 places[i * out + p] = (uint8_t)where;
-            } else if (wide != NULL) {
+            else if (wide)
                 wide[i * out + p] = (uint16_t)where;
-            }
         }
     }
 }
@@ -197,7 +193,7 @@ void fedge_max_pooling_backward(const fedge_layer_run *run, fedge_pooling argume
     const uint8_t *places = run->saved;
     const uint16_t *wide = run->saved;
     float *dx = run->dx[0];
-    memset(dx, 0, planes * in * sizeof *dx);
+    memset(dx, 0, planes * in * sizeof(*dx));
     for (size_t i = 0; i < planes; i++, dx += in) {
         for (size_t p = 0; p < out; p++) {
             const size_t where = narrow ? places[i * out + p] : wide[i * out + p];
@@ -223,11 +219,10 @@ static size_t in_padded(const fedge_pooling *pool, int axis, size_t at)
 static float share(const fedge_pooling *pool, size_t row, size_t column, fedge_averaging by)
 {
     size_t count = by.divisor;
-    if (count == 0 && by.count_pad) {
+    if (count == 0 && by.count_pad)
         count = in_padded(pool, 0, row) * in_padded(pool, 1, column);
-    } else if (count == 0) {
+    else if (count == 0)
         count = place(pool, 0, row).count * place(pool, 1, column).count;
-    }
     return 1.0f / (float)count;
 }
 
@@ -245,9 +240,8 @@ void fedge_average_pooling_forward(const fedge_layer_run *run, fedge_pooling arg
             const float *x = run->x[0] + i * in + rows.first * pool->in[1] + columns.first;
             float sum = 0.0f;
             for (size_t r = 0; r < rows.count; r++, x += pool->in[1]) {
-                for (size_t q = 0; q < columns.count; q++) {
+                for (size_t q = 0; q < columns.count; q++)
                     sum += x[q];
-                }
             }
             run->y[i * out + p] = sum * scale;
         }
@@ -260,7 +254,7 @@ void fedge_average_pooling_backward(const fedge_layer_run *run, fedge_pooling ar
     const fedge_pooling placed = in_run(run, arguments), *pool = &placed;
     const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
     const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
-    memset(run->dx[0], 0, planes * in * sizeof *run->dx[0]);
+    memset(run->dx[0], 0, planes * in * sizeof(*run->dx[0]));
     for (size_t p = 0; p < out; p++) {
         const span rows = place(pool, 0, p / pool->out[1]);
         const span columns = place(pool, 1, p % pool->out[1]);
@@ -269,9 +263,8 @@ void fedge_average_pooling_backward(const fedge_layer_run *run, fedge_pooling ar
             float *dx = run->dx[0] + i * in + rows.first * pool->in[1] + columns.first;
             const float g = run->dy[i * out + p] * scale;
             for (size_t r = 0; r < rows.count; r++, dx += pool->in[1]) {
-                for (size_t q = 0; q < columns.count; q++) {
+                for (size_t q = 0; q < columns.count; q++)
                     dx[q] += g;
-                }
             }
         }
     }

@@ -48,9 +48,8 @@ static void forward(const fedge_layer_run *run)
     for (size_t b = 0; b < run->batch; b++) {
         const float *x = run->x[0] + b * n;
         float *y = run->y + b * n;
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             y[i] = x[i] + run->values[0][i];
-        }
     }
 }
 
@@ -58,14 +57,12 @@ static void backward(const fedge_layer_run *run)
 {
     const size_t n = fedge_shape_count(&run->out);
     float *gradient = run->gradients[0];
-    for (size_t b = 0; gradient != NULL && b < run->batch; b++) {
-        for (size_t i = 0; i < n; i++) {
+    for (size_t b = 0; gradient && b < run->batch; b++) {
+        for (size_t i = 0; i < n; i++)
             gradient[i] += run->dy[b * n + i];
-        }
     }
-    if (run->dx[0] != NULL && run->dx[0] != run->dy) {
-        memcpy(run->dx[0], run->dy, n * run->batch * sizeof *run->dy);
-    }
+    if (run->dx[0] && run->dx[0] != run->dy)
+        memcpy(run->dx[0], run->dy, n * run->batch * sizeof(*run->dy));
 }
 
 static const fedge_argument ARGUMENTS[] = {

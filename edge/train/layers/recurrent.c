@@ -153,9 +153,8 @@ static uint64_t kept_per_step(const fedge_cell *cell, const fedge_layer_run *run
 static uint32_t blocks_together(const fedge_cell *cell, uint32_t k)
 {
     uint32_t n = 1;
-    while (k + n < cell->blocks && cell->order[k + n] == cell->order[k] + n) {
+    while (k + n < cell->blocks && cell->order[k + n] == cell->order[k] + n)
         n++;
-    }
     return n;
 }
 
@@ -226,10 +225,9 @@ static void factor_inputs(const level *self, bool transposed, float *room,
 static void add_biases(const level *self, float *sums)
 {
     const size_t n = self->hidden;
-    memset(sums, 0, self->columns * sizeof *sums);
-    if (!self->run->spec->u.recurrent.bias) {
+    memset(sums, 0, self->columns * sizeof(*sums));
+    if (!self->run->spec->u.recurrent.bias)
         return;
-    }
     const float *ih = self->run->values[self->tensors + BIAS_IH];
     const float *hh = self->run->values[self->tensors + BIAS_HH];
     for (uint32_t k = 0; k < self->cell->blocks; k++) {
@@ -253,7 +251,8 @@ static void start_sums(const level *self, const fedge_step_range *span, const fl
     }
     const size_t rest = self->cell->blocks * self->hidden; /* a gate that inputs have no share in */
     for (size_t r = 0; rest < self->columns && r < span->steps * span->batch; r++) {
-        memcpy(gates + r * self->row + rest, biases + rest, (self->columns - rest) * sizeof *gates);
+        memcpy(gates + r * self->row + rest, biases + rest,
+               (self->columns - rest) * sizeof(*gates));
     }
 }
 
@@ -285,7 +284,7 @@ static fedge_cell_step step_of(const level *self, size_t b, size_t t)
                             .gates = self->gates + kept * self->row,
                             .h_before = first ? self->zeros : one_before(self, h, self->h_at.step),
                             .h = h};
-    if (self->c != NULL) {
+    if (self->c) {
         step.c = self->c + kept * n;
         step.c_before =
             first ? self->zeros : one_before(self, step.c, self->all_steps ? self->batch * n : 0);
@@ -340,8 +339,7 @@ static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32
     const size_t in = above ? hidden : run->in[0].dims[1], rows = batch * steps;
     const size_t kept = (size_t)kept_per_step(cell, run) * rows, wide = run->out.dims[1];
     const fedge_places inside = {batch * hidden, hidden};
-    float *saved = run->saved,
-          *between = saved == NULL ? NULL : saved + kept * levels_of(run->spec);
+    float *saved = run->saved, *between = !saved ? NULL : saved + kept * levels_of(run->spec);
     level made = {
         .run = run,
         .cell = cell,
@@ -352,7 +350,7 @@ static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32
         .columns = FEDGE_RECURRENT_GATES * hidden,
         .row = (size_t)gate_row(run),
         .tensors = (size_t)l * (run->spec->u.recurrent.bias ? FEDGE_RECURRENT_TENSORS : BIAS_IH),
-        .chunk = saved != NULL ? steps_at_a_time(run) : 1,
+        .chunk = saved ? steps_at_a_time(run) : 1,
         .all_steps = saved != NULL,
         .reverse = reverse,
         .x = above ? run->y : run->x[0], /* without saved: over the level before, step by step */
@@ -360,9 +358,8 @@ static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32
         .x_at = {in, steps * in},
         .h_at = {wide, steps * wide},
         .gates_at = {batch * (size_t)gate_row(run), (size_t)gate_row(run)}};
-    if (saved == NULL) {
+    if (!saved)
         return made;
-    }
     made.gates = saved + kept * l;
     made.c = cell->second_state ? made.gates + rows * made.row : NULL;
     if (above) {
@@ -383,7 +380,7 @@ void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run)
         float *room = run->scratch;
         self.zeros = room;
         room += in_lines(self.hidden);
-        memset(self.zeros, 0, self.hidden * sizeof *self.zeros);
+        memset(self.zeros, 0, self.hidden * sizeof(*self.zeros));
         if (!self.all_steps) {
             self.gates = room;
             self.c = cell->second_state ? room + self.batch * self.row : NULL;
@@ -418,9 +415,8 @@ static void backward_step(const level *self, const way_back *back, size_t t)
         step.dh = back->dh + b * n;
         step.dc = back->dc + b * n;
         self->cell->backward(self->run->kernels, &step);
-        if (back->sums != NULL) {
+        if (back->sums)
             self->run->kernels->add(step.gates, self->columns, back->sums);
-        }
     }
     if (t != step_at(self, 0)) {
         const fedge_step_range one = {.steps = 1, .batch = self->batch};
@@ -438,15 +434,14 @@ static void outer_inputs(const level *self, const way_back *back, const fedge_ou
         const size_t rows = blocks_together(self->cell, k) * self->hidden;
         fedge_outer products[FEDGE_OUTER_PRODUCTS];
         size_t count = 0;
-        if (dw != NULL) {
+        if (dw) {
             products[count++] = (fedge_outer){.b = self->x,
                                               .b_at = self->x_at,
                                               .k = self->in,
                                               .dw = dw + k * self->hidden * self->in};
         }
-        if (also != NULL) {
+        if (also)
             products[count++] = *also;
-        }
         fedge_sequence_outer(self->run, self->steps, self->batch, rows,
                              self->gates + self->cell->order[k] * self->hidden, self->gates_at,
                              products, count, back->room);
@@ -464,8 +459,8 @@ static void backward_weights(const level *self, const way_back *back)
                                 .dw = dw};
     const bool same = blocks_together(self->cell, 0) == self->cell->blocks &&
                       self->cell->order[0] == self->cell->first;
-    outer_inputs(self, back, same && dw != NULL ? &states : NULL);
-    if (!same && dw != NULL) {
+    outer_inputs(self, back, same && dw ? &states : NULL);
+    if (!same && dw) {
         fedge_sequence_outer(self->run, self->steps, self->batch, self->cell->blocks * self->hidden,
                              self->gates + self->cell->first * self->hidden, self->gates_at,
                              &states, 1, back->room);
@@ -489,36 +484,33 @@ static void backward_biases(const level *self, const way_back *back)
     for (uint32_t k = 0; k < self->cell->blocks; k++) {
         const size_t from[] = {self->cell->order[k] * n, (self->cell->first + k) * n};
         for (size_t i = 0; i < 2; i++) {
-            if (gradients[BIAS_IH + i] != NULL) {
+            if (gradients[BIAS_IH + i])
                 self->run->kernels->add(back->sums + from[i], n, gradients[BIAS_IH + i] + k * n);
-            }
         }
     }
 }
 
 static void backward_level(const level *self, const way_back *back)
 {
-    memset(back->dh, 0, self->batch * self->hidden * sizeof *back->dh);
-    memset(back->dc, 0, self->batch * self->hidden * sizeof *back->dc);
-    for (size_t k = self->steps; k-- > 0;) {
+    memset(back->dh, 0, self->batch * self->hidden * sizeof(*back->dh));
+    memset(back->dc, 0, self->batch * self->hidden * sizeof(*back->dc));
+    for (size_t k = self->steps; k-- > 0;)
         backward_step(self, back, step_at(self, k));
-    }
-    for (size_t t = 0; back->dx != NULL && t < self->steps; t += self->chunk) {
+    for (size_t t = 0; back->dx && t < self->steps; t += self->chunk) {
         const size_t left = self->steps - t;
         const fedge_step_range span = {t, left < self->chunk ? left : self->chunk, self->batch};
         backward_inputs(self, back, &span);
     }
     backward_weights(self, back);
-    if (back->sums != NULL) {
+    if (back->sums)
         backward_biases(self, back);
-    }
 }
 
 void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run)
 {
     const uint32_t layers = run->spec->u.recurrent.num_layers, levels = levels_of(run->spec);
     const float *dy = run->dy;
-    assert(run->saved != NULL); /* a forward pass in training came before */
+    assert(run->saved); /* a forward pass in training came before */
     for (uint32_t l = levels; l-- > 0;) {
         level self = level_of(cell, run, l);
         const size_t n = self.hidden, each = (size_t)in_lines(self.batch * n);
@@ -526,14 +518,14 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
         const fedge_places inside = {self.batch * n, n};
         float *room = run->scratch;
         self.zeros = room;
-        memset(self.zeros, 0, widest * sizeof *self.zeros);
+        memset(self.zeros, 0, widest * sizeof(*self.zeros));
         way_back back = {.dh = room + in_lines(widest)};
         back.dc = back.dh + each;
         room = back.dc + each;
         back.dy = self.reverse ? run->dy + n : dy;
         back.dy_at = l + 1 >= layers ? self.h_at : inside;
         float *below = self.c; /* which nobody reads when inputs' gradients are made */
-        if (below == NULL && layers > 1) {
+        if (!below && layers > 1) {
             below = room;
             room += in_lines(self.batch * self.steps * n);
         }
@@ -543,7 +535,7 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
         dy = layers > 1 ? back.dx : dy;
         if (run->spec->u.recurrent.bias) {
             back.sums = room;
-            memset(back.sums, 0, self.columns * sizeof *back.sums);
+            memset(back.sums, 0, self.columns * sizeof(*back.sums));
         }
         room += in_lines(self.columns);
         back.w_hh = fedge_factor_make(run->kernels, run->values[self.tensors + WEIGHT_HH], false,

@@ -9,7 +9,7 @@
 
 bool fedge_factor_copies(const fedge_kernels *kernels)
 {
-    return kernels->lanes > 1 && kernels->in_bf16 == NULL;
+    return kernels->lanes > 1 && !kernels->in_bf16;
 }
 
 uint64_t fedge_factor_size(const fedge_kernels *kernels, uint64_t k, uint64_t n)
@@ -23,14 +23,12 @@ static void copy_panel(const fedge_kernels *kernels, const float *w, bool transp
                        size_t k, size_t n, float *panel)
 {
     const size_t wide = kernels->packed_columns, columns = n - j < wide ? n - j : wide;
-    if (transposed) {
+    if (transposed)
         kernels->transpose(columns, k, w + j * k, k, panel, wide);
-    } else {
+    else
         kernels->copy_rows(k, columns, w + j, n, 0.0f, panel, wide);
-    }
-    for (size_t i = 0; columns < wide && i < k; i++) {
-        memset(panel + i * wide + columns, 0, (wide - columns) * sizeof *panel);
-    }
+    for (size_t i = 0; columns < wide && i < k; i++)
+        memset(panel + i * wide + columns, 0, (wide - columns) * sizeof(*panel));
 }
 
 /* So few columns that a panel would be half empty: products along the sum read a transposed copy.
@@ -45,19 +43,16 @@ fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, boo
 {
     const fedge_factor in_place = {
         .b = w, .k = k, .n = n, .b_row = transposed ? 1 : n, .b_column = transposed ? k : 1};
-    if (!fedge_factor_copies(kernels)) {
+    if (!fedge_factor_copies(kernels))
         return in_place;
-    }
     if (is_narrow(kernels, k, n)) {
-        for (size_t i = 0; !transposed && i < k * n; i++) {
+        for (size_t i = 0; !transposed && i < k * n; i++)
             room[i % n * k + i / n] = w[i];
-        }
         return (fedge_factor){
             .b = transposed ? w : room, .k = k, .n = n, .b_row = 1, .b_column = k};
     }
-    for (size_t j = 0; j < n; j += kernels->packed_columns) {
+    for (size_t j = 0; j < n; j += kernels->packed_columns)
         copy_panel(kernels, w, transposed, j, k, n, room + j * k);
-    }
     return (fedge_factor){.b = room, .k = k, .n = n, .panels = true};
 }
 
@@ -77,9 +72,8 @@ static void multiply(const fedge_layer_run *run, size_t m, const float *a, size_
                                              .c_row = c_row});
         return;
     }
-    for (size_t i = 0; start != NULL && i < m; i++) {
-        memcpy(c + i * c_row, start, b->n * sizeof *c);
-    }
+    for (size_t i = 0; start && i < m; i++)
+        memcpy(c + i * c_row, start, b->n * sizeof(*c));
     run->kernels->gemm(&(fedge_gemm){.m = m,
                                      .n = b->n,
                                      .k = b->k,
@@ -128,9 +122,8 @@ static void outer_in_place(const fedge_layer_run *run, size_t steps, size_t e, s
 {
     const size_t of_a = product->shift == -1, of_b = product->shift == 1;
     const size_t count = steps - of_a - of_b;
-    if (count == 0) {
+    if (count == 0)
         return;
-    }
     run->kernels->gemm(
         &(fedge_gemm){.m = n,
                       .n = product->k,
@@ -173,14 +166,13 @@ static void copy_to_strips(const fedge_layer_run *run, const fedge_step_range *s
     const size_t count = span->steps * span->batch;
     for (size_t j = 0; j < rows->k; j += wide, strips += count * wide) {
         const size_t columns = rows->k - j < wide ? rows->k - j : wide;
-        if (columns < wide) {
-            memset(strips, 0, count * wide * sizeof *strips);
-        }
+        if (columns < wide)
+            memset(strips, 0, count * wide * sizeof(*strips));
         for (size_t t = 0; t < span->steps; t++) {
             const size_t step = span->first + t + (size_t)rows->shift; /* −1 of 0: the largest */
             float *to = strips + t * span->batch * wide;
             if (step >= steps) {
-                memset(to, 0, span->batch * wide * sizeof *to);
+                memset(to, 0, span->batch * wide * sizeof(*to));
                 continue;
             }
             const float *from = rows->b + step * rows->b_at.step + j;
@@ -224,9 +216,8 @@ void fedge_sequence_outer(const fedge_layer_run *run, size_t steps, size_t batch
     const size_t each = outer_steps(batch);
     if (!fedge_factor_copies(run->kernels)) {
         for (size_t i = 0; i < count; i++) {
-            for (size_t e = 0; e < batch; e++) {
+            for (size_t e = 0; e < batch; e++)
                 outer_in_place(run, steps, e, n, a, a_at, &products[i]);
-            }
         }
         return;
     }

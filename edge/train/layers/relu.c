@@ -8,13 +8,11 @@
 static void forward(const fedge_layer_run *run)
 {
     const size_t n = fedge_elementwise_count(run);
-    if (run->y != run->x[0]) {
-        memcpy(run->y, run->x[0], n * sizeof *run->y);
-    }
+    if (run->y != run->x[0])
+        memcpy(run->y, run->x[0], n * sizeof(*run->y));
     run->kernels->relu_forward(run->y, n);
-    if (run->masked && run->saved != NULL) {
+    if (run->masked && run->saved)
         run->kernels->relu_bits(run->y, n, run->saved);
-    }
 }
 
 static void backward(const fedge_layer_run *run)
@@ -24,9 +22,8 @@ static void backward(const fedge_layer_run *run)
         run->kernels->relu_from_bits(run->saved, run->dy, run->dx[0], n);
         return;
     }
-    if (run->dx[0] != run->dy) {
-        memcpy(run->dx[0], run->dy, n * sizeof *run->dy);
-    }
+    if (run->dx[0] != run->dy)
+        memcpy(run->dx[0], run->dy, n * sizeof(*run->dy));
     run->kernels->relu_backward(run->y, run->dx[0], n);
 }
 

@@ -25,9 +25,8 @@ static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, 
                           axis.length, axis.length, (int)layer->u.select.dim);
     }
     *out = *in;
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         fedge_shape_drop(out, axis.at);
-    }
     return status;
 }
 
@@ -47,7 +46,7 @@ static void forward(const fedge_layer_run *run)
     const float *x = run->x[0] + index_of(run->spec, (uint32_t)axis.length) * axis.inner;
     for (size_t o = 0; o < axis.outer; o++) {
         memcpy(run->y + o * axis.inner, x + o * axis.length * axis.inner,
-               axis.inner * sizeof *run->y);
+               axis.inner * sizeof(*run->y));
     }
 }
 
@@ -55,14 +54,13 @@ static void backward(const fedge_layer_run *run)
 {
     const fedge_axis axis = axis_of(run);
     float *dx = run->dx[0];
-    if (dx == NULL) {
+    if (!dx)
         return;
-    }
-    memset(dx, 0, axis.outer * axis.length * axis.inner * sizeof *dx);
+    memset(dx, 0, axis.outer * axis.length * axis.inner * sizeof(*dx));
     dx += index_of(run->spec, (uint32_t)axis.length) * axis.inner;
     for (size_t o = 0; o < axis.outer; o++) {
         memcpy(dx + o * axis.length * axis.inner, run->dy + o * axis.inner,
-               axis.inner * sizeof *dx);
+               axis.inner * sizeof(*dx));
     }
 }
 

@@ -71,7 +71,7 @@ static uint32_t add_linear(fedge_layer_tensor *list, const char *weight, const c
         .name = weight, .rank = 2, .shape = {out, in}, .init = FEDGE_INIT_UNIFORM, .scale = bound};
     list[1] = (fedge_layer_tensor){
         .name = bias, .rank = 1, .shape = {out}, .init = FEDGE_INIT_UNIFORM, .scale = bound};
-    return bias == NULL ? 1 : 2;
+    return !bias ? 1 : 2;
 }
 
 static uint32_t add_norm(fedge_layer_tensor *list, const char *weight, const char *bias,
@@ -80,7 +80,7 @@ static uint32_t add_norm(fedge_layer_tensor *list, const char *weight, const cha
     fedge_norm_tensors(1, &dim, list);
     list[0].name = weight;
     list[1].name = bias;
-    return bias == NULL ? 1 : 2;
+    return !bias ? 1 : 2;
 }
 
 static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
@@ -112,9 +112,8 @@ typedef struct masks {
 
 static masks masks_of(const plan *self)
 {
-    if (!(self->dropout > 0.0f)) {
+    if (!(self->dropout > 0.0f))
         return (masks){0};
-    }
     const uint64_t values = (uint64_t)self->steps * self->hidden;
     return (masks){.attention = FEDGE_ATTENTION_KEPT(self->steps, self->heads),
                    .residual = ((uint64_t)self->steps * self->dim + 7) / 8,
@@ -259,7 +258,7 @@ static void drop(const fedge_layer_run *run, const plan *self, size_t width, flo
     const size_t n = self->steps * width;
     for (size_t i = 0; run->training && self->dropout > 0.0f && i < self->examples; i++) {
         run->kernels->drop_draw(run->rng, self->dropout, n, x + i * n, x + i * n,
-                                kept == NULL ? NULL : kept + i * ((n + 7) / 8));
+                                !kept ? NULL : kept + i * ((n + 7) / 8));
     }
 }
 
@@ -313,19 +312,16 @@ static const float *backward_activation(const fedge_layer_run *run, const plan *
     if (!self->gelu) { /* what dropout took is 0 there, as what ReLU took */
         const float scale = drops && self->dropout < 1.0f ? 1.0f / (1.0f - self->dropout) : 1.0f;
         run->kernels->relu_backward(kept->hidden, dh, hidden);
-        for (size_t i = 0; scale != 1.0f && i < hidden; i++) {
+        for (size_t i = 0; scale != 1.0f && i < hidden; i++)
             dh[i] *= scale;
-        }
         return kept->hidden;
     }
     float *recomputed = dh + hidden;
-    if (drops) {
+    if (drops)
         undrop(run, self, self->hidden, kept->kept_hidden, dh, dh);
-    }
     run->kernels->gelu_backward(kept->hidden, dh, dh, recomputed, hidden);
-    if (drops) {
+    if (drops)
         undrop(run, self, self->hidden, kept->kept_hidden, recomputed, recomputed);
-    }
     return recomputed;
 }
 
@@ -370,9 +366,8 @@ static void backward_chunk(const fedge_layer_run *run, const plan *self, const r
     fedge_affine_gradients(&at.in, t, wide);
     fedge_affine_backward(&at.in, wide, t);
     fedge_norm_backward(&at.norm1, x, t, dx);
-    if (dx != NULL) {
+    if (dx)
         run->kernels->add(dm, values, dx);
-    }
 }
 
 /* Both passes go chunk by chunk. */
@@ -387,10 +382,10 @@ static void forward(const fedge_layer_run *run)
     for (size_t first = 0, n; first < run->batch; first += n) {
         n = fedge_attention_next(chunk, run->batch - first);
         const plan self = plan_of(run, n);
-        const record kept = record_at(&self, base == NULL ? (void *)unkept : base);
+        const record kept = record_at(&self, !base ? (void *)unkept : base);
         forward_chunk(run, &self, &kept, run->x[0] + first * example, run->y + first * example,
                       scratch);
-        base = base == NULL ? NULL : base + n * (size_t)record_bytes(&self);
+        base = !base ? NULL : base + n * (size_t)record_bytes(&self);
     }
 }
 
@@ -404,7 +399,7 @@ static void backward(const fedge_layer_run *run)
         const plan self = plan_of(run, n);
         const record kept = record_at(&self, base);
         backward_chunk(run, &self, &kept, run->x[0] + first * example, run->dy + first * example,
-                       run->dx[0] == NULL ? NULL : run->dx[0] + first * example);
+                       !run->dx[0] ? NULL : run->dx[0] + first * example);
         base += n * (size_t)record_bytes(&self);
     }
 }

@@ -18,7 +18,7 @@ static double run(const fedge_loss_run *at, uint32_t *correct)
             const double e = exp(-fabs((double)y));
             sum += (y > 0.0f ? (double)y : 0.0) - (double)y * (double)target + log1p(e);
             right = right && (y > 0.0f) == (target > 0.5f);
-            if (at->dy != NULL) {
+            if (at->dy) {
                 const double p = y >= 0.0f ? 1.0 / (1.0 + e) : e / (1.0 + e);
                 at->dy[i] = (float)(p - (double)target) * scale;
             }

@@ -7,9 +7,8 @@
 static double mean(const float *row, uint32_t n)
 {
     double sum = 0.0;
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         sum += (double)row[i];
-    }
     return sum / n;
 }
 
@@ -21,27 +20,23 @@ static double run(const fedge_loss_run *at, uint32_t *correct)
     for (size_t b = 0; b < at->batch; b++) {
         const float *row = at->y + b * classes;
         uint32_t best = 0;
-        for (uint32_t c = 1; c < classes; c++) {
+        for (uint32_t c = 1; c < classes; c++)
             best = row[c] > row[best] ? c : best;
-        }
         const uint32_t label = (uint32_t)at->labels[b];
         const float peak = row[best];
         double sum = 0.0, target = (double)row[label];
-        for (uint32_t c = 0; c < classes; c++) {
+        for (uint32_t c = 0; c < classes; c++)
             sum += (double)expf(row[c] - peak); /* a NaN anywhere reaches the loss */
-        }
-        if (at->argument > 0.0f) {
+        if (at->argument > 0.0f)
             target += (double)at->argument * (mean(row, classes) - target);
-        }
         loss += log(sum) + (double)peak - target;
         *correct += best == label;
-        if (at->dy != NULL) {
+        if (at->dy) {
             const float scale = (float)(1.0 / (sum * (double)at->batch));
             float *dy = at->dy + b * classes;
             const float other = at->argument / ((float)classes * (float)at->batch);
-            for (uint32_t c = 0; c < classes; c++) {
+            for (uint32_t c = 0; c < classes; c++)
                 dy[c] = expf(row[c] - peak) * scale - other;
-            }
             dy[label] -= (1.0f - at->argument) / (float)at->batch;
         }
     }

@@ -19,9 +19,8 @@ static double run(const fedge_loss_run *at, distance_fn distance, uint32_t *corr
             double slope;
             sum += distance((double)at->y[i] - (double)fedge_loss_target(at, b, o),
                             (double)at->argument, &slope);
-            if (at->dy != NULL) {
+            if (at->dy)
                 at->dy[i] = (float)(slope * scale);
-            }
         }
         loss += sum / (double)at->outputs;
     }

@@ -5,9 +5,8 @@
 
 void fedge_sgd_update(const fedge_optimizer *sgd, size_t n, const float *g, float *w, float *v)
 {
-    for (size_t i = 0; i < n; i++) {
-        fedge_sgd_apply(sgd, g[i], &w[i], v == NULL ? NULL : &v[i]);
-    }
+    for (size_t i = 0; i < n; i++)
+        fedge_sgd_apply(sgd, g[i], &w[i], !v ? NULL : &v[i]);
 }
 
 static void update(const fedge_optimizer *optimizer, const fedge_kernels *kernels, uint64_t step,

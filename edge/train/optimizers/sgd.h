@@ -11,7 +11,7 @@
 static inline void fedge_sgd_apply(const fedge_optimizer *sgd, float g, float *w, float *v)
 {
     g += sgd->weight_decay * *w;
-    if (v != NULL) {
+    if (v) {
         *v = sgd->momentum * *v + g;
         g = *v;
     }

@@ -20,9 +20,8 @@ static void send_bytes(void *state, const void *bytes, size_t size, uint32_t to)
     for (size_t done = 0; done < size;) {
         const ssize_t n = write(self->pipes[self->collective.rank][to][1],
                                 (const char *)bytes + done, size - done);
-        if (n <= 0) {
+        if (n <= 0)
             abort();
-        }
         done += (size_t)n;
     }
 }
@@ -33,9 +32,8 @@ static void receive_bytes(void *state, void *bytes, size_t size, uint32_t from)
     for (size_t done = 0; done < size;) {
         const ssize_t n =
             read(self->pipes[from][self->collective.rank][0], (char *)bytes + done, size - done);
-        if (n <= 0) {
+        if (n <= 0)
             abort();
-        }
         done += (size_t)n;
     }
 }
@@ -48,9 +46,8 @@ static void broadcast(void *state, void *bytes, size_t size, uint32_t from)
         return;
     }
     for (uint32_t to = 0; to < self->collective.num_ranks; to++) {
-        if (to != from) {
+        if (to != from)
             send_bytes(state, bytes, size, to);
-        }
     }
 }
 
@@ -93,9 +90,8 @@ void local_ranks_run(uint32_t num_ranks,
     pthread_t threads[LOCAL_RANKS_MAX];
     assert_true(num_ranks <= LOCAL_RANKS_MAX);
     for (uint32_t from = 0; from < num_ranks; from++) {
-        for (uint32_t to = 0; to < num_ranks; to++) {
+        for (uint32_t to = 0; to < num_ranks; to++)
             assert_int_equal(pipe(pipes[from][to]), 0);
-        }
     }
     for (uint32_t i = 0; i < num_ranks; i++) {
         ranks[i] = (local_rank){.pipes = pipes, .work = work, .user = user};
@@ -103,9 +99,8 @@ void local_ranks_run(uint32_t num_ranks,
             .ops = &LOCAL, .state = &ranks[i], .rank = i, .num_ranks = num_ranks, .host = "here"};
         assert_int_equal(pthread_create(&threads[i], NULL, run, &ranks[i]), 0);
     }
-    for (uint32_t i = 0; i < num_ranks; i++) {
+    for (uint32_t i = 0; i < num_ranks; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
-    }
     for (uint32_t from = 0; from < num_ranks; from++) {
         for (uint32_t to = 0; to < num_ranks; to++) {
             close(pipes[from][to][0]);

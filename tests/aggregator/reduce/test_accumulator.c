@@ -74,18 +74,16 @@ static void make_update(fedge_rng *rng, uint8_t *bytes, uint32_t weight)
             alone.offset = 0;
             const fedge_schema one = {
                 .tensors = &alone, .num_tensors = 1, .num_elements = alone.count};
-            for (size_t i = 0; i < alone.count; i++) {
+            for (size_t i = 0; i < alone.count; i++)
                 values[i] = draw_value(rng, bounds_log2[t]);
-            }
             assert_int_equal(
                 encode_all(codecs[s], &one, &bounds_log2[t], values, bytes, size, NULL, NULL),
                 FEDGE_OK);
             assert_int_equal(
                 fedge_codec_decode(codecs[s], &one, &bounds_log2[t], bytes, size, v, NULL),
                 FEDGE_OK);
-            for (size_t i = 0; i < alone.count; i++) {
+            for (size_t i = 0; i < alone.count; i++)
                 expected[tensors[t].offset + i] += (int64_t)weight * v[i];
-            }
             bytes += size;
         }
     }
@@ -112,9 +110,8 @@ static int make_updates(void **state)
 static int free_updates(void **state)
 {
     (void)state;
-    for (int i = 0; i < NUM_UPDATES; i++) {
+    for (int i = 0; i < NUM_UPDATES; i++)
         free(updates[i]);
-    }
     free(expected);
     free(sums);
     return 0;
@@ -213,9 +210,8 @@ static void sums_do_not_depend_on_order_batches_threads_or_lanes(void **state)
     (void)state;
     fedge_rng rng = fedge_rng_stream(6, FEDGE_PURPOSE_TEST, 0, 0, 0);
     uint32_t order[NUM_UPDATES];
-    for (uint32_t i = 0; i < NUM_UPDATES; i++) {
+    for (uint32_t i = 0; i < NUM_UPDATES; i++)
         order[i] = i;
-    }
     for (uint32_t lanes = 1; lanes <= 3; lanes++) {
         fedge_accumulator accumulator = open_cpu(lanes);
         for (uint32_t num_threads = 1; num_threads <= MAX_THREADS; num_threads *= 2) {
@@ -227,9 +223,8 @@ static void sums_do_not_depend_on_order_batches_threads_or_lanes(void **state)
                                       1 + (lanes * 7 + i * 5) % FEDGE_ACCUMULATOR_MAX_BATCH};
                 assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
             }
-            for (uint32_t i = 0; i < num_threads; i++) {
+            for (uint32_t i = 0; i < num_threads; i++)
                 assert_int_equal(pthread_join(threads[i], NULL), 0);
-            }
             assert_sums(&accumulator);
             assert_sums(&accumulator); /* reading changes nothing */
             assert_int_equal(fedge_accumulator_reset(&accumulator, NULL), FEDGE_OK);
@@ -275,18 +270,16 @@ static void steps_are_those_of_fixed_point(void **state)
     (void)state;
     fedge_accumulator accumulator = open_cpu(2);
     uint32_t order[NUM_UPDATES];
-    for (uint32_t i = 0; i < NUM_UPDATES; i++) {
+    for (uint32_t i = 0; i < NUM_UPDATES; i++)
         order[i] = i;
-    }
     worker alone = {&accumulator, order, 0, 1, 3};
     work(&alone);
     float *values = malloc(layout.num_elements * sizeof(*values));
     float *wanted = malloc(layout.num_elements * sizeof(*wanted));
     assert_true(values && wanted);
     fedge_step_part parts[MAX_TENSORS];
-    for (size_t i = 0; i < layout.num_elements; i++) {
+    for (size_t i = 0; i < layout.num_elements; i++)
         values[i] = wanted[i] = (float)i * 0.001f;
-    }
     for (uint32_t t = 0; t < MAX_TENSORS; t++) {
         parts[t] = (fedge_step_part){.first = tensors[t].offset,
                                      .count = tensors[t].count,
@@ -310,12 +303,10 @@ static uint8_t *value_in(uint8_t *bytes, uint32_t t, size_t index)
 {
     for (uint32_t s = 0; s < NUM_SECTIONS; s++) {
         for (uint32_t k = first_tensor[s]; k < first_tensor[s + 1]; k++) {
-            if (k == t && codecs[s] == &NONE) {
+            if (k == t && codecs[s] == &NONE)
                 return bytes + index * sizeof(float);
-            }
-            if (k == t) {
+            if (k == t)
                 return bytes + index + 2 * (index / FEDGE_CODEC_BLOCK + 1);
-            }
             bytes += fedge_codec_run_size(codecs[s], counts[k]);
         }
     }
@@ -392,9 +383,8 @@ static void reset_forgets_everything(void **state)
     assert_int_equal(fedge_accumulator_reset(&accumulator, NULL), FEDGE_OK);
     assert_int_equal(fedge_accumulator_read(&accumulator, 0, layout.num_elements, sums, NULL),
                      FEDGE_OK);
-    for (size_t i = 0; i < layout.num_elements; i++) {
+    for (size_t i = 0; i < layout.num_elements; i++)
         assert_int_equal(sums[i], 0);
-    }
     assert_int_equal(fedge_accumulator_get_totals(&accumulator).total_weight, 0);
     assert_int_equal(fedge_accumulator_get_totals(&accumulator).num_updates, 0);
     fedge_accumulator_close(&accumulator);
@@ -417,9 +407,8 @@ static void what_is_only_counted_is_not_summed(void **state)
     assert_int_equal(fedge_accumulator_add_values(&accumulator, 1, v, 0, 2, 5, NULL), FEDGE_OK);
     assert_int_equal(fedge_accumulator_read(&accumulator, 0, layout.num_elements, sums, NULL),
                      FEDGE_OK);
-    for (size_t i = 0; i < layout.num_elements; i++) {
+    for (size_t i = 0; i < layout.num_elements; i++)
         assert_int_equal(sums[i], 0);
-    }
     assert_int_equal(fedge_accumulator_get_totals(&accumulator).total_weight, 11);
     assert_int_equal(fedge_accumulator_get_totals(&accumulator).num_updates, 3);
     update.weight = 0;
@@ -457,9 +446,8 @@ static void the_total_weight_has_a_limit(void **state)
     assert_int_equal(fedge_accumulator_get_totals(&accumulator).total_weight, 0);
     assert_int_equal(fedge_accumulator_read(&accumulator, 0, layout.num_elements, sums, NULL),
                      FEDGE_OK);
-    for (size_t i = 0; i < layout.num_elements; i++) {
+    for (size_t i = 0; i < layout.num_elements; i++)
         assert_int_equal(sums[i], 0);
-    }
     fedge_accumulator_close(&accumulator);
 }
 

@@ -40,9 +40,8 @@ static void make_layout(const char *pipeline)
     layout = (fedge_layout){.num_sections = NUM_SECTIONS, .num_elements = all.num_elements};
     layout.sections[0] = (fedge_layout_section){codec_named(pipeline), &schemas[0]};
     layout.sections[1] = (fedge_layout_section){codec_named("none"), &schemas[1]};
-    for (uint32_t s = 0; s < NUM_SECTIONS; s++) {
+    for (uint32_t s = 0; s < NUM_SECTIONS; s++)
         layout.size += fedge_codec_size(&layout.sections[s].codec, &schemas[s]);
-    }
 }
 
 static void make_update(uint32_t i, fedge_rng *rng)
@@ -52,9 +51,8 @@ static void make_update(uint32_t i, fedge_rng *rng)
     int32_t *v = calloc(n, sizeof(*v));
     uint8_t *bytes = updates[i] = malloc(layout.size);
     assert_true(values && residual && v && bytes);
-    for (size_t k = 0; k < n; k++) {
+    for (size_t k = 0; k < n; k++)
         values[k] = 0.4f * (fedge_rng_float(rng) - 0.5f);
-    }
     for (uint32_t s = 0; s < NUM_SECTIONS; s++) {
         /* Offsets are those of all sections, so a section alone is decoded where it lies. */
         fedge_schema alone = schemas[s];
@@ -69,9 +67,8 @@ static void make_update(uint32_t i, fedge_rng *rng)
         sizes[i][s] = size;
         bytes += size;
     }
-    for (size_t k = 0; k < n; k++) {
+    for (size_t k = 0; k < n; k++)
         expected[k] += (int64_t)(i + 1) * v[k];
-    }
     free(values);
     free(residual);
     free(v);
@@ -116,9 +113,8 @@ static void check_sums(uint32_t lanes)
         workers[i] = (worker){&accumulator, i, THREADS, 1 + i};
         assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
     }
-    for (uint32_t i = 0; i < THREADS; i++) {
+    for (uint32_t i = 0; i < THREADS; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
-    }
     assert_int_equal(fedge_accumulator_read(&accumulator, 0, layout.num_elements, sums, NULL),
                      FEDGE_OK);
     assert_memory_equal(sums, expected, layout.num_elements * sizeof(*sums));
@@ -149,15 +145,13 @@ static void sums_are_those_of_the_decoder(void **state)
         make_layout(PIPELINES[p]);
         expected = calloc(layout.num_elements, sizeof(*expected));
         sums = malloc(layout.num_elements * sizeof(*sums));
-        for (uint32_t i = 0; i < NUM_UPDATES; i++) {
+        for (uint32_t i = 0; i < NUM_UPDATES; i++)
             make_update(i, &rng);
-        }
         check_sums(1);
         check_sums(3);
         check_refusal();
-        for (uint32_t i = 0; i < NUM_UPDATES; i++) {
+        for (uint32_t i = 0; i < NUM_UPDATES; i++)
             free(updates[i]);
-        }
         free(expected);
         free(sums);
     }

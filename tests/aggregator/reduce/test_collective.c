@@ -47,9 +47,8 @@ static void meet(const fedge_collective *collective, void *user)
     fedge_collective_fact facts[2] = {{.name = "the release", .text = "1.0"},
                                       {.name = "the job", .advice = "copy it"}};
     (void)snprintf(facts[1].text, sizeof(facts[1].text), "%s", self->job[rank]);
-    if (self->status[rank] != FEDGE_OK) {
+    if (self->status[rank] != FEDGE_OK)
         (void)fedge_fail(&err, self->status[rank], "no such file");
-    }
     self->verdict[rank] = fedge_collective_agree(collective, self->status[rank], facts, 2, &err);
     memcpy(self->message[rank], err.message, sizeof(err.message));
 }

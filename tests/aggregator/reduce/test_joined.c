@@ -25,9 +25,8 @@ typedef struct trial {
 /* Also in threads, where cmocka's checks cannot fail. */
 static void must(fedge_status status)
 {
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         abort();
-    }
 }
 
 static void open_cpu(fedge_accumulator *accumulator)
@@ -48,9 +47,8 @@ static void add_update(fedge_accumulator *accumulator, uint32_t update)
     int32_t v[VALUES];
     fedge_error err;
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, update, 0, 0);
-    for (uint32_t i = 0; i < VALUES; i++) {
+    for (uint32_t i = 0; i < VALUES; i++)
         v[i] = (int32_t)(fedge_rng_u32(&rng) >> 2) - (1 << 29);
-    }
     must(fedge_accumulator_begin(accumulator, update + 1, &err));
     must(fedge_accumulator_add_values(accumulator, update % 2, v, 0, VALUES, update + 1, &err));
 }
@@ -71,12 +69,10 @@ static void join_as(const fedge_collective *collective, void *user)
     fedge_error err;
     open_cpu(&accumulator);
     must(fedge_joined_wrap(&accumulator, collective, VALUES, &err));
-    for (uint32_t i = rank; i < UPDATES; i += RANKS) {
+    for (uint32_t i = rank; i < UPDATES; i += RANKS)
         add_update(&accumulator, i);
-    }
-    if (self->failed[rank] != FEDGE_OK) {
+    if (self->failed[rank] != FEDGE_OK)
         (void)fedge_fail(&err, self->failed[rank], "a GPU is lost");
-    }
     self->joined[rank] = fedge_joined_join(&accumulator, self->failed[rank], &err);
     if (rank == 0 && self->joined[rank] == FEDGE_OK) {
         self->totals = fedge_accumulator_get_totals(&accumulator);
@@ -95,9 +91,8 @@ static void joined_sums_are_those_of_one_process(void **state)
     fedge_accumulator accumulator;
     fedge_error err;
     open_cpu(&accumulator);
-    for (uint32_t i = 0; i < UPDATES; i++) {
+    for (uint32_t i = 0; i < UPDATES; i++)
         add_update(&accumulator, i);
-    }
     const fedge_accumulator_totals totals = fedge_accumulator_get_totals(&accumulator);
     must(fedge_accumulator_read(&accumulator, 0, VALUES, self.sums_alone, &err));
     step(&accumulator, self.alone);
@@ -116,9 +111,8 @@ static void what_one_fails_in_all_fail_in(void **state)
     (void)state;
     static trial self = {.failed = {FEDGE_OK, FEDGE_OK, FEDGE_GPU_LOST}};
     local_ranks_run(RANKS, join_as, &self);
-    for (uint32_t rank = 0; rank < RANKS; rank++) {
+    for (uint32_t rank = 0; rank < RANKS; rank++)
         assert_int_equal(self.joined[rank], FEDGE_GPU_LOST);
-    }
 }
 
 int main(void)

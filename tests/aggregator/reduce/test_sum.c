@@ -69,16 +69,14 @@ static void expect(const fedge_codec *codec, uint32_t count, size_t n)
 {
     int32_t v[MOST];
     fedge_tensor_spec tensor = {.name = "t", .count = n};
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         expected[i] = sums[i] = (int64_t)i * 1000003 - 500000;
-    }
     for (uint32_t u = 0; u < count; u++) {
         assert_int_equal(
             fedge_codec_decode_run(codec, &tensor, BOUND_LOG2, 0, n, updates[u].bytes, v, NULL),
             FEDGE_OK);
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             expected[i] += (int64_t)updates[u].weight * v[i];
-        }
     }
 }
 
@@ -167,9 +165,8 @@ static void blocks_of(fedge_rng *rng, uint32_t count, int bits, size_t n)
     const uint64_t most = ((uint64_t)1 << bits) - 1;
     fedge_sum_block block = {.count = count};
     int64_t plain[FEDGE_CODEC_BLOCK], fast[FEDGE_CODEC_BLOCK];
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         plain[i] = (int64_t)i * 1000003 - 500000;
-    }
     for (uint32_t u = 0; u < count; u++) {
         block.q[u] = (const int8_t *)rooms[u] + u % 2 + 2;
         block.factors[u] = u == 1 ? most : fedge_rng_u64(rng) & most;
@@ -177,9 +174,8 @@ static void blocks_of(fedge_rng *rng, uint32_t count, int bits, size_t n)
     }
     const fedge_sum_kernels *kernels;
     for (size_t at = 0; (kernels = fedge_sum_kernels_at(at)); at++) {
-        if (!runs_here(kernels)) {
+        if (!runs_here(kernels))
             continue;
-        }
         memcpy(fast, plain, sizeof(fast));
         const size_t done = kernels->block(fast, &block, n);
         assert_true(done <= n && n - done < 16);
@@ -202,9 +198,8 @@ static void blocks_are_summed_by_each_kernel(void **state)
     draw_int8(&rng, UINT16_MAX);
     for (uint32_t count = 4; count <= FEDGE_SUM_MAX_UPDATES; count += 4) {
         for (size_t b = 0; b < sizeof(bits) / sizeof(bits[0]); b++) {
-            for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++) {
+            for (size_t k = 0; k < sizeof(sizes) / sizeof(sizes[0]); k++)
                 blocks_of(&rng, count, bits[b], sizes[k]);
-            }
         }
     }
 }

@@ -35,15 +35,13 @@ static char *draw(const char *scheme, uint32_t num_labels, uint32_t num_parts, c
 {
     const fedge_partition_spec spec = parsed_partition(scheme, 1);
     fedge_error err = {.status = FEDGE_OK};
-    for (uint32_t i = 0; i < COUNT; i++) {
+    for (uint32_t i = 0; i < COUNT; i++)
         labels[i] = num_labels ? (int32_t)(i * 7 % num_labels) : 0;
-    }
     const fedge_partition_data data = {
         .num_examples = COUNT, .num_labels = num_labels, .labels = num_labels ? labels : NULL};
     if (fedge_partition_assign(&spec, &data, num_parts, owner, &err) ||
-        fedge_partition_plot(SVG, title, &data, owner, num_parts, &err)) {
+        fedge_partition_plot(SVG, title, &data, owner, num_parts, &err))
         fail_msg("%s", err.message);
-    }
     uint8_t *text = NULL;
     size_t size = 0;
     assert_int_equal(fedge_os_read_file(SVG, MAX_PAGE, &text, &size, &err), FEDGE_OK);
@@ -56,9 +54,8 @@ static char *draw(const char *scheme, uint32_t num_labels, uint32_t num_parts, c
 static uint32_t occurrences(const char *text, const char *part)
 {
     uint32_t count = 0;
-    for (const char *at = strstr(text, part); at; at = strstr(at + 1, part)) {
+    for (const char *at = strstr(text, part); at; at = strstr(at + 1, part))
         count++;
-    }
     return count;
 }
 
@@ -188,9 +185,8 @@ static void test_colours_are_those_of_svg(void **state)
     assert_int_equal(occurrences(page, "<path fill=\"#"), 13);
     for (size_t i = 0; i < sizeof(of_twelve) / sizeof(of_twelve[0]); i++) {
         const char *path = page;
-        for (uint32_t band = 0; band <= of_twelve[i].band; band++) {
+        for (uint32_t band = 0; band <= of_twelve[i].band; band++)
             path = strstr(path + 1, "<path fill=\"");
-        }
         assert_memory_equal(path + 12, of_twelve[i].colour, 7);
         assert_int_equal(occurrences(page, of_twelve[i].colour), 2); /* the legend's too */
     }

@@ -61,9 +61,8 @@ static fedge_round_summary plain(uint32_t round)
 static fedge_round_summary seldom(uint32_t round)
 {
     fedge_round_summary summary = plain(round);
-    if (round % 3 != 0) {
+    if (round % 3 != 0)
         summary.loss = summary.accuracy = NAN;
-    }
     return summary;
 }
 
@@ -136,9 +135,8 @@ static char *drawn(const char *title)
 {
     uint8_t *text = NULL;
     size_t size = 0;
-    if (fedge_plot_rounds(LOG, PICTURE, title, &err) != FEDGE_OK) {
+    if (fedge_plot_rounds(LOG, PICTURE, title, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     assert_int_equal(fedge_os_read_file(PICTURE, (size_t)4 << 20, &text, &size, &err), FEDGE_OK);
     assert_true(size > 7 && strcmp((char *)text + size - 7, "</svg>\n") == 0);
     assert_null(strstr((char *)text, "nan"));
@@ -149,9 +147,8 @@ static char *drawn(const char *title)
 static uint32_t count_of(const char *text, const char *what)
 {
     uint32_t count = 0;
-    for (const char *at = text; (at = strstr(at, what)) != NULL; at++) {
+    for (const char *at = text; (at = strstr(at, what)) != NULL; at++)
         count++;
-    }
     return count;
 }
 
@@ -164,9 +161,8 @@ static uint32_t moves_of(const char *text, uint32_t index)
         at = strstr(at + 1, " d=\"");
         assert_non_null(at);
     }
-    for (at += 4; *at != '"'; at++) {
+    for (at += 4; *at != '"'; at++)
         moves += *at == 'M';
-    }
     return moves;
 }
 
@@ -311,9 +307,8 @@ static uint32_t heights_of(const char *text, const char *colour, double *heights
     (void)snprintf(fill, sizeof(fill), " fill=\"%s\"", colour);
     for (const char *at = text; (at = strstr(at, "<circle ")) != NULL; at++) {
         const char *end = strchr(at, '>'), *here = strstr(at, fill);
-        if (here && here < end && count < room) {
+        if (here && here < end && count < room)
             heights[count++] = strtod(strstr(at, "cy=\"") + 4, NULL);
-        }
     }
     return count;
 }
@@ -379,9 +374,8 @@ static void draw_lines(const fedge_chart_line *lines, uint32_t count, fedge_buff
 static void draw_values(const double *values, uint32_t count, bool whole, fedge_buffer *out)
 {
     fedge_chart_point points[8];
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         points[i] = (fedge_chart_point){i, values[i]};
-    }
     const fedge_chart_line line = {
         .points = points, .count = count, .colour = "#000", .thickness = 1.0, .whole = whole};
     draw_lines(&line, 1, out);
@@ -407,9 +401,8 @@ static void axes_are_logarithmic_where_they_can_be(void **state)
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         fedge_buffer out;
         draw_values(CASES[i].values, 3, CASES[i].whole, &out);
-        if (!strstr((char *)out.data, CASES[i].label)) {
+        if (!strstr((char *)out.data, CASES[i].label))
             fail_msg("case %zu: no %s", i, CASES[i].label);
-        }
         fedge_buffer_fini(&out);
     }
 }
@@ -432,9 +425,8 @@ static void only_what_the_axis_lacks_is_cut_off(void **state)
                 {.points = other, .count = 2, .colour = "#111", .thickness = 1.0}},
             2, &out);
         if (!strstr((char *)out.data,
-                    CASES[i].cut ? ">y, logarithmic, cut off below<" : ">y, logarithmic<")) {
+                    CASES[i].cut ? ">y, logarithmic, cut off below<" : ">y, logarithmic<"))
             fail_msg("case %zu: not as it should be", i);
-        }
         fedge_buffer_fini(&out);
     }
 }
@@ -443,9 +435,8 @@ static char *drawn_curves(const fedge_plot_curve *curves, uint32_t count)
 {
     uint8_t *text = NULL;
     size_t size = 0;
-    if (fedge_plot_curves(curves, count, PICTURE, "both", &err) != FEDGE_OK) {
+    if (fedge_plot_curves(curves, count, PICTURE, "both", &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     assert_int_equal(fedge_os_read_file(PICTURE, (size_t)4 << 20, &text, &size, &err), FEDGE_OK);
     return (char *)text;
 }
@@ -466,9 +457,8 @@ static void runs_stand_side_by_side(void **state)
         assert_int_equal(count_of(text, "bands"), 0);
         free(text);
     }
-    for (uint32_t i = 2; i <= FEDGE_PLOT_MAX_CURVES; i++) {
+    for (uint32_t i = 2; i <= FEDGE_PLOT_MAX_CURVES; i++)
         curves[i] = curves[0];
-    }
     assert_int_equal(fedge_plot_curves(curves, FEDGE_PLOT_MAX_CURVES + 1, PICTURE, "all", &err),
                      FEDGE_OUT_OF_RANGE);
     assert_non_null(strstr(err.message, "1 to 14"));
@@ -546,9 +536,8 @@ static void seen(const char *colour, bool normal, double to[3])
 {
     double rgb[3];
     const unsigned long value = strtoul(colour + 1, NULL, 16);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         rgb[i] = pow((double)(value >> (16 - 8 * i) & 0xff) / 255.0, 2.2);
-    }
     const double yellow = 0.29275 * rgb[0] + 0.70725 * rgb[1];
     to[0] = pow(normal ? rgb[0] : yellow, 1 / 2.2);
     to[1] = pow(normal ? rgb[1] : yellow, 1 / 2.2);
@@ -561,9 +550,8 @@ static double colour_distance(const char *a, const char *b, bool normal)
     double x[3], y[3], sum = 0.0;
     seen(a, normal, x);
     seen(b, normal, y);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 3; i++)
         sum += (x[i] - y[i]) * (x[i] - y[i]);
-    }
     return sqrt(sum);
 }
 
@@ -575,9 +563,8 @@ static void curves_can_be_told_apart(void **state)
     fedge_plot_curve curves[FEDGE_PLOT_MAX_CURVES];
     char colours[FEDGE_PLOT_MAX_CURVES][8], dashes[FEDGE_PLOT_MAX_CURVES][32];
     write_log(LOG, 2, plain);
-    for (uint32_t i = 0; i < FEDGE_PLOT_MAX_CURVES; i++) {
+    for (uint32_t i = 0; i < FEDGE_PLOT_MAX_CURVES; i++)
         curves[i] = (fedge_plot_curve){"same", &log, 1};
-    }
     char *text = drawn_curves(curves, FEDGE_PLOT_MAX_CURVES);
     const char *at = text; /* the legend has a sample of each */
     for (uint32_t i = 0; i < FEDGE_PLOT_MAX_CURVES; i++) {
@@ -593,9 +580,8 @@ static void curves_can_be_told_apart(void **state)
             const bool same = strcmp(dashes[i], dashes[k]) == 0;
             const double least = fmin(colour_distance(colours[i], colours[k], true),
                                       colour_distance(colours[i], colours[k], false));
-            if (same && least < 0.2) {
+            if (same && least < 0.2)
                 fail_msg("%s and %s are as good as one: %.2f", colours[i], colours[k], least);
-            }
         }
     }
     free(text);
@@ -649,9 +635,8 @@ static void axes_have_units(void **state)
         fedge_buffer out;
         fedge_buffer_init(&out, 65536);
         assert_int_equal(fedge_chart_draw(&out, &chart, &err), FEDGE_OK);
-        if (!strstr((char *)out.data, CASES[i].label)) {
+        if (!strstr((char *)out.data, CASES[i].label))
             fail_msg("%g: no %s", CASES[i].x, CASES[i].label);
-        }
         fedge_buffer_fini(&out);
     }
 }
@@ -676,9 +661,8 @@ static void texts_are_xml(void **state)
         assert_int_equal(fedge_svg_text(&out, 0, 0, "label", "start", CASES[i].text, &err),
                          FEDGE_OK);
         assert_int_equal(fedge_buffer_append(&out, "", 1, &err), FEDGE_OK);
-        if (!strstr((char *)out.data, CASES[i].written)) {
+        if (!strstr((char *)out.data, CASES[i].written))
             fail_msg("case %zu: %s", i, (char *)out.data);
-        }
         fedge_buffer_fini(&out);
     }
 }

@@ -47,9 +47,8 @@ static void tables_are_csv(void **state)
     size_t size = 0;
     assert_int_equal(fedge_os_remove_tree(TABLE, NULL), FEDGE_OK);
     fill(&table, "run");
-    for (int again = 0; again < 2; again++) {
+    for (int again = 0; again < 2; again++)
         assert_int_equal(fedge_table_csv_write(&table, TABLE, &err), FEDGE_OK);
-    }
     fedge_table_csv_fini(&table);
     assert_int_equal(fedge_os_read_file(TABLE, 1000, &text, &size, &err), FEDGE_OK);
     assert_string_equal((char *)text, "run,loss,loss_deviation\n\"lr=0.1,\"\"a\"\"\",0.125,\n");

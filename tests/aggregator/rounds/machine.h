@@ -89,8 +89,8 @@ static inline void report(fedge_rounds *rounds, uint32_t first_slot, uint32_t la
 static inline void assert_described(const fedge_rounds *rounds, const char *part)
 {
     char text[256];
-    fedge_rounds_describe(rounds, text, sizeof text);
-    if (strstr(text, part) == NULL)
+    fedge_rounds_describe(rounds, text, sizeof(text));
+    if (!strstr(text, part))
         fail_msg("\"%s\" has no \"%s\"", text, part);
 }
 

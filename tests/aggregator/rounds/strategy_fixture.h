@@ -21,16 +21,16 @@ static inline fedge_status parse_strategy_of(const char *strategy, const char *t
 {
     char text[2048];
     const int size = snprintf(
-        text, sizeof text,
+        text, sizeof(text),
         "{\"fedge-job\": 1, \"name\": \"s\", \"model\": {\"input-shape\": [2], \"layers\": ["
         "{\"type\": \"Linear\", \"in_features\": 2, \"out_features\": 2}]},"
         "\"data\": {\"name\": \"d\", \"shape\": [2], \"dtype\": \"f32\", \"labels\": 2},"
         "\"training\": {%s%s},"
         "\"rounds\": {\"num-server-rounds\": 10, %s},"
         "\"strategy\": %s}",
-        strstr(training, "learning-rate") != NULL ? "" : "\"learning-rate\": 0.1, ",
+        strstr(training, "learning-rate") ? "" : "\"learning-rate\": 0.1, ",
         training[0] != '\0' ? training : "\"local-epochs\": 1", rounds, strategy);
-    assert_in_range(size, 1, sizeof text - 1);
+    assert_in_range(size, 1, sizeof(text) - 1);
     *err = (fedge_error){0};
     return fedge_strategy_job_parse(text, (size_t)size, "job.json", job, err);
 }
@@ -56,7 +56,7 @@ static inline void refuse_strategy(const char *strategy, const char *training, c
     fedge_job *job = NULL;
     fedge_error err;
     assert_int_equal(parse_strategy(strategy, training, &job, &err), FEDGE_INVALID_ARGUMENT);
-    if (strstr(err.message, said) == NULL)
+    if (!strstr(err.message, said))
         fail_msg("gave %s\n  expected %s", err.message, said);
 }
 

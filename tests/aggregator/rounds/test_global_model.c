@@ -23,7 +23,7 @@ static fedge_job *parse(const char *first, const char *second, const char *more)
     char text[2048];
     fedge_job *job = NULL;
     (void)snprintf(
-        text, sizeof text,
+        text, sizeof(text),
         "{\"fedge-job\": 1, \"name\": \"mlp\", \"model\": {\"input-shape\": [3], \"layers\": ["
         "{\"type\": \"Linear\", \"in_features\": 3, \"out_features\": 4%s},"
         "{\"type\": \"Linear\", \"in_features\": 4, \"out_features\": 2%s}]},"
@@ -72,7 +72,7 @@ static void add(fedge_global_model *model, uint32_t lane, const int8_t *bounds, 
 
 static void copy_values(const fedge_global_model *model, float *values)
 {
-    memcpy(values, model->values, model->plan->schema.num_elements * sizeof *values);
+    memcpy(values, model->values, model->plan->schema.num_elements * sizeof(*values));
 }
 
 /* Value [i] of what is sent of [before] has moved by ([first] + i · [step]) / 64; the others have
@@ -83,16 +83,18 @@ static void assert_moved(const fedge_global_model *model, const float *before, f
     const fedge_sent *sent = &model->plan->sent;
     const fedge_section *delta = &sent->sections[0];
     float expected[MAX_VALUES];
-    memcpy(expected, before, sizeof expected);
+    memcpy(expected, before, sizeof(expected));
     for (uint32_t t = 0; t < delta->schema.num_tensors; t++) {
         const fedge_tensor_spec *tensor = &delta->schema.tensors[t];
         for (size_t k = 0; k < tensor->count; k++)
             expected[sent->places[t] + k] += (first + (float)(tensor->offset + k) * step) / 64.0f;
     }
-    for (size_t i = 0; i < model->plan->schema.num_elements; i++)
-        if (model->values[i] != expected[i])
+    for (size_t i = 0; i < model->plan->schema.num_elements; i++) {
+        if (model->values[i] != expected[i]) {
             fail_msg("value %zu is %a instead of %a; it was %a", i, (double)model->values[i],
                      (double)expected[i], (double)before[i]);
+        }
+    }
 }
 
 /* Two rounds in two lanes; weights 1 and 3. */
@@ -133,7 +135,7 @@ static void what_is_trained_moves_and_the_rest_stays(void **state)
         {", \"train-channels\": [0, 1]", ", \"train-channels\": [1, 2]"},
         {", \"r\": 2", ", \"train\": \"none\""}, /* LoRA */
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fedge_job *job = parse(cases[i][0], cases[i][1], "");
         const bool whole = fedge_section_is_whole(&job->plan, &job->plan.sent.sections[0]);
         assert_int_equal(whole, i == 0);
@@ -185,8 +187,9 @@ static void statistics_move_by_the_plain_mean(void **state)
     assert_int_equal(job->plan.sent.schema.num_elements, 8); /* 4 trained, 2 means, 2 variances */
     add(&model, 0, bounds, 20.0f, -16.0f, 7);
     assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, NULL, &err), FEDGE_OK);
-    for (int i = 0; i < 4; i++) /* half, for the strategy's rate */
+    for (int i = 0; i < 4; i++) { /* half, for the strategy's rate */
         assert_true(model.values[i] == before[i] + (20.0f - 16.0f * (float)i) / 128.0f);
+    }
     for (int i = 4; i < 13; i++)
         assert_true(model.values[i] == before[i]);
     assert_true(model.values[13] == -44.0f / 64.0f && model.values[14] == -60.0f / 64.0f);
@@ -213,8 +216,9 @@ static void scaffolds_variate_is_of_what_is_trained(void **state)
     assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, NULL, &err), FEDGE_OK);
     assert_moved(&model, before, 4.0f, 1.0f);
     const float *control = model.strategy->told(model.strategy_state);
-    for (size_t i = 0; i < count; i++) /* a quarter of the clients */
+    for (size_t i = 0; i < count; i++) { /* a quarter of the clients */
         assert_true(control[i] == (4.0f + (float)(count + i)) / 64.0f / 4.0f);
+    }
     fedge_global_model_fini(&model);
     fedge_job_free(job);
 }
@@ -254,7 +258,7 @@ static void a_written_model_is_read_again(void **state)
     /* And a job may begin with it. */
     float values[MAX_VALUES];
     assert_int_equal(fedge_os_write_file(FILE_NAME, file, size, 0600, &err), FEDGE_OK);
-    snprintf(job->initial_model, sizeof job->initial_model, "%s", FILE_NAME);
+    snprintf(job->initial_model, sizeof(job->initial_model), "%s", FILE_NAME);
     assert_int_equal(fedge_initial_values(job, values, &err), FEDGE_OK);
     assert_memory_equal(one.values, values, job->plan.schema.num_elements * sizeof(float));
     assert_int_equal(fedge_os_write_file(FILE_NAME, file, size - 3, 0600, &err), FEDGE_OK);

@@ -29,7 +29,7 @@ static void what_was_put_is_read(void **state)
     int32_t v[VALUES];
     const uint32_t order[] = {4, 0, 3};
     uint32_t first = 9;
-    fedge_kept_updates_init(&kept, &SCHEMA, 2 * sizeof v); /* two of five */
+    fedge_kept_updates_init(&kept, &SCHEMA, 2 * sizeof(v)); /* two of five */
     for (int round = 0; round < 2; round++) {
         assert_int_equal(fedge_kept_updates_reserve(&kept, 2, &first, NULL), FEDGE_OK);
         assert_int_equal(first, 0);
@@ -60,7 +60,7 @@ static void a_folder_that_is_not_there_is_said(void **state)
     uint32_t first = 0;
     const char *before = getenv("TMPDIR");
     char folder[1024];
-    (void)snprintf(folder, sizeof folder, "%s", before ? before : "");
+    (void)snprintf(folder, sizeof(folder), "%s", before ? before : "");
     assert_int_equal(setenv("TMPDIR", "/nowhere/at/all", 1), 0);
     fedge_kept_updates_init(&kept, &SCHEMA, 0);
     assert_int_equal(fedge_kept_updates_reserve(&kept, 1, &first, &err), FEDGE_NOT_FOUND);

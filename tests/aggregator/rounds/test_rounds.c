@@ -399,7 +399,7 @@ static void a_bad_restore_is_refused(void **state)
         {100, 3, 2, FEDGE_INVALID_ARGUMENT},
         {0, 1, 1, FEDGE_INVALID_ARGUMENT},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fedge_rounds *rounds = make(&spec);
         fedge_error err;
         assert_int_equal(fedge_rounds_restore(rounds, 0, 0, cases[i].next_task_id, cases[i].wanted,
@@ -545,7 +545,7 @@ static void a_restored_phase_has_its_own_stream(void **state)
         assert_int_equal(sent.client_index, free_clients[rank]);
         assert_int_equal(sent.slot, 0);
         memmove(free_clients + rank, free_clients + rank + 1,
-                (num_free - rank - 1) * sizeof free_clients[0]);
+                (num_free - rank - 1) * sizeof(free_clients[0]));
         lost = sent.task_id;
     }
     fedge_rounds_free(rounds);

@@ -65,7 +65,7 @@ static uint32_t draw(federation *f, uint32_t bound)
 
 static void start(federation *f, uint64_t seed)
 {
-    memset(f, 0, sizeof *f);
+    memset(f, 0, sizeof(*f));
     f->seed = seed;
     f->rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 0, 0, 0);
     f->num_clients = 3 + draw(f, MAX_CLIENTS - 2);
@@ -123,7 +123,7 @@ static void on_open(federation *f, const fedge_rounds_action *action)
     else
         CHECK(f, action->round + 1 == f->next_round && f->spec.fraction_evaluate > 0.0);
     CHECK(f, !f->must_open && !f->must_end && !f->draining);
-    memset(f->phase_tasks, 0, sizeof f->phase_tasks);
+    memset(f->phase_tasks, 0, sizeof(f->phase_tasks));
     f->first_task = tasks[0].task_id;
     for (uint32_t slot = 0; slot < num_tasks; slot++) {
         CHECK(f, f->connected[tasks[slot].client_index]);
@@ -163,7 +163,7 @@ static void on_end(federation *f, const fedge_rounds_action *action)
     }
     /* Another round, or one that the deadline ended, asks everybody. */
     if (!failed || f->now_ms >= f->deadline_ms || action->kind == FEDGE_TASK_EVALUATE)
-        memset(f->gave_up_ms, 0, sizeof f->gave_up_ms);
+        memset(f->gave_up_ms, 0, sizeof(f->gave_up_ms));
     f->must_end = true;
 }
 
@@ -176,7 +176,7 @@ static void take_actions(federation *f)
         const uint32_t words[] = {
             (uint32_t)action.type,    (uint32_t)action.kind, action.round, action.attempt,
             (uint32_t)action.task_id, action.client_index,   action.slot,  action.fresh};
-        f->trace = fedge_crc32(f->trace, words, sizeof words);
+        f->trace = fedge_crc32(f->trace, words, sizeof(words));
         switch (action.type) {
         case FEDGE_ROUNDS_OPEN:
             on_open(f, &action);
@@ -285,7 +285,7 @@ static uint32_t run_federation(federation *f, uint64_t seed)
 static void federations_obey_the_rules(void **state)
 {
     (void)state;
-    federation *f = malloc(sizeof *f);
+    federation *f = malloc(sizeof(*f));
     assert_non_null(f);
     uint32_t total_closed = 0, total_early = 0, total_again = 0;
     for (uint64_t seed = 0; seed < NUM_SEEDS; seed++) {

@@ -120,7 +120,7 @@ static void a_sample_is_a_permutation(void **state)
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_SAMPLE, 3, 0, 0), copy = rng;
     fedge_sample(&rng, items, 100, 100);
     fedge_sample(&copy, again, 100, 100);
-    assert_memory_equal(items, again, sizeof items);
+    assert_memory_equal(items, again, sizeof(items));
     for (uint32_t i = 0; i < 100; i++) {
         assert_false(seen[items[i]]);
         seen[items[i]] = true;

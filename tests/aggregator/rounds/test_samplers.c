@@ -17,10 +17,11 @@ static const uint64_t EXAMPLES[CLIENTS] = {10, 20, 30, 40, 100, 0}; /* the last 
 static void look(fedge_client_history *history)
 {
     for (uint32_t i = 0; i < CLIENTS; i++) {
-        if (EXAMPLES[i] > 0)
+        if (EXAMPLES[i] > 0) {
             assert_int_equal(
                 fedge_client_history_report(history, i, i + 1, EXAMPLES[i], 1.0 + i, NULL),
                 FEDGE_OK);
+        }
     }
 }
 
@@ -61,8 +62,9 @@ static void each_is_drawn_with_its_probability(void **state)
     for (uint32_t k = 2; k <= 3; k++) {
         double shares[CLIENTS];
         count(&spec, &history, k, shares);
-        for (uint32_t i = 0; i < CLIENTS; i++) /* 5 standard deviations */
+        for (uint32_t i = 0; i < CLIENTS; i++) { /* 5 standard deviations */
             assert_float_equal(shares[i], expected[k - 2][i], 0.018);
+        }
     }
     fedge_client_history_fini(&history);
 }
@@ -154,7 +156,7 @@ static void history_is_saved(void **state)
     assert_int_equal(fedge_client_history_load(&again, bytes.data, &size, NULL), FEDGE_OK);
     assert_int_equal(size, 3);
     assert_int_equal(again.num, history.num);
-    assert_memory_equal(again.of, history.of, history.num * sizeof *history.of);
+    assert_memory_equal(again.of, history.of, history.num * sizeof(*history.of));
     assert_int_equal(fedge_client_history_get(&again, 2).missed, 1);
     for (size_t cut = 1; cut < 4; cut++) {
         size = cut;
@@ -179,8 +181,9 @@ static void a_lost_slot_goes_by_score(void **state)
     spec.min_available_nodes = CLIENTS;
     spec.fraction_train = 0.34;
     look(&history);
-    for (uint32_t i = 0; i < 4; i++) /* as good as never */
+    for (uint32_t i = 0; i < 4; i++) { /* as good as never */
         assert_int_equal(fedge_client_history_report(&history, i, 1, 1, 1.0, NULL), FEDGE_OK);
+    }
     for (uint32_t i = 4; i < CLIENTS; i++)
         assert_int_equal(fedge_client_history_report(&history, i, 1, 1000000, 1.0, NULL), FEDGE_OK);
     fedge_rounds *rounds = make(&spec);

@@ -31,9 +31,8 @@ static void init(fedge_selection *selection, unsigned has, const char *keys, boo
     fedge_job *job = NULL;
     fedge_error err;
     if (try_job(has, keys, &job, &err) != FEDGE_OK ||
-        fedge_selection_init(selection, job, set_apart, &err) != FEDGE_OK) {
+        fedge_selection_init(selection, job, set_apart, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     fedge_job_free(job);
 }
 
@@ -134,9 +133,8 @@ static void nothing_is_chosen_unasked(void **state)
     (void)state;
     fedge_selection selection;
     init(&selection, TEST_SET, "", false);
-    for (uint32_t round = 1; round < 9; round++) {
+    for (uint32_t round = 1; round < 9; round++)
         add(&selection, trained(round, 1.0, 0.5), false, false);
-    }
     assert_false(fedge_selection_is_over(&selection));
     assert_int_equal(selection.state.best.round, 0);
 }

@@ -70,16 +70,16 @@ static void fedavg_adds_the_weighted_mean(void **state)
     void *plain = make(&fedge_strategy_fedavg, jobs[0]);
     assert_int_equal(fedge_strategy_fedavg.step(plain, &round, model, NULL), FEDGE_OK);
     const float expected[5] = {1.25f, 1.5f, 1.5f, -0.5f, 6.0f};
-    assert_memory_equal(model, expected, sizeof model);
+    assert_memory_equal(model, expected, sizeof(model));
 
     void *half = make(&fedge_strategy_fedavg, jobs[1]);
     assert_int_equal(fedge_strategy_fedavg.step(half, &round, model, NULL), FEDGE_OK);
     const float moved[5] = {1.375f, 1.75f, 1.75f, -1.25f, 8.5f};
-    assert_memory_equal(model, moved, sizeof model);
+    assert_memory_equal(model, moved, sizeof(model));
 
     round.total_weight = 0;
     assert_int_equal(fedge_strategy_fedavg.step(half, &round, model, NULL), FEDGE_INVALID_ARGUMENT);
-    assert_memory_equal(model, moved, sizeof model);
+    assert_memory_equal(model, moved, sizeof(model));
     fedge_strategy_fedavg.free(plain);
     fedge_strategy_fedavg.free(half);
     fedge_strategy_fedavg.free(NULL);
@@ -142,14 +142,14 @@ static void scaffold_moves_the_control_variate_too(void **state)
     assert_int_equal(ops->step(one, &round, model, &err), FEDGE_OK);
     const float moved[5] = {0.25f, 0.5f, 0.75f, 1.0f, 1.25f};
     const float varied[5] = {-0.0625f, -0.125f, -0.1875f, -0.25f, -0.3125f};
-    assert_memory_equal(model, moved, sizeof model);
-    assert_memory_equal(ops->told(one), varied, sizeof varied);
+    assert_memory_equal(model, moved, sizeof(model));
+    assert_memory_equal(ops->told(one), varied, sizeof(varied));
 
     fedge_buffer_init(&out, 64);
     assert_int_equal(ops->save(one, &out, &err), FEDGE_OK);
-    assert_int_equal(out.size, sizeof varied);
+    assert_int_equal(out.size, sizeof(varied));
     assert_int_equal(ops->load(two, out.data, out.size, &err), FEDGE_OK);
-    assert_memory_equal(ops->told(two), varied, sizeof varied);
+    assert_memory_equal(ops->told(two), varied, sizeof(varied));
     assert_int_equal(ops->load(two, out.data, out.size - 1, &err), FEDGE_CORRUPT);
 
     round.num_updates = 8; /* more than there are said to be: all of the mean, not twice */
@@ -175,9 +175,8 @@ static void names_are_found_exactly(void **state)
     assert_int_equal(fedge_strategy_find("FedAvg", &ops, &err), FEDGE_OK);
     assert_ptr_equal(ops, &fedge_strategy_fedavg);
     const char *wrong[] = {"fedavg", "FedAv", "FedAvgg", ""};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
         assert_int_equal(fedge_strategy_find(wrong[i], &ops, &err), FEDGE_NOT_FOUND);
-    }
 }
 
 int main(void)

@@ -27,7 +27,7 @@ static cJSON *load(const char *name)
     char path[256];
     uint8_t *text = NULL;
     size_t size = 0;
-    (void)snprintf(path, sizeof path, DIR "%s.json", name);
+    (void)snprintf(path, sizeof(path), DIR "%s.json", name);
     assert_int_equal(fedge_os_read_file(path, 1 << 20, &text, &size, NULL), FEDGE_OK);
     cJSON *root = cJSON_ParseWithLength((const char *)text, size);
     free(text);
@@ -79,8 +79,8 @@ static fedge_update_facts facts_of(const cJSON *update, uint32_t round)
     const cJSON *loss = get(update, "start-loss"), *norm = get(update, "squared-norm");
     return (fedge_update_facts){.round = round,
                                 .num_examples = (uint64_t)get(update, "examples")->valuedouble,
-                                .start_loss = loss != NULL ? loss->valuedouble : 0,
-                                .squared_norm = norm != NULL ? norm->valuedouble : 0};
+                                .start_loss = loss ? loss->valuedouble : 0,
+                                .squared_norm = norm ? norm->valuedouble : 0};
 }
 
 static void add(fedge_global_model *model, const cJSON *update, const fedge_update_facts *facts,
@@ -90,9 +90,10 @@ static void add(fedge_global_model *model, const cJSON *update, const fedge_upda
     const uint32_t weight = fedge_update_weight(model, facts);
     const size_t count = model->plan->sent.schema.num_elements;
     quantise(get(update, "delta"), bounds_log2[0], v);
-    if (count > VALUES)
+    if (count > VALUES) {
         quantise(get(update, "hooks"), bounds_log2[model->plan->sent.sections[1].first],
                  v + VALUES);
+    }
     assert_int_equal(fedge_accumulator_begin(&model->accumulator, weight, NULL), FEDGE_OK);
     assert_int_equal(
         fedge_accumulator_add_values(&model->accumulator, 0, v, 0, count, weight, NULL), FEDGE_OK);
@@ -111,9 +112,10 @@ static void step(fedge_global_model *model, uint32_t round, const int8_t *bounds
     fedge_updates updates;
     fedge_error err;
     const bool collects = model->strategy->collects;
-    if (collects)
+    if (collects) {
         assert_int_equal(fedge_kept_updates_list(&model->kept, IN_ORDER, count, &updates, NULL),
                          FEDGE_OK);
+    }
     if (fedge_global_model_step(model, round, bounds, facts, collects ? &updates : NULL, &err) !=
         FEDGE_OK)
         fail_msg("%s: %s", model->strategy->reader.name, err.message);
@@ -131,9 +133,10 @@ static void renew(fedge_global_model *model)
     assert_int_equal(saved.size, model->strategy->state_per_value * VALUES);
     assert_int_equal(model->strategy->init(&config, &state, NULL), FEDGE_OK);
     assert_int_equal(model->strategy->load(state, saved.data, saved.size, NULL), FEDGE_OK);
-    if (saved.size > 0)
+    if (saved.size > 0) {
         assert_int_equal(model->strategy->load(state, saved.data, saved.size - 1, NULL),
                          FEDGE_CORRUPT);
+    }
     model->strategy->free(model->strategy_state);
     model->strategy_state = state;
     fedge_buffer_fini(&saved);
@@ -143,9 +146,10 @@ static void check(const char *name, uint32_t round, const float *got, const cJSO
 {
     for (int i = 0; i < VALUES; i++) {
         const double value = cJSON_GetArrayItem(expected, i)->valuedouble;
-        if (!(fabs((double)got[i] - value) <= CLOSE * fmax(1.0, fabs(value))))
+        if (!(fabs((double)got[i] - value) <= CLOSE * fmax(1.0, fabs(value)))) {
             fail_msg("%s: value %d after round %u is %.9g, and %.9g by the formula", name, i,
                      (unsigned)round, (double)got[i], value);
+        }
     }
 }
 
@@ -176,7 +180,7 @@ static void run(const char *name)
         }
         step(&model, round, bounds, facts, count);
         check(name, round, model.values, get(at, "model"));
-        if (get(at, "told") != NULL)
+        if (get(at, "told"))
             check(name, round, model.strategy->told(model.strategy_state), get(at, "told"));
         assert_int_equal(fedge_global_model_reset(&model, &err), FEDGE_OK);
         renew(&model);

@@ -58,7 +58,7 @@ static void what_is_wrong_is_said(void **state)
         {"{\"type\": \"FedProx\"}", "strategy.proximal-mu: is missing"},
         {"{\"type\": \"FedProx\", \"proximal-mu\": 0}", "strategy.proximal-mu: 0 is not in"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         refuse_strategy(CASES[i][0], "", CASES[i][1]);
     refuse_strategy("{\"type\": \"FedNova\"}", "\"optimizer\": {\"type\": \"Adam\"}",
                     "training.optimizer: FedNova counts the steps of SGD only; take SGD");
@@ -132,7 +132,7 @@ static void without_strategies_the_plan_is_the_same(void **state)
         "\"strategy\": {\"type\": \"SCAFFOLD\", \"anything\": 1}}";
     fedge_job *job = NULL;
     fedge_error err;
-    if (fedge_job_parse(TEXT, sizeof TEXT - 1, "job.json", &job, &err) != FEDGE_OK)
+    if (fedge_job_parse(TEXT, sizeof(TEXT) - 1, "job.json", &job, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     assert_string_equal(job->strategy, "SCAFFOLD");
     assert_ptr_equal(job->plan.hooks, fedge_client_hooks_find("SCAFFOLD"));

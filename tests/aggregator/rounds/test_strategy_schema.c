@@ -28,9 +28,9 @@ static void each_strategy_matches(void **state)
         fedge_strategy_fields table;
         char name[64], reference[80];
         fedge_strategy_fields_of(fedge_strategy_readers[count], count == 0, &table);
-        (void)snprintf(name, sizeof name, "strategy-%s", fedge_strategy_readers[count]->name);
-        (void)snprintf(reference, sizeof reference, "#/$defs/%s", name);
-        if (get(defs, name) == NULL)
+        (void)snprintf(name, sizeof(name), "strategy-%s", fedge_strategy_readers[count]->name);
+        (void)snprintf(reference, sizeof(reference), "#/$defs/%s", name);
+        if (!get(defs, name))
             fail_msg("the schema does not have %s", name);
         check_object(table.fields, get(defs, name));
         const cJSON *choice = cJSON_GetArrayItem(choices, count);

@@ -118,11 +118,10 @@ void fed_take_replies(federation *fed)
 {
     for (fedge_mailbox_item *item = fedge_mailbox_take(fed->replies), *next; item; item = next) {
         fedge_reply *reply = (fedge_reply *)item;
-        if (reply->type == FEDGE_REPLY_ROUND) {
+        if (reply->type == FEDGE_REPLY_ROUND)
             on_round(fed, &reply->summary);
-        } else {
+        else
             give(fed, reply);
-        }
         next = item->next ? item->next : fedge_mailbox_take(fed->replies);
         fedge_reply_free(reply);
     }
@@ -166,9 +165,8 @@ fedge_status fed_try_open(federation *fed, fedge_error *err)
 
 void fed_close(federation *fed)
 {
-    for (uint32_t i = 0; i < FED_DEVICES; i++) {
+    for (uint32_t i = 0; i < FED_DEVICES; i++)
         fed_leave(fed, i);
-    }
     fedge_engine_free(fed->engine);
     fed->engine = NULL;
     if (fed->replies) {
@@ -232,9 +230,8 @@ void fed_make_result(fed_device *device)
     result->metrics[1] = (fedge_metric){.name = "accuracy", .value = 0.5};
     device->has_result = true;
     device->announced = false;
-    if (device->task.kind == FEDGE_TASK_EVALUATE) {
+    if (device->task.kind == FEDGE_TASK_EVALUATE)
         return;
-    }
     float delta[FED_ELEMENTS];
     for (uint32_t i = 0; i < FED_ELEMENTS; i++) {
         uint32_t mixed = (device->index + 1) * 2654435761u + device->task.round * 40503u + i * 97u;
@@ -334,17 +331,15 @@ static void take_task(fed_device *device)
     device->num_tasks++;
     device->num_asked_again +=
         device->task.kind == FEDGE_TASK_TRAIN && device->task.round <= device->acked_round;
-    if (device->idle || (device->has_result && device->result.task_id == device->task.task_id)) {
+    if (device->idle || (device->has_result && device->result.task_id == device->task.task_id))
         return;
-    }
     fed_make_result(device);
 }
 
 static void forget_result(fed_device *device, uint64_t task_id)
 {
-    if (device->has_result && device->result.task_id == task_id) {
+    if (device->has_result && device->result.task_id == task_id)
         device->has_result = device->sending = false;
-    }
 }
 
 static void take_notice(fed_device *device, const fedge_message *message)
@@ -359,11 +354,10 @@ static void take_notice(fed_device *device, const fedge_message *message)
         device->num_refusals++;
         device->refusal = notice.reason;
         device->refused_task = notice.task_id;
-        if (notice.reason == FEDGE_REASON_BAD_DATA) {
+        if (notice.reason == FEDGE_REASON_BAD_DATA)
             device->announced = device->sending = false; /* once more */
-        } else {
+        else
             forget_result(device, notice.task_id);
-        }
     } else {
         device->farewell = notice.reason;
     }
@@ -375,9 +369,8 @@ static void take_ack(fed_device *device, const fedge_message *message)
     must(device->num_acks < FED_MAX_ACKS, "acks", "too many");
     device->awaiting = false;
     device->acks[device->num_acks++] = device->ack.task_id;
-    if (device->task.task_id == device->ack.task_id && device->task.kind == FEDGE_TASK_TRAIN) {
+    if (device->task.task_id == device->ack.task_id && device->task.kind == FEDGE_TASK_TRAIN)
         device->acked_round = device->task.round;
-    }
     forget_result(device, device->ack.task_id);
 }
 
@@ -417,23 +410,21 @@ static void take_frame(fed_device *device, const uint8_t *frame, size_t size)
 static bool act(fed_device *device)
 {
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
-    if (!device->conn || device->dropped || device->deaf) {
+    if (!device->conn || device->dropped || device->deaf)
         return false;
-    }
     size_t size = fedge_conn_next_frame(device->conn, frame);
-    if (size > 0) {
+    if (size > 0)
         take_frame(device, frame, size);
-    } else if (fedge_conn_should_close(device->conn)) {
+    else if (fedge_conn_should_close(device->conn))
         fed_leave(device->federation, device->index);
-    } else if (device->idle || !device->welcomed || !device->has_result || device->paused) {
+    else if (device->idle || !device->welcomed || !device->has_result || device->paused)
         return false;
-    } else if (!device->announced) {
+    else if (!device->announced)
         fed_announce(device);
-    } else if (device->sending) {
+    else if (device->sending)
         fed_send_part(device);
-    } else {
+    else
         return false;
-    }
     return true;
 }
 
@@ -455,9 +446,8 @@ void fed_join(federation *fed, uint32_t index)
 
 void fed_join_all(federation *fed, uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         fed_join(fed, i);
-    }
 }
 
 void fed_leave(federation *fed, uint32_t index)
@@ -493,9 +483,8 @@ static bool turn(federation *fed)
         index = fed->turn % 2 == 0 ? index : FED_DEVICES - 1 - index;
         if (act(&fed->devices[index])) {
             busy = true;
-            if (++fed->events == fed->die_at && !is_done(fed)) {
+            if (++fed->events == fed->die_at && !is_done(fed))
                 kill(getpid(), SIGKILL);
-            }
         }
     }
     return busy;
@@ -508,9 +497,8 @@ static void wait_a_little(void)
 
 void fed_step(federation *fed)
 {
-    if (!turn(fed)) {
+    if (!turn(fed))
         wait_a_little();
-    }
 }
 
 void fed_until(federation *fed, bool (*condition)(const federation *fed), const char *what)
@@ -533,13 +521,11 @@ static bool is_at_work(const federation *fed)
 {
     fedge_engine_status status = fed_status(fed);
     if (strncmp(status.state, "opening", 7) == 0 || strncmp(status.state, "closing", 7) == 0 ||
-        strncmp(status.state, "giving up", 9) == 0 || status.ingest_queued_bytes > 0) {
+        strncmp(status.state, "giving up", 9) == 0 || status.ingest_queued_bytes > 0)
         return true;
-    }
     for (uint32_t i = 0; i < FED_DEVICES; i++) {
-        if (fed->devices[i].awaiting) {
+        if (fed->devices[i].awaiting)
             return true;
-        }
     }
     return false;
 }

@@ -35,13 +35,14 @@ static fedge_blob *make(void)
 static bool reads(fedge_blob *blob)
 {
     uint8_t piece[4096];
-    for (size_t at = 0; at < SIZE; at += sizeof piece) {
-        const size_t size = SIZE - at < sizeof piece ? SIZE - at : sizeof piece;
+    for (size_t at = 0; at < SIZE; at += sizeof(piece)) {
+        const size_t size = SIZE - at < sizeof(piece) ? SIZE - at : sizeof(piece);
         if (fedge_blob_read(blob, at, piece, size, NULL) != FEDGE_OK)
             return false;
-        for (size_t i = 0; i < size; i++)
+        for (size_t i = 0; i < size; i++) {
             if (piece[i] != byte_at(at + i))
                 return false;
+        }
     }
     return true;
 }

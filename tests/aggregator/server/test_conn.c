@@ -295,9 +295,8 @@ static void frames_may_be_split_anywhere(void **state)
     bench *b = *state;
     say_hello(b);
     uint8_t payload[300];
-    for (size_t i = 0; i < sizeof(payload); i++) {
+    for (size_t i = 0; i < sizeof(payload); i++)
         payload[i] = (uint8_t)(i * 7);
-    }
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     fedge_position position = {.task_id = 9, .offset = 12345};
     size_t size = 0;
@@ -315,9 +314,8 @@ static void frames_may_be_split_anywhere(void **state)
         assert_int_equal(b->data_size, sizeof(payload));
         assert_memory_equal(b->data, payload, sizeof(payload));
     }
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         receive(b, frame + i, 1, i + 1 == size);
-    }
     assert_int_equal(b->parts, size + 2);
     assert_false(fedge_conn_has_frames(b->conn));
 }
@@ -524,9 +522,8 @@ static void make_blob(bench *b, size_t size)
 {
     uint8_t *bytes = malloc(size);
     assert_non_null(bytes);
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         bytes[i] = (uint8_t)(i * 31 + i / 251);
-    }
     fedge_error err;
     assert_int_equal(fedge_blob_new(bytes, size, &b->blob, &err), FEDGE_OK);
 }

@@ -42,9 +42,8 @@ static bool is_asked(uint32_t index)
 static fed_device *free_device(uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (!is_asked(i)) {
+        if (!is_asked(i))
             return &fed.devices[i];
-        }
     }
     fail_msg("every device was asked");
     return NULL;
@@ -53,9 +52,8 @@ static fed_device *free_device(uint32_t count)
 static fed_device *asked_device(uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
-        if (is_asked(i)) {
+        if (is_asked(i))
             return &fed.devices[i];
-        }
     }
     fail_msg("no device was asked");
     return NULL;
@@ -63,9 +61,8 @@ static fed_device *asked_device(uint32_t count)
 
 static void set_idle(uint32_t count, bool idle)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         fed.devices[i].idle = idle;
-    }
 }
 
 /* Devices do nothing but take their tasks. */
@@ -82,9 +79,8 @@ static void begin_idle(const char *rounds, uint32_t num_devices)
 static void wake_up(fed_device *device)
 {
     device->idle = false;
-    if (!device->has_result) {
+    if (!device->has_result)
         fed_make_result(device);
-    }
 }
 
 static void assert_refused(const fed_device *device, fedge_reason reason)
@@ -194,14 +190,12 @@ static void a_result_counts_once(void **state)
     assert_int_equal(fed_status(&fed).updates_accepted, 0);
 
     uint64_t task_id = device->result.task_id; /* and in the round after */
-    for (uint32_t i = 1; i < 4; i++) {
+    for (uint32_t i = 1; i < 4; i++)
         wake_up(&fed.devices[i]);
-    }
     device->idle = true;
     set_idle(4, true);
-    for (uint32_t i = 1; i < 4; i++) {
+    for (uint32_t i = 1; i < 4; i++)
         fed.devices[i].idle = false;
-    }
     fed_settle(&fed);
     assert_int_equal(fed_status(&fed).rounds_closed, 1);
     assert_int_not_equal(device->task.task_id, task_id);
@@ -260,9 +254,8 @@ static void a_stale_or_foreign_result_is_refused(void **state)
     device->has_result = true;
     device->announced = false;
     set_idle(4, false);
-    for (uint32_t i = 1; i < 4; i++) {
+    for (uint32_t i = 1; i < 4; i++)
         wake_up(&fed.devices[i]);
-    }
     finish();
     assert_int_equal(fed.summaries[0].reported, 4);
 }
@@ -283,9 +276,8 @@ static void a_restored_backup_refuses_what_was_before(void **state)
     fed_settle(&fed);
     assert_refused(device, FEDGE_REASON_STALE_INCARNATION);
     set_idle(4, false);
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 4; i++)
         fed_make_result(&fed.devices[i]);
-    }
     finish();
     assert_int_equal(fed_status(&fed).rounds_closed, 3);
 }
@@ -301,9 +293,8 @@ static void a_damaged_result_is_asked_for_again_then_given_away(void **state)
     wake_up(device);
     device->bytes[5] ^= 1;
     for (uint32_t i = 1; i <= 3; i++) {
-        while (device->num_refusals < i) {
+        while (device->num_refusals < i)
             fed_step(&fed);
-        }
         assert_refused(device, FEDGE_REASON_BAD_DATA);
         device->idle = i == 3;
     }
@@ -322,9 +313,8 @@ static void a_damaged_result_that_comes_whole_counts(void **state)
     fed_device *device = asked_device(5);
     wake_up(device);
     device->bytes[5] ^= 1;
-    while (device->num_refusals < 2) {
+    while (device->num_refusals < 2)
         fed_step(&fed);
-    }
     device->bytes[5] ^= 1;
     fed_settle(&fed);
     assert_int_equal(device->num_acks, 1);
@@ -434,9 +424,8 @@ static void a_result_of_another_kind_is_stale(void **state)
         assert_non_null(device->conn);
     }
     set_idle(4, false);
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 4; i++)
         wake_up(&fed.devices[i]);
-    }
     finish();
     assert_int_equal(fed.summaries[0].reported, 4);
     assert_int_equal(fed.summaries[0].attempt, 0);
@@ -493,9 +482,8 @@ static void a_part_out_of_place_ends_the_connection(void **state)
     assert_null(device->conn);
     fed_join(&fed, 0); /* its task is still its own */
     set_idle(4, false);
-    for (uint32_t i = 1; i < 4; i++) {
+    for (uint32_t i = 1; i < 4; i++)
         wake_up(&fed.devices[i]);
-    }
     finish();
     assert_int_equal(fed.summaries[0].reported, 4);
 }
@@ -554,9 +542,8 @@ static void a_declined_task_goes_to_another(void **state)
     fed_settle(&fed);
     assert_int_equal(other->num_tasks, 1);
     for (uint32_t i = 0; i < 5; i++) {
-        if (&fed.devices[i] != device) {
+        if (&fed.devices[i] != device)
             wake_up(&fed.devices[i]);
-        }
     }
     finish();
     assert_int_equal(fed.summaries[0].reported, 4);
@@ -584,12 +571,10 @@ static void a_plan_is_declined_while_the_round_opens(void **state)
     fed_decline(&fed.devices[0], false);
     fed_decline(&fed.devices[1], false);
     fed_settle(&fed);
-    for (uint32_t i = 0; i < 5; i++) {
+    for (uint32_t i = 0; i < 5; i++)
         assert_int_equal(fed.devices[i].num_tasks, i < 2 ? 0 : 1);
-    }
-    for (uint32_t i = 2; i < 5; i++) {
+    for (uint32_t i = 2; i < 5; i++)
         wake_up(&fed.devices[i]);
-    }
     fed_settle(&fed);
     assert_int_equal(fed_status(&fed).updates_accepted, 3);
 }
@@ -656,13 +641,11 @@ static void a_download_ends_with_its_model(void **state)
     fed_fetch(reader, asked_device(5)->task.model, 0);
     reader->deaf = true;
     for (uint32_t i = 0; i < 5; i++) {
-        if (&fed.devices[i] != reader) {
+        if (&fed.devices[i] != reader)
             wake_up(&fed.devices[i]);
-        }
     }
-    while (fed_status(&fed).rounds_closed == 0) {
+    while (fed_status(&fed).rounds_closed == 0)
         fed_step(&fed);
-    }
     set_idle(5, true);
     reader->deaf = false;
     fed_settle(&fed);

@@ -58,9 +58,8 @@ fedge_status __wrap_fedge_checkpoint_save(const char *dir, fedge_checkpoint *che
                                           const fedge_checkpoint_files *files, fedge_error *err)
 {
     atomic_store(&accepted, 0);
-    for (int ms = 0; ms < 20 && checkpoint->round > 0 && atomic_load(&accepted) < 3; ms++) {
+    for (int ms = 0; ms < 20 && checkpoint->round > 0 && atomic_load(&accepted) < 3; ms++)
         (void)nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
     return __real_fedge_checkpoint_save(dir, checkpoint, files, err);
 }
 
@@ -75,17 +74,15 @@ fedge_status __wrap_fedge_journal_accept(fedge_journal *journal, uint32_t slot, 
 
 int __wrap_kill(pid_t pid, int signal)
 {
-    if (shared->on_lossy_disk) {
+    if (shared->on_lossy_disk)
         lossy_disk_power_off(shared->draw);
-    }
     return __real_kill(pid, signal);
 }
 
 static void must(bool holds)
 {
-    if (!holds) {
+    if (!holds)
         abort();
-    }
 }
 
 /* The child: from the state directory to the end of the run, or to its death. */
@@ -122,9 +119,8 @@ static bool run_once(uint64_t die_at, uint32_t num_workers)
     fflush(NULL);
     pid_t child = fork();
     assert_true(child >= 0);
-    if (child == 0) {
+    if (child == 0)
         live();
-    }
     int status = 0;
     assert_int_equal(waitpid(child, &status, 0), child);
     if (WIFSIGNALED(status)) {
@@ -145,9 +141,8 @@ static void begin(const char *rounds)
 
 static void end(void)
 {
-    for (uint32_t i = 0; i < NUM_DEVICES; i++) {
+    for (uint32_t i = 0; i < NUM_DEVICES; i++)
         shared->fed.devices[i].conn = NULL;
-    }
     shared->fed.engine = NULL;
     shared->fed.replies = NULL;
     shared->fed.job = NULL;
@@ -180,9 +175,8 @@ static void kill_everywhere(const char *rounds)
     for (uint64_t die_at = 1; die_at <= num_events; die_at++) {
         begin(rounds);
         shared->fed.turn = (uint32_t)die_at;
-        if (!run_once(die_at, 1 + (uint32_t)die_at % 3)) {
+        if (!run_once(die_at, 1 + (uint32_t)die_at % 3))
             assert_true(run_once(0, 1 + (uint32_t)die_at % 4));
-        }
         assert_same_run(hash, die_at);
         end();
     }
@@ -213,9 +207,8 @@ static void assert_all_evaluated(uint64_t die_at)
     char path[FEDGE_MAX_PATH + 16];
     snprintf(path, sizeof(path), "%s/rounds.jsonl", shared->run_dir);
     assert_int_equal(fedge_round_lines_read(path, count_line, &num_lines, &err), FEDGE_OK);
-    if (num_lines != 6) {
+    if (num_lines != 6)
         fail_msg("killed at event %llu: %u lines", (unsigned long long)die_at, num_lines);
-    }
 }
 
 static void a_kill_during_evaluation_changes_nothing(void **state)
@@ -229,9 +222,8 @@ static void a_kill_during_evaluation_changes_nothing(void **state)
     end();
     for (uint64_t die_at = 5; die_at <= num_events; die_at += 11) {
         begin(ROUNDS_WITH_EVALUATION);
-        if (!run_once(die_at, 2)) {
+        if (!run_once(die_at, 2))
             assert_true(run_once(0, 3));
-        }
         assert_same_run(hash, die_at);
         assert_all_evaluated(die_at);
         end();
@@ -281,9 +273,8 @@ static void a_power_failure_at_any_event_changes_nothing(void **state)
         begin(ROUNDS);
         shared->fed.turn = (uint32_t)die_at;
         shared->draw = die_at % 2 == 0 ? 0 : die_at; /* every other time all is lost that can be */
-        if (!run_once(die_at, 1 + (uint32_t)die_at % 3)) {
+        if (!run_once(die_at, 1 + (uint32_t)die_at % 3))
             assert_true(run_once(0, 1 + (uint32_t)die_at % 4));
-        }
         assert_same_run(hash, die_at);
         end();
     }
@@ -318,9 +309,8 @@ static void task_ids_are_never_used_twice(void **state)
 int main(void)
 {
     shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (shared == MAP_FAILED) {
+    if (shared == MAP_FAILED)
         return 1;
-    }
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_kill_at_any_event_changes_nothing),
         cmocka_unit_test(a_kill_during_evaluation_changes_nothing),

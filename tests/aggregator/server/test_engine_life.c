@@ -103,9 +103,8 @@ static void cut_off_end(uint32_t end)
     run_to_end(2, 0, hash);
     fedge_engine_status before = fed_status(&fed), after;
     assert_true(before.complete && before.run_bytes_up > 3 * 4 * 64);
-    if (end > 0) {
+    if (end > 0)
         assert_int_equal(fedge_engine_export(fed.engine, &err), FEDGE_OK);
-    }
     snprintf(picture, sizeof(picture), "%.400s/rounds.svg", before.run_dir);
     if (end == 2) {
         assert_int_equal(fedge_engine_conclude(fed.engine, &err), FEDGE_OK);
@@ -255,9 +254,8 @@ static void a_device_that_declined_is_asked_when_it_comes_anew(void **state)
         begin("\"num-server-rounds\":2,\"min-train-nodes\":1,\"min-available-nodes\":1", 0);
         fed.devices[0].idle = true;
         fed_join(&fed, 0);
-        if (task) {
+        if (task)
             fed_settle(&fed);
-        }
         fed_decline(&fed.devices[0], task);
         fed_until(&fed, has_failed, "the end of the attempt");
         fed_leave(&fed, 0);
@@ -301,9 +299,8 @@ static void a_slot_of_another_is_taken_and_recovered(void **state)
 {
     (void)state;
     begin(FOUR_OF_FOUR, 0);
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < 3; i++)
         fed.devices[i].idle = true;
-    }
     fed_join_all(&fed, 4);
     fed_settle(&fed);
     fed_decline(&fed.devices[0], true);
@@ -314,9 +311,8 @@ static void a_slot_of_another_is_taken_and_recovered(void **state)
     assert_int_equal(fed.devices[1].num_tasks, 2);
     fed_close(&fed);
     fed_open(&fed);
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < 3; i++)
         fed.devices[i].idle = false;
-    }
     fed_join_all(&fed, 4);
     finish();
     assert_int_equal(fed.summaries[0].attempt, 0);
@@ -368,9 +364,8 @@ static void a_drain_leaves_a_round_open_for_who_is_away(void **state)
     fed_join_all(&fed, 4);
     finish();
     assert_int_equal(fed.summaries[0].attempt, 0);
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < 3; i++)
         assert_int_equal(fed.devices[i].num_asked_again, 0); /* what they had reported counts */
-    }
 }
 
 static void a_round_waits_for_room_on_the_disk(void **state)

@@ -37,9 +37,8 @@ fedge_status __wrap_fedge_checkpoint_save(const char *dir, fedge_checkpoint *che
     const uint32_t round = checkpoint->round;
     pthread_mutex_lock(&lock);
     begun_round = round;
-    while (held_round != 0 && held_round == round) {
+    while (held_round != 0 && held_round == round)
         pthread_cond_wait(&changed, &lock);
-    }
     const bool fails = broken_round != 0 && broken_round == round;
     pthread_mutex_unlock(&lock);
     return fails ? fedge_fail(err, FEDGE_NO_SPACE, "no room for the checkpoint")
@@ -96,9 +95,8 @@ static void undisturbed(char hash[FEDGE_HASH_TEXT])
 static bool all_reported_in_round_2(const federation *it)
 {
     for (uint32_t i = 0; i < CLIENTS; i++) {
-        if (it->devices[i].num_acks < 2) {
+        if (it->devices[i].num_acks < 2)
             return false;
-        }
     }
     return true;
 }
@@ -127,9 +125,8 @@ static void a_round_opens_while_the_last_is_saved(void **state)
     begin();
     fed_until(&fed, all_reported_in_round_2, "the updates of round 2");
     assert_int_equal(last_begun(), 1);
-    for (int i = 0; i < 50; i++) {
+    for (int i = 0; i < 50; i++)
         fed_step(&fed);
-    }
     assert_int_equal(fed.num_summaries, 1); /* no second step before the first one's checkpoint */
     assert_true(has_journal_of(1) && has_journal_of(2));
     hold(0);

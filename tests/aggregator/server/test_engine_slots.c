@@ -93,9 +93,8 @@ static int tear_down(void **state)
 static fed_device *device_that(bool asked)
 {
     for (uint32_t i = 0; i < DEVICES; i++) {
-        if ((fed.devices[i].task.task_id != 0) == asked) {
+        if ((fed.devices[i].task.task_id != 0) == asked)
             return &fed.devices[i];
-        }
     }
     fail_msg("there is no such device");
     return NULL;
@@ -106,18 +105,16 @@ static void begin_idle(const char *rounds)
 {
     fed_init(&fed, "slots-test", rounds);
     fed_open(&fed);
-    for (uint32_t i = 0; i < FED_DEVICES; i++) {
+    for (uint32_t i = 0; i < FED_DEVICES; i++)
         fed.devices[i].idle = true;
-    }
     fed_join_all(&fed, DEVICES);
     fed_settle(&fed);
 }
 
 static void begin_upload(fed_device *device)
 {
-    if (!device->has_result) {
+    if (!device->has_result)
         fed_make_result(device);
-    }
     fed_announce(device);
     fed_settle(&fed);
 }
@@ -125,17 +122,15 @@ static void begin_upload(fed_device *device)
 static void wake_up(fed_device *device)
 {
     device->idle = false;
-    if (!device->has_result && device->task.task_id != 0) {
+    if (!device->has_result && device->task.task_id != 0)
         fed_make_result(device);
-    }
 }
 
 static void finish(void)
 {
     fedge_error failure;
-    for (uint32_t i = 0; i < DEVICES; i++) {
+    for (uint32_t i = 0; i < DEVICES; i++)
         wake_up(&fed.devices[i]);
-    }
     fed_finish(&fed, &failure);
     assert_string_equal(failure.status == FEDGE_OK ? "" : failure.message, "");
 }
@@ -186,17 +181,15 @@ static void a_slots_next_device_has_all_its_tries(void **state)
     fed_device *old = device_that(true);
     wake_up(old);
     old->bytes[5] ^= 1;
-    while (old->num_refusals < FEDGE_ENGINE_MAX_BAD_UPLOADS - 1) {
+    while (old->num_refusals < FEDGE_ENGINE_MAX_BAD_UPLOADS - 1)
         fed_step(&fed);
-    }
     old->idle = true;
     fed_settle(&fed);
     fed_device *next = hand_over(old);
     wake_up(next);
     next->bytes[5] ^= 1;
-    while (next->num_refusals < FEDGE_ENGINE_MAX_BAD_UPLOADS - 1) {
+    while (next->num_refusals < FEDGE_ENGINE_MAX_BAD_UPLOADS - 1)
         fed_step(&fed);
-    }
     next->bytes[5] ^= 1;
     fed_settle(&fed);
     assert_int_equal(next->num_acks, 1);
@@ -282,9 +275,8 @@ static void a_sender_waits_for_room(void **state)
     begin_idle(FOUR_OF_FIVE);
     fed_device *one = device_that(true), *other = NULL;
     for (uint32_t i = 0; i < DEVICES; i++) {
-        if (fed.devices[i].task.task_id != 0 && &fed.devices[i] != one) {
+        if (fed.devices[i].task.task_id != 0 && &fed.devices[i] != one)
             other = &fed.devices[i];
-        }
     }
     begin_upload(one);
     begin_upload(other);
@@ -348,9 +340,8 @@ static void old_rounds_are_removed(void **state)
         fed_open(&fed);
         fed_join_all(&fed, DEVICES);
         for (uint32_t round = 1; round < 5; round++) {
-            while (fed_status(&fed).rounds_closed < round) {
+            while (fed_status(&fed).rounds_closed < round)
                 fed_step(&fed);
-            }
         }
         finish();
         assert_int_equal(fedge_engine_export(fed.engine, NULL), FEDGE_OK); /* the last is written */
@@ -361,26 +352,23 @@ static void old_rounds_are_removed(void **state)
         assert_int_equal(journals.highest, 5);
         assert_int_equal(journals.count, keep);
         assert_int_equal(journals.lowest, 5 - keep + 1);
-        if (keep < 3) {
+        if (keep < 3)
             fed_fini(&fed);
-        }
     }
 }
 
 /* The round finalizer's thread opens phases in its own time: settling does not wait for it. */
 static void await_no_room(void)
 {
-    while (strcmp(fed_status(&fed).state, "waiting for room on the disk") != 0) {
+    while (strcmp(fed_status(&fed).state, "waiting for room on the disk") != 0)
         fed_step(&fed);
-    }
     fed_settle(&fed);
 }
 
 static void await_create(unsigned number)
 {
-    while (num_creates < number) {
+    while (num_creates < number)
         fed_step(&fed);
-    }
     await_no_room();
 }
 
@@ -397,12 +385,10 @@ static void a_full_disk_is_told_once(void **state)
     fed_open(&fed);
     for (uint32_t round = 1; round <= 2; round++) {
         say_no_space = true;
-        if (round == 1) {
+        if (round == 1)
             fed_join_all(&fed, DEVICES);
-        }
-        while (fed_status(&fed).rounds_closed + 1 < round) {
+        while (fed_status(&fed).rounds_closed + 1 < round)
             fed_step(&fed);
-        }
         const unsigned creates = num_creates;
         for (uint32_t i = 1; i <= 3; i++) {
             await_no_room();
@@ -421,9 +407,8 @@ static void a_full_disk_is_told_once(void **state)
         say_no_space = false;
         if (round == 1) {
             fed.now_ms += FEDGE_ENGINE_SPACE_RETRY_MS;
-            while (fed_status(&fed).updates_accepted == 0) {
+            while (fed_status(&fed).updates_accepted == 0)
                 fed_step(&fed);
-            }
         }
     }
     fed.now_ms += FEDGE_ENGINE_SPACE_RETRY_MS;

@@ -62,9 +62,8 @@ void fedge_engine_handle_completions(fedge_engine *self, uint64_t now_ms)
 bool fedge_engine_done(const fedge_engine *self, fedge_error *failure)
 {
     const bool done = atomic_load(&self->done);
-    if (done) {
+    if (done)
         *failure = (fedge_error){.status = FEDGE_IO};
-    }
     return done;
 }
 
@@ -120,9 +119,8 @@ static bool post(uint64_t conn_id, uint32_t size)
 
 static void wait_until_handled(uint32_t count)
 {
-    while (atomic_load(&engine.handled) < count) {
+    while (atomic_load(&engine.handled) < count)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    }
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
@@ -132,9 +130,8 @@ static void requests_are_handled_in_order(void **state)
     (void)state;
     assert_true(post(1, 0)); /* before it runs */
     start();
-    for (uint64_t i = 2; i <= 1000; i++) {
+    for (uint64_t i = 2; i <= 1000; i++)
         assert_true(post(i, 0));
-    }
     wait_until_handled(1000);
     assert_true(engine.in_order);
 }
@@ -146,9 +143,8 @@ static void completions_wake_it(void **state)
     for (int i = 0; i < 3; i++) {
         const unsigned before = atomic_load(&engine.completions);
         fedge_engine_thread_wake(thread);
-        while (atomic_load(&engine.completions) == before) {
+        while (atomic_load(&engine.completions) == before)
             nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-        }
     }
     while (atomic_load(&engine.ticks) < 3) { /* nobody wakes it for these */
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -162,17 +158,15 @@ static void a_full_inbox_holds_senders_back(void **state)
     const uint32_t fit = FEDGE_ENGINE_INBOX_BYTES / (PART_BYTES + sizeof(fedge_request));
     pthread_mutex_lock(&engine.gate);
     start();
-    for (uint32_t i = 1; i <= fit; i++) {
+    for (uint32_t i = 1; i <= fit; i++)
         assert_true(post(i, PART_BYTES));
-    }
     assert_false(post(fit + 1, PART_BYTES));
     assert_null(fedge_engine_thread_take(thread));
     pthread_mutex_unlock(&engine.gate);
     wait_until_handled(fit + 1);
     fedge_reply *reply = NULL;
-    while (!(reply = fedge_engine_thread_take(thread))) {
+    while (!(reply = fedge_engine_thread_take(thread)))
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    }
     assert_int_equal(reply->type, FEDGE_REPLY_RESUME);
     assert_int_equal(reply->conn_id, FEDGE_CONN_ALL);
     assert_true(atomic_load(&num_wakes) >= 1);
@@ -192,9 +186,8 @@ static void its_state_and_its_end_are_seen(void **state)
         fedge_engine_thread_status(thread, &status);
     } while (status.round == 0);
     atomic_store(&engine.done, true);
-    while (!fedge_engine_thread_done(thread, &failure)) {
+    while (!fedge_engine_thread_done(thread, &failure))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
     assert_int_equal(failure.status, FEDGE_IO);
     const uint32_t round = status.round;
     fedge_engine_thread_stop(thread);

@@ -51,9 +51,8 @@ static void mistakes(void **state)
         assert_int_equal(read_text(cases[i].text, &config, &err), cases[i].status);
         assert_int_equal(config.num_gpus, 1);
         assert_int_equal(config.gpus[0], 7);
-        if (!strstr(err.message, cases[i].said) || !strstr(err.message, PATH)) {
+        if (!strstr(err.message, cases[i].said) || !strstr(err.message, PATH))
             fail_msg("'%s' is said of '%.20s'", err.message, cases[i].text);
-        }
     }
     (void)remove(PATH);
     fedge_error err = {0};

@@ -67,9 +67,8 @@ static void assert_has(const char *line)
 {
     char whole[160];
     snprintf(whole, sizeof(whole), "\n%s\n", line);
-    if (!strstr(answer.body, whole)) {
+    if (!strstr(answer.body, whole))
         fail_msg("no line '%s' in:\n%s", line, answer.body);
-    }
 }
 
 static void metrics(void **state)
@@ -150,9 +149,8 @@ static void hosts(void **state)
     const char *const good[] = {"127.0.0.1",      "127.0.0.1:9093",  "10.0.0.7:1", "localhost",
                                 "LocalHost:9093", "[::1]",           "[::1]:9093", "[fe80::1]:80",
                                 "box.example",    "Box.Example:9093"};
-    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
         assert_true(fedge_http_host_allowed(good[i], "box.example"));
-    }
     const char *const bad[] = {"",
                                ":",
                                ":9093",
@@ -173,9 +171,8 @@ static void hosts(void **state)
                                "xbox.example",
                                "1234",
                                "127.0.0.1:9093:9093"};
-    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_false(fedge_http_host_allowed(bad[i], "box.example"));
-    }
     char vast[2000];
     memset(vast, '1', sizeof(vast) - 1);
     vast[sizeof(vast) - 1] = '\0';

@@ -162,10 +162,10 @@ static bool flat; /* updates have the same value everywhere, and are deflated */
 
 static void begin(const char *dir, uint32_t num_workers, uint32_t num_tasks, uint64_t slot_size)
 {
-    char text[sizeof JOB + 8];
+    char text[sizeof(JOB) + 8];
     fedge_error err;
-    snprintf(text, sizeof text, JOB, flat ? "true" : "false");
-    memset(&f, 0, sizeof f);
+    snprintf(text, sizeof(text), JOB, flat ? "true" : "false");
+    memset(&f, 0, sizeof(f));
     num_early = 0;
     hold(false);
     set_clock(1000);
@@ -179,21 +179,20 @@ static void begin(const char *dir, uint32_t num_workers, uint32_t num_tasks, uin
     fedge_journal_phase phase = test_phase(1, 0);
     phase.slot_size = slot_size;
     phase.num_tasks = num_tasks;
-    fedge_journal_task *tasks = calloc(num_tasks, sizeof *tasks);
+    fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
     for (uint32_t i = 0; i < num_tasks; i++)
         tasks[i] = test_task(i + 1);
     OK(fedge_journal_create(dir, &phase, tasks, 0, &f.journal, &err));
     the_journal = f.journal;
     free(tasks);
-    memset(f.bounds, 2, sizeof f.bounds);
+    memset(f.bounds, 2, sizeof(f.bounds));
 }
 
 static void flush(void)
 {
     fedge_error err = {0};
-    if (fedge_ingest_flush(f.ingest, &err) != FEDGE_OK) {
+    if (fedge_ingest_flush(f.ingest, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
 }
 
 /* A worker has failed: the sums are not to be used, now and later. */
@@ -257,7 +256,7 @@ static fedge_ingest_upload *make_upload(uint64_t task_id, uint8_t *bytes)
 {
     fedge_error err;
     float values[ELEMENTS];
-    fedge_ingest_upload *made = calloc(1, sizeof *made);
+    fedge_ingest_upload *made = calloc(1, sizeof(*made));
     uint8_t *encoded = NULL;
     for (uint32_t i = 0; i < ELEMENTS; i++)
         values[i] = (float)value_of(task_id, i) / 64.0f;
@@ -271,7 +270,7 @@ static fedge_ingest_upload *make_upload(uint64_t task_id, uint8_t *bytes)
     made->upload.task_id = task_id;
     made->weight = weight_of(task_id);
     made->meta_size =
-        (uint32_t)snprintf(made->meta, sizeof made->meta, "{\"task\":%u}", (unsigned)task_id);
+        (uint32_t)snprintf(made->meta, sizeof(made->meta), "{\"task\":%u}", (unsigned)task_id);
     return made;
 }
 
@@ -302,14 +301,15 @@ static void assert_sum(const uint64_t *task_ids, uint32_t count)
     uint64_t weight = 0;
     for (uint32_t t = 0; t < count; t++) {
         weight += weight_of(task_ids[t]);
-        for (uint32_t i = 0; i < ELEMENTS; i++) /* 2^28 is one, with a bound of 2² */
+        for (uint32_t i = 0; i < ELEMENTS; i++) { /* 2^28 is one, with a bound of 2² */
             expected[i] += (int64_t)weight_of(task_ids[t]) * value_of(task_ids[t], i) * (1 << 22);
+        }
     }
     const fedge_accumulator_totals totals = fedge_accumulator_get_totals(&f.accumulator);
     OK(fedge_accumulator_read(&f.accumulator, 0, ELEMENTS, sums, NULL));
     assert_int_equal(totals.num_updates, count);
     assert_int_equal(totals.total_weight, weight);
-    assert_memory_equal(sums, expected, sizeof sums);
+    assert_memory_equal(sums, expected, sizeof(sums));
 }
 
 /* ---- tests ------------------------------------------------------------------------------------
@@ -337,7 +337,7 @@ static void store_sum_and_answer(const char *dir)
         assert_sum(tasks, 10);
         char meta[64];
         for (uint32_t slot = 0; slot < 10; slot++) {
-            OK(fedge_journal_metadata(f.journal, slot, meta, sizeof meta, NULL));
+            OK(fedge_journal_metadata(f.journal, slot, meta, sizeof(meta), NULL));
             assert_int_equal(strtol(meta + 8, NULL, 10), slot + 1);
         }
         flush(); /* nothing is left: returns at once */
@@ -459,8 +459,8 @@ static void late_parts_of_a_slot_that_was_given_away(void **state)
     assert_int_equal(f.completions[3 - good].type, FEDGE_COMPLETION_VALIDATED);
     assert_int_equal(f.completions[3 - good].task_id, 1);
     assert_sum((uint64_t[]){50}, 1);
-    OK(fedge_journal_read(f.journal, 0, 0, bytes, sizeof bytes, NULL));
-    assert_memory_equal(bytes, other, sizeof bytes);
+    OK(fedge_journal_read(f.journal, 0, 0, bytes, sizeof(bytes), NULL));
+    assert_memory_equal(bytes, other, sizeof(bytes));
     end();
 }
 
@@ -550,7 +550,7 @@ static void bad_updates_are_refused_and_can_come_again(void **state)
     OK(fedge_ingest_finish(f.ingest, f.journal, 0, upload, f.bounds, NULL));
     upload = make_upload(2, bytes);
     const float wild = NAN;
-    memcpy(bytes, &wild, sizeof wild);
+    memcpy(bytes, &wild, sizeof(wild));
     upload->upload.crc32 = fedge_crc32(0, bytes, UPDATE_SIZE);
     write_bytes(1, 2, 0, bytes, UPDATE_SIZE);
     OK(fedge_ingest_finish(f.ingest, f.journal, 1, upload, f.bounds, NULL));
@@ -601,7 +601,7 @@ static void break_disk(void)
 {
     pthread_mutex_lock(&the_journal->lock);
     the_journal->broken = true;
-    snprintf(the_journal->broken_message, sizeof the_journal->broken_message, "the disk is gone");
+    snprintf(the_journal->broken_message, sizeof(the_journal->broken_message), "the disk is gone");
     pthread_mutex_unlock(&the_journal->lock);
 }
 
@@ -720,8 +720,9 @@ static void groups_are_bounded(void **state)
     flush();
     assert_int_equal(fedge_journal_num_syncs(f.journal), num_syncs + 3);
     assert_int_equal(take_completions(), MANY);
-    for (uint32_t i = 0; i < MANY; i++) /* in the order of their ends */
+    for (uint32_t i = 0; i < MANY; i++) { /* in the order of their ends */
         assert_completion(i, FEDGE_COMPLETION_VALIDATED, i + 1, FEDGE_OK);
+    }
     end();
 }
 

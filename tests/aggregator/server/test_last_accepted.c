@@ -17,9 +17,8 @@ static fedge_journal *make_journal(const char *dir, uint32_t round, uint32_t fir
     }
     OK(fedge_journal_create(dir, &phase, tasks, 0, &journal, NULL));
     for (uint32_t i = 0; i < TEST_SLOTS; i++) {
-        if (accepted >> i & 1) {
+        if (accepted >> i & 1)
             OK(test_accept(journal, i, first_task + i, NULL));
-        }
     }
     return journal;
 }
@@ -38,9 +37,8 @@ static void add(fedge_last_accepted *last_accepted, const char *dir, uint32_t ro
 static void assert_tasks(const fedge_last_accepted *last_accepted, const uint64_t *tasks,
                          uint32_t count)
 {
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         assert_int_equal(fedge_last_accepted_task(last_accepted, i), tasks[i]);
-    }
     assert_int_equal(fedge_last_accepted_task(last_accepted, count), 0);
     assert_int_equal(fedge_last_accepted_task(last_accepted, UINT32_MAX), 0);
 }

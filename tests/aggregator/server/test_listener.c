@@ -67,9 +67,8 @@ static void accepts_over_ipv6(void **state)
     uint16_t port = 0;
     fedge_error err;
     fedge_peer_address from;
-    if (fedge_listener_open(&loopback, "--listen", &listener, &port, &err) != FEDGE_OK) {
+    if (fedge_listener_open(&loopback, "--listen", &listener, &port, &err) != FEDGE_OK)
         skip(); /* a container without IPv6 */
-    }
     struct sockaddr_in6 own = {.sin6_family = AF_INET6};
     socklen_t size = sizeof(own);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&own, &size), 0);
@@ -168,9 +167,8 @@ static void tells_a_hello_by_its_first_bytes(void **state)
         assert_int_equal(fedge_socket_first_bytes(ends[1]),
                          cases[i].what); /* they are still there */
         fedge_listener_close(ends[0]);
-        if (cases[i].size == 0) {
+        if (cases[i].size == 0)
             assert_int_equal(fedge_socket_first_bytes(ends[1]), FEDGE_FIRST_CLOSED);
-        }
         fedge_listener_close(ends[1]);
     }
 }

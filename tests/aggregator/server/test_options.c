@@ -162,9 +162,8 @@ static void mistakes(void **state)
         fedge_options options;
         fedge_error err = {0};
         assert_int_equal(parse(cases[i].line, &options, &err), FEDGE_INVALID_ARGUMENT);
-        if (!strstr(err.message, cases[i].said)) {
+        if (!strstr(err.message, cases[i].said))
             fail_msg("'%s' says '%s', not '%s'", cases[i].line, err.message, cases[i].said);
-        }
     }
 }
 

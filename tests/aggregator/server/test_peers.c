@@ -164,7 +164,7 @@ static fedge_status admit(fedge_peers *peers, const char *dir, fedge_registry_ma
     const size_t size = forge_der(dir, der);
     fedge_status status = fedge_peers_admit(peers, der, size, fingerprint, match, &err);
     fedge_sha256(der, size, expected);
-    assert_int_equal(memcmp(fingerprint, expected, sizeof fingerprint) == 0, status == FEDGE_OK);
+    assert_int_equal(memcmp(fingerprint, expected, sizeof(fingerprint)) == 0, status == FEDGE_OK);
     return status;
 }
 
@@ -221,7 +221,7 @@ static void a_failed_reload_changes_nothing(void **state)
                                            {TRUST, "root.pem"},
                                            {REGISTRY, "registry.json"}};
     fedge_registry_match match;
-    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++) {
         fedge_peers *peers = open_peers();
         use_identity(DIR "/next-server");
         use_root(DIR "/next");
@@ -297,8 +297,8 @@ static void lines_of_a_noisy_device_are_limited(void **state)
     fedge_peers_tick(peers, 51000);
     assert_int_equal(num_lines, 1);
     char expected[128];
-    snprintf(expected, sizeof expected, "more-lines-of-device device=%s number=%u", match.device_id,
-             100 + 100 * FEDGE_LINES_PER_SECOND - FEDGE_LINES_BURST);
+    snprintf(expected, sizeof(expected), "more-lines-of-device device=%s number=%u",
+             match.device_id, 100 + 100 * FEDGE_LINES_PER_SECOND - FEDGE_LINES_BURST);
     assert_non_null(strstr(last_line, expected));
     for (logged = 0; fedge_peers_may_log(peers, &match, &first, 51000);)
         logged++;
@@ -321,7 +321,7 @@ static void lines_of_many_noisy_devices_are_counted(void **state)
     fedge_peers_tick(peers, 50000);
     for (uint32_t i = 0; i < (FEDGE_LINES_PER_SECOND + UNLOGGED) * DEVICES; i++) {
         fedge_registry_match match = {.index = 1000000}; /* new, and no memory was left for it */
-        snprintf(match.device_id, sizeof match.device_id, "device-%u", i % DEVICES);
+        snprintf(match.device_id, sizeof(match.device_id), "device-%u", i % DEVICES);
         assert_int_equal(
             fedge_peers_may_log(peers, &match, &connections[i % DEVICES], 50000 + i / DEVICES),
             i < FEDGE_LINES_PER_SECOND * DEVICES);

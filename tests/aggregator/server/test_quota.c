@@ -5,9 +5,8 @@
 static uint32_t taken(fedge_quota *quota, uint32_t wanted, uint64_t now_ms)
 {
     uint32_t count = 0;
-    for (uint32_t i = 0; i < wanted; i++) {
+    for (uint32_t i = 0; i < wanted; i++)
         count += fedge_quota_take(quota, 10, 5, now_ms);
-    }
     return count;
 }
 
@@ -30,9 +29,8 @@ static void the_rate_holds_whatever_the_steps(void **state)
         fedge_quota quota = {0};
         uint32_t count = 0;
         uint64_t now_ms = 50;
-        for (; now_ms < 20050; now_ms += step_ms) {
+        for (; now_ms < 20050; now_ms += step_ms)
             count += taken(&quota, 8, now_ms);
-        }
         assert_in_range(count, 5 * 19 + 8, 5 * 20 + 10);
     }
 }
@@ -41,9 +39,8 @@ static void what_is_never_used_up_is_never_refused(void **state)
 {
     (void)state;
     fedge_quota quota = {0};
-    for (uint64_t now_ms = 0; now_ms < 60000; now_ms += 200) {
+    for (uint64_t now_ms = 0; now_ms < 60000; now_ms += 200)
         assert_true(fedge_quota_take(&quota, 10, 5, now_ms));
-    }
     assert_true(quota.used <= 1);
 }
 

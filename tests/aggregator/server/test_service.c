@@ -17,9 +17,8 @@ static int status_after(bool caught, int number)
         fedge_service *service = NULL;
         fedge_error err;
         if (fedge_service_new(&config, &service, &err) == FEDGE_OK) {
-            if (caught) {
+            if (caught)
                 fedge_service_catch_signals(service);
-            }
             (void)raise(number);
             _exit(SURVIVED);
         }

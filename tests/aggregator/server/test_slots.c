@@ -17,9 +17,8 @@ static void a_number_finds_its_thing_until_it_is_given_back(void **state)
         ids[i] = fedge_slots_take(&slots, &things[i]);
         assert_true(ids[i] >= 1);
     }
-    for (int i = 0; i < CAPACITY; i++) {
+    for (int i = 0; i < CAPACITY; i++)
         assert_ptr_equal(fedge_slots_find(&slots, ids[i]), &things[i]);
-    }
     fedge_slots_give_back(&slots, ids[1]);
     assert_null(fedge_slots_find(&slots, ids[1]));
     const uint64_t next = fedge_slots_take(&slots, &things[1]);
@@ -60,9 +59,8 @@ static void tables_with_other_tags_give_other_numbers(void **state)
         assert_int_equal(fedge_slots_tag(ids[i]), tags[i]);
     }
     for (int i = 0; i < 3; i++) {
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < 3; k++)
             assert_ptr_equal(fedge_slots_find(&slots[i], ids[k]), i == k ? &thing : NULL);
-        }
     }
     for (int i = 0; i < 3; i++) {
         fedge_slots_give_back(&slots[i], ids[i]);

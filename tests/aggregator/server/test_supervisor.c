@@ -19,9 +19,8 @@ static void only_what_a_new_start_mends_is_started_again(void **state)
     assert_true(fedge_supervisor_restarts(FEDGE_EXIT_GPU, 0));
     const int others[] = {FEDGE_EXIT_OK,    FEDGE_EXIT_USAGE, FEDGE_EXIT_CONFIG,
                           FEDGE_EXIT_STATE, FEDGE_EXIT_PORT,  FEDGE_EXIT_DISK};
-    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
         assert_false(fedge_supervisor_restarts(others[i], 0));
-    }
 }
 
 static void pauses_grow_until_it_is_given_up(void **state)

@@ -22,7 +22,7 @@ static void there_are_as_many_as_fit(void **unused)
                  {FEDGE_UPLOAD_ROOMS_BYTES / 3, 8, 3},
                  {FEDGE_UPLOAD_ROOMS_BYTES, 8, 1},
                  {FEDGE_UPLOAD_ROOMS_BYTES * 50, 64, 1}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         fedge_upload_rooms_init(&rooms, cases[i].size, cases[i].num_workers);
         assert_int_equal(rooms.count, cases[i].count);
         fedge_upload_rooms_fini(&rooms);

@@ -28,9 +28,8 @@ static size_t header(uint8_t *out, uint8_t first, uint64_t length)
     out[size++] = first;
     int bytes = length < 126 ? 0 : length < 65536 ? 2 : 8;
     out[size++] = (uint8_t)(0x80 | (bytes == 0 ? length : bytes == 2 ? 126 : 127));
-    while (bytes-- > 0) {
+    while (bytes-- > 0)
         out[size++] = (uint8_t)(length >> (8 * bytes));
-    }
     memset(out + size, 0, 4);
     return size + 4;
 }
@@ -112,9 +111,8 @@ static int close_with(const void *payload, size_t size, fedge_ws_frames *frames)
     *frames = (fedge_ws_frames){0};
     size_t head = header(bytes, 0x88, size);
     memcpy(bytes + head - 4, MASK, 4);
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         bytes[head + i] = ((const uint8_t *)payload)[i] ^ MASK[i % 4];
-    }
     return feed(frames, bytes, head + size, &at);
 }
 
@@ -198,9 +196,8 @@ static void keys_and_tokens(void **state)
                                 "dGhlIHNhbXBsZSBub25j-Q==",
                                 "dGhlIHNhbXBsZSBub25jZQ==dGhlIHNhbXBsZSBub25jZQ==",
                                 "========================"};
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
         assert_false(fedge_ws_key_valid(keys[i]));
-    }
     assert_true(fedge_ws_has_token("Upgrade", "upgrade"));
     assert_true(fedge_ws_has_token("keep-alive, Upgrade", "upgrade"));
     assert_true(fedge_ws_has_token(" ,upgrade ,x", "upgrade"));

@@ -26,9 +26,8 @@ struct fedge_engine {
 static void reply_with(fedge_engine *engine, const fedge_reply *content)
 {
     fedge_reply *reply = malloc(sizeof(*reply));
-    if (!reply) {
+    if (!reply)
         abort();
-    }
     *reply = *content;
     fedge_mailbox_post(engine->replies, &reply->item);
 }
@@ -53,9 +52,8 @@ static void join(fedge_engine *engine, const fedge_request *from)
 static void take_part(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
     engine->faults += from->position.offset != engine->bytes;
-    for (uint32_t i = 0; i < from->payload_size; i++) {
+    for (uint32_t i = 0; i < from->payload_size; i++)
         engine->faults += from->payload[i] != (from->position.offset + i) % 251;
-    }
     engine->bytes += from->payload_size;
     engine->parts++;
     if (engine->parts % 3 == 0) {
@@ -73,11 +71,10 @@ static void take_part(fedge_engine *engine, const fedge_request *from, uint64_t 
 
 void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
 {
-    if (request->type == FEDGE_REQUEST_JOIN) {
+    if (request->type == FEDGE_REQUEST_JOIN)
         join(engine, request);
-    } else if (request->type == FEDGE_REQUEST_PART) {
+    else if (request->type == FEDGE_REQUEST_PART)
         take_part(engine, request, now_ms);
-    }
     fedge_request_free(request);
 }
 
@@ -132,9 +129,8 @@ int main(int argc, char **argv)
     char identity[512];
     char trust[512];
     char registry[512];
-    if (argc != 2) {
+    if (argc != 2)
         return 2;
-    }
     snprintf(identity, sizeof(identity), "%s/server", argv[1]);
     snprintf(trust, sizeof(trust), "%s/trust", argv[1]);
     snprintf(registry, sizeof(registry), "%s/registry", argv[1]);

@@ -24,7 +24,7 @@ static inline int test_dir_setup(void **state)
 {
     char *path = malloc(64);
     *state = path;
-    if (path == NULL)
+    if (!path)
         return 1;
     snprintf(path, 64, "store-test-%ld", (long)getpid());
     return fedge_os_remove_tree(path, NULL) != FEDGE_OK ||
@@ -57,7 +57,7 @@ static inline fedge_journal_phase test_phase(uint32_t round, uint32_t attempt)
 static inline fedge_journal_task test_task(uint64_t task_id)
 {
     fedge_journal_task task = {.task_id = task_id, .client_index = (uint32_t)task_id + 100};
-    snprintf(task.device_id, sizeof task.device_id, "00000000-0000-4000-8000-%012u",
+    snprintf(task.device_id, sizeof(task.device_id), "00000000-0000-4000-8000-%012u",
              (unsigned)task_id);
     return task;
 }
@@ -86,12 +86,12 @@ static inline fedge_status test_accept(fedge_journal *journal, uint32_t slot, ui
     uint8_t bytes[TEST_SLOT_SIZE];
     char metadata[32];
     test_update(task_id, bytes);
-    int length = snprintf(metadata, sizeof metadata, "{\"task\":%u}", (unsigned)task_id);
-    fedge_status status = fedge_journal_write(journal, slot, task_id, 0, bytes, sizeof bytes, err);
+    int length = snprintf(metadata, sizeof(metadata), "{\"task\":%u}", (unsigned)task_id);
+    fedge_status status = fedge_journal_write(journal, slot, task_id, 0, bytes, sizeof(bytes), err);
     if (status != FEDGE_OK)
         return status;
-    return fedge_journal_accept(journal, slot, task_id, sizeof bytes,
-                                fedge_crc32(0, bytes, sizeof bytes), metadata, (uint32_t)length,
+    return fedge_journal_accept(journal, slot, task_id, sizeof(bytes),
+                                fedge_crc32(0, bytes, sizeof(bytes)), metadata, (uint32_t)length,
                                 err);
 }
 

@@ -6,11 +6,11 @@
 
 static const uint8_t model_bytes[] = "a model's bytes", momenta[] = "momenta", tasks[] = "tasks";
 static const fedge_checkpoint_files files = {.model = model_bytes,
-                                             .model_size = sizeof model_bytes,
+                                             .model_size = sizeof(model_bytes),
                                              .strategy_state = momenta,
-                                             .strategy_state_size = sizeof momenta,
+                                             .strategy_state_size = sizeof(momenta),
                                              .last_accepted = tasks,
-                                             .last_accepted_size = sizeof tasks};
+                                             .last_accepted_size = sizeof(tasks)};
 
 static fedge_checkpoint facts(uint32_t round)
 {
@@ -37,7 +37,7 @@ static void save(const char *dir, uint32_t round)
 static void write_text(const char *dir, const char *name, const char *text, size_t size)
 {
     char path[FEDGE_MAX_PATH + 64];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
     OK(fedge_os_write_file(path, text, size, 0600, NULL));
 }
 
@@ -47,7 +47,7 @@ static void a_checkpoint_comes_back(void **state)
     char note[256];
     save(*state, 12);
     save(*state, 9);
-    OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, NULL));
+    OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof(note), NULL));
     assert_string_equal(note, "");
     fedge_checkpoint expected = facts(12);
     const fedge_checkpoint *found = &data.checkpoint;
@@ -61,12 +61,12 @@ static void a_checkpoint_comes_back(void **state)
     assert_int_equal(found->elapsed_ms, 99);
     assert_true(isnan(found->loss));
     assert_true(found->accuracy == 1.0 / 3.0);
-    assert_int_equal(data.model_size, sizeof model_bytes);
-    assert_memory_equal(data.model, model_bytes, sizeof model_bytes);
-    assert_int_equal(data.strategy_state_size, sizeof momenta);
-    assert_memory_equal(data.strategy_state, momenta, sizeof momenta);
-    assert_int_equal(data.last_accepted_size, sizeof tasks);
-    assert_memory_equal(data.last_accepted, tasks, sizeof tasks);
+    assert_int_equal(data.model_size, sizeof(model_bytes));
+    assert_memory_equal(data.model, model_bytes, sizeof(model_bytes));
+    assert_int_equal(data.strategy_state_size, sizeof(momenta));
+    assert_memory_equal(data.strategy_state, momenta, sizeof(momenta));
+    assert_int_equal(data.last_accepted_size, sizeof(tasks));
+    assert_memory_equal(data.last_accepted, tasks, sizeof(tasks));
     fedge_checkpoint_data_fini(&data);
     fedge_checkpoint_data_fini(&data);
 }
@@ -90,13 +90,13 @@ static void what_is_chosen_comes_back(void **state)
     for (int times = 0; times < 2; times++) {
         OK(fedge_checkpoint_load(*state, 7, &data, NULL));
         const fedge_selection_state *found = &data.checkpoint.selection;
-        assert_memory_equal(&found->keep, &chosen->keep, sizeof found->keep);
-        assert_memory_equal(&found->stop, &chosen->stop, sizeof found->stop);
+        assert_memory_equal(&found->keep, &chosen->keep, sizeof(found->keep));
+        assert_memory_equal(&found->stop, &chosen->stop, sizeof(found->stop));
         assert_int_equal(found->best.round, 4);
         assert_string_equal(found->best.model, TEST_MODEL);
         assert_true(found->best.loss == 1.0 / 3.0 && isnan(found->best.accuracy));
         assert_true(found->best.validation_loss == 2.0 / 3.0);
-        assert_int_equal(data.model_size, sizeof model_bytes);
+        assert_int_equal(data.model_size, sizeof(model_bytes));
         fedge_checkpoint_data_fini(&data);
         chosen->keep.waited = 4;
         OK(fedge_checkpoint_update(*state, &checkpoint, NULL));
@@ -110,7 +110,7 @@ static void nothing_chosen_is_nothing(void **state)
     const fedge_selection_state none = {.keep = {.seen = 0}};
     save(*state, 3);
     OK(fedge_checkpoint_load(*state, 3, &data, NULL));
-    assert_memory_equal(&data.checkpoint.selection, &none, sizeof none);
+    assert_memory_equal(&data.checkpoint.selection, &none, sizeof(none));
     fedge_checkpoint_data_fini(&data);
 }
 
@@ -118,7 +118,7 @@ static void what_is_empty_is_no_file(void **state)
 {
     fedge_checkpoint_data data;
     fedge_checkpoint checkpoint = facts(0);
-    const fedge_checkpoint_files model = {.model = model_bytes, .model_size = sizeof model_bytes};
+    const fedge_checkpoint_files model = {.model = model_bytes, .model_size = sizeof(model_bytes)};
     OK(fedge_checkpoint_save(*state, &checkpoint, &model, NULL));
     assert_int_equal(strlen(checkpoint.model), 64);
     OK(fedge_checkpoint_load(*state, 0, &data, NULL));
@@ -137,18 +137,18 @@ static void the_first_format_is_read(void **state)
     save(*state, 3);
     OK(fedge_checkpoint_load(*state, 3, &data, NULL));
     const int size =
-        snprintf(text, sizeof text,
+        snprintf(text, sizeof(text),
                  "{\"format\":1,\"round\":3,\"run_id\":\"%s\",\"incarnation\":3,\"model\":\"%s\","
                  "\"strategy\":\"FedAvg\",\"strategy_state\":\"%s\",\"next_task_id\":5,"
                  "\"bytes_up\":1,\"bytes_down\":2,\"elapsed_ms\":3}",
                  checkpoint.run_id, data.checkpoint.model, data.checkpoint.strategy_state);
     fedge_checkpoint_data_fini(&data);
     write_text(*state, "round-000003/state.json", text, (size_t)size);
-    snprintf(path, sizeof path, "%s/round-000003/last-accepted.bin", (const char *)*state);
+    snprintf(path, sizeof(path), "%s/round-000003/last-accepted.bin", (const char *)*state);
     OK(fedge_os_remove(path, NULL));
     OK(fedge_checkpoint_load(*state, 3, &data, NULL));
     assert_int_equal(data.checkpoint.next_task_id, 5);
-    assert_int_equal(data.strategy_state_size, sizeof momenta);
+    assert_int_equal(data.strategy_state_size, sizeof(momenta));
     assert_null(data.last_accepted);
     fedge_checkpoint_data_fini(&data);
 }
@@ -162,7 +162,7 @@ static void the_second_format_is_read(void **state)
     save(*state, 3);
     OK(fedge_checkpoint_load(*state, 3, &data, NULL));
     const int size =
-        snprintf(text, sizeof text,
+        snprintf(text, sizeof(text),
                  "{\"format\":2,\"round\":3,\"run_id\":\"%s\",\"incarnation\":3,\"model\":\"%s\","
                  "\"strategy\":\"FedAvg\",\"strategy_state\":\"%s\",\"counted\":\"%s\","
                  "\"next_task_id\":5,\"bytes_up\":1,\"bytes_down\":2,\"elapsed_ms\":3}",
@@ -170,12 +170,12 @@ static void the_second_format_is_read(void **state)
                  data.checkpoint.last_accepted);
     fedge_checkpoint_data_fini(&data);
     write_text(*state, "round-000003/state.json", text, (size_t)size);
-    snprintf(from, sizeof from, "%s/round-000003/last-accepted.bin", (const char *)*state);
-    snprintf(to, sizeof to, "%s/round-000003/counted.bin", (const char *)*state);
+    snprintf(from, sizeof(from), "%s/round-000003/last-accepted.bin", (const char *)*state);
+    snprintf(to, sizeof(to), "%s/round-000003/counted.bin", (const char *)*state);
     OK(fedge_os_rename(from, to, NULL));
     OK(fedge_checkpoint_load(*state, 3, &data, NULL));
-    assert_int_equal(data.last_accepted_size, sizeof tasks);
-    assert_memory_equal(data.last_accepted, tasks, sizeof tasks);
+    assert_int_equal(data.last_accepted_size, sizeof(tasks));
+    assert_memory_equal(data.last_accepted, tasks, sizeof(tasks));
     fedge_checkpoint_data_fini(&data);
 }
 
@@ -189,7 +189,7 @@ static void a_checkpoint_can_be_replaced(void **state)
     OK(fedge_checkpoint_load(*state, 4, &data, NULL));
     fedge_checkpoint_data_fini(&data);
     char path[FEDGE_MAX_PATH + 64];
-    snprintf(path, sizeof path, "%s/round-000004.old", (const char *)*state);
+    snprintf(path, sizeof(path), "%s/round-000004.old", (const char *)*state);
     assert_false(fedge_os_exists(path));
 }
 
@@ -198,16 +198,16 @@ static void a_leftover_is_not_built_upon(void **state)
 {
     fedge_checkpoint_data data;
     char path[FEDGE_MAX_PATH + 64];
-    snprintf(path, sizeof path, "%s/round-000006.new", (const char *)*state);
+    snprintf(path, sizeof(path), "%s/round-000006.new", (const char *)*state);
     OK(fedge_os_make_dirs(path, NULL));
     write_text(*state, "round-000006.new/strategy.bin", "old momenta", 11);
     write_text(*state, "round-000006.new/half-a-file.tmp", "x", 1);
     save(*state, 6);
     assert_false(fedge_os_exists(path));
-    snprintf(path, sizeof path, "%s/round-000006/half-a-file.tmp", (const char *)*state);
+    snprintf(path, sizeof(path), "%s/round-000006/half-a-file.tmp", (const char *)*state);
     assert_false(fedge_os_exists(path));
     OK(fedge_checkpoint_load(*state, 6, &data, NULL));
-    assert_int_equal(data.strategy_state_size, sizeof momenta);
+    assert_int_equal(data.strategy_state_size, sizeof(momenta));
     fedge_checkpoint_data_fini(&data);
 }
 
@@ -217,11 +217,11 @@ static void nothing_is_not_found(void **state)
     fedge_error err;
     uint32_t round;
     char note[64], path[FEDGE_MAX_PATH + 64];
-    snprintf(path, sizeof path, "%s/round-000001.new", (const char *)*state);
+    snprintf(path, sizeof(path), "%s/round-000001.new", (const char *)*state);
     OK(fedge_os_make_dirs(path, NULL));
-    snprintf(path, sizeof path, "%s/round-1", (const char *)*state);
+    snprintf(path, sizeof(path), "%s/round-1", (const char *)*state);
     OK(fedge_os_make_dirs(path, NULL));
-    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),
+    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof(note), &err),
                      FEDGE_NOT_FOUND);
     save(*state, 1000000);
     OK(fedge_checkpoint_find(*state, UINT32_MAX, &round, NULL));
@@ -244,19 +244,19 @@ static void damage_falls_back(void **state)
         {"state.json", "{\"format\":1,\"round\":5}"},
         {"state.json", "{\"format\":1,\"round\":4}"},
     };
-    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+    for (size_t i = 0; i < sizeof(damages) / sizeof(damages[0]); i++) {
         fedge_checkpoint_data data;
         char note[256], name[64];
         save(*state, 4);
         save(*state, 5);
-        snprintf(name, sizeof name, "round-000005/%s", damages[i].name);
+        snprintf(name, sizeof(name), "round-000005/%s", damages[i].name);
         write_text(*state, name, damages[i].text, strlen(damages[i].text));
-        OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, NULL));
+        OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof(note), NULL));
         assert_int_equal(data.checkpoint.round, 4);
         assert_non_null(strstr(note, "round 5"));
         fedge_checkpoint_data_fini(&data);
         char path[FEDGE_MAX_PATH + 64];
-        snprintf(path, sizeof path, "%s/%s", (const char *)*state, name);
+        snprintf(path, sizeof(path), "%s/%s", (const char *)*state, name);
         OK(fedge_os_remove(path, NULL));
         OK(fedge_checkpoint_load_newest(*state, &data, note, 8, NULL)); /* the note is cut */
         assert_int_equal(data.checkpoint.round, 4);
@@ -272,20 +272,20 @@ static void notes_end_where_their_room_does(void **state)
     char note[1024], path[64];
     for (uint32_t round = 0; round < 4; round++) {
         save(*state, round);
-        snprintf(path, sizeof path, "round-%06u/model.safetensors", (unsigned)round);
+        snprintf(path, sizeof(path), "round-%06u/model.safetensors", (unsigned)round);
         if (round > 0)
             write_text(*state, path, "x", 1);
     }
-    OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, NULL));
+    OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof(note), NULL));
     fedge_checkpoint_data_fini(&data);
     assert_non_null(strstr(note, "round 1 passed over"));
     const size_t room = strlen(note) / 2;
-    memset(note, '#', sizeof note);
+    memset(note, '#', sizeof(note));
     OK(fedge_checkpoint_load_newest(*state, &data, note, room, NULL));
     fedge_checkpoint_data_fini(&data);
     assert_int_equal(strlen(note), room - 1);
     assert_non_null(strstr(note, "round 2 passed"));
-    for (size_t i = room; i < sizeof note; i++)
+    for (size_t i = room; i < sizeof(note); i++)
         assert_int_equal(note[i], '#');
 }
 
@@ -298,19 +298,19 @@ static void no_usable_one_is_an_error(void **state)
     save(*state, 1);
     write_text(*state, "round-000000/model.safetensors", "x", 1);
     write_text(*state, "round-000001/state.json", "x", 1);
-    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),
+    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof(note), &err),
                      FEDGE_CORRUPT);
     assert_non_null(strstr(err.message, "backup"));
     /* Nor is there nothing, where that of round 0 was removed long ago. */
     char first[FEDGE_MAX_PATH + 64];
-    snprintf(first, sizeof first, "%s/round-000000", (const char *)*state);
+    snprintf(first, sizeof(first), "%s/round-000000", (const char *)*state);
     OK(fedge_os_remove_tree(first, NULL));
-    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),
+    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof(note), &err),
                      FEDGE_CORRUPT);
     assert_non_null(strstr(note, "round 1 passed over"));
     /* A newer release's is not damage: no silent way back. */
     write_text(*state, "round-000001/state.json", "{\"format\":4}", 12);
-    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, &err),
+    assert_int_equal(fedge_checkpoint_load_newest(*state, &data, note, sizeof(note), &err),
                      FEDGE_UNSUPPORTED);
 }
 

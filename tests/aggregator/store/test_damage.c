@@ -29,14 +29,14 @@ static fedge_status keep(void *user, const char *name, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
     const char *folder = user;
-    snprintf(path, sizeof path, "%.200s/%.200s", folder, name);
+    snprintf(path, sizeof(path), "%.200s/%.200s", folder, name);
     if (strcmp(name, "lock") == 0)
         return FEDGE_OK;
     if (fedge_os_is_dir(path))
         return fedge_os_list_dir(path, keep, path, err);
     assert_in_range(kept.count, 0, MAX_FILES - 1);
     kept_file *file = &kept.files[kept.count++];
-    memcpy(file->path, path, sizeof path);
+    memcpy(file->path, path, sizeof(path));
     return fedge_os_read_file(path, (size_t)16 << 20, &file->data, &file->size, err);
 }
 
@@ -66,14 +66,14 @@ typedef struct standing {
 
 static void add(standing *to, const char *text)
 {
-    to->used += (size_t)snprintf(to->text + to->used, sizeof to->text - to->used, "%s ", text);
-    assert_in_range(to->used, 1, sizeof to->text - 1);
+    to->used += (size_t)snprintf(to->text + to->used, sizeof(to->text) - to->used, "%s ", text);
+    assert_in_range(to->used, 1, sizeof(to->text) - 1);
 }
 
 static void add_number(standing *to, uint64_t number)
 {
     char text[24];
-    snprintf(text, sizeof text, "%llu", (unsigned long long)number);
+    snprintf(text, sizeof(text), "%llu", (unsigned long long)number);
     add(to, text);
 }
 
@@ -89,7 +89,7 @@ static void add_slot(standing *to, fedge_journal *journal, uint32_t i)
     if (!slot.accepted)
         return;
     OK(fedge_journal_read(journal, i, 0, bytes, slot.size, NULL));
-    OK(fedge_journal_metadata(journal, i, metadata, sizeof metadata, NULL));
+    OK(fedge_journal_metadata(journal, i, metadata, sizeof(metadata), NULL));
     add_number(to, fedge_crc32(0, bytes, slot.size));
     add(to, metadata);
 }
@@ -161,13 +161,13 @@ static void save_checkpoint(const fedge_run *run, uint32_t round, char hash[FEDG
                               .bytes_up = 1000 * round,
                               .bytes_down = 2000 * round,
                               .elapsed_ms = 777 * round};
-    memcpy(facts.run_id, run->run_id, sizeof facts.run_id);
+    memcpy(facts.run_id, run->run_id, sizeof(facts.run_id));
     const fedge_checkpoint_files files = {.model = (const uint8_t *)"the model's values",
                                           .model_size = 18 - round,
                                           .strategy_state = (const uint8_t *)"momentum",
                                           .strategy_state_size = 8,
                                           .last_accepted = last_accepted,
-                                          .last_accepted_size = sizeof last_accepted};
+                                          .last_accepted_size = sizeof(last_accepted)};
     OK(fedge_run_path(run, "checkpoints", dir, NULL));
     OK(fedge_checkpoint_save(dir, &facts, &files, NULL));
     memcpy(hash, facts.model, FEDGE_HASH_TEXT);
@@ -180,8 +180,8 @@ static void save_journal(const fedge_run *run, uint32_t round, const char *hash,
     fedge_journal *journal;
     fedge_journal_task tasks[TEST_SLOTS];
     fedge_journal_phase phase = test_phase(round, 0);
-    memcpy(phase.run_id, run->run_id, sizeof phase.run_id);
-    memcpy(phase.model, hash, sizeof phase.model);
+    memcpy(phase.run_id, run->run_id, sizeof(phase.run_id));
+    memcpy(phase.model, hash, sizeof(phase.model));
     const uint64_t first = 1 + (uint64_t)10 * (round - 1);
     for (uint32_t i = 0; i < TEST_SLOTS; i++)
         tasks[i] = test_task(first + i);
@@ -232,13 +232,15 @@ static void look_at(const char *dir, const kept_file *damaged, const standing *w
     bool told;
     fedge_error err = {.message = ""};
     const fedge_status status = start(dir, &now, &told, &err);
-    if (status != FEDGE_OK)
+    if (status != FEDGE_OK) {
         assert_true(strlen(err.message) > 20);
-    else if (!told && strcmp(now.text, whole->text) != 0)
+    } else if (!told && strcmp(now.text, whole->text) != 0) {
         fail_msg("damage of %s is not told: %s instead of %s", damaged->path, now.text,
                  whole->text);
-    for (size_t i = 0; i < kept.count; i++) /* recovery has repaired, or cut */
+    }
+    for (size_t i = 0; i < kept.count; i++) { /* recovery has repaired, or cut */
         put_back(&kept.files[i]);
+    }
 }
 
 static void damage_is_told(void **state)
@@ -246,7 +248,7 @@ static void damage_is_told(void **state)
     char dir[FEDGE_MAX_PATH];
     standing whole;
     bool told;
-    snprintf(dir, sizeof dir, "%s/state", (const char *)*state);
+    snprintf(dir, sizeof(dir), "%s/state", (const char *)*state);
     make_run(dir);
     kept.count = 0;
     OK(fedge_os_list_dir(dir, keep, dir, NULL));
@@ -265,7 +267,7 @@ static void damage_is_told(void **state)
         for (size_t size = 0; size < file->size; size += file->size / 5 + 1) {
             const kept_file cut = {.data = file->data, .size = size};
             kept_file shorter = cut;
-            memcpy(shorter.path, file->path, sizeof shorter.path);
+            memcpy(shorter.path, file->path, sizeof(shorter.path));
             put_back(&shorter);
             look_at(dir, file, &whole);
         }
@@ -281,7 +283,7 @@ static void files_of_an_older_release_are_taken(void **state)
     standing whole, now;
     uint32_t removed = 0;
     bool told;
-    snprintf(dir, sizeof dir, "%s/state", (const char *)*state);
+    snprintf(dir, sizeof(dir), "%s/state", (const char *)*state);
     make_run(dir);
     OK(start(dir, &whole, &told, NULL));
     kept.count = 0;

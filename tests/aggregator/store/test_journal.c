@@ -39,11 +39,11 @@ static void an_update_comes_back(void **state)
         assert_string_equal(facts.task.device_id, task.device_id);
         assert_int_equal(facts.accepted, slot == 1);
     }
-    OK(fedge_journal_read(journal, 1, 0, read, sizeof read, NULL));
-    assert_memory_equal(read, bytes, sizeof read);
-    OK(fedge_journal_metadata(journal, 1, metadata, sizeof metadata, NULL));
+    OK(fedge_journal_read(journal, 1, 0, read, sizeof(read), NULL));
+    assert_memory_equal(read, bytes, sizeof(read));
+    OK(fedge_journal_metadata(journal, 1, metadata, sizeof(metadata), NULL));
     assert_string_equal(metadata, "{\"task\":2}");
-    assert_int_equal(fedge_journal_metadata(journal, 0, metadata, sizeof metadata, NULL),
+    assert_int_equal(fedge_journal_metadata(journal, 0, metadata, sizeof(metadata), NULL),
                      FEDGE_NOT_FOUND);
     assert_int_equal(fedge_journal_metadata(journal, 1, metadata, 10, NULL), FEDGE_TOO_BIG);
     fedge_journal_free(journal);
@@ -54,9 +54,10 @@ static void an_update_comes_back(void **state)
 static void records_and_slots_are_padded_no_further_than_needed(void **state)
 {
     (void)state;
-    for (uint64_t size = 0; size <= 24; size++)
+    for (uint64_t size = 0; size <= 24; size++) {
         assert_int_equal(fedge_journal_record_size(size),
                          JOURNAL_RECORD_HEADER + (size + 7) / 8 * 8);
+    }
     for (uint32_t extra = 0; extra < 2; extra++) {
         journal_layout layout;
         fedge_journal_phase phase = test_phase(1, 0);
@@ -85,7 +86,7 @@ static void bad_uploads_are_refused(void **state)
         {1, 1, 10, FEDGE_OUT_OF_RANGE},    {1, 0, TEST_SLOT_SIZE + 1, FEDGE_TOO_BIG},
         {1, UINT64_MAX, 2, FEDGE_TOO_BIG},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(fedge_journal_write(journal, 0, cases[i].task_id, cases[i].offset, bytes,
                                              cases[i].size, &err),
                          cases[i].status);
@@ -132,7 +133,7 @@ static void no_write_leaves_its_slot(void **state)
         const uint64_t size = sizes[i];
         for (uint32_t turn = 0; turn < TEST_SLOTS; turn++) {
             const uint32_t slot = (turn * 3 + 1) % TEST_SLOTS; /* neighbours before and after */
-            memset(bytes, (int)(slot + 1), sizeof bytes);
+            memset(bytes, (int)(slot + 1), sizeof(bytes));
             OK(fedge_journal_write(journal, slot, slot + 1, 0, bytes, size - 1, &err));
             assert_int_equal(fedge_journal_write(journal, slot, slot + 1, size - 1, bytes, 2, &err),
                              FEDGE_TOO_BIG);
@@ -183,9 +184,10 @@ static void slots_change_hands(void **state)
     assert_int_equal(fedge_journal_get_slot(journal, 2).written, 0);
     assert_int_equal(test_accept(journal, 2, 3, &err), FEDGE_STALE);
     char *metadata = calloc(1, FEDGE_JOURNAL_MAX_METADATA);
-    for (uint32_t slot = 0; slot < TEST_SLOTS; slot++)
+    for (uint32_t slot = 0; slot < TEST_SLOTS; slot++) {
         OK(fedge_journal_accept(journal, slot, slot == 2 ? task_id : slot + 1, 0, 0, metadata,
                                 FEDGE_JOURNAL_MAX_METADATA, &err));
+    }
     free(metadata);
     OK(fedge_journal_close(journal, &err));
     fedge_journal_free(journal);
@@ -321,7 +323,7 @@ static void names_are_parsed_strictly(void **state)
     const char *bad[] = {"round-12-a3.fj",        "round-000012-a03.fj", "round-000012-a3.fj.tmp",
                          "xround-000012-a3.fj",   "round-000012.fj",     "round--00012-a3.fj",
                          "round-9999999999-a1.fj"};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
         assert_false(fedge_journal_parse_name(bad[i], &round, &attempt));
 }
 

@@ -103,9 +103,9 @@ static void a_garbled_end_is_cut(void **state)
          * flip in the padding changes nothing. */
         uint32_t num_accepted = fedge_journal_num_accepted(journal);
         assert_true(num_accepted == 2 || num_accepted == 4);
-        assert_true(num_accepted == 4 || strstr(fedge_journal_note(journal), "torn") != NULL);
+        assert_true(num_accepted == 4 || strstr(fedge_journal_note(journal), "torn"));
         assert_true(num_accepted == 4 ||
-                    strstr(fedge_journal_note(journal), "with 1 whole behind it") != NULL);
+                    strstr(fedge_journal_note(journal), "with 1 whole behind it"));
         assert_prefix(journal, num_accepted);
         assert_goes_on(&made, journal);
     }
@@ -184,7 +184,7 @@ static void a_cut_file_is_told(void **state)
 {
     crash_file made = make_crash(*state, false);
     const size_t sizes[] = {0, 1, 51, 4095, 4096, 5000, made.size - 1};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
         fedge_journal *journal;
         fedge_error err;
         OK(fedge_os_write_file(made.path, made.bytes, sizes[i], 0600, NULL));
@@ -241,7 +241,7 @@ static void each_slot_is_checked(void **state)
                                        NULL));
         const uint64_t start = layout.slots_offset + slot * layout.slot_stride;
         const uint64_t places[] = {0, TEST_SLOT_SIZE / 2, TEST_SLOT_SIZE - 1};
-        for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {
+        for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
             fedge_journal *journal;
             uint8_t flipped = made.bytes[start + places[i]] ^ 0x10;
             OK(recover_with(&made, start + places[i], &flipped, 1, &journal, NULL));
@@ -249,7 +249,7 @@ static void each_slot_is_checked(void **state)
             for (uint32_t other = 0; other < TEST_SLOTS; other++)
                 assert_int_equal(fedge_journal_get_slot(journal, other).accepted, other != slot);
             char part[32];
-            snprintf(part, sizeof part, "task %u is not whole", slot + 1);
+            snprintf(part, sizeof(part), "task %u is not whole", slot + 1);
             assert_non_null(strstr(fedge_journal_note(journal), part));
             fedge_journal_free(journal);
         }
@@ -275,7 +275,7 @@ static void what_was_reassigned_stays_open(void **state)
         fedge_journal_task next = test_task(77);
         OK(fedge_journal_assign(journal, slot, &next, NULL));
         test_update(slot + 1, bytes);
-        OK(fedge_journal_write(journal, slot, 77, 0, bytes, sizeof bytes, NULL));
+        OK(fedge_journal_write(journal, slot, 77, 0, bytes, sizeof(bytes), NULL));
         fedge_journal_free(journal);
         OK(fedge_journal_recover(made.path, &journal, NULL));
         assert_string_equal(fedge_journal_note(journal), "");
@@ -303,7 +303,7 @@ static void random_damage_is_survived(void **state)
     for (int i = 0; i < 500; i++) {
         uint8_t noise[64];
         fedge_journal *journal;
-        uint32_t size = 1 + fedge_rng_below(&rng, sizeof noise);
+        uint32_t size = 1 + fedge_rng_below(&rng, sizeof(noise));
         for (uint32_t j = 0; j < size; j++)
             noise[j] = (uint8_t)fedge_rng_u32(&rng);
         uint64_t room = made.ends[TEST_SLOTS + 1] + 200;
@@ -336,7 +336,7 @@ static void senseless_records_are_told(void **state)
         {5, JOURNAL_ACCEPT, 4, 0, FEDGE_CORRUPT},
         {5, JOURNAL_OPEN, 8, 0, FEDGE_UNSUPPORTED},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fedge_journal *journal;
         fedge_error err;
         uint8_t record[128] = {0};

@@ -33,9 +33,8 @@ static void make(fixture *f, const char *dir)
                              .validation_loss = NAN,
                              .validation_accuracy = NAN}};
     OK(fedge_job_parse(JOB, strlen(JOB), "job.json", &f->job, NULL));
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++)
         f->values[i] = (float)i / 3.0f;
-    }
     OK(fedge_safetensors_size(&f->job->plan.schema, &f->size, NULL));
     f->plain = malloc(f->size);
     assert_non_null(f->plain);
@@ -116,9 +115,8 @@ static void leaves_out_what_is_not_known(void **state)
     OK(fedge_model_file_read(f.path, &report, NULL));
     static const char *const ABSENT[] = {"run", "loss", "accuracy", "validation_accuracy",
                                          "normalisation"};
-    for (size_t i = 0; i < sizeof(ABSENT) / sizeof(ABSENT[0]); i++) {
+    for (size_t i = 0; i < sizeof(ABSENT) / sizeof(ABSENT[0]); i++)
         expect_text(&report, ABSENT[i], NULL);
-    }
     expect_text(&report, "validation_loss", "1.5");
     fedge_model_report_fini(&report);
     drop(&f);

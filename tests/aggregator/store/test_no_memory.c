@@ -140,7 +140,7 @@ static void evaluators(void **state)
     folder = *state;
     in_folder("job.json", path);
     in_folder("test.csv", data);
-    OK(fedge_os_write_file(path, JOB, sizeof JOB - 1, 0600, NULL));
+    OK(fedge_os_write_file(path, JOB, sizeof(JOB) - 1, 0600, NULL));
     OK(fedge_os_write_file(data, "1,2,0\n3,4,1\n", 12, 0600, NULL));
     OK(fedge_job_load(path, &job, NULL));
     each_allocation_may_fail(make_evaluator, free_evaluator);
@@ -160,7 +160,7 @@ static void recovery_holds_nothing_after_a_failure(void **state)
     OK(fedge_run_open(&open, "{}", 2, false, NULL, &run, NULL));
     fedge_checkpoint facts = {
         .round = 0, .incarnation = 1, .strategy = "FedAvg", .next_task_id = 1};
-    memcpy(facts.run_id, run.run_id, sizeof facts.run_id);
+    memcpy(facts.run_id, run.run_id, sizeof(facts.run_id));
     const fedge_checkpoint_files files = {.model = (const uint8_t *)"model",
                                           .model_size = 5,
                                           .strategy_state = (const uint8_t *)"state",
@@ -168,8 +168,8 @@ static void recovery_holds_nothing_after_a_failure(void **state)
     OK(fedge_run_path(&run, "checkpoints", path, NULL));
     OK(fedge_checkpoint_save(path, &facts, &files, NULL));
     fedge_journal_phase phase = test_phase(1, 0);
-    memcpy(phase.run_id, run.run_id, sizeof phase.run_id);
-    memcpy(phase.model, facts.model, sizeof phase.model);
+    memcpy(phase.run_id, run.run_id, sizeof(phase.run_id));
+    memcpy(phase.model, facts.model, sizeof(phase.model));
     OK(fedge_run_path(&run, "journal", path, NULL));
     OK(test_create(path, &phase, &journal, NULL));
     OK(test_accept(journal, 1, 2, NULL));

@@ -27,7 +27,7 @@ static run_fixture open_fixture(const char *dir)
 static void reopen(run_fixture *f)
 {
     char dir[FEDGE_MAX_PATH];
-    memcpy(dir, f->state.dir, sizeof dir);
+    memcpy(dir, f->state.dir, sizeof(dir));
     fedge_state_close(&f->state);
     *f = open_fixture(dir);
 }
@@ -37,10 +37,10 @@ static void checkpoint(run_fixture *f, uint32_t round, uint64_t next_task_id,
                        char hash[FEDGE_HASH_TEXT])
 {
     char model[32];
-    int size = snprintf(model, sizeof model, "model of round %u", (unsigned)round);
+    int size = snprintf(model, sizeof(model), "model of round %u", (unsigned)round);
     fedge_checkpoint facts = {
         .round = round, .incarnation = 1, .strategy = "FedAvg", .next_task_id = next_task_id};
-    memcpy(facts.run_id, f->run.run_id, sizeof facts.run_id);
+    memcpy(facts.run_id, f->run.run_id, sizeof(facts.run_id));
     const fedge_checkpoint_files files = {.model = (const uint8_t *)model,
                                           .model_size = (size_t)size};
     OK(fedge_checkpoint_save(f->checkpoints, &facts, &files, NULL));
@@ -54,8 +54,8 @@ static fedge_journal *journal_of(run_fixture *f, uint32_t round, uint32_t attemp
     fedge_journal *journal;
     fedge_journal_task tasks[TEST_SLOTS];
     fedge_journal_phase phase = test_phase(round, attempt);
-    memcpy(phase.run_id, f->run.run_id, sizeof phase.run_id);
-    memcpy(phase.model, base_model, sizeof phase.model);
+    memcpy(phase.run_id, f->run.run_id, sizeof(phase.run_id));
+    memcpy(phase.model, base_model, sizeof(phase.model));
     for (uint32_t slot = 0; slot < TEST_SLOTS; slot++)
         tasks[slot] = test_task(first_task + slot);
     OK(fedge_journal_create(f->journals, &phase, tasks, 0, &journal, NULL));
@@ -209,7 +209,7 @@ static void closed_rounds_are_closed_again(void **state)
     }
     fedge_journal_free(journal_of(&f, 3, 0, hash[2], 30, 1));
     for (uint32_t round = 1; round <= 2; round++) {
-        snprintf(path, sizeof path, "%s/round-%06u/model.safetensors", f.checkpoints,
+        snprintf(path, sizeof(path), "%s/round-%06u/model.safetensors", f.checkpoints,
                  (unsigned)round);
         OK(fedge_os_write_file(path, "x", 1, 0600, NULL));
     }
@@ -245,7 +245,7 @@ static void what_cannot_be_repaired_is_told(void **state)
     OK(fedge_os_remove(path, NULL));
 
     checkpoint(&f, 1, 9, hash); /* damaged, and its journal is gone */
-    snprintf(path, sizeof path, "%s/round-000001/model.safetensors", f.checkpoints);
+    snprintf(path, sizeof(path), "%s/round-000001/model.safetensors", f.checkpoints);
     OK(fedge_os_write_file(path, "x", 1, 0600, NULL));
     assert_int_equal(fedge_recover(&f.run, &recovery, &err), FEDGE_CORRUPT);
     assert_non_null(strstr(err.message, "round 1 was closed"));
@@ -271,7 +271,7 @@ static void retention_keeps_what_is_needed(void **state)
     OK(fedge_retention_apply(&f.run, 9, 0, NULL)); /* there are fewer: all stay */
     OK(fedge_retention_apply(&f.run, 3, 0, NULL));
     for (uint32_t round = 0; round <= 6; round++) {
-        snprintf(path, sizeof path, "%s/round-%06u", f.checkpoints, (unsigned)round);
+        snprintf(path, sizeof(path), "%s/round-%06u", f.checkpoints, (unsigned)round);
         assert_int_equal(fedge_os_exists(path), round >= 3 && round <= 5);
         OK(fedge_journal_make_path(f.journals, round, 0, path, NULL));
         assert_int_equal(fedge_os_exists(path), round >= 3);
@@ -295,7 +295,7 @@ static void retention_keeps_the_best(void **state)
         checkpoint(&f, round, 1, hash);
         OK(fedge_retention_apply(&f.run, 2, best, NULL));
         for (uint32_t r = 0; r <= round; r++) {
-            snprintf(path, sizeof path, "%s/round-%06u", f.checkpoints, (unsigned)r);
+            snprintf(path, sizeof(path), "%s/round-%06u", f.checkpoints, (unsigned)r);
             assert_int_equal(fedge_os_exists(path), r == best || r + 1 >= round);
             OK(fedge_journal_make_path(f.journals, r, 0, path, NULL));
             assert_int_equal(fedge_os_exists(path), r > 0 && r + 1 >= round);
@@ -309,9 +309,9 @@ static void leftovers_are_removed(void **state)
     run_fixture f = open_fixture(*state);
     fedge_recovery recovery;
     char paths[3][FEDGE_MAX_PATH + 32];
-    snprintf(paths[0], sizeof paths[0], "%s/round-000001-a0.fj.tmp", f.journals);
-    snprintf(paths[1], sizeof paths[1], "%s/round-000001.new", f.checkpoints);
-    snprintf(paths[2], sizeof paths[2], "%s/round-000001.old", f.checkpoints);
+    snprintf(paths[0], sizeof(paths[0]), "%s/round-000001-a0.fj.tmp", f.journals);
+    snprintf(paths[1], sizeof(paths[1]), "%s/round-000001.new", f.checkpoints);
+    snprintf(paths[2], sizeof(paths[2]), "%s/round-000001.old", f.checkpoints);
     for (int i = 0; i < 3; i++)
         OK(fedge_os_make_dirs(paths[i], NULL));
     OK(fedge_recover(&f.run, &recovery, NULL));
@@ -329,7 +329,7 @@ static void every_repair_is_told(void **state)
     char hash[FEDGE_HASH_TEXT], unused[FEDGE_HASH_TEXT], path[FEDGE_MAX_PATH + 64];
     checkpoint(&f, 0, 1, hash);
     checkpoint(&f, 1, 5, unused);
-    snprintf(path, sizeof path, "%s/round-000001/model.safetensors", f.checkpoints);
+    snprintf(path, sizeof(path), "%s/round-000001/model.safetensors", f.checkpoints);
     OK(fedge_os_write_file(path, "x", 1, 0600, NULL));
     fedge_journal *journal = journal_of(&f, 1, 0, hash, 1, 2);
     OK(fedge_journal_close(journal, NULL));
@@ -357,13 +357,13 @@ static void a_leftover_with_too_long_a_path_is_an_error(void **state)
     char dir[FEDGE_MAX_PATH], name[251];
     fedge_recovery recovery;
     fedge_error err;
-    memset(name, 'x', sizeof name);
-    snprintf(dir, sizeof dir, "%s/%.240s", (const char *)*state, name);
+    memset(name, 'x', sizeof(name));
+    snprintf(dir, sizeof(dir), "%s/%.240s", (const char *)*state, name);
     OK(fedge_os_make_dirs(dir, NULL));
     run_fixture f = open_fixture(dir);
     int journals = open(f.journals, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert_true(journals >= 0);
-    memcpy(name + sizeof name - 5, ".tmp", 5);
+    memcpy(name + sizeof(name) - 5, ".tmp", 5);
     int made = openat(journals, name, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
     assert_true(made >= 0);
     assert_int_equal(close(made), 0);

@@ -10,7 +10,7 @@ static char path[FEDGE_MAX_PATH];
 
 static void set_path(void **state)
 {
-    snprintf(path, sizeof path, "%s/rounds.jsonl", (const char *)*state);
+    snprintf(path, sizeof(path), "%s/rounds.jsonl", (const char *)*state);
 }
 
 /* The lines with their seals. */
@@ -104,12 +104,12 @@ static void a_damaged_line_is_told(void **state)
     const size_t line = strlen(whole) / 3;
     char aside[FEDGE_MAX_PATH + 16];
     set_path(state);
-    snprintf(aside, sizeof aside, "%s.damaged", path);
+    snprintf(aside, sizeof(aside), "%s.damaged", path);
     for (size_t bit = 8 * line; bit < 8 * (2 * line - 1); bit += 3) {
         fedge_round_log log;
         fedge_error err;
         char text[512];
-        snprintf(text, sizeof text, "%s", whole);
+        snprintf(text, sizeof(text), "%s", whole);
         text[bit / 8] ^= (char)(1 << bit % 8);
         write_log(text);
         assert_int_equal(fedge_round_log_open(&log, path, 9, &err), FEDGE_CORRUPT);
@@ -135,7 +135,7 @@ static void lines_of_an_older_release_are_taken(void **state)
     OK(fedge_round_log_append(&log, 3, FEDGE_TASK_TRAIN, "\"clients\":8", NULL));
     fedge_round_log_close(&log);
     char *last = seal_lines(LINE(3, "train")), text[512];
-    snprintf(text, sizeof text, "%s%s", LINE(1, "train") LINE(2, "train"), last);
+    snprintf(text, sizeof(text), "%s%s", LINE(1, "train") LINE(2, "train"), last);
     assert_text(text);
     OK(fedge_round_log_open(&log, path, 3, NULL));
     fedge_round_log_close(&log);
@@ -177,11 +177,11 @@ static void bad_lines_are_told(void **state)
                          "{\"round\":\"1\"}\n",
                          LINE(1, "train")};
     set_path(state);
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         fedge_round_log log;
         fedge_error err;
         char text[256];
-        snprintf(text, sizeof text, "%s%s", LINE(1, "train"), bad[i]);
+        snprintf(text, sizeof(text), "%s%s", LINE(1, "train"), bad[i]);
         write_log(text);
         assert_int_equal(fedge_round_log_open(&log, path, 9, &err), FEDGE_CORRUPT);
         assert_non_null(strstr(err.message, "rounds.jsonl:2"));
@@ -196,9 +196,10 @@ static void bad_fields_are_refused(void **state)
     set_path(state);
     OK(fedge_round_log_open(&log, path, 0, NULL));
     const char *bad[] = {"accuracy:1", "\"a\":nan", "\"a\":1}\n{\"b\":2", "\"a\":\n1", ","};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(fedge_round_log_append(&log, 1, FEDGE_TASK_TRAIN, bad[i], &err),
                          FEDGE_CORRUPT);
+    }
     char *huge = malloc(FEDGE_ROUND_LOG_MAX_LINE + 1);
     assert_non_null(huge);
     memset(huge, ' ', FEDGE_ROUND_LOG_MAX_LINE);

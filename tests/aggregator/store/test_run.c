@@ -23,7 +23,7 @@ static void a_run_is_resumed(void **state)
     assert_int_equal(first.incarnation, 1);
     assert_int_equal(strlen(first.run_id), 32);
     const char *names[] = {"job.json", "run.json", "journal", "checkpoints"};
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         OK(fedge_run_path(&first, names[i], path, NULL));
         assert_true(fedge_os_exists(path));
     }
@@ -90,7 +90,7 @@ static void a_finished_run_without_its_results_comes_back(void **state)
     char path[FEDGE_MAX_PATH];
     const uint8_t model[] = "model";
     fedge_checkpoint checkpoint = {.round = 3, .strategy = "FedAvg"};
-    const fedge_checkpoint_files files = {.model = model, .model_size = sizeof model};
+    const fedge_checkpoint_files files = {.model = model, .model_size = sizeof(model)};
     OK(fedge_state_open(*state, &place, NULL));
     OK(open_run(&place, job_a, false, &first, NULL));
     OK(fedge_run_path(&first, "checkpoints", path, NULL));
@@ -157,7 +157,7 @@ static void a_second_aggregator_is_refused(void **state)
     char pid[32];
     OK(fedge_state_open(*state, &first, NULL));
     assert_int_equal(fedge_state_open(*state, &second, &err), FEDGE_BUSY);
-    snprintf(pid, sizeof pid, "pid %ld", (long)getpid());
+    snprintf(pid, sizeof(pid), "pid %ld", (long)getpid());
     assert_non_null(strstr(err.message, pid));
     assert_non_null(strstr(err.message, "another aggregator"));
     fedge_state_close(&second);
@@ -169,7 +169,7 @@ static void a_second_aggregator_is_refused(void **state)
 static void write_text(const char *dir, const char *name, const char *text)
 {
     char path[FEDGE_MAX_PATH + 64];
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
     OK(fedge_os_write_file(path, text, strlen(text), 0600, NULL));
 }
 
@@ -189,7 +189,7 @@ static void bad_state_is_told(void **state)
         {"[1]", FEDGE_CORRUPT},
         {"", FEDGE_CORRUPT},
     };
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
+    for (size_t i = 0; i < sizeof(formats) / sizeof(formats[0]); i++) {
         write_text(*state, "format.json", formats[i].text);
         assert_int_equal(fedge_state_open(*state, &place, &err), formats[i].status);
         assert_non_null(strstr(err.message, "format.json"));
@@ -200,16 +200,16 @@ static void bad_state_is_told(void **state)
     const char *broken[] = {"", "{}", "{\"number\":1,\"incarnation\":0}",
                             "{\"number\":-1,\"incarnation\":1}",
                             "{\"number\":1,\"incarnation\":4294967296}"};
-    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+    for (size_t i = 0; i < sizeof(broken) / sizeof(broken[0]); i++) {
         write_text(run.dir, "run.json", broken[i]);
         assert_int_equal(open_run(&place, job_a, false, &run, &err), FEDGE_CORRUPT);
         assert_non_null(strstr(err.message, "run.json"));
-        snprintf(run.dir, sizeof run.dir, "%s/runs/%s", (const char *)*state, run.run_id);
+        snprintf(run.dir, sizeof(run.dir), "%s/runs/%s", (const char *)*state, run.run_id);
     }
     fedge_state_close(&place);
     char long_path[600];
-    memset(long_path, 'x', sizeof long_path);
-    long_path[sizeof long_path - 1] = '\0';
+    memset(long_path, 'x', sizeof(long_path));
+    long_path[sizeof(long_path) - 1] = '\0';
     assert_int_equal(fedge_state_open(long_path, &place, &err), FEDGE_TOO_BIG);
 }
 
@@ -219,11 +219,11 @@ static void half_made_runs_vanish(void **state)
     fedge_state place;
     fedge_run run;
     char path[FEDGE_MAX_PATH + 64];
-    snprintf(path, sizeof path, "%s/runs/new-0123/journal", (const char *)*state);
+    snprintf(path, sizeof(path), "%s/runs/new-0123/journal", (const char *)*state);
     OK(fedge_os_make_dirs(path, NULL));
     OK(fedge_state_open(*state, &place, NULL));
     assert_false(fedge_os_exists(path));
-    snprintf(path, sizeof path, "%s/runs/somebody's notes", (const char *)*state);
+    snprintf(path, sizeof(path), "%s/runs/somebody's notes", (const char *)*state);
     OK(fedge_os_make_dirs(path, NULL));
     OK(open_run(&place, job_a, false, &run, NULL));
     assert_int_equal(run.number, 1);

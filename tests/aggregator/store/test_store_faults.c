@@ -195,7 +195,7 @@ static void every_write_of_a_checkpoint_fails_once(void **state)
             assert_int_equal(status, FEDGE_OK);
         else
             assert_int_equal(status, errnum == ENOSPC ? FEDGE_NO_SPACE : FEDGE_IO);
-        OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof note, NULL));
+        OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof(note), NULL));
         assert_string_equal(note, "");
         assert_true(data.checkpoint.round == 2 || !done);
         assert_string_equal((const char *)data.model,

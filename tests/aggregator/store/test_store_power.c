@@ -76,7 +76,7 @@ static void save_checkpoint(const process *p, uint32_t round)
     int size = model_text(round, text);
     fedge_checkpoint facts = {
         .round = round, .incarnation = 1, .strategy = "FedAvg", .next_task_id = p->next_task_id};
-    memcpy(facts.run_id, p->run.run_id, sizeof facts.run_id);
+    memcpy(facts.run_id, p->run.run_id, sizeof(facts.run_id));
     const fedge_checkpoint_files files = {.model = (const uint8_t *)text,
                                           .model_size = (size_t)size,
                                           .strategy_state = (const uint8_t *)"state",
@@ -90,12 +90,13 @@ static void acknowledge_all(world *w, fedge_journal *journal)
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     for (uint32_t slot = 0; slot < TEST_SLOTS; slot++) {
         fedge_journal_slot facts = fedge_journal_get_slot(journal, slot);
-        if (facts.accepted)
+        if (facts.accepted) {
             know(w, (fact){.kind = FACT_ACKED,
                            .round = phase->round,
                            .attempt = phase->attempt,
                            .slot = slot,
                            .task_id = facts.task.task_id});
+        }
     }
 }
 
@@ -150,8 +151,8 @@ static fedge_journal *open_phase(world *w, process *p, const fedge_recovery *rec
     fedge_journal *journal;
     fedge_journal_task tasks[TEST_SLOTS];
     fedge_journal_phase phase = test_phase(recovery->last_closed + 1, recovery->attempt);
-    memcpy(phase.run_id, p->run.run_id, sizeof phase.run_id);
-    memcpy(phase.model, recovery->checkpoint.checkpoint.model, sizeof phase.model);
+    memcpy(phase.run_id, p->run.run_id, sizeof(phase.run_id));
+    memcpy(phase.model, recovery->checkpoint.checkpoint.model, sizeof(phase.model));
     for (uint32_t slot = 0; slot < TEST_SLOTS; slot++)
         tasks[slot] = test_task(p->next_task_id++);
     OK(fedge_journal_create(p->journals, &phase, tasks, 0, &journal, NULL));
@@ -188,9 +189,10 @@ static void live(world *w)
     process p;
     fedge_recovery recovery;
     begin_process(&p, w->dir);
-    if (strcmp(w->run_id, p.run.run_id) != 0) /* the one before was killed when it had finished */
+    if (strcmp(w->run_id, p.run.run_id) != 0) { /* the one before was killed when it had finished */
         w->num_facts = 0;
-    memcpy(w->run_id, p.run.run_id, sizeof w->run_id);
+    }
+    memcpy(w->run_id, p.run.run_id, sizeof(w->run_id));
     know(w, (fact){.kind = FACT_RUN});
     for (;;) {
         OK(fedge_recover(&p.run, &recovery, NULL));
@@ -223,10 +225,10 @@ static void check_update(fedge_journal *journal, uint32_t slot)
         return;
     test_update(facts.task.task_id, expected);
     assert_int_equal(facts.size, TEST_SLOT_SIZE);
-    OK(fedge_journal_read(journal, slot, 0, found, sizeof found, NULL));
-    assert_memory_equal(found, expected, sizeof found);
-    OK(fedge_journal_metadata(journal, slot, metadata, sizeof metadata, NULL));
-    snprintf(expected_metadata, sizeof expected_metadata, "{\"task\":%u}",
+    OK(fedge_journal_read(journal, slot, 0, found, sizeof(found), NULL));
+    assert_memory_equal(found, expected, sizeof(found));
+    OK(fedge_journal_metadata(journal, slot, metadata, sizeof(metadata), NULL));
+    snprintf(expected_metadata, sizeof(expected_metadata), "{\"task\":%u}",
              (unsigned)facts.task.task_id);
     assert_string_equal(metadata, expected_metadata);
 }
@@ -249,9 +251,10 @@ static void check_phase_fact(const fact *known, const fedge_recovery *recovery)
         assert_int_equal(slot.task.task_id, known->task_id);
     } else if (known->kind == FACT_ENDED) {
         assert_int_equal(fedge_journal_get_state(recovery->journal), known->state);
-        for (uint32_t slot = 0; slot < TEST_SLOTS; slot++)
+        for (uint32_t slot = 0; slot < TEST_SLOTS; slot++) {
             assert_int_equal(fedge_journal_get_slot(recovery->journal, slot).accepted,
                              known->accepted[slot]);
+        }
     }
 }
 
@@ -326,10 +329,10 @@ static world the_world;
 
 static int world_setup(void **state)
 {
-    memset(&the_world, 0, sizeof the_world);
+    memset(&the_world, 0, sizeof(the_world));
     *state = &the_world;
     lossy_disk_place("store-power", the_world.dir);
-    snprintf(the_world.image, sizeof the_world.image, "%s.image", the_world.dir);
+    snprintf(the_world.image, sizeof(the_world.image), "%s.image", the_world.dir);
     return fedge_os_remove_tree(the_world.dir, NULL) != FEDGE_OK ||
            fedge_os_make_dirs(the_world.dir, NULL) != FEDGE_OK;
 }
@@ -367,9 +370,10 @@ static void the_power_fails_at_every_moment(void **state)
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
         begin_world(seed);
-        for (uint32_t moment = 0; moment <= lossy_disk_now(); moment++)
+        for (uint32_t moment = 0; moment <= lossy_disk_now(); moment++) {
             for (uint64_t draw = 0; draw < 6; draw++)
                 check_moment(&the_world, moment, draw + 6 * moment);
+        }
     }
 }
 

@@ -44,9 +44,8 @@ static void take_note(void *user, uint32_t worker, fedge_work *work)
 {
     journal *to = user;
     const note *present = (const note *)work;
-    if (present->number <= to->last[worker]) {
+    if (present->number <= to->last[worker])
         to->in_order = false;
-    }
     to->last[worker] = present->number;
     to->num_done[worker]++;
 }
@@ -106,9 +105,8 @@ static void held(void *user, uint32_t worker, fedge_work *work)
 static void check_done(void *user, uint32_t worker)
 {
     journal *to = user;
-    if (to->num_done[worker] != 1) {
+    if (to->num_done[worker] != 1)
         to->in_order = false;
-    }
     atomic_fetch_add(&to->num_calls, 1);
 }
 
@@ -179,9 +177,8 @@ static bool sweep_up(void *user, uint32_t worker, bool more)
 {
     journal *to = user;
     const bool due = !more && to->num_done[worker] > atomic_load(&to->num_between);
-    if (due) {
+    if (due)
         atomic_store(&to->num_between, to->num_done[worker]);
-    }
     return due;
 }
 

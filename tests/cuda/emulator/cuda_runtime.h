@@ -75,9 +75,9 @@ static inline T emulated_shuffle(unsigned line, unsigned mask, T value, unsigned
 {
     static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
     unsigned long long bits = 0;
-    memcpy(&bits, &value, sizeof value);
+    memcpy(&bits, &value, sizeof(value));
     bits = emulated_meet(EMULATED_SHUFFLE, line, mask, bits, source);
-    memcpy(&value, &bits, sizeof value);
+    memcpy(&value, &bits, sizeof(value));
     return value;
 }
 
@@ -119,13 +119,13 @@ static inline int __float2int_rn(float x)
 static inline float __int_as_float(int bits)
 {
     float x;
-    memcpy(&x, &bits, sizeof x);
+    memcpy(&x, &bits, sizeof(x));
     return x;
 }
 static inline int __float_as_int(float x)
 {
     int bits;
-    memcpy(&bits, &x, sizeof bits);
+    memcpy(&bits, &x, sizeof(bits));
     return bits;
 }
 
@@ -145,7 +145,7 @@ static inline cudaError_t emulated_launch_kernel(const char *name, const cudaLau
     return emulated_launch(
         name, config,
         [](const void *closure) { (*static_cast<const decltype(body) *>(closure))(); }, &body,
-        sizeof body);
+        sizeof(body));
 }
 
 #endif

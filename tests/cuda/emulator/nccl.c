@@ -59,9 +59,8 @@ void emulated_nccl_reset(void)
     while (cliques) {
         clique *group = cliques;
         cliques = group->next;
-        for (int i = 0; i < group->count; i++) {
+        for (int i = 0; i < group->count; i++)
             free(group->members[i]);
-        }
         free(group);
     }
     num_queued = depth = 0;
@@ -83,15 +82,14 @@ static size_t type_size(fedge_nccl_type type)
 static void add(void *to, const void *from, size_t count, fedge_nccl_type type)
 {
     for (size_t i = 0; i < count; i++) {
-        if (type == FEDGE_NCCL_INT64) {
+        if (type == FEDGE_NCCL_INT64)
             ((uint64_t *)to)[i] += ((const uint64_t *)from)[i];
-        } else if (type == FEDGE_NCCL_INT32) {
+        else if (type == FEDGE_NCCL_INT32)
             ((uint32_t *)to)[i] += ((const uint32_t *)from)[i];
-        } else if (type == FEDGE_NCCL_FLOAT32) {
+        else if (type == FEDGE_NCCL_FLOAT32)
             ((float *)to)[i] += ((const float *)from)[i];
-        } else {
+        else
             ((uint8_t *)to)[i] = (uint8_t)(((uint8_t *)to)[i] + ((const uint8_t *)from)[i]);
-        }
     }
 }
 
@@ -104,11 +102,10 @@ static void carry_out(const collective *self)
     char *result = calloc(whole, size);
     for (size_t r = 0; r < ranks; r++) {
         const call *c = &self->calls[r];
-        if (c->kind == ALL_GATHER) {
+        if (c->kind == ALL_GATHER)
             memcpy(result + r * c->count * size, c->from, c->count * size);
-        } else {
+        else
             add(result, c->from, whole, c->type);
-        }
     }
     for (size_t r = 0; r < ranks; r++) {
         const call *c = &self->calls[r];
@@ -121,9 +118,8 @@ static void carry_out(const collective *self)
 static bool member_ready(void *data)
 {
     member *self = data;
-    if (self->comm->aborted) {
+    if (self->comm->aborted)
         return true;
-    }
     self->of->arrived += !self->arrived;
     self->arrived = true;
     return self->of->arrived == self->of->count && !self->of->hangs;
@@ -139,9 +135,8 @@ static void member_run(void *data)
         emulated_expose(-1, false);
         of->ran = true;
     }
-    if (--of->left == 0) {
+    if (--of->left == 0)
         free(of);
-    }
 }
 
 /* The i-th call of each member's is one collective. */
@@ -154,9 +149,8 @@ static fedge_nccl_result start_one(clique *group, int index)
     for (int r = 0; r < group->count; r++) {
         int wanted = index;
         const call *found = NULL;
-        for (int i = 0; i < num_queued && !found; i++) {
+        for (int i = 0; i < num_queued && !found; i++)
             found = queued[i].comm == group->members[r] && wanted-- == 0 ? &queued[i] : NULL;
-        }
         if (!found || found->kind != queued[0].kind || found->type != queued[0].type) {
             emulated_fault("the members of a communicator call different collectives");
             free(made);
@@ -189,9 +183,8 @@ static fedge_nccl_result flush(void)
     if (num_queued > 0) {
         clique *group = queued[0].comm->clique;
         const int each = num_queued / group->count;
-        for (int i = 0; i < each && !result; i++) {
+        for (int i = 0; i < each && !result; i++)
             result = start_one(group, i);
-        }
         if (each * group->count != num_queued && !result) {
             if (!emulator_failed()) { /* else a member could not be called */
                 emulated_fault("a group of collectives that not all members call");
@@ -230,9 +223,8 @@ static fedge_nccl_result queue(call wanted)
         emulated_fault("one thread drives all GPUs: collectives belong in a group");
         result = FEDGE_NCCL_INVALID_USAGE;
     }
-    if (!result) {
+    if (!result)
         queued[num_queued++] = wanted;
-    }
     return leave(result);
 }
 
@@ -261,9 +253,8 @@ static fedge_nccl_result init_all(ncclComm_t *comms, int count, const int *gpus)
 {
     fedge_nccl_result result = enter("ncclCommInitAll");
     for (int i = 0; i < count && !result; i++) {
-        for (int j = 0; j < i; j++) {
+        for (int j = 0; j < i; j++)
             result = gpus[i] == gpus[j] ? FEDGE_NCCL_INVALID_USAGE : result;
-        }
     }
     if (!result) {
         clique *group = calloc(1, sizeof(*group));
@@ -317,9 +308,8 @@ void *__real_dlsym(void *library, const char *name);
 void *__wrap_dlopen(const char *name, int flags);
 void *__wrap_dlopen(const char *name, int flags)
 {
-    if (strncmp(name, "libnccl", 7) != 0) {
+    if (strncmp(name, "libnccl", 7) != 0)
         return __real_dlopen(name, flags);
-    }
     return emulated_config()->no_nccl ? NULL : queued;
 }
 
@@ -356,13 +346,11 @@ void *__wrap_dlsym(void *library, const char *name)
         {"ncclAllReduce", (void (*)(void))all_reduce},
         {"ncclAllGather", (void (*)(void))all_gather},
     };
-    if (library != (void *)queued) {
+    if (library != (void *)queued)
         return __real_dlsym(library, name);
-    }
     for (size_t i = 0; i < sizeof(KNOWN) / sizeof(KNOWN[0]); i++) {
-        if (strcmp(KNOWN[i].name, name) == 0) {
+        if (strcmp(KNOWN[i].name, name) == 0)
             return (void *)(uintptr_t)KNOWN[i].function;
-        }
     }
     return NULL;
 }

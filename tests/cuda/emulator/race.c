@@ -35,16 +35,14 @@ uint64_t emulator_races_seen(void)
 
 static cell *find(uintptr_t address, uint64_t launch)
 {
-    if (!cells) {
+    if (!cells)
         cells = calloc(CELLS, sizeof(*cells));
-    }
     static uint64_t present, used;
     used = present == launch ? used : 0;
     present = launch;
     size_t at = (address * 0x9e3779b97f4a7c15u >> 40) % CELLS;
-    while (cells[at].launch == launch && cells[at].address != address) {
+    while (cells[at].launch == launch && cells[at].address != address)
         at = (at + 1) % CELLS;
-    }
     if (cells[at].launch != launch) {
         cells[at] = (cell){.address = address, .launch = launch};
         if (++used == CELLS - 1) {
@@ -57,9 +55,8 @@ static cell *find(uintptr_t address, uint64_t launch)
 
 static bool ordered(const emulated_place *a, const emulated_place *b, bool shared)
 {
-    if (a->block != b->block) {
+    if (a->block != b->block)
         return shared; /* another block's shared memory is another */
-    }
     return a->thread == b->thread || a->barriers != b->barriers ||
            (a->warp == b->warp && a->warp_syncs != b->warp_syncs);
 }
@@ -91,16 +88,14 @@ static void touch(const void *address, size_t size, bool write)
 {
     const emulated_place here = emulated_here();
     const bool shared = emulated_is_shared(address);
-    if (here.launch == 0 || (!shared && !emulated_is_device(address, 1))) {
+    if (here.launch == 0 || (!shared && !emulated_is_device(address, 1)))
         return;
-    }
     seen++;
     const uintptr_t first = (uintptr_t)address, end = first + size;
     for (uintptr_t word = first / 4; word * 4 < end; word++) {
         access now = {.by = here, .write = write, .atomic = atomic_now};
-        for (uintptr_t i = 0; i < 4; i++) {
+        for (uintptr_t i = 0; i < 4; i++)
             now.bytes |= (uint8_t)((word * 4 + i >= first && word * 4 + i < end) << i);
-        }
         cell *c = find(word, here.launch);
         c->shared = shared;
         note(c, &now, address);

@@ -85,9 +85,8 @@ bool emulator_start(const emulator_config *config)
     emulated_seed(config->seed);
     emulated_nccl_reset();
     for (int g = 0; g < EMULATOR_MAX_GPUS; g++) {
-        if (all.arenas[g]) {
+        if (all.arenas[g])
             PROTECT(all.arenas[g], PROT_READ | PROT_WRITE);
-        }
     }
     return true;
 }
@@ -97,12 +96,10 @@ static const char *rules(void)
 {
     const char *mark = getenv("FEDGE_EMULATOR_MARK");
     FILE *first = mark ? fopen(mark, "wx") : NULL;
-    if (mark && !first) {
+    if (mark && !first)
         return getenv("FEDGE_EMULATOR_AGAIN");
-    }
-    if (first) {
+    if (first)
         fclose(first);
-    }
     return getenv("FEDGE_EMULATOR");
 }
 
@@ -146,9 +143,8 @@ uint32_t emulator_pending(void)
 {
     uint32_t count = 0;
     for (const struct emulated_stream *s = all.streams; s; s = s->next) {
-        for (const work *item = s->head; item; item = item->next) {
+        for (const work *item = s->head; item; item = item->next)
             count++;
-        }
     }
     return count;
 }
@@ -207,19 +203,16 @@ cudaError_t emulated_enter(void)
 cudaError_t emulated_enter_as(const char *name)
 {
     pthread_mutex_lock(&lock);
-    if (!all.started) {
+    if (!all.started)
         start_from_environment();
-    }
-    if (all.config.no_driver) {
+    if (all.config.no_driver)
         return cudaErrorInsufficientDriver;
-    }
     all.calls++;
     if (is_counted(name) && ++all.counted == all.config.fail_call) {
         const cudaError_t error =
             all.config.fail_error ? (cudaError_t)all.config.fail_error : cudaErrorECCUncorrectable;
-        if (is_sticky(error)) {
+        if (is_sticky(error))
             all.sticky[current_gpu] = error;
-        }
         return error;
     }
     return all.sticky[current_gpu];
@@ -261,17 +254,15 @@ bool emulated_is_device(const void *address, size_t size)
 void emulated_expose(int gpu, bool open)
 {
     for (int g = 0; g < (int)all.config.num_gpus && !all.config.unprotected; g++) {
-        if (all.arenas[g] && (gpu < 0 || g == gpu)) {
+        if (all.arenas[g] && (gpu < 0 || g == gpu))
             PROTECT(all.arenas[g], open ? PROT_READ | PROT_WRITE : PROT_NONE);
-        }
     }
     for (const block *b = all.config.unprotected ? NULL : all.blocks; b; b = b->next) {
         if (b->gpu >= 0 && (gpu < 0 || b->gpu == gpu)) {
-            if (open) {
+            if (open)
                 UNPOISON(b->at, b->size);
-            } else {
+            else
                 POISON(b->at, b->size);
-            }
         }
     }
 }
@@ -295,9 +286,8 @@ static char *find_gap(int gpu, size_t size)
 static cudaError_t allocate(void **pointer, size_t size, int gpu)
 {
     char *at = gpu < 0 ? aligned_alloc(256, (size + 255) / 256 * 256) : find_gap(gpu, size);
-    if (!at) {
+    if (!at)
         return cudaErrorMemoryAllocation;
-    }
     block *b = calloc(1, sizeof(*b));
     *b = (block){all.blocks, at, size, gpu};
     emulated_expose(gpu < 0 ? EMULATOR_MAX_GPUS : gpu, true);
@@ -315,9 +305,8 @@ static cudaError_t allocate(void **pointer, size_t size, int gpu)
 static cudaError_t release(void *pointer, bool pinned)
 {
     block **place = &all.blocks;
-    while (*place && (*place)->at != pointer) {
+    while (*place && (*place)->at != pointer)
         place = &(*place)->next;
-    }
     block *b = *place;
     if (!b || (b->gpu < 0) != pinned) {
         emulated_fault("memory is freed that was not allocated so, or twice");
@@ -326,9 +315,8 @@ static cudaError_t release(void *pointer, bool pinned)
     *place = b->next;
     all.used[b->gpu < 0 ? 0 : b->gpu] -= b->gpu < 0 ? 0 : b->size;
     all.alive--;
-    if (b->gpu < 0) {
+    if (b->gpu < 0)
         free(b->at);
-    }
     free(b);
     return cudaSuccess;
 }
@@ -337,9 +325,8 @@ cudaError_t cudaMalloc(void **pointer, size_t size)
 {
     cudaError_t error = emulated_enter();
     const size_t most = all.config.memory_bytes ? all.config.memory_bytes : (size_t)1 << 30;
-    if (!error && (size > most || all.used[current_gpu] > most - size)) {
+    if (!error && (size > most || all.used[current_gpu] > most - size))
         error = cudaErrorMemoryAllocation;
-    }
     return emulated_leave(error ? error : allocate(pointer, size, current_gpu));
 }
 
@@ -354,9 +341,8 @@ cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned flags)
 static cudaError_t free_memory(void *pointer, bool pinned)
 {
     const cudaError_t error = emulated_enter();
-    if (!pointer || error == cudaErrorInsufficientDriver) {
+    if (!pointer || error == cudaErrorInsufficientDriver)
         return emulated_leave(error);
-    }
     const cudaError_t freed = release(pointer, pinned);
     return emulated_leave(error ? error : freed);
 }
@@ -386,13 +372,11 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 static bool advance(struct emulated_stream *stream)
 {
     work *first = stream->head;
-    if (!first || (first->ready && !first->ready(first->data))) {
+    if (!first || (first->ready && !first->ready(first->data)))
         return false;
-    }
     stream->head = first->next;
-    if (!stream->head) {
+    if (!stream->head)
         stream->tail = &stream->head;
-    }
     stream->now_ns += first->ns;
     first->run(first->data);
     free(first->data);
@@ -404,18 +388,15 @@ static bool advance(struct emulated_stream *stream)
 static bool advance_any(void)
 {
     uint32_t count = 0;
-    for (struct emulated_stream *s = all.streams; s; s = s->next) {
+    for (struct emulated_stream *s = all.streams; s; s = s->next)
         count++;
-    }
     uint32_t skip = count ? emulated_random(count) : 0;
     struct emulated_stream *at = all.streams;
-    while (skip-- > 0) {
+    while (skip-- > 0)
         at = at->next;
-    }
     for (uint32_t i = 0; i < count; i++) {
-        if (advance(at)) {
+        if (advance(at))
             return true;
-        }
         at = at->next ? at->next : all.streams;
     }
     return false;
@@ -470,9 +451,8 @@ static void run_launch(void *data)
     launch *self = data;
     self->kernel.closure = self->closure;
     emulated_expose(self->gpu, true);
-    if (!emulated_run(&self->kernel)) {
+    if (!emulated_run(&self->kernel))
         all.sticky[self->gpu] = cudaErrorLaunchFailure;
-    }
     emulated_expose(self->gpu, false);
 }
 
@@ -483,13 +463,11 @@ cudaError_t emulated_launch(const char *name, const cudaLaunchConfig_t *config,
 {
     cudaError_t error = emulated_enter_as(name);
     const dim3 g = config->gridDim, b = config->blockDim;
-    if (error || !is_here(config->stream)) {
+    if (error || !is_here(config->stream))
         return emulated_leave(error ? error : cudaErrorInvalidResourceHandle);
-    }
     if (!g.x || g.x > MAX_GRID || !g.y || g.y > 65535 || !g.z || !b.x || b.x > 1024 || !b.y ||
-        b.y > 1024 || !b.z || b.x * b.y * b.z > 1024 || config->dynamicSmemBytes > 48 << 10) {
+        b.y > 1024 || !b.z || b.x * b.y * b.z > 1024 || config->dynamicSmemBytes > 48 << 10)
         return emulated_leave(cudaErrorInvalidConfiguration);
-    }
     launch *made = malloc(sizeof(*made) + size);
     made->gpu = current_gpu;
     made->kernel = (emulated_kernel){g, b, config->dynamicSmemBytes, body, NULL};
@@ -510,20 +488,18 @@ static void run_copy(void *data)
 {
     const copy *self = data;
     emulated_expose(self->gpu, true);
-    if (self->from) {
+    if (self->from)
         memmove(self->to, self->from, self->size);
-    } else {
+    else
         memset(self->to, self->value, self->size);
-    }
     emulated_expose(self->gpu, false);
 }
 
 static cudaError_t add_copy(const char *name, copy wanted, cudaStream_t stream)
 {
     const cudaError_t error = emulated_enter_as(name);
-    if (error || !is_here(stream)) {
+    if (error || !is_here(stream))
         return emulated_leave(error ? error : cudaErrorInvalidResourceHandle);
-    }
     if (!find(wanted.to, wanted.size) || (wanted.from && !find(wanted.from, wanted.size))) {
         emulated_fault("a copy of %zu bytes outside memory that is on a GPU or pinned",
                        wanted.size);
@@ -565,9 +541,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     const cudaError_t error = emulated_enter();
     struct emulated_stream **place = &all.streams;
-    while (*place != stream) {
+    while (*place != stream)
         place = &(*place)->next;
-    }
     while (stream->head && advance_any()) {
     }
     while (stream->head) { /* of a collective that hangs */
@@ -591,9 +566,8 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     const cudaError_t error = emulated_enter();
-    if (!error && stream->head) {
+    if (!error && stream->head)
         (void)advance_any();
-    }
     return emulated_leave(error          ? error
                           : stream->head ? cudaErrorNotReady
                                          : all.sticky[stream->gpu]);
@@ -602,9 +576,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 cudaError_t cudaDeviceSynchronize(void)
 {
     cudaError_t error = emulated_enter();
-    for (struct emulated_stream *s = all.streams; s && !error; s = s->next) {
+    for (struct emulated_stream *s = all.streams; s && !error; s = s->next)
         error = s->gpu == current_gpu ? wait_for(s, NULL) : cudaSuccess;
-    }
     return emulated_leave(error);
 }
 
@@ -619,9 +592,8 @@ typedef struct mark {
 
 static void unuse(struct emulated_event *event)
 {
-    if (--event->users == 0) {
+    if (--event->users == 0)
         free(event);
-    }
 }
 
 static void run_record(void *data)
@@ -649,9 +621,8 @@ static void run_wait(void *data)
 static cudaError_t add_mark(cudaEvent_t event, cudaStream_t stream, bool record)
 {
     const cudaError_t error = emulated_enter();
-    if (error || (record && !is_here(stream))) {
+    if (error || (record && !is_here(stream)))
         return emulated_leave(error ? error : cudaErrorInvalidResourceHandle);
-    }
     mark *made = malloc(sizeof(*made));
     event->recorded += record;
     event->users++;
@@ -701,9 +672,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 cudaError_t cudaEventQuery(cudaEvent_t event)
 {
     const cudaError_t error = emulated_enter();
-    if (!error && event->done < event->recorded) {
+    if (!error && event->done < event->recorded)
         (void)advance_any();
-    }
     return emulated_leave(error                           ? error
                           : event->done < event->recorded ? cudaErrorNotReady
                                                           : cudaSuccess);
@@ -716,9 +686,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
         emulated_fault("a time between events that do not measure, or were not recorded");
         error = cudaErrorInvalidResourceHandle;
     }
-    if (!error && (start->done < start->recorded || end->done < end->recorded)) {
+    if (!error && (start->done < start->recorded || end->done < end->recorded))
         error = cudaErrorNotReady;
-    }
     *ms = error ? 0.0f : (float)((double)end->at_ns - (double)start->at_ns) * 1e-6f;
     return emulated_leave(error);
 }
@@ -736,9 +705,8 @@ cudaError_t cudaGetDeviceCount(int *count)
 cudaError_t cudaSetDevice(int device)
 {
     cudaError_t error = emulated_enter();
-    if (error == cudaErrorInsufficientDriver || device < 0 || device >= (int)all.config.num_gpus) {
+    if (error == cudaErrorInsufficientDriver || device < 0 || device >= (int)all.config.num_gpus)
         return emulated_leave(error ? error : cudaErrorInvalidDevice);
-    }
     error = error && error != all.sticky[current_gpu] ? error : all.sticky[device];
     current_gpu = device;
     return emulated_leave(error);

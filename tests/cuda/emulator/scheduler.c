@@ -67,9 +67,8 @@ void emulated_atomic_access(const void *address, size_t size) __attribute__((wea
 void emulated_atomic(const void *address, size_t size);
 void emulated_atomic(const void *address, size_t size)
 {
-    if (emulated_atomic_access) {
+    if (emulated_atomic_access)
         emulated_atomic_access(address, size);
-    }
 }
 
 bool emulated_is_shared(const void *address)
@@ -96,9 +95,8 @@ static void enter_thread(uint32_t index)
 
 static void stop(const char *why, uint32_t line)
 {
-    if (!run.stopped) {
+    if (!run.stopped)
         emulated_fault("%s, line %u, block %u, thread %u", why, line, run.block, run.current);
-    }
     run.stopped = true;
 }
 
@@ -108,16 +106,14 @@ static void release_block(void)
     uint64_t count = 0;
     for (uint32_t i = 0; i < run.count; i++) {
         const thread *t = &run.threads[i];
-        if (t->life != WAITING || t->kind != BARRIER) {
+        if (t->life != WAITING || t->kind != BARRIER)
             return;
-        }
         count += t->value;
     }
     for (uint32_t i = 0; i < run.count; i++) {
         thread *t = &run.threads[i];
-        if (t->line != run.threads[0].line) {
+        if (t->line != run.threads[0].line)
             stop("divergent barrier: not all threads wait at this one", t->line);
-        }
         t->life = READY;
         t->result = count;
         t->barriers++;
@@ -134,23 +130,19 @@ static void release_warp(uint32_t index)
     uint64_t ballot = 0;
     for (uint32_t i = 0; i < WARP && i < lanes; i++) {
         const thread *t = &warp[i];
-        if (!(mask >> i & 1)) {
+        if (!(mask >> i & 1))
             continue;
-        }
-        if (t->life != WAITING || t->kind != kind || t->line != line) {
+        if (t->life != WAITING || t->kind != kind || t->line != line)
             return;
-        }
-        if (t->mask != mask) {
+        if (t->mask != mask)
             stop("the lanes of a warp name different masks", line);
-        }
         ballot |= (t->value & 1) << i;
     }
     for (uint32_t i = 0; i < WARP && i < lanes; i++) {
         thread *t = &warp[i];
         if (mask >> i & 1) {
-            if (kind == SHUFFLE && !(mask >> t->source & 1)) {
+            if (kind == SHUFFLE && !(mask >> t->source & 1))
                 stop("a shuffle reads a lane that is not in its mask", line);
-            }
             t->life = READY;
             t->result = kind == SHUFFLE ? warp[t->source].value : ballot;
             t->warp_syncs += kind == SYNCWARP;
@@ -171,13 +163,12 @@ unsigned long long emulated_meet(int kind, unsigned line, unsigned mask, unsigne
     self->mask = mask;
     self->value = value;
     self->source = source;
-    if (kind == BARRIER) {
+    if (kind == BARRIER)
         release_block();
-    } else if (!(mask >> index % WARP & 1)) {
+    else if (!(mask >> index % WARP & 1))
         stop("a lane is not in the mask that it names", line);
-    } else {
+    else
         release_warp(index);
-    }
     emulated_fiber_back();
     enter_thread(index);
     return self->result;
@@ -193,9 +184,8 @@ static void work(void)
         run.kernel->body(run.kernel->closure);
         run.threads[run.current].life = DONE;
         run.done++;
-        if (emulated_random(8) == 0) {
+        if (emulated_random(8) == 0)
             break;
-        }
     }
     run.current = MAX_THREADS;
     emulated_fiber_back();
@@ -207,9 +197,8 @@ static uint32_t pick_ready(void)
     const uint32_t start = emulated_random(run.count);
     for (uint32_t i = 0; i < run.count; i++) {
         const uint32_t index = (start + i) % run.count;
-        if (run.threads[index].life == READY) {
+        if (run.threads[index].life == READY)
             return index;
-        }
     }
     return MAX_THREADS;
 }
@@ -222,25 +211,22 @@ static void run_threads(void)
             run.begun < run.count && (index == MAX_THREADS || emulated_random(2) == 0);
         if (!fresh && index == MAX_THREADS) {
             uint32_t waits = 0;
-            while (run.threads[waits].life != WAITING) {
+            while (run.threads[waits].life != WAITING)
                 waits++;
-            }
             run.current = waits;
             stop("divergent barrier, vote or shuffle: others never come to it",
                  run.threads[waits].line);
             break;
         }
         emulated_fiber *fiber = fresh ? emulated_fiber_take(work) : run.threads[index].fiber;
-        if (!fresh) {
+        if (!fresh)
             run.threads[index].fiber = NULL;
-        }
         run.current = index;
         emulated_fiber_resume(fiber);
-        if (run.current == MAX_THREADS) {
+        if (run.current == MAX_THREADS)
             emulated_fiber_release(fiber);
-        } else {
+        else
             run.threads[run.current].fiber = fiber;
-        }
     }
     for (uint32_t i = 0; i < run.count; i++) {
         if (run.threads[i].fiber) { /* stopped: what is on that stack is abandoned */
@@ -281,9 +267,8 @@ bool emulated_run(const emulated_kernel *kernel)
     const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
     /* All blocks once, from a drawn one on, up or down. */
     const uint32_t first = emulated_random(blocks), down = emulated_random(2);
-    for (uint32_t i = 0; i < blocks && !run.stopped; i++) {
+    for (uint32_t i = 0; i < blocks && !run.stopped; i++)
         run_block((first + (down ? blocks - i : i)) % blocks);
-    }
     run.active = false;
     return !run.stopped;
 }

@@ -18,7 +18,7 @@ static inline fedge_codec codec_named(const char *text)
     fedge_codec codec = {0};
     fedge_error err;
     char quarter[FEDGE_CODEC_TEXT];
-    (void)snprintf(quarter, sizeof quarter, "%s:0.25", text);
+    (void)snprintf(quarter, sizeof(quarter), "%s:0.25", text);
     if (fedge_codec_parse(text, &codec, &err) != FEDGE_OK &&
         fedge_codec_parse(quarter, &codec, NULL) != FEDGE_OK)
         fail_msg("%s", err.message);

@@ -83,9 +83,8 @@ static void must(bool holds, const char *what)
 static int find_node(ino_t inode)
 {
     for (int i = 0; i < disk.num_nodes; i++) {
-        if (disk.nodes[i].inode == inode) {
+        if (disk.nodes[i].inode == inode)
             return i;
-        }
     }
     return GONE;
 }
@@ -106,9 +105,8 @@ static int node_of(int fd)
 /* Whatever has the number of the node [gone] next is another file. */
 static void drop_node(int gone)
 {
-    if (gone != GONE) {
+    if (gone != GONE)
         disk.nodes[gone].inode = 0;
-    }
 }
 
 static int add_node(const char *path)
@@ -170,9 +168,8 @@ static void record_new(const char *path)
 static void record_size(int fd, change_kind kind, uint64_t size)
 {
     int file = node_of(fd);
-    if (file != GONE) {
+    if (file != GONE)
         add_change(kind, file)->at = size;
-    }
 }
 
 /* ---- the calls that it stands in for --------------------------------------------------------- */
@@ -208,9 +205,8 @@ static int open_file(const char *path, int flags, mode_t mode)
     struct stat info;
     bool fresh = enter() && (flags & O_CREAT) && lstat(path, &info) != 0;
     int fd = __real_open64(path, flags, mode);
-    if (fd >= 0 && fresh) {
+    if (fd >= 0 && fresh)
         record_new(path);
-    }
     LEAVE(fd);
 }
 
@@ -230,9 +226,8 @@ WRAPPED(int, mkostemps64, char *template, int suffix, int flags)
 {
     bool on = enter();
     int fd = __real_mkostemps64(template, suffix, flags);
-    if (fd >= 0 && on) {
+    if (fd >= 0 && on)
         record_new(template);
-    }
     LEAVE(fd);
 }
 
@@ -240,9 +235,8 @@ WRAPPED(int, mkdir, const char *path, mode_t mode)
 {
     bool on = enter();
     int result = __real_mkdir(path, mode);
-    if (result == 0 && on) {
+    if (result == 0 && on)
         record_new(path);
-    }
     LEAVE(result);
 }
 
@@ -251,9 +245,8 @@ WRAPPED(ssize_t, pwrite64, int fd, const void *data, size_t size, off64_t offset
     bool on = enter();
     ssize_t done = __real_pwrite64(fd, data, size, offset);
     int file = on && done > 0 ? node_of(fd) : GONE;
-    if (file != GONE) {
+    if (file != GONE)
         add_write(file, (uint64_t)offset, data, (size_t)done);
-    }
     LEAVE(done);
 }
 
@@ -261,9 +254,8 @@ WRAPPED(int, ftruncate64, int fd, off64_t size)
 {
     bool on = enter();
     int result = __real_ftruncate64(fd, size);
-    if (result == 0 && on) {
+    if (result == 0 && on)
         record_size(fd, CHANGE_CUT, (uint64_t)size);
-    }
     LEAVE(result);
 }
 
@@ -271,9 +263,8 @@ WRAPPED(int, posix_fallocate64, int fd, off64_t offset, off64_t size)
 {
     bool on = enter();
     int result = __real_posix_fallocate64(fd, offset, size);
-    if (result == 0 && on) {
+    if (result == 0 && on)
         record_size(fd, CHANGE_EXTEND, (uint64_t)(offset + size));
-    }
     LEAVE(result);
 }
 
@@ -291,9 +282,8 @@ WRAPPED(int, unlink, const char *path)
 {
     int removed = enter() ? node_at(path) : GONE;
     int result = __real_unlink(path);
-    if (result == 0 && removed != GONE) {
+    if (result == 0 && removed != GONE)
         remove_name(path, removed);
-    }
     LEAVE(result);
 }
 
@@ -301,9 +291,8 @@ WRAPPED(int, rmdir, const char *path)
 {
     int removed = enter() ? node_at(path) : GONE;
     int result = __real_rmdir(path);
-    if (result == 0 && removed != GONE) {
+    if (result == 0 && removed != GONE)
         remove_name(path, removed);
-    }
     LEAVE(result);
 }
 
@@ -328,9 +317,8 @@ static void record_sync(int fd)
 {
     int synced = node_of(fd);
     uint32_t covers = disk.num_changes;
-    if (synced != GONE) {
+    if (synced != GONE)
         add_change(CHANGE_SYNC, synced)->covers = covers;
-    }
 }
 
 #define DEFINE_SYNC(name)                                                                          \
@@ -351,16 +339,14 @@ DEFINE_SYNC(fdatasync)
 static void forget_change(change *of)
 {
     free(of->data);
-    for (unsigned i = 0; i < of->num_entries; i++) {
+    for (unsigned i = 0; i < of->num_entries; i++)
         free(of->entries[i].name);
-    }
 }
 
 static void forget(void)
 {
-    for (uint32_t i = 0; i < disk.num_changes; i++) {
+    for (uint32_t i = 0; i < disk.num_changes; i++)
         forget_change(&disk.changes[i]);
-    }
     disk.num_changes = disk.num_old = 0;
     disk.num_nodes = 0;
     disk.on = false;
@@ -374,9 +360,8 @@ static fedge_status add_old(void *user, const char *name, fedge_error *err)
     snprintf(path, sizeof(path), "%s/%s", (const char *)user, name);
     record_new(path);
     int made = disk.num_nodes - 1;
-    if (disk.nodes[made].is_dir) {
+    if (disk.nodes[made].is_dir)
         return fedge_os_list_dir(path, add_old, path, err);
-    }
     must(fedge_os_read_file(path, (size_t)1 << 30, &data, &size, err) == FEDGE_OK, path);
     add_write(made, 0, data, size);
     free(data);
@@ -450,9 +435,8 @@ static void draw(uint32_t moment, uint64_t seed)
     kept.seed = seed;
     for (uint32_t i = 0; i < moment; i++) {
         const change *at = &disk.changes[i];
-        if (at->kind == CHANGE_SYNC && at->covers > kept.covered[at->node]) {
+        if (at->kind == CHANGE_SYNC && at->covers > kept.covered[at->node])
             kept.covered[at->node] = at->covers;
-        }
     }
     for (uint32_t i = 0; i < moment; i++) {
         const change *at = &disk.changes[i];
@@ -481,9 +465,8 @@ static void extend(int fd, uint64_t size)
 {
     struct stat info;
     must(fstat(fd, &info) == 0, "fstat");
-    if ((uint64_t)info.st_size < size) {
+    if ((uint64_t)info.st_size < size)
         must(__real_ftruncate64(fd, (off64_t)size) == 0, "ftruncate");
-    }
 }
 
 static void rebind(int node, const char *path)
@@ -501,18 +484,16 @@ static void make_file(int node, const char *path)
     must(fd >= 0, path);
     for (uint32_t i = 0; i < kept.moment; i++) {
         const change *at = &disk.changes[i];
-        if (at->node != node) {
+        if (at->node != node)
             continue;
-        }
-        if (kept.torn[i]) {
+        if (kept.torn[i])
             write_sectors(fd, at, i);
-        } else if (kept.whole[i] && at->kind == CHANGE_WRITE) {
+        else if (kept.whole[i] && at->kind == CHANGE_WRITE)
             must(__real_pwrite64(fd, at->data, at->size, (off64_t)at->at) >= 0, path);
-        } else if (kept.whole[i] && at->kind == CHANGE_CUT) {
+        else if (kept.whole[i] && at->kind == CHANGE_CUT)
             must(__real_ftruncate64(fd, (off64_t)at->at) == 0, path);
-        } else if (kept.whole[i] && at->kind == CHANGE_EXTEND) {
+        else if (kept.whole[i] && at->kind == CHANGE_EXTEND)
             extend(fd, at->at);
-        }
     }
     close(fd);
     rebind(node, path);
@@ -544,15 +525,13 @@ static void make_dir(int dir, const char *path)
             char child[2 * FEDGE_OS_MAX_PATH];
             uint32_t last = 0;
             if (at->dir != dir || at->node == GONE || look_up(dir, at->name, &last) != at->node ||
-                last != i) {
+                last != i)
                 continue;
-            }
             snprintf(child, sizeof(child), "%s/%s", path, at->name);
-            if (disk.nodes[at->node].is_dir) {
+            if (disk.nodes[at->node].is_dir)
                 make_dir(at->node, child);
-            } else {
+            else
                 make_file(at->node, child);
-            }
         }
     }
 }
@@ -578,13 +557,11 @@ void lossy_disk_kill(uint32_t moment)
     must(fedge_os_remove_tree(disk.root, NULL) == FEDGE_OK, disk.root);
     draw(moment, ALL_SURVIVES);
     kept.rebind = true;
-    for (int i = 0; i < disk.num_nodes; i++) {
+    for (int i = 0; i < disk.num_nodes; i++)
         disk.nodes[i].inode = 0;
-    }
     make_dir(ROOT, disk.root);
-    while (disk.num_changes > kept.moment) {
+    while (disk.num_changes > kept.moment)
         forget_change(&disk.changes[--disk.num_changes]);
-    }
     disk.on = true;
     pthread_mutex_unlock(&lock);
 }

@@ -10,7 +10,7 @@ static void fields_are_little_endian(void **state)
     (void)state;
     uint8_t at[16];
     const uint8_t counting[] = {1, 2, 3, 4, 5, 6, 7, 8};
-    memset(at, 0xEE, sizeof at);
+    memset(at, 0xEE, sizeof(at));
     fedge_put_u16(at + 1, 0x0201);
     assert_memory_equal(at + 1, counting, 2);
     fedge_put_u32(at + 1, 0x04030201);
@@ -43,7 +43,7 @@ static void floats_are_ieee_754(void **state)
     for (size_t i = 0; i < 3; i++)
         assert_true(fedge_get_f32(at + 1 + 4 * i) == values[i]);
     fedge_get_f32s(at + 1, back, 3);
-    assert_memory_equal(back, values, sizeof values);
+    assert_memory_equal(back, values, sizeof(values));
     fedge_put_f32s(NULL, NULL, 0);
     fedge_get_f32s(NULL, NULL, 0);
 }

@@ -95,7 +95,7 @@ static void none_keeps_every_bit_of_the_fixed_point_values(void **state)
         fedge_fixed_quantise_scalar(values + storage[t].offset, storage[t].count, bounds[t],
                                     expected + storage[t].offset, &clamped, &not_finite);
     }
-    assert_memory_equal(v, expected, sizeof v);
+    assert_memory_equal(v, expected, sizeof(v));
 }
 
 /* What codec.h says of int8, checked in whole numbers. */
@@ -110,10 +110,11 @@ static void check_block(const int32_t *v, const int8_t *q, size_t n, uint16_t m)
         int64_t step = (int64_t)m * 128;
         int64_t twice_error = 2 * llabs((int64_t)v[i] - q[i] * step);
         assert_true(q[i] >= -127);
-        if (twice_error > step) /* only where the largest scale cannot reach the value */
+        if (twice_error > step) { /* only where the largest scale cannot reach the value */
             assert_true(m == 65535 && (q[i] == 127 || q[i] == -127) && llabs(v[i]) > 127 * step);
-        else if (twice_error == step && m > 0)
+        } else if (twice_error == step && m > 0) {
             assert_true(q[i] % 2 == 0 || (llabs(v[i]) > 127 * step));
+        }
     }
 }
 
@@ -128,8 +129,9 @@ static void int8_rounds_once_and_to_even(void **state)
         int32_t range = LIMIT >> fedge_rng_below(&rng, 31);
         for (size_t i = 0; i < n; i++) {
             v[i] = (int32_t)fedge_rng_below(&rng, 2u * (uint32_t)range + 1) - range;
-            if (fedge_rng_below(&rng, 4) == 0) /* halfway between two steps of many scales */
+            if (fedge_rng_below(&rng, 4) == 0) { /* halfway between two steps of many scales */
                 v[i] = v[i] / 64 * 64;
+            }
         }
         q[n] = 0x55;
         back[n] = 0x5555;
@@ -139,7 +141,7 @@ static void int8_rounds_once_and_to_even(void **state)
         check_block(v, q, n, m);
         assert_true(fedge_int8_decode(q, n, m, back));
         assert_true(fedge_int8_decode_scalar(q, n, m, reference));
-        assert_memory_equal(back, reference, n * sizeof back[0]);
+        assert_memory_equal(back, reference, n * sizeof(back[0]));
         for (size_t i = 0; i < n; i++)
             assert_int_equal(back[i], q[i] * m * 128);
         assert_true(q[n] == 0x55 && back[n] == 0x5555);
@@ -161,7 +163,7 @@ static void int8_halfway_cases_are_exact(void **state)
         assert_int_equal(fedge_int8_encode_scalar(v, 255, plain), m);
         for (int32_t k = -127; k < 127; k++)
             assert_int_equal(q[k + 127], k % 2 == 0 ? k : k + 1);
-        assert_memory_equal(q, plain, sizeof q);
+        assert_memory_equal(q, plain, sizeof(q));
     }
 }
 
@@ -192,7 +194,7 @@ static void int8_at_its_edges(void **state)
     for (int32_t k = 0; k < 30; k++)
         assert_int_equal(q[4 + k], (k - 15) % 2 == 0 ? k - 15 : k - 14);
     for (size_t place = 0; place < 40; place++) {
-        memset(q, 5, sizeof q);
+        memset(q, 5, sizeof(q));
         q[place] = INT8_MIN;
         assert_false(fedge_int8_decode(q, 40, 3, v));
         assert_false(fedge_int8_decode_scalar(q, 40, 3, v));
@@ -225,7 +227,7 @@ static void int8_sections_round_trip(void **state)
     assert_true(abs(v[ELEMENTS - 1] - (17 << 25)) <= 127 * 128);
     assert_int_equal(encode_all(&INT8, &schema, bounds, values, again, INT8_SIZE, NULL, NULL),
                      FEDGE_OK);
-    assert_memory_equal(bytes, again, sizeof bytes);
+    assert_memory_equal(bytes, again, sizeof(bytes));
 }
 
 static void encoding_clamps_counts_and_refuses_nan(void **state)
@@ -244,7 +246,7 @@ static void encoding_clamps_counts_and_refuses_nan(void **state)
         size_t size = fedge_codec_size(&codec, &schema);
         fedge_codec_stats stats;
         fedge_error err;
-        memset(values, 0, sizeof values);
+        memset(values, 0, sizeof(values));
         values[3] = 4.001f;
         values[1501] = -0.126f;
         values[1502] = INFINITY;
@@ -320,17 +322,17 @@ static void decoding_refuses_bad_values(void **state)
         {1500, 0.1250001f, FEDGE_OUT_OF_RANGE, "value 0 of tensor \"0.bias\" is 0.125"},
         {1756, 33.0f, FEDGE_OUT_OF_RANGE, "value 0 of tensor \"scale\" is 33; |x| <= 32"},
     };
-    for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
+    for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++) {
         fedge_error err;
-        memset(bytes, 0, sizeof bytes);
+        memset(bytes, 0, sizeof(bytes));
         fedge_put_f32(bytes + 4 * bad[k].index, bad[k].value);
         assert_int_equal(fedge_codec_decode(&NONE, &schema, bounds, bytes, NONE_SIZE, v, &err),
                          bad[k].status);
-        if (strstr(err.message, bad[k].said) == NULL)
+        if (!strstr(err.message, bad[k].said))
             fail_msg("\"%s\" does not say \"%s\"", err.message, bad[k].said);
     }
     fedge_error err;
-    memset(bytes, 0, sizeof bytes);
+    memset(bytes, 0, sizeof(bytes));
     bytes[2 + 256 + 2 + 11] = 0x80; /* value 11 of the second block */
     assert_int_equal(fedge_codec_decode(&INT8, &schema, bounds, bytes, INT8_SIZE, v, &err),
                      FEDGE_CORRUPT);

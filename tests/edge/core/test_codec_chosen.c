@@ -19,7 +19,7 @@ static const int8_t BOUNDS[3] = {0, -3, 5};
 static const char *const PIPELINES[] = {"topk:0.01",       "topk:0.013+int8", "topk:1+int4",
                                         "randk:0.01+int8", "randk:0.3",       "randk:1+f16",
                                         "ternary:0.01",    "ternary:0.2+int8"};
-#define NUM_PIPELINES (sizeof PIPELINES / sizeof PIPELINES[0])
+#define NUM_PIPELINES (sizeof(PIPELINES) / sizeof(PIPELINES[0]))
 
 static fedge_tensor_spec storage[3];
 static fedge_schema schema;
@@ -58,7 +58,7 @@ static size_t encode(const fedge_codec *codec)
 {
     size_t size = 0;
     fedge_error err;
-    if (fedge_codec_encode(codec, &schema, BOUNDS, values, residual, bytes, sizeof bytes, &size,
+    if (fedge_codec_encode(codec, &schema, BOUNDS, values, residual, bytes, sizeof(bytes), &size,
                            NULL, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     assert_in_range(size, 1, fedge_codec_size(codec, &schema));
@@ -82,7 +82,7 @@ static void names_are_read_and_written(void **state)
                                            {"ternary:0.5+int8", "ternary:0.5+int8"},
                                            {"topk:0.1+f32", "topk:0.1"},
                                            {"f32", "none"}};
-    for (size_t i = 0; i < sizeof PAIRS / sizeof PAIRS[0]; i++) {
+    for (size_t i = 0; i < sizeof(PAIRS) / sizeof(PAIRS[0]); i++) {
         char text[FEDGE_CODEC_TEXT];
         const fedge_codec codec = codec_named(PAIRS[i][0]);
         assert_string_equal(fedge_codec_text(&codec, text), PAIRS[i][1]);
@@ -102,7 +102,7 @@ static void names_are_read_and_written(void **state)
                                       "topk:0.1+topk:0.1",
                                       "int8+int8",
                                       "topk:0.1+int9"};
-    for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
+    for (size_t i = 0; i < sizeof(BAD) / sizeof(BAD[0]); i++) {
         fedge_codec codec;
         fedge_error err;
         if (fedge_codec_parse(BAD[i], &codec, &err) != FEDGE_UNSUPPORTED)
@@ -121,7 +121,7 @@ static void nothing_is_lost(void **state)
     for (size_t p = 0; p < NUM_PIPELINES; p++) {
         const fedge_codec codec = codec_named(PIPELINES[p]);
         draw(p);
-        memset(residual, 0, sizeof residual);
+        memset(residual, 0, sizeof(residual));
         fedge_error err;
         const size_t size = encode(&codec);
         if (decode(&codec, bytes, size, &err) != FEDGE_OK)
@@ -147,7 +147,7 @@ static void topk_takes_the_largest(void **state)
     const fedge_codec codec = codec_named("topk:0.005");
     draw(1);
     values[7] = values[8] = -0.999f; /* of equals the first */
-    memset(residual, 0, sizeof residual);
+    memset(residual, 0, sizeof(residual));
     assert_int_equal(decode(&codec, bytes, encode(&codec), NULL), FEDGE_OK);
     float least = 1, most = 0;
     for (size_t i = 0; i < MATRIX; i++) {
@@ -159,7 +159,7 @@ static void topk_takes_the_largest(void **state)
     assert_true(least >= most);
     for (size_t i = 0; i < MATRIX; i++)
         values[i] = 0.5f;
-    memset(residual, 0, sizeof residual);
+    memset(residual, 0, sizeof(residual));
     assert_int_equal(decode(&codec, bytes, encode(&codec), NULL), FEDGE_OK);
     for (size_t i = 0; i < MATRIX; i++)
         assert_int_equal(v[i], i < 375 ? LIMIT / 2 : 0);
@@ -170,8 +170,8 @@ static void what_stays_is_added_to_what_comes(void **state)
     (void)state;
     const fedge_codec codec = codec_named("ternary:0.01+int8");
     static double sent[ELEMENTS];
-    memset(residual, 0, sizeof residual);
-    memset(sent, 0, sizeof sent);
+    memset(residual, 0, sizeof(residual));
+    memset(sent, 0, sizeof(sent));
     draw(3);
     for (int round = 0; round < 50; round++) {
         assert_int_equal(decode(&codec, bytes, encode(&codec), NULL), FEDGE_OK);
@@ -191,18 +191,18 @@ static void clamping_is_counted_and_nan_refused(void **state)
         fedge_error err;
         size_t size = 0;
         draw(p);
-        memset(residual, 0, sizeof residual);
+        memset(residual, 0, sizeof(residual));
         values[3] = 1.5f;
         values[MATRIX + 1] = -INFINITY;
         assert_int_equal(fedge_codec_encode(&codec, &schema, BOUNDS, values, residual, bytes,
-                                            sizeof bytes, &size, &stats, &err),
+                                            sizeof(bytes), &size, &stats, &err),
                          FEDGE_OK);
         assert_int_equal(stats.clamped, 2);
         for (size_t i = 0; i < ELEMENTS; i++)
             assert_true(isfinite(residual[i]));
         values[40000] = NAN;
         assert_int_equal(fedge_codec_encode(&codec, &schema, BOUNDS, values, residual, bytes,
-                                            sizeof bytes, &size, &stats, &err),
+                                            sizeof(bytes), &size, &stats, &err),
                          FEDGE_NOT_FINITE);
         assert_non_null(strstr(err.message, "NaN"));
     }
@@ -232,11 +232,11 @@ static void slices_are_read_alone(void **state)
     for (size_t p = 0; p < NUM_PIPELINES; p++) {
         const fedge_codec codec = codec_named(PIPELINES[p]);
         draw(p);
-        memset(residual, 0, sizeof residual);
+        memset(residual, 0, sizeof(residual));
         const size_t size = encode(&codec);
         assert_int_equal(decode(&codec, bytes, size, NULL), FEDGE_OK);
-        memset(again, 0, sizeof again);
-        for (size_t c = 0; c + 1 < sizeof CUTS / sizeof CUTS[0]; c++) {
+        memset(again, 0, sizeof(again));
+        for (size_t c = 0; c + 1 < sizeof(CUTS) / sizeof(CUTS[0]); c++) {
             from = CUTS[c];
             to = CUTS[c + 1];
             const fedge_codec_tensor tensor = {.codec = &codec,
@@ -248,7 +248,7 @@ static void slices_are_read_alone(void **state)
             size_t used = 0;
             assert_int_equal(fedge_codec_read_tensor(&tensor, bytes, size, &used, NULL), FEDGE_OK);
         }
-        assert_memory_equal(again, v, MATRIX * sizeof v[0]);
+        assert_memory_equal(again, v, MATRIX * sizeof(v[0]));
     }
 }
 
@@ -263,7 +263,7 @@ static void any_bytes_are_valid_or_refused(void **state)
         const fedge_codec codec = codec_named(PIPELINES[p]);
         fedge_error err;
         draw(p);
-        memset(residual, 0, sizeof residual);
+        memset(residual, 0, sizeof(residual));
         const size_t size = encode(&codec);
         for (int trial = 0; trial < 200; trial++) {
             const size_t cut = trial % 4 == 0 ? fedge_rng_below(&rng, (uint32_t)size) : size;
@@ -292,9 +292,9 @@ static void indexes_that_lie_are_refused(void **state)
     const fedge_codec codec = codec_named("ternary:0.01");
     fedge_error err;
     draw(1);
-    memset(residual, 0, sizeof residual);
+    memset(residual, 0, sizeof(residual));
     const size_t size = encode(&codec), head = 3 * 4;
-    static uint8_t kept[sizeof bytes];
+    static uint8_t kept[sizeof(bytes)];
     memcpy(kept, bytes, size);
     fedge_put_u16(bytes, (uint16_t)(fedge_get_u16(bytes) + 1)); /* one more is said to be chosen */
     assert_int_equal(decode(&codec, bytes, size, &err), FEDGE_CORRUPT);
@@ -322,7 +322,7 @@ static void places_that_are_drawn_ascend(void **state)
     const size_t k = fedge_codec_chosen(&codec, MATRIX);
     for (size_t i = 0; i < ELEMENTS; i++)
         values[i] = 0.01f;
-    memset(residual, 0, sizeof residual);
+    memset(residual, 0, sizeof(residual));
     (void)encode(&codec);
     for (uint64_t key = 0; key < 300; key++) {
         fedge_put_u64(bytes, key * UINT64_C(0x9e3779b97f4a7c15));

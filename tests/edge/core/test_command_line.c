@@ -133,9 +133,8 @@ static void mistakes_are_named(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         assert_int_equal(READ(&PROGRAM, &given, &err, cases[i].one, cases[i].two),
                          FEDGE_INVALID_ARGUMENT);
-        if (!strstr(err.message, cases[i].said)) {
+        if (!strstr(err.message, cases[i].said))
             fail_msg("'%s': \"%s\" has no \"%s\"", cases[i].one, err.message, cases[i].said);
-        }
     }
     assert_int_equal(READ(&PROGRAM, &given, &err, "--a-name", "bad"), FEDGE_TOO_BIG);
     assert_int_equal(READ(&COMMAND, &given, &err, "--nonsense"), FEDGE_INVALID_ARGUMENT);

@@ -13,7 +13,7 @@
 static float from_bits(uint32_t bits)
 {
     float value;
-    memcpy(&value, &bits, sizeof value);
+    memcpy(&value, &bits, sizeof(value));
     return value;
 }
 
@@ -56,7 +56,7 @@ static void what_is_outside_is_clamped_and_counted(void **state)
     int32_t v[9];
     uint64_t clamped = 10, not_finite = 20;
     fedge_fixed_quantise(x, 9, 2, v, &clamped, &not_finite);
-    assert_memory_equal(v, expected, sizeof v);
+    assert_memory_equal(v, expected, sizeof(v));
     assert_int_equal(clamped, 15); /* added to what was there */
     assert_int_equal(not_finite, 22);
 }
@@ -98,13 +98,13 @@ static void quantise_matches_the_scalar_reference(void **state)
         int32_t v[MAX_N + 9], w[MAX_N + 9];
         for (size_t i = 0; i < MAX_N + 8; i++)
             x[i] = draw(&rng, b);
-        memset(v, 0x55, sizeof v);
-        memset(w, 0x55, sizeof w);
+        memset(v, 0x55, sizeof(v));
+        memset(w, 0x55, sizeof(w));
         uint64_t counts[2][2] = {{0}};
         fedge_fixed_quantise(x + at, n, b, v + at, &counts[0][0], &counts[0][1]);
         fedge_fixed_quantise_scalar(x + at, n, b, w + at, &counts[1][0], &counts[1][1]);
-        assert_memory_equal(v, w, sizeof v); /* what lies around is untouched too */
-        assert_memory_equal(counts[0], counts[1], sizeof counts[0]);
+        assert_memory_equal(v, w, sizeof(v)); /* what lies around is untouched too */
+        assert_memory_equal(counts[0], counts[1], sizeof(counts[0]));
         for (size_t i = at; i < at + n; i++)
             assert_true(v[i] >= -LIMIT && v[i] <= LIMIT);
     }
@@ -124,7 +124,7 @@ static void changes_match_the_scalar_reference_and_are_undone(void **state)
             wanted[i] = x[0][i] = x[1][i] = draw(&rng, b);
         }
         wanted[MAX_N + 8] = x[0][MAX_N + 8] = x[1][MAX_N + 8] = 1.0f;
-        memset(v, 0x55, sizeof v);
+        memset(v, 0x55, sizeof(v));
         uint64_t counts[3][2] = {{0}};
         for (size_t i = at; i < at + n; i++) {
             const float change = x[0][i] - y[i];
@@ -136,9 +136,9 @@ static void changes_match_the_scalar_reference_and_are_undone(void **state)
         fedge_fixed_quantise_change_scalar(x[1] + at, y + at, n, b, v[1] + at, &counts[1][0],
                                            &counts[1][1]);
         for (int i = 0; i < 2; i++) {
-            assert_memory_equal(v[i], v[2], sizeof v[i]);
-            assert_memory_equal(counts[i], counts[2], sizeof counts[i]);
-            assert_memory_equal(x[i], wanted, sizeof wanted);
+            assert_memory_equal(v[i], v[2], sizeof(v[i]));
+            assert_memory_equal(counts[i], counts[2], sizeof(counts[i]));
+            assert_memory_equal(x[i], wanted, sizeof(wanted));
         }
     }
 }
@@ -166,15 +166,15 @@ static void strict_names_the_first_bad_value(void **state)
         x[(place + 5) % 40] = place % 2 == 0 ? 4.0f : -4.0f;
         assert_int_equal(fedge_fixed_quantise_strict(x, 40, 2, v, NULL), FEDGE_OK);
         fedge_fixed_quantise_scalar(x, 40, 2, expected, &clamped, &not_finite);
-        assert_memory_equal(v, expected, sizeof v);
-        for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
+        assert_memory_equal(v, expected, sizeof(v));
+        for (size_t k = 0; k < sizeof(bad) / sizeof(bad[0]); k++) {
             fedge_error err;
             char index[16];
             x[place] = bad[k].value;
             if (place + 1 < 40)
                 x[39] = NAN; /* not the first */
             assert_int_equal(fedge_fixed_quantise_strict(x, 40, 2, v, &err), bad[k].status);
-            snprintf(index, sizeof index, "value %zu is", place);
+            snprintf(index, sizeof(index), "value %zu is", place);
             assert_non_null(strstr(err.message, index));
             assert_non_null(strstr(err.message, bad[k].said));
         }
@@ -213,7 +213,7 @@ static void accumulate_matches_the_scalar_reference(void **state)
             v[i] = i / run % 3 == 1 ? 0 : draw_fixed(&rng);
         fedge_fixed_accumulate(a + at, v + at, n, weight);
         fedge_fixed_accumulate_scalar(b + at, v + at, n, weight);
-        assert_memory_equal(a, b, sizeof a);
+        assert_memory_equal(a, b, sizeof(a));
     }
 }
 
@@ -234,10 +234,11 @@ static void sum_somehow(fedge_rng *rng, int32_t v[UPDATES][ELEMENTS], const uint
         joins[i] = i;
     fedge_rng_shuffle(rng, order, UPDATES);
     fedge_rng_shuffle(rng, joins, num_parts);
-    for (uint32_t i = 0; i < UPDATES; i++)
+    for (uint32_t i = 0; i < UPDATES; i++) {
         fedge_fixed_accumulate(parts[fedge_rng_below(rng, num_parts)], v[order[i]], ELEMENTS,
                                weights[order[i]]);
-    memset(out, 0, ELEMENTS * sizeof out[0]);
+    }
+    memset(out, 0, ELEMENTS * sizeof(out[0]));
     for (uint32_t i = 0; i < num_parts; i++)
         fedge_fixed_merge(out, parts[joins[i]], ELEMENTS);
 }
@@ -263,18 +264,19 @@ static void sums_do_not_depend_on_order_or_splits(void **state)
         fedge_rng rng = fedge_rng_stream(4, FEDGE_PURPOSE_TEST, trial, 0, 0);
         uint32_t weights[UPDATES];
         draw_weights(&rng, weights);
-        for (uint32_t i = 0; i < UPDATES; i++)
+        for (uint32_t i = 0; i < UPDATES; i++) {
             for (uint32_t j = 0; j < ELEMENTS; j++)
                 v[i][j] = j == 0 ? LIMIT : j == 1 ? -LIMIT : draw_fixed(&rng);
+        }
         int64_t first[ELEMENTS], other[ELEMENTS];
-        memset(first, 0, sizeof first);
+        memset(first, 0, sizeof(first));
         for (uint32_t i = 0; i < UPDATES; i++)
             fedge_fixed_accumulate_scalar(first, v[i], ELEMENTS, weights[i]);
         assert_true(first[0] == INT64_C(1) << 62); /* the largest sum there is */
         assert_true(first[1] == -(INT64_C(1) << 62));
         for (int k = 0; k < 30; k++) {
             sum_somehow(&rng, v, weights, other);
-            assert_memory_equal(first, other, sizeof first);
+            assert_memory_equal(first, other, sizeof(first));
         }
     }
 }
@@ -326,7 +328,7 @@ static void step_matches_the_scalar_reference(void **state)
             a[i] = b[i] = (float)fedge_rng_normal(&rng);
         fedge_fixed_step(a + at, sum + at, n, weight, bound_log2, rate);
         fedge_fixed_step_scalar(b + at, sum + at, n, weight, bound_log2, rate);
-        assert_memory_equal(a, b, sizeof a);
+        assert_memory_equal(a, b, sizeof(a));
     }
 }
 

@@ -14,7 +14,7 @@ static void ids_round_trip(void **state)
     fedge_device_id id;
     char text[FEDGE_DEVICE_ID_TEXT_SIZE];
     assert_int_equal(fedge_device_id_parse(canonical, &id, NULL), FEDGE_OK);
-    assert_memory_equal(id.bytes, bytes, sizeof bytes);
+    assert_memory_equal(id.bytes, bytes, sizeof(bytes));
     assert_string_equal(fedge_device_id_format(&id, text), canonical);
     fedge_device_id other = id;
     assert_true(fedge_device_id_equal(&id, &other));
@@ -38,7 +38,7 @@ static void only_the_canonical_spelling_is_read(void **state)
         "0123456-789ab-cdef-0123-456789abcdef",
         " 1234567-89ab-cdef-0123-456789abcdef",
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         fedge_device_id id = {{9}};
         fedge_error err;
         assert_int_equal(fedge_device_id_parse(wrong[i], &id, &err), FEDGE_INVALID_ARGUMENT);
@@ -76,16 +76,16 @@ static void hexadecimal_round_trips(void **state)
     const uint8_t bytes[] = {0x00, 0x7f, 0x80, 0xff, 0xa5};
     char text[11];
     uint8_t back[5];
-    assert_string_equal(fedge_hex_encode(bytes, sizeof bytes, text), "007f80ffa5");
-    assert_int_equal(fedge_hex_decode(text, back, sizeof back, NULL), FEDGE_OK);
-    assert_memory_equal(back, bytes, sizeof bytes);
+    assert_string_equal(fedge_hex_encode(bytes, sizeof(bytes), text), "007f80ffa5");
+    assert_int_equal(fedge_hex_decode(text, back, sizeof(back), NULL), FEDGE_OK);
+    assert_memory_equal(back, bytes, sizeof(bytes));
     assert_string_equal(fedge_hex_encode(NULL, 0, text), "");
     assert_int_equal(fedge_hex_decode("", NULL, 0, NULL), FEDGE_OK);
     static const char *const wrong[] = {"",           "007f80ffa",  "007f80ffa5a",
                                         "007F80ffa5", "007f80ff a", "0x7f80ffa5"};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         fedge_error err;
-        assert_int_equal(fedge_hex_decode(wrong[i], back, sizeof back, &err),
+        assert_int_equal(fedge_hex_decode(wrong[i], back, sizeof(back), &err),
                          FEDGE_INVALID_ARGUMENT);
         assert_non_null(strstr(err.message, "10 lower-case"));
     }

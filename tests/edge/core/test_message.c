@@ -17,7 +17,7 @@ static void crc32_equals_zlib(void **state)
     assert_int_equal(fedge_crc32(0, NULL, 0), 0);
     static uint8_t data[5000];
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 0, 0, 0);
-    for (size_t i = 0; i < sizeof data; i++)
+    for (size_t i = 0; i < sizeof(data); i++)
         data[i] = (uint8_t)fedge_rng_u32(&rng);
     for (int trial = 0; trial < 2000; trial++) {
         size_t at = fedge_rng_below(&rng, 100);
@@ -67,7 +67,7 @@ static size_t make_example(uint8_t *out, size_t out_size)
         .payload = payload,
         .payload_size = 3,
     };
-    assert_int_equal(fedge_message_size(&message), sizeof example);
+    assert_int_equal(fedge_message_size(&message), sizeof(example));
     assert_int_equal(fedge_message_pack(&message, out, out_size, NULL), FEDGE_OK);
     return fedge_message_size(&message);
 }
@@ -76,13 +76,13 @@ static void frames_have_the_documented_bytes(void **state)
 {
     (void)state;
     uint8_t frame[64];
-    size_t size = make_example(frame, sizeof frame);
-    uint8_t expected[sizeof example];
-    memcpy(expected, example, sizeof example);
-    uLong crc = crc32(crc32(0, example, 16), example + 24, sizeof example - 24);
+    size_t size = make_example(frame, sizeof(frame));
+    uint8_t expected[sizeof(example)];
+    memcpy(expected, example, sizeof(example));
+    uLong crc = crc32(crc32(0, example, 16), example + 24, sizeof(example) - 24);
     for (int i = 0; i < 4; i++)
         expected[16 + i] = (uint8_t)(crc >> 8 * i);
-    assert_int_equal(size, sizeof expected);
+    assert_int_equal(size, sizeof(expected));
     assert_memory_equal(frame, expected, size);
 }
 
@@ -90,7 +90,7 @@ static void frames_round_trip(void **state)
 {
     (void)state;
     uint8_t frame[64];
-    size_t size = make_example(frame, sizeof example);
+    size_t size = make_example(frame, sizeof(example));
     size_t announced = 0;
     assert_int_equal(fedge_message_peek(frame, FEDGE_MESSAGE_HEADER_SIZE, &announced, NULL),
                      FEDGE_OK);
@@ -128,8 +128,8 @@ static void empty_full_and_unknown_frames(void **state)
     };
     memset(meta, ' ', FEDGE_MESSAGE_MAX_META);
     memset(meta + FEDGE_MESSAGE_MAX_META, 0xA5, FEDGE_MESSAGE_MAX_PAYLOAD);
-    assert_int_equal(fedge_message_pack(&message, frame, sizeof frame, NULL), FEDGE_OK);
-    assert_int_equal(fedge_message_unpack(frame, sizeof frame, &back, NULL), FEDGE_OK);
+    assert_int_equal(fedge_message_pack(&message, frame, sizeof(frame), NULL), FEDGE_OK);
+    assert_int_equal(fedge_message_unpack(frame, sizeof(frame), &back, NULL), FEDGE_OK);
     assert_int_equal(back.payload[FEDGE_MESSAGE_MAX_PAYLOAD - 1], 0xA5);
 }
 
@@ -139,17 +139,17 @@ static void packing_refuses_what_cannot_be_sent(void **state)
     static uint8_t frame[FEDGE_MESSAGE_MAX_SIZE + 1];
     fedge_error err;
     fedge_message message = {.type = 256};
-    assert_int_equal(fedge_message_pack(&message, frame, sizeof frame, &err),
+    assert_int_equal(fedge_message_pack(&message, frame, sizeof(frame), &err),
                      FEDGE_INVALID_ARGUMENT);
     message = (fedge_message){.type = 1, .flags = 2};
-    assert_int_equal(fedge_message_pack(&message, frame, sizeof frame, &err),
+    assert_int_equal(fedge_message_pack(&message, frame, sizeof(frame), &err),
                      FEDGE_INVALID_ARGUMENT);
     message = (fedge_message){
         .type = 1, .meta = (const char *)frame, .meta_size = FEDGE_MESSAGE_MAX_META + 1};
-    assert_int_equal(fedge_message_pack(&message, frame, sizeof frame, &err), FEDGE_TOO_BIG);
+    assert_int_equal(fedge_message_pack(&message, frame, sizeof(frame), &err), FEDGE_TOO_BIG);
     message =
         (fedge_message){.type = 1, .payload = frame, .payload_size = FEDGE_MESSAGE_MAX_PAYLOAD + 1};
-    assert_int_equal(fedge_message_pack(&message, frame, sizeof frame, &err), FEDGE_TOO_BIG);
+    assert_int_equal(fedge_message_pack(&message, frame, sizeof(frame), &err), FEDGE_TOO_BIG);
     message = (fedge_message){.type = 1, .payload = example, .payload_size = 3};
     frame[26] = 0x77;
     assert_int_equal(fedge_message_pack(&message, frame, 26, &err), FEDGE_TOO_BIG);
@@ -179,16 +179,16 @@ static void every_bad_header_field_is_refused(void **state)
         {20, 1, 1, FEDGE_CORRUPT, "reserved"},
         {23, 1, 0x80, FEDGE_CORRUPT, "reserved"},
     };
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         uint8_t frame[64];
-        size_t size = make_example(frame, sizeof frame);
+        size_t size = make_example(frame, sizeof(frame));
         for (size_t k = 0; k < bad[i].width; k++)
             frame[bad[i].offset + k] = (uint8_t)(bad[i].value >> 8 * k);
         fedge_error err;
         size_t announced = 99;
         fedge_message message;
         assert_int_equal(fedge_message_peek(frame, size, &announced, &err), bad[i].status);
-        if (strstr(err.message, bad[i].said) == NULL)
+        if (!strstr(err.message, bad[i].said))
             fail_msg("\"%s\" does not say \"%s\"", err.message, bad[i].said);
         assert_int_equal(announced, 99);
         assert_int_equal(fedge_message_unpack(frame, size, &message, NULL), bad[i].status);
@@ -199,7 +199,7 @@ static void every_flipped_bit_is_seen(void **state)
 {
     (void)state;
     uint8_t frame[64];
-    size_t size = make_example(frame, sizeof frame);
+    size_t size = make_example(frame, sizeof(frame));
     for (size_t bit = 0; bit < size * 8; bit++) {
         fedge_message message;
         frame[bit / 8] ^= (uint8_t)(1u << bit % 8);
@@ -217,7 +217,7 @@ static void frames_of_another_length_are_refused(void **state)
 {
     (void)state;
     uint8_t frame[64];
-    size_t size = make_example(frame, sizeof frame);
+    size_t size = make_example(frame, sizeof(frame));
     fedge_message message;
     fedge_error err;
     size_t announced;

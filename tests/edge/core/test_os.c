@@ -22,15 +22,15 @@ static char path_text[256];
 
 static const char *in_dir(const char *name)
 {
-    snprintf(path_text, sizeof path_text, "%s/%s", dir, name);
+    snprintf(path_text, sizeof(path_text), "%s/%s", dir, name);
     return path_text;
 }
 
 static int setup(void **state)
 {
     (void)state;
-    memcpy(dir, "test_os.XXXXXX", sizeof dir);
-    return mkdtemp(dir) == NULL ? -1 : 0;
+    memcpy(dir, "test_os.XXXXXX", sizeof(dir));
+    return !mkdtemp(dir) ? -1 : 0;
 }
 
 static int teardown(void **state)
@@ -41,7 +41,7 @@ static int teardown(void **state)
 
 static void assert_says(const fedge_error *err, const char *said)
 {
-    if (strstr(err->message, said) == NULL)
+    if (!strstr(err->message, said))
         fail_msg("\"%s\" does not say \"%s\"", err->message, said);
 }
 
@@ -129,8 +129,8 @@ static void writing_where_it_cannot_be_fails(void **state)
     assert_int_equal(lstat(in_dir("pipe"), &info), 0);
     assert_true(S_ISFIFO(info.st_mode));
     char path[700];
-    memset(path, 'p', sizeof path);
-    path[sizeof path - 1] = '\0';
+    memset(path, 'p', sizeof(path));
+    path[sizeof(path) - 1] = '\0';
     assert_int_equal(fedge_os_write_file(path, "x", 1, 0600, &err), FEDGE_TOO_BIG);
     assert_says(&err, "699 bytes");
     assert_int_equal(fedge_os_write_file("", "x", 1, 0600, &err), FEDGE_INVALID_ARGUMENT);
@@ -141,7 +141,7 @@ static void directories_are_made_and_removed(void **state)
     (void)state;
     fedge_error err;
     char path[64];
-    snprintf(path, sizeof path, "%s/a//b/c/", dir);
+    snprintf(path, sizeof(path), "%s/a//b/c/", dir);
     assert_int_equal(fedge_os_make_dirs(path, NULL), FEDGE_OK);
     assert_int_equal(fedge_os_make_dirs(path, NULL), FEDGE_OK);
     struct stat info;
@@ -169,7 +169,7 @@ static void remove_and_rename(void **state)
     char to[64];
     assert_int_equal(fedge_os_remove(in_dir("missing"), &err), FEDGE_NOT_FOUND);
     assert_int_equal(fedge_os_write_file(in_dir("from"), "x", 1, 0600, NULL), FEDGE_OK);
-    snprintf(to, sizeof to, "%s/to", dir);
+    snprintf(to, sizeof(to), "%s/to", dir);
     assert_int_equal(fedge_os_rename(in_dir("from"), to, NULL), FEDGE_OK);
     assert_file_is(to, "x");
     assert_int_equal(fedge_os_rename(in_dir("from"), to, &err), FEDGE_NOT_FOUND);
@@ -196,7 +196,7 @@ static void listings_are_sorted_and_can_be_stopped(void **state)
     static const char *const names[] = {"b", "10", "2", "B", ".x", "a"};
     char text[LISTING_SIZE] = "";
     fedge_error err;
-    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         assert_int_equal(fedge_os_write_file(in_dir(names[i]), "", 0, 0600, NULL), FEDGE_OK);
     assert_int_equal(fedge_os_list_dir(dir, join_names, text, NULL), FEDGE_OK);
     assert_string_equal(text, ".x 10 2 B a b ");
@@ -217,7 +217,7 @@ static void locks_exclude_and_name_the_holder(void **state)
     char pid[32];
     assert_int_equal(fedge_os_lock(path, &lock, NULL), FEDGE_OK);
     assert_int_equal(fedge_os_lock(path, &second, &err), FEDGE_BUSY);
-    snprintf(pid, sizeof pid, "(pid %ld)", (long)getpid());
+    snprintf(pid, sizeof(pid), "(pid %ld)", (long)getpid());
     assert_says(&err, pid);
     fedge_os_unlock(lock);
     assert_int_equal(fedge_os_lock(path, &lock, NULL), FEDGE_OK);
@@ -248,7 +248,7 @@ static void locks_end_with_their_process(void **state)
     fedge_error err;
     assert_int_equal(fedge_os_lock(path, &lock, &err), FEDGE_BUSY);
     char pid[32];
-    snprintf(pid, sizeof pid, "(pid %ld)", (long)child);
+    snprintf(pid, sizeof(pid), "(pid %ld)", (long)child);
     assert_says(&err, pid);
     assert_int_equal(kill(child, SIGKILL), 0);
     assert_int_equal(waitpid(child, NULL, 0), child);
@@ -346,9 +346,9 @@ static void the_machine_is_described(void **state)
                      0);
     assert_int_equal(features, fedge_os_cpu_features());
     uint8_t a[64] = {0}, b[64] = {0};
-    assert_int_equal(fedge_os_random(a, sizeof a, NULL), FEDGE_OK);
-    assert_int_equal(fedge_os_random(b, sizeof b, NULL), FEDGE_OK);
-    assert_memory_not_equal(a, b, sizeof a);
+    assert_int_equal(fedge_os_random(a, sizeof(a), NULL), FEDGE_OK);
+    assert_int_equal(fedge_os_random(b, sizeof(b), NULL), FEDGE_OK);
+    assert_memory_not_equal(a, b, sizeof(a));
 }
 
 /* Not those that the machine has beside them. */
@@ -356,7 +356,7 @@ static void cpus_are_those_that_may_be_used(void **state)
 {
     (void)state;
     cpu_set_t before, one;
-    if (sched_getaffinity(0, sizeof before, &before) != 0)
+    if (sched_getaffinity(0, sizeof(before), &before) != 0)
         skip();
     assert_int_equal(fedge_os_num_cpus(), CPU_COUNT(&before));
     unsigned first = 0;
@@ -364,9 +364,9 @@ static void cpus_are_those_that_may_be_used(void **state)
         first++;
     CPU_ZERO(&one);
     CPU_SET(first, &one);
-    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
     assert_int_equal(fedge_os_num_cpus(), 1);
-    assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+    assert_int_equal(sched_setaffinity(0, sizeof(before), &before), 0);
 }
 
 /* Is the page at [at] one that the kernel was asked to make large ("hg" in its mapping's flags)? */
@@ -376,13 +376,12 @@ static bool is_advised(const void *at)
     assert_non_null(file);
     char line[512];
     bool inside = false, advised = false;
-    while (fgets(line, sizeof line, file) != NULL) {
+    while (fgets(line, sizeof(line), file)) {
         unsigned long long from = 0, to = 0;
-        if (sscanf(line, "%llx-%llx ", &from, &to) == 2) {
+        if (sscanf(line, "%llx-%llx ", &from, &to) == 2)
             inside = from <= (uintptr_t)at && (uintptr_t)at < to;
-        } else if (inside && strncmp(line, "VmFlags:", 8) == 0) {
+        else if (inside && strncmp(line, "VmFlags:", 8) == 0)
             advised = strstr(line, " hg") != NULL;
-        }
     }
     fclose(file);
     return advised;

@@ -16,14 +16,14 @@ static int read_flags(void **state)
 {
     (void)state;
     FILE *file = fopen("/proc/cpuinfo", "re");
-    char line[sizeof flags - 1];
-    while (file != NULL && flags[0] == '\0' && fgets(line, sizeof line, file) != NULL) {
+    char line[sizeof(flags) - 1];
+    while (file && flags[0] == '\0' && fgets(line, sizeof(line), file)) {
         if (strncmp(line, "flags\t", 6) == 0) {
             line[strcspn(line, "\n")] = ' ';
-            memcpy(flags, line, sizeof line);
+            memcpy(flags, line, sizeof(line));
         }
     }
-    if (file != NULL)
+    if (file)
         (void)fclose(file);
     return 0;
 }
@@ -31,7 +31,7 @@ static int read_flags(void **state)
 static bool has(const char *flag)
 {
     char word[32];
-    (void)snprintf(word, sizeof word, " %s ", flag);
+    (void)snprintf(word, sizeof(word), " %s ", flag);
     return strstr(flags, word) != NULL;
 }
 
@@ -51,7 +51,7 @@ static unsigned features_by_flags(void)
 static unsigned allowed(void)
 {
     const char *level = getenv("FEDGE_CPU_LEVEL");
-    if (level == NULL || level[0] == '\0')
+    if (!level || level[0] == '\0')
         return ~0u;
     if (strcmp(level, "scalar") == 0)
         return 0;

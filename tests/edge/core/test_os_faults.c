@@ -73,18 +73,18 @@ static char path[64];
 static int setup(void **state)
 {
     (void)state;
-    memset(&faults, 0, sizeof faults);
-    memcpy(dir, "test_os_faults.XXXXXX", sizeof dir);
-    if (mkdtemp(dir) == NULL)
+    memset(&faults, 0, sizeof(faults));
+    memcpy(dir, "test_os_faults.XXXXXX", sizeof(dir));
+    if (!mkdtemp(dir))
         return -1;
-    snprintf(path, sizeof path, "%s/file", dir);
+    snprintf(path, sizeof(path), "%s/file", dir);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    memset(&faults, 0, sizeof faults);
+    memset(&faults, 0, sizeof(faults));
     return fedge_os_remove_tree(dir, NULL) == FEDGE_OK ? 0 : -1;
 }
 
@@ -118,7 +118,7 @@ static void a_failed_write_leaves_the_old_file(void **state)
     } cases[] = {{ENOSPC, FEDGE_NO_SPACE}, {EDQUOT, FEDGE_NO_SPACE}, {EIO, FEDGE_IO}};
     fedge_error err;
     assert_int_equal(fedge_os_write_file(path, "old", 3, 0600, NULL), FEDGE_OK);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         for (int good = 0; good < 3; good++) {
             faults.write_errno = cases[i].errnum;
             faults.write_good = good;

@@ -13,8 +13,8 @@ static char dir[] = "test_os_memory.XXXXXX";
 static int setup(void **state)
 {
     (void)state;
-    memcpy(dir, "test_os_memory.XXXXXX", sizeof dir);
-    return mkdtemp(dir) == NULL ? -1 : 0;
+    memcpy(dir, "test_os_memory.XXXXXX", sizeof(dir));
+    return !mkdtemp(dir) ? -1 : 0;
 }
 
 static int teardown(void **state)
@@ -27,23 +27,24 @@ static int teardown(void **state)
 static void save(const char *folder, const char *name, const char *text)
 {
     char path[256], parent[256];
-    snprintf(parent, sizeof parent, "%s/%s", dir, folder);
+    snprintf(parent, sizeof(parent), "%s/%s", dir, folder);
     assert_int_equal(fedge_os_make_dirs(parent, NULL), FEDGE_OK);
-    snprintf(path, sizeof path, "%s/%s", parent, name);
+    snprintf(path, sizeof(path), "%s/%s", parent, name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    for (; *text != '\0'; text++)
+    for (; *text != '\0'; text++) {
         if (*text == '%')
             fputs(dir, file);
         else
             fputc(*text, file);
+    }
     fclose(file);
 }
 
 static uint64_t usable(void)
 {
     char proc[64];
-    snprintf(proc, sizeof proc, "%s/proc", dir);
+    snprintf(proc, sizeof(proc), "%s/proc", dir);
     return fedge_os_usable_bytes(proc);
 }
 

@@ -15,8 +15,8 @@
 #define SAME(...)                                                                                  \
     do {                                                                                           \
         char expected[128], text[128];                                                             \
-        const int length = snprintf(expected, sizeof expected, __VA_ARGS__);                       \
-        assert_int_equal(none_format(text, sizeof text, __VA_ARGS__), length);                     \
+        const int length = snprintf(expected, sizeof(expected), __VA_ARGS__);                      \
+        assert_int_equal(none_format(text, sizeof(text), __VA_ARGS__), length);                    \
         assert_string_equal(text, expected);                                                       \
     } while (0)
 
@@ -42,7 +42,7 @@ static void test_texts(void **state)
 static void check_real(double value, const char *expected)
 {
     char text[32];
-    assert_int_equal(none_format(text, sizeof text, "%g", value), strlen(expected));
+    assert_int_equal(none_format(text, sizeof(text), "%g", value), strlen(expected));
     assert_string_equal(text, expected);
 }
 
@@ -58,8 +58,8 @@ static void test_reals(void **state)
     check_real((double)INFINITY, "inf");
     check_real(-(double)INFINITY, "-inf");
     char text[32];
-    assert_int_equal(none_format(text, sizeof text, "%g", DBL_MAX), strlen("1.79769e+308"));
-    assert_int_equal(none_format(text, sizeof text, "%g", DBL_TRUE_MIN), strlen("4.94066e-324"));
+    assert_int_equal(none_format(text, sizeof(text), "%g", DBL_MAX), strlen("1.79769e+308"));
+    assert_int_equal(none_format(text, sizeof(text), "%g", DBL_TRUE_MIN), strlen("4.94066e-324"));
 }
 
 static void test_cuts(void **state)

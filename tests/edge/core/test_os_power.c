@@ -19,7 +19,7 @@ static int setup(void **state)
 {
     (void)state;
     lossy_disk_place("os-power", dir);
-    snprintf(image, sizeof image, "%s.image", dir);
+    snprintf(image, sizeof(image), "%s.image", dir);
     return fedge_os_remove_tree(dir, NULL) != FEDGE_OK || fedge_os_make_dirs(dir, NULL) != FEDGE_OK;
 }
 
@@ -34,7 +34,7 @@ static int teardown(void **state)
 static const char *in(const char *place, const char *name)
 {
     static char path[160];
-    snprintf(path, sizeof path, "%s/%s", place, name);
+    snprintf(path, sizeof(path), "%s/%s", place, name);
     return path;
 }
 
@@ -115,7 +115,7 @@ static void a_rename_is_whole(void **state)
     OK(fedge_os_write_file(in(dir, "from"), "x", 1, 0600, NULL));
     lossy_disk_begin(dir);
     char from[100];
-    snprintf(from, sizeof from, "%s", in(dir, "from"));
+    snprintf(from, sizeof(from), "%s", in(dir, "from"));
     OK(fedge_os_rename(from, in(dir, "to"), NULL));
     uint32_t renamed = lossy_disk_now();
     OK(fedge_os_sync_dir(dir, NULL));

@@ -20,10 +20,10 @@ static void philox_gives_the_known_answers(void **state)
          {0xa4093822, 0x299f31d0},
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         uint32_t out[4];
         fedge_philox4x32(cases[i].counter, cases[i].key, out);
-        assert_memory_equal(out, cases[i].out, sizeof out);
+        assert_memory_equal(out, cases[i].out, sizeof(out));
     }
 }
 
@@ -135,7 +135,7 @@ static void gammas_have_mean_and_variance_of_their_shape(void **state)
     (void)state;
     static const double shapes[] = {0.1, 0.5, 1.0, 2.5, 40.0};
     const int draws = 200000;
-    for (size_t s = 0; s < sizeof shapes / sizeof shapes[0]; s++) {
+    for (size_t s = 0; s < sizeof(shapes) / sizeof(shapes[0]); s++) {
         fedge_rng rng = fedge_rng_stream(6, FEDGE_PURPOSE_TEST, (uint32_t)s, 0, 0);
         double sum = 0.0, sum_of_squares = 0.0;
         for (int i = 0; i < draws; i++) {
@@ -167,15 +167,16 @@ static void shuffles_are_fair_permutations(void **state)
         }
         assert_int_equal(seen, 0xF);
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 4; i++) {
         for (int j = 0; j < 4; j++)
             assert_true(fabs((double)places[i][j] / rounds - 0.25) < 0.012);
+    }
     uint32_t one = 5;
     fedge_rng before = rng;
     fedge_rng_shuffle(&rng, &one, 1);
     fedge_rng_shuffle(&rng, NULL, 0);
     assert_int_equal(one, 5);
-    assert_memory_equal(&rng, &before, sizeof rng);
+    assert_memory_equal(&rng, &before, sizeof(rng));
 }
 
 /* The draws of a stream are a contract: a change of any of them changes every seeded run. */
@@ -186,7 +187,7 @@ static void draws_are_pinned(void **state)
     uint32_t items[8] = {0, 1, 2, 3, 4, 5, 6, 7};
     fedge_rng_shuffle(&rng, items, 8);
     const uint32_t expected[8] = {3, 5, 7, 1, 6, 0, 4, 2};
-    assert_memory_equal(items, expected, sizeof items);
+    assert_memory_equal(items, expected, sizeof(items));
     assert_int_equal(fedge_rng_below(&rng, 1000), 242);
     assert_true(fedge_rng_float(&rng) == 0x1.eb2cc80000000p-1f);
     assert_true(fedge_rng_double(&rng) == 0x1.e9fc5f7d44c34p-2);

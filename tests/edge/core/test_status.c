@@ -33,7 +33,7 @@ static void long_messages_are_cut_between_characters(void **state)
     char text[2 * FEDGE_ERROR_MESSAGE_SIZE];
     for (size_t start = 0; start < 4; start++) { /* every place of the cut in a 3-byte character */
         memset(text, 'a', start);
-        for (size_t i = start; i + 3 < sizeof text; i += 3)
+        for (size_t i = start; i + 3 < sizeof(text); i += 3)
             memcpy(text + i, "\xE2\x82\xAC", 4);
         assert_int_equal(fedge_fail(&err, FEDGE_IO, "%s", text), FEDGE_IO);
         size_t length = strlen(err.message);
@@ -67,7 +67,7 @@ static void errno_values_are_mapped(void **state)
         {EAGAIN, FEDGE_NO_MEMORY}, {ENOMEM, FEDGE_NO_MEMORY}, {EIO, FEDGE_IO},
         {EBADF, FEDGE_IO},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fedge_error err;
         assert_int_equal(fedge_fail_errno(&err, cases[i].errnum, "file %s", "f"), cases[i].status);
         assert_int_equal(err.status, cases[i].status);

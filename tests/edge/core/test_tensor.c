@@ -17,7 +17,7 @@ static void dtypes_have_names_and_sizes(void **state)
         {FEDGE_F64, "F64", 8}, {FEDGE_I8, "I8", 1},   {FEDGE_U8, "U8", 1},
         {FEDGE_I16, "I16", 2}, {FEDGE_I32, "I32", 4}, {FEDGE_I64, "I64", 8},
     };
-    assert_int_equal(sizeof cases / sizeof cases[0], FEDGE_DTYPE_COUNT);
+    assert_int_equal(sizeof(cases) / sizeof(cases[0]), FEDGE_DTYPE_COUNT);
     for (size_t i = 0; i < FEDGE_DTYPE_COUNT; i++) {
         assert_string_equal(fedge_dtype_name(cases[i].dtype), cases[i].name);
         assert_int_equal(fedge_dtype_size(cases[i].dtype), cases[i].size);
@@ -54,9 +54,9 @@ static void expect_refused(fedge_schema *schema, fedge_status expected, const ch
     fedge_schema before = *schema;
     fedge_error err;
     assert_int_equal(fedge_schema_add(schema, name, dtype, rank, shape, &err), expected);
-    if (strstr(err.message, said) == NULL)
+    if (!strstr(err.message, said))
         fail_msg("message \"%s\" does not say \"%s\"", err.message, said);
-    assert_memory_equal(schema, &before, sizeof before);
+    assert_memory_equal(schema, &before, sizeof(before));
 }
 
 static void bad_tensors_are_refused(void **state)
@@ -67,7 +67,7 @@ static void bad_tensors_are_refused(void **state)
     fedge_schema_init(&schema, storage, 2);
     const uint32_t one[FEDGE_MAX_RANK + 1] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
     char name[FEDGE_MAX_TENSOR_NAME + 1];
-    memset(name, 'n', sizeof name);
+    memset(name, 'n', sizeof(name));
 
     name[FEDGE_MAX_TENSOR_NAME - 1] = '\0';
     assert_int_equal(fedge_schema_add(&schema, name, FEDGE_F32, FEDGE_MAX_RANK, one, NULL),
@@ -112,7 +112,7 @@ static void too_many_tensors_are_refused(void **state)
     fedge_schema_init(&schema, storage, FEDGE_MAX_TENSORS + 1);
     for (int i = 0; i < FEDGE_MAX_TENSORS; i++) {
         char name[16];
-        snprintf(name, sizeof name, "%d", i);
+        snprintf(name, sizeof(name), "%d", i);
         assert_int_equal(fedge_schema_add(&schema, name, FEDGE_F32, 0, NULL, NULL), FEDGE_OK);
     }
     expect_refused(&schema, FEDGE_TOO_BIG, "x", FEDGE_F32, 0, NULL, "at most 1024");

@@ -11,7 +11,7 @@
 
 void add_bytes(bytes *b, const void *data, size_t size)
 {
-    assert_true(size <= sizeof b->data - b->size);
+    assert_true(size <= sizeof(b->data) - b->size);
     memcpy(b->data + b->size, data, size);
     b->size += size;
 }
@@ -31,14 +31,14 @@ void add_be32(bytes *b, uint32_t value)
 {
     const uint8_t raw[4] = {(uint8_t)(value >> 24), (uint8_t)(value >> 16), (uint8_t)(value >> 8),
                             (uint8_t)value};
-    add_bytes(b, raw, sizeof raw);
+    add_bytes(b, raw, sizeof(raw));
 }
 
 void add_idx_header(bytes *b, uint8_t type, uint32_t rank, const uint32_t *dims)
 {
     const uint8_t magic[4] = {0, 0, type, (uint8_t)rank};
     b->size = 0;
-    add_bytes(b, magic, sizeof magic);
+    add_bytes(b, magic, sizeof(magic));
     for (uint32_t i = 0; i < rank; i++)
         add_be32(b, dims[i]);
 }
@@ -76,7 +76,7 @@ void save_gz(const char *path, const bytes *b, size_t cut)
     static bytes packed;
     FILE *file = fopen(path, "rb");
     assert_non_null(file);
-    packed.size = fread(packed.data, 1, sizeof packed.data, file);
+    packed.size = fread(packed.data, 1, sizeof(packed.data), file);
     assert_int_equal(fclose(file), 0);
     save_file(path, &packed, cut);
 }
@@ -101,17 +101,18 @@ fedge_data_spec toy_spec(fedge_dtype dtype, uint32_t rank, uint32_t d0, uint32_t
 void expect_same_data(const fedge_data_spec *a, const fedge_data_spec *b)
 {
     fedge_data_spec x = *a, y = *b;
-    assert_memory_equal(a->mean, b->mean, a->num_channels * sizeof *a->mean);
-    assert_memory_equal(a->std, b->std, a->num_channels * sizeof *a->std);
+    assert_memory_equal(a->mean, b->mean, a->num_channels * sizeof(*a->mean));
+    assert_memory_equal(a->std, b->std, a->num_channels * sizeof(*a->std));
     x.mean = x.std = y.mean = y.std = NULL;
-    assert_memory_equal(&x, &y, sizeof x);
+    assert_memory_equal(&x, &y, sizeof(x));
 }
 
 void expect_failure(fedge_status got, const fedge_error *err, fedge_status status, const char *part)
 {
-    if (got != status || !strstr(err->message, part))
+    if (got != status || !strstr(err->message, part)) {
         fail_msg("%s, not %s with \"%s\": %s", fedge_status_text(got), fedge_status_text(status),
                  part, err->message);
+    }
 }
 
 void expect_refused(const fedge_data_spec *spec, const char *values, const char *labels,

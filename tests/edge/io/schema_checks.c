@@ -49,9 +49,9 @@ static int check_aliases(const fedge_json_field *field, const cJSON *properties)
 {
     char alias[64];
     int count = 0;
-    for (const char *at = field->aliases; at != NULL && *at != '\0'; count++) {
+    for (const char *at = field->aliases; at && *at != '\0'; count++) {
         size_t length = strcspn(at, " ");
-        assert_in_range(length, 1, sizeof alias - 1);
+        assert_in_range(length, 1, sizeof(alias) - 1);
         memcpy(alias, at, length);
         alias[length] = '\0';
         if (!cJSON_IsTrue(get(get(properties, alias), "deprecated")))
@@ -64,15 +64,16 @@ static int check_aliases(const fedge_json_field *field, const cJSON *properties)
 static void check_number(const char *key, const cJSON *node, const char *what, double expected)
 {
     const cJSON *item = get(node, what);
-    if (!cJSON_IsNumber(item) || item->valuedouble != expected)
+    if (!cJSON_IsNumber(item) || item->valuedouble != expected) {
         fail_msg("%s: %s is %.17g in the schema and %.17g in the parser", key, what,
-                 item != NULL ? item->valuedouble : 0, expected);
+                 item ? item->valuedouble : 0, expected);
+    }
 }
 
 /* Range and names of a single value, or of a list's elements. */
 static void check_value(const fedge_json_field *field, const cJSON *node)
 {
-    if (field->kind != FEDGE_JSON_LINES && get(node, "oneOf") != NULL)
+    if (field->kind != FEDGE_JSON_LINES && get(node, "oneOf"))
         node = get(node, "oneOf")->child;
     if (field->kind == FEDGE_JSON_LINES) {
         const cJSON *lines = get(node, "oneOf")->child;
@@ -89,14 +90,14 @@ static void check_value(const fedge_json_field *field, const cJSON *node)
         check_number(field->key, node, "maximum", field->max);
     }
     for (unsigned i = 0; i < field->num_names; i++) {
-        if (field->name_of(i) != NULL && !lists(get(node, "enum"), field->name_of(i)))
+        if (field->name_of(i) && !lists(get(node, "enum"), field->name_of(i)))
             fail_msg("%s: the schema does not have %s", field->key, field->name_of(i));
     }
     const bool named = field->kind == FEDGE_JSON_NAME;
-    if (named && get(node, "const") != NULL)
+    if (named && get(node, "const"))
         assert_string_equal(get(node, "const")->valuestring, field->choices[0]);
-    for (unsigned i = 0; named && get(node, "const") == NULL; i++) {
-        if (field->choices[i] == NULL)
+    for (unsigned i = 0; named && !get(node, "const"); i++) {
+        if (!field->choices[i])
             break;
         if (!lists(get(node, "enum"), field->choices[i]))
             fail_msg("%s: the schema does not have %s", field->key, field->choices[i]);
@@ -109,14 +110,15 @@ static void check_default(const fedge_json_field *field, const cJSON *node)
     bool number = field->kind <= FEDGE_JSON_SECONDS && field->kind != FEDGE_JSON_BOOL;
     if (field->flags & (FEDGE_JSON_REQUIRED | FEDGE_JSON_LIST))
         return;
-    if (field->kind == FEDGE_JSON_BOOL)
+    if (field->kind == FEDGE_JSON_BOOL) {
         assert_int_equal(cJSON_IsTrue(item), field->fallback != 0);
-    else if (field->kind == FEDGE_JSON_ENUM)
+    } else if (field->kind == FEDGE_JSON_ENUM) {
         assert_string_equal(item->valuestring, field->name_of((unsigned)field->fallback));
-    else if (number && item != NULL) /* some defaults depend on other keys: test_job has them */
+    } else if (number && item) { /* some defaults depend on other keys: test_job has them */
         check_number(field->key, node, "default", field->fallback);
-    else if (number)
+    } else if (number) {
         assert_true(field->fallback == 0 && field->min > 0);
+    }
 }
 
 /* [node], or what it refers to in $defs. */
@@ -124,16 +126,16 @@ static const cJSON *resolve(const cJSON *node)
 {
     static const char prefix[] = "#/$defs/";
     const cJSON *reference = get(node, "$ref");
-    if (reference == NULL)
+    if (!reference)
         return node;
-    assert_int_equal(strncmp(reference->valuestring, prefix, sizeof prefix - 1), 0);
-    return get(get(schema, "$defs"), reference->valuestring + sizeof prefix - 1);
+    assert_int_equal(strncmp(reference->valuestring, prefix, sizeof(prefix) - 1), 0);
+    return get(get(schema, "$defs"), reference->valuestring + sizeof(prefix) - 1);
 }
 
 static void check_field(const fedge_json_field *field, const cJSON *object)
 {
     const cJSON *node = resolve(get(get(object, "properties"), field->key));
-    if (node == NULL)
+    if (!node)
         fail_msg("the schema does not have %s", field->key);
     bool needed = lists(get(object, "required"), field->key) || lists_any(object, field->key);
     bool expected = (field->flags & FEDGE_JSON_REQUIRED) || strcmp(field->key, "fedge-job") == 0;
@@ -149,7 +151,7 @@ static void check_field(const fedge_json_field *field, const cJSON *object)
         check_number(field->key, node, "minItems", field->min_count);
         check_number(field->key, node, "maxItems", field->max_count);
         node = get(node, "items");
-        if (get(node, "minimum") == NULL && field->min == 0 && field->max == 0)
+        if (!get(node, "minimum") && field->min == 0 && field->max == 0)
             return;
     }
     check_value(field, node);
@@ -158,10 +160,11 @@ static void check_field(const fedge_json_field *field, const cJSON *object)
 void check_object(const fedge_json_field *fields, const cJSON *object)
 {
     int count = 0;
-    if (!cJSON_IsFalse(get(object, "additionalProperties")))
+    if (!cJSON_IsFalse(get(object, "additionalProperties"))) {
         fail_msg("%s: the schema does not have it, or has it without \"additionalProperties\": "
                  "false",
                  fields->kind == FEDGE_JSON_NAME ? fields->choices[0] : fields->key);
+    }
     for (const fedge_json_field *field = fields; field->key != NULL; field++) {
         check_field(field, object);
         count += 1 + check_aliases(field, get(object, "properties"));
@@ -186,7 +189,7 @@ int load_schema(void **state)
         return -1;
     schema = cJSON_ParseWithLength((const char *)text, size);
     free(text);
-    return schema != NULL ? 0 : -1;
+    return schema ? 0 : -1;
 }
 
 int free_schema(void **state)

@@ -60,7 +60,7 @@ static void expect(const char *text, const char *from, const char *to, const cha
     fedge_job *job = NULL;
     fedge_error err = {0};
     if (try_parse(text, from, to, &job, &err) != FEDGE_INVALID_ARGUMENT ||
-        strstr(err.message, part) == NULL)
+        !strstr(err.message, part))
         fail_msg("%s gave: %s\n  expected: %s", to, err.message, part);
 }
 

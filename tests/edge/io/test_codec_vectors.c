@@ -56,7 +56,7 @@ static void read_tensors(const cJSON *list, fedge_schema *schema, int8_t *bounds
         {
             shape[rank++] = (uint32_t)side->valueint;
         }
-        (void)snprintf(name, sizeof name, "t%u", (unsigned)schema->num_tensors);
+        (void)snprintf(name, sizeof(name), "t%u", (unsigned)schema->num_tensors);
         bounds[schema->num_tensors] = (int8_t)get(tensor, "bound-log2")->valueint;
         assert_int_equal(fedge_schema_add(schema, name, FEDGE_F32, rank, shape, NULL), FEDGE_OK);
     }
@@ -73,13 +73,13 @@ static void check_vector(const cJSON *vector)
     fedge_schema_init(&schema, tensors, MAX_TENSORS);
     read_tensors(get(vector, "tensors"), &schema, bounds);
     assert_in_range(schema.num_elements, 1, MAX_VALUES);
-    assert_int_equal(from_hex(get(vector, "values")->valuestring, raw, sizeof raw),
+    assert_int_equal(from_hex(get(vector, "values")->valuestring, raw, sizeof(raw)),
                      schema.num_elements * sizeof(float));
     fedge_get_f32s(raw, values, schema.num_elements);
-    const size_t golden_size = from_hex(get(vector, "bytes")->valuestring, golden, sizeof golden);
+    const size_t golden_size = from_hex(get(vector, "bytes")->valuestring, golden, sizeof(golden));
     size_t size = 0;
-    memset(residual, 0, sizeof residual);
-    assert_int_equal(fedge_codec_encode(&codec, &schema, bounds, values, residual, out, sizeof out,
+    memset(residual, 0, sizeof(residual));
+    assert_int_equal(fedge_codec_encode(&codec, &schema, bounds, values, residual, out, sizeof(out),
                                         &size, &stats, &err),
                      FEDGE_OK);
     assert_int_equal(size, golden_size);

@@ -20,8 +20,8 @@ static char root[] = "test_conditions.XXXXXX";
 static int set_up(void **state)
 {
     (void)state;
-    memcpy(root, "test_conditions.XXXXXX", sizeof root);
-    return mkdtemp(root) == NULL ? -1 : 0;
+    memcpy(root, "test_conditions.XXXXXX", sizeof(root));
+    return !mkdtemp(root) ? -1 : 0;
 }
 
 static int tear_down(void **state)
@@ -33,9 +33,9 @@ static int tear_down(void **state)
 static void fact(const char *folder, const char *name, const char *text)
 {
     char path[256];
-    snprintf(path, sizeof path, "%s/%s", root, folder);
+    snprintf(path, sizeof(path), "%s/%s", root, folder);
     assert_int_equal(fedge_os_make_dirs(path, NULL), FEDGE_OK);
-    snprintf(path, sizeof path, "%s/%s/%s", root, folder, name);
+    snprintf(path, sizeof(path), "%s/%s/%s", root, folder, name);
     FILE *file = fopen(path, "w");
     assert_non_null(file);
     fputs(text, file);
@@ -45,7 +45,7 @@ static void fact(const char *folder, const char *name, const char *text)
 static fedge_conditions conditions(void)
 {
     fedge_conditions c = {.given = true};
-    snprintf(c.root, sizeof c.root, "%s", root);
+    snprintf(c.root, sizeof(c.root), "%s", root);
     return c;
 }
 
@@ -130,8 +130,8 @@ static void unmetered_links(void **state)
     (void)state;
     fedge_conditions c = conditions();
     c.num_links = 2;
-    snprintf(c.links[0], sizeof c.links[0], "eth*");
-    snprintf(c.links[1], sizeof c.links[1], "wlan0");
+    snprintf(c.links[0], sizeof(c.links[0]), "eth*");
+    snprintf(c.links[1], sizeof(c.links[1]), "wlan0");
     assert_int_equal(reason(&c), FEDGE_REASON_METERED_LINK); /* not known */
     fact("proc/net", "route", ROUTES LAN MODEM);
     assert_int_equal(reason(&c), FEDGE_REASON_METERED_LINK);
@@ -143,7 +143,7 @@ static void unmetered_links(void **state)
                " 00 " ZEROS " 00 fe800000000000000000000000000001 00000400 00000001 00000000"
                " 00000003     eth1\n");
     assert_int_equal(reason(&c), FEDGE_REASON_NONE);
-    snprintf(c.links[0], sizeof c.links[0], "eth0");
+    snprintf(c.links[0], sizeof(c.links[0]), "eth0");
     assert_int_equal(reason(&c), FEDGE_REASON_METERED_LINK);
 }
 
@@ -153,8 +153,8 @@ static void hours(void **state)
     fedge_obstacle obstacle;
     fedge_conditions c = conditions();
     c.num_hours = 2;
-    snprintf(c.hours[0], sizeof c.hours[0], "22:00-06:30");
-    snprintf(c.hours[1], sizeof c.hours[1], "12:00-13:00");
+    snprintf(c.hours[0], sizeof(c.hours[0]), "22:00-06:30");
+    snprintf(c.hours[1], sizeof(c.hours[1]), "12:00-13:00");
     assert_int_equal(fedge_conditions_check(&c, NULL), FEDGE_OK);
     assert_int_equal(reason_at(&c, 22 * 60), FEDGE_REASON_NONE);
     assert_int_equal(reason_at(&c, 0), FEDGE_REASON_NONE);
@@ -166,8 +166,8 @@ static void hours(void **state)
     assert_false(fedge_conditions_hold(&c, 13 * 60, NULL, &obstacle));
     assert_int_equal(obstacle.after_ms, 9 * 3600000);
     static const char *const wrong[] = {"22:00-22:00", "24:00-06:00", "22:60-06:00", "2x:00-06:00"};
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        snprintf(c.hours[1], sizeof c.hours[1], "%s", wrong[i]);
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        snprintf(c.hours[1], sizeof(c.hours[1]), "%s", wrong[i]);
         assert_int_equal(fedge_conditions_check(&c, NULL), FEDGE_INVALID_ARGUMENT);
     }
 }
@@ -211,7 +211,7 @@ static void in_the_site_file(void **state)
     static const char wrong[] = "{\"policy\": {\"conditions\": {\"hours\": [\"22:00-26:00\"]}}}";
     fedge_site *site;
     fedge_error err = {0};
-    assert_int_equal(fedge_site_parse(text, sizeof text - 1, "site", &site, &err), FEDGE_OK);
+    assert_int_equal(fedge_site_parse(text, sizeof(text) - 1, "site", &site, &err), FEDGE_OK);
     const fedge_conditions *c = &site->conditions;
     assert_true(c->given && c->mains_power && c->min_battery == 40 && c->max_temperature == 70.5);
     assert_true(c->num_links == 1 && c->num_hours == 1 && c->min_free_ram == 5);
@@ -221,7 +221,7 @@ static void in_the_site_file(void **state)
     assert_int_equal(fedge_site_parse("{}", 2, "site", &site, &err), FEDGE_OK);
     assert_int_equal(reason(&site->conditions), FEDGE_REASON_NONE);
     fedge_site_free(site);
-    assert_int_equal(fedge_site_parse(wrong, sizeof wrong - 1, "site", &site, &err),
+    assert_int_equal(fedge_site_parse(wrong, sizeof(wrong) - 1, "site", &site, &err),
                      FEDGE_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "22:00-26:00"));
 }

@@ -32,7 +32,7 @@ static void test_reads_labels_in_the_last_column(void **state)
         "\",1\",c,label\n1.5,-2,3\n4,0.5,6\n", /* no number begins this header */
     };
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
-    for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
+    for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
         float x[2];
         save_text(VALUES, TEXTS[i]);
         assert_int_equal(load_and_read(&spec, VALUES, "", 2, 0, x), 3);
@@ -95,7 +95,7 @@ static void test_errors_have_path_line_and_column(void **state)
         {"", FEDGE_TRUNCATED, "the file is empty"},
     };
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         save_text(VALUES, CASES[i].text);
         expect_refused(&spec, VALUES, "", CASES[i].status, CASES[i].part);
     }

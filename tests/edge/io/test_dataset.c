@@ -30,9 +30,10 @@ static int set_up(void **state)
 {
     (void)state;
     add_idx_header(&file, 0x08, 4, (const uint32_t[]){COUNT, 2, 3, 2});
-    for (uint32_t e = 0; e < COUNT; e++)
+    for (uint32_t e = 0; e < COUNT; e++) {
         for (uint32_t i = 0; i < 12; i++)
             add_bytes(&file, &(uint8_t){pixel(e, i)}, 1);
+    }
     save_gz(IMAGES, &file, 0);
     add_idx_header(&file, 0x08, 1, (const uint32_t[]){COUNT});
     for (uint32_t e = 0; e < COUNT; e++)
@@ -118,7 +119,7 @@ static void test_normalises_each_feature(void **state)
         for (uint32_t i = 0; i < 2 * FEATURES; i++) {
             const float v = (float)stored[i];
             uint32_t bits;
-            memcpy(&bits, &v, sizeof bits);
+            memcpy(&bits, &v, sizeof(bits));
             if (floats)
                 add_be32(&file, bits);
             else
@@ -288,7 +289,7 @@ static void test_parts_of_csv_and_npy(void **state)
         /* The same as npy, with labels as csv. */
         const float values[6] = {10, 11, 12, 13, 14, 15};
         add_npy_header(&file, 1, "{'descr': '<f4', 'fortran_order': False, 'shape': (6, 1), }");
-        add_bytes(&file, values, sizeof values);
+        add_bytes(&file, values, sizeof(values));
         save_file(IMAGES, &file, 0);
         save_text(LABELS, "0\n1\n2\n3\n4\n5\n");
     }
@@ -308,9 +309,9 @@ static void test_split_moves_a_share(void **state)
         assert_int_equal(view.count, 180);
         assert_int_equal(held.count, 20);
         if (run == 0)
-            memcpy(first, held.indices, sizeof first);
+            memcpy(first, held.indices, sizeof(first));
         /* The same arguments hold out the same examples, another client others. */
-        assert_int_equal(memcmp(first, held.indices, sizeof first) == 0, run != 2);
+        assert_int_equal(memcmp(first, held.indices, sizeof(first)) == 0, run != 2);
         for (uint32_t i = 0; i < view.count; i++)
             seen[view.indices[i]]++;
         for (uint32_t i = 0; i < held.count; i++)
@@ -320,9 +321,10 @@ static void test_split_moves_a_share(void **state)
         /* A view can be split again. */
         assert_int_equal(fedge_view_split(&view, 0.5, 5, 0, &again, &err), FEDGE_OK);
         assert_int_equal(again.count, 90);
-        for (uint32_t i = 0; i < again.count; i++)
+        for (uint32_t i = 0; i < again.count; i++) {
             for (uint32_t j = 0; j < held.count; j++)
                 assert_int_not_equal(again.indices[i], held.indices[j]);
+        }
         fedge_view_fini(&again);
         fedge_view_fini(&view);
         fedge_view_fini(&held);
@@ -343,9 +345,10 @@ static void test_split_at_the_edges(void **state)
     assert_int_equal(held.count, 0); /* something is always left to train on */
     assert_int_equal(view.count, 1);
     static const double BAD[] = {1, -0.1, NAN, INFINITY};
-    for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++)
+    for (size_t i = 0; i < sizeof(BAD) / sizeof(BAD[0]); i++) {
         assert_int_equal(fedge_view_split(&view, BAD[i], 5, 0, &held, &err),
                          FEDGE_INVALID_ARGUMENT);
+    }
     fedge_view_fini(&held);
     fedge_view_fini(&view);
     fedge_dataset_free(dataset);

@@ -33,24 +33,25 @@ static int set_up(void **state)
     for (int p = 0; p < 3; p++) {
         char path[64], text[128] = "";
         const uint32_t count = PARTS[p].to - PARTS[p].from;
-        for (uint32_t e = PARTS[p].from; e < PARTS[p].to; e++)
-            (void)snprintf(text + strlen(text), sizeof text - strlen(text), "%u,%u,%u\n", e,
+        for (uint32_t e = PARTS[p].from; e < PARTS[p].to; e++) {
+            (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "%u,%u,%u\n", e,
                            100 + e, e);
-        (void)snprintf(path, sizeof path, DIR "%s.csv", PARTS[p].name);
+        }
+        (void)snprintf(path, sizeof(path), DIR "%s.csv", PARTS[p].name);
         save_text(path, text);
-        (void)snprintf(text, sizeof text,
+        (void)snprintf(text, sizeof(text),
                        "{'descr': '|u1', 'fortran_order': False, "
                        "'shape': (%u, 2), }",
                        count);
         add_npy_header(&file, 1, text);
         for (uint32_t e = PARTS[p].from; e < PARTS[p].to; e++)
             add_bytes(&file, (const uint8_t[]){(uint8_t)e, (uint8_t)(100 + e)}, 2);
-        (void)snprintf(path, sizeof path, DIR "%s.npy", PARTS[p].name);
+        (void)snprintf(path, sizeof(path), DIR "%s.npy", PARTS[p].name);
         save_file(path, &file, 0);
         add_idx_header(&file, 0x08, 1, &count);
         for (uint32_t e = PARTS[p].from; e < PARTS[p].to; e++)
             add_bytes(&file, &(uint8_t){(uint8_t)e}, 1);
-        (void)snprintf(path, sizeof path, DIR "%s.idx.gz", PARTS[p].name);
+        (void)snprintf(path, sizeof(path), DIR "%s.idx.gz", PARTS[p].name);
         save_gz(path, &file, 0);
     }
     return 0;
@@ -114,9 +115,10 @@ static void expect_parts(const char *partition, const char *values, const char *
         fedge_dataset *own = NULL;
         char got[16] = "";
         uint32_t n = 0;
-        for (uint32_t i = 0; i < fedge_dataset_size(whole); i++)
+        for (uint32_t i = 0; i < fedge_dataset_size(whole); i++) {
             if (owner[i] == part)
                 got[n++] = (char)('0' + all[i]);
+        }
         assert_string_equal(got, parts[part]);
         if (fedge_dataset_load_part(&SPEC, values, labels, &spec, part, count, &own, &err))
             fail_msg("%s", err.message);

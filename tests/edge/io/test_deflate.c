@@ -21,7 +21,7 @@ static size_t pack(void)
     size_t size = 0;
     for (size_t i = 0; i < SIZE; i++)
         plain[i] = (uint8_t)(i / 100);
-    assert_true(deflate_once(plain, SIZE, packed, sizeof packed, &size));
+    assert_true(deflate_once(plain, SIZE, packed, sizeof(packed), &size));
     assert_in_range(size, 10, SIZE / 10);
     return size;
 }
@@ -45,13 +45,13 @@ static void expect(size_t in_size, size_t out_size, fedge_status status, const c
     assert_int_equal(fedge_inflate_read(read_packed, NULL, in_size, back, out_size, &err), status);
     assert_int_equal(read_so_far, in_size); /* whatever is wrong with it */
     assert_int_equal(back[out_size], 0x5a);
-    if (strstr(err.message, part) == NULL)
+    if (!strstr(err.message, part))
         fail_msg("piece by piece: \"%s\" has no \"%s\"", err.message, part);
     memset(back, 0, out_size);
     back[out_size] = 0x5a;
     assert_int_equal(fedge_inflate(packed, in_size, back, out_size, &err), status);
     assert_int_equal(back[out_size], 0x5a); /* never a byte beyond */
-    if (strstr(err.message, part) == NULL)
+    if (!strstr(err.message, part))
         fail_msg("\"%s\" has no \"%s\"", err.message, part);
 }
 
@@ -61,7 +61,7 @@ static void what_is_deflated_inflates(void **state)
     size_t size = pack();
     expect(size, SIZE, FEDGE_OK, "");
     assert_memory_equal(back, plain, SIZE);
-    assert_true(deflate_once(plain, 0, packed, sizeof packed, &size));
+    assert_true(deflate_once(plain, 0, packed, sizeof(packed), &size));
     expect(size, 0, FEDGE_OK, "");
 }
 
@@ -73,7 +73,7 @@ static void pieces_make_a_whole(void **state)
     size_t size = 0;
     for (size_t i = 0; i < SIZE; i++)
         plain[i] = (uint8_t)fedge_rng_below(&rng, 40);
-    assert_true(deflate_once(plain, SIZE, packed, sizeof packed, &size));
+    assert_true(deflate_once(plain, SIZE, packed, sizeof(packed), &size));
     assert_in_range(size, 40000, SIZE - 1);
     expect(size, SIZE, FEDGE_OK, "");
     assert_memory_equal(back, plain, SIZE);
@@ -116,7 +116,7 @@ static void a_deflater_is_used_again(void **state)
         size_t size = 0, same = 0;
         for (size_t i = 0; i < n; i++)
             plain[i] = (uint8_t)(fedge_rng_below(&rng, 8) * fedge_rng_below(&rng, 8));
-        assert_true(deflate_once(plain, n, packed, sizeof packed, &size));
+        assert_true(deflate_once(plain, n, packed, sizeof(packed), &size));
         assert_false(fedge_deflater_run(deflater, plain, n, again, size - 1, &same));
         assert_true(fedge_deflater_run(deflater, plain, n, again, size, &same));
         assert_int_equal(same, size);
@@ -130,7 +130,7 @@ static void a_bomb_stops_at_the_expected_size(void **state)
     (void)state;
     memset(plain, 0, SIZE);
     size_t size = 0;
-    assert_true(deflate_once(plain, SIZE, packed, sizeof packed, &size));
+    assert_true(deflate_once(plain, SIZE, packed, sizeof(packed), &size));
     expect(size, 1000, FEDGE_TOO_BIG, "more than the 1000 bytes");
     expect(size, SIZE - 1, FEDGE_TOO_BIG, "more than");
     expect(size, 0, FEDGE_TOO_BIG, "more than the 0 bytes");
@@ -144,7 +144,7 @@ static void short_streams_are_truncated(void **state)
         expect(cut, SIZE, FEDGE_TRUNCATED, "ends early");
     pack();
     size_t whole = 0;
-    assert_true(deflate_once(plain, 500, packed, sizeof packed, &whole));
+    assert_true(deflate_once(plain, 500, packed, sizeof(packed), &whole));
     expect(whole, 501, FEDGE_TRUNCATED, "has 500 bytes, 501 are expected");
 }
 

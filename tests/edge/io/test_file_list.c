@@ -19,7 +19,7 @@ static void touch(const char *name)
 {
     char path[128];
     fedge_error err;
-    (void)snprintf(path, sizeof path, DIR "%s", name);
+    (void)snprintf(path, sizeof(path), DIR "%s", name);
     assert_int_equal(fedge_os_write_file(path, "x", 1, 0600, &err), FEDGE_OK);
 }
 
@@ -32,7 +32,7 @@ static int set_up(void **state)
     assert_int_equal(fedge_os_remove_tree(DIR, &err), FEDGE_OK);
     assert_int_equal(fedge_os_make_dirs(DIR "part-3.bin", &err), FEDGE_OK);
     assert_int_equal(fedge_os_make_dirs(DIR "empty", &err), FEDGE_OK);
-    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++)
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++)
         touch(NAMES[i]);
     return 0;
 }
@@ -108,7 +108,7 @@ static void what_is_not_there_is_named(void **state)
     expect_refusal("test_file_*/test.bin", FEDGE_NOT_FOUND, "'*' may stand in its last part only");
     expect_refusal(DIR "nowhere/*", FEDGE_NOT_FOUND, DIR "nowhere/");
     char line[2 * FEDGE_OS_MAX_PATH];
-    (void)snprintf(line, sizeof line, "%0600d", 7);
+    (void)snprintf(line, sizeof(line), "%0600d", 7);
     expect_refusal(line, FEDGE_TOO_BIG, "a path of over 511 bytes");
 }
 
@@ -120,7 +120,7 @@ static void one_is_kept(void **state)
     for (uint32_t kept = 0; kept < 4; kept++) {
         static const char *const NAMES[] = {"1", "02", "2", "10"};
         char path[64];
-        (void)snprintf(path, sizeof path, DIR "part-%s.bin", NAMES[kept]);
+        (void)snprintf(path, sizeof(path), DIR "part-%s.bin", NAMES[kept]);
         assert_int_equal(fedge_file_list_open(&list, DIR "part-*.bin", &err), FEDGE_OK);
         fedge_file_list_keep(&list, kept);
         assert_int_equal(list.count, 1);

@@ -60,7 +60,7 @@ static const char EXTERNAL[] =
 static char *change(const char *text, const char *from, const char *to)
 {
     const char *at = strstr(text, from);
-    if (at == NULL)
+    if (!at)
         fail_msg("the job has no %s", from);
     size_t size = strlen(text) + strlen(to) + 1;
     char *result = malloc(size);
@@ -84,9 +84,10 @@ static void expect(const char *text, const char *from, const char *to, fedge_sta
     fedge_job *job = NULL;
     fedge_error err = {0};
     fedge_status st = fedge_job_parse(changed, strlen(changed), "job.json", &job, &err);
-    if (st != status || strstr(err.message, part) == NULL)
+    if (st != status || !strstr(err.message, part)) {
         fail_msg("%s -> %s\n  gave %s: %s\n  expected %s: %s", from, to, fedge_status_text(st),
                  err.message, fedge_status_text(status), part);
+    }
     assert_null(job);
     free(changed);
 }
@@ -146,7 +147,7 @@ static char *plan_with(const char *update)
     const char *rest = SHORT + 1;
     size_t size = 0;
     fedge_error err;
-    (void)snprintf(text, sizeof text, "{\"update\": %s, %s", update, rest);
+    (void)snprintf(text, sizeof(text), "{\"update\": %s, %s", update, rest);
     fedge_job *job = parse(text);
     assert_int_equal(fedge_plan_write(&job->plan, &plan, &size, &err), FEDGE_OK);
     fedge_job_free(job);
@@ -164,7 +165,7 @@ static void up_stands_for_codec_and_deflate(void **state)
          "{\"codec\": \"none\", \"bound-log2\": 1}"},
         {"{\"up\": \"f16\"}", "{\"codec\": \"f16\", \"deflate\": false}"},
     };
-    for (size_t i = 0; i < sizeof PAIRS / sizeof PAIRS[0]; i++) {
+    for (size_t i = 0; i < sizeof(PAIRS) / sizeof(PAIRS[0]); i++) {
         char *up = plan_with(PAIRS[i][0]), *codec = plan_with(PAIRS[i][1]);
         assert_string_equal(up, codec);
         free(up);
@@ -244,12 +245,12 @@ static void flowers_older_names_are_read(void **state)
         {"normalisation", "normalization"},
     };
     fedge_job *expected = parse(JOB);
-    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         char *text = change(JOB, NAMES[i][0], NAMES[i][1]);
         fedge_job *job = parse(text);
-        assert_memory_equal(&job->rounds, &expected->rounds, sizeof job->rounds);
+        assert_memory_equal(&job->rounds, &expected->rounds, sizeof(job->rounds));
         assert_memory_equal(&job->plan.training, &expected->plan.training,
-                            sizeof job->plan.training);
+                            sizeof(job->plan.training));
         assert_int_equal(job->plan.data.num_channels, 1);
         fedge_job_free(job);
         free(text);
@@ -380,7 +381,7 @@ static const struct {
 static void mistakes_name_key_line_and_remedy(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof MISTAKES / sizeof MISTAKES[0]; i++)
+    for (size_t i = 0; i < sizeof(MISTAKES) / sizeof(MISTAKES[0]); i++)
         expect(JOB, MISTAKES[i].from, MISTAKES[i].to, FEDGE_INVALID_ARGUMENT, MISTAKES[i].part);
     expect(JOB, "\"seed\": 7", "\"seed\": 7, \"seed\": 7", FEDGE_CORRUPT, "seed: stands twice");
     expect(JOB, "\"seed\": 7,", "\"seed\": 7", FEDGE_CORRUPT, "job.json:2: not valid JSON");
@@ -399,7 +400,7 @@ static void long_paths_are_refused(void **state)
     (void)state;
     char name[600] = "", path[512];
     memset(name, 'd', 300);
-    (void)snprintf(name + 300, sizeof name - 300, "/job.json");
+    (void)snprintf(name + 300, sizeof(name) - 300, "/job.json");
     memset(path, 'p', 300);
     path[300] = '\0';
     char *text = change(JOB, "start.safetensors", path);

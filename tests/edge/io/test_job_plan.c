@@ -36,12 +36,12 @@ static void expect_same_plan(const fedge_plan *a, const fedge_plan *b)
 static void test_plans_are_those_of_whole_jobs(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < sizeof EXAMPLES / sizeof *EXAMPLES; i++) {
+    for (size_t i = 0; i < sizeof(EXAMPLES) / sizeof(*EXAMPLES); i++) {
         char path[512];
         fedge_error err = {0};
         fedge_job *job = NULL;
         fedge_plan *plan = NULL;
-        (void)snprintf(path, sizeof path, FEDGE_SOURCE_DIR "/examples/%s", EXAMPLES[i]);
+        (void)snprintf(path, sizeof(path), FEDGE_SOURCE_DIR "/examples/%s", EXAMPLES[i]);
         if (fedge_job_load(path, &job, &err) || fedge_job_load_plan(path, &plan, &err))
             fail_msg("%s", err.message);
         expect_same_plan(&job->plan, plan);
@@ -112,7 +112,7 @@ static void test_refusals(void **state)
         {"{\"name\": \"lr\"}", FEDGE_INVALID_ARGUMENT, "begin the job with"},
         {"{\"fedge-job\": 1}", FEDGE_INVALID_ARGUMENT, "name"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(*CASES); i++) {
         fedge_error err = {0};
         fedge_plan *plan = NULL;
         const fedge_status status = load(CASES[i].text, &plan, &err);

@@ -114,7 +114,7 @@ static fedge_status parse(const char *text, size_t size, record *r, fedge_error 
     fedge_status st = fedge_json_open(&json, text, size, &OPTIONS, err);
     if (st != FEDGE_OK)
         return st;
-    memset(r, 0xa5, sizeof *r); /* reading has to set every field */
+    memset(r, 0xa5, sizeof(*r)); /* reading has to set every field */
     st = fedge_json_read(&json, json.root, FIELDS, r, err);
     fedge_json_close(&json);
     return st;
@@ -125,9 +125,10 @@ static void expect_failure(const char *text, size_t size, fedge_status status, c
     record r;
     fedge_error err = {0};
     fedge_status st = parse(text, size, &r, &err);
-    if (st != status || strstr(err.message, part) == NULL)
+    if (st != status || !strstr(err.message, part)) {
         fail_msg("%s\n  gave %s: %s\n  expected %s with: %s", text, fedge_status_text(st),
                  err.message, fedge_status_text(status), part);
+    }
 }
 
 static void broken_texts_are_refused(void **state)
@@ -193,7 +194,7 @@ static void broken_texts_are_refused(void **state)
         {"/* no */ {}", "JSON has no comments"},
         {"{\"u32\":1\f}", "no ',' or '}'"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         expect_failure(CASES[i].text, strlen(CASES[i].text), FEDGE_CORRUPT, CASES[i].part);
     expect_failure("{\"u32\":1}\0", 10, FEDGE_CORRUPT, "behind the end");
     expect_failure("{\"u32\":1,\"text\":\"ab\0c\"}", 24, FEDGE_CORRUPT, "control character");
@@ -203,14 +204,14 @@ static void limits_hold(void **state)
 {
     (void)state;
     char big[5000];
-    memset(big, ' ', sizeof big);
-    expect_failure(big, sizeof big, FEDGE_TOO_BIG, "5000 bytes, the limit is 4096");
-    size_t n = (size_t)snprintf(big, sizeof big, "{\"a\":[0");
+    memset(big, ' ', sizeof(big));
+    expect_failure(big, sizeof(big), FEDGE_TOO_BIG, "5000 bytes, the limit is 4096");
+    size_t n = (size_t)snprintf(big, sizeof(big), "{\"a\":[0");
     for (int i = 0; i < 62; i++)
-        n += (size_t)snprintf(big + n, sizeof big - n, ",0");
-    (void)snprintf(big + n, sizeof big - n, "]}");
+        n += (size_t)snprintf(big + n, sizeof(big) - n, ",0");
+    (void)snprintf(big + n, sizeof(big) - n, "]}");
     expect_failure(big, strlen(big), FEDGE_CORRUPT, "too many values");
-    memset(big, '[', sizeof big); /* a bomb for recursive parsers */
+    memset(big, '[', sizeof(big)); /* a bomb for recursive parsers */
     expect_failure(big, 4096, FEDGE_CORRUPT, "too deep");
 }
 
@@ -224,7 +225,7 @@ static void duplicates_are_refused_at_every_level(void **state)
         {"{\"u32\":1,\"points\":[{\"x\":1},\n{\"x\":1,\"x\":1}]}", "t.json:2: points[1].x: stands"},
         {"{\"z\":{\"a\":1,\"b\":2,\"\\u0061\":3}}", "z.a: stands twice"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         expect_failure(CASES[i].text, strlen(CASES[i].text), FEDGE_CORRUPT, CASES[i].part);
     expect_failure("{\"u32\":1,\"you\":2}", 17, FEDGE_INVALID_ARGUMENT,
                    "you: \"u32\" says the same; keep one");
@@ -283,7 +284,7 @@ static void wrong_values_name_key_and_line(void **state)
         {"{\"u32\":1,\"points\":[{\"x\":1,\"quite-else\":1}]}", "valid: x, label"},
         {"{\"u32\":1,\"wait-s\":0}", "wait-s: 0 is not in [0.001, 1000000]"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         expect_failure(CASES[i].text, strlen(CASES[i].text), FEDGE_INVALID_ARGUMENT, CASES[i].part);
 }
 
@@ -364,10 +365,10 @@ static void what_is_written_reads_back(void **state)
     assert_int_equal(parse(text, size, &back, &err), FEDGE_OK);
     assert_int_equal(back.u64, r.u64);
     assert_int_equal(back.wait_ms, r.wait_ms);
-    assert_memory_equal(&back.f32, &r.f32, sizeof r.f32);
-    assert_memory_equal(&back.f64, &r.f64, sizeof r.f64);
-    assert_memory_equal(back.list, r.list, sizeof r.list);
-    assert_memory_equal(back.same, r.same, sizeof r.same);
+    assert_memory_equal(&back.f32, &r.f32, sizeof(r.f32));
+    assert_memory_equal(&back.f64, &r.f64, sizeof(r.f64));
+    assert_memory_equal(back.list, r.list, sizeof(r.list));
+    assert_memory_equal(back.same, r.same, sizeof(r.same));
     assert_int_equal(back.colors, 5);
     assert_int_equal(back.points[0].x, 42);
     free(text);
@@ -421,8 +422,8 @@ static void the_nearest_name_is_found(void **state)
     assert_null(fedge_json_nearest("optimizer", NAMES, 5));
     assert_null(fedge_json_nearest("", NAMES, 5));
     char big[200];
-    memset(big, 'a', sizeof big - 1);
-    big[sizeof big - 1] = '\0';
+    memset(big, 'a', sizeof(big) - 1);
+    big[sizeof(big) - 1] = '\0';
     assert_null(fedge_json_nearest(big, NAMES, 5));
 }
 

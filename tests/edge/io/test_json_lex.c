@@ -33,9 +33,10 @@ static bool next_piece(fedge_json_lexer *lexer, void *user)
 static fedge_json_lexer lexer_of(source *from, const char *text, size_t step)
 {
     *from = (source){.text = text, .size = strlen(text), .step = step};
-    if (step == 0)
+    if (step == 0) {
         return (fedge_json_lexer){
             .text = (const unsigned char *)text, .size = from->size, .line = 1};
+    }
     return (fedge_json_lexer){.line = 1, .more = next_piece, .user = from};
 }
 
@@ -85,7 +86,7 @@ static void test_characters(void **state)
         {"\"\355\240\200\"", {FEDGE_LEX_BAD}, "bytes that are not UTF-8", 1},
         {"\"\342\202", {FEDGE_LEX_BAD}, "bytes that are not UTF-8", 1},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         for (size_t step = 0; step <= MAX_STEP; step++) {
             source from;
             fedge_json_lexer lexer = lexer_of(&from, CASES[i].text, step);
@@ -101,6 +102,7 @@ static void test_characters(void **state)
                 assert_int_equal(place(&lexer), CASES[i].at);
             assert_false(lexer.limit || lexer.broken);
         }
+    }
 }
 
 static void test_numbers(void **state)
@@ -122,7 +124,7 @@ static void test_numbers(void **state)
         {"1e", NULL, "a number without digits where they must stand", 2},
         {"1e+x", NULL, "a number without digits where they must stand", 3},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         for (size_t step = 0; step <= MAX_STEP; step++) {
             char text[FEDGE_JSON_MAX_NUMBER + 1];
             source from;
@@ -135,12 +137,13 @@ static void test_numbers(void **state)
             assert_int_equal(place(&lexer), CASES[i].at);
             assert_false(lexer.limit);
         }
+    }
 }
 
 static void test_length_of_numbers(void **state)
 {
     (void)state;
-    for (size_t length = FEDGE_JSON_MAX_NUMBER - 1; length < FEDGE_JSON_MAX_NUMBER + 3; length++)
+    for (size_t length = FEDGE_JSON_MAX_NUMBER - 1; length < FEDGE_JSON_MAX_NUMBER + 3; length++) {
         for (size_t step = 0; step <= MAX_STEP; step++) {
             char number[FEDGE_JSON_MAX_NUMBER + 8], text[FEDGE_JSON_MAX_NUMBER + 1];
             memset(number, '7', length);
@@ -155,6 +158,7 @@ static void test_length_of_numbers(void **state)
             else
                 assert_string_equal(lexer.problem, "a number of too many digits");
         }
+    }
 }
 
 /* Whole values, as _skip goes over them. */
@@ -182,11 +186,11 @@ static void test_values(void **state)
         {"{\"a\": 1]", "no ',' or '}' after a value", 7, 1},
         {"[[[[1]]]]", "arrays and objects nested too deep", 4, 1},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         for (size_t step = 0; step <= MAX_STEP; step++) {
             source from;
             fedge_json_lexer lexer = lexer_of(&from, CASES[i].text, step);
-            assert_int_equal(fedge_json_skip(&lexer, 3), CASES[i].problem == NULL);
+            assert_int_equal(fedge_json_skip(&lexer, 3), !CASES[i].problem);
             if (CASES[i].problem)
                 assert_string_equal(lexer.problem, CASES[i].problem);
             if (step == 0 || !CASES[i].problem)
@@ -194,6 +198,7 @@ static void test_values(void **state)
             assert_int_equal(lexer.line, CASES[i].line);
             assert_int_equal(lexer.limit, strcmp(CASES[i].text, "[[[[1]]]]") == 0);
         }
+    }
 }
 
 /* A piece that cannot be read is told apart from the end, and asked for once. */

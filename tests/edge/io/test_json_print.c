@@ -36,7 +36,7 @@ static void test_kinds(void **state)
                                         "-3.25",
                                         "[[],{},[1,[2,{\"a\":[]}]]]",
                                         "{\"a\":1,\"b\":[true,false,null],\"\":{\"\":\"\"}}"};
-    for (size_t i = 0; i < sizeof TEXTS / sizeof *TEXTS; i++) {
+    for (size_t i = 0; i < sizeof(TEXTS) / sizeof(*TEXTS); i++) {
         cJSON *root = cJSON_Parse(TEXTS[i]);
         expect_as_cjson(root);
         char *text = fedge_json_print_tree(root);
@@ -99,13 +99,13 @@ static void test_numbers(void **state)
                                      NAN,
                                      INFINITY,
                                      -INFINITY};
-    for (size_t i = 0; i < sizeof NUMBERS / sizeof *NUMBERS; i++)
+    for (size_t i = 0; i < sizeof(NUMBERS) / sizeof(*NUMBERS); i++)
         expect_number(NUMBERS[i]);
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 0, 0, 0);
     for (int i = 0; i < 20000; i++) {
         const uint64_t bits = fedge_rng_u64(&rng);
         double number;
-        memcpy(&number, &bits, sizeof number);
+        memcpy(&number, &bits, sizeof(number));
         expect_number(number);
         expect_number(ldexp((double)(bits >> 20), -22));
     }
@@ -116,9 +116,10 @@ static void test_long_trees(void **state)
 {
     (void)state;
     cJSON *array = cJSON_CreateArray();
-    for (int i = 0; i < 3000; i++)
+    for (int i = 0; i < 3000; i++) {
         cJSON_AddItemToArray(array,
                              i % 3 ? cJSON_CreateNumber(i * 0.7) : cJSON_CreateString("x\n"));
+    }
     expect_as_cjson(array);
     cJSON_Delete(array);
 }

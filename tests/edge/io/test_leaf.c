@@ -42,7 +42,7 @@ static void expect_example(const fedge_data_spec *spec, const char *path, uint32
 {
     float x[96];
     assert_int_equal(load_and_read(spec, path, "", count, index, x), label);
-    assert_memory_equal(x, values, n * sizeof *x);
+    assert_memory_equal(x, values, n * sizeof(*x));
 }
 
 static void test_reads_numbers(void **state)
@@ -73,19 +73,20 @@ static void test_reads_long_files(void **state)
     fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 7, 0, 0);
     spec.num_labels = 1000;
     set_text(&file, "{\"user_data\": {\"u\": {\"x\": [");
-    for (int i = 0; i < 900; i++)
+    for (int i = 0; i < 900; i++) {
         for (int j = 0; j < 7; j++) {
             char text[64];
-            (void)snprintf(text, sizeof text, "%s%d.125%s", j ? ", " : "[", 1000 * j + i,
+            (void)snprintf(text, sizeof(text), "%s%d.125%s", j ? ", " : "[", 1000 * j + i,
                            j < 6     ? ""
                            : i < 899 ? "], "
                                      : "]");
             add_text(&file, text);
         }
+    }
     add_text(&file, "], \"y\": [0");
     for (int i = 1; i < 900; i++) {
         char text[16];
-        (void)snprintf(text, sizeof text, ", %d", i);
+        (void)snprintf(text, sizeof(text), ", %d", i);
         add_text(&file, text);
     }
     add_text(&file, "]}}}");
@@ -130,11 +131,12 @@ static fedge_status divided(const char *scheme, const char *path, uint32_t clien
     fedge_status status = fedge_partition_parse(scheme, &partition, err);
     if (!status)
         status = fedge_partition_num_parts(&partition, path, num_parts, err);
-    if (!status)
+    if (!status) {
         status = fedge_dataset_load_divided(&spec, path, "", &partition, 0, clients, &dataset,
                                             &owner, err);
+    }
     if (!status)
-        memcpy(owners, owner, fedge_dataset_size(dataset) * sizeof *owner);
+        memcpy(owners, owner, fedge_dataset_size(dataset) * sizeof(*owner));
     free(owner);
     fedge_dataset_free(dataset);
     return status;
@@ -149,7 +151,7 @@ static void test_users_are_owners(void **state)
     if (divided("natural:user", BOTH, 4, &num_parts, owners, &err))
         fail_msg("%s", err.message);
     assert_int_equal(num_parts, 4);
-    assert_memory_equal(owners, expected, sizeof expected);
+    assert_memory_equal(owners, expected, sizeof(expected));
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 3, 0, 0);
     const fedge_partition_spec partition = parsed_partition("natural:user", 1);
     fedge_dataset *own = NULL;
@@ -162,7 +164,7 @@ static void test_users_are_owners(void **state)
     int32_t labels[2];
     assert_int_equal(examples.read(examples.user, (const uint32_t[]){0, 1}, 2, 0, x, labels, &err),
                      FEDGE_OK);
-    assert_memory_equal(x, ((const float[]){6, 7, 8, 3, 3, 3}), sizeof x);
+    assert_memory_equal(x, ((const float[]){6, 7, 8, 3, 3, 3}), sizeof(x));
     assert_true(labels[0] == 3 && labels[1] == 2);
     fedge_dataset_free(own);
 
@@ -172,7 +174,7 @@ static void test_users_are_owners(void **state)
     assert_non_null(strstr(err.message, "write natural:user"));
     const uint32_t files[] = {0, 0, 0, 0, 1, 1};
     assert_int_equal(divided("per-file", BOTH, 2, &num_parts, owners, &err), FEDGE_OK);
-    assert_memory_equal(owners, files, sizeof files);
+    assert_memory_equal(owners, files, sizeof(files));
 }
 
 /* Names that differ only in how they are spelt are one; those of other characters are others. */
@@ -189,7 +191,7 @@ static void test_names_are_compared_as_texts(void **state)
                       " \"\\u20AC\": {\"x\": [[1, 1, 1]], \"y\": [1]}}}");
     if (divided("natural:user", FILE_A, 3, &num_parts, owners, &err))
         fail_msg("%s", err.message);
-    assert_memory_equal(owners, expected, sizeof expected);
+    assert_memory_equal(owners, expected, sizeof(expected));
 }
 
 /* --- refusals --------------------------------------------------------------------------------- */
@@ -254,7 +256,7 @@ static void test_refusals(void **state)
         {"{\"user_data\": {\"u\\u0000\": {}}}", FEDGE_CORRUPT, "the character U+0000"},
     };
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 3, 0, 0);
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         save_text(FILE_A, CASES[i].text);
         expect_refused(&spec, FILE_A, "", CASES[i].status, CASES[i].part);
     }
@@ -271,7 +273,7 @@ static void test_every_cut_is_noticed(void **state)
     (void)state;
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 3, 0, 0);
     set_text(&file, NUMBERS);
-    for (size_t cut = 2; cut < sizeof NUMBERS - 1; cut++) {
+    for (size_t cut = 2; cut < sizeof(NUMBERS) - 1; cut++) {
         save_file(FILE_A, &file, cut);
         expect_refused(&spec, FILE_A, "", FEDGE_TRUNCATED, "test_leaf_0.json: byte ");
     }
@@ -283,13 +285,13 @@ static void test_limits(void **state)
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 3, 0, 0);
     char deep[128] = "", text[1024];
     memset(deep, '[', FEDGE_LEAF_MAX_DEPTH + 1);
-    (void)snprintf(text, sizeof text, USER("\"x\": [%s"), deep);
+    (void)snprintf(text, sizeof(text), USER("\"x\": [%s"), deep);
     save_text(FILE_A, text);
     expect_refused(&spec, FILE_A, "", FEDGE_TOO_BIG, "arrays and objects nested too deep");
-    (void)snprintf(text, sizeof text, "{\"user_data\": {\"%0300d\": {}}}", 1);
+    (void)snprintf(text, sizeof(text), "{\"user_data\": {\"%0300d\": {}}}", 1);
     save_text(FILE_A, text);
     expect_refused(&spec, FILE_A, "", FEDGE_TOO_BIG, "a name of over 250 bytes");
-    (void)snprintf(text, sizeof text, "{\"user_data\": {\"u\": {\"y\": [1%069d]}}}", 1);
+    (void)snprintf(text, sizeof(text), "{\"user_data\": {\"u\": {\"y\": [1%069d]}}}", 1);
     save_text(FILE_A, text);
     expect_refused(&spec, FILE_A, "", FEDGE_TOO_BIG, "a number of too many digits");
 }

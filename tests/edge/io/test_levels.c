@@ -32,9 +32,8 @@ static void check(float divide_by, float mean, float std, unsigned features, fed
     uint8_t v[MOST + 1], next[MOST];
     float x[MOST + 1];
     const uint32_t n = fedge_rng_below(rng, MOST + 1), shift = fedge_rng_below(rng, 2);
-    for (uint32_t i = 0; i < n; i++) {
+    for (uint32_t i = 0; i < n; i++)
         v[shift + i] = (uint8_t)fedge_rng_u32(rng);
-    }
     x[n] = BEFORE;
     fedge_levels_make(&levels, divide_by, mean, std, features);
     fedge_levels_read(&levels, v + shift, n, next, x);
@@ -54,9 +53,8 @@ static void test_random_normalisations_are_exact(void **state)
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 0, 0, 0);
     for (int trial = 0; trial < TRIALS; trial++) {
         for (size_t f = 0; f < sizeof(FEATURES) / sizeof(FEATURES[0]); f++) {
-            if ((FEATURES[f] & ~fedge_os_cpu_features()) != 0) {
+            if ((FEATURES[f] & ~fedge_os_cpu_features()) != 0)
                 continue;
-            }
             const float range = fedge_rng_below(&rng, 2) ? 255.0f : 500.0f * fedge_rng_float(&rng);
             check(range > 0.0f ? range : 1.0f, 2.0f * fedge_rng_float(&rng) - 1.0f,
                   0.01f + fedge_rng_float(&rng), FEATURES[f], &rng);
@@ -75,9 +73,8 @@ static void test_odd_normalisations_are_exact(void **state)
                                    {255.0f, -0.0f, 1.0f},    {3e38f, 1e-40f, 1e-30f}};
     fedge_rng rng = fedge_rng_stream(2, FEDGE_PURPOSE_TEST, 0, 0, 0);
     for (int trial = 0; trial < 20; trial++) {
-        for (size_t i = 0; i < sizeof(ODD) / sizeof(ODD[0]); i++) {
+        for (size_t i = 0; i < sizeof(ODD) / sizeof(ODD[0]); i++)
             check(ODD[i][0], ODD[i][1], ODD[i][2], fedge_os_cpu_features(), &rng);
-        }
     }
 }
 
@@ -92,7 +89,7 @@ static void test_usual_normalisations_are_fast(void **state)
     for (size_t i = 0; i < sizeof(USUAL) / sizeof(USUAL[0]); i++) {
         fedge_levels levels;
         fedge_levels_make(&levels, USUAL[i][0], USUAL[i][1], USUAL[i][2], fedge_os_cpu_features());
-        assert_true(levels.read != NULL || (fedge_os_cpu_features() & FEDGE_CPU_AVX2) == 0);
+        assert_true(levels.read || (fedge_os_cpu_features() & FEDGE_CPU_AVX2) == 0);
     }
 }
 
@@ -102,14 +99,12 @@ static void test_the_level_decides_what_reads(void **state)
     (void)state;
     fedge_levels levels[3] = {{.mean = 0.0f}};
     for (size_t f = 0; f < sizeof(FEATURES) / sizeof(FEATURES[0]); f++) {
-        if ((FEATURES[f] & ~fedge_os_cpu_features()) != 0) {
+        if ((FEATURES[f] & ~fedge_os_cpu_features()) != 0)
             continue;
-        }
         fedge_levels_make(&levels[f], 255.0f, 0.5f, 0.5f, FEATURES[f]);
         assert_int_equal(levels[f].read != NULL, FEATURES[f] != 0);
-        for (size_t lower = 0; lower < f; lower++) {
+        for (size_t lower = 0; lower < f; lower++)
             assert_true(levels[f].read != levels[lower].read);
-        }
     }
 }
 

@@ -14,7 +14,7 @@
 
 static const char *const DOWN[] = {"int8",          "none",      "int4",
                                    "topk:0.1+int8", "randk:0.2", "ternary:0.05"};
-#define NUM_DOWN (sizeof DOWN / sizeof DOWN[0])
+#define NUM_DOWN (sizeof(DOWN) / sizeof(DOWN[0]))
 
 static fedge_plan *plan;
 static float *model, *wanted, *after, *residual, *client;
@@ -36,11 +36,11 @@ static int set_up(void **state)
         "\"training\":{\"learning-rate\":0.1},\"update\":{}}";
     fedge_error err;
     (void)state;
-    if (fedge_plan_parse(TEXT, sizeof TEXT - 1, &plan, &err) != FEDGE_OK)
+    if (fedge_plan_parse(TEXT, sizeof(TEXT) - 1, &plan, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     const size_t n = plan->schema.num_elements;
     float **rooms[] = {&model, &wanted, &after, &residual, &client};
-    for (size_t i = 0; i < sizeof rooms / sizeof rooms[0]; i++)
+    for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++)
         assert_non_null(*rooms[i] = calloc(n, sizeof(float)));
     return 0;
 }
@@ -75,19 +75,21 @@ static void run(size_t down, bool deflate)
     for (uint32_t round = 1; round <= ROUNDS; round++) {
         uint8_t *bytes = NULL;
         size_t size = 0;
-        for (uint32_t t = 0; t < plan->sent.schema.num_tensors; t++)
+        for (uint32_t t = 0; t < plan->sent.schema.num_tensors; t++) {
             for (size_t k = 0; k < plan->sent.schema.tensors[t].count; k++)
                 wanted[plan->sent.places[t] + k] += 0.01f * (float)fedge_rng_normal(&rng);
+        }
         /* The strategy's step moves the model, not what is wanted of it. */
         for (size_t i = 0; i < n; i++)
             after[i] = model[i];
         for (uint32_t t = 0; t < plan->sent.schema.num_tensors; t++) {
             const size_t place = plan->sent.places[t];
-            for (size_t k = 0; k < plan->sent.schema.tensors[t].count; k++)
+            for (size_t k = 0; k < plan->sent.schema.tensors[t].count; k++) {
                 after[place + k] =
                     t < plan->sent.sections[0].schema.num_tensors
                         ? wanted[place + k] - residual[plan->sent.schema.tensors[t].offset + k]
                         : wanted[place + k];
+            }
         }
         if (fedge_model_delta_make(plan, round, model, residual, after, &bytes, &size, &err) !=
             FEDGE_OK)
@@ -118,12 +120,13 @@ static void what_is_dropped_is_the_residual(void **state)
     const fedge_section *delta = &plan->sent.sections[0];
     for (size_t down = 0; down < NUM_DOWN; down++) {
         run(down, false);
-        for (uint32_t t = 0; t < delta->schema.num_tensors; t++)
+        for (uint32_t t = 0; t < delta->schema.num_tensors; t++) {
             for (size_t k = 0; k < delta->schema.tensors[t].count; k++) {
                 const size_t place = plan->sent.places[t] + k;
                 const float rest = residual[delta->schema.tensors[t].offset + k];
                 assert_true(fabsf(model[place] + rest - wanted[place]) < 1e-5f);
             }
+        }
     }
 }
 
@@ -139,9 +142,10 @@ static void any_bytes_are_refused_or_fit(void **state)
             uint8_t *copy = malloc(size + (size == 0));
             fedge_error err;
             memcpy(copy, chain, size);
-            for (int k = 0; trial % 2 == 1 && k <= trial % 5; k++)
+            for (int k = 0; trial % 2 == 1 && k <= trial % 5; k++) {
                 copy[fedge_rng_below(&rng, trial < 30 ? 40 : (uint32_t)size)] =
                     (uint8_t)fedge_rng_u32(&rng);
+            }
             memset(client, 0, plan->schema.num_elements * sizeof(float));
             const fedge_status status = fedge_model_delta_apply(plan, copy, size, client, &err);
             for (size_t i = 0; status == FEDGE_OK && i < plan->schema.num_elements; i++)

@@ -28,7 +28,7 @@ static int set_up(void **state)
     (void)state;
     const int64_t labels[2] = {3, 4};
     save_labels("{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }\n", labels,
-                sizeof labels);
+                sizeof(labels));
     return 0;
 }
 
@@ -48,9 +48,9 @@ static void test_reads_all_versions(void **state)
     for (uint8_t version = 1; version <= 3; version++) {
         float x[2];
         save_values(version, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }   \n",
-                    FLOATS, sizeof FLOATS);
+                    FLOATS, sizeof(FLOATS));
         assert_int_equal(load_and_read(&spec, VALUES, LABELS, 2, 0, x), 3);
-        assert_memory_equal(x, FLOATS, sizeof x);
+        assert_memory_equal(x, FLOATS, sizeof(x));
     }
 }
 
@@ -67,12 +67,13 @@ static void test_reads_other_types_and_spellings(void **state)
     spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
     const double doubles[4] = {0.1, 2, 3, 4};
     save_values(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 2), }", doubles,
-                sizeof doubles);
+                sizeof(doubles));
     assert_int_equal(load_and_read(&spec, VALUES, LABELS, 2, 0, x), 3);
     assert_true(x[0] == 0.1f);
 
     const int32_t labels[2] = {9, 0};
-    save_labels("{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }", labels, sizeof labels);
+    save_labels("{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }", labels,
+                sizeof(labels));
     assert_int_equal(load_and_read(&spec, VALUES, LABELS, 2, 0, x), 9);
 }
 
@@ -113,8 +114,8 @@ static void test_refuses_headers(void **state)
         {"", FEDGE_CORRUPT, "dictionary is missing"},
     };
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
-        save_values(1, CASES[i].dictionary, FLOATS, sizeof FLOATS);
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        save_values(1, CASES[i].dictionary, FLOATS, sizeof(FLOATS));
         expect_refused(&spec, VALUES, LABELS, CASES[i].status, CASES[i].part);
     }
 }
@@ -124,17 +125,17 @@ static void test_refuses_versions_sizes_and_values(void **state)
     (void)state;
     const char *dictionary = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }";
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
-    save_values(4, dictionary, FLOATS, sizeof FLOATS);
+    save_values(4, dictionary, FLOATS, sizeof(FLOATS));
     expect_refused(&spec, VALUES, LABELS, FEDGE_UNSUPPORTED, "version 4.0");
 
-    save_values(2, dictionary, FLOATS, sizeof FLOATS);
+    save_values(2, dictionary, FLOATS, sizeof(FLOATS));
     for (size_t byte = 10; byte <= 11; byte++) { /* the high half of the header's length */
         file.data[10] = file.data[11] = 0;
         file.data[byte] = 0x7F;
         save_file(VALUES, &file, 0);
         expect_refused(&spec, VALUES, LABELS, FEDGE_TOO_BIG, "limit is 65536");
     }
-    save_values(1, dictionary, FLOATS, sizeof FLOATS);
+    save_values(1, dictionary, FLOATS, sizeof(FLOATS));
     for (size_t cut = 1; cut < file.size - 6; cut++) {
         save_file(VALUES, &file, cut);
         expect_refused(&spec, VALUES, LABELS, FEDGE_TRUNCATED, VALUES);
@@ -144,11 +145,11 @@ static void test_refuses_versions_sizes_and_values(void **state)
     expect_refused(&spec, VALUES, LABELS, FEDGE_MISMATCH, "goes on behind");
 
     const float bad[4] = {1, INFINITY, 3, 4};
-    save_values(1, dictionary, bad, sizeof bad);
+    save_values(1, dictionary, bad, sizeof(bad));
     expect_refused(&spec, VALUES, LABELS, FEDGE_NOT_FINITE, "value 1 of example 0");
     const double beyond[4] = {1, 2, 3, 1e300};
     save_values(1, "{'descr': '<f8', 'fortran_order': False, 'shape': (2, 2), }", beyond,
-                sizeof beyond);
+                sizeof(beyond));
     expect_refused(&spec, VALUES, LABELS, FEDGE_NOT_FINITE, "value 1 of example 1");
     save_values(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }", FLOATS, 16);
     file.data[12] = '\0'; /* within the dictionary */
@@ -161,13 +162,13 @@ static void test_refuses_labels(void **state)
     (void)state;
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
     save_values(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 2), }", FLOATS,
-                sizeof FLOATS);
+                sizeof(FLOATS));
     const int64_t huge[2] = {0, INT64_C(1) << 32};
-    save_labels("{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }", huge, sizeof huge);
+    save_labels("{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }", huge, sizeof(huge));
     expect_refused(&spec, VALUES, LABELS, FEDGE_OUT_OF_RANGE, "example 1 is 4294967296");
     const int32_t negative[2] = {-1, 0};
     save_labels("{'descr': '<i4', 'fortran_order': False, 'shape': (2,), }", negative,
-                sizeof negative);
+                sizeof(negative));
     expect_refused(&spec, VALUES, LABELS, FEDGE_OUT_OF_RANGE, "example 0 is -1");
     save_labels("{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", FLOATS, 8);
     expect_refused(&spec, VALUES, LABELS, FEDGE_MISMATCH, "integers are needed");

@@ -36,13 +36,13 @@ static int set_up(void **state)
 static void divide(const fedge_partition_spec *spec, uint32_t num_parts)
 {
     fedge_error err = {.status = FEDGE_OK};
-    memset(owner, 0xFF, sizeof owner);
+    memset(owner, 0xFF, sizeof(owner));
     const fedge_partition_data data = {
         .num_examples = NUM_EXAMPLES, .num_labels = NUM_LABELS, .labels = labels};
     if (fedge_partition_assign(spec, &data, num_parts, owner, &err))
         fail_msg("%s", err.message);
-    memset(sizes, 0, sizeof sizes);
-    memset(of_class, 0, sizeof of_class);
+    memset(sizes, 0, sizeof(sizes));
+    memset(of_class, 0, sizeof(of_class));
     for (uint32_t i = 0; i < NUM_EXAMPLES; i++) {
         assert_true(owner[i] < num_parts);
         sizes[owner[i]]++;
@@ -89,7 +89,7 @@ static void test_parse(void **state)
         {"dirichlet:1e7", FEDGE_OUT_OF_RANGE},
         {"dirichlet:1e999", FEDGE_OUT_OF_RANGE},
     };
-    for (size_t i = 0; i < sizeof BAD / sizeof BAD[0]; i++) {
+    for (size_t i = 0; i < sizeof(BAD) / sizeof(BAD[0]); i++) {
         fedge_partition_spec ignored;
         fedge_error err = {.status = FEDGE_OK};
         assert_int_equal(fedge_partition_parse(BAD[i].text, &ignored, &err), BAD[i].status);

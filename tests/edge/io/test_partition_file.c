@@ -39,7 +39,7 @@ static void expect_owners(const char *text, uint32_t num_examples, uint32_t num_
     fedge_error err = {.status = FEDGE_OK};
     if (assign(text, num_examples, num_parts, owner, &err))
         fail_msg("%s: %s", text, err.message);
-    assert_memory_equal(owner, expected, num_examples * sizeof *owner);
+    assert_memory_equal(owner, expected, num_examples * sizeof(*owner));
     const fedge_partition_spec spec = parsed_partition(text, 1);
     assert_int_equal(fedge_partition_num_parts(&spec, VALUES, &counted, &err), FEDGE_OK);
     assert_int_equal(counted, num_parts);
@@ -66,7 +66,7 @@ static void test_a_file_decides(void **state)
         "\357\273\277example,client\n 4 , 2\n3,1\n2,0\n0,1\n",
         "\"example\",\"client\"\n4,2\n3,1\n2,0\n0,1\n", /* names in quotes */
     };
-    for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
+    for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
         save_text(SPLIT, TEXTS[i]);
         expect_owners("file:" SPLIT, 5, 3, expected);
     }
@@ -104,7 +104,7 @@ static void test_bad_files_are_refused(void **state)
         {"example,client\n99999999999999999999,0\n", FEDGE_OUT_OF_RANGE, "csv:2: example 922"},
         {"", FEDGE_TRUNCATED, "test_partition_file.csv"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         save_text(SPLIT, CASES[i].rows);
         expect_refusal("file:" SPLIT, 5, 3, CASES[i].status, CASES[i].part);
     }
@@ -134,7 +134,7 @@ static void test_a_file_without_clients_is_refused(void **state)
         {"example,client\n0,-1\n1,-1\n", "every row's client is -1, for validation, and nobody"},
         {"example,client\n", "there is no row in it; give examples to clients"}};
     const fedge_partition_spec spec = parsed_partition("file:" SPLIT, 0);
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         uint32_t num_parts = 0;
         fedge_error err = {.status = FEDGE_OK};
         save_text(SPLIT, CASES[i][0]);
@@ -154,7 +154,7 @@ static void test_a_file_with_impossible_clients_is_refused(void **state)
     (void)state;
     static const char *const ROWS[] = {"example,client\n0,4294967294\n", "example,client\n0,-2\n"};
     const fedge_partition_spec spec = parsed_partition("file:" SPLIT, 0);
-    for (size_t i = 0; i < sizeof ROWS / sizeof ROWS[0]; i++) {
+    for (size_t i = 0; i < sizeof(ROWS) / sizeof(ROWS[0]); i++) {
         uint32_t num_parts = 0;
         fedge_error err = {.status = FEDGE_OK};
         save_text(SPLIT, ROWS[i]);
@@ -166,7 +166,7 @@ static void test_a_file_with_impossible_clients_is_refused(void **state)
 static void test_what_is_written_is_read_back(void **state)
 {
     (void)state;
-    uint32_t *owner = malloc(MANY * sizeof *owner), *again = malloc(MANY * sizeof *again);
+    uint32_t *owner = malloc(MANY * sizeof(*owner)), *again = malloc(MANY * sizeof(*again));
     assert_non_null(owner);
     assert_non_null(again);
     fedge_error err = {.status = FEDGE_OK};
@@ -178,7 +178,7 @@ static void test_what_is_written_is_read_back(void **state)
     assert_false(fedge_os_exists(SPLIT ".part"));
     if (assign("file:" SPLIT, MANY, 100, again, &err))
         fail_msg("%s", err.message);
-    assert_memory_equal(owner, again, MANY * sizeof *owner);
+    assert_memory_equal(owner, again, MANY * sizeof(*owner));
     assert_int_equal(fedge_partition_write_csv("no-such-dir/x.csv", owner, 1, &err),
                      FEDGE_NOT_FOUND);
     free(owner);
@@ -195,15 +195,15 @@ static void test_what_is_written_survives_a_power_failure(void **state)
     size_t size, found_size;
     fedge_error err;
     lossy_disk_place("partition", dir);
-    snprintf(image, sizeof image, "%s.image", dir);
+    snprintf(image, sizeof(image), "%s.image", dir);
     for (uint32_t i = 0; i < ROWS; i++)
         owner[i] = i % 7;
     assert_int_equal(fedge_os_make_dirs(dir, &err), FEDGE_OK);
     lossy_disk_begin(dir);
-    snprintf(path, sizeof path, "%s/x.csv", dir);
+    snprintf(path, sizeof(path), "%s/x.csv", dir);
     assert_int_equal(fedge_partition_write_csv(path, owner, ROWS, &err), FEDGE_OK);
     assert_int_equal(fedge_os_read_file(path, 100000, &whole, &size, &err), FEDGE_OK);
-    snprintf(path, sizeof path, "%s/x.csv", image);
+    snprintf(path, sizeof(path), "%s/x.csv", image);
     for (uint64_t draw = 0; draw < DRAWS; draw++) {
         lossy_disk_image(lossy_disk_now(), draw, image);
         assert_int_equal(fedge_os_read_file(path, 100000, &found, &found_size, &err), FEDGE_OK);
@@ -234,7 +234,7 @@ static void test_a_column_decides(void **state)
     };
     const fedge_data_spec spec = toy_spec(FEDGE_F32, 1, 2, 0, 0);
     const fedge_partition_spec natural = parsed_partition("natural:user", 0);
-    for (size_t t = 0; t < sizeof TEXTS / sizeof TEXTS[0]; t++) {
+    for (size_t t = 0; t < sizeof(TEXTS) / sizeof(TEXTS[0]); t++) {
         save_text(VALUES, TEXTS[t]);
         expect_owners("natural:user", 5, 3, EXPECTED);
         fedge_error err = {.status = FEDGE_OK};
@@ -250,7 +250,7 @@ static void test_a_column_decides(void **state)
         assert_int_equal(
             examples.read(examples.user, (const uint32_t[]){0, 1}, 2, 0, x, labels, &err),
             FEDGE_OK);
-        assert_memory_equal(x, VALUES_OF_BOB, sizeof x);
+        assert_memory_equal(x, VALUES_OF_BOB, sizeof(x));
         assert_true(labels[0] == 1 && labels[1] == 4);
         fedge_dataset_free(dataset);
     }
@@ -312,7 +312,7 @@ static void test_bad_columns_are_refused(void **state)
         {long_name, FEDGE_TOO_BIG, "values:2: column 1 has 256 bytes; the limit is 255"},
         {"", FEDGE_TRUNCATED, "the file is empty"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         save_text(VALUES, CASES[i].rows);
         expect_refusal("natural:user", 3, 3, CASES[i].status, CASES[i].part);
     }
@@ -333,11 +333,11 @@ static void test_bad_columns_are_refused(void **state)
     expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, NO_COLUMNS);
     static const char IDX[] = "\0\0\10\2\0\0\0\3\0\0\0\2abcdef", CIFAR[] = "\7abc,def";
     file.size = 0;
-    add_bytes(&file, IDX, sizeof IDX - 1);
+    add_bytes(&file, IDX, sizeof(IDX) - 1);
     save_file(VALUES, &file, 0);
     expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, NO_COLUMNS);
     file.size = 0;
-    add_bytes(&file, CIFAR, sizeof CIFAR - 1);
+    add_bytes(&file, CIFAR, sizeof(CIFAR) - 1);
     save_file(VALUES, &file, 0);
     expect_refusal("natural:user", 3, 3, FEDGE_UNSUPPORTED, NO_COLUMNS);
     save_text(VALUES, "\n\na,user\n1,x\n2,y\n3,z\n"); /* lines that are empty are text */
@@ -354,7 +354,7 @@ static void test_many_owners(void **state)
     for (uint32_t i = 0; i < MANY; i++)
         assert_true(fprintf(out, "u%u,1\n", i * 31 % (MANY / 2)) > 0);
     assert_int_equal(fclose(out), 0);
-    uint32_t *owner = malloc(MANY * sizeof *owner);
+    uint32_t *owner = malloc(MANY * sizeof(*owner));
     assert_non_null(owner);
     fedge_error err = {.status = FEDGE_OK};
     if (assign("natural:user", MANY, MANY / 2, owner, &err))
@@ -370,9 +370,10 @@ static void save_data(void)
 {
     char text[COUNT * 32] = "value,user,label\n";
     size_t length = strlen(text);
-    for (uint32_t i = 0; i < COUNT; i++)
-        length += (size_t)snprintf(text + length, sizeof text - length, "%u,user-%u,%u\n", i,
+    for (uint32_t i = 0; i < COUNT; i++) {
+        length += (size_t)snprintf(text + length, sizeof(text) - length, "%u,user-%u,%u\n", i,
                                    i * i % 4 == 0 ? i % 2 : 2 + i / 60, i * 7 % 10);
+    }
     save_text(VALUES, text);
 }
 
@@ -415,7 +416,7 @@ static void test_a_device_has_the_part_of_a_simulated_client(void **state)
         "iid",      "shards:2",   "dirichlet:5", "dirichlet-client:1",
         "labels:3", "quantity:5", "natural:user"};
     save_data();
-    for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
+    for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
         const fedge_partition_spec scheme = parsed_partition(TEXTS[i], 7);
         uint32_t num_parts = 0;
         fedge_error err = {.status = FEDGE_OK};
@@ -425,9 +426,10 @@ static void test_a_device_has_the_part_of_a_simulated_client(void **state)
             /* Without the owners' column. */
             char text[COUNT * 16] = "value,label\n";
             size_t length = strlen(text);
-            for (uint32_t e = 0; e < COUNT; e++)
-                length +=
-                    (size_t)snprintf(text + length, sizeof text - length, "%u,%u\n", e, e * 7 % 10);
+            for (uint32_t e = 0; e < COUNT; e++) {
+                length += (size_t)snprintf(text + length, sizeof(text) - length, "%u,%u\n", e,
+                                           e * 7 % 10);
+            }
             save_text(LABELS, text);
             check_parts(&scheme, LABELS, i == 4 ? 12 : 5);
         } else {

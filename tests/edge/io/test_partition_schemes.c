@@ -42,11 +42,11 @@ static void divide(const char *text, uint64_t seed, uint32_t num_examples, uint3
     const fedge_partition_data data = {
         .num_examples = num_examples, .num_labels = NUM_LABELS, .labels = labels};
     fedge_error err = {.status = FEDGE_OK};
-    memset(owner, 0xFF, sizeof owner);
+    memset(owner, 0xFF, sizeof(owner));
     if (fedge_partition_assign(&spec, &data, num_parts, owner, &err))
         fail_msg("%s", err.message);
-    memset(sizes, 0, sizeof sizes);
-    memset(of_label, 0, sizeof of_label);
+    memset(sizes, 0, sizeof(sizes));
+    memset(of_label, 0, sizeof(of_label));
     for (uint32_t i = 0; i < num_examples; i++) {
         assert_true(owner[i] < num_parts);
         sizes[owner[i]]++;
@@ -118,7 +118,7 @@ static void test_dirichlet_client_parts_are_equal(void **state)
     (void)state;
     static const char *const SCHEMES[] = {"dirichlet-client:0.001", "dirichlet-client:0.1",
                                           "dirichlet-client:1", "dirichlet-client:1000000"};
-    for (size_t s = 0; s < sizeof SCHEMES / sizeof SCHEMES[0]; s++) {
+    for (size_t s = 0; s < sizeof(SCHEMES) / sizeof(SCHEMES[0]); s++) {
         divide(SCHEMES[s], 3, NUM_EXAMPLES, 100);
         for (uint32_t j = 0; j < 100; j++)
             assert_int_equal(sizes[j], 600);
@@ -146,14 +146,15 @@ static void test_dirichlet_client_has_its_distribution(void **state)
     } CASES[] = {
         {"dirichlet-client:10", 10}, {"dirichlet-client:1", 1}, {"dirichlet-client:0.3", 0.3}};
     const double p = 1.0 / NUM_LABELS, s = NUM_EXAMPLES / 1000.0;
-    for (size_t c = 0; c < sizeof CASES / sizeof CASES[0]; c++) {
+    for (size_t c = 0; c < sizeof(CASES) / sizeof(CASES[0]); c++) {
         const double total = NUM_LABELS * CASES[c].alpha;
         const double expected = s * p * (1 - p) * (s + total) / (1 + total);
         double squares = 0;
         divide(CASES[c].text, 11, NUM_EXAMPLES, 1000);
-        for (uint32_t j = 0; j < 1000; j++)
+        for (uint32_t j = 0; j < 1000; j++) {
             for (uint32_t k = 0; k < NUM_LABELS; k++)
                 squares += (of_label[j][k] - s * p) * (of_label[j][k] - s * p);
+        }
         const double variance = squares / (1000.0 * NUM_LABELS);
         if (fabs(variance / expected - 1) > 0.1)
             fail_msg("%s: variance %g, not %g", CASES[c].text, variance, expected);
@@ -203,9 +204,10 @@ static void test_labels_are_drawn_evenly(void **state)
 static void test_labels_without_examples_do_not_count(void **state)
 {
     (void)state;
-    for (uint32_t i = 0; i < NUM_EXAMPLES; i++)
+    for (uint32_t i = 0; i < NUM_EXAMPLES; i++) {
         if (labels[i] == SKIPPED_LABEL)
             labels[i] = 9;
+    }
     divide("labels:2", 1, NUM_EXAMPLES, 20);
     for (uint32_t j = 0; j < 20; j++)
         assert_int_equal(labels_of(j), 2);
@@ -268,7 +270,7 @@ static void test_pinned(void **state)
                  {"dirichlet-client:0.5", PIN_CLIENT},
                  {"labels:3", PIN_LABELS},
                  {"quantity:2", PIN_QUANTITY}};
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         divide(CASES[i].text, 1, 6000, 8);
         if (hash_of_owners(owner, 6000) != CASES[i].pin)
             fail_msg("%s: 0x%llx", CASES[i].text, (unsigned long long)hash_of_owners(owner, 6000));
@@ -283,7 +285,7 @@ static void test_texts_are_read_back(void **state)
     static const char *const TEXTS[] = {
         "iid",          "shards:2",       "dirichlet:0.1", "dirichlet-client:0.30000000000000004",
         "labels:65535", "quantity:1e+06", "natural:a b:c", "file:/tmp/x.csv"};
-    for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
+    for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
         const fedge_partition_spec spec = parsed_partition(TEXTS[i], 1);
         char text[FEDGE_PARTITION_MAX_TEXT];
         fedge_partition_text(&spec, text);
@@ -321,7 +323,7 @@ static void test_what_cannot_be_read_is_refused(void **state)
         {"file:", FEDGE_INVALID_ARGUMENT, "write file:CSV"},
         {long_text, FEDGE_OUT_OF_RANGE, "512 bytes behind the colon; at most 511"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         fedge_partition_spec spec = {.scheme = FEDGE_PARTITION_LABELS, .count = 3};
         fedge_error err = {.status = FEDGE_OK};
         const fedge_status got = fedge_partition_parse(CASES[i].text, &spec, &err);
@@ -357,7 +359,7 @@ static void test_what_cannot_be_divided_is_refused(void **state)
          "partition quantity:0.1: in 10000 attempts no division of 6000 examples among 300 "
          "clients"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const fedge_partition_spec spec = parsed_partition(CASES[i].text, 1);
         const fedge_partition_data data = {.num_examples = CASES[i].num_examples,
                                            .num_labels = CASES[i].num_labels,
@@ -376,7 +378,7 @@ static void test_only_some_need_labels(void **state)
     const fedge_partition_data data = {.num_examples = 1000};
     static const char *const TEXTS[] = {"iid",           "quantity:5", "shards:2",
                                         "dirichlet:0.5", "labels:2",   "dirichlet-client:1"};
-    for (size_t i = 0; i < sizeof TEXTS / sizeof TEXTS[0]; i++) {
+    for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
         const fedge_partition_spec spec = parsed_partition(TEXTS[i], 1);
         fedge_error err = {.status = FEDGE_OK};
         const fedge_status got = fedge_partition_assign(&spec, &data, 10, owner, &err);
@@ -393,8 +395,8 @@ static void test_examples_are_grouped(void **state)
     static const uint32_t EXAMPLES[] = {1, 4, 0, 3, 5}, START[] = {0, 2, 2, 5, 5};
     uint32_t start[5], examples[6];
     fedge_partition_group(OWNER, 6, 4, start, examples);
-    assert_memory_equal(start, START, sizeof START);
-    assert_memory_equal(examples, EXAMPLES, sizeof EXAMPLES);
+    assert_memory_equal(start, START, sizeof(START));
+    assert_memory_equal(examples, EXAMPLES, sizeof(EXAMPLES));
 }
 
 int main(void)

@@ -19,7 +19,7 @@ static fedge_status assign(const char *text, uint64_t seed, double share, uint32
     const fedge_partition_spec spec = parsed_partition(text, seed);
     const fedge_partition_data data = {
         .num_examples = COUNT, .num_labels = LABELS, .labels = labels};
-    memset(owner, 0xAB, sizeof owner);
+    memset(owner, 0xAB, sizeof(owner));
     return fedge_partition_assign_rest(&spec, &data, share, num_parts, owner, &err);
 }
 
@@ -38,7 +38,7 @@ static void the_rest_is_divided_by_itself(void **state)
     static const char *const TEXTS[] = {
         "iid", "shards:2", "dirichlet:5", "dirichlet-client:1", "labels:5", "quantity:5"};
     uint8_t first[COUNT];
-    for (size_t t = 0; t < sizeof TEXTS / sizeof TEXTS[0]; t++) {
+    for (size_t t = 0; t < sizeof(TEXTS) / sizeof(TEXTS[0]); t++) {
         int32_t rest_labels[COUNT];
         uint32_t rest_owner[COUNT], num_rest = 0, next = 0;
         if (assign(TEXTS[t], 3, 0.2505, PARTS))
@@ -56,9 +56,10 @@ static void the_rest_is_divided_by_itself(void **state)
         const fedge_partition_data rest = {
             .num_examples = num_rest, .num_labels = LABELS, .labels = rest_labels};
         assert_int_equal(fedge_partition_assign(&spec, &rest, PARTS, rest_owner, &err), FEDGE_OK);
-        for (uint32_t i = 0; i < COUNT; i++)
+        for (uint32_t i = 0; i < COUNT; i++) {
             if (!first[i])
                 assert_int_equal(owner[i], rest_owner[next++]);
+        }
     }
 }
 
@@ -69,7 +70,7 @@ static void the_seed_chooses(void **state)
     static const uint64_t SEEDS[] = {3, 3, 4, 5};
     for (uint32_t s = 0; s < 4; s++) {
         assert_int_equal(assign("iid", SEEDS[s], 0.1, PARTS), FEDGE_OK);
-        memcpy(seen[s], owner, sizeof owner);
+        memcpy(seen[s], owner, sizeof(owner));
         for (uint32_t i = 0; i < COUNT; i++)
             same[s] += seen[0][i] == FEDGE_PARTITION_VALIDATION && seen[s][i] == seen[0][i];
     }
@@ -98,10 +99,10 @@ static void examples_of_a_file_leave_their_parts(void **state)
     }
     assert_int_equal(apart, COUNT / 2 * 3 / 10);
     /* What was written so is read so, and not set apart from once more. */
-    memcpy(whole, owner, sizeof owner);
+    memcpy(whole, owner, sizeof(owner));
     assert_int_equal(fedge_partition_write_csv(SPLIT, whole, COUNT, &err), FEDGE_OK);
     assert_int_equal(assign("file:" SPLIT, 9, 0.0, PARTS), FEDGE_OK);
-    assert_memory_equal(owner, whole, sizeof owner);
+    assert_memory_equal(owner, whole, sizeof(owner));
     assert_int_equal(assign("file:" SPLIT, 9, 0.3, PARTS), FEDGE_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "has examples for validation (client -1) already"));
 }
@@ -119,7 +120,7 @@ static void what_leaves_too_little_is_refused(void **state)
         {"iid", 0.0009, "less than one: raise it to 0.001 or more"},
         {"iid", 0.995, "with 995 of 1000 examples set apart for validation: 5 examples cannot"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         assert_int_equal(assign(CASES[i].text, 3, CASES[i].share, PARTS), FEDGE_INVALID_ARGUMENT);
         if (!strstr(err.message, CASES[i].part))
             fail_msg("not '%s': %s", CASES[i].part, err.message);

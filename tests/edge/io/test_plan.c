@@ -79,14 +79,15 @@ static void expect(const char *text, const char *from, const char *to, fedge_sta
     char changed[4096];
     const char *at = strstr(text, from);
     assert_non_null(at);
-    (void)snprintf(changed, sizeof changed, "%.*s%s%s", (int)(at - text), text, to,
+    (void)snprintf(changed, sizeof(changed), "%.*s%s%s", (int)(at - text), text, to,
                    at + strlen(from));
     fedge_plan *plan = NULL;
     fedge_error err = {0};
     fedge_status st = fedge_plan_parse(changed, strlen(changed), &plan, &err);
-    if (st != status || strstr(err.message, part) == NULL)
+    if (st != status || !strstr(err.message, part)) {
         fail_msg("%s -> %s\n  gave %s: %s\n  expected %s: %s", from, to, fedge_status_text(st),
                  err.message, fedge_status_text(status), part);
+    }
     fedge_plan_free(plan);
 }
 
@@ -102,7 +103,7 @@ static void plans_come_from_jobs_and_read_back(void **state)
     expect_text(plan, PLAN);
     assert_int_equal(fedge_schema_compare(&job->plan.schema, "job", &plan->schema, "plan", &err),
                      FEDGE_OK);
-    assert_memory_equal(&plan->training, &job->plan.training, sizeof plan->training);
+    assert_memory_equal(&plan->training, &job->plan.training, sizeof(plan->training));
     expect_same_data(&plan->data, &job->plan.data);
     fedge_plan_free(plan);
     fedge_job_free(job);
@@ -138,7 +139,7 @@ static void every_feature_has_its_normalisation(void **state)
 {
     (void)state;
     static const unsigned FEATURES[] = {16, 17, FEDGE_MAX_NORMALISED};
-    for (size_t i = 0; i < sizeof FEATURES / sizeof FEATURES[0]; i++) {
+    for (size_t i = 0; i < sizeof(FEATURES) / sizeof(FEATURES[0]); i++) {
         char *text = tabular_job(FEATURES[i]), *written = NULL;
         size_t size = 0;
         fedge_job *job = NULL;
@@ -151,8 +152,8 @@ static void every_feature_has_its_normalisation(void **state)
         assert_true(data->mean[FEATURES[i] - 1] == (float)FEATURES[i] - 0.5f);
         assert_int_equal(fedge_plan_write(&job->plan, &written, &size, &err), FEDGE_OK);
         assert_int_equal(strstr(written, "\"normalisation:features\"") != NULL, FEATURES[i] > 16);
-        assert_true(strstr(written, "\"normalisation\",") != NULL || /* in the list, no key */
-                    strstr(written, "\"normalisation\"]") != NULL);
+        assert_true(strstr(written, "\"normalisation\",") || /* in the list, no key */
+                    strstr(written, "\"normalisation\"]"));
         fedge_plan *plan = parse(written);
         expect_same_data(&plan->data, data);
         fedge_plan_free(plan);
@@ -344,7 +345,7 @@ static void broken_plans_are_corrupt(void **state)
         {"\"mean\":[0.1,0.2,0.3],", "", "std: needs \"mean\" too"},
         {",\"std\":[0.3,0.2,0.1]", "", "std: is missing"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         expect(PLAN, CASES[i].from, CASES[i].to, FEDGE_CORRUPT, CASES[i].part);
     fedge_plan *plan = NULL;
     fedge_error err;
@@ -364,9 +365,10 @@ static void every_codec_and_layer_is_a_feature(void **state)
         assert_true(strlen(name) < FEDGE_MAX_FEATURE);
         for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++)
             codecs += strncmp(name, "codec:", 6) == 0 && strcmp(name + 6, fedge_codec_name(i)) == 0;
-        for (int i = 0; i < FEDGE_LAYER_COUNT; i++)
+        for (int i = 0; i < FEDGE_LAYER_COUNT; i++) {
             layers += strncmp(name, "layer:", 6) == 0 &&
                       strcmp(name + 6, fedge_layer_type_name((fedge_layer_type)i)) == 0;
+        }
     }
     assert_int_equal(codecs, FEDGE_CODEC_COUNT);
     assert_int_equal(layers, FEDGE_LAYER_COUNT);
@@ -389,11 +391,11 @@ static void labels_of_one_output(void **state)
         {"CrossEntropyLoss", 1, "model.loss: CrossEntropyLoss of one output is always 0"},
         {"CrossEntropyLoss", 2, "model.loss: CrossEntropyLoss of one output is always 0"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         char text[1024];
         fedge_job *job = NULL;
         fedge_error err = {0};
-        (void)snprintf(text, sizeof text,
+        (void)snprintf(text, sizeof(text),
                        "{\"fedge-job\": 1, \"name\": \"one\", \"model\": {\"input-shape\": [4],"
                        " \"layers\": [{\"type\": \"Linear\", \"in_features\": 4,"
                        " \"out_features\": 1}], \"loss\": {\"type\": \"%s\"}},"
@@ -402,9 +404,8 @@ static void labels_of_one_output(void **state)
                        " \"rounds\": {\"num-server-rounds\": 1}}",
                        CASES[i].loss, CASES[i].labels);
         const fedge_status st = fedge_job_parse(text, strlen(text), "job.json", &job, &err);
-        if (CASES[i].part == NULL
-                ? st != FEDGE_OK
-                : st != FEDGE_INVALID_ARGUMENT || strstr(err.message, CASES[i].part) == NULL)
+        if (!CASES[i].part ? st != FEDGE_OK
+                           : st != FEDGE_INVALID_ARGUMENT || !strstr(err.message, CASES[i].part))
             fail_msg("%s, %u labels: %s", CASES[i].loss, CASES[i].labels, err.message);
         fedge_job_free(job);
     }

@@ -108,7 +108,7 @@ static char *plan_of(const char *job_text)
 static char *plan_of_variant(const variant *v)
 {
     char job[2048];
-    (void)snprintf(job, sizeof job, JOB, or_plain(v->layer, PLAIN.layer),
+    (void)snprintf(job, sizeof(job), JOB, or_plain(v->layer, PLAIN.layer),
                    v->features ? v->features : PLAIN.features, or_plain(v->linear, PLAIN.linear),
                    or_plain(v->loss, PLAIN.loss), or_plain(v->data, PLAIN.data),
                    or_plain(v->training, PLAIN.training), or_plain(v->rest, PLAIN.rest));
@@ -119,7 +119,7 @@ static char *plan_of_variant(const variant *v)
 static bool asks(const char *plan, const char *feature)
 {
     char quoted[128];
-    (void)snprintf(quoted, sizeof quoted, "\"%s\"", feature);
+    (void)snprintf(quoted, sizeof(quoted), "\"%s\"", feature);
     const char *at = strstr(plan, quoted);
     return at && at < strchr(plan, ']');
 }
@@ -139,15 +139,16 @@ static void test_each_is_asked_for_where_it_is_needed(void **state)
 {
     (void)state;
     char *plain = plan_of_variant(&PLAIN);
-    for (size_t i = 0; i < sizeof VARIANTS / sizeof *VARIANTS; i++) {
+    for (size_t i = 0; i < sizeof(VARIANTS) / sizeof(*VARIANTS); i++) {
         char *plan = plan_of_variant(&VARIANTS[i]);
         if (!asks(plan, VARIANTS[i].feature) || asks(plain, VARIANTS[i].feature))
             fail_msg("%s\n%s", VARIANTS[i].feature, plan);
-        for (size_t k = 0; k < sizeof VARIANTS / sizeof *VARIANTS; k++) /* and no other word */
+        for (size_t k = 0; k < sizeof(VARIANTS) / sizeof(*VARIANTS); k++) { /* and no other word */
             if (!strchr(VARIANTS[k].feature, ':') && strcmp(VARIANTS[k].feature, "deflate") != 0 &&
                 strcmp(VARIANTS[k].feature, VARIANTS[i].feature) != 0 &&
                 asks(plan, VARIANTS[k].feature))
                 fail_msg("%s: %s", VARIANTS[i].feature, plan);
+        }
         free(plan);
     }
     free(plain);
@@ -183,9 +184,10 @@ static void test_pools_of_images(void **state)
         {"AvgPool2d", 3, ", \"divisor_override\": 2", true},
         {"AvgPool2d", 3, ", \"count_include_pad\": false", false},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof *CASES; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(*CASES); i++) {
         char job[2048];
-        (void)snprintf(job, sizeof job, IMAGES, CASES[i].type, CASES[i].kernel, CASES[i].arguments);
+        (void)snprintf(job, sizeof(job), IMAGES, CASES[i].type, CASES[i].kernel,
+                       CASES[i].arguments);
         char *plan = plan_of(job);
         assert_int_equal(asks(plan, "pooling"), CASES[i].is_new);
         assert_true(asks(plan, "buffers"));

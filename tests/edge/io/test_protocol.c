@@ -95,7 +95,7 @@ static struct {
     {"cancel", {.notice = {true, 42, FEDGE_REASON_STALE_TASK, 0, ""}}},
     {"bye", {.notice = {false, 0, FEDGE_REASON_SHUTTING_DOWN, 5000, "restart"}}},
 };
-#define NUM_VECTORS (sizeof VECTORS / sizeof VECTORS[0])
+#define NUM_VECTORS (sizeof(VECTORS) / sizeof(VECTORS[0]))
 
 static uint8_t out[FEDGE_MESSAGE_MAX_SIZE], golden[FEDGE_MESSAGE_MAX_SIZE];
 static any fields; /* what a reader made */
@@ -107,25 +107,25 @@ static fedge_status pack(unsigned type, const any *f, const fedge_message *paylo
     uint32_t n = payload->payload_size;
     switch (type) {
     case FEDGE_MESSAGE_HELLO:
-        return fedge_hello_pack(&f->hello, out, sizeof out, size, err);
+        return fedge_hello_pack(&f->hello, out, sizeof(out), size, err);
     case FEDGE_MESSAGE_WELCOME:
-        return fedge_welcome_pack(&f->welcome, out, sizeof out, size, err);
+        return fedge_welcome_pack(&f->welcome, out, sizeof(out), size, err);
     case FEDGE_MESSAGE_TASK:
-        return fedge_task_pack(&f->task, out, sizeof out, size, err);
+        return fedge_task_pack(&f->task, out, sizeof(out), size, err);
     case FEDGE_MESSAGE_FETCH:
-        return fedge_fetch_pack(&f->blob, out, sizeof out, size, err);
+        return fedge_fetch_pack(&f->blob, out, sizeof(out), size, err);
     case FEDGE_MESSAGE_CHUNK:
-        return fedge_chunk_pack(&f->blob, bytes, n, out, sizeof out, size, err);
+        return fedge_chunk_pack(&f->blob, bytes, n, out, sizeof(out), size, err);
     case FEDGE_MESSAGE_UPLOAD:
-        return fedge_upload_pack(&f->upload, out, sizeof out, size, err);
+        return fedge_upload_pack(&f->upload, out, sizeof(out), size, err);
     case FEDGE_MESSAGE_RESUME:
-        return fedge_resume_pack(&f->position, out, sizeof out, size, err);
+        return fedge_resume_pack(&f->position, out, sizeof(out), size, err);
     case FEDGE_MESSAGE_PART:
-        return fedge_part_pack(&f->position, bytes, n, out, sizeof out, size, err);
+        return fedge_part_pack(&f->position, bytes, n, out, sizeof(out), size, err);
     case FEDGE_MESSAGE_ACK:
-        return fedge_ack_pack(&f->ack, out, sizeof out, size, err);
+        return fedge_ack_pack(&f->ack, out, sizeof(out), size, err);
     default:
-        return fedge_notice_pack((fedge_message_type)type, &f->notice, out, sizeof out, size, err);
+        return fedge_notice_pack((fedge_message_type)type, &f->notice, out, sizeof(out), size, err);
     }
 }
 
@@ -175,25 +175,26 @@ static const char *text_of(const cJSON *vector, const char *key)
 static void check_vector(const cJSON *vector, const any *expected, size_t index)
 {
     const char *name = text_of(vector, "name");
-    size_t golden_size = from_hex(text_of(vector, "frame"), golden, sizeof golden), size = 0;
+    size_t golden_size = from_hex(text_of(vector, "frame"), golden, sizeof(golden)), size = 0;
     fedge_message message;
     fedge_error err = {0};
     assert_string_equal(name, VECTORS[index].name);
     assert_int_equal(fedge_message_unpack(golden, golden_size, &message, &err), FEDGE_OK);
     assert_string_equal(fedge_message_type_name(message.type), text_of(vector, "type"));
 
-    memset(&fields, 0, sizeof fields);
+    memset(&fields, 0, sizeof(fields));
     if (read(&message, &fields, &err) != FEDGE_OK)
         fail_msg("%s: %s", name, err.message);
-    if (memcmp(&fields, expected, sizeof fields) != 0)
+    if (memcmp(&fields, expected, sizeof(fields)) != 0)
         fail_msg("%s: read other fields than expected", name);
 
     if (pack(message.type, expected, &message, &size, &err) != FEDGE_OK)
         fail_msg("%s: %s", name, err.message);
-    if (size != golden_size || memcmp(out, golden, size) != 0)
+    if (size != golden_size || memcmp(out, golden, size) != 0) {
         fail_msg("%s: packed %.*s\n  expected %.*s", name, (int)(size - FEDGE_MESSAGE_HEADER_SIZE),
                  (const char *)out + FEDGE_MESSAGE_HEADER_SIZE, (int)message.meta_size,
                  message.meta);
+    }
 }
 
 static void vectors_match_in_both_directions(void **state)
@@ -226,9 +227,10 @@ static void expect_corrupt(unsigned type, const char *meta, uint32_t payload_siz
                                    .payload_size = payload_size};
     fedge_error err = {0};
     fedge_status st = read(&message, &fields, &err);
-    if (st != FEDGE_CORRUPT || strstr(err.message, part) == NULL)
+    if (st != FEDGE_CORRUPT || !strstr(err.message, part)) {
         fail_msg("%s\n  gave %s: %s\n  expected: %s", meta, fedge_status_text(st), err.message,
                  part);
+    }
 }
 
 static void bad_metadata_is_corrupt(void **state)
@@ -295,7 +297,7 @@ static void bad_metadata_is_corrupt(void **state)
         {FEDGE_MESSAGE_REFUSE, "{\"class\":\"later\"}", "refuse: reason: is missing"},
         {FEDGE_MESSAGE_REFUSE, "{\"reason\":7}", "reason: must be a text"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         expect_corrupt(CASES[i].type, CASES[i].meta, 0, CASES[i].part);
 }
 
@@ -311,7 +313,7 @@ static void payloads_belong_to_chunk_and_part(void **state)
     fedge_error err;
     const fedge_position position = {1, 0};
     assert_int_equal(fedge_part_pack(&position, golden, FEDGE_MESSAGE_MAX_PAYLOAD + 1, out,
-                                     sizeof out, &size, &err),
+                                     sizeof(out), &size, &err),
                      FEDGE_TOO_BIG);
 }
 
@@ -327,7 +329,7 @@ static void unknown_keys_and_reasons_are_skipped(void **state)
         {"{\"reason\":\"moon-phase\",\"class\":\"retry\"}", FEDGE_REASON_TIMEOUT},
         {"{\"reason\":\"moon-phase\"}", FEDGE_REASON_INTERNAL},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const fedge_message message = {.type = FEDGE_MESSAGE_REFUSE,
                                        .meta = CASES[i].meta,
                                        .meta_size = (uint32_t)strlen(CASES[i].meta)};
@@ -342,7 +344,7 @@ static void unknown_keys_and_reasons_are_skipped(void **state)
 static void the_largest_messages_fit(void **state)
 {
     (void)state;
-    memset(&fields, 0, sizeof fields);
+    memset(&fields, 0, sizeof(fields));
     fedge_hello *hello = &fields.hello;
     *hello = (fedge_hello){.protocol_min = 1, .protocol_max = 1, .release = "1"};
     hello->num_features = FEDGE_MAX_FEATURES;
@@ -355,7 +357,7 @@ static void the_largest_messages_fit(void **state)
     }
     size_t size = 0;
     fedge_error err = {0};
-    assert_int_equal(fedge_hello_pack(hello, out, sizeof out, &size, &err), FEDGE_OK);
+    assert_int_equal(fedge_hello_pack(hello, out, sizeof(out), &size, &err), FEDGE_OK);
     fedge_message message;
     fedge_hello back;
     assert_int_equal(fedge_message_unpack(out, size, &message, &err), FEDGE_OK);
@@ -365,12 +367,12 @@ static void the_largest_messages_fit(void **state)
     assert_int_equal(back.errors[1][0], '?');
 
     static fedge_task task = {.model = MODEL, .model_size = 1, .num_bounds = FEDGE_MAX_TENSORS};
-    memset(task.bounds_log2, -20, sizeof task.bounds_log2);
-    assert_int_equal(fedge_task_pack(&task, out, sizeof out, &size, &err), FEDGE_OK);
+    memset(task.bounds_log2, -20, sizeof(task.bounds_log2));
+    assert_int_equal(fedge_task_pack(&task, out, sizeof(out), &size, &err), FEDGE_OK);
     static fedge_task task_back;
     assert_int_equal(fedge_message_unpack(out, size, &message, &err), FEDGE_OK);
     assert_int_equal(fedge_task_read(&message, &task_back, &err), FEDGE_OK);
-    assert_memory_equal(&task, &task_back, sizeof task);
+    assert_memory_equal(&task, &task_back, sizeof(task));
 }
 
 static void what_cannot_be_packed_is_refused(void **state)
@@ -379,10 +381,10 @@ static void what_cannot_be_packed_is_refused(void **state)
     size_t size = 0;
     fedge_error err;
     const fedge_blob_ref no_hash = {.hash = ""};
-    assert_int_equal(fedge_fetch_pack(&no_hash, out, sizeof out, &size, &err),
+    assert_int_equal(fedge_fetch_pack(&no_hash, out, sizeof(out), &size, &err),
                      FEDGE_INVALID_ARGUMENT);
     const fedge_ack too_big = {.task_id = (uint64_t)1 << 53};
-    assert_int_equal(fedge_ack_pack(&too_big, out, sizeof out, &size, &err), FEDGE_OUT_OF_RANGE);
+    assert_int_equal(fedge_ack_pack(&too_big, out, sizeof(out), &size, &err), FEDGE_OUT_OF_RANGE);
     assert_non_null(strstr(err.message, "ack: task-id"));
     const fedge_ack fine = {.task_id = 1};
     assert_int_equal(fedge_ack_pack(&fine, out, 30, &size, &err), FEDGE_TOO_BIG);
@@ -400,15 +402,15 @@ static void the_page_knows_every_type_and_reason(void **state)
                                         &page, &size, &err),
                      FEDGE_OK);
 #define TYPE_ROW(code, value, name)                                                                \
-    (void)snprintf(row, sizeof row, "\n| %d | " #code " | ", value);                               \
-    if (strstr((char *)page, row) == NULL)                                                         \
+    (void)snprintf(row, sizeof(row), "\n| %d | " #code " | ", value);                              \
+    if (!strstr((char *)page, row))                                                                \
         fail_msg("docs/protocol.md has no row:%s", row);
     FEDGE_MESSAGE_TYPE_MAP(TYPE_ROW)
 #undef TYPE_ROW
     for (int i = 0; i < FEDGE_REASON_COUNT; i++) {
-        (void)snprintf(row, sizeof row, "\n| `%s` | %s |", fedge_reason_name((fedge_reason)i),
+        (void)snprintf(row, sizeof(row), "\n| `%s` | %s |", fedge_reason_name((fedge_reason)i),
                        fedge_reason_class((fedge_reason)i));
-        if (strstr((char *)page, row) == NULL)
+        if (!strstr((char *)page, row))
             fail_msg("docs/protocol.md has no row:%s", row);
     }
     assert_non_null(strstr((char *)page, "0010  a8 ec c3 d1 00 00 00 00 7b 22 74 61 73 6b 2d 69"));

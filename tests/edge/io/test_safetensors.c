@@ -62,9 +62,10 @@ static void expect_bad(const char *header, size_t data_size, fedge_status status
     fedge_error err = {.status = FEDGE_OK};
     fedge_schema_init(&schema, storage, FEDGE_MAX_TENSORS);
     const fedge_status got = fedge_safetensors_read_schema(file, size, &schema, &data, &err);
-    if (got != status || !strstr(err.message, part))
+    if (got != status || !strstr(err.message, part)) {
         fail_msg("%s: %s, not %s with \"%s\": %s", header, fedge_status_text(got),
                  fedge_status_text(status), part, err.message);
+    }
 }
 
 static void test_writes_the_golden_bytes(void **state)
@@ -75,7 +76,7 @@ static void test_writes_the_golden_bytes(void **state)
     size_t size = 0, golden_size = 0;
     uint8_t *golden = NULL, file[MAX_FILE];
     assert_int_equal(fedge_safetensors_size(&schema, &size, &err), FEDGE_OK);
-    assert_true(size <= sizeof file && size % 4 == 0);
+    assert_true(size <= sizeof(file) && size % 4 == 0);
     assert_int_equal(fedge_safetensors_write(&schema, VALUES, file, size, &err), FEDGE_OK);
     assert_int_equal((8 + file[0] + 256 * file[1]) % 8, 0);
     assert_int_equal(
@@ -101,7 +102,7 @@ static void test_round_trip(void **state)
     assert_int_equal(fedge_safetensors_size(&schema, &size, &err), FEDGE_OK);
     assert_int_equal(fedge_safetensors_write(&schema, VALUES, file, size, &err), FEDGE_OK);
     assert_int_equal(fedge_safetensors_read(file, size, &schema, values, &err), FEDGE_OK);
-    assert_memory_equal(values, VALUES, sizeof values);
+    assert_memory_equal(values, VALUES, sizeof(values));
 
     fedge_tensor_spec read_storage[3];
     fedge_schema read;
@@ -109,13 +110,14 @@ static void test_round_trip(void **state)
     fedge_schema_init(&read, read_storage, 3);
     assert_int_equal(fedge_safetensors_read_schema(file, size, &read, &data, &err), FEDGE_OK);
     assert_int_equal(fedge_schema_compare(&schema, "written", &read, "read", &err), FEDGE_OK);
-    assert_ptr_equal(data, file + size - sizeof VALUES);
+    assert_ptr_equal(data, file + size - sizeof(VALUES));
     fedge_schema_init(&read, read_storage, 2);
     assert_int_equal(fedge_safetensors_read_schema(file, size, &read, &data, &err), FEDGE_TOO_BIG);
     /* Every shorter file is refused, and a longer one. */
-    for (size_t cut = 1; cut <= size; cut++)
+    for (size_t cut = 1; cut <= size; cut++) {
         assert_int_not_equal(fedge_safetensors_read(file, size - cut, &schema, values, &err),
                              FEDGE_OK);
+    }
     file[size] = 0;
     assert_int_equal(fedge_safetensors_read(file, size + 1, &schema, values, &err), FEDGE_CORRUPT);
 }
@@ -150,9 +152,10 @@ static void test_reads_what_python_wrote(void **state)
     if (fedge_safetensors_read(file, size, &schema, values, &err))
         fail_msg("%s", err.message);
     static const size_t FIRST[] = {0, 6, 13, 19};
-    for (size_t t = 0; t < 4; t++)
+    for (size_t t = 0; t < 4; t++) {
         for (size_t i = 0; i < 6; i++)
             assert_true(values[FIRST[t] + i] == ((float)i - 3) * 0.625f);
+    }
     assert_true(values[12] == 7);
     free(file);
 }
@@ -226,9 +229,10 @@ static void test_sizes_of_the_header(void **state)
     const uint8_t *data;
     fedge_error err = {.status = FEDGE_OK};
     uint8_t file[16] = {0};
-    for (size_t size = 0; size < 8; size++)
+    for (size_t size = 0; size < 8; size++) {
         assert_int_equal(fedge_safetensors_read_schema(file, size, &schema, &data, &err),
                          FEDGE_TRUNCATED);
+    }
     file[0] = 9;
     assert_int_equal(fedge_safetensors_read_schema(file, 16, &schema, &data, &err),
                      FEDGE_TRUNCATED);
@@ -244,9 +248,10 @@ static void test_more_tensors_than_the_limit(void **state)
     (void)state;
     static uint8_t file[1 << 18];
     size_t at = 8;
-    for (unsigned i = 0; i <= FEDGE_MAX_TENSORS; i++)
-        at += (size_t)snprintf((char *)file + at, sizeof file - at,
+    for (unsigned i = 0; i <= FEDGE_MAX_TENSORS; i++) {
+        at += (size_t)snprintf((char *)file + at, sizeof(file) - at,
                                "%c" T("%u", "U8", "[1]", "%u", "%u"), i ? ',' : '{', i, i, i + 1);
+    }
     file[at++] = '}';
     for (size_t i = 0; i < 8; i++)
         file[i] = (uint8_t)((at - 8) >> (8 * i));
@@ -318,7 +323,7 @@ static void test_half_floats_and_what_is_not_finite(void **state)
     uint8_t file[MAX_FILE];
     const size_t size = make_file(file, "{" T("a", "F16", "[1]", "0", "2") "}", 2);
     add("a", FEDGE_F32, 1, (const uint32_t[]){1});
-    for (size_t i = 0; i < sizeof HALVES / sizeof HALVES[0]; i++) {
+    for (size_t i = 0; i < sizeof(HALVES) / sizeof(HALVES[0]); i++) {
         fedge_error err = {.status = FEDGE_OK};
         float value = -1;
         file[size - 2] = (uint8_t)HALVES[i].bits;

@@ -18,9 +18,9 @@ static const char OBJECT[] = "{\"round\":12,\"accuracy\":0.91,\"ended\":true}";
 static size_t seal(char text[128])
 {
     char made[FEDGE_SEAL_SIZE + 1];
-    fedge_seal_make(OBJECT, sizeof OBJECT - 1, made);
+    fedge_seal_make(OBJECT, sizeof(OBJECT) - 1, made);
     assert_int_equal(strlen(made), FEDGE_SEAL_SIZE);
-    return (size_t)snprintf(text, 128, "%.*s%s\n", (int)sizeof OBJECT - 2, OBJECT, made);
+    return (size_t)snprintf(text, 128, "%.*s%s\n", (int)sizeof(OBJECT) - 2, OBJECT, made);
 }
 
 static void it_is_the_last_member(void **state)
@@ -64,7 +64,7 @@ static void what_has_none_is_taken(void **state)
                                         "nonsense",
                                         OBJECT,
                                         "{\"crc32\":\"12345678\",\"incarnation\":12345678}"};
-    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++)
+    for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
         assert_int_equal(fedge_seal_check(texts[i], strlen(texts[i]), "a", NULL), FEDGE_OK);
 }
 

@@ -21,7 +21,7 @@ static fedge_status parse(const char *model, const char *first, const char *seco
 {
     char text[2048];
     (void)snprintf(
-        text, sizeof text,
+        text, sizeof(text),
         "{\"fedge-job\": 1, \"name\": \"mlp\", \"model\": {\"input-shape\": [3], %s \"layers\": ["
         "{\"type\": \"Linear\", \"in_features\": 3, \"out_features\": 4%s}, {\"type\": \"ReLU\"},"
         "{\"type\": \"Linear\", \"in_features\": 4, \"out_features\": 5%s}, {\"type\": \"ReLU\"},"
@@ -30,7 +30,7 @@ static fedge_status parse(const char *model, const char *first, const char *seco
         "\"training\": {\"learning-rate\": 0.1}, \"rounds\": {\"num-server-rounds\": 3},"
         "\"update\": {\"codec\": \"none\", \"deflate\": false}}",
         model, first, second, third);
-    memset(err, 0, sizeof *err);
+    memset(err, 0, sizeof(*err));
     return fedge_job_parse(text, strlen(text), "job.json", job, err);
 }
 
@@ -50,7 +50,7 @@ static void expect_refusal(const char *model, const char *first, const char *sec
     fedge_error err;
     fedge_job *job = NULL;
     fedge_status st = parse(model, first, second, "", &job, &err);
-    if (st != FEDGE_INVALID_ARGUMENT || strstr(err.message, part) == NULL)
+    if (st != FEDGE_INVALID_ARGUMENT || !strstr(err.message, part))
         fail_msg("gave %s: %s\n  expected %s", fedge_status_text(st), err.message, part);
 }
 
@@ -61,7 +61,7 @@ static void expect_sent(const fedge_plan *plan, const char *names)
     size_t used = 0;
     for (uint32_t i = 0; i < plan->sent.schema.num_tensors; i++) {
         const fedge_tensor_spec *tensor = &plan->sent.schema.tensors[i];
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s:%zu ", tensor->name,
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s:%zu ", tensor->name,
                                  tensor->count);
     }
     assert_string_equal(text, names);
@@ -122,7 +122,7 @@ static void rows_of_a_layer(void **state)
     }
     for (int i = 0; i < 10; i++)
         part[i] = -1.0f - (float)i;
-    memcpy(model, start, sizeof model);
+    memcpy(model, start, sizeof(model));
     fedge_section_scatter(sent, &sent->sections[0], part, model);
     for (int i = 0; i < 53; i++) {
         const bool in = (i >= 20 && i < 28) || (i >= 37 && i < 39);
@@ -162,7 +162,7 @@ static fedge_job *parse_batchnorm(const char *layer)
     fedge_error err = {0};
     fedge_job *job = NULL;
     (void)snprintf(
-        text, sizeof text,
+        text, sizeof(text),
         "{\"fedge-job\": 1, \"name\": \"bn\", \"model\": {\"input-shape\": [2, 1, 1], \"layers\": ["
         "{\"type\": \"BatchNorm2d\", \"num_features\": 2%s},"
         "{\"type\": \"Flatten\"},"
@@ -219,7 +219,7 @@ static void statistics_are_a_section_of_their_own(void **state)
     assert_int_equal(upload.num_sections, 2);
     assert_string_equal(upload.sections[1].name, "buffers");
     assert_int_equal(upload.sections[1].raw_size, 16);
-    if (fedge_update_decode(plan, bounds, &upload, bytes, scratch, sizeof scratch, v, &err) !=
+    if (fedge_update_decode(plan, bounds, &upload, bytes, scratch, sizeof(scratch), v, &err) !=
         FEDGE_OK)
         fail_msg("%s", err.message);
     for (int i = 13; i < 17; i++)
@@ -251,7 +251,7 @@ static fedge_status parse_scaffold(const char *training, const char *strategy, f
 {
     char text[2048];
     (void)snprintf(
-        text, sizeof text,
+        text, sizeof(text),
         "{\"fedge-job\": 1, \"name\": \"s\", \"model\": {\"input-shape\": [2], \"layers\": ["
         "{\"type\": \"Linear\", \"in_features\": 2, \"out_features\": 3, \"train\": \"bias\"},"
         "{\"type\": \"Linear\", \"in_features\": 3, \"out_features\": 3}]},"
@@ -260,7 +260,7 @@ static fedge_status parse_scaffold(const char *training, const char *strategy, f
         "\"rounds\": {\"num-server-rounds\": 3, \"min-available-nodes\": 7},"
         "\"strategy\": %s}",
         training, strategy);
-    memset(err, 0, sizeof *err);
+    memset(err, 0, sizeof(*err));
     return fedge_job_parse(text, strlen(text), "job.json", job, err);
 }
 
@@ -301,12 +301,12 @@ static void scaffold_is_refused_where_its_formula_does_not_hold(void **state)
         {", \"optimizer\": {\"type\": \"Adam\"}", TYPE, "take SGD"},
         {", \"proximal-mu\": 0.1", TYPE, "training.proximal-mu: SCAFFOLD corrects"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         fedge_error err;
         fedge_job *job = NULL;
         assert_int_equal(parse_scaffold(CASES[i][0], CASES[i][1], &job, &err),
                          FEDGE_INVALID_ARGUMENT);
-        if (strstr(err.message, CASES[i][2]) == NULL)
+        if (!strstr(err.message, CASES[i][2]))
             fail_msg("gave %s\n  expected %s", err.message, CASES[i][2]);
     }
 }
@@ -329,7 +329,7 @@ static void the_plan_has_it_too(void **state)
         fedge_schema_compare(&job->plan.sent.schema, "job", &plan->sent.schema, "plan", &err),
         FEDGE_OK);
     assert_memory_equal(plan->sent.places, job->plan.sent.places,
-                        plan->sent.schema.num_tensors * sizeof plan->sent.places[0]);
+                        plan->sent.schema.num_tensors * sizeof(plan->sent.places[0]));
     free(text);
     fedge_plan_free(plan);
     fedge_job_free(job);

@@ -83,24 +83,24 @@ static void paths_may_be_lists(void **state)
     char text[2 * FEDGE_MAX_PATHS] = "{\"data\": {\"a\": {\"values\": [\"x\"";
     size_t used = strlen(text);
     for (int i = 0; i < 12; i++)
-        used += (size_t)snprintf(text + used, sizeof text - used, ",\"%0300d\"", i);
-    (void)snprintf(text + used, sizeof text - used, "]}}}");
+        used += (size_t)snprintf(text + used, sizeof(text) - used, ",\"%0300d\"", i);
+    (void)snprintf(text + used, sizeof(text) - used, "]}}}");
     char name[128];
-    (void)snprintf(name, sizeof name, "/%090d/client.json", 0);
+    (void)snprintf(name, sizeof(name), "/%090d/client.json", 0);
     fedge_error err = {0};
     /* within the limit as they stand, over it with the folder before each, and over it at once; the
      * limit itself */
     assert_int_equal(fedge_site_parse(text, strlen(text), name, &site, &err),
                      FEDGE_INVALID_ARGUMENT);
-    if (strstr(err.message, "client.json:1: data.a") == NULL || strstr(err.message, "4095") == NULL)
+    if (!strstr(err.message, "client.json:1: data.a") || !strstr(err.message, "4095"))
         fail_msg("%s", err.message);
     const int left = FEDGE_MAX_PATHS - 1 - 12 * 301 - 2;
-    (void)snprintf(text + used, sizeof text - used, ",\"%0*d\"]}}}", left + 1, 0);
+    (void)snprintf(text + used, sizeof(text) - used, ",\"%0*d\"]}}}", left + 1, 0);
     assert_int_equal(fedge_site_parse(text, strlen(text), "client.json", &site, &err),
                      FEDGE_INVALID_ARGUMENT);
-    if (strstr(err.message, "data.a.values: has more than the limit of 4095 bytes") == NULL)
+    if (!strstr(err.message, "data.a.values: has more than the limit of 4095 bytes"))
         fail_msg("%s", err.message);
-    (void)snprintf(text + used, sizeof text - used, ",\"%0*d\"]}}}", left, 0);
+    (void)snprintf(text + used, sizeof(text) - used, ",\"%0*d\"]}}}", left, 0);
     assert_int_equal(fedge_site_parse(text, strlen(text), "client.json", &site, &err), FEDGE_OK);
     assert_int_equal(strlen(site->data[0].values), FEDGE_MAX_PATHS - 1);
     fedge_site_free(site);
@@ -157,18 +157,19 @@ static void mistakes_name_key_and_line(void **state)
         {"\"other\"", "7", FEDGE_INVALID_ARGUMENT, "policy.jobs[1]: must be a text"},
         {"\"other\"]}}", "\"other\"]}", FEDGE_CORRUPT, "not valid JSON"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         char text[2048];
         const char *at = strstr(SITE, CASES[i].from);
         assert_non_null(at);
-        (void)snprintf(text, sizeof text, "%.*s%s%s", (int)(at - SITE), SITE, CASES[i].to,
+        (void)snprintf(text, sizeof(text), "%.*s%s%s", (int)(at - SITE), SITE, CASES[i].to,
                        at + strlen(CASES[i].from));
         fedge_site *site = NULL;
         fedge_error err = {0};
         fedge_status st = fedge_site_parse(text, strlen(text), "client.json", &site, &err);
-        if (st != CASES[i].status || strstr(err.message, CASES[i].part) == NULL)
+        if (st != CASES[i].status || !strstr(err.message, CASES[i].part)) {
             fail_msg("%s -> %s\n  gave %s: %s\n  expected: %s", CASES[i].from, CASES[i].to,
                      fedge_status_text(st), err.message, CASES[i].part);
+        }
     }
 }
 
@@ -178,10 +179,10 @@ static void too_many_data_sets_are_refused(void **state)
     char text[2048] = "{\"data\":{";
     for (int i = 0; i <= FEDGE_SITE_MAX_DATA; i++) {
         size_t length = strlen(text);
-        (void)snprintf(text + length, sizeof text - length, "%s\"d%d\":{\"values\":\"v\"}",
+        (void)snprintf(text + length, sizeof(text) - length, "%s\"d%d\":{\"values\":\"v\"}",
                        i > 0 ? "," : "", i);
     }
-    (void)snprintf(text + strlen(text), sizeof text - strlen(text), "}}");
+    (void)snprintf(text + strlen(text), sizeof(text) - strlen(text), "}}");
     fedge_site *site = NULL;
     fedge_error err;
     assert_int_equal(fedge_site_parse(text, strlen(text), "c", &site, &err),
@@ -208,7 +209,7 @@ static void expect(const fedge_site *site, const fedge_plan *plan, fedge_status 
 {
     fedge_error err = {0};
     assert_int_equal(fedge_site_check(site, plan, &err), status);
-    if (strstr(err.message, part) == NULL)
+    if (!strstr(err.message, part))
         fail_msg("\"%s\" has no \"%s\"", err.message, part);
 }
 
@@ -243,10 +244,10 @@ static void the_policy_wins(void **state)
     expect(site, plan, FEDGE_DENIED, "most of it for transfer, ");
     plan->external = false;
     site->max_ram_bytes = 0;
-    (void)snprintf(plan->name, sizeof plan->name, "third");
+    (void)snprintf(plan->name, sizeof(plan->name), "third");
     expect(site, plan, FEDGE_DENIED, "job \"third\" is not among this site's policy.jobs");
     site->num_jobs = 0;
-    (void)snprintf(plan->data.name, sizeof plan->data.name, "mnist");
+    (void)snprintf(plan->data.name, sizeof(plan->data.name), "mnist");
     expect(site, plan, FEDGE_NOT_FOUND, "data set \"mnist\" is not in this site's data");
     plan->has_data = false;
     expect(site, plan, FEDGE_OK, "");

@@ -22,7 +22,7 @@ static void save(const char *path, const char *json, const void *data, size_t si
     uint8_t prefix[8];
     fedge_put_u64(prefix, strlen(json));
     file.size = 0;
-    add_bytes(&file, prefix, sizeof prefix);
+    add_bytes(&file, prefix, sizeof(prefix));
     add_text(&file, json);
     add_bytes(&file, data, size);
     save_file(path, &file, 0);
@@ -69,7 +69,7 @@ static void test_reads_every_type(void **state)
          {[6] = 0xF0, 0x3F, [15] = 0x40, [22] = 0x08, 0x40, [30] = 0x10, 0x40, 5, 6},
          34},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         save(DATA, CASES[i].json, CASES[i].data, CASES[i].size);
         expect_examples(FEDGE_F32, "");
     }

@@ -30,7 +30,7 @@ static void make_plan(const fedge_codec *codec, bool deflate)
 {
     fedge_error err;
     const uint32_t weight[2] = {30, 30}, bias[1] = {100};
-    memset(&plan, 0, sizeof plan);
+    memset(&plan, 0, sizeof(plan));
     fedge_schema_init(&plan.schema, plan.tensors, FEDGE_MAX_TENSORS);
     assert_int_equal(fedge_schema_add(&plan.schema, "0.weight", FEDGE_F32, 2, weight, &err),
                      FEDGE_OK);
@@ -52,7 +52,7 @@ static void encode(const fedge_codec *codec, bool deflate)
     fedge_error err = {0};
     make_plan(codec, deflate);
     make_delta();
-    memset(&upload, 0, sizeof upload);
+    memset(&upload, 0, sizeof(upload));
     if (fedge_update_encode(&(fedge_update){.plan = &plan, .bounds_log2 = BOUNDS, .changes = delta},
                             &upload, &bytes, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
@@ -60,17 +60,18 @@ static void encode(const fedge_codec *codec, bool deflate)
 
 static fedge_status decode(fedge_error *err)
 {
-    memset(err, 0, sizeof *err);
-    return fedge_update_decode(&plan, BOUNDS, &upload, bytes, scratch, sizeof scratch, v, err);
+    memset(err, 0, sizeof(*err));
+    return fedge_update_decode(&plan, BOUNDS, &upload, bytes, scratch, sizeof(scratch), v, err);
 }
 
 static void expect(fedge_status status, const char *part)
 {
     fedge_error err;
     fedge_status st = decode(&err);
-    if (st != status || strstr(err.message, part) == NULL)
+    if (st != status || !strstr(err.message, part)) {
         fail_msg("gave %s: %s\n  expected %s: %s", fedge_status_text(st), err.message,
                  fedge_status_text(status), part);
+    }
 }
 
 /* Announces [size] bytes and their checksum. */
@@ -108,9 +109,9 @@ static void deflate_is_dropped_when_it_does_not_help(void **state)
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 0, 0, 0);
     for (size_t i = 0; i < COUNT; i++) {
         uint32_t bits = fedge_rng_u32(&rng) & 0xbfffffffu; /* |x| < 2 with random digits */
-        memcpy(&delta[i], &bits, sizeof bits);
+        memcpy(&delta[i], &bits, sizeof(bits));
     }
-    memset(&upload, 0, sizeof upload);
+    memset(&upload, 0, sizeof(upload));
     assert_int_equal(
         fedge_update_encode(&(fedge_update){.plan = &plan, .bounds_log2 = BOUNDS, .changes = delta},
                             &upload, &bytes, &err),
@@ -129,7 +130,7 @@ static void clamping_is_reported(void **state)
     make_delta();
     delta[3] = 5;
     delta[4] = -1000;
-    memset(&upload, 0, sizeof upload);
+    memset(&upload, 0, sizeof(upload));
     assert_int_equal(
         fedge_update_encode(&(fedge_update){.plan = &plan, .bounds_log2 = BOUNDS, .changes = delta},
                             &upload, &bytes, &err),
@@ -218,7 +219,7 @@ static void a_bomb_stops_at_the_expected_size(void **state)
     free(bytes);
     size_t size = 0;
     bytes = malloc(COUNT);
-    assert_true(deflate_once(zeros, sizeof zeros, bytes, COUNT, &size));
+    assert_true(deflate_once(zeros, sizeof(zeros), bytes, COUNT, &size));
     announce(size);
     expect(FEDGE_TOO_BIG, "more than the");
     assert_true(deflate_once(zeros, 100, bytes, COUNT, &size));
@@ -238,7 +239,7 @@ static void wrong_values_are_refused(void **state)
                  {4.001f, FEDGE_OUT_OF_RANGE},
                  {-5.0f, FEDGE_OUT_OF_RANGE}};
     encode(&NONE, false);
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         memcpy(bytes + 4 * 950, &CASES[i].value, 4);
         announce((size_t)upload.size);
         expect(CASES[i].status, "0.bias");

@@ -24,34 +24,30 @@ void model_gradient(test_model *self, const float *x, const int32_t *labels, uin
     const fedge_optimizer sgd = {.learning_rate = RATE};
     const size_t n = fedge_model_num_values(self->model);
     float *values = fedge_model_values(self->model);
-    float *before = malloc(n * sizeof *before);
+    float *before = malloc(n * sizeof(*before));
     assert_non_null(before);
-    memcpy(before, values, n * sizeof *before);
+    memcpy(before, values, n * sizeof(*before));
     uint32_t correct = 0;
-    if (fedge_model_step(self->model, x, labels, batch, &sgd, loss_sum, &correct, &err) !=
-        FEDGE_OK) {
+    if (fedge_model_step(self->model, x, labels, batch, &sgd, loss_sum, &correct, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         gradient[i] = ((double)before[i] - (double)values[i]) / (double)RATE;
-    }
-    memcpy(values, before, n * sizeof *before);
+    memcpy(values, before, n * sizeof(*before));
     free(before);
 }
 
 double *to_double(const float *v, size_t n)
 {
-    double *wide = malloc((n == 0 ? 1 : n) * sizeof *wide);
+    double *wide = malloc((n == 0 ? 1 : n) * sizeof(*wide));
     assert_non_null(wide);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         wide[i] = (double)v[i];
-    }
     return wide;
 }
 
 double *new_doubles(size_t n)
 {
-    double *v = calloc(n, sizeof *v);
+    double *v = calloc(n, sizeof(*v));
     assert_non_null(v);
     return v;
 }
@@ -63,9 +59,8 @@ static void roughen(const fedge_schema *schema, fedge_rng *rng, float *values)
         float *v = values + schema->tensors[t].offset;
         const float first = v[0];
         const bool constant = first == 0.0f || first == 1.0f;
-        for (size_t i = 0; constant && i < schema->tensors[t].count; i++) {
+        for (size_t i = 0; constant && i < schema->tensors[t].count; i++)
             v[i] += 0.3f * (float)fedge_rng_normal(rng);
-        }
     }
 }
 
@@ -73,9 +68,8 @@ static void fill_inputs(const fedge_model_spec *spec, fedge_rng *rng, float *x, 
                         int32_t *labels, uint32_t batch)
 {
     fill_batch(rng, x, n, labels, batch, fedge_model_num_classes(spec));
-    for (size_t i = 0; spec->layers[0].type == FEDGE_LAYER_EMBEDDING && i < n; i++) {
+    for (size_t i = 0; spec->layers[0].type == FEDGE_LAYER_EMBEDDING && i < n; i++)
         x[i] = (float)fedge_rng_below(rng, spec->layers[0].u.embedding.num_embeddings);
-    }
 }
 
 void check_spec(const fedge_model_spec *spec, uint32_t batch, size_t samples)
@@ -90,9 +84,9 @@ void check_spec(const fedge_model_spec *spec, uint32_t batch, size_t samples)
         test_model self;
         model_open(&self, spec, &options, SEED, 0);
         const size_t n = fedge_model_num_values(self.model), size = fedge_model_input_count(spec);
-        float *x = malloc(size * batch * sizeof *x);
-        int32_t *labels = malloc(batch * sizeof *labels);
-        assert_true(x != NULL && labels != NULL);
+        float *x = malloc(size * batch * sizeof(*x));
+        int32_t *labels = malloc(batch * sizeof(*labels));
+        assert_true(x && labels);
         fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 1, batch, 0);
         fill_inputs(spec, &rng, x, size * batch, labels, batch);
         roughen(&self.schema, &rng, fedge_model_values(self.model));
@@ -106,12 +100,10 @@ void check_spec(const fedge_model_spec *spec, uint32_t batch, size_t samples)
             const fedge_tensor_spec *tensor = &self.schema.tensors[t];
             const size_t step = tensor->count > samples ? tensor->count / samples : 1;
             double largest = 0.0;
-            if (!fedge_model_trains(spec, t)) {
+            if (!fedge_model_trains(spec, t))
                 continue;
-            }
-            for (size_t i = 0; i < tensor->count; i++) {
+            for (size_t i = 0; i < tensor->count; i++)
                 largest = fmax(largest, fabs(gradient[tensor->offset + i]));
-            }
             for (size_t i = 0; i < tensor->count; i += step) {
                 const size_t at = tensor->offset + i;
                 const double saved = values[at], h = 1e-6;

@@ -37,16 +37,15 @@ static const char end_unused[] = "the end of the planned bytes was never written
 
 static const char *report(const char *what, const fedge_error *err)
 {
-    (void)snprintf(problem, sizeof problem, "%s: %s", what, err == NULL ? "" : err->message);
+    (void)snprintf(problem, sizeof(problem), "%s: %s", what, !err ? "" : err->message);
     return problem;
 }
 
 static void *allocate(size_t bytes)
 {
     void *made = malloc(bytes);
-    if (made == NULL) {
+    if (!made)
         abort();
-    }
     return made;
 }
 
@@ -61,9 +60,8 @@ static uint8_t *open_block(guarded *self, size_t size, int fill)
 {
     self->size = size;
     self->whole = aligned_alloc(64, size + 2 * CANARY_BYTES);
-    if (self->whole == NULL) {
+    if (!self->whole)
         abort();
-    }
     memset(self->whole, CANARY, size + 2 * CANARY_BYTES);
     memset(self->whole + CANARY_BYTES, fill, size);
     ASAN_POISON_MEMORY_REGION(self->whole, CANARY_BYTES);
@@ -99,9 +97,8 @@ static void mark_alive(const fedge_graph_plan *plan, uint32_t from, uint32_t to,
     memset(alive, 0, plan->arena / FEDGE_BLOCK_ALIGNMENT);
     for (uint32_t i = 0; i < plan->spec->num_layers * FEDGE_PARTS; i++) {
         const fedge_interval *part = &plan->layers[i / FEDGE_PARTS].parts[i % FEDGE_PARTS];
-        if (part->size > 0 && part->begin <= from && part->end >= to) {
+        if (part->size > 0 && part->begin <= from && part->end >= to)
             memset(alive + part->offset, 1, part->size);
-        }
     }
 }
 
@@ -118,20 +115,17 @@ static void look(void *user, uint32_t time)
     uint8_t *alive = allocate(n + 1);
     mark_alive(&self->plan, time, time, alive);
     for (size_t i = 0; i < n * FEDGE_BLOCK_ALIGNMENT; i++) {
-        if (!alive[i / FEDGE_BLOCK_ALIGNMENT] && arena[i] != self->dead) {
+        if (!alive[i / FEDGE_BLOCK_ALIGNMENT] && arena[i] != self->dead)
             self->written_outside = true;
-        }
     }
     size_t end = self->plan.arena;
-    while (end > self->highest && arena[end - 1] == self->dead) {
+    while (end > self->highest && arena[end - 1] == self->dead)
         end--;
-    }
     self->highest = end;
     mark_alive(&self->plan, time, time + 1, alive);
     for (size_t i = 0; i < n; i++) {
-        if (!alive[i]) {
+        if (!alive[i])
             memset(arena + i * FEDGE_BLOCK_ALIGNMENT, self->dead, FEDGE_BLOCK_ALIGNMENT);
-        }
     }
     free(alive);
 }
@@ -155,19 +149,17 @@ static void make_data(net_bytes *from, const random_net *net, batch_data *data)
     const uint32_t outputs = fedge_model_num_classes(&net->spec);
     const size_t inputs = fedge_model_input_count(&net->spec) * net->batch;
     const size_t targets = (size_t)outputs * net->batch;
-    data->x = allocate(inputs * sizeof *data->x);
-    data->targets = allocate(targets * sizeof *data->targets);
-    data->labels = allocate(net->batch * sizeof *data->labels);
+    data->x = allocate(inputs * sizeof(*data->x));
+    data->targets = allocate(targets * sizeof(*data->targets));
+    data->labels = allocate(net->batch * sizeof(*data->labels));
     for (size_t i = 0; i < inputs; i++) {
         data->x[i] = net->indices > 0 ? (float)net_choose(from, net->indices)
                                       : ((float)net_choose(from, 256) - 127.5f) / 64.0f;
     }
-    for (size_t i = 0; i < targets; i++) {
+    for (size_t i = 0; i < targets; i++)
         data->targets[i] = (float)net_choose(from, 256) / 255.0f;
-    }
-    for (size_t i = 0; i < net->batch; i++) {
+    for (size_t i = 0; i < net->batch; i++)
         data->labels[i] = (int32_t)net_choose(from, outputs);
-    }
 }
 
 static void free_data(batch_data *data)
@@ -194,14 +186,12 @@ static const char *use(const random_net *net, fedge_model *model, const batch_da
     fedge_model_store(model, out->values);
     const bool same = memcmp(before, out->values, bytes) == 0;
     free(before);
-    if (out->status[0] != FEDGE_OK && (err.message[0] == '\0' || !same)) {
+    if (out->status[0] != FEDGE_OK && (err.message[0] == '\0' || !same))
         return report("a refused step has no message or changed parameters", &err);
-    }
     err.message[0] = '\0';
     out->status[1] = fedge_model_test(model, &batch, &out->loss[1], &correct, &err);
-    if (out->status[1] != FEDGE_OK && err.message[0] == '\0') {
+    if (out->status[1] != FEDGE_OK && err.message[0] == '\0')
         return "a refused evaluation has no message";
-    }
     fedge_model_store(model, out->values);
     return NULL;
 }
@@ -211,9 +201,8 @@ static const char *use(const random_net *net, fedge_model *model, const batch_da
 static bool recomputes(const fedge_model_spec *spec)
 {
     bool any = false;
-    for (uint32_t i = 0; i < spec->num_layers; i++) {
+    for (uint32_t i = 0; i < spec->num_layers; i++)
         any = any || spec->layers[i].recompute;
-    }
     return any;
 }
 
@@ -246,36 +235,30 @@ static const char *live(const random_net *net, const fedge_model_options *option
         self.written_outside = false;
         self.highest = 0;
         self.arena = NULL;
-        if (dead != 0 && model->graph != NULL) {
+        if (dead != 0 && model->graph) {
             if (fedge_graph_plan_make(&self.plan, &net->spec, options, model->kernels, &err) !=
-                FEDGE_OK) {
+                FEDGE_OK)
                 abort();
-            }
             self.dead = dead;
             self.arena = fedge_graph_watch(model, look, &self);
         }
         wrong = use(net, model, data, out);
-        if (wrong == NULL && self.written_outside) {
+        if (!wrong && self.written_outside)
             wrong = "a layer wrote where the plan gives it nothing";
-        }
-        if (wrong == NULL && self.arena != NULL && net->batch == options->max_batch &&
+        if (!wrong && self.arena && net->batch == options->max_batch &&
             out->status[0] == FEDGE_OK && !recomputes(&net->spec) &&
-            self.highest + FEDGE_BLOCK_ALIGNMENT <= self.plan.arena) {
+            self.highest + FEDGE_BLOCK_ALIGNMENT <= self.plan.arena)
             wrong = end_unused;
-        }
     }
-    if (wrong == NULL && model->fused != NULL && net->batch == options->max_batch &&
-        out->status[0] == FEDGE_OK) {
+    if (!wrong && model->fused && net->batch == options->max_batch && out->status[0] == FEDGE_OK) {
         size_t end = memory->total;
-        while (end > 0 && at[end - 1] == 0) {
+        while (end > 0 && at[end - 1] == 0)
             end--;
-        }
-        if (end + PADDED_ROW <= memory->total) {
+        if (end + PADDED_ROW <= memory->total)
             wrong = "the end of the planned block was never written";
-        }
     }
     free(values);
-    return close_block(&block) || wrong != NULL ? wrong : "the block's end was passed";
+    return close_block(&block) || wrong ? wrong : "the block's end was passed";
 }
 
 static bool same_bits(const outcome *a, const outcome *b)
@@ -296,39 +279,33 @@ static const char *check_level(const random_net *net, const fedge_model_options 
     outcome a = {0}, b = {0};
     evaluation.training = false;
     if (fedge_model_size(&net->spec, options, &memory, &err) != FEDGE_OK ||
-        fedge_model_size(&net->spec, &evaluation, &forward, &err) != FEDGE_OK) {
+        fedge_model_size(&net->spec, &evaluation, &forward, &err) != FEDGE_OK)
         return report("a valid net was refused", &err);
-    }
     if (memory.total != memory.parameters + memory.gradients + memory.velocity +
-                            memory.activations + memory.scratch) {
+                            memory.activations + memory.scratch)
         return "the parts do not make the total";
-    }
-    if (forward.total > memory.total) {
+    if (forward.total > memory.total)
         return "evaluation needs more bytes than training";
-    }
     const char *wrong = live(net, options, &memory, data, 0, 0, &a);
-    wrong = wrong != NULL ? wrong : live(net, options, &memory, data, 0x5a, DEAD, &b);
+    wrong = wrong ? wrong : live(net, options, &memory, data, 0x5a, DEAD, &b);
     if (wrong == end_unused) { /* unless what was written there looks like it */
         free(b.values);
         wrong = live(net, options, &memory, data, 0x5a, DEAD_TOO, &b);
     }
-    if (wrong == NULL && !same_bits(&a, &b)) {
+    if (!wrong && !same_bits(&a, &b))
         wrong = "the bits depend on what lay in the block, or on memory that had died";
-    }
     free(b.values);
     b.values = NULL;
     apart.unshared = apart.general = true;
-    if (wrong == NULL && (options->general || !fedge_fused_fits(&net->spec, options))) {
+    if (!wrong && (options->general || !fedge_fused_fits(&net->spec, options))) {
         if (fedge_model_size(&net->spec, &apart, &forward, &err) != FEDGE_OK ||
-            (!recomputes(&net->spec) && forward.total < memory.total)) {
+            (!recomputes(&net->spec) && forward.total < memory.total))
             wrong = "sharing memory does not save any";
-        }
-        wrong = wrong != NULL ? wrong : live(net, &apart, &forward, data, 0, 0, &b);
+        wrong = wrong ? wrong : live(net, &apart, &forward, data, 0, 0, &b);
         /* What is made again from rounded inputs is not what was kept, rounded. */
         const bool rounds = options->activations != FEDGE_STORAGE_FP32 && recomputes(&net->spec);
-        if (wrong == NULL && !rounds && !same_bits(&a, &b)) {
+        if (!wrong && !rounds && !same_bits(&a, &b))
             wrong = "the bits differ from those without shared memory";
-        }
     }
     free(a.values);
     free(b.values);
@@ -343,11 +320,10 @@ static bool too_large(const random_net *net, size_t total)
     for (uint32_t i = 0; i < net->spec.num_layers; i++) {
         const fedge_layer_spec *layer = &net->spec.layers[i];
         const fedge_argument *argument = fedge_layer_ops_of(layer->type)->arguments;
-        for (; argument != NULL && argument->name != NULL; argument++) {
+        for (; argument && argument->name; argument++) {
             uint32_t number = 0;
-            if (argument->kind == FEDGE_ARGUMENT_U32 || argument->kind == FEDGE_ARGUMENT_PAIR) {
-                memcpy(&number, (const uint8_t *)layer + argument->offset, sizeof number);
-            }
+            if (argument->kind == FEDGE_ARGUMENT_U32 || argument->kind == FEDGE_ARGUMENT_PAIR)
+                memcpy(&number, (const uint8_t *)layer + argument->offset, sizeof(number));
             large = large || number > MAX_SPOILT_ARGUMENT;
         }
     }
@@ -367,27 +343,23 @@ const char *random_net_check(net_bytes *from, const random_net *net)
     if (status != FEDGE_OK) {
         if (err.message[0] == '\0' ||
             (fedge_model_schema(&net->spec, &schema, &other) != FEDGE_OK &&
-             other.message[0] == '\0')) {
+             other.message[0] == '\0'))
             return "refused without a message";
-        }
         return net->spoilt ? NULL : report("a valid net was refused", &err);
     }
-    if (net->spoilt && too_large(net, memory.total)) {
+    if (net->spoilt && too_large(net, memory.total))
         return NULL;
-    }
-    if (fedge_model_schema(&net->spec, &schema, &err) != FEDGE_OK) {
+    if (fedge_model_schema(&net->spec, &schema, &err) != FEDGE_OK)
         return report("it has a size but no schema", &err);
-    }
     make_data(from, net, &data);
     const unsigned disabled[] = {~0u, FEDGE_CPU_AVX512, 0};
     const unsigned needs[] = {0, FEDGE_CPU_AVX2, FEDGE_CPU_AVX512 | FEDGE_CPU_NEON};
     const char *wrong = NULL;
-    for (int i = 0; wrong == NULL && i < 3; i++) {
+    for (int i = 0; !wrong && i < 3; i++) {
         fedge_model_options options = net->options;
         options.disabled_cpu_features = disabled[i];
-        if (needs[i] == 0 || (features & needs[i]) != 0) {
+        if (needs[i] == 0 || (features & needs[i]) != 0)
             wrong = check_level(net, &options, &data);
-        }
     }
     free_data(&data);
     return wrong;

@@ -12,17 +12,15 @@
 net_bytes net_bytes_of(const uint8_t *data, size_t size)
 {
     net_bytes from = {.data = data, .size = size, .state = 0x9e3779b97f4a7c15u + size};
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         from.state = (from.state ^ data[i]) * 0x100000001b3u;
-    }
     return from;
 }
 
 uint32_t net_choose(net_bytes *from, uint32_t n)
 {
-    if (from->at < from->size) {
+    if (from->at < from->size)
         return from->data[from->at++] % n;
-    }
     from->state = from->state * 6364136223846793005u + 1442695040888963407u;
     return (uint32_t)(from->state >> 33) % n;
 }
@@ -49,16 +47,15 @@ static const struct {
 static uint32_t divisor(net_bytes *from, uint32_t of)
 {
     uint32_t d = 1 + net_choose(from, of > 64 ? 64 : of);
-    while (of % d != 0) {
+    while (of % d != 0)
         d--;
-    }
     return d;
 }
 
 static uint32_t fitting(net_bytes *from, const char *name, const fedge_shape *in)
 {
     const uint32_t first = in->dims[0], last = in->dims[in->rank - 1];
-    for (size_t i = 0; i < sizeof FITS / sizeof FITS[0]; i++) {
+    for (size_t i = 0; i < sizeof(FITS) / sizeof(FITS[0]); i++) {
         if (strcmp(name, FITS[i].argument) == 0) {
             switch (FITS[i].fit) {
             case FIT_FIRST:
@@ -83,9 +80,8 @@ static void fill_argument(net_bytes *from, const fedge_argument *argument, const
     uint32_t *numbers = (uint32_t *)(void *)(layer + argument->offset);
     const uint32_t least = argument->min > 0 ? (uint32_t)argument->min : 0;
     const bool absent = !argument->required && argument->fallback < argument->min;
-    if (absent && net_choose(from, 3) == 0) {
+    if (absent && net_choose(from, 3) == 0)
         return; /* 0 stands for it */
-    }
     switch (argument->kind) {
     case FEDGE_ARGUMENT_U32: {
         const uint32_t must = fitting(from, argument->name, in);
@@ -109,7 +105,7 @@ static void fill_argument(net_bytes *from, const fedge_argument *argument, const
         break;
     case FEDGE_ARGUMENT_U32S: { /* normalized_shape: the last dimensions */
         const uint32_t n = 1 + net_choose(from, in->rank);
-        memcpy(numbers, in->dims + in->rank - n, n * sizeof *numbers);
+        memcpy(numbers, in->dims + in->rank - n, n * sizeof(*numbers));
         *(uint32_t *)(void *)(layer + argument->extra) = n;
         break;
     }
@@ -135,7 +131,7 @@ static const fedge_shape *shape_at(const builder *self, uint16_t index)
 
 static bool equal(const fedge_shape *a, const fedge_shape *b)
 {
-    return a->rank == b->rank && memcmp(a->dims, b->dims, a->rank * sizeof a->dims[0]) == 0;
+    return a->rank == b->rank && memcmp(a->dims, b->dims, a->rank * sizeof(a->dims[0])) == 0;
 }
 
 /* The output of the last layer, or the model's input. */
@@ -151,9 +147,8 @@ static uint16_t twin(builder *self, uint16_t of)
     for (uint32_t i = 0; n > 0 && i < 4; i++) {
         const uint32_t at = net_choose(self->from, n + 1);
         const uint16_t index = (uint16_t)(at == n ? FEDGE_INPUT_MODEL : at);
-        if (equal(shape_at(self, index), shape_at(self, of))) {
+        if (equal(shape_at(self, index), shape_at(self, of)))
             return index;
-        }
     }
     return of;
 }
@@ -166,13 +161,12 @@ static bool add_layer(builder *self, fedge_layer_type type, uint16_t source)
     const fedge_layer_ops *ops = fedge_layer_ops_of(type);
     fedge_layer_spec *layer = &spec->layers[index];
     fedge_shape in[FEDGE_MAX_LAYER_INPUTS];
-    memset(layer, 0, sizeof *layer);
+    memset(layer, 0, sizeof(*layer));
     layer->type = type;
     in[0] = *shape_at(self, source);
     const fedge_argument *argument = ops->arguments;
-    for (; argument != NULL && argument->name != NULL; argument++) {
+    for (; argument && argument->name; argument++)
         fill_argument(self->from, argument, &in[0], (uint8_t *)layer);
-    }
     if (ops->max_inputs > 1 || source != present(self)) {
         const uint32_t least = ops->min_inputs == 0 ? 1 : ops->min_inputs;
         const uint32_t most = ops->max_inputs == 0 ? 1 : ops->max_inputs;
@@ -187,9 +181,8 @@ static bool add_layer(builder *self, fedge_layer_type type, uint16_t source)
     uint32_t inputs;
     if (fedge_layer_sources(spec, index, sources, &inputs, NULL) != FEDGE_OK ||
         fedge_shape_infer(spec, index, in, inputs, &self->shapes[index], NULL) != FEDGE_OK ||
-        fedge_shape_count(&self->shapes[index]) > MAX_VALUES) {
+        fedge_shape_count(&self->shapes[index]) > MAX_VALUES)
         return false;
-    }
     static const fedge_train_mode MODES[] = {FEDGE_TRAIN_NONE, FEDGE_TRAIN_BIAS};
     const uint32_t mode = net_choose(self->from, 8);
     layer->train = mode < 2 ? MODES[mode] : FEDGE_TRAIN_ALL;
@@ -201,9 +194,8 @@ static bool add_layer(builder *self, fedge_layer_type type, uint16_t source)
 static bool add_any(builder *self, uint16_t source)
 {
     for (uint32_t i = 0; i < TRIES; i++) {
-        if (add_layer(self, (fedge_layer_type)net_choose(self->from, FEDGE_LAYER_COUNT), source)) {
+        if (add_layer(self, (fedge_layer_type)net_choose(self->from, FEDGE_LAYER_COUNT), source))
             return true;
-        }
     }
     return false;
 }
@@ -213,9 +205,8 @@ static void add_branch(builder *self)
 {
     const uint16_t before = present(self), source = twin(self, before);
     const uint32_t index = self->spec->num_layers;
-    if (before == FEDGE_INPUT_MODEL || !add_any(self, source)) {
+    if (before == FEDGE_INPUT_MODEL || !add_any(self, source))
         return;
-    }
     if (!equal(&self->shapes[index], shape_at(self, before))) {
         self->spec->num_layers--;
         return;
@@ -233,9 +224,8 @@ static void make_input(builder *self, random_net *net)
     static const uint32_t MOST[3][3] = {{40, 0, 0}, {9, 12, 0}, {6, 12, 12}};
     fedge_model_spec *spec = self->spec;
     spec->input_rank = 1 + net_choose(self->from, 3);
-    for (uint32_t i = 0; i < spec->input_rank; i++) {
+    for (uint32_t i = 0; i < spec->input_rank; i++)
         spec->input_shape[i] = 1 + net_choose(self->from, MOST[spec->input_rank - 1][i]);
-    }
     (void)!fedge_shape_input(
         &(fedge_model_spec){
             .num_layers = 1,
@@ -243,9 +233,8 @@ static void make_input(builder *self, random_net *net)
             .input_shape = {spec->input_shape[0], spec->input_shape[1], spec->input_shape[2]}},
         &self->input, NULL);
     if (spec->input_rank == 1 && net_choose(self->from, 2) != 0 &&
-        add_layer(self, FEDGE_LAYER_EMBEDDING, FEDGE_INPUT_MODEL)) {
+        add_layer(self, FEDGE_LAYER_EMBEDDING, FEDGE_INPUT_MODEL))
         net->indices = spec->layers[0].u.embedding.num_embeddings;
-    }
 }
 
 /* Replaces a number somewhere by any other. */
@@ -253,21 +242,20 @@ static void spoil(net_bytes *from, random_net *net)
 {
     static const uint32_t NUMBERS[] = {0,   1,     2,     3,        7,        17,        255,
                                        257, 65536, 65537, 1u << 24, 1u << 31, UINT32_MAX};
-    const uint32_t number = NUMBERS[net_choose(from, sizeof NUMBERS / sizeof NUMBERS[0])];
+    const uint32_t number = NUMBERS[net_choose(from, sizeof(NUMBERS) / sizeof(NUMBERS[0]))];
     fedge_layer_spec *layer = &net->spec.layers[net_choose(from, net->spec.num_layers)];
     const fedge_argument *arguments = fedge_layer_ops_of(layer->type)->arguments;
     uint32_t count = 0;
     net->spoilt = true;
-    while (arguments != NULL && arguments[count].name != NULL) {
+    while (arguments && arguments[count].name)
         count++;
-    }
     const uint32_t what = net_choose(from, count + 5);
     if (what < count && arguments[what].kind != FEDGE_ARGUMENT_BOOL) {
         const bool list = arguments[what].kind == FEDGE_ARGUMENT_U32S && net_choose(from, 2) != 0;
         memcpy((uint8_t *)layer + (list ? arguments[what].extra : arguments[what].offset), &number,
-               sizeof number);
+               sizeof(number));
     } else if (what == count) {
-        memset(&layer->u, 0, sizeof layer->u);
+        memset(&layer->u, 0, sizeof(layer->u));
         layer->type = (fedge_layer_type)(int)(number > INT32_MAX ? INT32_MAX : number);
     } else if (what == count + 1) {
         layer->num_inputs = 1;
@@ -330,21 +318,18 @@ static bool sees_single_values(const builder *self, const fedge_model_options *o
 
 void random_net_make(net_bytes *from, random_net *net)
 {
-    memset(net, 0, sizeof *net);
+    memset(net, 0, sizeof(*net));
     builder self = {.from = from, .spec = &net->spec};
     make_input(&self, net);
     const uint32_t wanted = net_choose(from, MAX_NET_LAYERS);
     while (net->spec.num_layers < wanted) {
-        if (net_choose(from, 4) == 0) {
+        if (net_choose(from, 4) == 0)
             add_branch(&self);
-        }
-        if (!add_any(&self, present(&self))) {
+        if (!add_any(&self, present(&self)))
             break;
-        }
     }
-    if (shape_at(&self, present(&self))->rank > 1) {
+    if (shape_at(&self, present(&self))->rank > 1)
         (void)add_layer(&self, FEDGE_LAYER_FLATTEN, present(&self));
-    }
     (void)add_layer(&self, FEDGE_LAYER_LINEAR, present(&self));
     net->spec.layers[net->spec.num_layers - 1].train = FEDGE_TRAIN_ALL;
     make_options(from, net);
@@ -352,7 +337,6 @@ void random_net_make(net_bytes *from, random_net *net)
         net->options.max_batch = net->batch = 2;
         net->options.micro_batch = 0;
     }
-    if (net_choose(from, 4) == 0) {
+    if (net_choose(from, 4) == 0)
         spoil(from, net);
-    }
 }

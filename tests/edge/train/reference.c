@@ -70,9 +70,8 @@ static size_t out_size(const window *w, int axis, size_t in)
 {
     const double free = (double)in + 2.0 * w->padding[axis] -
                         (double)w->dilation[axis] * (w->kernel[axis] - 1.0) - 1.0;
-    if (!w->ceil_mode) {
+    if (!w->ceil_mode)
         return (size_t)floor(free / w->stride[axis]) + 1;
-    }
     const size_t out = (size_t)(ceil(free / w->stride[axis]) + 1.0);
     return (out - 1) * w->stride[axis] >= in + w->padding[axis] ? out - 1 : out;
 }
@@ -93,9 +92,8 @@ static void convolve_plane(const array *in, const window *w, size_t n, size_t ch
     for (size_t y = 0; y < out->h; y++) {
         for (size_t x = 0; x < out->w; x++) {
             size_t row, column;
-            if (under(w, in, y, x, tap / w->kernel[1], tap % w->kernel[1], &row, &column)) {
+            if (under(w, in, y, x, tap / w->kernel[1], tap % w->kernel[1], &row, &column))
                 plane[y * out->w + x] += weight * at(in, n, channel, row, column);
-            }
         }
     }
 }
@@ -108,9 +106,8 @@ static array convolve(const array *in, const window *w, uint32_t outputs, uint32
     for (size_t i = 0; i < in->n * outputs; i++) {
         const size_t o = i % outputs, first = o / (outputs / groups) * inputs;
         double *plane = out.v + i * out.h * out.w;
-        for (size_t p = 0; bias != NULL && p < out.h * out.w; p++) {
+        for (size_t p = 0; bias && p < out.h * out.w; p++)
             plane[p] = bias[o];
-        }
         for (size_t k = 0; k < inputs * taps; k++) {
             convolve_plane(in, w, i / outputs, first + k / taps, k % taps,
                            weight[o * inputs * taps + k], &out, plane);
@@ -158,9 +155,8 @@ static array adaptive(const array *in, const uint32_t size[2])
         const double left = floor((double)(x * in->w) / (double)out.w);
         const double right = ceil((double)((x + 1) * in->w) / (double)out.w);
         for (size_t r = (size_t)top; r < (size_t)bottom; r++) {
-            for (size_t q = (size_t)left; q < (size_t)right; q++) {
+            for (size_t q = (size_t)left; q < (size_t)right; q++)
                 out.v[i] += at(in, plane / in->c, plane % in->c, r, q);
-            }
         }
         out.v[i] /= (bottom - top) * (right - left);
     }
@@ -196,7 +192,7 @@ static array normalise(const array *in, size_t key_of(const array *, size_t, siz
                        size_t parameter, double eps)
 {
     array out = array_new(in->rank, in->n, in->c, in->h, in->w);
-    double *sum = calloc(3 * keys, sizeof *sum), *squares = sum + keys, *members = squares + keys;
+    double *sum = calloc(3 * keys, sizeof(*sum)), *squares = sum + keys, *members = squares + keys;
     assert_non_null(sum);
     for (size_t i = 0; i < count(in); i++) {
         sum[key_of(in, parameter, i)] += in->v[i];
@@ -259,9 +255,8 @@ static array norm_layer(const fedge_layer_spec *layer, const array *in, const do
         per = in->h * in->w;
     } else {
         parameters = 1;
-        for (uint32_t i = 0; i < layer->u.layernorm.rank; i++) {
+        for (uint32_t i = 0; i < layer->u.layernorm.rank; i++)
             parameters *= layer->u.layernorm.normalized_shape[i];
-        }
         out = normalise(in, row_of, count(in) / parameters, parameters,
                         (double)layer->u.layernorm.eps);
         weights = layer->u.layernorm.elementwise_affine;
@@ -271,7 +266,7 @@ static array norm_layer(const fedge_layer_spec *layer, const array *in, const do
     const double *bias = take(values, biases, parameters);
     for (size_t i = 0; i < count(&out); i++) {
         const size_t p = i / per % parameters;
-        out.v[i] = out.v[i] * (weight == NULL ? 1.0 : weight[p]) + (bias == NULL ? 0.0 : bias[p]);
+        out.v[i] = out.v[i] * (!weight ? 1.0 : weight[p]) + (!bias ? 0.0 : bias[p]);
     }
     return out;
 }
@@ -289,7 +284,7 @@ static array linear(const fedge_layer_spec *layer, const array *in, const double
     for (size_t i = 0; i < rows * outputs; i++) {
         const double *x = in->v + i / outputs * wide;
         const size_t o = i % outputs;
-        out.v[i] = bias == NULL ? 0.0 : bias[o];
+        out.v[i] = !bias ? 0.0 : bias[o];
         for (size_t k = 0; k < wide; k++) {
             double w = weight[o * wide + k];
             for (size_t j = 0; j < r; j++) {
@@ -362,9 +357,8 @@ static array embed(const fedge_layer_spec *layer, const array *in, const double 
     const size_t dim = layer->u.embedding.embedding_dim;
     const double *weight = take(values, true, layer->u.embedding.num_embeddings * dim);
     array out = array_new(2, in->n, in->c, dim, 1);
-    for (size_t i = 0; i < count(&out); i++) {
+    for (size_t i = 0; i < count(&out); i++)
         out.v[i] = weight[(size_t)in->v[i / dim] * dim + i % dim];
-    }
     return out;
 }
 
@@ -377,10 +371,9 @@ static double sigmoid(double x)
 static double gate_sum(const double *weight, const double *bias, size_t o, const double *x,
                        size_t n)
 {
-    double sum = bias == NULL ? 0.0 : bias[o];
-    for (size_t k = 0; k < n; k++) {
+    double sum = !bias ? 0.0 : bias[o];
+    for (size_t k = 0; k < n; k++)
         sum += weight[o * n + k] * x[k];
-    }
     return sum;
 }
 
@@ -394,7 +387,7 @@ static void recur(const fedge_layer_spec *layer, const array *in, const double *
     const double *w = take(values, true, rows * wide), *u = take(values, true, rows * n);
     const double *b = take(values, layer->u.recurrent.bias, rows);
     const double *d = take(values, layer->u.recurrent.bias, rows);
-    double *c = calloc(2 * n, sizeof *c), *zeros = c + n;
+    double *c = calloc(2 * n, sizeof(*c)), *zeros = c + n;
     assert_non_null(c);
     for (size_t i = 0; i < in->n * in->c; i++) {
         const bool first = i % in->c == 0;
@@ -427,9 +420,8 @@ static array recurrent(const fedge_layer_spec *layer, const array *in, const dou
     const bool both = layer->u.recurrent.bidirectional;
     array out = array_new(2, in->n, in->c, both ? 2 * n : n, 1);
     recur(layer, in, values, false, &out, 0);
-    if (both) {
+    if (both)
         recur(layer, in, values, true, &out, n);
-    }
     for (uint32_t l = 1; l < layer->u.recurrent.num_layers; l++) {
         const array below = out;
         out = array_new(2, in->n, in->c, n, 1);
@@ -454,11 +446,10 @@ static array without_dimension(const fedge_layer_spec *layer, const array *in)
         const int32_t index = layer->u.select.index;
         const size_t wanted = index < 0 ? sizes[gone] - (size_t)-index : (size_t)index;
         double *to = &out.v[(i / (in->c * in->h * in->w) * left[0] + a) * left[1] + b];
-        if (!select) {
+        if (!select)
             *to += in->v[i] / (double)sizes[gone];
-        } else if (place[gone] == wanted) {
+        else if (place[gone] == wanted)
             *to = in->v[i];
-        }
     }
     return out;
 }
@@ -510,15 +501,14 @@ static array run_layer(const fedge_layer_spec *layer, const array *inputs, uint3
         return out;
     case FEDGE_LAYER_FLATTEN:
         out = array_new(1, in.n, in.c * in.h * in.w, 1, 1);
-        memcpy(out.v, in.v, count(&in) * sizeof *in.v);
+        memcpy(out.v, in.v, count(&in) * sizeof(*in.v));
         return out;
     default: /* one number to one number */
         out = array_new(in.rank, in.n, in.c, in.h, in.w);
         for (size_t i = 0; i < count(&in); i++) {
             out.v[i] = activate(layer, in.v[i]);
-            for (uint32_t k = 1; k < num_inputs; k++) {
+            for (uint32_t k = 1; k < num_inputs; k++)
                 out.v[i] += inputs[k].v[i];
-            }
         }
         return out;
     }
@@ -536,9 +526,8 @@ static double cross_entropy(const double *y, size_t classes, int32_t label, doub
         peak = fmax(peak, y[c]);
         all += y[c];
     }
-    for (size_t c = 0; c < classes; c++) {
+    for (size_t c = 0; c < classes; c++)
         sum += exp(y[c] - peak);
-    }
     return log(sum) + peak - (1.0 - smoothing) * y[label] - smoothing / (double)classes * all;
 }
 
@@ -565,11 +554,11 @@ double reference_loss(const fedge_model_spec *spec, const double *values, const 
 {
     const uint32_t *dims = spec->input_shape;
     fedge_rng rng = fedge_rng_stream(0, FEDGE_PURPOSE_DROPOUT, 0, 0, 0); /* the first step's */
-    array *made = calloc(spec->num_layers + 1, sizeof *made);            /* [0]: the input */
+    array *made = calloc(spec->num_layers + 1, sizeof(*made));           /* [0]: the input */
     assert_non_null(made);
     made[0] = array_new(spec->input_rank, batch, dims[0], spec->input_rank > 1 ? dims[1] : 1,
                         spec->input_rank > 2 ? dims[2] : 1);
-    memcpy(made[0].v, x, count(&made[0]) * sizeof *x);
+    memcpy(made[0].v, x, count(&made[0]) * sizeof(*x));
     for (uint32_t i = 0; i < spec->num_layers; i++) {
         const fedge_layer_spec *layer = &spec->layers[i];
         array inputs[FEDGE_MAX_LAYER_INPUTS] = {made[i]};
@@ -591,9 +580,8 @@ double reference_loss(const fedge_model_spec *spec, const double *values, const 
             loss += distance(spec, y->v[b * y->c + c], target) / (double)y->c;
         }
     }
-    for (uint32_t i = 0; i <= spec->num_layers; i++) {
+    for (uint32_t i = 0; i <= spec->num_layers; i++)
         free(made[i].v);
-    }
     free(made);
     return loss;
 }

@@ -25,10 +25,9 @@ static void linear(const double *x, size_t rows, size_t in, size_t out, const do
                    const double *bias, double *y)
 {
     for (size_t i = 0; i < rows * out; i++) {
-        y[i] = bias == NULL ? 0.0 : bias[i % out];
-        for (size_t k = 0; k < in; k++) {
+        y[i] = !bias ? 0.0 : bias[i % out];
+        for (size_t k = 0; k < in; k++)
             y[i] += x[i / out * in + k] * weight[i % out * in + k];
-        }
     }
 }
 
@@ -37,24 +36,21 @@ static void norm(const double *x, size_t rows, size_t n, double eps, const doubl
 {
     for (size_t r = 0; r < rows; r++) {
         double mean = 0.0, variance = 0.0;
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             mean += x[r * n + i] / (double)n;
-        }
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             variance += pow(x[r * n + i] - mean, 2.0) / (double)n;
-        }
         for (size_t i = 0; i < n; i++) {
-            y[r * n + i] = (x[r * n + i] - mean) / sqrt(variance + eps) * weight[i] +
-                           (bias == NULL ? 0.0 : bias[i]);
+            y[r * n + i] =
+                (x[r * n + i] - mean) / sqrt(variance + eps) * weight[i] + (!bias ? 0.0 : bias[i]);
         }
     }
 }
 
 static void drop(fedge_rng *rng, float p, double *x, size_t n)
 {
-    for (size_t i = 0; p > 0.0f && i < n; i++) {
+    for (size_t i = 0; p > 0.0f && i < n; i++)
         x[i] *= fedge_rng_float(rng) >= p ? 1.0 / (1.0 - (double)p) : 0.0;
-    }
 }
 
 /* One head: rows of q, k, v and out lie [stride] and [wide] apart. */
@@ -67,21 +63,18 @@ static void attend(const double *q, const double *k, const double *v, size_t str
         double sum = 0.0;
         for (size_t j = 0; j < n; j++) {
             double score = 0.0;
-            for (size_t d = 0; d < dim; d++) {
+            for (size_t d = 0; d < dim; d++)
                 score += q[i * stride + d] * k[j * stride + d];
-            }
             weights[j] = exp(score / sqrt((double)dim));
             sum += weights[j];
         }
-        for (size_t j = 0; j < n; j++) {
+        for (size_t j = 0; j < n; j++)
             weights[j] /= sum;
-        }
         drop(rng, p, weights, n);
         for (size_t d = 0; d < dim; d++) {
             out[i * wide + d] = 0.0;
-            for (size_t j = 0; j < n; j++) {
+            for (size_t j = 0; j < n; j++)
                 out[i * wide + d] += weights[j] * v[j * stride + d];
-            }
         }
     }
     free(weights);
@@ -144,9 +137,8 @@ static void encoder(const fedge_layer_spec *layer, const double *x, size_t batch
     norm(x, rows, dim, eps, scale1, shift1, t);
     self_attention(&self, t, rng, m);
     drop(rng, p, m, rows * dim);
-    for (size_t i = 0; i < rows * dim; i++) {
+    for (size_t i = 0; i < rows * dim; i++)
         m[i] += x[i];
-    }
     norm(m, rows, dim, eps, scale2, shift2, t);
     linear(t, rows, dim, hidden, weight1, bias1, h);
     for (size_t i = 0; i < rows * hidden; i++) {
@@ -157,9 +149,8 @@ static void encoder(const fedge_layer_spec *layer, const double *x, size_t batch
     drop(rng, p, h, rows * hidden);
     linear(h, rows, hidden, dim, weight2, bias2, y);
     drop(rng, p, y, rows * dim);
-    for (size_t i = 0; i < rows * dim; i++) {
+    for (size_t i = 0; i < rows * dim; i++)
         y[i] += m[i];
-    }
     free(h);
     free(m);
     free(t);
@@ -172,9 +163,8 @@ void reference_attention_layer(const fedge_layer_spec *layer, const double *x, s
         const size_t dim = layer->u.positionalembedding.embedding_dim;
         const double *weight =
             take(values, true, layer->u.positionalembedding.num_embeddings * dim);
-        for (size_t i = 0; i < batch * steps * dim; i++) {
+        for (size_t i = 0; i < batch * steps * dim; i++)
             y[i] = x[i] + weight[i % (steps * dim)];
-        }
     } else if (layer->type == FEDGE_LAYER_MULTIHEADATTENTION) {
         attention self = {.batch = batch,
                           .steps = steps,

@@ -20,7 +20,7 @@
 
 void spec_input(fedge_model_spec *spec, uint32_t rank, uint32_t a, uint32_t b, uint32_t c)
 {
-    memset(spec, 0, sizeof *spec);
+    memset(spec, 0, sizeof(*spec));
     spec->input_rank = rank;
     spec->input_shape[0] = a;
     spec->input_shape[1] = b;
@@ -126,18 +126,16 @@ void spec_random(fedge_model_spec *spec, fedge_rng *rng)
     const uint32_t layers = between(rng, 0, 4);
     for (uint32_t i = 0; i < layers; i++) {
         const uint32_t what = fedge_rng_below(rng, 6);
-        if (what < 3) {
+        if (what < 3)
             random_conv(spec, rng, size);
-        } else if (what < 5) {
+        else if (what < 5)
             random_pool(spec, rng, size);
-        } else {
+        else
             spec_relu(spec);
-        }
     }
     spec_flatten(spec);
-    if (fedge_rng_below(rng, 4) == 0) {
+    if (fedge_rng_below(rng, 4) == 0)
         spec_relu(spec);
-    }
     uint32_t features = size[0] * size[1] * size[2];
     for (uint32_t i = between(rng, 0, 2); i > 0; i--) {
         const uint32_t out = between(rng, 1, 45);
@@ -154,18 +152,16 @@ void model_open(test_model *self, const fedge_model_spec *spec, const fedge_mode
     fedge_error err = {0};
     fedge_schema_init(&self->schema, self->tensors, 64);
     if (fedge_model_schema(spec, &self->schema, &err) != FEDGE_OK ||
-        fedge_model_size(spec, options, &self->memory, &err) != FEDGE_OK) {
+        fedge_model_size(spec, options, &self->memory, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     self->block = aligned_alloc(64, shift + self->memory.total + CANARY_BYTES);
     assert_non_null(self->block);
     memset(self->block, CANARY, shift + self->memory.total + CANARY_BYTES);
-    float *values = malloc((self->schema.num_elements + 1) * sizeof *values);
+    float *values = malloc((self->schema.num_elements + 1) * sizeof(*values));
     assert_non_null(values);
     if (fedge_model_new(&self->model, spec, options, self->block + shift, self->memory.total,
-                        &err) != FEDGE_OK) {
+                        &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     fedge_model_init_values(spec, seed, values);
     fedge_model_load(self->model, values);
     free(values);
@@ -175,21 +171,18 @@ void model_open(test_model *self, const fedge_model_spec *spec, const fedge_mode
 void model_close(test_model *self)
 {
     const size_t end = self->memory.total + CANARY_BYTES;
-    for (size_t i = self->memory.total; i < end; i++) {
+    for (size_t i = self->memory.total; i < end; i++)
         assert_int_equal(self->block[i], CANARY);
-    }
     free(self->block);
 }
 
 void fill_batch(fedge_rng *rng, float *x, size_t n, int32_t *labels, uint32_t batch,
                 uint32_t classes)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         x[i] = (float)fedge_rng_normal(rng);
-    }
-    for (uint32_t i = 0; i < batch; i++) {
+    for (uint32_t i = 0; i < batch; i++)
         labels[i] = (int32_t)fedge_rng_below(rng, classes);
-    }
 }
 
 unsigned kernel_levels(unsigned disabled[MAX_LEVELS])
@@ -197,11 +190,9 @@ unsigned kernel_levels(unsigned disabled[MAX_LEVELS])
     const unsigned features = fedge_os_cpu_features();
     unsigned n = 0;
     disabled[n++] = ~0u;
-    if (features & FEDGE_CPU_AVX2) {
+    if (features & FEDGE_CPU_AVX2)
         disabled[n++] = FEDGE_CPU_AVX512;
-    }
-    if (features & (FEDGE_CPU_AVX512 | FEDGE_CPU_NEON)) {
+    if (features & (FEDGE_CPU_AVX512 | FEDGE_CPU_NEON))
         disabled[n++] = 0;
-    }
     return n;
 }

@@ -85,13 +85,11 @@ static void check_status_is(const fedge_model_spec *spec, fedge_status expected,
     const fedge_status found[2] = {fedge_model_schema(spec, &schema, &err[0]),
                                    fedge_model_size(spec, &options, &memory, &err[1])};
     for (int i = 0; i < 2; i++) {
-        if (found[i] != expected) {
+        if (found[i] != expected)
             fail_msg("%s, %s: %s %s", where, name, fedge_status_text(found[i]), err[i].message);
-        }
         if (expected != FEDGE_OK &&
-            (strstr(err[i].message, where) == NULL || strstr(err[i].message, name) == NULL)) {
+            (!strstr(err[i].message, where) || !strstr(err[i].message, name)))
             fail_msg("\"%s\" and \"%s\" are not in: %s", where, name, err[i].message);
-        }
     }
 }
 
@@ -122,21 +120,20 @@ static void test_layers(void **state)
     int count = 0;
     for (int type = 0; type < FEDGE_LAYER_COUNT; type++) {
         const fedge_argument *argument = fedge_layer_ops_of((fedge_layer_type)type)->arguments;
-        for (; argument != NULL && argument->name != NULL; argument++) {
+        for (; argument && argument->name; argument++) {
             const bool real = argument->kind == FEDGE_ARGUMENT_F32;
-            if (!real && argument->kind != FEDGE_ARGUMENT_CHOICE) {
+            if (!real && argument->kind != FEDGE_ARGUMENT_CHOICE)
                 continue;
-            }
             char where[64];
             fedge_layer_spec *layer = net_with(&spec, (fedge_layer_type)type);
             void *at = (unsigned char *)layer + argument->offset;
-            (void)snprintf(where, sizeof where, "layer 1 (%s \"1\"): %s is ",
+            (void)snprintf(where, sizeof(where), "layer 1 (%s \"1\"): %s is ",
                            fedge_layer_type_name((fedge_layer_type)type), argument->name);
             check_spec_is(&spec, true, where, "");
             float values[7];
             values_of(argument, values);
             for (int i = 0; real && i < 7; i++) {
-                memcpy(at, &values[i], sizeof values[i]);
+                memcpy(at, &values[i], sizeof(values[i]));
                 check_spec_is(&spec, i < 2, where, ": give ");
             }
             if (!real) {
@@ -157,16 +154,14 @@ static void test_whole_numbers(void **state)
     for (int type = 0; type < FEDGE_LAYER_COUNT; type++) {
         const fedge_argument *all = fedge_layer_ops_of((fedge_layer_type)type)->arguments;
         fedge_layer_spec layer = {.type = (fedge_layer_type)type};
-        for (const fedge_argument *at = all; at != NULL && at->name != NULL; at++) {
+        for (const fedge_argument *at = all; at && at->name; at++) {
             const float least = (float)at->min;
-            if (at->kind == FEDGE_ARGUMENT_F32) {
-                memcpy((unsigned char *)&layer + at->offset, &least, sizeof least);
-            }
+            if (at->kind == FEDGE_ARGUMENT_F32)
+                memcpy((unsigned char *)&layer + at->offset, &least, sizeof(least));
         }
-        for (const fedge_argument *at = all; at != NULL && at->name != NULL; at++) {
-            if (at->kind != FEDGE_ARGUMENT_U32) {
+        for (const fedge_argument *at = all; at && at->name; at++) {
+            if (at->kind != FEDGE_ARGUMENT_U32)
                 continue;
-            }
             fedge_error err = {0};
             const uint32_t most = (uint32_t)at->max;
             char expected[96];
@@ -175,7 +170,7 @@ static void test_whole_numbers(void **state)
             assert_int_equal(fedge_arguments_check(all, &layer, &err), FEDGE_OK);
             *value = most + 1;
             assert_int_equal(fedge_arguments_check(all, &layer, &err), FEDGE_TOO_BIG);
-            (void)snprintf(expected, sizeof expected, "%s is %u: give at most %u", at->name,
+            (void)snprintf(expected, sizeof(expected), "%s is %u: give at most %u", at->name,
                            (unsigned)*value, (unsigned)most);
             assert_string_equal(err.message, expected);
             *value = most;
@@ -241,16 +236,15 @@ static void refuse_step(test_model *self, const fedge_optimizer *optimizer, cons
     uint32_t correct;
     fedge_error err = {0};
     assert_true(n <= 256);
-    memcpy(before, fedge_model_values(self->model), n * sizeof *before);
+    memcpy(before, fedge_model_values(self->model), n * sizeof(*before));
     assert_int_equal(fedge_model_step(self->model, x, &label, 1, optimizer, &loss, &correct, &err),
                      FEDGE_INVALID_ARGUMENT);
     char expected[64];
-    (void)snprintf(expected, sizeof expected, "the optimizer (%s): %s",
+    (void)snprintf(expected, sizeof(expected), "the optimizer (%s): %s",
                    fedge_optimizer_type_name(optimizer->type), name);
-    if (strstr(err.message, expected) == NULL) {
+    if (!strstr(err.message, expected))
         fail_msg("\"%s\" is not in: %s", expected, err.message);
-    }
-    assert_memory_equal(before, fedge_model_values(self->model), n * sizeof *before);
+    assert_memory_equal(before, fedge_model_values(self->model), n * sizeof(*before));
 }
 
 static void test_optimizers(void **state)
@@ -282,7 +276,7 @@ static void test_optimizers(void **state)
                                              .proximal = true};
         test_model self;
         model_open(&self, &spec, &options, 1, 0);
-        for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
+        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {
             const float bad[] = {NAN, INFINITY, -INFINITY, -1e-9f,
                                  nextafterf(numbers[i].most, INFINITY)};
             for (int k = 0; k < 5 && (adam ? numbers[i].adam : numbers[i].sgd); k++) {
@@ -290,7 +284,7 @@ static void test_optimizers(void **state)
                                              .learning_rate = 0.1f,
                                              .num_betas = adam ? 2 : 0,
                                              .betas = {0.9f, 0.99f}};
-                memcpy((unsigned char *)&optimizer + numbers[i].offset, &bad[k], sizeof bad[k]);
+                memcpy((unsigned char *)&optimizer + numbers[i].offset, &bad[k], sizeof(bad[k]));
                 refuse_step(&self, &optimizer, numbers[i].name);
             }
         }

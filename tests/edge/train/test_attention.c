@@ -126,16 +126,15 @@ static void test_stacks(void **state)
         {FEDGE_TRAIN_NONE, FEDGE_TRAIN_NONE, FEDGE_TRAIN_ALL},
         {FEDGE_TRAIN_NONE, FEDGE_TRAIN_ALL, FEDGE_TRAIN_NONE},
         {FEDGE_TRAIN_NONE, FEDGE_TRAIN_BIAS, FEDGE_TRAIN_BIAS}};
-    for (size_t i = 0; i < sizeof modes / sizeof modes[0]; i++) {
+    for (size_t i = 0; i < sizeof(modes) / sizeof(modes[0]); i++) {
         fedge_model_spec spec;
         fedge_layer_spec *layer = sequence(&spec, 4, 6, FEDGE_LAYER_TRANSFORMERENCODERLAYER);
         layer->u.transformerencoderlayer.nhead = 2;
         spec.layers[2] = *layer;
         spec.layers[2].u.transformerencoderlayer.activation = 1;
         spec.num_layers = 3;
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < 3; k++)
             spec.layers[k].train = modes[i][k];
-        }
         close_with(&spec, 24);
         check_spec(&spec, 3, 8);
     }
@@ -177,7 +176,7 @@ static void test_smaller_batch(void **state)
     layer->u.transformerencoderlayer.nhead = 2;
     layer->u.transformerencoderlayer.dropout = 0.5f;
     close_with(&spec, STEPS * DIM);
-    float *x = malloc(SIZE * STEPS * DIM * sizeof *x);
+    float *x = malloc(SIZE * STEPS * DIM * sizeof(*x));
     int32_t labels[SIZE];
     double losses[2][2];
     test_model models[2];
@@ -199,7 +198,7 @@ static void test_smaller_batch(void **state)
     }
     assert_memory_equal(fedge_model_values(models[0].model), fedge_model_values(models[1].model),
                         fedge_model_num_values(models[0].model) * sizeof(float));
-    assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
+    assert_memory_equal(losses[0], losses[1], sizeof(losses[0]));
     double *wide = to_double(x, (size_t)SIZE * STEPS * DIM);
     double *values =
         to_double(fedge_model_values(models[0].model), fedge_model_num_values(models[0].model));
@@ -243,9 +242,8 @@ static void refuse(const fedge_model_spec *spec, const char *word, const char *n
     fedge_schema_init(&schema, tensors, 64);
     const bool fits = fedge_model_schema(spec, &schema, &err) == FEDGE_OK;
     assert_true(fedge_model_size(spec, &options, &memory, &err) != FEDGE_OK || !fits);
-    if (strstr(err.message, word) == NULL || strstr(err.message, number) == NULL) {
+    if (!strstr(err.message, word) || !strstr(err.message, number))
         fail_msg("\"%s\" and \"%s\" are not in: %s", word, number, err.message);
-    }
 }
 
 static void test_refused_attention(void **state)

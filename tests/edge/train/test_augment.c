@@ -33,14 +33,12 @@ static void reference(const fedge_augmentation *how, uint32_t top, uint32_t left
     const uint32_t pad = how->crop_padding, rows = how->height > 1 ? pad : 0;
     for (uint32_t c = 0; c < how->channels; c++) {
         for (uint32_t i = 0; i < PADDED; i++) {
-            for (uint32_t j = 0; j < PADDED; j++) {
+            for (uint32_t j = 0; j < PADDED; j++)
                 padded[i][j] = how->fill[c % how->num_fill];
-            }
         }
         for (uint32_t i = 0; i < how->height; i++) {
-            for (uint32_t j = 0; j < how->width; j++) {
+            for (uint32_t j = 0; j < how->width; j++)
                 padded[i + rows][j + pad] = x[(c * how->height + i) * how->width + j];
-            }
         }
         for (uint32_t i = 0; i < how->height; i++) {
             for (uint32_t j = 0; j < how->width; j++) {
@@ -57,18 +55,16 @@ static void check_all_places(fedge_augmentation how)
     const uint32_t count = how.channels * how.height * how.width, pad = how.crop_padding;
     float x[MAX_VALUES], out[MAX_VALUES], wanted[MAX_VALUES];
     assert_true(count <= MAX_VALUES);
-    for (uint32_t i = 0; i < count; i++) {
+    for (uint32_t i = 0; i < count; i++)
         x[i] = (float)(i + 1);
-    }
     for (uint32_t top = how.height > 1 ? 0 : pad; top <= (how.height > 1 ? 2 * pad : pad); top++) {
         for (uint32_t left = 0; left <= 2 * pad; left++) {
             for (int flip = 0; flip < 2; flip++) {
                 reference(&how, top, left, flip == 1, x, wanted);
                 memcpy(out, x, sizeof(x));
                 fedge_augment_crop(&how, top, left, out);
-                if (flip == 1) {
+                if (flip == 1)
                     fedge_augment_flip(&how, out);
-                }
                 assert_memory_equal(out, wanted, count * sizeof(float));
             }
         }
@@ -83,9 +79,8 @@ static void every_place(void **state)
     for (size_t s = 0; s < sizeof(SHAPES) / sizeof(SHAPES[0]); s++) {
         fedge_augmentation how = shape(SHAPES[s][0], SHAPES[s][1], SHAPES[s][2]);
         const uint32_t least = how.height > 1 && how.height < how.width ? how.height : how.width;
-        for (how.crop_padding = 1; how.crop_padding < least; how.crop_padding++) {
+        for (how.crop_padding = 1; how.crop_padding < least; how.crop_padding++)
             check_all_places(how);
-        }
     }
     fedge_augmentation same = shape(3, 4, 4);
     same.crop_padding = 2;
@@ -114,13 +109,11 @@ static fedge_status read_source(void *user, const uint32_t *indices, uint32_t n,
     source *from = user;
     (void)soon;
     const uint32_t size = from->how->channels * from->how->height * from->how->width;
-    if (++from->reads == from->fail) {
+    if (++from->reads == from->fail)
         return fedge_fail(err, FEDGE_IO, "the card is gone");
-    }
     for (uint32_t i = 0; i < n; i++) {
-        for (uint32_t j = 0; j < size; j++) {
+        for (uint32_t j = 0; j < size; j++)
             x[i * size + j] = j == 0 ? (float)(indices[i] + 1) : (float)(99 + j);
-        }
         labels[i] = (int32_t)indices[i];
     }
     return FEDGE_OK;
@@ -135,14 +128,12 @@ static void read_all(fedge_examples examples, uint32_t size, uint32_t batch, uin
     fedge_error err;
     for (uint32_t at = 0; at < count;) {
         const uint32_t left = EXAMPLES - at % EXAMPLES, n = left < batch ? left : batch;
-        for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t i = 0; i < n; i++)
             indices[i] = (at + i) % EXAMPLES;
-        }
         assert_int_equal(examples.read(examples.user, indices, n, 0, x + at * size, labels, &err),
                          FEDGE_OK);
-        for (uint32_t i = 0; i < n; i++) {
+        for (uint32_t i = 0; i < n; i++)
             assert_int_equal(labels[i], indices[i]);
-        }
         at += n;
     }
 }
@@ -166,9 +157,8 @@ static void by_round_client_epoch_and_position(void **state)
     /* as the definition says, drawn from the stream's name */
     fedge_rng rng = {0};
     for (uint32_t p = 0; p < COUNT; p++) {
-        if (p % EXAMPLES == 0) {
+        if (p % EXAMPLES == 0)
             rng = fedge_rng_stream(9, FEDGE_PURPOSE_AUGMENT, 2, 5, (uint16_t)(p / EXAMPLES));
-        }
         float plain[SIZE], expected[SIZE];
         int32_t label;
         const uint32_t index = p % EXAMPLES;
@@ -237,9 +227,8 @@ static void signals(void **state)
         float plain[SIZE], expected[SIZE];
         int32_t label;
         const uint32_t index = p % EXAMPLES;
-        if (index == 0) {
+        if (index == 0)
             rng = fedge_rng_stream(1, FEDGE_PURPOSE_AUGMENT, 1, 0, (uint16_t)(p / EXAMPLES));
-        }
         assert_int_equal(read_source(&from, &index, 1, 0, plain, &label, NULL), FEDGE_OK);
         reference(&how, how.crop_padding, fedge_rng_below(&rng, 5), false, plain, expected);
         assert_memory_equal(x + p * SIZE, expected, sizeof(expected));
@@ -261,9 +250,8 @@ static void never_and_always(void **state)
     assert_memory_equal(x, plain, sizeof(x));
     how.horizontal_flip = 1.0f;
     read_all(fedge_augment(&self, &how, &stored, &config), SIZE, 4, EXAMPLES, x);
-    for (int i = 0; i < EXAMPLES * SIZE; i++) {
+    for (int i = 0; i < EXAMPLES * SIZE; i++)
         assert_true(x[i] == plain[i / 6 * 6 + 5 - i % 6]);
-    }
 }
 
 static void failures_pass_through(void **state)

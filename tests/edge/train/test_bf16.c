@@ -26,7 +26,7 @@ static int set_up(void **state)
 {
     (void)state;
     float **all[] = {&a, &b, &c, &expected};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
         *all[i] = malloc(MAX_FLOATS * sizeof(float));
         assert_non_null(*all[i]);
     }
@@ -58,7 +58,7 @@ static void test_rounding(void **state)
         {0x7f800000u, 0x7f80u}, {0x7f800001u, 0x7fc0u}, {0xffc12345u, 0xffc1u}, /* NaN stays */
         {0x80000000u, 0x8000u}, {0x00018000u, 0x0002u},                         /* subnormal */
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         const float x = fedge_float_of_bits(CASES[i].from);
         assert_int_equal(fedge_bf16_from_float(x), CASES[i].to);
         const uint32_t kept = fedge_float_bits(fedge_bf16_operand(x));
@@ -103,9 +103,8 @@ static void fill(fedge_rng *rng)
         b[i] = fedge_rng_below(rng, 8) == 0 ? 0.0f : (float)fedge_rng_normal(rng);
         expected[i] = c[i] = (float)fedge_rng_normal(rng);
     }
-    for (size_t j = 0; j < MAX_SIDE; j++) {
+    for (size_t j = 0; j < MAX_SIDE; j++)
         begin[j] = (float)fedge_rng_normal(rng);
-    }
 }
 
 /* The bound of kernels_bf16.h, what c holds counted among the products. */
@@ -118,9 +117,9 @@ static void test_portable_is_near_the_definition(void **state)
         fill(&rng);
         fedge_bf16_gemm_portable(&args, pack);
         for (size_t i = 0; i < args.m * args.n; i++) {
-            const double start = args.accumulate      ? (double)expected[i]
-                                 : args.start != NULL ? (double)begin[i % args.n]
-                                                      : 0.0;
+            const double start = args.accumulate ? (double)expected[i]
+                                 : args.start    ? (double)begin[i % args.n]
+                                                 : 0.0;
             double sum = start, absolute = fabs(start), rounded = start;
             for (size_t k = 0; k < args.k; k++) {
                 const float x = a[i / args.n * args.a_row + k * args.a_column];
@@ -141,9 +140,8 @@ static void test_dot_products_give_the_portable_bits(void **state)
     (void)state;
     const fedge_kernels table =
         fedge_kernels_in_bf16(&fedge_kernels_scalar, fedge_os_cpu_features());
-    if (table.gemm == fedge_bf16_gemm_portable) {
+    if (table.gemm == fedge_bf16_gemm_portable)
         skip();
-    }
     assert_true(table.gemm_pack * sizeof(float) <= (size_t)1 << 18);
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 3, 0, 0);
     for (int round = 0; round < 150; round++) {
@@ -153,7 +151,7 @@ static void test_dot_products_give_the_portable_bits(void **state)
         table.gemm(&args, pack);
         args.c = expected;
         fedge_bf16_gemm_portable(&args, pack);
-        assert_memory_equal(c, expected, MAX_FLOATS * sizeof *c);
+        assert_memory_equal(c, expected, MAX_FLOATS * sizeof(*c));
     }
 }
 
@@ -180,7 +178,7 @@ static void test_many_rows(void **state)
     table.gemm(&args, pack);
     args.c = expected;
     fedge_bf16_gemm_portable(&args, pack);
-    assert_memory_equal(c, expected, MAX_FLOATS * sizeof *c);
+    assert_memory_equal(c, expected, MAX_FLOATS * sizeof(*c));
 }
 
 /* ---- models ---- */
@@ -221,7 +219,7 @@ static double train(const fedge_model_options *options, int steps, float *values
 {
     static fedge_model_spec spec;
     static float x[BATCH * 144];
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_small_cnn(&spec);
     test_model under;
     model_open(&under, &spec, options, 7, 0);
@@ -235,9 +233,9 @@ static double train(const fedge_model_options *options, int steps, float *values
         assert_int_equal(
             fedge_model_step(under.model, x, labels, BATCH, &sgd, &loss, &correct, NULL), FEDGE_OK);
     }
-    if (values != NULL) {
+    if (values) {
         memcpy(values, fedge_model_values(under.model),
-               fedge_model_num_values(under.model) * sizeof *values);
+               fedge_model_num_values(under.model) * sizeof(*values));
     }
     strcpy(name, fedge_model_kernels(under.model));
     model_close(&under);

@@ -62,11 +62,10 @@ static void test_examples_at_a_time(void **state)
 /* Ones, zeros and minus ones: their sums are exact in any order. */
 static float *small_integers(fedge_rng *rng, size_t n)
 {
-    float *values = malloc(n * sizeof *values);
+    float *values = malloc(n * sizeof(*values));
     assert_non_null(values);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         values[i] = (float)fedge_rng_below(rng, 3) - 1.0f;
-    }
     return values;
 }
 
@@ -77,7 +76,7 @@ static void add_gradient(const fedge_convolution *conv, const fedge_kernels *ker
     fedge_layer_run run = {.kernels = kernels, .batch = batch, .x = {x}, .dy = dy};
     run.scratch = aligned_alloc(64, (bytes + 63) / 64 * 64);
     run.gemm_pack = aligned_alloc(64, (kernels->gemm_pack * sizeof(float) + 63) / 64 * 64);
-    assert_true(run.scratch != NULL && run.gemm_pack != NULL);
+    assert_true(run.scratch && run.gemm_pack);
     fedge_convolution_weights_add(&run, conv, gradient);
     free(run.gemm_pack);
     free(run.scratch);
@@ -94,22 +93,20 @@ static void test_many_images(void **state)
     fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 0, 0, 0);
     float *x = small_integers(&rng, (size_t)BATCH * IMAGE);
     float *dy = small_integers(&rng, (size_t)BATCH * OUT);
-    float *expected = calloc((size_t)OUT * IMAGE, sizeof *expected);
-    float *gradient = malloc((size_t)OUT * IMAGE * sizeof *gradient);
-    assert_true(expected != NULL && gradient != NULL);
+    float *expected = calloc((size_t)OUT * IMAGE, sizeof(*expected));
+    float *gradient = malloc((size_t)OUT * IMAGE * sizeof(*gradient));
+    assert_true(expected && gradient);
     for (size_t e = 0; e < BATCH; e++) {
-        for (size_t i = 0; i < (size_t)OUT * IMAGE; i++) {
+        for (size_t i = 0; i < (size_t)OUT * IMAGE; i++)
             expected[i] += dy[e * OUT + i / IMAGE] * x[e * IMAGE + i % IMAGE];
-        }
     }
     for (unsigned i = 0; i < num_levels; i++) {
         const fedge_kernels *kernels = kernels_of(levels[i]);
-        if (!fedge_convolution_weights_fit(&conv, kernels)) {
+        if (!fedge_convolution_weights_fit(&conv, kernels))
             continue; /* the scalar kernels */
-        }
-        memset(gradient, 0, (size_t)OUT * IMAGE * sizeof *gradient);
+        memset(gradient, 0, (size_t)OUT * IMAGE * sizeof(*gradient));
         add_gradient(&conv, kernels, BATCH, x, dy, gradient);
-        assert_memory_equal(gradient, expected, (size_t)OUT * IMAGE * sizeof *gradient);
+        assert_memory_equal(gradient, expected, (size_t)OUT * IMAGE * sizeof(*gradient));
     }
     free(gradient);
     free(expected);
@@ -130,9 +127,8 @@ static void test_too_many_sums(void **state)
             .max_batch = 1, .training = true, .general = true, .disabled_cpu_features = levels[i]};
         fedge_model_memory memory;
         fedge_error err = {0};
-        if (channels == 0) {
+        if (channels == 0)
             continue; /* the scalar kernels */
-        }
         for (uint32_t less = 0; less < 2; less++) {
             const uint32_t out = ((1u << 15) / channels) >> less;
             spec_input(&spec, 3, channels, FEDGE_MAX_SPATIAL, 1);

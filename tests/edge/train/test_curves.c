@@ -41,14 +41,13 @@ static void read_curve(const char *name, float curve[STEPS])
     fedge_schema schema;
     const uint8_t *data;
     fedge_error err = {0};
-    (void)snprintf(path, sizeof path, FOLDER "%s.safetensors", name);
+    (void)snprintf(path, sizeof(path), FOLDER "%s.safetensors", name);
     fedge_schema_init(&schema, tensors, 1);
     if (fedge_os_read_file(path, MAX_SIZE, &file, &size, &err) != FEDGE_OK ||
-        fedge_safetensors_read_schema(file, size, &schema, &data, &err) != FEDGE_OK) {
+        fedge_safetensors_read_schema(file, size, &schema, &data, &err) != FEDGE_OK)
         fail_msg("%s: %s", path, err.message);
-    }
     assert_int_equal(schema.num_elements, STEPS);
-    memcpy(curve, data, STEPS * sizeof *curve);
+    memcpy(curve, data, STEPS * sizeof(*curve));
     free(file);
 }
 
@@ -57,16 +56,15 @@ static fedge_dataset *load(const fedge_plan *plan, const char *values, const cha
     char paths[2][512];
     fedge_dataset *dataset = NULL;
     fedge_error err = {0};
-    (void)snprintf(paths[0], sizeof paths[0], "%s%s", values[0] == '/' ? "" : FOLDER, values);
-    (void)snprintf(paths[1], sizeof paths[1], "%s%s", labels[0] == '/' ? "" : FOLDER, labels);
+    (void)snprintf(paths[0], sizeof(paths[0]), "%s%s", values[0] == '/' ? "" : FOLDER, values);
+    (void)snprintf(paths[1], sizeof(paths[1]), "%s%s", labels[0] == '/' ? "" : FOLDER, labels);
     const fedge_status status = fedge_dataset_load(&plan->data, paths[0], paths[1], &dataset, &err);
     if (status == FEDGE_NOT_FOUND && values[0] == '/') {
         print_message("the package dataset-fashion-mnist is not installed\n");
         skip();
     }
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     return dataset;
 }
 
@@ -82,7 +80,7 @@ static void check_curve(const char *name)
     test_model model;
     uint8_t *text = NULL;
     size_t size = 0;
-    (void)snprintf(path, sizeof path, FEDGE_SOURCE_DIR "/examples/zoo/%s.json", name);
+    (void)snprintf(path, sizeof(path), FEDGE_SOURCE_DIR "/examples/zoo/%s.json", name);
     if (fedge_job_load(path, &job, &err) != FEDGE_OK ||
         fedge_os_read_file(FOLDER "cases.txt", MAX_SIZE, &text, &size, &err) != FEDGE_OK) {
         fail_msg("%s", err.message);
@@ -96,10 +94,8 @@ static void check_curve(const char *name)
     fedge_model_options options = fedge_plan_model_options(&job->plan);
     options.max_batch = batch;
     model_open(&model, &job->plan.model, &options, 1, 0);
-    if (zoo_train(model.model, &job->plan, dataset, STEPS_CHECKED, batch, losses, &err) !=
-        FEDGE_OK) {
+    if (zoo_train(model.model, &job->plan, dataset, STEPS_CHECKED, batch, losses, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     read_curve(name, expected);
     for (int step = 0; step < STEPS_CHECKED; step++) {
         const double wanted = (double)expected[step];

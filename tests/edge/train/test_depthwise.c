@@ -24,20 +24,18 @@
 
 static float *room(size_t n)
 {
-    float *v = malloc((n + 1) * sizeof *v);
+    float *v = malloc((n + 1) * sizeof(*v));
     assert_non_null(v);
-    for (size_t i = 0; i <= n; i++) {
+    for (size_t i = 0; i <= n; i++)
         v[i] = BEFORE;
-    }
     return v;
 }
 
 static float *normals(fedge_rng *rng, size_t n)
 {
     float *v = room(n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         v[i] = (float)fedge_rng_normal(rng);
-    }
     return v;
 }
 
@@ -60,9 +58,8 @@ static void make_trial(trial *self, const fedge_kernels *kernels, fedge_rng *rng
     *shape = (fedge_depthwise){.rows = kind == 2 ? 1 : 1 + fedge_rng_below(rng, 11),
                                .width = 1 + fedge_rng_below(rng, MOST_WIDTH),
                                .columns = self->columns};
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 2; i++)
         shape->kernel[i] = kind < 2 ? 3 + 2 * kind : 1 + fedge_rng_below(rng, MOST_TAPS);
-    }
     uint32_t furthest = 0;
     for (size_t j = 0; j < shape->kernel[1]; j++) {
         self->columns[j] = fedge_rng_below(rng, 60);
@@ -86,9 +83,8 @@ static void make_trial(trial *self, const fedge_kernels *kernels, fedge_rng *rng
 static void free_trial(trial *self)
 {
     float *const owned[] = {self->x, self->w, self->y, self->dy, self->dw};
-    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
+    for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++)
         free(owned[i]);
-    }
 }
 
 static double pixel(const trial *self, size_t output, size_t tap)
@@ -104,9 +100,8 @@ static double pixel(const trial *self, size_t output, size_t tap)
 static void near(const char *what, const fedge_kernels *kernels, size_t i, float is, double wanted,
                  size_t n, double magnitude)
 {
-    if (!(fabs((double)is - wanted) <= 2.0 * (double)(n + 1) * UNIT * magnitude)) {
+    if (!(fabs((double)is - wanted) <= 2.0 * (double)(n + 1) * UNIT * magnitude))
         fail_msg("%s on %s at %zu: %.9g, not %.9g", what, kernels->name, i, (double)is, wanted);
-    }
 }
 
 static void check_trial(const fedge_kernels *kernels, fedge_rng *rng)
@@ -164,9 +159,8 @@ static void on_every_table(void (*check)(const fedge_kernels *, fedge_rng *))
     const unsigned n = kernel_levels(levels);
     for (unsigned level = 0; level < n; level++) {
         fedge_rng rng = fedge_rng_stream(5, FEDGE_PURPOSE_TEST, 0, 0, 0);
-        for (int i = 0; i < TRIALS; i++) {
+        for (int i = 0; i < TRIALS; i++)
             check(fedge_kernels_choose(fedge_os_cpu_features() & ~levels[level]), &rng);
-        }
     }
 }
 
@@ -229,9 +223,8 @@ static void test_images(void **state)
         {{6, 8}, 2, 2, {2, 4}, {1, 2}, {0, 9}, {1, 2}},
         {{9, 9}, 2, 1, {3, 3}, {3, 3}, {1, 1}, {1, 1}}, /* stride 3: not these kernels' */
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_image(&cases[i], i % 2 == 0, 2, 30);
-    }
 }
 
 /* Of more rows than one band: 8192 floats. */
@@ -243,9 +236,8 @@ static void test_bands(void **state)
         {{150, 90}, 2, 2, {3, 3}, {2, 2}, {1, 1}, {1, 1}},
         {{4, 9000}, 2, 1, {2, 3}, {1, 2}, {1, 0}, {2, 1}}, /* and rows of more than all that */
     };
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_image(&cases[i], true, 2, 2);
-    }
 }
 
 static void test_one_dimension(void **state)
@@ -255,7 +247,7 @@ static void test_one_dimension(void **state)
     static const uint32_t cases[][6] = {{9, 1, 3, 1, 1, 1},  {37, 2, 3, 1, 1, 2},
                                         {40, 1, 5, 2, 2, 1}, {50, 1, 8, 1, 7, 1},
                                         {64, 1, 4, 2, 0, 3}, {33, 2, 1, 2, 0, 1}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const uint32_t length = cases[i][0], reach = (cases[i][2] - 1) * cases[i][5];
         fedge_model_spec spec;
         spec_input(&spec, 2, 3, length, 0);

@@ -64,13 +64,12 @@ static void golden_open(golden *self, const char *name)
     fedge_error err = {0};
     fedge_json json;
     size_t size;
-    (void)snprintf(self->name, sizeof self->name, "%s", name);
-    (void)snprintf(path, sizeof path, FOLDER "%s.json", name);
-    self->plan = calloc(1, sizeof *self->plan);
+    (void)snprintf(self->name, sizeof(self->name), "%s", name);
+    (void)snprintf(path, sizeof(path), FOLDER "%s.json", name);
+    self->plan = calloc(1, sizeof(*self->plan));
     assert_non_null(self->plan);
-    if (fedge_os_read_file(path, MAX_SIZE, &self->json, &self->json_size, &err) != FEDGE_OK) {
+    if (fedge_os_read_file(path, MAX_SIZE, &self->json, &self->json_size, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     const fedge_json_options options = {.name = path,
                                         .lines = true,
                                         .strict = true,
@@ -80,23 +79,20 @@ static void golden_open(golden *self, const char *name)
                                         .max_values = 10000};
     if (fedge_json_open(&json, (const char *)self->json, self->json_size, &options, &err) !=
             FEDGE_OK ||
-        fedge_json_read(&json, json.root, FIELDS, self->plan, &err) != FEDGE_OK) {
+        fedge_json_read(&json, json.root, FIELDS, self->plan, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     fedge_json_close(&json);
     const fedge_model_spec *model = &self->plan->model;
-    for (uint32_t i = 0; i < model->num_layers; i++) {
+    for (uint32_t i = 0; i < model->num_layers; i++)
         has_layer[model->layers[i].type] = true;
-    }
     has_loss[model->loss] = true;
     has_optimizer[self->plan->training.optimizer.type] = true;
-    (void)snprintf(path, sizeof path, FOLDER "%s.safetensors", name);
+    (void)snprintf(path, sizeof(path), FOLDER "%s.safetensors", name);
     fedge_schema_init(&self->schema, self->tensors, MAX_GOLDEN);
     if (fedge_os_read_file(path, MAX_SIZE, &self->file, &size, &err) != FEDGE_OK ||
         fedge_safetensors_read_schema(self->file, size, &self->schema, &self->data, &err) !=
-            FEDGE_OK) {
+            FEDGE_OK)
         fail_msg("%s: %s", path, err.message);
-    }
 }
 
 static void golden_close(golden *self)
@@ -110,24 +106,23 @@ static void golden_close(golden *self)
 static const fedge_tensor_spec *find(const golden *self, const char *kind, const char *name)
 {
     char text[FEDGE_MAX_TENSOR_NAME + 8];
-    (void)snprintf(text, sizeof text, "%s%s%s", kind, name[0] == '\0' ? "" : "/", name);
+    (void)snprintf(text, sizeof(text), "%s%s%s", kind, name[0] == '\0' ? "" : "/", name);
     return fedge_schema_find(&self->schema, text);
 }
 
 static float value_at(const golden *self, const fedge_tensor_spec *tensor, size_t i)
 {
     float value;
-    memcpy(&value, self->data + (tensor->offset + i) * sizeof value, sizeof value);
+    memcpy(&value, self->data + (tensor->offset + i) * sizeof(value), sizeof(value));
     return value;
 }
 
 static float *copy_of(const golden *self, const fedge_tensor_spec *tensor)
 {
-    float *values = malloc(tensor->count * sizeof *values);
+    float *values = malloc(tensor->count * sizeof(*values));
     assert_non_null(values);
-    for (size_t i = 0; i < tensor->count; i++) {
+    for (size_t i = 0; i < tensor->count; i++)
         values[i] = value_at(self, tensor, i);
-    }
     return values;
 }
 
@@ -136,11 +131,10 @@ static double largest_value(const golden *self, const fedge_tensor_spec *expecte
 {
     double largest = 0.0;
     for (size_t i = 0; i < expected->count; i++) {
-        const double from = base == NULL ? 0.0 : (double)value_at(self, base, i);
+        const double from = !base ? 0.0 : (double)value_at(self, base, i);
         const double size = fabs((double)value_at(self, expected, i) - from);
-        if (size > largest) {
+        if (size > largest)
             largest = size;
-        }
     }
     return largest;
 }
@@ -151,7 +145,7 @@ static void compare(const golden *self, const char *kernels, const char *kind, c
                     const float *values, const fedge_tensor_spec *base, double bound)
 {
     const fedge_tensor_spec *expected = find(self, kind, name);
-    if (expected == NULL) {
+    if (!expected) {
         fail_msg("%s: no %s %s", self->name, kind, name);
         return;
     }
@@ -169,14 +163,13 @@ static void load_values(const golden *self, const fedge_schema *schema, float *v
 {
     for (uint32_t t = 0; t < schema->num_tensors; t++) {
         const fedge_tensor_spec *start = find(self, "w0", schema->tensors[t].name);
-        if (start == NULL || start->count != schema->tensors[t].count) {
+        if (!start || start->count != schema->tensors[t].count) {
             fail_msg("%s: w0/%s is missing or of another size", self->name,
                      schema->tensors[t].name);
             return;
         }
-        for (size_t i = 0; i < start->count; i++) {
+        for (size_t i = 0; i < start->count; i++)
             values[schema->tensors[t].offset + i] = value_at(self, start, i);
-        }
     }
 }
 
@@ -187,9 +180,8 @@ static void check_outputs(const golden *self, test_model *model, const fedge_bat
     fedge_error err = {0};
     double loss;
     uint32_t correct;
-    if (fedge_model_test(model->model, batch, &loss, &correct, &err) != FEDGE_OK) {
+    if (fedge_model_test(model->model, batch, &loss, &correct, &err) != FEDGE_OK)
         fail_msg("%s: %s", self->name, err.message);
-    }
     assert_true(correct <= batch->size);
     compare(self, fedge_model_kernels(model->model), kind, "", fedge_model_outputs(model->model),
             NULL, kind[1] == '\0' ? OUTPUT_BOUND : STEP_BOUND);
@@ -216,15 +208,13 @@ static void check_gradients(const golden *self, unsigned disabled, bool general,
     model_open(&model, spec, &options, 1, 0);
     float *values = fedge_model_values(model.model);
     load_values(self, &model.schema, values);
-    float *before = malloc((model.schema.num_elements + 1) * sizeof *before);
+    float *before = malloc((model.schema.num_elements + 1) * sizeof(*before));
     assert_non_null(before);
-    memcpy(before, values, model.schema.num_elements * sizeof *before);
-    if (fedge_model_train(model.model, batch, &plain, &loss, &correct, &err) != FEDGE_OK) {
+    memcpy(before, values, model.schema.num_elements * sizeof(*before));
+    if (fedge_model_train(model.model, batch, &plain, &loss, &correct, &err) != FEDGE_OK)
         fail_msg("%s: %s", self->name, err.message);
-    }
-    for (size_t i = 0; i < model.schema.num_elements; i++) {
+    for (size_t i = 0; i < model.schema.num_elements; i++)
         before[i] = (before[i] - values[i]) / RATE;
-    }
     for (uint32_t t = 0; t < model.schema.num_tensors; t++) {
         const fedge_tensor_spec *tensor = &model.schema.tensors[t];
         const float *gradient = before + tensor->offset;
@@ -233,9 +223,8 @@ static void check_gradients(const golden *self, unsigned disabled, bool general,
             compare(self, fedge_model_kernels(model.model), "g0", tensor->name, gradient, NULL,
                     GRADIENT_BOUND);
         }
-        for (size_t i = 0; !fedge_model_trains(spec, t) && i < tensor->count; i++) {
+        for (size_t i = 0; !fedge_model_trains(spec, t) && i < tensor->count; i++)
             assert_true(gradient[i] == 0.0f);
-        }
     }
     free(before);
     model_close(&model);
@@ -262,9 +251,8 @@ static void check_steps(const golden *self, unsigned disabled, bool general,
     for (int step = 0; step < STEPS; step++) {
         double loss;
         uint32_t correct;
-        if (fedge_model_train(model.model, batch, &optimizer, &loss, &correct, &err) != FEDGE_OK) {
+        if (fedge_model_train(model.model, batch, &optimizer, &loss, &correct, &err) != FEDGE_OK)
             fail_msg("%s: %s", self->name, err.message);
-        }
     }
     const char *kernels = fedge_model_kernels(model.model);
     for (uint32_t t = 0; t < model.schema.num_tensors; t++) {
@@ -294,15 +282,15 @@ static void check_case(const char *name)
     golden_open(&self, name);
     const fedge_tensor_spec *x = find(&self, "x", ""), *labels = find(&self, "labels", "");
     const fedge_tensor_spec *targets = find(&self, "targets", "");
-    assert_true(x != NULL && (labels != NULL || targets != NULL));
+    assert_true(x && (labels || targets));
     fedge_batch batch = {.x = copy_of(&self, x), .size = x->shape[0]};
     int32_t numbers[16];
-    for (size_t i = 0; labels != NULL && i < labels->count; i++) {
+    for (size_t i = 0; labels && i < labels->count; i++) {
         assert_true(i < 16);
         numbers[i] = (int32_t)value_at(&self, labels, i);
         batch.labels = numbers;
     }
-    batch.targets = targets == NULL ? NULL : copy_of(&self, targets);
+    batch.targets = !targets ? NULL : copy_of(&self, targets);
     for (unsigned level = 0; level < 2 * num_levels; level++) {
         const bool general = level >= num_levels;
         check_gradients(&self, levels[level % num_levels], general, &batch);
@@ -320,14 +308,13 @@ static void test_cases(void **state)
     uint8_t *text = NULL;
     size_t size = 0;
     fedge_error err = {0};
-    if (fedge_os_read_file(FOLDER "cases.txt", MAX_SIZE, &text, &size, &err) != FEDGE_OK) {
+    if (fedge_os_read_file(FOLDER "cases.txt", MAX_SIZE, &text, &size, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     for (size_t at = 0; at < size;) {
         char name[64];
         const uint8_t *end = memchr(text + at, '\n', size - at);
         assert_non_null(end);
-        (void)snprintf(name, sizeof name, "%.*s", (int)(end - (text + at)), text + at);
+        (void)snprintf(name, sizeof(name), "%.*s", (int)(end - (text + at)), text + at);
         check_case(name);
         at = (size_t)(end - text) + 1;
     }
@@ -339,14 +326,12 @@ static void test_cases(void **state)
         }
     }
     for (int i = 0; i < FEDGE_LOSS_COUNT; i++) {
-        if (!has_loss[i]) {
+        if (!has_loss[i])
             fail_msg("no case has %s", fedge_loss_type_name((fedge_loss_type)i));
-        }
     }
     for (int i = 0; i < FEDGE_OPTIMIZER_COUNT; i++) {
-        if (!has_optimizer[i]) {
+        if (!has_optimizer[i])
             fail_msg("no case has %s", fedge_optimizer_type_name((fedge_optimizer_type)i));
-        }
     }
 }
 
@@ -373,7 +358,7 @@ static void test_descriptions_read_back(void **state)
                                         "multiheadattention-causal",
                                         "transformerencoderlayer-gelu",
                                         "transformer"};
-    for (size_t i = 0; i < sizeof NAMES / sizeof NAMES[0]; i++) {
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         golden self;
         char *text = NULL;
         size_t size = 0;
@@ -387,15 +372,14 @@ static void test_descriptions_read_back(void **state)
                                             .max_size = MAX_SIZE,
                                             .max_depth = 8,
                                             .max_values = 10000};
-        fedge_plan *again = calloc(1, sizeof *again);
+        fedge_plan *again = calloc(1, sizeof(*again));
         assert_non_null(again);
         if (fedge_json_open(&json, text, size, &options, &err) != FEDGE_OK ||
-            fedge_json_read(&json, json.root, FIELDS, again, &err) != FEDGE_OK) {
+            fedge_json_read(&json, json.root, FIELDS, again, &err) != FEDGE_OK)
             fail_msg("%s: %s in %s", NAMES[i], err.message, text);
-        }
         fedge_json_close(&json);
-        assert_memory_equal(&again->model, &self.plan->model, sizeof again->model);
-        assert_memory_equal(&again->training, &self.plan->training, sizeof again->training);
+        assert_memory_equal(&again->model, &self.plan->model, sizeof(again->model));
+        assert_memory_equal(&again->training, &self.plan->training, sizeof(again->training));
         free(again);
         free(text);
         golden_close(&self);

@@ -94,7 +94,7 @@ static void test_pool(void **state)
     (void)state;
     fedge_model_spec spec;
     static const uint32_t windows[][3] = {{2, 0, 0}, {3, 2, 1}, {2, 1, 0}, {2, 3, 1}, {3, 0, 0}};
-    for (size_t i = 0; i < sizeof windows / sizeof windows[0]; i++) {
+    for (size_t i = 0; i < sizeof(windows) / sizeof(windows[0]); i++) {
         const uint32_t kernel = windows[i][0], stride = windows[i][1], padding = windows[i][2];
         const uint32_t step = stride == 0 ? kernel : stride;
         const uint32_t out = (10 + 2 * padding - kernel) / step + 1;
@@ -185,9 +185,9 @@ static void test_levels_agree(void **state)
         spec_random(&spec, &rng);
         const uint32_t batch = 1 + fedge_rng_below(&rng, 33);
         const size_t size = fedge_model_input_count(&spec);
-        float *x = malloc(size * batch * sizeof *x);
-        int32_t *labels = malloc(batch * sizeof *labels);
-        assert_true(x != NULL && labels != NULL);
+        float *x = malloc(size * batch * sizeof(*x));
+        int32_t *labels = malloc(batch * sizeof(*labels));
+        assert_true(x && labels);
         fill_batch(&rng, x, size * batch, labels, batch, fedge_model_num_classes(&spec));
         double *scalar = NULL, scalar_loss = 0.0;
         for (unsigned level = 0; level < 2 * num_levels; level++) {
@@ -200,7 +200,7 @@ static void test_levels_agree(void **state)
             model_open(&self, &spec, &options, SEED, 0);
             double *gradient = new_doubles(fedge_model_num_values(self.model)), loss = 0.0;
             model_gradient(&self, x, labels, batch, gradient, &loss);
-            if (scalar == NULL) {
+            if (!scalar) {
                 scalar = gradient;
                 scalar_loss = loss;
                 model_close(&self);
@@ -210,9 +210,8 @@ static void test_levels_agree(void **state)
             for (uint32_t t = 0; t < self.schema.num_tensors; t++) {
                 const fedge_tensor_spec *tensor = &self.schema.tensors[t];
                 double largest = 0.0;
-                for (size_t i = 0; i < tensor->count; i++) {
+                for (size_t i = 0; i < tensor->count; i++)
                     largest = fmax(largest, fabs(scalar[tensor->offset + i]));
-                }
                 for (size_t i = 0; i < tensor->count; i++) {
                     const size_t at = tensor->offset + i;
                     if (!(fabs(gradient[at] - scalar[at]) <= 2e-5 * largest + 1e-7)) {

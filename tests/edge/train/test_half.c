@@ -40,9 +40,8 @@ static void check_all(fedge_storage storage, uint16_t infinity)
             const float b = i + 1 < infinity ? widen(storage, high)
                                              : 2.0f * a - widen(storage, (uint16_t)(low - 1));
             const float middle = (float)(((double)a + (double)b) / 2.0);
-            if (isinf(b) || i + 1u == infinity) {
+            if (isinf(b) || i + 1u == infinity)
                 continue; /* the largest stands for all that is larger and finite */
-            }
             assert_int_equal(narrow(storage, middle), i % 2 == 0 ? low : high);
             assert_int_equal(narrow(storage, nextafterf(middle, a)), low);
             assert_int_equal(narrow(storage, nextafterf(middle, b)), high);
@@ -89,21 +88,18 @@ static void reference(fedge_storage storage, const float *values, const float *x
         double h[HIDDEN], p[OUT], sum = 0.0;
         for (int j = 0; j < HIDDEN; j++) {
             h[j] = (double)b1[j];
-            for (int k = 0; k < IN; k++) {
+            for (int k = 0; k < IN; k++)
                 h[j] += (double)w1[j * IN + k] * (double)x[b * IN + k];
-            }
             h[j] = tanh(h[j]);
         }
         for (int o = 0; o < OUT; o++) {
             p[o] = (double)b2[o];
-            for (int j = 0; j < HIDDEN; j++) {
+            for (int j = 0; j < HIDDEN; j++)
                 p[o] += (double)w2[o * HIDDEN + j] * h[j];
-            }
             sum += exp(p[o]);
         }
-        for (int j = 0; j < HIDDEN && storage != FEDGE_STORAGE_FP32; j++) {
+        for (int j = 0; j < HIDDEN && storage != FEDGE_STORAGE_FP32; j++)
             h[j] = (double)widen(storage, narrow(storage, (float)h[j]));
-        }
         for (int o = 0; o < OUT; o++) {
             const double dy = (exp(p[o]) / sum - (o == labels[b] ? 1.0 : 0.0)) / BATCH;
             gb2[o] += dy;
@@ -111,9 +107,8 @@ static void reference(fedge_storage storage, const float *values, const float *x
                 const double dh = dy * (double)w2[o * HIDDEN + j] * (1.0 - h[j] * h[j]);
                 g2[o * HIDDEN + j] += dy * h[j];
                 gb1[j] += dh;
-                for (int k = 0; k < IN; k++) {
+                for (int k = 0; k < IN; k++)
                     g1[j * IN + k] += dh * (double)x[b * IN + k];
-                }
             }
         }
     }
@@ -125,7 +120,7 @@ static void reference(fedge_storage storage, const float *values, const float *x
 static void check_rounding(fedge_storage storage)
 {
     static fedge_model_spec spec;
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 1, IN, 0, 0);
     spec_linear(&spec, IN, HIDDEN);
     spec_add(&spec, FEDGE_LAYER_TANH);
@@ -164,7 +159,7 @@ static size_t activations_of(fedge_storage storage, uint32_t depth)
 {
     static fedge_model_spec spec;
     fedge_model_memory memory;
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 1, 256, 0, 0);
     for (uint32_t i = 0; i < depth; i++) {
         spec_linear(&spec, 256, 256);
@@ -199,7 +194,7 @@ static void test_memory(void **state)
 static void check_steps(fedge_storage storage, const fedge_optimizer *optimizer)
 {
     static fedge_model_spec spec;
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 3, 2, 6, 6);
     spec_conv(&spec, 2, 9, 3, 1, 0);
     spec_relu(&spec);
@@ -221,7 +216,7 @@ static void check_steps(fedge_storage storage, const fedge_optimizer *optimizer)
     model_open(&small, &spec, &options, 13, 0);
     assert_null(fedge_model_values(small.model));
     const size_t n = fedge_model_num_values(exact.model);
-    float *values = fedge_model_values(exact.model), *stored = malloc(n * sizeof *stored);
+    float *values = fedge_model_values(exact.model), *stored = malloc(n * sizeof(*stored));
     float x[BATCH * 72];
     int32_t labels[BATCH];
     double loss, loss_small;
@@ -240,11 +235,10 @@ static void check_steps(fedge_storage storage, const fedge_optimizer *optimizer)
             fedge_model_step(small.model, x, labels, BATCH, optimizer, &loss_small, &correct, NULL),
             FEDGE_OK);
         assert_true(loss == loss_small);
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             values[i] = widen(storage, narrow(storage, values[i]));
-        }
         fedge_model_store(small.model, stored);
-        assert_memory_equal(stored, values, n * sizeof *values);
+        assert_memory_equal(stored, values, n * sizeof(*values));
     }
     free(stored);
     model_close(&exact);
@@ -270,7 +264,7 @@ static void test_rounding_the_start_is_no_change(void **state)
 {
     (void)state;
     static fedge_model_spec spec;
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 1, 2, 0, 0);
     spec_linear(&spec, 2, 2);
     const fedge_model_options options = {
@@ -282,13 +276,13 @@ static void test_rounding_the_start_is_no_change(void **state)
     const fedge_optimizer slow = {.learning_rate = 1e-6f}, fast = {.learning_rate = 0.5f};
     double loss;
     uint32_t correct;
-    memcpy(trained, values, sizeof values);
+    memcpy(trained, values, sizeof(values));
     fedge_model_set_state(under.model, values);
     assert_int_equal(fedge_model_step(under.model, (float[]){1.0f, 0.0f}, (int32_t[]){0}, 1, &slow,
                                       &loss, &correct, NULL),
                      FEDGE_OK);
     fedge_model_get_trained(under.model, trained);
-    assert_memory_equal(trained, values, 4 * sizeof *values); /* and a small change is lost */
+    assert_memory_equal(trained, values, 4 * sizeof(*values)); /* and a small change is lost */
     assert_int_equal(fedge_model_step(under.model, (float[]){1.0f, 0.0f}, (int32_t[]){0}, 1, &fast,
                                       &loss, &correct, NULL),
                      FEDGE_OK);
@@ -304,7 +298,7 @@ static void test_memory_of_weights(void **state)
     (void)state;
     static fedge_model_spec spec;
     fedge_model_memory exact, small;
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 1, 256, 0, 0);
     for (int i = 0; i < 12; i++) {
         spec_linear(&spec, 256, 256);
@@ -327,7 +321,7 @@ static double learn(fedge_storage storage)
     int32_t labels[EXAMPLES];
     double loss = 0.0;
     uint32_t correct;
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 3, 1, SIDE, SIDE);
     spec_conv(&spec, 1, 6, 3, 1, 1);
     spec_add(&spec, FEDGE_LAYER_TANH);
@@ -361,9 +355,8 @@ static double learn(fedge_storage storage)
 static void test_it_learns(void **state)
 {
     (void)state;
-    for (fedge_storage storage = FEDGE_STORAGE_FP32; storage < FEDGE_STORAGE_COUNT; storage++) {
+    for (fedge_storage storage = FEDGE_STORAGE_FP32; storage < FEDGE_STORAGE_COUNT; storage++)
         assert_true(learn(storage) < 0.1);
-    }
 }
 
 /* Indices that bf16 does not have reach the backward pass as they are, though a layer made them. */
@@ -392,12 +385,11 @@ static void test_indices_stay_exact(void **state)
     model_open(&model, &spec, &options, 3, 0);
     const float *w = fedge_model_values(model.model);
     float before[ROWS];
-    memcpy(before, w, sizeof before);
+    memcpy(before, w, sizeof(before));
     assert_int_equal(fedge_model_step(model.model, x, &label, 1, &sgd, &loss, &correct, &err),
                      FEDGE_OK);
-    for (uint32_t row = 0; row < ROWS; row++) {
+    for (uint32_t row = 0; row < ROWS; row++)
         assert_int_equal(w[row] != before[row], row == 257 || row == 511);
-    }
     model_close(&model);
 }
 
@@ -407,7 +399,7 @@ static void test_unknown_storage_is_refused(void **state)
     static fedge_model_spec spec;
     fedge_model_memory memory;
     fedge_error err = {0};
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 1, 2, 0, 0);
     spec_linear(&spec, 2, 2);
     const fedge_model_options options = {.max_batch = 1, .activations = FEDGE_STORAGE_COUNT};

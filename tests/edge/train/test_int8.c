@@ -29,7 +29,7 @@ static void test_kernels_agree(void **state)
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 6, 0, 0);
     for (int round = 0; round < 60; round++) {
         const bool extremes = round % 4 == 0; /* 255 · −127 all along */
-        for (size_t i = 0; i < sizeof a; i++) {
+        for (size_t i = 0; i < sizeof(a); i++) {
             a[i] = extremes ? 255 : (uint8_t)fedge_rng_below(&rng, 256);
             b[i] = (int8_t)(extremes ? -127 : (int)fedge_rng_below(&rng, 255) - 127);
         }
@@ -42,9 +42,9 @@ static void test_kernels_agree(void **state)
         fedge_int8_multiply_scalar(&args);
         args.c = c;
         for (unsigned level = 0; level < num_levels; level++) {
-            memset(c, 0x55, sizeof c);
+            memset(c, 0x55, sizeof(c));
             fedge_int8_choose(fedge_os_cpu_features() & ~disabled[level])(&args);
-            assert_memory_equal(c, expected, args.m * args.n * sizeof *c);
+            assert_memory_equal(c, expected, args.m * args.n * sizeof(*c));
         }
     }
 }
@@ -62,9 +62,8 @@ static void test_the_longest_row(void **state)
     memset(b, 127, 4 * FEDGE_INT8_MAX_LENGTH);
     const fedge_int8_product args = {1, 4, FEDGE_INT8_MAX_LENGTH, a, b, c};
     fedge_int8_choose(fedge_os_cpu_features())(&args);
-    for (int j = 0; j < 4; j++) {
+    for (int j = 0; j < 4; j++)
         assert_int_equal(c[j], 255 * 127 * 65536);
-    }
     free(a);
     free(b);
 }
@@ -101,20 +100,17 @@ static void round_activations(double *x, size_t n)
         most = fmax(most, x[i]);
     }
     const double scale = (most - least) / 255.0, zero = nearbyint(-least / scale);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         x[i] = scale * (fmin(fmax(nearbyint(x[i] / scale) + zero, 0.0), 255.0) - zero);
-    }
 }
 
 static void round_row(double *w, size_t n)
 {
     double most = 0.0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         most = fmax(most, fabs(w[i]));
-    }
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         w[i] = nearbyint(w[i] / most * 127.0) * most / 127.0;
-    }
 }
 
 #define BATCH 3
@@ -141,20 +137,17 @@ static void check_layer(const fedge_model_spec *spec, size_t rows, size_t row_le
         model_open(&under, spec, &plain, 3, 0);
         const size_t n = fedge_model_num_values(under.model);
         const size_t example = fedge_model_example_size(under.model);
-        float *values = malloc(n * sizeof *values);
+        float *values = malloc(n * sizeof(*values));
         assert_non_null(values);
-        memcpy(values, fedge_model_values(under.model), n * sizeof *values);
+        memcpy(values, fedge_model_values(under.model), n * sizeof(*values));
         model_close(&under);
-        if (level == 0) {
+        if (level == 0)
             fill_batch(&rng, x, BATCH * example, labels, BATCH, (uint32_t)rows);
-        }
         double *w = to_double(values, n), *in = to_double(x, BATCH * example);
-        for (size_t r = 0; r < rows; r++) {
+        for (size_t r = 0; r < rows; r++)
             round_row(w + r * row_length, row_length);
-        }
-        for (size_t r = 0; r < BATCH * example_rows; r++) {
+        for (size_t r = 0; r < BATCH * example_rows; r++)
             round_activations(in + r * example / example_rows, example / example_rows);
-        }
         const double expected = reference_loss(spec, w, in, labels, BATCH);
         double loss = 0.0;
         uint32_t correct = 0;
@@ -177,16 +170,16 @@ static void test_layers(void **state)
 {
     (void)state;
     static fedge_model_spec spec;
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 1, 133, 0, 0);
     spec_linear(&spec, 133, 7);
     check_layer(&spec, 7, 133, 1);
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 3, 2, 9, 7);
     spec_conv(&spec, 2, 5, 3, 2, 1);
     spec_flatten(&spec);
     check_layer(&spec, 5, 18, 1);
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 3, 6, 4, 5);
     fedge_layer_spec *conv = spec_conv(&spec, 6, 9, 3, 1, 2);
     conv->u.conv2d.groups = 3;
@@ -201,7 +194,7 @@ static void test_what_is_not_finite_is_found(void **state)
     static fedge_model_spec spec;
     test_model under;
     fedge_error err = {0};
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 1, 4, 0, 0);
     spec_linear(&spec, 4, 2);
     const fedge_model_options options = {.max_batch = 1, .precision = FEDGE_PRECISION_INT8};
@@ -245,7 +238,7 @@ static void test_large_patches(void **state)
 
 static void spec_small_cnn(fedge_model_spec *spec)
 {
-    memset(spec, 0, sizeof *spec);
+    memset(spec, 0, sizeof(*spec));
     spec_input(spec, 3, 1, 12, 12);
     spec_conv(spec, 1, 8, 3, 1, 1);
     spec_relu(spec);
@@ -315,7 +308,7 @@ static void test_memory(void **state)
     (void)state;
     static fedge_model_spec spec;
     fedge_model_memory memory;
-    memset(&spec, 0, sizeof spec);
+    memset(&spec, 0, sizeof(spec));
     spec_input(&spec, 1, 784, 0, 0);
     spec_linear(&spec, 784, 200);
     spec_relu(&spec);
@@ -335,7 +328,7 @@ static void test_memory(void **state)
     static const char largest[] = "layer 0 (Linear \"0\") takes the most, ";
     const char *most = strstr(err.message, largest);
     assert_non_null(most);
-    assert_in_range(strtoul(most + sizeof largest - 1, NULL, 10), layers[0].values, memory.total);
+    assert_in_range(strtoul(most + sizeof(largest) - 1, NULL, 10), layers[0].values, memory.total);
     options.training = true;
     assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "without training"));

@@ -55,9 +55,8 @@ static fedge_cell_step step_of(arrays *at, size_t hidden)
 
 static void fill(fedge_rng *rng, float *v, size_t n, float scale)
 {
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         v[i] = scale * (float)fedge_rng_normal(rng);
-    }
 }
 
 static void fill_all(fedge_rng *rng, arrays *at, size_t hidden, float gradient)
@@ -114,9 +113,8 @@ static void test_steps(void **state)
     const fedge_kernels *kernels;
     for (unsigned level = 0; (kernels = kernels_at(level)) != NULL; level++) {
         fedge_rng rng = fedge_rng_stream(5, FEDGE_PURPOSE_TEST, 5, level, 0);
-        for (size_t i = 0; i < 12 * MOST; i++) {
+        for (size_t i = 0; i < 12 * MOST; i++)
             check_step(kernels, &rng, 1 + i % MOST, gradients[i / 2 % 6], i / MOST % 2 == 0);
-        }
     }
 }
 
@@ -135,9 +133,8 @@ static void test_tiny_gradients_and_nan(void **state)
             at.dy[7] = NAN;
             cell_of(kernels, lstm != 0).forward(&step);
             cell_of(kernels, lstm != 0).backward(&step);
-            for (size_t i = 0; i < 4 * HIDDEN; i++) {
+            for (size_t i = 0; i < 4 * HIDDEN; i++)
                 assert_true(i % HIDDEN == 7 ? isnan(at.gates[i]) : at.gates[i] == 0.0f);
-            }
         }
     }
 }

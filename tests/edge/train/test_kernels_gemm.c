@@ -46,9 +46,8 @@ static size_t make_starts(fedge_gemm *args, fedge_rng *rng, uint32_t lanes)
     args->run = lanes;
     args->n = (size_t)runs * lanes;
     if (fedge_rng_below(rng, 2) == 0) {
-        for (uint32_t i = 0; i < runs; i++) {
+        for (uint32_t i = 0; i < runs; i++)
             starts[i] = fedge_rng_below(rng, MAX_COLUMNS);
-        }
         args->c_starts = c_starts;
     }
     return at;
@@ -66,9 +65,8 @@ static fedge_gemm random_product(fedge_rng *rng, uint32_t lanes)
                        .accumulate = fedge_rng_below(rng, 2) == 0};
     const size_t slack = fedge_rng_below(rng, 4);
     size_t width = args.n;
-    if (rows && view && fedge_rng_below(rng, 2) == 0) {
+    if (rows && view && fedge_rng_below(rng, 2) == 0)
         width = make_starts(&args, rng, lanes);
-    }
     const bool transposed = fedge_rng_below(rng, 2) == 0;
     args.a_row = transposed ? 1 : args.k + slack;
     args.a_column = transposed ? args.m + slack : 1;
@@ -79,9 +77,8 @@ static fedge_gemm random_product(fedge_rng *rng, uint32_t lanes)
         a_offsets[i] = fedge_rng_below(rng, MAX_SUM);
         b_offsets[i] = fedge_rng_below(rng, MAX_SUM);
     }
-    if (!args.accumulate && fedge_rng_below(rng, 2) == 0) {
+    if (!args.accumulate && fedge_rng_below(rng, 2) == 0)
         args.start = first;
-    }
     if (view) {
         args.b_offsets = b_offsets;
         if (fedge_rng_below(rng, 2) == 0) {
@@ -98,11 +95,11 @@ static double element(const fedge_gemm *args, size_t i, size_t j, double *size)
     double sum = 0.0;
     *size = 0.0;
     const size_t run = args->run == 0 ? 1 : args->run;
-    const size_t column = args->starts == NULL ? j : args->starts[j / run] + j % run;
+    const size_t column = !args->starts ? j : args->starts[j / run] + j % run;
     for (size_t k = 0; k < args->k; k++) {
-        const size_t a_at = args->a_offsets == NULL ? k * args->a_column : args->a_offsets[k];
+        const size_t a_at = !args->a_offsets ? k * args->a_column : args->a_offsets[k];
         size_t b_at = k * args->b_row + column * args->b_column;
-        if (args->b_offsets != NULL) {
+        if (args->b_offsets) {
             b_at = args->b_column == 1 ? args->b_offsets[k] + column
                                        : args->b_offsets[j] + k * args->b_row;
         }
@@ -122,16 +119,13 @@ static void check(const fedge_kernels *kernels, double unit)
         a[i] = 2.0f * fedge_rng_float(&rng) - 1.0f;
         b[i] = 2.0f * fedge_rng_float(&rng) - 1.0f;
     }
-    for (size_t j = 0; j < sizeof first / sizeof first[0]; j++) {
+    for (size_t j = 0; j < sizeof(first) / sizeof(first[0]); j++)
         first[j] = fedge_rng_float(&rng) + 1.0f;
-    }
     for (int round = 0; round < 200; round++) {
         const fedge_gemm args = random_product(&rng, kernels->lanes);
-        const size_t columns =
-            args.starts == NULL ? args.n : c_starts[args.n / args.run - 1] + args.run;
-        for (size_t i = 0; i < args.m * args.c_row; i++) {
+        const size_t columns = !args.starts ? args.n : c_starts[args.n / args.run - 1] + args.run;
+        for (size_t i = 0; i < args.m * args.c_row; i++)
             before[i] = c[i] = fedge_rng_float(&rng);
-        }
         kernels->gemm(&args, pack);
         for (size_t i = 0; i < args.m; i++) {
             for (size_t j = 0; j < args.n; j++) {
@@ -142,7 +136,7 @@ static void check(const fedge_kernels *kernels, double unit)
                     expected += (double)before[at - c];
                     size += 1.0;
                 }
-                if (args.start != NULL) {
+                if (args.start) {
                     expected += (double)first[j];
                     size += (double)first[j];
                 }
@@ -157,7 +151,7 @@ static void check(const fedge_kernels *kernels, double unit)
         }
         /* Nothing else was written. */
         assert_true(columns <= args.c_row);
-        assert_memory_equal(c, before, args.m * args.c_row * sizeof *c);
+        assert_memory_equal(c, before, args.m * args.c_row * sizeof(*c));
     }
 }
 
@@ -176,12 +170,10 @@ static void test_products(void **state)
     check_both(&fedge_kernels_scalar, 0);
 #if defined(__x86_64__)
     const unsigned features = fedge_os_cpu_features();
-    if (features & FEDGE_CPU_AVX2) {
+    if (features & FEDGE_CPU_AVX2)
         check_both(&fedge_kernels_avx2, 0);
-    }
-    if (features & FEDGE_CPU_AVX512) {
+    if (features & FEDGE_CPU_AVX512)
         check_both(&fedge_kernels_avx512, features);
-    }
 #elif defined(__aarch64__)
     check_both(&fedge_kernels_neon, fedge_os_cpu_features());
 #endif

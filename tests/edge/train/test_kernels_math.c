@@ -48,7 +48,7 @@ static each_fn tanh_of(const fedge_kernels *kernels)
 static const function FUNCTIONS[] = {{"exp", exp_of, exp, 2.0},
                                      {"sigmoid", sigmoid_of, exact_sigmoid, 4.0},
                                      {"tanh", tanh_of, tanh, 4.0}};
-#define NUM_FUNCTIONS (sizeof FUNCTIONS / sizeof FUNCTIONS[0])
+#define NUM_FUNCTIONS (sizeof(FUNCTIONS) / sizeof(FUNCTIONS[0]))
 
 static const fedge_kernels *kernels_at(unsigned level)
 {
@@ -60,9 +60,8 @@ static const fedge_kernels *kernels_at(unsigned level)
 /* Distance of [y] from [exact] in units of the last place that a float at [exact] has. */
 static double distance(float y, double exact)
 {
-    if (exact > (double)FLT_MAX) {
+    if (exact > (double)FLT_MAX)
         return isinf(y) || y == FLT_MAX ? 0.0 : INFINITY;
-    }
     int exponent;
     (void)frexp(exact, &exponent);
     return fabs((double)y - exact) / ldexp(1.0, (exponent < -125 ? -125 : exponent) - 24);
@@ -93,12 +92,11 @@ static void test_all_numbers(void **state)
         size_t n = 0;
         for (uint64_t bits = 0; bits <= UINT32_MAX; bits += STRIDE) {
             const uint32_t pattern = (uint32_t)bits;
-            memcpy(&x[n], &pattern, sizeof pattern);
+            memcpy(&x[n], &pattern, sizeof(pattern));
             n += isnan(x[n]) ? 0 : 1;
             if (n == BLOCK || bits + STRIDE > UINT32_MAX) {
-                for (size_t f = 0; f < NUM_FUNCTIONS; f++) {
+                for (size_t f = 0; f < NUM_FUNCTIONS; f++)
                     check_block(kernels, &FUNCTIONS[f], x, n);
-                }
                 n = 0;
             }
         }
@@ -115,15 +113,13 @@ static void test_edges(void **state)
                                    17.32f,    88.0f,    88.722839f, 88.99f,  103.97f};
     const fedge_kernels *kernels;
     for (unsigned level = 0; (kernels = kernels_at(level)) != NULL; level++) {
-        for (size_t s = 0; s < sizeof starts / sizeof starts[0]; s++) {
+        for (size_t s = 0; s < sizeof(starts) / sizeof(starts[0]); s++) {
             float x[BLOCK];
             x[0] = starts[s];
-            for (size_t i = 1; i < BLOCK; i++) {
+            for (size_t i = 1; i < BLOCK; i++)
                 x[i] = nextafterf(x[i - 1], INFINITY);
-            }
-            for (size_t f = 0; f < NUM_FUNCTIONS; f++) {
+            for (size_t f = 0; f < NUM_FUNCTIONS; f++)
                 check_block(kernels, &FUNCTIONS[f], x, BLOCK);
-            }
         }
     }
 }
@@ -154,9 +150,8 @@ static void check_gelu(const fedge_kernels *kernels, float x, float y, float slo
     const double change = wide * exp(-wide * wide / 2.0) / sqrt(2.0 * acos(-1.0));
     const double value = wide * share, grows = wide * wide + 8.0;
     const double bound = unit * (fabs(value) + fabs(wide) * tail * grows);
-    if (!(fabs((double)y - value) <= bound + 1e-37)) {
+    if (!(fabs((double)y - value) <= bound + 1e-37))
         fail_msg("gelu(%a) on %s: %a, not %a", (double)x, kernels->name, (double)y, value);
-    }
     if (!(fabs((double)slope - share - change) <= unit * (2.0 + fabs(change) * grows))) {
         fail_msg("gelu'(%a) on %s: %a, not %a", (double)x, kernels->name, (double)slope,
                  share + change);
@@ -208,12 +203,12 @@ static void test_lengths(void **state)
             }
             for (size_t from = 0; from < MOST; from++) {
                 for (size_t n = 0; from + n <= MOST; n++) {
-                    memcpy(y, x, sizeof x);
+                    memcpy(y, x, sizeof(x));
                     y[MOST] = 7.0f;
                     each(y + from, y + from, n);
-                    assert_memory_equal(y, x, from * sizeof *x);
-                    assert_memory_equal(y + from, alone + from, n * sizeof *x);
-                    assert_memory_equal(y + from + n, x + from + n, (MOST - from - n) * sizeof *x);
+                    assert_memory_equal(y, x, from * sizeof(*x));
+                    assert_memory_equal(y + from, alone + from, n * sizeof(*x));
+                    assert_memory_equal(y + from + n, x + from + n, (MOST - from - n) * sizeof(*x));
                     assert_true(y[MOST] == 7.0f);
                 }
             }
@@ -232,13 +227,12 @@ static void test_what_is_finite(void **state)
     const fedge_kernels *kernels;
     for (unsigned level = 0; (kernels = kernels_at(level)) != NULL; level++) {
         float x[MOST];
-        for (size_t i = 0; i < MOST; i++) {
-            memcpy(&x[i], &FINITE[i % (sizeof FINITE / sizeof FINITE[0])], sizeof x[i]);
-        }
+        for (size_t i = 0; i < MOST; i++)
+            memcpy(&x[i], &FINITE[i % (sizeof(FINITE) / sizeof(FINITE[0]))], sizeof(x[i]));
         for (size_t n = 0; n < MOST; n++) {
             assert_true(kernels->all_finite(x, n));
             const float saved = x[n];
-            memcpy(&x[n], &NOT[n % (sizeof NOT / sizeof NOT[0])], sizeof x[n]);
+            memcpy(&x[n], &NOT[n % (sizeof(NOT) / sizeof(NOT[0]))], sizeof(x[n]));
             assert_true(kernels->all_finite(x, n));
             assert_false(kernels->all_finite(x, n + 1));
             assert_false(kernels->all_finite(x, MOST));

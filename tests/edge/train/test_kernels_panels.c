@@ -24,23 +24,21 @@
 
 static float *fill(fedge_rng *rng, size_t n)
 {
-    float *v = malloc(n * sizeof *v);
+    float *v = malloc(n * sizeof(*v));
     assert_non_null(v);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         v[i] = (float)fedge_rng_normal(rng);
-    }
     return v;
 }
 
 /* b (k, n) in panels of [wide] columns. */
 static float *to_panels(const float *b, size_t k, size_t n, size_t wide)
 {
-    float *panels = calloc((n + wide) * k, sizeof *panels);
+    float *panels = calloc((n + wide) * k, sizeof(*panels));
     assert_non_null(panels);
     for (size_t i = 0; i < k; i++) {
-        for (size_t j = 0; j < n; j++) {
+        for (size_t j = 0; j < n; j++)
             panels[j / wide * wide * k + i * wide + j % wide] = b[i * n + j];
-        }
     }
     return panels;
 }
@@ -48,12 +46,11 @@ static float *to_panels(const float *b, size_t k, size_t n, size_t wide)
 /* aᵀ (k, m) in blocks of [wide] rows of a, some room behind each. */
 static float *to_blocks(const float *a, size_t a_row, size_t k, size_t m, size_t wide)
 {
-    float *blocks = calloc((m + wide) / wide * (k * wide + GAP), sizeof *blocks);
+    float *blocks = calloc((m + wide) / wide * (k * wide + GAP), sizeof(*blocks));
     assert_non_null(blocks);
     for (size_t i = 0; i < m; i++) {
-        for (size_t j = 0; j < k; j++) {
+        for (size_t j = 0; j < k; j++)
             blocks[i / wide * (k * wide + GAP) + j * wide + i % wide] = a[i * a_row + j];
-        }
     }
     return blocks;
 }
@@ -82,7 +79,7 @@ static void check_product(const fedge_kernels *kernels, fedge_rng *rng)
                                .c_row = c_row};
     for (size_t i = 0; i < m; i++) {
         for (size_t j = 0; j < n; j++) {
-            sums[i * n + j] = (double)(args.start == NULL ? c[i * c_row + j] : start[j]);
+            sums[i * n + j] = (double)(!args.start ? c[i * c_row + j] : start[j]);
             sizes[i * n + j] = fabs(sums[i * n + j]);
             for (size_t q = 0; q < k; q++) {
                 const double x = (double)a[i * apart + q] * (double)b[q * n + j];
@@ -90,9 +87,8 @@ static void check_product(const fedge_kernels *kernels, fedge_rng *rng)
                 sizes[i * n + j] += fabs(x);
             }
         }
-        for (size_t j = n; j < c_row; j++) {
+        for (size_t j = n; j < c_row; j++)
             c[i * c_row + j] = CANARY;
-        }
     }
     kernels->panels(&args);
     for (size_t i = 0; i < m; i++) {
@@ -124,9 +120,8 @@ static void test_products(void **state)
     const unsigned num_levels = kernel_levels(levels);
     for (unsigned level = 0; level < num_levels; level++) {
         fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TEST, 3, level, 0);
-        for (int round = 0; round < 300; round++) {
+        for (int round = 0; round < 300; round++)
             check_product(fedge_kernels_choose(fedge_os_cpu_features() & ~levels[level]), &rng);
-        }
     }
 }
 
@@ -143,9 +138,9 @@ static void check_also(const fedge_kernels *kernels, fedge_rng *rng)
         float *rows = fill(rng, k * n);
         b[i] = to_panels(rows, k, n, kernels->packed_columns);
         c[i] = fill(rng, m * n);
-        alone[i] = malloc(m * n * sizeof *alone[i]);
+        alone[i] = malloc(m * n * sizeof(*alone[i]));
         assert_non_null(alone[i]);
-        memcpy(alone[i], c[i], m * n * sizeof *alone[i]);
+        memcpy(alone[i], c[i], m * n * sizeof(*alone[i]));
         parts[i] = (fedge_panels){.m = m,
                                   .n = n,
                                   .k = k,
@@ -163,7 +158,7 @@ static void check_also(const fedge_kernels *kernels, fedge_rng *rng)
     parts[0].also = &parts[1];
     kernels->panels(parts);
     for (size_t i = 0; i < 2; i++) {
-        assert_memory_equal(c[i], alone[i], m * parts[i].n * sizeof *c[i]);
+        assert_memory_equal(c[i], alone[i], m * parts[i].n * sizeof(*c[i]));
         free(alone[i]);
         free(c[i]);
         free(b[i]);
@@ -180,9 +175,8 @@ static void test_two_products(void **state)
     const unsigned num_levels = kernel_levels(levels);
     for (unsigned level = 0; level < num_levels; level++) {
         fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TEST, 4, level, 0);
-        for (int round = 0; round < 50; round++) {
+        for (int round = 0; round < 50; round++)
             check_also(fedge_kernels_choose(fedge_os_cpu_features() & ~levels[level]), &rng);
-        }
     }
 }
 

@@ -23,20 +23,18 @@
 /* [n] floats and one behind them. */
 static float *room(size_t n)
 {
-    float *v = malloc((n + 1) * sizeof *v);
+    float *v = malloc((n + 1) * sizeof(*v));
     assert_non_null(v);
-    for (size_t i = 0; i <= n; i++) {
+    for (size_t i = 0; i <= n; i++)
         v[i] = BEFORE;
-    }
     return v;
 }
 
 static float *normals(fedge_rng *rng, size_t n, double deviation)
 {
     float *v = room(n);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         v[i] = (float)(fedge_rng_normal(rng) * deviation);
-    }
     return v;
 }
 
@@ -125,12 +123,11 @@ static void check_softmax(const fedge_kernels *kernels, fedge_rng *rng)
                           .scale = 0.25f + fedge_rng_float(rng),
                           .kept = kept};
     if (fedge_rng_below(rng, 4) == 0) { /* of which e^x alone is next to nothing */
-        for (size_t i = 0; i < rows * stride; i++) {
+        for (size_t i = 0; i < rows * stride; i++)
             s[i] -= 300.0f;
-        }
     }
-    memcpy(again, s, rows * stride * sizeof *s);
-    memcpy(given, s, rows * stride * sizeof *s);
+    memcpy(again, s, rows * stride * sizeof(*s));
+    memcpy(given, s, rows * stride * sizeof(*s));
     kernels->softmax(&args);
     for (size_t r = 0; r < rows; r++) {
         const size_t n = causal ? args.seen + r : width;
@@ -156,9 +153,8 @@ static void check_softmax(const fedge_kernels *kernels, fedge_rng *rng)
     args.s = again;
     args.recompute = true;
     kernels->softmax(&args);
-    for (size_t i = 0; i < rows * stride; i++) {
+    for (size_t i = 0; i < rows * stride; i++)
         assert_true(again[i] == s[i]);
-    }
     kernels->softmax_backward(&args, dp);
     for (size_t r = 0; r < rows; r++) {
         double dot = 0.0, magnitude = 0.0;
@@ -194,25 +190,24 @@ static void exact_norm(const norm_case *self, size_t r, double *y, double *dx, d
     const float *x = self->x + r * n, *dy = self->dy + r * n;
     double mean = 0.0, variance = 0.0, sum = 0.0, product = 0.0;
     *off = 0.0;
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         mean += (double)x[i] / (double)n;
-    }
     for (size_t i = 0; i < n; i++) {
         variance += pow((double)x[i] - mean, 2.0) / (double)n;
         *off = fmax(*off, fabs((double)x[i]) + fabs(mean));
     }
     *inverse = 1.0 / sqrt(variance + (double)self->args.eps);
     for (size_t i = 0; i < n; i++) {
-        const double weight = self->args.weight == NULL ? 1.0 : (double)self->args.weight[i];
+        const double weight = !self->args.weight ? 1.0 : (double)self->args.weight[i];
         const double normal = ((double)x[i] - mean) * *inverse, g = (double)dy[i] * weight;
-        y[i] = normal * weight + (self->args.bias == NULL ? 0.0 : (double)self->args.bias[i]);
+        y[i] = normal * weight + (!self->args.bias ? 0.0 : (double)self->args.bias[i]);
         dw[i] += (double)dy[i] * normal;
         db[i] += (double)dy[i];
         sum += g;
         product += g * normal;
     }
     for (size_t i = 0; i < n; i++) {
-        const double weight = self->args.weight == NULL ? 1.0 : (double)self->args.weight[i];
+        const double weight = !self->args.weight ? 1.0 : (double)self->args.weight[i];
         const double normal = ((double)x[i] - mean) * *inverse;
         dx[i] =
             ((double)dy[i] * weight - sum / (double)n - normal * product / (double)n) * *inverse;
@@ -229,9 +224,8 @@ static void check_norm(const fedge_kernels *kernels, fedge_rng *rng)
     float *weight = normals(rng, n, 1.0), *bias = normals(rng, n, 1.0), *y = room(rows * n);
     float *again = room(rows * n), *dx = room(rows * n), *dw = room(n), *db = room(n);
     double *rest = new_doubles(4 * n), *exact_y = rest, *exact_dx = rest + n;
-    for (size_t i = 0; has & 4 && i < rows * n; i++) {
+    for (size_t i = 0; has & 4 && i < rows * n; i++)
         self.x[i] += 100.0f; /* a mean far from 0 */
-    }
     self.args = (fedge_norm_rows){.rows = rows,
                                   .width = n,
                                   .eps = 0.01f,
@@ -243,7 +237,7 @@ static void check_norm(const fedge_kernels *kernels, fedge_rng *rng)
     kernels->norm_rows(&self.args, self.x, y);
     self.args.recompute = true;
     kernels->norm_rows(&self.args, self.x, again);
-    assert_memory_equal(y, again, rows * n * sizeof *y);
+    assert_memory_equal(y, again, rows * n * sizeof(*y));
     kernels->norm_rows_backward(&self.args, self.x, self.dy, dx);
     double largest = 0.0;
     for (size_t r = 0; r < rows; r++) {
@@ -266,9 +260,8 @@ static void check_norm(const fedge_kernels *kernels, fedge_rng *rng)
     }
     assert_true(y[rows * n] == BEFORE && dx[rows * n] == BEFORE && dw[n] == BEFORE);
     float *const owned[] = {self.x, self.dy, self.args.moments, weight, bias, y, again, dx, dw, db};
-    for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++) {
+    for (size_t i = 0; i < sizeof(owned) / sizeof(owned[0]); i++)
         free(owned[i]);
-    }
     free(rest);
 }
 
@@ -283,9 +276,8 @@ static void check_dropout(const fedge_kernels *kernels, fedge_rng *rng)
     assert_non_null(kept);
     fedge_rng stream = fedge_rng_stream(fedge_rng_u64(rng), FEDGE_PURPOSE_DROPOUT, 1, 2, 3);
     stream.counter[0] = fedge_rng_below(rng, 2) ? 7 : UINT32_MAX - 3; /* and where it wraps */
-    for (uint32_t i = fedge_rng_below(rng, 5); i > 0; i--) {
+    for (uint32_t i = fedge_rng_below(rng, 5); i > 0; i--)
         (void)fedge_rng_u32(&stream);
-    }
     fedge_rng alone = stream, without = stream;
     kept[(n + 7) / 8] = 0xa5;
     kernels->drop_draw(&stream, p, n, x, y, kept);
@@ -298,13 +290,13 @@ static void check_dropout(const fedge_kernels *kernels, fedge_rng *rng)
     assert_true(n % 8 == 0 || kept[n / 8] >> n % 8 == 0);
     assert_true(kept[(n + 7) / 8] == 0xa5 && y[n] == BEFORE && dx[n] == BEFORE);
     kernels->drop_draw(&without, p, n, x, dx, NULL);
-    assert_memory_equal(dx, y, n * sizeof *y);
+    assert_memory_equal(dx, y, n * sizeof(*y));
     for (int i = 0; i < 9; i++) {
         const uint32_t next = fedge_rng_u32(&alone);
         assert_true(fedge_rng_u32(&stream) == next && fedge_rng_u32(&without) == next);
     }
     kernels->drop_apply(p, n, kept, x, x);
-    assert_memory_equal(x, y, n * sizeof *y);
+    assert_memory_equal(x, y, n * sizeof(*y));
     free(kept);
     free(dx);
     free(y);
@@ -317,9 +309,8 @@ static void on_every_table(void (*check)(const fedge_kernels *, fedge_rng *))
     const unsigned n = kernel_levels(levels);
     for (unsigned level = 0; level < n; level++) {
         fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TEST, 0, 0, 0);
-        for (int trial = 0; trial < TRIALS; trial++) {
+        for (int trial = 0; trial < TRIALS; trial++)
             check(fedge_kernels_choose(fedge_os_cpu_features() & ~levels[level]), &rng);
-        }
     }
 }
 

@@ -24,9 +24,8 @@ static void fill(fedge_rng *rng, float *values, size_t n, uint32_t zeros_in_four
 {
     bool zero = false;
     for (size_t i = 0; i < n; i++) {
-        if (fedge_rng_below(rng, 3) == 0) {
+        if (fedge_rng_below(rng, 3) == 0)
             zero = fedge_rng_below(rng, 4) < zeros_in_four;
-        }
         values[i] = zero ? 0.0f : 2.0f * fedge_rng_float(rng) - 1.0f;
     }
 }
@@ -47,7 +46,7 @@ static fedge_linear_shape random_layer(fedge_rng *rng)
 static void assert_bits(float actual, float expected)
 {
     /* A sum of zeros may have either sign. */
-    assert_true(memcmp(&actual, &expected, sizeof actual) == 0 ||
+    assert_true(memcmp(&actual, &expected, sizeof(actual)) == 0 ||
                 (actual == 0.0f && expected == 0.0f));
 }
 
@@ -62,9 +61,8 @@ static void test_forward(void **state)
         for (uint32_t b = 0; b < shape.batch; b++) {
             for (uint32_t o = 0; o < shape.out; o++) {
                 float sum = biased ? bias[o] : 0.0f;
-                for (uint32_t k = 0; k < shape.in; k++) {
+                for (uint32_t k = 0; k < shape.in; k++)
                     sum += x[b * shape.in + k] * w[o * shape.in + k];
-                }
                 assert_bits(y[b * shape.out + o], sum);
             }
         }
@@ -76,9 +74,8 @@ static void check_input_gradient(const fedge_linear_shape *shape)
     for (uint32_t b = 0; b < shape->batch; b++) {
         for (uint32_t k = 0; k < shape->in; k++) {
             float sum = 0.0f;
-            for (uint32_t o = 0; o < shape->out; o++) {
+            for (uint32_t o = 0; o < shape->out; o++)
                 sum += dy[b * shape->out + o] * w[o * shape->in + k];
-            }
             assert_bits(dx[b * shape->in + k], sum);
         }
     }
@@ -92,15 +89,14 @@ static void test_backward(void **state)
         const fedge_linear_shape shape = random_layer(&rng);
         const fedge_optimizer sgd = {.learning_rate = 0.125f,
                                      .weight_decay = round % 3 == 0 ? 0.25f : 0.0f};
-        memcpy(stepped, w, sizeof w);
+        memcpy(stepped, w, sizeof(w));
         fedge_kernels_scalar.linear_backward(&shape, x, dy, stepped, NULL, &sgd, dx);
         check_input_gradient(&shape);
         for (uint32_t o = 0; o < shape.out; o++) {
             for (uint32_t k = 0; k < shape.in; k++) {
                 float g = 0.0f;
-                for (uint32_t b = 0; b < shape.batch; b++) {
+                for (uint32_t b = 0; b < shape.batch; b++)
                     g += dy[b * shape.out + o] * x[b * shape.in + k];
-                }
                 const float before = w[o * shape.in + k];
                 g += sgd.weight_decay * before;
                 /* A power of two as the rate: it may be multiplied first or last. */

@@ -56,9 +56,8 @@ static void test_convolutions(void **state)
         {4, 3, 1, 1, 1, 4, 4 * 6 * 7}, {8, 3, 2, 2, 2, 4, 8 * 3 * 4},
         {5, 1, 1, 0, 1, 1, 5 * 6 * 7}, {4, 5, 1, 4, 1, 2, 4 * 10 * 11},
         {4, 1, 2, 0, 1, 4, 4 * 3 * 4}, {9, 2, 1, 0, 5, 1, 9 * 1 * 2}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_convolution(4, 6, 7, cases[i], i % 2 == 0, 2);
-    }
 }
 
 /* Large enough for more than one panel of products, and to be laid out in bands. */
@@ -87,9 +86,8 @@ static void test_whole_rows(void **state)
                                         {6, 3, 1, 2, 2, 2, 6 * 3 * 16},
                                         {8, 3, 2, 1, 1, 1, 8 * 2 * 8},
                                         {8, 1, 1, 0, 1, 1, 8 * 3 * 16}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_convolution(8, 3, 16, cases[i], i % 2 == 0, 5);
-    }
 }
 
 /* Rows that are no whole vectors, and channels enough to fold them: together they are whole or not,
@@ -105,9 +103,8 @@ static void test_folded_rows(void **state)
         {8, 8, 16, 3, 2, 0, 1, 2, 16 * 9},  {8, 12, 8, 3, 1, 2, 2, 1, 8 * 96},
         {9, 10, 8, 3, 2, 2, 2, 1, 8 * 25},  {8, 8, 8, 4, 3, 3, 1, 1, 8 * 16},
         {8, 8, 8, 2, 3, 0, 1, 1, 8 * 9},    {5, 8, 8, 3, 1, 3, 1, 1, 8 * 108}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
         check_convolution(16, cases[i][0], cases[i][1], cases[i] + 2, i % 2 == 0, 5);
-    }
 }
 
 /* Which layouts are folded: small images whose rows are no whole vectors. Not where the weights'
@@ -152,7 +149,7 @@ static void test_second_pass(void **state)
 {
     (void)state;
     static const uint32_t cases[][4] = {{1, 1, 0, 1}, {3, 1, 1, 1}, {3, 2, 1, 6}, {1, 2, 0, 1}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fedge_model_spec spec;
         spec_input(&spec, 3, 2, 13, 14);
         spec_conv(&spec, 2, 6, 1, 1, 0)->u.conv2d.bias = false;
@@ -174,11 +171,11 @@ static void test_second_pass(void **state)
             const size_t n = fedge_model_num_values(self.model);
             double *first = new_doubles(n), *second = new_doubles(n), losses[2];
             fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 4, 0, 0);
-            fill_batch(&rng, x, sizeof x / sizeof x[0], labels, 3, 3);
+            fill_batch(&rng, x, sizeof(x) / sizeof(x[0]), labels, 3, 3);
             model_gradient(&self, x, labels, 3, first, &losses[0]);
             model_gradient(&self, x, labels, 3, second, &losses[1]);
-            assert_memory_equal(first, second, n * sizeof *first);
-            assert_memory_equal(&losses[0], &losses[1], sizeof losses[0]);
+            assert_memory_equal(first, second, n * sizeof(*first));
+            assert_memory_equal(&losses[0], &losses[1], sizeof(losses[0]));
             free(second);
             free(first);
             model_close(&self);
@@ -213,17 +210,16 @@ static void test_activations(void **state)
     static const fedge_layer_type types[] = {
         FEDGE_LAYER_RELU,    FEDGE_LAYER_RELU6, FEDGE_LAYER_LEAKYRELU, FEDGE_LAYER_GELU,
         FEDGE_LAYER_SIGMOID, FEDGE_LAYER_TANH,  FEDGE_LAYER_SILU};
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++) {
+    for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
         for (int option = 0; option < 2; option++) {
             fedge_model_spec spec;
             spec_input(&spec, 1, 9, 0, 0);
             spec_linear(&spec, 9, 35);
             fedge_layer_spec *layer = spec_add(&spec, types[i]);
-            if (types[i] == FEDGE_LAYER_LEAKYRELU) {
+            if (types[i] == FEDGE_LAYER_LEAKYRELU)
                 layer->u.leakyrelu.negative_slope = option ? 0.01f : -0.5f;
-            } else if (types[i] == FEDGE_LAYER_GELU) {
+            else if (types[i] == FEDGE_LAYER_GELU)
                 layer->u.gelu.approximate = (uint32_t)option;
-            }
             if (option) { /* a chain that shares one array, with one that needs it in the middle */
                 spec_flatten(&spec);
                 spec_add(&spec, types[i])->u = layer->u;
@@ -262,7 +258,7 @@ static void test_norms(void **state)
     for (uint32_t rank = 1; rank <= 3; rank++) {
         fedge_layer_spec *layer = image_case(&spec, 4, FEDGE_LAYER_LAYERNORM);
         static const uint32_t shape[3] = {4, 6, 7};
-        memcpy(layer->u.layernorm.normalized_shape, shape + 3 - rank, rank * sizeof shape[0]);
+        memcpy(layer->u.layernorm.normalized_shape, shape + 3 - rank, rank * sizeof(shape[0]));
         layer->u.layernorm.rank = rank;
         layer->u.layernorm.eps = 0.01f;
         layer->u.layernorm.elementwise_affine = rank != 3;
@@ -296,7 +292,7 @@ static void test_dimensions_away(void **state)
         uint32_t values;
     } cases[] = {{2, 1, -1, 5},  {2, 1, 0, 5},  {2, 2, 4, 3},   {2, -2, 1, 5},
                  {2, -1, -5, 3}, {3, 1, 1, 42}, {3, 2, -6, 28}, {3, -1, 3, 24}};
-    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
         fedge_model_spec spec;
         const bool sequence = cases[i / 2].rank == 2;
         if (sequence) {
@@ -399,7 +395,7 @@ static void test_dropout(void **state)
     const fedge_optimizer still = {.learning_rate = 0.125f};
     test_model self;
     fedge_error err = {0};
-    float *zeros = calloc(WIDE, sizeof *zeros), first[WIDE];
+    float *zeros = calloc(WIDE, sizeof(*zeros)), first[WIDE];
     const float x = 1.0f;
     const fedge_batch batch = {.x = &x, .targets = zeros, .size = 1};
     double loss, before = 0.0;
@@ -410,9 +406,8 @@ static void test_dropout(void **state)
     for (int pass = 0; pass < 4; pass++) { /* again; another round; evaluation */
         fedge_model_reset_optimizer(self.model);
         fedge_model_set_random(self.model, SEED, pass == 2 ? 8 : 7, 3);
-        for (int i = 0; i < WIDE; i++) {
+        for (int i = 0; i < WIDE; i++)
             w[i] = 1.0f;
-        }
         if (pass == 3) {
             assert_int_equal(fedge_model_test(self.model, &batch, &loss, &correct, &err), FEDGE_OK);
             assert_true(fabs(loss - 1.0) < 1e-9); /* nothing dropped, nothing scaled */
@@ -430,9 +425,8 @@ static void test_dropout(void **state)
         assert_true(fabs(kept - 0.75 * WIDE) < 5.0 * sqrt(WIDE * 0.75 * 0.25));
         assert_true(pass != 1 || loss == before);
         before = loss;
-        if (pass == 2) {
-            assert_memory_not_equal(w, first, sizeof first);
-        }
+        if (pass == 2)
+            assert_memory_not_equal(w, first, sizeof(first));
     }
     free(zeros);
     model_close(&self);
@@ -460,9 +454,8 @@ static void test_correction(void **state)
     assert_null(fedge_model_correction(without.model));
     float *c = fedge_model_correction(with.model);
     assert_non_null(c);
-    for (int i = 0; i < 15; i++) {
+    for (int i = 0; i < 15; i++)
         c[i] = (float)i * 0.25f;
-    }
     assert_int_equal(fedge_model_step(with.model, x, labels, 2, &sgd, &loss, &correct, &err),
                      FEDGE_OK);
     assert_int_equal(fedge_model_step(without.model, x, labels, 2, &sgd, &loss, &correct, &err),
@@ -537,9 +530,8 @@ static void refuse(const fedge_model_spec *spec, const char *word, const char *n
     fedge_schema_init(&schema, tensors, 32);
     const bool fits = fedge_model_schema(spec, &schema, &err) == FEDGE_OK;
     assert_true(fedge_model_size(spec, &options, &memory, &err) != FEDGE_OK || !fits);
-    if (strstr(err.message, word) == NULL || strstr(err.message, number) == NULL) {
+    if (!strstr(err.message, word) || !strstr(err.message, number))
         fail_msg("\"%s\" and \"%s\" are not in: %s", word, number, err.message);
-    }
 }
 
 static void test_bad_convolutions(void **state)
@@ -684,14 +676,14 @@ static void test_bad_steps(void **state)
     double loss;
     uint32_t correct;
     model_open(&self, &spec, &options, SEED, 0);
-    for (size_t i = 0; i < sizeof asks / sizeof asks[0]; i++) {
+    for (size_t i = 0; i < sizeof(asks) / sizeof(asks[0]); i++) {
         assert_int_equal(
             fedge_model_step(self.model, x, labels, 2, &asks[i], &loss, &correct, &err),
             FEDGE_INVALID_ARGUMENT);
         assert_non_null(strstr(err.message, "made without"));
     }
     static const float bad[] = {4.0f, -1.0f, 0.5f, 3e38f};
-    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         x[4] = bad[i];
         assert_int_equal(fedge_model_step(self.model, x, labels, 2, &plain, &loss, &correct, &err),
                          FEDGE_OUT_OF_RANGE);

@@ -28,21 +28,20 @@ static fedge_model_memory train(const fedge_model_spec *spec, const fedge_model_
     fedge_error err = {0};
     model_open(&self, spec, options, SEED, 0);
     const size_t size = fedge_model_input_count(spec), n = fedge_model_num_values(self.model);
-    float *x = malloc(size * batch * sizeof *x);
-    int32_t *labels = malloc(batch * sizeof *labels);
-    *values = malloc(n * sizeof **values);
-    assert_true(x != NULL && labels != NULL && *values != NULL);
+    float *x = malloc(size * batch * sizeof(*x));
+    int32_t *labels = malloc(batch * sizeof(*labels));
+    *values = malloc(n * sizeof(**values));
+    assert_true(x && labels && *values);
     fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 0, 0, 0);
     fedge_model_reset_optimizer(self.model);
     for (int i = 0; i < STEPS; i++) {
         uint32_t correct = 0;
         fill_batch(&rng, x, size * batch, labels, batch, fedge_model_num_classes(spec));
         if (fedge_model_step(self.model, x, labels, batch, optimizer, loss, &correct, &err) !=
-            FEDGE_OK) {
+            FEDGE_OK)
             fail_msg("%s", err.message);
-        }
     }
-    memcpy(*values, fedge_model_values(self.model), n * sizeof **values);
+    memcpy(*values, fedge_model_values(self.model), n * sizeof(**values));
     const fedge_model_memory memory = self.memory;
     free(labels);
     free(x);
@@ -89,11 +88,10 @@ static size_t saved_by(fedge_layer_type activation, fedge_layer_type behind)
     spec_input(&spec, 3, 1, 16, 16);
     spec_conv(&spec, 1, 8, 1, 1, 0);
     (void)spec_add(&spec, activation);
-    if (behind == FEDGE_LAYER_MAXPOOL2D) {
+    if (behind == FEDGE_LAYER_MAXPOOL2D)
         spec_pool(&spec, 2, 2, 0);
-    } else {
+    else
         spec_conv(&spec, 8, 8, 2, 2, 0);
-    }
     spec_flatten(&spec);
     spec_linear(&spec, 512, 3);
     assert_int_equal(fedge_model_layer_memory(&spec, &options, layers, &err), FEDGE_OK);
@@ -163,7 +161,7 @@ static void test_micro_batches(void **state)
         {.learning_rate = 0.02f, .momentum = 0.9f, .clip_norm = 0.3f, .proximal_mu = 0.1f},
         {.type = FEDGE_OPTIMIZER_ADAM, .learning_rate = 1e-4f},
     };
-    for (unsigned i = 0; i < sizeof OPTIMIZERS / sizeof OPTIMIZERS[0]; i++) {
+    for (unsigned i = 0; i < sizeof(OPTIMIZERS) / sizeof(OPTIMIZERS[0]); i++) {
         const fedge_optimizer *optimizer = &OPTIMIZERS[i];
         const fedge_model_options whole = {.max_batch = 13,
                                            .training = true,
@@ -404,11 +402,10 @@ static void test_chosen_step(void **state)
     for (int i = 0; i < 2; i++) {
         fedge_model_options parts = whole;
         fedge_model_memory all, some;
-        if (i == 0) {
+        if (i == 0)
             images_spec(&spec, FEDGE_LAYER_GROUPNORM);
-        } else {
+        else
             steps_spec(&spec);
-        }
         parts.micro_batch = fedge_model_micro_batch(&spec, &whole);
         assert_int_equal(parts.micro_batch, i == 0 ? 5 : 10);
         assert_same(&spec, &whole, &parts, 19, &optimizer, &all, &some);
@@ -462,7 +459,7 @@ static void test_recompute(void **state)
             train(&again, &options, 8, &optimizer, &values[1], &loss[1]);
         const size_t n = (size_t)3 * 8 * 9 + 2 * 8 * 8 * 9 + 3 * 8 * 3 + 1152 * 4 + 4;
         assert_memory_equal(values[0], values[1], n * sizeof(float));
-        assert_memory_equal(&loss[0], &loss[1], sizeof loss[0]);
+        assert_memory_equal(&loss[0], &loss[1], sizeof(loss[0]));
         assert_true(less.activations * 20 < all.activations * 17);
         free(values[0]);
         free(values[1]);
@@ -480,9 +477,8 @@ static void test_recompute_statistics(void **state)
     float x[2 * 3 * 144], first[6 * 8];
     const int32_t labels[2] = {0, 3};
     fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 2, 0, 0);
-    for (size_t i = 0; i < sizeof x / sizeof x[0]; i++) {
+    for (size_t i = 0; i < sizeof(x) / sizeof(x[0]); i++)
         x[i] = (float)fedge_rng_normal(&rng);
-    }
     for (int i = 0; i < 2; i++) {
         test_model self;
         double loss;
@@ -493,10 +489,9 @@ static void test_recompute_statistics(void **state)
             fedge_model_step(self.model, x, labels, 2, &optimizer, &loss, &correct, &err),
             FEDGE_OK);
         assert_int_equal(fedge_model_num_buffers(self.model), 6 * 8);
-        if (i == 0) {
-            memcpy(first, fedge_model_buffers(self.model), sizeof first);
-        }
-        assert_memory_equal(first, fedge_model_buffers(self.model), sizeof first);
+        if (i == 0)
+            memcpy(first, fedge_model_buffers(self.model), sizeof(first));
+        assert_memory_equal(first, fedge_model_buffers(self.model), sizeof(first));
         model_close(&self);
     }
 }
@@ -520,9 +515,8 @@ static size_t stack_of(void *(*run)(void *), void *user)
     assert_int_equal(pthread_create(&thread, &attributes, run, user), 0);
     assert_int_equal(pthread_join(thread, NULL), 0);
     (void)pthread_attr_destroy(&attributes);
-    while (unused < STACK && stack[unused] == PAINT) {
+    while (unused < STACK && stack[unused] == PAINT)
         unused++;
-    }
     free(stack);
     return STACK - unused;
 }
@@ -541,9 +535,8 @@ static void *plan(void *user)
     fedge_model *model;
     options.micro_batch = fedge_model_micro_batch(spec, &options);
     if (fedge_model_size(spec, &options, &memory, NULL) != FEDGE_OK ||
-        fedge_model_layer_memory(spec, &options, layers, NULL) != FEDGE_OK) {
+        fedge_model_layer_memory(spec, &options, layers, NULL) != FEDGE_OK)
         return user;
-    }
     fedge_error err;
     void *block = aligned_alloc(64, memory.total);
     const fedge_status small = fedge_model_new(&model, spec, &options, block, 64, &err);
@@ -678,9 +671,8 @@ static void test_layers_in_bf16(void **state)
         assert_true(scratch[i] <= memory.activations + memory.gradients);
     }
     assert_true(scratch[1] <= scratch[0]);
-    if ((fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0) {
+    if ((fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0)
         assert_true(scratch[1] < scratch[0]); /* states are not packed */
-    }
 }
 
 /* Where gradients are kept, for clipping or micro-batches, each layer's are in its scratch, and a
@@ -706,7 +698,7 @@ static void test_layers_with_gradients(void **state)
         assert_int_equal(fedge_model_layer_memory(&spec, &plain, without, NULL), FEDGE_OK);
         assert_int_equal(fedge_model_layer_memory(&spec, &clip, with, NULL), FEDGE_OK);
         assert_int_equal(fedge_model_layer_memory(&spec, &parts, in_parts, NULL), FEDGE_OK);
-        assert_memory_equal(with, in_parts, sizeof with);
+        assert_memory_equal(with, in_parts, sizeof(with));
         for (int l = 0; l < 5; l++) {
             const size_t gradients = with[l].parameters * sizeof(float);
             /* Without, each tensor's are rounded up. */
@@ -718,7 +710,7 @@ static void test_layers_with_gradients(void **state)
             buffers += with[l].buffers;
             values += with[l].values;
         }
-        assert_memory_equal(with, without, sizeof with);
+        assert_memory_equal(with, without, sizeof(with));
         assert_true(buffers == 24 && values == (parameters + buffers) * sizeof(float));
         assert_int_equal(fedge_model_size(&spec, &parts, &memory, NULL), FEDGE_OK);
         assert_int_equal(memory.gradients, (parameters * sizeof(float) + 63) / 64 * 64);

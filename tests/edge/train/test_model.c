@@ -41,7 +41,7 @@ static void test_block_too_small(void **state)
     static fedge_layer_memory layers[FEDGE_MAX_LAYERS];
     small_cnn(&spec);
     spec.layers[7].u.linear.out_features = 120;
-    (void)snprintf(spec.layers[7].name, sizeof spec.layers[7].name, "head");
+    (void)snprintf(spec.layers[7].name, sizeof(spec.layers[7].name), "head");
     for (int i = 0; i < 6; i++) {
         /* For one example the last layer's parameters are most, for many a convolution's output. */
         const fedge_model_options options = {
@@ -53,12 +53,11 @@ static void test_block_too_small(void **state)
         uint32_t largest = 0;
         assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_OK);
         assert_int_equal(fedge_model_layer_memory(&spec, &options, layers, &err), FEDGE_OK);
-        for (uint32_t k = 0; k < spec.num_layers; k++) {
+        for (uint32_t k = 0; k < spec.num_layers; k++)
             largest = bytes_of(&layers[k]) > bytes_of(&layers[largest]) ? k : largest;
-        }
         assert_int_equal(fedge_model_new(&model, &spec, &options, block, 1, &err), FEDGE_TOO_BIG);
-        snprintf(position, sizeof position, "%u", (unsigned)largest);
-        snprintf(expected, sizeof expected,
+        snprintf(position, sizeof(position), "%u", (unsigned)largest);
+        snprintf(expected, sizeof(expected),
                  "the model needs a block of %zu bytes but was given 1; layer %u (%s \"%s\") takes "
                  "the most, %zu, not all at once",
                  memory.total, (unsigned)largest, fedge_layer_type_name(spec.layers[largest].type),
@@ -129,9 +128,9 @@ static void test_blocks(void **state)
         assert_string_equal(fedge_model_kernels(training.model),
                             fedge_model_kernels(evaluation.model));
         const size_t size = fedge_model_input_count(&spec);
-        float *x = malloc(size * batch * sizeof *x);
-        int32_t *labels = malloc(batch * sizeof *labels);
-        assert_true(x != NULL && labels != NULL);
+        float *x = malloc(size * batch * sizeof(*x));
+        int32_t *labels = malloc(batch * sizeof(*labels));
+        assert_true(x && labels);
         fill_batch(&rng, x, size * batch, labels, batch, fedge_model_num_classes(&spec));
         const fedge_optimizer sgd = {.learning_rate = 0.01f, .momentum = options.momentum};
         double loss[3];
@@ -178,14 +177,13 @@ static void test_sgd(void **state)
         float *values = fedge_model_values(self.model), x[BATCH * IN];
         int32_t labels[BATCH];
         double w[COUNT], v[COUNT] = {0};
-        for (int i = 0; i < COUNT; i++) {
+        for (int i = 0; i < COUNT; i++)
             w[i] = (double)values[i];
-        }
         fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 1, 0, 0);
         for (int step = 0; step < 12; step++) {
             if (step == 6) { /* a new round of a client */
                 fedge_model_reset_optimizer(self.model);
-                memset(v, 0, sizeof v);
+                memset(v, 0, sizeof(v));
             }
             fill_batch(&rng, x, BATCH * IN, labels, BATCH, OUT);
             double g[COUNT] = {0}, loss_sum;
@@ -193,18 +191,16 @@ static void test_sgd(void **state)
                 double p[OUT], sum = 0.0;
                 for (int o = 0; o < OUT; o++) {
                     p[o] = w[IN * OUT + o];
-                    for (int k = 0; k < IN; k++) {
+                    for (int k = 0; k < IN; k++)
                         p[o] += w[o * IN + k] * (double)x[b * IN + k];
-                    }
                     p[o] = exp(p[o]);
                     sum += p[o];
                 }
                 for (int o = 0; o < OUT; o++) {
                     const double d = (p[o] / sum - (labels[b] == o)) / BATCH;
                     g[IN * OUT + o] += d;
-                    for (int k = 0; k < IN; k++) {
+                    for (int k = 0; k < IN; k++)
                         g[o * IN + k] += d * (double)x[b * IN + k];
-                    }
                 }
             }
             uint32_t correct;
@@ -242,18 +238,17 @@ static void test_sgd_of_convolutions(void **state)
     int32_t labels[BATCH];
     fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 2, 0, 0);
     fill_batch(&rng, x, BATCH * 144, labels, BATCH, 4);
-    double *v = calloc(n, sizeof *v), *before = calloc(n, sizeof *before);
-    assert_true(v != NULL && before != NULL);
+    double *v = calloc(n, sizeof(*v)), *before = calloc(n, sizeof(*before));
+    assert_true(v && before);
     for (int step = 0; step < 3; step++) {
         double loss;
         uint32_t correct;
-        memcpy(p, w, n * sizeof *p);
+        memcpy(p, w, n * sizeof(*p));
         assert_int_equal(
             fedge_model_step(probe.model, x, labels, BATCH, &plain, &loss, &correct, &err),
             FEDGE_OK);
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < n; i++)
             before[i] = (double)w[i];
-        }
         assert_int_equal(
             fedge_model_step(self.model, x, labels, BATCH, &full, &loss, &correct, &err), FEDGE_OK);
         for (size_t i = 0; i < n; i++) {
@@ -432,7 +427,7 @@ static void test_equal_bits(void **state)
         spec_random(&spec, &rng);
         const uint32_t batch = 1 + fedge_rng_below(&rng, 12);
         const size_t size = fedge_model_input_count(&spec) * batch;
-        float *x = malloc((size + 1) * sizeof *x);
+        float *x = malloc((size + 1) * sizeof(*x));
         int32_t labels[16];
         assert_non_null(x);
         const fedge_model_options options = {.max_batch = batch,

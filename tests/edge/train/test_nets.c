@@ -17,17 +17,15 @@ static void test_nets(void **state)
     static random_net net;
     unsigned seen[FEDGE_LAYER_COUNT] = {0}, valid = 0;
     for (uint32_t i = 0; i < NETS; i++) {
-        net_bytes from = net_bytes_of((const uint8_t *)&i, sizeof i);
-        from.at = sizeof i; /* all from the numbers that follow */
+        net_bytes from = net_bytes_of((const uint8_t *)&i, sizeof(i));
+        from.at = sizeof(i); /* all from the numbers that follow */
         random_net_make(&from, &net);
         const char *wrong = random_net_check(&from, &net);
-        if (wrong != NULL) {
+        if (wrong)
             fail_msg("net %u: %s", (unsigned)i, wrong);
-        }
         valid += !net.spoilt;
-        for (uint32_t k = 0; !net.spoilt && k < net.spec.num_layers; k++) {
+        for (uint32_t k = 0; !net.spoilt && k < net.spec.num_layers; k++)
             seen[net.spec.layers[k].type]++;
-        }
     }
     assert_true(valid > NETS / 2);
     for (int type = 0; type < FEDGE_LAYER_COUNT; type++) {
@@ -45,12 +43,11 @@ static void test_single_values(void **state)
     (void)state;
     static random_net net;
     static const uint8_t BYTES[] = {0x0b, 0x54, 0x00, 0x00, 0x8a, 0x00, 0x0c, 0x08, 0xf5};
-    net_bytes from = net_bytes_of(BYTES, sizeof BYTES);
+    net_bytes from = net_bytes_of(BYTES, sizeof(BYTES));
     random_net_make(&from, &net);
     const char *wrong = random_net_check(&from, &net);
-    if (wrong != NULL) {
+    if (wrong)
         fail_msg("%s", wrong);
-    }
 }
 
 int main(void)

@@ -46,9 +46,8 @@ static void make_trial(trial *self, fedge_rng *rng)
         self->dy[i] = (float)fedge_rng_normal(rng);
     }
     self->x[0] = self->plain.center; /* z is the shift: if that is 0, or the ceiling, no gradient */
-    if (fedge_rng_below(rng, 4) == 0) {
+    if (fedge_rng_below(rng, 4) == 0)
         self->plain.shift = self->rectified.shift = fedge_rng_below(rng, 2) ? 0.0f : 1.0f;
-    }
     self->y[self->n] = self->wanted[self->n] = BEFORE;
 }
 
@@ -57,9 +56,8 @@ static void make_trial(trial *self, fedge_rng *rng)
 static void near(const char *what, const fedge_kernels *kernels, double is, double wanted,
                  double magnitude)
 {
-    if (!(fabs(is - wanted) <= 2.0 * (RUN + 2) * UNIT * magnitude)) {
+    if (!(fabs(is - wanted) <= 2.0 * (RUN + 2) * UNIT * magnitude))
         fail_msg("%s on %s: %.17g, not %.17g", what, kernels->name, is, wanted);
-    }
 }
 
 static void check_sums(const fedge_kernels *kernels, const trial *self)
@@ -99,10 +97,10 @@ static void check_trial(const fedge_kernels *kernels, fedge_rng *rng)
         self.dz[i] = z > 0.0f && z < ceiling ? self.dy[i] : 0.0f;
     }
     kernels->normalize(self.x, self.n, &self.rectified, self.y);
-    assert_memory_equal(self.y, self.wanted, (self.n + 1) * sizeof self.y[0]);
+    assert_memory_equal(self.y, self.wanted, (self.n + 1) * sizeof(self.y[0]));
     check_sums(kernels, &self);
     kernels->normalize_backward(self.x, self.dz, self.n, &self.plain, &self.slope, self.wanted);
-    memcpy(self.y, self.dy, self.n * sizeof self.y[0]);
+    memcpy(self.y, self.dy, self.n * sizeof(self.y[0]));
     kernels->normalize_backward(self.x, self.y, self.n, &self.rectified, &self.slope, self.y);
     for (size_t i = 0; i < self.n; i++) {
         const float d = self.x[i] - self.plain.center;
@@ -119,9 +117,8 @@ static void test_kernels(void **state)
     const unsigned n = kernel_levels(levels);
     for (unsigned level = 0; level < n; level++) {
         fedge_rng rng = fedge_rng_stream(7, FEDGE_PURPOSE_TEST, 0, 0, 0);
-        for (int i = 0; i < TRIALS; i++) {
+        for (int i = 0; i < TRIALS; i++)
             check_trial(fedge_kernels_choose(fedge_os_cpu_features() & ~levels[level]), &rng);
-        }
     }
 }
 
@@ -208,16 +205,16 @@ static float *train(const fedge_model_spec *spec, const fedge_model_options *opt
     const fedge_optimizer optimizer = {.learning_rate = 0.1f};
     model_open(&self, spec, options, SEED, 0);
     const size_t n = fedge_model_num_values(self.model);
-    float *values = malloc(n * sizeof *values);
+    float *values = malloc(n * sizeof(*values));
     assert_non_null(values);
     for (uint64_t step = 0; step < 2; step++) {
         fedge_rng rng = fedge_rng_stream(SEED + step, FEDGE_PURPOSE_TEST, 2, 0, 0);
-        fill_batch(&rng, x, sizeof x / sizeof x[0], labels, 3, 3);
+        fill_batch(&rng, x, sizeof(x) / sizeof(x[0]), labels, 3, 3);
         const fedge_batch batch = {.x = x, .labels = labels, .size = 3};
         assert_int_equal(fedge_model_train(self.model, &batch, &optimizer, &loss, &correct, &err),
                          FEDGE_OK);
     }
-    memcpy(values, fedge_model_values(self.model), n * sizeof *values);
+    memcpy(values, fedge_model_values(self.model), n * sizeof(*values));
     *arena = self.memory.activations;
     model_close(&self);
     return values;
@@ -249,9 +246,8 @@ static void test_alone(void **state)
         spec.layers[1].recompute = spec.layers[2].recompute = true;
         spec.layers[4].recompute = true; /* and not the rectifier behind it */
         float *again = train(&spec, &options, &arenas[2]);
-        for (size_t v = 0; v < 4 * 2 + 4 + 8 + 4 * 6 * 9; v++) {
+        for (size_t v = 0; v < 4 * 2 + 4 + 8 + 4 * 6 * 9; v++)
             assert_true(joined[v] == apart[v] && joined[v] == again[v]);
-        }
         assert_true(arenas[0] < arenas[1]);
         free(again);
         free(apart);
@@ -285,9 +281,8 @@ static void test_odd_sample(void **state)
             x[k] = k < ODD ? firsts[i % 3] : 50.0f + (float)fedge_rng_normal(&rng);
             mean += (double)x[k] / N;
         }
-        for (size_t k = 0; k < N; k++) {
+        for (size_t k = 0; k < N; k++)
             variance += ((double)x[k] - mean) * ((double)x[k] - mean) / N;
-        }
         model_open(&self, &spec, &options, SEED, 0);
         assert_int_equal(fedge_model_evaluate(self.model, x, &label, 1, &loss, &correct, &err),
                          FEDGE_OK);

@@ -49,11 +49,11 @@ static void check_step(const fedge_optimizer *optimizer)
     options.clip = true; /* no step within a layer's backward pass: the same gradients */
     model_open(&a, &full, &options, SEED, 0);
     const size_t n = fedge_model_num_values(a.model);
-    float x[BATCH * 32], *before = malloc(n * sizeof *before);
+    float x[BATCH * 32], *before = malloc(n * sizeof(*before));
     int32_t labels[BATCH];
     fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 0, 0, 0);
     fill_batch(&rng, x, BATCH * 32, labels, BATCH, 5);
-    memcpy(before, fedge_model_values(b.model), n * sizeof *before);
+    memcpy(before, fedge_model_values(b.model), n * sizeof(*before));
     test_model *both[2] = {&a, &b};
     for (int i = 0; i < 2; i++) {
         double loss;
@@ -61,9 +61,8 @@ static void check_step(const fedge_optimizer *optimizer)
         fedge_error err = {0};
         fedge_model_reset_optimizer(both[i]->model);
         if (fedge_model_step(both[i]->model, x, labels, BATCH, optimizer, &loss, &correct, &err) !=
-            FEDGE_OK) {
+            FEDGE_OK)
             fail_msg("%s", err.message);
-        }
     }
     const float *moved = fedge_model_values(a.model), *now = fedge_model_values(b.model);
     size_t differs = 0;
@@ -74,7 +73,7 @@ static void check_step(const fedge_optimizer *optimizer)
         for (size_t i = 0; i < tensor->count; i++) {
             const size_t at = tensor->offset + i;
             const bool trained = i / row >= begin && i / row < end;
-            assert_memory_equal(&now[at], trained ? &moved[at] : &before[at], sizeof *now);
+            assert_memory_equal(&now[at], trained ? &moved[at] : &before[at], sizeof(*now));
             differs += now[at] != before[at];
         }
     }
@@ -105,13 +104,13 @@ static void test_clipping_counts_trained_rows_only(void **state)
     test_model self;
     model_open(&self, &spec, &options, SEED, 0);
     const size_t n = fedge_model_num_values(self.model);
-    float x[BATCH * 32], *before = malloc(n * sizeof *before);
+    float x[BATCH * 32], *before = malloc(n * sizeof(*before));
     int32_t labels[BATCH];
     double loss, squares = 0.0;
     uint32_t correct;
     fedge_rng rng = fedge_rng_stream(SEED, FEDGE_PURPOSE_TEST, 0, 0, 0);
     fill_batch(&rng, x, BATCH * 32, labels, BATCH, 5);
-    memcpy(before, fedge_model_values(self.model), n * sizeof *before);
+    memcpy(before, fedge_model_values(self.model), n * sizeof(*before));
     assert_int_equal(
         fedge_model_step(self.model, x, labels, BATCH, &optimizer, &loss, &correct, NULL),
         FEDGE_OK);

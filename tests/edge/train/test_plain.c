@@ -74,16 +74,14 @@ static void make_net(net *self, fedge_model_spec *spec, fedge_rng *rng)
     self->num_y[CONV2] = BATCH * features;
     self->num_y[LINEAR1] = BATCH * hidden;
     self->num_y[LINEAR2] = BATCH * CLASSES;
-    for (int i = 0; i < LAYERS; i++) {
+    for (int i = 0; i < LAYERS; i++)
         self->y[i] = new_doubles(self->num_y[i]);
-    }
 }
 
 static size_t num_weights(const net *self, int layer)
 {
-    if (layer >= LINEAR1) {
+    if (layer >= LINEAR1)
         return self->linear[layer - LINEAR1].in * self->linear[layer - LINEAR1].out;
-    }
     const fedge_plain_conv2d *conv = &self->conv[layer];
     return conv->out_channels * (conv->in_channels / conv->groups) * conv->kernel[0] *
            conv->kernel[1];
@@ -125,9 +123,8 @@ static double backward(const net *self, const double *x, const int32_t *labels, 
     for (size_t n = 0; n < BATCH; n++) {
         const double *logits = self->y[LINEAR2] + n * CLASSES;
         double sum = 0.0;
-        for (size_t c = 0; c < CLASSES; c++) {
+        for (size_t c = 0; c < CLASSES; c++)
             sum += exp(logits[c]);
-        }
         loss += log(sum) - logits[labels[n]];
         for (size_t c = 0; c < CLASSES; c++) {
             slopes[LINEAR2][n * CLASSES + c] =
@@ -145,9 +142,8 @@ static double backward(const net *self, const double *x, const int32_t *labels, 
             fedge_plain_conv2d_backward(&self->conv[i], in, self->w[i], slopes[i], before, dw, db);
         }
     }
-    for (int i = 0; i < LAYERS; i++) {
+    for (int i = 0; i < LAYERS; i++)
         free(slopes[i]);
-    }
     return loss;
 }
 
@@ -160,7 +156,7 @@ static void check_model(net *self, const fedge_model_spec *spec, fedge_rng *rng,
     const fedge_plain_conv2d *first = &self->conv[0];
     const size_t inputs = BATCH * first->in_channels * first->in[0] * first->in[1];
     const size_t count = fedge_model_num_values(model.model);
-    float *x = malloc(inputs * sizeof *x);
+    float *x = malloc(inputs * sizeof(*x));
     int32_t labels[BATCH];
     assert_non_null(x);
     fill_batch(rng, x, inputs, labels, BATCH, CLASSES);
@@ -172,9 +168,8 @@ static void check_model(net *self, const fedge_model_spec *spec, fedge_rng *rng,
     model_gradient(&model, x, labels, BATCH, gradient, &loss);
     assert_true(fabs(loss - expected_loss) <= 1e-5 * (1.0 + fabs(expected_loss)));
     for (size_t i = 0; i < count; i++) {
-        if (!(fabs(gradient[i] - expected[i]) <= 2e-4 * (0.05 + fabs(expected[i])))) {
+        if (!(fabs(gradient[i] - expected[i]) <= 2e-4 * (0.05 + fabs(expected[i]))))
             fail_msg("gradient %zu of %zu: %.9g, not %.9g", i, count, gradient[i], expected[i]);
-        }
     }
     free(values);
     free(wide);
@@ -193,14 +188,12 @@ static void models_have_their_gradients(void **unused)
     for (int trial = 0; trial < TRIALS; trial++) {
         net self = {0};
         fedge_model_spec spec;
-        memset(&spec, 0, sizeof spec);
+        memset(&spec, 0, sizeof(spec));
         make_net(&self, &spec, &rng);
-        for (unsigned i = 0; i < num_levels; i++) {
+        for (unsigned i = 0; i < num_levels; i++)
             check_model(&self, &spec, &rng, levels[i]);
-        }
-        for (int i = 0; i < LAYERS; i++) {
+        for (int i = 0; i < LAYERS; i++)
             free(self.y[i]);
-        }
     }
 }
 
@@ -222,10 +215,10 @@ static void a_row_by_hand(void **unused)
     double y[3], dx[5], dw[2], db[1];
     fedge_plain_conv2d_forward(&shape, x, w, b, y);
     const double expected[] = {10 + 3 * 2, 10 + 2 * 2 + 3 * 8, 10 + 2 * 8};
-    assert_memory_equal(y, expected, sizeof y);
+    assert_memory_equal(y, expected, sizeof(y));
     fedge_plain_conv2d_backward(&shape, x, w, dy, dx, dw, db);
     const double slopes[] = {0, 3 + 200, 0, 300 + 20000, 0};
-    assert_memory_equal(dx, slopes, sizeof dx);
+    assert_memory_equal(dx, slopes, sizeof(dx));
     assert_true(dw[0] == 200 + 80000 && dw[1] == 2 + 800 && db[0] == 10101);
 }
 

@@ -61,16 +61,16 @@ static void draw(fedge_rng *rng, fedge_layer_spec *layer)
         layer->u.avgpool1d.count_include_pad = dilation[0] % 2 == 0;
         break;
     case FEDGE_LAYER_MAXPOOL2D:
-        memcpy(layer->u.maxpool2d.kernel_size, kernel, sizeof kernel);
-        memcpy(layer->u.maxpool2d.stride, stride, sizeof stride);
-        memcpy(layer->u.maxpool2d.padding, padding, sizeof padding);
-        memcpy(layer->u.maxpool2d.dilation, dilation, sizeof dilation);
+        memcpy(layer->u.maxpool2d.kernel_size, kernel, sizeof(kernel));
+        memcpy(layer->u.maxpool2d.stride, stride, sizeof(stride));
+        memcpy(layer->u.maxpool2d.padding, padding, sizeof(padding));
+        memcpy(layer->u.maxpool2d.dilation, dilation, sizeof(dilation));
         layer->u.maxpool2d.ceil_mode = ceil_mode;
         break;
     default:
-        memcpy(layer->u.avgpool2d.kernel_size, kernel, sizeof kernel);
-        memcpy(layer->u.avgpool2d.stride, stride, sizeof stride);
-        memcpy(layer->u.avgpool2d.padding, padding, sizeof padding);
+        memcpy(layer->u.avgpool2d.kernel_size, kernel, sizeof(kernel));
+        memcpy(layer->u.avgpool2d.stride, stride, sizeof(stride));
+        memcpy(layer->u.avgpool2d.padding, padding, sizeof(padding));
         layer->u.avgpool2d.ceil_mode = ceil_mode;
         layer->u.avgpool2d.count_include_pad = dilation[0] % 2 == 0;
         layer->u.avgpool2d.divisor_override = dilation[1] == 3 ? 5 : 0;
@@ -138,9 +138,8 @@ static void refuse(const fedge_model_spec *spec, const char *words)
 {
     fedge_error err = {0};
     assert_int_not_equal(check(spec, &err), FEDGE_OK);
-    if (strstr(err.message, words) == NULL || strstr(err.message, "layer 1 (MaxPool") == NULL) {
+    if (!strstr(err.message, words) || !strstr(err.message, "layer 1 (MaxPool"))
         fail_msg("'%s' is not in: %s", words, err.message);
-    }
 }
 
 static void test_refused(void **state)

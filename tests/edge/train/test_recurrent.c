@@ -56,7 +56,7 @@ static void test_all_steps(void **state)
     /* steps, hidden, layers, bias */
     static const uint32_t cases[][4] = {{1, 5, 1, 1}, {2, 8, 1, 0},  {5, 3, 2, 1},  {4, 16, 2, 0},
                                         {3, 7, 3, 1}, {3, 33, 1, 1}, {2, 130, 1, 1}};
-    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
         const uint32_t *at = cases[i / 2];
         fedge_model_spec spec;
         spec_input(&spec, 2, at[0], 4, 0);
@@ -77,7 +77,7 @@ static void test_both_directions(void **state)
     static const uint32_t cases[][4] = {{1, 5, 1, 3},  {2, 8, 0, 1},  {5, 3, 1, 4},
                                         {7, 16, 1, 2}, {3, 33, 0, 3}, {2, 130, 1, 1},
                                         {9, 6, 1, 15}, {43, 5, 1, 7}};
-    for (size_t i = 0; i < 2 * sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < 2 * sizeof(cases) / sizeof(cases[0]); i++) {
         const uint32_t *at = cases[i / 2];
         fedge_model_spec spec;
         spec_input(&spec, 2, at[0], 4, 0);
@@ -212,9 +212,8 @@ static void test_batches_and_evaluation(void **state)
     unsigned levels[MAX_LEVELS];
     const unsigned num_levels = kernel_levels(levels);
     for (unsigned i = 0; i < 2 * num_levels; i++) {
-        for (size_t k = 0; k < sizeof CASES / sizeof CASES[0]; k++) {
+        for (size_t k = 0; k < sizeof(CASES) / sizeof(CASES[0]); k++)
             check_batch(TYPES[i % 2], levels[i / 2], &CASES[k]);
-        }
     }
 }
 
@@ -255,9 +254,8 @@ static void refuse(const fedge_model_spec *spec, const char *word)
     fedge_model_memory memory;
     const fedge_model_options options = {.max_batch = 4, .training = true};
     assert_int_equal(fedge_model_size(spec, &options, &memory, &err), FEDGE_INVALID_ARGUMENT);
-    if (strstr(err.message, word) == NULL) {
+    if (!strstr(err.message, word))
         fail_msg("\"%s\" is not in: %s", word, err.message);
-    }
 }
 
 static void test_bad_arguments(void **state)

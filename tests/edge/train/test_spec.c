@@ -42,9 +42,8 @@ static void test_schema(void **state)
     static const char *names[] = {"0.weight",        "0.bias",        "3.weight", "3.bias",
                                   "head.fc1.weight", "head.fc1.bias", "9.weight", "9.bias"};
     assert_int_equal(schema.num_tensors, 8);
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8; i++)
         assert_string_equal(tensors[i].name, names[i]);
-    }
     char text[FEDGE_SHAPE_TEXT_SIZE];
     assert_string_equal(fedge_shape_text(tensors[2].rank, tensors[2].shape, text),
                         "[64, 32, 5, 5]");
@@ -67,9 +66,9 @@ static void test_initial_values(void **state)
     mcmahan(&spec);
     fedge_schema_init(&schema, tensors, 8);
     assert_int_equal(fedge_model_schema(&spec, &schema, &err), FEDGE_OK);
-    float *values = malloc(schema.num_elements * sizeof *values);
-    float *again = malloc(schema.num_elements * sizeof *again);
-    assert_true(values != NULL && again != NULL);
+    float *values = malloc(schema.num_elements * sizeof(*values));
+    float *again = malloc(schema.num_elements * sizeof(*again));
+    assert_true(values && again);
     fedge_model_init_values(&spec, 5, values);
     static const double fan_in[] = {25, 25, 800, 800, 3136, 3136, 512, 512};
     for (uint32_t t = 0; t < 8; t++) {
@@ -87,9 +86,9 @@ static void test_initial_values(void **state)
                     5.0 * bound * bound * sqrt(4.0 / 45.0 / count));
     }
     fedge_model_init_values(&spec, 5, again);
-    assert_memory_equal(values, again, schema.num_elements * sizeof *values);
+    assert_memory_equal(values, again, schema.num_elements * sizeof(*values));
     fedge_model_init_values(&spec, 6, again);
-    assert_memory_not_equal(values, again, schema.num_elements * sizeof *values);
+    assert_memory_not_equal(values, again, schema.num_elements * sizeof(*values));
     free(again);
     free(values);
 }
@@ -105,13 +104,11 @@ static void refuse(const fedge_model_spec *spec, fedge_status status, const char
     const fedge_model_options options = {.max_batch = 4, .training = true};
     fedge_schema_init(&schema, tensors, 8);
     assert_int_equal(fedge_model_schema(spec, &schema, &err), status);
-    if (strstr(err.message, word) == NULL || strstr(err.message, number) == NULL) {
+    if (!strstr(err.message, word) || !strstr(err.message, number))
         fail_msg("\"%s\" and \"%s\" are not in: %s", word, number, err.message);
-    }
     assert_int_equal(fedge_model_size(spec, &options, &memory, &err), status);
-    if (strstr(err.message, number) == NULL) {
+    if (!strstr(err.message, number))
         fail_msg("\"%s\" is not in: %s", number, err.message);
-    }
 }
 
 static void test_bad_inputs(void **state)
@@ -156,9 +153,9 @@ static void test_bad_linear(void **state)
     spec.input_shape[0] = layer->u.linear.in_features = 400;
     layer->u.linear.out_features = 10000000; /* 4e9 weights */
     char limit[32];
-    snprintf(limit, sizeof limit, "%zu", FEDGE_MAX_ELEMENTS);
+    snprintf(limit, sizeof(limit), "%zu", FEDGE_MAX_ELEMENTS);
     refuse(&spec, FEDGE_TOO_BIG, "", limit);
-    memset(layer->name, 'a', sizeof layer->name);
+    memset(layer->name, 'a', sizeof(layer->name));
     refuse(&spec, FEDGE_INVALID_ARGUMENT, "layer 0", "63");
     spec_input(&spec, 2, 4, 4, 0);
     strcpy(spec_linear(&spec, 16, 2)->name, "head");
@@ -270,9 +267,8 @@ static void test_large_average(void **state)
     layer->u.avgpool2d.kernel_size[0] = layer->u.avgpool2d.kernel_size[1] = 40;
     spec_flatten(&spec);
     spec_linear(&spec, 2, 2);
-    if (fedge_model_size(&spec, &options, &memory, &err) != FEDGE_OK) {
+    if (fedge_model_size(&spec, &options, &memory, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
 }
 
 /* Whichever way it would run: the layer is named. */
@@ -291,9 +287,8 @@ static void test_too_many_weights(void **state)
         const fedge_model_options options = {
             .max_batch = 1, .training = true, .general = general == 1};
         assert_int_equal(fedge_model_size(&spec, &options, &memory, &err), FEDGE_TOO_BIG);
-        if (strstr(err.message, "layer 0 (Conv2d") == NULL) {
+        if (!strstr(err.message, "layer 0 (Conv2d"))
             fail_msg("%s", err.message);
-        }
     }
 }
 
@@ -312,9 +307,8 @@ static void test_too_many_bytes(void **state)
     for (uint32_t batch = 64; batch <= FEDGE_MAX_BATCH; batch *= 2) {
         const fedge_model_options options = {.max_batch = batch};
         if (fedge_model_size(&spec, &options, &memory, &err) != FEDGE_TOO_BIG ||
-            strstr(err.message, "layer 0 (BatchNorm2d") == NULL) {
+            !strstr(err.message, "layer 0 (BatchNorm2d"))
             fail_msg("%s", err.message);
-        }
     }
 }
 

@@ -29,19 +29,18 @@ static fedge_status read_examples(void *user, const uint32_t *indices, uint32_t 
 {
     data *from = user;
     from->sizes[from->num_batches++] = n;
-    if (from->num_batches == from->fail_at) {
+    if (from->num_batches == from->fail_at)
         return fedge_fail(err, FEDGE_IO, "the card is gone");
-    }
     if (n + soon < NUM_EXAMPLES) { /* within a pass */
         assert_int_equal(from->num_soon, n + soon);
-        assert_memory_equal(from->soon, indices, (n + soon) * sizeof *indices);
+        assert_memory_equal(from->soon, indices, (n + soon) * sizeof(*indices));
     }
     from->num_soon = soon;
-    memcpy(from->soon, indices + n, soon * sizeof *indices);
+    memcpy(from->soon, indices + n, soon * sizeof(*indices));
     for (uint32_t i = 0; i < n; i++) {
         assert_true(indices[i] < NUM_EXAMPLES);
         from->order[from->num_read++] = indices[i];
-        memcpy(x + (size_t)i * FEATURES, from->x[indices[i]], sizeof from->x[0]);
+        memcpy(x + (size_t)i * FEATURES, from->x[indices[i]], sizeof(from->x[0]));
         labels[i] = from->labels[indices[i]];
     }
     return FEDGE_OK;
@@ -60,7 +59,7 @@ typedef struct fixture {
 
 static fixture *open_fixture(void)
 {
-    fixture *f = calloc(1, sizeof *f);
+    fixture *f = calloc(1, sizeof(*f));
     assert_non_null(f);
     spec_input(&f->spec, 1, FEATURES, 0, 0);
     spec_linear(&f->spec, FEATURES, 8);
@@ -71,9 +70,8 @@ static fixture *open_fixture(void)
     fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TEST, 0, 0, 0);
     for (int i = 0; i < NUM_EXAMPLES; i++) {
         f->data.labels[i] = i % 2;
-        for (int k = 0; k < FEATURES; k++) {
+        for (int k = 0; k < FEATURES; k++)
             f->data.x[i][k] = (float)fedge_rng_normal(&rng) * 0.3f + (i % 2 == 0 ? -1.0f : 1.0f);
-        }
     }
     f->examples =
         (fedge_examples){.user = &f->data, .num_examples = NUM_EXAMPLES, .read = read_examples};
@@ -117,18 +115,16 @@ static void test_epochs(void **state)
     assert_int_equal(f->result.num_seen, 2 * NUM_EXAMPLES);
     assert_true(f->result.loss_sum > 0.0 && f->result.correct <= f->result.num_seen);
     static const uint32_t sizes[] = {5, 5, 5, 5, 3, 5, 5, 5, 5, 3};
-    assert_memory_equal(f->data.sizes, sizes, sizeof sizes);
+    assert_memory_equal(f->data.sizes, sizes, sizeof(sizes));
     for (int epoch = 0; epoch < 2; epoch++) { /* each example once per epoch */
         uint32_t seen[NUM_EXAMPLES] = {0};
-        for (int i = 0; i < NUM_EXAMPLES; i++) {
+        for (int i = 0; i < NUM_EXAMPLES; i++)
             seen[f->data.order[epoch * NUM_EXAMPLES + i]]++;
-        }
-        for (int i = 0; i < NUM_EXAMPLES; i++) {
+        for (int i = 0; i < NUM_EXAMPLES; i++)
             assert_int_equal(seen[i], 1);
-        }
     }
     assert_memory_not_equal(f->data.order, f->data.order + NUM_EXAMPLES,
-                            NUM_EXAMPLES * sizeof f->data.order[0]);
+                            NUM_EXAMPLES * sizeof(f->data.order[0]));
     close_fixture(f);
 }
 
@@ -142,7 +138,7 @@ static void test_local_steps(void **state)
     fixture *g = open_fixture();
     assert_int_equal(run(g, config(1, 2, 0)), FEDGE_OK);
     assert_memory_equal(f->data.order, g->data.order,
-                        (NUM_EXAMPLES + 10) * sizeof f->data.order[0]);
+                        (NUM_EXAMPLES + 10) * sizeof(f->data.order[0]));
     close_fixture(g);
     close_fixture(f);
 }
@@ -279,11 +275,11 @@ static void test_batches_that_layers_refuse(void **state)
         double loss;
         uint32_t correct;
         model_open(&self, &spec, &options, 3, 0);
-        memcpy(before, fedge_model_buffers(self.model), sizeof before);
+        memcpy(before, fedge_model_buffers(self.model), sizeof(before));
         assert_int_equal(fedge_model_step(self.model, x, labels, size, &sgd, &loss, &correct, &err),
                          FEDGE_INVALID_ARGUMENT);
-        memcpy(after, fedge_model_buffers(self.model), sizeof after);
-        assert_memory_equal(before, after, sizeof before);
+        memcpy(after, fedge_model_buffers(self.model), sizeof(after));
+        assert_memory_equal(before, after, sizeof(before));
         assert_int_equal(fedge_model_evaluate(self.model, x, labels, size, &loss, &correct, &err),
                          FEDGE_OK);
         fedge_trainer_config with = config(1, 1, 0);
@@ -331,9 +327,8 @@ static void check_overflow(fedge_model_options options, bool norm, const char *e
     }
     model_open(&f->self, &f->spec, &options, 3, 0);
     for (int i = 0; i < NUM_EXAMPLES; i++) {
-        for (int k = 0; k < FEATURES; k++) {
+        for (int k = 0; k < FEATURES; k++)
             f->data.x[i][k] = norm ? (i % 2 == 0 ? -1e30f : 1e30f) : 1e36f;
-        }
     }
     if (!norm) { /* outputs of 0, however large the inputs */
         float values[FEATURES * 8 + 8 + 16 + 2] = {0};
@@ -344,9 +339,8 @@ static void check_overflow(fedge_model_options options, bool norm, const char *e
     fedge_trainer_config with = config(6, 0, 1);
     with.optimizer.learning_rate = norm ? 0.1f : 1e6f;
     assert_int_equal(run(f, with), FEDGE_NOT_FINITE);
-    if (strstr(f->err.message, expected) == NULL) {
+    if (!strstr(f->err.message, expected))
         fail_msg("\"%s\" is not in: %s", expected, f->err.message);
-    }
     assert_int_equal(f->result.num_steps, 1);
     close_fixture(f);
 }

@@ -65,16 +65,15 @@ static void make_batch(golden *self)
     const fedge_model_spec *spec = &self->job->plan.model;
     const size_t count = fedge_model_input_count(spec) * self->batch;
     const fedge_layer_spec *first = &spec->layers[0];
-    self->x = malloc(count * sizeof *self->x);
+    self->x = malloc(count * sizeof(*self->x));
     assert_non_null(self->x);
     for (size_t i = 0; i < count; i++) {
         self->x[i] = first->type == FEDGE_LAYER_EMBEDDING
                          ? (float)(zoo_hash(ZOO_INPUTS, i) % first->u.embedding.num_embeddings)
                          : (float)(1.7 * zoo_number(ZOO_INPUTS, i));
     }
-    for (uint32_t i = 0; i < self->batch; i++) {
+    for (uint32_t i = 0; i < self->batch; i++)
         self->labels[i] = (int32_t)(zoo_hash(ZOO_LABELS, i) % fedge_model_num_classes(spec));
-    }
 }
 
 /* ---- files ---- */
@@ -82,9 +81,8 @@ static void make_batch(golden *self)
 static void read_text(const char *path, uint8_t **text, size_t *size)
 {
     fedge_error err = {0};
-    if (fedge_os_read_file(path, MAX_SIZE, text, size, &err) != FEDGE_OK) {
+    if (fedge_os_read_file(path, MAX_SIZE, text, size, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
 }
 
 static fedge_job *load_job(const char *name)
@@ -92,10 +90,9 @@ static fedge_job *load_job(const char *name)
     char path[512];
     fedge_job *job = NULL;
     fedge_error err = {0};
-    (void)snprintf(path, sizeof path, ZOO "%s.json", name);
-    if (fedge_job_load(path, &job, &err) != FEDGE_OK) {
+    (void)snprintf(path, sizeof(path), ZOO "%s.json", name);
+    if (fedge_job_load(path, &job, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     return job;
 }
 
@@ -104,17 +101,16 @@ static void golden_open(golden *self, const char *name, uint32_t batch)
     char path[512];
     size_t size;
     fedge_error err = {0};
-    memset(self, 0, sizeof *self);
-    (void)snprintf(self->name, sizeof self->name, "%s", name);
-    (void)snprintf(path, sizeof path, GOLDEN "%s.safetensors", name);
+    memset(self, 0, sizeof(*self));
+    (void)snprintf(self->name, sizeof(self->name), "%s", name);
+    (void)snprintf(path, sizeof(path), GOLDEN "%s.safetensors", name);
     self->job = load_job(name);
     self->batch = batch;
     read_text(path, &self->file, &size);
     fedge_schema_init(&self->schema, self->tensors, 192);
     if (fedge_safetensors_read_schema(self->file, size, &self->schema, &self->data, &err) !=
-        FEDGE_OK) {
+        FEDGE_OK)
         fail_msg("%s: %s", path, err.message);
-    }
     make_batch(self);
 }
 
@@ -129,18 +125,17 @@ static const fedge_tensor_spec *find(const golden *self, const char *prefix, con
                                      size_t count)
 {
     char text[FEDGE_MAX_TENSOR_NAME + 8];
-    (void)snprintf(text, sizeof text, "%s%s", prefix, name);
+    (void)snprintf(text, sizeof(text), "%s%s", prefix, name);
     const fedge_tensor_spec *tensor = fedge_schema_find(&self->schema, text);
-    if (tensor == NULL || tensor->count != count) {
+    if (!tensor || tensor->count != count)
         fail_msg("%s: %s of %zu values is not in the golden file", self->name, text, count);
-    }
     return tensor;
 }
 
 static double value_at(const golden *self, const fedge_tensor_spec *tensor, size_t i)
 {
     float value;
-    memcpy(&value, self->data + (tensor->offset + i) * sizeof value, sizeof value);
+    memcpy(&value, self->data + (tensor->offset + i) * sizeof(value), sizeof(value));
     return (double)value;
 }
 
@@ -170,18 +165,16 @@ static void compare_outputs(const golden *self, const char *kernels, const float
 {
     const fedge_tensor_spec *expected = find(self, "y10", "", count);
     const double allowed = OUTPUT_BOUND * largest_of(self, expected, count);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         near(self, kernels, "output", i, (double)outputs[i], value_at(self, expected, i), allowed);
-    }
 }
 
 static double change_bound(const golden *self)
 {
     const fedge_model_spec *model = &self->job->plan.model;
     for (uint32_t i = 0; i < model->num_layers; i++) {
-        if (model->layers[i].type == FEDGE_LAYER_RELU6) {
+        if (model->layers[i].type == FEDGE_LAYER_RELU6)
             return CHANGE_BOUND_KINKS;
-        }
     }
     return CHANGE_BOUND;
 }
@@ -199,7 +192,7 @@ static void compare_change(const golden *self, const char *kernels, const change
                            const fedge_tensor_spec *tensor, uint32_t stream, const float *values)
 {
     const fedge_tensor_spec *expected = find(self, what->prefix, tensor->name, PLACES + 2);
-    float *start = malloc(tensor->count * sizeof *start);
+    float *start = malloc(tensor->count * sizeof(*start));
     double squares = 0.0, sum = 0.0, weights = 0.0;
     assert_non_null(start);
     zoo_start(tensor, stream, start);
@@ -234,9 +227,8 @@ static void open_at_start(const golden *self, unsigned disabled, bool general,
     options.disabled_cpu_features = disabled;
     model_open(model, &self->job->plan.model, &options, 1, 0);
     float *values = fedge_model_values(model->model);
-    for (uint32_t t = 0; t < model->schema.num_tensors; t++) {
+    for (uint32_t t = 0; t < model->schema.num_tensors; t++)
         zoo_start(&model->tensors[t], t, values + model->tensors[t].offset);
-    }
     fedge_model_reset_optimizer(model->model);
 }
 
@@ -246,9 +238,8 @@ static double step_once(const golden *self, fedge_model *model, const fedge_opti
     fedge_error err = {0};
     double loss;
     uint32_t correct;
-    if (fedge_model_train(model, &batch, optimizer, &loss, &correct, &err) != FEDGE_OK) {
+    if (fedge_model_train(model, &batch, optimizer, &loss, &correct, &err) != FEDGE_OK)
         fail_msg("%s: %s", self->name, err.message);
-    }
     return loss / self->batch;
 }
 
@@ -294,9 +285,8 @@ static void check_model(const golden *self, unsigned disabled, bool general)
              value_at(self, losses, step), OUTPUT_BOUND * largest_of(self, losses, STEPS));
     }
     compare_changes(self, &TEN_STEPS, &model);
-    if (fedge_model_test(model.model, &batch, &loss, &correct, &err) != FEDGE_OK) {
+    if (fedge_model_test(model.model, &batch, &loss, &correct, &err) != FEDGE_OK)
         fail_msg("%s: %s", self->name, err.message);
-    }
     compare_outputs(self, kernels, fedge_model_outputs(model.model),
                     (size_t)self->batch * fedge_model_num_classes(&plan->model));
     model_close(&model);
@@ -315,7 +305,7 @@ static void test_micro_batches(void **state)
                  {"lenet-5", 0, 0},     {"resnet-8-groupnorm", 5, 4},
                  {"char-lstm", 0, 8},   {"mobilenet-small", 5, 4},
                  {"gru-sensors", 0, 8}, {"transformer-small", 5, 4}};
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         fedge_job *job = load_job(CASES[i].name);
         job->plan.training.batch_size = 10;
         assert_int_equal(fedge_plan_model_options(&job->plan).micro_batch, CASES[i].at_10);
@@ -372,12 +362,11 @@ static void test_ten_steps(void **state)
 static void with_commas(size_t number, char text[32])
 {
     char digits[32];
-    const size_t length = (size_t)snprintf(digits, sizeof digits, "%zu", number);
+    const size_t length = (size_t)snprintf(digits, sizeof(digits), "%zu", number);
     size_t at = 0;
     for (size_t i = 0; i < length; i++) {
-        if (i > 0 && (length - i) % 3 == 0) {
+        if (i > 0 && (length - i) % 3 == 0)
             text[at++] = ',';
-        }
         text[at++] = digits[i];
     }
     text[at] = '\0';
@@ -393,10 +382,9 @@ static void check_readme(const char *name, uint32_t batch)
     uint8_t *text = NULL;
     read_text(ZOO "README.md", &text, &size);
     with_commas(job->plan.schema.num_elements, number);
-    (void)snprintf(row, sizeof row, "\n| [%s](%s.json) | %s |", name, name, number);
-    if (strstr((const char *)text, row) == NULL) {
+    (void)snprintf(row, sizeof(row), "\n| [%s](%s.json) | %s |", name, name, number);
+    if (!strstr((const char *)text, row))
         fail_msg("the zoo's README has no row that begins with %s", row + 1);
-    }
     free(text);
     fedge_job_free(job);
 }

@@ -21,16 +21,15 @@ double zoo_number(uint32_t stream, size_t i)
 void zoo_start(const fedge_tensor_spec *tensor, uint32_t stream, float *values)
 {
     const char *dot = strrchr(tensor->name, '.');
-    const char *name = dot == NULL ? tensor->name : dot + 1;
+    const char *name = !dot ? tensor->name : dot + 1;
     const size_t length = strlen(name);
     const bool bias = length >= 4 && strcmp(name + length - 4, "bias") == 0;
     const double per_output = (double)tensor->count / tensor->shape[0];
     const bool scaled = !bias && tensor->rank > 1;
     const double scale = scaled ? 1.0 / sqrt(per_output) : strcmp(name, "weight") == 0 ? 0.2 : 0.1;
     const double middle = !scaled && strcmp(name, "weight") == 0 ? 1.0 : 0.0;
-    for (size_t i = 0; i < tensor->count; i++) {
+    for (size_t i = 0; i < tensor->count; i++)
         values[i] = (float)(middle + zoo_number(stream, i) * scale);
-    }
 }
 
 fedge_status zoo_train(fedge_model *model, const fedge_plan *plan, const fedge_dataset *dataset,
@@ -39,10 +38,10 @@ fedge_status zoo_train(fedge_model *model, const fedge_plan *plan, const fedge_d
     const fedge_view view = {.dataset = dataset, .count = fedge_dataset_size(dataset)};
     const fedge_examples examples = fedge_view_examples(&view);
     fedge_optimizer optimizer = plan->training.optimizer;
-    float *x = malloc(batch * fedge_model_example_size(model) * sizeof *x);
-    int32_t *labels = malloc(batch * sizeof *labels);
-    uint32_t *indices = malloc(batch * sizeof *indices);
-    fedge_status status = x == NULL || labels == NULL || indices == NULL
+    float *x = malloc(batch * fedge_model_example_size(model) * sizeof(*x));
+    int32_t *labels = malloc(batch * sizeof(*labels));
+    uint32_t *indices = malloc(batch * sizeof(*indices));
+    fedge_status status = !x || !labels || !indices
                               ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a batch")
                               : FEDGE_OK;
     optimizer.learning_rate = plan->training.learning_rate;
@@ -53,9 +52,8 @@ fedge_status zoo_train(fedge_model *model, const fedge_plan *plan, const fedge_d
     fedge_model_reset_optimizer(model);
     for (uint32_t step = 0; status == FEDGE_OK && step < steps; step++) {
         uint32_t correct;
-        for (uint32_t k = 0; k < batch; k++) {
+        for (uint32_t k = 0; k < batch; k++)
             indices[k] = zoo_hash(ZOO_ORDER, (size_t)step * batch + k) % examples.num_examples;
-        }
         status = examples.read(examples.user, indices, batch, 0, x, labels, err);
         if (status == FEDGE_OK) {
             status =

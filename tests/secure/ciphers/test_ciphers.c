@@ -97,8 +97,9 @@ static void broken_ones_are_not_used(void **unused)
         assert_ptr_equal(fedge_ciphers_choose(&broken, NULL, &fedge_ciphers_mbedtls, &why),
                          &fedge_ciphers_mbedtls);
         assert_string_equal(why, "its ChaCha20-Poly1305 is wrong");
-        if (fault != LONG) /* which only shows beside another */
+        if (fault != LONG) { /* which only shows beside another */
             assert_null(fedge_ciphers_choose(&broken, NULL, &broken, &why));
+        }
     }
 }
 
@@ -121,11 +122,12 @@ static void the_process_says_what_it_uses(void **unused)
     (void)unused;
     char text[FEDGE_CIPHERS_TEXT], expected[FEDGE_CIPHERS_TEXT];
     fedge_error err;
-    if (fedge_libgcrypt_refusal() == NULL)
-        snprintf(expected, sizeof expected, "libgcrypt %s", fedge_libgcrypt_version());
-    else
-        snprintf(expected, sizeof expected, "mbedTLS %s, not libgcrypt %s: %s",
+    if (!fedge_libgcrypt_refusal()) {
+        snprintf(expected, sizeof(expected), "libgcrypt %s", fedge_libgcrypt_version());
+    } else {
+        snprintf(expected, sizeof(expected), "mbedTLS %s, not libgcrypt %s: %s",
                  MBEDTLS_VERSION_STRING, fedge_libgcrypt_version(), fedge_libgcrypt_refusal());
+    }
     assert_string_equal(fedge_ciphers_text(text), expected);
     assert_int_equal(fedge_ciphers_check(&err), FEDGE_OK);
 }
@@ -139,13 +141,13 @@ static void round_trip(mbedtls_cipher_type_t type, size_t size, uint64_t seed)
     static _Thread_local unsigned char plain[MAX_SIZE], sealed[MAX_SIZE + 16], opened[MAX_SIZE],
         expected[MAX_SIZE];
     unsigned char key[32], nonce[12], aad[32], tag[16];
-    const size_t aad_size = size % sizeof aad;
+    const size_t aad_size = size % sizeof(aad);
     size_t made = 0;
-    for (size_t i = 0; i < sizeof key; i++)
+    for (size_t i = 0; i < sizeof(key); i++)
         key[i] = (unsigned char)(seed * 7 + i * 13);
-    for (size_t i = 0; i < sizeof nonce; i++)
+    for (size_t i = 0; i < sizeof(nonce); i++)
         nonce[i] = (unsigned char)(seed + i);
-    for (size_t i = 0; i < sizeof aad; i++)
+    for (size_t i = 0; i < sizeof(aad); i++)
         aad[i] = (unsigned char)(seed ^ i);
     for (size_t i = 0; i < size; i++)
         plain[i] = (unsigned char)(i * seed);
@@ -156,7 +158,7 @@ static void round_trip(mbedtls_cipher_type_t type, size_t size, uint64_t seed)
         (int)mbedtls_cipher_info_get_key_bitlen(mbedtls_cipher_info_from_type(type));
     assert_int_equal(mbedtls_cipher_setkey(&cipher, key, key_bits, MBEDTLS_ENCRYPT), 0);
     assert_int_equal(mbedtls_cipher_auth_encrypt_ext(&cipher, nonce, 12, aad, aad_size, plain, size,
-                                                     sealed, sizeof sealed, &made, 16),
+                                                     sealed, sizeof(sealed), &made, 16),
                      0);
     assert_int_equal(made, size + 16);
     if (type == MBEDTLS_CIPHER_CHACHA20_POLY1305) {
@@ -181,12 +183,12 @@ static void round_trip(mbedtls_cipher_type_t type, size_t size, uint64_t seed)
     assert_memory_equal(sealed, expected, size);
     assert_memory_equal(sealed + size, tag, 16);
     assert_int_equal(mbedtls_cipher_auth_decrypt_ext(&cipher, nonce, 12, aad, aad_size, sealed,
-                                                     size + 16, opened, sizeof opened, &made, 16),
+                                                     size + 16, opened, sizeof(opened), &made, 16),
                      0);
     assert_memory_equal(opened, plain, size);
     sealed[size + 3] ^= 1;
     assert_int_equal(mbedtls_cipher_auth_decrypt_ext(&cipher, nonce, 12, aad, aad_size, sealed,
-                                                     size + 16, opened, sizeof opened, &made, 16),
+                                                     size + 16, opened, sizeof(opened), &made, 16),
                      MBEDTLS_ERR_CIPHER_AUTH_FAILED);
     mbedtls_cipher_free(&cipher);
 }
@@ -200,9 +202,10 @@ static void every_cipher_at_every_size(void **unused)
     (void)unused;
     static const size_t sizes[] = {0,  1,   15,  16,   17,   63,    64,
                                    65, 255, 256, 1000, 4096, 16384, 16401};
-    for (size_t t = 0; t < 4; t++)
-        for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+    for (size_t t = 0; t < 4; t++) {
+        for (size_t s = 0; s < sizeof(sizes) / sizeof(*sizes); s++)
             round_trip(types[t], sizes[s], t * 100 + s + 1);
+    }
 }
 
 static void *many(void *user)
@@ -231,19 +234,20 @@ static void nonces_of_other_sizes(void **unused)
     mbedtls_gcm_context context;
     mbedtls_gcm_init(&context);
     assert_int_equal(mbedtls_gcm_setkey(&context, MBEDTLS_CIPHER_ID_AES, key, 128), 0);
-    for (size_t nonce_size = 8; nonce_size <= 60; nonce_size += 4)
+    for (size_t nonce_size = 8; nonce_size <= 60; nonce_size += 4) {
         for (size_t tag_size = 4; tag_size <= 16; tag_size += 4) {
-            assert_int_equal(mbedtls_gcm_crypt_and_tag(&context, MBEDTLS_GCM_ENCRYPT, sizeof plain,
+            assert_int_equal(mbedtls_gcm_crypt_and_tag(&context, MBEDTLS_GCM_ENCRYPT, sizeof(plain),
                                                        nonce, nonce_size, NULL, 0, plain, a,
                                                        tag_size, tag_a),
                              0);
             assert_int_equal(fedge_ciphers_mbedtls.gcm_crypt_and_tag(
-                                 &context, MBEDTLS_GCM_ENCRYPT, sizeof plain, nonce, nonce_size,
+                                 &context, MBEDTLS_GCM_ENCRYPT, sizeof(plain), nonce, nonce_size,
                                  NULL, 0, plain, b, tag_size, tag_b),
                              0);
-            assert_memory_equal(a, b, sizeof a);
+            assert_memory_equal(a, b, sizeof(a));
             assert_memory_equal(tag_a, tag_b, tag_size);
         }
+    }
     mbedtls_gcm_free(&context);
 }
 

@@ -18,12 +18,12 @@ static void nist_vectors(void **unused)
 {
     (void)unused;
     static char letters[1000000];
-    memset(letters, 'a', sizeof letters);
+    memset(letters, 'a', sizeof(letters));
     expect("", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
     expect("abc", 3, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     const char *two = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
     expect(two, strlen(two), "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-    expect(letters, sizeof letters,
+    expect(letters, sizeof(letters),
            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
@@ -33,11 +33,11 @@ static void every_length(void **unused)
 {
     (void)unused;
     uint8_t bytes[130], hashes[131 * 32];
-    for (size_t i = 0; i < sizeof bytes; i++)
+    for (size_t i = 0; i < sizeof(bytes); i++)
         bytes[i] = (uint8_t)i;
-    for (size_t size = 0; size <= sizeof bytes; size++)
+    for (size_t size = 0; size <= sizeof(bytes); size++)
         fedge_sha256(bytes, size, hashes + size * 32);
-    expect(hashes, sizeof hashes,
+    expect(hashes, sizeof(hashes),
            "e5bbbecd60c3632a3455f465bfd8b079c30ef608d2bcc34227f4e5573029020e");
 }
 

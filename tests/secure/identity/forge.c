@@ -25,7 +25,7 @@ char *forge_read(const char *dir, const char *name)
     fedge_error err;
     uint8_t *data = NULL;
     size_t size = 0;
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
     must(fedge_os_read_file(path, 1u << 20, &data, &size, &err), &err);
     return (char *)data;
 }
@@ -35,7 +35,7 @@ void forge_write(const char *dir, const char *name, const char *text, unsigned m
     char path[FEDGE_OS_MAX_PATH];
     fedge_error err;
     must(fedge_os_make_dirs(dir, &err), &err);
-    snprintf(path, sizeof path, "%s/%s", dir, name);
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
     must(fedge_os_write_file(path, text, strlen(text), mode, &err), &err);
 }
 
@@ -87,14 +87,14 @@ void forge_identity(const char *dir, const char *ca_dir, fedge_role role, const 
 static void set_extensions(mbedtls_x509write_cert *writer, const forge_leaf *leaf)
 {
     mbedtls_x509_san_list names[4] = {{{0}, NULL}};
-    for (int i = 0; i < 4 && leaf->uris[i] != NULL; i++) {
+    for (int i = 0; i < 4 && leaf->uris[i]; i++) {
         names[i].node.type = MBEDTLS_X509_SAN_UNIFORM_RESOURCE_IDENTIFIER;
         names[i].node.san.unstructured_name.p = (unsigned char *)(uintptr_t)leaf->uris[i];
         names[i].node.san.unstructured_name.len = strlen(leaf->uris[i]);
         if (i > 0)
             names[i - 1].next = &names[i];
     }
-    if (leaf->uris[0] != NULL)
+    if (leaf->uris[0])
         assert_int_equal(mbedtls_x509write_crt_set_subject_alternative_name(writer, names), 0);
     static const char *const usages[] = {"", MBEDTLS_OID_CLIENT_AUTH, MBEDTLS_OID_SERVER_AUTH,
                                          MBEDTLS_OID_ANY_EXTENDED_KEY_USAGE};
@@ -142,8 +142,8 @@ void forge_certificate(const char *dir, const char *ca_dir, const forge_leaf *le
                      0);
     must(fedge_x509_make_key(&key, &err), &err);
     must(fedge_x509_key_text(&key, &key_text, &err), &err);
-    fedge_x509_subject(&issuer_certificate.subject, issuer, sizeof issuer);
-    snprintf(subject, sizeof subject, "CN=%s", leaf->cn);
+    fedge_x509_subject(&issuer_certificate.subject, issuer, sizeof(issuer));
+    snprintf(subject, sizeof(subject), "CN=%s", leaf->cn);
     time_text(leaf->from_days, from);
     time_text(leaf->to_days, to);
     mbedtls_x509write_crt_set_version(&writer, MBEDTLS_X509_CRT_VERSION_3);
@@ -152,11 +152,11 @@ void forge_certificate(const char *dir, const char *ca_dir, const forge_leaf *le
     mbedtls_x509write_crt_set_issuer_key(&writer, &issuer_key);
     assert_int_equal(mbedtls_x509write_crt_set_subject_name(&writer, subject), 0);
     assert_int_equal(mbedtls_x509write_crt_set_issuer_name(&writer, issuer), 0);
-    assert_int_equal(mbedtls_x509write_crt_set_serial_raw(&writer, serial, sizeof serial), 0);
+    assert_int_equal(mbedtls_x509write_crt_set_serial_raw(&writer, serial, sizeof(serial)), 0);
     assert_int_equal(mbedtls_x509write_crt_set_validity(&writer, from, to), 0);
     set_extensions(&writer, leaf);
-    assert_int_equal(mbedtls_x509write_crt_pem(&writer, text, sizeof text, fedge_x509_random, NULL),
-                     0);
+    assert_int_equal(
+        mbedtls_x509write_crt_pem(&writer, text, sizeof(text), fedge_x509_random, NULL), 0);
     strcat((char *)text, issuing);
     must(fedge_os_remove_tree(dir, &err), &err);
     forge_write(dir, "key.pem", key_text, 0600);

@@ -19,7 +19,7 @@ static void test_known_dates(void **state)
         {1709164800, "2024-02-29T00:00:00Z"}, {1735689599, "2024-12-31T23:59:59Z"},
         {4107542400, "2100-03-01T00:00:00Z"}, {253402300799, "9999-12-31T23:59:59Z"},
     };
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+    for (size_t i = 0; i < sizeof(known) / sizeof(*known); i++) {
         char text[FEDGE_CALENDAR_TEXT];
         fedge_calendar_text(known[i].seconds * 1000, text);
         assert_string_equal(text, known[i].text);

@@ -42,10 +42,11 @@ static int tear_down(void **state)
 
 static void expect(fedge_status status, fedge_status wanted, const char *words)
 {
-    if (status != wanted)
+    if (status != wanted) {
         fail_msg("status %s, wanted %s: %s", fedge_status_text(status), fedge_status_text(wanted),
                  status == FEDGE_OK ? "" : err.message);
-    if (words != NULL && strstr(err.message, words) == NULL)
+    }
+    if (words && !strstr(err.message, words))
         fail_msg("'%s' is not in: %s", words, err.message);
 }
 
@@ -85,7 +86,7 @@ static void test_round_trip(void **state)
     uint8_t der[4096];
     uint8_t hash[32];
     fedge_sha256(der, forge_der(DIR "/device", der), hash);
-    assert_memory_equal(hash, own->fingerprint, sizeof hash);
+    assert_memory_equal(hash, own->fingerprint, sizeof(hash));
     fedge_identity_free(identity);
 }
 
@@ -145,7 +146,7 @@ static void test_crooked_certificates(void **state)
         {{.uris = {DEVICE_URI, "urn:fedge:role:server"}, .usage = 1}, "not serverAuth"},
         {{.uris = {DEVICE_URI, "urn:fedge:role:device"}, .usage = 1, .is_ca = true}, "authority"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         forge_leaf leaf = cases[i].leaf;
         uint8_t der[4096];
         fedge_certificate_info info;
@@ -211,9 +212,10 @@ static void test_peer_time(void **state)
                  {info.not_before_ms, FEDGE_OK},
                  {info.not_after_ms, FEDGE_OK},
                  {info.not_after_ms + 1, FEDGE_EXPIRED}};
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         expect(fedge_peer_check(der, size, FEDGE_ROLE_DEVICE, cases[i].now_ms, NULL, &match, &err),
                cases[i].status, NULL);
+    }
 }
 
 /* The registry has the last word on whose certificate it is. */
@@ -236,12 +238,12 @@ static void test_peer_registered(void **state)
     };
     uint8_t der[4096];
     const size_t size = forge_der(DIR "/device", der);
-    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fedge_certificate_info info;
         fedge_registry *registry = NULL;
         fedge_registry_match match;
         expect(fedge_certificate_read(der, size, &info, &err), FEDGE_OK, NULL);
-        snprintf(info.device_id, sizeof info.device_id, "%s", cases[i].device_id);
+        snprintf(info.device_id, sizeof(info.device_id), "%s", cases[i].device_id);
         info.role = cases[i].role;
         expect(fedge_registry_open(DIR "/no-registry", &registry, &err), FEDGE_OK, NULL);
         expect(fedge_peer_check(der, size, FEDGE_ROLE_DEVICE, fedge_os_unix_ms(), registry, &match,
@@ -366,9 +368,9 @@ static void test_requests(void **state)
     /* The longest name arrives whole. */
     char longest[FEDGE_NAME_SIZE];
     fedge_request request;
-    memset(longest, 'n', sizeof longest - 1);
-    longest[sizeof longest - 2] = '9';
-    longest[sizeof longest - 1] = '\0';
+    memset(longest, 'n', sizeof(longest) - 1);
+    longest[sizeof(longest) - 2] = '9';
+    longest[sizeof(longest) - 1] = '\0';
     names.name = longest;
     expect(fedge_request_make(&names, &key, &pem, &err), FEDGE_OK, NULL);
     expect(fedge_request_read(pem, &request, &err), FEDGE_OK, NULL);
@@ -391,7 +393,7 @@ static void test_other_kinds_of_names(void **state)
     const mbedtls_x509_sequence names = {
         .buf = {.tag = MBEDTLS_ASN1_CONTEXT_SPECIFIC | MBEDTLS_X509_SAN_RFC822_NAME,
                 .p = mail,
-                .len = sizeof mail - 1}};
+                .len = sizeof(mail) - 1}};
     fedge_x509_names out;
     assert_int_equal(fedge_x509_names_read(&names, &out, &err), FEDGE_DENIED);
     assert_string_equal(err.message, "it has an alternative name of type 1");
@@ -418,16 +420,16 @@ static void test_renewal_proof(void **state)
     assert_null(no_key);
     char mixed[16384];
     size_t request_size = (size_t)(strstr(pem, "-----BEGIN CERTIFICATE-----") - pem);
-    snprintf(mixed, sizeof mixed, "%.*s%s", (int)request_size, pem,
+    snprintf(mixed, sizeof(mixed), "%.*s%s", (int)request_size, pem,
              strstr(other, "-----BEGIN CERTIFICATE-----"));
     expect(read_request(mixed, &renews), FEDGE_DENIED, "another device");
     /* The right certificate with the wrong signature. */
     const char *own = strstr(pem, "-----BEGIN CERTIFICATE-----");
     size_t own_size = (size_t)(strstr(pem, "-----BEGIN FEDGE") - own);
-    snprintf(mixed, sizeof mixed, "%.*s%.*s%s", (int)request_size, pem, (int)own_size, own,
+    snprintf(mixed, sizeof(mixed), "%.*s%.*s%s", (int)request_size, pem, (int)own_size, own,
              strstr(other, "-----BEGIN FEDGE"));
     expect(read_request(mixed, &renews), FEDGE_DENIED, "not signed by the key");
-    snprintf(mixed, sizeof mixed, "%.*s%s", (int)request_size, pem,
+    snprintf(mixed, sizeof(mixed), "%.*s%s", (int)request_size, pem,
              strstr(pem, "-----BEGIN FEDGE"));
     expect(read_request(mixed, &renews), FEDGE_DENIED, "lacks");
     free(key);
@@ -483,9 +485,10 @@ static void test_no_memory(void **state)
         {MBEDTLS_ERR_X509_INVALID_EXTENSIONS + MBEDTLS_ERR_ASN1_OUT_OF_DATA, FEDGE_CORRUPT},
         {MBEDTLS_ERR_X509_INVALID_FORMAT, FEDGE_CORRUPT},
         {MBEDTLS_ERR_PEM_NO_HEADER_FOOTER_PRESENT, FEDGE_CORRUPT}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         assert_int_equal(fedge_x509_fail(&err, FEDGE_CORRUPT, cases[i].code, "it"),
                          cases[i].status);
+    }
 }
 
 int main(void)

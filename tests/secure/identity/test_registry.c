@@ -28,10 +28,11 @@ static int tear_down(void **state)
 
 static void expect(fedge_status status, fedge_status wanted, const char *words)
 {
-    if (status != wanted)
+    if (status != wanted) {
         fail_msg("status %s, wanted %s: %s", fedge_status_text(status), fedge_status_text(wanted),
                  status == FEDGE_OK ? "" : err.message);
-    if (words != NULL && strstr(err.message, words) == NULL)
+    }
+    if (words && !strstr(err.message, words))
         fail_msg("'%s' is not in: %s", words, err.message);
 }
 
@@ -40,10 +41,10 @@ static fedge_certificate_info certificate(unsigned number, unsigned serial, fedg
 {
     fedge_certificate_info info = {.role = role, .not_after_ms = 1000 + serial};
     unsigned char seed[8];
-    snprintf(info.device_id, sizeof info.device_id, "00000000-0000-4000-8000-%012x", number);
+    snprintf(info.device_id, sizeof(info.device_id), "00000000-0000-4000-8000-%012x", number);
     memcpy(seed, &number, 4);
     memcpy(seed + 4, &serial, 4);
-    fedge_sha256(seed, sizeof seed, info.fingerprint);
+    fedge_sha256(seed, sizeof(seed), info.fingerprint);
     return info;
 }
 
@@ -51,7 +52,7 @@ static fedge_status add(fedge_registry *registry, unsigned number, unsigned seri
 {
     fedge_registry_match match;
     char name[32];
-    snprintf(name, sizeof name, "n%u", number);
+    snprintf(name, sizeof(name), "n%u", number);
     fedge_certificate_info info = certificate(number, serial, FEDGE_ROLE_DEVICE);
     return fedge_registry_add(registry, &info, name, FEDGE_CERTIFICATE_ACTIVE, renewal, &match,
                               &err);
@@ -86,7 +87,7 @@ static void test_many(void **state)
     assert_int_equal(fedge_registry_num_devices(registry), DEVICES);
     for (unsigned i = 0; i < DEVICES; i++) {
         char name[32];
-        snprintf(name, sizeof name, "n%u", i);
+        snprintf(name, sizeof(name), "n%u", i);
         expect(find(registry, i, 0, &match), FEDGE_OK, NULL);
         assert_int_equal(match.index, i);
         assert_string_equal(match.name, name);
@@ -213,7 +214,7 @@ static void test_broken_files(void **state)
                             "5") "," CERT("6") "," CERT("7") "," CERT("8"))),
          FEDGE_CORRUPT, "more than 8"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
         fedge_registry *registry = NULL;
         expect(fedge_os_write_file(DIR "/registry.json", cases[i].text, strlen(cases[i].text), 0600,
                                    &err),
@@ -223,7 +224,7 @@ static void test_broken_files(void **state)
     }
     fedge_registry *registry = NULL;
     static const char nul[] = FILE_OF("") "\0";
-    expect(fedge_os_write_file(DIR "/registry.json", nul, sizeof nul, 0600, &err), FEDGE_OK, NULL);
+    expect(fedge_os_write_file(DIR "/registry.json", nul, sizeof(nul), 0600, &err), FEDGE_OK, NULL);
     expect(fedge_registry_load(DIR, &registry, &err), FEDGE_CORRUPT, "NUL");
 }
 

@@ -43,8 +43,8 @@ static struct {
 static void on_refused(void *user, const char *subject, const char *reason)
 {
     (void)user;
-    snprintf(told.subject[told.side], sizeof told.subject[0], "%s", subject);
-    snprintf(told.reason[told.side], sizeof told.reason[0], "%s", reason);
+    snprintf(told.subject[told.side], sizeof(told.subject[0]), "%s", subject);
+    snprintf(told.reason[told.side], sizeof(told.reason[0]), "%s", reason);
     told.count[told.side]++;
     told.socket = fedge_tls_refused_socket();
 }
@@ -79,7 +79,7 @@ typedef struct side {
 
 static void side_init(side *one, int endpoint, const char *identity, const char *root)
 {
-    memset(one, 0, sizeof *one);
+    memset(one, 0, sizeof(*one));
     mbedtls_ssl_config_init(&one->conf);
     mbedtls_ssl_init(&one->ssl);
     mbedtls_x509_crt_init(&one->chain);
@@ -98,7 +98,7 @@ static void side_init(side *one, int endpoint, const char *identity, const char 
     mbedtls_ssl_conf_rng(&one->conf, fedge_x509_random, NULL);
     mbedtls_ssl_conf_authmode(&one->conf, MBEDTLS_SSL_VERIFY_OPTIONAL);
     mbedtls_ssl_conf_ca_chain(&one->conf, &one->root, NULL);
-    if (identity != NULL) {
+    if (identity) {
         char *pem = forge_read(identity, "chain.pem");
         char *key = forge_read(identity, "key.pem");
         assert_int_equal(fedge_x509_parse_chain(pem, identity, &one->chain, &err), FEDGE_OK);
@@ -107,8 +107,9 @@ static void side_init(side *one, int endpoint, const char *identity, const char 
                          0);
         free(pem);
         free(key);
-        for (int i = 0; i < 3; i++) /* before every step, as libwebsockets does */
+        for (int i = 0; i < 3; i++) { /* before every step, as libwebsockets does */
             assert_int_equal(mbedtls_ssl_conf_own_cert(&one->conf, &one->chain, &one->key), 0);
+        }
     }
     assert_int_equal(mbedtls_ssl_setup(&one->ssl, &one->conf), 0);
     mbedtls_ssl_set_bio(&one->ssl, &one->net, mbedtls_net_send, mbedtls_net_recv, NULL);
@@ -128,12 +129,12 @@ static void connect_sockets(side *server, side *client)
 {
     mbedtls_net_context listener;
     struct sockaddr_in address;
-    socklen_t size = sizeof address;
+    socklen_t size = sizeof(address);
     char port[16];
     mbedtls_net_init(&listener);
     assert_int_equal(mbedtls_net_bind(&listener, "127.0.0.1", "0", MBEDTLS_NET_PROTO_TCP), 0);
     assert_int_equal(getsockname(listener.fd, (struct sockaddr *)&address, &size), 0);
-    snprintf(port, sizeof port, "%u", ntohs(address.sin_port));
+    snprintf(port, sizeof(port), "%u", ntohs(address.sin_port));
     assert_int_equal(mbedtls_net_connect(&client->net, "127.0.0.1", port, MBEDTLS_NET_PROTO_TCP),
                      0);
     assert_int_equal(mbedtls_net_accept(&listener, &server->net, NULL, 0, NULL), 0);
@@ -168,7 +169,7 @@ static void advance(side *one, bool is_client)
 /* The server's decision: whether it has received the client's byte. */
 static bool handshake(side *server, side *client)
 {
-    memset(&told, 0, sizeof told);
+    memset(&told, 0, sizeof(told));
     connect_sockets(server, client);
     for (int i = 0; i < MAX_STEPS && !server->done && !server->failed; i++) {
         if (!client->done && !client->failed)
@@ -212,7 +213,7 @@ static void expect_refused(const char *identity, const char *subject, const char
     assert_false(accepts(identity, "localhost"));
     assert_int_equal(told.count[0], 1);
     assert_string_equal(told.subject[0], subject);
-    if (strstr(told.reason[0], reason) == NULL)
+    if (!strstr(told.reason[0], reason))
         fail_msg("'%s' is not in: %s", reason, told.reason[0]);
     assert_true(told.socket >= 0);
     assert_int_equal(fedge_tls_refused_socket(), -1);
@@ -221,9 +222,9 @@ static void expect_refused(const char *identity, const char *subject, const char
 static void set_roots(const char *first, const char *second)
 {
     char *one = forge_read(first, "root.pem");
-    char *two = second != NULL ? forge_read(second, "root.pem") : NULL;
+    char *two = second ? forge_read(second, "root.pem") : NULL;
     char both[16384];
-    snprintf(both, sizeof both, "%s%s", one, two != NULL ? two : "");
+    snprintf(both, sizeof(both), "%s%s", one, two ? two : "");
     assert_int_equal(fedge_tls_set_roots(both, &err), FEDGE_OK);
     free(one);
     free(two);
@@ -301,7 +302,7 @@ static void refuse_server(const char *server_identity, const char *host, const c
     assert_false(handshake(&server, &client));
     assert_true(client.failed);
     assert_int_equal(told.count[1], 1);
-    if (strstr(told.reason[1], reason) == NULL)
+    if (!strstr(told.reason[1], reason))
         fail_msg("'%s' is not in: %s", reason, told.reason[1]);
     side_fini(&server);
     side_fini(&client);
@@ -432,7 +433,7 @@ static void test_server_identity(void **state)
     assert_int_equal(mbedtls_ssl_set_hostname(&client.ssl, "localhost"), 0);
     assert_true(handshake(&server, &client));
     char subject[256];
-    fedge_x509_subject(&mbedtls_ssl_get_peer_cert(&client.ssl)->subject, subject, sizeof subject);
+    fedge_x509_subject(&mbedtls_ssl_get_peer_cert(&client.ssl)->subject, subject, sizeof(subject));
     assert_string_equal(subject, "CN=hub2");
     side_fini(&server);
     side_fini(&client);
@@ -457,7 +458,7 @@ static void expect_judged(const fedge_chain *chain, uint64_t now_ms, fedge_statu
                           const char *reason)
 {
     assert_int_equal(fedge_chain_check(chain, now_ms, &err), status);
-    if (status != FEDGE_OK && strstr(err.message, reason) == NULL)
+    if (status != FEDGE_OK && !strstr(err.message, reason))
         fail_msg("'%s' is not in: %s", reason, err.message);
 }
 
@@ -465,7 +466,7 @@ static void expect_judged(const fedge_chain *chain, uint64_t now_ms, fedge_statu
 static void test_chain(void **state)
 {
     (void)state;
-    memset(&verified, 0, sizeof verified);
+    memset(&verified, 0, sizeof(verified));
     set_roots(DIR "/next", DIR "/ca");
     fedge_chain_on_verified(on_verified, &verified);
     assert_true(accepts(DIR "/device", "localhost"));
@@ -519,18 +520,18 @@ static void test_chain(void **state)
 static void test_verdicts(void **state)
 {
     (void)state;
-    memset(&verified, 0, sizeof verified);
+    memset(&verified, 0, sizeof(verified));
     set_roots(DIR "/ca", NULL);
     assert_int_equal(fedge_verdicts_begin(4, &err), FEDGE_OK);
     fedge_chain_on_verified(on_verified, &verified);
     assert_true(accepts(DIR "/device", "localhost"));
     const fedge_chain first = verified.chain;
     assert_int_equal(fedge_verdicts_recalled(), 0);
-    memset(&verified.chain, 0, sizeof verified.chain);
+    memset(&verified.chain, 0, sizeof(verified.chain));
     assert_true(accepts(DIR "/device", "localhost"));
     assert_int_equal(fedge_verdicts_recalled(), 1);
     assert_int_equal(verified.count, 2);
-    assert_memory_equal(&verified.chain, &first, sizeof first);
+    assert_memory_equal(&verified.chain, &first, sizeof(first));
 
     /* Another device's chain is another one; who was refused is verified again. */
     for (int i = 0; i < 2; i++) {
@@ -601,7 +602,7 @@ static void test_buffers(void **state)
         assert_null(server[i].ssl.MBEDTLS_PRIVATE(out_buf));
     }
     static const size_t SIZES[] = {1, 998, 999, 1000, 16384, 16385, 70000};
-    for (unsigned k = 0; k < sizeof SIZES / sizeof *SIZES; k++) {
+    for (unsigned k = 0; k < sizeof(SIZES) / sizeof(*SIZES); k++) {
         for (int i = 0; i < 2; i++) {
             pass(&client[i], &server[i], SIZES[k], k);
             pass(&server[i], &client[i], SIZES[k], k + 100);
@@ -667,7 +668,7 @@ static bool resumes(mbedtls_ssl_session *session, bool *has_ticket)
     if (*has_ticket)
         assert_int_equal(mbedtls_ssl_set_session(&client.ssl, session), 0);
     assert_true(handshake(&server, &client));
-    const bool resumed = mbedtls_ssl_get_peer_cert(&server.ssl) == NULL;
+    const bool resumed = !mbedtls_ssl_get_peer_cert(&server.ssl);
     mbedtls_ssl_session fresh;
     mbedtls_ssl_session_init(&fresh);
     if (receive_ticket(&client, &fresh)) {
@@ -675,8 +676,9 @@ static bool resumes(mbedtls_ssl_session *session, bool *has_ticket)
         mbedtls_ssl_session_free(session);
         *session = fresh;
         *has_ticket = true;
-    } else
+    } else {
         assert_true(resumed);
+    }
     side_fini(&server);
     side_fini(&client);
     return resumed;
@@ -688,8 +690,8 @@ static void test_tickets(void **state)
     mbedtls_ssl_session session;
     bool has_ticket = false;
     mbedtls_ssl_session_init(&session);
-    memset(&shown, 0, sizeof shown);
-    memset(&verified, 0, sizeof verified);
+    memset(&shown, 0, sizeof(shown));
+    memset(&verified, 0, sizeof(verified));
     set_roots(DIR "/ca", NULL);
     fedge_identity *identity = NULL;
     assert_int_equal(
@@ -706,7 +708,7 @@ static void test_tickets(void **state)
     }
     assert_string_equal(shown.owner.device_id, FORGE_ID);
     assert_int_equal(shown.owner.role, FEDGE_ROLE_DEVICE);
-    assert_memory_equal(&shown.owner.chain, &verified.chain, sizeof verified.chain);
+    assert_memory_equal(&shown.owner.chain, &verified.chain, sizeof(verified.chain));
 
     /* Each byte counts; what is none is answered by a handshake that brings a good one. */
     const size_t size = session.MBEDTLS_PRIVATE(ticket_len);

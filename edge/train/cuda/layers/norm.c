@@ -20,9 +20,8 @@ static fedge_cohort_norm rows_of(const fedge_cohort_layer *layer)
                                    .eps = layer->spec.u.groupnorm.eps};
     }
     uint32_t width = 1;
-    for (uint32_t k = 0; k < layer->spec.u.layernorm.rank; k++) {
+    for (uint32_t k = 0; k < layer->spec.u.layernorm.rank; k++)
         width *= layer->spec.u.layernorm.normalized_shape[k];
-    }
     return (fedge_cohort_norm){.rows = values / width,
                                .groups = 1,
                                .channels = width,

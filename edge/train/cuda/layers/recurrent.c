@@ -125,9 +125,8 @@ static cudaError_t forward(const fedge_cohort_layer *layer, const fedge_cohort_p
     make_levels(layer, pass, levels);
     for (uint32_t l = 0; l < layer->spec.u.recurrent.num_layers && error == cudaSuccess; l++) {
         error = fedge_cohort_launch_linear(&pass->shape, &levels[l].inputs);
-        if (error == cudaSuccess) {
+        if (error == cudaSuccess)
             error = fedge_cohort_launch_recurrent(&pass->shape, &levels[l].cells);
-        }
     }
     return error;
 }
@@ -139,12 +138,10 @@ static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_
     make_levels(layer, pass, levels);
     for (uint32_t l = layer->spec.u.recurrent.num_layers; l-- > 0 && error == cudaSuccess;) {
         error = fedge_cohort_launch_recurrent_backward(&pass->shape, &levels[l].cells);
-        if (error == cudaSuccess) {
+        if (error == cudaSuccess)
             error = fedge_cohort_launch_linear_backward(&pass->shape, &levels[l].states);
-        }
-        if (error == cudaSuccess) {
+        if (error == cudaSuccess)
             error = fedge_cohort_launch_linear_backward(&pass->shape, &levels[l].inputs);
-        }
     }
     return error;
 }

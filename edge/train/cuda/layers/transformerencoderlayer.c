@@ -118,9 +118,8 @@ static void give_linear(tensors *from, uint32_t in, uint32_t out, uint32_t steps
     to->dropped = from->pass->dropped;
     to->gradient_stride = from->pass->gradient_stride;
     to->weight = value_at(from, (size_t)in * out, &to->dweight, &from->next);
-    if (from->bias) {
+    if (from->bias)
         to->bias = value_at(from, out, &to->dbias, &from->next);
-    }
 }
 
 static void give_norm(tensors *from, const parts *self, float eps, fedge_cohort_norm *to)
@@ -131,9 +130,8 @@ static void give_norm(tensors *from, const parts *self, float eps, fedge_cohort_
     to->eps = eps;
     to->gradient_stride = from->pass->gradient_stride;
     to->weight = value_at(from, self->dim, &to->dweight, &from->next);
-    if (from->bias) {
+    if (from->bias)
         to->bias = value_at(from, self->dim, &to->dbias, &from->next);
-    }
 }
 
 static parts parts_of(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass)

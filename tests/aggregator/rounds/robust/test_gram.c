@@ -27,20 +27,22 @@ static void fast_dots_are_the_plain_ones(void **state)
 {
     (void)state;
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TURN, 0, 0, 0);
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 5; i++) {
         for (size_t k = 0; k < COUNT; k++)
             rows[i][k] = (int32_t)fedge_rng_below(&rng, 1u << 25) - (1 << 24);
+    }
     const size_t counts[] = {1, 7, 8, 15, 16, 17, 100, COUNT - 1, COUNT};
-    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++)
         compare(counts[i]);
 }
 
 static void the_largest_fit(void **state)
 {
     (void)state;
-    for (int i = 0; i < 5; i++)
+    for (int i = 0; i < 5; i++) {
         for (size_t k = 0; k < COUNT; k++)
             rows[i][k] = i == 2 ? -(1 << 24) : 1 << 24;
+    }
     compare(COUNT);
     const int32_t *const four[4] = {rows[1], rows[2], rows[3], rows[4]};
     int64_t dots[4];

@@ -27,7 +27,7 @@ static void too_few_updates_are_refused(void **state)
         {"{\"type\": \"Krum\"}", "num-malicious-nodes: is missing"},
         {"{\"type\": \"FedTrimmedAvg\", \"beta\": 0.5}", "strategy.beta: 0.5 is not in [0, 0.499]"},
     };
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++)
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         refuse_strategy(CASES[i][0], "", CASES[i][1]);
     fedge_job_free(strategy_job("{\"type\": \"Krum\", \"num-malicious-nodes\": 0}"));
 }
@@ -99,12 +99,12 @@ static void memory_and_threads_change_nothing(void **state)
         "{\"type\": \"NormClipping\", \"norm\": 3}",
     };
     static float large[VALUES], small[VALUES];
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         take_step(CASES[i], (uint64_t)1 << 30, (uint64_t)1 << 30, 1, large);
         take_step(CASES[i], (uint64_t)1 << 30, VALUES * 4 * 3, 7, small); /* most are in a file */
-        assert_memory_equal(large, small, sizeof large);
+        assert_memory_equal(large, small, sizeof(large));
         take_step(CASES[i], fedge_tiles_least_bytes(UPDATES), 0, 2, small);
-        assert_memory_equal(large, small, sizeof large);
+        assert_memory_equal(large, small, sizeof(large));
         assert_true(large[0] != 0.0f && large[VALUES - 1] != 0.0f);
     }
 }
@@ -121,7 +121,7 @@ static void one_that_is_far_off_is_left_out(void **state)
         "{\"type\": \"RFA\", \"num-iterations\": 30}",
     };
     static float model[VALUES];
-    for (size_t i = 0; i < sizeof CASES / sizeof CASES[0]; i++) {
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         double mean = 0.0;
         take_step(CASES[i], (uint64_t)1 << 30, (uint64_t)1 << 30, 2, model);
         for (size_t k = 0; k + 5 < VALUES; k++)

@@ -17,9 +17,8 @@ static fedge_rng numbers(uint64_t seed)
 
 static void fill(fedge_rng *draw, uint8_t *bytes, size_t size)
 {
-    for (size_t i = 0; i < size; i++) {
+    for (size_t i = 0; i < size; i++)
         bytes[i] = (uint8_t)fedge_rng_below(draw, 256);
-    }
 }
 
 static fedge_request *open_request(const fedge_letter *letter, fedge_letter_head *head)
@@ -137,9 +136,8 @@ static void a_damaged_letter_is_refused(void **state)
         const size_t size = fedge_rng_below(&draw, (uint32_t)letter->size + 1);
         uint8_t *bytes = malloc(size + 1);
         memcpy(bytes, letter->bytes, size);
-        if (size > 0) {
+        if (size > 0)
             bytes[fedge_rng_below(&draw, (uint32_t)size)] ^= (uint8_t)(1 + seed % 255);
-        }
         fedge_letter_head head;
         const uint8_t *body = NULL;
         fedge_error err;

@@ -35,9 +35,8 @@ static void generate(const char *line, fedge_generate_settings *settings,
     fedge_generate_options options;
     fedge_error err;
     if (parse(line, &options, &err) != FEDGE_OK ||
-        fedge_generate(&options.settings, report, &err) != FEDGE_OK) {
+        fedge_generate(&options.settings, report, &err) != FEDGE_OK)
         fail_msg("%s: %s", line, err.message);
-    }
     *settings = options.settings;
 }
 
@@ -63,9 +62,8 @@ static void assert_example(const fedge_dataset *dataset, uint32_t slot, fedge_sy
     assert_int_equal(examples.read(examples.user, &slot, 1, 0, x, &label, &err), FEDGE_OK);
     (void)fedge_synthetic_example(synthetic, client, index, stored, &wanted);
     assert_int_equal(label, wanted);
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         assert_true(x[i] == normalised(data, stored, i));
-    }
 }
 
 /* Reads the folder back as a simulation does. */
@@ -79,9 +77,8 @@ static void assert_folder(const fedge_generate_settings *settings,
     uint32_t *owner = NULL, clients = 0, index = 0, from_clients = 0;
     fedge_error err = {0};
     fedge_status status = fedge_job_load(DIR "/job.json", &job, &err);
-    if (status == FEDGE_OK) {
+    if (status == FEDGE_OK)
         status = fedge_site_load(DIR "/client.json", &site, &err);
-    }
     assert_string_equal(err.message, "");
     assert_int_equal(job->plan.seed, settings->seed);
     assert_string_equal(job->plan.name, settings->text);
@@ -115,9 +112,8 @@ static void assert_folder(const fedge_generate_settings *settings,
         index = first ? 0 : index;
         assert_example(train, i, synthetic, &settings->data, owner[i], index++);
     }
-    for (uint32_t i = 0; i < settings->num_test; i++) {
+    for (uint32_t i = 0; i < settings->num_test; i++)
         assert_example(test, i, synthetic, &settings->data, FEDGE_SYNTHETIC_TEST, i);
-    }
     fedge_synthetic_free(synthetic);
     fedge_dataset_free(train);
     fedge_dataset_free(test);
@@ -167,9 +163,8 @@ static void jobs_fit(void **state)
         if (parse(LINES[i], &options, &err) != FEDGE_OK ||
             fedge_generate_job(&options.settings, &text, &err) != FEDGE_OK ||
             fedge_strategy_job_parse((const char *)text.data, text.size, "job.json", &job, &err) !=
-                FEDGE_OK) {
+                FEDGE_OK)
             fail_msg("%s: %s", LINES[i], err.message);
-        }
         assert_int_equal(job->rounds.min_train_nodes, 10);
         fedge_job_free(job);
         fedge_buffer_fini(&text);
@@ -252,9 +247,8 @@ static void options(void **state)
     fedge_error err;
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(parse(bad[i].line, &parsed, &err), FEDGE_INVALID_ARGUMENT);
-        if (!strstr(err.message, bad[i].message)) {
+        if (!strstr(err.message, bad[i].message))
             fail_msg("'%s': \"%s\" has no \"%s\"", bad[i].line, err.message, bad[i].message);
-        }
     }
     assert_int_equal(parse("images --out d", &parsed, &err), FEDGE_OK);
     assert_true(parsed.settings.num_clients == 100 && parsed.settings.num_examples == 50 &&

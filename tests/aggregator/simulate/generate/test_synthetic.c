@@ -17,9 +17,8 @@ static fedge_synthetic_spec spec_of(const char *text)
 {
     fedge_synthetic_spec spec;
     fedge_error err;
-    if (fedge_synthetic_parse(text, &spec, &err) != FEDGE_OK) {
+    if (fedge_synthetic_parse(text, &spec, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     return spec;
 }
 
@@ -34,9 +33,8 @@ static fedge_synthetic *make(const char *text, uint64_t seed)
 
 static void assert_near(double value, double wanted, double bound)
 {
-    if (!(fabs(value - wanted) <= bound)) {
+    if (!(fabs(value - wanted) <= bound))
         fail_msg("%g, not %g ± %g", value, wanted, bound);
-    }
 }
 
 /* A share of [count] draws whose probability is [p]. */
@@ -48,9 +46,8 @@ static void assert_share(uint32_t hits, uint32_t count, double p)
 static void exponentials(void **state)
 {
     (void)state;
-    for (double x = -699.9; x < 700.0; x += 0.0317) {
+    for (double x = -699.9; x < 700.0; x += 0.0317)
         assert_near(fedge_synthetic_exp(x) / exp(x), 1.0, 1e-12);
-    }
     assert_true(fedge_synthetic_exp(0.0) == 1.0);
     assert_true(fedge_synthetic_exp(-1e6) == 0.0);
 }
@@ -66,15 +63,13 @@ static void normal_draws(void **state)
         const double x = fedge_synthetic_normal(&rng);
         sum += x;
         squares += x * x;
-        for (int k = 0; k < 3; k++) {
+        for (int k = 0; k < 3; k++)
             below[k] += x < k - 1 + 0.5;
-        }
     }
     assert_near(sum / COUNT, 0.0, SIGMAS / sqrt(COUNT));
     assert_near(squares / COUNT, 1.0, SIGMAS * sqrt(2.0 / COUNT));
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < 3; k++)
         assert_share(below[k], COUNT, 0.5 * erfc(-(k - 1 + 0.5) / sqrt(2.0)));
-    }
 }
 
 static void texts(void **state)
@@ -109,9 +104,8 @@ static void texts(void **state)
         fedge_synthetic_spec spec;
         fedge_error err;
         assert_int_not_equal(fedge_synthetic_parse(bad[i].text, &spec, &err), FEDGE_OK);
-        if (!strstr(err.message, bad[i].message)) {
+        if (!strstr(err.message, bad[i].message))
             fail_msg("'%s': \"%s\" has no \"%s\"", bad[i].text, err.message, bad[i].message);
-        }
     }
     fedge_synthetic_spec spec = spec_of("logistic:7,3");
     assert_true(spec.rank == 1 && spec.shape[0] == 7 && spec.num_labels == 3);
@@ -144,9 +138,8 @@ static uint32_t add_byte(uint32_t hash, unsigned byte)
 
 static uint32_t add_word(uint32_t hash, uint32_t word)
 {
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         hash = add_byte(hash, word >> 8 * i);
-    }
     return hash;
 }
 
@@ -178,9 +171,8 @@ static void the_same_on_every_cpu(void **state)
             const uint32_t client = i < 36 ? i / 9 : FEDGE_SYNTHETIC_TEST;
             hash = add_word(hash, hash_of(synthetic, KINDS[k].text, client, i % 9));
         }
-        if (hash != KINDS[k].hash) {
+        if (hash != KINDS[k].hash)
             fail_msg("%s: 0x%08x, not 0x%08x", KINDS[k].text, hash, KINDS[k].hash);
-        }
         fedge_synthetic_free(synthetic);
     }
 }
@@ -214,13 +206,11 @@ static void counts_of_fedprox(void **state)
     for (uint32_t client = 0; client < CLIENTS; client++) {
         const uint32_t count = fedge_synthetic_draw_count(9, client);
         assert_in_range(count, 50, FEDGE_SYNTHETIC_MAX_EXAMPLES);
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 4; i++)
             above[i] += count - 50 >= TESTED[i];
-        }
     }
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++)
         assert_share(above[i], CLIENTS, 0.5 * erfc((log(TESTED[i]) - 4.0) / 2.0 / sqrt(2.0)));
-    }
     assert_int_equal(fedge_synthetic_draw_count(9, 3), fedge_synthetic_draw_count(9, 3));
 }
 
@@ -267,17 +257,15 @@ static heterogeneity measure(const char *text)
             (void)fedge_synthetic_example(synthetic, c, i, x, &label);
             shares[c][label] += 1.0 / COUNT;
             all[label] += 1.0 / COUNT / CLIENTS;
-            for (int j = 0; j < FEATURES; j++) {
+            for (int j = 0; j < FEATURES; j++)
                 mean += (double)x[j] / FEATURES / COUNT;
-            }
         }
         sum += mean;
         squares += mean * mean;
     }
     for (uint32_t c = 0; c < CLIENTS; c++) {
-        for (int l = 0; l < LABELS; l++) {
+        for (int l = 0; l < LABELS; l++)
             distance += 0.5 * fabs(shares[c][l] - all[l]) / CLIENTS;
-        }
     }
     fedge_synthetic_free(synthetic);
     return (heterogeneity){squares / CLIENTS - sum / CLIENTS * sum / CLIENTS, distance};
@@ -348,9 +336,8 @@ static void logistic_regression(void **state)
             likeliest = logit[c] > largest ? c : likeliest;
             largest = fmax(largest, logit[c]);
         }
-        for (int c = 0; c < CLASSES; c++) {
+        for (int c = 0; c < CLASSES; c++)
             sum += exp(logit[c] - largest);
-        }
         assert_near(best, 1.0 / sum, 1e-9);
         probability += best / COUNT;
         hits += label == likeliest;
@@ -376,9 +363,8 @@ static void images_show_their_label(void **state)
         int32_t label = 0, nearest = -1;
         double least = INFINITY;
         (void)fedge_synthetic_example(synthetic, i % 20, i / 20, x, &label);
-        for (int j = 0; j < VALUES && i < COUNT; j++) {
+        for (int j = 0; j < VALUES && i < COUNT; j++)
             mean[label][j] += x[j];
-        }
         of[label] += i < COUNT;
         for (int l = 0; l < LABELS && i >= COUNT; l++) {
             double distance = 0.0;
@@ -391,9 +377,8 @@ static void images_show_their_label(void **state)
         }
         hits += nearest == label;
     }
-    for (int l = 0; l < LABELS; l++) {
+    for (int l = 0; l < LABELS; l++)
         assert_share(of[l], COUNT, 1.0 / LABELS);
-    }
     assert_true(hits > COUNT / 2); /* chance: a tenth */
     fedge_synthetic_free(synthetic);
 }

@@ -73,9 +73,8 @@ static inline fedge_job *make_job(const char *rounds, const char *more)
                  "\"rounds\":{%s,\"min-train-nodes\":1,\"min-available-nodes\":2}%s}",
                  rounds, more);
     assert_true(size > 0 && size < (int)sizeof(text));
-    if (fedge_strategy_job_parse(text, (size_t)size, "job.json", &job, &err) != FEDGE_OK) {
+    if (fedge_strategy_job_parse(text, (size_t)size, "job.json", &job, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     return job;
 }
 
@@ -94,9 +93,8 @@ static inline fedge_client_data *make_split_client_data(const fedge_job *job, co
     fedge_client_data *client_data = NULL;
     assert_int_equal(fedge_partition_parse(partition, &data.partition, &err), FEDGE_OK);
     if (fedge_client_data_new(&job->plan, &data, split, num_clients, &client_data, &err) !=
-        FEDGE_OK) {
+        FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     return client_data;
 }
 

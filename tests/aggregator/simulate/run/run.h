@@ -77,9 +77,8 @@ static inline void end(run *self)
 
 static inline void go(run *self)
 {
-    if (fedge_simulation_run(self->simulation, &self->err) != FEDGE_OK) {
+    if (fedge_simulation_run(self->simulation, &self->err) != FEDGE_OK)
         fail_msg("%s", self->err.message);
-    }
 }
 
 #endif

@@ -34,9 +34,8 @@ static fedge_job *make_job(const char *update, const char *strategy)
         "\"strategy\":{\"type\":\"%s\"},\"update\":%s}",
         strategy, update);
     assert_in_range(size, 1, sizeof(text) - 1);
-    if (fedge_job_parse(text, (size_t)size, "job.json", &job, &err) != FEDGE_OK) {
+    if (fedge_job_parse(text, (size_t)size, "job.json", &job, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     return job;
 }
 
@@ -103,9 +102,8 @@ static void tear_down(fixture *self)
     void *const rooms[] = {self->start,        self->trained,     self->changes, self->v,
                            self->left,         self->packed,      self->own,     self->own_packed,
                            self->residuals[0], self->residuals[1]};
-    for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++) {
+    for (size_t i = 0; i < sizeof(rooms) / sizeof(rooms[0]); i++)
         free(rooms[i]);
-    }
     fedge_deflater_free(self->deflater);
     fedge_accumulator_close(&self->accumulators[0]);
     fedge_accumulator_close(&self->accumulators[1]);
@@ -166,18 +164,16 @@ static void add_client(fixture *self, fedge_rng *rng, uint32_t round, uint32_t w
     assert_true(made.clamped > 0);
     assert_memory_equal(self->residuals[0], self->residuals[1],
                         fedge_plan_num_kept(plan) * sizeof(float));
-    if (apart && residual) {
+    if (apart && residual)
         return;
-    }
     if (apart) {
         assert_memory_equal(self->left, self->v, sent * sizeof(int32_t));
         return;
     }
     fedge_sections_changes(&plan->sent, self->start,
                            self->trained); /* taken back: there are none */
-    for (size_t i = 0; i < sent; i++) {
+    for (size_t i = 0; i < sent; i++)
         assert_true(self->trained[i] == 0.0f);
-    }
 }
 
 static void expect_equal_sums(fixture *self)
@@ -226,9 +222,8 @@ static void test_sums_and_sizes_are_those_of_updates(void **state)
                 fedge_job *job = make_job(with, STRATEGIES[s]);
                 fixture self;
                 set_up(&self, job, &rng);
-                for (uint32_t c = 0; c < CLIENTS; c++) {
+                for (uint32_t c = 0; c < CLIENTS; c++)
                     add_client(&self, &rng, 1 + c * c, WEIGHT + 1000 * c, apart);
-                }
                 expect_equal_sums(&self);
                 tear_down(&self);
                 fedge_job_free(job);
@@ -245,9 +240,8 @@ static void test_a_refused_update_adds_nothing(void **state)
     fedge_job *job = make_job("{\"codec\":\"int8\"}", "SCAFFOLD");
     fixture self;
     set_up(&self, job, &rng);
-    for (uint32_t c = 0; c < CLIENTS; c++) {
+    for (uint32_t c = 0; c < CLIENTS; c++)
         add_client(&self, &rng, 1, WEIGHT, true);
-    }
     const size_t last = job->plan.sent.schema.num_elements - 1;
     fedge_update update = {.plan = &job->plan,
                            .bounds_log2 = self.bounds,

@@ -16,7 +16,7 @@ static fedge_status read_honest(void *user, uint32_t index, uint32_t tensor, siz
     (void)user;
     (void)tensor;
     (void)err;
-    memcpy(v, UPDATES[index] + at, count * sizeof *v);
+    memcpy(v, UPDATES[index] + at, count * sizeof(*v));
     return FEDGE_OK;
 }
 
@@ -29,9 +29,9 @@ static void check_lie(const char *text, const int32_t expected[COUNT])
     const fedge_updates updates = fedge_attack_updates(&attacked);
     assert_int_equal(updates.num, NUM);
     assert_int_equal(updates.read(updates.user, 0, 0, 0, COUNT, v, NULL), FEDGE_OK);
-    assert_memory_equal(v, expected, sizeof v);
+    assert_memory_equal(v, expected, sizeof(v));
     assert_int_equal(updates.read(updates.user, 2, 0, 0, COUNT, v, NULL), FEDGE_OK);
-    assert_memory_equal(v, UPDATES[2], sizeof v);
+    assert_memory_equal(v, UPDATES[2], sizeof(v));
 }
 
 static void lies_follow_their_formulas(void **state)
@@ -50,7 +50,7 @@ static void what_is_no_attack_is_refused(void **state)
     const char *wrong[] = {"",       "ipm",      "ipm:",      "ipm:0",          "ipm:-1",
                            "ipm:2x", "lie:2",    "ipm:2:",    "ipm:2:-1",       "ipm:2:nan",
                            "ip:2",   "ipm:2:1x", "ipm:2:1e9", "ipm:99999999999"};
-    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
         fedge_attack attack;
         fedge_error err;
         assert_int_equal(fedge_attack_parse(wrong[i], &attack, &err), FEDGE_INVALID_ARGUMENT);
@@ -72,7 +72,7 @@ static double accuracy_of(const char *strategy, const char *attack, fedge_status
                                       .cancel = is_over,
                                       .on_round = on_round,
                                       .user = &self};
-    if (attack != NULL)
+    if (attack)
         assert_int_equal(fedge_attack_parse(attack, &config.attack, NULL), FEDGE_OK);
     assert_int_equal(fedge_simulation_new(&config, &self.simulation, &self.err), expected);
     double accuracy = NAN;

@@ -40,9 +40,8 @@ static void counts_are_those_by_hand(void **state)
     cJSON *json = cJSON_CreateObject();
     assert_true(fedge_classification_add(json, &of));
     char *text = cJSON_PrintUnformatted(json);
-    if (!strstr(text, expected)) {
+    if (!strstr(text, expected))
         fail_msg("%s is not in %s", expected, text);
-    }
     free(text);
     cJSON_Delete(json);
     fedge_classification_fini(&of);
@@ -144,9 +143,8 @@ static void clients_are_those_by_hand(void **state)
     assert_true(near(of.mean, 0.425) && near(of.weighted_mean, 23.0 / 64.0));
     assert_true(near(of.deviation, sqrt(0.5675 / 4.0)));
     assert_true(near(of.worst_tenth, 0.0) && near(of.best_tenth, 1.0));
-    for (int q = 0; q < FEDGE_ACCURACY_QUANTILES; q++) {
+    for (int q = 0; q < FEDGE_ACCURACY_QUANTILES; q++)
         assert_true(near(of.quantiles.values[q], quantiles[q]));
-    }
     cJSON *json = cJSON_CreateObject();
     assert_true(fedge_client_accuracies_add(json, &of));
     const cJSON *to = cJSON_GetObjectItem(json, "per_client_accuracy");

@@ -65,13 +65,11 @@ static void validation_examples_are_nobodys(void **state)
     }
     for (uint32_t c = 0; c < 6; c++) {
         const fedge_view own = fedge_client_data_train(client_data, c);
-        for (uint32_t i = 0; i < own.count; i++) {
+        for (uint32_t i = 0; i < own.count; i++)
             seen[own.indices[i]]++;
-        }
     }
-    for (uint32_t i = 0; i < POINTS; i++) {
+    for (uint32_t i = 0; i < POINTS; i++)
         assert_int_equal(seen[i], 1);
-    }
     fedge_client_data_free(client_data);
     fedge_job_free(job);
 }

@@ -21,9 +21,8 @@ static void set(fedge_client_states *states, uint32_t client, float first)
 {
     float *of = fedge_client_states_of(states, client);
     assert_non_null(of);
-    for (uint32_t i = 0; i < VALUES; i++) {
+    for (uint32_t i = 0; i < VALUES; i++)
         of[i] = first + (float)i;
-    }
 }
 
 static void a_dropped_round_is_undone(void **state)
@@ -103,9 +102,8 @@ static fedge_status load_damaged(size_t flip, size_t cut, fedge_error *err)
     size_t size = 0;
     fedge_client_states states;
     assert_int_equal(fedge_os_read_file(FILE_NAME, 1000, &bytes, &size, err), FEDGE_OK);
-    if (flip < size) {
+    if (flip < size)
         bytes[flip] ^= 1;
-    }
     assert_int_equal(fedge_os_write_file("variates-bad.bin", bytes, size - cut, 0600, err),
                      FEDGE_OK);
     free(bytes);

@@ -34,9 +34,8 @@ static bool is_behind_the_rounds(void *user)
     size_t size = 0;
     uint32_t lines = 0;
     if (fedge_os_read_file(OUT "/rounds.jsonl", 1 << 20, &text, &size, NULL) == FEDGE_OK) {
-        for (size_t i = 0; i < size; i++) {
+        for (size_t i = 0; i < size; i++)
             lines += text[i] == '\n';
-        }
     }
     free(text);
     return lines >= *rounds;

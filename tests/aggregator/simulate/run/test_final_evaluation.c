@@ -46,9 +46,8 @@ static void begin(run *self, double split, double held_out, bool tested, uint32_
                                             .on_round = on_round,
                                             .user = self};
     if (fedge_simulation_new(&config, &self->simulation, &self->err) != FEDGE_OK ||
-        fedge_simulation_run(self->simulation, &self->err) != FEDGE_OK) {
+        fedge_simulation_run(self->simulation, &self->err) != FEDGE_OK)
         fail_msg("%s", self->err.message);
-    }
 }
 
 static void end(run *self)
@@ -62,18 +61,16 @@ static fedge_final_evaluation evaluate_finally(run *self, uint32_t max_clients)
 {
     fedge_final_evaluation of;
     if (fedge_final_evaluation_init(&of, self->simulation, &self->job->plan, self->client_data,
-                                    max_clients, &self->err) != FEDGE_OK) {
+                                    max_clients, &self->err) != FEDGE_OK)
         fail_msg("%s", self->err.message);
-    }
     return of;
 }
 
 static uint64_t sum_of(const uint64_t *counts, uint32_t step, uint32_t num)
 {
     uint64_t sum = 0;
-    for (uint32_t i = 0; i < num; i++) {
+    for (uint32_t i = 0; i < num; i++)
         sum += counts[(size_t)i * step];
-    }
     return sum;
 }
 
@@ -133,14 +130,12 @@ static double mean_of_first(run *self, uint32_t count)
 {
     fedge_evaluation_set sets[CLIENTS];
     double sum = 0.0;
-    for (uint32_t c = 0; c < count; c++) {
+    for (uint32_t c = 0; c < count; c++)
         sets[c] = (fedge_evaluation_set){.view = fedge_client_data_held_out(self->client_data, c)};
-    }
     assert_int_equal(fedge_simulation_evaluate(self->simulation, sets, count, false, &self->err),
                      FEDGE_OK);
-    for (uint32_t c = 0; c < count; c++) {
+    for (uint32_t c = 0; c < count; c++)
         sum += sets[c].accuracy;
-    }
     return sum / count;
 }
 

@@ -108,9 +108,8 @@ static void what_is_wrong_is_named(void **state)
         fedge_simulate_options options;
         fedge_error err;
         assert_int_equal(parse(cases[i].line, &options, &err), FEDGE_INVALID_ARGUMENT);
-        if (!strstr(err.message, cases[i].message)) {
+        if (!strstr(err.message, cases[i].message))
             fail_msg("'%s': \"%s\" has no \"%s\"", cases[i].line, err.message, cases[i].message);
-        }
     }
 }
 

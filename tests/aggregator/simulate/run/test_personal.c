@@ -26,7 +26,7 @@ static cJSON *load(const char *name)
     char path[256];
     uint8_t *text = NULL;
     size_t size = 0;
-    (void)snprintf(path, sizeof path, DIR "%s.json", name);
+    (void)snprintf(path, sizeof(path), DIR "%s.json", name);
     assert_int_equal(fedge_os_read_file(path, 1 << 20, &text, &size, NULL), FEDGE_OK);
     cJSON *root = cJSON_ParseWithLength((const char *)text, size);
     free(text);
@@ -40,7 +40,7 @@ static uint32_t write_data(const cJSON *clients)
     FILE *data = fopen(GOLDEN_FILE, "w"), *owners = fopen(OWNERS_FILE, "w");
     uint32_t client = 0, example = 0;
     const cJSON *of = NULL;
-    assert_true(data != NULL && owners != NULL);
+    assert_true(data && owners);
     fprintf(owners, "example,client\n");
     cJSON_ArrayForEach(of, clients)
     {
@@ -78,9 +78,8 @@ static char *text_of(const cJSON *root)
                    "\"update\":{\"codec\":\"none\"}}",
                    parts[0], parts[1], parts[2], parts[3], get(root, "rounds")->valueint);
     cJSON_Delete(model);
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++)
         free(parts[i]);
-    }
     return text;
 }
 
@@ -89,9 +88,8 @@ static void check_close(const cJSON *wanted, const float *values, size_t count, 
     assert_int_equal(cJSON_GetArraySize(wanted), count);
     for (size_t i = 0; i < count; i++) {
         const double value = cJSON_GetArrayItem(wanted, (int)i)->valuedouble;
-        if (!(fabs((double)values[i] - value) < CLOSE)) {
+        if (!(fabs((double)values[i] - value) < CLOSE))
             fail_msg("%s: value %zu is %.9g, not %.9g", what, i, (double)values[i], value);
-        }
     }
 }
 
@@ -107,17 +105,15 @@ static void check_golden(const char *name)
     if (fedge_strategy_job_parse(text, strlen(text), "job.json", &self.job, &self.err) !=
             FEDGE_OK ||
         fedge_client_data_new(&self.job->plan, &data, 0.0, clients, &self.client_data, &self.err) !=
-            FEDGE_OK) {
+            FEDGE_OK)
         fail_msg("%s: %s", name, self.err.message);
-    }
     const fedge_simulation_config config = {
         .job = self.job, .client_data = self.client_data, .num_threads = 2, .evaluate_every = 1};
     assert_int_equal(fedge_simulation_new(&config, &self.simulation, &self.err), FEDGE_OK);
     const fedge_global_model *global = fedge_simulation_model(self.simulation);
     const size_t count = self.job->plan.schema.num_elements;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = 0; i < count; i++)
         global->values[i] = (float)cJSON_GetArrayItem(get(root, "initial"), (int)i)->valuedouble;
-    }
     go(&self);
     check_close(get(root, "final"), global->values, count, name);
     const fedge_client_states *states = fedge_simulation_states(self.simulation);
@@ -156,9 +152,8 @@ static void clients_are_evaluated_by_their_own(void **state)
         const fedge_round_summary *last = &self.lines[self.num_lines - 1];
         assert_int_equal(last->kind, FEDGE_TASK_EVALUATE);
         assert_true(last->quantiles.present);
-        for (int q = 1; q < FEDGE_ACCURACY_QUANTILES; q++) {
+        for (int q = 1; q < FEDGE_ACCURACY_QUANTILES; q++)
             assert_true(last->quantiles.values[q] >= last->quantiles.values[q - 1]);
-        }
         medians[own] = last->quantiles.values[3];
         assert_false(self.lines[0].quantiles.present);
         end(&self);
@@ -173,7 +168,7 @@ static void threads_change_nothing(void **state)
     static const char *const strategies[] = {",\"strategy\":{\"type\":\"FedPer\"}",
                                              ",\"strategy\":{\"type\":\"FedRep\"}",
                                              ",\"strategy\":{\"type\":\"Ditto\",\"lambda\":0.5}"};
-    for (size_t i = 0; i < sizeof strategies / sizeof strategies[0]; i++) {
+    for (size_t i = 0; i < sizeof(strategies) / sizeof(strategies[0]); i++) {
         run one, three;
         static const char rounds[] =
             "\"num-server-rounds\":4,\"fraction-train\":0.5,\"fraction-evaluate\":1";
@@ -204,7 +199,7 @@ static void what_goes_on_without_them_is_refused(void **state)
         "\"FedPer\"},\"test-set\":{\"values\":\"" POINTS_FILE "\"}}";
     fedge_job *job = NULL;
     fedge_error err;
-    assert_int_equal(fedge_strategy_job_parse(JOB, sizeof JOB - 1, "job.json", &job, &err),
+    assert_int_equal(fedge_strategy_job_parse(JOB, sizeof(JOB) - 1, "job.json", &job, &err),
                      FEDGE_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "test-set: does not go with FedPer"));
     run self = {.job = make_job("\"num-server-rounds\":2", ",\"strategy\":{\"type\":\"FedPer\"}")};

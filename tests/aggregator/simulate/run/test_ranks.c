@@ -82,9 +82,8 @@ static void begin_shared(shared *all, uint32_t num_ranks, const char *more)
 
 static void end_shared(shared *all, uint32_t num_ranks)
 {
-    for (uint32_t i = 0; i < num_ranks; i++) {
+    for (uint32_t i = 0; i < num_ranks; i++)
         end(&all->of[i]);
-    }
 }
 
 static void the_same_rounds(const run *alone, const run *together)
@@ -116,9 +115,8 @@ static void any_number_of_ranks_gives_the_same(void **state)
             static shared all;
             begin_shared(&all, ranks, STRATEGIES[s]);
             local_ranks_run(ranks, take_part, &all);
-            for (uint32_t i = 0; i < ranks; i++) {
+            for (uint32_t i = 0; i < ranks; i++)
                 assert_int_equal(all.ended[i], FEDGE_OK);
-            }
             the_same_rounds(&alone, &all.of[0]);
             end_shared(&all, ranks);
         }

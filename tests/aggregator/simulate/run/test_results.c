@@ -43,9 +43,8 @@ static fedge_status on_round(void *user, const fedge_round_summary *summary, fed
 {
     run *self = user;
     const bool fails = ++self->num_phases == self->fail_at;
-    if (fails && self->moment == BEFORE_THE_LINE) {
+    if (fails && self->moment == BEFORE_THE_LINE)
         return fedge_fail(err, FEDGE_NO_SPACE, "full");
-    }
     self->results.interval_ms = self->save_often ? 0 : self->results.interval_ms;
     const fedge_status status = fedge_results_round(&self->results, self->simulation, summary, err);
     self->told =
@@ -63,9 +62,8 @@ static bool is_over(void *user)
 
 static void must(fedge_status status, const fedge_error *err)
 {
-    if (status != FEDGE_OK) {
+    if (status != FEDGE_OK)
         fail_msg("%s", err->message);
-    }
 }
 
 /* Begins or goes on in OUT, and runs to the end or to the failure. */
@@ -247,9 +245,8 @@ static const fedge_round_summary *best_of(const lines *all, fedge_task_kind kind
     for (uint32_t i = 0; i < all->count; i++) {
         const fedge_round_summary *at = &all->at[i];
         if (at->kind == kind &&
-            (!best || (by_loss ? at->loss < best->loss : at->accuracy > best->accuracy))) {
+            (!best || (by_loss ? at->loss < best->loss : at->accuracy > best->accuracy)))
             best = at;
-        }
     }
     return best;
 }
@@ -262,9 +259,8 @@ static void assert_best(const lines *all, const fedge_round_summary *line)
     char round[16];
     must(fedge_model_file_read(OUT "/model-best.safetensors", &report, &err), &err);
     for (uint32_t i = 0; i < all->count; i++) {
-        if (all->at[i].kind == FEDGE_TASK_TRAIN && all->at[i].round == line->round) {
+        if (all->at[i].kind == FEDGE_TASK_TRAIN && all->at[i].round == line->round)
             assert_string_equal(report.model, all->at[i].model);
-        }
     }
     (void)snprintf(round, sizeof(round), "%u", line->round);
     assert_string_equal(cJSON_GetStringValue(cJSON_GetObjectItem(report.metadata, "round")), round);
@@ -443,9 +439,8 @@ static void attempts_that_failed_leave_nothing(void **state)
         clear();
         (void)play(&of, false, NEVER, 0, &self);
         const uint32_t rounds = self.results.run_summary.rounds;
-        if (rounds == 0 || rounds == 9) {
+        if (rounds == 0 || rounds == 9)
             continue;
-        }
         (void)snprintf(path, sizeof(path), OUT "/checkpoints/variates-%06u.bin", rounds);
         for (uint32_t i = 0; i < 2; i++) {
             read_own(path, &variates[i], &sizes[i][0]);
@@ -556,9 +551,8 @@ static void assert_goes_on_from(const char *image)
         fedge_os_exists(checkpoints)
             ? fedge_checkpoint_load_newest(checkpoints, &data, note, sizeof(note), &err)
             : FEDGE_NOT_FOUND;
-    if (status == FEDGE_NOT_FOUND) {
+    if (status == FEDGE_NOT_FOUND)
         return;
-    }
     must(status, &err);
     assert_string_equal(note, "");
     const uint32_t round = data.checkpoint.round;

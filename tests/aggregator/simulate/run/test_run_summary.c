@@ -31,9 +31,8 @@ static void sums_go_over_rounds(void **state)
     fedge_run_summary_init(&run_summary, NULL, 0);
     assert_true(isnan(run_summary.test.accuracy) &&
                 isnan(fedge_run_summary_last_mean(&run_summary.test)));
-    for (uint32_t round = 1; round <= 12; round++) {
+    for (uint32_t round = 1; round <= 12; round++)
         add(&run_summary, round, 0.05 * round);
-    }
     assert_int_equal(run_summary.rounds, 12);
     assert_int_equal(run_summary.clients, 48);
     assert_int_equal(run_summary.examples, 1200);
@@ -147,9 +146,8 @@ static void validation_chooses_a_round(void **state)
     fedge_error err;
     char *text = NULL;
     fedge_run_summary_init(&run_summary, targets, 1);
-    for (size_t i = 0; i < sizeof(rounds) / sizeof(rounds[0]); i++) {
+    for (size_t i = 0; i < sizeof(rounds) / sizeof(rounds[0]); i++)
         fedge_run_summary_add(&run_summary, &rounds[i]);
-    }
     /* Targets are those of the test set: from 0.6 in round 2 to 0.9 in round 4. */
     assert_true(fabs(run_summary.reached[0] - (2.0 + 2.0 / 3.0)) < 1e-12);
     assert_int_equal(
@@ -157,9 +155,8 @@ static void validation_chooses_a_round(void **state)
         FEDGE_OK);
     if (!strstr(text, "\"validation\":{\"examples\":50,\"accuracy\":0.6,\"loss\":0.5,"
                       "\"accuracy_last_10\":0.65,\"accuracy_best\":0.8,\"round_best\":2,"
-                      "\"test_accuracy_at_best\":0.6,")) {
+                      "\"test_accuracy_at_best\":0.6,"))
         fail_msg("%s", text);
-    }
     free(text);
 }
 
@@ -234,9 +231,8 @@ static void a_summary_is_json(void **state)
         "null,"
         "\"macro_f1\":null,"};
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        if (!strstr(text, parts[i])) {
+        if (!strstr(text, parts[i]))
             fail_msg("%s has no %s", text, parts[i]);
-        }
     }
     free(text);
 }

@@ -57,9 +57,8 @@ static void scaffold_goes_on_with_its_variates(void **state)
         assert_int_equal(restore(&second, &first, true), FEDGE_OK);
         go(&second);
         assert_int_equal(first.num_lines + second.num_lines, 5);
-        if (!finished) {
+        if (!finished)
             assert_string_equal(second.lines[second.num_lines - 1].model, whole.lines[4].model);
-        }
         end(&first);
         end(&second);
     }
@@ -97,9 +96,8 @@ static double distance_from_mean(const run *self, uint32_t clients)
     double most = 0.0;
     for (size_t i = 0; i < variates->num_values; i++) {
         double sum = 0.0;
-        for (uint32_t c = 0; c < clients; c++) {
+        for (uint32_t c = 0; c < clients; c++)
             sum += variates->of[c] ? (double)variates->of[c][i] : 0.0;
-        }
         most = fmax(most, fabs(sum / clients - (double)control[i]));
     }
     return most;
@@ -123,9 +121,8 @@ static void what_did_not_count_moves_nothing(void **state)
                                     SCAFFOLD(12), "dirichlet:0.5", 12, 2),
                          FEDGE_OK);
         go(&self);
-        for (uint32_t i = 0; i < self.num_lines; i++) {
+        for (uint32_t i = 0; i < self.num_lines; i++)
             repeated += self.lines[i].attempt;
-        }
         /* c is the sum of 6 roundings to single precision. */
         assert_true(distance_from_mean(&self, 12) < 1e-6);
         end(&self);

@@ -55,12 +55,10 @@ static void threads_change_nothing(void **state)
         assert_int_equal(runs[0].num_lines, 10);
         assert_int_equal(runs[0].lines[0].reported, 5);
         assert_true(runs[0].lines[8].loss < runs[0].lines[0].loss);
-        for (uint32_t i = 1; i < 3; i++) {
+        for (uint32_t i = 1; i < 3; i++)
             assert_same(&runs[0], &runs[i]);
-        }
-        for (uint32_t i = 0; i < 3; i++) {
+        for (uint32_t i = 0; i < 3; i++)
             end(&runs[i]);
-        }
     }
 }
 
@@ -89,9 +87,8 @@ static void a_run_goes_on_where_it_stopped(void **state)
     go(&second);
     assert_int_equal(second.num_lines, 4);
     assert_int_equal(second.lines[0].round, 3);
-    for (uint32_t i = 0; i < 4; i++) {
+    for (uint32_t i = 0; i < 4; i++)
         assert_string_equal(second.lines[i].model, whole.lines[2 + i].model);
-    }
     free(file);
     end(&whole);
     end(&first);
@@ -119,9 +116,8 @@ static void an_interrupted_run_says_all_that_it_did(void **state)
 static void write_division(void)
 {
     uint32_t owner[POINTS];
-    for (uint32_t i = 0; i < POINTS; i++) {
+    for (uint32_t i = 0; i < POINTS; i++)
         owner[i] = i / 30;
-    }
     write_points(POINTS_FILE, 210);
     assert_int_equal(fedge_partition_write_csv(DIVISION, owner, POINTS, NULL), FEDGE_OK);
 }
@@ -234,9 +230,8 @@ static fedge_client_profiles *make_profiles(const fedge_client_profiles_settings
 {
     fedge_client_profiles *profiles = NULL;
     fedge_error err;
-    if (fedge_client_profiles_new(settings, 4, clients, &profiles, &err) != FEDGE_OK) {
+    if (fedge_client_profiles_new(settings, 4, clients, &profiles, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     return profiles;
 }
 
@@ -383,9 +378,8 @@ static void failed_evaluations_are_no_attempts(void **state)
     run self;
     uint32_t rounds = 0, evaluations = 0;
     fedge_client_profiles *profiles = make_three();
-    for (uint32_t c = 0; c < 3; c++) {
+    for (uint32_t c = 0; c < 3; c++)
         profiles->clients[c].failure = 0.4f;
-    }
     assert_int_equal(begin_with(&self, profiles,
                                 "\"num-server-rounds\":20,\"fraction-train\":0.34,"
                                 "\"fraction-evaluate\":1,\"round-deadline-s\":30",
@@ -496,9 +490,8 @@ static void only_what_is_reported_is_summed(void **state)
 {
     (void)state;
     uint32_t owner[POINTS], late = 0;
-    for (uint32_t i = 0; i < POINTS; i++) {
+    for (uint32_t i = 0; i < POINTS; i++)
         owner[i] = i / 15;
-    }
     write_points(POINTS_FILE, 210); /* clients 14 and 15 diverge */
     assert_int_equal(fedge_partition_write_csv(DIVISION, owner, POINTS, NULL), FEDGE_OK);
     for (uint64_t seed = 0; seed < 60; seed++) {
@@ -515,9 +508,8 @@ static void only_what_is_reported_is_summed(void **state)
                                     "", "file:" DIVISION, 16, 2),
                          FEDGE_OK);
         go(&self);
-        for (uint32_t i = 0; i < self.num_lines; i++) {
+        for (uint32_t i = 0; i < self.num_lines; i++)
             late += self.lines[i].virtual_phase.seconds == 6.0;
-        }
         end(&self);
     }
     assert_true(late > 10 && late < 350); /* of 360 rounds some end at the deadline */
@@ -574,9 +566,8 @@ static void over_selection_favours_none_of_equals(void **state)
         FEDGE_OK);
     go(&self);
     add_quarters(&self, asked, reported);
-    for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++) {
+    for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++)
         assert_in_range(reported[q], 110, 190); /* 150 on average, with a deviation of 9.3 */
-    }
     end(&self);
 }
 
@@ -603,16 +594,14 @@ static void threads_change_no_time(void **state)
     uint32_t asked = 0, sent = 0;
     for (uint32_t i = 0; i < runs[0].num_lines; i++) {
         asked += runs[0].lines[i].asked;
-        for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++) {
+        for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++)
             sent += runs[0].lines[i].virtual_phase.asked[q];
-        }
     }
     assert_true(sent > asked); /* replaced */
     assert_same(&runs[0], &runs[1]);
     assert_same(&runs[0], &runs[2]);
-    for (uint32_t i = 0; i < 3; i++) {
+    for (uint32_t i = 0; i < 3; i++)
         end(&runs[i]);
-    }
 }
 
 /* Client 7's training fails when it would have ended, and another begins then. */
@@ -680,9 +669,8 @@ static void stop_and_go_on(uint32_t lines)
 static void the_clock_goes_on_where_it_stopped(void **state)
 {
     (void)state;
-    for (uint32_t lines = 2; lines <= 5; lines++) {
+    for (uint32_t lines = 2; lines <= 5; lines++)
         stop_and_go_on(lines);
-    }
 }
 
 static uint64_t bytes_of_thread(const fedge_job *job, const fedge_client_data *client_data,

@@ -44,9 +44,8 @@ static fedge_status sweep_it(const char *words, uint32_t interrupt_at, uint32_t 
     interruption user = {.at = interrupt_at};
     atomic_init(&user.asked, 0);
     assert_int_equal(fedge_simulate_options_parse(argc, argv, &options, err), FEDGE_OK);
-    if (fedge_sweep_new(&options, NULL, JOB, strlen(JOB), &sweep, err) != FEDGE_OK) {
+    if (fedge_sweep_new(&options, NULL, JOB, strlen(JOB), &sweep, err) != FEDGE_OK)
         fail_msg("%s", err->message);
-    }
     const fedge_status status = fedge_sweep_run(sweep, is_interrupted, &user, err);
     *num_done = fedge_sweep_num_done(sweep);
     assert_int_equal(fedge_sweep_num_unable(sweep), 0);
@@ -60,9 +59,8 @@ static void read_summary(const char *within, const char *name, char **text)
     char path[FEDGE_OS_MAX_PATH];
     size_t size = 0;
     (void)snprintf(path, sizeof(path), "%s/%s/summary.json", within, name);
-    if (fedge_os_read_file(path, 1 << 20, (uint8_t **)text, &size, NULL) != FEDGE_OK) {
+    if (fedge_os_read_file(path, 1 << 20, (uint8_t **)text, &size, NULL) != FEDGE_OK)
         *text = calloc(1, 1);
-    }
 }
 
 static fedge_status check_model(void *user, const char *name, fedge_error *err)

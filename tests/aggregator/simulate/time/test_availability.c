@@ -21,9 +21,8 @@ static fedge_availability *make(const char *text, uint32_t clients)
 {
     fedge_availability *made = NULL;
     fedge_error err;
-    if (fedge_availability_new(text, 7, clients, &made, &err) != FEDGE_OK) {
+    if (fedge_availability_new(text, 7, clients, &made, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     return made;
 }
 
@@ -115,9 +114,8 @@ static void what_is_wrong_is_named(void **state)
         fedge_error err;
         write_rows(cases[i].rows);
         assert_int_not_equal(fedge_availability_new(cases[i].text, 1, 2, &made, &err), FEDGE_OK);
-        if (!strstr(err.message, cases[i].message)) {
+        if (!strstr(err.message, cases[i].message))
             fail_msg("%s: \"%s\" has no \"%s\"", cases[i].rows, err.message, cases[i].message);
-        }
     }
 }
 

@@ -11,9 +11,8 @@ static fedge_distribution parse(const char *text)
 {
     fedge_distribution distribution;
     fedge_error err;
-    if (fedge_distribution_parse(text, strlen(text), &distribution, &err) != FEDGE_OK) {
+    if (fedge_distribution_parse(text, strlen(text), &distribution, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     return distribution;
 }
 
@@ -96,9 +95,8 @@ static void what_is_no_distribution_is_refused(void **state)
         assert_int_equal(
             fedge_distribution_parse(cases[i].text, strlen(cases[i].text), &distribution, &err),
             FEDGE_INVALID_ARGUMENT);
-        if (!strstr(err.message, cases[i].message)) {
+        if (!strstr(err.message, cases[i].message))
             fail_msg("'%s': \"%s\" has no \"%s\"", cases[i].text, err.message, cases[i].message);
-        }
     }
 }
 
@@ -107,9 +105,8 @@ static fedge_client_profiles *make(const fedge_client_profiles_settings *setting
 {
     fedge_client_profiles *profiles = NULL;
     fedge_error err;
-    if (fedge_client_profiles_new(settings, seed, clients, &profiles, &err) != FEDGE_OK) {
+    if (fedge_client_profiles_new(settings, seed, clients, &profiles, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    }
     return profiles;
 }
 
@@ -178,9 +175,8 @@ static void clients_are_functions_of_the_seed(void **state)
                          many->clients[c].compute > many->clients[d].compute);
         }
     }
-    for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++) {
+    for (uint32_t q = 0; q < FEDGE_SPEED_QUANTILES; q++)
         assert_int_equal(counts[q], 250);
-    }
     fedge_client_profiles_free(few);
     fedge_client_profiles_free(many);
     fedge_client_profiles_free(other);
@@ -230,9 +226,8 @@ static void bad_settings_name_the_option(void **state)
         fedge_error err;
         assert_int_equal(fedge_client_profiles_new(&cases[i].settings, 1, 4, &profiles, &err),
                          FEDGE_INVALID_ARGUMENT);
-        if (!strstr(err.message, cases[i].message)) {
+        if (!strstr(err.message, cases[i].message))
             fail_msg("\"%s\" has no \"%s\"", err.message, cases[i].message);
-        }
     }
     assert_false(fedge_client_profiles_is_wanted(&(fedge_client_profiles_settings){0}));
 }
@@ -297,9 +292,8 @@ static void bad_traces_are_refused(void **state)
                 &(fedge_client_profiles_settings){.trace = TRACE, .compute = "fixed:1"}, 1, 2,
                 &profiles, &err),
             FEDGE_OK);
-        if (!strstr(err.message, cases[i].message)) {
+        if (!strstr(err.message, cases[i].message))
             fail_msg("%s: \"%s\" has no \"%s\"", cases[i].text, err.message, cases[i].message);
-        }
     }
 }
 
