@@ -3,6 +3,7 @@
 #include "tests/edge/core/cmocka_all.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <stdio.h>
 #include <string.h>
@@ -47,6 +48,8 @@ static void accepts(void **state)
     int client = connect_to(port);
     assert_int_equal(fedge_listener_accept(listener, &taken, &from, &err), FEDGE_OK);
     assert_true(taken >= 0);
+    assert_true(fcntl(taken, F_GETFL) & O_NONBLOCK);
+    assert_true(fcntl(taken, F_GETFD) & FD_CLOEXEC); /* supervised programs do not inherit it */
     char address[FEDGE_ADDRESS_TEXT];
     char expected[FEDGE_ADDRESS_TEXT];
     snprintf(expected, sizeof(expected), "127.0.0.1:%u", port_of(client));

@@ -103,7 +103,8 @@ static void assert_only(const char *text)
     size_t size;
     int count = 0;
     assert_int_equal(fedge_os_read_file(path, 1000, &data, &size, NULL), FEDGE_OK);
-    assert_string_equal((char *)data, text);
+    assert_int_equal(size, strlen(text));
+    assert_memory_equal(data, text, size);
     free(data);
     assert_int_equal(fedge_os_list_dir(dir, count_entry, &count, NULL), FEDGE_OK);
     assert_int_equal(count, 1);
