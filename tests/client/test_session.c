@@ -540,6 +540,24 @@ static void test_out_of_place(void **state)
     assert_true(f->has_result);
 }
 
+/* The run that the client is in is not changed under it. */
+static void test_a_second_welcome(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    fake_plan(f);
+    fedge_welcome welcome = {.protocol = 1, .incarnation = 2, .plan_size = 1, .heartbeat_s = 30};
+    size_t size;
+    strcpy(welcome.run_id, FAKE_OTHER_RUN);
+    strcpy(welcome.plan, FAKE_PLAN);
+    assert_int_equal(fedge_welcome_pack(&welcome, f->frame, sizeof(f->frame), &size, NULL),
+                     FEDGE_OK);
+    fake_frame(f, f->frame, size);
+    assert_false(f->linked);
+    assert_int_equal(f->close_reason, FEDGE_REASON_BAD_STATE);
+    assert_int_equal(f->num_welcomed, 1);
+}
+
 static void test_plan_declined(void **state)
 {
     fake *f = *state;
@@ -722,6 +740,7 @@ int main(void)
         TEST(test_unknown_types),
         TEST(test_garbage),
         TEST(test_out_of_place),
+        TEST(test_a_second_welcome),
         TEST(test_plan_declined),
         TEST(test_failed_work_is_declined),
         TEST(test_stop),
