@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A build without the network libraries: the simulator is there and makes the model that this build's
 # simulator makes, and hashes are made without mbedTLS. Where nvcc is, the programs for a machine with
-# GPUs are built, too.
+# GPUs are built, too; with no GPU to be seen each of them fails, so that none passes for want of one.
 set -euo pipefail
 
 build=$FEDGE_BINARY_DIR/no-network
@@ -21,6 +21,14 @@ cmake --build "$build" -j "$(nproc)" --target "${targets[@]}" >>"$build.log" 2>&
 }
 for program in fedge-aggregator fedge-client fedge-keys; do
     [ ! -e "$build/bin/$program" ] || { echo "$program was built without its libraries"; exit 1; }
+done
+for program in "$build"/bin/gpu_test_* "$build"/bin/bench_gpu "$build"/bin/bench_cohort; do
+    [ -x "$program" ] || continue
+    if CUDA_VISIBLE_DEVICES= "$program" >"$build.run" 2>&1; then
+        cat "$build.run"
+        echo "${program##*/} found nothing wrong without a GPU"
+        exit 1
+    fi
 done
 if strings "$build/bin/fedge-simulate" | grep -q mbedtls_; then
     echo "the simulator has mbedTLS in it"

@@ -1,5 +1,7 @@
 /* The part of cmocka that the tests of GPU code use, for machines without it: tests run one after
- * another, a failed one says where and ends, and the rest go on. */
+ * another, and the first that fails says where and ends the program. A test that was given none of
+ * the machines that it asked for has not run; a program of which that is true of all tests fails.
+ */
 #ifndef FEDGE_TESTS_GPU_CMOCKA_H
 #define FEDGE_TESTS_GPU_CMOCKA_H
 
@@ -18,7 +20,9 @@ struct CMUnitTest {
     }
 
 enum { TEST_PASSED, TEST_FAILED, TEST_SKIPPED };
-extern jmp_buf test_end; /* real_gpus.c */
+/* real_gpus.c */
+extern jmp_buf test_end;
+extern unsigned machines_asked, machines_given; /* by emulator_start, since the program began */
 
 #define fail_msg(...)                                                                              \
     do {                                                                                           \
@@ -60,10 +64,23 @@ static inline int run_all_tests(const struct CMUnitTest *tests, size_t count)
     volatile int result = TEST_PASSED;
     for (volatile size_t i = 0; i < count && result != TEST_FAILED; i++) {
         void *state = NULL;
+        const unsigned asked = machines_asked, given = machines_given;
         result = setjmp(test_end);
-        if (result == TEST_PASSED)
+        if (result == TEST_PASSED) {
             tests[i].run(&state);
-        fprintf(stderr, "%s: %s\n", tests[i].name, words[result]);
+            if (machines_asked > asked && machines_given == given)
+                result = TEST_SKIPPED;
+        }
+        fprintf(stderr, "%s: %s", tests[i].name, words[result]);
+        if (result == TEST_PASSED && machines_asked > asked) {
+            fprintf(stderr, ", on %u of %u machines", machines_given - given,
+                    machines_asked - asked);
+        }
+        fputc('\n', stderr);
+    }
+    if (result != TEST_FAILED && machines_asked > 0 && machines_given == 0) {
+        fprintf(stderr, "nothing ran on a GPU: CUDA's runtime finds none\n");
+        result = TEST_FAILED;
     }
     return result == TEST_FAILED;
 }

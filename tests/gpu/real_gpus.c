@@ -5,16 +5,20 @@
 #include "tests/edge/core/cmocka_all.h"
 
 jmp_buf test_end;
+unsigned machines_asked, machines_given;
 
 bool emulator_start(const emulator_config *config)
 {
     int count = 0;
     if (cudaGetDeviceCount(&count) != cudaSuccess)
         count = 0;
-    return config->num_gpus > 0 && config->num_gpus <= (uint32_t)count &&
-           config->memory_bytes == 0 && !config->no_driver && !config->old_chip &&
-           !config->no_nccl && config->nccl_version == 0 && config->fail_call == 0 &&
-           !config->fail_at && config->hang_collective == 0 && !config->watched;
+    const bool here = config->num_gpus > 0 && config->num_gpus <= (uint32_t)count &&
+                      config->memory_bytes == 0 && !config->no_driver && !config->old_chip &&
+                      !config->no_nccl && config->nccl_version == 0 && config->fail_call == 0 &&
+                      !config->fail_at && config->hang_collective == 0 && !config->watched;
+    machines_asked++;
+    machines_given += here;
+    return here;
 }
 
 uint64_t emulator_calls(void)
