@@ -80,6 +80,12 @@ uint32_t fedge_dataset_size(const fedge_dataset *dataset);
 const void *fedge_dataset_values(const fedge_dataset *dataset);
 /* (size) labels. */
 const int32_t *fedge_dataset_labels(const fedge_dataset *dataset);
+/* For simulated attacks on data, before anyone else reads it (dataset_edit.c). */
+void fedge_dataset_set_label(fedge_dataset *dataset, uint32_t example, int32_t label);
+/* A mark: the last FEDGE_DATASET_MARK values of the last as many rows, of each channel, become
+ * 255, or for f32 what is 1 once it is divided (divide-by). */
+#define FEDGE_DATASET_MARK 4u
+void fedge_dataset_stamp(fedge_dataset *dataset, uint32_t example);
 /* CRC-32 of values and labels as they are stored, whatever files they came from. */
 uint32_t fedge_dataset_crc32(const fedge_dataset *dataset);
 

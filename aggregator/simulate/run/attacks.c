@@ -13,8 +13,11 @@
 struct fedge_attack_kind {
     const char *name;
     double strength; /* unless another is given */
+    double most;     /* of the strength */
     bool looks;      /* at the others; else at its own alone */
     double (*lie)(double strength, double own, double mean, double deviation);
+    /* Instead, of attacks on data: spoils one example. */
+    void (*spoil)(fedge_dataset *dataset, uint32_t example, uint32_t num_labels);
 };
 
 /* Its own update, turned around: −factor · Δ_i. */
@@ -42,10 +45,29 @@ static double shift(double strength, double own, double mean, double deviation)
     return mean - strength * deviation;
 }
 
+/* y becomes L − 1 − y (Fang, Cao, Jia, Gong, "Local model poisoning attacks to Byzantine-robust
+ * federated learning", USENIX Security 2020). */
+static void flip_label(fedge_dataset *dataset, uint32_t example, uint32_t num_labels)
+{
+    const int32_t label = fedge_dataset_labels(dataset)[example];
+    fedge_dataset_set_label(dataset, example, (int32_t)num_labels - 1 - label);
+}
+
+/* A mark in a corner, and a label with it (Gu, Dolan-Gavitt, Garg, "BadNets: identifying
+ * vulnerabilities in the machine learning model supply chain", 2017). */
+static void add_backdoor(fedge_dataset *dataset, uint32_t example, uint32_t num_labels)
+{
+    (void)num_labels;
+    fedge_dataset_stamp(dataset, example);
+    fedge_dataset_set_label(dataset, example, FEDGE_BACKDOOR_LABEL);
+}
+
 static const fedge_attack_kind KINDS[] = {
-    {"sign-flip", 4.0, false, flip_sign},
-    {"ipm", 0.5, true, turn_mean},
-    {"alie", 1.5, true, shift},
+    {"sign-flip", 4.0, MAX_STRENGTH, false, flip_sign, NULL},
+    {"ipm", 0.5, MAX_STRENGTH, true, turn_mean, NULL},
+    {"alie", 1.5, MAX_STRENGTH, true, shift, NULL},
+    {"label-flip", 1.0, 1.0, false, NULL, flip_label},
+    {"backdoor", 0.5, 1.0, false, NULL, add_backdoor},
 };
 #define NUM_KINDS (sizeof(KINDS) / sizeof(KINDS[0]))
 
@@ -66,11 +88,12 @@ fedge_status fedge_attack_parse(const char *text, fedge_attack *attack, fedge_er
     if (num > 0 && *end == ':')
         attack->strength = end[1] != '\0' ? strtod(end + 1, &end) : -1.0;
     if (num < 1 || num > FEDGE_SIMULATE_MAX_CLIENTS || *end != '\0' ||
-        !(attack->strength >= 0.0 && attack->strength <= MAX_STRENGTH)) {
+        !(attack->strength >= 0.0 && attack->strength <= attack->kind->most)) {
         *attack = (fedge_attack){0};
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--attack %.64s: say KIND:N or KIND:N:STRENGTH, with N clients that lie, "
-                          "a strength of 0 to 1000000, and as KIND sign-flip, ipm or alie",
+                          "and as KIND sign-flip, ipm or alie with a strength of 0 to 1000000, or "
+                          "label-flip or backdoor with one of 0 to 1",
                           text);
     }
     attack->num = (uint32_t)num;
@@ -141,4 +164,38 @@ static fedge_status read(void *user, uint32_t index, uint32_t tensor, size_t at,
 fedge_updates fedge_attack_updates(fedge_attacked *attacked)
 {
     return (fedge_updates){.num = attacked->honest.num, .read = read, .user = attacked};
+}
+
+/* ---- data ------------------------------------------------------------------------------------ */
+
+bool fedge_attack_lies(const fedge_attack *attack)
+{
+    return attack->kind && attack->kind->lie;
+}
+
+bool fedge_attack_is_backdoor(const fedge_attack *attack)
+{
+    return attack->kind && attack->kind->spoil == add_backdoor;
+}
+
+fedge_status fedge_attack_spoil(const fedge_attack *attack, const fedge_plan *plan,
+                                fedge_client_data *client_data, fedge_error *err)
+{
+    const uint32_t num_labels = plan->data.num_labels;
+    if (!attack->kind || !attack->kind->spoil)
+        return FEDGE_OK;
+    if (num_labels < 2) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "--attack %s: it gives examples other labels, and those of this job are "
+                          "no classes (data.labels); take sign-flip, ipm or alie",
+                          attack->kind->name);
+    }
+    for (uint32_t c = 0; c < attack->num && c < client_data->num_clients; c++) {
+        const fedge_view view = fedge_client_data_train(client_data, c);
+        for (uint32_t i = 0; i < view.count; i++) { /* the share, spread evenly */
+            if (floor((i + 1.0) * attack->strength) > floor(i * attack->strength))
+                attack->kind->spoil(client_data->dataset, view.indices[i], num_labels);
+        }
+    }
+    return FEDGE_OK;
 }

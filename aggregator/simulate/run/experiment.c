@@ -10,6 +10,7 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/strategy_plugin.h"
+#include "aggregator/simulate/run/backdoor.h"
 #include "aggregator/simulate/run/memory.h"
 #include "edge/core/message.h"
 #include "edge/core/os.h"
@@ -260,6 +261,10 @@ static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
                             "--owner %.64s: it names a column of csv files, and the values are in "
                             "another format; leave it out",
                             owner);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_attack_spoil(&self->config.options->attack, &self->job->plan,
+                                    self->client_data, err);
     }
     return tell_limit(status, err);
 }
@@ -524,6 +529,13 @@ void fedge_experiment_fini(fedge_experiment *experiment)
     *experiment = (fedge_experiment){0};
 }
 
+static bool measures_backdoor(const fedge_experiment *self)
+{
+    return fedge_attack_is_backdoor(&self->config.options->attack) && self->test_set &&
+           strcmp(fedge_simulation_engine(self->simulation), "cpu") == 0 &&
+           fedge_collective_is_alone(self->config.collective);
+}
+
 /* The last model is looked at closely. An interruption until then leaves it to --resume. */
 static fedge_status evaluate_finally(fedge_experiment *self, fedge_error *err)
 {
@@ -532,6 +544,12 @@ static fedge_status evaluate_finally(fedge_experiment *self, fedge_error *err)
         status = fedge_final_evaluation_init(&self->final_evaluation, self->simulation,
                                              &self->job->plan, self->client_data,
                                              self->config.options->client_accuracy, err);
+    }
+    fedge_final_evaluation *evaluation = &self->final_evaluation;
+    if (status == FEDGE_OK && self->config.summary && measures_backdoor(self)) {
+        evaluation->has_backdoor = true;
+        status =
+            fedge_backdoor_measure(self->simulation, self->test_set, &evaluation->backdoor, err);
     }
     return status == FEDGE_OK && cancel(self)
                ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in the last evaluation")

@@ -15,6 +15,8 @@
 typedef struct fedge_final_evaluation {
     fedge_classification test, validation; /* of the sets that there are */
     fedge_client_accuracies clients;
+    bool has_backdoor;
+    double backdoor; /* fedge_backdoor_measure */
 } fedge_final_evaluation;
 
 /* Evaluates the present model on the test set, the examples for validation and the clients' own:

@@ -249,6 +249,10 @@ fedge_status fedge_run_summary_json(const fedge_run_summary *run_summary,
         add_best(json, &run_summary->selection) &&
         fedge_client_accuracies_add(json, &final_evaluation->clients) &&
         fedge_classification_add(json, &final_evaluation->test) &&
+        (!final_evaluation->has_backdoor ||
+         fedge_json_add_numbers(
+             json, &(fedge_json_number_field){"backdoor_success", final_evaluation->backdoor},
+             1)) &&
         add_validation(json, run_summary, &final_evaluation->validation, settings);
     *text = made ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);

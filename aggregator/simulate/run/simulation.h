@@ -43,7 +43,7 @@ typedef struct fedge_simulation_config {
     const fedge_log *log;          /* is told what trains, and why; may be NULL */
     const char *accumulator;       /* what sums; NULL: "cpu" */
     fedge_accumulator_config sums; /* its gpus, which are the engine's too, and shard */
-    fedge_attack attack;           /* all 0: nobody lies; else of a strategy that collects */
+    fedge_attack attack;           /* all 0: nobody lies; the data are spoilt already */
     uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
     /* fedge_simulation_evaluate will not be called: without examples to test or validate with, no
      * memory is taken for evaluation. */

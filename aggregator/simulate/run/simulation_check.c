@@ -46,11 +46,12 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
                             "rank that made it: start this simulation without mpirun",
                             config->job->strategy);
     }
-    if (status == FEDGE_OK && config->attack.kind && !strategy->collects) {
+    if (status == FEDGE_OK && fedge_attack_lies(&config->attack) && !strategy->collects) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "--attack: malicious clients look at a round's updates, and %s sums "
-                            "them as they come: take a robust rule, or for a plain mean "
-                            "FedTrimmedAvg with \"beta\": 0",
+                            "them as they come: take a robust rule, for a plain mean "
+                            "FedTrimmedAvg with \"beta\": 0, or as attack label-flip or "
+                            "backdoor",
                             config->job->strategy);
     }
     if (status == FEDGE_OK && strategy->count_clients)

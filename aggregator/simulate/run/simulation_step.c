@@ -91,7 +91,7 @@ fedge_status fedge_simulation_step(fedge_simulation *self, fedge_round_summary *
                           self->num_sent);
     }
     fedge_status status = collects ? list_updates(self, &updates, err) : FEDGE_OK;
-    if (status == FEDGE_OK && attacked.attack.kind) {
+    if (status == FEDGE_OK && fedge_attack_lies(&attacked.attack)) {
         lies = list_liars(self);
         attacked.honest = updates;
         attacked.lies = lies;

@@ -19,7 +19,7 @@ rules=(
     'RFA|{"type": "RFA"}'
     'NormClipping|{"type": "NormClipping"}'
 )
-attacks=(none sign-flip:4:4 ipm:4:0.5 ipm:4:10 alie:4:1.5)
+attacks=(none sign-flip:4:4 ipm:4:0.5 ipm:4:10 alie:4:1.5 label-flip:4 backdoor:4)
 for partition in iid dirichlet:0.3; do
     printf "\n| %s |" "$partition"
     printf " %s |" "${attacks[@]}"
