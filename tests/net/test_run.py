@@ -159,11 +159,17 @@ class Ending(NetTest):
 
     def test_sigterm_ends_both_and_a_new_start_goes_on(self):
         expected = harness.undisturbed(6)
-        federation, clients = self.start(rounds=6, rounds__round_deadline_s=300)
-        federation.aggregator.wait_event("round-closed", 2)
-        self.assertEqual(federation.aggregator.stop(), 0, federation.aggregator.tail())
+        federation = self.federation(rounds__num_server_rounds=6, rounds__round_deadline_s=300)
         federation.start_aggregator()
-        federation.aggregator.wait_event("run-resumed")
+        with Peer(federation, 2) as silent:  # the round stays open until the signal comes
+            silent.hello()
+            clients = federation.start_clients(0, 1)
+            for client in clients:
+                client.wait_event("accepted")
+            self.assertEqual(federation.aggregator.stop(), 0, federation.aggregator.tail())
+        federation.start_aggregator()
+        federation.aggregator.wait_event("run-resumed", **{"updates-recovered": 2})
+        clients += federation.start_clients(2)
         federation.complete()
         self.assertEqual(federation.hashes(), expected)
         for client in clients:
