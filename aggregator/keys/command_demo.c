@@ -46,8 +46,8 @@ static fedge_status sign(demo *all, const char *request_pem, char **chain_pem, f
 {
     fedge_certificate_info info;
     fedge_registry_match match;
-    fedge_request request;
-    fedge_status status = fedge_request_read(request_pem, &request, err);
+    fedge_key_request request;
+    fedge_status status = fedge_key_request_read(request_pem, &request, err);
     if (status == FEDGE_OK) {
         status = fedge_ca_sign(all->ca, &request, all->given->days, fedge_os_unix_ms(), chain_pem,
                                &info, err);
@@ -56,12 +56,12 @@ static fedge_status sign(demo *all, const char *request_pem, char **chain_pem, f
         status = fedge_registry_add(all->registry, &info, request.name, FEDGE_CERTIFICATE_ACTIVE,
                                     false, &match, err);
     }
-    fedge_request_fini(&request);
+    fedge_key_request_fini(&request);
     return status;
 }
 
 /* Makes OUT/[place] with a key and a chain. */
-static fedge_status make_identity(demo *all, const char *place, fedge_request_names *names,
+static fedge_status make_identity(demo *all, const char *place, fedge_key_request_names *names,
                                   fedge_error *err)
 {
     char dir[FEDGE_OS_MAX_PATH];
@@ -78,14 +78,14 @@ static fedge_status make_identity(demo *all, const char *place, fedge_request_na
     if (status != FEDGE_OK)
         return status;
     names->device_id = fedge_device_id_format(&id, id_text);
-    status = fedge_request_make(names, &key_pem, &request_pem, err);
+    status = fedge_key_request_make(names, &key_pem, &request_pem, err);
     if (status == FEDGE_OK)
         status = sign(all, request_pem, &chain_pem, err);
     if (status == FEDGE_OK)
         status = write_quickly(dir, "key.pem", key_pem, err);
     if (status == FEDGE_OK)
         status = write_quickly(dir, "chain.pem", chain_pem, err);
-    fedge_request_wipe(key_pem);
+    fedge_key_request_wipe(key_pem);
     free(request_pem);
     free(chain_pem);
     return status;
@@ -100,16 +100,16 @@ static fedge_status make_identities(demo *all, fedge_error *err)
         char name[32];
         snprintf(place, sizeof(place), "clients/%04u", i);
         snprintf(name, sizeof(name), "client-%04u", i);
-        fedge_request_names names = {.name = name, .role = FEDGE_ROLE_DEVICE};
+        fedge_key_request_names names = {.name = name, .role = FEDGE_ROLE_DEVICE};
         status = make_identity(all, place, &names, err);
     }
-    fedge_request_names operator_names = {.name = "operator", .role = FEDGE_ROLE_OPERATOR};
-    fedge_request_names server_names = {.name = "server",
-                                        .role = FEDGE_ROLE_SERVER,
-                                        .dns = given->dns.at,
-                                        .num_dns = given->dns.num,
-                                        .ip = given->ip.at,
-                                        .num_ip = given->ip.num};
+    fedge_key_request_names operator_names = {.name = "operator", .role = FEDGE_ROLE_OPERATOR};
+    fedge_key_request_names server_names = {.name = "server",
+                                            .role = FEDGE_ROLE_SERVER,
+                                            .dns = given->dns.at,
+                                            .num_dns = given->dns.num,
+                                            .ip = given->ip.at,
+                                            .num_ip = given->ip.num};
     if (status == FEDGE_OK)
         status = make_identity(all, "operator", &operator_names, err);
     if (status == FEDGE_OK)

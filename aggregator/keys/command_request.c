@@ -21,10 +21,11 @@ static fedge_status check_absent(const char *dir, const char *name, const char *
     return status;
 }
 
-static fedge_status run_request(const char *dir, const fedge_request_names *given, fedge_error *err)
+static fedge_status run_request(const char *dir, const fedge_key_request_names *given,
+                                fedge_error *err)
 {
-    fedge_request_names filled = *given; /* what was not given is made up here */
-    fedge_request_names *names = &filled;
+    fedge_key_request_names filled = *given; /* what was not given is made up here */
+    fedge_key_request_names *names = &filled;
     char id[FEDGE_UUID_TEXT];
     char name[FEDGE_NAME_SIZE];
     fedge_device_id random;
@@ -43,14 +44,14 @@ static fedge_status run_request(const char *dir, const fedge_request_names *give
     }
     char *key_pem = NULL;
     char *request_pem = NULL;
-    status = fedge_request_make(names, &key_pem, &request_pem, err);
+    status = fedge_key_request_make(names, &key_pem, &request_pem, err);
     if (status == FEDGE_OK)
         status = fedge_os_make_dirs(dir, err);
     if (status == FEDGE_OK)
         status = fedge_keys_write(dir, "request.pem", request_pem, 0644, err);
     if (status == FEDGE_OK)
         status = fedge_keys_write(dir, "key.pem", key_pem, 0600, err);
-    fedge_request_wipe(key_pem);
+    fedge_key_request_wipe(key_pem);
     free(request_pem);
     if (status == FEDGE_OK) {
         printf("request for '%s', role %s, device %s: have %s/request.pem signed\n", names->name,
@@ -111,12 +112,12 @@ int fedge_keys_request(int argc, char **argv)
     int exit_code;
     if (!fedge_keys_read(&REQUEST_LINE, argc, argv, &given, &exit_code))
         return exit_code;
-    fedge_request_names names = {.name = given.name,
-                                 .device_id = given.device_id,
-                                 .dns = given.dns.at,
-                                 .num_dns = given.dns.num,
-                                 .ip = given.ip.at,
-                                 .num_ip = given.ip.num};
+    fedge_key_request_names names = {.name = given.name,
+                                     .device_id = given.device_id,
+                                     .dns = given.dns.at,
+                                     .num_dns = given.dns.num,
+                                     .ip = given.ip.at,
+                                     .num_ip = given.ip.num};
     fedge_error err;
     if (fedge_role_from_name(given.role, &names.role, &err) != FEDGE_OK)
         return fedge_keys_usage("request", "%s", err.message);
@@ -145,7 +146,7 @@ static fedge_status run_renew(const char *dir, bool keep_key, fedge_error *err)
         return status;
     char *key_pem = NULL;
     char *request_pem = NULL;
-    status = fedge_request_renew(present, !keep_key, &key_pem, &request_pem, err);
+    status = fedge_key_request_renew(present, !keep_key, &key_pem, &request_pem, err);
     if (status == FEDGE_OK)
         status = fedge_keys_write(dir, "request.pem", request_pem, 0644, err);
     if (status == FEDGE_OK && key_pem)
@@ -156,7 +157,7 @@ static fedge_status run_renew(const char *dir, bool keep_key, fedge_error *err)
         printf("renewal for device %s, whose certificate expires %s: have %s/request.pem signed\n",
                present->certificate.device_id, end, dir);
     }
-    fedge_request_wipe(key_pem);
+    fedge_key_request_wipe(key_pem);
     free(request_pem);
     fedge_identity_free(present);
     return status;

@@ -16,7 +16,7 @@ typedef struct options {
 } options;
 
 /* Whether [request] is a renewal by a certificate that is good. */
-static fedge_status check_renewal(const fedge_registry *registry, const fedge_request *request,
+static fedge_status check_renewal(const fedge_registry *registry, const fedge_key_request *request,
                                   bool *renewal, fedge_error *err)
 {
     if (!request->renews || *renewal)
@@ -61,7 +61,7 @@ static fedge_status check_out(const char *path, const fedge_certificate_info *in
 }
 
 static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registry *registry,
-                         const fedge_request *request, fedge_error *err)
+                         const fedge_key_request *request, fedge_error *err)
 {
     char *chain_pem = NULL;
     fedge_certificate_info info;
@@ -102,14 +102,14 @@ static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registr
     return status;
 }
 
-static fedge_status read_request(const options *given, fedge_request *request, fedge_error *err)
+static fedge_status read_request(const options *given, fedge_key_request *request, fedge_error *err)
 {
     uint8_t *pem = NULL;
     size_t size = 0;
     fedge_status status = fedge_os_read_file(given->request, FEDGE_X509_MAX_PEM, &pem, &size, err);
     if (status != FEDGE_OK)
         return status;
-    status = fedge_request_read((const char *)pem, request, err);
+    status = fedge_key_request_read((const char *)pem, request, err);
     free(pem);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "%s", given->request);
@@ -122,7 +122,7 @@ static fedge_status read_request(const options *given, fedge_request *request, f
 
 static fedge_status run(const options *given, fedge_error *err)
 {
-    fedge_request request = {.renews = false};
+    fedge_key_request request = {.renews = false};
     fedge_ca *ca = NULL;
     fedge_registry *registry = NULL;
     int lock = -1;
@@ -140,7 +140,7 @@ static fedge_status run(const options *given, fedge_error *err)
     }
     fedge_registry_free(registry);
     fedge_ca_free(ca);
-    fedge_request_fini(&request);
+    fedge_key_request_fini(&request);
     return status;
 }
 

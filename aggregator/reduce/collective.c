@@ -95,10 +95,10 @@ void fedge_collective_receive(const fedge_collective *collective, void *bytes, s
         collective->ops->receive(collective->state, bytes, size, from);
 }
 
-void *fedge_collective_mail(const fedge_collective *collective, const void *bytes, size_t size,
-                            uint32_t to)
+void *fedge_collective_begin_send(const fedge_collective *collective, const void *bytes,
+                                  size_t size, uint32_t to)
 {
-    return collective->ops->mail(collective->state, bytes, size, to);
+    return collective->ops->begin_send(collective->state, bytes, size, to);
 }
 
 bool fedge_collective_is_done(const fedge_collective *collective, void *handle)
@@ -106,15 +106,15 @@ bool fedge_collective_is_done(const fedge_collective *collective, void *handle)
     return collective->ops->is_done(collective->state, handle);
 }
 
-bool fedge_collective_has_mail(const fedge_collective *collective, uint32_t *from, size_t *size)
+bool fedge_collective_probe(const fedge_collective *collective, uint32_t *from, size_t *size)
 {
-    return collective->ops->has_mail(collective->state, from, size);
+    return collective->ops->probe(collective->state, from, size);
 }
 
-void *fedge_collective_read_mail(const fedge_collective *collective, void *bytes, size_t size,
-                                 uint32_t from)
+void *fedge_collective_begin_receive(const fedge_collective *collective, void *bytes, size_t size,
+                                     uint32_t from)
 {
-    return collective->ops->read_mail(collective->state, bytes, size, from);
+    return collective->ops->begin_receive(collective->state, bytes, size, from);
 }
 
 /* ---- the start ------------------------------------------------------------------------------- */

@@ -23,7 +23,7 @@
 #define FEDGE_COLLECTIVE_HOST 64       /* bytes of a host's name, cut off */
 #define FEDGE_COLLECTIVE_MAX_FACTS 16  /* that are compared */
 #define FEDGE_COLLECTIVE_FACT_TEXT 128 /* bytes of one, cut off */
-#define FEDGE_COLLECTIVE_MAX_MAIL ((size_t)1 << 30)
+#define FEDGE_COLLECTIVE_MAX_MESSAGE ((size_t)1 << 30)
 
 typedef struct fedge_collective_ops {
     const char *name; /* "mpi" */
@@ -40,11 +40,11 @@ typedef struct fedge_collective_ops {
     void (*send)(void *state, const void *bytes, size_t size, uint32_t to);
     void (*receive)(void *state, void *bytes, size_t size, uint32_t from);
 
-    /* Mail, as the functions below; NULL: there is none of this kind. */
-    void *(*mail)(void *state, const void *bytes, size_t size, uint32_t to);
+    /* Messages, as the functions below; NULL: there is none of this kind. */
+    void *(*begin_send)(void *state, const void *bytes, size_t size, uint32_t to);
     bool (*is_done)(void *state, void *handle);
-    bool (*has_mail)(void *state, uint32_t *from, size_t *size);
-    void *(*read_mail)(void *state, void *bytes, size_t size, uint32_t from);
+    bool (*probe)(void *state, uint32_t *from, size_t *size);
+    void *(*begin_receive)(void *state, void *bytes, size_t size, uint32_t from);
 } fedge_collective_ops;
 
 /* One that is open; all 0: alone. */
@@ -75,15 +75,16 @@ void fedge_collective_send(const fedge_collective *collective, const void *bytes
 void fedge_collective_receive(const fedge_collective *collective, void *bytes, size_t size,
                               uint32_t from);
 
-/* Begins to send [bytes] (size ≤ FEDGE_COLLECTIVE_MAX_MAIL) as mail; they stay as they are until
+/* Begins to send [bytes] (size ≤ FEDGE_COLLECTIVE_MAX_MESSAGE); they stay as they are until
  * fedge_collective_is_done. NULL: no memory. Not when alone, as all that follows. */
-void *fedge_collective_mail(const fedge_collective *collective, const void *bytes, size_t size,
-                            uint32_t to);
-/* Whether mail has come, from whom and how much: that which fedge_collective_read_mail reads. */
-bool fedge_collective_has_mail(const fedge_collective *collective, uint32_t *from, size_t *size);
+void *fedge_collective_begin_send(const fedge_collective *collective, const void *bytes,
+                                  size_t size, uint32_t to);
+/* Whether a message has come, from whom and of what size: the one that
+ * fedge_collective_begin_receive reads. */
+bool fedge_collective_probe(const fedge_collective *collective, uint32_t *from, size_t *size);
 /* Begins to read it; [bytes] are whole with fedge_collective_is_done. NULL: no memory. */
-void *fedge_collective_read_mail(const fedge_collective *collective, void *bytes, size_t size,
-                                 uint32_t from);
+void *fedge_collective_begin_receive(const fedge_collective *collective, void *bytes, size_t size,
+                                     uint32_t from);
 /* True once, when what was begun is done; its handle is gone then. */
 bool fedge_collective_is_done(const fedge_collective *collective, void *handle);
 

@@ -607,7 +607,7 @@ int main(int argc, char **argv)
     } else {
         code = begin(&self);
     }
-    /* Each ends before what it uses: the engine speaks to connections, which leave it by mail. */
+    /* Each ends before what it uses: the engine speaks to connections, they leave by mailboxes. */
     fedge_engine_thread_stop(self.engine_thread);
     fedge_transport_free(self.transport);
     fedge_engine_free(self.engine);

@@ -3,8 +3,8 @@
  * The thread of the loop accepts connections itself, so that it knows every address, counts every
  * handshake and can say why a port is not to be had; it also answers HTTP. Once a connection's
  * first bytes are there, it goes to that of the network threads that has the fewest and stays with
- * it; they speak to the engine by mail alone. A connection becomes a fedge_conn only when its
- * certificate is one of a registered, active device; nothing that a peer sends is read before.
+ * it; they speak to the engine by its mailbox alone. A connection becomes a fedge_conn only when
+ * its certificate is one of a registered, active device; nothing that a peer sends is read before.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_TRANSPORT_H
 #define FEDGE_AGGREGATOR_SERVER_TRANSPORT_H

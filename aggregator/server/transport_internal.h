@@ -95,7 +95,7 @@ typedef struct fedge_network {
     struct lws_context *context;
     struct lws_vhost *vhost;
     ev_prepare drop_watcher;
-    ev_async mail_watcher;
+    ev_async mailbox_watcher;
     ev_timer tick_watcher;
     ev_idle idle_watcher;  /* while there are arrivals whose handshake has not begun: */
     ev_timer turn_watcher; /* one begins when nothing else is to be done, or in its turn */
@@ -174,7 +174,7 @@ void fedge_peer_drop(fedge_peer *peer);
 /* For any thread: a guest is gone, or is one no more. */
 void fedge_guest_leave(fedge_transport *transport, fedge_guest *guest);
 uint32_t fedge_door_num_guests(fedge_transport *transport);
-/* Any thread: has the loop look at its mail and orders. [network] is one. */
+/* Any thread: has the loop look at its mailbox and orders. [network] is one. */
 void fedge_network_wake(void *network);
 /* Answers a request, or an upgrade that is refused; [head]: without the body. Returns what the
  * callback must return: the connection closes behind it. */

@@ -163,7 +163,7 @@ void fedge_peer_drop(fedge_peer *peer)
 void fedge_network_wake(void *network)
 {
     fedge_network *self = network;
-    ev_async_send(self->loop, &self->mail_watcher);
+    ev_async_send(self->loop, &self->mailbox_watcher);
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */

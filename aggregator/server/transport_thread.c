@@ -34,7 +34,7 @@ static void end_dropped(struct ev_loop *loop, ev_prepare *watcher, int events)
     }
 }
 
-/* ---- mail ------------------------------------------------------------------------------------ */
+/* ---- mailbox --------------------------------------------------------------------------------- */
 
 static void give(fedge_peer *peer, const fedge_reply *reply, uint64_t now_ms)
 {
@@ -207,7 +207,7 @@ static void close_all(fedge_network *network)
     }
 }
 
-static void on_mail(struct ev_loop *loop, ev_async *watcher, int events)
+static void on_mailbox(struct ev_loop *loop, ev_async *watcher, int events)
 {
     (void)events;
     fedge_network *network = watcher->data;
@@ -408,17 +408,17 @@ static fedge_status make_context(fedge_network *network, fedge_error *err)
 static void watch(fedge_network *network)
 {
     ev_prepare_init(&network->drop_watcher, end_dropped);
-    ev_async_init(&network->mail_watcher, on_mail);
+    ev_async_init(&network->mailbox_watcher, on_mailbox);
     ev_timer_init(&network->tick_watcher, on_tick, 1.0, 1.0);
     ev_idle_init(&network->idle_watcher, on_idle);
     ev_timer_init(&network->turn_watcher, on_turn, FEDGE_TURN_MS / 1000.0, FEDGE_TURN_MS / 1000.0);
     network->drop_watcher.data = network;
-    network->mail_watcher.data = network;
+    network->mailbox_watcher.data = network;
     network->tick_watcher.data = network;
     network->idle_watcher.data = network;
     network->turn_watcher.data = network;
     ev_prepare_start(network->loop, &network->drop_watcher);
-    ev_async_start(network->loop, &network->mail_watcher);
+    ev_async_start(network->loop, &network->mailbox_watcher);
     ev_timer_start(network->loop, &network->tick_watcher);
 }
 

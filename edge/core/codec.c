@@ -257,7 +257,7 @@ static float *add_residual(encoder *self, const fedge_tensor_spec *spec, int bou
 }
 
 /* Takes what has travelled out of the residual. */
-static void settle_residual(float *rest, const int32_t *v, size_t n, int bound_log2)
+static void subtract_sent(float *rest, const int32_t *v, size_t n, int bound_log2)
 {
     const float unit = ldexpf(1.0f, bound_log2 - FEDGE_FIXED_VALUE_BITS);
     for (size_t i = 0; i < n; i++)
@@ -286,7 +286,7 @@ static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, u
             x = ends->take(ends->user, index, at, n, room);
             float *rest = keeps ? add_residual(self, spec, bound_log2, at, x, n) : NULL;
             encode_blocks(self, bound_log2, keeps ? rest : x, n, v);
-            settle_residual(rest, v, keeps ? n : 0, bound_log2);
+            subtract_sent(rest, v, keeps ? n : 0, bound_log2);
         }
         if (self->stats->not_finite > 0)
             return fail_nan(spec, at, x, err);

@@ -108,7 +108,7 @@ const fedge_client_hooks *fedge_client_hooks_at(size_t index);
 const fedge_client_hooks *fedge_client_hooks_of_feature(const char *feature);
 
 /* Do clients of this plan keep something from round to round: for the strategy, or a residual?
- * There is one of the two at most (fedge_plan_settle). Does encoding make a residual, kept or not?
+ * There is one of the two at most (fedge_plan_derive). Does encoding make a residual, kept or not?
  * Are clients told something? */
 bool fedge_plan_keeps(const fedge_plan *plan);
 bool fedge_plan_keeps_residual(const fedge_plan *plan);

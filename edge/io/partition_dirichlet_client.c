@@ -81,12 +81,12 @@ static uint32_t label_among_left(const mixture *m, const double *cumulative, dou
     return chosen;
 }
 
-static void hand_out(mixture *m, uint64_t seed, const uint32_t *turns, uint32_t num_examples,
+static void hand_out(mixture *m, uint64_t seed, const uint32_t *order, uint32_t num_examples,
                      uint32_t *owner)
 {
     fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_PARTITION, 0, 0, FEDGE_DRAW_CLIENT_PICKS);
     for (uint32_t i = 0; i < num_examples; i++) {
-        const uint32_t part = (uint32_t)((uint64_t)turns[i] * m->num_parts / num_examples);
+        const uint32_t part = (uint32_t)((uint64_t)order[i] * m->num_parts / num_examples);
         const double *cumulative = m->cumulative + (size_t)part * m->num_labels;
         const double sum = cumulative[m->num_labels - 1];
         uint32_t k = label_at(cumulative, m->num_labels, fedge_rng_double(&rng) * sum);
@@ -106,14 +106,14 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
     status = mixture_init(&m, spec, data, err);
     if (status)
         return status;
-    uint32_t *turns = fedge_partition_shuffled(
+    uint32_t *order = fedge_partition_shuffled(
         data->num_examples,
-        fedge_rng_stream(spec->seed, FEDGE_PURPOSE_PARTITION, 0, 0, FEDGE_DRAW_CLIENT_TURNS));
-    if (turns)
-        hand_out(&m, spec->seed, turns, data->num_examples, owner);
-    free(turns);
+        fedge_rng_stream(spec->seed, FEDGE_PURPOSE_PARTITION, 0, 0, FEDGE_DRAW_CLIENT_DEALING));
+    if (order)
+        hand_out(&m, spec->seed, order, data->num_examples, owner);
+    free(order);
     mixture_fini(&m);
-    return turns ? FEDGE_OK : fedge_partition_no_memory(data->num_examples, num_parts, err);
+    return order ? FEDGE_OK : fedge_partition_no_memory(data->num_examples, num_parts, err);
 }
 
 const fedge_partition_ops fedge_partition_dirichlet_client = {.name = "dirichlet-client",

@@ -40,19 +40,19 @@ extern const fedge_partition_ops fedge_partition_iid, fedge_partition_shards,
 
 /* Streams of FEDGE_PURPOSE_PARTITION by c, with a and b. Part of the contract: never renumber. */
 enum {
-    FEDGE_DRAW_PROPORTIONS = 0,  /* dirichlet: a = label, b = attempt */
-    FEDGE_DRAW_ORDER = 1,        /* dirichlet: a = label, b = attempt */
-    FEDGE_DRAW_IID = 2,          /* iid */
-    FEDGE_DRAW_SHARDS = 3,       /* shards */
-    FEDGE_DRAW_CLIENT_TURNS = 4, /* dirichlet-client: who draws when */
-    FEDGE_DRAW_CLIENT_MIX = 5,   /* dirichlet-client: a = part */
-    FEDGE_DRAW_CLIENT_ORDER = 6, /* dirichlet-client: a = label */
-    FEDGE_DRAW_CLIENT_PICKS = 7, /* dirichlet-client: the labels that are drawn */
-    FEDGE_DRAW_LABELS = 8,       /* labels: who has which */
-    FEDGE_DRAW_LABELS_ORDER = 9, /* labels: a = label */
-    FEDGE_DRAW_SIZES = 10,       /* quantity: b = attempt */
-    FEDGE_DRAW_SIZES_ORDER = 11, /* quantity */
-    FEDGE_DRAW_VALIDATION = 12   /* what is set apart before any of them */
+    FEDGE_DRAW_PROPORTIONS = 0,    /* dirichlet: a = label, b = attempt */
+    FEDGE_DRAW_ORDER = 1,          /* dirichlet: a = label, b = attempt */
+    FEDGE_DRAW_IID = 2,            /* iid */
+    FEDGE_DRAW_SHARDS = 3,         /* shards */
+    FEDGE_DRAW_CLIENT_DEALING = 4, /* dirichlet-client: who draws when */
+    FEDGE_DRAW_CLIENT_MIX = 5,     /* dirichlet-client: a = part */
+    FEDGE_DRAW_CLIENT_ORDER = 6,   /* dirichlet-client: a = label */
+    FEDGE_DRAW_CLIENT_PICKS = 7,   /* dirichlet-client: the labels that are drawn */
+    FEDGE_DRAW_LABELS = 8,         /* labels: who has which */
+    FEDGE_DRAW_LABELS_ORDER = 9,   /* labels: a = label */
+    FEDGE_DRAW_SIZES = 10,         /* quantity: b = attempt */
+    FEDGE_DRAW_SIZES_ORDER = 11,   /* quantity */
+    FEDGE_DRAW_VALIDATION = 12     /* what is set apart before any of them */
 };
 
 /* *part is the first that has no example; [num_parts] when each has one. */

@@ -173,7 +173,7 @@ static fedge_status save_pair(const char *dir, const char *key_name, const mbedt
     fedge_status status = fedge_x509_key_text(key, &text, err);
     if (status == FEDGE_OK)
         status = save(dir, key_name, text, 0600, err);
-    fedge_request_wipe(text);
+    fedge_key_request_wipe(text);
     return status == FEDGE_OK ? save(dir, certificate_name, certificate, 0644, err) : status;
 }
 
@@ -202,7 +202,7 @@ static fedge_status load_pair(const char *dir, const char *key_name, const char 
     if (status != FEDGE_OK)
         return status;
     int code = mbedtls_pk_parse_key(&ca->key, data, size + 1, NULL, 0, fedge_x509_random, NULL);
-    fedge_request_wipe((char *)data);
+    fedge_key_request_wipe((char *)data);
     if (code != 0)
         return fedge_x509_fail(err, FEDGE_CORRUPT, code, path);
     if (mbedtls_pk_check_pair(&ca->certificate.pk, &ca->key, fedge_x509_random, NULL) != 0) {
@@ -385,7 +385,7 @@ static fedge_status describe(const char *pem, fedge_certificate_info *info, fedg
     return status;
 }
 
-fedge_status fedge_ca_sign(const fedge_ca *ca, const fedge_request *request, unsigned days,
+fedge_status fedge_ca_sign(const fedge_ca *ca, const fedge_key_request *request, unsigned days,
                            uint64_t now_ms, char **chain_pem, fedge_certificate_info *info,
                            fedge_error *err)
 {

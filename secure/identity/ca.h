@@ -46,10 +46,10 @@ FEDGE_MUST_USE fedge_status fedge_ca_load(const char *dir, uint64_t now_ms, fedg
                                           fedge_error *err);
 void fedge_ca_free(fedge_ca *ca); /* NULL is fine */
 
-/* Signs a request that fedge_request_read has accepted, for [days] but not beyond the
+/* Signs a request that fedge_key_request_read has accepted, for [days] but not beyond the
  * intermediate's own end. *chain_pem: the new certificate, then the intermediate, for the caller to
  * free. */
-FEDGE_MUST_USE fedge_status fedge_ca_sign(const fedge_ca *ca, const fedge_request *request,
+FEDGE_MUST_USE fedge_status fedge_ca_sign(const fedge_ca *ca, const fedge_key_request *request,
                                           unsigned days, uint64_t now_ms, char **chain_pem,
                                           fedge_certificate_info *info, fedge_error *err);
 

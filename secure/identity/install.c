@@ -30,7 +30,7 @@ static fedge_status compare_key(const char *dir, const char *name,
     else if (mbedtls_pk_check_pair(&certificate->pk, &key, fedge_x509_random, NULL) != 0)
         status = fedge_fail(err, FEDGE_MISMATCH, "the certificate does not belong to %s", path);
     mbedtls_pk_free(&key);
-    fedge_request_wipe((char *)pem);
+    fedge_key_request_wipe((char *)pem);
     return status;
 }
 

@@ -18,7 +18,7 @@
 #define RENEWAL_CONTEXT "fedge renewal 1"
 #define MAX_DNS_NAME 253
 
-void fedge_request_wipe(char *secret)
+void fedge_key_request_wipe(char *secret)
 {
     if (secret)
         mbedtls_platform_zeroize(secret, strlen(secret));
@@ -36,7 +36,7 @@ static bool dns_name_valid(const char *name)
 }
 
 /* [addresses] keeps the bytes of the IP addresses that [out] points to. */
-static fedge_status read_names(const fedge_request_names *names, fedge_x509_names *out,
+static fedge_status read_names(const fedge_key_request_names *names, fedge_x509_names *out,
                                uint8_t addresses[FEDGE_X509_MAX_HOSTS][16], fedge_error *err)
 {
     fedge_device_id id;
@@ -127,13 +127,13 @@ static fedge_status finish(fedge_status status, fedge_buffer *out, char **key_pe
         return FEDGE_OK;
     }
     fedge_buffer_fini(out);
-    fedge_request_wipe(*key_pem);
+    fedge_key_request_wipe(*key_pem);
     *key_pem = NULL;
     return status;
 }
 
-fedge_status fedge_request_make(const fedge_request_names *names, char **key_pem,
-                                char **request_pem, fedge_error *err)
+fedge_status fedge_key_request_make(const fedge_key_request_names *names, char **key_pem,
+                                    char **request_pem, fedge_error *err)
 {
     *key_pem = NULL;
     *request_pem = NULL;
@@ -239,8 +239,8 @@ static fedge_status renew_parsed(const mbedtls_x509_crt *chain, mbedtls_pk_conte
     return status == FEDGE_OK ? append_proof(chain, key, out, err) : status;
 }
 
-fedge_status fedge_request_renew(const fedge_identity *present, bool new_key, char **key_pem,
-                                 char **request_pem, fedge_error *err)
+fedge_status fedge_key_request_renew(const fedge_identity *present, bool new_key, char **key_pem,
+                                     char **request_pem, fedge_error *err)
 {
     *key_pem = NULL;
     *request_pem = NULL;
@@ -283,7 +283,7 @@ static fedge_status check_signature(mbedtls_x509_csr *csr, fedge_error *err)
 }
 
 /* Checks the certificate and the signature that a renewal carries. */
-static fedge_status check_proof(fedge_request *request, mbedtls_x509_crt *present,
+static fedge_status check_proof(fedge_key_request *request, mbedtls_x509_crt *present,
                                 mbedtls_pem_context *proof, fedge_error *err)
 {
     size_t size = 0;
@@ -308,7 +308,7 @@ static fedge_status check_proof(fedge_request *request, mbedtls_x509_crt *presen
     return FEDGE_OK;
 }
 
-static fedge_status read_proof(const char *pem, fedge_request *request, fedge_error *err)
+static fedge_status read_proof(const char *pem, fedge_key_request *request, fedge_error *err)
 {
     if (!strstr(pem, RENEWAL_BEGIN))
         return FEDGE_OK;
@@ -332,7 +332,7 @@ static fedge_status read_proof(const char *pem, fedge_request *request, fedge_er
     return status;
 }
 
-fedge_status fedge_request_read(const char *pem, fedge_request *request, fedge_error *err)
+fedge_status fedge_key_request_read(const char *pem, fedge_key_request *request, fedge_error *err)
 {
     memset(request, 0, sizeof(*request));
     mbedtls_x509_csr_init(&request->csr);
@@ -351,7 +351,7 @@ fedge_status fedge_request_read(const char *pem, fedge_request *request, fedge_e
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "the request is refused");
 }
 
-void fedge_request_fini(fedge_request *request)
+void fedge_key_request_fini(fedge_key_request *request)
 {
     mbedtls_x509_csr_free(&request->csr);
 }

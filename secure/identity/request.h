@@ -21,7 +21,7 @@
 #include "secure/identity/x509.h"
 
 /* What a certificate is asked for. */
-typedef struct fedge_request_names {
+typedef struct fedge_key_request_names {
     const char *name; /* for people; fedge_name_valid */
     fedge_role role;
     const char *device_id;  /* canonical text */
@@ -29,36 +29,37 @@ typedef struct fedge_request_names {
     size_t num_dns;
     const char *const *ip; /* [num_ip] addresses as text, IPv4 or IPv6 */
     size_t num_ip;
-} fedge_request_names;
+} fedge_key_request_names;
 
 /* Makes a fresh key and a request for it, both as PEM text that the caller frees (the key with
- * fedge_request_wipe). FEDGE_INVALID_ARGUMENT, FEDGE_DENIED (hosts and role do not fit),
+ * fedge_key_request_wipe). FEDGE_INVALID_ARGUMENT, FEDGE_DENIED (hosts and role do not fit),
  * FEDGE_TOO_BIG. */
-FEDGE_MUST_USE fedge_status fedge_request_make(const fedge_request_names *names, char **key_pem,
-                                               char **request_pem, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_key_request_make(const fedge_key_request_names *names,
+                                                   char **key_pem, char **request_pem,
+                                                   fedge_error *err);
 
 /* A request for renewal with the names of the present certificate. With [new_key] a fresh key comes
  * in *key_pem, otherwise the present one is used again and *key_pem is NULL. */
-FEDGE_MUST_USE fedge_status fedge_request_renew(const fedge_identity *present, bool new_key,
-                                                char **key_pem, char **request_pem,
-                                                fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_key_request_renew(const fedge_identity *present, bool new_key,
+                                                    char **key_pem, char **request_pem,
+                                                    fedge_error *err);
 
 /* Overwrites a secret text and frees it; NULL is fine. */
-void fedge_request_wipe(char *secret);
+void fedge_key_request_wipe(char *secret);
 
 /* A request that has been read: its own signature, its key's curve and its names are right. */
-typedef struct fedge_request {
+typedef struct fedge_key_request {
     mbedtls_x509_csr csr;
     fedge_x509_names names; /* points into csr */
     char name[FEDGE_NAME_SIZE];
     bool renews;                    /* the present certificate's key signed it, and the */
     fedge_certificate_info present; /* present certificate names the same device and role */
-} fedge_request;
+} fedge_key_request;
 
 /* Reads a request's PEM text. FEDGE_CORRUPT, or FEDGE_DENIED with what is wrong with it. Free with
- * fedge_request_fini also after an error. */
-FEDGE_MUST_USE fedge_status fedge_request_read(const char *pem, fedge_request *request,
-                                               fedge_error *err);
-void fedge_request_fini(fedge_request *request);
+ * fedge_key_request_fini also after an error. */
+FEDGE_MUST_USE fedge_status fedge_key_request_read(const char *pem, fedge_key_request *request,
+                                                   fedge_error *err);
+void fedge_key_request_fini(fedge_key_request *request);
 
 #endif

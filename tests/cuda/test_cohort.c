@@ -360,7 +360,7 @@ static void train_on_cpu(void)
  */
 
 /* Changes are added to sums on the GPU. */
-static bool folds;
+static bool accumulates;
 static fedge_cohort_piece pieces[MAX_VALUES];
 static uint32_t num_pieces;
 
@@ -377,12 +377,12 @@ static fedge_cohort_config config_of(uint32_t slots)
         .std = STD,
         .augmentation = augments ? &augmentation : NULL,
         .most_slots = slots,
-        .num_pieces = folds ? num_pieces : 0};
+        .num_pieces = accumulates ? num_pieces : 0};
 }
 
 static uint32_t weight_of(uint32_t client)
 {
-    return folds ? 1 + 1000 * client : 0;
+    return accumulates ? 1 + 1000 * client : 0;
 }
 
 static fedge_cohort_task *next(void *user)
@@ -420,7 +420,7 @@ static fedge_status run_on(fedge_cohort *cohort, const fedge_trainer_config *con
     const fedge_cohort_work work = {.start = start,
                                     .training = config,
                                     .pieces = pieces,
-                                    .num_pieces = folds ? num_pieces : 0,
+                                    .num_pieces = accumulates ? num_pieces : 0,
                                     .next = next,
                                     .done = done};
     next_task = num_done = 0;
@@ -601,7 +601,7 @@ static size_t make_pieces(int64_t *sums)
 
 /* What the codecs make of the changes in [trained], added to [sums]; how many of a client's were
  * cut. */
-static void fold_on_cpu(int64_t *all, const int64_t *first, uint64_t cut[CLIENTS])
+static void accumulate_on_cpu(int64_t *all, const int64_t *first, uint64_t cut[CLIENTS])
 {
     for (uint32_t c = 0; c < CLIENTS; c++) {
         fedge_codec_stats stats = {0};
@@ -621,7 +621,7 @@ static void fold_on_cpu(int64_t *all, const int64_t *first, uint64_t cut[CLIENTS
     }
 }
 
-static void check_fold(uint64_t seed)
+static void check_accumulate(uint64_t seed)
 {
     static int64_t all[2 * MAX_VALUES], fetched[2 * MAX_VALUES];
     fedge_cohort *cohort = NULL;
@@ -630,14 +630,14 @@ static void check_fold(uint64_t seed)
     uint64_t cut[CLIENTS];
     draw(seed);
     train_on_gpu(seed, 3);
-    folds = true;
+    accumulates = true;
     begin(seed);
     assert_int_equal(cudaMalloc(&memory, sizeof(all)), cudaSuccess);
     assert_int_equal(cudaHostAlloc(&pinned, sizeof(all), cudaHostAllocPortable), cudaSuccess);
     int64_t *sums = memory;
     const size_t count = make_pieces(sums);
     memset(all, 0, sizeof(all));
-    fold_on_cpu(all, sums, cut);
+    accumulate_on_cpu(all, sums, cut);
     const fedge_cohort_config config = config_of(2);
     cudaStream_t stream;
     assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
@@ -659,14 +659,14 @@ static void check_fold(uint64_t seed)
     assert_int_equal(cudaFree(memory), cudaSuccess);
     assert_int_equal(cudaFreeHost(pinned), cudaSuccess);
     end();
-    folds = false;
+    accumulates = false;
 }
 
 static void changes_are_summed_as_codecs_make_them(void **state)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 4; seed++)
-        check_fold(seed);
+        check_accumulate(seed);
 }
 
 /* What diverges is told of its client, with the step; the others go on. */

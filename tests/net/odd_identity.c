@@ -53,15 +53,15 @@ static fedge_status sign(const odd *wanted, const char *request_pem, char **chai
     uint64_t now_ms = fedge_os_unix_ms();
     uint64_t then_ms = (uint64_t)((int64_t)now_ms + (int64_t)(wanted->offset_days * DAY_MS));
     fedge_ca *ca = NULL;
-    fedge_request request;
-    fedge_status status = fedge_request_read(request_pem, &request, err);
+    fedge_key_request request;
+    fedge_status status = fedge_key_request_read(request_pem, &request, err);
     if (status != FEDGE_OK)
         return status;
     status = fedge_ca_load(wanted->ca, now_ms, &ca, err);
     if (status == FEDGE_OK)
         status = fedge_ca_sign(ca, &request, 1, then_ms, chain_pem, info, err);
     fedge_ca_free(ca);
-    fedge_request_fini(&request);
+    fedge_key_request_fini(&request);
     return status;
 }
 
@@ -76,12 +76,12 @@ static fedge_status make(const odd *wanted, fedge_error *err)
     if (status != FEDGE_OK)
         return status;
     bool server = wanted->role == FEDGE_ROLE_SERVER;
-    const fedge_request_names names = {.name = "odd",
-                                       .role = wanted->role,
-                                       .device_id = fedge_device_id_format(&id, id_text),
-                                       .dns = server ? dns : NULL,
-                                       .num_dns = server ? 1 : 0};
-    status = fedge_request_make(&names, &key_pem, &request_pem, err);
+    const fedge_key_request_names names = {.name = "odd",
+                                           .role = wanted->role,
+                                           .device_id = fedge_device_id_format(&id, id_text),
+                                           .dns = server ? dns : NULL,
+                                           .num_dns = server ? 1 : 0};
+    status = fedge_key_request_make(&names, &key_pem, &request_pem, err);
     if (status == FEDGE_OK)
         status = sign(wanted, request_pem, &chain_pem, &info, err);
     if (status == FEDGE_OK)
@@ -92,7 +92,7 @@ static fedge_status make(const odd *wanted, fedge_error *err)
         status = write_text(wanted->dir, "chain.pem", chain_pem, err);
     if (status == FEDGE_OK && wanted->registry)
         status = enrol(wanted->registry, &info, err);
-    fedge_request_wipe(key_pem);
+    fedge_key_request_wipe(key_pem);
     free(request_pem);
     free(chain_pem);
     return status;

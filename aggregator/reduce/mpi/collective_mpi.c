@@ -93,9 +93,9 @@ static void mpi_receive(void *state, void *bytes, size_t size, uint32_t from)
     }
 }
 
-/* ---- mail ------------------------------------------------------------------------------------ */
+/* ---- messages -------------------------------------------------------------------------------- */
 
-static void *mpi_mail(void *state, const void *bytes, size_t size, uint32_t to)
+static void *mpi_begin_send(void *state, const void *bytes, size_t size, uint32_t to)
 {
     const fedge_mpi *mpi = state;
     MPI_Request *sending = malloc(sizeof(MPI_Request));
@@ -114,7 +114,7 @@ static bool mpi_is_done(void *state, void *handle)
     return done != 0;
 }
 
-static bool mpi_has_mail(void *state, uint32_t *from, size_t *size)
+static bool mpi_probe(void *state, uint32_t *from, size_t *size)
 {
     const fedge_mpi *mpi = state;
     MPI_Status status;
@@ -129,7 +129,7 @@ static bool mpi_has_mail(void *state, uint32_t *from, size_t *size)
 }
 
 /* Not by a receive that waits: it would spin while the sender does something else. */
-static void *mpi_read_mail(void *state, void *bytes, size_t size, uint32_t from)
+static void *mpi_begin_receive(void *state, void *bytes, size_t size, uint32_t from)
 {
     const fedge_mpi *mpi = state;
     MPI_Request *reading = malloc(sizeof(MPI_Request));
@@ -147,8 +147,8 @@ const fedge_collective_ops fedge_collective_mpi = {
     .broadcast = mpi_broadcast,
     .send = mpi_send,
     .receive = mpi_receive,
-    .mail = mpi_mail,
+    .begin_send = mpi_begin_send,
     .is_done = mpi_is_done,
-    .has_mail = mpi_has_mail,
-    .read_mail = mpi_read_mail,
+    .probe = mpi_probe,
+    .begin_receive = mpi_begin_receive,
 };

@@ -20,7 +20,7 @@ static uint32_t least_updates(const fedge_robust_rule *rule, const fedge_robust_
     return by_rule > by_mixing ? by_rule : by_mixing;
 }
 
-uint32_t fedge_robust_fewest(const fedge_job *job)
+uint32_t fedge_robust_min_updates(const fedge_job *job)
 {
     const fedge_rounds_spec *rounds = &job->rounds;
     const uint32_t available = fedge_cohort_needed(rounds, FEDGE_TASK_TRAIN);
@@ -32,21 +32,21 @@ fedge_status fedge_robust_derive(const fedge_robust_rule *rule, const fedge_json
                                  const fedge_job *job, const fedge_robust_settings *settings,
                                  fedge_error *err)
 {
-    const uint32_t fewest = fedge_robust_fewest(job);
+    const uint32_t min_updates = fedge_robust_min_updates(job);
     const uint32_t least = least_updates(rule, settings);
     if (settings->mixing && settings->num_malicious == 0) {
         return fedge_json_fail_at(json, "strategy.mixing", err,
                                   "leaves out the num-malicious-nodes updates that are farthest, "
                                   "and the job does not say how many: set num-malicious-nodes");
     }
-    if (fewest < least) {
+    if (min_updates < least) {
         return fedge_json_fail_at(json, "strategy.num-malicious-nodes", err,
                                   "%s with %" PRIu32 " malicious nodes%s needs %" PRIu32
                                   " updates, and a round of this job may close with %" PRIu32
                                   ": raise rounds.min-train-nodes (and min-report-fraction), or "
                                   "lower num-malicious-nodes",
                                   rule->name, settings->num_malicious,
-                                  settings->mixing ? " and mixing" : "", least, fewest);
+                                  settings->mixing ? " and mixing" : "", least, min_updates);
     }
     return FEDGE_OK;
 }

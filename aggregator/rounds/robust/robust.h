@@ -71,7 +71,7 @@ typedef struct fedge_robust_rule {
 } fedge_robust_rule;
 
 /* The fewest updates that a round of the job may close with. */
-uint32_t fedge_robust_fewest(const fedge_job *job);
+uint32_t fedge_robust_min_updates(const fedge_job *job);
 /* As a strategy's derive: may rounds of the job close with too few updates for the rule? */
 FEDGE_MUST_USE fedge_status fedge_robust_derive(const fedge_robust_rule *rule,
                                                 const fedge_json *json, const fedge_job *job,

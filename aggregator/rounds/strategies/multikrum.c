@@ -73,13 +73,13 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fed
 {
     const fedge_robust_settings *settings = of;
     const fedge_status status = fedge_robust_derive(&RULE, json, job, settings, err);
-    const uint32_t fewest = fedge_robust_fewest(job);
-    if (status == FEDGE_OK && settings->num_kept + settings->num_malicious > fewest) {
+    const uint32_t min_updates = fedge_robust_min_updates(job);
+    if (status == FEDGE_OK && settings->num_kept + settings->num_malicious > min_updates) {
         return fedge_json_fail_at(json, "strategy.num-nodes-to-keep", err,
                                   "a round may close with %u updates, %u of them malicious: keep "
                                   "at most %u",
-                                  (unsigned)fewest, (unsigned)settings->num_malicious,
-                                  (unsigned)(fewest - settings->num_malicious));
+                                  (unsigned)min_updates, (unsigned)settings->num_malicious,
+                                  (unsigned)(min_updates - settings->num_malicious));
     }
     return status;
 }

@@ -25,7 +25,7 @@ struct fedge_ranks {
     fedge_mailbox *outbox;   /* fedge_letter */
     _Atomic uint64_t queued; /* bytes of requests in it, or under way */
     atomic_bool was_full;    /* somebody was told so */
-    atomic_bool held;        /* rank 0: the engine has enough; no mail is read */
+    atomic_bool held;        /* rank 0: the engine has enough; no message is read */
     atomic_bool ending;      /* the service has ended here */
     pthread_t thread;
     bool running;
@@ -225,7 +225,7 @@ static void send_letter(fedge_ranks *self, fedge_letter *letter)
     head->down = down - self->told_down;
     self->told_up = up;
     self->told_down = down;
-    letter->sending = fedge_collective_mail(all, letter->bytes, letter->size, letter->to);
+    letter->sending = fedge_collective_begin_send(all, letter->bytes, letter->size, letter->to);
     if (!letter->sending) {
         fedge_error err;
         (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to send a letter to another rank");
@@ -418,13 +418,13 @@ static fedge_status begin_to_read(fedge_ranks *self, fedge_error *err)
     const fedge_collective *all = self->config.collective;
     uint32_t from = 0;
     if (self->reading || atomic_load(&self->held) ||
-        !fedge_collective_has_mail(all, &from, &self->in_size))
+        !fedge_collective_probe(all, &from, &self->in_size))
         return FEDGE_OK;
     if (self->in_size > FEDGE_LETTER_MAX_SIZE) {
         return fedge_fail(err, FEDGE_CORRUPT, "a letter of rank %u has %zu bytes", (unsigned)from,
                           self->in_size);
     }
-    self->reading = fedge_collective_read_mail(all, self->in, self->in_size, from);
+    self->reading = fedge_collective_begin_receive(all, self->in, self->in_size, from);
     return self->reading ? FEDGE_OK
                          : fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a letter");
 }

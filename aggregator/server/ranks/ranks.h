@@ -32,7 +32,7 @@
 #define FEDGE_RANKS_PIECE_BYTES ((size_t)1 << 20)    /* of a blob's broadcast */
 #define FEDGE_RANKS_AWAY_MS 1000     /* when clients of a rank that ends come back */
 #define FEDGE_RANKS_STATUS_MS 1000   /* between two letters with the status */
-#define FEDGE_RANKS_MAX_NAP_US 2000u /* between two looks for mail */
+#define FEDGE_RANKS_MAX_NAP_US 2000u /* between two looks for messages */
 
 typedef struct fedge_ranks fedge_ranks;
 

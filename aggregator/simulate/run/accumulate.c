@@ -23,7 +23,7 @@ static fedge_status check_changes(const fedge_update *update, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Where a folded update goes. */
+/* Where the pieces of an update go. */
 typedef struct destination {
     fedge_accumulator *accumulator;
     uint32_t lane, weight;
@@ -69,9 +69,9 @@ fedge_status fedge_accumulate_update(const fedge_update *update, fedge_accumulat
                                      fedge_update_made *made, fedge_error *err)
 {
     destination to = {.accumulator = accumulator, .lane = lane, .weight = weight, .v = v};
-    fedge_update folded = *update;
-    folded.give = add;
-    folded.user = &to;
+    fedge_update pieces = *update;
+    pieces.give = add;
+    pieces.user = &to;
     fedge_status status = check_changes(update, err);
     if (v) { /* what is not sent is 0 */
         memset(v, 0, update->plan->sent.schema.num_elements * sizeof(*v));
@@ -79,7 +79,7 @@ fedge_status fedge_accumulate_update(const fedge_update *update, fedge_accumulat
     if (status == FEDGE_OK)
         status = fedge_accumulator_begin(accumulator, weight, err);
     if (status == FEDGE_OK) {
-        status = fedge_update_run(&folded, made, err);
+        status = fedge_update_run(&pieces, made, err);
         assert(status != FEDGE_NOT_FINITE); /* else there are sums that cannot be taken back */
     }
     return status;

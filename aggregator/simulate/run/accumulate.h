@@ -1,6 +1,6 @@
-/* Folding: what training made of a client's model is added to the sums of an accumulator, piece by
- * piece as it is encoded (edge/io/update.h). Encoding an update, decoding it and adding it gives
- * the same sums, bit for bit, and the same size.
+/* Encoding and accumulating: what training made of a client's model is added to the sums of an
+ * accumulator, piece by piece as it is encoded (edge/io/update.h). Encoding an update, decoding it
+ * and adding it gives the same sums, bit for bit, and the same size.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_ACCUMULATE_H
 #define FEDGE_AGGREGATOR_SIMULATE_RUN_ACCUMULATE_H

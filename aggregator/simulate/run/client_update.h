@@ -15,12 +15,12 @@
 
 typedef struct fedge_client_update {
     const fedge_trainer_engine_config *config;
-    uint32_t lane;            /* of the global model's accumulator */
-    float *values;            /* as trained, then what travels of it; NULL: it is folded where the
-                                 trained values lie */
-    int32_t *v;               /* where clients keep something, or the strategy collects: the update
-                                 in fixed point */
-    float *own;               /* where clients keep something: that of the one that trains */
+    uint32_t lane; /* of the global model's accumulator */
+    float *values; /* as trained, then what travels of it; NULL: it is accumulated where the
+                      trained values lie */
+    int32_t *v;    /* where clients keep something, or the strategy collects: the update
+                      in fixed point */
+    float *own;    /* where clients keep something: that of the one that trains */
     fedge_deflater *deflater; /* NULL when updates are not deflated, as what follows */
     uint8_t *bytes, *packed;
     fedge_hooks_state hooks; /* when the plan has hooks */

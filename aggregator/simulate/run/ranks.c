@@ -25,7 +25,7 @@ size_t fedge_ranks_task_bytes(const fedge_collective *collective)
                : sizeof(ranks_task) + sizeof(fedge_trainer_engine_task) + sizeof(uint32_t);
 }
 
-uint32_t ranks_share(const fedge_ranks *self, uint32_t rank, const ranks_task *tasks,
+uint32_t ranks_share(const fedge_sim_ranks *self, uint32_t rank, const ranks_task *tasks,
                      uint32_t num_tasks, uint32_t *own)
 {
     uint32_t count = 0;
@@ -57,7 +57,7 @@ static void free_run(shared_run *run)
     fedge_buffer_fini(&run->state);
 }
 
-static fedge_status make_run(const fedge_ranks *self, const fedge_trainer_engine_task *tasks,
+static fedge_status make_run(const fedge_sim_ranks *self, const fedge_trainer_engine_task *tasks,
                              uint32_t num_tasks, shared_run *run, fedge_error *err)
 {
     const fedge_global_model *global = self->config.global;
@@ -88,13 +88,13 @@ static fedge_status make_run(const fedge_ranks *self, const fedge_trainer_engine
                : FEDGE_OK;
 }
 
-static void tell(const fedge_ranks *self, ranks_command *command)
+static void tell(const fedge_sim_ranks *self, ranks_command *command)
 {
     fedge_collective_broadcast(self->collective, command, sizeof(*command), 0);
 }
 
-static void tell_run(fedge_ranks *self, shared_run *run, uint32_t round, const int8_t *bounds_log2,
-                     uint32_t num_tasks)
+static void tell_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,
+                     const int8_t *bounds_log2, uint32_t num_tasks)
 {
     const fedge_plan *plan = &self->config.job->plan;
     ranks_command command = {.kind = RANKS_RUN,
@@ -128,7 +128,7 @@ static void take_result(fedge_trainer_engine_task *task, const fedge_trainer_eng
     task->predicted = predicted;
 }
 
-static void hear(const fedge_ranks *self, uint32_t rank, shared_run *run,
+static void hear(const fedge_sim_ranks *self, uint32_t rank, shared_run *run,
                  fedge_trainer_engine_task *tasks, uint32_t num_tasks)
 {
     const uint32_t count = ranks_share(self, rank, run->sent, num_tasks, run->own);
@@ -147,7 +147,7 @@ static void hear(const fedge_ranks *self, uint32_t rank, shared_run *run,
 static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
                        fedge_trainer_engine_task *tasks, uint32_t num_tasks)
 {
-    fedge_ranks *self = state;
+    fedge_sim_ranks *self = state;
     shared_run run;
     fedge_error err;
     if (make_run(self, tasks, num_tasks, &run, &err) != FEDGE_OK) {
@@ -172,30 +172,30 @@ static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
 
 static void close_shared(void *state)
 {
-    fedge_ranks *self = state;
+    fedge_sim_ranks *self = state;
     fedge_trainer_engine_close(&self->own);
 }
 
 static uint64_t bytes_per_thread(const void *state)
 {
-    const fedge_ranks *self = state;
+    const fedge_sim_ranks *self = state;
     return self->own.ops ? self->own.ops->bytes_per_thread(self->own.state) : 0;
 }
 
 static void describe(const void *state, char *text, size_t size)
 {
-    const fedge_ranks *self = state;
+    const fedge_sim_ranks *self = state;
     self->own.ops->describe(self->own.state, text, size);
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
 
-void fedge_ranks_moved(fedge_ranks *ranks)
+void fedge_sim_ranks_moved(fedge_sim_ranks *ranks)
 {
     ranks->is_told = false;
 }
 
-fedge_status fedge_ranks_join(fedge_ranks *ranks, fedge_error *err)
+fedge_status fedge_sim_ranks_join(fedge_sim_ranks *ranks, fedge_error *err)
 {
     if (!ranks->collective)
         return FEDGE_OK;
@@ -204,13 +204,13 @@ fedge_status fedge_ranks_join(fedge_ranks *ranks, fedge_error *err)
     return fedge_joined_join(&ranks->config.global->accumulator, FEDGE_OK, err);
 }
 
-void fedge_ranks_keep(fedge_ranks *ranks, uint32_t round)
+void fedge_sim_ranks_keep(fedge_sim_ranks *ranks, uint32_t round)
 {
     if (ranks->collective)
         tell(ranks, &(ranks_command){.kind = RANKS_KEEP, .round = round});
 }
 
-void fedge_ranks_drop(fedge_ranks *ranks)
+void fedge_sim_ranks_drop(fedge_sim_ranks *ranks)
 {
     if (ranks->leads)
         tell(ranks, &(ranks_command){.kind = RANKS_DROP});
@@ -219,7 +219,7 @@ void fedge_ranks_drop(fedge_ranks *ranks)
 /* ---- what clients keep ----------------------------------------------------------------------- */
 
 /* False: one was read into [room], for want of memory, and is lost. */
-static bool collect_from(const fedge_ranks *self, uint32_t rank, float *room)
+static bool collect_from(const fedge_sim_ranks *self, uint32_t rank, float *room)
 {
     fedge_client_states *states = self->config.states;
     uint32_t count = 0;
@@ -237,7 +237,7 @@ static bool collect_from(const fedge_ranks *self, uint32_t rank, float *room)
     return whole;
 }
 
-fedge_status fedge_ranks_collect(fedge_ranks *ranks, fedge_error *err)
+fedge_status fedge_sim_ranks_collect(fedge_sim_ranks *ranks, fedge_error *err)
 {
     if (!ranks->collective || !ranks->keeps)
         return FEDGE_OK;
@@ -255,7 +255,7 @@ fedge_status fedge_ranks_collect(fedge_ranks *ranks, fedge_error *err)
                               "more, or use fewer clients or another strategy");
 }
 
-fedge_status fedge_ranks_spread(fedge_ranks *ranks, fedge_error *err)
+fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err)
 {
     if (!ranks->collective || !ranks->keeps)
         return FEDGE_OK;
@@ -276,34 +276,34 @@ fedge_status fedge_ranks_spread(fedge_ranks *ranks, fedge_error *err)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-void fedge_ranks_end(fedge_ranks *ranks)
+void fedge_sim_ranks_end(fedge_sim_ranks *ranks)
 {
     if (ranks->leads)
         tell(ranks, &(ranks_command){.kind = RANKS_END});
     ranks->leads = false;
 }
 
-void fedge_ranks_lead(fedge_ranks *ranks)
+void fedge_sim_ranks_lead(fedge_sim_ranks *ranks)
 {
     ranks->leads = ranks->collective != NULL;
 }
 
-fedge_status fedge_ranks_init(fedge_ranks *ranks, const fedge_collective *collective,
-                              const fedge_trainer_engine_config *config,
-                              fedge_trainer_engine *engine, fedge_error *err)
+fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks, const fedge_collective *collective,
+                                  const fedge_trainer_engine_config *config,
+                                  fedge_trainer_engine *engine, fedge_error *err)
 {
-    *ranks = (fedge_ranks){0};
+    *ranks = (fedge_sim_ranks){0};
     if (fedge_collective_is_alone(collective))
         return FEDGE_OK;
     const fedge_status status = fedge_joined_wrap(&config->global->accumulator, collective,
                                                   config->job->plan.sent.schema.num_elements, err);
     if (status != FEDGE_OK)
         return status;
-    *ranks = (fedge_ranks){.collective = collective,
-                           .config = *config,
-                           .keeps = fedge_plan_keeps(&config->job->plan),
-                           .own = *engine,
-                           .shared = *engine->ops};
+    *ranks = (fedge_sim_ranks){.collective = collective,
+                               .config = *config,
+                               .keeps = fedge_plan_keeps(&config->job->plan),
+                               .own = *engine,
+                               .shared = *engine->ops};
     ranks->shared.run = run_shared;
     ranks->shared.close = close_shared;
     ranks->shared.bytes_per_thread = bytes_per_thread;
@@ -316,8 +316,8 @@ fedge_status fedge_ranks_init(fedge_ranks *ranks, const fedge_collective *collec
                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients of a rank");
 }
 
-void fedge_ranks_fini(fedge_ranks *ranks)
+void fedge_sim_ranks_fini(fedge_sim_ranks *ranks)
 {
     free(ranks->unsent);
-    *ranks = (fedge_ranks){0};
+    *ranks = (fedge_sim_ranks){0};
 }

@@ -20,7 +20,7 @@
 #include "aggregator/simulate/run/trainer_engine.h"
 
 /* One that is all 0 is alone: then every call below returns at once. */
-typedef struct fedge_ranks {
+typedef struct fedge_sim_ranks {
     const fedge_collective *collective; /* NULL: alone */
     fedge_trainer_engine_config config; /* of the engine */
     bool keeps;                         /* clients keep something for the strategy */
@@ -31,7 +31,7 @@ typedef struct fedge_ranks {
     bool lacks_kept;    /* rank 0: what a client keeps was lost for want of memory */
     fedge_error failed; /* not on rank 0: why it can do no more work; FEDGE_OK: it can */
     bool *unsent; /* (num_clients), not on rank 0: what it keeps has moved since rank 0 had it */
-} fedge_ranks;
+} fedge_sim_ranks;
 
 /* Bytes that a task takes on its way between ranks. */
 size_t fedge_ranks_task_bytes(const fedge_collective *collective);
@@ -43,33 +43,34 @@ uint32_t fedge_ranks_owner(uint32_t num_ranks, bool keeps, const fedge_trainer_e
 /* Takes [*engine], which was opened with [config], and on rank 0 leaves in its place one that
  * shares the work; the accumulator of config->global becomes one that joins. Nothing when
  * [collective] is alone. FEDGE_NO_MEMORY. Not to be moved after; _fini after the engine's close. */
-FEDGE_MUST_USE fedge_status fedge_ranks_init(fedge_ranks *ranks, const fedge_collective *collective,
-                                             const fedge_trainer_engine_config *config,
-                                             fedge_trainer_engine *engine, fedge_error *err);
-void fedge_ranks_fini(fedge_ranks *ranks);
+FEDGE_MUST_USE fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks,
+                                                 const fedge_collective *collective,
+                                                 const fedge_trainer_engine_config *config,
+                                                 fedge_trainer_engine *engine, fedge_error *err);
+void fedge_sim_ranks_fini(fedge_sim_ranks *ranks);
 
 /* Any rank but 0: does what rank 0 says until it says that all is done. What it fails in rank
  * 0 learns from its tasks or sums. Any status but FEDGE_OK is one that rank 0 cannot be told, and
  * would wait for: fedge_collective_abort. */
-FEDGE_MUST_USE fedge_status fedge_ranks_serve(fedge_ranks *ranks, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_error *err);
 
 /* Rank 0. */
 
-/* The model has moved otherwise than by fedge_ranks_join's step. */
-void fedge_ranks_moved(fedge_ranks *ranks);
+/* The model has moved otherwise than by fedge_sim_ranks_join's step. */
+void fedge_sim_ranks_moved(fedge_sim_ranks *ranks);
 /* Joins the sums of all in the accumulator of the model, which moves now. As fedge_joined_join. */
-FEDGE_MUST_USE fedge_status fedge_ranks_join(fedge_ranks *ranks, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_sim_ranks_join(fedge_sim_ranks *ranks, fedge_error *err);
 /* [round] has closed: the others' sums are 0, and what their clients keep has moved for good. */
-void fedge_ranks_keep(fedge_ranks *ranks, uint32_t round);
+void fedge_sim_ranks_keep(fedge_sim_ranks *ranks, uint32_t round);
 /* The open round is dropped: the others' sums are 0, and their clients keep what they kept. */
-void fedge_ranks_drop(fedge_ranks *ranks);
+void fedge_sim_ranks_drop(fedge_sim_ranks *ranks);
 /* Brings what clients keep from the others into config.states. FEDGE_NO_MEMORY. */
-FEDGE_MUST_USE fedge_status fedge_ranks_collect(fedge_ranks *ranks, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_sim_ranks_collect(fedge_sim_ranks *ranks, fedge_error *err);
 /* Gives the others what their clients keep, from config.states, which has been loaded. */
-FEDGE_MUST_USE fedge_status fedge_ranks_spread(fedge_ranks *ranks, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err);
 /* The others serve from now on, or are about to. */
-void fedge_ranks_lead(fedge_ranks *ranks);
+void fedge_sim_ranks_lead(fedge_sim_ranks *ranks);
 /* All is done: the others stop serving, if they do. */
-void fedge_ranks_end(fedge_ranks *ranks);
+void fedge_sim_ranks_end(fedge_sim_ranks *ranks);
 
 #endif

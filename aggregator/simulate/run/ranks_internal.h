@@ -35,7 +35,7 @@ typedef struct ranks_task {
 } ranks_task;
 
 /* Those of a rank: [own] (room for num_tasks) are their places among [tasks]. */
-uint32_t ranks_share(const fedge_ranks *self, uint32_t rank, const ranks_task *tasks,
+uint32_t ranks_share(const fedge_sim_ranks *self, uint32_t rank, const ranks_task *tasks,
                      uint32_t num_tasks, uint32_t *own);
 
 #endif

@@ -5,7 +5,7 @@
 #include "aggregator/reduce/joined.h"
 #include "aggregator/simulate/run/ranks_internal.h"
 
-static void hear(const fedge_ranks *self, void *bytes, size_t size)
+static void hear(const fedge_sim_ranks *self, void *bytes, size_t size)
 {
     fedge_collective_broadcast(self->collective, bytes, size, 0);
 }
@@ -17,7 +17,7 @@ static fedge_status no_memory(fedge_error *err)
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-static fedge_status hear_model(const fedge_ranks *self, const ranks_command *command,
+static fedge_status hear_model(const fedge_sim_ranks *self, const ranks_command *command,
                                fedge_error *err)
 {
     fedge_global_model *global = self->config.global;
@@ -36,7 +36,7 @@ static fedge_status hear_model(const fedge_ranks *self, const ranks_command *com
 
 /* The tasks of this rank, as its engine takes them. [indices] and [classes] have room for those of
  * all tasks. */
-static uint32_t unpack(const fedge_ranks *self, const ranks_command *command,
+static uint32_t unpack(const fedge_sim_ranks *self, const ranks_command *command,
                        const ranks_task *sent, uint32_t *indices, int32_t *classes,
                        fedge_trainer_engine_task *tasks, uint32_t *own)
 {
@@ -56,7 +56,8 @@ static uint32_t unpack(const fedge_ranks *self, const ranks_command *command,
     return count;
 }
 
-static void answer(const fedge_ranks *self, const fedge_trainer_engine_task *tasks, uint32_t count)
+static void answer(const fedge_sim_ranks *self, const fedge_trainer_engine_task *tasks,
+                   uint32_t count)
 {
     fedge_collective_send(self->collective, tasks, count * sizeof(*tasks), 0);
     for (uint32_t i = 0; i < count; i++) {
@@ -67,7 +68,7 @@ static void answer(const fedge_ranks *self, const fedge_trainer_engine_task *tas
     }
 }
 
-static fedge_status run(fedge_ranks *self, const ranks_command *command, fedge_error *err)
+static fedge_status run(fedge_sim_ranks *self, const ranks_command *command, fedge_error *err)
 {
     const uint64_t num_indices = command->num_indices + 1;
     ranks_task *sent = calloc(command->num_tasks, sizeof(*sent));
@@ -102,7 +103,7 @@ static fedge_status run(fedge_ranks *self, const ranks_command *command, fedge_e
 }
 
 /* Rank 0 fails in what this one fails in. */
-static void join(fedge_ranks *self)
+static void join(fedge_sim_ranks *self)
 {
     fedge_error err = self->failed;
     const fedge_status known =
@@ -113,14 +114,14 @@ static void join(fedge_ranks *self)
 /* ---- what clients keep ----------------------------------------------------------------------- */
 
 /* All sums are 0. What fails here rank 0 learns with the next work. */
-static void empty(fedge_ranks *self)
+static void empty(fedge_sim_ranks *self)
 {
     fedge_error err;
     if (fedge_global_model_reset(self->config.global, &err) != FEDGE_OK)
         self->failed = err;
 }
 
-static void keep(fedge_ranks *self, uint32_t round)
+static void keep(fedge_sim_ranks *self, uint32_t round)
 {
     fedge_client_states *states = self->config.states;
     for (uint32_t i = 0; self->keeps && i < states->num_clients; i++)
@@ -130,14 +131,14 @@ static void keep(fedge_ranks *self, uint32_t round)
     empty(self);
 }
 
-static void drop(fedge_ranks *self)
+static void drop(fedge_sim_ranks *self)
 {
     if (self->keeps)
         fedge_client_states_undo(self->config.states);
     empty(self);
 }
 
-static void send_kept(fedge_ranks *self)
+static void send_kept(fedge_sim_ranks *self)
 {
     const fedge_client_states *states = self->config.states;
     uint32_t count = 0;
@@ -155,7 +156,7 @@ static void send_kept(fedge_ranks *self)
 }
 
 /* Of all clients, of whom this rank takes its own. */
-static fedge_status take_kept(fedge_ranks *self, const ranks_command *command, fedge_error *err)
+static fedge_status take_kept(fedge_sim_ranks *self, const ranks_command *command, fedge_error *err)
 {
     fedge_client_states *states = self->config.states;
     const size_t size = states->num_values * sizeof(float);
@@ -187,7 +188,7 @@ static fedge_status take_kept(fedge_ranks *self, const ranks_command *command, f
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-fedge_status fedge_ranks_serve(fedge_ranks *ranks, fedge_error *err)
+fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_error *err)
 {
     for (;;) {
         ranks_command command;

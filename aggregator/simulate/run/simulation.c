@@ -158,7 +158,7 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action
     const fedge_virtual_phase phase = fedge_simulation_virtual_phase(self);
     memcpy(self->asked_in_vain, phase.asked, train ? sizeof(phase.asked) : 0);
     fedge_client_states_undo(&self->states); /* what does not count moves nothing that is kept */
-    fedge_ranks_drop(&self->ranks);
+    fedge_sim_ranks_drop(&self->ranks);
     fedge_status status = fedge_global_model_reset(&self->global, err);
     self->failures += train;
     if (status == FEDGE_OK && self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
@@ -328,7 +328,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
     }
     if (status != FEDGE_OK) { /* what has closed is kept already */
         fedge_client_states_undo(&self->states);
-        fedge_ranks_drop(&self->ranks);
+        fedge_sim_ranks_drop(&self->ranks);
     }
     if (status == FEDGE_NO_MEMORY ||
         status == FEDGE_GPU_LOST) { /* room to write down what has closed */
@@ -465,8 +465,10 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         wanted.user = self;
         status = fedge_trainer_engine_open(&self->engine, engine, &wanted, err);
     }
-    if (status == FEDGE_OK)
-        status = fedge_ranks_init(&self->ranks, config->collective, &wanted, &self->engine, err);
+    if (status == FEDGE_OK) {
+        status =
+            fedge_sim_ranks_init(&self->ranks, config->collective, &wanted, &self->engine, err);
+    }
     /* Everybody is there before the first round opens. */
     fedge_rounds_spec spec = config->job->rounds;
     if (!config->profiles || !config->profiles->availability)
@@ -504,9 +506,9 @@ void fedge_simulation_free(fedge_simulation *simulation)
 {
     if (!simulation)
         return;
-    fedge_ranks_end(&simulation->ranks);
+    fedge_sim_ranks_end(&simulation->ranks);
     fedge_trainer_engine_close(&simulation->engine);
-    fedge_ranks_fini(&simulation->ranks);
+    fedge_sim_ranks_fini(&simulation->ranks);
     fedge_rounds_free(simulation->rounds);
     fedge_global_model_fini(&simulation->global);
     fedge_client_states_fini(&simulation->states);
@@ -542,7 +544,7 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
         status = fedge_rounds_restore(simulation->rounds, state->rounds_closed, 0,
                                       state->next_task_id, 0, NULL, 0, simulation->now_ms, err);
     }
-    fedge_ranks_moved(&simulation->ranks);
+    fedge_sim_ranks_moved(&simulation->ranks);
     simulation->rounds_closed = state->rounds_closed;
     simulation->next_task_id = state->next_task_id;
     simulation->evaluation_due = state->evaluation_due;
@@ -581,22 +583,22 @@ fedge_status fedge_simulation_load_states(fedge_simulation *simulation, const ch
                                           fedge_error *err)
 {
     const fedge_status status = fedge_client_states_load(&simulation->states, path, err);
-    return status == FEDGE_OK ? fedge_ranks_spread(&simulation->ranks, err) : status;
+    return status == FEDGE_OK ? fedge_sim_ranks_spread(&simulation->ranks, err) : status;
 }
 
 fedge_status fedge_simulation_collect_states(fedge_simulation *simulation, fedge_error *err)
 {
-    return fedge_ranks_collect(&simulation->ranks, err);
+    return fedge_sim_ranks_collect(&simulation->ranks, err);
 }
 
 void fedge_simulation_lead(fedge_simulation *simulation)
 {
-    fedge_ranks_lead(&simulation->ranks);
+    fedge_sim_ranks_lead(&simulation->ranks);
 }
 
 fedge_status fedge_simulation_serve(fedge_simulation *simulation, fedge_error *err)
 {
-    return fedge_ranks_serve(&simulation->ranks, err);
+    return fedge_sim_ranks_serve(&simulation->ranks, err);
 }
 
 const char *fedge_simulation_accumulator(const fedge_simulation *simulation)

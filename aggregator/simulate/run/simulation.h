@@ -108,7 +108,7 @@ FEDGE_MUST_USE fedge_status fedge_simulation_run(fedge_simulation *simulation, f
 
 /* On several ranks, when all have made theirs: rank 0 leads from here on until it frees its
  * simulation, and the others serve until then, of all that follows only this. Any status but
- * FEDGE_OK is one that rank 0 cannot be told (fedge_ranks_serve). */
+ * FEDGE_OK is one that rank 0 cannot be told (fedge_sim_ranks_serve). */
 void fedge_simulation_lead(fedge_simulation *simulation);
 FEDGE_MUST_USE fedge_status fedge_simulation_serve(fedge_simulation *simulation, fedge_error *err);
 

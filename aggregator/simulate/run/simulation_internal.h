@@ -32,7 +32,7 @@ struct fedge_simulation {
     fedge_client_states states; /* what clients keep for the strategy */
     uint64_t promised;          /* bytes: fedge_memory of this run */
     fedge_trainer_engine engine;
-    fedge_ranks ranks; /* that share its work; all 0: none */
+    fedge_sim_ranks ranks; /* that share its work; all 0: none */
     fedge_rounds *rounds;
     uint64_t now_ms;                   /* without client profiles */
     fedge_virtual_clock virtual_clock; /* with one */

@@ -99,7 +99,7 @@ fedge_status fedge_simulation_step(fedge_simulation *self, fedge_round_summary *
         status = lies ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an attack");
     }
     if (status == FEDGE_OK)
-        status = fedge_ranks_join(&self->ranks, err);
+        status = fedge_sim_ranks_join(&self->ranks, err);
     if (status == FEDGE_OK) {
         self->mid_step = true; /* a strategy that fails may leave half a step */
         status = fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts,
@@ -113,7 +113,7 @@ fedge_status fedge_simulation_step(fedge_simulation *self, fedge_round_summary *
         self->mid_step = false;
         self->rounds_closed = summary->round;
         fedge_client_states_keep(&self->states, summary->round);
-        fedge_ranks_keep(&self->ranks, summary->round);
+        fedge_sim_ranks_keep(&self->ranks, summary->round);
         status = fedge_global_model_reset(&self->global, err);
     }
     if (status == FEDGE_OK && !self->config.no_hashes)

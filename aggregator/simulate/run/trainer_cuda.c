@@ -54,7 +54,7 @@ struct trainer_cuda {
     gpu *gpus;
     fedge_worker_pool *threads; /* of all GPUs but the first */
     uint64_t host_bytes;
-    bool folds;          /* changes are added to sums where they are trained */
+    bool accumulates;    /* changes are added to sums where they are trained */
     uint32_t num_pieces; /* then */
     size_t update_bytes; /* then: of an update, as it would travel */
     /* The work in hand; the mutex is for the queue. */
@@ -385,7 +385,7 @@ static bool begin_task(const trainer_cuda *self, job *at)
                               "file");
         return false;
     }
-    if (task->work == FEDGE_TRAINER_ENGINE_TRAIN && self->folds) {
+    if (task->work == FEDGE_TRAINER_ENGINE_TRAIN && self->accumulates) {
         task->facts.num_examples = view.count;
         at->cohort.weight = fedge_update_weight(self->config.global, &task->facts);
     }
@@ -475,7 +475,7 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
     self->num_jobs = num_tasks;
     self->num_done = 0;
     gpu *first = &self->gpus[0];
-    first->status = self->folds ? place_pieces(self, &first->error) : FEDGE_OK;
+    first->status = self->accumulates ? place_pieces(self, &first->error) : FEDGE_OK;
     self->lost = first->status != FEDGE_OK;
     for (uint32_t i = 0; i < num_tasks; i++) {
         self->jobs[i].task = &tasks[i];
@@ -499,12 +499,13 @@ static void tell(const trainer_cuda *self, const gpu *at)
     const fedge_trainer_engine_config *config = &self->config;
     const fedge_cohort_memory *memory = &at->memory;
     if (config->log) {
-        FEDGE_LOG(config->log, FEDGE_LOG_INFO, "trainer-engine", fedge_log_str("kind", "cuda"),
-                  fedge_log_int("gpu", config->num_gpus > 0 ? config->gpus[at->index] : at->index),
-                  fedge_log_int("clients-at-once", fedge_cohort_slots(at->cohort)),
-                  fedge_log_int("bytes-each", (int64_t)memory->slot),
-                  fedge_log_int("bytes-shared", (int64_t)memory->shared),
-                  fedge_log_str("updates", self->folds ? "stay on the GPU" : "come to the host"));
+        FEDGE_LOG(
+            config->log, FEDGE_LOG_INFO, "trainer-engine", fedge_log_str("kind", "cuda"),
+            fedge_log_int("gpu", config->num_gpus > 0 ? config->gpus[at->index] : at->index),
+            fedge_log_int("clients-at-once", fedge_cohort_slots(at->cohort)),
+            fedge_log_int("bytes-each", (int64_t)memory->slot),
+            fedge_log_int("bytes-shared", (int64_t)memory->shared),
+            fedge_log_str("updates", self->accumulates ? "stay on the GPU" : "come to the host"));
     }
 }
 
@@ -551,7 +552,7 @@ static void close_engine(void *state)
 }
 
 /* Do the sums of all GPUs lie where these train? */
-static bool can_fold(trainer_cuda *self)
+static bool can_accumulate(trainer_cuda *self)
 {
     fedge_error why;
     return self->num_pieces > 0 && !self->config.global->strategy->collects &&
@@ -588,7 +589,7 @@ static fedge_status open_engine(const fedge_trainer_engine_config *config, void 
         return status;
     }
     fresh->num_pieces = count_pieces(fresh->plan);
-    fresh->folds = can_fold(fresh);
+    fresh->accumulates = can_accumulate(fresh);
     fresh->update_bytes = fedge_plan_layout(fresh->plan).size;
     for (uint32_t i = 0; i < fresh->num_gpus; i++)
         tell(fresh, &fresh->gpus[i]);
@@ -619,7 +620,7 @@ static void describe(const void *state, char *text, size_t size)
                      i > 0 ? "\n" : "", (unsigned)(config->num_gpus > 0 ? config->gpus[i] : i),
                      (unsigned)slots, (unsigned)((share + slots - 1) / slots), (unsigned)share,
                      at->memory.slot, at->memory.shared,
-                     self->folds ? "stay on the GPU" : "come to the host");
+                     self->accumulates ? "stay on the GPU" : "come to the host");
         used += length > 0 ? (size_t)length : 0;
     }
 }

@@ -2,7 +2,7 @@
  * machine's GPUs (edge/train/cuda).
  *
  * Each GPU has a thread, which takes clients from one queue as its slots become
- * free, folds what they have become, and adds it to the sums. The data lie on
+ * free, encodes what they have become, and adds it to the sums. The data lie on
  * each GPU. More clients than there are slots are trained one after another.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_TRAINER_CUDA_H

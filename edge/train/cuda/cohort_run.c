@@ -102,17 +102,18 @@ static fedge_status end_oldest(running *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-static cudaError_t fold(const running *self, uint32_t index, uint32_t weight)
+static cudaError_t accumulate(const running *self, uint32_t index, uint32_t weight)
 {
     const fedge_cohort *cohort = self->cohort;
-    const fedge_cohort_fold args = {.pieces = cohort->arrays.pieces,
-                                    .num_pieces = self->work->num_pieces,
-                                    .weight = weight,
-                                    .values = cohort->arrays.values + index * cohort->plan.stride,
-                                    .start = cohort->arrays.start,
-                                    .num_values = (uint32_t)cohort->plan.num_values,
-                                    .tally = cohort->arrays.tallies + index};
-    return fedge_cohort_launch_fold(&args, cohort->stream);
+    const fedge_cohort_accumulate args = {.pieces = cohort->arrays.pieces,
+                                          .num_pieces = self->work->num_pieces,
+                                          .weight = weight,
+                                          .values =
+                                              cohort->arrays.values + index * cohort->plan.stride,
+                                          .start = cohort->arrays.start,
+                                          .num_values = (uint32_t)cohort->plan.num_values,
+                                          .tally = cohort->arrays.tallies + index};
+    return fedge_cohort_launch_accumulate(&args, cohort->stream);
 }
 
 /* The slot's last step is queued: so is what brings its model back or adds its change to sums, and
@@ -133,13 +134,13 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
                                                 .num_steps = self->work->training ? slot->steps : 0,
                                                 .num_seen = slot->seen};
     slot->task = NULL;
-    const bool folds = self->work->training && ending->task->weight > 0;
-    cudaError_t error = folds ? fold(self, index, ending->task->weight) : cudaSuccess;
+    const bool accumulates = self->work->training && ending->task->weight > 0;
+    cudaError_t error = accumulates ? accumulate(self, index, ending->task->weight) : cudaSuccess;
     if (error == cudaSuccess) {
         error = cudaMemcpyAsync(ending->tally, arrays->tallies + index, sizeof(*ending->tally),
                                 cudaMemcpyDeviceToHost, cohort->stream);
     }
-    if (error == cudaSuccess && self->work->training && !folds) {
+    if (error == cudaSuccess && self->work->training && !accumulates) {
         error = cudaMemcpyAsync(ending->values, arrays->values + index * cohort->plan.stride,
                                 cohort->plan.num_values * sizeof(float), cudaMemcpyDeviceToHost,
                                 cohort->stream);

@@ -46,8 +46,9 @@ typedef struct fedge_cohort_tally {
     uint64_t correct;
     uint32_t bad_step, bad_count; /* the first step whose loss was not finite, and
                                      its examples; 0: there was none */
-    uint32_t bad_value; /* fold: the complement of the first value that is not finite; 0: all are */
-    unsigned long long clamped; /* fold: values that were cut to their bound */
+    uint32_t bad_value; /* accumulate: the complement of the first value that is not finite; 0: all
+                           are */
+    unsigned long long clamped; /* accumulate: values that were cut to their bound */
 } fedge_cohort_tally;
 
 /* Of a launch. */
@@ -357,18 +358,19 @@ cudaError_t fedge_cohort_launch_share(const fedge_cohort_shape *shape,
                                       const fedge_cohort_shared_sums *args);
 cudaError_t fedge_cohort_launch_unshare(const fedge_cohort_shared_sums *args, cudaStream_t stream);
 
-/* ---- fold.cu: sums += weight · v, where v is what a codec makes of values − start, bit for bit as
- * edge/core/codec.h has it. For one slot, whose tally says whether there is something bad: then
- * nothing is added. No two launches at a time for the same sums. */
+/* ---- accumulate.cu: sums += weight · v, where v is what a codec makes of values − start, bit for
+ * bit as edge/core/codec.h has it. For one slot, whose tally says whether there is something bad:
+ * then nothing is added. No two launches at a time for the same sums. */
 
-typedef struct fedge_cohort_fold {
+typedef struct fedge_cohort_accumulate {
     const fedge_cohort_piece *pieces; /* (num_pieces) */
     uint32_t num_pieces, weight;
     const float *values, *start; /* (num_values) */
     uint32_t num_values;
     fedge_cohort_tally *tally;
-} fedge_cohort_fold;
-cudaError_t fedge_cohort_launch_fold(const fedge_cohort_fold *args, cudaStream_t stream);
+} fedge_cohort_accumulate;
+cudaError_t fedge_cohort_launch_accumulate(const fedge_cohort_accumulate *args,
+                                           cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -56,28 +56,28 @@ void forge_identity(const char *dir, const char *ca_dir, fedge_role role, const 
     static const char *const dns[] = {"localhost"};
     static const char *const ip[] = {"127.0.0.1"};
     bool hosts = role == FEDGE_ROLE_SERVER;
-    fedge_request_names names = {.name = name,
-                                 .role = role,
-                                 .device_id = device_id,
-                                 .dns = dns,
-                                 .num_dns = hosts,
-                                 .ip = ip,
-                                 .num_ip = hosts};
+    fedge_key_request_names names = {.name = name,
+                                     .role = role,
+                                     .device_id = device_id,
+                                     .dns = dns,
+                                     .num_dns = hosts,
+                                     .ip = ip,
+                                     .num_ip = hosts};
     fedge_error err;
     fedge_ca *ca = NULL;
-    fedge_request request;
+    fedge_key_request request;
     fedge_certificate_info info;
     char *key = NULL;
     char *text = NULL;
     char *chain = NULL;
     must(fedge_ca_load(ca_dir, fedge_os_unix_ms(), &ca, &err), &err);
-    must(fedge_request_make(&names, &key, &text, &err), &err);
-    must(fedge_request_read(text, &request, &err), &err);
+    must(fedge_key_request_make(&names, &key, &text, &err), &err);
+    must(fedge_key_request_read(text, &request, &err), &err);
     must(fedge_ca_sign(ca, &request, 365, fedge_os_unix_ms(), &chain, &info, &err), &err);
     must(fedge_os_remove_tree(dir, &err), &err);
     forge_write(dir, "key.pem", key, 0600);
     forge_write(dir, "chain.pem", chain, 0644);
-    fedge_request_fini(&request);
+    fedge_key_request_fini(&request);
     fedge_ca_free(ca);
     free(key);
     free(text);

@@ -328,10 +328,10 @@ static void test_trust(void **state)
 
 static fedge_status read_request(const char *pem, bool *renews)
 {
-    fedge_request request;
-    fedge_status status = fedge_request_read(pem, &request, &err);
+    fedge_key_request request;
+    fedge_status status = fedge_key_request_read(pem, &request, &err);
     *renews = request.renews;
-    fedge_request_fini(&request);
+    fedge_key_request_fini(&request);
     return status;
 }
 
@@ -340,42 +340,43 @@ static void test_requests(void **state)
     (void)state;
     static const char *const bad_dns[] = {"a b"};
     static const char *const bad_ip[] = {"127.0.0"};
-    fedge_request_names names = {.name = "pi-4", .role = FEDGE_ROLE_DEVICE, .device_id = FORGE_ID};
+    fedge_key_request_names names = {
+        .name = "pi-4", .role = FEDGE_ROLE_DEVICE, .device_id = FORGE_ID};
     char *key = NULL;
     char *pem = NULL;
     bool renews;
-    fedge_request_names bad = names;
+    fedge_key_request_names bad = names;
     bad.name = "a,O=b";
-    expect(fedge_request_make(&bad, &key, &pem, &err), FEDGE_INVALID_ARGUMENT, "name");
+    expect(fedge_key_request_make(&bad, &key, &pem, &err), FEDGE_INVALID_ARGUMENT, "name");
     bad = names;
     bad.device_id = "x";
-    expect(fedge_request_make(&bad, &key, &pem, &err), FEDGE_INVALID_ARGUMENT, NULL);
+    expect(fedge_key_request_make(&bad, &key, &pem, &err), FEDGE_INVALID_ARGUMENT, NULL);
     bad = names;
     bad.role = FEDGE_ROLE_SERVER;
-    expect(fedge_request_make(&bad, &key, &pem, &err), FEDGE_DENIED, "--dns");
+    expect(fedge_key_request_make(&bad, &key, &pem, &err), FEDGE_DENIED, "--dns");
     bad.dns = bad_dns;
     bad.num_dns = 1;
-    expect(fedge_request_make(&bad, &key, &pem, &err), FEDGE_INVALID_ARGUMENT, "DNS name");
+    expect(fedge_key_request_make(&bad, &key, &pem, &err), FEDGE_INVALID_ARGUMENT, "DNS name");
     bad.num_dns = 0;
     bad.ip = bad_ip;
     bad.num_ip = 1;
-    expect(fedge_request_make(&bad, &key, &pem, &err), FEDGE_INVALID_ARGUMENT, "IP address");
-    expect(fedge_request_make(&names, &key, &pem, &err), FEDGE_OK, NULL);
+    expect(fedge_key_request_make(&bad, &key, &pem, &err), FEDGE_INVALID_ARGUMENT, "IP address");
+    expect(fedge_key_request_make(&names, &key, &pem, &err), FEDGE_OK, NULL);
     expect(read_request(pem, &renews), FEDGE_OK, NULL);
     assert_false(renews);
     free(key);
     free(pem);
     /* The longest name arrives whole. */
     char longest[FEDGE_NAME_SIZE];
-    fedge_request request;
+    fedge_key_request request;
     memset(longest, 'n', sizeof(longest) - 1);
     longest[sizeof(longest) - 2] = '9';
     longest[sizeof(longest) - 1] = '\0';
     names.name = longest;
-    expect(fedge_request_make(&names, &key, &pem, &err), FEDGE_OK, NULL);
-    expect(fedge_request_read(pem, &request, &err), FEDGE_OK, NULL);
+    expect(fedge_key_request_make(&names, &key, &pem, &err), FEDGE_OK, NULL);
+    expect(fedge_key_request_read(pem, &request, &err), FEDGE_OK, NULL);
     assert_string_equal(request.name, longest);
-    fedge_request_fini(&request);
+    fedge_key_request_fini(&request);
     /* The last base64 characters are the end of the signature. */
     char *end = strstr(pem, "-----END") - 8;
     *end = *end == 'A' ? 'B' : 'A';
@@ -410,13 +411,13 @@ static void test_renewal_proof(void **state)
     bool renews;
     expect(fedge_identity_load(DIR "/device", FEDGE_ROLE_DEVICE, 0, &device, &err), FEDGE_OK, NULL);
     expect(fedge_identity_load(DIR "/server", FEDGE_ROLE_SERVER, 0, &server, &err), FEDGE_OK, NULL);
-    expect(fedge_request_renew(device, true, &key, &pem, &err), FEDGE_OK, NULL);
+    expect(fedge_key_request_renew(device, true, &key, &pem, &err), FEDGE_OK, NULL);
     assert_non_null(key);
     expect(read_request(pem, &renews), FEDGE_OK, NULL);
     assert_true(renews);
     /* Another device's proof under this request. */
     char *no_key = NULL;
-    expect(fedge_request_renew(server, false, &no_key, &other, &err), FEDGE_OK, NULL);
+    expect(fedge_key_request_renew(server, false, &no_key, &other, &err), FEDGE_OK, NULL);
     assert_null(no_key);
     char mixed[16384];
     size_t request_size = (size_t)(strstr(pem, "-----BEGIN CERTIFICATE-----") - pem);

@@ -1,4 +1,5 @@
-/* A folded update against one that is encoded, decoded and added: the same sums and the same size.
+/* An update that is accumulated by pieces against one that is encoded, decoded and added: the same
+ * sums and the same size.
  */
 #include <math.h>
 #include <stdio.h>
@@ -23,7 +24,7 @@ static fedge_job *make_job(const char *update, const char *strategy)
     fedge_error err;
     const int size = snprintf(
         text, sizeof(text),
-        "{\"fedge-job\":1,\"name\":\"fold\",\"model\":{\"input-shape\":[1,9,9],\"layers\":["
+        "{\"fedge-job\":1,\"name\":\"accumulate\",\"model\":{\"input-shape\":[1,9,9],\"layers\":["
         "{\"type\":\"Conv2d\",\"in_channels\":1,\"out_channels\":4,\"kernel_size\":3},"
         "{\"type\":\"BatchNorm2d\",\"num_features\":4},{\"type\":\"Flatten\"},"
         "{\"type\":\"Linear\",\"in_features\":196,\"out_features\":33},"
@@ -54,10 +55,10 @@ typedef struct fixture {
     int8_t bounds[FEDGE_MAX_TENSORS];
     float *start, *trained, *changes;
     int32_t *v, *left;
-    float *residuals[2]; /* of the client whose changes are folded, and encoded */
+    float *residuals[2]; /* of the client whose changes are accumulated, and encoded */
     uint8_t *packed, *own, *own_packed;
     fedge_deflater *deflater;
-    fedge_accumulator accumulators[2]; /* what is folded, what is encoded */
+    fedge_accumulator accumulators[2]; /* what is accumulated, what is encoded */
 } fixture;
 
 static void *room(size_t size)

@@ -10,7 +10,7 @@ static __device__ __forceinline__ float power_of_two(int exponent)
 }
 
 /* The first value that is not finite; the smallest index has the largest complement. */
-static __global__ void __launch_bounds__(TILE_THREADS) find_bad(fedge_cohort_fold p)
+static __global__ void __launch_bounds__(TILE_THREADS) find_bad(fedge_cohort_accumulate p)
 {
     const uint32_t i = blockIdx.x * TILE_THREADS + threadIdx.x;
     if (i < p.num_values && !isfinite(p.values[i]))
@@ -53,7 +53,7 @@ static __device__ __forceinline__ int32_t largest_of_block(int32_t v)
 }
 
 /* A block for each piece. */
-static __global__ void __launch_bounds__(TILE_THREADS) fold(fedge_cohort_fold p)
+static __global__ void __launch_bounds__(TILE_THREADS) accumulate(fedge_cohort_accumulate p)
 {
     if (p.tally->bad_step > 0 || p.tally->bad_value > 0)
         return;
@@ -83,11 +83,11 @@ static cudaLaunchConfig_t blocks_of(uint32_t blocks, cudaStream_t stream)
     return config;
 }
 
-cudaError_t fedge_cohort_launch_fold(const fedge_cohort_fold *args, cudaStream_t stream)
+cudaError_t fedge_cohort_launch_accumulate(const fedge_cohort_accumulate *args, cudaStream_t stream)
 {
     const cudaLaunchConfig_t values =
         blocks_of((args->num_values + TILE_THREADS - 1) / TILE_THREADS, stream);
     const cudaLaunchConfig_t pieces = blocks_of(args->num_pieces, stream);
     const cudaError_t error = cudaLaunchKernelEx(&values, find_bad, *args);
-    return error == cudaSuccess ? cudaLaunchKernelEx(&pieces, fold, *args) : error;
+    return error == cudaSuccess ? cudaLaunchKernelEx(&pieces, accumulate, *args) : error;
 }
