@@ -181,17 +181,18 @@ function(fedge_install_library name)
   install(FILES ${pc_files} DESTINATION "${pc_folder}")
 endfunction()
 
-# Strategies of one's own (fedge-aggregator --strategy-plugin) need a header and no library.
+# Strategies and metrics of one's own (fedge-aggregator --strategy-plugin) need a header and no library.
 if(NOT FEDGE_MCU)
   set(place "${CMAKE_BINARY_DIR}/lib")
   set(up "/")
   cmake_path(RELATIVE_PATH up BASE_DIRECTORY "/${CMAKE_INSTALL_LIBDIR}/pkgconfig")
   set(pc_name fedge-strategy)
-  set(about "A federated learning strategy of one's own, as a shared object")
+  set(about "A federated learning strategy or metrics of one's own, as a shared object")
   set(pc_libs)
   set(pc_private)
   configure_file("${PROJECT_SOURCE_DIR}/cmake/fedge.pc.in" "${place}/fedge-strategy.pc" @ONLY)
-  install(FILES "${FEDGE_PUBLIC_INCLUDE}/fedge/strategy.h" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/fedge")
+  install(FILES "${FEDGE_PUBLIC_INCLUDE}/fedge/strategy.h" "${FEDGE_PUBLIC_INCLUDE}/fedge/metric.h"
+    DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/fedge")
   install(FILES "${place}/fedge-strategy.pc" DESTINATION "${CMAKE_INSTALL_LIBDIR}/pkgconfig")
 endif()
 

@@ -9,6 +9,7 @@
 #include "edge/train/trainer.h"
 
 #define ALIGNMENT 64
+#define MESSAGE 256
 
 bool fedge_has_accuracy(const fedge_plan *plan)
 {
@@ -18,11 +19,14 @@ bool fedge_has_accuracy(const fedge_plan *plan)
 
 struct fedge_evaluator {
     bool has_accuracy;
-    fedge_dataset *dataset;
+    fedge_dataset *own; /* NULL: the data set is another's */
     fedge_view view;
     fedge_model *model;
+    uint32_t num_outputs;
     void *block, *scratch;
     size_t scratch_size;
+    const fedge_metric_plugin *metrics; /* NULL: none */
+    void *counted;                      /* (metrics->state_size) */
 };
 
 static void *aligned(size_t size)
@@ -30,19 +34,15 @@ static void *aligned(size_t size)
     return aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
-static fedge_status set_up(fedge_evaluator *evaluator, const fedge_job *job, fedge_error *err)
+static fedge_status set_up(fedge_evaluator *evaluator, const fedge_plan *plan,
+                           const fedge_dataset *dataset, fedge_error *err)
 {
-    const fedge_plan *plan = &job->plan;
     evaluator->has_accuracy = fedge_has_accuracy(plan);
-    fedge_status status = fedge_dataset_load(&plan->data, job->test_set.images,
-                                             job->test_set.labels, &evaluator->dataset, err);
-    if (status != FEDGE_OK)
-        return fedge_error_prefix(err, status, "test-set");
-    evaluator->view = (fedge_view){.dataset = evaluator->dataset,
-                                   .count = fedge_dataset_size(evaluator->dataset)};
+    evaluator->num_outputs = fedge_model_num_classes(&plan->model);
+    evaluator->view = (fedge_view){.dataset = dataset, .count = fedge_dataset_size(dataset)};
     fedge_model_options options = {.max_batch = FEDGE_EVALUATOR_BATCH, .training = false};
     fedge_model_memory memory;
-    status = fedge_model_size(&plan->model, &options, &memory, err);
+    fedge_status status = fedge_model_size(&plan->model, &options, &memory, err);
     if (status != FEDGE_OK)
         return status;
     evaluator->scratch_size =
@@ -57,16 +57,22 @@ static fedge_status set_up(fedge_evaluator *evaluator, const fedge_job *job, fed
                            memory.total, err);
 }
 
-fedge_status fedge_evaluator_new(const fedge_job *job, fedge_evaluator **evaluator,
-                                 fedge_error *err)
+static fedge_status make(const fedge_job *job, const fedge_dataset *dataset,
+                         fedge_evaluator **evaluator, fedge_error *err)
 {
-    *evaluator = NULL;
-    if (!job->test_set.present || job->plan.external)
-        return FEDGE_OK;
     fedge_evaluator *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the test set");
-    fedge_status status = set_up(fresh, job, err);
+    fedge_status status = FEDGE_OK;
+    if (!dataset) {
+        status = fedge_dataset_load(&job->plan.data, job->test_set.images, job->test_set.labels,
+                                    &fresh->own, err);
+        if (status != FEDGE_OK)
+            status = fedge_error_prefix(err, status, "test-set");
+        dataset = fresh->own;
+    }
+    if (status == FEDGE_OK)
+        status = set_up(fresh, &job->plan, dataset, err);
     if (status != FEDGE_OK) {
         fedge_evaluator_free(fresh);
         return status;
@@ -75,14 +81,42 @@ fedge_status fedge_evaluator_new(const fedge_job *job, fedge_evaluator **evaluat
     return FEDGE_OK;
 }
 
+fedge_status fedge_evaluator_new(const fedge_job *job, fedge_evaluator **evaluator,
+                                 fedge_error *err)
+{
+    *evaluator = NULL;
+    return !job->test_set.present || job->plan.external ? FEDGE_OK
+                                                        : make(job, NULL, evaluator, err);
+}
+
+fedge_status fedge_evaluator_new_on(const fedge_job *job, const fedge_dataset *dataset,
+                                    fedge_evaluator **evaluator, fedge_error *err)
+{
+    *evaluator = NULL;
+    return make(job, dataset, evaluator, err);
+}
+
+fedge_status fedge_evaluator_set_metrics(fedge_evaluator *evaluator,
+                                         const fedge_metric_plugin *metrics, fedge_error *err)
+{
+    evaluator->metrics = metrics;
+    free(evaluator->counted);
+    evaluator->counted = metrics ? calloc(1, metrics->state_size + 1) : NULL;
+    return !metrics || evaluator->counted
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for metrics (%zu bytes)",
+                            metrics->state_size);
+}
+
 void fedge_evaluator_free(fedge_evaluator *evaluator)
 {
     if (!evaluator)
         return;
     fedge_view_fini(&evaluator->view);
-    fedge_dataset_free(evaluator->dataset);
+    fedge_dataset_free(evaluator->own);
     free(evaluator->block);
     free(evaluator->scratch);
+    free(evaluator->counted);
     free(evaluator);
 }
 
@@ -106,4 +140,58 @@ fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values
             evaluator->has_accuracy ? (double)result.correct / (double)result.num_seen : NAN;
     }
     return status;
+}
+
+/* Batch by batch, since a model keeps its outputs until the next. */
+static fedge_status count(fedge_evaluator *evaluator, fedge_error *err)
+{
+    const fedge_view *all = &evaluator->view;
+    uint32_t indices[FEDGE_EVALUATOR_BATCH];
+    fedge_status status = FEDGE_OK;
+    for (uint32_t at = 0; at < all->count && status == FEDGE_OK; at += FEDGE_EVALUATOR_BATCH) {
+        const uint32_t left = all->count - at;
+        const fedge_view part = {all->dataset, indices,
+                                 left < FEDGE_EVALUATOR_BATCH ? left : FEDGE_EVALUATOR_BATCH};
+        const fedge_examples examples = fedge_view_examples(&part);
+        fedge_trainer_result result;
+        for (uint32_t i = 0; i < part.count; i++)
+            indices[i] = at + i;
+        status = fedge_trainer_evaluate(evaluator->model, &examples, FEDGE_EVALUATOR_BATCH,
+                                        evaluator->scratch, evaluator->scratch_size, NULL, NULL,
+                                        &result, err);
+        if (status == FEDGE_OK) {
+            const fedge_metric_batch batch = {.struct_size = sizeof(batch),
+                                              .count = part.count,
+                                              .num_outputs = evaluator->num_outputs,
+                                              .outputs = fedge_model_outputs(evaluator->model),
+                                              .labels = fedge_dataset_labels(all->dataset) + at};
+            evaluator->metrics->add(evaluator->counted, &batch);
+        }
+    }
+    return status;
+}
+
+fedge_status fedge_evaluator_measure(fedge_evaluator *evaluator, const float *values,
+                                     fedge_metric_values *metrics, fedge_error *err)
+{
+    const fedge_metric_plugin *plugin = evaluator->metrics;
+    *metrics = (fedge_metric_values){0};
+    if (!plugin)
+        return FEDGE_OK;
+    char message[MESSAGE] = "";
+    metrics->num = plugin->num_metrics;
+    metrics->names = plugin->names;
+    for (uint32_t i = 0; i < metrics->num; i++)
+        metrics->values[i] = NAN;
+    memset(evaluator->counted, 0, plugin->state_size);
+    fedge_model_set_state(evaluator->model, values);
+    const fedge_status status = count(evaluator, err);
+    if (status == FEDGE_NOT_FINITE)
+        return FEDGE_OK;
+    const int failed =
+        status == FEDGE_OK ? plugin->finish(evaluator->counted, metrics->values, message) : 0;
+    message[MESSAGE - 1] = '\0';
+    return failed == 0 ? status
+                       : fedge_fail(err, FEDGE_INTERNAL, "metrics of --strategy-plugin: %d: %s",
+                                    failed, message);
 }

@@ -126,6 +126,8 @@ fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge
             status = put_exact(line, "validation_accuracy", summary->validation.accuracy, err);
     }
     if (status == FEDGE_OK)
+        status = fedge_metrics_write(&summary->metrics, line, err);
+    if (status == FEDGE_OK)
         status = put_gpus(line, summary, err);
     return status == FEDGE_OK && summary->virtual_phase.present
                ? put_virtual(line, &summary->virtual_phase, err)

@@ -7,6 +7,7 @@
 
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/rounds/accuracy_quantiles.h"
+#include "aggregator/rounds/metrics.h"
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 #include "edge/io/protocol.h"
@@ -47,6 +48,7 @@ typedef struct fedge_round_summary {
     char model[FEDGE_HASH_TEXT]; /* TRAIN: the new model's */
     fedge_virtual_phase virtual_phase;
     fedge_validation validation; /* TRAIN, of a simulation */
+    fedge_metric_values metrics; /* TRAIN: a plugin's, on the test set */
     const fedge_gpu_stats *gpus; /* (num_gpus), what each GPU has done in this phase; only while the
                                     line is written */
     uint32_t num_gpus;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/metrics.h"
 #include "aggregator/rounds/strategies/vectors.h"
 #include "aggregator/rounds/strategy_plugin_api.h"
 #include "edge/io/json.h"
@@ -19,7 +20,8 @@ typedef struct settings {
 
 struct fedge_plugin {
     fedge_strategy_ops ops;
-    const fedge_strategy_plugin *table;
+    const fedge_strategy_plugin *table; /* NULL: it has no strategy */
+    const fedge_metric_plugin *metrics; /* NULL: it has none */
     void *library;
     fedge_json_field fields[FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS + 1];
     const fedge_strategy_reader *readers[MAX_STRATEGIES + 1];
@@ -211,32 +213,61 @@ static void make_ops(fedge_plugin *plugin)
     plugin->readers[num] = &plugin->ops.reader;
 }
 
-static fedge_status take_table(fedge_plugin *plugin, const char *path, fedge_error *err)
+/* What the library's function of that name returns; NULL: it has none. */
+static const void *call(void *library, const char *name)
 {
-    fedge_strategy_plugin_get_fn get = NULL;
-    void *found = dlsym(plugin->library, FEDGE_STRATEGY_PLUGIN_GET);
+    const void *(*get)(void) = NULL;
+    void *found = dlsym(library, name);
     memcpy(&get, &found, sizeof(get)); /* which POSIX has dlsym return as an address of data */
-    plugin->table = get ? get() : NULL;
-    if (!plugin->table) {
-        return fedge_fail(err, FEDGE_NOT_FOUND,
-                          "--strategy-plugin %s: it has no " FEDGE_STRATEGY_PLUGIN_GET
-                          " that returns a table",
-                          path);
+    return get ? get() : NULL;
+}
+
+static fedge_status check_version(const char *path, const char *header, uint32_t version,
+                                  size_t size, uint32_t own_version, size_t own_size,
+                                  fedge_error *err)
+{
+    if (size >= own_size && version == own_version)
+        return FEDGE_OK;
+    return fedge_fail(err, FEDGE_UNSUPPORTED,
+                      "--strategy-plugin %s: its table is of version %u and %zu bytes, and this "
+                      "program has version %u of %zu: build it with this release's %s",
+                      path, (unsigned)version, size, (unsigned)own_version, own_size, header);
+}
+
+static fedge_status check_tables(const fedge_plugin *plugin, const char *path, fedge_error *err)
+{
+    const fedge_strategy_plugin *strategy = plugin->table;
+    const fedge_metric_plugin *metrics = plugin->metrics;
+    fedge_status status = FEDGE_OK;
+    if (strategy) {
+        status = check_version(path, "fedge/strategy.h", strategy->version, strategy->struct_size,
+                               FEDGE_STRATEGY_PLUGIN_VERSION, sizeof(*strategy), err);
     }
-    if (plugin->table->struct_size < sizeof(*plugin->table) ||
-        plugin->table->version != FEDGE_STRATEGY_PLUGIN_VERSION) {
-        return fedge_fail(
-            err, FEDGE_UNSUPPORTED,
-            "--strategy-plugin %s: its table is of version %u and %zu bytes, and this "
-            "program has version %u of %zu: build it with this release's "
-            "fedge/strategy.h",
-            path, (unsigned)plugin->table->version, plugin->table->struct_size,
-            FEDGE_STRATEGY_PLUGIN_VERSION, sizeof(*plugin->table));
+    if (status == FEDGE_OK && metrics) {
+        status = check_version(path, "fedge/metric.h", metrics->version, metrics->struct_size,
+                               FEDGE_METRIC_PLUGIN_VERSION, sizeof(*metrics), err);
     }
-    const char *wrong = wrong_table(plugin->table);
+    if (status != FEDGE_OK)
+        return status;
+    const char *wrong = strategy ? wrong_table(strategy) : NULL;
+    if (!wrong && metrics)
+        wrong = fedge_metrics_wrong(metrics);
     return !wrong
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--strategy-plugin %s: %s", path, wrong);
+}
+
+static fedge_status take_tables(fedge_plugin *plugin, const char *path, fedge_error *err)
+{
+    plugin->table = call(plugin->library, FEDGE_STRATEGY_PLUGIN_GET);
+    plugin->metrics = call(plugin->library, FEDGE_METRIC_PLUGIN_GET);
+    if (!plugin->table && !plugin->metrics) {
+        return fedge_fail(err, FEDGE_NOT_FOUND,
+                          "--strategy-plugin %s: it has no " FEDGE_STRATEGY_PLUGIN_GET
+                          " or " FEDGE_METRIC_PLUGIN_GET " that returns a table",
+                          path);
+    }
+    return check_tables(plugin, path, err);
 }
 
 fedge_status fedge_plugin_load(const char *path, fedge_plugin **plugin, fedge_error *err)
@@ -248,7 +279,7 @@ fedge_status fedge_plugin_load(const char *path, fedge_plugin **plugin, fedge_er
     made->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     fedge_status status =
         made->library
-            ? take_table(made, path, err)
+            ? take_tables(made, path, err)
             : fedge_fail(err, FEDGE_NOT_FOUND,
                          "--strategy-plugin: %s; name a file with its folder, as in ./rule.so",
                          dlerror());
@@ -256,8 +287,10 @@ fedge_status fedge_plugin_load(const char *path, fedge_plugin **plugin, fedge_er
         fedge_plugin_free(made);
         return status;
     }
-    make_fields(made);
-    make_ops(made);
+    if (made->table) {
+        make_fields(made);
+        make_ops(made);
+    }
     *plugin = made;
     return FEDGE_OK;
 }
@@ -271,5 +304,10 @@ void fedge_plugin_free(fedge_plugin *plugin)
 
 const fedge_strategy_reader *const *fedge_plugin_readers(const fedge_plugin *plugin)
 {
-    return !plugin ? fedge_strategy_readers : plugin->readers;
+    return plugin && plugin->table ? plugin->readers : fedge_strategy_readers;
+}
+
+const fedge_metric_plugin *fedge_plugin_metrics(const fedge_plugin *plugin)
+{
+    return plugin ? plugin->metrics : NULL;
 }

@@ -367,6 +367,10 @@ static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journ
     if (status == FEDGE_OK && global->evaluator) {
         status = fedge_evaluator_run(global->evaluator, global->model.values, &summary->loss,
                                      &summary->accuracy, err);
+        if (status == FEDGE_OK) {
+            status = fedge_evaluator_measure(global->evaluator, global->model.values,
+                                             &summary->metrics, err);
+        }
     }
     summary->seconds_evaluate = seconds_since(start);
     return status;

@@ -184,6 +184,10 @@ static fedge_status load(program *self, fedge_error *err)
         status = fedge_gpus_file_read(options->gpus_file, &self->options.sums, err);
     if (status == FEDGE_OK && leads(self))
         status = fedge_evaluator_new(self->job, &self->evaluator, err);
+    if (status == FEDGE_OK && self->evaluator) {
+        status =
+            fedge_evaluator_set_metrics(self->evaluator, fedge_plugin_metrics(self->plugin), err);
+    }
     if (status == FEDGE_OK && leads(self))
         status = check_initial_model(self->job, err);
     if (status == FEDGE_OK)

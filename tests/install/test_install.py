@@ -135,9 +135,22 @@ class Install(unittest.TestCase):
             json.dump(job, file)
         run(simulate, "--job", f"{synthetic}/job.json", "--rounds", "2", "--quiet", "--strategy-plugin", out)
 
+    def test_metrics_are_built_and_counted(self):
+        out, synthetic = self.place("metric.so"), self.place("synthetic-metric")
+        source = os.path.join(SOURCE, "examples", "own_metric", "metric.c")
+        run("cc", "-std=c11", *STRICT, "-shared", "-fPIC", source, *self.pkg_config("--cflags", "fedge-strategy"), "-lm",
+            "-o", out)
+        simulate = f"{self.prefix}/bin/fedge-simulate"
+        run(simulate, "generate", "fedprox:1,1", "--out", synthetic)
+        run(simulate, "--job", f"{synthetic}/job.json", "--rounds", "1", "--quiet", "--strategy-plugin", out,
+            "--out", f"{synthetic}/run")
+        with open(f"{synthetic}/run/rounds.jsonl", encoding="utf-8") as file:
+            self.assertIn('"metrics":{"top5_accuracy":', file.read())
+
     def test_headers_need_nothing_else(self):
         include = f"-I{self.prefix}/include"
-        for headers in (["client"], ["train"], ["strategy"], ["client", "train"], ["train", "client", "strategy"]):
+        for headers in (["client"], ["train"], ["strategy"], ["metric"], ["client", "train"],
+                        ["train", "client", "strategy", "metric"]):
             text = "".join(f"#include <fedge/{name}.h>\n" for name in headers) + "int main(void) { return 0; }\n"
             for compiler, standard, suffix in (("cc", "c11", "c"), ("c++", "c++11", "cpp")):
                 with self.subTest(f"{compiler}: {headers}"):

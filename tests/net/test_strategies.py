@@ -129,10 +129,10 @@ class Strategies(NetTest):
             self.assertEqual(client.wait(), 0, client.tail())
         return federation
 
-    def plugin(self, federation):
-        """examples/own_strategy, built as its head says but for the place of the header."""
-        out = federation.path("strategy.so")
-        source = os.path.join(os.environ["FEDGE_SOURCE_DIR"], "examples/own_strategy/strategy.c")
+    def plugin(self, federation, example="own_strategy/strategy.c"):
+        """An example, built as its head says but for the place of the header."""
+        out = federation.path("plugin.so")
+        source = os.path.join(os.environ["FEDGE_SOURCE_DIR"], "examples", example)
         include = os.path.join(os.environ["FEDGE_BINARY_DIR"], "include")
         subprocess.run(["cc", "-std=c11", "-shared", "-fPIC", "-ffp-contract=off", source, "-I", include, "-lm", "-o",
                         out], check=True)
@@ -154,6 +154,35 @@ class Strategies(NetTest):
             said = harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
                                "--clients", federation.clients, *more, code=3)
             self.assertIn(why, said.stderr if hasattr(said, "stderr") else str(said))
+
+    def test_metrics_of_a_plugin(self):
+        """Deployed as simulated, each evaluation by itself."""
+        federation = self.federation(rounds__num_server_rounds=3)
+        option = ("--strategy-plugin", self.plugin(federation, "own_metric/metric.c"))
+        federation.start_aggregator(*option)
+        federation.start_clients()
+        federation.complete()
+        lines = federation.lines()
+        self.assertEqual(len(lines), 3)
+        self.assertEqual([line["metrics"] for line in self.simulated(federation, *option)],
+                         [line["metrics"] for line in lines])
+        once = self.simulated(federation, *option, "--evaluate-every", 3, threads=1)
+        self.assertEqual([line.get("metrics") for line in once], [None, None, lines[-1]["metrics"]],
+                         "what earlier evaluations counted is not in it")
+        for line in lines:
+            self.assertEqual(set(line["metrics"]), {"top5_accuracy", "worst_class_accuracy"})
+            self.assertEqual(line["metrics"]["top5_accuracy"], 1)  # of four classes
+            self.assertLessEqual(line["metrics"]["worst_class_accuracy"], line["accuracy"])
+        self.assertGreater(lines[-1]["metrics"]["worst_class_accuracy"], 0)
+
+    def test_a_shared_object_without_either(self):
+        federation = self.federation()
+        out = federation.path("nothing.so")
+        subprocess.run(["cc", "-shared", "-fPIC", "-x", "c", "/dev/null", "-o", out], check=True)
+        said = harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
+                           "--clients", federation.clients, "--strategy-plugin", out, code=3)
+        self.assertIn("has no fedge_strategy_plugin_get or fedge_metric_plugin_get",
+                      said.stderr if hasattr(said, "stderr") else str(said))
 
     def test_some_of_the_clients_each_round(self):
         """What clients keep is of different rounds."""

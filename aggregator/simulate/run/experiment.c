@@ -388,6 +388,7 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
         .job = self->job,
         .client_data = self->client_data,
         .test_set = self->test_set,
+        .metrics = fedge_plugin_metrics(options->plugin),
         .profiles = self->profiles,
         .collective = self->config.collective,
         .num_threads =

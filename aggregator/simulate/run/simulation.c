@@ -100,6 +100,10 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
         summary->validation.loss = sets[tested].loss;
         summary->validation.accuracy = sets[tested].accuracy;
     }
+    if (status == FEDGE_OK && self->measurer) {
+        status =
+            fedge_evaluator_measure(self->measurer, self->global.values, &summary->metrics, err);
+    }
     summary->seconds_evaluate = seconds_since(start_ns);
     return status;
 }
@@ -349,7 +353,13 @@ static fedge_status list_test_set(fedge_simulation *self, fedge_error *err)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " test examples", count);
     for (uint32_t i = 0; i < count; i++)
         self->test_set.indices[i] = i;
-    return FEDGE_OK;
+    if (!self->config.metrics || count == 0)
+        return FEDGE_OK;
+    const fedge_status status =
+        fedge_evaluator_new_on(self->config.job, self->config.test_set, &self->measurer, err);
+    return status == FEDGE_OK
+               ? fedge_evaluator_set_metrics(self->measurer, self->config.metrics, err)
+               : status;
 }
 
 uint32_t fedge_simulation_max_evaluated(const fedge_simulation_config *config)
@@ -513,6 +523,7 @@ void fedge_simulation_free(fedge_simulation *simulation)
     fedge_global_model_fini(&simulation->global);
     fedge_client_states_fini(&simulation->states);
     fedge_view_fini(&simulation->test_set);
+    fedge_evaluator_free(simulation->measurer);
     free(simulation->held);
     free(simulation->sent);
     free(simulation->wave);

@@ -15,6 +15,7 @@
 
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/reduce/collective.h"
+#include "aggregator/rounds/metric_plugin_api.h"
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/simulate/run/attacks.h"
 #include "aggregator/simulate/run/client_states.h"
@@ -35,6 +36,7 @@ typedef struct fedge_simulation_config {
     const fedge_client_data *client_data;
     const fedge_dataset
         *test_set; /* NULL: none; the client data may have examples for validation */
+    const fedge_metric_plugin *metrics; /* counted on the test set, too; NULL: none */
     const fedge_client_profiles
         *profiles; /* of the client data's clients; NULL: time is not virtual */
     const fedge_collective *collective; /* of the ranks that share the work; NULL: alone */

@@ -2,6 +2,7 @@
 #ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_SIMULATION_INTERNAL_H
 #define FEDGE_AGGREGATOR_SIMULATE_RUN_SIMULATION_INTERNAL_H
 
+#include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/rounds.h"
 #include "aggregator/simulate/run/client_states.h"
 #include "aggregator/simulate/run/ranks.h"
@@ -29,6 +30,7 @@ struct fedge_simulation {
     const fedge_plan *plan;
     fedge_global_model global;
     fedge_view test_set;        /* all of it, by index; count 0: none */
+    fedge_evaluator *measurer;  /* of a plugin's metrics; NULL: there are none */
     fedge_client_states states; /* what clients keep for the strategy */
     uint64_t promised;          /* bytes: fedge_memory of this run */
     fedge_trainer_engine engine;

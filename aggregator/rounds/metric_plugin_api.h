@@ -1,0 +1,52 @@
+/* Metrics of your own, in a shared object: what it has to offer.
+ *
+ * fedge-aggregator and fedge-simulate load it with --strategy-plugin FILE and look for one
+ * function,
+ *
+ *     const fedge_metric_plugin *fedge_metric_plugin_get(void);
+ *
+ * beside that of a strategy (fedge/strategy.h): a shared object has one of them or both. Whenever
+ * the global model is evaluated on the server's test set, its outputs go through the metrics too,
+ * example after example in the order of the test set, on one thread; rounds.jsonl has the values:
+ *
+ *     "metrics": {"top5_accuracy": 0.971}
+ *
+ * Tables and structs grow at their end alone, and each begins with its size: a table of an older
+ * release works with a newer program. FEDGE_METRIC_PLUGIN_VERSION changes when that is not so.
+ */
+#ifndef FEDGE_METRIC_PLUGIN_API_H
+#define FEDGE_METRIC_PLUGIN_API_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define FEDGE_METRIC_PLUGIN_VERSION 1u
+#define FEDGE_METRIC_PLUGIN_MAX_METRICS 16u
+#define FEDGE_METRIC_PLUGIN_MAX_NAME 32u /* bytes of a name, with its NUL */
+#define FEDGE_METRIC_PLUGIN_MAX_STATE ((size_t)1 << 30)
+#define FEDGE_METRIC_PLUGIN_GET "fedge_metric_plugin_get"
+
+/* Some examples of the test set, and what the model makes of them. */
+typedef struct fedge_metric_batch {
+    size_t struct_size;
+    uint32_t count;        /* examples, ≥ 1 */
+    uint32_t num_outputs;  /* of the model for each */
+    const float *outputs;  /* (count, num_outputs): before softmax or sigmoid */
+    const int32_t *labels; /* (count): as the test set has them */
+} fedge_metric_batch;
+
+typedef struct fedge_metric_plugin {
+    size_t struct_size; /* sizeof(fedge_metric_plugin) */
+    uint32_t version;   /* FEDGE_METRIC_PLUGIN_VERSION */
+    uint32_t num_metrics;
+    const char *const *names; /* (num_metrics): of lower case, digits and "_", no two alike */
+    size_t state_size;        /* bytes that it counts in; 0 before each evaluation */
+    void (*add)(void *state, const fedge_metric_batch *batch);
+    /* Writes values, (num_metrics); one that is infinite or no number becomes null. 0, or any other
+     * number to end the run: [message] (of 256 bytes, with its NUL) says why then. */
+    int (*finish)(const void *state, double *values, char *message);
+} fedge_metric_plugin;
+
+typedef const fedge_metric_plugin *(*fedge_metric_plugin_get_fn)(void);
+
+#endif
