@@ -27,7 +27,8 @@ static struct {
     const emulated_kernel *kernel;
     thread threads[MAX_THREADS + 1]; /* the last: none */
     uint32_t order[MAX_THREADS];     /* in which they begin */
-    uint32_t count, begun, done, block, current;
+    uint32_t ready[MAX_THREADS];     /* those that can go on */
+    uint32_t count, begun, done, at_barrier, num_ready, block, current;
     uint64_t launch;
     bool active, stopped;
 } run;
@@ -100,21 +101,26 @@ static void stop(const char *why, uint32_t line)
     run.stopped = true;
 }
 
-/* All live threads of the block are at its barrier. */
+static void make_ready(uint32_t index)
+{
+    run.threads[index].life = READY;
+    run.ready[run.num_ready++] = index;
+}
+
+/* Once all threads of the block are at its barrier. */
 static void release_block(void)
 {
     uint64_t count = 0;
-    for (uint32_t i = 0; i < run.count; i++) {
-        const thread *t = &run.threads[i];
-        if (t->life != WAITING || t->kind != BARRIER)
-            return;
-        count += t->value;
-    }
+    if (++run.at_barrier < run.count)
+        return;
+    run.at_barrier = 0;
+    for (uint32_t i = 0; i < run.count; i++)
+        count += run.threads[i].value;
     for (uint32_t i = 0; i < run.count; i++) {
         thread *t = &run.threads[i];
         if (t->line != run.threads[0].line)
             stop("divergent barrier: not all threads wait at this one", t->line);
-        t->life = READY;
+        make_ready(i);
         t->result = count;
         t->barriers++;
     }
@@ -143,7 +149,7 @@ static void release_warp(uint32_t index)
         if (mask >> i & 1) {
             if (kind == SHUFFLE && !(mask >> t->source & 1))
                 stop("a shuffle reads a lane that is not in its mask", line);
-            t->life = READY;
+            make_ready(index / WARP * WARP + i);
             t->result = kind == SHUFFLE ? warp[t->source].value : ballot;
             t->warp_syncs += kind == SYNCWARP;
         }
@@ -191,25 +197,19 @@ static void work(void)
     emulated_fiber_back();
 }
 
-/* A thread that can go on, drawn; MAX_THREADS: none. */
-static uint32_t pick_ready(void)
+/* A thread that can go on, drawn; there is one. */
+static uint32_t take_ready(void)
 {
-    const uint32_t start = emulated_random(run.count);
-    for (uint32_t i = 0; i < run.count; i++) {
-        const uint32_t index = (start + i) % run.count;
-        if (run.threads[index].life == READY)
-            return index;
-    }
-    return MAX_THREADS;
+    const uint32_t at = emulated_random(run.num_ready), index = run.ready[at];
+    run.ready[at] = run.ready[--run.num_ready];
+    return index;
 }
 
 static void run_threads(void)
 {
     while (run.done < run.count && !run.stopped) {
-        uint32_t index = pick_ready();
-        const bool fresh =
-            run.begun < run.count && (index == MAX_THREADS || emulated_random(2) == 0);
-        if (!fresh && index == MAX_THREADS) {
+        const bool fresh = run.begun < run.count && (run.num_ready == 0 || emulated_random(2) == 0);
+        if (!fresh && run.num_ready == 0) {
             uint32_t waits = 0;
             while (run.threads[waits].life != WAITING)
                 waits++;
@@ -218,6 +218,7 @@ static void run_threads(void)
                  run.threads[waits].line);
             break;
         }
+        const uint32_t index = fresh ? MAX_THREADS : take_ready();
         emulated_fiber *fiber = fresh ? emulated_fiber_take(work) : run.threads[index].fiber;
         if (!fresh)
             run.threads[index].fiber = NULL;
@@ -238,7 +239,7 @@ static void run_threads(void)
 static void run_block(uint32_t block)
 {
     run.block = block;
-    run.begun = run.done = 0;
+    run.begun = run.done = run.at_barrier = run.num_ready = 0;
     blockIdx =
         (uint3){block % gridDim.x, block / gridDim.x % gridDim.y, block / (gridDim.x * gridDim.y)};
     memset(run.threads, 0, run.count * sizeof(run.threads[0]));
