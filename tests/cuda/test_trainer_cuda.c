@@ -4,6 +4,7 @@
 #include "tests/edge/core/cmocka_all.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +49,9 @@ typedef struct run {
 } run;
 
 static const char *augmentation = ""; /* further members of the data */
+static int seed = 4;
+static double rate = 0.1;
+static fedge_trainer_share *share; /* with the simulations beside; NULL: none */
 
 static int set_up(void **state)
 {
@@ -69,13 +73,13 @@ static void make_job(run *self, const char *layers, const char *optimizer, const
     char text[2048];
     const int size = snprintf(
         text, sizeof(text),
-        "{\"fedge-job\":1,\"name\":\"pictures\",\"seed\":4,\"model\":{\"input-shape\":[1,4,4],"
+        "{\"fedge-job\":1,\"name\":\"pictures\",\"seed\":%d,\"model\":{\"input-shape\":[1,4,4],"
         "\"layers\":[%s],\"loss\":{\"type\":\"CrossEntropyLoss\"}},"
         "\"data\":{\"name\":\"pictures\",\"shape\":[1,4,4],\"dtype\":\"f32\",\"labels\":3%s},"
-        "\"training\":{\"local-epochs\":1,\"batch-size\":6,\"learning-rate\":0.1%s},"
+        "\"training\":{\"local-epochs\":1,\"batch-size\":6,\"learning-rate\":%g%s},"
         "\"rounds\":{\"num-server-rounds\":%d,\"fraction-train\":0.6,\"min-train-nodes\":1,"
         "\"min-available-nodes\":2,\"fraction-evaluate\":0.5}%s}",
-        layers, augmentation, optimizer, ROUNDS, more);
+        seed, layers, augmentation, rate, optimizer, ROUNDS, more);
     assert_true(size > 0 && size < (int)sizeof(text));
     if (fedge_strategy_job_parse(text, (size_t)size, "job.json", &self->job, &self->err) !=
         FEDGE_OK)
@@ -116,6 +120,7 @@ static void begin(run *self, const char *engine, uint32_t num_gpus)
                                             .client_data = self->client_data,
                                             .engine = engine,
                                             .accumulator = accumulator,
+                                            .share = share,
                                             .log = &log,
                                             .num_threads = 2,
                                             .sums = {.num_gpus = num_gpus, .gpus = {0, 1, 2}},
@@ -331,10 +336,10 @@ static void the_plan_has_waves_and_memory(void **state)
         const char *logged = strstr(self.told, "clients-at-once=");
         assert_non_null(logged);
         const unsigned at_once = (unsigned)strtoul(logged + 16, NULL, 10);
-        const unsigned share = (5 + gpus - 1) / gpus;
+        const unsigned asked = (5 + gpus - 1) / gpus;
         assert_in_range(at_once, 1, 5);
         (void)snprintf(line, sizeof(line), "GPU 0: %u clients at once, %u waves for %u a round; ",
-                       at_once, (share + at_once - 1) / at_once, share);
+                       at_once, (asked + at_once - 1) / at_once, asked);
         if (!strstr(text, line))
             fail_msg("\"%s\" does not say \"%s\"", text, line);
         assert_non_null(strstr(text, "updates come to the host"));
@@ -342,6 +347,104 @@ static void the_plan_has_waves_and_memory(void **state)
         assert_true((strstr(text, "\nGPU 1: ") != NULL) == (gpus == 2));
         end(&self);
     }
+}
+
+/* ---- runs of a sweep --------------------------------------------------------------------------
+ */
+
+enum { BESIDE = 4 }; /* the last has a precision of its own, so it is not trained with the others */
+
+static void *run_beside(void *user)
+{
+    run *self = user;
+    self->status = fedge_simulation_run(self->simulation, &self->err);
+    return NULL;
+}
+
+static void choose(uint32_t member)
+{
+    seed = 4 + (int)member % 2;
+    rate = 0.05 * (1 + member / 2);
+}
+
+static void make_beside(run *self, uint32_t member, const char *more)
+{
+    choose(member);
+    make_job(self, MLP, member == BESIDE - 1 ? ",\"precision\":\"bf16\"" : "", more);
+}
+
+static void take_values(const run *self, float values[200])
+{
+    memcpy(values, fedge_simulation_model(self->simulation)->values,
+           self->job->plan.schema.num_elements * sizeof(float));
+}
+
+/* Seeds and learning rates side by side: each run has the bits that it has alone, and what is alike
+ * takes its steps in the same launches. */
+static void runs_of_a_sweep_are_trained_together(void **state)
+{
+    (void)state;
+    static const char *const MORE[] = {",\"update\":{\"codec\":\"int8\",\"deflate\":false}",
+                                       ",\"strategy\":{\"type\":\"FedProx\",\"proximal-mu\":0.1}",
+                                       ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":9}"};
+    for (uint32_t m = 0; m < 3; m++) {
+        static run runs[BESIDE];
+        static float alone[BESIDE][200], beside[BESIDE][200];
+        const emulator_config machine = {.num_gpus = 1 + m % 2,
+                                         .order = EMULATOR_RANDOM,
+                                         .fail_at = "step_all"}; /* which is counted */
+        fedge_trainer_share theirs;
+        pthread_t threads[BESIDE];
+        uint64_t steps = 0;
+        accumulator = m == 0 ? "cuda" : NULL;
+        for (uint32_t i = 0; i < BESIDE; i++) {
+            choose(i);
+            emulator_start(&machine);
+            make_beside(&runs[i], i, MORE[m]);
+            begin(&runs[i], "cuda", machine.num_gpus);
+            assert_int_equal(runs[i].status, FEDGE_OK);
+            (void)run_beside(&runs[i]);
+            assert_int_equal(runs[i].status, FEDGE_OK);
+            take_values(&runs[i], alone[i]);
+            end(&runs[i]);
+            steps += emulator_counted();
+        }
+        emulator_start(&machine);
+        fedge_trainer_share_init(&theirs, BESIDE);
+        share = &theirs;
+        for (uint32_t i = 0; i < BESIDE; i++) { /* all are there before the first begins */
+            make_beside(&runs[i], i, MORE[m]);
+            begin(&runs[i], "cuda", machine.num_gpus);
+            assert_int_equal(runs[i].status, FEDGE_OK);
+        }
+        for (uint32_t i = 0; i < BESIDE; i++)
+            assert_int_equal(pthread_create(&threads[i], NULL, run_beside, &runs[i]), 0);
+        for (uint32_t i = 0; i < BESIDE; i++)
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+        for (uint32_t i = 0; i < BESIDE; i++) {
+            if (runs[i].status != FEDGE_OK)
+                fail_msg("run %u: %s", i, runs[i].err.message);
+            take_values(&runs[i], beside[i]);
+            end(&runs[i]);
+        }
+        fedge_trainer_share_fini(&theirs);
+        share = NULL;
+        accumulator = NULL;
+        if (emulator_fault())
+            fail_msg("%s", emulator_fault());
+        assert_int_equal(emulator_leaks(), 0);
+        for (uint32_t i = 0; i < BESIDE; i++)
+            assert_memory_equal(alone[i], beside[i], 163 * sizeof(float));
+        assert_memory_not_equal(alone[0], alone[1], 163 * sizeof(float));
+        assert_memory_not_equal(alone[0], alone[2], 163 * sizeof(float));
+        /* One and the fourth alone have half of them, but for what is not of one length. */
+        if (emulator_counted() >= steps * 3 / 4) {
+            fail_msg("%u steps together, and %u one after another", (unsigned)emulator_counted(),
+                     (unsigned)steps);
+        }
+    }
+    seed = 4;
+    rate = 0.1;
 }
 
 static void a_lost_gpu_ends_the_run(void **state)
@@ -387,6 +490,7 @@ int main(void)
         cmocka_unit_test(without_a_gpu_the_cpu_trains),
         cmocka_unit_test(too_little_memory_is_told_beforehand),
         cmocka_unit_test(the_plan_has_waves_and_memory),
+        cmocka_unit_test(runs_of_a_sweep_are_trained_together),
         cmocka_unit_test(a_lost_gpu_ends_the_run),
         cmocka_unit_test(a_run_can_be_interrupted),
     };

@@ -181,8 +181,9 @@ static void measure(const char *name, const fedge_model_spec *spec, uint32_t bat
             .dtype = FEDGE_U8,
             .divide_by = 255.0f,
             .most_slots = num_clients};
+        const fedge_cohort_member member = {.start = start, .training = &training};
         const fedge_cohort_work work = {
-            .start = start, .training = &training, .next = next, .done = done};
+            .members = &member, .num_members = 1, .next = next, .done = done};
         fedge_cohort *cohort = NULL;
         double rates[MAX_REPEATS];
         must(fedge_cohort_new(&config, &cohort, &err), "opening", &err);

@@ -394,6 +394,7 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
         .num_threads =
             threads < FEDGE_TRAINER_ENGINE_MAX_THREADS ? threads : FEDGE_TRAINER_ENGINE_MAX_THREADS,
         .engine = options->engine,
+        .share = self->config.share,
         .log = self->config.log,
         .accumulator = options->accumulator,
         .sums = options->sums,

@@ -380,6 +380,7 @@ static fedge_trainer_engine_config engine_config(const fedge_simulation_config *
         .num_threads = config->num_threads,
         .num_gpus = config->sums.num_gpus,
         .gpus = config->sums.gpus,
+        .share = config->share,
         .log = config->log,
     };
 }

@@ -42,6 +42,7 @@ typedef struct fedge_simulation_config {
     const fedge_collective *collective; /* of the ranks that share the work; NULL: alone */
     uint32_t num_threads;
     const char *engine;            /* what trains, or "auto" (trainer_engine.h); NULL: "cpu" */
+    fedge_trainer_share *share;    /* with simulations beside it; NULL: none */
     const fedge_log *log;          /* is told what trains, and why; may be NULL */
     const char *accumulator;       /* what sums; NULL: "cpu" */
     fedge_accumulator_config sums; /* its gpus, which are the engine's too, and shard */

@@ -26,6 +26,25 @@ fedge_status fedge_trainer_engine_check_name(const char *name, fedge_error *err)
                       name);
 }
 
+bool fedge_trainer_engine_joins_runs(const char *name)
+{
+    const fedge_trainer_engine_ops *ops = find(name);
+    return ops && ops->joins_runs;
+}
+
+void fedge_trainer_share_init(fedge_trainer_share *share, uint32_t most_runs)
+{
+    *share = (fedge_trainer_share){.most_runs = most_runs};
+    pthread_mutex_init(&share->mutex, NULL);
+}
+
+void fedge_trainer_share_fini(fedge_trainer_share *share)
+{
+    if (share->state)
+        share->close(share->state);
+    pthread_mutex_destroy(&share->mutex);
+}
+
 static fedge_status check(const fedge_trainer_engine_ops *ops,
                           const fedge_trainer_engine_config *config, fedge_error *err)
 {

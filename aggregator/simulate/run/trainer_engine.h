@@ -9,6 +9,7 @@
 #ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_TRAINER_ENGINE_H
 #define FEDGE_AGGREGATOR_SIMULATE_RUN_TRAINER_ENGINE_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -48,6 +49,18 @@ typedef struct fedge_trainer_engine_task {
     double seconds; /* of the thread */
 } fedge_trainer_engine_task;
 
+/* What the engines of runs that go side by side have in common, if they have anything: an engine of
+ * theirs keeps it here. */
+typedef struct fedge_trainer_share {
+    uint32_t most_runs;    /* at a time */
+    pthread_mutex_t mutex; /* of what follows */
+    void *state;           /* NULL: nothing yet */
+    void (*close)(void *state);
+} fedge_trainer_share;
+
+void fedge_trainer_share_init(fedge_trainer_share *share, uint32_t most_runs);
+void fedge_trainer_share_fini(fedge_trainer_share *share); /* when all engines are closed */
+
 typedef struct fedge_trainer_engine_config {
     const fedge_job *job;
     const fedge_client_data *client_data;
@@ -55,11 +68,12 @@ typedef struct fedge_trainer_engine_config {
     fedge_global_model *global;    /* its accumulator has at least num_threads lanes */
     uint32_t max_evaluated;        /* examples of a TEST; 0: there are none */
     fedge_client_states *states;   /* where clients keep something for the strategy */
-    uint32_t num_threads;   /* 1 to FEDGE_TRAINER_ENGINE_MAX_THREADS; the caller's is one of them */
-    uint32_t num_gpus;      /* of gpus[]; 0: all that there are */
-    const uint32_t *gpus;   /* the driver's numbers */
-    const fedge_log *log;   /* is told what was chosen, and why; may be NULL */
-    fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
+    uint32_t num_threads; /* 1 to FEDGE_TRAINER_ENGINE_MAX_THREADS; the caller's is one of them */
+    uint32_t num_gpus;    /* of gpus[]; 0: all that there are */
+    const uint32_t *gpus; /* the driver's numbers */
+    fedge_trainer_share *share; /* with the engines of other runs, which have it too; NULL: alone */
+    const fedge_log *log;       /* is told what was chosen, and why; may be NULL */
+    fedge_cancel_fn cancel;     /* asked between steps of training; may be NULL */
     /* On the caller's thread, now and then: how many tasks are done. May be NULL. */
     void (*on_done)(void *user, uint32_t num_done);
     void *user; /* of both */
@@ -67,6 +81,7 @@ typedef struct fedge_trainer_engine_config {
 
 typedef struct fedge_trainer_engine_ops {
     const char *name; /* "cpu" */
+    bool joins_runs;  /* runs with a share of it are worked for together, and wait for each other */
 
     /* Can it do this job's work on this machine? FEDGE_UNSUPPORTED with what it cannot do;
      * FEDGE_NOT_FOUND: the hardware or driver that is not there. [config] without its global model.
@@ -95,6 +110,9 @@ typedef struct fedge_trainer_engine_ops {
 
 /* Every engine of this program, the best first; NULL behind the last. */
 extern const fedge_trainer_engine_ops *const fedge_trainer_engines[];
+
+/* Does [name] name an engine that joins runs? "auto" does not: it may be any. */
+bool fedge_trainer_engine_joins_runs(const char *name);
 
 /* One that is open, or all 0. */
 typedef struct fedge_trainer_engine {

@@ -10,6 +10,8 @@
 #define FEDGE_SWEEP_MAX_TEXT 1024u /* of one axis */
 #define FEDGE_SWEEP_MAX_NAME 256u  /* of a combination: its folder, as long as names may be */
 
+#define FEDGE_SWEEP_MAX_JOINED 16u /* runs that GPUs train together */
+
 #define FEDGE_SWEEP_MAX_FOLDER (FEDGE_SWEEP_MAX_NAME + 32u) /* of a run: with its seed */
 
 #define FEDGE_SWEEP_COLUMN "run" /* the first of the table as csv */
@@ -37,8 +39,9 @@ typedef struct sweep_outcome {
 typedef struct sweep_run {
     uint32_t number; /* in the order of running, from 1 */
     uint32_t combination, seed;
-    uint32_t num_threads; /* ≥ 1 */
-    bool alone;           /* no other goes beside it: it may draw its bar */
+    uint32_t num_threads;       /* ≥ 1 */
+    bool alone;                 /* no other goes beside it: it may draw its bar */
+    fedge_trainer_share *share; /* with those beside it; NULL: none */
 } sweep_run;
 
 /* Who looks after a run. */

@@ -18,9 +18,11 @@ typedef struct pool {
     fedge_cancel_fn cancel;
     void *user;
     uint32_t num_runs, num_threads; /* of all runs together */
-    uint64_t usable, at_start;      /* bytes: of the machine, and resident before any run */
-    atomic_bool stopping;           /* the machine failed one: the others end as with Ctrl-C */
-    pthread_mutex_t mutex;          /* of all below */
+    uint32_t joined;                /* runs that are trained together; 0: each has its threads */
+    fedge_trainer_share share;
+    uint64_t usable, at_start; /* bytes: of the machine, and resident before any run */
+    atomic_bool stopping;      /* the machine failed one: the others end as with Ctrl-C */
+    pthread_mutex_t mutex;     /* of all below */
     pthread_cond_t changed;
     uint32_t num_workers;
     uint32_t next;             /* the first that has not begun, in the order of running */
@@ -53,7 +55,7 @@ static uint32_t least(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* GPUs are one run's at a time. */
+/* GPUs have all runs at once, or one at a time where they may turn out to be threads ("auto"). */
 static uint32_t threads_of(const pool *self, uint32_t combination, uint32_t most)
 {
     const bool on_cpu = strcmp(self->sweep->options->engine, "cpu") == 0;
@@ -62,7 +64,7 @@ static uint32_t threads_of(const pool *self, uint32_t combination, uint32_t most
 }
 
 /* One of every combination first: who stops early can compare them. */
-static sweep_run next_run(const pool *self)
+static sweep_run next_run(pool *self)
 {
     const uint32_t combinations = self->sweep->num_combinations;
     sweep_run run = {.number = self->next + 1,
@@ -70,7 +72,8 @@ static sweep_run next_run(const pool *self)
                      .seed = self->next / combinations};
     const uint32_t left = self->running + self->num_runs - self->next;
     run.num_threads = threads_of(self, run.combination, least(left, self->num_workers));
-    run.alone = run.num_threads == self->num_threads;
+    run.alone = self->joined < 2 && run.num_threads == self->num_threads;
+    run.share = self->joined > 1 ? &self->share : NULL;
     return run;
 }
 
@@ -91,8 +94,10 @@ static bool take(pool *self, sweep_run *run)
     pass_over_others(self);
     while (!taken && self->next < self->num_runs) {
         *run = next_run(self);
-        taken = self->at_work + run->num_threads <= self->num_threads &&
-                fedge_sweep_has_room(self->running, self->at_start, self->need, self->usable);
+        const bool free = self->joined > 0 ? self->running < self->joined
+                                           : self->at_work + run->num_threads <= self->num_threads;
+        taken =
+            free && fedge_sweep_has_room(self->running, self->at_start, self->need, self->usable);
         if (!taken)
             pthread_cond_wait(&self->changed, &self->mutex);
     }
@@ -221,7 +226,7 @@ static void print_replaced(const fedge_sweep *sweep)
 /* As many threads as runs may ever go at once; the caller's is the first of them. */
 static uint32_t most_at_once(const pool *self)
 {
-    uint32_t most = 1;
+    uint32_t most = self->joined > 0 ? self->joined : 1;
     for (uint32_t c = 0; c < self->sweep->num_combinations; c++) {
         const uint32_t each = threads_of(self, c, self->num_runs);
         most = self->num_threads / each > most ? self->num_threads / each : most;
@@ -280,6 +285,9 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
                  .num_threads = threads > 0 ? threads : fedge_os_num_cpus(),
                  .usable = fedge_os_usable_bytes(NULL),
                  .at_start = fedge_os_resident_bytes()};
+    if (fedge_trainer_engine_joins_runs(sweep->options->engine))
+        self.joined = least(self.num_runs, FEDGE_SWEEP_MAX_JOINED);
+    fedge_trainer_share_init(&self.share, self.joined);
     print_replaced(sweep);
     if (!sweep->is_measured)
         fprintf(stderr, "fedge-simulate: nothing will be evaluated: " FEDGE_SWEEP_MEASURE "\n");
@@ -288,6 +296,7 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
     pthread_cond_init(&self.changed, NULL);
     self.num_workers = most_at_once(&self);
     const fedge_status started = work_together(&self, err);
+    fedge_trainer_share_fini(&self.share);
     pthread_cond_destroy(&self.changed);
     pthread_mutex_destroy(&self.mutex);
     fedge_status status = started == FEDGE_OK ? self.status : started;

@@ -124,6 +124,7 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
                                       .summary = sweep->options->out != NULL,
                                       .progress = seen ? stderr : NULL,
                                       .run = number,
+                                      .share = run->share,
                                       .cancel = watch->cancel,
                                       .cancel_user = watch->user};
     options.seed_offset = run->seed;

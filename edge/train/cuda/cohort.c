@@ -52,8 +52,9 @@ fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_
         fedge_cohort_plan *plan = &counted->plan;
         memory->slot = fedge_cohort_place_slots(plan, &counted->arrays, NULL, 1, 1);
         memory->shared = fedge_cohort_place_shared(plan, config, &counted->arrays, NULL);
-        memory->host = fedge_cohort_host_bytes(plan, config->most_slots) +
-                       config->num_pieces * sizeof(fedge_cohort_piece);
+        memory->host =
+            fedge_cohort_host_bytes(plan, config->most_slots) +
+            (size_t)fedge_cohort_members(config) * config->num_pieces * sizeof(fedge_cohort_piece);
     }
     free(counted);
     return status;
@@ -172,8 +173,8 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
         self->arrays.states[i] = self->host_states[i];
     }
     if (status == FEDGE_OK && self->config.num_pieces > 0) {
-        status =
-            take(self, &self->pieces, self->config.num_pieces * sizeof(*self->pieces), true, err);
+        const size_t count = (size_t)fedge_cohort_members(&self->config) * self->config.num_pieces;
+        status = take(self, &self->pieces, count * sizeof(*self->pieces), true, err);
     }
     const size_t predicted = (size_t)self->run * self->num_slots * self->plan.batch;
     return status == FEDGE_OK ? take(self, &self->predicted, predicted * sizeof(int32_t), true, err)

@@ -31,6 +31,7 @@
 
 #define FEDGE_COHORT_SETS 2      /* of examples */
 #define FEDGE_COHORT_MAX_GPUS 64 /* of a machine */
+#define FEDGE_COHORT_MAX_MEMBERS 64
 
 /* Examples as they are stored; not copied until they lie on the GPU. The model
  * sees (v / divide_by − mean[channel]) / std[channel]. Both sets of a cohort
@@ -59,10 +60,11 @@ typedef struct fedge_cohort_config {
     float divide_by;
     const float *mean, *std;
     const fedge_augmentation
-        *augmentation;   /* in training: fills are normalised zeros; NULL: none */
-    uint32_t most_slots; /* ≥ 1: more are not used */
-    uint32_t num_pieces; /* of fedge_cohort_work, at most */
-    int gpu;             /* the driver's number */
+        *augmentation;    /* in training: fills are normalised zeros; NULL: none */
+    uint32_t most_slots;  /* ≥ 1: more are not used */
+    uint32_t num_pieces;  /* of a fedge_cohort_work, at most */
+    uint32_t num_members; /* likewise; 0: one */
+    int gpu;              /* the driver's number */
     fedge_cohort_share share;
 } fedge_cohort_config;
 
@@ -73,6 +75,7 @@ typedef struct fedge_cohort_task {
     uint32_t set;             /* where its examples are */
     const uint32_t *examples; /* (num_examples): their places in the set */
     uint32_t num_examples;
+    uint32_t member;         /* of the work: whose model it trains */
     uint32_t client_index;   /* names its streams of random numbers */
     const float *correction; /* SCAFFOLD's c − c_i, (num_values), until [next] is
                                 called again; NULL: none */
@@ -89,14 +92,21 @@ typedef struct fedge_cohort_task {
                           what fedge_trainer_check would say */
 } fedge_cohort_task;
 
-typedef struct fedge_cohort_work {
-    const float *start; /* (num_values): the model that all begin with */
-    /* Of all tasks, but for the client index; NULL: [start] is evaluated on their
-     * examples. */
+/* A global model and how it is trained. Members of a work are trained side by side: those of a
+ * sweep have seeds and learning rates of their own. What their optimizers have besides is the same.
+ */
+typedef struct fedge_cohort_member {
+    const float *start; /* (num_values): the model that its tasks begin with */
+    /* Of its tasks, but for the client index; NULL: [start] is evaluated on their examples, and it
+     * is the only member. */
     const fedge_trainer_config *training;
     const fedge_cohort_piece *pieces; /* (num_pieces), for tasks with a weight; sums that nobody
                                          else touches meanwhile */
-    uint32_t num_pieces;
+} fedge_cohort_member;
+
+typedef struct fedge_cohort_work {
+    const fedge_cohort_member *members; /* (num_members) */
+    uint32_t num_members, num_pieces;
     fedge_cohort_task *(*next)(void *user); /* NULL: there are no more */
     /* values: (num_values), as trained, to be changed at will until it returns;
      * NULL when the task has failed, has a weight, or is evaluation. Tasks come in an order

@@ -49,7 +49,7 @@ struct fedge_cohort {
     cudaEvent_t staged[2];
     uint32_t staging_turn;
     int32_t *predicted;         /* pinned, (run, slots, batch) */
-    fedge_cohort_piece *pieces; /* pinned, (config.num_pieces); NULL: there are none */
+    fedge_cohort_piece *pieces; /* pinned, (members, config.num_pieces); NULL: there are none */
     fedge_cohort_slot *slots;
     fedge_cohort_set shared_sets[FEDGE_COHORT_SETS];
 };

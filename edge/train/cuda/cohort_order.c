@@ -62,7 +62,14 @@ fedge_cohort_turn fedge_cohort_next_turn(const fedge_cohort *cohort,
     slot->next = count == left ? 0 : slot->next + count;
     slot->seen += count;
     slot->done++;
-    fedge_cohort_turn turn = {.count = count, .step = (uint32_t)slot->done, .data = task->set};
+    fedge_cohort_turn turn = {
+        .count = count, .step = (uint32_t)slot->done, .data = task->set, .member = task->member};
+    if (training) {
+        const fedge_optimizer *o = &training->optimizer;
+        turn.rate = o->learning_rate;
+        turn.keep =
+            o->type == FEDGE_OPTIMIZER_ADAMW ? 1.0f - o->learning_rate * o->weight_decay : 1.0f;
+    }
     if (training && training->optimizer.type != FEDGE_OPTIMIZER_SGD) {
         const fedge_cohort_step step = fedge_cohort_step_of(cohort, training);
         const double t = (double)slot->done;
@@ -83,16 +90,13 @@ fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,
     if (!training)
         return step;
     const fedge_optimizer *o = &training->optimizer;
-    const bool decoupled = o->type == FEDGE_OPTIMIZER_ADAMW;
     step.optimizer = (uint32_t)o->type;
     step.nesterov = o->nesterov;
-    step.learning_rate = o->learning_rate;
     step.momentum = o->momentum;
     step.weight_decay = o->weight_decay;
     step.beta1 = o->num_betas == 0 ? 0.9f : o->betas[0];
     step.beta2 = o->num_betas == 0 ? 0.999f : o->betas[1];
     step.epsilon = o->epsilon == 0.0f ? 1e-8f : o->epsilon;
-    step.keep = decoupled ? 1.0f - o->learning_rate * o->weight_decay : 1.0f;
     step.proximal_mu = o->proximal_mu;
     step.clip_norm = o->clip_norm;
     step.corrections = arrays->corrections;

@@ -293,8 +293,9 @@ size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_coho
 {
     places from = {.block = block};
     const size_t value = config->dtype == FEDGE_U8 ? 1 : sizeof(float);
-    arrays->start = take(&from, plan->num_values, sizeof(float));
-    arrays->pieces = take(&from, config->num_pieces, sizeof(*arrays->pieces));
+    const size_t members = fedge_cohort_members(config);
+    arrays->start = take(&from, members * plan->stride, sizeof(float));
+    arrays->pieces = take(&from, members * config->num_pieces, sizeof(*arrays->pieces));
     arrays->mean = take(&from, config->num_channels, sizeof(float));
     arrays->std = take(&from, config->num_channels, sizeof(float));
     for (uint32_t i = 0; i < FEDGE_COHORT_SETS; i++) {
@@ -303,6 +304,11 @@ size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_coho
         arrays->sets[i].labels = take(&from, count, sizeof(int32_t));
     }
     return from.used;
+}
+
+uint32_t fedge_cohort_members(const fedge_cohort_config *config)
+{
+    return config->num_members > 0 ? config->num_members : 1;
 }
 
 /* Bytes that are told of an example. */

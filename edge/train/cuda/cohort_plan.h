@@ -38,12 +38,13 @@ typedef struct fedge_cohort_arrays {
     int64_t *joined;   /* then: this GPU's part of all GPUs' */
     double *squares;
     fedge_cohort_tally *tallies;
-    fedge_cohort_turn *turns;  /* (run, slots) */
-    uint32_t *indices;         /* (run, slots, batch) */
-    fedge_cohort_move *moves;  /* likewise; NULL without augmentation */
-    int32_t *predicted;        /* likewise */
-    float *start, *mean, *std; /* shared */
-    fedge_cohort_piece *pieces;
+    fedge_cohort_turn *turns;   /* (run, slots) */
+    uint32_t *indices;          /* (run, slots, batch) */
+    fedge_cohort_move *moves;   /* likewise; NULL without augmentation */
+    int32_t *predicted;         /* likewise */
+    float *start;               /* shared: (members, stride) */
+    float *mean, *std;          /* likewise: (channels) */
+    fedge_cohort_piece *pieces; /* likewise: (members, config.num_pieces) */
     fedge_cohort_set sets[FEDGE_COHORT_SETS];
 } fedge_cohort_arrays;
 
@@ -60,6 +61,9 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
 /* The same for what all slots share. */
 size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_cohort_config *config,
                                  fedge_cohort_arrays *arrays, char *block);
+
+/* At least 1. */
+uint32_t fedge_cohort_members(const fedge_cohort_config *config);
 
 /* Bits that factors of products lose (kernels.h). */
 uint32_t fedge_cohort_dropped(const fedge_cohort_plan *plan);

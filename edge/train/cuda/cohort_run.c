@@ -16,6 +16,16 @@ typedef struct running {
     bool no_more;           /* tasks */
 } running;
 
+static const fedge_trainer_config *training_of(const running *self, const fedge_cohort_task *task)
+{
+    return self->work->members[task->member].training;
+}
+
+static bool trains(const running *self)
+{
+    return self->work->members[0].training != NULL;
+}
+
 static fedge_status check(const running *self, cudaError_t error, const char *doing,
                           fedge_error *err)
 {
@@ -43,12 +53,14 @@ static fedge_status stage(running *self, float *to, const float *from, size_t co
 static fedge_status stage_pieces(running *self, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
-    const size_t size = self->work->num_pieces * sizeof(*cohort->pieces);
+    const size_t each = self->work->num_pieces, size = each * sizeof(*cohort->pieces);
     if (size == 0)
         return FEDGE_OK;
-    memcpy(cohort->pieces, self->work->pieces, size);
-    cudaError_t error = cudaMemcpyAsync(cohort->arrays.pieces, cohort->pieces, size,
-                                        cudaMemcpyHostToDevice, cohort->stream);
+    for (uint32_t m = 0; m < self->work->num_members; m++)
+        memcpy(cohort->pieces + m * each, self->work->members[m].pieces, size);
+    cudaError_t error =
+        cudaMemcpyAsync(cohort->arrays.pieces, cohort->pieces, self->work->num_members * size,
+                        cudaMemcpyHostToDevice, cohort->stream);
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(cohort->stream);
     return check(self, error, "copying to it", err);
@@ -66,9 +78,9 @@ static fedge_status fail_bad(fedge_cohort_task *task, const running *self,
         "lower the learning rate, clip "
         "the gradients' norm, or normalise the data",
         (unsigned)tally->bad_count, isnan(tally->bad_loss) ? (double)NAN : tally->bad_loss);
-    return self->work->training
-               ? fedge_error_prefix(err, status, "round %u, step %u",
-                                    (unsigned)self->work->training->round,
+    const fedge_trainer_config *training = training_of(self, task);
+    return training
+               ? fedge_error_prefix(err, status, "round %u, step %u", (unsigned)training->round,
                                     (unsigned)tally->bad_step)
                : fedge_error_prefix(err, status, "evaluation, batch %u", (unsigned)tally->bad_step);
 }
@@ -98,21 +110,22 @@ static fedge_status end_oldest(running *self, fedge_error *err)
     task->status = ending->tally->bad_step > 0 ? fail_bad(task, self, ending->tally) : FEDGE_OK;
     cohort->first_ending = (cohort->first_ending + 1) % FEDGE_COHORT_RING;
     cohort->num_endings--;
-    tell_done(self, task, self->work->training && task->weight == 0 ? ending->values : NULL);
+    tell_done(self, task, trains(self) && task->weight == 0 ? ending->values : NULL);
     return FEDGE_OK;
 }
 
-static cudaError_t accumulate(const running *self, uint32_t index, uint32_t weight)
+static cudaError_t accumulate(const running *self, uint32_t index, const fedge_cohort_task *task)
 {
     const fedge_cohort *cohort = self->cohort;
-    const fedge_cohort_accumulate args = {.pieces = cohort->arrays.pieces,
-                                          .num_pieces = self->work->num_pieces,
-                                          .weight = weight,
-                                          .values =
-                                              cohort->arrays.values + index * cohort->plan.stride,
-                                          .start = cohort->arrays.start,
-                                          .num_values = (uint32_t)cohort->plan.num_values,
-                                          .tally = cohort->arrays.tallies + index};
+    const size_t member = task->member;
+    const fedge_cohort_accumulate args = {
+        .pieces = cohort->arrays.pieces + member * self->work->num_pieces,
+        .num_pieces = self->work->num_pieces,
+        .weight = task->weight,
+        .values = cohort->arrays.values + index * cohort->plan.stride,
+        .start = cohort->arrays.start + member * cohort->plan.stride,
+        .num_values = (uint32_t)cohort->plan.num_values,
+        .tally = cohort->arrays.tallies + index};
     return fedge_cohort_launch_accumulate(&args, cohort->stream);
 }
 
@@ -131,16 +144,16 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
     fedge_cohort_ending *ending = &cohort->endings[at];
     ending->task = slot->task;
     slot->task->result = (fedge_trainer_result){.num_examples = slot->task->num_examples,
-                                                .num_steps = self->work->training ? slot->steps : 0,
+                                                .num_steps = trains(self) ? slot->steps : 0,
                                                 .num_seen = slot->seen};
     slot->task = NULL;
-    const bool accumulates = self->work->training && ending->task->weight > 0;
-    cudaError_t error = accumulates ? accumulate(self, index, ending->task->weight) : cudaSuccess;
+    const bool accumulates = trains(self) && ending->task->weight > 0;
+    cudaError_t error = accumulates ? accumulate(self, index, ending->task) : cudaSuccess;
     if (error == cudaSuccess) {
         error = cudaMemcpyAsync(ending->tally, arrays->tallies + index, sizeof(*ending->tally),
                                 cudaMemcpyDeviceToHost, cohort->stream);
     }
-    if (error == cudaSuccess && self->work->training && !accumulates) {
+    if (error == cudaSuccess && trains(self) && !accumulates) {
         error = cudaMemcpyAsync(ending->values, arrays->values + index * cohort->plan.stride,
                                 cohort->plan.num_values * sizeof(float), cudaMemcpyDeviceToHost,
                                 cohort->stream);
@@ -153,7 +166,7 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
 /* How many steps the task has; its status says why it has none. */
 static uint64_t steps_of(const running *self, fedge_cohort_task *task)
 {
-    const fedge_trainer_config *training = self->work->training;
+    const fedge_trainer_config *training = training_of(self, task);
     uint64_t steps = 0;
     task->status = FEDGE_OK;
     if (task->num_examples == 0) {
@@ -233,7 +246,7 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
         for (uint32_t k = 0; k < run; k++) {
             const size_t at = (size_t)k * active + s;
             told->turns[at] =
-                slot->task ? fedge_cohort_next_turn(cohort, self->work->training, slot,
+                slot->task ? fedge_cohort_next_turn(cohort, training_of(self, slot->task), slot,
                                                     told->indices + at * batch,
                                                     told->moves ? told->moves + at * batch : NULL)
                            : (fedge_cohort_turn){0};
@@ -247,7 +260,7 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
                                 examples * sizeof(*told->indices), cudaMemcpyHostToDevice,
                                 cohort->stream);
     }
-    if (error == cudaSuccess && told->moves && self->work->training) {
+    if (error == cudaSuccess && told->moves && trains(self)) {
         error = cudaMemcpyAsync(cohort->arrays.moves, told->moves, examples * sizeof(*told->moves),
                                 cudaMemcpyHostToDevice, cohort->stream);
     }
@@ -264,7 +277,7 @@ static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_
 {
     const fedge_cohort *cohort = self->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
-    const bool training = self->work->training != NULL;
+    const bool training = trains(self);
     const size_t at = (size_t)k * active, first = at * cohort->plan.batch;
     const fedge_cohort_pass pass = {
         .shape = {arrays->turns + at, active, cohort->plan.batch, cohort->stream},
@@ -339,7 +352,7 @@ static fedge_status run_once(running *self, bool *idle, fedge_error *err)
     for (uint32_t s = 0; s < cohort->num_slots && status == FEDGE_OK; s++) {
         status = begin_slot(self, s, err);
         const fedge_cohort_task *task = cohort->slots[s].task;
-        self->wants_predicted |= !self->work->training && task && task->predicted;
+        self->wants_predicted |= !trains(self) && task && task->predicted;
     }
     const uint32_t run = count_run(self, &active);
     *idle = run == 0;
@@ -357,15 +370,41 @@ static fedge_status run_once(running *self, bool *idle, fedge_error *err)
     return status;
 }
 
+/* May they be trained in the same launches? */
+static bool is_alike(const fedge_cohort *cohort, const fedge_trainer_config *training,
+                     const fedge_trainer_config *first)
+{
+    if (!training || !first)
+        return false;
+    const fedge_cohort_step a = fedge_cohort_step_of(cohort, training);
+    const fedge_cohort_step b = fedge_cohort_step_of(cohort, first);
+    return a.optimizer == b.optimizer && a.nesterov == b.nesterov && a.momentum == b.momentum &&
+           a.weight_decay == b.weight_decay && a.beta1 == b.beta1 && a.beta2 == b.beta2 &&
+           a.epsilon == b.epsilon && a.proximal_mu == b.proximal_mu && a.clip_norm == b.clip_norm;
+}
+
 static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_work *work,
                                fedge_error *err)
 {
-    const fedge_trainer_config *training = work->training;
-    if (training && (!cohort->config.options->training || training->batch_size == 0 ||
-                     training->batch_size > cohort->plan.batch)) {
+    const uint32_t most = fedge_cohort_members(&cohort->config);
+    if (work->num_members == 0 || work->num_members > most) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "batch_size is %u: this cohort was made for 1 to %u",
-                          (unsigned)training->batch_size, (unsigned)cohort->plan.batch);
+                          "%u members: this cohort was made for 1 to %u",
+                          (unsigned)work->num_members, (unsigned)most);
+    }
+    for (uint32_t m = 0; m < work->num_members; m++) {
+        const fedge_trainer_config *training = work->members[m].training;
+        if (training && (!cohort->config.options->training || training->batch_size == 0 ||
+                         training->batch_size > cohort->plan.batch)) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "batch_size is %u: this cohort was made for 1 to %u",
+                              (unsigned)training->batch_size, (unsigned)cohort->plan.batch);
+        }
+        if (work->num_members > 1 && !is_alike(cohort, training, work->members[0].training)) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "member %u: its optimizer has more of its own than a learning rate",
+                              (unsigned)m);
+        }
     }
     if (work->num_pieces > cohort->config.num_pieces) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%u pieces: this cohort was made for %u",
@@ -376,13 +415,16 @@ static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_wo
 
 fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *work, fedge_error *err)
 {
-    running self = {
-        .cohort = cohort, .work = work, .step = fedge_cohort_step_of(cohort, work->training)};
+    running self = {.cohort = cohort, .work = work};
     fedge_status status = check_work(cohort, work, err);
     if (status == FEDGE_OK)
-        status = check(&self, cudaSetDevice(cohort->config.gpu), "choosing it", err);
+        self.step = fedge_cohort_step_of(cohort, work->members[0].training);
     if (status == FEDGE_OK)
-        status = stage(&self, cohort->arrays.start, work->start, cohort->plan.num_values, err);
+        status = check(&self, cudaSetDevice(cohort->config.gpu), "choosing it", err);
+    for (uint32_t m = 0; m < work->num_members && status == FEDGE_OK; m++) {
+        status = stage(&self, cohort->arrays.start + m * cohort->plan.stride,
+                       work->members[m].start, cohort->plan.num_values, err);
+    }
     if (status == FEDGE_OK)
         status = stage_pieces(&self, err);
     for (bool idle = false; status == FEDGE_OK && !idle;) {

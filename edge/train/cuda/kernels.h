@@ -37,6 +37,8 @@ typedef struct fedge_cohort_turn {
     uint32_t count;   /* examples of its batch; 0: it is idle */
     uint32_t step;    /* of its task, from 1 */
     uint32_t data;    /* which set its examples are of */
+    uint32_t member;  /* whose model it began with */
+    float rate, keep; /* the learning rate; AdamW's 1 − lr · weight_decay, else 1 */
     float size, root; /* Adam: lr / (1 − β1^step), sqrt(1 − β2^step) */
 } fedge_cohort_turn;
 
@@ -317,20 +319,20 @@ enum { FEDGE_COHORT_SGD, FEDGE_COHORT_ADAM, FEDGE_COHORT_ADAMW };
 
 typedef struct fedge_cohort_step {
     uint32_t optimizer, nesterov;
-    float learning_rate, momentum, weight_decay; /* momentum 0: states[0] is not used */
-    float beta1, beta2, epsilon, keep;           /* keep: AdamW's 1 − lr · weight_decay */
-    float proximal_mu, clip_norm;                /* 0: none */
-    const float *start;                          /* (num_values): the global model */
-    const float *corrections;                    /* (slots, stride): SCAFFOLD's; NULL: none */
-    float *values, *gradients, *states[2];       /* (slots, stride) */
-    double *squares; /* (slots, FEDGE_COHORT_NORM_PARTS), for clip_norm */
+    float momentum, weight_decay; /* momentum 0: states[0] is not used */
+    float beta1, beta2, epsilon;
+    float proximal_mu, clip_norm;          /* 0: none */
+    const float *start;                    /* (members, stride): their global models */
+    const float *corrections;              /* (slots, stride): SCAFFOLD's; NULL: none */
+    float *values, *gradients, *states[2]; /* (slots, stride) */
+    double *squares;                       /* (slots, FEDGE_COHORT_NORM_PARTS), for clip_norm */
     size_t stride;
     uint32_t num_values;
     uint32_t first, count; /* of the values that are trained: a step takes a range of them */
     uint32_t adds;         /* squares: to those of the ranges before */
     uint32_t states_from;  /* the value that states begin with */
 } fedge_cohort_step;
-/* Slots whose turn is step 1 begin: values = start, states and tallies 0. */
+/* Slots whose turn is step 1 begin: values = their member's start, states and tallies 0. */
 cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,
                                       const fedge_cohort_step *args, fedge_cohort_tally *tallies);
 /* With clip_norm, the sums of squares of all ranges come first. */

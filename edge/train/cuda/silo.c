@@ -234,7 +234,9 @@ fedge_status fedge_silo_evaluate(fedge_silo *silo, const fedge_cohort_task *task
                                              .examples = task->examples + first,
                                              .num_examples = left < each ? left : each};
     }
-    const fedge_cohort_work work = {.start = values,
+    const fedge_cohort_member model = {.start = values};
+    const fedge_cohort_work work = {.members = &model,
+                                    .num_members = 1,
                                     .next = next_piece,
                                     .done = piece_done,
                                     .cancel = evaluation_cancelled,

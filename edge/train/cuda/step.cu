@@ -13,7 +13,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     if (i == 0)
         tallies[s] = fedge_cohort_tally{};
     if (p.values && i < p.num_values) {
-        p.values[s * p.stride + i] = p.start[i];
+        p.values[s * p.stride + i] = p.start[turns[s].member * p.stride + i];
         for (int k = 0; k < 2; k++) {
             if (p.states[k])
                 p.states[k][s * p.stride + i] = 0.0f;
@@ -22,11 +22,12 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 }
 
 /* With the proximal term, which the norm is taken of too. */
-static __device__ __forceinline__ float gradient(const fedge_cohort_step &p, size_t at, size_t i)
+static __device__ __forceinline__ float gradient(const fedge_cohort_step &p,
+                                                 const fedge_cohort_turn &turn, size_t at, size_t i)
 {
     float g = p.gradients[at];
     if (p.proximal_mu != 0.0f)
-        g += p.proximal_mu * (p.values[at] - p.start[i]);
+        g += p.proximal_mu * (p.values[at] - p.start[turn.member * p.stride + i]);
     return g;
 }
 
@@ -37,13 +38,14 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     __shared__ double sums[TILE_THREADS];
     const uint32_t s = blockIdx.z;
+    const fedge_cohort_turn turn = turns[s];
     double sum = 0.0;
-    if (turns[s].count == 0)
+    if (turn.count == 0)
         return;
     const size_t step = (size_t)FEDGE_COHORT_NORM_PARTS * TILE_THREADS;
     for (size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x; i < p.count; i += step) {
         const size_t value = p.first + i;
-        const double g = (double)gradient(p, s * p.stride + value, value);
+        const double g = (double)gradient(p, turn, s * p.stride + value, value);
         sum += g * g;
     }
     sums[threadIdx.x] = sum;
@@ -68,18 +70,19 @@ static __device__ __forceinline__ float clip_scale(const fedge_cohort_step &p, u
     return scale < 1.0f ? scale : 1.0f;
 }
 
-static __device__ __forceinline__ void step_sgd(const fedge_cohort_step &p, float g, size_t at)
+static __device__ __forceinline__ void step_sgd(const fedge_cohort_step &p,
+                                                const fedge_cohort_turn &turn, float g, size_t at)
 {
     const float w = p.values[at];
     const float slope = g + p.weight_decay * w;
     if (!p.states[0]) {
-        p.values[at] = w - p.learning_rate * slope;
+        p.values[at] = w - turn.rate * slope;
         return;
     }
     float *state = p.states[0] + (at - p.states_from);
     const float v = p.momentum * *state + slope;
     *state = v;
-    p.values[at] = w - p.learning_rate * (p.nesterov ? slope + p.momentum * v : v);
+    p.values[at] = w - turn.rate * (p.nesterov ? slope + p.momentum * v : v);
 }
 
 static __device__ __forceinline__ void step_adam(const fedge_cohort_step &p,
@@ -93,7 +96,7 @@ static __device__ __forceinline__ void step_adam(const fedge_cohort_step &p,
     const float v = p.beta2 * *second + (1.0f - p.beta2) * g * g;
     *first = m;
     *second = v;
-    p.values[at] = p.keep * w - turn.size * m / (sqrtf(v) / turn.root + p.epsilon);
+    p.values[at] = turn.keep * w - turn.size * m / (sqrtf(v) / turn.root + p.epsilon);
 }
 
 static __global__ void __launch_bounds__(TILE_THREADS)
@@ -105,7 +108,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     if (turn.count == 0 || at_range >= p.count)
         return;
     const size_t at = s * p.stride + i;
-    float g = gradient(p, at, i);
+    float g = gradient(p, turn, at, i);
     if (p.clip_norm > 0.0f) {
         const float scale = clip_scale(p, s);
         g = scale < 1.0f ? g * scale : g;
@@ -113,7 +116,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     if (p.corrections)
         g += p.corrections[at];
     if (p.optimizer == FEDGE_COHORT_SGD)
-        step_sgd(p, g, at);
+        step_sgd(p, turn, g, at);
     else
         step_adam(p, turn, g, at);
 }
