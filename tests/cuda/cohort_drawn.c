@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/train/shape.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/edge/core/cmocka_all.h"
 
@@ -133,6 +134,39 @@ static void make_residual(void)
     spec.layers[14] = linear(6 * spec.layers[12].u.adaptiveavgpool2d.output_size[0] * 2, CLASSES);
 }
 
+/* Signals of two channels, as rows of an image would be: products, maxima and means of windows
+ * along them. Every other seed averages windows of an image. */
+static void make_signal(uint64_t seed)
+{
+    const uint32_t ceil = fedge_rng_below(&drawn_rng, 2), pad = fedge_rng_below(&drawn_rng, 2);
+    spec = (fedge_model_spec){.input_rank = 2, .input_shape = {CHANNELS, SIDE * SIDE}};
+    spec.layers[spec.num_layers++] = (fedge_layer_spec){
+        .type = FEDGE_LAYER_CONV1D, .u.conv1d = {CHANNELS, 4, 5, 1, 2, true, 1 + ceil, 1 + pad}};
+    spec.layers[spec.num_layers++] = plain(FEDGE_LAYER_RELU);
+    spec.layers[spec.num_layers++] = (fedge_layer_spec){
+        .type = FEDGE_LAYER_MAXPOOL1D, .u.maxpool1d = {3, 2, pad, 1 + ceil, ceil != 0}};
+    spec.layers[spec.num_layers++] = (fedge_layer_spec){
+        .type = FEDGE_LAYER_AVGPOOL1D, .u.avgpool1d = {4, 3, pad + 1, ceil != 0, pad != 0}};
+    if (seed % 2) {
+        spec = (fedge_model_spec){.input_rank = 3, .input_shape = {CHANNELS, SIDE, SIDE}};
+        spec.layers[spec.num_layers++] = conv(CHANNELS, 4, 3, 1);
+        spec.layers[spec.num_layers++] = plain(FEDGE_LAYER_TANH);
+        spec.layers[spec.num_layers++] = (fedge_layer_spec){
+            .type = FEDGE_LAYER_AVGPOOL2D,
+            .u.avgpool2d = {{3, 2}, {2, 1}, {1, pad}, ceil != 0, pad != 0, seed % 4 == 3 ? 5 : 0}};
+    }
+    spec.layers[spec.num_layers++] = plain(FEDGE_LAYER_FLATTEN);
+    spec.num_layers++;
+    fedge_shape shape = {spec.input_rank, {CHANNELS, SIDE * SIDE}};
+    if (spec.input_rank == 3)
+        shape = (fedge_shape){3, {CHANNELS, SIDE, SIDE}};
+    for (uint32_t i = 0; i + 1 < spec.num_layers; i++) {
+        const fedge_shape in = shape;
+        assert_int_equal(fedge_shape_infer(&spec, i, &in, 1, &shape, NULL), FEDGE_OK);
+    }
+    spec.layers[spec.num_layers - 1] = linear((uint32_t)fedge_shape_count(&shape), CLASSES);
+}
+
 /* Words of a text: places in a table, positions, a norm of each step, a product of each. */
 static void make_text(void)
 {
@@ -224,6 +258,8 @@ void drawn_model(uint64_t seed)
     drawn_rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 7, 0, 0);
     if (drawn_family == DRAWN_RESIDUAL)
         make_residual();
+    else if (drawn_family == DRAWN_SIGNAL)
+        make_signal(seed);
     else if (drawn_family == DRAWN_TEXT)
         make_text();
     else if (drawn_family == DRAWN_SEQUENCE)

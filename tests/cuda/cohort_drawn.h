@@ -19,6 +19,7 @@ enum { WORDS = 20, CLASSES = 3, MAX_VALUES = 4096 };
 extern enum drawn_family {
     DRAWN_PLAIN,
     DRAWN_RESIDUAL,
+    DRAWN_SIGNAL, /* of one dimension, and averages of windows */
     DRAWN_TEXT,
     DRAWN_SEQUENCE,
     DRAWN_ENCODERS

@@ -30,6 +30,21 @@ static void layers_become_what_the_cpu_makes_of_them(void **state)
     drawn_family = DRAWN_PLAIN;
 }
 
+/* Every kind of window, with an optimizer of its own. */
+static void windows_become_what_the_cpu_makes_of_them(void **state)
+{
+    (void)state;
+    drawn_are_floats = false;
+    drawn_family = DRAWN_SIGNAL;
+    for (uint64_t seed = 0; seed < (fedge_test_is_long() ? 16 : 4); seed++) {
+        drawn_model(seed);
+        drawn_train_on_cpu();
+        drawn_train_on_gpu(seed, 3);
+        drawn_compare(seed);
+    }
+    drawn_family = DRAWN_PLAIN;
+}
+
 static double distance(float of[CLIENTS][MAX_VALUES], float from[CLIENTS][MAX_VALUES])
 {
     double largest = 0.0, most = 0.0;
@@ -74,6 +89,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_become_what_the_cpu_makes_of_them),
+        cmocka_unit_test(windows_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(factors_are_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

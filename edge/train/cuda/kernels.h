@@ -204,6 +204,22 @@ cudaError_t fedge_cohort_launch_adaptiveavgpool2d(const fedge_cohort_shape *shap
 cudaError_t fedge_cohort_launch_adaptiveavgpool2d_backward(const fedge_cohort_shape *shape,
                                                            const fedge_cohort_avgpool *args);
 
+/* ---- avgpool2d.cu: y = the sum of its window / divisor; divisor 0: / the window's size, as far as
+ * it lies in the image, or with count_pad in image and padding */
+
+typedef struct fedge_cohort_averages {
+    uint32_t channels, in_size[2], out_size[2], kernel[2], stride[2], padding[2];
+    uint32_t count_pad, divisor;
+    const float *x;  /* (slots, batch, channels, in_size) */
+    float *y;        /* (slots, batch, channels, out_size) */
+    const float *dy; /* likewise */
+    float *dx;       /* as x */
+} fedge_cohort_averages;
+cudaError_t fedge_cohort_launch_avgpool2d(const fedge_cohort_shape *shape,
+                                          const fedge_cohort_averages *args);
+cudaError_t fedge_cohort_launch_avgpool2d_backward(const fedge_cohort_shape *shape,
+                                                   const fedge_cohort_averages *args);
+
 /* ---- norm.cu: rows by their mean and variance (edge/train/layers/norm.c). An example has [rows]
  * rows of channels · spatial values; row r's channel c has weight (r mod groups) · channels + c. */
 

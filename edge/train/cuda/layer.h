@@ -64,6 +64,7 @@ extern const fedge_cohort_layer_ops fedge_cohort_layer_flatten;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_add;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_activation; /* all but ReLU */
 extern const fedge_cohort_layer_ops fedge_cohort_layer_adaptiveavgpool2d;
+extern const fedge_cohort_layer_ops fedge_cohort_layer_avgpool2d;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_groupnorm;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_layernorm;
 extern const fedge_cohort_layer_ops fedge_cohort_layer_embedding;

@@ -1,20 +1,32 @@
+/* Conv2d, and Conv1d as images of height 1. */
 #include "edge/train/cuda/layer.h"
 
 static fedge_cohort_conv2d tensors_of(const fedge_cohort_layer *layer,
                                       const fedge_cohort_pass *pass)
 {
     const uint32_t in = layer->in.dims[0], out = layer->out.dims[0];
-    const bool bias = layer->spec.u.conv2d.bias;
-    const uint32_t groups = layer->spec.u.conv2d.groups;
+    const fedge_layer_spec *spec = &layer->spec;
+    const bool line = spec->type == FEDGE_LAYER_CONV1D;
+    const bool bias = line ? spec->u.conv1d.bias : spec->u.conv2d.bias;
+    const uint32_t groups = line ? spec->u.conv1d.groups : spec->u.conv2d.groups;
     fedge_cohort_conv2d conv = {.tensors = {.in = in, .out = out},
                                 .groups = groups > 1 ? groups : 1};
+    fedge_shape_sides(&layer->in, conv.in_size);
+    fedge_shape_sides(&layer->out, conv.out_size);
     for (int axis = 0; axis < 2; axis++) {
-        const uint32_t dilation = layer->spec.u.conv2d.dilation[axis];
-        conv.in_size[axis] = layer->in.dims[1 + axis];
-        conv.out_size[axis] = layer->out.dims[1 + axis];
-        conv.kernel[axis] = layer->spec.u.conv2d.kernel_size[axis];
-        conv.stride[axis] = layer->spec.u.conv2d.stride[axis];
-        conv.padding[axis] = layer->spec.u.conv2d.padding[axis];
+        uint32_t dilation = 1;
+        conv.kernel[axis] = conv.stride[axis] = 1;
+        if (!line) {
+            dilation = spec->u.conv2d.dilation[axis];
+            conv.kernel[axis] = spec->u.conv2d.kernel_size[axis];
+            conv.stride[axis] = spec->u.conv2d.stride[axis];
+            conv.padding[axis] = spec->u.conv2d.padding[axis];
+        } else if (axis == 1) {
+            dilation = spec->u.conv1d.dilation;
+            conv.kernel[axis] = spec->u.conv1d.kernel_size;
+            conv.stride[axis] = spec->u.conv1d.stride;
+            conv.padding[axis] = spec->u.conv1d.padding;
+        }
         conv.dilation[axis] = dilation > 0 ? dilation : 1;
     }
     const size_t first = layer->first_value;

@@ -1,8 +1,14 @@
+/* MaxPool2d, and MaxPool1d as images of height 1. */
 #include "edge/train/cuda/layer.h"
 
 static size_t saved(const fedge_cohort_layer *layer)
 {
     return fedge_shape_count(&layer->out) * sizeof(uint16_t);
+}
+
+static uint32_t or_else(uint32_t value, uint32_t fallback)
+{
+    return value > 0 ? value : fallback;
 }
 
 static fedge_cohort_maxpool2d pool_of(const fedge_cohort_layer *layer,
@@ -14,16 +20,22 @@ static fedge_cohort_maxpool2d pool_of(const fedge_cohort_layer *layer,
                                    .places = layer->saved,
                                    .dy = layer->dy,
                                    .dx = pass->dx};
+    const fedge_layer_spec *spec = &layer->spec;
+    fedge_shape_sides(&layer->in, pool.in_size);
+    fedge_shape_sides(&layer->out, pool.out_size);
     for (int axis = 0; axis < 2; axis++) {
-        const uint32_t kernel = layer->spec.u.maxpool2d.kernel_size[axis];
-        const uint32_t stride = layer->spec.u.maxpool2d.stride[axis];
-        const uint32_t dilation = layer->spec.u.maxpool2d.dilation[axis];
-        pool.in_size[axis] = layer->in.dims[1 + axis];
-        pool.out_size[axis] = layer->out.dims[1 + axis];
-        pool.kernel[axis] = kernel;
-        pool.stride[axis] = stride > 0 ? stride : kernel;
-        pool.padding[axis] = layer->spec.u.maxpool2d.padding[axis];
-        pool.dilation[axis] = dilation > 0 ? dilation : 1;
+        pool.kernel[axis] = pool.stride[axis] = pool.dilation[axis] = 1;
+        if (spec->type == FEDGE_LAYER_MAXPOOL2D) {
+            pool.kernel[axis] = spec->u.maxpool2d.kernel_size[axis];
+            pool.stride[axis] = or_else(spec->u.maxpool2d.stride[axis], pool.kernel[axis]);
+            pool.padding[axis] = spec->u.maxpool2d.padding[axis];
+            pool.dilation[axis] = or_else(spec->u.maxpool2d.dilation[axis], 1);
+        } else if (axis == 1) {
+            pool.kernel[axis] = spec->u.maxpool1d.kernel_size;
+            pool.stride[axis] = or_else(spec->u.maxpool1d.stride, pool.kernel[axis]);
+            pool.padding[axis] = spec->u.maxpool1d.padding;
+            pool.dilation[axis] = or_else(spec->u.maxpool1d.dilation, 1);
+        }
     }
     return pool;
 }
