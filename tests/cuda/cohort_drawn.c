@@ -51,7 +51,7 @@ static void make_mlp(void)
     spec = (fedge_model_spec){.input_rank = 1, .input_shape = {MOST}, .num_layers = 3};
     spec.layers[0] = linear(MOST, hidden);
     spec.layers[1] = plain(FEDGE_LAYER_RELU);
-    spec.layers[2] = linear(hidden, CLASSES);
+    spec.layers[2] = linear(hidden, drawn_outputs);
 }
 
 static void make_cnn(void)
@@ -194,7 +194,7 @@ static void make_sequence(uint64_t seed)
                            .u.recurrent = {MOST / SIDE, hidden, 1 + fedge_rng_below(&drawn_rng, 3),
                                            seed % 8 > 1, true, false}};
     spec.layers[1] = (fedge_layer_spec){.type = FEDGE_LAYER_SELECT, .u.select = {1, -1}};
-    spec.layers[2] = linear(hidden, CLASSES);
+    spec.layers[2] = linear(hidden, drawn_outputs);
 }
 
 /* Two encoder layers over such vectors, of one head or two. */
@@ -219,6 +219,8 @@ static void make_encoders(uint64_t seed)
 }
 
 enum drawn_family drawn_family;
+fedge_loss_type drawn_loss = FEDGE_LOSS_CROSS_ENTROPY;
+uint32_t drawn_outputs = CLASSES;
 
 /* Optimizers in turn, with all that may be added to them. */
 static fedge_augmentation augmentation;
@@ -250,6 +252,19 @@ static void choose_optimizer(uint64_t seed)
                                           .disabled_cpu_features = ~0u};
 }
 
+static void draw_examples(void)
+{
+    const uint32_t classes = drawn_outputs == 1 ? 2 : CLASSES;
+    for (uint32_t i = 0; i < EXAMPLES; i++) {
+        drawn_places[i] = EXAMPLES - 1 - i;
+        labels[i] = (int32_t)fedge_rng_below(&drawn_rng, classes);
+        for (uint32_t v = 0; v < MOST; v++) {
+            bytes[i * MOST + v] = (uint8_t)fedge_rng_below(&drawn_rng, 256);
+            drawn_floats[i * MOST + v] = fedge_rng_float(&drawn_rng) + (float)labels[i];
+        }
+    }
+}
+
 void drawn_model(uint64_t seed)
 {
     fedge_tensor_spec tensors[32];
@@ -270,7 +285,9 @@ void drawn_model(uint64_t seed)
         make_cnn();
     else
         make_mlp();
-    spec.label_smoothing = seed % 3 == 0 ? 0.1f : 0.0f;
+    spec.loss = drawn_loss;
+    spec.loss_delta = drawn_loss == FEDGE_LOSS_HUBER ? 0.25f + (float)(seed % 2) : 0.0f;
+    spec.label_smoothing = drawn_loss == FEDGE_LOSS_CROSS_ENTROPY && seed % 3 == 0 ? 0.1f : 0.0f;
     const uint32_t part = drawn_family == DRAWN_PLAIN ? (uint32_t)seed % 10 : 0;
     if (part == 6) { /* what is not trained, or in part */
         spec.layers[0].train = FEDGE_TRAIN_NONE;
@@ -304,14 +321,7 @@ void drawn_model(uint64_t seed)
                                         .num_fill = CHANNELS};
     for (int c = 0; c < CHANNELS; c++)
         augmentation.fill[c] = (0.0f - MEAN[c]) / STD[c];
-    for (uint32_t i = 0; i < EXAMPLES; i++) {
-        drawn_places[i] = EXAMPLES - 1 - i;
-        labels[i] = (int32_t)fedge_rng_below(&drawn_rng, CLASSES);
-        for (uint32_t v = 0; v < MOST; v++) {
-            bytes[i * MOST + v] = (uint8_t)fedge_rng_below(&drawn_rng, 256);
-            drawn_floats[i * MOST + v] = fedge_rng_float(&drawn_rng) + (float)labels[i];
-        }
-    }
+    draw_examples();
     for (uint32_t c = 1; c < CLIENTS; c++) { /* of different sizes, at least one example each */
         drawn_firsts[c] = drawn_firsts[c - 1] + 1 + fedge_rng_below(&drawn_rng, EXAMPLES / CLIENTS);
     }

@@ -24,6 +24,8 @@ extern enum drawn_family {
     DRAWN_SEQUENCE,
     DRAWN_ENCODERS
 } drawn_family;
+extern fedge_loss_type drawn_loss;
+extern uint32_t drawn_outputs; /* of plain models: 1, or CLASSES */
 extern bool drawn_are_floats;
 extern bool drawn_accumulates; /* changes are added to sums on the GPU */
 

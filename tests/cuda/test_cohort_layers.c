@@ -45,6 +45,25 @@ static void windows_become_what_the_cpu_makes_of_them(void **state)
     drawn_family = DRAWN_PLAIN;
 }
 
+/* Of one output, whose target is the label, and of several. */
+static void losses_become_what_the_cpu_makes_of_them(void **state)
+{
+    (void)state;
+    static const fedge_loss_type LOSSES[] = {FEDGE_LOSS_BCE_WITH_LOGITS, FEDGE_LOSS_MSE,
+                                             FEDGE_LOSS_L1, FEDGE_LOSS_HUBER};
+    drawn_are_floats = false;
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        drawn_loss = LOSSES[seed % 4];
+        drawn_outputs = seed < 4 ? 1 : CLASSES;
+        drawn_model(2 * seed); /* without convolutions */
+        drawn_train_on_cpu();
+        drawn_train_on_gpu(seed, 2);
+        drawn_compare(seed);
+    }
+    drawn_loss = FEDGE_LOSS_CROSS_ENTROPY;
+    drawn_outputs = CLASSES;
+}
+
 static double distance(float of[CLIENTS][MAX_VALUES], float from[CLIENTS][MAX_VALUES])
 {
     double largest = 0.0, most = 0.0;
@@ -90,6 +109,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(windows_become_what_the_cpu_makes_of_them),
+        cmocka_unit_test(losses_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(factors_are_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

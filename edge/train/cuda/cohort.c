@@ -223,16 +223,22 @@ static fedge_status upload_all(fedge_cohort *self, char *pinned, fedge_error *er
     return status;
 }
 
-/* A label that is no output would be read behind the outputs. */
+/* A label that is no output would be read behind the outputs. One output is told apart from another
+ * by its number alone. */
 static fedge_status check_labels(const fedge_cohort *self, fedge_error *err)
 {
+    const bool logits = self->plan.loss == FEDGE_COHORT_BCE_WITH_LOGITS;
+    const bool any =
+        self->plan.classes == 1 && !logits && self->plan.loss != FEDGE_COHORT_CROSS_ENTROPY;
+    const uint32_t most = self->plan.classes == 1 && logits ? 2 : self->plan.classes;
     for (uint32_t s = 0; s < FEDGE_COHORT_SETS; s++) {
         const fedge_cohort_examples *set = &self->config.sets[s];
         for (uint32_t i = 0; i < set->count; i++) {
-            if ((uint32_t)set->labels[i] >= self->plan.classes) {
-                return fedge_fail(err, FEDGE_OUT_OF_RANGE,
-                                  "example %u has label %d, and the model has %u outputs", i,
-                                  (int)set->labels[i], self->plan.classes);
+            if (!any && (uint32_t)set->labels[i] >= most) {
+                return fedge_fail(
+                    err, FEDGE_OUT_OF_RANGE,
+                    "example %u has label %d, and the model's outputs are for 0 to %u", i,
+                    (int)set->labels[i], most - 1);
             }
         }
     }

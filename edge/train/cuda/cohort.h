@@ -10,8 +10,8 @@
  * from the CPU's by rounding: sums have other orders and fused products, and
  * expf may differ in its last bits.
  *
- * What a model may have is in the table of edge/train/cuda/layer.h. The loss is
- * CrossEntropyLoss, storage is fp32, and precision fp32, tf32 or bf16.
+ * What a model may have is in the table of edge/train/cuda/layer.h. Storage is
+ * fp32, and precision fp32, tf32 or bf16.
  *
  * Threads: one at a time; several cohorts (of several GPUs) have a thread each.
  */

@@ -39,10 +39,11 @@ cudaError_t fedge_cohort_forward(const fedge_cohort *cohort, const fedge_cohort_
                               .dy = training ? plan->layers[plan->num_layers - 1].dy : NULL,
                               .predicted = cohort->arrays.predicted + first,
                               .tallies = tallies,
+                              .function = plan->loss,
                               .classes = plan->classes,
-                              .smoothing = plan->smoothing};
+                              .argument = plan->argument};
     memcpy(loss.sets, cohort->arrays.sets, sizeof(loss.sets));
-    return error == cudaSuccess ? fedge_cohort_launch_cross_entropy(&pass->shape, &loss) : error;
+    return error == cudaSuccess ? fedge_cohort_launch_loss(&pass->shape, &loss) : error;
 }
 
 /* The gradient of layer [at] has got what [layer] has of it: another's is added to that. */

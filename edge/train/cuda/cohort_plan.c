@@ -23,8 +23,6 @@ static fedge_status refuse(const char *what, fedge_error *err)
 static fedge_status check_options(const fedge_cohort_config *config, fedge_error *err)
 {
     const fedge_model_options *options = config->options;
-    if (config->model->loss != FEDGE_LOSS_CROSS_ENTROPY)
-        return refuse(fedge_loss_type_name(config->model->loss), err);
     if (options->precision == FEDGE_PRECISION_INT8)
         return refuse(fedge_precision_name(options->precision), err);
     if (options->weights != FEDGE_STORAGE_FP32 || options->activations != FEDGE_STORAGE_FP32)
@@ -32,6 +30,25 @@ static fedge_status check_options(const fedge_cohort_config *config, fedge_error
     if (config->augmentation && config->augmentation->crop_padding > MOST_PADDING)
         return refuse("a crop's padding of over 16383", err);
     return FEDGE_OK;
+}
+
+static uint32_t loss_of(fedge_loss_type loss)
+{
+    static const uint32_t FUNCTIONS[FEDGE_LOSS_COUNT] = {
+        [FEDGE_LOSS_CROSS_ENTROPY] = FEDGE_COHORT_CROSS_ENTROPY,
+        [FEDGE_LOSS_BCE_WITH_LOGITS] = FEDGE_COHORT_BCE_WITH_LOGITS,
+        [FEDGE_LOSS_MSE] = FEDGE_COHORT_MSE,
+        [FEDGE_LOSS_L1] = FEDGE_COHORT_L1,
+        [FEDGE_LOSS_HUBER] = FEDGE_COHORT_HUBER,
+    };
+    return FUNCTIONS[loss];
+}
+
+static float loss_argument(const fedge_model_spec *spec)
+{
+    return spec->loss == FEDGE_LOSS_CROSS_ENTROPY ? spec->label_smoothing
+           : spec->loss_delta == 0.0f             ? 1.0f
+                                                  : spec->loss_delta;
 }
 
 static bool reads_model(const fedge_layer_spec *layer, uint32_t index)
@@ -174,7 +191,8 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
                                 .is_chain = true,
                                 .batch = config->options->max_batch,
                                 .num_states = fedge_optimizer_states(config->options),
-                                .smoothing = spec->label_smoothing,
+                                .loss = loss_of(spec->loss),
+                                .argument = loss_argument(spec),
                                 .share = config->share};
     fedge_status status = fedge_cohort_check(config, err);
     if (status == FEDGE_OK)
@@ -184,7 +202,7 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
         status = add_layer(plan, spec, i, err);
     if (status == FEDGE_OK)
         status = choose_over_input(plan, err);
-    plan->classes = plan->layers[spec->num_layers - 1].out.dims[0];
+    plan->classes = (uint32_t)fedge_shape_count(&plan->layers[spec->num_layers - 1].out);
     const size_t line = LINE * (plan->share.num_parts > 0 ? (size_t)plan->share.num_gpus : 1);
     plan->stride = (plan->num_values + line - 1) / line * line;
     plan->batch = plan->share.num_parts > 0 ? plan->share.part : plan->batch;

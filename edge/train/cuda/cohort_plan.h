@@ -24,7 +24,8 @@ typedef struct fedge_cohort_plan {
     size_t input;              /* values of it */
     size_t most;               /* of one example between two layers */
     uint32_t num_states;       /* of the optimizer */
-    float smoothing;
+    uint32_t loss;             /* its function in kernels.h, and its argument */
+    float argument;
     fedge_cohort_share share;
 } fedge_cohort_plan;
 

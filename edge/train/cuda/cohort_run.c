@@ -72,12 +72,13 @@ static fedge_status fail_bad(fedge_cohort_task *task, const running *self,
                              const fedge_cohort_tally *tally)
 {
     fedge_error *err = &task->error;
-    const fedge_status status = fedge_fail(
-        err, FEDGE_NOT_FINITE,
-        "CrossEntropyLoss: the loss of a batch of %u examples is %g: "
-        "lower the learning rate, clip "
-        "the gradients' norm, or normalise the data",
-        (unsigned)tally->bad_count, isnan(tally->bad_loss) ? (double)NAN : tally->bad_loss);
+    const fedge_status status = fedge_fail(err, FEDGE_NOT_FINITE,
+                                           "%s: the loss of a batch of %u examples is %g: "
+                                           "lower the learning rate, clip "
+                                           "the gradients' norm, or normalise the data",
+                                           fedge_loss_type_name(self->cohort->config.model->loss),
+                                           (unsigned)tally->bad_count,
+                                           isnan(tally->bad_loss) ? (double)NAN : tally->bad_loss);
     const fedge_trainer_config *training = training_of(self, task);
     return training
                ? fedge_error_prefix(err, status, "round %u, step %u", (unsigned)training->round,

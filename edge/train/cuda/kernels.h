@@ -313,7 +313,15 @@ cudaError_t fedge_cohort_launch_axis(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_axis_backward(const fedge_cohort_shape *shape,
                                               const fedge_cohort_axis *args);
 
-/* ---- cross_entropy.cu: edge/train/losses/cross_entropy.c */
+/* ---- loss.cu: edge/train/losses */
+
+enum {
+    FEDGE_COHORT_CROSS_ENTROPY, /* argument: label smoothing */
+    FEDGE_COHORT_BCE_WITH_LOGITS,
+    FEDGE_COHORT_MSE,
+    FEDGE_COHORT_L1,
+    FEDGE_COHORT_HUBER /* argument: delta */
+};
 
 typedef struct fedge_cohort_loss {
     fedge_cohort_set sets[FEDGE_COHORT_MAX_DATA];
@@ -322,11 +330,11 @@ typedef struct fedge_cohort_loss {
     float *dy;                   /* likewise; NULL: none is wanted */
     int32_t *predicted;          /* (slots, batch) */
     fedge_cohort_tally *tallies; /* (slots) */
-    uint32_t classes;
-    float smoothing;
+    uint32_t function, classes;  /* classes: outputs */
+    float argument;
 } fedge_cohort_loss;
-cudaError_t fedge_cohort_launch_cross_entropy(const fedge_cohort_shape *shape,
-                                              const fedge_cohort_loss *args);
+cudaError_t fedge_cohort_launch_loss(const fedge_cohort_shape *shape,
+                                     const fedge_cohort_loss *args);
 
 /* ---- step.cu: the optimizer, all parameters of all slots in one launch
  * (edge/train/model.h) */
