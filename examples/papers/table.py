@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints a paper's table, in Markdown, from the folders that its sweeps have left.
 
-    table.py niid-bench|mcmahan-2017|shakespeare OUT [--into README]
+    table.py niid-bench|mcmahan-2017|shakespeare|hsu-2019|reddi-2021|cohort OUT [--into README]
 
 OUT is what the commands of the paper's README gave to --out, or the folder of several of these. Runs that are not
 there, have not ended or had not the paper's --target stand as "not yet run"; an accuracy after fewer rounds than the
@@ -42,6 +42,9 @@ def load(out):
         training = job.get("training", {})
         runs.append({"job": job["name"], "epochs": training.get("local-epochs"), "batch": training.get("batch-size"),
                      "lr": training.get("learning-rate"), "fraction": job["rounds"].get("fraction-train", 1),
+                     "strategy": job["strategy"]["type"],
+                     "server_lr": job["strategy"].get("server-learning-rate"),
+                     "validation_accuracy_best": (summary.get("validation") or {}).get("accuracy_best"),
                      "planned": summary["num_server_rounds"], **summary})
     return runs
 
@@ -242,8 +245,85 @@ def shakespeare(runs):
            "theirs: rounds to 54 %"], rows)
 
 
+# ---- Hsu et al. 2019 -------------------------------------------------------------------------------------------------
+
+
+def percent(runs, key="accuracy"):
+    return mean_and_spread([100 * run[key] for run in runs])
+
+
+def best_mean(groups, key):
+    """Of {setting: runs} the setting whose runs have the highest mean."""
+    return max(groups, key=lambda setting: statistics.mean(run[key] for run in groups[setting]), default=None)
+
+
+def hsu_2019(runs):
+    runs = pick(runs, job="hsu-2019")
+    rates = sorted({run["lr"] for run in runs})
+    rows = []
+    for partition in ("dirichlet-client:0.1", "dirichlet-client:0.01"):
+        for strategy in ("FedAvg", "FedAvgM"):
+            mine = pick(runs, partition=partition, strategy=strategy)
+            groups = {rate: pick(mine, lr=rate) for rate in rates}
+            groups = {rate: found for rate, found in groups.items() if found}
+            best_rate = best_mean(groups, "accuracy_last_10")
+            cells = [f"**{percent(found, 'accuracy_last_10')}**" if rate == best_rate else
+                     percent(found, "accuracy_last_10") for rate, found in groups.items()]
+            rows.append([partition.split(":")[1], strategy, *(cells or [MISSING] * len(rates))])
+    table(["α", "strategy", *(f"η = {rate:g}" for rate in rates)], rows)
+
+
+# ---- Reddi et al. 2021 -----------------------------------------------------------------------------------------------
+
+OPTIMIZERS = ("FedAvg", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi")
+
+
+def reddi_2021(runs):
+    """The rates with the best validation accuracy, and what they give on the test set."""
+    rows = []
+    for job, words in (("reddi-2021-images", "Fashion-MNIST"), ("reddi-2021-text", "characters")):
+        for strategy in OPTIMIZERS:
+            groups = {}
+            for run in pick(runs, job=job, strategy=strategy):
+                groups.setdefault((run["lr"], run["server_lr"]), []).append(run)
+            chosen = best_mean(groups, "validation_accuracy_best")
+            if chosen is None:
+                rows.append([words, strategy] + [MISSING] * 5)
+                continue
+            lows = [statistics.mean(100 * run["accuracy_last_10"] for run in found) for found in groups.values()]
+            within = sum(low >= max(lows) - 5 for low in lows)
+            rows.append([words, strategy, f"{chosen[0]:g}", f"{chosen[1]:g}", percent(groups[chosen]),
+                         percent(groups[chosen], "accuracy_last_10"), f"{within} of {len(lows)}"])
+    table(["task", "strategy", "η", "η_s", "last accuracy, %", "mean of the last ten rounds, %",
+           "settings within 5 points of the best"], rows)
+
+
+# ---- Cohorts ---------------------------------------------------------------------------------------------------------
+
+SCALINGS = (("none", lambda m: 1), ("square root", lambda m: m ** 0.5), ("linear", lambda m: m))
+
+
+def cohorts(runs):
+    """{cohort: {scaling: runs}}"""
+    found = {}
+    for run in pick(runs, job="cohort"):
+        cohort = round(1000 * run["fraction"])
+        for name, scale in SCALINGS:
+            if math.isclose(run["server_lr"], scale(cohort / 10), rel_tol=1e-4):
+                found.setdefault(cohort, {}).setdefault(name, []).append(run)
+    return found
+
+
+def cohort(runs):
+    found = cohorts(runs)
+    rows = [[str(size), f"{16000 // size}", *(percent(found.get(size, {}).get(name, []), "accuracy_last_10")
+                                             for name, _ in SCALINGS)] for size in (10, 20, 40, 80, 160, 320)]
+    table(["cohort", "rounds", *(f"{name} scaling" if name != "none" else "η_s = 1" for name, _ in SCALINGS)], rows)
+
+
 def main():
-    papers = {"niid-bench": niid_bench, "mcmahan-2017": mcmahan_2017, "shakespeare": shakespeare}
+    papers = {"niid-bench": niid_bench, "mcmahan-2017": mcmahan_2017, "shakespeare": shakespeare,
+              "hsu-2019": hsu_2019, "reddi-2021": reddi_2021, "cohort": cohort}
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("paper", choices=papers)
     parser.add_argument("out")

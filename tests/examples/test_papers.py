@@ -142,14 +142,47 @@ class Papers(unittest.TestCase):
 
     def test_attacks(self):
         self.shorten("attacks")
-        script = os.path.join(self.root, PAPERS, "attacks", "run.sh")
-        with open(script, encoding="utf-8") as file:
-            text = file.read()
-        self.assertIn("in iid dirichlet:0.3;", text)
-        with open(script, "w", encoding="utf-8") as file:
-            file.write(re.sub(r"attacks=\(.*\)", "attacks=(none ipm:4:10)", text.replace("in iid dirichlet:0.3;", "in iid;")))
+        self.replace("attacks", ("in iid dirichlet:0.3;", "in iid;"), ("sign-flip:4:4 ipm:4:0.5 ", ""),
+                     (" alie:4:1.5 label-flip:4 backdoor:4", ""))
         table = self.run_all("attacks")
         self.assertEqual(len(re.findall(r"^\| \w[\w, ]* \|(?: \d+\.\d \|){2}$", table, re.MULTILINE)), 9, table)
+
+    def replace(self, paper, *pairs):
+        """In a paper's run.sh; each text must be there."""
+        script = os.path.join(self.root, PAPERS, paper, "run.sh")
+        with open(script, encoding="utf-8") as file:
+            text = file.read()
+        for old, new in pairs:
+            self.assertIn(old, text)
+            text = text.replace(old, new)
+        with open(script, "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def test_hsu_2019(self):
+        self.shorten("hsu-2019")
+        self.replace("hsu-2019", ("--clients 100", "--clients 20"), ("seeds=3", "seeds=2"))
+        table = self.run_all("hsu-2019")
+        self.assertNotIn("not yet run", table)
+        self.assertEqual(table.count("(2 seeds)"), 20, table)
+
+    def test_reddi_2021(self):
+        self.shorten("reddi-2021")
+        with open(os.path.join(self.root, "TEXT"), "w", encoding="utf-8") as file:
+            file.write(play(4))
+        self.replace("reddi-2021", ("--clients 500", "--clients 20"), ("--clients 243", "--clients 4"), ("seeds=3", "seeds=1"),
+                     ('"num-server-rounds": 150', '"num-server-rounds": 1'), ("10 / 243", "1"), (" = 64", " = 4"))
+        table = self.run_all("reddi-2021")
+        self.assertNotIn("not yet run", table)
+        self.assertEqual(len(re.findall(r"^\| (?:Fashion-MNIST|characters) \| Fed\w+ \|", table, re.MULTILINE)), 10, table)
+
+    def test_cohort(self):
+        self.shorten("cohort")
+        self.replace("cohort", ("16000 / cohort", "1"), ("rounds / 50", "1"), ("--clients 1000", "--clients 400"), ("seeds=3", "seeds=1"),
+                     ("10 20 40 80 160 320", "10 40"))
+        table = self.run_all("cohort")
+        self.assertEqual(table.count("(1 seed)"), 6, table)
+        with open(os.path.join(self.root, "build/papers/cohort.svg"), encoding="utf-8") as file:
+            self.assertEqual(file.read().count('fill="none"'), 3)
 
     def test_shakespeare(self):
         self.shorten("shakespeare")
