@@ -42,8 +42,8 @@ def load(out):
         training = job.get("training", {})
         runs.append({"job": job["name"], "epochs": training.get("local-epochs"), "batch": training.get("batch-size"),
                      "lr": training.get("learning-rate"), "fraction": job["rounds"].get("fraction-train", 1),
-                     "strategy": job["strategy"]["type"],
-                     "server_lr": job["strategy"].get("server-learning-rate"),
+                     "strategy": job.get("strategy", {}).get("type"),
+                     "server_lr": job.get("strategy", {}).get("server-learning-rate"),
                      "validation_accuracy_best": (summary.get("validation") or {}).get("accuracy_best"),
                      "planned": summary["num_server_rounds"], **summary})
     return runs
@@ -259,17 +259,16 @@ def best_mean(groups, key):
 
 def hsu_2019(runs):
     runs = pick(runs, job="hsu-2019")
-    rates = sorted({run["lr"] for run in runs})
+    rates = (0.001, 0.003, 0.01, 0.03, 0.1)
     rows = []
     for partition in ("dirichlet-client:0.1", "dirichlet-client:0.01"):
         for strategy in ("FedAvg", "FedAvgM"):
             mine = pick(runs, partition=partition, strategy=strategy)
             groups = {rate: pick(mine, lr=rate) for rate in rates}
-            groups = {rate: found for rate, found in groups.items() if found}
-            best_rate = best_mean(groups, "accuracy_last_10")
+            best_rate = best_mean({rate: found for rate, found in groups.items() if found}, "accuracy_last_10")
             cells = [f"**{percent(found, 'accuracy_last_10')}**" if rate == best_rate else
                      percent(found, "accuracy_last_10") for rate, found in groups.items()]
-            rows.append([partition.split(":")[1], strategy, *(cells or [MISSING] * len(rates))])
+            rows.append([partition.split(":")[1], strategy, *cells])
     table(["α", "strategy", *(f"η = {rate:g}" for rate in rates)], rows)
 
 
@@ -285,6 +284,8 @@ def reddi_2021(runs):
         for strategy in OPTIMIZERS:
             groups = {}
             for run in pick(runs, job=job, strategy=strategy):
+                if run["validation_accuracy_best"] is None:
+                    continue  # not of run.sh, which tunes by it
                 groups.setdefault((run["lr"], run["server_lr"]), []).append(run)
             chosen = best_mean(groups, "validation_accuracy_best")
             if chosen is None:
