@@ -466,6 +466,76 @@ static void a_lost_gpu_ends_the_run(void **state)
     }
 }
 
+/* The whole of a small run, evaluation on clients and all; how it ended. */
+static uint64_t calls_of_run; /* without those that free */
+
+static fedge_status try_run(const emulator_config *machine, char message[512])
+{
+    run self = {0};
+    assert_true(emulator_start(machine));
+    make_job(&self, MLP, "", "");
+    begin(&self, "cuda", machine->num_gpus);
+    if (self.status == FEDGE_OK)
+        self.status = fedge_simulation_run(self.simulation, &self.err);
+    const fedge_status status = self.status;
+    calls_of_run = emulator_calls();
+    (void)snprintf(message, 512, "%s", status == FEDGE_OK ? "" : self.err.message);
+    end(&self);
+    if (emulator_fault())
+        fail_msg("%s", emulator_fault());
+    assert_int_equal(emulator_leaks(), 0);
+    return status;
+}
+
+/* No allocation fails unnoticed, and the message says what to do. */
+static void out_of_memory_at_every_allocation(void **state)
+{
+    (void)state;
+    static const int OUT_OF_MEMORY = 2;
+    uint32_t failed = 0;
+    for (uint64_t i = 1; i == failed + 1; i++) {
+        char message[512];
+        const emulator_config machine = {.num_gpus = 2,
+                                         .fail_at = "allocation",
+                                         .fail_call = i,
+                                         .fail_error = OUT_OF_MEMORY,
+                                         .unprotected = true};
+        const fedge_status status = try_run(&machine, message);
+        failed += emulator_failed();
+        if (status != (emulator_failed() ? FEDGE_NO_MEMORY : FEDGE_OK))
+            fail_msg("allocation %u: status %d: %s", (unsigned)i, (int)status, message);
+        if (emulator_failed() && !strstr(message, "--engine cpu"))
+            fail_msg("allocation %u: \"%s\" does not say what to do", (unsigned)i, message);
+    }
+    assert_true(failed > 40); /* of two GPUs: their blocks, and what is pinned for each */
+}
+
+/* Lost while it is opened, gets examples, trains, evaluates or gives results back: the run ends,
+ * and says how to go on. */
+static void a_gpu_is_lost_in_every_phase(void **state)
+{
+    (void)state;
+    char message[512];
+    assert_int_equal(try_run(&(emulator_config){.num_gpus = 1, .unprotected = true}, message),
+                     FEDGE_OK);
+    const uint64_t calls = calls_of_run;
+    uint32_t lost = 0;
+    /* The last chooses the GPU again for work that does not come. */
+    for (uint64_t i = 1; i < calls; i += 11) {
+        const emulator_config machine = {.num_gpus = 1, .fail_call = i, .unprotected = true};
+        const fedge_status status = try_run(&machine, message);
+        if (status == FEDGE_NOT_FOUND && strstr(message, "no GPU is found"))
+            continue; /* it was asked for the number of GPUs */
+        if (status != FEDGE_GPU_LOST || !strstr(message, " is lost while ") ||
+            !strstr(message, "start again with --resume")) {
+            fail_msg("call %u of %u: status %d: %s", (unsigned)i, (unsigned)calls, (int)status,
+                     message);
+        }
+        lost++;
+    }
+    assert_true(lost > 25);
+}
+
 static void a_run_can_be_interrupted(void **state)
 {
     (void)state;
@@ -492,6 +562,8 @@ int main(void)
         cmocka_unit_test(the_plan_has_waves_and_memory),
         cmocka_unit_test(runs_of_a_sweep_are_trained_together),
         cmocka_unit_test(a_lost_gpu_ends_the_run),
+        cmocka_unit_test(out_of_memory_at_every_allocation),
+        cmocka_unit_test(a_gpu_is_lost_in_every_phase),
         cmocka_unit_test(a_run_can_be_interrupted),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

@@ -31,8 +31,8 @@ typedef struct emulator_config {
     bool no_nccl;             /* libnccl cannot be loaded */
     int nccl_version;         /* 0: 22809 */
     uint64_t fail_call;       /* this call of runtime or NCCL fails, from 1; 0: none */
-    const char *fail_at;      /* only calls of this name are counted: "copy" to a GPU, "read" from
-                                 one, a kernel's or NCCL's function; NULL: all */
+    const char *fail_at;      /* only calls of this name are counted: "allocation", "copy" to a GPU,
+                                 "read" from      one, a kernel's or NCCL's function; NULL: all */
     int fail_error;           /* with this cudaError; 0: ECC. Sticky ones stay on that GPU */
     uint64_t hang_collective; /* this collective never ends, from 1; 0: none */
     bool nccl_async_error;    /* and ncclCommGetAsyncError tells of it */

@@ -323,7 +323,7 @@ static cudaError_t release(void *pointer, bool pinned)
 
 cudaError_t cudaMalloc(void **pointer, size_t size)
 {
-    cudaError_t error = emulated_enter();
+    cudaError_t error = emulated_enter_as("allocation");
     const size_t most = all.config.memory_bytes ? all.config.memory_bytes : (size_t)1 << 30;
     if (!error && (size > most || all.used[current_gpu] > most - size))
         error = cudaErrorMemoryAllocation;
@@ -333,7 +333,7 @@ cudaError_t cudaMalloc(void **pointer, size_t size)
 cudaError_t cudaHostAlloc(void **pointer, size_t size, unsigned flags)
 {
     (void)flags;
-    const cudaError_t error = emulated_enter();
+    const cudaError_t error = emulated_enter_as("allocation");
     return emulated_leave(error ? error : allocate(pointer, size, -1));
 }
 
