@@ -8,6 +8,7 @@
 #include "edge/train/shape.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/edge/core/cmocka_all.h"
+#include "tests/edge/core/long.h"
 
 enum { BLOCK = 1 << 20 };
 
@@ -306,10 +307,13 @@ void drawn_model(uint64_t seed)
     drawn_example_values = fedge_model_input_count(&spec);
     assert_true(drawn_num_values <= MAX_VALUES);
     fedge_model_init_values(&spec, seed, drawn_start);
+    const bool few = drawn_family != DRAWN_PLAIN && !fedge_test_is_long(); /* steps */
     drawn_training = (fedge_trainer_config){.seed = seed,
                                             .round = 3,
                                             .local_epochs = 2,
-                                            .local_steps = seed % 3 == 2 ? 5 : 0,
+                                            .local_steps = seed % 3 == 2 ? 5
+                                                           : few         ? 2
+                                                                         : 0,
                                             .batch_size = 3 + fedge_rng_below(&drawn_rng, 18)};
     choose_optimizer(seed);
     augments = drawn_family == DRAWN_PLAIN && seed % 2 == 1 && seed % 4 == 3; /* bytes of images */
