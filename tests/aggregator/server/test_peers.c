@@ -374,6 +374,27 @@ static void an_identity_in_use_twice_is_told(void **state)
     fedge_peers_free(peers);
 }
 
+static void the_days_that_its_own_certificate_has_left_are_told(void **state)
+{
+    (void)state;
+    fedge_peers *peers = open_peers();
+    assert_int_equal(num_lines, 0);
+    fedge_peers_free(peers);
+    forge_leaf leaf = {.cn = "hub",
+                       .uris = {"urn:fedge:device:" FORGE_OTHER_ID, "urn:fedge:role:server"},
+                       .usage = 2,
+                       .from_days = -1,
+                       .to_days = 10};
+    forge_certificate(DIR "/short", DIR "/ca", &leaf);
+    use_identity(DIR "/short");
+    if (fedge_peers_new(IDENTITY, TRUST, REGISTRY, &the_log, &peers, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(num_lines, 1);
+    assert_non_null(strstr(last_line, "own-certificate-expires-soon"));
+    assert_non_null(strstr(last_line, "days-left=9"));
+    fedge_peers_free(peers);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -383,6 +404,7 @@ int main(void)
         cmocka_unit_test(lines_of_a_noisy_device_are_limited),
         cmocka_unit_test(lines_of_many_noisy_devices_are_counted),
         cmocka_unit_test(an_identity_in_use_twice_is_told),
+        cmocka_unit_test(the_days_that_its_own_certificate_has_left_are_told),
     };
     return cmocka_run_group_tests(tests, group_set_up, group_tear_down);
 }

@@ -90,6 +90,29 @@ static void test_round_trip(void **state)
     fedge_identity_free(identity);
 }
 
+/* Serial numbers are positive, of one length, and not one number again and again. */
+static void test_serial_numbers(void **state)
+{
+    (void)state;
+    unsigned char first = 0;
+    bool differ = false;
+    for (int i = 0; i < 20; i++) {
+        uint8_t der[4096];
+        mbedtls_x509_crt certificate;
+        forge_identity(DIR "/serial", CA, FEDGE_ROLE_DEVICE, FORGE_ID, "pi-4");
+        mbedtls_x509_crt_init(&certificate);
+        assert_int_equal(
+            mbedtls_x509_crt_parse_der(&certificate, der, forge_der(DIR "/serial", der)), 0);
+        assert_int_equal(certificate.serial.len, 16);
+        assert_int_equal(certificate.serial.p[0] & 0xC0, 0x40);
+        differ = differ || (i > 0 && certificate.serial.p[0] != first);
+        first = certificate.serial.p[0];
+        mbedtls_x509_crt_free(&certificate);
+        assert_int_equal(fedge_os_remove_tree(DIR "/serial", &err), FEDGE_OK);
+    }
+    assert_true(differ);
+}
+
 static void test_foreign_authority(void **state)
 {
     (void)state;
@@ -496,6 +519,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
+        cmocka_unit_test(test_serial_numbers),
         cmocka_unit_test(test_foreign_authority),
         cmocka_unit_test(test_path_length),
         cmocka_unit_test(test_crooked_certificates),

@@ -17,12 +17,14 @@
 #include <mbedtls/ssl.h>
 
 #include "edge/core/os.h"
+#include "secure/hash/sha256.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/chain.h"
 #include "secure/identity/tickets.h"
 #include "secure/identity/tls.h"
 #include "secure/identity/tls_buffers.h"
 #include "secure/identity/verdicts.h"
+#include "secure/identity/x509.h"
 #include "tests/secure/identity/forge.h"
 
 #define DIR "test_tls.tmp"
@@ -463,6 +465,23 @@ static void expect_judged(const fedge_chain *chain, uint64_t now_ms, fedge_statu
 }
 
 /* A chain that was accepted is judged again by other times and roots. */
+/* SHA-256 of the name and the key of the root in [ca]. */
+static void hash_root(const char *ca, uint8_t hash[FEDGE_FINGERPRINT_SIZE])
+{
+    mbedtls_x509_crt root;
+    mbedtls_x509_crt_init(&root);
+    char *pem = forge_read(ca, "root.pem");
+    assert_int_equal(fedge_x509_parse_chain(pem, ca, &root, &err), FEDGE_OK);
+    uint8_t both[4096];
+    const size_t size = root.subject_raw.len;
+    assert_true(size + root.pk_raw.len <= sizeof(both));
+    memcpy(both, root.subject_raw.p, size);
+    memcpy(both + size, root.pk_raw.p, root.pk_raw.len);
+    fedge_sha256(both, size + root.pk_raw.len, hash);
+    mbedtls_x509_crt_free(&root);
+    free(pem);
+}
+
 static void test_chain(void **state)
 {
     (void)state;
@@ -473,6 +492,9 @@ static void test_chain(void **state)
     assert_int_equal(verified.count, 1);
     assert_true(verified.socket >= 0);
     fedge_chain chain = verified.chain;
+    uint8_t root[FEDGE_FINGERPRINT_SIZE];
+    hash_root(DIR "/ca", root);
+    assert_memory_equal(chain.root, root, sizeof(root));
     uint64_t now_ms = fedge_tls_now_ms();
     expect_judged(&chain, now_ms, FEDGE_OK, "");
     expect_judged(&chain, chain.not_after_ms, FEDGE_OK, "");
