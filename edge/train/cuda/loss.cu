@@ -128,8 +128,7 @@ static __global__ void __launch_bounds__(LOSS_THREADS)
     }
 }
 
-cudaError_t fedge_cohort_launch_loss(const fedge_cohort_shape *shape,
-                                              const fedge_cohort_loss *args)
+cudaError_t fedge_cohort_launch_loss(const fedge_cohort_shape *shape, const fedge_cohort_loss *args)
 {
     cudaLaunchConfig_t config = value_grid(shape, 1);
     config.blockDim = dim3(LOSS_THREADS);
