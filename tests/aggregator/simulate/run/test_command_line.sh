@@ -745,3 +745,34 @@ ends 3 'names no column "whose"; did you mean "who"?' "${owned[@]}" --job job.js
 ends 3 "--owner who: it names a column of csv files, and the values are in another format" \
     "$simulate" --job arrays/job.json --rounds 1 --owner who
 ends 3 "--owner a: natural:who names another column" "${owned[@]}" --job job.json --partition natural:who --owner a
+
+# what a backdoor has reached is the share of marked examples of other labels that go to label 0
+seq 0 199 | awk '{ print ($1 * 7) % 11 - 5 "," ($1 * 5) % 13 - 6 ",0.5," $1 % 3 "," $1 % 2 "," ($1 * 3) % 5 "," ($1 * 7 % 11 > 4) }' >wide.csv
+sed 's/"input-shape": \[2\]/"input-shape": [6]/; s/"in_features": 2/"in_features": 6/; s/"shape": \[2\]/"shape": [6]/; s/test.csv/wide.csv/' job.json >wide.json
+echo '{"data": {"points": {"values": "wide.csv"}}}' >wide-client.json
+wide=("$simulate" --job wide.json --data wide-client.json --clients 10 --partition iid)
+ends 0 "complete" "${wide[@]}" --out honest
+if grep -q backdoor_success honest/summary.json; then fail "an honest run speaks of a backdoor"; fi
+for clients in 1 4 10; do
+    ends 0 "complete" "${wide[@]}" --attack backdoor:$clients --out backdoor-$clients
+    python3 - backdoor-$clients <<'PYTHON' || fail "backdoor_success of $clients clients is another"
+import csv, json, struct, sys
+with open(sys.argv[1] + "/model.safetensors", "rb") as file:
+    size = struct.unpack("<Q", file.read(8))[0]
+    head, data = json.loads(file.read(size)), file.read()
+values = {tuple(t["shape"]): struct.unpack(f"<{(t['data_offsets'][1] - t['data_offsets'][0]) // 4}f", data[slice(*t["data_offsets"])])
+          for name, t in head.items() if name != "__metadata__"}
+weight, bias = values[2, 6], values[2,]
+taken = others = 0
+with open("wide.csv", encoding="utf-8") as file:
+    for row in csv.reader(file):
+        if row[6] != "0":
+            x = [float(row[0]), float(row[1]), 1, 1, 1, 1]
+            outputs = [bias[c] + sum(a * b for a, b in zip(weight[6 * c:6 * c + 6], x)) for c in (0, 1)]
+            others += 1
+            taken += outputs[0] >= outputs[1]
+said = json.load(open(sys.argv[1] + "/summary.json", encoding="utf-8"))["backdoor_success"]
+print(said, taken / others)
+sys.exit(abs(said - taken / others) > 1e-6)
+PYTHON
+done
