@@ -13,6 +13,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -33,6 +34,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _PR_SET_PDEATHSIG = 1
 _programs = []
 _folders = []
+_marks = []
+_draw_port = random.Random(os.getpid())
 
 
 def _end_everything():
@@ -50,6 +53,37 @@ def make_folder():
     folder = tempfile.mkdtemp(prefix="fedge-net-")
     _folders.append(folder)
     return folder
+
+
+def is_free(port):
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def reserve(port):
+    """Whether it becomes this process's among all that ask here: the name of a socket is its mark, until the end."""
+    mark = socket.socket(socket.AF_UNIX)
+    try:
+        mark.bind(f"\0fedge-test-port-{port}")
+    except OSError:
+        mark.close()
+        return False
+    _marks.append(mark)
+    return True
+
+
+def reserve_ports(num):
+    """The first of so many in a row that are free and this process's from now on, below those that the system gives
+    to connections: an aggregator that is started again finds them as it left them."""
+    while True:
+        first = _draw_port.randrange(10000, 30000)
+        if all(reserve(port) and is_free(port) for port in range(first, first + num)):
+            return first
 
 
 def wait_until(what, condition, timeout_s=PATIENCE_S):
@@ -256,7 +290,8 @@ class Federation:
         self.keys = keys or shared_keys()
         self.clients = clients
         self.state = os.path.join(self.folder, "state")
-        self.port = self.http_port = 0
+        self.port = reserve_ports(2)
+        self.http_port = self.port + 1
         self.aggregator = None
         self.seen = []
         job.setdefault("rounds__min_available_nodes", clients)
@@ -294,7 +329,7 @@ class Federation:
         return self.aggregator
 
     def start_aggregator(self, *more, **options):
-        """Starts it and waits until it listens. Later starts use the same ports."""
+        """Starts it and waits until it listens. Later starts use the same ports, also where [instead] had port 0."""
         aggregator = self.launch_aggregator(*more, **options)
 
         def ports():

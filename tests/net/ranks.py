@@ -1,12 +1,10 @@
 """An aggregator on several ranks of this machine: mpirun and where each rank listens."""
 
 import os
-import random
 import signal
-import socket
 
 import harness
-from harness import wait_until
+from harness import is_free, wait_until
 
 MOST = 4
 # One machine, whoever runs the tests and however few its cores are.
@@ -20,25 +18,6 @@ ENVIRONMENT = {
 }
 
 
-def is_free(port):
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def free_ports():
-    """A port after which those of MOST ranks are free, below those that the system gives away."""
-    draw = random.Random(os.getpid())
-    while True:
-        first = draw.randrange(10000, 30000)
-        if all(is_free(port) for port in range(first, first + 2 * MOST)):
-            return first
-
-
 class Ranks(harness.Federation):
     """A federation whose aggregator runs on [ranks] ranks, which are the same addresses at each start."""
 
@@ -48,7 +27,7 @@ class Ranks(harness.Federation):
 
     def use(self, ranks):
         self.ranks = ranks
-        self.port = free_ports()
+        self.port = harness.reserve_ports(2 * MOST)
         self.http_port = self.port + 1
         self.servers = [f"wss://127.0.0.1:{self.port + 2 * rank}" for rank in range(MOST)]
 
