@@ -24,65 +24,44 @@ static fedge_status take_server(void *settings, const char *option, const char *
 }
 
 static const fedge_option OPTIONS[] = {
-    {OPTION("server", "URL", "the aggregator; port 9092 when none is given; may be repeated", OTHER,
-            server),
+    {OPTION("server", "URL", "the aggregator; may be repeated", OTHER, server),
      .take = take_server},
-    {OPTION("identity", "DIR", "key.pem and chain.pem of this device", TEXT, identity),
+    {OPTION("identity", "DIR", "this device's key.pem and chain.pem", TEXT, identity),
      .needed = true},
-    {OPTION("trust", "DIR", "roots (*.pem) that the server's certificate must come from", TEXT,
-            trust),
+    {OPTION("trust", "DIR", "root certificates (*.pem) that servers must have", TEXT, trust),
      .needed = true},
-    {OPTION("config", "FILE", "where the data is, and what this device allows (JSON)", TEXT,
-            config),
+    {OPTION("config", "FILE", "JSON: where the data is, what this device allows", TEXT, config),
      .needed = true},
-    {OPTION("state", "DIR",
-            "keeps downloads, results and server time over restarts; without it they are in memory",
-            TEXT, state)},
-    {OPTION("seed-blob", "FILE",
-            "a model that need not be downloaded: the server's "
-            "checkpoints/round-000000/model.safetensors",
-            TEXT, seed_blob)},
-    {OPTION("proxy", "URL",
-            "http://HOST:PORT by which the server is reached, '' for none; else as https_proxy and "
-            "no_proxy say",
-            TEXT, proxy)},
-    {OPTION("partition-id", "I", "take part I (from 0) ...", U32, partition_id),
+    {OPTION("state", "DIR", "keep downloads and results here, not in memory", TEXT, state)},
+    {OPTION("seed-blob", "FILE", "the server's initial model, instead of a download", TEXT,
+            seed_blob)},
+    {OPTION("proxy", "URL", "http://HOST:PORT, or '' for none (https_proxy)", TEXT, proxy)},
+    {OPTION("partition-id", "I", "take part I of the data, counted from 0", U32, partition_id),
      .max = FEDGE_SITE_MAX_PARTITIONS, .given = offsetof(fedge_client_options, has_partition_id)},
-    {OPTION("num-partitions", "N",
-            "... of N of the data, by the config's 'partition' scheme; both before those of the "
-            "config",
-            U32, num_partitions),
+    {OPTION("num-partitions", "N", "of N parts; both override the config", U32, num_partitions),
      .max = FEDGE_SITE_MAX_PARTITIONS},
-    {OPTION("engine", "NAME", "cpu, or cuda where the build has it: all of --gpus train together",
-            TEXT, engine),
+    {OPTION("engine", "NAME", "what trains: cpu, or cuda where it is built", TEXT, engine),
      .preset = "cpu"},
-    {OPTION("gpus", "LIST", "such as 0,1 (all)", TEXT, gpus)},
+    {OPTION("gpus", "LIST", "GPUs that train together, such as 0,1 (all)", TEXT, gpus)},
     {OPTION("log-level", "LEVEL", "error, warn, info or debug", LOG_LEVEL, log_level),
      .preset = "info"},
-    {OPTION("log-json", NULL, "log lines as JSON objects", FLAG, log_json)},
-    {OPTION(
-        "check-config", NULL,
-        "read config, data (with --plan as JOB wants it), identity and trust, say what is there or "
-        "wrong, and end",
-        FLAG, check_config)},
-    {OPTION("plan", "JOB", "print the memory that a job needs, per layer, and end", TEXT, plan)},
-    {OPTION("json", NULL, "... as JSON", FLAG, json)}};
+    {OPTION("log-json", NULL, "log in JSON lines", FLAG, log_json)},
+    {OPTION("check-config", NULL, "check config, data, identity and trust, and exit", FLAG,
+            check_config)},
+    {OPTION("plan", "JOB", "print the memory that JOB needs by layer, and exit", TEXT, plan)},
+    {OPTION("json", NULL, "print the plan as JSON", FLAG, json)}};
 
 static const fedge_command_line COMMAND_LINE = {
     .name = "fedge-client",
     .usage = "Usage: fedge-client --server wss://HOST[:9092] --identity DIR --trust DIR\n"
              "                    --config FILE [OPTION...]\n"
              "       fedge-client --plan JOB [--json]\n"
-             "Trains on this device's data as the server's job asks, and sends encrypted\n"
-             "updates.\n"
-             "\n",
+             "Trains on this device's data for an aggregator.\n",
     .options = OPTIONS,
     .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
-    .notes = "\n"
-             "Exit: 0 run complete or stopped by SIGTERM/SIGINT, 1 internal, 2 usage,\n"
-             "3 config, 4 identity or trust, 5 state directory, 6 refused by the server, 7 not\n"
-             "admitted (revoked, not registered), 8 job declined by this device,\n"
-             "9 a GPU was lost.\n"};
+    .notes = "Exit: 0 complete, or stopped by TERM or INT; 1 internal; 2 usage; 3 config;\n"
+             "  4 identity or trust; 5 state directory; 6 refused by the server; 7 not\n"
+             "  admitted; 8 job declined by this device; 9 GPU lost\n"};
 
 /* What must be given and what must go together. */
 static fedge_status check(const fedge_client_options *o, fedge_error *err)
@@ -119,7 +98,7 @@ bool fedge_client_options_read(int argc, char **argv, fedge_client_options *opti
     *exit_code = FEDGE_EXIT_OK;
     fedge_status status = fedge_command_line_read(&COMMAND_LINE, argc, argv, options, &words, &err);
     if (!status && words.asked == FEDGE_ASKED_HELP)
-        fputs(fedge_command_line_help(&COMMAND_LINE, help), stdout);
+        fputs(fedge_command_line_help(&COMMAND_LINE, false, help), stdout);
     else if (!status && words.asked == FEDGE_ASKED_VERSION)
         printf("fedge-client %s\nciphers: %s\n", FEDGE_VERSION, fedge_ciphers_text(ciphers));
     else if (!status)

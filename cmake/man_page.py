@@ -1,4 +1,4 @@
-"""Writes a program's man page, made of its --help: man_page.py PROGRAM OUTPUT RELEASE [COMMAND...]
+"""Writes a program's man page, made of its --help-all or --help: man_page.py PROGRAM OUTPUT RELEASE [COMMAND...]
 
 [COMMAND...]: the program's commands whose own --help is part of the page.
 """
@@ -15,7 +15,10 @@ PROGRAMS = ("fedge-aggregator", "fedge-client", "fedge-keys", "fedge-simulate")
 
 
 def help_of(command):
-    return subprocess.run([*command, "--help"], check=True, capture_output=True, text=True).stdout.splitlines()
+    def run(option):
+        return subprocess.run([*command, option], check=True, capture_output=True, text=True).stdout
+    text = run("--help")
+    return (run("--help-all") if "--help-all" in text else text).splitlines()
 
 
 def roff(text, bold=r"(?!)"):

@@ -45,7 +45,7 @@ bool fedge_keys_read(const fedge_command_line *line, int argc, char **argv, void
     *exit_code = FEDGE_KEYS_OK;
     fedge_status status = fedge_command_line_read(line, argc, argv, settings, &words, &err);
     if (status == FEDGE_OK && words.asked == FEDGE_ASKED_HELP)
-        fputs(fedge_command_line_help(line, help), stdout);
+        fputs(fedge_command_line_help(line, false, help), stdout);
     else if (status == FEDGE_OK)
         status = fedge_command_line_check(line, settings, &err);
     if (status != FEDGE_OK) {

@@ -596,9 +596,10 @@ int main(int argc, char **argv)
     self.log.level = self.options.log_level;
     self.log.json = self.options.log_json;
     int code = FEDGE_EXIT_OK;
-    if (self.options.action == FEDGE_OPTIONS_HELP) {
+    if (self.options.action == FEDGE_OPTIONS_HELP ||
+        self.options.action == FEDGE_OPTIONS_HELP_ALL) {
         char help[FEDGE_HELP_SIZE];
-        fputs(fedge_options_help(help), stdout);
+        fputs(fedge_options_help(self.options.action == FEDGE_OPTIONS_HELP_ALL, help), stdout);
     } else if (self.options.action == FEDGE_OPTIONS_VERSION) {
         char ciphers[FEDGE_CIPHERS_TEXT];
         printf("fedge-aggregator %s\nciphers: %s\n", FEDGE_VERSION, fedge_ciphers_text(ciphers));

@@ -57,71 +57,90 @@ static fedge_status take_shard(void *settings, const char *option, const char *v
 #define OPTION(name, argument, help, type, field)                                                  \
     FEDGE_OPTION(name, argument, help, type, fedge_options, field)
 
+/* Those who are not advanced, with usage and notes, fit 24 lines. */
 static const fedge_option OPTIONS[] = {
     {OPTION("job", "JOB", NULL, TEXT, job), .needed = true},
     {OPTION("state", "DIR", NULL, TEXT, state), .needed = true},
     {OPTION("identity", "DIR", NULL, TEXT, identity), .needed = true},
     {OPTION("trust", "DIR", NULL, TEXT, trust), .needed = true},
     {OPTION("registry", "DIR", NULL, TEXT, registry), .needed = true},
-    {OPTION("listen", "ADDR:PORT", "for clients; port 0: any free one", OTHER, listen),
+    {OPTION("listen", "ADDR:PORT", "for clients; port 0 takes any free port", OTHER, listen),
      .take = take_listen, .preset = FEDGE_DEFAULT_LISTEN},
-    {OPTION("http", "ADDR:PORT", "/healthz, /metrics; or off", OTHER, http), .take = take_http,
+    {OPTION("http", "ADDR:PORT", "for health and metrics, or off", OTHER, http), .take = take_http,
      .preset = FEDGE_DEFAULT_HTTP},
-    {OPTION("http-host", "NAME", "a host that requests may name, besides addresses", TEXT,
-            http_host)},
-    {OPTION("workers", "N", NULL, U32, num_workers), .min = 1, .max = FEDGE_INGEST_MAX_WORKERS,
-     .joined = true},
-    {OPTION("network-threads", "N", "threads to sum, for connections", U32, num_network_threads),
-     .min = 1, .max = FEDGE_MAX_NETWORK_THREADS},
-    {OPTION("max-connections", "N", "more devices are refused", U32, max_connections), .min = 1,
-     .max = FEDGE_MAX_CONNECTIONS, .preset = FEDGE_PRESET(FEDGE_DEFAULT_CONNECTIONS)},
-    {OPTION("max-unauthenticated", "N", NULL, U32, max_unauthenticated), .min = 1,
-     .max = FEDGE_MAX_UNAUTHENTICATED, .preset = FEDGE_PRESET(FEDGE_DEFAULT_UNAUTHENTICATED),
-     .joined = true},
-    {OPTION("max-per-address", "N", "without certificate", U32, max_per_address), .min = 1,
-     .max = FEDGE_MAX_UNAUTHENTICATED, .preset = FEDGE_PRESET(FEDGE_DEFAULT_PER_ADDRESS)},
-    {OPTION("accumulator", "KIND", "sums by: cuda, cpu, or GPUs where there are any", OTHER,
-            accumulator),
+    {OPTION("http-host", "NAME", "host name that HTTP requests may give, besides IP addresses",
+            TEXT, http_host),
+     .advanced = true},
+    {OPTION("workers", "N", "threads that validate and sum updates (one per CPU, at most 8)", U32,
+            num_workers),
+     .min = 1, .max = FEDGE_INGEST_MAX_WORKERS, .advanced = true},
+    {OPTION("network-threads", "N", "threads that serve connections (one per two CPUs)", U32,
+            num_network_threads),
+     .min = 1, .max = FEDGE_MAX_NETWORK_THREADS, .advanced = true},
+    {OPTION("max-connections", "N", "most devices connected at a time", U32, max_connections),
+     .min = 1, .max = FEDGE_MAX_CONNECTIONS, .preset = FEDGE_PRESET(FEDGE_DEFAULT_CONNECTIONS)},
+    {OPTION("max-unauthenticated", "N", "most connections that have shown no valid certificate yet",
+            U32, max_unauthenticated),
+     .min = 1, .max = FEDGE_MAX_UNAUTHENTICATED,
+     .preset = FEDGE_PRESET(FEDGE_DEFAULT_UNAUTHENTICATED), .advanced = true},
+    {OPTION("max-per-address", "N", "the same limit for one IPv4 address or one IPv6 /64", U32,
+            max_per_address),
+     .min = 1, .max = FEDGE_MAX_UNAUTHENTICATED, .preset = FEDGE_PRESET(FEDGE_DEFAULT_PER_ADDRESS),
+     .advanced = true},
+    {OPTION("accumulator", "KIND", "what sums updates: cpu, cuda or auto", OTHER, accumulator),
      .take = take_accumulator, .preset = "auto"},
-    {OPTION("gpus", "LIST", "which, like 0,1 (all)", OTHER, sums), .take = take_gpus},
-    {OPTION("shard", "HOW", "clients, coordinates", OTHER, sums), .take = take_shard,
-     .appended = true},
-    {OPTION("robust-memory", "BYTES", "for robust rules", U64, sums.robust_memory),
-     .max = (uint64_t)1 << 50, .appended = true},
-    {OPTION("gpus-file", "FILE", "has LIST; read again at HUP, for the next round on", TEXT,
-            gpus_file)},
-    {OPTION("new-run", NULL, "although one is unfinished", FLAG, new_run)},
-    {OPTION("restored", NULL, "a backup", FLAG, restored), .appended = true},
+    {OPTION("gpus", "LIST", "GPUs to use, such as 0,1 (all)", OTHER, sums), .take = take_gpus},
+    {OPTION("gpus-file", "FILE", "read the list of GPUs from FILE, and again at SIGHUP", TEXT,
+            gpus_file),
+     .advanced = true},
+    {OPTION("shard", "HOW", "how GPUs share the work: by clients or by coordinates (auto)", OTHER,
+            sums),
+     .take = take_shard, .advanced = true},
+    {OPTION("robust-memory", "BYTES", "memory that robust aggregation rules may use (1 GiB)", U64,
+            sums.robust_memory),
+     .max = (uint64_t)1 << 50, .advanced = true},
+    {OPTION("strategy-plugin", "FILE", "load a strategy or metrics from a shared object", TEXT,
+            strategy_plugin),
+     .advanced = true},
+    {OPTION("new-run", NULL, "start a new run even if another is unfinished", FLAG, new_run)},
+    {OPTION("restored", NULL, "DIR of --state was restored from a backup", FLAG, restored),
+     .advanced = true},
     {OPTION("drain", NULL, "end after the open round", FLAG, drain)},
-    {OPTION("supervise", NULL, "restarts it", FLAG, supervise), .appended = true},
-    {OPTION("hosts", "FILE", NULL, TEXT, hosts)},
-    {OPTION("strategy-plugin", "FILE", NULL, TEXT, strategy_plugin), .joined = true},
-    {OPTION("port-file", "FILE", "yours; ports", TEXT, port_file)},
-    {OPTION("result", "FILE", "summary", TEXT, result), .appended = true},
-    {OPTION("check-config", NULL, "check everything but the state directory, and end", ENUM,
+    {OPTION("supervise", NULL, "restart the aggregator after a crash or the loss of a GPU", FLAG,
+            supervise)},
+    {OPTION("hosts", "FILE", "with --supervise: start ranks by mpirun on the hosts in FILE", TEXT,
+            hosts),
+     .advanced = true},
+    {OPTION("port-file", "FILE", "write both port numbers to FILE once they are open", TEXT,
+            port_file),
+     .advanced = true},
+    {OPTION("result", "FILE", "write the summary of the run to FILE as JSON", TEXT, result),
+     .advanced = true},
+    {OPTION("check-config", NULL, "check the job and all directories but --state, then exit", ENUM,
             action),
      .min = FEDGE_OPTIONS_CHECK},
     {OPTION("log-level", "LEVEL", "error, warn, info or debug", LOG_LEVEL, log_level),
      .preset = "info"},
-    {OPTION("log-json", NULL, "as JSON", FLAG, log_json), .appended = true},
-    {OPTION("quiet", NULL, NULL, FLAG, quiet), .joined = true},
-    {OPTION("json", NULL, "only warnings; the summary on stdout", FLAG, json)}};
+    {OPTION("log-json", NULL, "log in JSON lines", FLAG, log_json), .advanced = true},
+    {OPTION("quiet", NULL, "log warnings and errors only", FLAG, quiet)},
+    {OPTION("json", NULL, "print the summary as JSON", FLAG, json)}};
 
 static const fedge_command_line COMMAND_LINE = {
     .name = "fedge-aggregator",
     .usage = "Usage: fedge-aggregator --job JOB --state DIR --identity DIR --trust DIR\n"
              "                        --registry DIR [OPTION...]\n"
-             "Runs a federated job, or goes on with it; with --hosts FILE on ranks of mpirun.\n",
+             "Starts a federated learning job, or resumes it.\n",
     .options = OPTIONS,
     .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
-    .notes = "Signals: TERM, INT stop within a second (a new start goes on); HUP reloads\n"
-             "  identity, trust, registry, GPUs, drops revoked devices; USR1 as --drain\n"
+    .help_all = true,
+    .notes = "Signals: TERM and INT stop; a new start resumes. HUP reloads identity, trust,\n"
+             "  registry and the list of GPUs. USR1 is as --drain.\n"
              "Exit: 0 complete, drained or stopped; 1 failed; 2 usage; 3 configuration;\n"
              "  4 state directory; 5 port; 6 disk; 7 GPU\n"};
 
-const char *fedge_options_help(char text[FEDGE_HELP_SIZE])
+const char *fedge_options_help(bool all, char text[FEDGE_HELP_SIZE])
 {
-    return fedge_command_line_help(&COMMAND_LINE, text);
+    return fedge_command_line_help(&COMMAND_LINE, all, text);
 }
 
 static fedge_status check_complete(const fedge_options *options, fedge_error *err)
@@ -164,8 +183,9 @@ fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options, 
     if (status != FEDGE_OK)
         return status;
     if (words.asked != FEDGE_ASKED_RUN) {
-        options->action =
-            words.asked == FEDGE_ASKED_HELP ? FEDGE_OPTIONS_HELP : FEDGE_OPTIONS_VERSION;
+        options->action = words.asked == FEDGE_ASKED_HELP       ? FEDGE_OPTIONS_HELP
+                          : words.asked == FEDGE_ASKED_HELP_ALL ? FEDGE_OPTIONS_HELP_ALL
+                                                                : FEDGE_OPTIONS_VERSION;
         return FEDGE_OK;
     }
     if (options->quiet && options->log_level > FEDGE_LOG_WARN)

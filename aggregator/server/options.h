@@ -23,6 +23,7 @@ typedef enum fedge_options_action {
     FEDGE_OPTIONS_RUN,
     FEDGE_OPTIONS_CHECK, /* --check-config */
     FEDGE_OPTIONS_HELP,
+    FEDGE_OPTIONS_HELP_ALL,
     FEDGE_OPTIONS_VERSION
 } fedge_options_action;
 
@@ -51,7 +52,7 @@ typedef struct fedge_options {
 FEDGE_MUST_USE fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options,
                                                 fedge_error *err);
 
-/* The text of --help; returns [text]. */
-const char *fedge_options_help(char text[FEDGE_HELP_SIZE]);
+/* The text of --help, which fits a screen, or with [all] of --help-all; returns [text]. */
+const char *fedge_options_help(bool all, char text[FEDGE_HELP_SIZE]);
 
 #endif

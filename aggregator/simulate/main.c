@@ -394,8 +394,8 @@ static int act(int argc, char **argv)
         return tell_model(argc - 1, argv + 1);
     if (fedge_simulate_options_parse(argc, argv, &options, &err) != FEDGE_OK)
         return fail(&err, EXIT_USAGE);
-    if (options.action == FEDGE_SIMULATE_HELP) {
-        fputs(fedge_simulate_options_help(help), stdout);
+    if (options.action == FEDGE_SIMULATE_HELP || options.action == FEDGE_SIMULATE_HELP_ALL) {
+        fputs(fedge_simulate_options_help(options.action == FEDGE_SIMULATE_HELP_ALL, help), stdout);
     } else if (options.action == FEDGE_SIMULATE_VERSION) {
         printf("fedge-simulate %s\n", FEDGE_VERSION);
     } else if (options.action == FEDGE_SIMULATE_COMPARE_HELP) {

@@ -29,7 +29,7 @@ static const fedge_command_line COMMAND_LINE = {
 
 const char *fedge_model_command_help(char text[FEDGE_HELP_SIZE])
 {
-    return fedge_command_line_help(&COMMAND_LINE, text);
+    return fedge_command_line_help(&COMMAND_LINE, false, text);
 }
 
 fedge_status fedge_model_command_parse(int argc, char **argv, fedge_model_command *command,

@@ -8,7 +8,8 @@
  *       {OPTION("json", NULL, "as JSON", FLAG, json)}};
  *
  * Options are GNU's: --name VALUE or --name=VALUE, anywhere on the line, names cut as long as they
- * are clear; "--" ends them. --help and --version are every program's and need no entry.
+ * are clear; "--" ends them. --help and --version are every program's and need no entry, nor does
+ * --help-all where a table has options that are [advanced].
  */
 #ifndef FEDGE_EDGE_CORE_COMMAND_LINE_H
 #define FEDGE_EDGE_CORE_COMMAND_LINE_H
@@ -20,7 +21,7 @@
 #include "edge/core/status.h"
 
 #define FEDGE_HELP_SIZE 8192 /* of a --help, with NUL */
-#define FEDGE_MAX_OPTIONS 64 /* of one command, --help and --version counted */
+#define FEDGE_MAX_OPTIONS 64 /* of one command, --help, --help-all and --version counted */
 
 /* What an option sets, at [field] of the settings. */
 typedef enum fedge_option_type {
@@ -45,17 +46,17 @@ typedef struct fedge_option {
     uint16_t field, given; /* offsets: [given] of a bool that is set when the option is; 0: none */
     uint8_t type;          /* fedge_option_type */
     bool needed : 1;       /* for fedge_command_line_check: text and numbers that stay NULL or 0 */
-    bool joined : 1;       /* listed with the next: "--a, --b N  help", with that one's help */
-    bool appended : 1;     /* listed in the entry before it: "; --name N: help" */
+    bool advanced : 1;     /* listed by --help-all alone, so that --help fits a screen */
 } fedge_option;
 
 typedef struct fedge_command_line {
     const char *name;  /* "fedge-simulate generate", for messages */
-    const char *usage; /* what stands before the options in --help, with newlines */
-    const char *notes; /* what stands behind them; "": nothing */
+    const char *usage; /* what precedes the options in --help, with newlines */
+    const char *notes; /* what follows them; "": nothing */
     const fedge_option *options;
     size_t num_options;
     bool command;    /* of a program: without --version */
+    bool help_all;   /* some options are advanced */
     bool arguments;  /* there may be words that are no options */
     bool short_help; /* -h is --help */
 } fedge_command_line;
@@ -68,7 +69,12 @@ typedef struct fedge_command_line {
 #define FEDGE_PRESET(number) FEDGE_PRESET_TEXT(number)
 #define FEDGE_PRESET_TEXT(number) #number
 
-typedef enum fedge_asked { FEDGE_ASKED_RUN, FEDGE_ASKED_HELP, FEDGE_ASKED_VERSION } fedge_asked;
+typedef enum fedge_asked {
+    FEDGE_ASKED_RUN,
+    FEDGE_ASKED_HELP,
+    FEDGE_ASKED_HELP_ALL,
+    FEDGE_ASKED_VERSION
+} fedge_asked;
 
 /* What a command line has besides options. */
 typedef struct fedge_words {
@@ -78,9 +84,9 @@ typedef struct fedge_words {
 } fedge_words;
 
 /* Fills [settings], which the caller has zeroed, from presets and then from argv[1] on. Ends at
- * --help or --version, whatever comes behind it. Without line->arguments there are no words.
- * FEDGE_INVALID_ARGUMENT with a message for the user, or what an option's [take] returned. Not for
- * several threads at a time; argv is put in another order. */
+ * --help, --help-all or --version, whatever comes behind it. Without line->arguments there are no
+ * words. FEDGE_INVALID_ARGUMENT with a message for the user, or what an option's [take] returned.
+ * Not for several threads at a time; argv is put in another order. */
 FEDGE_MUST_USE fedge_status fedge_command_line_read(const fedge_command_line *line, int argc,
                                                     char **argv, void *settings, fedge_words *words,
                                                     fedge_error *err);
@@ -89,7 +95,8 @@ FEDGE_MUST_USE fedge_status fedge_command_line_read(const fedge_command_line *li
 FEDGE_MUST_USE fedge_status fedge_command_line_check(const fedge_command_line *line,
                                                      const void *settings, fedge_error *err);
 
-/* The text of --help, no line over 80 columns; returns [text]. */
-const char *fedge_command_line_help(const fedge_command_line *line, char text[FEDGE_HELP_SIZE]);
+/* The text of --help or, with [all], of --help-all, no line over 80 columns; returns [text]. */
+const char *fedge_command_line_help(const fedge_command_line *line, bool all,
+                                    char text[FEDGE_HELP_SIZE]);
 
 #endif

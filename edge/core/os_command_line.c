@@ -1,6 +1,7 @@
 #include "edge/core/command_line.h"
 
 #include <getopt.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,7 +12,7 @@
 #define MAX_LEFT 22 /* an entry's names; longer ones have no column beside them */
 
 /* What getopt_long returns: FIRST + the option's place in the table, or one of these. */
-enum { HELP = 'h', VERSION = 'v', FIRST = 256 };
+enum { HELP = 'h', HELP_ALL = 'a', VERSION = 'v', FIRST = 256 };
 
 /* --- reading --------------------------------------------------------------------------------- */
 
@@ -65,7 +66,7 @@ static fedge_status take_presets(const fedge_command_line *line, void *settings,
 
 static void make_long(const fedge_command_line *line, struct option *to)
 {
-    if (line->num_options + 3 > FEDGE_MAX_OPTIONS)
+    if (line->num_options + 4 > FEDGE_MAX_OPTIONS)
         abort();
     for (size_t i = 0; i < line->num_options; i++) {
         const fedge_option *option = &line->options[i];
@@ -74,6 +75,8 @@ static void make_long(const fedge_command_line *line, struct option *to)
                                 .val = FIRST + (int)i};
     }
     *to++ = (struct option){.name = "help", .val = HELP};
+    if (line->help_all)
+        *to++ = (struct option){.name = "help-all", .val = HELP_ALL};
     if (!line->command)
         *to++ = (struct option){.name = "version", .val = VERSION};
     *to = (struct option){.name = NULL};
@@ -102,8 +105,10 @@ static fedge_status read_options(const fedge_command_line *line, int argc, char 
         const int found = getopt_long(argc, argv, line->short_help ? ":h" : ":", table, NULL);
         if (found == -1)
             return FEDGE_OK;
-        if (found == HELP || found == VERSION) {
-            *asked = found == HELP ? FEDGE_ASKED_HELP : FEDGE_ASKED_VERSION;
+        if (found == HELP || found == HELP_ALL || found == VERSION) {
+            *asked = found == HELP       ? FEDGE_ASKED_HELP
+                     : found == HELP_ALL ? FEDGE_ASKED_HELP_ALL
+                                         : FEDGE_ASKED_VERSION;
             return FEDGE_OK;
         }
         fedge_status status = check(line, found, argv, err);
@@ -206,63 +211,49 @@ static void put_name(writer *to, const fedge_option *option)
     }
 }
 
-/* The names of the entry that begins with [option]; the last of its options. */
-static const fedge_option *put_names(writer *to, const fedge_option *option)
+static bool is_listed(const fedge_option *option, bool all)
 {
-    for (put_name(to, option); option->joined; put_name(to, option)) {
-        put(to, ", ");
-        option++;
-    }
-    return option;
+    return option->help && (all || !option->advanced);
 }
 
-/* Behind the help of options [first] to [last]: " (1, 2)". */
-static void put_presets(writer *to, const fedge_option *first, const fedge_option *last)
+/* Where the help begins: behind the longest of the names that have a column beside them. */
+static size_t find_indent(const fedge_command_line *line, bool all)
 {
-    const char *before = " (";
-    for (; first <= last; first++) {
-        if (first->preset) {
-            put(to, before);
-            put(to, first->preset);
-            before = ", ";
-        }
-    }
-    put(to, before[0] == ',' ? ")" : "");
-}
-
-const char *fedge_command_line_help(const fedge_command_line *line, char text[FEDGE_HELP_SIZE])
-{
-    const fedge_option *const end = line->options + line->num_options;
-    writer to = {.text = text};
-    for (const fedge_option *at = line->options; at < end; at++) {
+    size_t indent = 0;
+    for (size_t i = 0; i < line->num_options; i++) {
         writer left = {.column = 4};
-        if (at->help || at->joined) {
-            at = put_names(&left, at);
-            to.indent =
-                left.column > to.indent && left.column <= MAX_LEFT + 4 ? left.column : to.indent;
-        }
+        if (!is_listed(&line->options[i], all))
+            continue;
+        put_name(&left, &line->options[i]);
+        if (left.column > indent && left.column <= MAX_LEFT + 4)
+            indent = left.column;
     }
+    return indent;
+}
+
+const char *fedge_command_line_help(const fedge_command_line *line, bool all,
+                                    char text[FEDGE_HELP_SIZE])
+{
+    writer to = {.text = text, .indent = find_indent(line, all)};
     put(&to, line->usage);
-    for (const fedge_option *at = line->options; at < end; at++) {
-        const fedge_option *const first = at;
-        if (!at->help && !at->joined)
+    for (size_t i = 0; i < line->num_options; i++) {
+        const fedge_option *option = &line->options[i];
+        if (!is_listed(option, all))
             continue;
         put(&to, "  ");
-        at = put_names(&to, at);
+        put_name(&to, option);
         put(&to, to.column + 2 > to.indent ? " " : "");
-        put_words(&to, at->help);
-        put_presets(&to, first, at);
-        while (at + 1 < end && at[1].appended) {
-            at++;
-            put(&to, "; ");
-            put_name(&to, at);
-            put(&to, ":");
-            put_words(&to, at->help);
+        put_words(&to, option->help);
+        if (option->preset) {
+            char preset[MAX_COLUMNS];
+            (void)snprintf(preset, sizeof(preset), "(%s)", option->preset);
+            put_words(&to, preset);
         }
         put(&to, "\n");
     }
     put(&to, line->short_help ? "  -h, --help"
              : line->command  ? "  --help"
+             : line->help_all ? "  --help, --help-all (every option), --version"
                               : "  --help, --version");
     put(&to, "\n");
     put(&to, line->notes);

@@ -1,4 +1,4 @@
-"""The man pages say what the programs' --help says: the same options, commands and words."""
+"""The man pages say what the programs' --help-all or --help says: the same options, commands and words."""
 
 import os
 import re
@@ -21,6 +21,11 @@ def run(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=PATIENCE_S)
 
 
+def help_of(*command):
+    text = run(*command, "--help").stdout
+    return run(*command, "--help-all").stdout if "--help-all" in text else text
+
+
 def plain(page):
     """A page's text without what sets it."""
     lines = [re.sub(r"^\.(TP|PP)$|^\.S[HS] ", "", line) for line in page.splitlines() if not line.startswith(".TH")]
@@ -40,8 +45,7 @@ class ManPages(unittest.TestCase):
 
     def test_they_have_every_option_and_no_other(self):
         for program, commands, page in self.pages():
-            helps = [run(f"{BIN}/{program}", *command, "--help").stdout
-                     for command in ((), *((c,) for c in commands))]
+            helps = [help_of(f"{BIN}/{program}", *command) for command in ((), *((c,) for c in commands))]
             for text, part in zip(helps, plain(page).split("\"COMMAND ")):
                 said = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", part))
                 with self.subTest(f"{program}: {text.splitlines()[0]}"):
@@ -51,7 +55,7 @@ class ManPages(unittest.TestCase):
         for program, commands, page in self.pages():
             there = words(plain(page))
             for command in ((), *((c,) for c in commands)):
-                text = run(f"{BIN}/{program}", *command, "--help").stdout
+                text = help_of(f"{BIN}/{program}", *command)
                 said = words(re.sub(r"Usage: |Signals:|Exit( status)?:", "", text))
                 with self.subTest(f"{program} {' '.join(command)}"):
                     self.assertEqual([word for word in said if word not in there], [])

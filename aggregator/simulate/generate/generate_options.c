@@ -54,7 +54,7 @@ static const fedge_command_line COMMAND_LINE = {
 
 const char *fedge_generate_options_help(char text[FEDGE_HELP_SIZE])
 {
-    return fedge_command_line_help(&COMMAND_LINE, text);
+    return fedge_command_line_help(&COMMAND_LINE, false, text);
 }
 
 /* Fills in what was not given. */

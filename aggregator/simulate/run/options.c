@@ -147,80 +147,107 @@ static fedge_status take_shard(void *settings, const char *option, const char *v
     FEDGE_OPTION(name, argument, help, type, fedge_simulate_options, field)
 #define GIVEN(field) .given = offsetof(fedge_simulate_options, field)
 
+/* Those who are not advanced, with usage and notes, fit 24 lines. */
 static const fedge_option OPTIONS[] = {
     {OPTION("job", "JOB", "the job, as fedge-aggregator takes it", TEXT, job), .needed = true},
-    {OPTION("clients", "N", "virtual clients (as natural, file, per-file say)", U32, num_clients),
-     .min = 1, .max = FEDGE_SIMULATE_MAX_CLIENTS},
-    {OPTION("data", "FILE", "names the training data (client.json beside the job)", TEXT, data)},
+    {OPTION("clients", "N", "number of virtual clients", U32, num_clients), .min = 1,
+     .max = FEDGE_SIMULATE_MAX_CLIENTS},
+    {OPTION("data", "FILE", "client file that names the training data (client.json)", TEXT, data)},
     {OPTION("partition", "SPEC",
-            "how the data is divided (as FILE says): iid, shards:2, dirichlet:0.3, "
-            "dirichlet-client:0.3, labels:2, quantity:0.5, natural:COLUMN, file:CSV, per-file",
+            "how to divide the data: iid, shards:2, dirichlet:0.3, dirichlet-client:0.3, labels:2, "
+            "quantity:0.5, natural:COLUMN, file:CSV or per-file (as FILE says)",
             TEXT, partition)},
-    {OPTION("owner", "COLUMN", "says whose an example is: no value, whatever SPEC is", TEXT,
-            owner)},
-    {OPTION("seed", "S", NULL, U64, seed), .max = FEDGE_JSON_MAX_INTEGER, GIVEN(has_seed),
-     .joined = true},
-    {OPTION("partition-seed", "S", NULL, U64, partition_seed), .max = FEDGE_JSON_MAX_INTEGER,
-     GIVEN(has_partition_seed), .joined = true},
-    {OPTION("rounds", "R", "in place of the job's and FILE's", U32, num_rounds), .min = 1,
+    {OPTION("owner", "COLUMN",
+            "column of the data that names an example's owner; it is not used as a feature", TEXT,
+            owner),
+     .advanced = true},
+    {OPTION("seed", "S", "seed in place of the job's", U64, seed), .max = FEDGE_JSON_MAX_INTEGER,
+     GIVEN(has_seed), .advanced = true},
+    {OPTION("partition-seed", "S", "seed for dividing the data, in place of FILE's", U64,
+            partition_seed),
+     .max = FEDGE_JSON_MAX_INTEGER, GIVEN(has_partition_seed), .advanced = true},
+    {OPTION("rounds", "R", "number of rounds in place of the job's", U32, num_rounds), .min = 1,
      .max = FEDGE_SIMULATE_MAX_ROUNDS},
-    {OPTION("threads", "T", "virtual clients at work at a time (one per CPU)", U32, num_threads),
+    {OPTION("threads", "T", "virtual clients trained at a time (one per CPU)", U32, num_threads),
      .min = 1, .max = FEDGE_TRAINER_ENGINE_MAX_THREADS},
-    {OPTION("engine", "KIND", NULL, OTHER, engine), .take = take_engine, .preset = "cpu",
-     .joined = true},
-    {OPTION("accumulator", "KIND", "train, sum by: cpu, cuda, auto", OTHER, accumulator),
-     .take = take_accumulator, .preset = "cpu"},
-    {OPTION("gpus", "LIST", NULL, OTHER, sums), .take = take_gpus, .joined = true},
-    {OPTION("shard", "HOW", NULL, OTHER, sums), .take = take_shard, .joined = true},
-    {OPTION("robust-memory", "BYTES", "GPUs; for robust rules", U64, sums.robust_memory),
-     .max = (uint64_t)1 << 50},
-    {OPTION("evaluate-every", "K", "rounds between evaluations", U32, evaluate_every), .min = 1,
-     .max = FEDGE_SIMULATE_MAX_ROUNDS, .preset = "1"},
-    {OPTION("validation-split", "S", "share of the examples to validate with, not train", OTHER,
+    {OPTION("engine", "KIND", "what trains clients: cpu, cuda or auto", OTHER, engine),
+     .take = take_engine, .preset = "cpu"},
+    {OPTION("accumulator", "KIND", "what sums updates: cpu, cuda or auto", OTHER, accumulator),
+     .take = take_accumulator, .preset = "cpu", .advanced = true},
+    {OPTION("gpus", "LIST", "GPUs to use, such as 0,1 (all)", OTHER, sums), .take = take_gpus,
+     .advanced = true},
+    {OPTION("shard", "HOW", "how GPUs share the sums: by clients or by coordinates (auto)", OTHER,
+            sums),
+     .take = take_shard, .advanced = true},
+    {OPTION("robust-memory", "BYTES", "memory that robust aggregation rules may use (1 GiB)", U64,
+            sums.robust_memory),
+     .max = (uint64_t)1 << 50, .advanced = true},
+    {OPTION("strategy-plugin", "FILE", "load a strategy or metrics from a shared object", TEXT,
+            strategy_plugin),
+     .advanced = true},
+    {OPTION("evaluate-every", "K", "rounds from one evaluation to the next", U32, evaluate_every),
+     .min = 1, .max = FEDGE_SIMULATE_MAX_ROUNDS, .preset = "1"},
+    {OPTION("validation-split", "S", "share of the training examples used for validation", OTHER,
             validation_split),
-     .take = take_validation, .preset = "0"},
-    {OPTION("client-accuracy", "N", "clients to evaluate the last model on", U32, client_accuracy),
-     .max = FEDGE_SIMULATE_MAX_CLIENTS, .preset = FEDGE_PRESET(FEDGE_FINAL_EVALUATION_CLIENTS)},
-    {OPTION("target", "A[,A...]", "first round of each", OTHER, targets), .take = take_targets},
-    {OPTION("stop-at-target", NULL, "end then", FLAG, stop_at_target), .appended = true},
+     .take = take_validation, .preset = "0", .advanced = true},
+    {OPTION("client-accuracy", "N", "number of clients on which the last model is evaluated", U32,
+            client_accuracy),
+     .max = FEDGE_SIMULATE_MAX_CLIENTS, .preset = FEDGE_PRESET(FEDGE_FINAL_EVALUATION_CLIENTS),
+     .advanced = true},
+    {OPTION("target", "A[,A...]", "report the first round that reaches each accuracy", OTHER,
+            targets),
+     .take = take_targets, .advanced = true},
+    {OPTION("stop-at-target", NULL, "end when every target is reached", FLAG, stop_at_target),
+     .advanced = true},
     {OPTION("sweep", "KEY=A,B ...",
-            "one run for each combination of settings, such as lr=0.03,0.1 partition=iid,shards:2 "
-            "seeds=3; a table",
+            "run every combination of settings, such as lr=0.03,0.1 partition=iid,shards:2 "
+            "seeds=3, and print a table",
             OTHER, axes),
      .take = take_axis},
     {OPTION("compute", "D",
-            "virtual time: examples a second; D is fixed:A, uniform:A,B or lognormal:MEDIAN,SIGMA",
-            TEXT, profiles.compute)},
-    {OPTION("bandwidth", "D[/D]", "bytes a second, down/up", TEXT, profiles.bandwidth)},
-    {OPTION("attack", "KIND:N[:S]", "N lie", OTHER, attack), .take = take_attack, .appended = true},
+            "virtual time: examples that a client trains per second; D is fixed:A, uniform:A,B or "
+            "lognormal:MEDIAN,SIGMA",
+            TEXT, profiles.compute),
+     .advanced = true},
+    {OPTION("bandwidth", "D[/D]", "virtual time: bytes per second, down and up", TEXT,
+            profiles.bandwidth),
+     .advanced = true},
     {OPTION("failure", "P", "probability that a client gives up a task", OTHER, profiles.failure),
-     .take = take_failure},
-    {OPTION("availability", "A", "when online: SHARE,SECONDS (0.3,3600) or file:CSV", TEXT,
-            profiles.availability)},
-    {OPTION("trace", "CSV", "client,compute,down,up,failure of each client", TEXT, profiles.trace)},
-    {OPTION("strategy-plugin", "FILE", NULL, TEXT, strategy_plugin), .joined = true},
-    {OPTION("out", "DIR", NULL, TEXT, out), .joined = true},
-    {OPTION("resume", NULL, "yours; rounds, model; go on", FLAG, resume)},
-    {OPTION("quiet", NULL, NULL, FLAG, quiet), .joined = true},
-    {OPTION("json", NULL, "no line a round; JSON summary", FLAG, json)},
-    {OPTION("plan", NULL, "who trains where", FLAG, plan), .appended = true},
+     .take = take_failure, .advanced = true},
+    {OPTION("availability", "A",
+            "when clients are online: SHARE,SECONDS (such as 0.3,3600) or file:CSV", TEXT,
+            profiles.availability),
+     .advanced = true},
+    {OPTION("trace", "CSV", "file with the columns client,compute,down,up,failure", TEXT,
+            profiles.trace),
+     .advanced = true},
+    {OPTION("attack", "KIND:N[:S]", "the first N clients attack, with strength S", OTHER, attack),
+     .take = take_attack, .advanced = true},
+    {OPTION("out", "DIR", "directory for the model, curves and checkpoints", TEXT, out)},
+    {OPTION("resume", NULL, "continue from the last checkpoint in DIR", FLAG, resume)},
+    {OPTION("plan", NULL, "print where clients would be trained, and exit", FLAG, plan),
+     .advanced = true},
+    {OPTION("quiet", NULL, "print no line for each round", FLAG, quiet)},
+    {OPTION("json", NULL, "print the summary as JSON", FLAG, json)},
     {OPTION("each", NULL, NULL, FLAG, each)}};
 
 static const fedge_command_line COMMAND_LINE = {
     .name = "fedge-simulate",
     .usage = "Usage: fedge-simulate --job JOB --clients N [OPTION...]\n"
-             "       fedge-simulate compare DIR... [--out FILE.svg] (compare --help)\n"
-             "       fedge-simulate generate KIND --out DIR (generate --help); model FILE\n"
+             "       fedge-simulate compare DIR... [OPTION...]\n"
+             "       fedge-simulate generate KIND --out DIR [OPTION...]\n"
+             "       fedge-simulate model FILE [--json]\n"
              "Runs a federated learning job with N virtual clients on this machine.\n",
     .options = OPTIONS,
     .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
-    .notes = "Ctrl-C drops the open round: DIR has what was done before; --resume goes on.\n"
+    .help_all = true,
+    .notes = "Signals: INT stops; --resume continues after the last complete round.\n"
              "Exit: 0 complete; 1 failed; 2 usage; 3 job, data or settings; 130 interrupted\n",
     .arguments = true};
 
-const char *fedge_simulate_options_help(char text[FEDGE_HELP_SIZE])
+const char *fedge_simulate_options_help(bool all, char text[FEDGE_HELP_SIZE])
 {
-    return fedge_command_line_help(&COMMAND_LINE, text);
+    return fedge_command_line_help(&COMMAND_LINE, all, text);
 }
 
 static const fedge_option COMPARE_OPTIONS[] = {
@@ -256,7 +283,7 @@ static const fedge_command_line COMPARE_LINE = {
 
 const char *fedge_simulate_compare_help(char text[FEDGE_HELP_SIZE])
 {
-    return fedge_command_line_help(&COMPARE_LINE, text);
+    return fedge_command_line_help(&COMPARE_LINE, false, text);
 }
 
 static fedge_status check_complete(const fedge_simulate_options *options, fedge_error *err)
@@ -320,8 +347,9 @@ fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_
     if (status != FEDGE_OK)
         return status;
     if (words.asked != FEDGE_ASKED_RUN) {
-        options->action =
-            words.asked == FEDGE_ASKED_HELP ? FEDGE_SIMULATE_HELP : FEDGE_SIMULATE_VERSION;
+        options->action = words.asked == FEDGE_ASKED_HELP       ? FEDGE_SIMULATE_HELP
+                          : words.asked == FEDGE_ASKED_HELP_ALL ? FEDGE_SIMULATE_HELP_ALL
+                                                                : FEDGE_SIMULATE_VERSION;
         return FEDGE_OK;
     }
     /* --sweep's further settings need not have the option before each. */

@@ -20,6 +20,7 @@ typedef enum fedge_simulate_action {
     FEDGE_SIMULATE_COMPARE, /* dirs, out, each, json */
     FEDGE_SIMULATE_COMPARE_HELP,
     FEDGE_SIMULATE_HELP,
+    FEDGE_SIMULATE_HELP_ALL,
     FEDGE_SIMULATE_VERSION
 } fedge_simulate_action;
 
@@ -60,8 +61,9 @@ FEDGE_MUST_USE fedge_status fedge_simulate_options_parse(int argc, char **argv,
                                                          fedge_simulate_options *options,
                                                          fedge_error *err);
 
-/* For --help and compare --help: each fits a screen; returns [text]. */
-const char *fedge_simulate_options_help(char text[FEDGE_HELP_SIZE]);
+/* For --help, or with [all] for --help-all, and for compare --help. --help and compare --help fit a
+ * screen. Return [text]. */
+const char *fedge_simulate_options_help(bool all, char text[FEDGE_HELP_SIZE]);
 const char *fedge_simulate_compare_help(char text[FEDGE_HELP_SIZE]);
 
 #endif

@@ -172,13 +172,15 @@ static void help_fits_a_screen(void **state)
     (void)state;
     size_t lines = 0;
     char help[FEDGE_HELP_SIZE];
-    for (const char *at = fedge_options_help(help); *at; lines++) {
+    for (const char *at = fedge_options_help(false, help); *at; lines++) {
         size_t width = strcspn(at, "\n");
         assert_true(width <= 80);
         assert_true(at[width] == '\n');
         at += width + 1;
     }
     assert_true(lines <= 24);
+    assert_null(strstr(help, "--gpus-file"));
+    assert_non_null(strstr(fedge_options_help(true, help), "--gpus-file FILE"));
 }
 
 int main(void)

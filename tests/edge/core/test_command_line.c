@@ -39,11 +39,11 @@ static const fedge_option OPTIONS[] = {
     {OPTION("name", "TEXT",
             "a name of its own for whoever reads the log, which is much too long for one line",
             TEXT, name)},
-    {OPTION("seed", "S", NULL, U64, seed), .max = UINT64_C(1) << 53, .joined = true,
+    {OPTION("seed", "S", "of the draws", U64, seed), .max = UINT64_C(1) << 53,
      .given = offsetof(settings, has_seed)},
     {OPTION("share", "P", "of the examples", U64, share), .max = 9, .preset = "5"},
     {OPTION("log-level", "LEVEL", "how much to say", LOG_LEVEL, level), .preset = "info"},
-    {OPTION("json", NULL, "as JSON", FLAG, json), .appended = true},
+    {OPTION("json", NULL, "as JSON", FLAG, json), .advanced = true},
     {OPTION("a-name-that-is-longer-than-the-column", "WORD", "a word", OTHER, last),
      .take = take_word},
     {OPTION("check", NULL, "look, and end", ENUM, action), .min = MODE_CHECK}};
@@ -52,6 +52,7 @@ static const fedge_command_line PROGRAM = {.name = "test",
                                            .usage = "Usage: test [OPTION...]\n",
                                            .options = OPTIONS,
                                            .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
+                                           .help_all = true,
                                            .notes = "Exit: 0\n"};
 static const fedge_command_line COMMAND = {.name = "test make",
                                            .command = true,
@@ -163,6 +164,9 @@ static void help_and_version_win(void **state)
     fedge_error err;
     assert_int_equal(READ(&PROGRAM, &given, &err, "--help", "--nonsense"), FEDGE_OK);
     assert_int_equal(words.asked, FEDGE_ASKED_HELP);
+    assert_int_equal(READ(&PROGRAM, &given, &err, "--help-all", "--nonsense"), FEDGE_OK);
+    assert_int_equal(words.asked, FEDGE_ASKED_HELP_ALL);
+    assert_int_equal(READ(&COMMAND, &given, &err, "--help-all"), FEDGE_INVALID_ARGUMENT);
     assert_int_equal(READ(&PROGRAM, &given, &err, "--version", "word"), FEDGE_OK);
     assert_int_equal(words.asked, FEDGE_ASKED_VERSION);
     assert_int_equal(READ(&COMMAND, &given, &err, "-h"), FEDGE_OK);
@@ -190,20 +194,28 @@ static void help_is_made_of_the_table(void **state)
     (void)state;
     char text[FEDGE_HELP_SIZE];
     assert_string_equal(
-        fedge_command_line_help(&PROGRAM, text),
+        fedge_command_line_help(&PROGRAM, true, text),
         "Usage: test [OPTION...]\n"
-        "  --port N             to listen on (9092)\n"
-        "  --workers N          threads\n"
-        "  --name TEXT          a name of its own for whoever reads the log, which is\n"
-        "                       much too long for one line\n"
-        "  --seed S, --share P  of the examples (5)\n"
-        "  --log-level LEVEL    how much to say (info); --json: as JSON\n"
+        "  --port N           to listen on (9092)\n"
+        "  --workers N        threads\n"
+        "  --name TEXT        a name of its own for whoever reads the log, which is much\n"
+        "                     too long for one line\n"
+        "  --seed S           of the draws\n"
+        "  --share P          of the examples (5)\n"
+        "  --log-level LEVEL  how much to say (info)\n"
+        "  --json             as JSON\n"
         "  --a-name-that-is-longer-than-the-column WORD  a word\n"
-        "  --check              look, and end\n"
-        "  --help, --version\n"
+        "  --check            look, and end\n"
+        "  --help, --help-all (every option), --version\n"
         "Exit: 0\n");
-    const char *end = strstr(fedge_command_line_help(&COMMAND, text), "  --check");
-    assert_string_equal(end, "  --check              look, and end\n"
+    char brief[FEDGE_HELP_SIZE];
+    const char *json = strstr(text, "  --json");
+    fedge_command_line_help(&PROGRAM, false, brief);
+    assert_null(strstr(brief, "--json"));
+    assert_memory_equal(brief, text, (size_t)(json - text)); /* the rest is the same */
+    assert_string_equal(brief + (json - text), strchr(json, '\n') + 1);
+    const char *end = strstr(fedge_command_line_help(&COMMAND, true, text), "  --check");
+    assert_string_equal(end, "  --check            look, and end\n"
                              "  -h, --help\n");
 }
 

@@ -149,16 +149,19 @@ static void help_fits_a_screen(void **state)
     (void)state;
     int lines = 0, column = 0;
     char help[FEDGE_HELP_SIZE];
-    for (const char *at = fedge_simulate_options_help(help); *at; at++) {
+    for (const char *at = fedge_simulate_options_help(false, help); *at; at++) {
         column = *at == '\n' ? 0 : column + 1;
         lines += *at == '\n';
         assert_true(column <= 80);
     }
-    assert_true(lines <= 32);
+    assert_true(lines <= 24);
     fedge_simulate_options options;
     fedge_error err;
     assert_int_equal(parse("--help --nonsense", &options, &err), FEDGE_OK);
     assert_int_equal(options.action, FEDGE_SIMULATE_HELP);
+    assert_int_equal(parse("--help-all", &options, &err), FEDGE_OK);
+    assert_int_equal(options.action, FEDGE_SIMULATE_HELP_ALL);
+    assert_non_null(strstr(fedge_simulate_options_help(true, help), "--bandwidth D[/D]"));
     assert_int_equal(parse("--version", &options, &err), FEDGE_OK);
     assert_int_equal(options.action, FEDGE_SIMULATE_VERSION);
 }
