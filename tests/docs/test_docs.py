@@ -144,6 +144,22 @@ class Pages(unittest.TestCase):
                             self.assertIn(event, said)
         self.assertGreater(count, 15)
 
+    def test_units_start_again_what_a_new_start_mends(self):
+        """The codes of the table that say "not restart" are those that the unit does not restart after."""
+        page = section(read("docs/operations.md"), "## Exit codes")
+        tables = dict(zip(("fedge-aggregator", "fedge-client"), re.split("^`fedge-.*`:$", page, flags=re.M)[1:]))
+        headers = {"fedge-aggregator": "aggregator/server/exit_codes.h", "fedge-client": "client/exit_codes.h"}
+        for program, table in tables.items():
+            advice = {int(row.split("|")[1]): row.split("|")[3].strip()
+                      for row in rows(table) if row.split("|")[1].strip().isdigit()}
+            found = re.findall(r"\bFEDGE_EXIT_[A-Z]+ = (\d+)|\bX\([A-Z_]+, (\d+)", read(headers[program]))
+            codes = {int(a or b) for a, b in found}
+            unit = read(f"docs/systemd/{program}.service.in")
+            never = {int(code) for code in re.search("^RestartPreventExitStatus=(.*)$", unit, re.M)[1].split()}
+            with self.subTest(program):
+                self.assertEqual(set(advice), codes)
+                self.assertEqual({code for code, text in advice.items() if code and text.startswith("not ")}, never)
+
 
 NAMES = {"server": "server", "device": "kitchen-1"}  # of requests and chains at the authority
 
