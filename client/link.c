@@ -237,32 +237,37 @@ static void on_refused(void *user, const char *subject, const char *reason)
 
 /* --- life ------------------------------------------------------------------------------------ */
 
+/* Characters of hosts; the first two only of addresses between brackets. */
+#define HOST_CHARACTERS ":%-._0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+/* Not lws_parse_uri: it takes "wss://host:12x" for port 12, and "wss://[::1" for an address. */
 fedge_status fedge_link_parse_url(const char *url, char host[FEDGE_LINK_MAX_HOST], int *port,
                                   char path[FEDGE_LINK_MAX_HOST], fedge_error *err)
 {
-    char copy[FEDGE_LINK_MAX_HOST];
-    const char *scheme, *address, *rest;
-    if (strlen(url) >= sizeof(copy) || strncmp(url, "wss://", 6) != 0) {
+    bool good = strlen(url) < FEDGE_LINK_MAX_HOST && strncmp(url, "wss://", 6) == 0;
+    const char *at = good ? url + 6 : "", *rest;
+    const bool literal = at[0] == '[';
+    at += literal;
+    const size_t length = strspn(at, HOST_CHARACTERS + (literal ? 0 : 2));
+    rest = at + length;
+    good = length > 0 && (!literal || *rest++ == ']');
+    *port = FEDGE_LINK_DEFAULT_PORT;
+    if (good && rest[0] == ':') {
+        char *end;
+        const unsigned long value = strtoul(rest + 1, &end, 10);
+        good = rest[1] >= '0' && rest[1] <= '9' && value >= 1 && value <= 65535;
+        *port = (int)value;
+        rest = end;
+    }
+    if (!good || (rest[0] && rest[0] != '/') || rest[strcspn(rest, " \t\r\n?#")]) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "'%.100s' is not a server's address: wss://HOST[:PORT], at most %d bytes",
                           url, FEDGE_LINK_MAX_HOST - 1);
     }
-    snprintf(copy, sizeof(copy), "%s", url);
-    if (lws_parse_uri(copy, &scheme, &address, port, &rest) || !address[0] || *port < 1 ||
-        *port > 65535) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "'%s' is not a server's address: wss://HOST[:PORT]", url);
-    }
-    /* libwebsockets says 443 when no port is given. */
-    const char *authority_end = strchr(url + 6, '/');
-    size_t length = authority_end ? (size_t)(authority_end - url) : strlen(url);
-    bool explicit_port = length > 4 && *port == 443 && strncmp(url + length - 4, ":443", 4) == 0;
-    if (*port == 443 && !explicit_port)
-        *port = FEDGE_LINK_DEFAULT_PORT;
     if (host)
-        snprintf(host, FEDGE_LINK_MAX_HOST, "%s", address);
+        snprintf(host, FEDGE_LINK_MAX_HOST, "%.*s", (int)length, at);
     if (path)
-        snprintf(path, FEDGE_LINK_MAX_HOST, "%s%s", rest[0] == '/' ? "" : "/", rest);
+        snprintf(path, FEDGE_LINK_MAX_HOST, "%s", rest[0] ? rest : "/");
     return FEDGE_OK;
 }
 

@@ -65,8 +65,9 @@ fedge_status fedge_proxy_for(const char *url, const char *given, char out[FEDGE_
     (void)snprintf(out, FEDGE_PROXY_TEXT, "%.*s", (int)size, proxy);
     const char *colon = strrchr(out, ':');
     const char *bracket = strchr(out, ']');
-    port = colon && colon > out && colon > bracket ? atoi(colon + 1) : 0;
-    if (size >= FEDGE_PROXY_TEXT || port < 1 || port > 65535) {
+    char *end = out;
+    const long number = colon && colon > out && colon > bracket ? strtol(colon + 1, &end, 10) : 0;
+    if (size >= FEDGE_PROXY_TEXT || number < 1 || number > 65535 || *end) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "'%.100s' is not a proxy's address: http://HOST:PORT", proxy);
     }

@@ -164,6 +164,29 @@ static fedge_status check_selection(const program *self, fedge_error *err)
     return FEDGE_OK;
 }
 
+/* It is written when the run is over: days later, perhaps. */
+static fedge_status check_result_path(const char *path, fedge_error *err)
+{
+    const char *slash = strrchr(path, '/');
+    const int size = slash ? (int)(slash - path) + 1 : 2;
+    char place[FEDGE_MAX_PATH];
+    if (snprintf(place, sizeof(place), "%.*s", size, slash ? path : "./") >= (int)sizeof(place))
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--result: the path is too long");
+    if (fedge_os_is_dir(path)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--result: %s is a directory; name a file in it", path);
+    }
+    if (!fedge_os_is_dir(place)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--result %s: there is no directory %s; make it", path, place);
+    }
+    if (access(place, W_OK | X_OK) != 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--result %s: files cannot be made in %s",
+                          path, place);
+    }
+    return FEDGE_OK;
+}
+
 /* All that can be checked without the state directory and the ports. */
 static fedge_status load(program *self, fedge_error *err)
 {
@@ -190,6 +213,8 @@ static fedge_status load(program *self, fedge_error *err)
     }
     if (status == FEDGE_OK && leads(self))
         status = check_initial_model(self->job, err);
+    if (status == FEDGE_OK && options->result && leads(self))
+        status = check_result_path(options->result, err);
     if (status == FEDGE_OK)
         status = fedge_ciphers_check(err);
     if (status == FEDGE_OK) {

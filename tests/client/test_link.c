@@ -299,12 +299,46 @@ static void test_urls(void **state)
                      FEDGE_OK);
     assert_int_equal(port, 443);
     assert_string_equal(path, "/x/y");
+    assert_int_equal(fedge_link_parse_url("wss://a-b_c.example:65535/", host, &port, path, NULL),
+                     FEDGE_OK);
+    assert_string_equal(host, "a-b_c.example");
+    assert_int_equal(port, 65535);
+    assert_string_equal(path, "/");
+    assert_int_equal(fedge_link_parse_url("wss://[fe80::1%eth0]:1", host, &port, path, NULL),
+                     FEDGE_OK);
+    assert_string_equal(host, "fe80::1%eth0");
+    assert_int_equal(port, 1);
+    assert_int_equal(fedge_link_parse_url("wss://[::1]", host, &port, path, NULL), FEDGE_OK);
+    assert_string_equal(host, "::1");
+    assert_int_equal(port, FEDGE_LINK_DEFAULT_PORT);
     memset(longest, 'a', sizeof(longest));
     memcpy(longest, "wss://", 6);
     longest[sizeof(longest) - 1] = '\0';
-    const char *const bad[] = {"",         "localhost",    "ws://localhost",
-                               "wss://",   "https://host", "wss://host:99999",
-                               "wss://:1", longest,        "wss://host:0"};
+    const char *const bad[] = {"",
+                               "localhost",
+                               "ws://localhost",
+                               "wss://",
+                               "https://host",
+                               "wss://host:99999",
+                               "wss://:1",
+                               longest,
+                               "wss://host:0",
+                               "wss://host:12x",
+                               "wss://host:",
+                               "wss://host: 1",
+                               "wss://host:+1",
+                               "wss://host:-1",
+                               "wss://[::1",
+                               "wss://[]",
+                               "wss://[::1]9",
+                               "wss://::1",
+                               "wss://host ",
+                               "wss://ho st",
+                               "wss://a:b@host",
+                               "wss://host/ x",
+                               "wss://host/?x",
+                               "wss://host?x",
+                               "wss://host:99999999999999999999"};
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         assert_int_equal(fedge_link_parse_url(bad[i], host, &port, path, NULL),
                          FEDGE_INVALID_ARGUMENT);

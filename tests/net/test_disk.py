@@ -349,6 +349,17 @@ class Files(NetTest):
         os.unlink(federation.path("test-values.npy"))
         self.assert_start(federation, CONFIG, "test-values.npy", more=("--check-config",))
 
+    def test_a_result_that_could_not_be_written(self):
+        """Told at the start, and not when the run is over."""
+        federation = self.federation(clients=2)
+        nowhere = federation.path("nowhere")
+        for path, text in ((f"{nowhere}/result.json", f"there is no directory {nowhere}/"),
+                           (federation.path("."), "is a directory"), (f"{nowhere}/" + "x/" * 300, "too long")):
+            for more in ((), ("--check-config",)):
+                with self.subTest(path=path[-20:], more=more):
+                    self.assert_start(federation, CONFIG, text, "--result", more=more, result=path)
+        self.assertFalse(os.path.exists(federation.state))
+
     def test_a_test_set_cut_off(self):
         federation = self.federation(clients=2)
         path = federation.path("test-values.npy")

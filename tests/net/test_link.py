@@ -145,6 +145,7 @@ class Ways(NetTest):
         federation = self.alone()
         federation.port = 1
         for proxy, words in (("socks5://localhost:1080", "only kind"), ("http://localhost", "HOST:PORT"),
+                             ("http://localhost:31x", "HOST:PORT"), ("http://localhost:0", "HOST:PORT"),
                              ("http://me:secret@localhost:3128", "log in")):
             with self.subTest(proxy):
                 client = federation.start_client(0, proxy=proxy)
