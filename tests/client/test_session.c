@@ -517,6 +517,24 @@ static void test_garbage(void **state)
     assert_false(f->stopped);
 }
 
+/* A server that says nothing that can be read is not asked again and again at once. */
+static void test_garbage_is_no_progress(void **state)
+{
+    fake *f = *state;
+    uint64_t longest = 0;
+    const fedge_message message = {
+        .type = FEDGE_MESSAGE_TASK, .meta = "{\"task\":", .meta_size = 8};
+    for (unsigned i = 0; i < 20; i++) {
+        fake_welcome(f);
+        assert_int_equal(fedge_message_pack(&message, f->frame, sizeof(f->frame), NULL), FEDGE_OK);
+        fake_frame(f, f->frame, fedge_message_size(&message));
+        assert_false(f->linked);
+        const uint64_t wait = fedge_session_deadline(f->session) - f->now_ms;
+        longest = wait > longest ? wait : longest;
+    }
+    assert_in_range(longest, 10000, 60000);
+}
+
 static void test_out_of_place(void **state)
 {
     fake *f = *state;
@@ -739,6 +757,7 @@ int main(void)
         TEST(test_silence_drops_the_link),
         TEST(test_unknown_types),
         TEST(test_garbage),
+        TEST(test_garbage_is_no_progress),
         TEST(test_out_of_place),
         TEST(test_a_second_welcome),
         TEST(test_plan_declined),

@@ -36,6 +36,19 @@ static fedge_job *parse(const char *first, const char *second, const char *more)
     return job;
 }
 
+/* Behind the strategy's state lies what clients lack of the parameters that are trained. */
+static void what_clients_lack_is_kept(void **state)
+{
+    (void)state;
+    fedge_job *job = parse("", "", "");
+    assert_int_equal(fedge_downlink_state_size(&job->plan), 0);
+    fedge_job_free(job);
+    job = parse(", \"train\": \"none\"", "", "");
+    job->plan.update.down = job->plan.update.codec;
+    assert_int_equal(fedge_downlink_state_size(&job->plan), 10 * sizeof(float));
+    fedge_job_free(job);
+}
+
 static fedge_status init(fedge_global_model *model, const fedge_job *job, uint32_t num_lanes)
 {
     const fedge_accumulator_config config = {.num_lanes = num_lanes};
@@ -317,6 +330,7 @@ static void lanes_are_joined(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_clients_lack_is_kept),
         cmocka_unit_test(what_is_trained_moves_and_the_rest_stays),
         cmocka_unit_test(the_servers_rate_counts),
         cmocka_unit_test(statistics_move_by_the_plain_mean),

@@ -651,9 +651,9 @@ static fedge_status fail_to_add(void *state, fedge_encoded *const *updates, uint
 }
 
 /* What is in the journal and not in the sums is for recovery: no answer, and no step. */
-static void failing_sums_are_fatal(void **state)
+static void lose_the_sums(const char *dir)
 {
-    begin(*state, 2, 4, UPDATE_SIZE);
+    begin(dir, 2, 4, UPDATE_SIZE);
     const fedge_accumulator_ops *ops = f.accumulator.ops;
     fedge_accumulator_ops failing = *ops;
     failing.add = fail_to_add;
@@ -667,6 +667,16 @@ static void failing_sums_are_fatal(void **state)
     send_update(1, 2); /* on another worker, for which nothing has failed */
     flush_in_vain(FEDGE_GPU_LOST);
     end();
+}
+
+static void failing_sums_are_fatal(void **state)
+{
+    lose_the_sums(*state);
+    flat = true; /* added one by one, and not with their group */
+    OK(fedge_os_remove_tree(*state, NULL));
+    OK(fedge_os_make_dirs(*state, NULL));
+    lose_the_sums(*state);
+    flat = false;
 }
 
 /* Updates that wait share a sync: as long as there is other work, but not for long. */

@@ -5,6 +5,7 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/rounds.h"
+#include "aggregator/server/accepted_updates.h"
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/recovery.h"
 #include "aggregator/store/round_log.h"
@@ -134,6 +135,32 @@ static void free_evaluator(void *made)
     fedge_evaluator_free(made);
 }
 
+static fedge_status make_accepted(void **made, fedge_error *err)
+{
+    static fedge_accepted_updates updates;
+    char path[FEDGE_MAX_PATH];
+    fedge_journal *journal = NULL;
+    const fedge_journal_phase phase = test_phase(1, 0);
+    const long left = no_memory.left;
+    no_memory.left = -1;
+    OK(fedge_journal_make_path(folder, 1, 0, path, NULL));
+    OK(fedge_os_remove_tree(path, NULL));
+    OK(test_create(folder, &phase, &journal, err));
+    no_memory.left = left;
+    const fedge_status status =
+        fedge_accepted_updates_init(&updates, &job->plan, journal, NULL, 4, err);
+    fedge_journal_free(journal);
+    if (status != FEDGE_OK)
+        fedge_accepted_updates_fini(&updates);
+    *made = status == FEDGE_OK ? &updates : NULL;
+    return status;
+}
+
+static void free_accepted(void *made)
+{
+    fedge_accepted_updates_fini(made);
+}
+
 static void evaluators(void **state)
 {
     char path[FEDGE_MAX_PATH], data[FEDGE_MAX_PATH];
@@ -144,6 +171,7 @@ static void evaluators(void **state)
     OK(fedge_os_write_file(data, "1,2,0\n3,4,1\n", 12, 0600, NULL));
     OK(fedge_job_load(path, &job, NULL));
     each_allocation_may_fail(make_evaluator, free_evaluator);
+    each_allocation_may_fail(make_accepted, free_accepted);
     fedge_job_free(job);
 }
 

@@ -339,6 +339,75 @@ static void decoding_refuses_bad_values(void **state)
     assert_non_null(strstr(err.message, "value 267 of tensor \"0.weight\""));
 }
 
+static void one_tensor(fedge_schema *schema, fedge_tensor_spec storage[1], uint32_t count)
+{
+    fedge_schema_init(schema, storage, 1);
+    assert_int_equal(fedge_schema_add(schema, "t", FEDGE_F32, 1, &count, NULL), FEDGE_OK);
+}
+
+static void assert_refused(const fedge_codec *codec, const fedge_schema *schema,
+                           const uint8_t *bytes, fedge_status wanted, size_t place)
+{
+    int32_t v[2048];
+    char said[64];
+    fedge_error err = {.message = ""};
+    (void)snprintf(said, sizeof(said), "value %zu of tensor \"t\" is ", place);
+    assert_int_equal(
+        fedge_codec_decode(codec, schema, bounds, bytes, fedge_codec_size(codec, schema), v, &err),
+        wanted);
+    if (!strstr(err.message, said))
+        fail_msg("\"%s\" does not say \"%s\"", err.message, said);
+}
+
+/* -8, at each place of a block of an even and of an odd number of values. */
+static void int4_has_no_minus_8(void **state)
+{
+    (void)state;
+    for (uint32_t count = 6; count <= 9; count++) {
+        fedge_tensor_spec storage[1];
+        fedge_schema schema;
+        uint8_t bytes[16];
+        int32_t v[16];
+        fedge_error err;
+        one_tensor(&schema, storage, count);
+        for (uint32_t i = 0; i < count; i++) {
+            memset(bytes, 0, sizeof(bytes));
+            bytes[0] = 1; /* the scale */
+            bytes[2 + i / 2] = i % 2 ? 0x80 : 0x08;
+            assert_refused(&INT4, &schema, bytes, FEDGE_CORRUPT, i);
+        }
+        memset(bytes, 0, sizeof(bytes));
+        bytes[2 + count / 2] = 0x10;
+        assert_int_equal(fedge_codec_decode(&INT4, &schema, bounds, bytes,
+                                            fedge_codec_size(&INT4, &schema), v, &err),
+                         count % 2 ? FEDGE_CORRUPT : FEDGE_OK);
+    }
+}
+
+/* Of more values than are decoded at a time: each has its place, and none is written behind. */
+static void half_floats_have_their_places(void **state)
+{
+    (void)state;
+    enum { COUNT = 1500, ROOM = 2 * COUNT };
+    const fedge_codec *const codecs[] = {&F16, &BF16};
+    static uint8_t bytes[2 * ROOM];
+    static int32_t v[ROOM];
+    fedge_tensor_spec storage[1];
+    fedge_schema schema;
+    one_tensor(&schema, storage, COUNT);
+    for (size_t c = 0; c < sizeof(codecs) / sizeof(codecs[0]); c++) {
+        memset(bytes, 0, sizeof(bytes));
+        memset(v, 0x55, sizeof(v));
+        assert_int_equal(
+            fedge_codec_decode(codecs[c], &schema, bounds, bytes, 2 * (size_t)COUNT, v, NULL),
+            FEDGE_OK);
+        for (size_t i = 0; i < ROOM; i++)
+            assert_int_equal(v[i], i < COUNT ? 0 : 0x55555555);
+        fedge_put_u16(bytes + 2 * (size_t)1100, 0x7fff);
+        assert_refused(codecs[c], &schema, bytes, FEDGE_NOT_FINITE, 1100);
+    }
+}
+
 /* Whatever bytes come, an int8 section that is accepted is within the bound. */
 static void int8_cannot_leave_the_bound(void **state)
 {
@@ -373,6 +442,8 @@ int main(void)
         cmocka_unit_test(encoding_clamps_counts_and_refuses_nan),
         cmocka_unit_test(decoding_refuses_wrong_sizes),
         cmocka_unit_test(decoding_refuses_bad_values),
+        cmocka_unit_test(int4_has_no_minus_8),
+        cmocka_unit_test(half_floats_have_their_places),
         cmocka_unit_test(int8_cannot_leave_the_bound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

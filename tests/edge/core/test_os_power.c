@@ -128,6 +128,20 @@ static void a_rename_is_whole(void **state)
     }
 }
 
+static void what_is_published_stays(void **state)
+{
+    (void)state;
+    OK(fedge_os_write_file(in(dir, "from"), "x", 1, 0600, NULL));
+    lossy_disk_begin(dir);
+    char from[100];
+    snprintf(from, sizeof(from), "%s", in(dir, "from"));
+    OK(fedge_os_publish(from, in(dir, "to"), NULL));
+    for (uint64_t draw = 0; draw < DRAWS; draw++) {
+        lossy_disk_image(lossy_disk_now(), draw, image);
+        assert_true(fedge_os_exists(in(image, "to")) && !fedge_os_exists(in(image, "from")));
+    }
+}
+
 /* What a killed process had written is read by the next one and still not on the disk. */
 static void a_kill_syncs_nothing(void **state)
 {
@@ -163,6 +177,7 @@ int main(void)
         TEST(new_directories_stay),
         TEST(what_is_synced_stays),
         TEST(a_rename_is_whole),
+        TEST(what_is_published_stays),
         TEST(a_kill_syncs_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

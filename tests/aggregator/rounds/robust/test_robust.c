@@ -109,6 +109,19 @@ static void memory_and_threads_change_nothing(void **state)
     }
 }
 
+/* What a job is told to need is what the rows take, and little more. */
+static void memory_is_that_of_the_rows(void **state)
+{
+    (void)state;
+    for (uint32_t num = 3; num < 200; num++) {
+        const uint64_t rows = (uint64_t)num * 2 * sizeof(int32_t);
+        const uint64_t least = rows * FEDGE_CODEC_BLOCK;
+        const uint64_t usual = rows * FEDGE_UPDATES_PIECE;
+        assert_in_range(fedge_tiles_least_bytes(num), least, 16 * least);
+        assert_in_range(fedge_tiles_bytes(num, 5), 5 * usual, 6 * usual);
+    }
+}
+
 /* The fifth is far off, and none of these follow it as the mean would. */
 static void one_that_is_far_off_is_left_out(void **state)
 {
@@ -150,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(too_few_updates_are_refused),
         cmocka_unit_test(memory_and_threads_change_nothing),
+        cmocka_unit_test(memory_is_that_of_the_rows),
         cmocka_unit_test(one_that_is_far_off_is_left_out),
         cmocka_unit_test(memory_that_is_too_small_is_refused),
     };
