@@ -158,7 +158,8 @@ static fedge_status apply_delta(fedge_worker *w, const fedge_task *task, uint8_t
 static fedge_status load_model_file(fedge_worker *w, uint8_t **file, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.job.task;
-    if (!task->delta)
+    /* A server must not lead a plan without deltas into one: the whole model is asked for. */
+    if (!task->delta || !w->plan->update.down.values)
         return load_blob(w, task->model, task->model_size, file, err);
     fedge_status status =
         load_blob(w, task->deltas[task->delta - 1].base, task->model_size, file, err);

@@ -175,6 +175,8 @@ static void test_result(void **state)
     fedge_upload upload = an_upload(bytes, sizeof(bytes)), found;
     assert_int_equal(fedge_store_result_find(r->store, &found, NULL), FEDGE_NOT_FOUND);
     assert_int_equal(fedge_store_result_put(r->store, &upload, bytes, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_result_read(r->store, 5, part, sizeof(part), NULL), FEDGE_OK);
+    assert_memory_equal(part, bytes + 5, sizeof(part));
     assert_int_equal(fedge_store_result_find(r->store, &found, NULL), FEDGE_OK);
     assert_int_equal(found.task_id, 42);
     assert_int_equal(found.size, sizeof(bytes));

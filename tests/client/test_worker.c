@@ -32,6 +32,7 @@ typedef struct rig {
     fedge_worker_result result;
     fedge_client_report report; /* what the next evaluation says */
     float seen[2];              /* what the last training began with */
+    bool has_deltas;            /* the plan's models travel as deltas, too */
 } rig;
 
 static void on_done(void *user)
@@ -87,6 +88,8 @@ static void begin(rig *r, fedge_worker_job *task)
     size_t size;
     (void)sem_init(&r->done, 0, 0);
     assert_int_equal(fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &job, NULL), FEDGE_OK);
+    if (r->has_deltas)
+        job->plan.update.down = job->plan.update.codec;
     assert_int_equal(fedge_store_open_memory(0, &r->store, NULL), FEDGE_OK);
     const fedge_worker_config config = {.callbacks = {.struct_size = sizeof(config.callbacks),
                                                       .user = r,
@@ -164,11 +167,43 @@ static void training_begins_with_the_tasks_model(void **state)
     end(&r);
 }
 
+/* What does not lead to the model is fetched again. Without deltas in the plan there is none: it is
+ * the model that counts, and it is fetched where it is not there. */
+static void a_delta_that_makes_no_model_is_a_bad_blob(void **state)
+{
+    (void)state;
+    for (int with = 0; with < 2; with++) {
+        static rig r;
+        fedge_worker_job task;
+        r.has_deltas = with != 0;
+        begin(&r, &task);
+        r.report = (fedge_client_report){
+            .num_examples = 4, .num_metrics = 2, .metrics = {{"loss", 0.5}, {"accuracy", 1}}};
+        fedge_delta_ref *delta = &task.task.deltas[0];
+        memcpy(delta->base, task.task.model, sizeof(delta->base));
+        delta->size = 5;
+        put_blob(&r, "wrong", 5, delta->hash);
+        task.task.num_deltas = task.task.delta = 1;
+        memcpy(task.task.model, delta->hash, sizeof(task.task.model)); /* not a model's */
+        task.task.model[0] = task.task.model[0] == 'a' ? 'b' : 'a';
+        do_job(&r, &task);
+        assert_int_equal(r.result.status, with ? FEDGE_TRUNCATED : FEDGE_NOT_FOUND);
+        assert_true(r.result.bad_blob);
+        memcpy(task.task.model, delta->base, sizeof(task.task.model));
+        task.task.num_deltas = task.task.delta = 0;
+        do_job(&r, &task);
+        assert_int_equal(r.result.status, FEDGE_OK);
+        assert_false(r.result.bad_blob);
+        end(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_metric_that_is_not_finite_is_missing),
         cmocka_unit_test(training_begins_with_the_tasks_model),
+        cmocka_unit_test(a_delta_that_makes_no_model_is_a_bad_blob),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

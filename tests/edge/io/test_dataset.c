@@ -174,6 +174,8 @@ static void test_read_refuses_an_index_beyond_the_view(void **state)
     assert_int_equal(labels[0], 9);
     assert_int_equal(labels[1], 0);
     assert_true(x[12] == (float)pixel(0, 0));
+    assert_int_equal(examples.read(examples.user, (const uint32_t[]){20, 0}, 2, 0, x, labels, &err),
+                     FEDGE_OUT_OF_RANGE);
     assert_int_equal(examples.read(examples.user, (const uint32_t[]){0, 20}, 2, 0, x, labels, &err),
                      FEDGE_OUT_OF_RANGE);
     fedge_dataset_free(dataset);

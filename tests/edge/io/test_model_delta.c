@@ -162,6 +162,7 @@ static void sizes_that_lie_are_refused(void **state)
     run(0, true);
     fedge_put_u64(chain, UINT64_MAX);
     assert_int_equal(fedge_model_delta_apply(plan, chain, chain_size, client, &err), FEDGE_TOO_BIG);
+    assert_non_null(strstr(err.message, "a section of 18446744073709551615 bytes"));
     fedge_put_u64(chain + 8, UINT64_MAX - 16);
     assert_int_equal(fedge_model_delta_apply(plan, chain, chain_size, client, &err),
                      FEDGE_TRUNCATED);
