@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/train/shape.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/edge/core/cmocka_all.h"
 #include "tests/edge/core/long.h"
@@ -26,6 +25,7 @@ static int32_t labels[EXAMPLES];
 static const float MEAN[CHANNELS] = {0.5f, 0.25f}, STD[CHANNELS] = {0.25f, 0.5f};
 uint32_t drawn_places[EXAMPLES], drawn_firsts[CLIENTS + 1];
 size_t drawn_num_values, drawn_example_values;
+static size_t num_parameters;
 float drawn_start[MAX_VALUES], drawn_corrections[CLIENTS][MAX_VALUES];
 float drawn_trained[CLIENTS][MAX_VALUES], drawn_expected[CLIENTS][MAX_VALUES];
 fedge_cohort_task drawn_tasks[CLIENTS];
@@ -34,190 +34,6 @@ static uint32_t next_task;
 uint32_t drawn_num_done;
 static _Alignas(64) uint8_t block[BLOCK];
 static _Alignas(64) uint8_t scratch[BLOCK];
-
-static fedge_layer_spec linear(uint32_t in, uint32_t out)
-{
-    return (fedge_layer_spec){.type = FEDGE_LAYER_LINEAR,
-                              .u.linear = {in, out, out % 2 == 1, 0, 0}};
-}
-
-static fedge_layer_spec plain(fedge_layer_type type)
-{
-    return (fedge_layer_spec){.type = type};
-}
-
-static void make_mlp(void)
-{
-    const uint32_t hidden = 1 + fedge_rng_below(&drawn_rng, 40);
-    spec = (fedge_model_spec){.input_rank = 1, .input_shape = {MOST}, .num_layers = 3};
-    spec.layers[0] = linear(MOST, hidden);
-    spec.layers[1] = plain(FEDGE_LAYER_RELU);
-    spec.layers[2] = linear(hidden, drawn_outputs);
-}
-
-static void make_cnn(void)
-{
-    const uint32_t first = 1 + fedge_rng_below(&drawn_rng, 18),
-                   second = 1 + fedge_rng_below(&drawn_rng, 5);
-    spec =
-        (fedge_model_spec){.input_rank = 3, .input_shape = {CHANNELS, SIDE, SIDE}, .num_layers = 7};
-    spec.layers[0] =
-        (fedge_layer_spec){.type = FEDGE_LAYER_CONV2D,
-                           .u.conv2d = {CHANNELS, first, {3, 3}, {1, 1}, {1, 1}, true, {0, 0}, 0}};
-    spec.layers[1] = plain(FEDGE_LAYER_RELU);
-    spec.layers[2] =
-        (fedge_layer_spec){.type = FEDGE_LAYER_MAXPOOL2D, .u.maxpool2d = {.kernel_size = {2, 2}}};
-    spec.layers[3] = (fedge_layer_spec){
-        .type = FEDGE_LAYER_CONV2D,
-        .u.conv2d = {first, second, {2, 2}, {1, 1}, {0, 0}, second % 2 == 0, {1, 1}, 1}};
-    spec.layers[4] = plain(FEDGE_LAYER_RELU);
-    spec.layers[5] = plain(FEDGE_LAYER_FLATTEN);
-    spec.layers[6] = linear(second * 4, CLASSES);
-}
-
-static fedge_layer_spec conv(uint32_t in, uint32_t out, uint32_t kernel, uint32_t groups)
-{
-    return (fedge_layer_spec){.type = FEDGE_LAYER_CONV2D,
-                              .u.conv2d = {in,
-                                           out,
-                                           {kernel, kernel},
-                                           {1, 1},
-                                           {kernel / 2, kernel / 2},
-                                           groups > 1,
-                                           {1, 1},
-                                           groups}};
-}
-
-static fedge_layer_spec group_norm(uint32_t groups, uint32_t channels)
-{
-    return (fedge_layer_spec){.type = FEDGE_LAYER_GROUPNORM,
-                              .u.groupnorm = {groups, channels, 1e-5f, true}};
-}
-
-static fedge_layer_spec reads(fedge_layer_spec layer, uint32_t count, uint16_t a, uint16_t b)
-{
-    layer.num_inputs = count;
-    layer.inputs[0] = a;
-    layer.inputs[1] = b;
-    return layer;
-}
-
-/* Blocks with a way around them, in every kind: what is read twice, a sum that is read twice, and
- * rectifiers that may not work in place. */
-static void make_residual(void)
-{
-    static const fedge_layer_type FUNCTIONS[] = {FEDGE_LAYER_RELU6, FEDGE_LAYER_LEAKYRELU,
-                                                 FEDGE_LAYER_GELU,  FEDGE_LAYER_SIGMOID,
-                                                 FEDGE_LAYER_TANH,  FEDGE_LAYER_SILU};
-    fedge_layer_spec function = plain(FUNCTIONS[fedge_rng_below(&drawn_rng, 6)]);
-    if (function.type == FEDGE_LAYER_LEAKYRELU)
-        function.u.leakyrelu.negative_slope = 0.1f;
-    if (function.type == FEDGE_LAYER_GELU)
-        function.u.gelu.approximate = fedge_rng_below(&drawn_rng, 2);
-    spec = (fedge_model_spec){
-        .input_rank = 3, .input_shape = {CHANNELS, SIDE, SIDE}, .num_layers = 15};
-    spec.layers[0] = conv(CHANNELS, 4, 3, 1);
-    spec.layers[1] = group_norm(2, 4);
-    spec.layers[2] = plain(FEDGE_LAYER_RELU);
-    spec.layers[3] = conv(4, 4, 3, 4);
-    spec.layers[4] = function;
-    spec.layers[5] = reads(plain(FEDGE_LAYER_ADD), 2, 4, 2);
-    spec.layers[6] = plain(FEDGE_LAYER_RELU);
-    spec.layers[7] = conv(4, 6, 3, 2);
-    spec.layers[8] = reads(conv(4, 6, 1, 1), 1, 6, 0);
-    spec.layers[9] = group_norm(3, 6);
-    spec.layers[10] = reads(plain(FEDGE_LAYER_ADD), 2, 9, 7);
-    spec.layers[11] = reads(plain(FEDGE_LAYER_ADD), 2, 10, 10);
-    spec.layers[12] =
-        (fedge_layer_spec){.type = FEDGE_LAYER_ADAPTIVEAVGPOOL2D,
-                           .u.adaptiveavgpool2d = {{1 + fedge_rng_below(&drawn_rng, 4), 2}}};
-    spec.layers[13] = plain(FEDGE_LAYER_FLATTEN);
-    spec.layers[14] = linear(6 * spec.layers[12].u.adaptiveavgpool2d.output_size[0] * 2, CLASSES);
-}
-
-/* Signals of two channels, as rows of an image would be: products, maxima and means of windows
- * along them. Every other seed averages windows of an image. */
-static void make_signal(uint64_t seed)
-{
-    const uint32_t ceil = fedge_rng_below(&drawn_rng, 2), pad = fedge_rng_below(&drawn_rng, 2);
-    spec = (fedge_model_spec){.input_rank = 2, .input_shape = {CHANNELS, SIDE * SIDE}};
-    spec.layers[spec.num_layers++] = (fedge_layer_spec){
-        .type = FEDGE_LAYER_CONV1D, .u.conv1d = {CHANNELS, 4, 5, 1, 2, true, 1 + ceil, 1 + pad}};
-    spec.layers[spec.num_layers++] = plain(FEDGE_LAYER_RELU);
-    spec.layers[spec.num_layers++] = (fedge_layer_spec){
-        .type = FEDGE_LAYER_MAXPOOL1D, .u.maxpool1d = {3, 2, pad, 1 + ceil, ceil != 0}};
-    spec.layers[spec.num_layers++] = (fedge_layer_spec){
-        .type = FEDGE_LAYER_AVGPOOL1D, .u.avgpool1d = {4, 3, pad + 1, ceil != 0, pad != 0}};
-    if (seed % 2) {
-        spec = (fedge_model_spec){.input_rank = 3, .input_shape = {CHANNELS, SIDE, SIDE}};
-        spec.layers[spec.num_layers++] = conv(CHANNELS, 4, 3, 1);
-        spec.layers[spec.num_layers++] = plain(FEDGE_LAYER_TANH);
-        spec.layers[spec.num_layers++] = (fedge_layer_spec){
-            .type = FEDGE_LAYER_AVGPOOL2D,
-            .u.avgpool2d = {{3, 2}, {2, 1}, {1, pad}, ceil != 0, pad != 0, seed % 4 == 3 ? 5 : 0}};
-    }
-    spec.layers[spec.num_layers++] = plain(FEDGE_LAYER_FLATTEN);
-    spec.num_layers++;
-    fedge_shape shape = {spec.input_rank, {CHANNELS, SIDE * SIDE}};
-    if (spec.input_rank == 3)
-        shape = (fedge_shape){3, {CHANNELS, SIDE, SIDE}};
-    for (uint32_t i = 0; i + 1 < spec.num_layers; i++) {
-        const fedge_shape in = shape;
-        assert_int_equal(fedge_shape_infer(&spec, i, &in, 1, &shape, NULL), FEDGE_OK);
-    }
-    spec.layers[spec.num_layers - 1] = linear((uint32_t)fedge_shape_count(&shape), CLASSES);
-}
-
-/* Words of a text: places in a table, positions, a norm of each step, a product of each. */
-static void make_text(void)
-{
-    spec = (fedge_model_spec){.input_rank = 1, .input_shape = {WORDS}, .num_layers = 7};
-    spec.layers[0] = (fedge_layer_spec){.type = FEDGE_LAYER_EMBEDDING, .u.embedding = {256, 3}};
-    spec.layers[1] = (fedge_layer_spec){.type = FEDGE_LAYER_POSITIONALEMBEDDING,
-                                        .u.positionalembedding = {WORDS + 2, 3}};
-    spec.layers[2] = (fedge_layer_spec){.type = FEDGE_LAYER_LAYERNORM,
-                                        .u.layernorm = {1, {3}, 1e-5f, true, true}};
-    spec.layers[3] = linear(3, 5);
-    spec.layers[4] = plain(FEDGE_LAYER_TANH);
-    spec.layers[5] = fedge_rng_below(&drawn_rng, 2)
-                         ? (fedge_layer_spec){.type = FEDGE_LAYER_MEAN, .u.mean = {1}}
-                         : (fedge_layer_spec){.type = FEDGE_LAYER_SELECT, .u.select = {1, -1}};
-    spec.layers[6] = linear(5, CLASSES);
-}
-
-/* A sequence of vectors through an LSTM or GRU, of one level or more. */
-static void make_sequence(uint64_t seed)
-{
-    const uint32_t hidden = 1 + fedge_rng_below(&drawn_rng, 9);
-    spec = (fedge_model_spec){.input_rank = 2, .input_shape = {SIDE, MOST / SIDE}, .num_layers = 3};
-    spec.layers[0] =
-        (fedge_layer_spec){.type = seed / 4 % 2 ? FEDGE_LAYER_LSTM : FEDGE_LAYER_GRU,
-                           .u.recurrent = {MOST / SIDE, hidden, 1 + fedge_rng_below(&drawn_rng, 3),
-                                           seed % 8 > 1, true, false}};
-    spec.layers[1] = (fedge_layer_spec){.type = FEDGE_LAYER_SELECT, .u.select = {1, -1}};
-    spec.layers[2] = linear(hidden, drawn_outputs);
-}
-
-/* Two encoder layers over such vectors, of one head or two. */
-static void make_encoders(uint64_t seed)
-{
-    spec = (fedge_model_spec){.input_rank = 2, .input_shape = {MOST / SIDE, SIDE}, .num_layers = 4};
-    for (uint32_t i = 0; i < 2; i++) {
-        spec.layers[i] = (fedge_layer_spec){
-            .type = FEDGE_LAYER_TRANSFORMERENCODERLAYER,
-            .u.transformerencoderlayer = {.d_model = SIDE,
-                                          .nhead = 1 + i,
-                                          .dim_feedforward = 1 + fedge_rng_below(&drawn_rng, 9),
-                                          .layer_norm_eps = 1e-5f,
-                                          .activation = seed % 2,
-                                          .bias = seed % 8 > 2,
-                                          .batch_first = true,
-                                          .norm_first = true,
-                                          .is_causal = i == 0}};
-    }
-    spec.layers[2] = (fedge_layer_spec){.type = FEDGE_LAYER_MEAN, .u.mean = {1}};
-    spec.layers[3] = linear(SIDE, CLASSES);
-}
 
 enum drawn_family drawn_family;
 fedge_loss_type drawn_loss = FEDGE_LOSS_CROSS_ENTROPY;
@@ -272,20 +88,7 @@ void drawn_model(uint64_t seed)
     fedge_schema schema;
     fedge_error err;
     drawn_rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 7, 0, 0);
-    if (drawn_family == DRAWN_RESIDUAL)
-        make_residual();
-    else if (drawn_family == DRAWN_SIGNAL)
-        make_signal(seed);
-    else if (drawn_family == DRAWN_TEXT)
-        make_text();
-    else if (drawn_family == DRAWN_SEQUENCE)
-        make_sequence(seed);
-    else if (drawn_family == DRAWN_ENCODERS)
-        make_encoders(seed);
-    else if (seed % 2)
-        make_cnn();
-    else
-        make_mlp();
+    spec = drawn_spec(seed);
     spec.loss = drawn_loss;
     spec.loss_delta = drawn_loss == FEDGE_LOSS_HUBER ? 0.25f + (float)(seed % 2) : 0.0f;
     spec.label_smoothing = drawn_loss == FEDGE_LOSS_CROSS_ENTROPY && seed % 3 == 0 ? 0.1f : 0.0f;
@@ -303,18 +106,24 @@ void drawn_model(uint64_t seed)
     fedge_schema_init(&schema, tensors, 32);
     if (fedge_model_schema(&spec, &schema, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    drawn_num_values = schema.num_elements;
+    num_parameters = schema.num_elements;
+    fedge_schema_init(&schema, tensors, 32);
+    if (fedge_model_buffer_schema(&spec, &schema, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    drawn_num_values = num_parameters + schema.num_elements;
     drawn_example_values = fedge_model_input_count(&spec);
     assert_true(drawn_num_values <= MAX_VALUES);
     fedge_model_init_values(&spec, seed, drawn_start);
-    const bool few = drawn_family != DRAWN_PLAIN && !fedge_test_is_long(); /* steps */
-    drawn_training = (fedge_trainer_config){.seed = seed,
-                                            .round = 3,
-                                            .local_epochs = 2,
-                                            .local_steps = seed % 3 == 2 ? 5
-                                                           : few         ? 2
-                                                                         : 0,
-                                            .batch_size = 3 + fedge_rng_below(&drawn_rng, 18)};
+    fedge_model_init_buffers(&spec, drawn_start + num_parameters);
+    const bool few = drawn_family != DRAWN_PLAIN && !fedge_test_is_long();
+    drawn_training =
+        (fedge_trainer_config){.seed = seed,
+                               .round = 3,
+                               .local_epochs = 2,
+                               .local_steps = few             ? 2
+                                              : seed % 3 == 2 ? 5
+                                                              : 0,
+                               .batch_size = 3 + fedge_rng_below(&drawn_rng, few ? 5 : 18)};
     choose_optimizer(seed);
     augments = drawn_family == DRAWN_PLAIN && seed % 2 == 1 && seed % 4 == 3; /* bytes of images */
     augmentation = (fedge_augmentation){.channels = CHANNELS,
@@ -380,16 +189,16 @@ void drawn_train_on_cpu(void)
         config.client_index = c;
         const fedge_examples examples =
             augments ? fedge_augment(&augmented, &augmentation, &stored, &config) : stored;
-        fedge_model_load(model, drawn_start);
+        fedge_model_set_state(model, drawn_start);
         fedge_model_reset_optimizer(model);
         if (drawn_options.correction) {
             memcpy(fedge_model_correction(model), drawn_corrections[c],
-                   drawn_num_values * sizeof(float));
+                   num_parameters * sizeof(float));
         }
         if (fedge_trainer_run(model, &examples, &config, scratch, BLOCK, NULL, NULL, &results[c],
                               &err) != FEDGE_OK)
             fail_msg("%s", err.message);
-        fedge_model_store(model, drawn_expected[c]);
+        fedge_model_get_state(model, drawn_expected[c]);
     }
 }
 
@@ -512,4 +321,15 @@ void drawn_compare(uint64_t seed)
         assert_true(fabs(drawn_tasks[c].result.loss_sum - results[c].loss_sum) <=
                     1e-4 * results[c].loss_sum);
     }
+}
+
+void drawn_agree(enum drawn_family family, uint64_t seed, uint32_t slots)
+{
+    drawn_are_floats = false;
+    drawn_family = family;
+    drawn_model(seed);
+    drawn_train_on_cpu();
+    drawn_train_on_gpu(seed, slots);
+    drawn_compare(seed);
+    drawn_family = DRAWN_PLAIN;
 }

@@ -22,7 +22,12 @@ extern enum drawn_family {
     DRAWN_SIGNAL, /* of one dimension, and averages of windows */
     DRAWN_TEXT,
     DRAWN_SEQUENCE,
-    DRAWN_ENCODERS
+    DRAWN_DIRECTIONS,
+    DRAWN_ENCODERS,
+    DRAWN_ATTENTION,
+    DRAWN_DROPPED,
+    DRAWN_BATCH_NORMS,
+    DRAWN_ADAPTED /* low-rank, and what is not trained */
 } drawn_family;
 extern fedge_loss_type drawn_loss;
 extern uint32_t drawn_outputs; /* of plain models: 1, or CLASSES */
@@ -35,7 +40,7 @@ extern fedge_model_options drawn_options;
 extern fedge_trainer_config drawn_training;
 extern float drawn_floats[EXAMPLES * MOST];
 extern uint32_t drawn_places[EXAMPLES], drawn_firsts[CLIENTS + 1]; /* of clients, in the places */
-extern size_t drawn_num_values, drawn_example_values;
+extern size_t drawn_num_values, drawn_example_values;              /* num_values: with statistics */
 extern float drawn_start[MAX_VALUES], drawn_corrections[CLIENTS][MAX_VALUES];
 extern fedge_cohort_piece drawn_pieces[MAX_VALUES];
 extern uint32_t drawn_num_pieces;
@@ -46,6 +51,7 @@ extern fedge_cohort_task drawn_tasks[CLIENTS];
 extern uint32_t drawn_num_done;
 
 void drawn_model(uint64_t seed);
+fedge_model_spec drawn_spec(uint64_t seed); /* cohort_drawn_models.c: of the family, by drawn_rng */
 uint32_t drawn_weight_of(uint32_t client);
 fedge_cohort_config drawn_config_of(uint32_t slots);
 
@@ -58,5 +64,7 @@ FEDGE_MUST_USE fedge_status drawn_run(fedge_cohort *cohort, const fedge_trainer_
 void drawn_train_on_gpu(uint64_t seed, uint32_t slots);
 void drawn_train_on_cpu(void);
 void drawn_compare(uint64_t seed); /* values within the bound, counts alike */
+/* All of it, of one family. */
+void drawn_agree(enum drawn_family family, uint64_t seed, uint32_t slots);
 
 #endif

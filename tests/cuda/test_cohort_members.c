@@ -96,10 +96,58 @@ static void members_do_not_show(void **state)
     }
 }
 
+static void evaluated(void *user, fedge_cohort_task *task, float *values)
+{
+    (void)user;
+    (void)task;
+    assert_null(values);
+}
+
+/* Evaluates what [count] members begin with, from member [first] on. */
+static void evaluate_members(uint32_t first, uint32_t count, fedge_cohort_task tasks[])
+{
+    fedge_cohort *cohort = NULL;
+    fedge_error err;
+    fedge_cohort_config config = drawn_config_of(3);
+    fedge_cohort_member members[MEMBERS];
+    const fedge_cohort_work work = {
+        .members = members, .num_members = count, .next = next_of_members, .done = evaluated};
+    config.num_members = MEMBERS;
+    next_task = 0;
+    for (uint32_t m = 0; m < count; m++)
+        members[m] = (fedge_cohort_member){.start = starts[first + m]};
+    for (uint32_t i = 0; i < MEMBERS * CLIENTS; i++)
+        theirs[i].member = count == 1 ? 0 : i % MEMBERS;
+    drawn_begin(first);
+    assert_int_equal(fedge_cohort_new(&config, &cohort, &err), FEDGE_OK);
+    if (fedge_cohort_run(cohort, &work, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    fedge_cohort_free(cohort);
+    drawn_end();
+    memcpy(tasks, theirs, sizeof(theirs));
+}
+
+static void members_are_evaluated_together_as_alone(void **state)
+{
+    (void)state;
+    static fedge_cohort_task all[MEMBERS * CLIENTS], alone[MEMBERS * CLIENTS];
+    drawn_are_floats = false;
+    drawn_model(2);
+    make_members();
+    evaluate_members(0, MEMBERS, all);
+    for (uint32_t m = 0; m < MEMBERS; m++) {
+        evaluate_members(m, 1, alone);
+        for (uint32_t i = m; i < MEMBERS * CLIENTS; i += MEMBERS)
+            assert_memory_equal(&all[i].result, &alone[i].result, sizeof(alone[i].result));
+    }
+    assert_true(all[0].result.loss_sum != all[1].result.loss_sum);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(members_do_not_show),
+        cmocka_unit_test(members_are_evaluated_together_as_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -29,6 +29,7 @@ static fedge_model_options options;
 static fedge_trainer_config training;
 static fedge_augmentation augmentation;
 static bool augments;
+static uint32_t micro_batch; /* of the CPU's, which it draws for one after another */
 static uint8_t bytes[EXAMPLES * VALUES];
 static int32_t labels[EXAMPLES];
 static uint32_t places[EXAMPLES];
@@ -40,11 +41,12 @@ static fedge_trainer_result of_cpu, of_first, of_silo;
 static _Alignas(64) uint8_t block[BLOCK];
 static _Alignas(64) uint8_t scratch[BLOCK];
 
-/* A convolution, its channels' maxima, and a layer of which some seeds train the end alone. */
+/* A convolution, its channels' maxima, what is dropped of them, and a product, of which some seeds
+ * train the end alone, or factors of low rank. */
 static void make_model(uint64_t seed)
 {
     spec =
-        (fedge_model_spec){.input_rank = 3, .input_shape = {CHANNELS, SIDE, SIDE}, .num_layers = 5};
+        (fedge_model_spec){.input_rank = 3, .input_shape = {CHANNELS, SIDE, SIDE}, .num_layers = 6};
     spec.layers[0] =
         (fedge_layer_spec){.type = FEDGE_LAYER_CONV2D,
                            .u.conv2d = {CHANNELS, 5, {3, 3}, {1, 1}, {1, 1}, true, {1, 1}, 1}};
@@ -52,8 +54,10 @@ static void make_model(uint64_t seed)
     spec.layers[2] =
         (fedge_layer_spec){.type = FEDGE_LAYER_MAXPOOL2D, .u.maxpool2d = {.kernel_size = {2, 2}}};
     spec.layers[3] = (fedge_layer_spec){.type = FEDGE_LAYER_FLATTEN};
-    spec.layers[4] =
-        (fedge_layer_spec){.type = FEDGE_LAYER_LINEAR, .u.linear = {45, CLASSES, true, 0, 0}};
+    spec.layers[4] = (fedge_layer_spec){.type = FEDGE_LAYER_DROPOUT,
+                                        .u.dropout = {seed % 2 ? 0.25f : 0.0f, false}};
+    spec.layers[5] = (fedge_layer_spec){.type = FEDGE_LAYER_LINEAR,
+                                        .u.linear = {45, CLASSES, true, seed == 3 ? 2 : 0, 3.0f}};
     if (seed == 4)
         spec.layers[0].train = FEDGE_TRAIN_NONE;
 }
@@ -83,6 +87,7 @@ static void choose_training(uint64_t seed)
                                     .clip = o->clip_norm > 0.0f,
                                     .proximal = o->proximal_mu > 0.0f,
                                     .correction = seed == 3,
+                                    .micro_batch = micro_batch,
                                     .general = true,
                                     .disabled_cpu_features = ~0u};
     augments = seed == 1;
@@ -257,6 +262,47 @@ static void the_number_of_gpus_does_not_show(void **state)
             compare_with_first();
         }
     }
+}
+
+/* A batch's statistics want all of it on one GPU. */
+static void a_batch_norm_is_not_cut(void **state)
+{
+    (void)state;
+    draw(3);
+    spec.layers[1] = (fedge_layer_spec){.type = FEDGE_LAYER_BATCHNORM2D,
+                                        .u.batchnorm2d = {.num_features = 5,
+                                                          .eps = 1e-5f,
+                                                          .momentum = 0.1f,
+                                                          .affine = true,
+                                                          .track_running_stats = true}};
+    options.correction = false;
+    num_values += 10;
+    fedge_model_init_values(&spec, 3, start);
+    fedge_model_init_buffers(&spec, start + num_values);
+    num_values += 10;
+    train_on_cpu();
+    const fedge_silo_facts facts = train(3, 0, 0);
+    assert_int_equal(facts.num_parts, 1);
+    assert_int_equal(facts.num_gpus, 1);
+    for (size_t i = 0; i < num_values; i++)
+        assert_true(fabs((double)trained[i] - (double)expected[i]) <= BOUND);
+    assert_memory_not_equal(trained + num_values - 10, start + num_values - 10, 10 * sizeof(float));
+}
+
+/* Where the CPU draws for one micro-batch after another, so does a silo. */
+static void micro_batches_drop_the_same(void **state)
+{
+    (void)state;
+    micro_batch = 5;
+    draw(3);
+    micro_batch = 0;
+    train_on_cpu();
+    train(1, 5, 0);
+    keep_first();
+    for (size_t i = 0; i < num_values; i++)
+        assert_true(fabs((double)trained[i] - (double)expected[i]) <= BOUND);
+    train(3, 5, 0);
+    compare_with_first();
 }
 
 #ifndef RACES
@@ -441,6 +487,8 @@ int main(void)
         cmocka_unit_test(too_little_memory_does_not_show),
         cmocka_unit_test(gpus_are_lost_at_every_call),
 #endif
+        cmocka_unit_test(a_batch_norm_is_not_cut),
+        cmocka_unit_test(micro_batches_drop_the_same),
         cmocka_unit_test(memory_is_told_beforehand),
         cmocka_unit_test(a_hanging_collective_is_seen),
         cmocka_unit_test(what_is_missing_is_named),

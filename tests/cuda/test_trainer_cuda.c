@@ -27,9 +27,16 @@ enum { PICTURE_COUNT = 120, PIXELS = 16, CLIENTS = 9, ROUNDS = 3 };
     "{\"type\":\"Conv2d\",\"in_channels\":1,\"out_channels\":4,\"kernel_size\":3,\"padding\":1},"  \
     "{\"type\":\"ReLU\"},{\"type\":\"MaxPool2d\",\"kernel_size\":2},{\"type\":\"Flatten\"},"       \
     "{\"type\":\"Linear\",\"in_features\":16,\"out_features\":3}"
-#define DROPOUT                                                                                    \
-    "{\"type\":\"Flatten\"},{\"type\":\"Linear\",\"in_features\":16,\"out_features\":8},"          \
-    "{\"type\":\"Dropout\",\"p\":0.5},{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}"
+#define NORMED(more)                                                                               \
+    "{\"type\":\"Conv2d\",\"in_channels\":1,\"out_channels\":3,\"kernel_size\":3},"                \
+    "{\"type\":\"BatchNorm2d\",\"num_features\":3" more "},{\"type\":\"ReLU\"},"                   \
+    "{\"type\":\"Dropout\",\"p\":0.25},{\"type\":\"Flatten\"},"                                    \
+    "{\"type\":\"Linear\",\"in_features\":12,\"out_features\":3}"
+
+#define ADAPTED                                                                                    \
+    "{\"type\":\"Flatten\"},{\"type\":\"Linear\",\"in_features\":16,\"out_features\":8,"           \
+    "\"r\":1,\"lora_alpha\":2},{\"type\":\"ReLU\"},"                                               \
+    "{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}"
 
 #define AUGMENTATION ",\"augmentation\":{\"horizontal-flip\":0.5,\"crop\":{\"padding\":1}}"
 
@@ -173,6 +180,8 @@ static const struct {
     {MLP, ",\"clip-norm\":0.5", ",\"strategy\":{\"type\":\"FedProx\",\"proximal-mu\":0.1}", 163},
     {CNN, "", ",\"strategy\":{\"type\":\"SCAFFOLD\",\"num-clients\":9}", 91},
     {FROZEN, "", "", 163},
+    {NORMED(""), "", "", 81},
+    {ADAPTED, "", "", 187},
 };
 enum { JOB_COUNT = sizeof(JOBS) / sizeof(JOBS[0]) };
 
@@ -230,17 +239,19 @@ static void changes_stay_on_the_gpu(void **state)
         ",\"update\":{\"codec\":\"none\",\"deflate\":false}",
         ",\"update\":{\"codec\":\"int8\",\"deflate\":false}",
         ",\"update\":{\"codec\":\"int8\",\"deflate\":false,\"bound-log2\":-6}"};
-    for (uint32_t u = 0; u < 3; u++) {
-        const char *layers = u == 0 ? FROZEN : u == 1 ? CNN : MLP;
+    static const char *const LAYERS[] = {FROZEN, CNN, MLP, NORMED("")};
+    static const size_t VALUES[] = {163, 91, 163, 81};
+    for (uint32_t u = 0; u < 4; u++) {
+        const char *const layers = LAYERS[u], *const update = UPDATES[u % 3];
         float host[200], gpu[200];
-        const size_t size = (u == 1 ? 91 : 163) * sizeof(float);
+        const size_t size = VALUES[u] * sizeof(float);
         const emulator_config one = {.num_gpus = 1};
-        (void)run_all(layers, "", UPDATES[u], "cuda", &one, host);
+        (void)run_all(layers, "", update, "cuda", &one, host);
         assert_false(stays);
         for (uint32_t gpus = 1; gpus <= 3; gpus++) {
             const emulator_config machine = {.num_gpus = gpus, .order = EMULATOR_RANDOM, .seed = u};
             accumulator = "cuda";
-            (void)run_all(layers, "", UPDATES[u], "cuda", &machine, gpu);
+            (void)run_all(layers, "", update, "cuda", &machine, gpu);
             accumulator = NULL;
             assert_true(stays);
             assert_memory_equal(host, gpu, size);
@@ -278,16 +289,18 @@ static void what_gpus_lack_is_named(void **state)
     (void)state;
     run self = {0};
     emulator_start(&(emulator_config){.num_gpus = 1});
-    make_job(&self, DROPOUT, "", "");
+    make_job(&self, NORMED(",\"track_running_stats\":false"), "", "");
     begin(&self, "cuda", 0);
     assert_int_equal(self.status, FEDGE_UNSUPPORTED);
     assert_string_equal(self.err.message,
-                        "layer 2 (Dropout \"2\"): GPUs do not train it yet: take --engine cpu");
+                        "layer 1 (BatchNorm2d \"1\"): evaluation by the batch's statistics "
+                        "(track_running_stats false): GPUs do not train with it yet: take --engine "
+                        "cpu");
     begin(&self, "auto", 0);
     assert_int_equal(self.status, FEDGE_OK);
     assert_string_equal(fedge_simulation_engine(self.simulation), "cpu");
     assert_non_null(strstr(self.told, "trainer-engine kind=cpu because="));
-    assert_non_null(strstr(self.told, "layer 2 (Dropout "));
+    assert_non_null(strstr(self.told, "layer 1 (BatchNorm2d "));
     end(&self);
 }
 

@@ -77,10 +77,8 @@ static size_t train(const char *name, uint32_t each, const char *engine, float *
     assert_int_equal(fedge_partition_parse("iid", &data.partition, &err), FEDGE_OK);
     if (fedge_client_data_new(&job->plan, &data, 0.0, CLIENTS, &client_data, &err) != FEDGE_OK)
         fail_msg("%s: %s", name, err.message);
-    emulator_start(&(emulator_config){.num_gpus = 1,
-                                      .memory_bytes = (size_t)192 << 20,
-                                      .order = EMULATOR_RANDOM,
-                                      .unprotected = true});
+    emulator_start(
+        &(emulator_config){.num_gpus = 1, .order = EMULATOR_RANDOM, .unprotected = true});
     const fedge_simulation_config config = {.job = job,
                                             .client_data = client_data,
                                             .engine = engine,

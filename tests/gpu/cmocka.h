@@ -55,6 +55,7 @@ extern unsigned machines_asked, machines_given; /* by emulator_start, since the 
     } while (0)
 #define assert_in_range(x, least, most) assert_true((x) >= (least) && (x) <= (most))
 #define assert_memory_equal(a, b, size) assert_true(memcmp((a), (b), (size)) == 0)
+#define assert_memory_not_equal(a, b, size) assert_true(memcmp((a), (b), (size)) != 0)
 
 static inline int run_all_tests(const struct CMUnitTest *tests, size_t count)
 {

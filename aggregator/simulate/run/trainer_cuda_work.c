@@ -137,10 +137,10 @@ static fedge_status add_update(const trainer_cuda_gpu *self, trainer_cuda_job *d
     }
     if (status == FEDGE_OK && update->values)
         memcpy(update->values, values, engine->plan->schema.num_elements * sizeof(*values));
-    return status == FEDGE_OK
-               ? fedge_client_update_add(update, done->task, engine->trainer.round,
-                                         engine->bounds_log2, engine->rate, values, NULL, err)
-               : status;
+    return status == FEDGE_OK ? fedge_client_update_add(update, done->task, engine->trainer.round,
+                                                        engine->bounds_log2, engine->rate, values,
+                                                        values + engine->plan->num_parameters, err)
+                              : status;
 }
 
 static void take_result(void *user, fedge_cohort_task *task, float *values)
@@ -270,25 +270,23 @@ static void fail_rest(trainer_cuda *self)
 
 void fedge_trainer_cuda_work(trainer_cuda_team *team)
 {
-    trainer_cuda *waiting[FEDGE_COHORT_MAX_MEMBERS], *training[FEDGE_COHORT_MAX_MEMBERS];
+    trainer_cuda *waiting[FEDGE_COHORT_MAX_MEMBERS], *having[FEDGE_COHORT_MAX_MEMBERS];
     const uint32_t count = team->num_members;
-    uint32_t trained = 0;
     pthread_mutex_lock(&team->mutex);
     team->lost = false; /* a GPU that is gone says so again */
     pthread_mutex_unlock(&team->mutex);
     for (uint32_t i = 0; i < team->num_gpus; i++)
         team->gpus[i].status = FEDGE_OK;
     memcpy(waiting, team->members, count * sizeof(*waiting));
-    for (uint32_t m = 0; m < count; m++) {
-        if (!waiting[m]->failed && has_kind(waiting[m], true))
-            training[trained++] = waiting[m];
-    }
-    if (trained > 0 && !team->lost)
-        run_kind(team, training, trained, true);
-    /* Their models are their own: one after another. */
-    for (uint32_t m = 0; m < count && !team->lost; m++) {
-        if (!waiting[m]->failed && has_kind(waiting[m], false))
-            run_kind(team, &waiting[m], 1, false);
+    for (int k = 0; k < 2; k++) {
+        const bool training = k == 0;
+        uint32_t num_having = 0;
+        for (uint32_t m = 0; m < count; m++) {
+            if (!waiting[m]->failed && has_kind(waiting[m], training))
+                having[num_having++] = waiting[m];
+        }
+        if (num_having > 0 && !team->lost)
+            run_kind(team, having, num_having, training);
     }
     for (uint32_t m = 0; m < count; m++)
         fail_rest(waiting[m]);

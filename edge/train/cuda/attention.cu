@@ -1,5 +1,6 @@
 /* Attention of the steps of an example to each other, head by head: P = softmax(q kᵀ / √width),
  * context = P v. */
+#include "edge/train/cuda/drop.cuh"
 #include "edge/train/cuda/tile.cuh"
 
 typedef fedge_cohort_attention attention;
@@ -9,6 +10,7 @@ enum { WARPS = TILE_THREADS / 32 };
 /* What a warp does: one query, or one key, of one head and example. */
 struct place {
     uint32_t lane, step, width, seen; /* seen: keys that a query may see */
+    uint32_t b, index;                /* the slot's example, and the head of it */
     float scale;
     const float *head;      /* its first step's q; k and v behind it, dim apart */
     size_t row;             /* floats from one step to the next */
@@ -23,6 +25,8 @@ static __device__ __forceinline__ bool find_place(const attention &a, uint32_t c
         return false;
     const size_t example = (size_t)s * batch + index / (a.heads * a.steps);
     const uint32_t head = index / a.steps % a.heads;
+    mine->b = index / (a.heads * a.steps);
+    mine->index = head;
     mine->lane = threadIdx.x % 32;
     mine->step = index % a.steps;
     mine->width = a.dim / a.heads;
@@ -59,6 +63,30 @@ static __device__ __forceinline__ float largest_of_warp(float most)
     return most;
 }
 
+/* What dropout leaves of a share, and of its gradient. */
+static __device__ __forceinline__ float let_through(const attention &a, float p, float value)
+{
+    if (a.drop.p == 0.0f)
+        return value;
+    return signbit(p) ? 0.0f : value * drop_factor(a.drop);
+}
+
+static __device__ __forceinline__ float share_of(const attention &a, float p)
+{
+    return let_through(a, p, p);
+}
+
+static __device__ __forceinline__ void mark_dropped(const attention &a, const place &at,
+                                                    const fedge_cohort_turn &turn, float *p)
+{
+    const uint64_t steps = a.steps, step = at.step;
+    const uint64_t row = a.causal ? step * (step + 1) / 2 : step * steps;
+    const uint64_t head = a.causal ? steps * (steps + 1) / 2 : steps * steps;
+    const uint64_t first = first_word(a.drop, turn, at.b) + at.index * head + row;
+    for (uint32_t k = at.lane; k < at.seen; k += 32)
+        p[k] = is_kept(a.drop, turn, first + k) ? p[k] : -p[k];
+}
+
 /* A warp for each query: a lane for every 32nd key, then for every 32nd number of the context. */
 static __global__ void __launch_bounds__(TILE_THREADS)
     attend(attention a, const fedge_cohort_turn *turns, uint32_t batch)
@@ -81,11 +109,13 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     sum = sum_of_warp(sum);
     for (uint32_t k = at.lane; k < at.seen; k += 32)
         p[k] /= sum;
+    if (a.drop.p > 0.0f)
+        mark_dropped(a, at, turns[blockIdx.z], p);
     __syncwarp();
     for (uint32_t d = at.lane; d < at.width; d += 32) {
         float context = 0.0f;
         for (uint32_t k = 0; k < at.seen; k++)
-            context = fmaf(p[k], v[k * at.row + d], context);
+            context = fmaf(share_of(a, p[k]), v[k * at.row + d], context);
         a.context[at.context + (size_t)at.step * a.dim + d] = context;
     }
 }
@@ -103,12 +133,12 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     float *ds = a.dscores + at.shares + (size_t)at.step * a.steps;
     float total = 0.0f;
     for (uint32_t k = at.lane; k < at.seen; k += 32) {
-        ds[k] = dot(dcontext, v + k * at.row, at.width);
-        total = fmaf(p[k], ds[k], total);
+        ds[k] = let_through(a, p[k], dot(dcontext, v + k * at.row, at.width));
+        total = fmaf(fabsf(p[k]), ds[k], total);
     }
     total = sum_of_warp(total);
     for (uint32_t k = at.lane; k < at.seen; k += 32)
-        ds[k] = p[k] * (ds[k] - total) * at.scale;
+        ds[k] = fabsf(p[k]) * (ds[k] - total) * at.scale;
     __syncwarp();
     for (uint32_t d = at.lane; d < at.width; d += 32) {
         float sum = 0.0f;
@@ -131,7 +161,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         float dk = 0.0f, dv = 0.0f;
         for (uint32_t q = a.causal ? at.step : 0; q < a.steps; q++) {
             dk = fmaf(ds[(size_t)q * a.steps], at.head[q * at.row + d], dk);
-            dv = fmaf(p[(size_t)q * a.steps], dcontext[(size_t)q * a.dim + d], dv);
+            dv = fmaf(share_of(a, p[(size_t)q * a.steps]), dcontext[(size_t)q * a.dim + d], dv);
         }
         float *to = a.dqkv + (at.head - a.qkv) + at.step * at.row + d;
         to[a.dim] = dk;

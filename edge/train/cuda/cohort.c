@@ -145,7 +145,7 @@ static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending,
     const bool brings = self->plan.share.num_parts == 0 || ending == self->endings;
     fedge_status status = FEDGE_OK;
     if (brings)
-        status = take(self, &ending->values, self->plan.num_values * sizeof(float), true, err);
+        status = take(self, &ending->values, self->plan.num_state * sizeof(float), true, err);
     if (status == FEDGE_OK)
         status = take(self, &ending->tally, sizeof(*ending->tally), true, err);
     return status == FEDGE_OK ? make_event(self, &ending->done, err) : status;
@@ -156,10 +156,8 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < 2 && status == FEDGE_OK; i++) {
         status = make_told(self, &self->told[i], err);
-        if (status == FEDGE_OK) {
-            status =
-                take(self, &self->staging[i], self->plan.num_values * sizeof(float), true, err);
-        }
+        if (status == FEDGE_OK)
+            status = take(self, &self->staging[i], self->plan.num_state * sizeof(float), true, err);
         if (status == FEDGE_OK)
             status = make_event(self, &self->staged[i], err);
     }

@@ -97,8 +97,8 @@ typedef struct fedge_cohort_task {
  */
 typedef struct fedge_cohort_member {
     const float *start; /* (num_values): the model that its tasks begin with */
-    /* Of its tasks, but for the client index; NULL: [start] is evaluated on their examples, and it
-     * is the only member. */
+    /* Of its tasks, but for the client index; NULL, for all members: [start] is evaluated on their
+     * examples. */
     const fedge_trainer_config *training;
     const fedge_cohort_piece *pieces; /* (num_pieces), for tasks with a weight; sums that nobody
                                          else touches meanwhile */

@@ -1,8 +1,10 @@
 /* Which examples a task's steps take, in which order, and what the optimizer is told. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "edge/train/cuda/cohort_internal.h"
+#include "edge/train/layer.h"
 
 fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fedge_error *err)
 {
@@ -14,6 +16,45 @@ fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fed
     slot->order = order;
     slot->room = count;
     return FEDGE_OK;
+}
+
+/* As the CPU's layers check it, by its size alone. */
+static fedge_status check_size(const fedge_cohort_plan *plan, uint32_t size, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < plan->num_layers && status == FEDGE_OK; i++) {
+        const fedge_cohort_layer *layer = &plan->layers[i];
+        const fedge_layer_ops *ops = fedge_layer_ops_of(layer->spec.type);
+        const fedge_layer_run run = {.spec = &layer->spec,
+                                     .batch = size,
+                                     .training = true,
+                                     .num_inputs = layer->num_inputs,
+                                     .in = {layer->in},
+                                     .out = layer->out};
+        status = ops->check ? ops->check(&run, err) : FEDGE_OK;
+        if (status != FEDGE_OK)
+            status = fedge_layer_prefix(&layer->spec, i, status, err);
+    }
+    return status;
+}
+
+fedge_status fedge_cohort_count_steps(const fedge_cohort_plan *plan,
+                                      const fedge_trainer_config *training, uint32_t num_examples,
+                                      uint64_t *steps, fedge_error *err)
+{
+    const uint32_t size = training->batch_size, whole = num_examples < size ? num_examples : size;
+    fedge_status status = fedge_trainer_count_steps(training, num_examples, steps, err);
+    if (status != FEDGE_OK)
+        return status;
+    const uint32_t left = num_examples % size;
+    status = check_size(plan, whole, err);
+    if (status == FEDGE_OK && left > 0 && *steps > num_examples / size)
+        status = check_size(plan, left, err);
+    return status == FEDGE_OK
+               ? FEDGE_OK
+               : fedge_error_prefix(err, status,
+                                    "%u examples in batches of %u, choose another size",
+                                    (unsigned)num_examples, (unsigned)size);
 }
 
 static void begin_epoch(const fedge_trainer_config *training, fedge_cohort_slot *slot)
@@ -45,6 +86,17 @@ static fedge_cohort_move next_move(const fedge_augmentation *how, fedge_rng *rng
     return move;
 }
 
+/* As the CPU's model names it (edge/train/graph.c). [step]: from 0. */
+static void name_stream(const fedge_trainer_config *training, uint32_t client, uint64_t step,
+                        fedge_cohort_turn *turn)
+{
+    const fedge_rng rng =
+        fedge_rng_stream(training->seed ^ (step >> 16) << 32, FEDGE_PURPOSE_DROPOUT,
+                         training->round, client, (uint16_t)step);
+    memcpy(turn->key, rng.key, sizeof(turn->key));
+    memcpy(turn->stream, rng.counter + 1, sizeof(turn->stream));
+}
+
 fedge_cohort_turn fedge_cohort_next_turn(const fedge_cohort *cohort,
                                          const fedge_trainer_config *training,
                                          fedge_cohort_slot *slot, uint32_t *indices,
@@ -66,6 +118,9 @@ fedge_cohort_turn fedge_cohort_next_turn(const fedge_cohort *cohort,
         .count = count, .step = (uint32_t)slot->done, .data = task->set, .member = task->member};
     if (training) {
         const fedge_optimizer *o = &training->optimizer;
+        name_stream(training, task->client_index, slot->done - 1, &turn);
+        turn.whole = count;
+        turn.part = cohort->plan.options->micro_batch;
         turn.rate = o->learning_rate;
         turn.keep =
             o->type == FEDGE_OPTIMIZER_ADAMW ? 1.0f - o->learning_rate * o->weight_decay : 1.0f;
@@ -84,7 +139,7 @@ fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,
                                        const fedge_trainer_config *training)
 {
     const fedge_cohort_arrays *arrays = &cohort->arrays;
-    fedge_cohort_step step = {.num_values = (uint32_t)cohort->plan.num_values,
+    fedge_cohort_step step = {.num_values = (uint32_t)cohort->plan.num_state,
                               .stride = cohort->plan.stride,
                               .start = arrays->start};
     if (!training)

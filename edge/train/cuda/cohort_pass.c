@@ -65,6 +65,8 @@ static cudaError_t backward_layer(const fedge_cohort *cohort, fedge_cohort_pass 
     const fedge_cohort_plan *plan = &cohort->plan;
     const fedge_cohort_layer *layer = &plan->layers[index];
     cudaError_t error = cudaSuccess;
+    float *const gradients = pass->gradients;
+    pass->gradients = layer->trains ? gradients : NULL;
     for (uint32_t k = 0; k < layer->num_inputs && error == cudaSuccess; k++) {
         const uint16_t input = layer->inputs[k];
         const fedge_cohort_layer *source = input == FEDGE_INPUT_MODEL ? NULL : &plan->layers[input];
@@ -78,6 +80,7 @@ static cudaError_t backward_layer(const fedge_cohort *cohort, fedge_cohort_pass 
         if (wanted)
             made[input] = true;
     }
+    pass->gradients = gradients;
     return error;
 }
 

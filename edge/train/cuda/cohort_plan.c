@@ -56,14 +56,17 @@ static bool reads_model(const fedge_layer_spec *layer, uint32_t index)
     return layer->num_inputs == 0 ? index == 0 : layer->inputs[0] == FEDGE_INPUT_MODEL;
 }
 
-static fedge_status check_layer(const fedge_model_spec *spec, uint32_t index, fedge_error *err)
+static fedge_status check_layer(const fedge_cohort_config *config, uint32_t index, fedge_error *err)
 {
+    const fedge_model_spec *spec = config->model;
     const fedge_layer_spec *layer = &spec->layers[index];
     const fedge_cohort_layer_ops *ops = fedge_cohort_layer_ops_of(layer->type);
     const char *why = ops && ops->refuse ? ops->refuse(layer) : NULL;
     /* Indices are checked where the examples are. */
     if (layer->type == FEDGE_LAYER_EMBEDDING && !reads_model(layer, index))
         why = "its inputs";
+    if (ops && ops->couples && ops->couples(layer) && config->options->micro_batch > 0)
+        why = "micro-batches of its batch";
     if (ops && !why)
         return FEDGE_OK;
     const fedge_status status =
@@ -76,7 +79,7 @@ fedge_status fedge_cohort_check(const fedge_cohort_config *config, fedge_error *
 {
     fedge_status status = check_options(config, err);
     for (uint32_t i = 0; i < config->model->num_layers && status == FEDGE_OK; i++)
-        status = check_layer(config->model, i, err);
+        status = check_layer(config, i, err);
     return status;
 }
 
@@ -84,13 +87,14 @@ fedge_status fedge_cohort_check(const fedge_cohort_config *config, fedge_error *
  * -----------------------------------------------------------------------------------
  */
 
-static size_t parameters_of(const fedge_layer_spec *layer)
+/* Values of its parameters, or of its statistics. */
+static size_t values_of(const fedge_layer_spec *layer, bool buffers)
 {
     fedge_layer_tensor tensors[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(layer, tensors);
     size_t count = 0;
     for (uint32_t i = 0; i < n; i++)
-        count += fedge_layer_tensor_count(&tensors[i]);
+        count += tensors[i].buffer == buffers ? fedge_layer_tensor_count(&tensors[i]) : 0;
     return count;
 }
 
@@ -102,6 +106,8 @@ static bool add_ranges(fedge_cohort_plan *plan, const fedge_layer_spec *layer, s
     for (uint32_t t = 0; t < n; t++) {
         const size_t count = fedge_layer_tensor_count(&tensors[t]);
         uint32_t begin = 0, end = 0;
+        if (tensors[t].buffer)
+            continue;
         fedge_layer_trained_rows(layer, &tensors[t], &begin, &end);
         const size_t row = count / tensors[t].shape[0], at = first + begin * row;
         uint32_t *last = plan->num_ranges > 0 ? plan->ranges[plan->num_ranges - 1] : NULL;
@@ -116,6 +122,16 @@ static bool add_ranges(fedge_cohort_plan *plan, const fedge_layer_spec *layer, s
         first += count;
     }
     return true;
+}
+
+bool fedge_cohort_couples(const fedge_model_spec *model)
+{
+    bool couples = false;
+    for (uint32_t i = 0; i < model->num_layers; i++) {
+        const fedge_cohort_layer_ops *ops = fedge_cohort_layer_ops_of(model->layers[i].type);
+        couples |= ops && ops->couples && ops->couples(&model->layers[i]);
+    }
+    return couples;
 }
 
 /* What the layer reads, and what it makes of it; the model's input is plan->shape. */
@@ -138,6 +154,21 @@ static fedge_status connect(fedge_cohort_plan *plan, const fedge_model_spec *spe
     return status;
 }
 
+/* Where each layer finds its statistics, and its words in a step's stream. */
+static void place_behind(fedge_cohort_plan *plan)
+{
+    uint64_t all = 0;
+    plan->num_state += plan->num_values;
+    for (uint32_t i = 0; i < plan->num_layers; i++) {
+        fedge_cohort_layer *layer = &plan->layers[i];
+        layer->first_buffer += plan->num_values;
+        layer->drawn_before = all;
+        all += layer->ops->draws ? layer->ops->draws(layer) : 0;
+    }
+    for (uint32_t i = 0; i < plan->num_layers; i++)
+        plan->layers[i].drawn_all = all;
+}
+
 static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *spec, uint32_t index,
                               fedge_error *err)
 {
@@ -152,8 +183,11 @@ static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *s
     plan->most = values > plan->most ? values : plan->most;
     if (status == FEDGE_OK && !add_ranges(plan, &layer->spec, plan->num_values))
         return refuse("training so many parts of layers", err);
-    layer->wants |= plan->num_ranges > before || (before > 0 && plan->ranges[before - 1][1] > tail);
-    plan->num_values += parameters_of(&layer->spec);
+    layer->trains = plan->num_ranges > before || (before > 0 && plan->ranges[before - 1][1] > tail);
+    layer->wants |= layer->trains;
+    layer->first_buffer = plan->num_state; /* behind all parameters, once they are counted */
+    plan->num_values += values_of(&layer->spec, false);
+    plan->num_state += values_of(&layer->spec, true);
     return status;
 }
 
@@ -200,14 +234,16 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
     plan->input = plan->most = fedge_shape_count(&plan->shape);
     for (uint32_t i = 0; i < spec->num_layers && status == FEDGE_OK; i++)
         status = add_layer(plan, spec, i, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
+        place_behind(plan);
         status = choose_over_input(plan, err);
+    }
     plan->classes = (uint32_t)fedge_shape_count(&plan->layers[spec->num_layers - 1].out);
     const size_t line = LINE * (plan->share.num_parts > 0 ? (size_t)plan->share.num_gpus : 1);
-    plan->stride = (plan->num_values + line - 1) / line * line;
+    plan->stride = (plan->num_state + line - 1) / line * line;
     plan->batch = plan->share.num_parts > 0 ? plan->share.part : plan->batch;
     if (status == FEDGE_OK &&
-        (plan->num_values > MOST_VALUES || plan->most > MOST_VALUES / plan->batch)) {
+        (plan->num_state > MOST_VALUES || plan->most > MOST_VALUES / plan->batch)) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "a batch of %u examples of %zu values: GPUs take up to %zu in all: use "
                             "a smaller batch-size or --engine cpu",

@@ -19,19 +19,22 @@ typedef struct fedge_cohort_plan {
     fedge_cohort_layer layers[FEDGE_MAX_LAYERS];
     bool is_chain; /* each layer reads the one before it: gradients take turns in two arrays */
     uint32_t num_ranges, ranges[FEDGE_COHORT_MAX_RANGES][2]; /* first value, and how many */
-    size_t num_values, stride; /* stride: floats from a slot's parameters to the next one's */
-    fedge_shape shape;         /* of one example */
-    size_t input;              /* values of it */
-    size_t most;               /* of one example between two layers */
-    uint32_t num_states;       /* of the optimizer */
-    uint32_t loss;             /* its function in kernels.h, and its argument */
+    size_t num_values;                                       /* parameters */
+    size_t num_state;                                        /* and statistics behind them */
+    size_t stride;       /* floats from a slot's state to the next one's */
+    fedge_shape shape;   /* of one example */
+    size_t input;        /* values of it */
+    size_t most;         /* of one example between two layers */
+    uint32_t num_states; /* of the optimizer */
+    uint32_t loss;       /* its function in kernels.h, and its argument */
     float argument;
     fedge_cohort_share share;
 } fedge_cohort_plan;
 
 /* Arrays on the GPU, those of slots first. */
 typedef struct fedge_cohort_arrays {
-    float *values, *gradients, *states[2], *corrections;
+    float *values; /* models' states */
+    float *gradients, *states[2], *corrections;
     float *input;
     float *between[2]; /* of a chain: gradients of layers' outputs, in turn; else [0]: what is added
                           to another gradient */
@@ -62,6 +65,15 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
 /* The same for what all slots share. */
 size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_cohort_config *config,
                                  fedge_cohort_arrays *arrays, char *block);
+
+/* May batches not be cut (fedge_cohort_layer_ops)? */
+bool fedge_cohort_couples(const fedge_model_spec *model);
+
+/* fedge_trainer_count_steps, and whether the layers take its batches. */
+FEDGE_MUST_USE fedge_status fedge_cohort_count_steps(const fedge_cohort_plan *plan,
+                                                     const fedge_trainer_config *training,
+                                                     uint32_t num_examples, uint64_t *steps,
+                                                     fedge_error *err);
 
 /* At least 1. */
 uint32_t fedge_cohort_members(const fedge_cohort_config *config);

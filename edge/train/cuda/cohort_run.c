@@ -26,6 +26,12 @@ static bool trains(const running *self)
     return self->work->members[0].training != NULL;
 }
 
+/* Does each slot have its model by itself? Evaluation of one model reads it where it lies. */
+static bool has_own(const running *self)
+{
+    return trains(self) || self->work->num_members > 1;
+}
+
 static fedge_status check(const running *self, cudaError_t error, const char *doing,
                           fedge_error *err)
 {
@@ -125,7 +131,7 @@ static cudaError_t accumulate(const running *self, uint32_t index, const fedge_c
         .weight = task->weight,
         .values = cohort->arrays.values + index * cohort->plan.stride,
         .start = cohort->arrays.start + member * cohort->plan.stride,
-        .num_values = (uint32_t)cohort->plan.num_values,
+        .num_values = (uint32_t)cohort->plan.num_state,
         .tally = cohort->arrays.tallies + index};
     return fedge_cohort_launch_accumulate(&args, cohort->stream);
 }
@@ -156,7 +162,7 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
     }
     if (error == cudaSuccess && trains(self) && !accumulates) {
         error = cudaMemcpyAsync(ending->values, arrays->values + index * cohort->plan.stride,
-                                cohort->plan.num_values * sizeof(float), cudaMemcpyDeviceToHost,
+                                cohort->plan.num_state * sizeof(float), cudaMemcpyDeviceToHost,
                                 cohort->stream);
     }
     if (error == cudaSuccess)
@@ -174,8 +180,8 @@ static uint64_t steps_of(const running *self, fedge_cohort_task *task)
         task->status =
             fedge_fail(&task->error, FEDGE_INVALID_ARGUMENT, "there are no examples to read");
     } else if (training) {
-        task->status =
-            fedge_trainer_count_steps(training, task->num_examples, &steps, &task->error);
+        task->status = fedge_cohort_count_steps(&self->cohort->plan, training, task->num_examples,
+                                                &steps, &task->error);
     } else {
         steps = (task->num_examples + (uint64_t)self->cohort->plan.batch - 1) /
                 self->cohort->plan.batch;
@@ -278,12 +284,14 @@ static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_
 {
     const fedge_cohort *cohort = self->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
-    const bool training = trains(self);
+    const bool training = trains(self), own = has_own(self);
     const size_t at = (size_t)k * active, first = at * cohort->plan.batch;
     const fedge_cohort_pass pass = {
         .shape = {arrays->turns + at, active, cohort->plan.batch, cohort->stream},
         .dropped = fedge_cohort_dropped(&cohort->plan),
-        .values = {training ? arrays->values : arrays->start, training ? cohort->plan.stride : 0},
+        .training = training,
+        .values = {own ? arrays->values : arrays->start, own ? cohort->plan.stride : 0},
+        .tracked = training ? arrays->values : NULL,
         .gradients = arrays->gradients,
         .gradient_stride = cohort->plan.stride};
     cudaError_t error =
@@ -376,7 +384,7 @@ static bool is_alike(const fedge_cohort *cohort, const fedge_trainer_config *tra
                      const fedge_trainer_config *first)
 {
     if (!training || !first)
-        return false;
+        return !training && !first;
     const fedge_cohort_step a = fedge_cohort_step_of(cohort, training);
     const fedge_cohort_step b = fedge_cohort_step_of(cohort, first);
     return a.optimizer == b.optimizer && a.nesterov == b.nesterov && a.momentum == b.momentum &&
@@ -401,6 +409,11 @@ static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_wo
                               "batch_size is %u: this cohort was made for 1 to %u",
                               (unsigned)training->batch_size, (unsigned)cohort->plan.batch);
         }
+        if (work->num_members > 1 && !training && !cohort->config.options->training) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "%u models to evaluate: a cohort that does not train takes one",
+                              (unsigned)work->num_members);
+        }
         if (work->num_members > 1 && !is_alike(cohort, training, work->members[0].training)) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "member %u: its optimizer has more of its own than a learning rate",
@@ -420,11 +433,13 @@ fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *wor
     fedge_status status = check_work(cohort, work, err);
     if (status == FEDGE_OK)
         self.step = fedge_cohort_step_of(cohort, work->members[0].training);
+    if (status == FEDGE_OK && has_own(&self))
+        self.step.values = cohort->arrays.values;
     if (status == FEDGE_OK)
         status = check(&self, cudaSetDevice(cohort->config.gpu), "choosing it", err);
     for (uint32_t m = 0; m < work->num_members && status == FEDGE_OK; m++) {
         status = stage(&self, cohort->arrays.start + m * cohort->plan.stride,
-                       work->members[m].start, cohort->plan.num_values, err);
+                       work->members[m].start, cohort->plan.num_state, err);
     }
     if (status == FEDGE_OK)
         status = stage_pieces(&self, err);

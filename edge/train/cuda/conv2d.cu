@@ -294,7 +294,7 @@ static cudaError_t launch_dweight(const fedge_cohort_shape *shape, const fedge_c
 cudaError_t fedge_cohort_launch_conv2d_backward(const fedge_cohort_shape *shape,
                                                 const fedge_cohort_conv2d *args)
 {
-    const cudaError_t error = launch_dweight(shape, args);
+    const cudaError_t error = args->tensors.dweight ? launch_dweight(shape, args) : cudaSuccess;
     if (error != cudaSuccess || !args->tensors.dx)
         return error;
     const bool small = args->tensors.in <= TILE_SIDE;

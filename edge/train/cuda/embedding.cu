@@ -71,7 +71,9 @@ cudaError_t fedge_cohort_launch_embedding_backward(const fedge_cohort_shape *sha
                                                    const fedge_cohort_embedding *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)args->rows * args->dim);
-    return cudaLaunchKernelEx(&config, embedding_dweight, *args, shape->turns, shape->batch);
+    return args->dweight
+               ? cudaLaunchKernelEx(&config, embedding_dweight, *args, shape->turns, shape->batch)
+               : cudaSuccess;
 }
 
 cudaError_t fedge_cohort_launch_positions(const fedge_cohort_shape *shape,
@@ -86,5 +88,7 @@ cudaError_t fedge_cohort_launch_positions_backward(const fedge_cohort_shape *sha
                                                    const fedge_cohort_embedding *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)args->rows * args->dim);
-    return cudaLaunchKernelEx(&config, positions_dweight, *args, shape->turns, shape->batch);
+    return args->dweight
+               ? cudaLaunchKernelEx(&config, positions_dweight, *args, shape->turns, shape->batch)
+               : cudaSuccess;
 }

@@ -129,8 +129,9 @@ cudaError_t fedge_cohort_launch_grouped_backward(const fedge_cohort_shape *shape
     const cudaLaunchConfig_t weights = value_grid(shape, 32 * sums);
     const cudaLaunchConfig_t inputs =
         value_grid(shape, (size_t)shape->batch * t->in * args->in_size[0] * args->in_size[1]);
-    const cudaError_t error =
-        cudaLaunchKernelEx(&weights, grouped_dweight, *args, shape->turns, shape->batch);
+    const cudaError_t error = t->dweight ? cudaLaunchKernelEx(&weights, grouped_dweight, *args,
+                                                              shape->turns, shape->batch)
+                                         : cudaSuccess;
     return error == cudaSuccess && t->dx
                ? cudaLaunchKernelEx(&inputs, grouped_dx, *args, shape->turns, shape->batch)
                : error;

@@ -34,12 +34,17 @@ extern "C" {
 
 /* What a slot does in one step. */
 typedef struct fedge_cohort_turn {
-    uint32_t count;   /* examples of its batch; 0: it is idle */
-    uint32_t step;    /* of its task, from 1 */
-    uint32_t data;    /* which set its examples are of */
-    uint32_t member;  /* whose model it began with */
-    float rate, keep; /* the learning rate; AdamW's 1 − lr · weight_decay, else 1 */
-    float size, root; /* Adam: lr / (1 − β1^step), sqrt(1 − β2^step) */
+    uint32_t count;             /* examples of its batch; 0: it is idle */
+    uint32_t step;              /* of its task, from 1 */
+    uint32_t data;              /* which set its examples are of */
+    uint32_t member;            /* whose model it began with */
+    float rate, keep;           /* the learning rate; AdamW's 1 − lr · weight_decay, else 1 */
+    float size, root;           /* Adam: lr / (1 − β1^step), sqrt(1 − β2^step) */
+    uint32_t key[2], stream[3]; /* of the step's draws: Philox's key, and its counter behind the
+                                   block's number */
+    uint32_t whole, first;      /* of the batch that the slot has a part of: its examples, and the
+                                   place of the slot's first among them */
+    uint32_t part;              /* examples that are drawn for together; 0: the whole batch */
 } fedge_cohort_turn;
 
 /* What a slot's task has come to. */
@@ -100,7 +105,8 @@ cudaError_t fedge_cohort_launch_gather(const fedge_cohort_shape *shape,
 /* Of a float's 23 bits behind the point. To tf32 GPUs round ties away from 0, to bf16 to even. */
 enum { FEDGE_COHORT_TF32 = 13, FEDGE_COHORT_BF16 = 16 };
 
-/* ---- linear.cu: y = x Wᵀ + b;  dx = dy W;  dW = dyᵀ x;  db = Σ dy */
+/* ---- linear.cu: y = x Wᵀ + b;  dx = dy W;  dW = dyᵀ x;  db = Σ dy. With a factor y and dx are
+ * that many times the sums. */
 
 typedef struct fedge_cohort_linear {
     fedge_cohort_weights weight, bias; /* (out, in), (out); bias.values NULL: none */
@@ -112,8 +118,10 @@ typedef struct fedge_cohort_linear {
     const float *dy;        /* likewise */
     float *dx;              /* as x, or NULL */
     float *dweight, *dbias; /* with gradient_stride from slot to slot; dbias NULL
-                               without bias */
+                               without bias, dweight NULL: neither is wanted */
     size_t gradient_stride;
+    float y_factor, dx_factor; /* 0: 1; a convolution has no use for these four */
+    uint32_t y_adds, dx_adds;  /* to what is there */
 } fedge_cohort_linear;
 cudaError_t fedge_cohort_launch_linear(const fedge_cohort_shape *shape,
                                        const fedge_cohort_linear *args);
@@ -240,6 +248,29 @@ cudaError_t fedge_cohort_launch_norm(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_norm_backward(const fedge_cohort_shape *shape,
                                               const fedge_cohort_norm *args);
 
+/* ---- batchnorm.cu: channels by their mean and variance over a slot's batch, or by running ones
+ * (edge/train/layers/batchnorm2d.c) */
+
+typedef struct fedge_cohort_batchnorm {
+    fedge_cohort_weights weight, bias; /* (channels); values NULL: 1 and 0 */
+    fedge_cohort_weights running;      /* (2, channels): mean and variance */
+    float *tracked;                    /* the same place, to be moved; NULL: it stays */
+    uint32_t channels, spatial;
+    uint32_t by_batch; /* else by running */
+    float momentum, eps;
+    const float *x;         /* (slots, batch, channels, spatial) */
+    float *y;               /* likewise */
+    float *moments;         /* (slots, channels, 2): mean and 1 / deviation, for backward */
+    const float *dy;        /* as x */
+    float *dx;              /* likewise, or NULL */
+    float *dweight, *dbias; /* with gradient_stride from slot to slot; NULL: none */
+    size_t gradient_stride;
+} fedge_cohort_batchnorm;
+cudaError_t fedge_cohort_launch_batchnorm(const fedge_cohort_shape *shape,
+                                          const fedge_cohort_batchnorm *args);
+cudaError_t fedge_cohort_launch_batchnorm_backward(const fedge_cohort_shape *shape,
+                                                   const fedge_cohort_batchnorm *args);
+
 /* ---- embedding.cu: y = row x of the weight, x whole numbers below [rows];  dW = Σ dy of a row's
  * places. And positions: y = x + W[:steps]. */
 
@@ -261,11 +292,36 @@ cudaError_t fedge_cohort_launch_positions(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_positions_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_embedding *args);
 
-/* ---- attention.cu: P = softmax(q kᵀ / √(dim / heads)) and context = P v, for each head */
+/* ---- dropout.cu: y = x where a number of the step's stream, in [0, 1), is at least p, times 1 /
+ * (1 − p), else 0; backward likewise, of dy. The CPU draws one number after another, layer by
+ * layer; a GPU finds each by its place (drop.cuh). */
+
+typedef struct fedge_cohort_drop {
+    float p;          /* 0: an array that may be dropped is not, and nothing is drawn for it */
+    uint32_t chunk;   /* examples that the layer draws for at a time, at most; 0: all */
+    uint64_t all;     /* words of an example: in all layers, */
+    uint64_t before;  /* in those before this one, */
+    uint64_t layer;   /* in this one, */
+    uint64_t earlier; /* in this one for arrays before this, */
+    uint64_t words;   /* and for this */
+} fedge_cohort_drop;
+
+typedef struct fedge_cohort_dropout {
+    fedge_cohort_drop drop;
+    uint32_t values; /* of an example */
+    const float *x;  /* (slots, batch, values) */
+    float *y;        /* likewise; may be x */
+} fedge_cohort_dropout;
+cudaError_t fedge_cohort_launch_dropout(const fedge_cohort_shape *shape,
+                                        const fedge_cohort_dropout *args);
+
+/* ---- attention.cu: P = softmax(q kᵀ / √(dim / heads)) and context = P v, for each head. With
+ * dropout some of P are dropped before they meet v: those that are have their sign bit set. */
 
 typedef struct fedge_cohort_attention {
     uint32_t steps, dim, heads; /* dim: of all heads together */
     uint32_t causal;            /* a step sees those up to itself */
+    fedge_cohort_drop drop;     /* of P: a word for each step seen, by head, step and step seen */
     const float *qkv;           /* (slots, batch, steps, 3, dim) */
     float *shares;              /* (slots, batch, heads, steps, steps): P */
     float *context;             /* (slots, batch, steps, dim) */
@@ -285,11 +341,13 @@ cudaError_t fedge_cohort_launch_attention_backward(const fedge_cohort_shape *sha
 typedef struct fedge_cohort_recurrent {
     fedge_cohort_weights weight, bias; /* W_hh (gates, hidden), b_hh; bias.values NULL: none */
     uint32_t is_gru, steps, hidden;
-    float *gates; /* (slots, batch, steps, gates) */
-    float *cell;  /* (slots, batch, steps, hidden), as what follows: c, or the state's share in n */
-    float *before; /* h of the step before */
-    float *h;
-    const float *dy;   /* of h */
+    uint32_t reverse; /* from the last step to the first: the step before is the one behind */
+    uint32_t h_row;   /* floats from one step of h and dy to the next */
+    float *gates;     /* (slots, batch, steps, gates) */
+    float *cell; /* (slots, batch, steps, hidden), as what follows: c, or the state's share in n */
+    float *before;     /* h of the step before */
+    float *h;          /* (slots, batch, steps, h_row), of which hidden are written */
+    const float *dy;   /* likewise: of h */
     float *dstate;     /* as gates: GRU's gradients of the state's share; else gates itself */
     float *dh, *dcell; /* (slots, batch, hidden): from the step behind */
 } fedge_cohort_recurrent;

@@ -25,6 +25,9 @@ static const fedge_cohort_layer_ops *const TABLE[FEDGE_LAYER_COUNT] = {
     [FEDGE_LAYER_LSTM] = &fedge_cohort_layer_recurrent,
     [FEDGE_LAYER_GRU] = &fedge_cohort_layer_recurrent,
     [FEDGE_LAYER_TRANSFORMERENCODERLAYER] = &fedge_cohort_layer_transformerencoderlayer,
+    [FEDGE_LAYER_BATCHNORM2D] = &fedge_cohort_layer_batchnorm2d,
+    [FEDGE_LAYER_DROPOUT] = &fedge_cohort_layer_dropout,
+    [FEDGE_LAYER_MULTIHEADATTENTION] = &fedge_cohort_layer_multiheadattention,
     [FEDGE_LAYER_SELECT] = &fedge_cohort_layer_select,
     [FEDGE_LAYER_MEAN] = &fedge_cohort_layer_mean,
 };
@@ -32,4 +35,18 @@ static const fedge_cohort_layer_ops *const TABLE[FEDGE_LAYER_COUNT] = {
 const fedge_cohort_layer_ops *fedge_cohort_layer_ops_of(fedge_layer_type type)
 {
     return (unsigned)type < FEDGE_LAYER_COUNT ? TABLE[type] : NULL;
+}
+
+fedge_cohort_drop fedge_cohort_drop_of(const fedge_cohort_layer *layer,
+                                       const fedge_cohort_pass *pass, float p)
+{
+    return (fedge_cohort_drop){.p = pass->training ? p : 0.0f,
+                               .all = layer->drawn_all,
+                               .before = layer->drawn_before,
+                               .layer = layer->ops->draws(layer)};
+}
+
+uint64_t fedge_cohort_attention_words(uint64_t steps, uint64_t heads, bool causal)
+{
+    return heads * (causal ? steps * (steps + 1) / 2 : steps * steps);
 }

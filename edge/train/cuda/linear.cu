@@ -2,6 +2,12 @@
 
 enum { SMALL = TILE_SIDE, LARGE = 4 * TILE_SIDE };
 
+static __device__ __forceinline__ void put(float *to, float sum, float factor, uint32_t adds)
+{
+    const float value = factor == 0.0f ? sum : factor * sum;
+    *to = adds ? *to + value : value;
+}
+
 /* C(b, o) = Σ x(b, i) W(o, i) + bias(o). */
 template <int ROWS>
 static __global__ void __launch_bounds__(TILE_THREADS)
@@ -15,10 +21,10 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const tile_rows b = {t.weight.values + s * t.weight.stride, t.in, t.out, t.in};
     const float *bias = t.bias.values ? t.bias.values + s * t.bias.stride : nullptr;
     float *y = t.y + (size_t)s * batch * t.steps * t.out;
-    multiply_tile<ROWS, 4>(a, b, first, blockIdx.x * LARGE, t.dropped,
-                           [=](uint32_t m, uint32_t n, float sum) {
-                               y[(size_t)m * t.out + n] = bias ? sum + bias[n] : sum;
-                           });
+    multiply_tile<ROWS, 4>(
+        a, b, first, blockIdx.x * LARGE, t.dropped, [=](uint32_t m, uint32_t n, float sum) {
+            put(&y[(size_t)m * t.out + n], bias ? sum + bias[n] : sum, t.y_factor, t.y_adds);
+        });
 }
 
 /* C(b, i) = Σ dy(b, o) W(o, i). */
@@ -33,9 +39,10 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const tile_rows a = {t.dy + (size_t)s * batch * t.steps * t.out, t.out, count, t.out};
     const tile_columns b = {t.weight.values + s * t.weight.stride, t.in, t.in, t.out};
     float *dx = t.dx + (size_t)s * batch * t.steps * t.in;
-    multiply_tile<ROWS, 4>(
-        a, b, first, blockIdx.x * LARGE, t.dropped,
-        [=](uint32_t m, uint32_t n, float sum) { dx[(size_t)m * t.in + n] = sum; });
+    multiply_tile<ROWS, 4>(a, b, first, blockIdx.x * LARGE, t.dropped,
+                           [=](uint32_t m, uint32_t n, float sum) {
+                               put(&dx[(size_t)m * t.in + n], sum, t.dx_factor, t.dx_adds);
+                           });
 }
 
 /* C(o, i) = Σ dy(b, o) x(b, i); the blocks of the first columns make the bias's
@@ -80,8 +87,9 @@ cudaError_t fedge_cohort_launch_linear_backward(const fedge_cohort_shape *shape,
     const uint32_t rows = shape->batch * args->steps;
     const bool small = rows <= SMALL;
     const cudaLaunchConfig_t weights = tile_grid(shape, args->out, LARGE, args->in, LARGE);
-    cudaError_t error =
-        cudaLaunchKernelEx(&weights, linear_dweight, *args, shape->turns, shape->batch);
+    const cudaError_t error = args->dweight ? cudaLaunchKernelEx(&weights, linear_dweight, *args,
+                                                                 shape->turns, shape->batch)
+                                            : cudaSuccess;
     if (error != cudaSuccess || !args->dx)
         return error;
     const cudaLaunchConfig_t config =

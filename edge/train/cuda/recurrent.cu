@@ -8,6 +8,27 @@ static __device__ __forceinline__ float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
+static __device__ __forceinline__ uint32_t first_step(const cells &c)
+{
+    return c.reverse ? c.steps - 1 : 0;
+}
+
+static __device__ __forceinline__ uint32_t last_step(const cells &c)
+{
+    return c.reverse ? 0 : c.steps - 1;
+}
+
+/* The row of a step's neighbour: of the step before it, or the one behind. */
+static __device__ __forceinline__ size_t row_before(const cells &c, size_t row)
+{
+    return c.reverse ? row + 1 : row - 1;
+}
+
+static __device__ __forceinline__ size_t row_behind(const cells &c, size_t row)
+{
+    return c.reverse ? row - 1 : row + 1;
+}
+
 /* Row [row] of W_hh by the state before, and its bias. */
 static __device__ __forceinline__ float from_state(const cells &c, uint32_t s, uint32_t row,
                                                    const float *before)
@@ -48,7 +69,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         const float forget = sigmoid(g[n] + from_state(c, s, n + k, before));
         const float fresh = tanhf(g[2 * n] + from_state(c, s, 2 * n + k, before));
         const float out = sigmoid(g[3 * n] + from_state(c, s, 3 * n + k, before));
-        const float cell = forget * (t > 0 ? c.cell[(row - 1) * n + k] : 0.0f) + in * fresh;
+        const float last = t != first_step(c) ? c.cell[row_before(c, row) * n + k] : 0.0f;
+        const float cell = forget * last + in * fresh;
         h = out * tanhf(cell);
         g[0] = in;
         g[n] = forget;
@@ -56,9 +78,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         g[3 * n] = out;
         c.cell[row * n + k] = cell;
     }
-    c.h[row * n + k] = h;
-    if (t + 1 < c.steps)
-        c.before[(row + 1) * n + k] = h;
+    c.h[row * c.h_row + k] = h;
+    if (t != last_step(c))
+        c.before[row_behind(c, row) * n + k] = h;
 }
 
 /* The state before the first step, and what comes from behind the last. */
@@ -75,7 +97,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         c.dh[example * c.hidden + k] = 0.0f;
         c.dcell[example * c.hidden + k] = 0.0f;
     } else {
-        c.before[example * c.steps * c.hidden + k] = 0.0f;
+        c.before[(example * c.steps + first_step(c)) * c.hidden + k] = 0.0f;
     }
 }
 
@@ -91,7 +113,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const size_t example = (size_t)s * batch + i / n, row = example * c.steps + t;
     const uint32_t gates = c.is_gru ? 3 : 4;
     float *g = c.gates + row * gates * n + k, *through = &c.dcell[example * n + k];
-    const float dh = c.dy[row * n + k] + c.dh[example * n + k];
+    const float dh = c.dy[row * c.h_row + k] + c.dh[example * n + k];
     if (c.is_gru) {
         const float r = g[0], z = g[n], fresh = g[2 * n], q = c.cell[row * n + k];
         const float dn = dh * (1.0f - z) * (1.0f - fresh * fresh);
@@ -105,7 +127,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     }
     const float in = g[0], forget = g[n], fresh = g[2 * n], out = g[3 * n];
     const float tanh_c = tanhf(c.cell[row * n + k]);
-    const float before = t > 0 ? c.cell[(row - 1) * n + k] : 0.0f;
+    const float before = t != first_step(c) ? c.cell[row_before(c, row) * n + k] : 0.0f;
     const float dc = *through + dh * out * (1.0f - tanh_c * tanh_c);
     g[0] = dc * fresh * in * (1.0f - in);
     g[n] = dc * before * forget * (1.0f - forget);
@@ -138,8 +160,10 @@ cudaError_t fedge_cohort_launch_recurrent(const fedge_cohort_shape *shape,
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->hidden);
     cudaError_t error = cudaLaunchKernelEx(&config, clear, *args, 0u, shape->turns, shape->batch);
-    for (uint32_t t = 0; t < args->steps && error == cudaSuccess; t++)
+    for (uint32_t k = 0; k < args->steps && error == cudaSuccess; k++) {
+        const uint32_t t = args->reverse ? args->steps - 1 - k : k;
         error = cudaLaunchKernelEx(&config, cell_forward, *args, t, shape->turns, shape->batch);
+    }
     return error;
 }
 
@@ -148,9 +172,10 @@ cudaError_t fedge_cohort_launch_recurrent_backward(const fedge_cohort_shape *sha
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->hidden);
     cudaError_t error = cudaLaunchKernelEx(&config, clear, *args, 1u, shape->turns, shape->batch);
-    for (uint32_t t = args->steps; t-- > 0 && error == cudaSuccess;) {
+    for (uint32_t k = args->steps; k-- > 0 && error == cudaSuccess;) {
+        const uint32_t t = args->reverse ? args->steps - 1 - k : k;
         error = cudaLaunchKernelEx(&config, cell_backward, *args, t, shape->turns, shape->batch);
-        if (error == cudaSuccess && t > 0) {
+        if (error == cudaSuccess && k > 0) {
             error =
                 cudaLaunchKernelEx(&config, state_backward, *args, t, shape->turns, shape->batch);
         }

@@ -71,9 +71,9 @@ static fedge_status use(const fedge_silo_gpu *gpu, fedge_error *err)
 
 /* Copies [count] floats to the GPU by way of pinned memory. */
 static fedge_status stage(const run *self, fedge_cohort *cohort, uint32_t at, float *to,
-                          const float *from, fedge_error *err)
+                          const float *from, size_t count, fedge_error *err)
 {
-    const size_t size = cohort->plan.num_values * sizeof(float);
+    const size_t size = count * sizeof(float);
     fedge_status status = wait_for(self->silo, cohort, cohort->staged[at], err);
     if (status != FEDGE_OK)
         return status;
@@ -94,13 +94,15 @@ static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *val
     const size_t states = fedge_cohort_stepped(&cohort->plan) * sizeof(float);
     fedge_status status = use(gpu, err);
     if (status == FEDGE_OK)
-        status = stage(self, cohort, 0, arrays->start, values, err);
-    if (status == FEDGE_OK && self->task->correction && arrays->corrections)
-        status = stage(self, cohort, 1, arrays->corrections, self->task->correction, err);
+        status = stage(self, cohort, 0, arrays->start, values, cohort->plan.num_state, err);
+    if (status == FEDGE_OK && self->task->correction && arrays->corrections) {
+        status = stage(self, cohort, 1, arrays->corrections, self->task->correction,
+                       cohort->plan.num_values, err);
+    }
     if (status != FEDGE_OK)
         return status;
     cudaError_t error =
-        cudaMemcpyAsync(arrays->values, arrays->start, cohort->plan.num_values * sizeof(float),
+        cudaMemcpyAsync(arrays->values, arrays->start, cohort->plan.num_state * sizeof(float),
                         cudaMemcpyDefault, cohort->stream);
     for (uint32_t i = 0; i < cohort->plan.num_states && error == cudaSuccess; i++) {
         if (cohort->host_states[i]) { /* nothing of the task before is under way */
@@ -124,6 +126,7 @@ static void fill_turns(const run *self, const fedge_silo_gpu *gpu, fedge_cohort_
         const uint64_t first = (uint64_t)(gpu->first_part + i) * part;
         const uint32_t left = first < self->turn.count ? self->turn.count - (uint32_t)first : 0;
         turns[i] = self->turn;
+        turns[i].first = (uint32_t)first;
         turns[i].count = i == gpu->num_parts ? self->turn.count : left < part ? left : part;
     }
 }
@@ -179,7 +182,9 @@ static cudaError_t add_wave(const run *self, const fedge_silo_gpu *gpu, uint32_t
     const fedge_cohort_pass pass = {
         .shape = {arrays->turns + first, count, plan->batch, cohort->stream},
         .dropped = fedge_cohort_dropped(plan),
+        .training = true,
         .values = {arrays->values, 0},
+        .tracked = arrays->values,
         .gradients = arrays->gradients,
         .gradient_stride = plan->stride};
     fedge_cohort_shared_sums sums = sums_of(self, cohort);
@@ -316,7 +321,7 @@ static fedge_status bring_back(const run *self, uint32_t index, fedge_error *err
                                         cudaMemcpyDeviceToHost, cohort->stream);
     if (error == cudaSuccess && index == 0) {
         error = cudaMemcpyAsync(cohort->endings[0].values, cohort->arrays.values,
-                                cohort->plan.num_values * sizeof(float), cudaMemcpyDeviceToHost,
+                                cohort->plan.num_state * sizeof(float), cudaMemcpyDeviceToHost,
                                 cohort->stream);
     }
     if (error == cudaSuccess)
@@ -383,7 +388,8 @@ static fedge_status check(const run *self, uint64_t *steps, fedge_error *err)
     }
     if (self->task->num_examples == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "there are no examples to read");
-    return fedge_trainer_count_steps(training, self->task->num_examples, steps, err);
+    return fedge_cohort_count_steps(&self->silo->gpus[0].cohort->plan, training,
+                                    self->task->num_examples, steps, err);
 }
 
 static fedge_status train(run *self, float *values, uint64_t steps, fedge_cancel_fn cancel,
@@ -432,7 +438,7 @@ fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
         status = add_up(&self, result, err);
     if (status == FEDGE_OK) {
         memcpy(values, silo->gpus[0].cohort->endings[0].values,
-               silo->gpus[0].cohort->plan.num_values * sizeof(float));
+               silo->gpus[0].cohort->plan.num_state * sizeof(float));
     }
     return status;
 }

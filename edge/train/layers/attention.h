@@ -1,5 +1,5 @@
 /* Scaled dot-product attention of a sequence with itself (Vaswani et al. 2017), by heads; private
- * to edge/train/layers.
+ * to edge/train/layers, and to edge/train/cuda, which draws in its order.
  *
  *   S = q kᵀ / √head_dim,  P = softmax(S) by rows,  context = P v
  *

@@ -25,7 +25,7 @@ typedef struct emulator_config {
     uint32_t num_gpus; /* 0: none is found */
     emulator_order order;
     uint64_t seed;            /* of the order of threads, blocks and streams */
-    size_t memory_bytes;      /* of each GPU; 0: 1 GiB */
+    size_t memory_bytes;      /* of each GPU; 0: 248 MiB, and no more than that can be taken */
     bool unprotected;         /* the host may read GPUs' memory: long tests are faster */
     bool no_driver;           /* every call says so */
     bool no_nccl;             /* libnccl cannot be loaded */

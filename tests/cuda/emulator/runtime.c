@@ -23,7 +23,8 @@ void __asan_unpoison_memory_region(const volatile void *address, size_t size);
 #define UNPOISON(at, size) ((void)(at), (void)(size))
 #endif
 
-enum { ARENA = 256 << 20, MAX_GRID = 0x7fffffff };
+/* MEMORY: what an arena holds, and the margins of allocations; a GPU says that it has so much. */
+enum { ARENA = 256 << 20, MEMORY = ARENA - (8 << 20), MAX_GRID = 0x7fffffff };
 
 typedef struct block { /* of memory */
     struct block *next;
@@ -321,10 +322,15 @@ static cudaError_t release(void *pointer, bool pinned)
     return cudaSuccess;
 }
 
+static size_t memory_of_gpu(void)
+{
+    return all.config.memory_bytes > 0 ? all.config.memory_bytes : MEMORY;
+}
+
 cudaError_t cudaMalloc(void **pointer, size_t size)
 {
     cudaError_t error = emulated_enter_as("allocation");
-    const size_t most = all.config.memory_bytes ? all.config.memory_bytes : (size_t)1 << 30;
+    const size_t most = memory_of_gpu();
     if (!error && (size > most || all.used[current_gpu] > most - size))
         error = cudaErrorMemoryAllocation;
     return emulated_leave(error ? error : allocate(pointer, size, current_gpu));
@@ -360,7 +366,7 @@ cudaError_t cudaFreeHost(void *pointer)
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
     const cudaError_t error = emulated_enter();
-    *total_bytes = all.config.memory_bytes ? all.config.memory_bytes : (size_t)1 << 30;
+    *total_bytes = memory_of_gpu();
     *free_bytes = *total_bytes - all.used[current_gpu];
     return emulated_leave(error);
 }

@@ -1,17 +1,24 @@
 /* LSTM and GRU: inputs of all steps are multiplied at once, then step follows step. */
 #include "edge/train/cuda/layer.h"
 
-/* One of the layers over one another, and its arrays: (slots, batch, steps, …) but for dh and
- * dcell. */
+/* One of the layers over one another, or one direction, and its arrays: (slots, batch, steps, …)
+ * but for dh and dcell. */
 typedef struct level {
     fedge_cohort_linear inputs, states; /* W_ih with x, W_hh with the states before */
     fedge_cohort_recurrent cells;
     float *dh; /* of h, for the level above to fill */
 } level;
 
-static const char *refuse(const fedge_layer_spec *spec)
+static uint32_t directions_of(const fedge_cohort_layer *layer)
 {
-    return spec->u.recurrent.bidirectional ? "its second direction" : NULL;
+    return layer->spec.u.recurrent.bidirectional ? 2 : 1;
+}
+
+/* Several over one another, or two directions side by side; not both, which the model's shapes
+ * refuse. */
+static uint32_t levels_of(const fedge_cohort_layer *layer)
+{
+    return layer->spec.u.recurrent.num_layers * directions_of(layer);
 }
 
 static uint32_t gates_of(const fedge_cohort_layer *layer)
@@ -30,7 +37,7 @@ static size_t floats_of(const fedge_cohort_layer *layer)
 
 static size_t saved(const fedge_cohort_layer *layer)
 {
-    return floats_of(layer) * layer->spec.u.recurrent.num_layers * sizeof(float);
+    return floats_of(layer) * levels_of(layer) * sizeof(float);
 }
 
 /* The next array of so many floats an example. */
@@ -50,7 +57,12 @@ static void place(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass
     const size_t wide = (size_t)steps * hidden;
     float *next = (float *)layer->saved + l * floats_of(layer) * layer->examples;
     fedge_cohort_recurrent *cells = &made->cells;
-    *cells = (fedge_cohort_recurrent){.is_gru = gates == 3, .steps = steps, .hidden = hidden};
+    const uint32_t directions = directions_of(layer);
+    *cells = (fedge_cohort_recurrent){.is_gru = gates == 3,
+                                      .steps = steps,
+                                      .hidden = hidden,
+                                      .reverse = directions == 2 && l == 1,
+                                      .h_row = hidden * directions};
     cells->gates = take(layer, &next, gates * wide);
     cells->dstate = gates == 3 ? take(layer, &next, 3 * wide) : cells->gates;
     cells->cell = take(layer, &next, wide);
@@ -61,18 +73,20 @@ static void place(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass
     cells->dcell = take(layer, &next, hidden);
     made->dh = dh;
     cells->dy = dh;
-    if (l + 1 == layer->spec.u.recurrent.num_layers) {
-        cells->h = layer->y;
-        cells->dy = layer->dy;
+    if (directions == 2 || l + 1 == levels_of(layer)) {
+        cells->h = layer->y + cells->reverse * hidden;
+        cells->dy = layer->dy + cells->reverse * hidden;
     }
-    made->inputs = (fedge_cohort_linear){.in = l == 0 ? layer->in.dims[1] : hidden,
-                                         .out = gates * hidden,
-                                         .steps = steps,
-                                         .x = layer->x[0],
-                                         .y = cells->gates,
-                                         .dy = cells->gates,
-                                         .dx = pass->dx,
-                                         .gradient_stride = pass->gradient_stride};
+    made->inputs =
+        (fedge_cohort_linear){.in = directions == 2 || l == 0 ? layer->in.dims[1] : hidden,
+                              .out = gates * hidden,
+                              .steps = steps,
+                              .x = layer->x[0],
+                              .y = cells->gates,
+                              .dy = cells->gates,
+                              .dx = pass->dx,
+                              .dx_adds = directions == 2 && l == 0,
+                              .gradient_stride = pass->gradient_stride};
     made->states = (fedge_cohort_linear){.in = hidden,
                                          .out = gates * hidden,
                                          .steps = steps,
@@ -103,15 +117,16 @@ static size_t give_weights(const fedge_cohort_layer *layer, const fedge_cohort_p
     return first;
 }
 
-/* All of them; each above another reads that one's states and makes their gradient. */
+/* All of them; each above another reads that one's states and makes their gradient. Of two
+ * directions both read the layer's input, and the first is the last to add to its gradient. */
 static void make_levels(const fedge_cohort_layer *layer, const fedge_cohort_pass *pass,
                         level levels[FEDGE_COHORT_MAX_LEVELS])
 {
     size_t first = layer->first_value;
-    for (uint32_t l = 0; l < layer->spec.u.recurrent.num_layers; l++) {
+    for (uint32_t l = 0; l < levels_of(layer); l++) {
         place(layer, pass, l, &levels[l]);
         first = give_weights(layer, pass, &levels[l], first);
-        if (l > 0) {
+        if (l > 0 && directions_of(layer) == 1) {
             levels[l].inputs.x = levels[l - 1].cells.h;
             levels[l].inputs.dx = levels[l - 1].dh;
         }
@@ -123,7 +138,7 @@ static cudaError_t forward(const fedge_cohort_layer *layer, const fedge_cohort_p
     level levels[FEDGE_COHORT_MAX_LEVELS];
     cudaError_t error = cudaSuccess;
     make_levels(layer, pass, levels);
-    for (uint32_t l = 0; l < layer->spec.u.recurrent.num_layers && error == cudaSuccess; l++) {
+    for (uint32_t l = 0; l < levels_of(layer) && error == cudaSuccess; l++) {
         error = fedge_cohort_launch_linear(&pass->shape, &levels[l].inputs);
         if (error == cudaSuccess)
             error = fedge_cohort_launch_recurrent(&pass->shape, &levels[l].cells);
@@ -136,7 +151,7 @@ static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_
     level levels[FEDGE_COHORT_MAX_LEVELS];
     cudaError_t error = cudaSuccess;
     make_levels(layer, pass, levels);
-    for (uint32_t l = layer->spec.u.recurrent.num_layers; l-- > 0 && error == cudaSuccess;) {
+    for (uint32_t l = levels_of(layer); l-- > 0 && error == cudaSuccess;) {
         error = fedge_cohort_launch_recurrent_backward(&pass->shape, &levels[l].cells);
         if (error == cudaSuccess)
             error = fedge_cohort_launch_linear_backward(&pass->shape, &levels[l].states);
@@ -147,4 +162,4 @@ static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_
 }
 
 const fedge_cohort_layer_ops fedge_cohort_layer_recurrent = {
-    .refuse = refuse, .keeps_y = true, .saved = saved, .forward = forward, .backward = backward};
+    .keeps_y = true, .saved = saved, .forward = forward, .backward = backward};

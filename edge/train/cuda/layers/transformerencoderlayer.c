@@ -1,8 +1,12 @@
 /* TransformerEncoderLayer, of the same parts as edge/train/layers/transformerencoderlayer.c:
  *
  *   m = x + out(attention(in(norm1(x))))   y = m + linear2(activation(linear1(norm2(m))))
+ *
+ * With dropout the attention's weights, what out and linear2 give, and the activation's values are
+ * dropped, of a chunk of examples at a time.
  */
 #include "edge/train/cuda/layer.h"
+#include "edge/train/layers/attention.h"
 
 /* Arrays are (slots, batch, steps, …). */
 typedef struct parts {
@@ -12,12 +16,10 @@ typedef struct parts {
     fedge_cohort_attention attention;
     fedge_cohort_activation activation;
     float *middle, *dmiddle;
+    float *after, *dhidden;
+    float *dropped; /* (dim) a step: a gradient as dropout let it through; of dqkv, as yet unused */
+    fedge_cohort_drop drop;
 } parts;
-
-static const char *refuse(const fedge_layer_spec *spec)
-{
-    return spec->u.transformerencoderlayer.dropout > 0.0f ? "its dropout" : NULL;
-}
 
 static parts sizes_of(const fedge_cohort_layer *layer)
 {
@@ -25,6 +27,23 @@ static parts sizes_of(const fedge_cohort_layer *layer)
                    .dim = layer->in.dims[1],
                    .hidden = layer->spec.u.transformerencoderlayer.dim_feedforward,
                    .heads = layer->spec.u.transformerencoderlayer.nhead};
+}
+
+/* Words of an example: the attention's first, then those of what else is dropped. */
+static uint64_t attention_words(const fedge_cohort_layer *layer)
+{
+    return fedge_cohort_attention_words(layer->in.dims[0],
+                                        layer->spec.u.transformerencoderlayer.nhead,
+                                        layer->spec.u.transformerencoderlayer.is_causal);
+}
+
+static uint64_t draws(const fedge_cohort_layer *layer)
+{
+    const parts self = sizes_of(layer);
+    return layer->spec.u.transformerencoderlayer.dropout > 0.0f
+               ? attention_words(layer) +
+                     (uint64_t)self.steps * (2 * (uint64_t)self.dim + self.hidden)
+               : 0;
 }
 
 /* Of an example. Steps of dim: both norms' outputs, context, middle and its gradient, one more
@@ -58,6 +77,9 @@ static void place(const fedge_cohort_layer *layer, parts *self)
     float *const before = take(layer, &next, self->hidden), *const after =
                                                                 take(layer, &next, self->hidden);
     float *const dhidden = take(layer, &next, self->hidden);
+    self->after = after;
+    self->dhidden = dhidden;
+    self->dropped = dqkv;
     self->middle = take(layer, &next, self->dim);
     self->dmiddle = take(layer, &next, self->dim);
     const size_t shares = (size_t)self->heads * self->steps;
@@ -147,6 +169,14 @@ static parts parts_of(const fedge_cohort_layer *layer, const fedge_cohort_pass *
     give_norm(&from, &self, eps, &self.norm1);
     give_norm(&from, &self, eps, &self.norm2);
     self.norm1.dx = pass->dx;
+    self.drop = fedge_cohort_drop_of(layer, pass, layer->spec.u.transformerencoderlayer.dropout);
+    self.drop.chunk = fedge_attention_chunk(self.steps, UINT32_MAX);
+    self.attention.drop = self.drop;
+    self.attention.drop.words = attention_words(layer);
+    if (self.drop.p > 0.0f) {
+        self.linear2.dy = self.dropped;
+        self.out.dy = self.dropped;
+    }
     return self;
 }
 
@@ -156,6 +186,22 @@ static cudaError_t add(const fedge_cohort_pass *pass, const parts *self, const f
     const fedge_cohort_add args = {
         .from = from, .to = to, .values = self->steps * self->dim, .adds = true};
     return fedge_cohort_launch_add(&pass->shape, &args);
+}
+
+/* What is dropped, in the order of its draws. */
+enum { DROP_MIDDLE, DROP_HIDDEN, DROP_Y };
+
+/* to: from as dropout lets it through, or nothing where nothing is dropped. */
+static cudaError_t drop(const fedge_cohort_pass *pass, const parts *self, int what,
+                        const float *from, float *to)
+{
+    const uint32_t middle = self->steps * self->dim, hidden = self->steps * self->hidden;
+    fedge_cohort_dropout args = {
+        .drop = self->drop, .values = what == DROP_HIDDEN ? hidden : middle, .x = from, .y = to};
+    args.drop.words = args.values;
+    args.drop.earlier = self->attention.drop.words + (what > DROP_MIDDLE ? middle : 0) +
+                        (what > DROP_HIDDEN ? hidden : 0);
+    return self->drop.p > 0.0f ? fedge_cohort_launch_dropout(&pass->shape, &args) : cudaSuccess;
 }
 
 /* Each launch, while those before it went well. */
@@ -169,11 +215,14 @@ static cudaError_t forward(const fedge_cohort_layer *layer, const fedge_cohort_p
     error = LAUNCH(error, fedge_cohort_launch_linear(shape, &self.in));
     error = LAUNCH(error, fedge_cohort_launch_attention(shape, &self.attention));
     error = LAUNCH(error, fedge_cohort_launch_linear(shape, &self.out));
+    error = LAUNCH(error, drop(pass, &self, DROP_MIDDLE, self.middle, self.middle));
     error = LAUNCH(error, add(pass, &self, layer->x[0], self.middle));
     error = LAUNCH(error, fedge_cohort_launch_norm(shape, &self.norm2));
     error = LAUNCH(error, fedge_cohort_launch_linear(shape, &self.linear1));
     error = LAUNCH(error, fedge_cohort_launch_activation(shape, &self.activation));
+    error = LAUNCH(error, drop(pass, &self, DROP_HIDDEN, self.after, self.after));
     error = LAUNCH(error, fedge_cohort_launch_linear(shape, &self.linear2));
+    error = LAUNCH(error, drop(pass, &self, DROP_Y, layer->y, layer->y));
     return LAUNCH(error, add(pass, &self, self.middle, layer->y));
 }
 
@@ -181,11 +230,14 @@ static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_
 {
     const parts self = parts_of(layer, pass);
     const fedge_cohort_shape *shape = &pass->shape;
-    cudaError_t error = fedge_cohort_launch_linear_backward(shape, &self.linear2);
+    cudaError_t error = drop(pass, &self, DROP_Y, layer->dy, self.dropped);
+    error = LAUNCH(error, fedge_cohort_launch_linear_backward(shape, &self.linear2));
+    error = LAUNCH(error, drop(pass, &self, DROP_HIDDEN, self.dhidden, self.dhidden));
     error = LAUNCH(error, fedge_cohort_launch_activation_backward(shape, &self.activation));
     error = LAUNCH(error, fedge_cohort_launch_linear_backward(shape, &self.linear1));
     error = LAUNCH(error, fedge_cohort_launch_norm_backward(shape, &self.norm2));
     error = LAUNCH(error, add(pass, &self, layer->dy, self.dmiddle));
+    error = LAUNCH(error, drop(pass, &self, DROP_MIDDLE, self.dmiddle, self.dropped));
     error = LAUNCH(error, fedge_cohort_launch_linear_backward(shape, &self.out));
     error = LAUNCH(error, fedge_cohort_launch_attention_backward(shape, &self.attention));
     error = LAUNCH(error, fedge_cohort_launch_linear_backward(shape, &self.in));
@@ -194,4 +246,4 @@ static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_
 }
 
 const fedge_cohort_layer_ops fedge_cohort_layer_transformerencoderlayer = {
-    .refuse = refuse, .saved = saved, .forward = forward, .backward = backward};
+    .draws = draws, .saved = saved, .forward = forward, .backward = backward};
