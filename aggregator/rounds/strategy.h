@@ -45,6 +45,7 @@
     X(bulyan) \
     X(rfa) \
     X(normclipping) \
+    X(fltrust) \
     X(qfedavg) \
     X(fedper) \
     X(fedrep) \

@@ -1,4 +1,4 @@
-/* Paths in files are relative to the file; a part of job.c and site.c, not for others. */
+/* Paths in files are relative to the file; of job.c, site.c, and strategies that read files. */
 #ifndef FEDGE_EDGE_IO_PATH_H
 #define FEDGE_EDGE_IO_PATH_H
 

@@ -108,6 +108,20 @@ class Strategies(NetTest):
                 seen.add(wanted[-1]["loss"])
         self.assertEqual(len(seen), len(PERSONAL))
 
+    def test_a_server_that_trains_too(self):
+        """FLTrust, eight clients, three rounds, the aggregator and a client killed between."""
+        federation = self.interrupted(
+            clients=8, prepare=lambda made: harness.write_examples(made.folder, "root", 60, 9),
+            strategy={"type": "FLTrust", "root-set": {"values": "root-values.npy", "labels": "root-labels.npy"}})
+        lines = self.simulated(federation)
+        self.assertEqual([line["model_sha256"] for line in lines], federation.hashes())
+        self.assertEqual(len(set(federation.hashes())), test_simulation.ROUNDS)
+        self.assertGreater(lines[-1]["accuracy"], lines[0]["accuracy"])
+        os.remove(federation.path("root-labels.npy"))
+        _, said = harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
+                              "--clients", federation.clients, code=3)
+        self.assertIn("the server's root set", said)
+
     def interrupted(self, prepare=None, no_test_set=False, **options):
         federation = self.federation(**{"rounds__num_server_rounds": test_simulation.ROUNDS, **options})
         if prepare:

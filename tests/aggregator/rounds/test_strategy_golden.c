@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <cjson/cJSON.h>
 
@@ -235,6 +236,9 @@ static void no_update_is_no_step(void **state)
 
 int main(void)
 {
+    /* Where files that jobs name lie. */
+    if (chdir(DIR) != 0)
+        return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_follow_their_formulas),
         cmocka_unit_test(no_update_is_no_step),

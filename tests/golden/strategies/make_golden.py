@@ -267,6 +267,54 @@ def clipped(changes, most=None):
     return np.mean([change * min(1, most / norm) for change, norm in zip(changes, norms)], axis=0)
 
 
+ROOT_EXAMPLES = 12  # of FLTrust's server
+
+
+def root_set():
+    """Points of two labels, in quarters, which a text has exactly."""
+    draw = np.random.default_rng(50)
+    labels = draw.integers(0, 2, ROOT_EXAMPLES)
+    points = np.round(4 * (draw.normal(0, 1, (ROOT_EXAMPLES, 2)) + 2 * labels[:, None] - 1)) / 4
+    return points, labels
+
+
+def descend(x, points, labels, rate, steps):
+    """Gradient descent on the mean cross-entropy of Linear(2, 2), its weights and then its biases."""
+    weights, biases = x[:4].reshape(2, 2).copy(), x[4:].copy()
+    for _ in range(steps):
+        outputs = points @ weights.T + biases
+        shares = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+        slopes = (shares / shares.sum(axis=1, keepdims=True) - np.eye(2)[labels]) / len(labels)
+        weights -= rate * slopes.T @ points
+        biases -= rate * slopes.sum(axis=0)
+    return np.concatenate([weights.ravel(), biases])
+
+
+def fltrust(name, seed, rate, steps):
+    run = Run(name, {"type": "FLTrust", "root-set": {"values": "fltrust-root.csv"}, "server-learning-rate": rate},
+              seed, {"learning-rate": 0.5, "local-steps": steps, "batch-size": ROOT_EXAMPLES})
+    points, labels = root_set()
+    x = run.start
+    for _ in range(ROUNDS):
+        clients = run.clients()
+        own = descend(x, points, labels, 0.5, steps) - x
+        norms = [np.linalg.norm(change) for _, change in clients]
+        trust = [max(0, own @ change / np.linalg.norm(own) / norm) for (_, change), norm in zip(clients, norms)]
+        if sum(trust) > 0:
+            x = x + rate * sum(t * np.linalg.norm(own) / norm * change
+                               for t, (_, change), norm in zip(trust, clients, norms)) / sum(trust)
+        run.keep(clients, x)
+    return run
+
+
+def fltrust_default():
+    return fltrust("fltrust", 51, 1.0, 1)
+
+
+def fltrust_steps():
+    return fltrust("fltrust-steps", 52, 0.5, 4)
+
+
 def robust_cases():
     f = {"num-malicious-nodes": 2}
     return [
@@ -314,7 +362,7 @@ def qfedavg_arguments():
 
 CASES = [fedavg, fedavg_cosine, fedprox, fedavgm, fedadagrad, fedadam, fedadam_arguments, fedyogi,
          fednova_epochs, fednova_momentum, fednova_steps, scaffold, feddyn,
-         qfedavg_default, qfedavg_arguments]
+         qfedavg_default, qfedavg_arguments, fltrust_default, fltrust_steps]
 
 
 def main():
@@ -323,6 +371,8 @@ def main():
     for run in [case() for case in CASES] + robust_cases():
         run.write(folder)
         names.append(run.name)
+    with open(os.path.join(folder, "fltrust-root.csv"), "w", encoding="utf-8") as file:
+        file.write("".join(f"{a},{b},{label}\n" for (a, b), label in zip(*root_set())))
     with open(os.path.join(folder, "cases.txt"), "w", encoding="utf-8") as file:
         file.write("".join(f"{name}\n" for name in names))
 

@@ -25,11 +25,34 @@ static void too_few_updates_are_refused(void **state)
          "strategy.num-nodes-to-keep: a round may close with 4 updates, 0 of them malicious: keep "
          "at most 4"},
         {"{\"type\": \"Krum\"}", "num-malicious-nodes: is missing"},
+        {"{\"type\": \"FLTrust\"}", "strategy.root-set: is missing"},
+        {"{\"type\": \"FLTrust\", \"root-set\": {\"labels\": \"l\"}}",
+         "strategy.root-set.values: is missing"},
         {"{\"type\": \"FedTrimmedAvg\", \"beta\": 0.5}", "strategy.beta: 0.5 is not in [0, 0.499]"},
     };
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         refuse_strategy(CASES[i][0], "", CASES[i][1]);
     fedge_job_free(strategy_job("{\"type\": \"Krum\", \"num-malicious-nodes\": 0}"));
+}
+
+static void what_the_server_cannot_train_is_refused(void **state)
+{
+    (void)state;
+    const fedge_strategy_ops *ops = NULL;
+    fedge_error err;
+    fedge_job *job =
+        strategy_job("{\"type\": \"FLTrust\", \"root-set\": {\"values\": \"/no/such.csv\"}}");
+    const fedge_strategy_config config = {.schema = &job->plan.sent.sections[0].schema, .job = job};
+    void *made = NULL;
+    assert_int_equal(fedge_strategy_find(job->strategy, &ops, &err), FEDGE_OK);
+    assert_int_equal(ops->init(&config, &made, &err), FEDGE_NOT_FOUND);
+    assert_non_null(strstr(err.message, "the server's root set"));
+    assert_null(made);
+    job->plan.external = true;
+    assert_int_equal(ops->init(&config, &made, &err), FEDGE_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "cannot train an external model"));
+    job->plan.external = false;
+    fedge_job_free(job);
 }
 
 /* ---- one step of many updates ---------------------------------------------------------------- */
@@ -162,6 +185,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(too_few_updates_are_refused),
+        cmocka_unit_test(what_the_server_cannot_train_is_refused),
         cmocka_unit_test(memory_and_threads_change_nothing),
         cmocka_unit_test(memory_is_that_of_the_rows),
         cmocka_unit_test(one_that_is_far_off_is_left_out),

@@ -1,0 +1,150 @@
+#include "aggregator/rounds/root_trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/fixed.h"
+#include "edge/core/os.h"
+#include "edge/io/dataset.h"
+#include "edge/io/sections.h"
+#include "edge/train/model.h"
+#include "edge/train/trainer.h"
+
+#define ALIGNMENT 64
+
+struct fedge_root_trainer {
+    const fedge_plan *plan;
+    fedge_dataset *dataset;
+    fedge_view view;
+    fedge_model *model;
+    void *block, *scratch;
+    size_t scratch_size;
+    float *values; /* (num_parameters) what training made */
+    int32_t *v;    /* likewise */
+};
+
+static void *aligned(size_t size)
+{
+    return aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
+}
+
+static fedge_status check(const fedge_plan *plan, fedge_error *err)
+{
+    const char *why = plan->external    ? "an external model"
+                      : !plan->has_data ? "a job that names no data"
+                      : !fedge_section_is_whole(plan, &plan->sent.sections[0])
+                          ? "a model of which some layers are not trained"
+                          : NULL;
+    return !why ? FEDGE_OK
+                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                             "the server cannot train %s on its root set: change that, or take "
+                             "another strategy",
+                             why);
+}
+
+static fedge_status take_memory(fedge_root_trainer *self, fedge_error *err)
+{
+    const fedge_plan *plan = self->plan;
+    const fedge_model_options options = fedge_plan_model_options(plan);
+    fedge_model_memory memory;
+    const fedge_status status = fedge_model_size(&plan->model, &options, &memory, err);
+    if (status != FEDGE_OK)
+        return status;
+    self->scratch_size =
+        fedge_trainer_scratch_size(&plan->model, self->view.count, plan->training.batch_size);
+    self->block = aligned(memory.total);
+    self->scratch = aligned(self->scratch_size);
+    self->values = malloc(plan->schema.num_elements * sizeof(*self->values));
+    self->v = malloc(plan->num_parameters * sizeof(*self->v));
+    if (!self->block || !self->scratch || !self->values || !self->v) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "no memory to train on the server's root set (%zu bytes)",
+                          memory.total + self->scratch_size);
+    }
+    return fedge_model_new(&self->model, &plan->model, &options, self->block, memory.total, err);
+}
+
+/* What would fail in the first round fails now. */
+static fedge_status check_training(const fedge_root_trainer *self, fedge_error *err)
+{
+    const fedge_trainer_config config =
+        fedge_plan_trainer_config(self->plan, 1, FEDGE_ROOT_CLIENT, 0.0);
+    const fedge_status status = fedge_trainer_check(self->model, self->view.count, &config, err);
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "the server's root set");
+}
+
+fedge_status fedge_root_trainer_new(const fedge_job *job, const fedge_test_set *files,
+                                    fedge_root_trainer **trainer, fedge_error *err)
+{
+    *trainer = NULL;
+    fedge_status status = check(&job->plan, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_root_trainer *self = calloc(1, sizeof(*self));
+    if (!self)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the server's root set");
+    self->plan = &job->plan;
+    status = fedge_dataset_load(&job->plan.data, files->images, files->labels, &self->dataset, err);
+    if (status != FEDGE_OK)
+        status = fedge_error_prefix(err, status, "the server's root set");
+    if (status == FEDGE_OK) {
+        self->view =
+            (fedge_view){.dataset = self->dataset, .count = fedge_dataset_size(self->dataset)};
+        status = take_memory(self, err);
+    }
+    if (status == FEDGE_OK)
+        status = check_training(self, err);
+    if (status != FEDGE_OK) {
+        fedge_root_trainer_free(self);
+        return status;
+    }
+    *trainer = self;
+    return FEDGE_OK;
+}
+
+void fedge_root_trainer_free(fedge_root_trainer *trainer)
+{
+    if (!trainer)
+        return;
+    fedge_view_fini(&trainer->view);
+    fedge_dataset_free(trainer->dataset);
+    free(trainer->block);
+    free(trainer->scratch);
+    free(trainer->values);
+    free(trainer->v);
+    free(trainer);
+}
+
+fedge_status fedge_root_trainer_run(fedge_root_trainer *trainer, uint32_t round, const float *model,
+                                    const int8_t *bounds_log2, const int32_t **v, fedge_error *err)
+{
+    const fedge_plan *plan = trainer->plan;
+    const fedge_trainer_config config = fedge_plan_trainer_config(
+        plan, round, FEDGE_ROOT_CLIENT, fedge_plan_learning_rate(plan, round));
+    const fedge_examples stored = fedge_view_examples(&trainer->view);
+    fedge_augmented augmented;
+    const fedge_examples examples = fedge_plan_augment(plan, &config, &stored, &augmented);
+    fedge_trainer_result result;
+    float *values = trainer->values;
+    memcpy(values, model, plan->num_parameters * sizeof(*values));
+    fedge_model_set_state(trainer->model, values);
+    fedge_model_reset_optimizer(trainer->model);
+    const fedge_status status =
+        fedge_trainer_run(trainer->model, &examples, &config, trainer->scratch,
+                          trainer->scratch_size, NULL, NULL, &result, err);
+    if (status != FEDGE_OK)
+        return fedge_error_prefix(err, status, "the server's root set");
+    fedge_model_get_trained(trainer->model, values);
+    const fedge_schema *schema = &plan->sent.sections[0].schema;
+    uint64_t clamped = 0, not_finite = 0;
+    for (uint32_t t = 0; t < schema->num_tensors; t++) {
+        const fedge_tensor_spec *tensor = &schema->tensors[t];
+        const size_t at = tensor->offset - schema->tensors[0].offset;
+        for (size_t k = 0; k < tensor->count; k++)
+            values[at + k] -= model[at + k];
+        fedge_fixed_quantise(values + at, tensor->count, bounds_log2[t], trainer->v + at, &clamped,
+                             &not_finite);
+    }
+    *v = trainer->v;
+    return FEDGE_OK;
+}

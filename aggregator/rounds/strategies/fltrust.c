@@ -1,0 +1,166 @@
+/* FLTrust (Cao, Fang, Liu, Gong, "FLTrust: Byzantine-robust federated learning via trust
+ * bootstrapping", NDSS 2021): the server trains on a small clean set of its own, the root set, and
+ * trusts updates that point the same way,
+ *
+ *     x ← x + η_s Σ T_i (‖Δ_0‖ / ‖Δ_i‖) Δ_i / Σ T_i,   T_i = max(0, cos(Δ_i, Δ_0))
+ *
+ * Δ_0 is what a client with the root set would send (root_trainer.h). Where nobody is
+ * trusted x stays. The factors are integers in the sum, of 30 bits or as many as all together
+ * have room for; in the paper too η_s is 1.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/robust/robust.h"
+#include "aggregator/rounds/root_trainer.h"
+#include "edge/io/path.h"
+
+typedef struct settings {
+    fedge_robust_settings robust;
+    fedge_test_set root;
+} settings;
+
+static const fedge_json_field ROOT_SET[] = {
+    {"values", NULL, FEDGE_JSON_LINES, FEDGE_JSON_REQUIRED, FEDGE_JSON_AT(fedge_test_set, images),
+     .min = 1, .max = FEDGE_MAX_PATH - 1},
+    {.key = "labels",
+     .kind = FEDGE_JSON_LINES,
+     FEDGE_JSON_AT(fedge_test_set, labels),
+     .max = FEDGE_MAX_PATH - 1},
+    FEDGE_JSON_END,
+};
+
+static const fedge_json_field ARGUMENTS[] = {
+    {"root-set", "root_set", FEDGE_JSON_OBJECT, FEDGE_JSON_REQUIRED, FEDGE_JSON_AT(settings, root),
+     .fields = ROOT_SET},
+    FEDGE_JSON_END,
+};
+
+static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
+{
+    (void)job;
+    fedge_test_set *root = &((settings *)of)->root;
+    return fedge_paths_resolve(json->options.name, root->images) &&
+                   fedge_paths_resolve(json->options.name, root->labels)
+               ? FEDGE_OK
+               : fedge_json_fail_at(json, "strategy.root-set", err,
+                                    "has paths that are too long with the folder of the job before "
+                                    "them: move the files nearer");
+}
+
+typedef struct trust {
+    settings *with; /* the job's */
+    fedge_root_trainer *trainer;
+} trust;
+
+/* The server's update is the last row. */
+static fedge_status choose(const fedge_robust_settings *with, const fedge_gram *gram,
+                           fedge_robust_choice *choice, fedge_error *err)
+{
+    (void)with;
+    const uint32_t num = gram->num, last = num - 1;
+    double *shares = calloc(num, sizeof(*shares)), trusted = 0.0;
+    if (!shares)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u scores", (unsigned)num);
+    const double root = sqrt(gram->dots[(size_t)last * num + last]);
+    for (uint32_t i = 0; i < last; i++) {
+        const double norm = sqrt(gram->dots[(size_t)i * num + i]);
+        const double dot = gram->dots[(size_t)last * num + i];
+        if (norm > 0.0 && root > 0.0 && dot > 0.0) {
+            const double score = dot / (norm * root);
+            shares[i] = score * root / norm;
+            trusted += score;
+        }
+    }
+    choice->divisor = fedge_robust_weigh(choice, shares) * trusted;
+    free(shares);
+    return FEDGE_OK;
+}
+
+static const fedge_robust_rule RULE = {
+    .name = "FLTrust", .middle = FEDGE_ROBUST_MEAN, .choose = choose, .looks_at = FEDGE_GRAM_ALL};
+
+/* The clients' updates, and the server's behind them. */
+typedef struct with_root {
+    const fedge_updates *clients;
+    const fedge_schema *schema;
+    const int32_t *root;
+} with_root;
+
+static fedge_status read_update(void *user, uint32_t index, uint32_t tensor, size_t at,
+                                size_t count, int32_t *v, fedge_error *err)
+{
+    const with_root *self = user;
+    if (index < self->clients->num)
+        return self->clients->read(self->clients->user, index, tensor, at, count, v, err);
+    const fedge_tensor_spec *tensors = self->schema->tensors;
+    memcpy(v, self->root + (tensors[tensor].offset - tensors[0].offset) + at, count * sizeof(*v));
+    return FEDGE_OK;
+}
+
+static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)
+{
+    void *with = NULL;
+    *state = NULL;
+    fedge_status status = fedge_robust_init(config, &with, err);
+    if (status != FEDGE_OK)
+        return status;
+    trust *self = calloc(1, sizeof(*self));
+    if (!self)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for FLTrust");
+    self->with = with;
+    status = fedge_root_trainer_new(config->job, &self->with->root, &self->trainer, err);
+    if (status != FEDGE_OK) {
+        free(self);
+        return status;
+    }
+    *state = self;
+    return FEDGE_OK;
+}
+
+static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
+{
+    const trust *self = state;
+    with_root both = {.clients = sum->updates, .schema = sum->delta.schema};
+    fedge_status status = fedge_strategy_check_sum(sum, RULE.name, err);
+    if (status == FEDGE_OK && !sum->updates) {
+        status = fedge_fail(err, FEDGE_INTERNAL, "%s: round %u lacks its updates", RULE.name,
+                            (unsigned)sum->round);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_root_trainer_run(self->trainer, sum->round, model, sum->delta.bounds_log2,
+                                        &both.root, err);
+    }
+    if (status != FEDGE_OK)
+        return status;
+    const fedge_updates updates = {
+        .num = sum->updates->num + 1, .read = read_update, .user = &both};
+    fedge_strategy_sum with = *sum;
+    with.updates = &updates;
+    with.num_updates = sum->num_updates + 1;
+    return fedge_robust_step(&RULE, self->with, &with, model, err);
+}
+
+static void free_state(void *state)
+{
+    trust *self = state;
+    if (!self)
+        return;
+    fedge_root_trainer_free(self->trainer);
+    free(self);
+}
+
+const fedge_strategy_ops fedge_strategy_fltrust = {
+    .reader = {.name = "FLTrust",
+               .arguments = ARGUMENTS,
+               .settings_size = sizeof(settings),
+               .derive = derive},
+    .weight = fedge_strategy_weigh_alike,
+    .init = init,
+    .step = step,
+    .save = fedge_strategy_save_nothing,
+    .load = fedge_strategy_load_nothing,
+    .free = free_state,
+    .collects = true,
+};
