@@ -181,5 +181,5 @@ fedge_status fedge_joined_join(fedge_accumulator *accumulator, fedge_status stat
 const char *fedge_joined_kind(const fedge_accumulator *accumulator)
 {
     const joined *self = accumulator->state;
-    return self->own.ops->name;
+    return accumulator->ops == &JOINED ? self->own.ops->name : accumulator->ops->name;
 }

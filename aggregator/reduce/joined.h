@@ -22,7 +22,7 @@ FEDGE_MUST_USE fedge_status fedge_joined_wrap(fedge_accumulator *accumulator,
 FEDGE_MUST_USE fedge_status fedge_joined_join(fedge_accumulator *accumulator, fedge_status status,
                                               fedge_error *err);
 
-/* The kind of the accumulator inside. */
+/* The kind of the accumulator inside; of one that is not joined, its own. */
 const char *fedge_joined_kind(const fedge_accumulator *accumulator);
 
 #endif

@@ -20,6 +20,7 @@ typedef struct fedge_completion {
     fedge_mailbox_item item;
     fedge_completion_type type;
     uint64_t task_id; /* VALIDATED */
+    uint32_t slot;    /* VALIDATED */
     fedge_status status;
     char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when status is not FEDGE_OK */
     void *result; /* OPENED, CLOSED: fedge_round_finalizer_result *, owned by the receiver */

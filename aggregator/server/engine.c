@@ -9,6 +9,7 @@
 #include "aggregator/report/plot.h"
 #include "aggregator/server/engine_phase.h"
 #include "aggregator/server/engine_reply.h"
+#include "aggregator/server/engine_reports.h"
 #include "aggregator/server/engine_rest.h"
 #include "aggregator/server/engine_state.h"
 #include "aggregator/server/engine_status.h"
@@ -70,7 +71,10 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
         engine->journal = recovery->journal;
         recovery->journal = NULL;
         engine->phase = *fedge_journal_get_phase(engine->journal);
+        engine->spread.phase = 1; /* as on the ranks that have recovered it */
         status = fedge_engine_new_slots(engine, recovery->num_tasks, err);
+        if (status == FEDGE_OK)
+            status = fedge_engine_begin_intake(engine, err);
     }
     if (status == FEDGE_OK && evaluation_was_cut_off(engine, recovery)) {
         FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "evaluation-again",
@@ -102,6 +106,13 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
     return status;
 }
 
+/* For fedge_intake. */
+static void post_reply(void *user, fedge_reply *reply)
+{
+    fedge_engine *engine = user;
+    fedge_mailbox_post(engine->config.replies, &reply->item);
+}
+
 static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
 {
     fedge_status status =
@@ -111,6 +122,7 @@ static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
                                   &engine->global.model.accumulator, engine->mailbox,
                                   engine->config.num_workers, err);
     }
+    engine->intake = (fedge_intake){.ingest = engine->ingest, .reply = post_reply, .user = engine};
     if (status == FEDGE_OK) {
         status = fedge_round_finalizer_new(&engine->finalizer, &engine->global, engine->ingest,
                                            engine->mailbox, err);
@@ -128,11 +140,12 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
     fresh->config = *config;
     fresh->loss = NAN;
     fresh->accuracy = NAN;
+    fresh->spread.num_others = config->ranks ? config->ranks->collective->num_ranks - 1 : 0;
     fedge_recovery recovery = {0};
     fedge_status status = fedge_global_open(
         &fresh->global, config->job, config->job_text, config->job_size, config->evaluator,
         config->state_dir, config->new_run, config->run_id, config->restored, config->accumulator,
-        &config->sums, config->log, &recovery, err);
+        &config->sums, config->ranks, config->log, &recovery, err);
     if (status == FEDGE_OK)
         status = make_blobs(fresh, err);
     if (status == FEDGE_OK)
@@ -170,8 +183,10 @@ void fedge_engine_free(fedge_engine *engine)
     }
     fedge_journal_free(engine->journal);
     for (uint32_t i = 0; i < engine->num_slots; i++)
-        free(engine->slots[i].incoming);
+        fedge_grant_free(engine->slots[i].asked);
+    fedge_intake_end(&engine->intake);
     free(engine->slots);
+    free(engine->spread.tasks);
     free(engine->accepted);
     free(engine->devices);
     fedge_rounds_free(engine->rounds);
@@ -451,6 +466,9 @@ static void handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms
     case FEDGE_REQUEST_DRAIN:
         fedge_engine_drain(engine, now_ms);
         break;
+    case FEDGE_REQUEST_REPORT:
+        fedge_engine_report(engine, request, now_ms);
+        break;
     case FEDGE_REQUEST_GPUS:
         want_gpus(engine, &request->sums);
     }
@@ -458,9 +476,8 @@ static void handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms
 
 void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
 {
-    const bool of_operator =
-        request->type == FEDGE_REQUEST_DRAIN || request->type == FEDGE_REQUEST_GPUS;
-    if (!engine->done && (of_operator || !is_displaced(engine, request)))
+    const bool of_device = request->type < FEDGE_REQUEST_DRAIN;
+    if (!engine->done && (!of_device || !is_displaced(engine, request)))
         handle(engine, request, now_ms);
     fedge_request_free(request);
 }

@@ -16,6 +16,7 @@
 #include "aggregator/rounds/rounds.h"
 #include "aggregator/rounds/selection.h"
 #include "aggregator/server/exchange.h"
+#include "aggregator/server/ranks/order.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
@@ -37,6 +38,7 @@ typedef struct fedge_engine_config {
     const char *accumulator; /* what sums: the name of a kind, or "auto" */
     fedge_accumulator_config sums; /* what it is opened with, but for the layout */
     uint32_t num_clients;          /* indices of the registry are below this; may grow by reload */
+    const fedge_rank_link *ranks;  /* that take updates too; NULL: none. Outlives the engine */
     const fedge_log *log;
     void (*wake)(void *user); /* wakes the engine's thread; thread-safe */
     void *wake_user;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/evaluator.h"
+#include "aggregator/server/engine_orders.h"
 #include "aggregator/server/engine_phase.h"
 #include "aggregator/server/engine_reply.h"
 #include "aggregator/server/engine_rest.h"
@@ -15,7 +16,8 @@
 static void free_slots(fedge_engine *engine)
 {
     for (uint32_t i = 0; i < engine->num_slots; i++)
-        free(engine->slots[i].incoming);
+        fedge_grant_free(engine->slots[i].asked);
+    fedge_intake_end(&engine->intake);
     free(engine->slots);
     engine->slots = NULL;
     engine->num_slots = 0;
@@ -31,9 +33,18 @@ fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots, fe
     return FEDGE_OK;
 }
 
-/* Who a client is, for the journal. One that has just gone is known by its index alone. */
-static fedge_journal_task journal_task(const fedge_engine *engine, uint64_t task_id,
-                                       uint32_t client_index)
+fedge_status fedge_engine_begin_intake(fedge_engine *engine, fedge_error *err)
+{
+    const fedge_status status = fedge_intake_begin(&engine->intake, engine->journal, err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < engine->num_slots; i++) {
+        if (fedge_journal_get_slot(engine->journal, i).accepted)
+            engine->slots[i].claim.state = FEDGE_CLAIM_COUNTED;
+    }
+    return status;
+}
+
+fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine, uint64_t task_id,
+                                             uint32_t client_index)
 {
     fedge_journal_task task = {.task_id = task_id, .client_index = client_index};
     const bool present = fedge_engine_conn_of(engine, client_index) != FEDGE_CONN_ALL;
@@ -44,6 +55,23 @@ static fedge_journal_task journal_task(const fedge_engine *engine, uint64_t task
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
+
+/* This rank's journal is the last: what it does not have was not opened. */
+static fedge_status open_own(fedge_engine *engine, fedge_error *err)
+{
+    if (engine->gpus_wanted)
+        fedge_engine_look_at_sums(engine, &engine->seen);
+    const fedge_status status =
+        fedge_round_finalizer_open(engine->finalizer, &engine->phase, engine->spread.tasks,
+                                   engine->gpus_wanted ? &engine->config.sums : NULL, err);
+    if (status == FEDGE_OK) {
+        engine->gpus_change = engine->gpus_wanted;
+        engine->gpus_wanted = false;
+    }
+    free(engine->spread.tasks);
+    engine->spread.tasks = NULL;
+    return status;
+}
 
 static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
 {
@@ -67,17 +95,10 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
     if (!tasks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
     for (uint32_t i = 0; i < num_tasks; i++)
-        tasks[i] = journal_task(engine, cohort[i].task_id, cohort[i].client_index);
-    if (engine->gpus_wanted)
-        fedge_engine_look_at_sums(engine, &engine->seen);
-    fedge_status status = fedge_round_finalizer_open(
-        engine->finalizer, phase, tasks, engine->gpus_wanted ? &engine->config.sums : NULL, err);
-    if (status == FEDGE_OK) {
-        engine->gpus_change = engine->gpus_wanted;
-        engine->gpus_wanted = false;
-    }
-    free(tasks);
-    return status;
+        tasks[i] = fedge_engine_journal_task(engine, cohort[i].task_id, cohort[i].client_index);
+    free(engine->spread.tasks);
+    engine->spread.tasks = tasks;
+    return fedge_engine_open_others(engine) ? FEDGE_OK : open_own(engine, err);
 }
 
 static void open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_ms)
@@ -97,6 +118,26 @@ static void open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_
         fedge_engine_fail(engine, &err);
 }
 
+static void wait_for_space(fedge_engine *engine, const fedge_error *why, uint64_t now_ms)
+{
+    if (!engine->waiting_for_space)
+        fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "round-waits-for-disk", why);
+    engine->waiting_for_space = true;
+    engine->retry_open_ms = now_ms + FEDGE_ENGINE_SPACE_RETRY_MS;
+}
+
+void fedge_engine_others_opened(fedge_engine *engine, uint64_t now_ms)
+{
+    fedge_error err;
+    const fedge_error *worst = &engine->spread.worst;
+    if (worst->status == FEDGE_NO_SPACE)
+        wait_for_space(engine, worst, now_ms);
+    else if (worst->status != FEDGE_OK)
+        fedge_engine_fail(engine, worst);
+    else if (open_own(engine, &err) != FEDGE_OK)
+        fedge_engine_fail(engine, &err);
+}
+
 void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms)
 {
     fedge_round_finalizer_result *result = completion->result;
@@ -105,10 +146,7 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, 
     if (completion->status == FEDGE_OK || completion->status == FEDGE_NO_SPACE)
         engine->gpus_change = false; /* else there may be none */
     if (completion->status == FEDGE_NO_SPACE) {
-        if (!engine->waiting_for_space)
-            fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "round-waits-for-disk", &err);
-        engine->waiting_for_space = true;
-        engine->retry_open_ms = now_ms + FEDGE_ENGINE_SPACE_RETRY_MS;
+        wait_for_space(engine, &err, now_ms);
         return;
     }
     engine->waiting_for_space = false;
@@ -119,6 +157,10 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, 
     assert(!engine->journal && result->journal);
     engine->journal = result->journal;
     result->journal = NULL;
+    if (fedge_engine_begin_intake(engine, &err) != FEDGE_OK) {
+        fedge_engine_fail(engine, &err);
+        return;
+    }
     FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "round-opened",
               fedge_log_int("round", engine->phase.round),
               fedge_log_int("attempt", engine->phase.attempt),
@@ -163,16 +205,19 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
     fedge_error err;
     fedge_engine_slot *slot = &engine->slots[action->slot];
     if (action->fresh && action->kind == FEDGE_TASK_TRAIN) {
-        fedge_journal_task task = journal_task(engine, action->task_id, action->client_index);
-        if (fedge_ingest_assign(engine->ingest, engine->journal, action->slot, &task, &err) !=
-            FEDGE_OK) {
+        const fedge_journal_task task =
+            fedge_engine_journal_task(engine, action->task_id, action->client_index);
+        if (fedge_intake_assign(&engine->intake, action->slot, &task, &err) != FEDGE_OK) {
             fedge_engine_fail(engine, &err);
             return;
         }
     }
     if (slot->task_id != action->task_id) {
-        free(slot->incoming);
-        *slot = (fedge_engine_slot){.task_id = action->task_id};
+        *slot = (fedge_engine_slot){.task_id = action->task_id,
+                                    .claim = slot->claim,
+                                    .asked = slot->asked,
+                                    .timed = slot->timed,
+                                    .seconds_upload = slot->seconds_upload};
     }
     const uint64_t conn_id = fedge_engine_conn_of(engine, action->client_index);
     if (conn_id == FEDGE_CONN_ALL)
@@ -240,7 +285,7 @@ static double mean_upload_seconds(const fedge_engine *engine)
 {
     double sum = 0.0, count = 0.0;
     for (uint32_t i = 0; i < engine->num_slots; i++) {
-        if (engine->slots[i].finishing) {
+        if (engine->slots[i].timed) {
             sum += engine->slots[i].seconds_upload;
             count += 1.0;
         }
@@ -298,11 +343,11 @@ static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary
     free(each);
 }
 
-static void close_phase(fedge_engine *engine, const fedge_rounds_action *action, uint64_t now_ms)
+static void end_phase(fedge_engine *engine, const fedge_rounds_action *action,
+                      fedge_round_summary summary)
 {
     fedge_error err;
     fedge_status status;
-    fedge_round_summary summary = begin_summary(engine, action, now_ms);
     if (action->kind == FEDGE_TASK_EVALUATE) {
         summarise_evaluation(engine, &summary);
         status = fedge_round_finalizer_log(engine->finalizer, &summary, &err);
@@ -315,6 +360,27 @@ static void close_phase(fedge_engine *engine, const fedge_rounds_action *action,
         fedge_engine_fail(engine, &err);
     else if (action->kind == FEDGE_TASK_TRAIN)
         engine->journal = NULL; /* the round finalizer's now */
+}
+
+static void close_phase(fedge_engine *engine, const fedge_rounds_action *action, uint64_t now_ms)
+{
+    const fedge_round_summary summary = begin_summary(engine, action, now_ms);
+    const bool dropped = action->type != FEDGE_ROUNDS_CLOSE;
+    engine->spread.closing = false;
+    if (action->kind == FEDGE_TASK_TRAIN && fedge_engine_close_others(engine, dropped)) {
+        engine->spread.closing = true;
+        engine->spread.ending = *action;
+        engine->spread.summary = summary;
+    } else {
+        end_phase(engine, action, summary);
+    }
+}
+
+/* All that they have found was said before: it is in the journal. */
+void fedge_engine_others_closed(fedge_engine *engine)
+{
+    engine->spread.closing = false;
+    end_phase(engine, &engine->spread.ending, engine->spread.summary);
 }
 
 /* Keeps which results counted, for clients that did not hear it. */

@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <stdio.h>
 
+#include "aggregator/reduce/joined.h"
+
 void fedge_engine_fail(fedge_engine *engine, const fedge_error *err)
 {
     if (engine->failure.status == FEDGE_OK) {
@@ -16,7 +18,7 @@ void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen
 {
     assert(!engine->gpus_change); /* the round finalizer may be closing them */
     const fedge_accumulator *sums = &engine->global.model.accumulator;
-    snprintf(seen->kind, sizeof(seen->kind), "%s", sums->ops->name);
+    snprintf(seen->kind, sizeof(seen->kind), "%s", fedge_joined_kind(sums));
     seen->num_gpus = fedge_accumulator_stats(sums, seen->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
 }
 

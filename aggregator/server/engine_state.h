@@ -8,7 +8,9 @@
 #include "aggregator/server/engine.h"
 #include "aggregator/server/global.h"
 #include "aggregator/server/ingest.h"
+#include "aggregator/server/intake.h"
 #include "aggregator/server/mailbox.h"
+#include "aggregator/server/ranks/claim.h"
 #include "aggregator/server/round_finalizer.h"
 
 #define FEDGE_ENGINE_MAX_BAD_UPLOADS 3   /* useless uploads of one task before it is lost */
@@ -26,15 +28,13 @@ typedef struct fedge_sums_seen {
 /* What is known of a slot's task in this phase. */
 typedef struct fedge_engine_slot {
     uint64_t task_id; /* that the rest is about; 0: nothing was sent yet */
-    bool uploading;   /* UPLOAD was answered with RESUME */
-    bool finishing;   /* all bytes are with the workers */
     uint32_t bad_uploads;
-    uint64_t next;                 /* bytes received */
-    uint64_t started_ms;           /* of the upload */
-    double seconds_upload;         /* once finished */
-    fedge_ingest_upload *incoming; /* malloc'ed; NULL when none */
-    double loss, accuracy;         /* EVALUATE */
-    uint64_t examples;             /* EVALUATE */
+    fedge_claim claim;  /* of the slot, whatever its task */
+    fedge_grant *asked; /* for the claim; malloc'ed, NULL: none */
+    bool timed;         /* an update counts that was uploaded in this start, in: */
+    double seconds_upload;
+    double loss, accuracy; /* EVALUATE */
+    uint64_t examples;     /* EVALUATE */
 } fedge_engine_slot;
 
 /* Whom tasks are sent to; conn_id FEDGE_CONN_ALL: not connected, or it declined the plan. */
@@ -43,6 +43,18 @@ typedef struct fedge_engine_device {
     char device_id[FEDGE_UUID_TEXT];
     bool hangs_up, at_work; /* engine_rest.c */
 } fedge_engine_device;
+
+/* What of a phase is on other ranks too; nothing when alone. */
+typedef struct fedge_engine_spread {
+    uint32_t num_others; /* ranks that take updates besides this one */
+    uint64_t phase;      /* counts those of this start */
+    uint32_t waiting;    /* ranks that have not answered OPEN or CLOSE */
+    bool closing;        /* CLOSE was said: nothing more is granted; then: */
+    fedge_rounds_action ending;
+    fedge_round_summary summary;
+    fedge_error worst;         /* of the answers to OPEN; status FEDGE_OK: none */
+    fedge_journal_task *tasks; /* (phase.num_tasks), while OPEN is answered */
+} fedge_engine_spread;
 
 /* A result that counted, and whose it was. */
 typedef struct fedge_engine_accepted {
@@ -68,6 +80,8 @@ struct fedge_engine {
 
     /* The present phase. */
     fedge_journal *journal; /* NULL between training phases */
+    fedge_intake intake;    /* of what comes to this rank */
+    fedge_engine_spread spread;
     fedge_journal_phase phase;
     fedge_engine_slot *slots;
     uint32_t num_slots;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/server/engine_orders.h"
 #include "aggregator/server/engine_phase.h"
 #include "aggregator/server/engine_reply.h"
 #include "aggregator/server/engine_upload.h"
@@ -104,40 +105,94 @@ static void take_evaluation(fedge_engine *engine, const fedge_request *from,
     fedge_engine_pump(engine, now_ms);
 }
 
-static bool same_upload(const fedge_engine_slot *slot, const fedge_upload *upload)
+/* Whether the workers of this rank have its bytes, or what it was asked for counts. */
+static bool is_with_workers(const fedge_engine *engine, uint32_t index)
 {
-    return slot->incoming && slot->incoming->upload.size == upload->size &&
-           slot->incoming->upload.crc32 == upload->crc32;
+    return (index < engine->intake.num_slots && engine->intake.slots[index].hold.finishing) ||
+           (index < engine->num_slots && engine->slots[index].claim.state == FEDGE_CLAIM_COUNTED);
 }
 
-/* Remembers what is announced, and asks for its bytes from where they are missing. */
+static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *from, uint32_t index)
+{
+    const fedge_upload *upload = from->upload;
+    fedge_grant *grant = calloc(1, sizeof(*grant));
+    fedge_ingest_upload *incoming = malloc(sizeof(*incoming));
+    if (!grant || !incoming) {
+        free(grant);
+        free(incoming);
+        return NULL;
+    }
+    *grant = (fedge_grant){
+        .slot = index,
+        .task = fedge_engine_journal_task(engine, upload->task_id, from->client_index),
+        .conn_id = from->conn_id,
+        .incoming = incoming};
+    incoming->upload = *upload;
+    const fedge_update_facts facts =
+        fedge_upload_facts(&engine->global.model, upload, engine->phase.round, from->client_index);
+    incoming->weight = fedge_update_weight(&engine->global.model, &facts);
+    incoming->meta_size = from->meta_size;
+    memcpy(incoming->meta, from->meta, from->meta_size);
+    return grant;
+}
+
+/* Who announced it last hears that the slot is filled. */
+static void tell_asker(fedge_engine *engine, uint32_t index)
+{
+    fedge_error err;
+    fedge_grant *asked = engine->slots[index].asked;
+    engine->slots[index].asked = NULL;
+    if (!asked)
+        return;
+    if (fedge_rounds_report(engine->rounds, asked->task.task_id, &err) != FEDGE_OK) {
+        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-counted",
+                  fedge_log_int("task", (int64_t)asked->task.task_id),
+                  fedge_log_str("why", err.message));
+    }
+    acknowledge(engine, asked->conn_id, asked->task.task_id, true);
+    fedge_grant_free(asked);
+}
+
+/* Carries out what the slot's claim says. */
+static void act(fedge_engine *engine, uint32_t index, fedge_claim_action action, uint64_t now_ms)
+{
+    fedge_error err;
+    fedge_engine_slot *slot = &engine->slots[index];
+    if (action == FEDGE_CLAIM_RECALL && slot->claim.rank == 0 &&
+        fedge_intake_recall(&engine->intake, index))
+        action = fedge_claim_released(&slot->claim, 0);
+    if (action == FEDGE_CLAIM_TELL) {
+        tell_asker(engine, index);
+    } else if (action == FEDGE_CLAIM_RECALL && slot->claim.rank != 0) {
+        fedge_engine_recall(engine, index);
+    } else if (action == FEDGE_CLAIM_GRANT) {
+        fedge_grant *grant = slot->asked;
+        slot->asked = NULL;
+        grant->number = slot->claim.number;
+        if (slot->claim.rank != 0)
+            fedge_engine_grant(engine, slot->claim.rank, grant);
+        else if (fedge_intake_grant(&engine->intake, grant, now_ms, &err) != FEDGE_OK)
+            fedge_engine_fail(engine, &err);
+        fedge_grant_free(grant);
+    }
+}
+
+/* The slot is asked for, and its holder then asks for the bytes from where they are missing. */
 static void begin_upload(fedge_engine *engine, const fedge_request *from, uint32_t index,
                          uint64_t now_ms)
 {
-    const fedge_upload *upload = from->upload;
-    fedge_error err;
     fedge_engine_slot *slot = &engine->slots[index];
-    if (!slot->uploading || !same_upload(slot, upload)) {
-        if (!slot->incoming)
-            slot->incoming = malloc(sizeof(*slot->incoming));
-        if (!slot->incoming || fedge_ingest_rewind(engine->ingest, engine->journal, index,
-                                                   upload->task_id, &err) != FEDGE_OK) {
-            refuse_for_memory(engine, from, "out of memory");
-            return;
-        }
-        slot->uploading = true;
-        slot->next = 0;
-        slot->started_ms = now_ms;
+    fedge_grant *grant = new_grant(engine, from, index);
+    if (!grant) {
+        refuse_for_memory(engine, from, "out of memory");
+        return;
     }
-    slot->incoming->upload = *upload;
-    const fedge_update_facts facts =
-        fedge_upload_facts(&engine->global.model, upload, engine->phase.round,
-                           fedge_journal_get_slot(engine->journal, index).task.client_index);
-    slot->incoming->weight = fedge_update_weight(&engine->global.model, &facts);
-    slot->incoming->meta_size = from->meta_size;
-    memcpy(slot->incoming->meta, from->meta, from->meta_size);
-    const fedge_reply reply = {.position = {.task_id = upload->task_id, .offset = slot->next}};
-    fedge_engine_send(engine, from->conn_id, FEDGE_MESSAGE_RESUME, &reply);
+    fedge_grant_free(slot->asked);
+    slot->asked = grant;
+    act(engine, index,
+        fedge_claim_ask(&slot->claim, fedge_engine_rank_of(engine, from->conn_id),
+                        from->upload->task_id),
+        now_ms);
 }
 
 static void take_update(fedge_engine *engine, const fedge_request *from, uint32_t index,
@@ -145,10 +200,10 @@ static void take_update(fedge_engine *engine, const fedge_request *from, uint32_
 {
     const fedge_upload *upload = from->upload;
     fedge_error err;
-    fedge_engine_slot *slot = &engine->slots[index];
-    if (!engine->journal) {
+    if (!engine->journal || engine->spread.closing) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the round is closing");
-    } else if (slot->finishing) {
+    } else if (engine->intake.slots[index].hold.finishing &&
+               engine->intake.slots[index].hold.task_id == upload->task_id) {
         return; /* the workers have it: the ACK is on its way */
     } else if (upload->num_examples == 0) {
         refuse_upload(engine, from, FEDGE_REASON_BAD_VALUE,
@@ -171,7 +226,7 @@ static void refuse_kind(fedge_engine *engine, const fedge_request *from, uint32_
                         uint64_t now_ms)
 {
     refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the result is of another kind of task");
-    if (engine->slots[index].finishing)
+    if (is_with_workers(engine, index))
         return; /* the right one has come already */
     if (++engine->slots[index].bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
         lose(engine, from->upload->task_id, now_ms);
@@ -217,53 +272,17 @@ void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64
 
 /* ---- PART ------------------------------------------------------------------------------------ */
 
-static void finish_upload(fedge_engine *engine, uint32_t index, uint64_t now_ms)
-{
-    fedge_error err;
-    fedge_engine_slot *slot = &engine->slots[index];
-    fedge_ingest_upload *incoming = slot->incoming;
-    slot->incoming = NULL;
-    slot->uploading = false;
-    slot->finishing = true;
-    slot->seconds_upload = (double)(now_ms - slot->started_ms) * 1e-3;
-    if (fedge_ingest_finish(engine->ingest, engine->journal, index, incoming,
-                            engine->phase.bounds_log2, &err) != FEDGE_OK)
-        fedge_engine_fail(engine, &err);
-}
-
 void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_ms)
 {
-    const fedge_position *position = &from->position;
-    const uint32_t size = from->payload_size;
     fedge_error err;
     uint32_t index = 0;
-    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, position->task_id, &index);
-    if (!task || !engine->journal || index >= engine->num_slots ||
+    const fedge_rounds_task *task =
+        fedge_rounds_find(engine->rounds, from->position.task_id, &index);
+    if (!task || !engine->journal || engine->spread.closing || index >= engine->num_slots ||
         task->client_index != from->client_index || task->state != FEDGE_TASK_OPEN)
         return; /* was on its way when the task ended; the client has been or will be told */
-    fedge_engine_slot *slot = &engine->slots[index];
-    if (!slot->uploading || position->offset != slot->next || size == 0 ||
-        size > slot->incoming->upload.size - slot->next) {
-        char text[160];
-        snprintf(text, sizeof(text),
-                 "PART at byte %llu of %u bytes does not continue the upload at byte %llu",
-                 (unsigned long long)position->offset, size, (unsigned long long)slot->next);
-        fedge_engine_close_conn(engine, from->conn_id, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BAD_STATE,
-                                0, text);
-        return;
-    }
-    bool full = false;
-    if (fedge_ingest_write(engine->ingest, engine->journal, index, position->task_id,
-                           position->offset, &from->frame, from->payload, size, &full,
-                           &err) != FEDGE_OK) {
-        refuse_for_memory(engine, from, err.message);
-        return;
-    }
-    slot->next += size;
-    if (full)
-        fedge_engine_pause(engine, from->conn_id);
-    if (slot->next == slot->incoming->upload.size)
-        finish_upload(engine, index, now_ms);
+    if (fedge_intake_part(&engine->intake, index, from, now_ms, &err) != FEDGE_OK)
+        fedge_engine_fail(engine, &err);
 }
 
 /* ---- what the workers found ------------------------------------------------------------------ */
@@ -289,33 +308,86 @@ static fedge_reason reason_of(fedge_status status)
     }
 }
 
+static void count_result(fedge_engine *engine, const fedge_engine_result *result, bool told)
+{
+    fedge_error err;
+    const bool duplicate = result->status == FEDGE_DUPLICATE;
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, result->task_id, NULL);
+    if (!task)
+        return; /* the slot has gone to another client meanwhile */
+    const uint64_t conn_id = fedge_engine_conn_of(engine, task->client_index);
+    engine->updates_accepted += !duplicate;
+    if (fedge_rounds_report(engine->rounds, result->task_id, &err) != FEDGE_OK) {
+        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-counted",
+                  fedge_log_int("task", (int64_t)result->task_id),
+                  fedge_log_str("why", err.message));
+    }
+    if (!told)
+        acknowledge(engine, conn_id, result->task_id, duplicate);
+}
+
+static void refuse_result(fedge_engine *engine, const fedge_engine_result *result, uint64_t now_ms)
+{
+    fedge_engine_slot *slot = &engine->slots[result->slot];
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, result->task_id, NULL);
+    if (!task)
+        return; /* nothing of it counts */
+    const uint32_t client_index = task->client_index;
+    const fedge_reason reason = reason_of(result->status);
+    refuse_task(engine, fedge_engine_conn_of(engine, client_index), client_index, result->task_id,
+                reason, result->message);
+    if (reason != FEDGE_REASON_BAD_DATA || ++slot->bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
+        lose(engine, result->task_id, now_ms);
+}
+
+void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *result,
+                              uint64_t now_ms)
+{
+    if (result->slot >= engine->num_slots)
+        return;
+    fedge_engine_slot *slot = &engine->slots[result->slot];
+    const bool valid = result->status == FEDGE_OK || result->status == FEDGE_DUPLICATE;
+    const fedge_claim_action action =
+        result->held ? fedge_claim_validated(&slot->claim, result->rank, result->number, valid)
+                     : FEDGE_CLAIM_WAIT;
+    if (valid) {
+        const bool told = action == FEDGE_CLAIM_TELL && slot->asked &&
+                          slot->asked->task.task_id == result->task_id;
+        slot->timed = result->held;
+        slot->seconds_upload = result->seconds_upload;
+        count_result(engine, result, told);
+        act(engine, result->slot, action, now_ms);
+    } else if (!result->held || slot->claim.state == FEDGE_CLAIM_FREE) { /* else it comes again */
+        refuse_result(engine, result, now_ms);
+    }
+}
+
 void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *completion,
                                uint64_t now_ms)
 {
-    fedge_error err;
-    uint32_t index = 0;
-    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, completion->task_id, &index);
-    if (!task || index >= engine->num_slots)
+    fedge_engine_result result = {.slot = completion->slot,
+                                  .task_id = completion->task_id,
+                                  .status = completion->status,
+                                  .message = completion->message};
+    if (completion->slot >= engine->intake.num_slots)
         return; /* the phase failed meanwhile: nothing of it counts */
-    uint32_t client_index = task->client_index;
-    const uint64_t conn_id = fedge_engine_conn_of(engine, client_index);
-    if (completion->status == FEDGE_OK || completion->status == FEDGE_DUPLICATE) {
-        engine->updates_accepted += completion->status == FEDGE_OK;
-        if (fedge_rounds_report(engine->rounds, completion->task_id, &err) != FEDGE_OK) {
-            FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-counted",
-                      fedge_log_int("task", (int64_t)completion->task_id),
-                      fedge_log_str("why", err.message));
-        }
-        acknowledge(engine, conn_id, completion->task_id, completion->status == FEDGE_DUPLICATE);
-        return;
-    }
-    fedge_engine_slot *slot = &engine->slots[index];
-    fedge_reason reason = reason_of(completion->status);
-    slot->finishing = false;
-    slot->next = 0;
-    refuse_task(engine, conn_id, client_index, completion->task_id, reason, completion->message);
-    if (reason != FEDGE_REASON_BAD_DATA || ++slot->bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
-        lose(engine, completion->task_id, now_ms);
+    const fedge_intake_slot *slot = &engine->intake.slots[completion->slot];
+    result.seconds_upload = slot->seconds_upload;
+    result.number = slot->hold.number;
+    /* Else it was not an update, but a task that the journal had no room for. */
+    result.held = slot->hold.finishing && slot->hold.task_id == completion->task_id;
+    const bool valid = result.status == FEDGE_OK || result.status == FEDGE_DUPLICATE;
+    const bool release =
+        result.held && fedge_intake_validated(&engine->intake, completion->slot, valid);
+    fedge_engine_take_result(engine, &result, now_ms);
+    if (release)
+        fedge_engine_released(engine, completion->slot, 0, now_ms);
+}
+
+void fedge_engine_released(fedge_engine *engine, uint32_t index, uint32_t rank, uint64_t now_ms)
+{
+    if (index < engine->num_slots && !engine->spread.closing)
+        act(engine, index, fedge_claim_released(&engine->slots[index].claim, rank), now_ms);
 }
 
 /* The open task of a client in this phase; NULL when it has none. */
@@ -340,8 +412,7 @@ void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint6
         uint64_t task_id = task ? task->task_id : notice->task_id;
         task = fedge_rounds_find(engine->rounds, task_id, &index);
     }
-    if (task && task->client_index == client_index &&
-        !(index < engine->num_slots && engine->slots[index].finishing)) {
+    if (task && task->client_index == client_index && !is_with_workers(engine, index)) {
         note_why(engine, client_index, notice->reason, notice->text);
         lose(engine, task->task_id, now_ms);
     }

@@ -10,4 +10,19 @@ void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint6
 void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *completion,
                                uint64_t now_ms);
 
+/* What was found of a slot's update, on which rank. */
+typedef struct fedge_engine_result {
+    uint32_t slot, rank;
+    uint64_t task_id;
+    uint32_t number; /* of the last grant that the rank had had */
+    bool held;       /* the rank had the slot for it */
+    fedge_status status;
+    const char *message;
+    double seconds_upload;
+} fedge_engine_result;
+void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *result,
+                              uint64_t now_ms);
+/* The rank has given the slot back. */
+void fedge_engine_released(fedge_engine *engine, uint32_t index, uint32_t rank, uint64_t now_ms);
+
 #endif

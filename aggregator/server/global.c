@@ -4,8 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/reduce/joined.h"
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/server/accepted_updates.h"
+#include "aggregator/server/global_ranks.h"
 #include "aggregator/server/ingest.h"
 #include "edge/core/os.h"
 #include "edge/io/client_hooks.h"
@@ -14,30 +16,6 @@
 #include "secure/identity/identity.h"
 
 #define MAX_STEP_THREADS 8
-
-double fedge_upload_metric(const fedge_upload *upload, const char *name)
-{
-    for (uint32_t i = 0; i < upload->num_metrics; i++) {
-        if (strcmp(upload->metrics[i].name, name) == 0)
-            return upload->metrics[i].value;
-    }
-    return NAN;
-}
-
-fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fedge_upload *upload,
-                                      uint32_t round, uint32_t client)
-{
-    const double loss = fedge_upload_metric(upload, FEDGE_START_LOSS);
-    const double trained = fedge_upload_metric(upload, "loss");
-    const double norm = fedge_upload_metric(upload, FEDGE_SQUARED_NORM);
-    return (fedge_update_facts){.round = round,
-                                .client = client,
-                                .loss = isfinite(trained) ? trained : 0.0,
-                                .ratio = fedge_update_ratio(model, round, client),
-                                .num_examples = upload->num_examples,
-                                .start_loss = isfinite(loss) ? loss : 0.0,
-                                .squared_norm = isfinite(norm) ? norm : 0.0};
-}
 
 /* ---- what the accepted updates say of themselves --------------------------------------------- */
 
@@ -388,6 +366,8 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
         facts ? fedge_journal_close(journal, err)
               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase->num_tasks);
     if (status == FEDGE_OK)
+        status = fedge_global_join_sums(global, err);
+    if (status == FEDGE_OK)
         status = summarise(global, journal, summary, facts, &updates, &lost, err);
     if (status == FEDGE_OK)
         status = step_and_evaluate(global, journal, facts, &updates, lost, summary, err);
@@ -441,17 +421,19 @@ fedge_status fedge_global_change_gpus(fedge_global *global, const fedge_accumula
     if (are_in_use(global, sums))
         return FEDGE_OK;
     fedge_error why;
-    const fedge_accumulator_ops *present = global->model.accumulator.ops;
+    const char *present = fedge_joined_kind(&global->model.accumulator);
     /* Where GPUs sum, the CPU is no answer to a list that cannot be opened. */
-    const char *name = present == &fedge_accumulator_cpu ? global->accumulator : present->name;
+    const char *name =
+        strcmp(present, fedge_accumulator_cpu.name) == 0 ? global->accumulator : present;
     if (fedge_global_model_reopen(&global->model, name, sums, &why) == FEDGE_OK) {
         global->sums = *sums;
         memset(global->told, 0, sizeof(global->told)); /* they count from 0 again */
-        return FEDGE_OK;
+        return fedge_global_wrap_sums(global, err);
     }
     fedge_log_failure(global->log, FEDGE_LOG_ERROR, "gpus-refused", &why);
     memset(global->told, 0, sizeof(global->told));
-    return fedge_global_model_reopen(&global->model, name, &global->sums, err);
+    const fedge_status status = fedge_global_model_reopen(&global->model, name, &global->sums, err);
+    return status == FEDGE_OK ? fedge_global_wrap_sums(global, err) : status;
 }
 
 fedge_blob *fedge_global_take_model(fedge_global *global)
@@ -557,6 +539,8 @@ static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_
 {
     (void)user;
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
+    if (fedge_journal_get_slot(journal, slot).elsewhere)
+        return FEDGE_OK; /* it is in the sums by now */
     global->model.draw = phase->draw;
     const fedge_update_facts facts =
         fedge_upload_facts(&global->model, upload, phase->round,
@@ -620,6 +604,8 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
         }
     }
     if (status == FEDGE_OK && recovery->journal)
+        status = fedge_global_find_updates(global, recovery, err);
+    if (status == FEDGE_OK && recovery->journal)
         status = for_each_accepted(global, recovery->journal, replay, NULL, err);
     if (status != FEDGE_OK)
         return status;
@@ -636,6 +622,8 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
 {
     fedge_status status =
         fedge_global_model_init(&global->model, global->job, accumulator, sums, err);
+    if (status == FEDGE_OK)
+        status = fedge_global_wrap_sums(global, err);
     const unsigned cpus = fedge_os_num_cpus(); /* no other work is done while a step is taken */
     global->model.num_threads = cpus < MAX_STEP_THREADS ? cpus : MAX_STEP_THREADS;
     if (status == FEDGE_OK)
@@ -651,12 +639,14 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const
                                size_t job_size, fedge_evaluator *evaluator, const char *state_dir,
                                bool new_run, const char *run_id, bool restored,
                                const char *accumulator, const fedge_accumulator_config *sums,
-                               const fedge_log *log, fedge_recovery *recovery, fedge_error *err)
+                               const fedge_rank_link *ranks, const fedge_log *log,
+                               fedge_recovery *recovery, fedge_error *err)
 {
     *global = (fedge_global){.job = job,
                              .plan = &job->plan,
                              .accumulator = accumulator,
                              .sums = *sums,
+                             .ranks = ranks,
                              .log = log,
                              .evaluator = evaluator,
                              .opened_ms = fedge_os_monotonic_ms(),
@@ -670,12 +660,16 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const
     }
     if (status == FEDGE_OK && restored && global->run.resumed && !global->run.finished)
         status = fedge_run_raise_incarnation(&global->run, err);
+    status = fedge_global_meet(global, state_dir, status, err);
+    const bool met = status == FEDGE_OK;
     bool done = false;
     while (status == FEDGE_OK && !done) {
         fedge_recovery_fini(recovery);
         *recovery = (fedge_recovery){0};
         status = recover_once(global, recovery, &done, err);
     }
+    if (met)
+        fedge_global_part(global);
     if (status == FEDGE_OK && !global->run.finished)
         status = fedge_run_begin_task_ids(&global->run, recovery->next_task_id, err);
     if (status != FEDGE_OK) {

@@ -15,7 +15,10 @@
 #include "aggregator/rounds/selection.h"
 #include "aggregator/server/blob.h"
 #include "aggregator/server/last_accepted.h"
+#include "aggregator/server/ranks/meet.h"
+#include "aggregator/server/ranks/order.h"
 #include "aggregator/server/saver.h"
+#include "aggregator/server/upload_facts.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/journal.h"
 #include "aggregator/store/recovery.h"
@@ -32,6 +35,10 @@ typedef struct fedge_global {
     const fedge_log *log;
     fedge_state state;
     fedge_run run;
+    const fedge_rank_link *ranks; /* NULL: none that take updates */
+    const char *state_dir;
+    fedge_rank_disks disks; /* of all ranks; one when alone */
+    bool starting;          /* until it is open */
     fedge_global_model model;
     const char *accumulator;                          /* as asked for: a kind or "auto" */
     fedge_gpu_stats told[FEDGE_ACCUMULATOR_MAX_GPUS]; /* of its GPUs, in lines that were written */
@@ -55,13 +62,14 @@ typedef struct fedge_global {
  * closed again; the accepted updates of an open phase are in the sums. *recovery has what the
  * round machine needs (and the open journal); its owner calls fedge_recovery_fini. [restored]: the
  * run is of a backup; its incarnation is raised first. [run_id]: as for fedge_run_open. [evaluator]
- * outlives [global]; NULL: the job has no test set. [accumulator], [sums]: as for
- * fedge_global_model_init. */
+ * outlives [global]; NULL: the job has no test set. [ranks]: the others, which attend
+ * (fedge_share_attend) until this returns; NULL: none. Outlives [global]. [accumulator], [sums]: as
+ * for fedge_global_model_init. */
 FEDGE_MUST_USE fedge_status fedge_global_open(
     fedge_global *global, const fedge_job *job, const char *job_text, size_t job_size,
     fedge_evaluator *evaluator, const char *state_dir, bool new_run, const char *run_id,
     bool restored, const char *accumulator, const fedge_accumulator_config *sums,
-    const fedge_log *log, fedge_recovery *recovery, fedge_error *err);
+    const fedge_rank_link *ranks, const fedge_log *log, fedge_recovery *recovery, fedge_error *err);
 /* Also after a failed open. */
 void fedge_global_close(fedge_global *global);
 
@@ -101,12 +109,5 @@ FEDGE_MUST_USE fedge_status fedge_global_drop(fedge_global *global, fedge_journa
 FEDGE_MUST_USE fedge_status fedge_global_log_evaluation(fedge_global *global,
                                                         const fedge_round_summary *summary,
                                                         fedge_error *err);
-
-/* What an update of this round says of itself. */
-fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fedge_upload *upload,
-                                      uint32_t round, uint32_t client);
-
-/* The metric named [name] of an upload, or NaN. */
-double fedge_upload_metric(const fedge_upload *upload, const char *name);
 
 #endif

@@ -478,6 +478,7 @@ fedge_status fedge_ingest_finish(fedge_ingest *ingest, fedge_journal *journal, u
     }
     completion->type = FEDGE_COMPLETION_VALIDATED;
     completion->task_id = upload->upload.task_id;
+    completion->slot = slot;
     *work = (item){.work = {.run = finish_update},
                    .journal = journal,
                    .slot = slot,
@@ -499,6 +500,7 @@ static fedge_status push_copy(fedge_ingest *ingest, const item *wanted, fedge_er
     }
     completion->type = FEDGE_COMPLETION_VALIDATED;
     completion->task_id = wanted->assigned.task_id;
+    completion->slot = wanted->slot;
     *work = *wanted;
     work->completion = completion;
     push(ingest, work);

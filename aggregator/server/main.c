@@ -48,6 +48,8 @@ typedef struct program {
     fedge_engine_thread *engine_thread;
     fedge_collective collective; /* of the job that mpirun has started; alone without one */
     fedge_ranks *ranks;          /* NULL: alone */
+    fedge_rank_link link;        /* rank 0: to the shares of the others */
+    fedge_share *share;          /* of any other; NULL where all bytes go to rank 0 */
     pthread_mutex_t output;      /* of the log and the progress bar, which share a terminal */
     fedge_progress progress;     /* out is NULL: not wanted */
 } program;
@@ -335,13 +337,51 @@ static fedge_status open_ports(program *self, fedge_error *err)
     return fedge_transport_new(&config, &self->transport, err);
 }
 
+static uint32_t num_workers(const program *self)
+{
+    const uint32_t cpus = fedge_os_num_cpus();
+    return self->options.num_workers > 0 ? self->options.num_workers
+           : cpus < MAX_DEFAULT_WORKERS  ? cpus
+                                         : MAX_DEFAULT_WORKERS;
+}
+
+/* Who goes through the updates of a round one by one has them all on rank 0. */
+static bool ranks_share_updates(const program *self)
+{
+    const fedge_strategy_ops *strategy = NULL;
+    fedge_error err;
+    return !fedge_collective_is_alone(&self->collective) &&
+           fedge_strategy_of(self->job, &strategy, &err) == FEDGE_OK && !strategy->collects;
+}
+
+/* For fedge_rank_link: the ranks are there before the engine's thread. */
+static void say_to_rank(void *user, uint32_t to, const fedge_order *order, const void *bytes)
+{
+    fedge_ranks_say(((program *)user)->ranks, to, order, bytes);
+}
+
+static fedge_status join_ranks(void *user, fedge_accumulator *accumulator, fedge_error *err)
+{
+    return fedge_ranks_join(((program *)user)->ranks, accumulator, err);
+}
+
+static fedge_status open_share(program *self, fedge_error *err)
+{
+    fedge_share_config config = {.job = self->job,
+                                 .state_dir = self->options.state,
+                                 .num_workers = num_workers(self),
+                                 .accumulator = self->options.accumulator,
+                                 .sums = self->options.sums,
+                                 .collective = &self->collective,
+                                 .log = &self->log};
+    config.sums.log = &self->log;
+    return ranks_share_updates(self) ? fedge_share_attend(&config, &self->share, err) : FEDGE_OK;
+}
+
 static fedge_status open_run(program *self, fedge_error *err)
 {
-    uint32_t workers = self->options.num_workers;
-    if (workers == 0) {
-        workers = fedge_os_num_cpus();
-        workers = workers < MAX_DEFAULT_WORKERS ? workers : MAX_DEFAULT_WORKERS;
-    }
+    self->link = (fedge_rank_link){
+        .collective = &self->collective, .say = say_to_rank, .join = join_ranks, .user = self};
     fedge_engine_config config = {.job = self->job,
                                   .job_text = self->job_text,
                                   .job_size = self->job_size,
@@ -350,10 +390,11 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .new_run = self->options.new_run,
                                   .run_id = self->supervised.run_id,
                                   .restored = self->options.restored,
-                                  .num_workers = workers,
+                                  .num_workers = num_workers(self),
                                   .accumulator = self->options.accumulator,
                                   .sums = self->options.sums,
                                   .num_clients = fedge_peers_num_devices(self->peers),
+                                  .ranks = ranks_share_updates(self) ? &self->link : NULL,
                                   .log = &self->log,
                                   .wake = fedge_engine_thread_wake,
                                   .wake_user = self->engine_thread,
@@ -465,6 +506,7 @@ static int serve(program *self)
     fedge_engine_thread_stop(self->engine_thread);
     fedge_progress_clear(&self->progress);
     fedge_ranks_end(self->ranks, how == FEDGE_ENDING_STOPPED);
+    fedge_share_stop(self->share);
     if (self->engine)
         return conclude(self, how, &failure);
     fedge_engine_status status;
@@ -532,7 +574,8 @@ static int run(program *self)
                                           .num_rounds = self->job->rounds.num_server_rounds};
     }
     code = FEDGE_EXIT_STATE;
-    if (!agree(self, leads(self) ? open_run(self, &err) : FEDGE_OK, NULL, 0, &code, &err))
+    if (!agree(self, leads(self) ? open_run(self, &err) : open_share(self, &err), NULL, 0, &code,
+               &err))
         return code;
     code = FEDGE_EXIT_CONFIG;
     if (!agree(self, announce(self, &err), NULL, 0, &code, &err))
@@ -541,6 +584,7 @@ static int run(program *self)
         const fedge_ranks_config config = {.collective = &self->collective,
                                            .engine = self->engine_thread,
                                            .transport = self->transport,
+                                           .share = self->share,
                                            .log = &self->log};
         code = FEDGE_EXIT_FAILURE;
         if (!agree(self, fedge_ranks_new(&config, &self->ranks, &err), NULL, 0, &code, &err))
@@ -560,8 +604,8 @@ static int begin(program *self)
         code = code_of_loading(self, &err);
     } else if (!fedge_collective_is_alone(&self->collective)) {
         fedge_ranks_place(&self->collective, &self->options.listen, &self->options.http);
-        status =
-            fedge_ranks_facts(self->job_text, self->job_size, self->options.registry, facts, &err);
+        status = fedge_ranks_facts(self->job_text, self->job_size, self->options.registry,
+                                   self->options.accumulator, facts, &err);
     }
     return agree(self, status, facts, FEDGE_RANKS_NUM_FACTS, &code, &err) ? run(self) : code;
 }
@@ -641,6 +685,7 @@ int main(int argc, char **argv)
     fedge_engine_thread_stop(self.engine_thread);
     fedge_transport_free(self.transport);
     fedge_engine_free(self.engine);
+    fedge_share_free(self.share);
     fedge_ranks_free(self.ranks);
     fedge_engine_thread_free(self.engine_thread);
     fedge_service_free(self.service);

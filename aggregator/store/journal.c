@@ -528,6 +528,113 @@ fedge_status fedge_journal_accept(fedge_journal *journal, uint32_t slot, uint64_
     return status;
 }
 
+static fedge_status check_elsewhere(const fedge_journal *journal, uint32_t slot,
+                                    const fedge_journal_slot *theirs, fedge_error *err)
+{
+    const uint32_t open = journal->phase.num_tasks - journal->num_accepted;
+    const fedge_status status =
+        check_slot(journal, slot, journal->slots[slot].facts.task.task_id, err);
+    if (status != FEDGE_OK)
+        return status;
+    assert(open > 0);
+    const uint64_t needed =
+        fedge_journal_record_size(JOURNAL_ELSEWHERE_FIXED + theirs->metadata_size) +
+        (open - 1) * fedge_journal_accept_room() + fedge_journal_record_size(JOURNAL_END_BODY);
+    if (theirs->metadata_size > FEDGE_JOURNAL_MAX_METADATA ||
+        journal->layout.slots_offset - journal->log_end < needed) {
+        return fedge_fail(err, FEDGE_TOO_BIG, "%s has no room to note an update of another rank",
+                          journal->file.path);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status accept_elsewhere(fedge_journal *journal, uint32_t slot,
+                                     const fedge_journal_slot *theirs,
+                                     const fedge_journal_place *place, const char *metadata,
+                                     fedge_error *err)
+{
+    fedge_status status = check_elsewhere(journal, slot, theirs, err);
+    if (status != FEDGE_OK)
+        return status;
+    uint8_t *body = journal->record + JOURNAL_RECORD_HEADER;
+    fedge_put_u32(body, slot);
+    fedge_put_u32(body + 4, theirs->crc32);
+    fedge_journal_pack_task(&theirs->task, body + 8);
+    fedge_put_u64(body + 8 + JOURNAL_OPEN_TASK, theirs->size);
+    fedge_put_u64(body + 16 + JOURNAL_OPEN_TASK, place->disk);
+    fedge_put_u32(body + 24 + JOURNAL_OPEN_TASK, place->rank);
+    fedge_put_u32(body + 28 + JOURNAL_OPEN_TASK, 0);
+    if (theirs->metadata_size > 0)
+        memcpy(body + JOURNAL_ELSEWHERE_FIXED, metadata, theirs->metadata_size);
+    const uint64_t at = journal->log_end;
+    status =
+        append(journal, JOURNAL_ELSEWHERE, JOURNAL_ELSEWHERE_FIXED + theirs->metadata_size, err);
+    if (status != FEDGE_OK)
+        return status;
+    journal_slot *own = &journal->slots[slot];
+    own->facts = *theirs;
+    own->facts.accepted = true;
+    own->facts.written = 0;
+    own->facts.elsewhere = true;
+    own->facts.place = *place;
+    own->metadata_offset = at + JOURNAL_RECORD_HEADER + JOURNAL_ELSEWHERE_FIXED;
+    journal->num_accepted++;
+    if (theirs->task.task_id >= journal->next_task_id)
+        journal->next_task_id = theirs->task.task_id + 1;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_journal_accept_elsewhere(fedge_journal *journal, uint32_t slot,
+                                            const fedge_journal_slot *theirs,
+                                            const fedge_journal_place *place, const char *metadata,
+                                            fedge_error *err)
+{
+    assert(slot < journal->phase.num_tasks);
+    pthread_mutex_lock(&journal->lock);
+    fedge_status status = accept_elsewhere(journal, slot, theirs, place, metadata, err);
+    pthread_mutex_unlock(&journal->lock);
+    return status;
+}
+
+fedge_status fedge_journal_lose(fedge_journal *journal, uint32_t slot, fedge_error *err)
+{
+    assert(slot < journal->phase.num_tasks && journal->slots[slot].facts.accepted);
+    pthread_mutex_lock(&journal->lock);
+    journal_slot *own = &journal->slots[slot];
+    uint8_t *body = journal->record + JOURNAL_RECORD_HEADER;
+    fedge_put_u32(body, slot);
+    fedge_put_u64(body + 4, own->facts.task.task_id);
+    fedge_status status = check_alive(journal, err);
+    if (status == FEDGE_OK)
+        status = append(journal, JOURNAL_LOSE, JOURNAL_LOSE_BODY, err);
+    if (status == FEDGE_OK) {
+        own->facts = (fedge_journal_slot){.task = own->facts.task};
+        journal->num_accepted--;
+    }
+    pthread_mutex_unlock(&journal->lock);
+    return status;
+}
+
+/* Its record is the last, and becomes what is behind a log's end. */
+fedge_status fedge_journal_reopen(fedge_journal *journal, fedge_error *err)
+{
+    static const uint8_t zeros[JOURNAL_RECORD_HEADER + 8];
+    const uint64_t size = fedge_journal_record_size(JOURNAL_END_BODY);
+    assert(journal->state == FEDGE_JOURNAL_CLOSED && size <= sizeof(zeros));
+    fedge_status status =
+        fedge_os_write_at(&journal->file, journal->log_end - size, zeros, (size_t)size, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_sync(&journal->file, err);
+    if (status == FEDGE_OK) {
+        journal->log_end -= size;
+        journal->durable = journal->log_end;
+        journal->next_number--;
+        journal->state = FEDGE_JOURNAL_OPEN;
+        journal->ending = false;
+    }
+    return status;
+}
+
 static fedge_status append_end(fedge_journal *journal, fedge_journal_state state, fedge_error *err)
 {
     fedge_status status = check_alive(journal, err);

@@ -67,6 +67,13 @@ typedef struct fedge_journal_phase {
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
 } fedge_journal_phase;
 
+/* Where an update lies that another rank of the aggregator took: in the journal of the phase in
+ * which folder (of rank [rank], store/disk.h) of which disk. */
+typedef struct fedge_journal_place {
+    uint64_t disk;
+    uint32_t rank;
+} fedge_journal_place;
+
 typedef enum fedge_journal_state {
     FEDGE_JOURNAL_OPEN,
     FEDGE_JOURNAL_CLOSED, /* the accepted set is final: step and checkpoint */
@@ -81,6 +88,8 @@ typedef struct fedge_journal_slot {
     uint32_t crc32;         /* accepted: of those bytes */
     uint32_t metadata_size; /* accepted: bytes of the UPLOAD's JSON */
     uint64_t written;       /* not accepted: bytes received without a gap, in this process */
+    bool elsewhere;         /* accepted: its bytes are not in this file, but: */
+    fedge_journal_place place;
 } fedge_journal_slot;
 
 typedef struct fedge_journal fedge_journal;
@@ -157,6 +166,19 @@ FEDGE_MUST_USE fedge_status fedge_journal_accept(fedge_journal *journal, uint32_
                                                  uint64_t task_id, uint64_t size, uint32_t crc32,
                                                  const char *metadata, uint32_t metadata_size,
                                                  fedge_error *err);
+/* An update that another rank has validated and made durable in its own journal counts: [slot] as
+ * it is there, with its task, which may be newer than that of the slot. FEDGE_DUPLICATE when the
+ * slot is accepted, FEDGE_CLOSED after the phase, FEDGE_TOO_BIG when there is no room. */
+FEDGE_MUST_USE fedge_status fedge_journal_accept_elsewhere(fedge_journal *journal, uint32_t slot,
+                                                           const fedge_journal_slot *theirs,
+                                                           const fedge_journal_place *place,
+                                                           const char *metadata, fedge_error *err);
+/* The accepted update of the slot is gone, or does not count: the slot is open again. */
+FEDGE_MUST_USE fedge_status fedge_journal_lose(fedge_journal *journal, uint32_t slot,
+                                               fedge_error *err);
+/* After recovery: a phase that was closed is open again, since updates of it are gone. Durable. */
+FEDGE_MUST_USE fedge_status fedge_journal_reopen(fedge_journal *journal, fedge_error *err);
+
 /* Ends the phase and syncs; nothing is accepted or assigned from the moment of the call.
  * FEDGE_CLOSED when it has ended before, in the other way. */
 FEDGE_MUST_USE fedge_status fedge_journal_close(fedge_journal *journal, fedge_error *err);

@@ -265,7 +265,8 @@ fedge_status fedge_journal_allocate(const fedge_journal_phase *phase, fedge_jour
     made->phase = *phase;
     made->state = FEDGE_JOURNAL_OPEN;
     made->slots = calloc(phase->num_tasks, sizeof(made->slots[0]));
-    made->record = malloc((size_t)fedge_journal_accept_room());
+    made->record = malloc(
+        (size_t)fedge_journal_record_size(JOURNAL_ELSEWHERE_FIXED + FEDGE_JOURNAL_MAX_METADATA));
     if (!made->slots || !made->record) {
         fedge_journal_free(made);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a journal of %" PRIu32 " slots",

@@ -27,17 +27,23 @@
 #define JOURNAL_ASSIGN_BODY 52
 #define JOURNAL_ACCEPT_FIXED 24 /* ACCEPT without the metadata */
 #define JOURNAL_END_BODY 4
+/* ELSEWHERE without the metadata: slot, crc32, the task as in OPEN, size, disk, rank, 0. It is
+ * longer than an ACCEPT by less than the room for one ASSIGN. */
+#define JOURNAL_ELSEWHERE_FIXED 80
+#define JOURNAL_LOSE_BODY 12 /* slot, task_id */
 #define JOURNAL_MAX_BODY                                                                           \
     (JOURNAL_OPEN_FIXED + (size_t)FEDGE_MAX_TENSORS +                                              \
      (size_t)JOURNAL_OPEN_TASK * FEDGE_JOURNAL_MAX_SLOTS + JOURNAL_OPEN_DRAW)
 
 /* Values are part of the format. */
 enum journal_record_type {
-    JOURNAL_OPEN = 1,   /* the phase and its tasks; the first record and only there */
-    JOURNAL_ASSIGN = 2, /* slot, client_index, task_id, device_id */
-    JOURNAL_ACCEPT = 3, /* slot, crc32, task_id, size, metadata */
-    JOURNAL_CLOSE = 4,  /* number of accepted updates */
-    JOURNAL_FAIL = 5    /* the same */
+    JOURNAL_OPEN = 1,      /* the phase and its tasks; the first record and only there */
+    JOURNAL_ASSIGN = 2,    /* slot, client_index, task_id, device_id */
+    JOURNAL_ACCEPT = 3,    /* slot, crc32, task_id, size, metadata */
+    JOURNAL_CLOSE = 4,     /* number of accepted updates */
+    JOURNAL_FAIL = 5,      /* the same */
+    JOURNAL_ELSEWHERE = 6, /* an update that another rank has: JOURNAL_ELSEWHERE_FIXED, metadata */
+    JOURNAL_LOSE = 7       /* that one is gone: slot, task_id */
 };
 
 typedef struct journal_layout {

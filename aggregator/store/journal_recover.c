@@ -93,6 +93,38 @@ static fedge_status replay_accept(fedge_journal *journal, const uint8_t *body, u
     return FEDGE_OK;
 }
 
+static fedge_status replay_elsewhere(fedge_journal *journal, const uint8_t *body, uint32_t size,
+                                     fedge_error *err)
+{
+    if (size < JOURNAL_ELSEWHERE_FIXED || fedge_get_u32(body) >= journal->phase.num_tasks)
+        return fail_record(journal, "an acceptance of another rank contradicts itself", err);
+    journal_slot *own = &journal->slots[fedge_get_u32(body)];
+    forget_accepted(journal, own);
+    fedge_journal_unpack_task(body + 8, &own->facts.task);
+    own->facts.accepted = true;
+    own->facts.elsewhere = true;
+    own->facts.crc32 = fedge_get_u32(body + 4);
+    own->facts.size = fedge_get_u64(body + 8 + JOURNAL_OPEN_TASK);
+    own->facts.place = (fedge_journal_place){.disk = fedge_get_u64(body + 16 + JOURNAL_OPEN_TASK),
+                                             .rank = fedge_get_u32(body + 24 + JOURNAL_OPEN_TASK)};
+    own->facts.metadata_size = size - JOURNAL_ELSEWHERE_FIXED;
+    own->metadata_offset = journal->log_end + JOURNAL_RECORD_HEADER + JOURNAL_ELSEWHERE_FIXED;
+    journal->num_accepted++;
+    if (own->facts.task.task_id >= journal->next_task_id)
+        journal->next_task_id = own->facts.task.task_id + 1;
+    return FEDGE_OK;
+}
+
+static fedge_status replay_lose(fedge_journal *journal, const uint8_t *body, uint32_t size,
+                                fedge_error *err)
+{
+    if (size != JOURNAL_LOSE_BODY || fedge_get_u32(body) >= journal->phase.num_tasks ||
+        !journal->slots[fedge_get_u32(body)].facts.accepted)
+        return fail_record(journal, "a loss contradicts itself", err);
+    forget_accepted(journal, &journal->slots[fedge_get_u32(body)]);
+    return FEDGE_OK;
+}
+
 static fedge_status replay_end(fedge_journal *journal, const journal_record *record,
                                const uint8_t *body, fedge_error *err)
 {
@@ -117,6 +149,12 @@ static fedge_status replay(fedge_journal *journal, const journal_record *record,
         break;
     case JOURNAL_ACCEPT:
         status = replay_accept(journal, body, record->body_size, err);
+        break;
+    case JOURNAL_ELSEWHERE:
+        status = replay_elsewhere(journal, body, record->body_size, err);
+        break;
+    case JOURNAL_LOSE:
+        status = replay_lose(journal, body, record->body_size, err);
         break;
     case JOURNAL_CLOSE:
     case JOURNAL_FAIL:
@@ -258,7 +296,9 @@ static fedge_status name_torn(const fedge_journal *journal, const char **name, f
     static const char *const names[] = {[JOURNAL_ASSIGN] = "an assignment",
                                         [JOURNAL_ACCEPT] = "an accepted update",
                                         [JOURNAL_CLOSE] = "the end of the round",
-                                        [JOURNAL_FAIL] = "the end of the attempt"};
+                                        [JOURNAL_FAIL] = "the end of the attempt",
+                                        [JOURNAL_ELSEWHERE] = "an update that another rank has",
+                                        [JOURNAL_LOSE] = "the loss of an update"};
     uint8_t header[JOURNAL_RECORD_HEADER];
     journal_record record;
     const uint64_t room = journal->layout.slots_offset - journal->log_end;
@@ -269,7 +309,7 @@ static fedge_status name_torn(const fedge_journal *journal, const char **name, f
         fedge_os_read_at(&journal->file, journal->log_end, header, sizeof(header), err);
     if (status == FEDGE_OK && fedge_journal_peek_record(header, room, &record) &&
         record.number == journal->next_number && record.type >= JOURNAL_ASSIGN &&
-        record.type <= JOURNAL_FAIL)
+        record.type <= JOURNAL_LOSE)
         *name = names[record.type];
     return status;
 }
@@ -359,7 +399,8 @@ static fedge_status check_updates(fedge_journal *journal, fedge_error *err)
     fedge_status status = FEDGE_OK;
     for (uint32_t slot = 0; slot < journal->phase.num_tasks && status == FEDGE_OK; slot++) {
         uint32_t crc = 0;
-        if (!journal->slots[slot].facts.accepted || journal->state == FEDGE_JOURNAL_FAILED)
+        const fedge_journal_slot *facts = &journal->slots[slot].facts;
+        if (!facts->accepted || facts->elsewhere || journal->state == FEDGE_JOURNAL_FAILED)
             continue;
         status = slot_crc(journal, slot, chunk, &crc, err);
         if (status == FEDGE_OK && crc != journal->slots[slot].facts.crc32)

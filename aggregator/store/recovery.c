@@ -108,9 +108,10 @@ static fedge_status empty_former_slots(fedge_recovery *recovery, fedge_error *er
     return FEDGE_OK;
 }
 
-static fedge_status take_tasks(fedge_recovery *recovery, fedge_error *err)
+fedge_status fedge_recovery_take_tasks(fedge_recovery *recovery, fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(recovery->journal);
+    free(recovery->tasks);
     recovery->tasks = calloc(phase->num_tasks, sizeof(recovery->tasks[0]));
     if (!recovery->tasks) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks",
@@ -162,7 +163,7 @@ static fedge_status take_journal(const fedge_run *run, const char *path, fedge_r
     case FEDGE_JOURNAL_OPEN:
         break;
     }
-    return take_tasks(recovery, err);
+    return fedge_recovery_take_tasks(recovery, err);
 }
 
 /* A checkpoint after the one that was loaded is damaged: its round was closed and must be closed

@@ -51,6 +51,8 @@ typedef struct fedge_recovery {
  * has journals but no checkpoint, or a journal of another run or base model. */
 FEDGE_MUST_USE fedge_status fedge_recover(const fedge_run *run, fedge_recovery *recovery,
                                           fedge_error *err);
+/* [recovery]->tasks as its journal has them now, after updates of it were found or lost. */
+FEDGE_MUST_USE fedge_status fedge_recovery_take_tasks(fedge_recovery *recovery, fedge_error *err);
 /* Frees what it holds; a journal (or checkpoint bytes) that the caller took over must be NULL. */
 void fedge_recovery_fini(fedge_recovery *recovery);
 

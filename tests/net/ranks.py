@@ -1,6 +1,7 @@
 """An aggregator on several ranks of this machine: mpirun and where each rank listens."""
 
 import os
+import re
 import signal
 
 import harness
@@ -40,6 +41,22 @@ class Ranks(harness.Federation):
         self.aggregator.wait_event("listening", self.ranks)
         return self.aggregator
 
+    def disk(self, rank):
+        """The state directory of a rank whose machine does not share rank 0's."""
+        return self.path(f"disk-{rank}") if rank else self.state
+
+    def on_disks(self, environment=None):
+        """Starts two ranks, each with a state directory of its own."""
+        program, *words = self.aggregator_arguments()
+        self.launch_aggregator(prefix=("mpirun", "-n", "1", os.path.join(harness.BIN, program), *words, ":", "-n", "1"),
+                               environment=environment, state=self.disk(1))
+        self.aggregator.wait_event("listening", 2)
+
+    def reported(self, count):
+        """Whether so many of the round's updates count by now."""
+        found = re.search(r"(\d+) of \d+ reported", self.health()["state"])
+        return found and int(found[1]) >= count
+
     def start_client(self, index, *more, **options):
         """One that knows the addresses of two ranks: [server], and the second."""
         words = [word for server in self.servers[1:2] for word in ("--server", server)]
@@ -59,6 +76,10 @@ class Ranks(harness.Federation):
     def kill_rank(self, rank):
         """What Open MPI says of it; all ranks have ended then."""
         os.kill(self.pid_of(rank), signal.SIGKILL)
+        return self.wait_for_loss()
+
+    def wait_for_loss(self):
+        """The same, once a rank is killed by something else."""
         code = self.aggregator.wait()
         if code == 0:
             raise AssertionError("mpirun has ended with 0 although a rank was killed")

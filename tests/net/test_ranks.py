@@ -20,6 +20,27 @@ class Alike(RanksTest):
         self.assertEqual(sorted(e["rank"] for e in together.aggregator.events("listening")), [0, 1])
         self.assertEqual(len(together.aggregator.events("ended", how="complete")), 2)
 
+    def test_a_strategy_that_needs_all_updates(self):
+        """They go to rank 0, and its journal."""
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3, "strategy__type": "FedMedian"}
+        alone, together = self.play(self.federation(**job)), self.ranks(2, **job)
+        together.start_aggregator()
+        for i in range(3):
+            together.start_client(i, server=together.servers[1])
+        self.assertEqual(together.complete()["model_sha256"], alone["model_sha256"])
+        self.assertFalse(os.path.exists(os.path.join(together.state, "ranks")))
+
+    def test_a_rank_without_its_state(self):
+        made = self.ranks(2)
+        with open(made.disk(1), "w", encoding="ascii"):
+            pass  # a file, where a directory is wanted
+        first, *words = made.aggregator_arguments()
+        made.launch_aggregator(prefix=("mpirun", "-n", "1", os.path.join(harness.BIN, first), *words, ":", "-n", "1"),
+                               state=made.disk(1))
+        self.assertEqual(made.aggregator.wait(), 4)
+        self.assertIn("rank 1 on ", made.aggregator.log())
+        self.assertEqual(made.aggregator.events("round-opened"), [])
+
     def refused(self, made, prefix, code, words, *more):
         made.launch_aggregator(*more, prefix=prefix)
         self.assertEqual(made.aggregator.wait(), code)
@@ -49,6 +70,8 @@ class Alike(RanksTest):
         made.write("other.json", {})
         self.refused(made, ("mpirun", "-n", "1", program, *first[1:], ":", "-n", "1", program, *mixed, ":", "-n", "1"),
                      3, "rank 1 on ")
+        self.refused(made, ("mpirun", "-n", "1", program, *first[1:], "--accumulator", "cpu", ":", "-n", "1"), 3,
+                     "the accumulator is auto, and on rank 0 cpu")
 
     def test_a_port_that_is_taken(self):
         made = self.ranks(2)

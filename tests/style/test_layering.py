@@ -26,7 +26,7 @@ ROOMS = {
     "store": ("rounds",),
     "report": ("rounds", "store"),
     "server": ("workers", "reduce", "rounds", "store", "report"),
-    "server/ranks": ("reduce", "rounds", "server"),
+    "server/ranks": ("workers", "reduce", "rounds", "store", "server"),
     "simulate/time": ("rounds", "simulate/limits.h"),
     "simulate/generate": ("store", "simulate/limits.h"),
     "simulate/run": (

@@ -25,12 +25,19 @@ static void put(uint8_t **at, const void *bytes, size_t size)
 
 fedge_letter *fedge_letter_new(fedge_letter_kind kind, const void *body, size_t size, uint32_t to)
 {
-    const fedge_letter_head head = {.kind = kind, .body_size = (uint32_t)size};
+    return fedge_letter_with(kind, body, size, NULL, 0, to);
+}
+
+fedge_letter *fedge_letter_with(fedge_letter_kind kind, const void *body, size_t size,
+                                const void *more, size_t more_size, uint32_t to)
+{
+    const fedge_letter_head head = {.kind = kind, .body_size = (uint32_t)(size + more_size)};
     fedge_letter *letter = make(&head);
     if (letter) {
         uint8_t *at = letter->bytes + sizeof(head);
         letter->to = to;
         put(&at, body, size);
+        put(&at, more, more_size);
     }
     return letter;
 }

@@ -14,6 +14,8 @@
 #include <stdint.h>
 
 #include "aggregator/server/exchange.h"
+#include "aggregator/server/ranks/order.h"
+#include "aggregator/store/journal.h"
 #include "edge/core/message.h"
 #include "edge/core/status.h"
 
@@ -21,6 +23,9 @@ typedef enum fedge_letter_kind {
     FEDGE_LETTER_REQUEST, /* to rank 0: of a connection */
     FEDGE_LETTER_REPLY,   /* from rank 0: to a connection, or to all */
     FEDGE_LETTER_BLOB,    /* from rank 0: a fedge_letter_blob, whose bytes are broadcast next */
+    FEDGE_LETTER_ORDER,   /* from rank 0: a fedge_order and its bytes */
+    FEDGE_LETTER_REPORT,  /* to rank 0: a fedge_report and its bytes */
+    FEDGE_LETTER_JOIN,    /* from rank 0: all join their sums next */
     FEDGE_LETTER_STATUS,  /* from rank 0: a fedge_engine_status */
     FEDGE_LETTER_STOP,    /* a signal has come that ends all ranks */
     FEDGE_LETTER_END,     /* from rank 0: a fedge_error, how the run has ended */
@@ -41,10 +46,11 @@ typedef struct fedge_letter_head {
     fedge_letter_blob blob; /* REPLY: the one that it is about, if any; size 0 and "": none */
 } fedge_letter_head;
 
-/* Most bytes of a letter: a request with the largest message. */
+/* Most bytes of a letter: of the largest cohort, or a request with the largest message. */
 #define FEDGE_LETTER_MAX_SIZE                                                                      \
     (sizeof(fedge_letter_head) + sizeof(fedge_request) + sizeof(fedge_reply) +                     \
-     (size_t)FEDGE_MESSAGE_MAX_SIZE)
+     sizeof(fedge_report) + (size_t)FEDGE_MESSAGE_MAX_SIZE + sizeof(fedge_order) +                 \
+     sizeof(fedge_journal_phase) + FEDGE_JOURNAL_MAX_SLOTS * sizeof(fedge_journal_task))
 
 /* One on its way. */
 typedef struct fedge_letter {
@@ -63,6 +69,9 @@ fedge_letter *fedge_letter_of_request(const fedge_request *request);
 fedge_letter *fedge_letter_of_reply(const fedge_reply *reply, uint32_t to);
 /* Any other kind, with [body] (size); NULL and 0: none. */
 fedge_letter *fedge_letter_new(fedge_letter_kind kind, const void *body, size_t size, uint32_t to);
+/* Likewise, with [more] (more_size) behind it. */
+fedge_letter *fedge_letter_with(fedge_letter_kind kind, const void *body, size_t size,
+                                const void *more, size_t more_size, uint32_t to);
 void fedge_letter_free(fedge_letter *letter); /* NULL is fine */
 
 /* What has come: [head] gets a copy, *body points behind it. FEDGE_CORRUPT: the lengths do not

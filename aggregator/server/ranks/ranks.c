@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "aggregator/reduce/joined.h"
 #include "aggregator/server/exit_codes.h"
 #include "aggregator/server/ranks/letter.h"
 #include "aggregator/server/slots.h"
@@ -33,6 +34,10 @@ struct fedge_ranks {
     pthread_mutex_t mutex; /* of: */
     pthread_cond_t changed;
     bool awake;
+    fedge_accumulator *joining; /* NULL: nobody waits for sums; else the answer follows: */
+    fedge_error joined;
+    bool over; /* the thread has ended, or will before it joins anything */
+    pthread_cond_t joined_now;
 
     /* Of the thread. */
     fedge_letter *sending, **sending_tail; /* not sent yet */
@@ -121,6 +126,8 @@ static fedge_status deliver(void *ranks, fedge_reply *reply, fedge_error *err)
 static bool forward(void *ranks, fedge_request *request)
 {
     fedge_ranks *self = ranks;
+    if (self->config.share && request->type == FEDGE_REQUEST_PART)
+        return fedge_share_post(self->config.share, request);
     fedge_letter *letter = fedge_letter_of_request(request);
     const uint64_t size = letter ? letter->size : 0;
     fedge_request_free(request);
@@ -130,6 +137,72 @@ static bool forward(void *ranks, fedge_request *request)
     }
     post(self, letter);
     return !full;
+}
+
+void fedge_ranks_say(fedge_ranks *ranks, uint32_t to, const fedge_order *order, const void *bytes)
+{
+    post(ranks,
+         fedge_letter_with(FEDGE_LETTER_ORDER, order, sizeof(*order), bytes, order->size, to));
+}
+
+/* For fedge_share_outlets. */
+static void send_report(void *ranks, const fedge_report *report, const void *bytes)
+{
+    post(ranks,
+         fedge_letter_with(FEDGE_LETTER_REPORT, report, sizeof(*report), bytes, report->size, 0));
+}
+
+static void fail_share(void *ranks, const fedge_error *err)
+{
+    give_up(ranks, err);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+fedge_status fedge_ranks_join(fedge_ranks *ranks, fedge_accumulator *accumulator, fedge_error *err)
+{
+    pthread_mutex_lock(&ranks->mutex);
+    if (ranks->over) {
+        pthread_mutex_unlock(&ranks->mutex);
+        return fedge_fail(err, FEDGE_CLOSED, "the ranks are ending");
+    }
+    ranks->joining = accumulator;
+    ranks->awake = true;
+    pthread_cond_signal(&ranks->changed);
+    while (ranks->joining)
+        pthread_cond_wait(&ranks->joined_now, &ranks->mutex);
+    const fedge_error how = ranks->joined;
+    pthread_mutex_unlock(&ranks->mutex);
+    return how.status == FEDGE_OK ? FEDGE_OK : fedge_fail(err, how.status, "%s", how.message);
+}
+
+static void answer_join(fedge_ranks *self, const fedge_error *how, bool over)
+{
+    pthread_mutex_lock(&self->mutex);
+    self->joining = NULL;
+    self->joined = *how;
+    self->over = over;
+    pthread_cond_broadcast(&self->joined_now);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+static fedge_accumulator *to_join(fedge_ranks *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    fedge_accumulator *accumulator = self->joining;
+    pthread_mutex_unlock(&self->mutex);
+    return accumulator;
+}
+
+static void join_own(fedge_ranks *self)
+{
+    fedge_error err;
+    fedge_accumulator *accumulator = fedge_share_accumulator(self->config.share);
+    fedge_status status = fedge_joined_join(accumulator, FEDGE_OK, &err);
+    if (status == FEDGE_OK)
+        status = fedge_share_joined(self->config.share, &err);
+    if (status != FEDGE_OK)
+        give_up(self, &err);
 }
 
 /* ---- blobs ----------------------------------------------------------------------------------- */
@@ -236,6 +309,25 @@ static void send_letter(fedge_ranks *self, fedge_letter *letter)
     self->sending_tail = &letter->next;
 }
 
+/* Rank 0: the sums of all ranks come together, if somebody waits for that. */
+static bool join_all(fedge_ranks *self)
+{
+    fedge_accumulator *accumulator = to_join(self);
+    fedge_error err = {.status = FEDGE_OK};
+    if (!accumulator)
+        return false;
+    for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
+        fedge_letter *word = fedge_letter_new(FEDGE_LETTER_JOIN, NULL, 0, to);
+        if (word)
+            send_letter(self, word);
+        else
+            post(self, NULL);
+    }
+    err.status = fedge_joined_join(accumulator, FEDGE_OK, &err);
+    answer_join(self, &err, false);
+    return true;
+}
+
 /* Rank 0: what a reply is about is on all ranks before it, and named by none after its end. */
 static void prepare_blob(fedge_ranks *self, fedge_letter *letter)
 {
@@ -337,6 +429,42 @@ static fedge_status take_request(fedge_ranks *self, const fedge_letter_head *hea
     return FEDGE_OK;
 }
 
+/* A share's words are a request to the engine. */
+static fedge_status take_report(fedge_ranks *self, const uint8_t *body, size_t size,
+                                fedge_error *err)
+{
+    fedge_request *request = calloc(1, sizeof(*request));
+    uint8_t *frame = malloc(size + 1);
+    if (!request || !frame || atomic_load(&self->ending)) {
+        const bool no_memory = !request || !frame;
+        free(request);
+        free(frame);
+        return no_memory ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a report of a rank")
+                         : FEDGE_OK;
+    }
+    memcpy(frame, body, size);
+    request->type = FEDGE_REQUEST_REPORT;
+    request->frame = frame;
+    request->payload = frame;
+    request->payload_size = (uint32_t)size;
+    atomic_store(&self->held, true);
+    if (fedge_engine_thread_post(self->config.engine, request))
+        atomic_store(&self->held, false);
+    return FEDGE_OK;
+}
+
+static fedge_status take_order(fedge_ranks *self, const uint8_t *body, size_t size,
+                               fedge_error *err)
+{
+    fedge_order order;
+    if (size < sizeof(order) || !self->config.share)
+        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks has no order");
+    memcpy(&order, body, sizeof(order));
+    if (order.size != size - sizeof(order))
+        return fedge_fail(err, FEDGE_CORRUPT, "an order of rank 0 is not whole");
+    return fedge_share_order(self->config.share, &order, body + sizeof(order), err);
+}
+
 static fedge_status take_reply(fedge_ranks *self, const fedge_letter_head *head,
                                const uint8_t *body, fedge_error *err)
 {
@@ -397,6 +525,13 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
         return take_reply(self, &head, body, err);
     case FEDGE_LETTER_BLOB:
         return receive_blob(self, body, head.body_size, err);
+    case FEDGE_LETTER_ORDER:
+        return take_order(self, body, head.body_size, err);
+    case FEDGE_LETTER_REPORT:
+        return leads(self) ? take_report(self, body, head.body_size, err) : FEDGE_OK;
+    case FEDGE_LETTER_JOIN:
+        join_own(self);
+        return FEDGE_OK;
     case FEDGE_LETTER_STATUS:
         return take_status(self, body, head.body_size, err);
     case FEDGE_LETTER_STOP: /* as if the signal had come here */
@@ -483,6 +618,8 @@ static bool is_over(fedge_ranks *self)
         return false;
     if (!self->said_last) {
         self->said_last = true;
+        const fedge_error ending = {.status = FEDGE_CLOSED, .message = "the ranks are ending"};
+        answer_join(self, &ending, true);
         if (leads(self))
             post_to_all(self, FEDGE_LETTER_LAST, NULL, 0);
         else
@@ -500,6 +637,7 @@ static void *run(void *arg)
     for (;;) {
         tell_status(self);
         bool busy = send_new(self);
+        busy = join_all(self) || busy;
         busy = forget_sent(self) || busy;
         busy = read_new(self) || busy;
         if (!busy && is_over(self))
@@ -533,6 +671,7 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
     pthread_condattr_init(&attributes);
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&fresh->changed, &attributes);
+    pthread_cond_init(&fresh->joined_now, NULL);
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&fresh->mutex, NULL);
     fresh->piece = malloc(FEDGE_RANKS_PIECE_BYTES);
@@ -548,6 +687,14 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
         fedge_engine_thread_deliver_to(config->engine, deliver, fresh);
     else
         fedge_engine_thread_stand_in(config->engine, forward, fresh);
+    if (config->share) {
+        const fedge_share_outlets outlets = {.deliver = fedge_transport_deliver,
+                                             .deliver_user = config->transport,
+                                             .report = send_report,
+                                             .fail = fail_share,
+                                             .user = fresh};
+        fedge_share_connect(config->share, &outlets);
+    }
     *ranks = fresh;
     return FEDGE_OK;
 }
@@ -568,6 +715,7 @@ void fedge_ranks_free(fedge_ranks *ranks)
     free(ranks->piece);
     free(ranks->in);
     pthread_cond_destroy(&ranks->changed);
+    pthread_cond_destroy(&ranks->joined_now);
     pthread_mutex_destroy(&ranks->mutex);
     free(ranks);
 }

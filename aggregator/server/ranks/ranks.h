@@ -1,17 +1,19 @@
-/* One aggregator on several ranks: rank 0 has the run, the others hold connections for it.
+/* One aggregator on several ranks: rank 0 has the run, all have their share of the clients.
  *
  * Each rank has its network threads, with the handshakes, the encryption and the frames of its
  * share of the clients. What they ask goes to rank 0 as letters (letter.h), in the order in which a
- * connection said it, and what the engine answers comes back in the same way. Whatever counts is
- * decided in one place: the engine claims a task, journals its result and acknowledges it, so a
- * result that is sent again to another rank counts once.
+ * connection said it, and what the engine answers comes back in the same way. The bytes of updates
+ * stay where they come (share.h): a rank journals and sums those of its own clients. Whatever
+ * counts is decided in one place: the engine grants a slot to one rank at a time (claim.h), notes
+ * what has come of it and acknowledges it, so a result that is sent again to another rank counts
+ * once. Only for strategies that collect updates all bytes go to rank 0.
  *
  * A blob (the plan, a model) goes to all ranks once, by broadcast, before the first answer that
  * needs it; from then on each rank serves it from its own memory.
  *
  * One thread makes all calls of the collective between fedge_ranks_start and fedge_ranks_end. A
  * rank that is lost ends the whole job: MPI sees to that. The next start, with as many ranks as
- * there are, goes on from rank 0's journal.
+ * there are, goes on from the journals that are there.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_RANKS_RANKS_H
 #define FEDGE_AGGREGATOR_SERVER_RANKS_RANKS_H
@@ -21,12 +23,13 @@
 
 #include "aggregator/reduce/collective.h"
 #include "aggregator/server/engine_thread.h"
+#include "aggregator/server/ranks/order.h"
+#include "aggregator/server/ranks/share.h"
 #include "aggregator/server/transport.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 
-#define FEDGE_RANKS_MAX 64u /* of one aggregator; each has FEDGE_MAX_NETWORK_THREADS tags */
-#define FEDGE_RANKS_TAGS FEDGE_MAX_NETWORK_THREADS
+#define FEDGE_RANKS_TAGS FEDGE_MAX_NETWORK_THREADS   /* of each rank */
 #define FEDGE_RANKS_OUTBOX_BYTES ((uint64_t)8 << 20) /* of requests that wait; then peers pause */
 #define FEDGE_RANKS_BLOBS (2 * FEDGE_MAX_DELTAS + 4) /* that the ranks have at a time */
 #define FEDGE_RANKS_PIECE_BYTES ((size_t)1 << 20)    /* of a blob's broadcast */
@@ -40,6 +43,7 @@ typedef struct fedge_ranks_config {
     const fedge_collective *collective; /* not alone; all here outlive the ranks */
     fedge_engine_thread *engine;        /* rank 0: with an engine; else it stands in for one */
     fedge_transport *transport;         /* whose first tag is fedge_ranks_first_tag */
+    fedge_share *share; /* of a rank other than 0; NULL: all bytes of updates go to rank 0 */
     const fedge_log *log;
 } fedge_ranks_config;
 
@@ -55,6 +59,11 @@ void fedge_ranks_free(fedge_ranks *ranks);
 
 /* Starts the thread. */
 FEDGE_MUST_USE fedge_status fedge_ranks_start(fedge_ranks *ranks, fedge_error *err);
+
+/* Rank 0, for fedge_rank_link; [ranks] are started. */
+void fedge_ranks_say(fedge_ranks *ranks, uint32_t to, const fedge_order *order, const void *bytes);
+FEDGE_MUST_USE fedge_status fedge_ranks_join(fedge_ranks *ranks, fedge_accumulator *accumulator,
+                                             fedge_error *err);
 
 /* The service has ended here, by a signal ([stopped]) or with the run: tells the others, waits
  * until they have ended too, and stops the thread. The collective is the caller's again. */

@@ -20,6 +20,7 @@ static void take_hash(fedge_collective_fact *fact, const void *bytes, size_t siz
 }
 
 fedge_status fedge_ranks_facts(const char *job_text, size_t job_size, const char *registry_dir,
+                               const char *accumulator,
                                fedge_collective_fact facts[FEDGE_RANKS_NUM_FACTS], fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
@@ -38,7 +39,8 @@ fedge_status fedge_ranks_facts(const char *job_text, size_t job_size, const char
         .name = "the layout of messages",
         .advice = "use machines with one kind of processor, and one build of the program"};
     snprintf(facts[1].text, sizeof(facts[1].text), "%zu-%zu-%zu-%zu-%u", sizeof(void *),
-             sizeof(fedge_request), sizeof(fedge_reply), sizeof(fedge_engine_status),
+             sizeof(fedge_request), sizeof(fedge_reply),
+             sizeof(fedge_engine_status) + sizeof(fedge_order) + sizeof(fedge_report),
              *(const uint8_t *)&order);
     facts[2] =
         (fedge_collective_fact){.name = "the job", .advice = "give all machines the same job file"};
@@ -46,6 +48,9 @@ fedge_status fedge_ranks_facts(const char *job_text, size_t job_size, const char
     facts[3] = (fedge_collective_fact){.name = "the registry",
                                        .advice = "give all machines the same registry"};
     take_hash(&facts[3], registry, size);
+    facts[4] = (fedge_collective_fact){.name = "the accumulator",
+                                       .advice = "give all ranks the same --accumulator"};
+    snprintf(facts[4].text, sizeof(facts[4].text), "%s", accumulator);
     free(registry);
     return FEDGE_OK;
 }

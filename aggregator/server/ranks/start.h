@@ -11,13 +11,13 @@
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
 
-#define FEDGE_RANKS_NUM_FACTS 4
+#define FEDGE_RANKS_NUM_FACTS 5
 #define FEDGE_RANKS_PORTS 2u /* between the addresses of two ranks of one host */
 
-/* Release, processor, job and registry, for fedge_collective_agree. Errors are of the registry's
- * file. */
+/* Release, processor, accumulator, job and registry, for fedge_collective_agree. Errors are of the
+ * registry's file. */
 FEDGE_MUST_USE fedge_status fedge_ranks_facts(const char *job_text, size_t job_size,
-                                              const char *registry_dir,
+                                              const char *registry_dir, const char *accumulator,
                                               fedge_collective_fact facts[FEDGE_RANKS_NUM_FACTS],
                                               fedge_error *err);
 

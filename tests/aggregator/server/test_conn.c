@@ -115,6 +115,7 @@ static void handle(bench *b, fedge_request *request)
         break;
     case FEDGE_REQUEST_DRAIN:
     case FEDGE_REQUEST_GPUS:
+    case FEDGE_REQUEST_REPORT:
         fail();
     }
     fedge_request_free(request);

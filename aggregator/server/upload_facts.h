@@ -1,0 +1,17 @@
+/* What a client says of its update, as strategies and the round log take it. */
+#ifndef FEDGE_AGGREGATOR_SERVER_UPLOAD_FACTS_H
+#define FEDGE_AGGREGATOR_SERVER_UPLOAD_FACTS_H
+
+#include <stdint.h>
+
+#include "aggregator/rounds/global_model.h"
+#include "edge/io/protocol.h"
+
+/* What an update of this round says of itself. */
+fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fedge_upload *upload,
+                                      uint32_t round, uint32_t client);
+
+/* The metric named [name] of an upload, or NaN. */
+double fedge_upload_metric(const fedge_upload *upload, const char *name);
+
+#endif

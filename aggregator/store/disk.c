@@ -1,0 +1,82 @@
+#include "aggregator/store/disk.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/store/journal.h"
+#include "aggregator/store/path.h"
+#include "edge/core/os.h"
+
+#define TEXT 32 /* most bytes of the file */
+
+static fedge_status make_number(const char *path, uint64_t *disk, fedge_error *err)
+{
+    char text[TEXT];
+    fedge_status status = fedge_os_random(disk, sizeof(*disk), err);
+    if (*disk == 0)
+        *disk = 1;
+    const int size = snprintf(text, sizeof(text), "%016" PRIx64 "\n", *disk);
+    return status == FEDGE_OK ? fedge_os_write_file(path, text, (size_t)size, 0644, err) : status;
+}
+
+fedge_status fedge_disk_read(const char *state_dir, bool make, uint64_t *disk, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    uint8_t *text = NULL;
+    size_t size = 0;
+    *disk = 0;
+    fedge_status status = fedge_path_join(state_dir, "disk", path, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (!fedge_os_exists(path))
+        return make ? make_number(path, disk, err) : FEDGE_OK;
+    status = fedge_os_read_file(path, TEXT, &text, &size, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (sscanf((const char *)text, "%16" SCNx64, disk) != 1 || *disk == 0) {
+        status = fedge_fail(err, FEDGE_CORRUPT,
+                            "%s does not have a disk's number: restore it, or remove it to give up "
+                            "what other ranks acknowledged in the open round",
+                            path);
+    }
+    free(text);
+    return status;
+}
+
+fedge_status fedge_disk_folder(const char *state_dir, const char *run_id, uint32_t rank,
+                               char path[FEDGE_MAX_PATH], fedge_error *err)
+{
+    const int length =
+        rank == FEDGE_DISK_ALL_RANKS
+            ? snprintf(path, FEDGE_MAX_PATH, "%s/ranks/%s", state_dir, run_id)
+            : snprintf(path, FEDGE_MAX_PATH, "%s/ranks/%s/%" PRIu32, state_dir, run_id, rank);
+    return length > 0 && length < FEDGE_MAX_PATH
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_TOO_BIG, "the path %.60s… is too long", state_dir);
+}
+
+typedef struct tidying {
+    const char *dir;
+    uint32_t oldest;
+} tidying;
+
+static fedge_status tidy_one(void *user, const char *name, fedge_error *err)
+{
+    const tidying *of = user;
+    uint32_t round = 0, attempt = 0;
+    char path[FEDGE_MAX_PATH];
+    const size_t length = strlen(name), end = strlen(FEDGE_OS_TEMPORARY_SUFFIX);
+    const bool half = length > end && strcmp(name + length - end, FEDGE_OS_TEMPORARY_SUFFIX) == 0;
+    if (!half && (!fedge_journal_parse_name(name, &round, &attempt) || round >= of->oldest))
+        return FEDGE_OK;
+    const fedge_status status = fedge_path_join(of->dir, name, path, err);
+    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+}
+
+fedge_status fedge_disk_tidy(const char *dir, uint32_t oldest, fedge_error *err)
+{
+    tidying of = {dir, oldest};
+    return fedge_os_list_dir(dir, tidy_one, &of, err);
+}
