@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/reduce/cuda/accumulator_cuda.h"
+#include "edge/core/codec_chosen.h"
 #include "edge/core/fixed.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/rounds.h"
@@ -19,7 +20,9 @@ static fedge_schema whole;
 fedge_layout layout;
 int8_t bounds[MAX_TENSORS];
 int num_updates = UPDATES;
+bool extreme;
 uint8_t *bytes[UPDATES];
+uint64_t sizes[UPDATES][SECTIONS];
 uint32_t weights[UPDATES];
 int32_t fixed[MAX_VALUES];
 int64_t expected[MAX_VALUES], sums[MAX_VALUES];
@@ -40,11 +43,16 @@ static void make_layout(const fedge_codec *codec, uint32_t largest)
         const uint32_t first = whole.num_tensors;
         for (uint32_t t = 0; t < MAX_TENSORS / SECTIONS; t++) {
             char name[16];
-            const uint32_t count =
+            const bool chooses = fedge_codec_chooses(codec);
+            uint32_t count =
                 t == 1 ? 1 + fedge_rng_below(&rng, 10) : 1 + fedge_rng_below(&rng, largest);
+            count += chooses && s == 0 && t == 0 ? FEDGE_CODEC_GROUP : 0;
+            const uint32_t shape[] = {count, 1};
             (void)snprintf(name, sizeof(name), "s%u.t%u", s, t);
             bounds[whole.num_tensors] = (int8_t)((int)fedge_rng_below(&rng, 12) - 6);
-            assert_int_equal(fedge_schema_add(&whole, name, FEDGE_F32, 1, &count, NULL), FEDGE_OK);
+            assert_int_equal(
+                fedge_schema_add(&whole, name, FEDGE_F32, chooses && t != 2 ? 2 : 1, shape, NULL),
+                FEDGE_OK);
         }
         schemas[s] = (fedge_schema){.tensors = &specs[first],
                                     .num_tensors = whole.num_tensors - first,
@@ -58,9 +66,9 @@ static void make_layout(const fedge_codec *codec, uint32_t largest)
 /* Section [s] of an update: random floats, encoded; [v]: what it decodes to. */
 static size_t make_section(uint32_t s, uint8_t *out, int32_t *v)
 {
-    static float x[MAX_VALUES];
+    static float x[MAX_VALUES], residual[MAX_VALUES];
     const fedge_codec *codec = &layout.sections[s].codec;
-    const size_t size = fedge_codec_size(codec, &schemas[s]);
+    size_t size = fedge_codec_size(codec, &schemas[s]);
     fedge_tensor_spec own[MAX_TENSORS];
     fedge_schema alone = {own, schemas[s].num_tensors, MAX_TENSORS, schemas[s].num_elements};
     const uint32_t first = (uint32_t)(schemas[s].tensors - specs);
@@ -70,9 +78,15 @@ static size_t make_section(uint32_t s, uint8_t *out, int32_t *v)
         for (size_t i = 0; i < own[t].count; i++) {
             x[own[t].offset + i] = ldexpf((float)((double)fedge_rng_u32(&rng) / 2147483648.0 - 1.0),
                                           bounds[first + t] - (int)fedge_rng_below(&rng, 3));
+            if (extreme)
+                x[own[t].offset + i] = ldexpf(i % 3 ? 1.0f : -1.0f, bounds[first + t]);
         }
     }
-    assert_int_equal(encode_all(codec, &alone, bounds + first, x, out, size, NULL, NULL), FEDGE_OK);
+    memset(residual, 0, sizeof(residual));
+    assert_int_equal(fedge_codec_encode(codec, &alone, bounds + first, x,
+                                        fedge_codec_chooses(codec) ? residual : NULL, out, size,
+                                        &size, NULL, NULL),
+                     FEDGE_OK);
     assert_int_equal(fedge_codec_decode(codec, &alone, bounds + first, out, size, v, NULL),
                      FEDGE_OK);
     return size;
@@ -86,10 +100,14 @@ static void make_updates(void)
         size_t at = 0;
         bytes[u] = malloc(layout.size);
         assert_non_null(bytes[u]);
-        for (uint32_t s = 0; s < SECTIONS; s++)
-            at += make_section(s, bytes[u] + at, fixed + schemas[s].tensors[0].offset);
-        assert_int_equal(at, layout.size);
+        for (uint32_t s = 0; s < SECTIONS; s++) {
+            sizes[u][s] = make_section(s, bytes[u] + at, fixed + schemas[s].tensors[0].offset);
+            at += sizes[u][s];
+        }
+        assert_in_range(at, 1, layout.size);
         weights[u] = 1 + fedge_rng_below(&rng, FEDGE_FIXED_DEFAULT_MAX_WEIGHT);
+        if (extreme)
+            weights[u] = (uint32_t)(FEDGE_FIXED_MAX_TOTAL_WEIGHT / (uint64_t)num_updates);
         fedge_fixed_accumulate_scalar(expected, fixed, layout.num_elements, weights[u]);
         expected_weight += weights[u];
     }
@@ -135,12 +153,15 @@ static fedge_status read_bytes(void *user, uint64_t offset, uint8_t *to, size_t 
 
 fedge_encoded encoded(int u)
 {
-    return u % 3 == 0
-               ? (fedge_encoded){.read = read_bytes,
-                                 .user = bytes[u],
-                                 .bounds_log2 = bounds,
-                                 .weight = weights[u]}
-               : (fedge_encoded){.bytes = bytes[u], .bounds_log2 = bounds, .weight = weights[u]};
+    fedge_encoded update = {.bytes = bytes[u], .bounds_log2 = bounds, .weight = weights[u]};
+    if (fedge_codec_chooses(&layout.sections[0].codec)) {
+        update.sizes = sizes[u];
+    } else if (u % 3 == 0) {
+        update.bytes = NULL;
+        update.read = read_bytes;
+        update.user = bytes[u];
+    }
+    return update;
 }
 
 /* ---- a round ----------------------------------------------------------------------------------

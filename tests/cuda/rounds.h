@@ -14,7 +14,7 @@
 #include "edge/core/rng.h"
 #include "edge/core/tensor.h"
 
-enum { SECTIONS = 3, MAX_TENSORS = 12, MAX_VALUES = 40000, UPDATES = 40 };
+enum { SECTIONS = 3, MAX_TENSORS = 12, MAX_VALUES = 90000, UPDATES = 40 };
 
 extern const fedge_accumulator_ops *const ops;
 extern fedge_rng rng;
@@ -23,13 +23,16 @@ extern fedge_schema schemas[SECTIONS]; /* the second is of floats, whatever the 
 extern fedge_layout layout;
 extern int8_t bounds[MAX_TENSORS];
 extern int num_updates; /* at most UPDATES */
+extern bool extreme;    /* values are ±B, of one sign in all updates, and of weights the largest */
 extern uint8_t *bytes[UPDATES];
+extern uint64_t sizes[UPDATES][SECTIONS]; /* of their sections */
 extern uint32_t weights[UPDATES];
 extern int32_t fixed[MAX_VALUES];                      /* the last update, decoded */
 extern int64_t expected[MAX_VALUES], sums[MAX_VALUES]; /* of the references; of the GPUs */
 extern uint64_t expected_weight;
 
-/* Tensors of up to [largest] values, and num_updates updates in [codec]. free_updates follows. */
+/* Tensors of up to [largest] values, and num_updates updates in [codec]; with one that chooses,
+ * some are matrices, and the first has more than a group of values. free_updates follows. */
 void seed_all(uint64_t seed, const fedge_codec *codec, uint32_t largest);
 void free_updates(void);
 /* How update [u] is given to an accumulator. */

@@ -14,7 +14,7 @@ FOLDER = os.environ.get("FEDGE_EMULATED_DIR", "")
 CLIENTS, ROUNDS = 8, 3
 JOB = {"rounds__num_server_rounds": ROUNDS, "rounds__min_train_nodes": CLIENTS, "hidden": 200}
 CODECS = ({"codec": "int8", "deflate": True}, {"codec": "int8", "deflate": False},
-          {"codec": "none", "deflate": False})
+          {"codec": "none", "deflate": False}, {"up": "topk:0.1+int8+deflate"})
 PLACE = re.compile(r"^GPU (\d+), by (clients|coordinates): (\d+) bytes, (\d+) of sums, (\d+) of values, "
                    r"(\d+) of (\d+) updates of (\d+), (\d+) of buffers and tables$", re.MULTILINE)
 
@@ -60,6 +60,13 @@ class Gpu(NetTest):
                "training__optimizer": {"type": "SGD"}}
         expected = self.play(0, **job).hashes()
         self.assertEqual(self.play(2, **job).hashes(), expected)
+
+    def test_gpus_read_what_codecs_choose(self):
+        for up in ("ternary:0.05+deflate", "randk:0.1+int4") if harness.LONG else ("ternary:0.05+deflate",):
+            expected = self.play(0, update={"up": up}).hashes()
+            federation = self.play(2, "--shard", "coordinates", update={"up": up})
+            self.assertEqual(federation.hashes(), expected)
+            self.assertFalse(federation.aggregator.events("accumulator-passed-over"))
 
     def test_a_lost_gpu_is_told_by_the_exit_code(self):
         federation = self.federation(clients=CLIENTS, **JOB)

@@ -195,7 +195,7 @@ static fedge_status stage(cuda_accumulator *self, const group *chosen, uint32_t 
         bad = found < bad ? found : bad;
     }
     if (status == FEDGE_OK && bad != FEDGE_CUDA_NOT_BAD)
-        status = fedge_cuda_fail_value(&self->geometry, bad, update->bounds_log2, err);
+        status = fedge_cuda_fail_update(&self->geometry, bad, update, err);
     return status;
 }
 

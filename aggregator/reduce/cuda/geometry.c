@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/reduce/cuda/directory.h"
 #include "edge/core/half.h"
 
 static_assert(FEDGE_CUDA_BLOCK == FEDGE_CODEC_BLOCK, "a block of coordinates has one scale");
@@ -66,34 +67,58 @@ static const fedge_cuda_codec codecs[] = {
     {"int4", FEDGE_CUDA_INT4, FEDGE_CUDA_BLOCK, fail_int4},
 };
 
+static const fedge_cuda_chooser choosers[] = {
+    {"topk", FEDGE_CUDA_GAPS},
+    {"ternary", FEDGE_CUDA_SIGNS},
+    {"randk", FEDGE_CUDA_DRAWN},
+};
+
+enum {
+    NUM_CODECS = sizeof(codecs) / sizeof(codecs[0]),
+    NUM_CHOOSERS = sizeof(choosers) / sizeof(choosers[0])
+};
+
 const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec)
 {
-    char text[FEDGE_CODEC_TEXT];
-    fedge_codec_text(codec, text);
-    for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++) {
-        if (strcmp(codecs[i].name, text) == 0)
+    for (size_t i = 0; i < NUM_CODECS; i++) {
+        if (strcmp(codecs[i].name, codec->values->name) == 0)
             return &codecs[i];
     }
     return NULL;
+}
+
+const fedge_cuda_chooser *fedge_cuda_chooser_of(const fedge_codec *codec)
+{
+    for (size_t i = 0; i < NUM_CHOOSERS && codec->chooses; i++) {
+        if (strcmp(choosers[i].name, codec->chooses->name) == 0)
+            return &choosers[i];
+    }
+    return NULL;
+}
+
+static bool is_known(const fedge_codec *codec)
+{
+    return fedge_cuda_codec_of(codec) &&
+           (!fedge_codec_chooses(codec) || fedge_cuda_chooser_of(codec));
 }
 
 fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT], known[128] = "";
     uint32_t s = 0;
-    while (s < layout->num_sections && fedge_cuda_codec_of(&layout->sections[s].codec))
+    while (s < layout->num_sections && is_known(&layout->sections[s].codec))
         s++;
     if (s == layout->num_sections)
         return FEDGE_OK;
-    for (size_t i = 0; i < sizeof(codecs) / sizeof(codecs[0]); i++) {
+    for (size_t i = 0; i < NUM_CODECS + NUM_CHOOSERS; i++) {
         const size_t used = strlen(known);
         (void)snprintf(known + used, sizeof(known) - used, "%s%s", i > 0 ? ", " : "",
-                       codecs[i].name);
+                       i < NUM_CODECS ? codecs[i].name : choosers[i - NUM_CODECS].name);
     }
     return fedge_fail(
         err, FEDGE_INVALID_ARGUMENT,
         "GPUs cannot sum the codec %s yet; sum on the CPU (--accumulator cpu), or take "
-        "one of %s",
+        "some of %s",
         fedge_codec_text(&layout->sections[s].codec, text), known);
 }
 
@@ -125,7 +150,7 @@ static fedge_status take_memory(fedge_cuda_geometry *geometry, const fedge_layou
     return FEDGE_OK;
 }
 
-/* Lays the blocks of tensor [index] behind [*block] and [*offset]. */
+/* Lays the blocks of tensor [index] behind [*block] and [*offset], which is in its section. */
 static void lay(fedge_cuda_geometry *geometry, uint32_t index, const fedge_codec *codec,
                 uint32_t *block, uint64_t *offset)
 {
@@ -144,27 +169,31 @@ static void lay(fedge_cuda_geometry *geometry, uint32_t index, const fedge_codec
 fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry, const fedge_layout *layout,
                                       fedge_error *err)
 {
-    *geometry = (fedge_cuda_geometry){.num_elements = layout->num_elements, .size = layout->size};
+    *geometry = (fedge_cuda_geometry){.num_elements = layout->num_elements};
     const fedge_status status = take_memory(geometry, layout, err);
     if (status != FEDGE_OK)
         return status;
     uint32_t index = 0;
     uint32_t block = 0;
-    uint64_t offset = 0;
-    size_t plane = 0;
     for (uint32_t s = 0; s < layout->num_sections; s++) {
         const fedge_layout_section *section = &layout->sections[s];
-        const uint32_t first = block;
+        uint64_t offset = 0;
+        fedge_cuda_segment *segment = &geometry->segments[geometry->num_segments++];
+        *segment = (fedge_cuda_segment){.codec = fedge_cuda_codec_of(&section->codec),
+                                        .chooser = fedge_cuda_chooser_of(&section->codec),
+                                        .pipeline = section->codec,
+                                        .section = s,
+                                        .first_block = block,
+                                        .first_tensor = index,
+                                        .num_tensors = section->schema->num_tensors,
+                                        .size = fedge_codec_size(&section->codec, section->schema)};
         for (uint32_t t = 0; t < section->schema->num_tensors; t++, index++) {
             geometry->tensors[index].spec = &section->schema->tensors[t];
             lay(geometry, index, &section->codec, &block, &offset);
         }
-        const fedge_cuda_codec *codec = fedge_cuda_codec_of(&section->codec);
-        geometry->segments[s] = (fedge_cuda_segment){codec, first, block - first, plane};
-        plane += (block - first) * codec->block_bytes;
+        segment->num_blocks = block - segment->first_block;
+        assert(segment->chooser || offset == segment->size);
     }
-    geometry->num_segments = layout->num_sections;
-    assert(offset == layout->size);
     return FEDGE_OK;
 }
 
@@ -175,9 +204,52 @@ void fedge_cuda_geometry_fini(fedge_cuda_geometry *geometry)
     *geometry = (fedge_cuda_geometry){0};
 }
 
-uint64_t fedge_cuda_offset_of(const fedge_cuda_geometry *geometry, uint32_t block)
+/* The tensors of a cut, which has some of their blocks. */
+static void cut_tensors(const fedge_cuda_geometry *geometry, fedge_cuda_segment *cut)
 {
-    return block < geometry->num_blocks ? geometry->blocks[block].offset : geometry->size;
+    const fedge_cuda_block *blocks = geometry->blocks;
+    const uint32_t last = blocks[cut->first_block + cut->num_blocks - 1].tensor;
+    cut->first_tensor = blocks[cut->first_block].tensor;
+    cut->num_tensors = last + 1 - cut->first_tensor;
+}
+
+bool fedge_cuda_cut(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *whole,
+                    uint32_t first_block, uint32_t num_blocks, size_t plane,
+                    fedge_cuda_segment *cut)
+{
+    const uint32_t whole_end = whole->first_block + whole->num_blocks;
+    const uint32_t end =
+        first_block + num_blocks < whole_end ? first_block + num_blocks : whole_end;
+    const uint32_t first = whole->first_block > first_block ? whole->first_block : first_block;
+    if (first >= end)
+        return false;
+    *cut = *whole;
+    cut->first_block = first;
+    cut->num_blocks = end - first;
+    cut->plane = plane;
+    cut_tensors(geometry, cut);
+    cut->num_bytes = cut->chooser ? fedge_cuda_directory_room(geometry, cut)
+                                  : cut->num_blocks * cut->codec->block_bytes;
+    return true;
+}
+
+uint64_t fedge_cuda_section_at(const fedge_cuda_geometry *geometry, const fedge_encoded *update,
+                               uint32_t section, size_t *size)
+{
+    uint64_t at = 0;
+    *size = 0;
+    for (uint32_t s = 0; s <= section; s++) {
+        at += *size;
+        *size = update->sizes ? (size_t)update->sizes[s] : geometry->segments[s].size;
+    }
+    return at;
+}
+
+uint64_t fedge_cuda_end_of(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *segment,
+                           uint32_t block)
+{
+    const fedge_cuda_block *of = &geometry->blocks[block];
+    return of->offset + fedge_codec_run_size(&segment->pipeline, of->count);
 }
 
 fedge_cuda_run fedge_cuda_run_at(const fedge_cuda_geometry *geometry, size_t first, size_t count)
@@ -199,18 +271,51 @@ fedge_cuda_run fedge_cuda_run_at(const fedge_cuda_geometry *geometry, size_t fir
                             count < left ? count : left};
 }
 
-fedge_status fedge_cuda_fail_value(const fedge_cuda_geometry *geometry, uint64_t bad,
-                                   const int8_t *bounds_log2, fedge_error *err)
+uint64_t fedge_cuda_code_of(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *segment)
+{
+    const uint64_t first = geometry->segments[segment->section].first_block;
+    return first * FEDGE_CUDA_BLOCK << 32;
+}
+
+static fedge_status fail_chosen(const fedge_cuda_geometry *geometry,
+                                const fedge_cuda_segment *segment, const fedge_encoded *update,
+                                fedge_error *err)
+{
+    size_t left = 0;
+    const uint8_t *in =
+        update->bytes + fedge_cuda_section_at(geometry, update, segment->section, &left);
+    fedge_status status = FEDGE_OK;
+    for (uint32_t t = 0; t < segment->num_tensors && status == FEDGE_OK; t++) {
+        const uint32_t index = segment->first_tensor + t;
+        const fedge_codec_tensor tensor = {.codec = &segment->pipeline,
+                                           .spec = geometry->tensors[index].spec,
+                                           .bound_log2 = update->bounds_log2[index]};
+        size_t used = 0;
+        status = fedge_codec_read_tensor(&tensor, in, left, &used, err);
+        in += used;
+        left -= status == FEDGE_OK ? used : 0;
+    }
+    if (status == FEDGE_OK)
+        status = fedge_codec_check_end(left, err);
+    return status == FEDGE_OK
+               ? fedge_fail(err, FEDGE_GPU_LOST,
+                            "a GPU finds wrong what the CPU finds right in an update")
+               : status;
+}
+
+fedge_status fedge_cuda_fail_update(const fedge_cuda_geometry *geometry, uint64_t bad,
+                                    const fedge_encoded *update, fedge_error *err)
 {
     const uint64_t coordinate = bad >> 32;
-    const uint32_t bits = (uint32_t)bad;
-    const uint32_t index = geometry->blocks[coordinate / FEDGE_CUDA_BLOCK].tensor;
+    const uint32_t block = (uint32_t)(coordinate / FEDGE_CUDA_BLOCK);
+    const uint32_t index = geometry->blocks[block].tensor;
     const fedge_cuda_tensor *tensor = &geometry->tensors[index];
     const uint64_t within = coordinate - (uint64_t)tensor->first_block * FEDGE_CUDA_BLOCK;
     uint32_t s = 0;
-    while (tensor->first_block - geometry->segments[s].first_block >=
-           geometry->segments[s].num_blocks)
+    while (block - geometry->segments[s].first_block >= geometry->segments[s].num_blocks)
         s++;
-    return geometry->segments[s].codec->fail_value(tensor->spec, bounds_log2[index], (size_t)within,
-                                                   bits, err);
+    const fedge_cuda_segment *segment = &geometry->segments[s];
+    return segment->chooser ? fail_chosen(geometry, segment, update, err)
+                            : segment->codec->fail_value(tensor->spec, update->bounds_log2[index],
+                                                         (size_t)within, (uint32_t)bad, err);
 }

@@ -4,9 +4,11 @@
 #ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_GEOMETRY_H
 #define FEDGE_AGGREGATOR_REDUCE_CUDA_GEOMETRY_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
+#include "aggregator/reduce/cuda/chosen.h"
 #include "aggregator/reduce/cuda/kernels.h"
 
 /* A tensor, in the order in which they travel. */
@@ -15,7 +17,7 @@ typedef struct fedge_cuda_tensor {
     uint32_t first_block, num_blocks;
 } fedge_cuda_tensor;
 
-/* A codec that a GPU can sum. */
+/* A codec that writes values, whose values a GPU can sum. */
 typedef struct fedge_cuda_codec {
     const char *name;
     int kernel;         /* FEDGE_CUDA_NONE, … */
@@ -25,17 +27,32 @@ typedef struct fedge_cuda_codec {
                                uint32_t bits, fedge_error *err);
 } fedge_cuda_codec;
 
-/* The one list, by the codecs' names; NULL: there are no kernels for this one. */
+/* A codec that chooses which values travel, whose places a GPU can read. */
+typedef struct fedge_cuda_chooser {
+    const char *name;
+    fedge_cuda_places places;
+} fedge_cuda_chooser;
+
+/* The two lists, by the names of a codec's stages; NULL: there are no kernels for this one, or it
+ * does not choose. */
 const fedge_cuda_codec *fedge_cuda_codec_of(const fedge_codec *codec);
+const fedge_cuda_chooser *fedge_cuda_chooser_of(const fedge_codec *codec);
 
 /* FEDGE_INVALID_ARGUMENT names the first codec without kernels. */
 FEDGE_MUST_USE fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err);
 
-/* Blocks in one codec, behind each other in an update. */
+/* A section, or what a GPU has of it: blocks and tensors behind each other. */
 typedef struct fedge_cuda_segment {
     const fedge_cuda_codec *codec;
+    const fedge_cuda_chooser *chooser; /* NULL: all values travel */
+    fedge_codec pipeline;
+    uint32_t section; /* of the layout */
     uint32_t first_block, num_blocks;
-    size_t plane; /* bytes of the planes of segments before: a multiple of 1,024 or 256 */
+    uint32_t first_tensor, num_tensors; /* also those of which it has some blocks */
+    size_t size;                        /* most bytes of the section */
+    size_t plane;     /* bytes of a slot before what it has there: a multiple of 256 */
+    size_t num_bytes; /* of that, a multiple of 256: values on a plane, or, of a codec that chooses,
+                         a directory and bytes */
 } fedge_cuda_segment;
 
 typedef struct fedge_cuda_geometry {
@@ -43,7 +60,7 @@ typedef struct fedge_cuda_geometry {
     fedge_cuda_tensor *tensors; /* (num_tensors), malloc'ed */
     fedge_cuda_block *blocks;   /* (num_blocks), malloc'ed */
     fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS];
-    size_t num_elements, size; /* as in the layout */
+    size_t num_elements; /* as in the layout */
 } fedge_cuda_geometry;
 
 /* [layout]: one of which fedge_cuda_can_sum says so. */
@@ -51,8 +68,19 @@ FEDGE_MUST_USE fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geomet
                                                      const fedge_layout *layout, fedge_error *err);
 void fedge_cuda_geometry_fini(fedge_cuda_geometry *geometry); /* all zero is fine */
 
-/* Where the bytes of [block] begin in an update; the update's size for num_blocks. */
-uint64_t fedge_cuda_offset_of(const fedge_cuda_geometry *geometry, uint32_t block);
+/* What of segment [whole] of the geometry lies in [first_block, first_block + num_blocks); false:
+ * nothing. [plane] is set. */
+bool fedge_cuda_cut(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *whole,
+                    uint32_t first_block, uint32_t num_blocks, size_t plane,
+                    fedge_cuda_segment *cut);
+
+/* Where section [section] begins among the bytes of an update, and its size. */
+uint64_t fedge_cuda_section_at(const fedge_cuda_geometry *geometry, const fedge_encoded *update,
+                               uint32_t section, size_t *size);
+
+/* Where the bytes of a block end in its section, of a codec that does not choose. */
+uint64_t fedge_cuda_end_of(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *segment,
+                           uint32_t block);
 
 /* A run of sums within one tensor. */
 typedef struct fedge_cuda_run {
@@ -64,8 +92,12 @@ typedef struct fedge_cuda_run {
 /* The sums from [first] on, up to the end of their tensor or [count] of them. */
 fedge_cuda_run fedge_cuda_run_at(const fedge_cuda_geometry *geometry, size_t first, size_t count);
 
-/* The error of a bad value, as fedge_codec_decode has it. [bad]: as fedge_cuda_stage reports it. */
-fedge_status fedge_cuda_fail_value(const fedge_cuda_geometry *geometry, uint64_t bad,
-                                   const int8_t *bounds_log2, fedge_error *err);
+/* The code of anything that is wrong with a segment whose codec chooses; [bad] below. */
+uint64_t fedge_cuda_code_of(const fedge_cuda_geometry *geometry, const fedge_cuda_segment *segment);
+
+/* The error of what is wrong first, as fedge_codec_decode has it. [bad]: as fedge_cuda_stage
+ * reports it, or a code. Of a codec that chooses the update is read again, by the CPU. */
+fedge_status fedge_cuda_fail_update(const fedge_cuda_geometry *geometry, uint64_t bad,
+                                    const fedge_encoded *update, fedge_error *err);
 
 #endif

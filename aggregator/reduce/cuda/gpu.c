@@ -10,27 +10,8 @@ static_assert(FEDGE_CUDA_CHUNK_BYTES % 2048 == 0, "a chunk holds whole blocks of
 #define MAX_THREAD_BLOCKS 8 /* that a multiprocessor runs of 256 threads */
 #define READ_VALUES (FEDGE_CUDA_CHUNK_BYTES / sizeof(int64_t))
 
-fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
-                              fedge_error *err)
-{
-    if (error == cudaSuccess)
-        return FEDGE_OK;
-    return fedge_fail(err, FEDGE_GPU_LOST, "GPU %d is lost while %s: %s", gpu->ordinal, doing,
-                      cudaGetErrorString(error));
-}
-
-fedge_status fedge_cuda_gpu_use(const fedge_cuda_gpu *gpu, fedge_error *err)
-{
-    return fedge_cuda_check(gpu, cudaSetDevice(gpu->ordinal), "choosing it", err);
-}
-
 /* ---- life -------------------------------------------------------------------------------------
  */
-
-static uint32_t least(uint32_t a, uint32_t b)
-{
-    return a < b ? a : b;
-}
 
 /* The part of the geometry's segments that is in [first_block, first_block + num_blocks). */
 static size_t cut_segments(const fedge_cuda_geometry *geometry, uint32_t first_block,
@@ -39,13 +20,10 @@ static size_t cut_segments(const fedge_cuda_geometry *geometry, uint32_t first_b
     size_t plane = 0;
     *count = 0;
     for (uint32_t s = 0; s < geometry->num_segments; s++) {
-        const fedge_cuda_segment *whole = &geometry->segments[s];
-        const uint32_t end =
-            least(whole->first_block + whole->num_blocks, first_block + num_blocks);
-        const uint32_t first = whole->first_block > first_block ? whole->first_block : first_block;
-        if (first < end) {
-            segments[(*count)++] = (fedge_cuda_segment){whole->codec, first, end - first, plane};
-            plane += (end - first) * whole->codec->block_bytes;
+        fedge_cuda_segment *cut = &segments[*count];
+        if (fedge_cuda_cut(geometry, &geometry->segments[s], first_block, num_blocks, plane, cut)) {
+            plane += cut->num_bytes;
+            ++*count;
         }
     }
     return plane;
@@ -80,21 +58,8 @@ fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint3
     return (fedge_cuda_bytes){.sums = sums_bytes(num_blocks, joins),
                               .values = values_bytes(num_blocks, sharers),
                               .slot = planes + num_blocks * sizeof(uint16_t),
-                              .others = buffers + num_blocks * sizeof(fedge_cuda_block)};
-}
-
-static fedge_status take(const fedge_cuda_gpu *gpu, void *pointer, size_t size, bool pinned,
-                         fedge_error *err)
-{
-    void *memory = NULL;
-    const cudaError_t error =
-        pinned ? cudaHostAlloc(&memory, size, cudaHostAllocPortable) : cudaMalloc(&memory, size);
-    if (error == cudaErrorMemoryAllocation) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "GPU %d: no memory for %zu bytes%s", gpu->ordinal,
-                          size, pinned ? " of pinned memory of the host" : "");
-    }
-    memcpy(pointer, &memory, sizeof(memory));
-    return fedge_cuda_check(gpu, error, "taking memory", err);
+                              .others = buffers + num_blocks * sizeof(fedge_cuda_block) +
+                                        fedge_cuda_chosen_bytes(geometry, segments, count)};
 }
 
 static fedge_status make_event(const fedge_cuda_gpu *gpu, cudaEvent_t *event, fedge_error *err)
@@ -119,9 +84,11 @@ static fedge_status make_buffers(const fedge_cuda_gpu *gpu, fedge_cuda_buffer *b
 {
     fedge_status status = FEDGE_OK;
     for (int i = 0; i < 2 && status == FEDGE_OK; i++) {
-        status = take(gpu, &buffers[i].pinned, FEDGE_CUDA_CHUNK_BYTES, true, err);
-        if (status == FEDGE_OK)
-            status = take(gpu, &buffers[i].device, FEDGE_CUDA_CHUNK_BYTES, false, err);
+        status = fedge_cuda_gpu_take(gpu, &buffers[i].pinned, FEDGE_CUDA_CHUNK_BYTES, true, err);
+        if (status == FEDGE_OK) {
+            status =
+                fedge_cuda_gpu_take(gpu, &buffers[i].device, FEDGE_CUDA_CHUNK_BYTES, false, err);
+        }
         if (status == FEDGE_OK)
             status = make_span(gpu, &buffers[i].span, err);
     }
@@ -135,12 +102,13 @@ static fedge_status make_lane(const fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, 
     if (status == FEDGE_OK)
         status = make_buffers(gpu, lane->buffers, err);
     if (status == FEDGE_OK)
-        status = take(gpu, &lane->pinned_bounds, tensors, true, err);
+        status = fedge_cuda_gpu_take(gpu, &lane->pinned_bounds, tensors, true, err);
     if (status == FEDGE_OK)
-        status = take(gpu, &lane->bounds, tensors, false, err);
+        status = fedge_cuda_gpu_take(gpu, &lane->bounds, tensors, false, err);
     if (status == FEDGE_OK)
-        status = take(gpu, &lane->pinned_bad, sizeof(*lane->bad), true, err);
-    return status == FEDGE_OK ? take(gpu, &lane->bad, sizeof(*lane->bad), false, err) : status;
+        status = fedge_cuda_gpu_take(gpu, &lane->pinned_bad, sizeof(*lane->bad), true, err);
+    return status == FEDGE_OK ? fedge_cuda_gpu_take(gpu, &lane->bad, sizeof(*lane->bad), false, err)
+                              : status;
 }
 
 static fedge_status make_slots(fedge_cuda_gpu *gpu, uint32_t count, size_t bytes, fedge_error *err)
@@ -151,7 +119,7 @@ static fedge_status make_slots(fedge_cuda_gpu *gpu, uint32_t count, size_t bytes
         return fedge_fail(err, FEDGE_NO_MEMORY, "GPU %d: no memory for its slots", gpu->ordinal);
     while (gpu->num_slots < count && status == FEDGE_OK) {
         fedge_cuda_slot *slot = &gpu->slots[gpu->num_slots++];
-        status = take(gpu, &slot->planes, bytes, false, err);
+        status = fedge_cuda_gpu_take(gpu, &slot->planes, bytes, false, err);
         if (status == FEDGE_OK)
             status = make_span(gpu, &slot->span, err);
     }
@@ -167,38 +135,25 @@ static fedge_status make_sums(fedge_cuda_gpu *gpu, uint32_t sharers, fedge_error
     for (int i = 0; i < FEDGE_CUDA_TICKETS && status == FEDGE_OK; i++)
         status = make_event(gpu, &gpu->tickets[i], err);
     for (int i = 0; i < 2 && sharers > 1 && status == FEDGE_OK; i++)
-        status = take(gpu, &gpu->joined[i], joined, false, err);
-    if (status == FEDGE_OK)
-        status = take(gpu, &gpu->sums, sums_bytes(gpu->num_blocks, sharers > 1), false, err);
-    if (status == FEDGE_OK)
-        status = take(gpu, &gpu->values, values_bytes(gpu->num_blocks, sharers), false, err);
+        status = fedge_cuda_gpu_take(gpu, &gpu->joined[i], joined, false, err);
+    if (status == FEDGE_OK) {
+        status = fedge_cuda_gpu_take(gpu, &gpu->sums, sums_bytes(gpu->num_blocks, sharers > 1),
+                                     false, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_cuda_gpu_take(gpu, &gpu->values, values_bytes(gpu->num_blocks, sharers),
+                                     false, err);
+    }
     return status == FEDGE_OK ? fedge_cuda_gpu_reset(gpu, err) : status;
 }
 
-/* The table of blocks, by way of the work buffers. */
 static fedge_status copy_blocks(fedge_cuda_gpu *gpu, fedge_error *err)
 {
     const size_t size = gpu->num_blocks * sizeof(fedge_cuda_block);
-    const char *from = (const char *)(gpu->geometry->blocks + gpu->first_block);
-    fedge_status status = take(gpu, &gpu->blocks, size, false, err);
-    uint32_t turn = 0;
-    for (size_t done = 0; done < size && status == FEDGE_OK; turn++) {
-        const fedge_cuda_buffer *buffer = &gpu->work[turn % 2];
-        const size_t part =
-            size - done < FEDGE_CUDA_CHUNK_BYTES ? size - done : FEDGE_CUDA_CHUNK_BYTES;
-        cudaError_t error = cudaEventSynchronize(buffer->span.done);
-        if (error == cudaSuccess) {
-            memcpy(buffer->pinned, from + done, part);
-            error = cudaMemcpyAsync((char *)gpu->blocks + done, buffer->pinned, part,
-                                    cudaMemcpyHostToDevice, gpu->stream);
-        }
-        if (error == cudaSuccess)
-            error = cudaEventRecord(buffer->span.done, gpu->stream);
-        status = fedge_cuda_check(gpu, error, "copying to it", err);
-        done += part;
-    }
+    const fedge_status status = fedge_cuda_gpu_take(gpu, &gpu->blocks, size, false, err);
     return status == FEDGE_OK
-               ? fedge_cuda_check(gpu, cudaStreamSynchronize(gpu->stream), "copying to it", err)
+               ? fedge_cuda_gpu_copy(gpu, gpu->blocks, gpu->geometry->blocks + gpu->first_block,
+                                     size, err)
                : status;
 }
 
@@ -227,7 +182,9 @@ fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry 
         status = make_lane(gpu, &gpu->lanes[i], err);
     if (status == FEDGE_OK)
         status = make_slots(gpu, num_slots, bytes.slot, err);
-    return status == FEDGE_OK ? copy_blocks(gpu, err) : status;
+    if (status == FEDGE_OK)
+        status = copy_blocks(gpu, err);
+    return status == FEDGE_OK ? fedge_cuda_gpu_open_chosen(gpu, err) : status;
 }
 
 static void free_buffers(fedge_cuda_buffer *buffers)
@@ -272,6 +229,7 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
     (void)cudaFree(gpu->sums);
     (void)cudaFree(gpu->values);
     (void)cudaFree(gpu->blocks);
+    fedge_cuda_gpu_close_chosen(gpu);
     *gpu = (fedge_cuda_gpu){0};
 }
 
@@ -279,19 +237,21 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
  */
 
 /* The most blocks from [block] on, up to [end], whose bytes fit into a buffer. */
-static uint32_t blocks_of_chunk(const fedge_cuda_gpu *gpu, uint32_t block, uint32_t end)
+static uint32_t blocks_of_chunk(const fedge_cuda_gpu *gpu, const fedge_cuda_segment *segment,
+                                uint32_t block)
 {
-    const uint64_t from = fedge_cuda_offset_of(gpu->geometry, block);
-    uint32_t low = block + 1; /* fits */
-    uint32_t high = end + 1;
+    const uint64_t from = gpu->geometry->blocks[block].offset;
+    uint32_t low = 1; /* so many fit */
+    uint32_t high = segment->first_block + segment->num_blocks + 1 - block;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
-        if (fedge_cuda_offset_of(gpu->geometry, middle) - from <= FEDGE_CUDA_CHUNK_BYTES)
+        const uint64_t end = fedge_cuda_end_of(gpu->geometry, segment, block + middle - 1);
+        if (end - from <= FEDGE_CUDA_CHUNK_BYTES)
             low = middle;
         else
             high = middle;
     }
-    return low - block;
+    return low;
 }
 
 static fedge_status fill(const fedge_encoded *update, uint64_t offset, size_t size, uint8_t *to,
@@ -303,23 +263,22 @@ static fedge_status fill(const fedge_encoded *update, uint64_t offset, size_t si
     return FEDGE_OK;
 }
 
-/* Blocks [chunk->first_block, + num_blocks) of a segment through one buffer. */
+/* Blocks [chunk->first_block, + num_blocks) of a segment through one buffer. [section]: where it
+ * begins in the update. */
 static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
-                                fedge_cuda_buffer *buffer, fedge_cuda_chunk *chunk,
-                                const fedge_encoded *update, fedge_error *err)
+                                fedge_cuda_buffer *buffer, fedge_cuda_chunk *chunk, size_t size,
+                                uint64_t section, const fedge_encoded *update, fedge_error *err)
 {
     const uint32_t first = chunk->first_block;
-    const uint64_t end = fedge_cuda_offset_of(gpu->geometry, first + chunk->num_blocks);
-    chunk->offset = fedge_cuda_offset_of(gpu->geometry, first);
+    chunk->offset = gpu->geometry->blocks[first].offset;
     chunk->blocks = gpu->blocks + (first - gpu->first_block);
     chunk->bytes = buffer->device;
-    const size_t size = (size_t)(end - chunk->offset);
     cudaError_t error = cudaEventSynchronize(buffer->span.done);
     if (error == cudaSuccess)
         error = fedge_cuda_span_count(&buffer->span, &gpu->times);
     fedge_status status = fedge_cuda_check(gpu, error, "copying an update", err);
     if (status == FEDGE_OK)
-        status = fill(update, chunk->offset, size, buffer->pinned, err);
+        status = fill(update, section + chunk->offset, size, buffer->pinned, err);
     if (status != FEDGE_OK)
         return status;
     error = fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_COPY, lane->stream);
@@ -344,6 +303,9 @@ static fedge_status begin_stage(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, cons
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status != FEDGE_OK)
         return status;
+    lane->host_bad = FEDGE_CUDA_NOT_BAD;
+    if (slot)
+        gpu->slots[*slot].num_encoded = 0;
     memcpy(lane->pinned_bounds, update->bounds_log2, tensors);
     cudaError_t error = cudaMemcpyAsync(lane->bounds, lane->pinned_bounds, tensors,
                                         cudaMemcpyHostToDevice, lane->stream);
@@ -354,32 +316,51 @@ static fedge_status begin_stage(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, cons
     return fedge_cuda_check(gpu, error, "copying an update", err);
 }
 
+/* Segment [s], whose codec does not choose, chunk by chunk. */
+static fedge_status stage_values(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, fedge_cuda_slot *slot,
+                                 uint32_t s, const fedge_encoded *update, uint32_t *turn,
+                                 fedge_error *err)
+{
+    const fedge_cuda_segment *segment = &gpu->segments[s];
+    const uint32_t end = segment->first_block + segment->num_blocks;
+    size_t unused;
+    const uint64_t section =
+        fedge_cuda_section_at(gpu->geometry, update, segment->section, &unused);
+    fedge_status status = FEDGE_OK;
+    for (uint32_t block = segment->first_block; block < end && status == FEDGE_OK;) {
+        fedge_cuda_chunk chunk = {.codec = segment->codec->kernel,
+                                  .first_block = block,
+                                  .num_blocks = blocks_of_chunk(gpu, segment, block),
+                                  .bounds_log2 = lane->bounds,
+                                  .bad = lane->bad};
+        const uint32_t last = block + chunk.num_blocks - 1;
+        const size_t size = (size_t)(fedge_cuda_end_of(gpu->geometry, segment, last) -
+                                     gpu->geometry->blocks[block].offset);
+        if (slot) {
+            chunk.values = slot->planes + segment->plane +
+                           (block - segment->first_block) * segment->codec->block_bytes;
+            chunk.scales =
+                (uint16_t *)(void *)(slot->planes + gpu->scales) + (block - gpu->first_block);
+            slot->num_encoded += size;
+        }
+        status = stage_chunk(gpu, lane, &lane->buffers[(*turn)++ % 2], &chunk, size, section,
+                             update, err);
+        block += chunk.num_blocks;
+    }
+    return status;
+}
+
 fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane_index, const uint32_t *slot,
                                   const fedge_encoded *update, fedge_error *err)
 {
     fedge_cuda_lane *lane = &gpu->lanes[lane_index];
+    fedge_cuda_slot *to = slot ? &gpu->slots[*slot] : NULL;
     fedge_status status = begin_stage(gpu, lane, slot, update, err);
     uint32_t turn = 0;
     for (uint32_t s = 0; s < gpu->num_segments && status == FEDGE_OK; s++) {
-        const fedge_cuda_segment *segment = &gpu->segments[s];
-        const uint32_t end = segment->first_block + segment->num_blocks;
-        uint32_t block = segment->first_block;
-        while (block < end && status == FEDGE_OK) {
-            fedge_cuda_chunk chunk = {.codec = segment->codec->kernel,
-                                      .first_block = block,
-                                      .num_blocks = blocks_of_chunk(gpu, block, end),
-                                      .bounds_log2 = lane->bounds,
-                                      .bad = lane->bad};
-            if (slot) {
-                uint8_t *planes = gpu->slots[*slot].planes;
-                chunk.values = planes + segment->plane +
-                               (block - segment->first_block) * segment->codec->block_bytes;
-                chunk.scales =
-                    (uint16_t *)(void *)(planes + gpu->scales) + (block - gpu->first_block);
-            }
-            status = stage_chunk(gpu, lane, &lane->buffers[turn++ % 2], &chunk, update, err);
-            block += chunk.num_blocks;
-        }
+        status = gpu->segments[s].chooser
+                     ? fedge_cuda_gpu_stage_chosen(gpu, lane, to, s, update, &turn, err)
+                     : stage_values(gpu, lane, to, s, update, &turn, err);
     }
     return status;
 }
@@ -409,12 +390,31 @@ fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, co
         error = cudaStreamSynchronize(lane->stream);
     if (error == cudaSuccess)
         error = count_staged(gpu, lane, slot);
-    *bad = error == cudaSuccess ? *lane->pinned_bad : *bad;
+    if (error == cudaSuccess)
+        *bad = *lane->pinned_bad < lane->host_bad ? *lane->pinned_bad : lane->host_bad;
     return fedge_cuda_check(gpu, error, "checking an update", err);
 }
 
 /* ---- sums -------------------------------------------------------------------------------------
  */
+
+/* Segment [s], whose codec does not choose. */
+static cudaError_t add_values(fedge_cuda_gpu *gpu, uint32_t s, const uint32_t *slots,
+                              const uint32_t *weights, uint32_t count)
+{
+    const fedge_cuda_segment *segment = &gpu->segments[s];
+    const uint32_t skipped = segment->first_block - gpu->first_block;
+    fedge_cuda_batch batch = {.count = count};
+    for (uint32_t u = 0; u < count; u++) {
+        const uint8_t *planes = gpu->slots[slots[u]].planes;
+        batch.values[u] = planes + segment->plane;
+        batch.scales[u] = (const uint16_t *)(const void *)(planes + gpu->scales) + skipped;
+        batch.weights[u] = weights[u];
+    }
+    return fedge_cuda_accumulate(segment->codec->kernel, &batch,
+                                 gpu->sums + (size_t)skipped * FEDGE_CUDA_BLOCK,
+                                 segment->num_blocks, gpu->max_grid, gpu->stream);
+}
 
 fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, const uint32_t *weights,
                                 uint32_t count, fedge_error *err)
@@ -424,26 +424,15 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
     if (error == cudaSuccess)
         error = fedge_cuda_span_begin(span, FEDGE_CUDA_REDUCE, gpu->stream);
     for (uint32_t s = 0; s < gpu->num_segments && error == cudaSuccess; s++) {
-        const fedge_cuda_segment *segment = &gpu->segments[s];
-        const uint32_t skipped = segment->first_block - gpu->first_block;
-        fedge_cuda_batch batch = {.count = count};
-        for (uint32_t u = 0; u < count; u++) {
-            const uint8_t *planes = gpu->slots[slots[u]].planes;
-            batch.values[u] = planes + segment->plane;
-            batch.scales[u] = (const uint16_t *)(const void *)(planes + gpu->scales) + skipped;
-            batch.weights[u] = weights[u];
-        }
-        error = fedge_cuda_accumulate(segment->codec->kernel, &batch,
-                                      gpu->sums + (size_t)skipped * FEDGE_CUDA_BLOCK,
-                                      segment->num_blocks, gpu->max_grid, gpu->stream);
+        error = gpu->segments[s].chooser ? fedge_cuda_gpu_add_chosen(gpu, s, slots, weights, count)
+                                         : add_values(gpu, s, slots, weights, count);
     }
     if (error == cudaSuccess)
         error = fedge_cuda_span_end(span, gpu->stream);
     for (uint32_t u = 1; u < count && error == cudaSuccess; u++)
         error = cudaEventRecord(gpu->slots[slots[u]].span.done, gpu->stream);
-    const fedge_cuda_bytes bytes =
-        fedge_cuda_gpu_bytes(gpu->geometry, gpu->first_block, gpu->num_blocks, 1);
-    atomic_fetch_add(&gpu->decoded_bytes, count * bytes.slot);
+    for (uint32_t u = 0; u < count; u++)
+        atomic_fetch_add(&gpu->decoded_bytes, gpu->slots[slots[u]].num_encoded);
     return fedge_cuda_check(gpu, error, "summing updates", err);
 }
 

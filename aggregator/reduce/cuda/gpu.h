@@ -37,10 +37,16 @@ typedef struct fedge_cuda_lane {
     fedge_cuda_buffer buffers[2];
     int8_t *pinned_bounds, *bounds; /* of all tensors */
     unsigned long long *pinned_bad, *bad;
+    uint64_t host_bad; /* what the host found, before the GPU */
+    /* Of a section whose codec chooses, the largest: its directory, malloc'ed, and room on the GPU
+     * for an update that is only checked. NULL: there is none. */
+    void *directory;
+    uint8_t *room;
 } fedge_cuda_lane;
 
 typedef struct fedge_cuda_slot {
     uint8_t *planes;      /* values, segment by segment, then scales */
+    uint64_t num_encoded; /* bytes that the update had */
     fedge_cuda_span span; /* of the batch that it was first of; done: it is summed, and may be
                              overwritten */
 } fedge_cuda_slot;
@@ -51,6 +57,7 @@ typedef struct fedge_cuda_gpu {
     uint32_t first_block, num_blocks; /* whose sums it holds */
     uint32_t max_grid;                /* thread blocks that run at once */
     fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS]; /* as far as they are its own */
+    fedge_cuda_chosen chosen[FEDGE_ACCUMULATOR_MAX_SECTIONS]; /* of segments that have a chooser */
     uint32_t num_segments;
     size_t scales; /* where they begin in a slot */
     fedge_cuda_block *blocks;
@@ -73,7 +80,7 @@ typedef struct fedge_cuda_bytes {
     size_t sums;
     size_t values; /* that it steps */
     size_t slot;   /* of each update */
-    size_t others; /* buffers of lanes and of the step, and the table of blocks */
+    size_t others; /* buffers of lanes and of the step, and the tables */
 } fedge_cuda_bytes;
 fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
                                       uint32_t num_blocks, uint32_t sharers);
@@ -121,9 +128,33 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_mark(fedge_cuda_gpu *gpu, uint64_t ti
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_wait(fedge_cuda_gpu *gpu, uint64_t ticket,
                                                 fedge_error *err);
 
+/* ---- of gpu_memory.c and gpu_chosen.c ----------------------------------------------------------
+ */
+
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_use(const fedge_cuda_gpu *gpu, fedge_error *err);
 /* FEDGE_GPU_LOST: what was being done, and why it failed; FEDGE_OK for cudaSuccess. */
 fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
                               fedge_error *err);
+
+/* Memory of the GPU, or pinned of the host, to the pointer at [pointer]. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void *pointer,
+                                                size_t size, bool pinned, fedge_error *err);
+/* Copies a table to the GPU by way of the work buffers, and waits. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_copy(const fedge_cuda_gpu *gpu, void *to,
+                                                const void *from, size_t size, fedge_error *err);
+
+/* What segments with a chooser need besides their slots: on the GPU, in bytes. */
+size_t fedge_cuda_chosen_bytes(const fedge_cuda_geometry *geometry,
+                               const fedge_cuda_segment *segments, uint32_t num_segments);
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open_chosen(fedge_cuda_gpu *gpu, fedge_error *err);
+void fedge_cuda_gpu_close_chosen(fedge_cuda_gpu *gpu);
+/* Copies what the GPU has of segment [s], to its place in a slot, or to the lane's room, and checks
+ * it. *turn: which buffer is next. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_stage_chosen(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
+                                                        fedge_cuda_slot *slot, uint32_t s,
+                                                        const fedge_encoded *update, uint32_t *turn,
+                                                        fedge_error *err);
+cudaError_t fedge_cuda_gpu_add_chosen(fedge_cuda_gpu *gpu, uint32_t s, const uint32_t *slots,
+                                      const uint32_t *weights, uint32_t count);
 
 #endif

@@ -6,7 +6,6 @@
  *
  *     stage       checks a chunk of an encoded update, and lays values and scales on planes
  *     accumulate  sums[i] += Σ weight · v[i] over a batch of staged updates, each read once
- *     add_chosen  the same of a tensor of whose values only some travel, straight from its bytes
  *     add_fixed   sums[i] += weight · v[i] for values that are integers already
  *     step        values[i] += (float)(rate · (sums[i] / W · unit))
  *
@@ -28,31 +27,25 @@
 extern "C" {
 #endif
 
-/* The codecs that there are kernels for: geometry.c has their names. */
-enum {
-    FEDGE_CUDA_NONE,
-    FEDGE_CUDA_INT8,
-    FEDGE_CUDA_F16,
-    FEDGE_CUDA_BF16,
-    FEDGE_CUDA_INT4,
-    FEDGE_CUDA_SIGNS
-};
+/* The codecs of values that there are kernels for: geometry.c has their names. chosen.h has the
+ * kernels for those that choose which values travel. */
+enum { FEDGE_CUDA_NONE, FEDGE_CUDA_INT8, FEDGE_CUDA_F16, FEDGE_CUDA_BF16, FEDGE_CUDA_INT4 };
 
-/* Where a block's values lie among an encoded update's bytes. */
+/* Where a block's values lie among the bytes of its section. */
 typedef struct fedge_cuda_block {
     uint64_t offset; /* of its first byte (int8: of its scale) */
     uint32_t tensor; /* of which it is, over all sections */
     uint32_t count;  /* of its values, 1 to FEDGE_CUDA_BLOCK; the rest is padding */
 } fedge_cuda_block;
 
-/* A part of an encoded update, in one codec. */
+/* A part of a section, whose codec does not choose. */
 typedef struct fedge_cuda_chunk {
     int codec;                      /* FEDGE_CUDA_NONE, … */
     uint32_t first_block;           /* of these among the layout's blocks */
     uint32_t num_blocks;            /* ≥ 1 */
     const fedge_cuda_block *blocks; /* (num_blocks) */
     const uint8_t *bytes;           /* of the blocks, at any alignment */
-    uint64_t offset;                /* of bytes[0] in the update */
+    uint64_t offset;                /* of bytes[0] in the section */
     const int8_t *bounds_log2;      /* of all tensors */
     /* The planes, for these blocks; values NULL: only check. There are two kinds, whatever the
      * codec: values: float or int8, (num_blocks, 256); scales: (num_blocks), F of float, m of int8.
@@ -79,25 +72,6 @@ typedef struct fedge_cuda_batch {
  * at once, each of which takes several parts. */
 cudaError_t fedge_cuda_accumulate(int codec, const fedge_cuda_batch *batch, int64_t *sums,
                                   uint32_t num_blocks, uint32_t max_grid, cudaStream_t stream);
-
-/* A tensor of whose values some travel (docs/protocol.md, "Codecs that choose"), after it has been
- * validated. */
-typedef struct fedge_cuda_chosen {
-    int codec;            /* of the values: FEDGE_CUDA_NONE, …; FEDGE_CUDA_SIGNS: of ternary */
-    int drawn;            /* the places are drawn: of randk */
-    int bound_log2;       /* −20 to 20 */
-    uint32_t count;       /* of the tensor's values */
-    uint32_t chosen;      /* of those that travel, 1 to count */
-    uint32_t rice;        /* bits of a gap's lower part */
-    uint32_t weight;      /* of the update */
-    uint64_t values_size; /* bytes of the values */
-    const uint8_t *bytes; /* of the tensor, at any alignment */
-} fedge_cuda_chosen;
-
-/* sums[i] += weight · v[i] of what travels, by atomic additions; sums: (count), of the tensor. A
- * thread takes a group, or with places that are drawn a value. */
-cudaError_t fedge_cuda_add_chosen(const fedge_cuda_chosen *tensor, int64_t *sums,
-                                  cudaStream_t stream);
 
 /* v, sums: (count). */
 cudaError_t fedge_cuda_add_fixed(const int32_t *v, uint32_t weight, int64_t *sums, uint32_t count,

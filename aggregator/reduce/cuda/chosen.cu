@@ -1,0 +1,261 @@
+#include "aggregator/reduce/cuda/chosen.h"
+
+#include "aggregator/reduce/cuda/values.cuh"
+
+#define DRAW_PURPOSE (14u << 16) /* FEDGE_PURPOSE_CHOICE */
+
+/* ---- where things lie -------------------------------------------------------------------------
+ */
+
+static __device__ __forceinline__ const fedge_cuda_tensor_place *
+place_of_tensor(const uint8_t *update, uint32_t tensor)
+{
+    return (const fedge_cuda_tensor_place *)update + tensor;
+}
+
+static __device__ __forceinline__ const fedge_cuda_group_place *
+place_of_group(const fedge_cuda_chosen &section, const uint8_t *update, uint32_t group)
+{
+    return (const fedge_cuda_group_place *)place_of_tensor(update, section.num_tensors) + group;
+}
+
+static __device__ __forceinline__ const uint8_t *bytes_of(const fedge_cuda_chosen &section,
+                                                          const uint8_t *update)
+{
+    return (const uint8_t *)place_of_group(section, update, section.num_groups);
+}
+
+/* The block in which value [i] of those that travel is. */
+static __device__ __forceinline__ const uint8_t *block_of(const fedge_cuda_chosen &section,
+                                                          const fedge_cuda_chosen_tensor &tensor,
+                                                          const uint8_t *bytes, uint32_t i)
+{
+    return bytes + tensor.head + (uint64_t)(i / FEDGE_CUDA_BLOCK) * bytes_of_block(section.codec);
+}
+
+/* The bits of a group's gaps, from the lowest of each byte up. */
+struct bits {
+    const uint8_t *at, *end;
+    uint64_t held;
+    uint32_t count;
+};
+
+/* count ≤ 32. False: they end before. */
+static __device__ __forceinline__ bool take_bits(bits *from, uint32_t count, uint32_t *taken)
+{
+    while (from->count < count && from->at < from->end) {
+        from->held |= (uint64_t)*from->at++ << from->count;
+        from->count += 8;
+    }
+    if (from->count < count)
+        return false;
+    *taken = (uint32_t)(from->held & ((1ull << count) - 1));
+    from->held >>= count;
+    from->count -= count;
+    return true;
+}
+
+/* A gap of at most [most]. False: the bits end before, or it is larger. */
+static __device__ __forceinline__ bool take_gap(bits *from, uint32_t rice, uint32_t most,
+                                                uint32_t *gap)
+{
+    uint32_t ones = 0, bit = 1, low = 0;
+    for (; bit; ones += bit) {
+        if (ones > most >> rice || !take_bits(from, 1, &bit))
+            return false;
+    }
+    if (!take_bits(from, rice, &low))
+        return false;
+    *gap = (ones << rice) + low;
+    return *gap <= most;
+}
+
+/* ---- check_chosen -----------------------------------------------------------------------------
+ */
+
+/* A block of values for each block of threads. */
+static __global__ void __launch_bounds__(THREADS)
+    check_values(fedge_cuda_chosen section, const uint8_t *update, unsigned long long code,
+                 unsigned long long *bad)
+{
+    const uint8_t *bytes = bytes_of(section, update);
+    for (uint32_t b = blockIdx.x; b < section.num_blocks; b += gridDim.x) {
+        const fedge_cuda_part part = section.blocks[b];
+        const fedge_cuda_chosen_tensor tensor = section.tensors[part.tensor];
+        const fedge_cuda_tensor_place place = *place_of_tensor(update, part.tensor);
+        const uint32_t left = tensor.chosen - part.first;
+        const uint8_t *from = block_of(section, tensor, bytes + place.offset, part.first);
+        uint32_t unused;
+        if (!take_value(section.codec, from, place.bound_log2, threadIdx.x,
+                        left < FEDGE_CUDA_BLOCK ? left : FEDGE_CUDA_BLOCK, &unused))
+            atomicMin(bad, code);
+    }
+}
+
+static __device__ bool is_good_group(const fedge_cuda_chosen_tensor &tensor, uint32_t begin,
+                                     const fedge_cuda_group_place &group, const uint8_t *bytes)
+{
+    const uint32_t left = tensor.count - begin;
+    const uint32_t end = left < FEDGE_CUDA_GROUP ? left : FEDGE_CUDA_GROUP;
+    const bool signs = tensor.places == FEDGE_CUDA_SIGNS;
+    bits gaps = {bytes + group.gaps, bytes + group.gaps + group.size, 0, 0};
+    uint32_t next = 0;
+    for (uint32_t i = 0; i < group.count; i++) {
+        uint32_t gap, sign;
+        if (next >= end || !take_gap(&gaps, tensor.rice, end - next - 1, &gap) ||
+            (signs && !take_bits(&gaps, 1, &sign)))
+            return false;
+        next += gap + 1;
+    }
+    return gaps.at == gaps.end && gaps.held == 0; /* and less than a byte of bits */
+}
+
+/* A group for each thread. */
+static __global__ void __launch_bounds__(THREADS)
+    check_groups(fedge_cuda_chosen section, const uint8_t *update, unsigned long long code,
+                 unsigned long long *bad)
+{
+    const uint8_t *bytes = bytes_of(section, update);
+    for (uint32_t g = blockIdx.x * blockDim.x + threadIdx.x; g < section.num_groups;
+         g += gridDim.x * blockDim.x) {
+        const fedge_cuda_part part = section.groups[g];
+        if (!is_good_group(section.tensors[part.tensor], part.first,
+                           *place_of_group(section, update, g), bytes))
+            atomicMin(bad, code);
+    }
+}
+
+cudaError_t fedge_cuda_check_chosen(const fedge_cuda_chosen *section, const uint8_t *update,
+                                    unsigned long long code, unsigned long long *bad,
+                                    cudaStream_t stream)
+{
+    cudaError_t error = cudaSuccess;
+    if (section->num_blocks > 0) {
+        const cudaLaunchConfig_t config = shape(section->num_blocks, MAX_GRID, stream);
+        error = cudaLaunchKernelEx(&config, check_values, *section, update, code, bad);
+    }
+    if (section->num_groups > 0 && error == cudaSuccess) {
+        const cudaLaunchConfig_t config =
+            shape(((uint64_t)section->num_groups + THREADS - 1) / THREADS, MAX_GRID, stream);
+        error = cudaLaunchKernelEx(&config, check_groups, *section, update, code, bad);
+    }
+    return error;
+}
+
+/* ---- add_chosen -------------------------------------------------------------------------------
+ */
+
+/* Coordinates of other GPUs are left to them. */
+static __device__ __forceinline__ void add_at(int64_t *sums, uint64_t num_sums, int64_t at,
+                                              uint32_t weight, int v)
+{
+    if ((uint64_t)at < num_sums)
+        atomicAdd((unsigned long long *)&sums[at], (unsigned long long)((long long)weight * v));
+}
+
+/* A group of an update for each thread. */
+static __global__ void __launch_bounds__(THREADS)
+    add_groups(fedge_cuda_chosen section, fedge_cuda_chosen_batch batch, int64_t *sums)
+{
+    const uint64_t all = (uint64_t)batch.count * section.num_groups;
+    for (uint64_t t = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; t < all;
+         t += (uint64_t)gridDim.x * blockDim.x) {
+        const uint32_t u = (uint32_t)(t / section.num_groups);
+        const uint32_t g = (uint32_t)(t % section.num_groups);
+        const fedge_cuda_part part = section.groups[g];
+        const fedge_cuda_chosen_tensor tensor = section.tensors[part.tensor];
+        const fedge_cuda_tensor_place place = *place_of_tensor(batch.updates[u], part.tensor);
+        const fedge_cuda_group_place group = *place_of_group(section, batch.updates[u], g);
+        const uint8_t *bytes = bytes_of(section, batch.updates[u]);
+        const uint8_t *values = bytes + place.offset;
+        bits gaps = {bytes + group.gaps, bytes + group.gaps + group.size, 0, 0};
+        int64_t at = tensor.base + part.first;
+        if (at >= (int64_t)section.num_sums || at + FEDGE_CUDA_GROUP <= 0)
+            continue;
+        for (uint32_t i = 0; i < group.count; i++, at++) {
+            uint32_t gap = 0, sign = 0;
+            int v = place.magnitude;
+            (void)take_gap(&gaps, tensor.rice, FEDGE_CUDA_GROUP, &gap);
+            at += gap;
+            if (tensor.places == FEDGE_CUDA_SIGNS) {
+                (void)take_bits(&gaps, 1, &sign);
+                v = sign ? -v : v;
+            } else {
+                const uint32_t value = group.first + i;
+                v = fixed_value(section.codec, block_of(section, tensor, values, value),
+                                place.bound_log2, value % FEDGE_CUDA_BLOCK);
+            }
+            add_at(sums, section.num_sums, at, batch.weights[u], v);
+        }
+    }
+}
+
+/* Word [i] of the stream of a key: Philox4x32-10, as edge/core/rng.h. */
+static __device__ uint32_t draw(uint32_t key0, uint32_t key1, uint32_t i)
+{
+    uint32_t x[4] = {i / 4, DRAW_PURPOSE, 0, 0};
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53u * x[0], p1 = (uint64_t)0xCD9E8D57u * x[2];
+        const uint32_t y0 = (uint32_t)(p1 >> 32) ^ x[1] ^ key0,
+                       y2 = (uint32_t)(p0 >> 32) ^ x[3] ^ key1;
+        x[0] = y0;
+        x[1] = (uint32_t)p1;
+        x[2] = y2;
+        x[3] = (uint32_t)p0;
+        key0 += 0x9E3779B9u;
+        key1 += 0xBB67AE85u;
+    }
+    return x[i % 4];
+}
+
+/* The coordinate of value [i] of those that travel; key: of drawn ones. */
+static __device__ __forceinline__ uint32_t coordinate_of(const fedge_cuda_chosen_tensor &tensor,
+                                                         const uint8_t *key, uint32_t i)
+{
+    if (tensor.places == FEDGE_CUDA_ALL)
+        return i;
+    const uint64_t begin = (uint64_t)i * tensor.count / tensor.chosen;
+    const uint64_t end = ((uint64_t)i + 1) * tensor.count / tensor.chosen;
+    const uint64_t word = draw(load_u32(key), load_u32(key + 4), i);
+    return (uint32_t)(begin + (word * (end - begin) >> 32));
+}
+
+/* A block of values of an update for each block of threads, but of those whose places are gaps. */
+static __global__ void __launch_bounds__(THREADS)
+    add_values(fedge_cuda_chosen section, fedge_cuda_chosen_batch batch, int64_t *sums)
+{
+    const uint64_t all = (uint64_t)batch.count * section.num_blocks;
+    for (uint64_t t = blockIdx.x; t < all; t += gridDim.x) {
+        const uint32_t u = (uint32_t)(t / section.num_blocks);
+        const fedge_cuda_part part = section.blocks[t % section.num_blocks];
+        const fedge_cuda_chosen_tensor tensor = section.tensors[part.tensor];
+        const uint32_t i = part.first + threadIdx.x;
+        if (tensor.places == FEDGE_CUDA_GAPS || i >= tensor.chosen)
+            continue;
+        const fedge_cuda_tensor_place place = *place_of_tensor(batch.updates[u], part.tensor);
+        const uint8_t *bytes = bytes_of(section, batch.updates[u]) + place.offset;
+        const int v = fixed_value(section.codec, block_of(section, tensor, bytes, part.first),
+                                  place.bound_log2, threadIdx.x);
+        add_at(sums, section.num_sums, tensor.base + coordinate_of(tensor, bytes, i),
+               batch.weights[u], v);
+    }
+}
+
+cudaError_t fedge_cuda_add_chosen(const fedge_cuda_chosen *section,
+                                  const fedge_cuda_chosen_batch *batch, int64_t *sums,
+                                  cudaStream_t stream)
+{
+    cudaError_t error = cudaSuccess;
+    if (section->num_blocks > 0) {
+        const cudaLaunchConfig_t config =
+            shape((uint64_t)batch->count * section->num_blocks, MAX_GRID, stream);
+        error = cudaLaunchKernelEx(&config, add_values, *section, *batch, sums);
+    }
+    if (section->num_groups > 0 && error == cudaSuccess) {
+        const uint64_t threads = (uint64_t)batch->count * section->num_groups;
+        const cudaLaunchConfig_t config =
+            shape((threads + THREADS - 1) / THREADS, MAX_GRID, stream);
+        error = cudaLaunchKernelEx(&config, add_groups, *section, *batch, sums);
+    }
+    return error;
+}

@@ -1,0 +1,57 @@
+/* What the parts of a GPU's work stand on: its errors, and its memory. */
+#include <string.h>
+
+#include "aggregator/reduce/cuda/gpu.h"
+
+fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
+                              fedge_error *err)
+{
+    if (error == cudaSuccess)
+        return FEDGE_OK;
+    return fedge_fail(err, FEDGE_GPU_LOST, "GPU %d is lost while %s: %s", gpu->ordinal, doing,
+                      cudaGetErrorString(error));
+}
+
+fedge_status fedge_cuda_gpu_use(const fedge_cuda_gpu *gpu, fedge_error *err)
+{
+    return fedge_cuda_check(gpu, cudaSetDevice(gpu->ordinal), "choosing it", err);
+}
+
+fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void *pointer, size_t size, bool pinned,
+                                 fedge_error *err)
+{
+    void *memory = NULL;
+    const cudaError_t error =
+        pinned ? cudaHostAlloc(&memory, size, cudaHostAllocPortable) : cudaMalloc(&memory, size);
+    if (error == cudaErrorMemoryAllocation) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "GPU %d: no memory for %zu bytes%s", gpu->ordinal,
+                          size, pinned ? " of pinned memory of the host" : "");
+    }
+    memcpy(pointer, &memory, sizeof(memory));
+    return fedge_cuda_check(gpu, error, "taking memory", err);
+}
+
+fedge_status fedge_cuda_gpu_copy(const fedge_cuda_gpu *gpu, void *to, const void *from, size_t size,
+                                 fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    uint32_t turn = 0;
+    for (size_t done = 0; done < size && status == FEDGE_OK; turn++) {
+        const fedge_cuda_buffer *buffer = &gpu->work[turn % 2];
+        const size_t part =
+            size - done < FEDGE_CUDA_CHUNK_BYTES ? size - done : FEDGE_CUDA_CHUNK_BYTES;
+        cudaError_t error = cudaEventSynchronize(buffer->span.done);
+        if (error == cudaSuccess) {
+            memcpy(buffer->pinned, (const char *)from + done, part);
+            error = cudaMemcpyAsync((char *)to + done, buffer->pinned, part, cudaMemcpyHostToDevice,
+                                    gpu->stream);
+        }
+        if (error == cudaSuccess)
+            error = cudaEventRecord(buffer->span.done, gpu->stream);
+        status = fedge_cuda_check(gpu, error, "copying to it", err);
+        done += part;
+    }
+    return status == FEDGE_OK
+               ? fedge_cuda_check(gpu, cudaStreamSynchronize(gpu->stream), "copying to it", err)
+               : status;
+}
