@@ -140,7 +140,7 @@ typedef struct fedge_accumulator_ops {
 
     /* As add for an update in fixed point (|v| ≤ 2^30) that is made piece by piece: begin counts it
      * and its weight; then each of its values is added once, v (count) being those from [first] on.
-     * lane < num_lanes. */
+     * lane < num_lanes; threads may share one, and wait for each other where they meet. */
     fedge_status (*begin)(void *state, uint32_t weight, fedge_error *err);
     fedge_status (*add_values)(void *state, uint32_t lane, const int32_t *v, size_t first,
                                size_t count, uint32_t weight, fedge_error *err);

@@ -284,8 +284,21 @@ static struct {
     float *source; /* what updates are made of */
     float *values; /* the model */
     uint8_t *pool[MAX_POOL];
+    uint64_t pool_sizes[MAX_POOL]; /* bytes of them */
     uint32_t pool_size, num_updates;
+    double num_bytes; /* of all updates */
 } job;
+
+/* What is summed, and as what rows tell it. Those that choose are for the smaller models, whose
+ * updates are made in time. */
+static const struct {
+    const char *word, *pipeline;
+} CODECS[] = {{"fp32", "none"},
+              {"int8", "int8"},
+              {"topk", "topk:0.01+int8"},
+              {"randk", "randk:0.01+int8"},
+              {"ternary", "ternary:0.01"}};
+enum { NUM_CODECS = sizeof(CODECS) / sizeof(CODECS[0]), MOST_CHOSEN_OF = 100000000 };
 
 static void make_job(const fedge_codec *codec, size_t parameters)
 {
@@ -294,7 +307,8 @@ static void make_job(const fedge_codec *codec, size_t parameters)
     for (size_t t = 0; t < TENSORS; t++) {
         const size_t share = parameters / TENSORS;
         const size_t count = t + 1 < TENSORS ? share : parameters - offset;
-        job.tensors[t] = (fedge_tensor_spec){.offset = offset, .count = count};
+        job.tensors[t] = (fedge_tensor_spec){
+            .offset = offset, .count = count, .rank = 2, .shape = {(uint32_t)count, 1}};
         snprintf(job.tensors[t].name, sizeof(job.tensors[t].name), "%zu", t);
         job.bounds_log2[t] = FEDGE_FIXED_DEFAULT_BOUND_LOG2;
         job.parts[t] = (fedge_step_part){offset,
@@ -317,7 +331,8 @@ static void make_updates(const fedge_codec *codec, size_t parameters)
     fedge_error err = {0};
     job.source = malloc((parameters + MAX_POOL) * sizeof(*job.source));
     job.values = calloc(parameters, sizeof(*job.values));
-    if (!job.source || !job.values)
+    float *residual = malloc(parameters * sizeof(*residual));
+    if (!job.source || !job.values || !residual)
         fail("updates", "no memory");
     uint32_t x = 2463534242u; /* Marsaglia's xorshift */
     for (size_t i = 0; i < parameters + MAX_POOL; i++) {
@@ -334,10 +349,17 @@ static void make_updates(const fedge_codec *codec, size_t parameters)
         job.pool[u] = malloc(job.layout.size);
         if (!job.pool[u])
             fail("updates", "no memory");
-        must_do(fedge_codec_encode(codec, &job.schema, job.bounds_log2, job.source + u, NULL,
-                                   job.pool[u], job.layout.size, &size, NULL, &err),
+        memset(residual, 0, parameters * sizeof(*residual));
+        must_do(fedge_codec_encode(codec, &job.schema, job.bounds_log2, job.source + u,
+                                   fedge_codec_chooses(codec) ? residual : NULL, job.pool[u],
+                                   job.layout.size, &size, NULL, &err),
                 "encoding", &err);
+        job.pool_sizes[u] = size;
     }
+    job.num_bytes = 0;
+    for (uint32_t u = 0; u < job.num_updates; u++)
+        job.num_bytes += (double)job.pool_sizes[u % job.pool_size];
+    free(residual);
 }
 
 static void free_updates(void)
@@ -368,7 +390,9 @@ static void *sum_updates(void *argument)
         uint32_t count = 0;
         for (; count < THREAD_BATCH && first + count < job.num_updates && self->status == FEDGE_OK;
              count++) {
-            updates[count] = (fedge_encoded){.bytes = job.pool[(first + count) % job.pool_size],
+            const uint32_t u = (first + count) % job.pool_size;
+            updates[count] = (fedge_encoded){.bytes = job.pool[u],
+                                             .sizes = &job.pool_sizes[u],
                                              .bounds_log2 = job.bounds_log2,
                                              .weight = 600};
             batch[count] = &updates[count];
@@ -435,16 +459,17 @@ static void measure_gpus(uint32_t gpus, fedge_shard shard, uint32_t threads, con
     if (seconds == 0)
         return;
     char name[96];
-    const double bytes = (double)job.num_updates * (double)job.layout.size;
     const char *how = gpus == 1                      ? ""
                       : shard == FEDGE_SHARD_CLIENTS ? " by clients"
                                                      : " by coordinates";
     snprintf(name, sizeof(name), "round of %u updates, %s, %u GPU%s%s", (unsigned)job.num_updates,
              what, (unsigned)gpus, gpus == 1 ? "" : "s", how);
-    print_row(name, bytes / seconds * 1e-9, "GB/s",
+    print_row(name, job.num_bytes / seconds * 1e-9, "GB/s",
               gpus == 1 ? "pinned memory to GPU 0" : "its links",
               gpus * link_bytes_per_second * 1e-9);
     print_row(name, 1 / seconds, "rounds/s", "CPU", 1 / cpu_seconds);
+    print_row(name, (double)job.num_updates * (double)job.layout.num_elements / seconds * 1e-9,
+              "G parameters/s", NULL, 0);
 }
 
 static void measure_rounds(int num_gpus)
@@ -452,12 +477,17 @@ static void measure_rounds(int num_gpus)
     const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     const uint32_t threads = cpus < 2 ? 1 : cpus > MAX_THREADS ? MAX_THREADS : (uint32_t)cpus;
     measure_link();
-    for (int s = 0; s < 2 * num_sizes; s++) {
-        const size_case *size = &sizes[s / 2];
-        const fedge_codec codec = {.values = s % 2 ? &fedge_codec_int8 : &fedge_codec_none};
+    for (int s = 0; s < NUM_CODECS * num_sizes; s++) {
+        const size_case *size = &sizes[s / NUM_CODECS];
+        const char *word = CODECS[s % NUM_CODECS].word;
+        fedge_codec codec;
+        fedge_error err = {0};
         char what[64], name[96];
+        must_do(fedge_codec_parse(CODECS[s % NUM_CODECS].pipeline, &codec, &err), word, &err);
+        if (fedge_codec_chooses(&codec) && size->parameters > MOST_CHOSEN_OF)
+            continue;
         make_updates(&codec, size->parameters);
-        snprintf(what, sizeof(what), "%s, %s", s % 2 ? "int8" : "fp32", size->name);
+        snprintf(what, sizeof(what), "%s, %s", word, size->name);
         const double cpu = measure_round(&fedge_accumulator_cpu, 0, FEDGE_SHARD_AUTO, threads);
         snprintf(name, sizeof(name), "round of %u updates, %s, CPU, %u threads",
                  (unsigned)job.num_updates, what, (unsigned)threads);

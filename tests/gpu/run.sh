@@ -72,6 +72,7 @@ check() {
 tests=$build/bin
 check kernels 60 "$tests/gpu_test_kernels"
 check accumulator 120 "$tests/gpu_test_accumulator_cuda"
+check chosen 60 "$tests/gpu_test_chosen_cuda"
 check cohort-kernels 60 "$tests/gpu_test_cohort_kernels"
 check cohort 60 "$tests/gpu_test_cohort"
 for test in factors layers losses members sequences; do
@@ -81,11 +82,11 @@ check silo 60 "$tests/gpu_test_silo"
 check limits 120 "$tests/gpu_test_accumulator_cuda_limits"
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 if [ -n "$sanitizer" ]; then
-    for test in kernels accumulator_cuda cohort_kernels cohort cohort_factors cohort_layers cohort_losses \
+    for test in kernels accumulator_cuda chosen_cuda cohort_kernels cohort cohort_factors cohort_layers cohort_losses \
         cohort_members cohort_sequences silo; do
         check "memcheck-$test" 120 "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 "$tests/gpu_test_$test"
     done
-    for test in kernels cohort_kernels; do
+    for test in kernels chosen_cuda cohort_kernels; do
         check "racecheck-$test" 120 "$sanitizer" --tool racecheck --error-exitcode 9 "$tests/gpu_test_$test"
     done
 else

@@ -26,7 +26,7 @@ def main():
     assert all(row["bench"] == "gpu" and row["value"] > 0 for row in rows), rows
     for word in ("memory, read only", "pinned memory to GPU 0", "accumulate fp32", "accumulate int8"):
         assert any(case.startswith(word) for case in cases), (word, cases)
-    for codec in ("fp32", "int8"):
+    for codec in ("fp32", "int8", "topk", "randk", "ternary"):
         for where in ("CPU", "1 GPU", "2 GPUs by clients", "2 GPUs by coordinates", "4 GPUs by clients",
                       "4 GPUs by coordinates"):
             assert any(f"{codec}, 3 k, {where}" in case for case in cases), (codec, where, cases)

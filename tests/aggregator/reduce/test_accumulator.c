@@ -264,6 +264,54 @@ static void values_may_come_in_pieces(void **state)
     fedge_accumulator_close(&accumulator);
 }
 
+enum { SHARERS = 4, SHARED_VALUES = 3000 };
+
+typedef struct sharer {
+    fedge_accumulator *accumulator;
+    uint32_t lane, weight;
+} sharer;
+
+/* All add the same coordinates, so that they meet in every stripe. */
+static void *add_to_shared(void *argument)
+{
+    const sharer *self = argument;
+    static const int32_t v[SHARED_VALUES] = {[0] = EXTREME, [1] = -EXTREME, [2] = 1};
+    for (int round = 0; round < 200; round++) {
+        for (size_t at = 0; at + SHARED_VALUES <= layout.num_elements; at += SHARED_VALUES) {
+            assert_int_equal(fedge_accumulator_add_values(self->accumulator, self->lane, v, at,
+                                                          SHARED_VALUES, self->weight, NULL),
+                             FEDGE_OK);
+        }
+    }
+    return NULL;
+}
+
+/* As GPUs do that train, when there are more of them than lanes: nothing that is added is lost. */
+static void threads_may_share_a_lane(void **state)
+{
+    (void)state;
+    for (uint32_t lanes = 1; lanes <= 2; lanes++) {
+        fedge_accumulator accumulator = open_cpu(lanes);
+        pthread_t threads[SHARERS];
+        sharer sharers[SHARERS];
+        int64_t weight = 0;
+        for (uint32_t i = 0; i < SHARERS; i++) {
+            sharers[i] = (sharer){&accumulator, i % lanes, i + 1};
+            weight += 200 * (i + 1);
+            assert_int_equal(pthread_create(&threads[i], NULL, add_to_shared, &sharers[i]), 0);
+        }
+        for (uint32_t i = 0; i < SHARERS; i++)
+            assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_int_equal(fedge_accumulator_read(&accumulator, 0, layout.num_elements, sums, NULL),
+                         FEDGE_OK);
+        for (size_t at = 0; at + SHARED_VALUES <= layout.num_elements; at += SHARED_VALUES) {
+            assert_true(sums[at] == weight * EXTREME && sums[at + 1] == -weight * EXTREME);
+            assert_true(sums[at + 2] == weight && sums[at + 3] == 0);
+        }
+        fedge_accumulator_close(&accumulator);
+    }
+}
+
 /* The step is fedge_fixed_step on the joined sums, and may be taken part by part. */
 static void steps_are_those_of_fixed_point(void **state)
 {
@@ -512,6 +560,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_do_not_depend_on_order_batches_threads_or_lanes),
         cmocka_unit_test(values_may_come_in_pieces),
+        cmocka_unit_test(threads_may_share_a_lane),
         cmocka_unit_test(steps_are_those_of_fixed_point),
         cmocka_unit_test(bad_values_are_found),
         cmocka_unit_test(errors_of_a_source_are_passed_on),
