@@ -25,6 +25,7 @@ PARTS = ("train", "encode", "upload", "validate", "journal", "sum", "step", "eva
 
 # McMahan et al. 2017: two 5x5 convolutions with 32 and 64 channels, 512 units; 1,663,370 parameters.
 MCMAHAN_UNITS = 512
+SMALL_UNITS = 16  # of the same CNN: 102,458 parameters
 
 
 def mcmahan_cnn(units=MCMAHAN_UNITS):
@@ -400,7 +401,11 @@ def memory_of(out, clients, units, rounds):
 def bench_memory(out, quick):
     """The aggregator's memory must follow the model and the connections, not the updates."""
     rounds = 2 if quick else 5
-    few, many = 8, 16 if quick else 64
+    few, many = 8, 64
+    small = memory_of(out, few, SMALL_UNITS, rounds)
+    grown = memory_of(out, many, SMALL_UNITS, rounds) - small
+    out.row("memory", f"small model, peak, for each client from {few} to {many}", int(grown / (many - few)), "bytes")
+    many = 16 if quick else 64
     base = memory_of(out, few, MCMAHAN_UNITS, rounds)
     more = (memory_of(out, many, MCMAHAN_UNITS, rounds) - base) / (many - few)
     update = 4 * mcmahan_parameters()
