@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "aggregator/server/engine_status.h"
+#include "aggregator/store/json_text.h"
 
 void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size)
 {
@@ -77,7 +78,8 @@ fedge_status fedge_engine_status_json(const fedge_engine_status *status, char **
                 cJSON_AddNumberToObject(json, "seconds", status->seconds) &&
                 cJSON_AddStringToObject(json, "model_sha256", status->model_hash) &&
                 add_selection(json, status) &&
-                cJSON_AddStringToObject(json, "run_dir", status->run_dir);
+                cJSON_AddStringToObject(json, "run_dir", status->run_dir) &&
+                fedge_json_keep_digits(json);
     *text = made ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the summary");

@@ -25,7 +25,7 @@ static fedge_status run(char **argv, double *losses, uint32_t steps, uint32_t ba
             status = fedge_model_new(&model, &job->plan.model, &options, block, memory.total, err);
     }
     if (status == FEDGE_OK && block)
-        status = zoo_train(model, &job->plan, dataset, steps, batch, losses, err);
+        status = zoo_train(model, &job->plan, dataset, 0, steps, batch, losses, err);
     free(block);
     fedge_dataset_free(dataset);
     fedge_job_free(job);

@@ -47,7 +47,7 @@ class Gpt2MediumSized(unittest.TestCase):
         self.assertEqual(int(sizes["update-none"]), PARAMETERS * 4)
         self.assertIn(f"{PARAMETERS:,} parameters", self.readme)
         self.assertIn(f"{int(sizes['update-int8']):,} bytes", self.readme)
-        self.assertIn(f"takes {sizes['total']} bytes", self.readme)
+        self.assertIn(f"takes {int(sizes['total']) / 1e9:.2f} GB", self.readme)
 
     @unittest.skipUnless(os.path.exists(EMULATED), "the program for emulated GPUs is not built")
     def test_the_gpus_sizes_are_the_readmes(self):

@@ -254,7 +254,7 @@ fedge_status fedge_run_summary_json(const fedge_run_summary *run_summary,
              json, &(fedge_json_number_field){"backdoor_success", final_evaluation->backdoor},
              1)) &&
         add_validation(json, run_summary, &final_evaluation->validation, settings);
-    *text = made ? cJSON_PrintUnformatted(json) : NULL;
+    *text = made && fedge_json_keep_digits(json) ? cJSON_PrintUnformatted(json) : NULL;
     cJSON_Delete(json);
     return *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the summary");
 }

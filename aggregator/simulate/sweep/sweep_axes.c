@@ -9,6 +9,7 @@
 #include "aggregator/simulate/limits.h"
 #include "aggregator/simulate/run/experiment.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
+#include "aggregator/store/json_text.h"
 #include "edge/core/number.h"
 #include "edge/io/plan_fields.h"
 
@@ -350,27 +351,6 @@ static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON 
     return status;
 }
 
-/* cJSON writes 15 digits of a number: those that need more get all of theirs. */
-static bool keep_digits(cJSON *within)
-{
-    bool kept = true;
-    for (cJSON *at = within->child, *next = NULL; at && kept; at = next) {
-        char text[32];
-        next = at->next;
-        (void)snprintf(text, sizeof(text), "%.15g", at->valuedouble);
-        if (cJSON_IsNumber(at) && strtod(text, NULL) != at->valuedouble) {
-            (void)snprintf(text, sizeof(text), "%.17g", at->valuedouble);
-            cJSON *exact = cJSON_CreateRaw(text);
-            kept = exact &&
-                   (at->string ? cJSON_ReplaceItemInObjectCaseSensitive(within, at->string, exact)
-                               : cJSON_ReplaceItemViaPointer(within, at, exact));
-        } else {
-            kept = keep_digits(at);
-        }
-    }
-    return kept;
-}
-
 fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
                               fedge_simulate_options *options, char **text, fedge_error *err)
 {
@@ -390,7 +370,7 @@ fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,
     }
     fedge_status status = apply(sweep, combination, job, options, err);
     if (status == FEDGE_OK) {
-        *text = keep_digits(job) ? cJSON_Print(job) : NULL;
+        *text = fedge_json_keep_digits(job) ? cJSON_Print(job) : NULL;
         status = *text ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a job");
     }
     cJSON_Delete(job);

@@ -3,6 +3,7 @@
 
 #include "aggregator/store/json_text.h"
 
+#include <math.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -44,10 +45,30 @@ static void no_byte_behind_the_text_is_read(void **state)
     assert_int_equal(munmap(pages, 2 * page), 0);
 }
 
+static void numbers_keep_their_last_digit(void **state)
+{
+    (void)state;
+    cJSON *json = cJSON_Parse(
+        "{\"loss\":0.5654386920801611,\"list\":[0.1,{\"x\":0.30000000000000004}],\"n\":7}");
+    assert_non_null(json);
+    assert_non_null(cJSON_AddNumberToObject(json, "unknown", (double)NAN));
+    assert_true(fedge_json_keep_digits(json));
+    char *text = cJSON_PrintUnformatted(json);
+    assert_non_null(text);
+    /* What is equal in 15 digits keeps them. A unit of the last place off is another number. */
+    cJSON *again = cJSON_Parse(text);
+    assert_true(cJSON_GetObjectItem(again, "loss")->valuedouble == 0.5654386920801611);
+    assert_non_null(strstr(text, "[0.1,{\"x\":0.30000000000000004}],\"n\":7,\"unknown\":null"));
+    cJSON_Delete(again);
+    cJSON_free(text);
+    cJSON_Delete(json);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bytes_that_are_not_utf8_become_question_marks),
+        cmocka_unit_test(numbers_keep_their_last_digit),
         cmocka_unit_test(no_byte_behind_the_text_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,12 @@
  * hundred of them come to ten times one. */
 #define BOUND 1e-5
 
+/* A ReLU or a pool may meet a value within rounding of where it switches, and the switch changes
+ * all later steps; in mcmahan-cnn's step 62 it does. Which side PyTorch took is chance, so the
+ * curve has to be that of one of several starts that differ by one rounding. An error that is
+ * larger than rounding is in all of them. */
+#define STARTS 5
+
 /* The STEPS losses of curves/NAME.safetensors. */
 static void read_curve(const char *name, float curve[STEPS])
 {
@@ -68,6 +74,15 @@ static fedge_dataset *load(const fedge_plan *plan, const char *values, const cha
     return dataset;
 }
 
+/* The steps until the losses part. */
+static int steps_alike(const double losses[STEPS], const float expected[STEPS])
+{
+    int step = 0;
+    while (step < STEPS_CHECKED && fabs(losses[step] - (double)expected[step]) <= BOUND)
+        step++;
+    return step;
+}
+
 /* The job [name], on the files and with the batch size of its line in curves/cases.txt. */
 static void check_curve(const char *name)
 {
@@ -94,15 +109,18 @@ static void check_curve(const char *name)
     fedge_model_options options = fedge_plan_model_options(&job->plan);
     options.max_batch = batch;
     model_open(&model, &job->plan.model, &options, 1, 0);
-    if (zoo_train(model.model, &job->plan, dataset, STEPS_CHECKED, batch, losses, &err) != FEDGE_OK)
-        fail_msg("%s", err.message);
     read_curve(name, expected);
-    for (int step = 0; step < STEPS_CHECKED; step++) {
-        const double wanted = (double)expected[step];
-        if (!(fabs(losses[step] - wanted) <= BOUND)) {
-            fail_msg("%s on %s: the loss before step %d is %.9g, PyTorch has %.9g", name,
-                     fedge_model_kernels(model.model), step, losses[step], wanted);
-        }
+    int parted = 0, furthest = -1;
+    for (uint32_t start = 0; start < STARTS && parted < STEPS_CHECKED; start++) {
+        if (zoo_train(model.model, &job->plan, dataset, start, STEPS_CHECKED, batch, losses,
+                      &err) != FEDGE_OK)
+            fail_msg("%s", err.message);
+        parted = steps_alike(losses, expected);
+        furthest = parted > furthest ? parted : furthest;
+    }
+    if (furthest < STEPS_CHECKED) {
+        fail_msg("%s on %s: none of %d starts has PyTorch's losses for longer than %d steps", name,
+                 fedge_model_kernels(model.model), STARTS, furthest);
     }
     model_close(&model);
     fedge_dataset_free(dataset);

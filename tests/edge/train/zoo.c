@@ -33,7 +33,8 @@ void zoo_start(const fedge_tensor_spec *tensor, uint32_t stream, float *values)
 }
 
 fedge_status zoo_train(fedge_model *model, const fedge_plan *plan, const fedge_dataset *dataset,
-                       uint32_t steps, uint32_t batch, double *losses, fedge_error *err)
+                       uint32_t nudge, uint32_t steps, uint32_t batch, double *losses,
+                       fedge_error *err)
 {
     const fedge_view view = {.dataset = dataset, .count = fedge_dataset_size(dataset)};
     const fedge_examples examples = fedge_view_examples(&view);
@@ -47,7 +48,10 @@ fedge_status zoo_train(fedge_model *model, const fedge_plan *plan, const fedge_d
     optimizer.learning_rate = plan->training.learning_rate;
     for (uint32_t t = 0; t < plan->schema.num_tensors; t++) {
         const fedge_tensor_spec *tensor = &plan->schema.tensors[t];
-        zoo_start(tensor, t, fedge_model_values(model) + tensor->offset);
+        float *values = fedge_model_values(model) + tensor->offset;
+        zoo_start(tensor, t, values);
+        for (size_t i = 0; nudge != 0 && i < tensor->count; i++)
+            values[i] = zoo_hash(nudge, i) & 1 ? nextafterf(values[i], HUGE_VALF) : values[i];
     }
     fedge_model_reset_optimizer(model);
     for (uint32_t step = 0; status == FEDGE_OK && step < steps; step++) {

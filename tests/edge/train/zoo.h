@@ -24,10 +24,11 @@ double zoo_number(uint32_t stream, size_t i);
 void zoo_start(const fedge_tensor_spec *tensor, uint32_t stream, float *values);
 
 /* Trains [model], made for [plan], for [steps] steps of [batch] examples of [dataset] as the job
- * says, from zoo_start; step s takes examples hash(ZOO_ORDER, s · batch + k) modulo their number.
+ * says, from zoo_start with the weights of half of the places one rounding larger, drawn by
+ * [nudge] (0: none); step s takes examples hash(ZOO_ORDER, s · batch + k) modulo their number.
  * losses: (steps), the batch's mean loss before each step. */
 FEDGE_MUST_USE fedge_status zoo_train(fedge_model *model, const fedge_plan *plan,
-                                      const fedge_dataset *dataset, uint32_t steps, uint32_t batch,
-                                      double *losses, fedge_error *err);
+                                      const fedge_dataset *dataset, uint32_t nudge, uint32_t steps,
+                                      uint32_t batch, double *losses, fedge_error *err);
 
 #endif
