@@ -82,6 +82,9 @@ static uint64_t backoff(fedge_session *s)
         most *= 2;
     if (most > s->config.backoff_cap_ms)
         most = s->config.backoff_cap_ms;
+    /* There are many, and all may have lost it. */
+    if (most < s->welcome.return_within_ms)
+        most = s->welcome.return_within_ms;
     s->attempt++;
     return fedge_session_jitter(s, most);
 }

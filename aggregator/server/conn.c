@@ -21,6 +21,7 @@ struct fedge_conn {
     uint64_t id;
     const fedge_log *log;
     fedge_traffic *traffic;
+    fedge_conn_budget *budget;
     fedge_registry_match match;
     conn_state state;
     uint64_t deadline_ms;    /* of the state, while NEW or CLOSING */
@@ -31,7 +32,7 @@ struct fedge_conn {
     /* The frame that is arriving. */
     uint8_t header[FEDGE_MESSAGE_HEADER_SIZE];
     uint8_t *frame; /* malloc'ed once the header is complete and within the limits */
-    size_t frame_size, received;
+    size_t frame_size, received, frame_room; /* frame_room: bytes of the block */
     uint64_t frame_started_ms;
 
     /* What is to be written. */
@@ -42,8 +43,9 @@ struct fedge_conn {
 
     /* Actions that nobody has taken yet. */
     fedge_mailbox_item *requests, **last_request;
-    bool must_write, must_drop, was_replaced, must_pause, must_resume;
-    bool paused;
+    bool must_write, must_drop, was_replaced, must_pause, must_resume, must_wait;
+    bool paused, waiting; /* by the engine; for room */
+    bool counted;         /* the frame that arrives, in the budget */
 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -61,8 +63,8 @@ static fedge_request *new_request(const fedge_conn *conn, fedge_request_type typ
 }
 
 fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id, const fedge_registry_match *match,
-                            fedge_traffic *traffic, const fedge_log *log, uint64_t now_ms,
-                            fedge_error *err)
+                            fedge_traffic *traffic, fedge_conn_budget *budget, const fedge_log *log,
+                            uint64_t now_ms, fedge_error *err)
 {
     *conn = NULL;
     assert(id != FEDGE_CONN_ALL);
@@ -71,6 +73,7 @@ fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id, const fedge_registry
         fresh->id = id;
         fresh->match = *match;
         fresh->traffic = traffic;
+        fresh->budget = budget;
         fresh->log = log;
         fresh->out_tail = &fresh->out_head;
         fresh->last_request = &fresh->requests;
@@ -91,16 +94,33 @@ static void stop_blob(fedge_conn *conn)
     conn->sending = NULL;
 }
 
+static void free_queued(fedge_conn *conn, queued_frame *frame)
+{
+    conn->budget->out -= frame->size;
+    free(frame);
+}
+
 static void discard_output(fedge_conn *conn)
 {
     for (queued_frame *frame = conn->out_head, *next; frame; frame = next) {
         next = frame->next;
-        free(frame);
+        free_queued(conn, frame);
     }
     conn->out_head = NULL;
     conn->out_tail = &conn->out_head;
     conn->out_count = 0;
     stop_blob(conn);
+}
+
+/* The block of the frame that arrives, which is the caller's from now on; NULL: there is none. */
+static uint8_t *take_frame(fedge_conn *conn)
+{
+    uint8_t *frame = conn->frame;
+    conn->budget->in -= conn->counted ? conn->frame_size : 0;
+    conn->counted = false;
+    conn->frame = NULL;
+    conn->frame_room = 0;
+    return frame;
 }
 
 void fedge_conn_free(fedge_conn *conn)
@@ -109,8 +129,9 @@ void fedge_conn_free(fedge_conn *conn)
         return;
     assert(!conn->joined && !conn->requests);
     discard_output(conn);
+    conn->budget->num_waiting -= conn->waiting;
+    free(take_frame(conn));
     free(conn->farewell);
-    free(conn->frame);
     free(conn);
 }
 
@@ -161,7 +182,7 @@ static fedge_request *next_request(fedge_conn *conn)
 static bool has_actions(const fedge_conn *conn)
 {
     return conn->requests || conn->was_replaced || conn->must_pause || conn->must_resume ||
-           conn->must_write || conn->must_drop;
+           conn->must_wait || conn->must_write || conn->must_drop;
 }
 
 static bool take_flag(bool *flag)
@@ -176,11 +197,9 @@ bool fedge_conn_next_action(fedge_conn *conn, fedge_conn_action *action)
     const struct {
         bool *flag;
         fedge_conn_action_type type;
-    } flags[] = {{&conn->was_replaced, FEDGE_CONN_REPLACED},
-                 {&conn->must_pause, FEDGE_CONN_PAUSE},
-                 {&conn->must_resume, FEDGE_CONN_RESUME},
-                 {&conn->must_write, FEDGE_CONN_WRITE},
-                 {&conn->must_drop, FEDGE_CONN_DROP}};
+    } flags[] = {{&conn->was_replaced, FEDGE_CONN_REPLACED}, {&conn->must_pause, FEDGE_CONN_PAUSE},
+                 {&conn->must_resume, FEDGE_CONN_RESUME},    {&conn->must_wait, FEDGE_CONN_WAIT},
+                 {&conn->must_write, FEDGE_CONN_WRITE},      {&conn->must_drop, FEDGE_CONN_DROP}};
     if (conn->requests) {
         *action = (fedge_conn_action){FEDGE_CONN_REQUEST, next_request(conn)};
         return true;
@@ -194,12 +213,15 @@ bool fedge_conn_next_action(fedge_conn *conn, fedge_conn_action *action)
     return false;
 }
 
-static void pause_reading(fedge_conn *conn, bool paused)
+static void pause_reading(fedge_conn *conn, bool paused, bool waiting)
 {
-    if (conn->paused != paused) {
-        conn->paused = paused;
-        conn->must_pause = paused;
-        conn->must_resume = !paused;
+    const bool was_read = !conn->paused && !conn->waiting;
+    const bool is_read = !paused && !waiting;
+    conn->paused = paused;
+    conn->waiting = waiting;
+    if (is_read != was_read) {
+        conn->must_pause = was_read;
+        conn->must_resume = is_read;
     }
 }
 
@@ -207,7 +229,8 @@ static void pause_reading(fedge_conn *conn, bool paused)
 
 static void enqueue(fedge_conn *conn, const uint8_t *bytes, size_t size)
 {
-    if (conn->out_count >= FEDGE_CONN_MAX_QUEUED) {
+    const bool no_room = conn->budget->out + size > conn->budget->limit;
+    if (conn->out_count >= (no_room ? 1 : FEDGE_CONN_MAX_QUEUED)) {
         FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "client-does-not-read",
                   fedge_log_str("device", conn->match.device_id),
                   fedge_log_int("frames-queued", conn->out_count));
@@ -221,6 +244,7 @@ static void enqueue(fedge_conn *conn, const uint8_t *bytes, size_t size)
     }
     frame->next = NULL;
     frame->size = size;
+    conn->budget->out += size;
     memcpy(frame->bytes, bytes, size);
     *conn->out_tail = frame;
     conn->out_tail = &frame->next;
@@ -375,7 +399,7 @@ size_t fedge_conn_next_frame(fedge_conn *conn, uint8_t *out)
         if (!conn->out_head)
             conn->out_tail = &conn->out_head;
         conn->out_count--;
-        free(frame);
+        free_queued(conn, frame);
     } else if (conn->sending) {
         size = next_chunk(conn, out);
     }
@@ -443,7 +467,7 @@ void fedge_conn_take(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms
         break;
     case FEDGE_REPLY_PAUSE:
     case FEDGE_REPLY_RESUME:
-        pause_reading(conn, reply->type == FEDGE_REPLY_PAUSE);
+        pause_reading(conn, reply->type == FEDGE_REPLY_PAUSE, conn->waiting);
         break;
     case FEDGE_REPLY_ROUND:
         assert(!"for the service");
@@ -613,6 +637,33 @@ static void handle(fedge_conn *conn, const fedge_message *message, uint8_t **fra
         handle_ready(conn, message, request, frame, now_ms);
 }
 
+/* What holds all alone may be larger. */
+static bool fits(const fedge_conn_budget *budget, size_t size)
+{
+    return budget->in == 0 || budget->in + size <= budget->limit;
+}
+
+/* The block of a frame that waits is not counted: who waits must not keep others waiting. */
+static bool grow_frame(fedge_conn *conn, size_t room)
+{
+    uint8_t *frame = realloc(conn->frame, room);
+    if (!frame)
+        return false;
+    conn->frame = frame;
+    conn->frame_room = room;
+    conn->counted = room == conn->frame_size;
+    conn->budget->in += conn->counted ? room : 0;
+    return true;
+}
+
+static void wait_for_room(fedge_conn *conn)
+{
+    conn->budget->num_waiting++;
+    conn->frame_started_ms = 0;
+    conn->must_wait = true;
+    pause_reading(conn, conn->paused, true);
+}
+
 /* Takes bytes up to the end of the header, then checks it and gets a block for the frame. */
 static bool take_header(fedge_conn *conn, const uint8_t **data, size_t *size, uint64_t now_ms)
 {
@@ -633,20 +684,36 @@ static bool take_header(fedge_conn *conn, const uint8_t **data, size_t *size, ui
                err.message, now_ms);
         return false;
     }
-    conn->frame = malloc(conn->frame_size);
-    if (!conn->frame) {
+    const size_t came = conn->received + *size;
+    const bool wait = (conn->budget->num_waiting > 0 || !fits(conn->budget, conn->frame_size)) &&
+                      came < conn->frame_size;
+    if (!grow_frame(conn, wait ? came : conn->frame_size)) {
         refuse_for_memory(conn, now_ms);
         return false;
     }
     memcpy(conn->frame, conn->header, sizeof(conn->header));
+    if (wait)
+        wait_for_room(conn);
+    return true;
+}
+
+bool fedge_conn_take_room(fedge_conn *conn, uint64_t now_ms)
+{
+    assert(!has_actions(conn));
+    if (!conn->waiting)
+        return true;
+    if (!fits(conn->budget, conn->frame_size) || !grow_frame(conn, conn->frame_size))
+        return false;
+    conn->frame_started_ms = now_ms;
+    conn->budget->num_waiting--;
+    pause_reading(conn, conn->paused, false);
     return true;
 }
 
 static void end_frame(fedge_conn *conn, uint64_t now_ms)
 {
-    uint8_t *frame = conn->frame;
+    uint8_t *frame = take_frame(conn);
     size_t received = conn->received;
-    conn->frame = NULL;
     conn->received = 0;
     conn->frame_started_ms = 0;
     fedge_message message;
@@ -673,6 +740,11 @@ void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool
         if (size > conn->frame_size - conn->received) {
             refuse(conn, FEDGE_REASON_BAD_FRAME, "the message is longer than its header says",
                    now_ms);
+            return;
+        }
+        /* While it waits, little more than came with its header. */
+        if (conn->received + size > conn->frame_room && !grow_frame(conn, conn->received + size)) {
+            refuse_for_memory(conn, now_ms);
             return;
         }
         memcpy(conn->frame + conn->received, data, size);

@@ -27,13 +27,28 @@
 #define FEDGE_CONN_FRAME_TIMEOUT_MS 30000 /* from the first byte of a frame to its last */
 #define FEDGE_CONN_CLOSE_TIMEOUT_MS 5000  /* for a peer to read why it is refused */
 
+#define FEDGE_CONN_WAITING_BYTES                                                                   \
+    ((uint64_t)64 << 20) /* of all connections: frames that arrive; likewise, that wait */
+
 typedef struct fedge_conn fedge_conn;
+
+/* What the connections of one thread hold: frames that are arriving, and frames that wait to be
+ * written. A frame that has begun while others have all the room waits for its turn, unread, with
+ * what came of it at once. When those to be written are over the limit, a connection on which one
+ * waits already takes no other: its peer does not read, and is dropped. Fields are the connections'
+ * own but for [limit]. */
+typedef struct fedge_conn_budget {
+    uint64_t limit;       /* bytes, in each direction */
+    uint64_t in, out;     /* bytes that are held */
+    uint32_t num_waiting; /* connections, for room */
+} fedge_conn_budget;
 
 typedef enum fedge_conn_action_type {
     FEDGE_CONN_REQUEST,  /* [request] is for the engine, and the taker's */
     FEDGE_CONN_REPLACED, /* the same device has connected again */
     FEDGE_CONN_PAUSE,    /* stop reading from the peer */
     FEDGE_CONN_RESUME,   /* read again */
+    FEDGE_CONN_WAIT,     /* call fedge_conn_take_room until it says yes, in the order of these */
     FEDGE_CONN_WRITE,    /* call fedge_conn_next_frame once the peer takes bytes */
     FEDGE_CONN_DROP      /* close without waiting for the peer */
 } fedge_conn_action_type;
@@ -43,12 +58,12 @@ typedef struct fedge_conn_action {
     fedge_request *request; /* REQUEST */
 } fedge_conn_action;
 
-/* [id] ≥ 1 names the connection and is never used again; [match] is copied. [log] may be NULL; it
- * and [traffic] outlive the connection. */
+/* [id] ≥ 1 names the connection and is never used again; [match] is copied. [log] may be NULL; it,
+ * [traffic] and [budget] outlive the connection. */
 FEDGE_MUST_USE fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id,
                                            const fedge_registry_match *match,
-                                           fedge_traffic *traffic, const fedge_log *log,
-                                           uint64_t now_ms, fedge_error *err);
+                                           fedge_traffic *traffic, fedge_conn_budget *budget,
+                                           const fedge_log *log, uint64_t now_ms, fedge_error *err);
 /* The transport is gone: what the engine must hear of it is left as an action. */
 void fedge_conn_end(fedge_conn *conn);
 void fedge_conn_free(fedge_conn *conn); /* after fedge_conn_end; NULL is fine */
@@ -60,6 +75,9 @@ bool fedge_conn_next_action(fedge_conn *conn, fedge_conn_action *action);
  * REFUSE and the connection closes once that is written; what follows is ignored. */
 void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool final,
                         uint64_t now_ms);
+/* After WAIT: is there room for its frame now? Then it is read again (RESUME). True also when it
+ * does not wait any more. */
+bool fedge_conn_take_room(fedge_conn *conn, uint64_t now_ms);
 /* A text frame came: refused. */
 void fedge_conn_receive_text(fedge_conn *conn, uint64_t now_ms);
 /* A frame came that no websocket may send, and why: to the log. The transport closes. */

@@ -340,6 +340,13 @@ void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
+/* All devices may lose their connections at once: so long it takes until all are back. */
+static uint32_t return_within_ms(const fedge_engine *engine)
+{
+    const uint64_t ms = (uint64_t)engine->num_devices * engine->config.return_every_us / 1000;
+    return ms < FEDGE_MAX_RETURN_WITHIN_MS ? (uint32_t)ms : FEDGE_MAX_RETURN_WITHIN_MS;
+}
+
 static void welcome(fedge_engine *engine, const fedge_request *from)
 {
     fedge_reply reply = {.welcome = {.protocol = FEDGE_PROTOCOL_MAX,
@@ -347,7 +354,8 @@ static void welcome(fedge_engine *engine, const fedge_request *from)
                                      .server_time_ms = fedge_os_unix_ms(),
                                      .incarnation = engine->global.run.incarnation,
                                      .plan_size = engine->plan->size,
-                                     .heartbeat_s = HEARTBEAT_S}};
+                                     .heartbeat_s = HEARTBEAT_S,
+                                     .return_within_ms = return_within_ms(engine)}};
     memcpy(reply.welcome.run_id, engine->global.run.run_id, sizeof(reply.welcome.run_id));
     memcpy(reply.welcome.plan, engine->plan->hash, sizeof(reply.welcome.plan));
     fedge_engine_send(engine, from->conn_id, FEDGE_MESSAGE_WELCOME, &reply);

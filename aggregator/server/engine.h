@@ -39,6 +39,7 @@ typedef struct fedge_engine_config {
     fedge_accumulator_config sums; /* what it is opened with, but for the layout */
     uint32_t num_clients;          /* indices of the registry are below this; may grow by reload */
     const fedge_rank_link *ranks;  /* that take updates too; NULL: none. Outlives the engine */
+    uint32_t return_every_us;      /* in which one device that has lost its connection is let in */
     const fedge_log *log;
     void (*wake)(void *user); /* wakes the engine's thread; thread-safe */
     void *wake_user;

@@ -395,6 +395,8 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .sums = self->options.sums,
                                   .num_clients = fedge_peers_num_devices(self->peers),
                                   .ranks = ranks_share_updates(self) ? &self->link : NULL,
+                                  .return_every_us = 1000 * FEDGE_RETURN_EVERY_MS /
+                                                     self->options.num_network_threads,
                                   .log = &self->log,
                                   .wake = fedge_engine_thread_wake,
                                   .wake_user = self->engine_thread,

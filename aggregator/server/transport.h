@@ -49,7 +49,8 @@ typedef struct fedge_transport_config {
     uint32_t max_connections;                      /* with an accepted certificate */
     uint32_t max_unauthenticated, max_per_address; /* others */
     uint64_t ping_after_ms, silent_timeout_ms, newcomer_timeout_ms; /* 0: the limits above */
-    fedge_peers *peers; /* outlives the transport, as does [log] */
+    uint64_t waiting_bytes; /* 0: FEDGE_CONN_WAITING_BYTES */
+    fedge_peers *peers;     /* outlives the transport, as does [log] */
     const fedge_log *log;
 } fedge_transport_config;
 

@@ -28,6 +28,29 @@ static void post(fedge_peer *peer, fedge_request *request)
     }
 }
 
+static void queue_for_room(fedge_peer *peer)
+{
+    fedge_network *network = peer->network;
+    if (!network->first_for_room)
+        network->last_for_room = &network->first_for_room;
+    peer->waits = true;
+    peer->next_waiting = NULL;
+    *network->last_for_room = peer;
+    network->last_for_room = &peer->next_waiting;
+}
+
+void fedge_network_give_room(fedge_network *network)
+{
+    for (fedge_peer *peer = network->first_for_room; peer; peer = network->first_for_room) {
+        if (peer->conn && !fedge_conn_take_room(peer->conn, fedge_os_monotonic_ms()))
+            break;
+        network->first_for_room = peer->next_waiting;
+        peer->waits = false;
+        if (peer->conn)
+            fedge_peer_carry_out(peer);
+    }
+}
+
 void fedge_peer_carry_out(fedge_peer *peer)
 {
     fedge_conn_action action;
@@ -42,6 +65,9 @@ void fedge_peer_carry_out(fedge_peer *peer)
         case FEDGE_CONN_PAUSE:
         case FEDGE_CONN_RESUME:
             pause_reading(peer, action.type == FEDGE_CONN_PAUSE);
+            break;
+        case FEDGE_CONN_WAIT:
+            queue_for_room(peer);
             break;
         case FEDGE_CONN_WRITE:
             lws_callback_on_writable(peer->wsi);

@@ -65,6 +65,7 @@ typedef struct fedge_peer {
     struct fedge_peer *previous, *next;
     fedge_peer_list *list; /* NULL until it has arrived */
     struct fedge_peer *next_drop;
+    struct fedge_peer *next_waiting; /* for room */
     struct fedge_network *network;
     fedge_guest *guest; /* NULL: its certificate was accepted, or it is on the HTTP port */
     struct lws *wsi;    /* NULL until libwebsockets has returned it */
@@ -80,7 +81,7 @@ typedef struct fedge_peer {
     fedge_ws_frames frames;
     fedge_log log; /* the transport's, for what the device causes: limited */
     fedge_quota lines;
-    bool admitted, chain_known, paused, ping_due, dropping, text_refused;
+    bool admitted, chain_known, paused, ping_due, dropping, text_refused, waits;
 } fedge_peer;
 
 /* A thread with its loop, its libwebsockets context and the connections that it owns. All of it is
@@ -120,7 +121,9 @@ typedef struct fedge_network {
     fedge_peer_list clients;   /* with one; of the HTTP port: all */
     fedge_peer *adopting;      /* within lws_adopt…: told when it is gone on return */
     fedge_peer *drops;         /* to be closed before the loop waits again */
-    bool nudge;                /* libwebsockets must look at its timers and buffers */
+    fedge_peer *first_for_room, **last_for_room; /* who wait for room in the budget, in order */
+    fedge_conn_budget budget;
+    bool nudge; /* libwebsockets must look at its timers and buffers */
     bool ending;
     uint64_t judged_ms;
     union lws_tls_cert_info_results *certificate; /* with FEDGE_MAX_CERTIFICATE_SIZE behind it */
@@ -230,6 +233,8 @@ void fedge_door_evict(fedge_network *network);
 
 /* Carries out what its fedge_conn wants. */
 void fedge_peer_carry_out(fedge_peer *peer);
+/* Has those be read again that waited for room which there is now. */
+void fedge_network_give_room(fedge_network *network);
 /* Bytes of a message. Returns what the callback returns. */
 int fedge_peer_receive(fedge_peer *peer, struct lws *wsi, const uint8_t *data, size_t size);
 

@@ -212,7 +212,7 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
     peer->heard_ms = now_ms;
     const uint64_t id = fedge_slots_take(&network->slots, peer);
     if (fedge_conn_new(&peer->conn, id, &match, fedge_engine_thread_traffic(transport->engine),
-                       &peer->log, now_ms, &err) != FEDGE_OK) {
+                       &network->budget, &peer->log, now_ms, &err) != FEDGE_OK) {
         fedge_slots_give_back(&network->slots, id);
         fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "client-not-accepted", &err);
         return fedge_http_send_text(peer->network, wsi, 503, err.message);

@@ -125,6 +125,14 @@ void fedge_peer_forget(fedge_peer *gone)
             break;
         }
     }
+    for (fedge_peer **at = &network->first_for_room; gone->waits && *at;) {
+        if (*at == gone)
+            *at = gone->next_waiting;
+        else
+            at = &(*at)->next_waiting;
+        if (!*at)
+            network->last_for_room = at;
+    }
     if (network->adopting == gone)
         network->adopting = NULL;
     if (gone->list)

@@ -20,14 +20,17 @@ static void end_dropped(struct ev_loop *loop, ev_prepare *watcher, int events)
 {
     (void)loop, (void)events;
     fedge_network *network = watcher->data;
-    while (network->drops) {
-        fedge_peer *peer = network->drops;
-        network->drops = peer->next_drop;
-        peer->next_drop = NULL;
-        fedge_peer_end_conn(peer);
-        lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_SYNC);
-        network->nudge = true;
-    }
+    do {
+        while (network->drops) {
+            fedge_peer *peer = network->drops;
+            network->drops = peer->next_drop;
+            peer->next_drop = NULL;
+            fedge_peer_end_conn(peer);
+            lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_SYNC);
+            network->nudge = true;
+        }
+        fedge_network_give_room(network);
+    } while (network->drops);
     if (network->nudge) {
         network->nudge = false;
         lws_cancel_service(network->context);
@@ -453,6 +456,10 @@ fedge_status fedge_network_new(fedge_transport *transport, uint32_t index, struc
     fresh->transport = transport;
     fresh->index = index;
     fresh->judged_ms = fedge_os_monotonic_ms();
+    const fedge_transport_config *config = &transport->config;
+    const uint64_t waiting =
+        config->waiting_bytes ? config->waiting_bytes : FEDGE_CONN_WAITING_BYTES;
+    fresh->budget.limit = waiting / config->num_threads;
     fresh->certificate = malloc(sizeof(*fresh->certificate) + FEDGE_MAX_CERTIFICATE_SIZE);
     fresh->own_loop = !loop;
     fresh->loop = loop ? loop : ev_loop_new(EVFLAG_AUTO);

@@ -111,6 +111,11 @@ static const fedge_json_field WELCOME[] = {
      AT(fedge_welcome, heartbeat_s),
      .min = 1,
      .max = 86400},
+    {.key = "return-within-ms",
+     .kind = FEDGE_JSON_U32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_welcome, return_within_ms),
+     .max = FEDGE_MAX_RETURN_WITHIN_MS},
     FEDGE_JSON_END,
 };
 

@@ -50,11 +50,13 @@ typedef struct fedge_welcome {
     uint32_t incarnation;
     char plan[FEDGE_HASH_TEXT];
     uint64_t plan_size;
-    uint32_t heartbeat_s; /* the client pings at least this often */
+    uint32_t heartbeat_s;      /* the client pings at least this often */
+    uint32_t return_within_ms; /* a lost connection is made anew at a random time within; 0: soon */
 } fedge_welcome;
 
 typedef enum fedge_task_kind { FEDGE_TASK_TRAIN, FEDGE_TASK_EVALUATE } fedge_task_kind;
 
+#define FEDGE_MAX_RETURN_WITHIN_MS 3600000
 #define FEDGE_MAX_DELTAS 8
 
 /* A blob that makes the model of an older one (model_delta.h). */

@@ -10,7 +10,9 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "net"))
@@ -419,64 +421,107 @@ def bench_memory(out, quick):
             round(20 / each, 2))
 
 
+class Beat(threading.Thread):
+    """Says on every connection, every 15 s, that its device is alive."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.peers, self.ended = [], threading.Event()
+        self.start()
+
+    def run(self):
+        while not self.ended.wait(15):
+            for one in list(self.peers):
+                try:
+                    one.send_message(b"f", peer.PONG)
+                except peer.Closed:
+                    pass
+
+    def stop(self):
+        self.ended.set()
+        self.join()
+
+
+def connect_many(federation, count, beat, resume=None):
+    """So many devices, eight at a time, each with its HELLO said: the connections, and the seconds of each."""
+    times = [0.0] * count
+    beat.peers.clear()
+
+    def connect(index):
+        start = time.monotonic()
+        one = peer.Peer(federation, index, resume=resume[index] if resume else None)
+        times[index] = time.monotonic() - start
+        one.hello()
+        beat.peers.append(one)
+        return one
+
+    with ThreadPoolExecutor(8) as pool:
+        peers = list(pool.map(connect, range(count)))
+    harness.wait_until("all of them", lambda: federation.metric("fedge_clients") == count)
+    return peers, times
+
+
+def close_many(federation, beat):
+    peers = list(beat.peers)
+    beat.peers.clear()
+    for one in peers:
+        one.close()
+    harness.wait_until("their end", lambda: federation.metric("fedge_connections") == 0)
+
+
 def bench_connections(out, quick):
-    """Handshakes one after another by one Python client; then all of them idle; then all come back."""
-    count = int(os.environ.get("FEDGE_BENCH_CONNECTIONS", "1000"))
+    """Handshakes by one Python client, eight at a time; all idle; all back, with tickets and without; all back
+    after the aggregator was killed, likewise."""
+    count = int(os.environ.get("FEDGE_BENCH_CONNECTIONS", "1000" if quick else "10000"))
     note(f"connections: {count} devices, one idle connection each")
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), count)
+    note("connections: keys are made")
     federation = harness.Federation(keys, 3, rounds__min_available_nodes=count + 1)
-    federation.start_aggregator()
+    federation.start_aggregator("--max-per-address", "65536", "--log-level", "warn")
     pid = federation.aggregator.pid
     with peer.Peer(federation, 0) as first:  # what is taken once, by the first connection
         first.hello()
     harness.wait_until("its end", lambda: federation.metric("fedge_connections") == 0)
-    memory, spent = status_bytes(pid, "VmRSS")[0], sum(thread_seconds(pid).values())
-    peers, times = [], []
+    memory = status_bytes(pid, "VmRSS")[0]
 
-    sessions = []
+    beat = Beat()
 
-    def connect_all(resume=False):
-        for index in range(count):
-            start = time.monotonic()
-            peers.append(peer.Peer(federation, index, resume=sessions[index] if resume else None))
-            times.append(time.monotonic() - start)
-            peers[-1].hello()
-        harness.wait_until("all of them", lambda: federation.metric("fedge_clients") == count)
+    def measured(name, resume=None):
+        """Has them all connect, and says what it took."""
+        pid = federation.aggregator.pid
+        spent, start = sum(thread_seconds(pid).values()), time.monotonic()
+        peers, times = connect_many(federation, count, beat, resume)
+        taken = time.monotonic() - start
+        cost = (sum(thread_seconds(pid).values()) - spent) / count
+        if resume:
+            assert all(one.resumed for one in peers)
+        out.row("connections", f"{name}: aggregator's CPU, each", round(cost * 1e3, 3), "ms")
+        out.row("connections", f"{name}: all {count}", round(taken, 2), "s")
+        return peers, times
 
-    def close_all():
-        sessions[:] = peers
-        while peers:
-            peers.pop().close()
-        harness.wait_until("their end", lambda: federation.metric("fedge_connections") == 0)
-
-    connect_all()
-    cost = (sum(thread_seconds(pid).values()) - spent) / count
-    each = (status_bytes(pid, "VmRSS")[0] - memory) / count
-    idle = sum(thread_seconds(pid).values())
-    seconds = 2 if quick else 10
-    time.sleep(seconds)
-    idle = (sum(thread_seconds(pid).values()) - idle) / seconds
-    out.row("connections", "TLS, upgrade and HELLO: aggregator's CPU", round(cost * 1e3, 3), "ms")
-    out.row("connections", "so many a second on one core", round(1 / cost, 1), "1/s")
+    peers, times = measured("TLS, upgrade and HELLO")
     out.row("connections", "TLS and upgrade, Python client, median", round(
         statistics.median(times) * 1e3, 2), "ms")
-    out.row("connections", f"idle, {count} of them: resident, each", int(each), "bytes")
+    each = (status_bytes(pid, "VmRSS")[0] - memory) / count
+    seconds = 2 if quick else 40
+    idle = sum(thread_seconds(pid).values())
+    time.sleep(seconds)
+    idle = (sum(thread_seconds(pid).values()) - idle) / seconds
+    out.row("connections", f"idle, {count} of them: resident, each", int(each), "bytes", "mark", 32768,
+            round(32768 / each, 2))
     out.row("connections", f"idle, {count} of them: CPU of a core", round(idle, 5), "share")
-    close_all()
-    again = sum(thread_seconds(pid).values())
-    connect_all()
-    again = (sum(thread_seconds(pid).values()) - again) / count
-    out.row("connections", "the same when they come back: aggregator's CPU", round(again * 1e3, 3), "ms",
-            "the first time", round(cost * 1e3, 3), round(cost / again, 2))
-    close_all()
-    resumed = sum(thread_seconds(pid).values())
-    connect_all(resume=True)
-    resumed = (sum(thread_seconds(pid).values()) - resumed) / count
-    out.row("connections", "the same with tickets: aggregator's CPU", round(resumed * 1e3, 3), "ms",
-            "the first time", round(cost * 1e3, 3), round(cost / resumed, 2))
-    assert all(one.resumed for one in peers)
-    close_all()
+    close_many(federation, beat)
+    peers, _ = measured("back")
+    close_many(federation, beat)
+    sessions, _ = measured("back, with tickets", peers)
+    for name, tickets in (("back after a crash, with tickets", True), ("back after a crash", False)):
+        federation.aggregator.kill()
+        for one in beat.peers:
+            one.close()
+        federation.start_aggregator("--max-per-address", "65536", "--log-level", "warn")
+        sessions, _ = measured(name, sessions if tickets else None)
+    beat.stop()
     federation.stop()
 
 

@@ -241,7 +241,8 @@ void fake_welcome_as(fake *f, const char *run_id, uint32_t incarnation, const ch
                              .server_time_ms = 1700000000000,
                              .incarnation = incarnation,
                              .plan_size = PLAN_SIZE,
-                             .heartbeat_s = 30};
+                             .heartbeat_s = 30,
+                             .return_within_ms = f->return_within_ms};
     strcpy(welcome.run_id, run_id);
     strcpy(welcome.plan, plan);
     size_t size;

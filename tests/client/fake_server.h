@@ -29,6 +29,7 @@ typedef struct fake {
     uint64_t plan_held, model_held;
     bool has_result;
     fedge_upload result;
+    uint32_t return_within_ms; /* of WELCOME */
     unsigned num_connects, num_works, num_cancels, num_discards, num_accepted, num_welcomed;
     fedge_reason close_reason;
     char last_event[FAKE_TEXT];

@@ -404,6 +404,22 @@ static void test_revoked(void **state)
     assert_int_equal(f->exit_code, FEDGE_EXIT_NOT_ADMITTED);
 }
 
+/* Of ten thousand that have lost their connections each comes at a time of its own. */
+static void test_the_way_back_is_wide(void **state)
+{
+    fake *f = *state;
+    uint64_t longest = 0;
+    f->return_within_ms = 50000;
+    for (unsigned i = 0; i < 6; i++) { /* its own pause grows to 16 s only */
+        fake_welcome(f);
+        fake_break(f);
+        const uint64_t wait = fedge_session_deadline(f->session) - f->now_ms;
+        assert_in_range(wait, 0, 50000);
+        longest = wait > longest ? wait : longest;
+    }
+    assert_in_range(longest, 20000, 50000);
+}
+
 static void test_backoff(void **state)
 {
     fake *f = *state;
@@ -753,6 +769,7 @@ int main(void)
         TEST(test_run_complete),
         TEST(test_revoked),
         TEST(test_backoff),
+        TEST(test_the_way_back_is_wide),
         TEST(test_later),
         TEST(test_silence_drops_the_link),
         TEST(test_unknown_types),

@@ -439,8 +439,9 @@ void fed_join(federation *fed, uint32_t index)
     snprintf(match.device_id, sizeof(match.device_id), "00000000-0000-4000-8000-%012u", index);
     device->dropped = device->paused = device->welcomed = false;
     device->announced = device->sending = false;
-    MUST(fedge_conn_new(&device->conn, ++fed->next_conn_id, &match, &fed->traffic, &fed->log,
-                        fed->now_ms, ERR));
+    fed->budget.limit = FEDGE_CONN_WAITING_BYTES;
+    MUST(fedge_conn_new(&device->conn, ++fed->next_conn_id, &match, &fed->traffic, &fed->budget,
+                        &fed->log, fed->now_ms, ERR));
     say_hello(device);
 }
 

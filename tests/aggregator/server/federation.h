@@ -78,6 +78,7 @@ typedef struct federation {
     fedge_engine *engine;
     fedge_mailbox *replies;
     fedge_traffic traffic;
+    fedge_conn_budget budget;
     uint64_t next_conn_id;
     uint32_t num_workers;
     const char *accumulator; /* "cpu" at first */

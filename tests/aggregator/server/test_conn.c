@@ -12,6 +12,7 @@
 typedef struct bench {
     fedge_conn *conn;
     fedge_traffic traffic;
+    fedge_conn_budget budget;
     int joins, leaves, uploads, parts, declines; /* requests */
     fedge_position part;
     uint8_t data[FEDGE_MESSAGE_MAX_PAYLOAD];
@@ -138,6 +139,8 @@ static void drain_actions(bench *b)
         case FEDGE_CONN_RESUME:
             b->paused = action.type == FEDGE_CONN_PAUSE;
             break;
+        case FEDGE_CONN_WAIT: /* test_conn_budget.c */
+            fail();
         case FEDGE_CONN_WRITE:
             b->writes_wanted++;
             break;
@@ -168,8 +171,10 @@ static int set_up(void **state)
     memcpy(match.device_id, "01234567-89ab-cdef-0123-456789abcdef", sizeof(match.device_id));
     fedge_error err;
     b->now_ms = 1000;
-    assert_int_equal(fedge_conn_new(&b->conn, 5, &match, &b->traffic, NULL, b->now_ms, &err),
-                     FEDGE_OK);
+    b->budget.limit = FEDGE_CONN_WAITING_BYTES;
+    assert_int_equal(
+        fedge_conn_new(&b->conn, 5, &match, &b->traffic, &b->budget, NULL, b->now_ms, &err),
+        FEDGE_OK);
     *state = b;
     return 0;
 }
@@ -181,6 +186,7 @@ static int tear_down(void **state)
     drain_actions(b);
     assert_int_equal(b->leaves, b->joins);
     fedge_conn_free(b->conn);
+    assert_int_equal(b->budget.in + b->budget.out + b->budget.num_waiting, 0);
     fedge_blob_release(b->blob);
     free(b);
     return 0;

@@ -47,7 +47,7 @@ static struct {
                 {"fashion-mnist"},
                 {"link: timed out after 30 s"}}}},
     {"hello-least", {.hello = {1, 3, "1.0.0", "armv7l", 0, 0, 0, 0, {""}, {""}, {""}}}},
-    {"welcome", {.welcome = {1, 7, 1767225600000, RUN, 1, PLAN, 1234, 30}}},
+    {"welcome", {.welcome = {1, 7, 1767225600000, RUN, 1, PLAN, 1234, 30, 0}}},
     {"decline",
      {.notice = {false, 0, FEDGE_REASON_POLICY, 0, "local-epochs 100, this site allows 50"}}},
     {"refuse-later", {.notice = {true, 42, FEDGE_REASON_NO_SPACE, 60000, "no room for the round"}}},
@@ -94,6 +94,7 @@ static struct {
     {"ack-duplicate", {.ack = {42, true}}},
     {"cancel", {.notice = {true, 42, FEDGE_REASON_STALE_TASK, 0, ""}}},
     {"bye", {.notice = {false, 0, FEDGE_REASON_SHUTTING_DOWN, 5000, "restart"}}},
+    {"welcome-return", {.welcome = {1, 7, 1767225600000, RUN, 1, PLAN, 1234, 30, 50000}}},
 };
 #define NUM_VECTORS (sizeof(VECTORS) / sizeof(VECTORS[0]))
 

@@ -70,6 +70,10 @@ VECTORS = [
         "task-id": 42, "reason": "stale-task", "class": "retry", "after-ms": 0}, b""),
     ("bye", "bye", {
         "reason": "shutting-down", "class": "later", "after-ms": 5000, "text": "restart"}, b""),
+    ("welcome-return", "welcome", {
+        "protocol": 1, "client-index": 7, "server-time-ms": 1767225600000, "run-id": RUN,
+        "incarnation": 1, "plan": PLAN, "plan-size": 1234, "heartbeat-s": 30,
+        "return-within-ms": 50000}, b""),
 ]
 
 
