@@ -1,6 +1,6 @@
 # Libraries as imported targets: fedge::zlib, fedge::cjson, fedge::mbedtls, fedge::websockets,
-# fedge::gcrypt.
-# Sets FEDGE_HAVE_IO, _NETWORK, _FAST_CRYPTO, _AGGREGATOR, _CUDA, _MPI and _TESTS from the options of the same names,
+# fedge::gcrypt, fedge::isal.
+# Sets FEDGE_HAVE_IO, _FAST_INFLATE, _NETWORK, _FAST_CRYPTO, _AGGREGATOR, _CUDA, _MPI and _TESTS from the options of the same names,
 # and FEDGE_HAVE_SIMULATOR.
 
 set(FEDGE_DEPS "${PROJECT_SOURCE_DIR}/build/deps" CACHE PATH
@@ -60,6 +60,17 @@ set(fedge_missing)
 fedge_import(zlib HEADER zlib.h LIBRARY z)
 fedge_import(cjson HEADER cjson/cJSON.h LIBRARY cjson)
 fedge_decide(IO "Job files and data sets" "run cmake/setup.sh" ${fedge_missing})
+
+# Devices do with zlib alone, as they do with mbedTLS.
+set(fedge_missing)
+if(CMAKE_CROSSCOMPILING)
+  set(fedge_missing "a build for this machine")
+elseif(NOT FEDGE_HAVE_IO)
+  set(fedge_missing "FEDGE_IO")
+elseif(NOT FEDGE_FAST_INFLATE STREQUAL "OFF")
+  fedge_import(isal HEADER isa-l/igzip_lib.h LIBRARY isal)
+endif()
+fedge_decide(FAST_INFLATE "Deflated updates by ISA-L" "run cmake/setup.sh" ${fedge_missing})
 
 # --- network -------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-packages=(build-essential cmake ninja-build libcjson-dev zlib1g-dev libev-dev libgcrypt20-dev dpkg-dev patch bzip2 xz-utils
+packages=(build-essential cmake ninja-build libcjson-dev zlib1g-dev libev-dev libgcrypt20-dev libisal-dev dpkg-dev patch bzip2 xz-utils
     ca-certificates debian-archive-keyring python3 dataset-fashion-mnist)
 test_packages=(libcmocka-dev libopenmpi-dev openmpi-bin pkgconf clang libclang-rt-dev clang-format clang-tidy iproute2 nftables openssl curl
     procps git python3-numpy python3-jsonschema)

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "edge/io/inflater.h"
+
 #define ZLIB_CONST /* next_in points to const */
 #include <zlib.h>
 
@@ -131,57 +133,65 @@ fedge_status fedge_inflate(const uint8_t *in, size_t in_size, uint8_t *out, size
 
 /* ---- piece by piece -------------------------------------------------------------------------- */
 
-#define PIECE_BYTES 16384
+const fedge_inflater *const *fedge_inflaters(void)
+{
+    static const fedge_inflater *const ALL[] = {
+#if FEDGE_WITH_ISAL
+        &fedge_inflater_isal,
+#endif
+        &fedge_inflater_zlib,
+        NULL
+    };
+    return ALL;
+}
 
 typedef struct inflation {
-    z_stream stream;
+    const fedge_inflater *by;
+    void *stream;
     uint8_t *out;
     size_t size, made; /* of out: bytes expected, bytes that are there */
     uint64_t used;     /* of the input */
     bool over;         /* there were more than expected */
-    int code;          /* zlib's; Z_OK: goes on */
+    fedge_inflater_state state;
 } inflation;
 
 /* One byte of room more tells an end from an overflow. */
 static void take_piece(inflation *self, const uint8_t *piece_in, size_t size)
 {
-    z_stream *stream = &self->stream;
-    uInt room = 0;
-    stream->next_in = piece_in;
-    stream->avail_in = (uInt)size;
+    fedge_inflater_span span = {.in = piece_in, .in_size = size};
+    bool moved;
     do {
         uint8_t extra;
         const bool full = self->made == self->size;
-        room = full ? 1 : piece(self->size - self->made);
-        stream->next_out = full ? &extra : self->out + self->made;
-        stream->avail_out = room;
-        self->code = inflate(stream, Z_NO_FLUSH);
-        const uInt gave = room - stream->avail_out;
+        const size_t room = full ? 1 : self->size - self->made, left = span.in_size;
+        span.out = full ? &extra : self->out + self->made;
+        span.out_size = room;
+        self->state = self->by->step(self->stream, &span);
+        const size_t gave = room - span.out_size;
         self->over = self->over || (full && gave > 0);
         self->made += full ? 0 : gave;
-    } while (self->code == Z_OK && !self->over && (stream->avail_in > 0 || stream->avail_out == 0));
-    if (self->code == Z_BUF_ERROR)
-        self->code = Z_OK; /* the next piece, then */
-    self->used += size - stream->avail_in;
+        moved = gave > 0 || span.in_size < left;
+    } while (self->state == FEDGE_INFLATER_GOES_ON && !self->over && moved &&
+             (span.in_size > 0 || span.out_size == 0));
+    self->used += size - span.in_size;
 }
 
 static fedge_status judge(const inflation *self, uint64_t in_size, fedge_error *err)
 {
-    const int code = self->code;
     if (self->over) {
         return fedge_fail(err, FEDGE_TOO_BIG, "deflated data is more than the %zu bytes expected",
                           self->size);
     }
-    if (code == Z_MEM_ERROR)
+    if (self->state == FEDGE_INFLATER_NO_MEMORY)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", self->size);
-    if (code == Z_OK) {
+    if (self->state == FEDGE_INFLATER_GOES_ON) {
         return fedge_fail(err, FEDGE_TRUNCATED, "deflated data ends early, after %" PRIu64 " bytes",
                           in_size);
     }
-    if (code != Z_STREAM_END) {
-        return fedge_fail(
-            err, FEDGE_CORRUPT, "deflated data is broken at byte %" PRIu64 " of %" PRIu64 ": %s",
-            self->used, in_size, self->stream.msg ? self->stream.msg : "not a zlib stream");
+    if (self->state == FEDGE_INFLATER_BROKEN) {
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "deflated data is broken at byte %" PRIu64 " of %" PRIu64 ": %s",
+                          self->used, in_size, self->by->why(self->stream));
     }
     if (self->used < in_size) {
         return fedge_fail(err, FEDGE_CORRUPT,
@@ -195,23 +205,37 @@ static fedge_status judge(const inflation *self, uint64_t in_size, fedge_error *
     return FEDGE_OK;
 }
 
-fedge_status fedge_inflate_read(fedge_read_fn read, void *user, uint64_t in_size, uint8_t *out,
-                                size_t out_size, fedge_error *err)
+fedge_status fedge_inflate_read_by(const fedge_inflater *inflater, fedge_read_fn read, void *user,
+                                   uint64_t in_size, uint8_t *out, size_t out_size,
+                                   fedge_error *err)
 {
-    uint8_t bytes[PIECE_BYTES];
-    inflation self = {.out = out, .size = out_size, .code = Z_OK};
-    if (inflateInit(&self.stream) != Z_OK)
+    inflation self = {.by = inflater, .out = out, .size = out_size};
+    uint8_t *bytes = malloc(inflater->piece_bytes);
+    self.stream = bytes ? inflater->begin() : NULL;
+    if (!self.stream) {
+        free(bytes);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", out_size);
+    }
     fedge_status status = FEDGE_OK;
     for (uint64_t left = in_size; left > 0 && status == FEDGE_OK;) {
-        const size_t size = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+        const size_t size = left < inflater->piece_bytes ? (size_t)left : inflater->piece_bytes;
         status = read(user, bytes, size, err);
-        if (status == FEDGE_OK && self.code == Z_OK && !self.over)
+        if (status == FEDGE_OK && self.state == FEDGE_INFLATER_GOES_ON && !self.over)
             take_piece(&self, bytes, size);
         left -= size;
     }
     if (status == FEDGE_OK)
         status = judge(&self, in_size, err);
-    (void)inflateEnd(&self.stream);
+    inflater->end(self.stream);
+    free(bytes);
     return status;
+}
+
+fedge_status fedge_inflate_read(fedge_read_fn read, void *user, uint64_t in_size, uint8_t *out,
+                                size_t out_size, fedge_error *err)
+{
+    const fedge_inflater *const *inflater = fedge_inflaters();
+    while (out_size > (*inflater)->max_size)
+        inflater++;
+    return fedge_inflate_read_by(*inflater, read, user, in_size, out, out_size, err);
 }
