@@ -120,8 +120,8 @@ static uint64_t count_sent(const table *t, uint32_t i)
     return count;
 }
 
-/* Of the parameters and statistics there are two copies at the end of a round, or one beside an
- * update that is larger. */
+/* The trained parameters and statistics become their changes in place, or an update that is larger.
+ */
 static void measure_layer(const table *t, uint32_t i, uint64_t to[NUM_COLUMNS])
 {
     const fedge_layer_memory *layer = &t->layers[i];
@@ -130,7 +130,7 @@ static void measure_layer(const table *t, uint32_t i, uint64_t to[NUM_COLUMNS])
     to[PARAMETERS] = layer->parameters;
     to[VALUES] = layer->values;
     to[OPTIMIZER] = layer->optimizer;
-    to[DELTA] = (values + (larger ? count_sent(t, i) : values)) * sizeof(float);
+    to[DELTA] = (larger ? count_sent(t, i) : values) * sizeof(float);
     to[ACTIVATIONS] = layer->output;
     to[SAVED] = layer->saved;
     to[GRADIENT] = layer->gradient;

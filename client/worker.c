@@ -36,7 +36,9 @@ struct fedge_worker {
     fedge_plan *plan;
     fedge_client_plan view; /* of [plan], for the callbacks */
     char run_id[FEDGE_RUN_ID_TEXT];
-    float *start, *values; /* the plan's num_elements each, allocated with the plan */
+    /* The model, then what it was trained to, then the changes; allocated with the plan. What it
+     * was at the start is read again, from the store. */
+    float *values;
     int8_t *bounds;
     fedge_hooks_state hooks; /* when the plan has hooks */
     fedge_kept kept;
@@ -49,24 +51,21 @@ static void drop_plan(fedge_worker *w)
 {
     fedge_hooks_state_fini(&w->hooks);
     fedge_plan_free(w->plan);
-    free(w->start);
     free(w->values);
     free(w->bounds);
     w->plan = NULL;
-    w->start = w->values = NULL;
+    w->values = NULL;
     w->bounds = NULL;
 }
 
 static fedge_status make_room(fedge_worker *w, fedge_error *err)
 {
     const fedge_schema *schema = &w->plan->schema;
-    w->start = calloc(schema->num_elements, sizeof(float));
     size_t sent = w->plan->sent.schema.num_elements;
     w->values = calloc(sent > schema->num_elements ? sent : schema->num_elements, sizeof(float));
     w->bounds = calloc(w->plan->sent.schema.num_tensors, 1);
-    if (!w->start || !w->values || !w->bounds) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for two copies of %zu values",
-                          schema->num_elements);
+    if (!w->values || !w->bounds) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu values", schema->num_elements);
     }
     return fedge_hooks_state_init(&w->hooks, w->plan, err);
 }
@@ -137,15 +136,15 @@ static fedge_status apply_delta(fedge_worker *w, const fedge_task *task, uint8_t
     const size_t size = (size_t)task->model_size;
     char hash[FEDGE_HASH_TEXT];
     uint8_t *bytes;
-    fedge_status status = fedge_safetensors_read(file, size, &w->plan->schema, w->start, err);
+    fedge_status status = fedge_safetensors_read(file, size, &w->plan->schema, w->values, err);
     if (!status)
         status = fedge_store_blob_load(w->config.store, delta->hash, delta->size, &bytes, err);
     if (status)
         return status;
-    status = fedge_model_delta_apply(w->plan, bytes, (size_t)delta->size, w->start, err);
+    status = fedge_model_delta_apply(w->plan, bytes, (size_t)delta->size, w->values, err);
     free(bytes);
     if (!status)
-        status = fedge_safetensors_write(&w->plan->schema, w->start, file, size, err);
+        status = fedge_safetensors_write(&w->plan->schema, w->values, file, size, err);
     if (status)
         return status;
     fedge_sha256_text(file, size, hash);
@@ -187,14 +186,14 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
     if (status)
         return status;
     size_t size = (size_t)(task->model_size - task->control_size);
-    status = fedge_safetensors_read(file, size, &w->plan->schema, w->start, err);
+    status = fedge_safetensors_read(file, size, &w->plan->schema, w->values, err);
     const bool train = task->kind == FEDGE_TASK_TRAIN;
     if (!status && (train || fedge_plan_is_personal(w->plan))) {
         status = fedge_kept_begin(&w->hooks, task, file + size, (size_t)task->control_size,
                                   w->config.store, w->run_id, w->config.log, &w->kept, err);
     }
     if (!status && (train ? fedge_plan_replaces(w->plan) : fedge_plan_is_personal(w->plan)))
-        fedge_personal_put(w->plan, w->hooks.own, w->start);
+        fedge_personal_put(w->plan, w->hooks.own, w->values);
     free(file);
     return status;
 }
@@ -207,7 +206,7 @@ static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
         return fedge_fail(err, FEDGE_MISMATCH, "the task has %u bounds for %u tensors",
                           task->num_bounds, n);
     }
-    fedge_sections_bounds(w->plan, w->start, w->bounds);
+    fedge_sections_bounds(w->plan, w->values, w->bounds);
     if (task->num_bounds != 0)
         memcpy(w->bounds, task->bounds_log2, n);
     return FEDGE_OK;
@@ -248,13 +247,11 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
                                     .correction = w->hooks.correction,
                                     .own = fedge_plan_is_personal(w->plan) ? w->hooks.own : NULL};
     memset(&w->report, 0, sizeof(w->report));
-    size_t size = w->plan->schema.num_elements * sizeof(float);
     fedge_status status;
     if (job->task.kind == FEDGE_TASK_TRAIN) {
-        memcpy(w->values, w->start, size);
         status = call->train(call->user, w->config.client, &task, w->values, &w->report, err);
     } else if (call->evaluate) {
-        status = call->evaluate(call->user, w->config.client, &task, w->start, &w->report, err);
+        status = call->evaluate(call->user, w->config.client, &task, w->values, &w->report, err);
     } else {
         return fedge_fail(err, FEDGE_UNSUPPORTED, "this client's trainer does not evaluate");
     }
@@ -303,6 +300,24 @@ static bool wait_for_room(fedge_worker *w, const fedge_error *err)
     return !atomic_load(&w->cancelled);
 }
 
+/* Of the trained model, what has changed: what it was lies in the store, unless the task was
+ * cancelled meanwhile. */
+static fedge_status take_start(fedge_worker *w, fedge_error *err)
+{
+    const fedge_task *task = &w->at_work.job.task;
+    uint8_t *file;
+    if (atomic_load(&w->cancelled))
+        return fedge_fail(err, FEDGE_CANCELLED, "cancelled");
+    fedge_status status = load_blob(w, task->model, task->model_size, &file, err);
+    if (status)
+        return status;
+    status = fedge_safetensors_subtract(file, (size_t)(task->model_size - task->control_size),
+                                        &w->plan->schema, w->values, err);
+    free(file);
+    fedge_sections_take(&w->plan->sent, w->values);
+    return status;
+}
+
 /* What travels of w_end − w_start, encoded. */
 static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
 {
@@ -316,8 +331,9 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
     uint64_t start_ns = fedge_os_monotonic_ns();
     if (fedge_plan_replaces(w->plan))
         fedge_personal_take(w->plan, w->values, w->hooks.own);
-    fedge_sections_changes(&w->plan->sent, w->start, w->values);
-    fedge_status status = FEDGE_OK;
+    fedge_status status = take_start(w, err);
+    if (status)
+        return status;
     if (fedge_plan_measures(w->plan))
         add_metric(upload, FEDGE_SQUARED_NORM, fedge_squared_norm(w->plan, w->values));
     if (w->plan->hooks) {

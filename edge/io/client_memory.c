@@ -20,13 +20,13 @@ static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
     [FEDGE_MEMORY_SCRATCH] = {"scratch", "repacked weights, records", "take a smaller model", 0},
     [FEDGE_MEMORY_EVALUATION] = {"evaluation", "the block of a model that only evaluates",
                                  "leave evaluation as-trained", 0},
-    [FEDGE_MEMORY_DELTA] = {"delta", "parameters at the start and the end of a round",
+    [FEDGE_MEMORY_DELTA] = {"delta", "parameters as they are trained, then their changes",
                             "take a smaller model", 0},
     [FEDGE_MEMORY_CONTROL] = {"control", "what is kept from round to round, and told",
                               "take another strategy, or a codec that does not choose", 0},
     [FEDGE_MEMORY_BATCH] = {"batch", "a batch of examples; and 4 for each example of the data set",
                             "lower batch-size", 0},
-    [FEDGE_MEMORY_TRANSFER] = {"transfer", "the model as it comes, or the update as it is made",
+    [FEDGE_MEMORY_TRANSFER] = {"transfer", "the model as it is read, or the update as it is made",
                                "take a smaller model", 0},
 };
 
@@ -103,7 +103,7 @@ fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory 
     if (status)
         return status;
     memory->rows[FEDGE_MEMORY_DELTA].bytes =
-        (values + larger(values, sent)) * sizeof(float) + plan->sent.schema.num_tensors;
+        larger(values, sent) * sizeof(float) + plan->sent.schema.num_tensors;
     memory->rows[FEDGE_MEMORY_CONTROL].bytes = fedge_hooks_state_size(plan);
     memory->rows[FEDGE_MEMORY_TRANSFER].bytes = larger(down, upload(plan, own));
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)

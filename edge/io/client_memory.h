@@ -15,7 +15,7 @@
 #include "edge/io/plan.h"
 
 typedef struct fedge_memory_row {
-    const char *name, *what; /* "delta", "parameters at the start and the end of a round" */
+    const char *name, *what; /* "delta", "parameters as they are trained, then their changes" */
     const char *remedy;      /* what makes it smaller: "lower batch-size" */
     uint64_t bytes;
 } fedge_memory_row;

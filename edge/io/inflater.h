@@ -1,6 +1,8 @@
 /* What inflates a stream in zlib's format (RFC 1950) piece by piece, behind fedge_inflate_read:
  * zlib, the reference and the devices', or ISA-L, which takes two thirds of its time and is built
- * in for servers (FEDGE_FAST_INFLATE). Internal to edge/io and its tests. */
+ * in for servers (FEDGE_FAST_INFLATE). ISA-L also takes streams that no encoder writes and zlib
+ * refuses: those with an incomplete code of distances that are not used. Internal to edge/io and
+ * its tests. */
 #ifndef FEDGE_EDGE_IO_INFLATER_H
 #define FEDGE_EDGE_IO_INFLATER_H
 

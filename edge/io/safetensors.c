@@ -411,7 +411,7 @@ static float load_value(const uint8_t *in, fedge_dtype dtype)
 }
 
 static fedge_status read_tensor(const header *h, const entry *e, const fedge_tensor_spec *spec,
-                                float *out, fedge_error *err)
+                                bool subtract, float *out, fedge_error *err)
 {
     if (e->rank != spec->rank || memcmp(e->shape, spec->shape, e->rank * sizeof(*e->shape)) != 0) {
         char have[FEDGE_SHAPE_TEXT_SIZE], want[FEDGE_SHAPE_TEXT_SIZE];
@@ -429,8 +429,9 @@ static fedge_status read_tensor(const header *h, const entry *e, const fedge_ten
     const uint8_t *in = h->data + e->offsets[0];
     const size_t size = fedge_dtype_size(e->dtype);
     for (size_t i = 0; i < spec->count; i++) {
-        out[i] = load_value(in + i * size, e->dtype);
-        if (!isfinite(out[i])) {
+        const float value = load_value(in + i * size, e->dtype);
+        out[i] = subtract ? out[i] - value : value;
+        if (!isfinite(value)) {
             return fedge_fail(err, FEDGE_NOT_FINITE,
                               "safetensors: element %zu of tensor \"%s\" is not a finite float", i,
                               spec->name);
@@ -457,8 +458,8 @@ static bool is_counter(const entry *e)
            strcmp(e->name + length - end, END) == 0;
 }
 
-fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_size, const fedge_schema *schema,
-                                    float *values, fedge_error *err)
+static fedge_status read_values(const uint8_t *in, size_t in_size, const fedge_schema *schema,
+                                bool subtract, float *values, fedge_error *err)
 {
     header h;
     fedge_status status = header_open(&h, in, in_size, err);
@@ -468,7 +469,7 @@ fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_size, const fed
         const fedge_tensor_spec *spec = &schema->tensors[i];
         const entry *e = find_entry(&h, spec->name);
         if (e) {
-            status = read_tensor(&h, e, spec, values + spec->offset, err);
+            status = read_tensor(&h, e, spec, subtract, values + spec->offset, err);
         } else {
             status =
                 fedge_fail(err, FEDGE_MISMATCH,
@@ -484,4 +485,16 @@ fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_size, const fed
     }
     header_close(&h);
     return status;
+}
+
+fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_size, const fedge_schema *schema,
+                                    float *values, fedge_error *err)
+{
+    return read_values(in, in_size, schema, false, values, err);
+}
+
+fedge_status fedge_safetensors_subtract(const uint8_t *in, size_t in_size,
+                                        const fedge_schema *schema, float *values, fedge_error *err)
+{
+    return read_values(in, in_size, schema, true, values, err);
 }

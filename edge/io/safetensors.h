@@ -53,4 +53,9 @@ FEDGE_MUST_USE fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_
                                                    const fedge_schema *schema, float *values,
                                                    fedge_error *err);
 
+/* The same, but takes the file's values from those in [values]. */
+FEDGE_MUST_USE fedge_status fedge_safetensors_subtract(const uint8_t *in, size_t in_size,
+                                                       const fedge_schema *schema, float *values,
+                                                       fedge_error *err);
+
 #endif

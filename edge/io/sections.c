@@ -211,6 +211,17 @@ void fedge_sections_changes(const fedge_sent *sent, const float *start, float *m
     }
 }
 
+void fedge_sections_take(const fedge_sent *sent, float *changes)
+{
+    const fedge_section *hooks = fedge_sections_find(sent, FEDGE_SECTION_HOOKS);
+    const uint32_t end = hooks ? hooks->first : sent->schema.num_tensors;
+    for (uint32_t i = 0; i < end; i++) {
+        const fedge_tensor_spec *tensor = &sent->schema.tensors[i];
+        memmove(changes + tensor->offset, changes + sent->places[i],
+                tensor->count * sizeof(*changes));
+    }
+}
+
 static int8_t statistics_bound(const fedge_plan *plan, const float *values, size_t count)
 {
     float largest = 0;

@@ -66,6 +66,8 @@ void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
 /* In place: model[] (the trained model, plan->schema.num_elements) becomes what travels of
  * model − start, delta and buffers, at its front; the strategy's section is not filled. */
 void fedge_sections_changes(const fedge_sent *sent, const float *start, float *model);
+/* The same for changes[] that are the differences of all values already. */
+void fedge_sections_take(const fedge_sent *sent, float *changes);
 
 /* The bound of each tensor that travels (plan->sent.schema.num_tensors) in a round that starts from
  * [model]. Statistics have the smallest 2^b, at least the plan's, that is 4 times the largest of

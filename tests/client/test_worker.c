@@ -23,7 +23,8 @@ static const float MODEL[2] = {0.25F, -1.5F};
 #define JOB                                                                                        \
     "{\"fedge-job\": 1, \"name\": \"own\", \"model\": {\"type\": \"external\", \"tensors\": ["     \
     "{\"name\": \"w\", \"shape\": [2]}]}, \"training\": {\"learning-rate\": 0.1}, "                \
-    "\"rounds\": {\"num-server-rounds\": 1}}"
+    "\"rounds\": {\"num-server-rounds\": 1}, \"update\": {\"codec\": \"none\", "                   \
+    "\"deflate\": false}}"
 
 typedef struct rig {
     fedge_store *store;
@@ -33,6 +34,7 @@ typedef struct rig {
     fedge_client_report report; /* what the next evaluation says */
     float seen[2];              /* what the last training began with */
     bool has_deltas;            /* the plan's models travel as deltas, too */
+    bool trains, loses;         /* a training ends well; the model's blob is gone then */
 } rig;
 
 static void on_done(void *user)
@@ -54,6 +56,11 @@ static fedge_status train(void *user, fedge_client *client, const fedge_client_t
     rig *r = user;
     *report = r->report;
     memcpy(r->seen, values, sizeof(r->seen));
+    if (r->trains) {
+        values[0] += 1;
+        values[1] -= 2;
+        return r->loses ? fedge_store_blobs_keep(r->store, "", "", "", err) : FEDGE_OK;
+    }
     memset(values, 0, sizeof(r->seen));
     return fedge_fail(err, FEDGE_INTERNAL, "trained for nothing");
 }
@@ -198,12 +205,37 @@ static void a_delta_that_makes_no_model_is_a_bad_blob(void **state)
     }
 }
 
+/* What the model was at the start is read again when it has been trained. */
+static void the_update_is_what_has_changed(void **state)
+{
+    (void)state;
+    static rig r;
+    fedge_worker_job task;
+    float sent[2];
+    begin(&r, &task);
+    r.report = (fedge_client_report){.num_examples = 4};
+    r.trains = true;
+    task.task.kind = FEDGE_TASK_TRAIN;
+    do_job(&r, &task);
+    assert_int_equal(r.result.status, FEDGE_OK);
+    assert_int_equal(r.result.upload.size, sizeof(sent));
+    assert_int_equal(fedge_store_result_read(r.store, 0, (uint8_t *)sent, sizeof(sent), NULL),
+                     FEDGE_OK);
+    assert_true(sent[0] == 1 && sent[1] == -2);
+    r.loses = true;
+    do_job(&r, &task);
+    assert_int_equal(r.result.status, FEDGE_NOT_FOUND);
+    assert_true(r.result.bad_blob);
+    end(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_metric_that_is_not_finite_is_missing),
         cmocka_unit_test(training_begins_with_the_tasks_model),
         cmocka_unit_test(a_delta_that_makes_no_model_is_a_bad_blob),
+        cmocka_unit_test(the_update_is_what_has_changed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,6 +103,11 @@ static void test_round_trip(void **state)
     assert_int_equal(fedge_safetensors_write(&schema, VALUES, file, size, &err), FEDGE_OK);
     assert_int_equal(fedge_safetensors_read(file, size, &schema, values, &err), FEDGE_OK);
     assert_memory_equal(values, VALUES, sizeof(values));
+    for (int i = 0; i < 9; i++)
+        values[i] = 3.0f;
+    assert_int_equal(fedge_safetensors_subtract(file, size, &schema, values, &err), FEDGE_OK);
+    for (int i = 0; i < 9; i++)
+        assert_true(values[i] == 3.0f - VALUES[i]);
 
     fedge_tensor_spec read_storage[3];
     fedge_schema read;

@@ -115,11 +115,16 @@ static void rows_of_a_layer(void **state)
     }
     fedge_section_gather(sent, &sent->sections[0], model, part);
     assert_true(part[0] == model[20] && part[7] == model[27] && part[8] == model[37]);
+    float changes[53];
+    for (int i = 0; i < 53; i++)
+        changes[i] = model[i] - start[i];
+    fedge_sections_take(sent, changes);
     fedge_sections_changes(sent, start, model);
     for (int i = 0; i < 10; i++) {
         const int at = i < 8 ? 20 + i : 37 + i - 8;
         assert_true(model[i] == (float)(100 + at * at));
     }
+    assert_memory_equal(changes, model, 10 * sizeof(float));
     for (int i = 0; i < 10; i++)
         part[i] = -1.0f - (float)i;
     memcpy(model, start, sizeof(model));
