@@ -1,6 +1,5 @@
 #include "aggregator/rounds/kept_updates.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,19 +35,9 @@ static fedge_status fail_file(fedge_status status, fedge_error *err)
 
 static fedge_status open_file(fedge_kept_updates *kept, fedge_error *err)
 {
-    char name[FEDGE_OS_MAX_PATH];
-    uint64_t number = 0;
-    const char *folder = getenv("TMPDIR");
-    folder = folder && folder[0] != '\0' ? folder : "/var/tmp";
-    fedge_status status = fedge_os_random(&number, sizeof(number), err);
-    if (status == FEDGE_OK && fedge_os_format(name, sizeof(name), "%s/fedge-updates-%016" PRIx64,
-                                              folder, number) >= (int)sizeof(name))
-        status = fedge_fail(err, FEDGE_TOO_BIG, "the path in TMPDIR is too long");
-    if (status == FEDGE_OK)
-        status = fedge_os_open(&kept->file, name, FEDGE_OS_CREATE, err);
+    char folder[FEDGE_OS_MAX_PATH];
+    const fedge_status status = fedge_os_open_temporary(&kept->file, NULL, folder, err);
     kept->has_file = status == FEDGE_OK;
-    if (status == FEDGE_OK)
-        status = fedge_os_remove(name, err); /* it ends with the program, however that ends */
     return status == FEDGE_OK ? status : fail_file(status, err);
 }
 

@@ -461,6 +461,24 @@ fedge_status fedge_os_open(fedge_os_file *file, const char *path, fedge_os_mode 
     return FEDGE_OK;
 }
 
+fedge_status fedge_os_open_temporary(fedge_os_file *file, const char *folder,
+                                     char chosen[FEDGE_OS_MAX_PATH], fedge_error *err)
+{
+    char name[FEDGE_OS_MAX_PATH];
+    uint64_t number = 0;
+    const char *named = folder ? folder : getenv("TMPDIR");
+    named = named && named[0] != '\0' ? named : "/var/tmp";
+    fedge_status status = copy_path(chosen, named, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_random(&number, sizeof(number), err);
+    if (status == FEDGE_OK && fedge_os_format(name, sizeof(name), "%s/fedge-%016llx", named,
+                                              (unsigned long long)number) >= (int)sizeof(name))
+        status = fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s… is too long", named);
+    if (status == FEDGE_OK)
+        status = fedge_os_open(file, name, FEDGE_OS_CREATE, err);
+    return status == FEDGE_OK ? fedge_os_remove(name, err) : status;
+}
+
 fedge_status fedge_os_read_at(const fedge_os_file *file, uint64_t offset, void *out, size_t size,
                               fedge_error *err)
 {

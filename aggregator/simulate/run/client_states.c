@@ -12,26 +12,35 @@
 #define MAGIC "FEDGECV1"
 #define HEADER_SIZE 32u
 
-/* ---- in memory ------------------------------------------------------------------------------- */
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static size_t values_size(const fedge_client_states *states)
+{
+    return states->num_values * sizeof(float);
+}
 
 uint64_t fedge_client_states_size(uint32_t num_clients, uint32_t cohort, uint32_t rounds,
-                                  size_t num_values)
+                                  size_t num_values, uint64_t memory)
 {
     const uint64_t most = (uint64_t)cohort * rounds;
     const uint64_t clients = most < num_clients ? most : num_clients;
-    return (clients + cohort) * num_values * sizeof(float) +
-           (uint64_t)num_clients * 2 * sizeof(float *);
+    const uint64_t values = (clients + cohort) * num_values * sizeof(float);
+    return (memory > 0 && memory < values ? memory : values) +
+           (uint64_t)num_clients * 2 * sizeof(fedge_client_place);
 }
 
 fedge_status fedge_client_states_init(fedge_client_states *states, uint32_t num_clients,
-                                      size_t num_values, fedge_error *err)
+                                      size_t num_values, const fedge_client_states_limit *limit,
+                                      fedge_error *err)
 {
     *states = (fedge_client_states){.num_clients = num_clients,
                                     .num_values = num_values,
-                                    .of = calloc(num_clients, sizeof(float *)),
-                                    .before = calloc(num_clients, sizeof(float *))};
-    if (!states->of || !states->before) {
-        states->num_clients = 0;
+                                    .kept = calloc(num_clients, sizeof(*states->kept)),
+                                    .open = calloc(num_clients, sizeof(*states->open))};
+    if (limit)
+        states->limit = *limit;
+    pthread_mutex_init(&states->lock, NULL);
+    if (!states->kept || !states->open) {
         fedge_client_states_fini(states);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what %" PRIu32 " clients keep",
                           num_clients);
@@ -41,51 +50,185 @@ fedge_status fedge_client_states_init(fedge_client_states *states, uint32_t num_
 
 void fedge_client_states_fini(fedge_client_states *states)
 {
-    for (uint32_t i = 0; i < states->num_clients; i++) {
-        free(states->of[i]);
-        free(states->before[i]);
+    if (states->num_clients == 0)
+        return;
+    for (uint32_t i = 0; states->kept && states->open && i < states->num_clients; i++) {
+        free(states->kept[i].values);
+        free(states->open[i].values);
     }
-    free(states->of);
-    free(states->before);
+    free(states->kept);
+    free(states->open);
+    free(states->unused);
+    if (states->has_file)
+        fedge_os_close(&states->file);
+    pthread_mutex_destroy(&states->lock);
     *states = (fedge_client_states){0};
 }
 
-float *fedge_client_states_of(fedge_client_states *states, uint32_t client)
+static bool is_taken(const fedge_client_place *place)
 {
-    float **of = &states->of[client], **before = &states->before[client];
-    const size_t size = states->num_values * sizeof(float);
-    if (!*of)
-        *of = calloc(1, size);
-    if (*of && !*before) {
-        *before = malloc(size);
-        if (!*before)
-            return NULL;
-        memcpy(*before, *of, size);
+    return place->values || place->slot > 0;
+}
+
+static fedge_status fail_file(fedge_status status, fedge_error *err)
+{
+    return fedge_error_prefix(err, status,
+                              "cannot keep what clients keep in a file (raise "
+                              "--client-state-memory, or name another folder in TMPDIR)");
+}
+
+/* The lock is held. */
+static fedge_status open_file(fedge_client_states *states, fedge_error *err)
+{
+    char folder[FEDGE_OS_MAX_PATH];
+    const fedge_status status =
+        fedge_os_open_temporary(&states->file, states->limit.folder, folder, err);
+    if (status != FEDGE_OK)
+        return fail_file(status, err);
+    states->has_file = true;
+    if (states->limit.on_spill)
+        states->limit.on_spill(states->limit.user, folder);
+    return FEDGE_OK;
+}
+
+/* A slot of the file, one that is not used any more or a new one. The lock is held. */
+static fedge_status take_slot(fedge_client_states *states, uint32_t *slot, fedge_error *err)
+{
+    const fedge_status status = states->has_file ? FEDGE_OK : open_file(states, err);
+    if (status != FEDGE_OK)
+        return status;
+    *slot = states->num_unused > 0 ? states->unused[--states->num_unused] : ++states->num_slots;
+    return FEDGE_OK;
+}
+
+/* In memory while there is room for it, else in the file. */
+static fedge_status take_place(fedge_client_states *states, fedge_client_place *place,
+                               fedge_error *err)
+{
+    const size_t size = values_size(states);
+    const uint64_t memory = states->limit.memory;
+    fedge_status status = FEDGE_OK;
+    pthread_mutex_lock(&states->lock);
+    if (memory == 0 || size <= memory - states->used)
+        place->values = malloc(size);
+    if (place->values)
+        states->used += size;
+    else if (memory == 0)
+        status = fedge_fail(err, FEDGE_NO_MEMORY,
+                            "no memory for the %zu bytes that a client keeps: "
+                            "--client-state-memory BYTES has them in a file beyond that",
+                            size);
+    else
+        status = take_slot(states, &place->slot, err);
+    pthread_mutex_unlock(&states->lock);
+    return status;
+}
+
+/* Nobody else is at work. */
+static void give_back(fedge_client_states *states, fedge_client_place *place)
+{
+    if (place->values)
+        states->used -= values_size(states);
+    free(place->values);
+    if (place->slot > 0) {
+        uint32_t *unused =
+            realloc(states->unused, ((size_t)states->num_unused + 1) * sizeof(*unused));
+        states->unused = unused ? unused : states->unused;
+        if (unused) { /* without memory for it the slot is lost, which costs disk alone */
+            unused[states->num_unused++] = place->slot;
+        }
     }
-    return *of;
+    *place = (fedge_client_place){0};
+}
+
+static fedge_status write_place(const fedge_client_states *states, const fedge_client_place *place,
+                                const float *values, fedge_error *err)
+{
+    const size_t size = values_size(states);
+    if (place->values) {
+        memcpy(place->values, values, size);
+        return FEDGE_OK;
+    }
+    const fedge_status status =
+        fedge_os_write_at(&states->file, (uint64_t)(place->slot - 1) * size, values, size, err);
+    return status == FEDGE_OK ? status : fail_file(status, err);
+}
+
+static fedge_status read_place(const fedge_client_states *states, const fedge_client_place *place,
+                               float *values, fedge_error *err)
+{
+    const size_t size = values_size(states);
+    if (place->slot == 0) {
+        if (place->values)
+            memcpy(values, place->values, size);
+        else
+            memset(values, 0, size);
+        return FEDGE_OK;
+    }
+    const fedge_status status =
+        fedge_os_read_at(&states->file, (uint64_t)(place->slot - 1) * size, values, size, err);
+    return status == FEDGE_OK ? status : fail_file(status, err);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+bool fedge_client_states_has(const fedge_client_states *states, uint32_t client)
+{
+    return is_taken(&states->kept[client]);
+}
+
+bool fedge_client_states_has_moved(const fedge_client_states *states, uint32_t client)
+{
+    return is_taken(&states->open[client]);
+}
+
+fedge_status fedge_client_states_get(const fedge_client_states *states, uint32_t client,
+                                     float *values, fedge_error *err)
+{
+    const fedge_client_place *open = &states->open[client];
+    return read_place(states, is_taken(open) ? open : &states->kept[client], values, err);
+}
+
+fedge_status fedge_client_states_put(fedge_client_states *states, uint32_t client,
+                                     const float *values, fedge_error *err)
+{
+    fedge_client_place *open = &states->open[client];
+    const fedge_status status = is_taken(open) ? FEDGE_OK : take_place(states, open, err);
+    return status == FEDGE_OK ? write_place(states, open, values, err) : status;
+}
+
+static void settle(fedge_client_states *states, uint32_t client)
+{
+    if (!is_taken(&states->open[client]))
+        return;
+    give_back(states, &states->kept[client]);
+    states->kept[client] = states->open[client];
+    states->open[client] = (fedge_client_place){0};
+}
+
+fedge_status fedge_client_states_set(fedge_client_states *states, uint32_t client,
+                                     const float *values, fedge_error *err)
+{
+    const fedge_status status = fedge_client_states_put(states, client, values, err);
+    if (status == FEDGE_OK)
+        settle(states, client);
+    return status;
 }
 
 void fedge_client_states_keep(fedge_client_states *states, uint32_t round)
 {
-    for (uint32_t i = 0; i < states->num_clients; i++) {
-        free(states->before[i]);
-        states->before[i] = NULL;
-    }
+    for (uint32_t i = 0; i < states->num_clients; i++)
+        settle(states, i);
     states->round = round;
 }
 
 void fedge_client_states_undo(fedge_client_states *states)
 {
-    for (uint32_t i = 0; i < states->num_clients; i++) {
-        if (states->before[i]) {
-            free(states->of[i]);
-            states->of[i] = states->before[i];
-            states->before[i] = NULL;
-        }
-    }
+    for (uint32_t i = 0; i < states->num_clients; i++)
+        give_back(states, &states->open[i]);
 }
 
-/* ---- in a file ------------------------------------------------------------------------------- */
+/* ---- a checkpoint ---------------------------------------------------------------------------- */
 
 static size_t row_size(const fedge_client_states *states)
 {
@@ -100,16 +243,19 @@ static fedge_status no_room(const fedge_client_states *states, fedge_error *err)
 
 /* The rows, then the header in front of them. */
 static fedge_status write_all(const fedge_client_states *states, const fedge_os_file *file,
-                              uint8_t *row, fedge_error *err)
+                              uint8_t *row, float *values, fedge_error *err)
 {
     uint8_t header[HEADER_SIZE];
     uint32_t count = 0, crc = 0;
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < states->num_clients && status == FEDGE_OK; i++) {
-        if (!states->of[i])
+        if (!is_taken(&states->kept[i]))
             continue;
+        status = read_place(states, &states->kept[i], values, err);
+        if (status != FEDGE_OK)
+            break;
         fedge_put_u32(row, i);
-        fedge_put_f32s(row + sizeof(uint32_t), states->of[i], states->num_values);
+        fedge_put_f32s(row + sizeof(uint32_t), values, states->num_values);
         crc = fedge_crc32(crc, row, row_size(states));
         status = fedge_os_write_at(file, HEADER_SIZE + (uint64_t)count++ * row_size(states), row,
                                    row_size(states), err);
@@ -133,36 +279,35 @@ fedge_status fedge_client_states_save(const fedge_client_states *states, const c
     if (snprintf(built, sizeof(built), "%s.new", path) >= (int)sizeof(built))
         return fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s… is too long", path);
     uint8_t *row = malloc(row_size(states));
-    if (!row)
-        return no_room(states, err);
-    fedge_status status = fedge_os_remove_tree(built, err); /* of a program that was killed */
+    float *values = malloc(values_size(states));
+    fedge_status status = row && values
+                              ? fedge_os_remove_tree(built, err) /* of a program that was killed */
+                              : no_room(states, err);
     if (status == FEDGE_OK)
         status = fedge_os_open(&file, built, FEDGE_OS_CREATE, err);
     if (status == FEDGE_OK) {
-        status = write_all(states, &file, row, err);
+        status = write_all(states, &file, row, values, err);
         fedge_os_close(&file);
     }
+    free(values);
     free(row);
     return status == FEDGE_OK ? fedge_os_publish(built, path, err) : status;
 }
 
-static fedge_status read_row(fedge_client_states *states, const uint8_t *row, const char *path,
-                             fedge_error *err)
+static fedge_status read_row(fedge_client_states *states, const uint8_t *row, float *values,
+                             const char *path, fedge_error *err)
 {
     const uint32_t client = fedge_get_u32(row);
-    if (client >= states->num_clients || states->of[client]) {
+    if (client >= states->num_clients || is_taken(&states->kept[client])) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s: client %" PRIu32 " has no place, or two", path,
                           client);
     }
-    states->of[client] = malloc(states->num_values * sizeof(float));
-    if (!states->of[client])
-        return no_room(states, err);
-    fedge_get_f32s(row + sizeof(uint32_t), states->of[client], states->num_values);
-    return FEDGE_OK;
+    fedge_get_f32s(row + sizeof(uint32_t), values, states->num_values);
+    return fedge_client_states_set(states, client, values, err);
 }
 
 static fedge_status read_all(fedge_client_states *states, const fedge_os_file *file, uint8_t *row,
-                             fedge_error *err)
+                             float *values, fedge_error *err)
 {
     uint8_t header[HEADER_SIZE];
     uint32_t crc = 0;
@@ -185,7 +330,7 @@ static fedge_status read_all(fedge_client_states *states, const fedge_os_file *f
                                   row_size(states), err);
         if (status == FEDGE_OK) {
             crc = fedge_crc32(crc, row, row_size(states));
-            status = read_row(states, row, file->path, err);
+            status = read_row(states, row, values, file->path, err);
         }
     }
     if (status == FEDGE_OK && crc != fedge_get_u32(header + 28))
@@ -202,7 +347,9 @@ fedge_status fedge_client_states_load(fedge_client_states *states, const char *p
     if (status != FEDGE_OK)
         return status;
     uint8_t *row = malloc(row_size(states));
-    status = row ? read_all(states, &file, row, err) : no_room(states, err);
+    float *values = malloc(values_size(states));
+    status = row && values ? read_all(states, &file, row, values, err) : no_room(states, err);
+    free(values);
     free(row);
     fedge_os_close(&file);
     return status;

@@ -94,21 +94,15 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
 {
     const fedge_global_model *global = update->config->global;
     fedge_hooks_state *hooks = &update->hooks;
-    const size_t size = hooks->num_kept * sizeof(float);
     if (hooks->told) {
         memcpy(hooks->told, global->strategy->told(global->strategy_state),
                hooks->num_trained * sizeof(float));
     }
     if (fedge_plan_keeps(&update->config->job->plan)) {
-        update->own = fedge_client_states_of(update->config->states, client);
-        if (!update->own) {
-            return fedge_fail(err, FEDGE_NO_MEMORY,
-                              "no memory for a %s of %zu bytes: give the program more memory, or "
-                              "use fewer clients or rounds, a smaller cohort, fewer --threads or "
-                              "another strategy",
-                              fedge_plan_kept_name(&update->config->job->plan), size);
-        }
-        memcpy(hooks->own, update->own, size);
+        const fedge_status status =
+            fedge_client_states_get(update->config->states, client, hooks->own, err);
+        if (status != FEDGE_OK)
+            return status;
     }
     if (update->values) {
         memcpy(update->values, global->values,
@@ -141,14 +135,14 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_
                                      float *parameters, float *buffers, fedge_error *err)
 {
     const fedge_plan *plan = &update->config->job->plan;
-    float *residual = update->own ? update->own : update->hooks.own;
     const fedge_update made_of = {.plan = plan,
                                   .bounds_log2 = bounds_log2,
                                   .changes = update->values,
                                   .start = update->config->global->values,
                                   .parameters = parameters,
                                   .buffers = buffers,
-                                  .residual = fedge_plan_makes_residual(plan) ? residual : NULL,
+                                  .residual =
+                                      fedge_plan_makes_residual(plan) ? update->hooks.own : NULL,
                                   .round = round,
                                   .deflater = update->deflater,
                                   .bytes = update->bytes,
@@ -165,11 +159,11 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_
         status = fedge_kept_updates_put(&update->config->global->kept, task->place, update->v, err);
     if (status != FEDGE_OK)
         return status;
-    if (update->own && fedge_plan_is_personal(plan))
-        memcpy(update->own, update->hooks.own, update->hooks.num_kept * sizeof(float));
     task->bytes_up = made.size;
     task->clamped = made.clamped;
     if (fedge_plan_moves(plan))
-        fedge_hooks_move(plan, bounds_log2, update->v, update->own);
-    return FEDGE_OK;
+        fedge_hooks_move(plan, bounds_log2, update->v, update->hooks.own);
+    return fedge_plan_keeps(plan) ? fedge_client_states_put(update->config->states, task->client,
+                                                            update->hooks.own, err)
+                                  : FEDGE_OK;
 }

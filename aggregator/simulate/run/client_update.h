@@ -20,7 +20,6 @@ typedef struct fedge_client_update {
                       trained values lie */
     int32_t *v;    /* where clients keep something, or the strategy collects: the update
                       in fixed point */
-    float *own;    /* where clients keep something: that of the one that trains */
     fedge_deflater *deflater; /* NULL when updates are not deflated, as what follows */
     uint8_t *bytes, *packed;
     fedge_hooks_state hooks; /* when the plan has hooks */

@@ -398,6 +398,7 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
         .log = self->config.log,
         .accumulator = options->accumulator,
         .sums = options->sums,
+        .states = {.memory = options->client_state_memory, .folder = self->config.out},
         .attack = options->attack,
         .evaluate_every = options->evaluate_every,
         .rounds_only = !self->config.summary || options->client_accuracy == 0,

@@ -93,7 +93,7 @@ static void count_clients(fedge_memory *memory, const fedge_memory_demand *deman
     if (fedge_plan_keeps(&job->plan)) {
         memory->states =
             fedge_client_states_size((uint32_t)clients, train.asked, job->rounds.num_server_rounds,
-                                     fedge_plan_num_kept(&job->plan));
+                                     fedge_plan_num_kept(&job->plan), demand->state_memory);
     }
 }
 
@@ -143,7 +143,8 @@ fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable, fed
         {memory->model, "for the global model", "a smaller model"},
         {memory->threads, threads, "fewer --threads, a smaller batch-size or a smaller model"},
         {memory->states, "for what clients keep and an open round's copies",
-         "fewer clients or rounds, a smaller cohort or another strategy"},
+         "--client-state-memory BYTES, beyond which it lies in a file, fewer clients or rounds, a "
+         "smaller cohort or another strategy"},
         {memory->tasks, "for a round's tasks", "fewer clients a round"}};
     uint64_t all = 0;
     for (uint32_t i = 0; i < MAX_PARTS; i++)

@@ -28,6 +28,7 @@ typedef struct fedge_memory_demand {
     size_t task_bytes;      /* of one, as the simulation keeps it */
     bool no_hashes;         /* of the rounds' models */
     bool joins_ranks;       /* sums of several are joined */
+    uint64_t state_memory;  /* as fedge_client_states_limit has it */
     uint64_t robust_memory; /* as fedge_accumulator_config has it */
 } fedge_memory_demand;
 

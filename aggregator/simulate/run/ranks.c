@@ -218,23 +218,22 @@ void fedge_sim_ranks_drop(fedge_sim_ranks *ranks)
 
 /* ---- what clients keep ----------------------------------------------------------------------- */
 
-/* False: one was read into [room], for want of memory, and is lost. */
+/* False: one could not be read there, or kept here, and is lost. */
 static bool collect_from(const fedge_sim_ranks *self, uint32_t rank, float *room)
 {
     fedge_client_states *states = self->config.states;
-    uint32_t count = 0;
+    uint32_t count = 0, sent = 0;
     bool whole = true;
+    fedge_error err;
     fedge_collective_receive(self->collective, &count, sizeof(count), rank);
     for (uint32_t i = 0; i < count; i++) {
         uint32_t client = 0;
         fedge_collective_receive(self->collective, &client, sizeof(client), rank);
-        float **of = &states->of[client];
-        *of = *of ? *of : malloc(states->num_values * sizeof(**of));
-        fedge_collective_receive(self->collective, *of ? *of : room,
-                                 states->num_values * sizeof(**of), rank);
-        whole = whole && *of;
+        fedge_collective_receive(self->collective, room, states->num_values * sizeof(*room), rank);
+        whole = fedge_client_states_set(states, client, room, &err) == FEDGE_OK && whole;
     }
-    return whole;
+    fedge_collective_receive(self->collective, &sent, sizeof(sent), rank);
+    return whole && sent;
 }
 
 fedge_status fedge_sim_ranks_collect(fedge_sim_ranks *ranks, fedge_error *err)
@@ -251,8 +250,9 @@ fedge_status fedge_sim_ranks_collect(fedge_sim_ranks *ranks, fedge_error *err)
     free(room);
     return whole ? FEDGE_OK
                  : fedge_fail(err, FEDGE_NO_MEMORY,
-                              "no memory for what the clients of other ranks keep: give rank 0 "
-                              "more, or use fewer clients or another strategy");
+                              "no room for what the clients of other ranks keep: give rank 0 "
+                              "more memory or disk (--client-state-memory), or use fewer clients "
+                              "or another strategy");
 }
 
 fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err)
@@ -260,18 +260,25 @@ fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err)
     if (!ranks->collective || !ranks->keeps)
         return FEDGE_OK;
     const fedge_client_states *states = ranks->config.states;
+    const size_t size = states->num_values * sizeof(float);
     ranks_command command = {.kind = RANKS_SPREAD, .round = states->round};
+    float *values = malloc(size);
+    if (!values)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what clients keep");
     for (uint32_t i = 0; i < states->num_clients; i++)
-        command.num_clients += states->of[i] != NULL;
+        command.num_clients += fedge_client_states_has(states, i);
     tell(ranks, &command);
+    fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < states->num_clients; i++) {
-        if (states->of[i]) {
+        if (fedge_client_states_has(states, i)) {
+            if (status == FEDGE_OK)
+                status = fedge_client_states_get(states, i, values, err);
             fedge_collective_broadcast(ranks->collective, &i, sizeof(i), 0);
-            fedge_collective_broadcast(ranks->collective, states->of[i],
-                                       states->num_values * sizeof(float), 0);
+            fedge_collective_broadcast(ranks->collective, values, size, 0);
         }
     }
-    return fedge_collective_agree(ranks->collective, FEDGE_OK, NULL, 0, err);
+    free(values);
+    return fedge_collective_agree(ranks->collective, status, NULL, 0, err);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -125,7 +125,7 @@ static void keep(fedge_sim_ranks *self, uint32_t round)
 {
     fedge_client_states *states = self->config.states;
     for (uint32_t i = 0; self->keeps && i < states->num_clients; i++)
-        self->unsent[i] = self->unsent[i] || states->before[i];
+        self->unsent[i] = self->unsent[i] || fedge_client_states_has_moved(states, i);
     if (self->keeps)
         fedge_client_states_keep(states, round);
     empty(self);
@@ -141,18 +141,23 @@ static void drop(fedge_sim_ranks *self)
 static void send_kept(fedge_sim_ranks *self)
 {
     const fedge_client_states *states = self->config.states;
-    uint32_t count = 0;
+    const size_t size = states->num_values * sizeof(float);
+    float *values = malloc(size);
+    uint32_t count = 0, whole = values != NULL;
+    fedge_error err;
     for (uint32_t i = 0; i < states->num_clients; i++)
-        count += self->unsent[i];
+        count += whole && self->unsent[i];
     fedge_collective_send(self->collective, &count, sizeof(count), 0);
-    for (uint32_t i = 0; i < states->num_clients; i++) {
+    for (uint32_t i = 0; values && i < states->num_clients; i++) {
         if (self->unsent[i]) {
+            whole = fedge_client_states_get(states, i, values, &err) == FEDGE_OK && whole;
             fedge_collective_send(self->collective, &i, sizeof(i), 0);
-            fedge_collective_send(self->collective, states->of[i],
-                                  states->num_values * sizeof(float), 0);
+            fedge_collective_send(self->collective, values, size, 0);
             self->unsent[i] = false;
         }
     }
+    fedge_collective_send(self->collective, &whole, sizeof(whole), 0);
+    free(values);
 }
 
 /* Of all clients, of whom this rank takes its own. */
@@ -171,11 +176,8 @@ static fedge_status take_kept(fedge_sim_ranks *self, const ranks_command *comman
         if (fedge_ranks_owner(self->collective->num_ranks, true, &task, 0) !=
             self->collective->rank)
             continue;
-        states->of[client] = malloc(size);
-        if (states->of[client])
-            memcpy(states->of[client], values, size);
-        else
-            status = no_memory(err);
+        if (status == FEDGE_OK)
+            status = fedge_client_states_set(states, client, values, err);
     }
     states->round = command->round;
     free(values);

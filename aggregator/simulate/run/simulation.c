@@ -403,6 +403,7 @@ static fedge_status demand_of(const fedge_simulation_config *config,
                       fedge_ranks_task_bytes(config->collective),
         .no_hashes = config->no_hashes,
         .joins_ranks = !fedge_collective_is_alone(config->collective),
+        .state_memory = config->states.memory,
         .robust_memory =
             config->sums.robust_memory > 0 ? config->sums.robust_memory : FEDGE_ROBUST_MEMORY};
     return engine->size(&wanted, &demand->thread_bytes, err);
@@ -433,6 +434,18 @@ static fedge_status check_memory(fedge_simulation *self, const fedge_trainer_eng
     return fedge_memory_check(&memory, fedge_os_usable_bytes(NULL), err);
 }
 
+/* Once, when the first client's values have no room in memory. */
+static void tell_of_spill(void *user, const char *folder)
+{
+    const fedge_simulation *self = user;
+    if (self->config.log) {
+        FEDGE_LOG(self->config.log, FEDGE_LOG_WARN, "client-states-on-disk",
+                  fedge_log_str("folder", folder),
+                  fedge_log_str("because", "--client-state-memory is full"),
+                  fedge_log_int("bytes", (int64_t)self->config.states.memory));
+    }
+}
+
 static fedge_status set_up(fedge_simulation *self, fedge_error *err)
 {
     const fedge_simulation_config *config = &self->config;
@@ -460,8 +473,10 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         free(file);
     }
     if (status == FEDGE_OK && fedge_plan_keeps(self->plan)) {
+        const fedge_client_states_limit limit = {config->states.memory, config->states.folder,
+                                                 tell_of_spill, self};
         status = fedge_client_states_init(&self->states, config->client_data->num_clients,
-                                          fedge_plan_num_kept(self->plan), err);
+                                          fedge_plan_num_kept(self->plan), &limit, err);
     }
     if (status == FEDGE_OK && self->plan->update.down.values) {
         self->held = calloc(config->client_data->num_clients, sizeof(*self->held));

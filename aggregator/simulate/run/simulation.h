@@ -54,7 +54,8 @@ typedef struct fedge_simulation_config {
     /* Summaries are without the hash of their model, which takes longer than a step of a small one.
      */
     bool no_hashes;
-    fedge_cancel_fn cancel; /* asked between steps of training; may be NULL */
+    fedge_client_states_limit states; /* of what clients keep */
+    fedge_cancel_fn cancel;           /* asked between steps of training; may be NULL */
     /* After each phase; the simulation's model is that of the round's end. May be NULL. A failure
      * ends the run. */
     fedge_status (*on_round)(void *user, const fedge_round_summary *summary, fedge_error *err);

@@ -47,13 +47,14 @@ void fedge_simulation_tell_progress(void *user, uint32_t num_done)
     }
 }
 
-/* A machine without memory, or that has lost a GPU, is no client that declines: whoever was asked
- * next would lack it too. Nor is a rank that was told to end. */
+/* A machine without memory or disk, or that has lost a GPU, is no client that declines: whoever was
+ * asked next would lack it too. Nor is a rank that was told to end. */
 static fedge_status check_machine(const fedge_simulation *self, uint32_t count, fedge_error *err)
 {
     for (uint32_t i = 0; i < count; i++) {
         const fedge_status status = self->wave[i].status;
-        if (status == FEDGE_NO_MEMORY || status == FEDGE_GPU_LOST || status == FEDGE_CANCELLED) {
+        if (status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE || status == FEDGE_IO ||
+            status == FEDGE_GPU_LOST || status == FEDGE_CANCELLED) {
             return fedge_fail(err, status, "round %" PRIu32 ": client %" PRIu32 ": %s",
                               fedge_rounds_round(self->rounds), self->wave[i].client,
                               self->wave[i].message);

@@ -150,16 +150,23 @@ static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_e
 }
 
 /* The model that is evaluated: the global one or, with what the client has for itself, its own. */
-static const float *values_of(worker *self, const fedge_trainer_engine_task *task)
+static fedge_status find_values(worker *self, const fedge_trainer_engine_task *task,
+                                const float **values, fedge_error *err)
 {
     const fedge_trainer_engine_config *config = &self->pool->config;
     const fedge_plan *plan = self->pool->plan;
     const float *global = config->global->values;
-    if (!task->own || !config->states->of[task->client])
-        return global;
+    float *own = self->update.hooks.own;
+    *values = global;
+    if (!task->own || !fedge_client_states_has(config->states, task->client))
+        return FEDGE_OK;
+    const fedge_status status = fedge_client_states_get(config->states, task->client, own, err);
+    if (status != FEDGE_OK)
+        return status;
     memcpy(self->update.values, global, plan->schema.num_elements * sizeof(*global));
-    fedge_personal_put(plan, config->states->of[task->client], self->update.values);
-    return self->update.values;
+    fedge_personal_put(plan, own, self->update.values);
+    *values = self->update.values;
+    return FEDGE_OK;
 }
 
 static fedge_status evaluate(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
@@ -171,7 +178,11 @@ static fedge_status evaluate(worker *self, fedge_trainer_engine_task *task, fedg
                           "no examples are held out: set 'validation-fraction' in the site file");
     }
     const fedge_examples examples = fedge_view_examples(&view);
-    fedge_model_set_state(self->evaluator, values_of(self, task));
+    const float *values = NULL;
+    const fedge_status status = find_values(self, task, &values, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_model_set_state(self->evaluator, values);
     /* Not to be cancelled: its round has closed already, and its line would be lost. */
     return fedge_trainer_evaluate(self->evaluator, &examples,
                                   fedge_model_max_batch(self->evaluator), self->scratch,
@@ -186,7 +197,10 @@ static fedge_status test(worker *self, fedge_trainer_engine_task *task, fedge_er
     task->result = (fedge_trainer_result){.num_examples = task->view.count};
     if (task->may_stop && pool->config.cancel && pool->config.cancel(pool->config.user))
         return fedge_fail(err, FEDGE_CANCELLED, "interrupted");
-    fedge_model_set_state(self->tester, values_of(self, task));
+    const float *values = NULL;
+    status = find_values(self, task, &values, err);
+    if (status == FEDGE_OK)
+        fedge_model_set_state(self->tester, values);
     for (uint32_t at = 0; at < task->view.count && status == FEDGE_OK;) {
         const uint32_t left = task->view.count - at;
         const fedge_view batch = {task->view.dataset, task->view.indices + at,

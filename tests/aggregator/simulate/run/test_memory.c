@@ -84,7 +84,7 @@ static void a_run_has_all_its_parts(void **state)
     assert_int_equal(fedge_simulation_demand(&config, &demand, &self.err), FEDGE_OK);
     assert_int_equal(fedge_memory_count(&memory, &demand, &self.err), FEDGE_OK);
     assert_true(memory.present > 0 && memory.tasks > 0);
-    assert_int_equal(memory.states, fedge_client_states_size(9, 3, 5, values));
+    assert_int_equal(memory.states, fedge_client_states_size(9, 3, 5, values, 0));
     assert_true(memory.threads > 2 * fedge_simulation_bytes_per_thread(self.simulation));
     /* Values, two files and the server's variate, which is saved. */
     assert_true(memory.model > values * (4 + 2 * 4 + 3 * 4));

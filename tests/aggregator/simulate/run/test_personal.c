@@ -117,11 +117,15 @@ static void check_golden(const char *name)
     go(&self);
     check_close(get(root, "final"), global->values, count, name);
     const fedge_client_states *states = fedge_simulation_states(self.simulation);
+    float *own = malloc(states->num_values * sizeof(*own));
+    assert_non_null(own);
     for (uint32_t c = 0; c < clients; c++) {
-        check_close(cJSON_GetArrayItem(get(root, "own"), (int)c), states->of[c],
-                    states->num_values - 1, name);
-        assert_true(states->of[c][states->num_values - 1] == 1.0f);
+        assert_int_equal(fedge_client_states_get(states, c, own, &self.err), FEDGE_OK);
+        check_close(cJSON_GetArrayItem(get(root, "own"), (int)c), own, states->num_values - 1,
+                    name);
+        assert_true(own[states->num_values - 1] == 1.0f);
     }
+    free(own);
     free(text);
     cJSON_Delete(root);
     end(&self);

@@ -93,13 +93,20 @@ static double distance_from_mean(const run *self, uint32_t clients)
     const fedge_client_states *variates = fedge_simulation_states(self->simulation);
     const fedge_global_model *global = fedge_simulation_model(self->simulation);
     const float *control = global->strategy->told(global->strategy_state);
+    fedge_error err;
     double most = 0.0;
-    for (size_t i = 0; i < variates->num_values; i++) {
-        double sum = 0.0;
-        for (uint32_t c = 0; c < clients; c++)
-            sum += variates->of[c] ? (double)variates->of[c][i] : 0.0;
-        most = fmax(most, fabs(sum / clients - (double)control[i]));
+    float *of = malloc(variates->num_values * sizeof(*of));
+    double *sums = calloc(variates->num_values, sizeof(*sums));
+    assert_true(of && sums);
+    for (uint32_t c = 0; c < clients; c++) {
+        assert_int_equal(fedge_client_states_get(variates, c, of, &err), FEDGE_OK);
+        for (size_t i = 0; i < variates->num_values; i++)
+            sums[i] += (double)of[i];
     }
+    for (size_t i = 0; i < variates->num_values; i++)
+        most = fmax(most, fabs(sums[i] / clients - (double)control[i]));
+    free(of);
+    free(sums);
     return most;
 }
 
