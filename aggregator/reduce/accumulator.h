@@ -53,7 +53,7 @@ typedef struct fedge_layout {
  * called; with an accumulator that copies (below), until validate returns. */
 typedef struct fedge_encoded {
     const uint8_t *bytes;  /* as many as [sizes] say; NULL: they are pulled by [read], and no
-                              section has a codec that chooses */
+                              section has a codec that is not plain */
     const uint64_t *sizes; /* of the bytes of each section; NULL: each has as many as it can have */
     /* Reads the bytes [offset, offset + size). A pass over the update asks for ascending offsets;
      * the next pass begins at 0 again. */

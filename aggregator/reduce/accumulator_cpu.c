@@ -315,7 +315,7 @@ static fedge_status add_given(void *user, size_t at, const uint32_t *places, siz
     return FEDGE_OK;
 }
 
-/* The same of a section whose codec chooses, one update after another. to: NULL: they are only
+/* The same of a section whose codec is not plain, one update after another. to: NULL: they are only
  * checked. */
 static fedge_status take_chosen(cpu_accumulator *self, const fedge_schema *schema, run *part,
                                 const fedge_encoded *update, uint64_t offset, uint64_t size,
@@ -327,7 +327,7 @@ static fedge_status take_chosen(cpu_accumulator *self, const fedge_schema *schem
     target into = {.self = self, .to = to, .weight = update->weight};
     fedge_status status = FEDGE_OK;
     for (uint32_t t = 0; t < schema->num_tensors && status == FEDGE_OK; t++) {
-        const fedge_codec_tensor tensor = {.codec = part->codec,
+        const fedge_codec_tensor tensor = {.codec = fedge_codec_of(part->codec, t),
                                            .spec = &schema->tensors[t],
                                            .bound_log2 = update->bounds_log2[part->index + t],
                                            .give = to ? add_given : NULL,
@@ -351,17 +351,18 @@ static fedge_status take_sections(cpu_accumulator *self, fedge_encoded *const *u
         const fedge_layout_section *section = &self->layout.sections[s];
         const uint64_t most = fedge_codec_size(&section->codec, section->schema);
         part.codec = &section->codec;
-        if (!fedge_codec_chooses(part.codec))
+        const bool plain = fedge_codec_is_plain(part.codec);
+        if (plain)
             status = take_runs(self, section->schema, &part, updates, count, pulled, act, to, err);
         for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
             const uint64_t size = updates[i]->sizes ? updates[i]->sizes[s] : most;
-            if (fedge_codec_chooses(part.codec)) {
+            if (!plain) {
                 status = take_chosen(self, section->schema, &part, updates[i], part.sections[i],
                                      size, to, err);
             }
             part.sections[i] += size;
         }
-        part.index += fedge_codec_chooses(part.codec) ? section->schema->num_tensors : 0;
+        part.index += plain ? 0 : section->schema->num_tensors;
     }
     return status;
 }

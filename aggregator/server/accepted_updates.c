@@ -22,7 +22,8 @@ fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates, const 
                           (unsigned)most);
     }
     size_t offset = 0;
-    for (uint32_t t = 0; !delta->codec.chooses && t < delta->schema.num_tensors; t++) {
+    for (uint32_t t = 0; fedge_codec_is_plain(&delta->codec) && t < delta->schema.num_tensors;
+         t++) {
         updates->offsets[t] = offset;
         offset += fedge_codec_run_size(&delta->codec, delta->schema.tensors[t].count);
     }
@@ -42,7 +43,8 @@ void fedge_accepted_updates_fini(fedge_accepted_updates *updates)
 /* Can any of its values be decoded alone? The delta is the first section. */
 static bool lies_open(const fedge_accepted_updates *self, const fedge_upload *upload)
 {
-    return !self->plan->sent.sections[0].codec.chooses && !upload->sections[0].deflate;
+    return fedge_codec_is_plain(&self->plan->sent.sections[0].codec) &&
+           !upload->sections[0].deflate;
 }
 
 static fedge_status take_room(fedge_accepted_updates *self, fedge_error *err)

@@ -229,8 +229,9 @@ static void finish_update(void *user, uint32_t index, fedge_work *posted)
     fedge_error err;
     bool fatal;
     fedge_upload_rooms *rooms = &self->ingest->rooms;
-    fedge_upload_room *room =
-        fedge_upload_takes_room(&work->incoming->upload) ? fedge_upload_rooms_take(rooms) : NULL;
+    fedge_upload_room *room = fedge_upload_takes_room(self->ingest->plan, &work->incoming->upload)
+                                  ? fedge_upload_rooms_take(rooms)
+                                  : NULL;
     fedge_status status = take_update(self, work, room, &fatal, &err);
     if (room)
         fedge_upload_rooms_give_back(rooms, room);

@@ -38,10 +38,10 @@ static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t siz
     return status;
 }
 
-bool fedge_upload_takes_room(const fedge_upload *upload)
+bool fedge_upload_takes_room(const fedge_plan *plan, const fedge_upload *upload)
 {
-    for (uint32_t i = 0; i < upload->num_sections; i++) {
-        if (upload->sections[i].deflate || fedge_codec_chooses(&upload->sections[i].codec))
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        if (upload->sections[i].deflate || !fedge_codec_is_plain(&plan->sent.sections[i].codec))
             return true;
     }
     return false;
@@ -69,7 +69,7 @@ fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_p
         .size = upload->size,
         .crc32 = upload->crc32};
     fedge_status status = fedge_update_check(plan, upload, err);
-    if (status != FEDGE_OK || !fedge_upload_takes_room(upload))
+    if (status != FEDGE_OK || !fedge_upload_takes_room(plan, upload))
         return status;
     const size_t most = fedge_update_max_size(plan);
     status = room_grow(room, most, err);

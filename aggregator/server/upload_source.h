@@ -26,7 +26,7 @@ typedef struct fedge_upload_room {
 void fedge_upload_room_fini(fedge_upload_room *room);
 
 /* Whether it cannot be read piece by piece, and takes a room. */
-bool fedge_upload_takes_room(const fedge_upload *upload);
+bool fedge_upload_takes_room(const fedge_plan *plan, const fedge_upload *upload);
 
 /* Not to be moved once open: encoded.user points to it. */
 typedef struct fedge_upload_source {

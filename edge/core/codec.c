@@ -157,9 +157,14 @@ fedge_codec fedge_codec_lossless(void)
 
 /* ---- sizes ----------------------------------------------------------------------------------- */
 
-bool fedge_codec_chooses(const fedge_codec *codec)
+const fedge_codec *fedge_codec_of(const fedge_codec *codec, uint32_t index)
 {
-    return codec->chooses != NULL;
+    return codec->tensors ? codec->tensors[index] : codec;
+}
+
+bool fedge_codec_is_plain(const fedge_codec *codec)
+{
+    return !codec->chooses && !codec->tensors;
 }
 
 bool fedge_codec_chooses_of(const fedge_codec *codec, const fedge_tensor_spec *spec)
@@ -183,8 +188,9 @@ size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema)
     size_t size = 0;
     for (uint32_t i = 0; i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
-        size += fedge_codec_chooses_of(codec, spec) ? codec->chooses->largest(codec, spec->count)
-                                                    : fedge_codec_run_size(codec, spec->count);
+        const fedge_codec *own = fedge_codec_of(codec, i);
+        size += fedge_codec_chooses_of(own, spec) ? own->chooses->largest(own, spec->count)
+                                                  : fedge_codec_run_size(own, spec->count);
     }
     return size;
 }
@@ -220,7 +226,7 @@ static fedge_status fail_nan(const fedge_tensor_spec *spec, size_t first, const 
 
 /* A section under way. */
 typedef struct encoder {
-    const fedge_codec *codec;
+    const fedge_codec *codec; /* of the tensor */
     const fedge_codec_ends *ends;
     uint8_t *out; /* where the next bytes go; NULL: nowhere */
     size_t size;  /* of all that has been written, or would have been */
@@ -316,6 +322,7 @@ static fedge_status encode_chosen(encoder *self, const fedge_tensor_spec *spec, 
     const fedge_codec_ends *ends = self->ends;
     tensor_end end = {ends, index};
     float room[FEDGE_CODEC_PIECE];
+    assert(ends->residual);
     for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_PIECE) {
         const size_t left = spec->count - at;
         const size_t n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
@@ -344,13 +351,13 @@ fedge_status fedge_codec_encode_pieces(const fedge_codec *codec, const fedge_sch
                                        uint8_t *out, size_t *size, fedge_codec_stats *stats,
                                        fedge_error *err)
 {
-    encoder self = {.codec = codec, .ends = ends, .out = out, .stats = stats};
-    assert(!fedge_codec_chooses(codec) || ends->residual);
+    encoder self = {.ends = ends, .out = out, .stats = stats};
     *stats = (fedge_codec_stats){0};
     fedge_status status = fedge_codec_check_bounds(schema, bounds_log2, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
-        status = fedge_codec_chooses_of(codec, spec)
+        self.codec = fedge_codec_of(codec, i);
+        status = fedge_codec_chooses_of(self.codec, spec)
                      ? encode_chosen(&self, spec, i, bounds_log2[i], err)
                      : encode_whole(&self, spec, i, bounds_log2[i], err);
     }

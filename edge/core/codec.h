@@ -128,11 +128,14 @@ FEDGE_CODEC_MAP(FEDGE_CODEC_DECLARE)
 
 #define FEDGE_CODEC_WHOLE 1000000u /* a share */
 
-/* How a section is written. Plain data; all 0: no codec. */
+/* How a section is written. Plain data; all 0: no codec. What stands in a job or on the wire is of
+ * all tensors; a plan may have some of a section's written otherwise. */
 struct fedge_codec {
     const fedge_codec_ops *values;
-    const fedge_codec_ops *chooses; /* NULL: all values travel */
-    uint64_t share;                 /* of a tensor's values that travel, in millionths, ≥ 1 */
+    const fedge_codec_ops *chooses;    /* NULL: all values travel */
+    uint64_t share;                    /* of a tensor's values that travel, in millionths, ≥ 1 */
+    const fedge_codec *const *tensors; /* (of the section's schema) each one's own, whose [tensors]
+                                          is NULL; NULL: all are alike. Outlives this */
 };
 
 /* "none", "int8", …, one by one from index 0; NULL behind the last. */
@@ -147,7 +150,7 @@ FEDGE_MUST_USE fedge_status fedge_codec_parse(const char *text, fedge_codec *cod
                                               fedge_error *err);
 /* The other way round; returns [text]. */
 const char *fedge_codec_text(const fedge_codec *codec, char text[FEDGE_CODEC_TEXT]);
-bool fedge_codec_equal(const fedge_codec *a, const fedge_codec *b);
+bool fedge_codec_equal(const fedge_codec *a, const fedge_codec *b); /* but for [tensors] */
 /* Has [codec] a stage of this name? */
 bool fedge_codec_has(const fedge_codec *codec, const char *name);
 
@@ -155,14 +158,17 @@ bool fedge_codec_has(const fedge_codec *codec, const char *name);
 fedge_codec fedge_codec_default(void);
 fedge_codec fedge_codec_lossless(void);
 
-/* Does it choose, so that clients keep residuals and sizes depend on the values? */
-bool fedge_codec_chooses(const fedge_codec *codec);
-/* Does it choose among the values of this tensor? */
+/* That of tensor [index] of a section. */
+const fedge_codec *fedge_codec_of(const fedge_codec *codec, uint32_t index);
+/* Is it no more than a codec that writes values, in which every tensor lies at a place that is
+ * known? Else a section is read from its beginning, and may be shorter than fedge_codec_size. */
+bool fedge_codec_is_plain(const fedge_codec *codec);
+/* Does it, a tensor's own, choose among the values of this one? */
 bool fedge_codec_chooses_of(const fedge_codec *codec, const fedge_tensor_spec *spec);
 /* How many values of [count] it chooses: the share of them, rounded up. */
 size_t fedge_codec_chosen(const fedge_codec *codec, size_t count);
 
-/* Most bytes of a section of [schema]; of one that does not choose, exactly so many. */
+/* Most bytes of a section of [schema]; of one that is plain, exactly so many. */
 size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema);
 
 /* ---- encoding -------------------------------------------------------------------------------- */

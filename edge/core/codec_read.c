@@ -71,7 +71,7 @@ static fedge_status fail_size(const fedge_codec *codec, size_t size, size_t want
     char text[FEDGE_CODEC_TEXT];
     return fedge_fail(err, size < wanted ? FEDGE_TRUNCATED : FEDGE_TOO_BIG,
                       "section of %zu bytes; its schema takes %s %zu as %s", size,
-                      fedge_codec_chooses(codec) ? "at most" : "exactly", wanted,
+                      fedge_codec_is_plain(codec) ? "exactly" : "at most", wanted,
                       fedge_codec_text(codec, text));
 }
 
@@ -91,18 +91,19 @@ fedge_status fedge_codec_decode(const fedge_codec *codec, const fedge_schema *sc
                                 int32_t *v, fedge_error *err)
 {
     const size_t most = fedge_codec_size(codec, schema);
-    if (in_size > most || (in_size < most && !fedge_codec_chooses(codec)))
+    if (in_size > most || (in_size < most && fedge_codec_is_plain(codec)))
         return fail_size(codec, in_size, most, err);
     fedge_status status = fedge_codec_check_bounds(schema, bounds_log2, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
-        const fedge_codec_tensor tensor = {.codec = codec,
+        const fedge_codec *own = fedge_codec_of(codec, i);
+        const fedge_codec_tensor tensor = {.codec = own,
                                            .spec = spec,
                                            .bound_log2 = bounds_log2[i],
                                            .give = give_to_array,
                                            .user = v + spec->offset};
         size_t used = 0;
-        if (fedge_codec_chooses_of(codec, spec))
+        if (fedge_codec_chooses_of(own, spec))
             memset(v + spec->offset, 0, spec->count * sizeof(*v));
         status = fedge_codec_read_tensor(&tensor, in, in_size, &used, err);
         in += used;

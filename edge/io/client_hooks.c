@@ -47,12 +47,12 @@ bool fedge_plan_keeps_residual(const fedge_plan *plan)
 {
     const fedge_error_feedback feedback = plan->update.error_feedback;
     return feedback == FEDGE_ERROR_FEEDBACK_ON ||
-           (feedback == FEDGE_ERROR_FEEDBACK_AUTO && fedge_codec_chooses(&plan->update.codec));
+           (feedback == FEDGE_ERROR_FEEDBACK_AUTO && fedge_plan_chooses(plan));
 }
 
 bool fedge_plan_makes_residual(const fedge_plan *plan)
 {
-    return fedge_plan_keeps_residual(plan) || fedge_codec_chooses(&plan->update.codec);
+    return fedge_plan_keeps_residual(plan) || fedge_plan_chooses(plan);
 }
 
 bool fedge_plan_keeps(const fedge_plan *plan)

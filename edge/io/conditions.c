@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/io/glob.h"
 
 #define DAY_MINUTES 1440u
 #define MAX_FACT 4096 /* bytes of a file of the system that are read */
@@ -239,13 +240,6 @@ static bool temperature_holds(const fedge_conditions *c, fedge_obstacle *o)
                        seen.most / 1000, (long)c->max_temperature);
 }
 
-static bool names(const char *pattern, const char *link)
-{
-    const size_t length = strlen(pattern);
-    return pattern[length - 1] == '*' ? strncmp(pattern, link, length - 1) == 0
-                                      : strcmp(pattern, link) == 0;
-}
-
 static bool link_holds(const fedge_conditions *c, fedge_obstacle *o)
 {
     char link[FEDGE_CONDITIONS_MAX_LINK];
@@ -256,7 +250,7 @@ static bool link_holds(const fedge_conditions *c, fedge_obstacle *o)
                            "no default route is known, so the link is not known to be unmetered");
     }
     for (uint32_t i = 0; i < c->num_links; i++) {
-        if (names(c->links[i], link))
+        if (fedge_glob_matches(c->links[i], link))
             return true;
     }
     return obstacle_is(o, FEDGE_REASON_METERED_LINK,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/io/glob.h"
 
 /* --- names ------------------------------------------------------------------------------------ */
 
@@ -49,27 +50,6 @@ static int compare_paths(const void *left, const void *right)
     }
 }
 
-/* Does [name] match [pattern], in which '*' stands for any characters? */
-static bool matches(const char *pattern, const char *name)
-{
-    const char *star = NULL, *resume = NULL;
-    while (*name) {
-        if (*pattern == '*') {
-            star = ++pattern;
-            resume = name;
-        } else if (*pattern == *name) {
-            pattern++;
-            name++;
-        } else if (star) { /* the last '*' stands for one more */
-            pattern = star;
-            name = ++resume;
-        } else {
-            return false;
-        }
-    }
-    return pattern[strspn(pattern, "*")] == '\0';
-}
-
 /* --- the list --------------------------------------------------------------------------------- */
 
 /* folder + "/" + name; "" for the folder stands for none. */
@@ -110,7 +90,7 @@ typedef struct listing {
 static fedge_status visit(void *user, const char *name, fedge_error *err)
 {
     const listing *l = user;
-    if ((name[0] == '.' && l->pattern[0] != '.') || !matches(l->pattern, name))
+    if ((name[0] == '.' && l->pattern[0] != '.') || !fedge_glob_matches(l->pattern, name))
         return FEDGE_OK;
     fedge_file_list *list = l->list;
     const fedge_status status = add(list, l->folder, strlen(l->folder), name, err);

@@ -228,10 +228,57 @@ static fedge_status write_nothing(const void *record, const char *key, cJSON *ob
     return FEDGE_OK;
 }
 
+bool fedge_plan_has_codec(const fedge_plan *plan, const char *name)
+{
+    bool has = fedge_codec_has(&plan->update.codec, name);
+    for (uint32_t i = 0; i < plan->update.num_layers; i++)
+        has = has || fedge_codec_has(&plan->update.layers[i].codec, name);
+    return has;
+}
+
+bool fedge_plan_chooses(const fedge_plan *plan)
+{
+    bool chooses = plan->update.codec.chooses != NULL;
+    for (uint32_t i = 0; i < plan->update.num_layers; i++)
+        chooses = chooses || plan->update.layers[i].codec.chooses;
+    return chooses;
+}
+
+static fedge_status read_layer_codec(const fedge_json *json, const cJSON *node, void *record,
+                                     fedge_error *err)
+{
+    return fedge_codec_read_json(json, node, &((fedge_layer_codec *)record)->codec, err);
+}
+
+static fedge_status write_layer_codec(const void *record, const char *key, cJSON *object,
+                                      fedge_error *err)
+{
+    return fedge_codec_write_json(&((const fedge_layer_codec *)record)->codec, key, object, err);
+}
+
+static const fedge_json_field layer_codec_fields[] = {
+    {.key = "tensors",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = FEDGE_JSON_REQUIRED,
+     AT(fedge_layer_codec, tensors),
+     .min = 1},
+    {.key = "codec",
+     .kind = FEDGE_JSON_CUSTOM,
+     .flags = FEDGE_JSON_REQUIRED,
+     .read = read_layer_codec,
+     .write = write_layer_codec},
+    FEDGE_JSON_END,
+};
+
 const fedge_json_field fedge_update_fields[] = {
     {.key = "codec", .kind = FEDGE_JSON_CUSTOM, .read = read_codec, .write = write_codec},
     {.key = "deflate", .kind = FEDGE_JSON_BOOL, AT(fedge_update_spec, deflate), .fallback = 1},
     {.key = "up", .kind = FEDGE_JSON_CUSTOM, .read = read_up, .write = write_nothing},
+    {.key = "layers",
+     .kind = FEDGE_JSON_OBJECT,
+     .flags = FEDGE_JSON_LIST,
+     FEDGE_JSON_ARRAY(fedge_update_spec, layers, num_layers),
+     .fields = layer_codec_fields},
     {.key = "down", .kind = FEDGE_JSON_CUSTOM, .read = read_down, .write = write_down},
     {.key = "error-feedback",
      .kind = FEDGE_JSON_ENUM,

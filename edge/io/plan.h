@@ -86,8 +86,20 @@ typedef enum fedge_error_feedback {
     FEDGE_ERROR_FEEDBACK_COUNT
 } fedge_error_feedback;
 
+#define FEDGE_MAX_LAYER_CODECS 16
+#define FEDGE_LAYER_CODEC_VECTORS "vectors" /* tensors of less than two dimensions */
+
+/* A codec of some tensors' own. */
+typedef struct fedge_layer_codec {
+    char tensors[FEDGE_MAX_TENSOR_NAME]; /* whose names match, with '*' for any characters; or
+                                            FEDGE_LAYER_CODEC_VECTORS */
+    fedge_codec codec;
+} fedge_layer_codec;
+
 typedef struct fedge_update_spec {
     fedge_codec codec; /* of what is trained; without the key, fedge_codec_default */
+    uint32_t num_layers;
+    fedge_layer_codec layers[FEDGE_MAX_LAYER_CODECS]; /* the first that matches counts */
     bool deflate;
     fedge_error_feedback error_feedback;
     fedge_codec down; /* of the models that clients get; values NULL: these travel whole */
@@ -260,6 +272,10 @@ FEDGE_MUST_USE fedge_status fedge_plan_write(const fedge_plan *plan, char **text
 FEDGE_MUST_USE fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan,
                                              fedge_error *err);
 void fedge_plan_free(fedge_plan *plan); /* NULL is fine */
+
+/* Has an update a stage of this name? Does one of its codecs choose? */
+bool fedge_plan_has_codec(const fedge_plan *plan, const char *name);
+bool fedge_plan_chooses(const fedge_plan *plan);
 
 /* How a client makes the plan's model to train it (not for external models). micro_batch is the
  * plan's or fedge_model_micro_batch's, the same on every machine. */

@@ -12,7 +12,7 @@
 
 /* FEATURE(name, when a plan needs it: an expression in plan). A plan of an external model
  * needs only those of EVERY_PLAN. The order is kept: append. */
-#define CODEC_FEATURE(name) EVERY_PLAN("codec:" #name, needs_codec(plan, #name))
+#define CODEC_FEATURE(name) EVERY_PLAN("codec:" #name, fedge_plan_has_codec(plan, #name))
 #define LAYER_FEATURE(upper, lower, class)                                                         \
     FEATURE("layer:" #class, has_layer(plan, FEDGE_LAYER_##upper))
 #define LOSS_FEATURE(upper, lower, class)                                                          \
@@ -49,7 +49,8 @@
             plan->data.has_augmentation && plan->data.horizontal_flip > 0)                         \
     FEATURE("augmentation:crop", plan->data.has_augmentation && plan->data.has_crop)               \
     FEDGE_MODEL_FEATURE_MAP(MODEL_FEATURE)                                                         \
-    EVERY_PLAN("error-feedback", plan->update.error_feedback != FEDGE_ERROR_FEEDBACK_AUTO)
+    EVERY_PLAN("error-feedback", plan->update.error_feedback != FEDGE_ERROR_FEEDBACK_AUTO)         \
+    EVERY_PLAN("codec-by-layer", plan->update.num_layers > 0)
 
 /* --- their names: all that a client needs ----------------------------------------------------- */
 
@@ -67,11 +68,6 @@ const char *fedge_plan_feature(unsigned index)
 }
 
 /* --- which plans need them -------------------------------------------------------------------- */
-
-static bool needs_codec(const fedge_plan *plan, const char *name)
-{
-    return fedge_codec_has(&plan->update.codec, name);
-}
 
 static bool is_normalised(const fedge_plan *plan)
 {

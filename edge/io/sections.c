@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "edge/io/client_hooks.h"
+#include "edge/io/glob.h"
 #include "edge/io/plan.h"
 #include "edge/train/layer.h"
 
@@ -136,6 +137,38 @@ static void end_section(fedge_sent *sent, fedge_section_kind kind, const char *n
                        .num_elements = sent->schema.num_elements - sent->tensors[first].offset};
 }
 
+static bool is_of(const fedge_layer_codec *rule, const fedge_tensor_spec *tensor)
+{
+    return strcmp(rule->tensors, FEDGE_LAYER_CODEC_VECTORS) == 0
+               ? tensor->rank < 2
+               : fedge_glob_matches(rule->tensors, tensor->name);
+}
+
+/* Gives each tensor of the delta the codec of the first rule that is of it, or the job's. */
+static fedge_status choose_codecs(fedge_plan *plan, fedge_error *err)
+{
+    fedge_section *delta = &plan->sent.sections[0];
+    const fedge_update_spec *update = &plan->update;
+    bool used[FEDGE_MAX_LAYER_CODECS] = {false};
+    uint32_t r = 0;
+    for (uint32_t i = 0; i < delta->schema.num_tensors; i++) {
+        for (r = 0; r < update->num_layers && !is_of(&update->layers[r], &plan->sent.tensors[i]);)
+            r++;
+        used[r < update->num_layers ? r : 0] |= r < update->num_layers;
+        plan->sent.codecs[i] = r < update->num_layers ? &update->layers[r].codec : &update->codec;
+    }
+    for (r = 0; r < update->num_layers; r++) {
+        if (!used[r]) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "update.layers: no tensor that is trained is left for \"%s\"; give a "
+                              "tensor's name, as \"%s\", one with '*', or \"vectors\"",
+                              update->layers[r].tensors, plan->sent.tensors[0].name);
+        }
+    }
+    delta->codec.tensors = update->num_layers > 0 ? plan->sent.codecs : NULL;
+    return FEDGE_OK;
+}
+
 fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
 {
     fedge_sent *sent = &plan->sent;
@@ -152,7 +185,8 @@ fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
                           "every layer is frozen, so there is nothing to train: freeze less");
     }
     end_section(sent, FEDGE_SECTION_DELTA, "delta", &plan->update.codec);
-    if (!plan->external)
+    st = choose_codecs(plan, err);
+    if (st == FEDGE_OK && !plan->external)
         st = add_buffers(plan, err);
     end_section(sent, FEDGE_SECTION_BUFFERS, "buffers", &lossless);
     const char *own = plan->hooks ? plan->hooks->section : NULL;

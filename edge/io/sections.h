@@ -42,12 +42,15 @@ typedef struct fedge_sent {
     fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
     fedge_schema schema;              /* over [tensors]: shapes of what is sent */
     size_t places[FEDGE_MAX_TENSORS]; /* of each tensor's first value among the model's */
-    uint32_t num_sections;            /* ≥ 1; the first is the delta */
+    const fedge_codec *codecs[FEDGE_MAX_TENSORS]; /* of each tensor of the delta, where a plan has
+                                                     "layers" */
+    uint32_t num_sections;                        /* ≥ 1; the first is the delta */
     fedge_section sections[FEDGE_SECTION_KINDS];
 } fedge_sent;
 
 /* Fills plan->sent from the plan's model, schema and update. FEDGE_INVALID_ARGUMENT when nothing is
- * trained; FEDGE_TOO_BIG when more than FEDGE_MAX_TENSORS would travel. */
+ * trained, or a codec is for tensors of which there are none; FEDGE_TOO_BIG when more than
+ * FEDGE_MAX_TENSORS would travel. */
 FEDGE_MUST_USE fedge_status fedge_sections_make(struct fedge_plan *plan, fedge_error *err);
 
 /* The section of this kind, or NULL. */

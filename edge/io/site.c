@@ -231,29 +231,31 @@ static fedge_status check_memory(const fedge_site *site, const fedge_plan *plan,
                       second->name, second->bytes, second->remedy);
 }
 
-/* Is every stage of [codec] among those that the site allows? */
-static bool allows_codec(const fedge_site *site, const fedge_codec *codec)
+/* The first stage of an update that is not among those that the site allows; NULL: all are. */
+static const char *find_forbidden(const fedge_site *site, const fedge_plan *plan)
 {
-    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
-        if (fedge_codec_has(codec, fedge_codec_name(i)) && !(site->allowed_codecs >> i & 1u))
-            return site->allowed_codecs == 0;
+    for (unsigned i = 0; i < FEDGE_CODEC_COUNT && site->allowed_codecs != 0; i++) {
+        const char *name = fedge_codec_name(i);
+        if (!(site->allowed_codecs >> i & 1u) && fedge_plan_has_codec(plan, name))
+            return name;
     }
-    return true;
+    return NULL;
 }
 
 fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fedge_error *err)
 {
-    char text[FEDGE_CODEC_TEXT];
+    const char *codec = find_forbidden(site, plan);
     if (!allows_job(site, plan->name)) {
         return fedge_fail(
             err, FEDGE_DENIED,
             "job \"%s\" is not among this site's policy.jobs; add it there to allow it",
             plan->name);
     }
-    if (!allows_codec(site, &plan->update.codec)) {
-        return fedge_fail(err, FEDGE_DENIED,
-                          "the plan's codec is %s, which is not among this site's policy.codecs",
-                          fedge_codec_text(&plan->update.codec, text));
+    if (codec) {
+        return fedge_fail(
+            err, FEDGE_DENIED,
+            "the plan's updates have codec %s, which is not among this site's policy.codecs",
+            codec);
     }
     if (site->max_local_epochs != 0 && plan->training.local_epochs > site->max_local_epochs) {
         return fedge_fail(err, FEDGE_DENIED,

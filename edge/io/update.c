@@ -262,12 +262,12 @@ static fedge_status check_section(const fedge_plan *plan, const fedge_section *w
                           "section \"%s\" has %" PRIu64 " bytes; the plan's limit is %" PRIu64,
                           section->name, section->size, largest);
     }
-    if (raw_size != largest && (!fedge_codec_chooses(&wanted->codec) || raw_size > largest)) {
+    if (raw_size != largest && (fedge_codec_is_plain(&wanted->codec) || raw_size > largest)) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "section \"%s\" has %" PRIu64 " bytes before deflate; the plan's schema "
                           "makes %s%" PRIu64,
                           section->name, raw_size,
-                          fedge_codec_chooses(&wanted->codec) ? "at most " : "", largest);
+                          fedge_codec_is_plain(&wanted->codec) ? "" : "at most ", largest);
     }
     if (section->deflate == (section->size == raw_size) || section->size == 0 ||
         section->size > raw_size) {

@@ -74,10 +74,10 @@ int main(int argc, char **argv)
         fail("cannot have so many values");
     most = fedge_codec_size(&codec, &schema);
     values = malloc(spec.count * sizeof(*values));
-    residual = fedge_codec_chooses(&codec) ? calloc(spec.count, sizeof(*residual)) : NULL;
+    residual = !fedge_codec_is_plain(&codec) ? calloc(spec.count, sizeof(*residual)) : NULL;
     v = malloc(spec.count * sizeof(*v));
     bytes = malloc(most);
-    if (!values || !v || !bytes || (fedge_codec_chooses(&codec) && !residual))
+    if (!values || !v || !bytes || (!fedge_codec_is_plain(&codec) && !residual))
         fail("no memory");
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 0, 0, 0);
     for (size_t i = 0; i < spec.count; i++)

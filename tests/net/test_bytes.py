@@ -31,11 +31,13 @@ class Bytes(NetTest):
         seen = set()
         for update in ({"up": "topk:0.1+int8+deflate"}, {"up": "topk:0.1+int8+deflate", "residual-half-life": 1},
                        {"up": "topk:0.1+int8+deflate", "error-feedback": "off"}, {"up": "ternary:0.05"},
-                       {"up": "randk:0.2+int4"}, {"up": "int4"}, {"up": "int4", "error-feedback": "on"}):
+                       {"up": "randk:0.2+int4"}, {"up": "int4"}, {"up": "int4", "error-feedback": "on"},
+                       {"up": "ternary:0.05+int8+deflate", "layers": [{"tensors": "vectors", "codec": "none"},
+                                                                      {"tensors": "0.*", "codec": "topk:0.1+int8"}]}):
             with self.subTest(update):
                 hashes, _ = self.same_with(**update)
                 seen.add(hashes[-1])
-        self.assertEqual(len(seen), 7)  # none is another by accident
+        self.assertEqual(len(seen), 8)  # none is another by accident
 
     def test_models_travel_as_deltas(self):
         """Clients that miss rounds catch up by several deltas, or get the whole model; in all cases the same bits."""

@@ -98,8 +98,8 @@ const fedge_cuda_chooser *fedge_cuda_chooser_of(const fedge_codec *codec)
 
 static bool is_known(const fedge_codec *codec)
 {
-    return fedge_cuda_codec_of(codec) &&
-           (!fedge_codec_chooses(codec) || fedge_cuda_chooser_of(codec));
+    return !codec->tensors && fedge_cuda_codec_of(codec) &&
+           (!codec->chooses || fedge_cuda_chooser_of(codec));
 }
 
 fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err)
@@ -117,9 +117,10 @@ fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err)
     }
     return fedge_fail(
         err, FEDGE_INVALID_ARGUMENT,
-        "GPUs cannot sum the codec %s yet; sum on the CPU (--accumulator cpu), or take "
+        "GPUs cannot sum the codec %s%s yet; sum on the CPU (--accumulator cpu), or take "
         "some of %s",
-        fedge_codec_text(&layout->sections[s].codec, text), known);
+        fedge_codec_text(&layout->sections[s].codec, text),
+        layout->sections[s].codec.tensors ? ", with others for some layers," : "", known);
 }
 
 /* ---- blocks -----------------------------------------------------------------------------------

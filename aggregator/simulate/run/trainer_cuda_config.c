@@ -19,7 +19,8 @@ int fedge_trainer_cuda_codec_of(const fedge_section *section)
 {
     char text[FEDGE_CODEC_TEXT];
     (void)fedge_codec_text(&section->codec, text);
-    return strcmp(text, "none") == 0   ? FEDGE_COHORT_CODEC_NONE
+    return section->codec.tensors      ? -1
+           : strcmp(text, "none") == 0 ? FEDGE_COHORT_CODEC_NONE
            : strcmp(text, "int8") == 0 ? FEDGE_COHORT_CODEC_INT8
                                        : -1;
 }

@@ -141,6 +141,10 @@ static void check_field(const fedge_json_field *field, const cJSON *object)
     bool expected = (field->flags & FEDGE_JSON_REQUIRED) || strcmp(field->key, "fedge-job") == 0;
     if (needed != expected)
         fail_msg("%s: the schema and the parser differ on whether it is needed", field->key);
+    if (field->kind == FEDGE_JSON_OBJECT && (field->flags & FEDGE_JSON_LIST)) {
+        check_number(field->key, node, "maxItems", field->max_count);
+        node = resolve(get(node, "items"));
+    }
     if (field->kind == FEDGE_JSON_OBJECT)
         check_object(field->fields, node);
     if (field->kind == FEDGE_JSON_OBJECT || field->kind == FEDGE_JSON_CUSTOM ||

@@ -44,7 +44,7 @@ static void models_match(void **state)
         fedge_optimizer_fields((fedge_optimizer_type)i, &table);
         check_object(table.fields, get(defs, table.type[0]));
     }
-    int shared = 0; /* "layer-…": what every layer has; "strategy-…": test_strategy_schema */
+    int shared = 0; /* "layer-…": what layers have; "strategy-…": test_strategy_schema */
     const cJSON *item = NULL;
     cJSON_ArrayForEach(item, defs)
     {

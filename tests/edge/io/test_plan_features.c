@@ -43,6 +43,9 @@ static const variant VARIANTS[] = {
     {.rest = ", \"update\": {\"deflate\": false, \"error-feedback\": \"on\"}",
      .feature = "error-feedback"},
     {.rest = ", \"update\": {\"codec\": \"topk:0.1+f16\"}", .feature = "codec:topk"},
+    {.rest = ", \"update\": {\"deflate\": false, \"layers\": [{\"tensors\": \"*.bias\", "
+             "\"codec\": \"int8\"}]}",
+     .feature = "codec-by-layer"},
     {.rest = ", \"strategy\": {\"type\": \"SCAFFOLD\"}", .feature = "scaffold-counted"},
     {.layer = "{\"type\": \"Tanh\"}", .feature = "layer:Tanh"},
     {.loss = "\"MSELoss\"", .feature = "loss:MSELoss"},

@@ -12,6 +12,7 @@
 
 #include "edge/core/message.h"
 #include "edge/core/rng.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/update.h"
 #include "tests/edge/core/codecs.h"
 #include "tests/edge/io/deflate_once.h"
@@ -72,6 +73,57 @@ static void expect(fedge_status status, const char *part)
         fail_msg("gave %s: %s\n  expected %s: %s", fedge_status_text(st), err.message,
                  fedge_status_text(status), part);
     }
+}
+
+/* Tensors in codecs of their own: each lies as its codec has it, one after another. */
+static void layers_have_codecs_of_their_own(void **state)
+{
+    (void)state;
+    fedge_error err;
+    make_plan(&INT8, false);
+    plan.update.num_layers = 2;
+    plan.update.layers[0] = (fedge_layer_codec){.tensors = "vectors", .codec = NONE};
+    plan.update.layers[1] = (fedge_layer_codec){.tensors = "0.w*"};
+    assert_int_equal(fedge_codec_parse("topk:0.1+int4", &plan.update.layers[1].codec, &err),
+                     FEDGE_OK);
+    assert_true(fedge_plan_chooses(&plan) && fedge_plan_makes_residual(&plan));
+    assert_int_equal(fedge_sections_make(&plan, &err), FEDGE_OK);
+    static float residual[COUNT + 1];
+    memset(residual, 0, sizeof(residual));
+    make_delta();
+    memset(&upload, 0, sizeof(upload));
+    const fedge_update made = {
+        .plan = &plan, .bounds_log2 = BOUNDS, .changes = delta, .residual = residual, .round = 1};
+    assert_int_equal(fedge_update_encode(&made, &upload, &bytes, &err), FEDGE_OK);
+    assert_true(upload.size < 100 * sizeof(float) + 90 + 90);
+    assert_memory_equal(bytes + upload.size - 100 * sizeof(float), delta + 900,
+                        100 * sizeof(float)); /* the bias, as floats */
+    assert_int_equal(decode(&err), FEDGE_OK);
+    uint32_t travelled = 0;
+    for (uint32_t i = 0; i < 900; i++) {
+        const float sent = ldexpf((float)v[i], 2 - FEDGE_FIXED_VALUE_BITS);
+        travelled += v[i] != 0;
+        assert_true(sent + residual[i] - delta[i] < 1e-6f && delta[i] - sent - residual[i] < 1e-6f);
+    }
+    assert_true(travelled <= 90 && travelled > 80);
+    for (uint32_t i = 900; i < COUNT; i++)
+        assert_true(ldexpf((float)v[i], 2 - FEDGE_FIXED_VALUE_BITS) == delta[i] &&
+                    residual[i] == 0);
+    upload.sections[0].codec = plan.update.layers[1].codec; /* the section's is the job's */
+    expect(FEDGE_MISMATCH, "the plan wants int8");
+    free(bytes);
+}
+
+static void layers_without_tensors_are_refused(void **state)
+{
+    (void)state;
+    fedge_error err;
+    make_plan(&INT8, false);
+    plan.update.num_layers = 2;
+    plan.update.layers[0] = (fedge_layer_codec){.tensors = "0.*", .codec = NONE};
+    plan.update.layers[1] = (fedge_layer_codec){.tensors = "*.bias", .codec = INT8};
+    assert_int_equal(fedge_sections_make(&plan, &err), FEDGE_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "no tensor that is trained is left for \"*.bias\""));
 }
 
 /* Announces [size] bytes and their checksum. */
@@ -250,6 +302,8 @@ static void wrong_values_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(layers_have_codecs_of_their_own),
+        cmocka_unit_test(layers_without_tensors_are_refused),
         cmocka_unit_test(what_is_encoded_decodes),
         cmocka_unit_test(deflate_is_dropped_when_it_does_not_help),
         cmocka_unit_test(clamping_is_reported),
