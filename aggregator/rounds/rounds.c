@@ -73,8 +73,9 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
     }
     if (fedge_rounds_num_available(rounds) < fedge_cohort_needed(&rounds->spec, rounds->kind))
         return;
-    const uint32_t available = fedge_rounds_list_available(rounds);
-    fedge_cohort_size size = fedge_cohort_size_of(&rounds->spec, rounds->kind, available);
+    const uint32_t listed = fedge_rounds_list_available(rounds);
+    fedge_cohort_size size = fedge_cohort_size_of(&rounds->spec, rounds->kind, listed);
+    const uint32_t available = fedge_rounds_spare_resting(rounds, listed, size.asked, now_ms);
     uint16_t stream = rounds->kind == FEDGE_TASK_TRAIN ? STREAM_TRAIN : STREAM_EVALUATE;
     rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round,
                                    rounds->attempt, stream);
@@ -248,6 +249,7 @@ void fedge_rounds_free(fedge_rounds *rounds)
     free(rounds->participants);
     free(rounds->connected);
     free(rounds->sampled);
+    free(rounds->resting);
     free(rounds->actions);
     free(rounds);
 }
@@ -376,6 +378,7 @@ fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint
         fedge_rounds_note_connected(rounds, client_index, true);
     }
     /* It has given up and comes anew: what was wrong may have been mended. */
+    fedge_rounds_wake(rounds, client_index);
     participant *found = fedge_rounds_find_participant(rounds, client_index);
     if (found && found->aside)
         fedge_rounds_remove_participant(rounds, found);

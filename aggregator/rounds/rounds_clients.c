@@ -225,6 +225,71 @@ uint32_t fedge_rounds_list_available(fedge_rounds *rounds)
     return listed;
 }
 
+/* --- rest ------------------------------------------------------------------------------------- */
+
+static uint32_t rest_place(const fedge_rounds *rounds, uint32_t client_index)
+{
+    uint32_t place = 0;
+    while (place < rounds->num_resting && rounds->resting[place].client_index < client_index)
+        place++;
+    return place;
+}
+
+void fedge_rounds_wake(fedge_rounds *rounds, uint32_t client_index)
+{
+    const uint32_t place = rest_place(rounds, client_index);
+    rest *at = rounds->resting + place;
+    if (place == rounds->num_resting || at->client_index != client_index)
+        return;
+    rounds->num_resting--;
+    memmove(at, at + 1, (rounds->num_resting - place) * sizeof(*at));
+}
+
+void fedge_rounds_rest(fedge_rounds *rounds, uint32_t client_index, uint64_t until_ms)
+{
+    fedge_rounds_wake(rounds, client_index);
+    void *items = rounds->resting;
+    const fedge_status status =
+        grow_u32(&items, sizeof(rest), rounds->num_resting + 1, &rounds->resting_capacity, NULL);
+    rounds->resting = items;
+    if (status != FEDGE_OK)
+        return;
+    rest *at = rounds->resting + rest_place(rounds, client_index);
+    memmove(at + 1, at, (size_t)(rounds->resting + rounds->num_resting - at) * sizeof(*at));
+    *at = (rest){client_index, until_ms};
+    rounds->num_resting++;
+}
+
+uint32_t fedge_rounds_spare_resting(fedge_rounds *rounds, uint32_t listed, uint32_t enough,
+                                    uint64_t now_ms)
+{
+    uint32_t awake = 0, kept = 0;
+    for (uint32_t r = 0; r < rounds->num_resting; r++) {
+        if (rounds->resting[r].until_ms > now_ms)
+            rounds->resting[kept++] = rounds->resting[r];
+    }
+    rounds->num_resting = kept;
+    for (int pass = 0; pass < 2; pass++) { /* count, then take out */
+        uint32_t r = 0;
+        awake = 0;
+        for (uint32_t i = 0; i < listed; i++) {
+            const uint32_t client = rounds->sampled[i];
+            while (r < kept && rounds->resting[r].client_index < client)
+                r++;
+            if (r < kept && rounds->resting[r].client_index == client)
+                continue;
+            if (pass == 1)
+                rounds->sampled[awake] = client;
+            awake++;
+        }
+        if (awake < enough)
+            return listed;
+    }
+    return awake;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
 const fedge_rounds_task *fedge_rounds_open_task(const fedge_rounds *rounds, const participant *of)
 {
     if (of->slot == FEDGE_ROUNDS_NO_SLOT)

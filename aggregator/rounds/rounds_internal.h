@@ -17,6 +17,12 @@ typedef struct participant {
     bool aside;
 } participant;
 
+/* A client that would rather not be asked, and until when. */
+typedef struct rest {
+    uint32_t client_index;
+    uint64_t until_ms;
+} rest;
+
 struct fedge_rounds {
     fedge_rounds_spec spec;
     uint64_t seed;
@@ -51,6 +57,9 @@ struct fedge_rounds {
     uint32_t *sampled;   /* scratch of the same capacity */
     uint32_t num_connected, connected_capacity;
 
+    rest *resting; /* ascending by client */
+    uint32_t num_resting, resting_capacity;
+
     fedge_rounds_action *actions; /* the queue: num_actions from first_action on */
     size_t first_action, num_actions, actions_capacity;
 };
@@ -80,6 +89,12 @@ bool fedge_rounds_pick_free(fedge_rounds *rounds, uint32_t *client_index);
 /* Fills rounds->sampled with the connected clients that are not set aside; returns how many. Only
  * while WAITING. */
 uint32_t fedge_rounds_list_available(fedge_rounds *rounds);
+/* Takes those who rest out of what was listed, where [enough] others are left; returns how many
+ * are. */
+uint32_t fedge_rounds_spare_resting(fedge_rounds *rounds, uint32_t listed, uint32_t enough,
+                                    uint64_t now_ms);
+/* It does not rest any more. */
+void fedge_rounds_wake(fedge_rounds *rounds, uint32_t client_index);
 uint32_t fedge_rounds_num_available(const fedge_rounds *rounds); /* the same without the list */
 
 /* The participant's task, when it is open; NULL otherwise. */

@@ -402,6 +402,16 @@ static const fedge_rounds_task *open_task_of(const fedge_engine *engine, uint32_
     return NULL;
 }
 
+/* A device whose site forbids the work for now says when to ask again; one that cannot do it at all
+ * is asked last until it connects anew. Other reasons, such as training that failed, are of this
+ * task alone. */
+static uint64_t rest_until(const fedge_notice *notice, uint64_t now_ms)
+{
+    if (strcmp(fedge_reason_class(notice->reason), "never") == 0)
+        return UINT64_MAX;
+    return notice->reason == FEDGE_REASON_INTERNAL ? 0 : now_ms + notice->after_ms;
+}
+
 void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
     uint32_t index = 0;
@@ -414,6 +424,8 @@ void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint6
     }
     if (task && task->client_index == client_index && !is_with_workers(engine, index)) {
         note_why(engine, client_index, notice->reason, notice->text);
+        if (rest_until(notice, now_ms) > now_ms)
+            fedge_rounds_rest(engine->rounds, client_index, rest_until(notice, now_ms));
         lose(engine, task->task_id, now_ms);
     }
 }

@@ -204,6 +204,42 @@ static void a_lost_slot_goes_by_score(void **state)
     fedge_client_history_fini(&history);
 }
 
+/* The cohort of 3 of 6 clients, of which the first [resting] rest until 1000 ms and then [anew], if
+ * below 6, joins anew, as bits; the last to come opens the round at [now_ms]. */
+static unsigned cohort_of(uint32_t resting, uint32_t anew, uint64_t now_ms)
+{
+    fedge_rounds_spec spec = base_spec();
+    unsigned clients = 0;
+    uint32_t num = 0;
+    spec.min_available_nodes = 6;
+    spec.fraction_train = 0.5;
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 4);
+    for (uint32_t i = resting; i > 0; i--)
+        fedge_rounds_rest(rounds, i - 1, 2000);
+    for (uint32_t i = 0; i < resting; i++)
+        fedge_rounds_rest(rounds, i, 1000); /* the last word counts */
+    if (anew < 6)
+        assert_int_equal(fedge_rounds_join(rounds, anew, 0, NULL), FEDGE_OK);
+    assert_int_equal(fedge_rounds_join(rounds, 5, now_ms, NULL), FEDGE_OK);
+    const fedge_rounds_task *cohort = fedge_rounds_cohort(rounds, &num);
+    assert_int_equal(num, 3);
+    for (uint32_t i = 0; i < num; i++)
+        clients |= 1u << cohort[i].client_index;
+    fedge_rounds_free(rounds);
+    return clients;
+}
+
+static void who_rests_is_asked_last(void **state)
+{
+    (void)state;
+    const unsigned any = cohort_of(0, 6, 0);
+    assert_int_equal(cohort_of(3, 6, 999), 0x38); /* 3, 4 and 5 */
+    assert_int_equal(cohort_of(3, 6, 1000), any); /* their time has come */
+    assert_int_equal(cohort_of(4, 6, 0), any);    /* two others are not enough */
+    assert_int_equal(cohort_of(4, 0, 0), 0x31);   /* 0 has come anew */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -214,6 +250,7 @@ int main(void)
         cmocka_unit_test(scores_follow_what_was_seen),
         cmocka_unit_test(history_is_saved),
         cmocka_unit_test(a_lost_slot_goes_by_score),
+        cmocka_unit_test(who_rests_is_asked_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
