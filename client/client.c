@@ -292,10 +292,21 @@ static void on_connected(void *user)
     drain(c);
 }
 
+/* The next connection goes to the server whose turn it is, by the proxy for it. */
+static fedge_status turn_to(fedge_client *c, uint32_t turn, fedge_error *err)
+{
+    char proxy[FEDGE_PROXY_TEXT];
+    c->turn = turn;
+    c->server = fedge_link_turn_to(c->link, turn);
+    const fedge_status status = fedge_proxy_for(c->server, c->config.proxy, proxy, err);
+    return status ? status : fedge_link_set_proxy(c->link, proxy, err);
+}
+
 static void on_disconnected(void *user, unsigned http_status, const char *why)
 {
     fedge_client *c = user;
-    c->server = fedge_link_turn_to(c->link, ++c->turn);
+    fedge_error err;
+    (void)!turn_to(c, c->turn + 1, &err); /* open_link has seen each of them */
     fedge_session_disconnected(c->session, now(), http_status, why);
     drain(c);
 }
@@ -551,13 +562,7 @@ static fedge_status open_link(fedge_client *c, fedge_error *err)
         status = fedge_trust_load(c->config.trust_dir, &trust, err);
     if (!status)
         status = fedge_ciphers_check(err);
-    char proxy[FEDGE_PROXY_TEXT], first[FEDGE_LINK_MAX_HOST];
-    /* One proxy, or none, for all of several: the first's. */
-    snprintf(first, sizeof(first), "%.*s", (int)strcspn(c->config.server, ","), c->config.server);
-    if (!status)
-        status = fedge_proxy_for(first, c->config.proxy, proxy, err);
     const fedge_link_config config = {.urls = c->config.server,
-                                      .proxy = proxy,
                                       .identity = c->identity,
                                       .trust_pem = trust,
                                       .events = {.user = c,
@@ -569,11 +574,11 @@ static fedge_status open_link(fedge_client *c, fedge_error *err)
                                                  .woken = on_woken}};
     if (!status)
         status = fedge_link_new(&config, &c->link, err);
-    if (!status) {
-        /* Where there are several, each device begins at one of its own. */
-        c->turn = (uint32_t)strtoul(c->identity->certificate.device_id, NULL, 16);
-        c->server = fedge_link_turn_to(c->link, c->turn);
-    }
+    for (uint32_t i = 0; !status && i < c->num_servers; i++)
+        status = turn_to(c, i, err);
+    /* Where there are several, each device begins at one of its own. */
+    if (!status)
+        status = turn_to(c, (uint32_t)strtoul(c->identity->certificate.device_id, NULL, 16), err);
     free(trust);
     return status;
 }

@@ -328,10 +328,7 @@ static fedge_status make_context(fedge_link *link, const fedge_link_config *conf
     info.user = link;
     info.vhost_name = "fedge";
 #if defined(LWS_CLIENT_HTTP_PROXYING)
-    info.http_proxy_address = config->proxy ? config->proxy : ""; /* NULL: as http_proxy says */
-#else
-    if (config->proxy && config->proxy[0])
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "libwebsockets was built without proxies");
+    info.http_proxy_address = ""; /* NULL: as http_proxy says */
 #endif
     info.client_ssl_ca_mem = config->trust_pem;
     info.client_ssl_ca_mem_len = (unsigned)strlen(config->trust_pem) + 1;
@@ -363,7 +360,6 @@ fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, 
                           sizeof(*fresh));
     }
     fresh->events = config->events;
-    fresh->by_proxy = config->proxy && config->proxy[0];
     fedge_link_set_heartbeat(fresh, FEDGE_LINK_DEFAULT_HEARTBEAT_S);
     lws_set_log_level(0, NULL);
     fedge_status status = fedge_link_check_urls(config->urls, &fresh->num_urls, err);
@@ -411,6 +407,20 @@ const char *fedge_link_turn_to(fedge_link *link, uint32_t turn)
     /* Each has been parsed before. */
     (void)!fedge_link_parse_url(link->url, link->host, &link->port, link->path, &err);
     return link->url;
+}
+
+fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy, fedge_error *err)
+{
+    link->by_proxy = proxy[0] != '\0';
+#if defined(LWS_CLIENT_HTTP_PROXYING)
+    /* Port 0 is libwebsockets' word for none. */
+    if (lws_set_proxy(link->vhost, link->by_proxy ? proxy : ":0") == 0)
+        return FEDGE_OK;
+#endif
+    return link->by_proxy ? fedge_fail(err, FEDGE_UNSUPPORTED,
+                                       "libwebsockets was built without "
+                                       "proxies")
+                          : FEDGE_OK;
 }
 
 void fedge_link_connect(fedge_link *link)

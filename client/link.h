@@ -43,7 +43,6 @@ typedef struct fedge_link_config {
     const char *urls;               /* wss://HOST[:PORT][/PATH], or several with commas between */
     const fedge_identity *identity; /* copied */
     const char *trust_pem;          /* roots; copied */
-    const char *proxy;              /* HOST:PORT (client/proxy.h); NULL or "": none */
     fedge_link_events events;
 } fedge_link_config;
 
@@ -65,6 +64,10 @@ void fedge_link_free(fedge_link *link); /* NULL is fine */
 /* The next connection goes to address [turn], from 0 and modulo their number; it is 0 at first.
  * Returns it: the link's. */
 const char *fedge_link_turn_to(fedge_link *link, uint32_t turn);
+/* The next connection goes by the proxy HOST:PORT (client/proxy.h); "": by none, as at first.
+ * FEDGE_UNSUPPORTED: libwebsockets was built without. */
+FEDGE_MUST_USE fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy,
+                                                 fedge_error *err);
 /* Begins a connection: connected or disconnected follows, possibly at once. */
 void fedge_link_connect(fedge_link *link);
 /* Closes with a reason for the peer. What happens on the old connection is not reported any more.

@@ -131,6 +131,19 @@ class Ways(NetTest):
                 federation.complete()
         self.assertEqual(proxy.asked, [])
 
+    def test_each_server_has_its_own_way(self):
+        """Of two servers one needs the proxy, and the other, which no_proxy lists, is not there."""
+        proxy = self.relay()
+        federation = self.alone()
+        federation.start_aggregator()
+        gone = "wss://localhost:1"
+        there = f"wss://127.0.0.1:{federation.port}"
+        environment = {"https_proxy": f"http://127.0.0.1:{proxy.port}/", "no_proxy": "localhost"}
+        client = federation.start_client(0, server=f"{gone},{there}", environment=environment)
+        self.connects(client)
+        federation.complete()
+        self.assertEqual(set(proxy.asked), {f"CONNECT 127.0.0.1:{federation.port}"})
+
     def test_a_proxy_that_refuses(self):
         proxy = self.relay(status="407 Proxy Authentication Required")
         federation = self.alone()

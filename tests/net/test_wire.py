@@ -1,6 +1,6 @@
 """Runs over a bad network: packets lost and late, connections reset. The bits are the same.
 
-FEDGE_NET_ROUNDS chooses how many rounds.
+FEDGE_NET_ROUNDS chooses how many rounds; FEDGE_NET_SHAPED=1 runs the slow link alone, which takes minutes.
 """
 
 import os
@@ -14,6 +14,30 @@ ROUNDS = int(os.environ.get("FEDGE_NET_ROUNDS", "6"))
 CLIENTS = 3
 
 
+@harness.unittest.skipUnless(os.environ.get("FEDGE_NET_SHAPED"), "takes minutes")
+class ShapedLink(NetTest):
+    def test_a_slow_link_with_cuts(self):
+        """256 kbit/s up, 300 ms, 2 % loss, and 20 s without a packet in each minute: what went up, headers and
+        repeats and all, is little more than the updates."""
+        job = {"hidden": 1000, "update__codec": "none", "update__deflate": False, "rounds__min_train_nodes": 1}
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 1, ip=wire.Wire.SERVER)
+        federation = self.federation(keys=keys, clients=1, rounds__num_server_rounds=2, **job)
+        with wire.Wire(loss=0.02, round_trip_s=0.3, seed=4, up_bytes_s=32000, cuts_s=(60, 20)) as net:
+            federation.start_aggregator(listen=f"{net.SERVER}:9092", http="off", before=net.enter_server)
+            federation.start_client(0, server=f"wss://{net.SERVER}:9092", before=net.enter_client)
+            federation.complete(1500)
+            seconds = max(line["seconds"] for line in federation.lines())
+            federation.stop()
+        updates = sum(line["bytes_up"] for line in federation.lines())
+        print(f"updates of {updates} bytes; {net.counts['bytes_up']} bytes went up, "
+              f"{net.counts['bytes_up'] / updates:.3f} of them; the longest round took {seconds:.0f} s; {net.counts}",
+              file=sys.stderr)
+        self.assertGreater(net.counts["cut"], 0, net.counts)
+        self.assertEqual(federation.hashes(), harness.undisturbed(2, clients=1, **job))
+        self.assertLessEqual(net.counts["bytes_up"], 1.1 * updates)
+
+
+@harness.unittest.skipIf(os.environ.get("FEDGE_NET_SHAPED"), "the slow link alone")
 class BadNetwork(NetTest):
     def run_over(self, rounds, seed, crash=False, **job):
         keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), CLIENTS, ip=wire.Wire.SERVER)

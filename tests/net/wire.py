@@ -1,12 +1,13 @@
 """A bad network on one machine: two network namespaces, joined by a forwarder in user space.
 
 Each namespace has a TUN device; a process reads packets from either, loses some, delays the rest, and
-now and then turns one into a reset of its TCP connection, all drawn from a seed. Needs root.
+now and then turns one into a reset of its TCP connection, all drawn from a seed. It may also be no faster than
+some bytes a second on the way up, behind a queue, and be cut for some seconds of each period. Needs root.
 
     with Wire(loss=0.05, round_trip_s=0.2, resets=0.01, seed=1) as wire:
         Program(..., before=wire.enter_server)     # address wire.SERVER
         Program(..., before=wire.enter_client)
-    wire.counts   # {"forwarded": …, "lost": …, "resets": …}
+    wire.counts   # {"forwarded": …, "lost": …, "resets": …, "cut": …, "bytes_up": …}: packets; bytes that clients sent
 """
 
 import ctypes
@@ -28,6 +29,7 @@ _SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCSIFMTU = 0x8914, 0x8916, 0x89
 _IFF_UP, _IFF_RUNNING = 0x1, 0x40
 _FIN, _SYN, _RST, _ACK = 1, 2, 4, 16
 _TCP = 6
+_QUEUE_S = 1.0  # of a slow way up: what would wait for longer is lost
 
 
 def allowed():
@@ -115,19 +117,36 @@ def make_reset(packet, back):
 
 
 class _Forwarder:
-    def __init__(self, ends, loss, delay_s, resets, seed):
+    def __init__(self, ends, loss, delay_s, resets, seed, up_bytes_s, cuts_s):
         self.ends, self.loss, self.delay_s, self.resets = ends, loss, delay_s, resets
+        self.up_bytes_s, self.cuts_s = up_bytes_s, cuts_s
         self.draw = random.Random(seed)
         self.queue = []
-        self.counts = {"forwarded": 0, "lost": 0, "resets": 0}
+        self.started = self.up_free = time.monotonic()
+        self.counts = {"forwarded": 0, "lost": 0, "resets": 0, "cut": 0, "bytes_up": 0}
+
+    def is_cut(self, now):
+        """For the last seconds of each period."""
+        period, length = self.cuts_s or (1, 0)
+        return (now - self.started) % period >= period - length
 
     def put(self, packet, side):
-        heapq.heappush(self.queue, (time.monotonic() + self.delay_s, self.counts["forwarded"], side, packet))
+        at = time.monotonic()
+        if self.is_cut(at):
+            self.counts["cut"] += 1
+            return
+        if self.up_bytes_s and side == 0:
+            if self.up_free > at + _QUEUE_S:
+                self.counts["lost"] += 1
+                return
+            at = self.up_free = max(at, self.up_free) + len(packet) / self.up_bytes_s
+        heapq.heappush(self.queue, (at + self.delay_s, self.counts["forwarded"], side, packet))
         self.counts["forwarded"] += 1
 
     def take(self, packet, side):
         """A packet that end [side] has sent."""
         flags = tcp_flags(packet)
+        self.counts["bytes_up"] += len(packet) if side == 1 else 0
         if self.draw.random() < self.loss:
             self.counts["lost"] += 1
         elif flags & _ACK and not flags & (_SYN | _FIN | _RST) and self.draw.random() < self.resets:
@@ -161,8 +180,9 @@ class _Forwarder:
 class Wire:
     SERVER, CLIENT = "10.77.0.1", "10.77.0.2"
 
-    def __init__(self, loss=0.0, round_trip_s=0.0, resets=0.0, seed=1):
-        self._options = (loss, round_trip_s / 2, resets, seed)
+    def __init__(self, loss=0.0, round_trip_s=0.0, resets=0.0, seed=1, up_bytes_s=None, cuts_s=None):
+        """cuts_s: (period, length)."""
+        self._options = (loss, round_trip_s / 2, resets, seed, up_bytes_s, cuts_s)
         self.counts = None
 
     def __enter__(self):
