@@ -29,7 +29,7 @@ fedge_status fedge_downlink_init(fedge_downlink *downlink, const fedge_plan *pla
 
 static void forget(fedge_downlink *downlink)
 {
-    for (uint32_t i = 0; i < FEDGE_MAX_DELTAS; i++) {
+    for (uint32_t i = 0; i < FEDGE_DOWNLINK_STEPS; i++) {
         free(downlink->steps[i]);
         downlink->steps[i] = NULL;
         downlink->sizes[i] = 0;
@@ -47,7 +47,7 @@ void fedge_downlink_fini(fedge_downlink *downlink)
 uint64_t fedge_downlink_memory(const fedge_plan *plan)
 {
     return plan->update.down.values
-               ? ((uint64_t)plan->schema.num_elements + 2 * num_trained(plan)) * sizeof(float)
+               ? (2 * (uint64_t)plan->schema.num_elements + 2 * num_trained(plan)) * sizeof(float)
                : 0;
 }
 
@@ -64,6 +64,23 @@ void fedge_downlink_begin(fedge_downlink *downlink, const float *values)
         memcpy(downlink->before, values, downlink->plan->schema.num_elements * sizeof(*values));
 }
 
+/* Forgets the oldest steps with which a chain would be as large as a whole model: nobody takes it.
+ */
+static void trim(fedge_downlink *downlink)
+{
+    const uint64_t most = (uint64_t)downlink->plan->schema.num_elements * sizeof(float);
+    uint64_t size = 0;
+    for (uint32_t i = 0; i < FEDGE_DOWNLINK_STEPS; i++) {
+        size += downlink->sizes[i];
+        if (size < most)
+            continue;
+        free(downlink->steps[i]);
+        downlink->steps[i] = NULL;
+        downlink->sizes[i] = 0;
+        size = most;
+    }
+}
+
 fedge_status fedge_downlink_end(fedge_downlink *downlink, uint32_t round, float *values,
                                 fedge_error *err)
 {
@@ -75,18 +92,19 @@ fedge_status fedge_downlink_end(fedge_downlink *downlink, uint32_t round, float 
         downlink->plan, round, downlink->before, downlink->residual, values, &bytes, &size, err);
     if (status != FEDGE_OK)
         return status;
-    free(downlink->steps[FEDGE_MAX_DELTAS - 1]);
-    memmove(downlink->steps + 1, downlink->steps, (FEDGE_MAX_DELTAS - 1) * sizeof(uint8_t *));
-    memmove(downlink->sizes + 1, downlink->sizes, (FEDGE_MAX_DELTAS - 1) * sizeof(size_t));
+    free(downlink->steps[FEDGE_DOWNLINK_STEPS - 1]);
+    memmove(downlink->steps + 1, downlink->steps, (FEDGE_DOWNLINK_STEPS - 1) * sizeof(uint8_t *));
+    memmove(downlink->sizes + 1, downlink->sizes, (FEDGE_DOWNLINK_STEPS - 1) * sizeof(size_t));
     downlink->steps[0] = bytes;
     downlink->sizes[0] = size;
+    trim(downlink);
     return FEDGE_OK;
 }
 
 uint64_t fedge_downlink_size(const fedge_downlink *downlink, uint32_t age)
 {
     uint64_t size = 0;
-    if (age == 0 || age > FEDGE_MAX_DELTAS || !downlink->steps[age - 1])
+    if (age == 0 || age > FEDGE_DOWNLINK_STEPS || !downlink->steps[age - 1])
         return 0;
     for (uint32_t i = 0; i < age; i++)
         size += downlink->sizes[i];

@@ -13,22 +13,24 @@
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
-#include "edge/io/protocol.h"
+
+/* That are kept, as long as they are together smaller than a whole model. */
+#define FEDGE_DOWNLINK_STEPS 32
 
 /* One that is all 0 is of a plan without "down": nothing is done, and there are no deltas. */
 typedef struct fedge_downlink {
     const fedge_plan *plan;
     float *before;   /* (plan->schema.num_elements) the model, while a step is taken */
     float *residual; /* of the trained values */
-    uint8_t *steps[FEDGE_MAX_DELTAS]; /* the newest first; NULL: there are no more */
-    size_t sizes[FEDGE_MAX_DELTAS];
+    uint8_t *steps[FEDGE_DOWNLINK_STEPS]; /* the newest first; NULL: there are no more */
+    size_t sizes[FEDGE_DOWNLINK_STEPS];
 } fedge_downlink;
 
 FEDGE_MUST_USE fedge_status fedge_downlink_init(fedge_downlink *downlink, const fedge_plan *plan,
                                                 fedge_error *err);
 void fedge_downlink_fini(fedge_downlink *downlink);
 
-/* Bytes of memory that it takes beside its deltas; the part of them that a checkpoint has. */
+/* Bytes of memory that it takes, its deltas with it; the part of them that a checkpoint has. */
 uint64_t fedge_downlink_memory(const fedge_plan *plan);
 size_t fedge_downlink_state_size(const fedge_plan *plan);
 

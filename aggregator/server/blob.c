@@ -8,14 +8,12 @@
 #include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
 
-fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob, fedge_error *err)
+static fedge_status make(uint8_t *bytes, size_t size, fedge_blob **blob, fedge_error *err)
 {
     *blob = NULL;
     fedge_blob *fresh = calloc(1, sizeof(*fresh));
-    if (!fresh) {
-        free(bytes);
+    if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a blob of %zu bytes", size);
-    }
     fresh->bytes = bytes;
     fresh->size = size;
     fresh->file.fd = -1;
@@ -24,6 +22,23 @@ fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob, fedg
     fedge_sha256_text(bytes, size, fresh->hash);
     *blob = fresh;
     return FEDGE_OK;
+}
+
+fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob, fedge_error *err)
+{
+    const fedge_status status = make(bytes, size, blob, err);
+    if (status != FEDGE_OK)
+        free(bytes);
+    return status;
+}
+
+fedge_status fedge_blob_new_end(fedge_blob *whole, size_t size, fedge_blob **blob, fedge_error *err)
+{
+    assert(whole->bytes && size <= whole->size);
+    const fedge_status status = make(whole->bytes + (whole->size - size), size, blob, err);
+    if (status == FEDGE_OK)
+        (*blob)->whole = fedge_blob_retain(whole);
+    return status;
 }
 
 fedge_status fedge_blob_read(fedge_blob *blob, uint64_t offset, void *out, size_t size,
@@ -92,7 +107,10 @@ void fedge_blob_release(fedge_blob *blob)
         if (blob->file.fd >= 0)
             fedge_os_close(&blob->file);
         pthread_mutex_destroy(&blob->lock);
-        free(blob->bytes);
+        if (blob->whole)
+            fedge_blob_release(blob->whole);
+        else
+            free(blob->bytes);
         free(blob);
     }
 }

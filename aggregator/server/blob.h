@@ -23,13 +23,17 @@ typedef struct fedge_blob {
     pthread_mutex_t lock; /* of what follows */
     uint8_t *bytes;       /* NULL: they are in file */
     fedge_os_file file;
-    uint8_t *left; /* what bytes was, until nobody reads it any more */
+    struct fedge_blob *whole; /* whose bytes these are a part of; NULL: they are its own */
+    uint8_t *left;            /* what bytes was, until nobody reads it any more */
     uint32_t num_readers;
 } fedge_blob;
 
 /* Takes ownership of [bytes] (malloc'ed), also on failure; one reference. */
 FEDGE_MUST_USE fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob,
                                            fedge_error *err);
+/* The last [size] bytes of [whole], which lies in memory: no bytes are copied. */
+FEDGE_MUST_USE fedge_status fedge_blob_new_end(fedge_blob *whole, size_t size, fedge_blob **blob,
+                                               fedge_error *err);
 /* Reads [size] bytes at [offset], which are inside of the blob. FEDGE_IO. */
 FEDGE_MUST_USE fedge_status fedge_blob_read(fedge_blob *blob, uint64_t offset, void *out,
                                             size_t size, fedge_error *err);

@@ -200,6 +200,34 @@ static void retry_open(fedge_engine *engine, uint64_t now_ms)
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
 
+static void offer_delta(const fedge_engine *engine, uint32_t index, fedge_task *task)
+{
+    if (task->num_deltas == FEDGE_MAX_DELTAS)
+        return;
+    fedge_delta_ref *delta = &task->deltas[task->num_deltas++];
+    delta->size = engine->deltas[index]->size;
+    memcpy(delta->base, engine->bases[index], sizeof(delta->base));
+    memcpy(delta->hash, engine->deltas[index]->hash, sizeof(delta->hash));
+}
+
+/* From the model of its last task first, which the device should have, and from the newest ones. */
+static void offer_deltas(const fedge_engine *engine, fedge_engine_device *device, fedge_task *task)
+{
+    const uint32_t present = engine->model_number + 1;
+    if (device->model != present) { /* else the task is sent again */
+        device->before = device->model;
+        device->model = present;
+    }
+    const uint32_t age = device->before > 0 ? present - device->before : 0;
+    const bool known = age > 0 && age <= engine->num_deltas;
+    if (known)
+        offer_delta(engine, age - 1, task);
+    for (uint32_t i = 0; i < engine->num_deltas; i++) {
+        if (!known || i != age - 1)
+            offer_delta(engine, i, task);
+    }
+}
+
 static void send_task(fedge_engine *engine, const fedge_rounds_action *action, uint64_t now_ms)
 {
     fedge_error err;
@@ -236,12 +264,7 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
                          .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
                          .learning_rate = fedge_plan_learning_rate(plan, action->round)};
     memcpy(task->model, engine->model->hash, sizeof(task->model));
-    for (uint32_t i = 0; i < engine->num_deltas; i++) {
-        fedge_delta_ref *delta = &task->deltas[task->num_deltas++];
-        delta->size = engine->deltas[i]->size;
-        memcpy(delta->base, engine->bases[i], sizeof(delta->base));
-        memcpy(delta->hash, engine->deltas[i]->hash, sizeof(delta->hash));
-    }
+    offer_deltas(engine, &engine->devices[action->client_index], task);
     if (fedge_plan_keeps(plan) &&
         (action->kind == FEDGE_TASK_TRAIN || fedge_plan_is_personal(plan))) {
         task->has_last_accepted = true;
@@ -420,6 +443,7 @@ static void replace_model(fedge_engine *engine, fedge_round_finalizer_result *re
         fedge_engine_withdraw(engine, engine->deltas[i]);
         fedge_blob_release(engine->deltas[i]);
     }
+    engine->model_number++;
     memmove(engine->bases[1], engine->bases[0], sizeof(engine->bases) - sizeof(engine->bases[0]));
     memcpy(engine->bases[0], engine->model->hash, sizeof(engine->bases[0]));
     memcpy(engine->deltas, result->deltas, sizeof(engine->deltas));

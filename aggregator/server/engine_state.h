@@ -42,6 +42,8 @@ typedef struct fedge_engine_device {
     uint64_t conn_id;
     char device_id[FEDGE_UUID_TEXT];
     bool hangs_up, at_work; /* engine_rest.c */
+    uint32_t model, before; /* numbers of the models of its last task, and of the last that had
+                               another; 0: not known */
 } fedge_engine_device;
 
 /* What of a phase is on other ranks too; nothing when alone. */
@@ -70,11 +72,12 @@ struct fedge_engine {
     fedge_round_finalizer *finalizer;
     fedge_rounds *rounds;
 
-    fedge_blob *plan, *model;             /* model: its file, and global.control_size bytes */
-    char model_hash[FEDGE_HASH_TEXT];     /* of the file alone */
-    fedge_blob *deltas[FEDGE_MAX_DELTAS]; /* to [model], num_deltas of them, from: */
-    char bases[FEDGE_MAX_DELTAS][FEDGE_HASH_TEXT]; /* the models before it, the newest first */
+    fedge_blob *plan, *model;                 /* model: its file, and global.control_size bytes */
+    char model_hash[FEDGE_HASH_TEXT];         /* of the file alone */
+    fedge_blob *deltas[FEDGE_DOWNLINK_STEPS]; /* to [model], num_deltas of them, from: */
+    char bases[FEDGE_DOWNLINK_STEPS][FEDGE_HASH_TEXT]; /* the models before it, the newest first */
     uint32_t num_deltas;
+    uint32_t model_number;        /* models that [model] has taken the place of */
     fedge_engine_device *devices; /* (num_devices), by client index */
     uint32_t num_devices;
 

@@ -447,18 +447,30 @@ fedge_status fedge_global_make_deltas(const fedge_global *global, fedge_blob **d
                                       uint32_t *count, fedge_error *err)
 {
     const fedge_downlink *downlink = &global->model.downlink;
-    fedge_status status = FEDGE_OK;
+    uint32_t ages = 0;
+    uint8_t *bytes = NULL;
     *count = 0;
-    while (status == FEDGE_OK && *count < FEDGE_MAX_DELTAS) {
-        const uint64_t size = fedge_downlink_size(downlink, *count + 1);
-        uint8_t *bytes = NULL;
+    for (uint64_t size; ages < FEDGE_DOWNLINK_STEPS; ages++) {
+        size = fedge_downlink_size(downlink, ages + 1);
         if (size == 0 || size >= global->model_size)
             break;
-        status = fedge_downlink_delta(downlink, *count + 1, &bytes, err);
-        if (status == FEDGE_OK)
-            status = fedge_blob_new(bytes, (size_t)size, &deltas[*count], err);
+    }
+    if (ages == 0)
+        return FEDGE_OK;
+    fedge_blob *oldest = NULL;
+    fedge_status status = fedge_downlink_delta(downlink, ages, &bytes, err);
+    if (status == FEDGE_OK)
+        status = fedge_blob_new(bytes, (size_t)fedge_downlink_size(downlink, ages), &oldest, err);
+    /* A chain ends with that of each younger model. */
+    while (status == FEDGE_OK && *count + 1 < ages) {
+        status = fedge_blob_new_end(oldest, (size_t)fedge_downlink_size(downlink, *count + 1),
+                                    &deltas[*count], err);
         *count += status == FEDGE_OK;
     }
+    if (status == FEDGE_OK)
+        deltas[(*count)++] = oldest;
+    else
+        fedge_blob_release(oldest);
     return status;
 }
 

@@ -78,8 +78,8 @@ void fedge_global_close(fedge_global *global);
 fedge_blob *fedge_global_take_model(fedge_global *global);
 
 /* The deltas from the models of the rounds before to the last closed round's, those that are
- * smaller than its file, the one from the newest first. deltas: FEDGE_MAX_DELTAS; *count of them
- * are set, and their references pass to the caller. */
+ * smaller than its file, the one from the newest first. deltas: FEDGE_DOWNLINK_STEPS; *count of
+ * them are set, and their references pass to the caller. */
 FEDGE_MUST_USE fedge_status fedge_global_make_deltas(const fedge_global *global,
                                                      fedge_blob **deltas, uint32_t *count,
                                                      fedge_error *err);

@@ -20,7 +20,7 @@ typedef struct fedge_round_finalizer_result {
     bool failed;                 /* CLOSED: the phase was dropped */
     bool over;                   /* CLOSED: early-stopping ends the run with this round */
     fedge_blob *model; /* CLOSED after a training phase: the new one, whose file is summary.model */
-    fedge_blob *deltas[FEDGE_MAX_DELTAS]; /* likewise (fedge_global_make_deltas) */
+    fedge_blob *deltas[FEDGE_DOWNLINK_STEPS]; /* likewise (fedge_global_make_deltas) */
     uint32_t num_deltas;
 } fedge_round_finalizer_result;
 void fedge_round_finalizer_result_free(fedge_round_finalizer_result *result);

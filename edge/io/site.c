@@ -231,20 +231,32 @@ static fedge_status check_memory(const fedge_site *site, const fedge_plan *plan,
                       second->name, second->bytes, second->remedy);
 }
 
-/* The first stage of an update that is not among those that the site allows; NULL: all are. */
-static const char *find_forbidden(const fedge_site *site, const fedge_plan *plan)
+/* Is every stage of [codec] among those that the site allows? */
+static bool allows_codec(const fedge_site *site, const fedge_codec *codec)
 {
-    for (unsigned i = 0; i < FEDGE_CODEC_COUNT && site->allowed_codecs != 0; i++) {
-        const char *name = fedge_codec_name(i);
-        if (!(site->allowed_codecs >> i & 1u) && fedge_plan_has_codec(plan, name))
-            return name;
+    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
+        if (fedge_codec_has(codec, fedge_codec_name(i)) && !(site->allowed_codecs >> i & 1u))
+            return site->allowed_codecs == 0;
     }
-    return NULL;
+    return true;
+}
+
+/* The first of the plan's codecs that the site does not allow; NULL: there is none. */
+static const fedge_codec *find_forbidden(const fedge_site *site, const fedge_update_spec *update)
+{
+    const fedge_codec *codec = &update->codec;
+    for (uint32_t i = 0; allows_codec(site, codec); i++) {
+        if (i == update->num_layers)
+            return NULL;
+        codec = &update->layers[i].codec;
+    }
+    return codec;
 }
 
 fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fedge_error *err)
 {
-    const char *codec = find_forbidden(site, plan);
+    const fedge_codec *codec = find_forbidden(site, &plan->update);
+    char text[FEDGE_CODEC_TEXT];
     if (!allows_job(site, plan->name)) {
         return fedge_fail(
             err, FEDGE_DENIED,
@@ -252,10 +264,9 @@ fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fe
             plan->name);
     }
     if (codec) {
-        return fedge_fail(
-            err, FEDGE_DENIED,
-            "the plan's updates have codec %s, which is not among this site's policy.codecs",
-            codec);
+        return fedge_fail(err, FEDGE_DENIED,
+                          "the plan's codec is %s, which is not among this site's policy.codecs",
+                          codec);
     }
     if (site->max_local_epochs != 0 && plan->training.local_epochs > site->max_local_epochs) {
         return fedge_fail(err, FEDGE_DENIED,

@@ -58,6 +58,15 @@ class Bytes(NetTest):
             self.assertLess(mine, theirs)
             self.assertLess(theirs, mine + 3000 * 3 * ROUNDS)  # tasks, with 8 deltas each
 
+    def test_a_client_that_was_long_away_gets_a_delta(self):
+        """One of five is asked in a round, so some have not been for more than eight; each gets one whole model."""
+        federation, lines = self.assert_same(
+            update={"up": "int8", "down": "topk:0.01+int4"}, clients=5, hidden=400, rounds__fraction_train=0.2,
+            rounds__min_train_nodes=1, rounds__num_server_rounds=24)
+        whole = max(line["bytes_down"] for line in lines)
+        for of in (lines, federation.lines()):
+            self.assertLessEqual(sum(line["bytes_down"] > 0.75 * whole for line in of), 5)
+
     def test_models_travel_as_deltas_with_statistics(self):
         federation, _ = self.assert_same(
             prepare=test_sections.points_as_images, data__shape=[3, 2, 2], model=test_sections.batchnorm(),

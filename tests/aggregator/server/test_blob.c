@@ -109,9 +109,30 @@ static void readers_do_not_notice(void **unused)
     assert_int_equal(fedge_os_remove(PATH, &err), FEDGE_OK);
 }
 
+static void an_end_outlives_its_whole(void **state)
+{
+    (void)state;
+    uint8_t piece[10];
+    fedge_blob *whole = make(), *end = NULL, *alike = NULL;
+    assert_int_equal(fedge_blob_new_end(whole, sizeof(piece), &end, &err), FEDGE_OK);
+    fedge_blob_release(whole);
+    assert_int_equal(end->size, sizeof(piece));
+    assert_int_equal(fedge_blob_read(end, 0, piece, sizeof(piece), &err), FEDGE_OK);
+    for (size_t i = 0; i < sizeof(piece); i++)
+        assert_int_equal(piece[i], byte_at(SIZE - sizeof(piece) + i));
+    uint8_t *copy = malloc(sizeof(piece));
+    assert_non_null(copy);
+    memcpy(copy, piece, sizeof(piece));
+    assert_int_equal(fedge_blob_new(copy, sizeof(piece), &alike, &err), FEDGE_OK);
+    assert_string_equal(alike->hash, end->hash);
+    fedge_blob_release(alike);
+    fedge_blob_release(end);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_end_outlives_its_whole),
         cmocka_unit_test(a_file_takes_the_place_of_memory),
         cmocka_unit_test(a_file_that_cannot_be_it_leaves_the_memory),
         cmocka_unit_test(readers_do_not_notice),

@@ -225,7 +225,7 @@ static void the_policy_wins(void **state)
     plan->training.local_epochs = 50;
     plan->update.codec = NONE;
     expect(site, plan, FEDGE_DENIED,
-           "updates have codec none, which is not among this site's policy.codecs");
+           "codec is none, which is not among this site's policy.codecs");
     plan->update.codec = INT8;
     site->max_ram_bytes = 100;
     expect(site, plan, FEDGE_DENIED, "this site's policy.max-ram is 100; most of it for batch, ");
