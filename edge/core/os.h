@@ -97,8 +97,8 @@ typedef enum fedge_os_mode { FEDGE_OS_READ, FEDGE_OS_READ_WRITE, FEDGE_OS_CREATE
 FEDGE_MUST_USE fedge_status fedge_os_open(fedge_os_file *file, const char *path, fedge_os_mode mode,
                                           fedge_error *err);
 /* Reads exactly [size] bytes at [offset]; FEDGE_TRUNCATED when the file ends before. */
-/* A file in [folder] (NULL: that in TMPDIR, or /var/tmp) that has no name any more: it ends with the
- * program, however that ends. chosen: the folder, for people. */
+/* A file in [folder] (NULL: that in TMPDIR, or /var/tmp) that has no name any more: it ends with
+ * the program, however that ends. chosen: the folder, for people. */
 FEDGE_MUST_USE fedge_status fedge_os_open_temporary(fedge_os_file *file, const char *folder,
                                                     char chosen[FEDGE_OS_MAX_PATH],
                                                     fedge_error *err);

@@ -224,8 +224,7 @@ static void the_policy_wins(void **state)
            "wants 51 local epochs, this site's policy.max-local-epochs is 50");
     plan->training.local_epochs = 50;
     plan->update.codec = NONE;
-    expect(site, plan, FEDGE_DENIED,
-           "codec is none, which is not among this site's policy.codecs");
+    expect(site, plan, FEDGE_DENIED, "codec is none, which is not among this site's policy.codecs");
     plan->update.codec = INT8;
     site->max_ram_bytes = 100;
     expect(site, plan, FEDGE_DENIED, "this site's policy.max-ram is 100; most of it for batch, ");
