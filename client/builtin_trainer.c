@@ -1,5 +1,6 @@
 #include "client/builtin_trainer.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -231,6 +232,32 @@ static fedge_status measure(fedge_builtin *t, const float *values, fedge_client 
                                      result.loss_sum / (double)result.num_seen, err);
 }
 
+/* Which of the models fits this device's examples best: that of the least loss, of equal ones the
+ * first. *values: its values. */
+static fedge_status choose(fedge_builtin *t, const fedge_client_task *task, const float **values,
+                           fedge_client *client, uint32_t *chosen, fedge_error *err)
+{
+    const float *const first = *values;
+    const size_t count = t->plan->schema.num_elements;
+    double least = INFINITY;
+    *chosen = 0;
+    for (uint32_t i = 0; i <= fedge_plan_num_told(t->plan); i++) {
+        const float *at = i == 0 ? first : task->others + (i - 1) * count;
+        fedge_trainer_result result;
+        if (!t->config.engine)
+            fedge_model_set_state(t->model, at);
+        const fedge_status status = evaluate(t, t->model, &t->train, at, client, &result, err);
+        if (status && status != FEDGE_NOT_FINITE)
+            return status;
+        if (!status && result.loss_sum < least) {
+            least = result.loss_sum;
+            *chosen = i;
+            *values = at;
+        }
+    }
+    return FEDGE_OK;
+}
+
 /* Of a plan that is personal. */
 static fedge_status train_own(fedge_builtin *t, fedge_client *client, const fedge_client_task *task,
                               float *values, fedge_client_report *report, fedge_error *err)
@@ -282,6 +309,14 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
         return status;
     if (task->own)
         return train_own(t, client, task, values, report, err);
+    if (fedge_plan_chooses(t->plan)) {
+        const float *best = values;
+        status = choose(t, task, &best, client, &report->chosen, err);
+        if (status)
+            return status;
+        if (report->chosen > 0)
+            memcpy(values, best, t->plan->schema.num_elements * sizeof(float));
+    }
     if (!t->config.engine) {
         fedge_model_set_state(t->model, values);
         fedge_model_reset_optimizer(t->model);
@@ -320,6 +355,11 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
     if (t->held_out.count == 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "no examples are held out: set 'validation-fraction' in the site file");
+    }
+    if (fedge_plan_chooses(t->plan)) {
+        status = choose(t, task, &values, client, &report->chosen, err);
+        if (status)
+            return status;
     }
     if (!t->config.engine)
         fedge_model_set_state(t->evaluator, values);

@@ -68,7 +68,9 @@ typedef struct fedge_client_task {
     const fedge_client_plan *plan;
     const float *correction; /* NULL, or what the strategy adds to each parameter's gradient, in
                                 schema order, as SCAFFOLD's c − c_i */
-    float *own; /* NULL, or for fedge's own trainer: what of a model is this device's */
+    float *own;          /* NULL, or for fedge's own trainer: what of a model is this device's */
+    const float *others; /* NULL, or for fedge's own trainer: further models, one of which may fit
+                            this device better */
 } fedge_client_task;
 
 typedef struct fedge_client_metric_value {
@@ -82,6 +84,7 @@ typedef struct fedge_client_report {
     uint32_t num_metrics;
     fedge_client_metric_value metrics[FEDGE_CLIENT_MAX_METRICS];
     uint64_t num_steps; /* of the optimizer: needed with a correction */
+    uint32_t chosen;    /* with [others]: which model was trained; 0: that of the task */
 } fedge_client_report;
 
 /* Adds a metric; "loss" and "accuracy" are means over the examples. FEDGE_NOT_FINITE;

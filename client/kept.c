@@ -59,8 +59,12 @@ static fedge_status read_told(fedge_hooks_state *state, const uint8_t *file, siz
     const fedge_plan *plan = state->plan;
     if (!state->told)
         return FEDGE_OK;
-    const fedge_status status =
-        fedge_safetensors_read(file, size, &plan->sent.sections[0].schema, state->told, err);
+    fedge_status status = FEDGE_OK;
+    const size_t each = size / state->num_told;
+    for (uint32_t i = 0; i < state->num_told && !status; i++) {
+        status = fedge_safetensors_read(file + i * each, each, &plan->sent.sections[0].schema,
+                                        state->told + i * state->num_trained, err);
+    }
     return status ? fedge_error_prefix(err, status, "the task's control file") : status;
 }
 

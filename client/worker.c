@@ -119,7 +119,7 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     fill_view(w);
     /* A model file may say more in its header than ours does. */
     w->at_work.max_model_size =
-        (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (fedge_plan_tells(w->plan) ? 2 : 1);
+        (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (1 + fedge_plan_num_told(w->plan));
     if (!w->config.callbacks.plan)
         return FEDGE_OK;
     return w->config.callbacks.plan(w->config.callbacks.user, w->config.client, &w->view, err);
@@ -188,7 +188,7 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
     size_t size = (size_t)(task->model_size - task->control_size);
     status = fedge_safetensors_read(file, size, &w->plan->schema, w->values, err);
     const bool train = task->kind == FEDGE_TASK_TRAIN;
-    if (!status && (train || fedge_plan_is_personal(w->plan))) {
+    if (!status && (train || fedge_plan_is_personal(w->plan) || fedge_plan_chooses(w->plan))) {
         status = fedge_kept_begin(&w->hooks, task, file + size, (size_t)task->control_size,
                                   w->config.store, w->run_id, w->config.log, &w->kept, err);
     }
@@ -245,7 +245,8 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
                                     .deadline_ms = job->task.deadline_ms,
                                     .plan = &w->view,
                                     .correction = w->hooks.correction,
-                                    .own = fedge_plan_is_personal(w->plan) ? w->hooks.own : NULL};
+                                    .own = fedge_plan_is_personal(w->plan) ? w->hooks.own : NULL,
+                                    .others = fedge_plan_chooses(w->plan) ? w->hooks.told : NULL};
     memset(&w->report, 0, sizeof(w->report));
     fedge_status status;
     if (job->task.kind == FEDGE_TASK_TRAIN) {
@@ -301,11 +302,18 @@ static bool wait_for_room(fedge_worker *w, const fedge_error *err)
 }
 
 /* Of the trained model, what has changed: what it was lies in the store, unless the task was
- * cancelled meanwhile. */
+ * cancelled meanwhile, or is the model that was chosen among those that came with it. */
 static fedge_status take_start(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.job.task;
     uint8_t *file;
+    if (fedge_plan_chooses(w->plan) && w->report.chosen > 0) {
+        const float *start = w->hooks.told + (w->report.chosen - 1) * w->hooks.num_trained;
+        for (size_t i = 0; i < w->hooks.num_trained; i++)
+            w->values[i] -= start[i];
+        fedge_sections_take(&w->plan->sent, w->values);
+        return FEDGE_OK;
+    }
     if (atomic_load(&w->cancelled))
         return fedge_fail(err, FEDGE_CANCELLED, "cancelled");
     fedge_status status = load_blob(w, task->model, task->model_size, &file, err);
@@ -331,6 +339,8 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
     uint64_t start_ns = fedge_os_monotonic_ns();
     if (fedge_plan_replaces(w->plan))
         fedge_personal_take(w->plan, w->values, w->hooks.own);
+    if (fedge_plan_chooses(w->plan))
+        add_metric(upload, FEDGE_CLUSTER, w->report.chosen);
     fedge_status status = take_start(w, err);
     if (status)
         return status;

@@ -7,6 +7,7 @@
 #include "aggregator/rounds/robust/tiles.h"
 #include "aggregator/rounds/statistics.h"
 #include "edge/core/os.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/safetensors.h"
 #include "edge/train/model.h"
 
@@ -214,22 +215,26 @@ void fedge_global_model_forget(fedge_global_model *model)
 fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t **file, size_t *size,
                                       size_t *told_size, fedge_error *err)
 {
+    const uint32_t num_told = fedge_plan_num_told(model->plan);
+    size_t each = 0;
     const fedge_schema *trained = &model->plan->sent.sections[0].schema;
     *told_size = 0;
     fedge_status status = fedge_safetensors_size(&model->plan->schema, size, err);
     if (status == FEDGE_OK && model->strategy->told)
-        status = fedge_safetensors_size(trained, told_size, err);
+        status = fedge_safetensors_size(trained, &each, err);
     if (status != FEDGE_OK)
         return status;
+    *told_size = num_told * each;
     uint8_t *bytes = malloc(*size + *told_size);
     if (!bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes",
                           *size + *told_size);
     }
     status = fedge_safetensors_write(&model->plan->schema, model->values, bytes, *size, err);
-    if (status == FEDGE_OK && model->strategy->told) {
-        status = fedge_safetensors_write(trained, model->strategy->told(model->strategy_state),
-                                         bytes + *size, *told_size, err);
+    for (uint32_t i = 0; i < num_told && status == FEDGE_OK; i++) {
+        const float *told =
+            model->strategy->told(model->strategy_state) + i * trained->num_elements;
+        status = fedge_safetensors_write(trained, told, bytes + *size + i * each, each, err);
     }
     if (status != FEDGE_OK) {
         free(bytes);

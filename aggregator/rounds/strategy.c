@@ -87,6 +87,11 @@ fedge_status fedge_strategy_of(const fedge_job *job, const fedge_strategy_ops **
     return fedge_fail(err, FEDGE_NOT_FOUND, "unknown strategy \"%.64s\"", job->strategy);
 }
 
+size_t fedge_strategy_state_per_value(const fedge_strategy_ops *ops, const fedge_job *job)
+{
+    return ops->state_per_value * (ops->num_vectors ? ops->num_vectors(job->strategy_settings) : 1);
+}
+
 _Static_assert(offsetof(fedge_strategy_ops, reader) == 0, "a reader is found as its strategy");
 
 /* Rules that look at updates one by one have no weights, and some strategies weigh by more than the

@@ -50,7 +50,8 @@
     X(fedper) \
     X(fedrep) \
     X(fedbn) \
-    X(ditto)
+    X(ditto) \
+    X(ifca)
 /* clang-format on */
 
 #define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
@@ -69,6 +70,7 @@ typedef struct fedge_update_facts {
     double ratio; /* how much more it weighs than it would; 0: no more (fedge_draw_ratio) */
     /* Where the client hooks measure; 0 when the client does not say. */
     double start_loss, squared_norm;
+    uint32_t cluster; /* where they choose: the model that was trained, from 0 */
 } fedge_update_facts;
 
 /* One section of a round's updates, summed: S in units of 2^−F per tensor. */
@@ -131,8 +133,11 @@ typedef struct fedge_strategy_ops {
     void (*free)(void *state); /* NULL is fine */
     /* What the state takes, in bytes for each value that is trained; about as much as save. */
     size_t state_per_value;
-    /* What clients are told of the state, schema->num_elements; lives as long as the state and
-     * changes in step and load. Set exactly when the client hooks have [tells]. */
+    /* How often, where arguments say so. NULL: once. */
+    uint32_t (*num_vectors)(const void *settings);
+    /* What clients are told of the state, fedge_plan_num_told times schema->num_elements; lives as
+     * long as the state and changes in step and load. Set exactly when the client hooks have
+     * [tells]. */
     const float *(*told)(const void *state);
     /* Forgets what depends on what clients keep: they begin anew, as at first. Set exactly when the
      * client hooks have [keeps], and not [alone]. */
@@ -164,6 +169,9 @@ FEDGE_MUST_USE fedge_status fedge_strategy_of(const fedge_job *job, const fedge_
 /* One of the table's by its name. FEDGE_NOT_FOUND for any other. */
 FEDGE_MUST_USE fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops,
                                                 fedge_error *err);
+
+/* state_per_value with the job's arguments. */
+size_t fedge_strategy_state_per_value(const fedge_strategy_ops *ops, const fedge_job *job);
 
 /* For strategies. */
 

@@ -63,9 +63,9 @@ static uint64_t room_to_leave(const fedge_global *global, const task *opening)
 {
     const fedge_section *delta = &global->plan->sent.sections[0];
     uint64_t model = global->plan->schema.num_elements * sizeof(float);
-    uint64_t strategy =
-        (uint64_t)delta->schema.num_elements * global->model.strategy->state_per_value +
-        fedge_downlink_state_size(global->plan);
+    uint64_t strategy = (uint64_t)delta->schema.num_elements *
+                            fedge_strategy_state_per_value(global->model.strategy, global->job) +
+                        fedge_downlink_state_size(global->plan);
     uint64_t last_accepted =
         fedge_plan_keeps(global->plan) ? last_accepted_size(global, opening) : 0;
     return global->job->min_free_disk +

@@ -20,7 +20,9 @@ fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fed
     const double loss = fedge_upload_metric(upload, FEDGE_START_LOSS);
     const double trained = fedge_upload_metric(upload, "loss");
     const double norm = fedge_upload_metric(upload, FEDGE_SQUARED_NORM);
+    const double cluster = fedge_upload_metric(upload, FEDGE_CLUSTER);
     return (fedge_update_facts){.round = round,
+                                .cluster = cluster > 0.0 ? (uint32_t)cluster : 0, /* checked */
                                 .client = client,
                                 .loss = isfinite(trained) ? trained : 0.0,
                                 .ratio = fedge_update_ratio(model, round, client),

@@ -47,12 +47,12 @@ bool fedge_plan_keeps_residual(const fedge_plan *plan)
 {
     const fedge_error_feedback feedback = plan->update.error_feedback;
     return feedback == FEDGE_ERROR_FEEDBACK_ON ||
-           (feedback == FEDGE_ERROR_FEEDBACK_AUTO && fedge_plan_chooses(plan));
+           (feedback == FEDGE_ERROR_FEEDBACK_AUTO && fedge_plan_chooses_values(plan));
 }
 
 bool fedge_plan_makes_residual(const fedge_plan *plan)
 {
-    return fedge_plan_keeps_residual(plan) || fedge_plan_chooses(plan);
+    return fedge_plan_keeps_residual(plan) || fedge_plan_chooses_values(plan);
 }
 
 bool fedge_plan_keeps(const fedge_plan *plan)
@@ -85,6 +85,22 @@ const char *fedge_plan_keeper_name(const fedge_plan *plan)
 bool fedge_plan_tells(const fedge_plan *plan)
 {
     return plan->hooks && plan->hooks->tells;
+}
+
+bool fedge_plan_chooses(const fedge_plan *plan)
+{
+#ifdef FEDGE_SMALL
+    (void)plan;
+    return false;
+#else
+    return plan->hooks && plan->hooks->chooses;
+#endif
+}
+
+uint32_t fedge_plan_num_told(const fedge_plan *plan)
+{
+    return fedge_plan_chooses(plan) ? plan->hooks_arguments.num_clusters - 1
+                                    : fedge_plan_tells(plan);
 }
 
 bool fedge_plan_measures(const fedge_plan *plan)
@@ -130,9 +146,11 @@ fedge_status fedge_hooks_state_init(fedge_hooks_state *state, const fedge_plan *
 {
     const bool corrects = plan->hooks && plan->hooks->corrects;
     const size_t trained = plan->sent.sections[0].schema.num_elements;
-    *state = (fedge_hooks_state){
-        .plan = plan, .num_trained = trained, .num_kept = fedge_plan_num_kept(plan)};
-    if (take(&state->told, fedge_plan_tells(plan), trained) &&
+    *state = (fedge_hooks_state){.plan = plan,
+                                 .num_trained = trained,
+                                 .num_told = fedge_plan_num_told(plan),
+                                 .num_kept = fedge_plan_num_kept(plan)};
+    if (take(&state->told, state->num_told > 0, state->num_told * trained) &&
         take(&state->own, has_own(plan), state->num_kept) &&
         take(&state->correction, corrects, plan->num_parameters))
         return FEDGE_OK;
@@ -153,7 +171,7 @@ uint64_t fedge_hooks_state_size(const fedge_plan *plan)
 {
     const uint64_t trained = plan->sent.sections[0].schema.num_elements;
     const bool corrects = plan->hooks && plan->hooks->corrects;
-    return ((fedge_plan_tells(plan) ? trained : 0) + (corrects ? plan->num_parameters : 0) +
+    return (fedge_plan_num_told(plan) * trained + (corrects ? plan->num_parameters : 0) +
             (has_own(plan) ? (uint64_t)fedge_plan_num_kept(plan) : 0)) *
            sizeof(float);
 }

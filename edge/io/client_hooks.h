@@ -40,6 +40,19 @@ struct fedge_json_field;
             .min = 1e-9, .max = FEDGE_MAX_PROXIMAL_MU, .fallback = 0.1                             \
     }
 
+#define FEDGE_NUM_CLUSTERS_FIELD(type, member)                                                     \
+    {                                                                                              \
+        "num-clusters", "num_clusters", FEDGE_JSON_U32, FEDGE_JSON_AT(type, member),               \
+            .min = 2, .max = FEDGE_MAX_CLUSTERS, .fallback = 2                                     \
+    }
+
+/* Small programs do without those that are given several models. */
+#ifdef FEDGE_SMALL
+#define FEDGE_CLUSTERED_HOOKS_MAP(X)
+#else
+#define FEDGE_CLUSTERED_HOOKS_MAP(X) X(ifca, "strategy:IFCA")
+#endif
+
 /* Each has a line here, NAME of edge/io/hooks/NAME.c and the word of it in "must", and is found
  * by the name in its table. */
 #define FEDGE_CLIENT_HOOKS_MAP(X)                                                                  \
@@ -49,7 +62,8 @@ struct fedge_json_field;
     X(fedper, "strategy:FedPer")                                                                   \
     X(fedrep, "strategy:FedRep")                                                                   \
     X(fedbn, "strategy:FedBN")                                                                     \
-    X(ditto, "strategy:Ditto")
+    X(ditto, "strategy:Ditto")                                                                     \
+    FEDGE_CLUSTERED_HOOKS_MAP(X)
 
 /* The metric, not 0, of an update whose client lost what it kept, of which the server has a part.
  */
@@ -59,12 +73,15 @@ struct fedge_json_field;
  * starts from on the examples to train, and the squared norm of what is trained's change. */
 #define FEDGE_START_LOSS "start-loss"
 #define FEDGE_SQUARED_NORM "squared-norm"
+/* The metric of an update whose plan's hooks choose: which model was trained, from 0. */
+#define FEDGE_CLUSTER "cluster"
 
 /* Of one plan. Values of what is trained: num_trained each, NULL where the hooks need none. */
 typedef struct fedge_hooks_state {
     const fedge_plan *plan;
     size_t num_trained;
-    float *told;       /* by the server */
+    float *told; /* by the server: num_told times num_trained */
+    uint32_t num_told;
     size_t num_kept;   /* num_trained; of a residual one more, the round that it is of; or what is
                           the client's own (edge/io/personal.h) */
     float *own;        /* (num_kept) what this client keeps, for the strategy or as residual */
@@ -76,7 +93,8 @@ typedef struct fedge_client_hooks {
     const char *plan_key; /* true in the plans that have these hooks; NULL: "strategy" names them */
     const char *section;  /* name of its section, with a value for each of the delta; NULL: none */
     const char *keeps;    /* what a client keeps, for people: "control variate"; NULL: nothing */
-    bool tells;           /* the server tells num_trained values with each model */
+    bool tells;           /* the server tells num_trained values with each model, or, if it */
+    bool chooses;         /* further models: one of all is trained, and FEDGE_CLUSTER says which */
     bool corrects;        /* begin fills a correction */
     bool measures;        /* updates have FEDGE_START_LOSS and FEDGE_SQUARED_NORM */
     bool alone; /* what a client keeps concerns nobody else: who loses it begins anew alone */
@@ -120,6 +138,11 @@ size_t fedge_plan_num_kept(const fedge_plan *plan);
  * "error feedback". */
 const char *fedge_plan_kept_name(const fedge_plan *plan);
 const char *fedge_plan_keeper_name(const fedge_plan *plan);
+
+/* How often it is num_trained values that are told; 0: nothing is. */
+uint32_t fedge_plan_num_told(const fedge_plan *plan);
+/* Are there several models, of which a client chooses? */
+bool fedge_plan_chooses(const fedge_plan *plan);
 
 bool fedge_plan_measures(const fedge_plan *plan);
 /* Does what is kept move by what the server decodes? */

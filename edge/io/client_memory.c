@@ -66,6 +66,7 @@ static fedge_status download(const fedge_plan *plan, uint64_t own, uint64_t *byt
     fedge_status status = fedge_safetensors_size(&plan->schema, &model, err);
     if (!status && fedge_plan_tells(plan))
         status = fedge_safetensors_size(&plan->sent.sections[0].schema, &told, err);
+    told *= fedge_plan_num_told(plan);
     if (!status && plan->update.down.values) { /* of an older model, a delta, inflated */
         told += model + fedge_codec_size(&plan->update.down, &plan->sent.sections[0].schema);
     }

@@ -236,7 +236,7 @@ bool fedge_plan_has_codec(const fedge_plan *plan, const char *name)
     return has;
 }
 
-bool fedge_plan_chooses(const fedge_plan *plan)
+bool fedge_plan_chooses_values(const fedge_plan *plan)
 {
     bool chooses = plan->update.codec.chooses != NULL;
     for (uint32_t i = 0; i < plan->update.num_layers; i++)

@@ -110,10 +110,13 @@ typedef struct fedge_update_spec {
     int control_bound_log2;      /* b of what the strategy has clients send besides */
 } fedge_update_spec;
 
+#define FEDGE_MAX_CLUSTERS 16
+
 /* What client hooks know of the strategy's arguments; each has those in its table. */
 typedef struct fedge_hooks_arguments {
     uint32_t personal_layers; /* the last with parameters, that stay with the client */
     uint32_t head_epochs;     /* that these are trained before the others */
+    uint32_t num_clusters;    /* models that a client chooses of */
     float lambda;             /* holds a model of the client's own near the server's */
 } fedge_hooks_arguments;
 
@@ -275,7 +278,7 @@ void fedge_plan_free(fedge_plan *plan); /* NULL is fine */
 
 /* Has an update a stage of this name? Does one of its codecs choose? */
 bool fedge_plan_has_codec(const fedge_plan *plan, const char *name);
-bool fedge_plan_chooses(const fedge_plan *plan);
+bool fedge_plan_chooses_values(const fedge_plan *plan);
 
 /* How a client makes the plan's model to train it (not for external models). micro_batch is the
  * plan's or fedge_model_micro_batch's, the same on every machine. */

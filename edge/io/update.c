@@ -279,6 +279,23 @@ static fedge_status check_section(const fedge_plan *plan, const fedge_section *w
     return FEDGE_OK;
 }
 
+/* Does it say which of the models was trained? */
+static fedge_status check_choice(const fedge_plan *plan, const fedge_upload *upload,
+                                 fedge_error *err)
+{
+    const uint32_t last = fedge_plan_num_told(plan);
+    for (uint32_t i = 0; i < upload->num_metrics; i++) {
+        const double value = upload->metrics[i].value;
+        if (strcmp(upload->metrics[i].name, FEDGE_CLUSTER) == 0 && value >= 0.0 &&
+            value <= (double)last && value == (double)(uint32_t)value)
+            return FEDGE_OK;
+    }
+    return fedge_fail(err, FEDGE_MISMATCH,
+                      "an update of %s has the metric \"" FEDGE_CLUSTER
+                      "\", a whole number from 0 to %" PRIu32,
+                      plan->hooks->name, last);
+}
+
 fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *upload,
                                 fedge_error *err)
 {
@@ -299,7 +316,7 @@ fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *uplo
                           "upload of %" PRIu64 " bytes, its sections have %" PRIu64, upload->size,
                           size);
     }
-    return FEDGE_OK;
+    return fedge_plan_chooses(plan) ? check_choice(plan, upload, err) : FEDGE_OK;
 }
 
 fedge_status fedge_update_fail_crc32(uint64_t size, uint32_t crc, uint32_t announced,

@@ -122,6 +122,24 @@ class Strategies(NetTest):
                               "--clients", federation.clients, code=3)
         self.assertIn("the server's root set", said)
 
+    def test_clients_that_choose_among_models(self):
+        """IFCA, eight clients, three rounds, the aggregator and a client killed between."""
+        federation = self.interrupted(clients=8, no_test_set=True, rounds__fraction_evaluate=1.0,
+                                      strategy={"type": "IFCA", "num-clusters": 3},
+                                      site={"validation-fraction": 0.25, "partition": "dirichlet:0.1"})
+        lines = self.simulated(federation)
+        train, mine = ([line for line in lines if line["phase"] == phase] for phase in ("train", "evaluate"))
+        self.assertEqual([line["model_sha256"] for line in train], federation.hashes())
+        wanted = federation.lines("evaluate")
+        self.assertEqual([line["round"] for line in mine], [line["round"] for line in wanted])
+        for got, expected in zip(mine, wanted):
+            self.assertAlmostEqual(got["loss"], expected["loss"], places=9)
+            self.assertEqual(got["accuracy_quantiles"], expected["accuracy_quantiles"])
+        first = train[0]["model_sha256"]
+        self.assertGreater(len({line["model_sha256"] for line in train}), 1, first)
+        alone = self.simulated(federation, threads=1)
+        self.assertEqual([line.get("model_sha256") for line in alone], [line.get("model_sha256") for line in lines])
+
     def interrupted(self, prepare=None, no_test_set=False, **options):
         federation = self.federation(**{"rounds__num_server_rounds": test_simulation.ROUNDS, **options})
         if prepare:

@@ -96,7 +96,7 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
     fedge_hooks_state *hooks = &update->hooks;
     if (hooks->told) {
         memcpy(hooks->told, global->strategy->told(global->strategy_state),
-               hooks->num_trained * sizeof(float));
+               hooks->num_told * hooks->num_trained * sizeof(float));
     }
     if (fedge_plan_keeps(&update->config->job->plan)) {
         const fedge_status status =
@@ -110,6 +110,7 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
         if (fedge_plan_replaces(&update->config->job->plan))
             fedge_personal_put(&update->config->job->plan, hooks->own, update->values);
     }
+    update->start = global->values;
     fedge_hooks_begin(hooks);
     *correction = hooks->correction;
     return FEDGE_OK;
@@ -122,7 +123,7 @@ static fedge_status make_changes(fedge_client_update *self, fedge_trainer_engine
     const fedge_plan *plan = &self->config->job->plan;
     if (fedge_plan_replaces(plan))
         fedge_personal_take(plan, self->values, self->hooks.own);
-    fedge_sections_changes(&plan->sent, self->config->global->values, self->values);
+    fedge_sections_changes(&plan->sent, self->start, self->values);
     if (fedge_plan_measures(plan))
         task->facts.squared_norm = fedge_squared_norm(plan, self->values);
     return plan->hooks
@@ -138,7 +139,7 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_
     const fedge_update made_of = {.plan = plan,
                                   .bounds_log2 = bounds_log2,
                                   .changes = update->values,
-                                  .start = update->config->global->values,
+                                  .start = update->start,
                                   .parameters = parameters,
                                   .buffers = buffers,
                                   .residual =

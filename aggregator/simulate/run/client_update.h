@@ -15,11 +15,12 @@
 
 typedef struct fedge_client_update {
     const fedge_trainer_engine_config *config;
-    uint32_t lane; /* of the global model's accumulator */
-    float *values; /* as trained, then what travels of it; NULL: it is accumulated where the
-                      trained values lie */
-    int32_t *v;    /* where clients keep something, or the strategy collects: the update
-                      in fixed point */
+    uint32_t lane;      /* of the global model's accumulator */
+    float *values;      /* as trained, then what travels of it; NULL: it is accumulated where the
+                           trained values lie */
+    int32_t *v;         /* where clients keep something, or the strategy collects: the update
+                           in fixed point */
+    const float *start; /* the model that training began with */
     fedge_deflater *deflater; /* NULL when updates are not deflated, as what follows */
     uint8_t *bytes, *packed;
     fedge_hooks_state hooks; /* when the plan has hooks */

@@ -6,6 +6,7 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "edge/core/rng.h"
+#include "edge/io/client_hooks.h"
 
 #define NUM_WHOLE 2u /* sets before the clients': test, validation */
 
@@ -84,7 +85,7 @@ static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const 
     for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
         work->sets[work->num_sets++] = (fedge_evaluation_set){
             .view = own_examples(client_data, clients[i], to->clients.held_out),
-            .own = fedge_plan_is_personal(plan),
+            .own = fedge_plan_is_personal(plan) || fedge_plan_chooses(plan),
             .client = clients[i]};
         work->num_clients++;
     }

@@ -59,6 +59,7 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
         status = fedge_safetensors_size(&delta->schema, &told, err);
     if (status != FEDGE_OK)
         return status;
+    told *= fedge_plan_num_told(plan);
     memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) + file + told;
     memory->model += fedge_section_is_whole(plan, delta) ? 0 : trained;
     memory->model += demand->job->keep_best.present && !demand->no_hashes
@@ -67,7 +68,8 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
     if (strategy->collects)
         memory->model += robust_bytes(demand);
     /* Beside the state its bytes in a checkpoint, and what clients keep, one after another. */
-    const uint64_t state = (uint64_t)delta->schema.num_elements * strategy->state_per_value +
+    const uint64_t state = (uint64_t)delta->schema.num_elements *
+                               fedge_strategy_state_per_value(strategy, demand->job) +
                            fedge_downlink_state_size(plan);
     memory->model += fedge_downlink_memory(plan);
     memory->model += demand->no_hashes ? state : 2 * state;

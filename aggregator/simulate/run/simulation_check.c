@@ -3,6 +3,7 @@
 
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/run/simulation_internal.h"
+#include "edge/io/client_hooks.h"
 
 static bool holds_out(const fedge_client_data *client_data)
 {
@@ -72,6 +73,13 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
             "--validation-split evaluates the server's model, and with %s some of its "
             "layers are the clients' own: use rounds.fraction-evaluate",
             config->job->strategy);
+    }
+    if (fedge_plan_chooses(&config->job->plan) &&
+        fedge_client_data_validation(config->client_data).count > 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--validation-split evaluates the server's model, and with %s there are "
+                          "several: use rounds.fraction-evaluate",
+                          config->job->strategy);
     }
     if (config->evaluate_every == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "evaluate-every is 0: at least 1");

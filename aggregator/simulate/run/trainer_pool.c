@@ -1,6 +1,7 @@
 #include "aggregator/simulate/run/trainer_pool.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +59,7 @@ static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, do
     const fedge_plan *plan = pool->plan;
     float *values = self->update.values;
     if (values && !fedge_plan_is_personal(plan)) { /* whose training has put them there */
-        memcpy(values, pool->config.global->values, plan->schema.num_elements * sizeof(*values));
+        memcpy(values, self->update.start, plan->schema.num_elements * sizeof(*values));
         fedge_model_get_trained(self->model, values);
     }
     const fedge_status status = fedge_client_update_add(
@@ -105,6 +106,49 @@ static fedge_status measure(worker *self, fedge_trainer_engine_task *task,
     return status;
 }
 
+/* As the client's: which of the models fits its examples best. What is told is there. *values: the
+ * best's. */
+static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, const float **values,
+                           fedge_error *err)
+{
+    const fedge_trainer_engine_config *config = &self->pool->config;
+    const fedge_view view = fedge_client_data_train(config->client_data, client);
+    const fedge_examples examples = fedge_view_examples(&view);
+    const fedge_hooks_state *hooks = &self->update.hooks;
+    double least = INFINITY;
+    *chosen = 0;
+    *values = config->global->values;
+    for (uint32_t i = 0; i <= hooks->num_told; i++) {
+        const float *at =
+            i == 0 ? config->global->values : hooks->told + (i - 1) * hooks->num_trained;
+        fedge_trainer_result result;
+        fedge_model_set_state(self->model, at);
+        const fedge_status status = fedge_trainer_evaluate(
+            self->model, &examples, fedge_model_max_batch(self->model), self->scratch,
+            self->scratch_size, config->cancel, config->user, &result, err);
+        if (status != FEDGE_OK && status != FEDGE_NOT_FINITE)
+            return status;
+        if (status == FEDGE_OK && result.loss_sum < least) {
+            least = result.loss_sum;
+            *chosen = i;
+            *values = at;
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* The model that the client begins with is the one that it chooses. */
+static fedge_status begin_chosen(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
+{
+    const fedge_status status =
+        choose(self, task->client, &task->facts.cluster, &self->update.start, err);
+    if (status == FEDGE_OK) {
+        fedge_model_set_state(self->model, self->update.start);
+        fedge_model_reset_optimizer(self->model);
+    }
+    return status;
+}
+
 /* Of a plan that is personal: what the client keeps is there. */
 static fedge_status train_own(worker *self, fedge_trainer_engine_task *task,
                               const fedge_examples *examples, const fedge_trainer_config *config,
@@ -139,6 +183,8 @@ static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_e
     fedge_status status = fedge_plan_measures(plan) ? measure(self, task, &stored, err) : FEDGE_OK;
     if (status == FEDGE_OK)
         status = begin_update(self, task->client, err);
+    if (status == FEDGE_OK && fedge_plan_chooses(plan))
+        status = begin_chosen(self, task, err);
     if (status == FEDGE_OK && fedge_plan_is_personal(plan)) {
         status = train_own(self, task, &examples, &config, err);
     } else if (status == FEDGE_OK) {
@@ -149,15 +195,21 @@ static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_e
     return status == FEDGE_OK ? add_update(self, task, rate, err) : status;
 }
 
-/* The model that is evaluated: the global one or, with what the client has for itself, its own. */
+/* The model that is evaluated: the global one or, with what the client has for itself or chooses,
+ * its own. */
 static fedge_status find_values(worker *self, const fedge_trainer_engine_task *task,
                                 const float **values, fedge_error *err)
 {
     const fedge_trainer_engine_config *config = &self->pool->config;
     const fedge_plan *plan = self->pool->plan;
     const float *global = config->global->values;
-    float *own = self->update.hooks.own;
     *values = global;
+    if (task->own && fedge_plan_chooses(plan)) {
+        uint32_t chosen = 0;
+        const fedge_status begun = begin_update(self, task->client, err);
+        return begun == FEDGE_OK ? choose(self, task->client, &chosen, values, err) : begun;
+    }
+    float *own = self->update.hooks.own;
     if (!task->own || !fedge_client_states_has(config->states, task->client))
         return FEDGE_OK;
     const fedge_status status = fedge_client_states_get(config->states, task->client, own, err);
@@ -193,12 +245,11 @@ static fedge_status evaluate(worker *self, fedge_trainer_engine_task *task, fedg
 static fedge_status test(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
-    fedge_status status = FEDGE_OK;
+    const float *values = NULL;
     task->result = (fedge_trainer_result){.num_examples = task->view.count};
     if (task->may_stop && pool->config.cancel && pool->config.cancel(pool->config.user))
         return fedge_fail(err, FEDGE_CANCELLED, "interrupted");
-    const float *values = NULL;
-    status = find_values(self, task, &values, err);
+    fedge_status status = find_values(self, task, &values, err);
     if (status == FEDGE_OK)
         fedge_model_set_state(self->tester, values);
     for (uint32_t at = 0; at < task->view.count && status == FEDGE_OK;) {

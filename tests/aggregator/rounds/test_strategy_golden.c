@@ -78,7 +78,9 @@ static void quantise(const cJSON *values, int bound_log2, int32_t *v)
 static fedge_update_facts facts_of(const cJSON *update, uint32_t round)
 {
     const cJSON *loss = get(update, "start-loss"), *norm = get(update, "squared-norm");
+    const cJSON *cluster = get(update, "cluster");
     return (fedge_update_facts){.round = round,
+                                .cluster = cluster ? (uint32_t)cluster->valuedouble : 0,
                                 .num_examples = (uint64_t)get(update, "examples")->valuedouble,
                                 .start_loss = loss ? loss->valuedouble : 0,
                                 .squared_norm = norm ? norm->valuedouble : 0};
@@ -131,7 +133,8 @@ static void renew(fedge_global_model *model)
     void *state = NULL;
     fedge_buffer_init(&saved, 1 << 16);
     assert_int_equal(model->strategy->save(model->strategy_state, &saved, NULL), FEDGE_OK);
-    assert_int_equal(saved.size, model->strategy->state_per_value * VALUES);
+    assert_int_equal(saved.size,
+                     fedge_strategy_state_per_value(model->strategy, model->job) * VALUES);
     assert_int_equal(model->strategy->init(&config, &state, NULL), FEDGE_OK);
     assert_int_equal(model->strategy->load(state, saved.data, saved.size, NULL), FEDGE_OK);
     if (saved.size > 0) {
@@ -145,12 +148,28 @@ static void renew(fedge_global_model *model)
 
 static void check(const char *name, uint32_t round, const float *got, const cJSON *expected)
 {
-    for (int i = 0; i < VALUES; i++) {
+    const int count = cJSON_GetArraySize(expected);
+    assert_true(count >= VALUES && count % VALUES == 0);
+    for (int i = 0; i < count; i++) {
         const double value = cJSON_GetArrayItem(expected, i)->valuedouble;
         if (!(fabs((double)got[i] - value) <= CLOSE * fmax(1.0, fabs(value)))) {
             fail_msg("%s: value %d after round %u is %.9g, and %.9g by the formula", name, i,
                      (unsigned)round, (double)got[i], value);
         }
+    }
+}
+
+/* What is told at first, where that is drawn. */
+static void begin_state(fedge_global_model *model, const cJSON *told)
+{
+    uint8_t bytes[4 * VALUES * sizeof(float)];
+    const int count = told ? cJSON_GetArraySize(told) : 0;
+    assert_true(count <= 4 * VALUES);
+    for (int i = 0; i < count; i++)
+        fedge_put_f32(bytes + 4 * i, (float)cJSON_GetArrayItem(told, i)->valuedouble);
+    if (told) {
+        assert_int_equal(
+            model->strategy->load(model->strategy_state, bytes, (size_t)count * 4, NULL), FEDGE_OK);
     }
 }
 
@@ -167,6 +186,7 @@ static void run(const char *name)
         fail_msg("%s", err.message);
     for (int i = 0; i < VALUES; i++)
         model.values[i] = (float)cJSON_GetArrayItem(get(root, "initial"), i)->valuedouble;
+    begin_state(&model, get(root, "initial-told"));
     const cJSON *at = NULL, *update = NULL;
     cJSON_ArrayForEach(at, get(root, "rounds"))
     {

@@ -315,6 +315,29 @@ def fltrust_steps():
     return fltrust("fltrust-steps", 52, 0.5, 4)
 
 
+def ifca(name, seed, k, rate=1.0):
+    run = Run(name, {"type": "IFCA", "num-clusters": k, "server-learning-rate": rate}, seed)
+    models = [run.start] + [run.vector(1.0) for _ in range(k - 1)]
+    run.case["initial-told"] = np.concatenate(models[1:]).tolist()
+    for _ in range(ROUNDS):
+        clients = run.clients()
+        chosen = [int(run.draw.integers(0, k)) for _ in clients]
+        for j in range(k):
+            own = [client for client, at in zip(clients, chosen) if at == j]
+            if own:
+                models[j] = models[j] + rate * mean(own)
+        run.keep(clients, models[0], [{"cluster": j} for j in chosen], told=np.concatenate(models[1:]).tolist())
+    return run
+
+
+def ifca_default():
+    return ifca("ifca", 53, 2)
+
+
+def ifca_more():
+    return ifca("ifca-more", 54, 4, 0.5)
+
+
 def robust_cases():
     f = {"num-malicious-nodes": 2}
     return [
@@ -362,7 +385,8 @@ def qfedavg_arguments():
 
 CASES = [fedavg, fedavg_cosine, fedprox, fedavgm, fedadagrad, fedadam, fedadam_arguments, fedyogi,
          fednova_epochs, fednova_momentum, fednova_steps, scaffold, feddyn,
-         qfedavg_default, qfedavg_arguments, fltrust_default, fltrust_steps]
+         qfedavg_default, qfedavg_arguments, fltrust_default, fltrust_steps,
+         ifca_default, ifca_more]
 
 
 def main():

@@ -1,0 +1,158 @@
+/* IFCA (Ghosh, Chung, Yin, Ramchandran, "An efficient framework for clustered federated learning",
+ * NeurIPS 2020), with averages of models (algorithm 1, option II): there are k models; a client
+ * trains the one of the least loss on its examples, j(i) (edge/io/hooks/ifca.c), and
+ *
+ *     x_j ← x_j + η_s · Σ w_i Δ_i / Σ w_i       over the clients with j(i) = j; w_i: examples
+ *
+ * A model that nobody has chosen stays. x_0 is the run's model; the others are the strategy's
+ * state, and told to clients. They begin unlike, each with a seed of its own. k is 2 by default.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/global_model.h"
+#include "aggregator/rounds/robust/tiles.h"
+#include "aggregator/rounds/strategies/fedavg.h"
+#include "aggregator/rounds/strategies/vectors.h"
+#include "edge/core/fixed.h"
+#include "edge/io/client_hooks.h"
+#include "edge/io/json.h"
+#include "edge/train/model.h"
+
+#define SEED_BITS 53 /* of a job's */
+
+typedef struct settings {
+    fedge_strategy_common common;
+    fedge_hooks_arguments with;
+} settings;
+
+static const fedge_json_field ARGUMENTS[] = {
+    FEDGE_NUM_CLUSTERS_FIELD(settings, with.num_clusters),
+    FEDGE_JSON_END,
+};
+
+static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
+{
+    (void)of;
+    const bool refused = job->initial_model[0] != '\0';
+    if (job->test_set.present) {
+        return fedge_json_fail_at(json, "test-set", err,
+                                  "does not go with IFCA: which of its models is to be evaluated, "
+                                  "only a client's training examples tell; remove it, and set "
+                                  "rounds.fraction-evaluate");
+    }
+    return refused ? fedge_json_fail_at(json, "initial-model", err,
+                                        "does not go with IFCA, whose models must begin unlike "
+                                        "each other; remove it")
+                   : FEDGE_OK;
+}
+
+static uint32_t num_vectors(const void *of)
+{
+    return ((const settings *)of)->with.num_clusters - 1;
+}
+
+static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)
+{
+    const fedge_plan *plan = &config->job->plan;
+    fedge_strategy_vectors *made = NULL;
+    const fedge_status status =
+        fedge_strategy_vectors_new(config, num_vectors(config->job->strategy_settings), &made, err);
+    for (uint32_t j = 0; status == FEDGE_OK && j < made->num_vectors; j++) {
+        fedge_model_init_values(&plan->model, plan->seed + ((uint64_t)(j + 1) << SEED_BITS),
+                                made->values + j * made->num_values);
+    }
+    *state = made;
+    return status;
+}
+
+typedef struct pass {
+    const fedge_strategy_sum *sum;
+    uint32_t num_clusters;
+    const uint32_t *weights; /* of each update */
+    const double *totals;    /* of each cluster */
+    double rate;
+    float *model;
+    fedge_strategy_vectors *others;
+} pass;
+
+static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
+{
+    (void)err;
+    const pass *self = user;
+    const int bound = self->sum->delta.bounds_log2[tile->tensor];
+    int64_t sums[FEDGE_UPDATES_PIECE];
+    for (uint32_t j = 0; j < self->num_clusters; j++) {
+        float *x = j == 0 ? self->model
+                          : self->others->values + (size_t)(j - 1) * self->others->num_values;
+        if (self->totals[j] == 0.0)
+            continue;
+        memset(sums, 0, tile->count * sizeof(*sums));
+        for (uint32_t i = 0; i < tile->num; i++) {
+            if (self->sum->facts[i].cluster == j)
+                fedge_fixed_accumulate(sums, tile->rows[i], tile->count, self->weights[i]);
+        }
+        fedge_fixed_step(x + tile->first, sums, tile->count, (uint64_t)self->totals[j], bound,
+                         self->rate);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
+{
+    fedge_strategy_vectors *self = state;
+    const settings *with = self->settings;
+    const uint32_t num = sum->num_updates, clusters = with->with.num_clusters;
+    double totals[FEDGE_MAX_CLUSTERS] = {0};
+    fedge_tiles tiles = {0};
+    fedge_status status = fedge_strategy_check_sum(sum, "IFCA", err);
+    if (status == FEDGE_OK && (!sum->updates || sum->updates->num != num)) {
+        status = fedge_fail(err, FEDGE_INTERNAL, "IFCA: round %u lacks its updates",
+                            (unsigned)sum->round);
+    }
+    if (status == FEDGE_OK)
+        status = fedge_tiles_init(&tiles, sum, false, err);
+    if (status != FEDGE_OK)
+        return status;
+    uint32_t *weights = calloc(num, sizeof(*weights));
+    if (!weights)
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u weights", (unsigned)num);
+    for (uint32_t i = 0; status == FEDGE_OK && i < num; i++) {
+        weights[i] = fedge_report_weight(sum->job, sum->facts[i].num_examples);
+        totals[sum->facts[i].cluster < clusters ? sum->facts[i].cluster : 0] += weights[i];
+    }
+    pass of = {.sum = sum,
+               .num_clusters = clusters,
+               .weights = weights,
+               .totals = totals,
+               .rate = fedge_strategy_rate(&with->common, sum->round),
+               .model = model,
+               .others = self};
+    if (status == FEDGE_OK)
+        status = fedge_tiles_each(&tiles, visit, &of, err);
+    free(weights);
+    fedge_tiles_fini(&tiles);
+    return status;
+}
+
+static const float *told(const void *state)
+{
+    return ((const fedge_strategy_vectors *)state)->values;
+}
+
+const fedge_strategy_ops fedge_strategy_ifca = {
+    .reader = {.name = "IFCA",
+               .arguments = ARGUMENTS,
+               .settings_size = sizeof(settings),
+               .derive = derive},
+    .init = init,
+    .step = step,
+    .save = fedge_strategy_vectors_save,
+    .load = fedge_strategy_vectors_load,
+    .free = free,
+    .state_per_value = sizeof(float),
+    .num_vectors = num_vectors,
+    .told = told,
+    .collects = true,
+};
