@@ -45,6 +45,8 @@ fedge_cohort_size fedge_cohort_size_of(const fedge_rounds_spec *spec, fedge_task
     wanted = max_u32(wanted, max_u32(1, min_nodes(spec, kind)));
     wanted = min_u32(wanted, most);
     uint32_t asked = count_of(ceil(wanted * over_selection - ROUNDING));
+    if (spec->buffer_size > 0)
+        return (fedge_cohort_size){.wanted = min_u32(wanted, spec->buffer_size), .asked = wanted};
     return (fedge_cohort_size){.wanted = wanted, .asked = min_u32(max_u32(asked, wanted), most)};
 }
 

@@ -23,7 +23,8 @@ uint32_t fedge_cohort_needed(const fedge_rounds_spec *spec, fedge_task_kind kind
  *     wanted = clamp(⌊fraction · available⌋, min-nodes, min(available, max-cohort))
  *     asked  = min(⌈wanted · over-selection⌉, available, max-cohort)
  * Never more than max-cohort are asked, because every one of them may report and the sums are
- * proved for max_cohort · max_weight. An evaluation is not over-selected. */
+ * proved for max_cohort · max_weight. An evaluation is not over-selected. With a buffer-size that
+ * is what is wanted, and [asked] is how many are at work at a time. */
 fedge_cohort_size fedge_cohort_size_of(const fedge_rounds_spec *spec, fedge_task_kind kind,
                                        uint32_t available);
 

@@ -51,7 +51,9 @@
     X(fedrep) \
     X(fedbn) \
     X(ditto) \
-    X(ifca)
+    X(ifca) \
+    X(fedbuff) \
+    X(fedasync)
 /* clang-format on */
 
 #define FEDGE_STRATEGY_MAX_STATE ((size_t)1 << 35) /* bytes that save() may append */
@@ -70,7 +72,8 @@ typedef struct fedge_update_facts {
     double ratio; /* how much more it weighs than it would; 0: no more (fedge_draw_ratio) */
     /* Where the client hooks measure; 0 when the client does not say. */
     double start_loss, squared_norm;
-    uint32_t cluster; /* where they choose: the model that was trained, from 0 */
+    uint32_t staleness; /* rounds that have closed since its client began */
+    uint32_t cluster;   /* where they choose: the model that was trained, from 0 */
 } fedge_update_facts;
 
 /* One section of a round's updates, summed: S in units of 2^−F per tensor. */
@@ -142,6 +145,10 @@ typedef struct fedge_strategy_ops {
     /* Forgets what depends on what clients keep: they begin anew, as at first. Set exactly when the
      * client hooks have [keeps], and not [alone]. */
     void (*forget)(void *state);
+    /* The model of [version], after so many rounds, which is not the newest and at most
+     * max_staleness rounds older; lives until the next step. Set exactly by those that set
+     * rounds.buffer_size in derive. */
+    const float *(*base)(const void *state, uint32_t version);
     bool collects; /* its step goes through the updates of a round one by one */
 } fedge_strategy_ops;
 

@@ -205,6 +205,13 @@ static fedge_status load(program *self, fedge_error *err)
     }
     if (status == FEDGE_OK)
         status = check_selection(self, err);
+    if (status == FEDGE_OK && self->job->rounds.buffer_size > 0) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "%s: strategy.type: %s has clients go on while rounds close, which "
+                            "fedge-simulate does and fedge-aggregator does not yet: take another "
+                            "strategy",
+                            options->job, self->job->strategy);
+    }
     if (status == FEDGE_OK && options->gpus_file)
         status = fedge_gpus_file_read(options->gpus_file, &self->options.sums, err);
     if (status == FEDGE_OK && leads(self))

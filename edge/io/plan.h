@@ -176,6 +176,9 @@ typedef struct fedge_rounds_spec {
     double
         min_report_fraction; /* share of the cohort that must report by the deadline, in (0, 1] */
     fedge_sampler_spec sampler;
+    /* Set by asynchronous strategies; 0: rounds wait for their cohort. */
+    uint32_t buffer_size;   /* updates that close a round, whichever model they began with */
+    uint32_t max_staleness; /* rounds that may have closed since then */
 } fedge_rounds_spec;
 
 typedef struct fedge_test_set {

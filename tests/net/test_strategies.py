@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 
 import harness
@@ -139,6 +140,37 @@ class Strategies(NetTest):
         self.assertGreater(len({line["model_sha256"] for line in train}), 1, first)
         alone = self.simulated(federation, threads=1)
         self.assertEqual([line.get("model_sha256") for line in alone], [line.get("model_sha256") for line in lines])
+
+    def test_clients_that_go_on_while_rounds_close(self):
+        """In the simulator: whatever the threads, and interrupted, the same models; a server says that it cannot."""
+        time_options = ("--compute", "lognormal:100,1", "--failure", 0.1)
+        for strategy in {"type": "FedBuff", "buffer-size": 3}, {"type": "FedAsync", "staleness-weight": "hinge"}:
+            with self.subTest(strategy["type"]):
+                federation = self.federation(clients=12, rounds__num_server_rounds=40, rounds__fraction_train=0.75,
+                                             strategy=strategy)
+                whole = self.simulated(federation, *time_options)
+                alone = self.simulated(federation, *time_options, threads=1)
+                hashes = [line["model_sha256"] for line in whole]
+                self.assertEqual([line["model_sha256"] for line in alone], hashes)
+                self.assertEqual(len(set(hashes)), 40)
+                self.assertEqual({line["clients"] for line in whole}, {strategy.get("buffer-size", 1)})
+                times = [line["virtual_time"] for line in whole]
+                self.assertEqual(times, sorted(times))
+                self.assertLess(whole[-1]["loss"], whole[0]["loss"])
+                out = federation.path("stopped")
+                command = ("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients",
+                           federation.clients, "--threads", 2, "--out", out, *time_options)
+                stopped = harness.Program("stopped", command, federation.folder)
+                log = os.path.join(out, "rounds.jsonl")
+                harness.wait_until("some rounds", lambda: os.path.exists(log) and os.path.getsize(log) > 0)
+                stopped.send(signal.SIGINT)
+                self.assertIn(stopped.wait(), (0, 130))
+                harness.run(*command, "--resume")
+                with open(log, encoding="utf-8") as file:
+                    self.assertEqual([json.loads(line)["model_sha256"] for line in file], hashes)
+                _, said = harness.run("fedge-aggregator", "--job", federation.job_path, "--identity", "i", "--trust",
+                                      "t", "--registry", "r", "--check-config", code=3)
+                self.assertIn(strategy["type"], said)
 
     def interrupted(self, prepare=None, no_test_set=False, **options):
         federation = self.federation(**{"rounds__num_server_rounds": test_simulation.ROUNDS, **options})

@@ -43,7 +43,10 @@ static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_
     double loss = 0.0, accuracy = 0.0, weights = 0.0, seconds = 0.0;
     double *each = malloc(((size_t)self->num_sent + 1) * sizeof(*each)); /* NULL: no quantiles */
     qsort(self->sent, self->num_sent, sizeof(*self->sent), by_slot);
-    (void)fedge_rounds_cohort(self->rounds, &summary.asked);
+    if (fedge_simulation_is_async(self))
+        summary.asked = self->num_sent;
+    else
+        (void)fedge_rounds_cohort(self->rounds, &summary.asked);
     summary.bytes_down = self->bytes_down;
     for (uint32_t i = 0; i < self->num_sent; i++) {
         const fedge_trainer_engine_task *work = &self->sent[i].work;
@@ -132,8 +135,8 @@ static fedge_status check_sums(const fedge_simulation *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-static fedge_status close_phase(fedge_simulation *self, const fedge_rounds_action *action,
-                                fedge_error *err)
+fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_rounds_action *action,
+                                       fedge_error *err)
 {
     fedge_round_summary summary = summarise(self, action);
     fedge_status status = check_sums(self, err);
@@ -152,6 +155,13 @@ static fedge_status close_phase(fedge_simulation *self, const fedge_rounds_actio
         action->kind == FEDGE_TASK_TRAIN && self->config.job->rounds.fraction_evaluate > 0.0;
     if (status == FEDGE_OK && self->config.on_round)
         status = self->config.on_round(self->config.user, &summary, err);
+    return status;
+}
+
+static fedge_status close_phase(fedge_simulation *self, const fedge_rounds_action *action,
+                                fedge_error *err)
+{
+    const fedge_status status = fedge_simulation_conclude(self, action, err);
     return status == FEDGE_OK ? end_phase(self, err) : status;
 }
 
@@ -176,12 +186,17 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action
 
 /* ---- the open phase -------------------------------------------------------------------------- */
 
+void fedge_simulation_begin_round(fedge_simulation *self)
+{
+    self->phase_started_ns = fedge_os_monotonic_ns();
+    fedge_sections_bounds(self->plan, self->global.values, self->bounds_log2);
+}
+
 static void open_phase(fedge_simulation *self)
 {
     self->num_sent = self->num_done = self->num_reported = 0;
     self->bytes_down = 0;
-    self->phase_started_ns = fedge_os_monotonic_ns();
-    fedge_sections_bounds(self->plan, self->global.values, self->bounds_log2);
+    fedge_simulation_begin_round(self);
     self->global.draw = fedge_rounds_draw(self->rounds);
     fedge_virtual_clock_open(&self->virtual_clock, self->config.job->rounds.round_deadline_ms);
     self->first_opened_us =
@@ -314,8 +329,10 @@ static fedge_status carry_out(fedge_simulation *self, const fedge_rounds_action 
 
 fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
 {
-    fedge_status status = fedge_simulation_join_all(self, err);
-    bool finished = false;
+    const bool async = fedge_simulation_is_async(self);
+    fedge_status status =
+        async ? fedge_simulation_run_async(self, err) : fedge_simulation_join_all(self, err);
+    bool finished = async;
     while (status == FEDGE_OK && !finished) {
         fedge_rounds_action action;
         if (fedge_rounds_next(self->rounds, &action)) {
@@ -519,6 +536,7 @@ fedge_status fedge_simulation_new(const fedge_simulation_config *config,
     fresh->config = *config;
     fresh->plan = &config->job->plan;
     fresh->next_task_id = 1;
+    fresh->last_round = config->job->rounds.num_server_rounds;
     status = set_up(fresh, err);
     if (status != FEDGE_OK) {
         fedge_simulation_free(fresh);
@@ -587,6 +605,7 @@ fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simula
 
 void fedge_simulation_end_after(fedge_simulation *simulation, uint32_t round)
 {
+    simulation->last_round = round;
     fedge_rounds_end_after(simulation->rounds, round);
 }
 

@@ -47,6 +47,20 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
                             "rank that made it: start this simulation without mpirun",
                             config->job->strategy);
     }
+    if (status == FEDGE_OK && spec->buffer_size > 0 &&
+        !fedge_collective_is_alone(config->collective)) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "%s has clients train from several models, which other ranks do not "
+                            "have: start this simulation without mpirun",
+                            config->job->strategy);
+    }
+    if (status == FEDGE_OK && spec->buffer_size > 0 && config->profiles &&
+        config->profiles->availability) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "--availability does not go with %s, whose clients are always there: "
+                            "remove it, and use --compute and --failure",
+                            config->job->strategy);
+    }
     if (status == FEDGE_OK && fedge_attack_lies(&config->attack) && !strategy->collects) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "--attack: malicious clients look at a round's updates, and %s sums "

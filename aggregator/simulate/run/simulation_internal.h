@@ -43,6 +43,7 @@ struct fedge_simulation {
     bool evaluation_due;               /* the next phase is an evaluation */
     bool mid_step;                     /* the model is between two rounds */
     uint32_t rounds_closed;
+    uint32_t last_round; /* of an asynchronous run */
     uint64_t next_task_id;
     uint32_t failures;        /* of attempts, one after another */
     uint64_t first_opened_us; /* with client profiles: when the first of them opened, or this one */
@@ -67,6 +68,25 @@ struct fedge_simulation {
 
 /* Examples of one piece of testing; 0: nothing is tested. */
 uint32_t fedge_simulation_max_evaluated(const fedge_simulation_config *config);
+
+/* A training phase begins: the bounds of its updates are set. */
+void fedge_simulation_begin_round(fedge_simulation *self);
+
+/* The step, the evaluation and the line of a phase, whose tasks are in [sent]; not the end of its
+ * time. */
+FEDGE_MUST_USE fedge_status fedge_simulation_conclude(fedge_simulation *self,
+                                                      const fedge_rounds_action *action,
+                                                      fedge_error *err);
+
+/* Does the strategy have clients at work while rounds close? Then the round machine is not asked.
+ */
+bool fedge_simulation_is_async(const fedge_simulation *self);
+
+/* The round that is open. */
+uint32_t fedge_simulation_round(const fedge_simulation *self);
+
+/* simulation_async.c: all rounds that are left of such a run. */
+FEDGE_MUST_USE fedge_status fedge_simulation_run_async(fedge_simulation *self, fedge_error *err);
 
 /* simulation_check.c */
 

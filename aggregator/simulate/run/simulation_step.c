@@ -105,7 +105,7 @@ fedge_status fedge_simulation_step(fedge_simulation *self, fedge_round_summary *
         status = fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts,
                                          collects ? &updates : NULL, err);
     }
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK && !fedge_simulation_is_async(self))
         status = note_missed(self, err);
     free(facts);
     free(lies);

@@ -5,6 +5,17 @@
 #include "aggregator/simulate/run/simulation_internal.h"
 #include "edge/core/os.h"
 
+bool fedge_simulation_is_async(const fedge_simulation *self)
+{
+    return self->config.job->rounds.buffer_size > 0;
+}
+
+uint32_t fedge_simulation_round(const fedge_simulation *self)
+{
+    return fedge_simulation_is_async(self) ? self->rounds_closed + 1
+                                           : fedge_rounds_round(self->rounds);
+}
+
 uint64_t fedge_simulation_now_ms(const fedge_simulation *self)
 {
     return self->config.profiles ? self->virtual_clock.now_us / 1000 : self->now_ms;
@@ -26,7 +37,7 @@ fedge_status fedge_simulation_check_cancelled(const fedge_simulation *self, fedg
 {
     return fedge_simulation_is_cancelled(self)
                ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in round %" PRIu32,
-                            fedge_rounds_round(self->rounds))
+                            fedge_simulation_round(self))
                : FEDGE_OK;
 }
 
@@ -42,8 +53,9 @@ void fedge_simulation_tell_progress(void *user, uint32_t num_done)
 {
     const fedge_simulation *self = user;
     if (self->config.on_progress && !self->testing) {
-        self->config.on_progress(self->config.user, fedge_rounds_round(self->rounds),
-                                 self->num_reported + num_done, fedge_rounds_wanted(self->rounds));
+        self->config.on_progress(
+            self->config.user, fedge_simulation_round(self), self->num_reported + num_done,
+            fedge_simulation_is_async(self) ? self->num_sent : fedge_rounds_wanted(self->rounds));
     }
 }
 
@@ -56,7 +68,7 @@ static fedge_status check_machine(const fedge_simulation *self, uint32_t count, 
         if (status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE || status == FEDGE_IO ||
             status == FEDGE_GPU_LOST || status == FEDGE_CANCELLED) {
             return fedge_fail(err, status, "round %" PRIu32 ": client %" PRIu32 ": %s",
-                              fedge_rounds_round(self->rounds), self->wave[i].client,
+                              fedge_simulation_round(self), self->wave[i].client,
                               self->wave[i].message);
         }
     }
@@ -82,7 +94,7 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
     for (uint32_t i = 0; i < count; i++) {
         self->wave[i] = self->sent[self->order[i].task].work;
         fedge_update_facts *facts = &self->wave[i].facts;
-        facts->round = fedge_rounds_round(self->rounds);
+        facts->round = fedge_simulation_round(self);
         facts->client = self->wave[i].client;
         facts->ratio = fedge_update_ratio(&self->global, facts->round, facts->client);
     }
@@ -90,7 +102,7 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
     if (status != FEDGE_OK)
         return status;
     fedge_simulation_tell_progress(self, 0);
-    fedge_trainer_engine_run(&self->engine, fedge_rounds_round(self->rounds), self->bounds_log2,
+    fedge_trainer_engine_run(&self->engine, fedge_simulation_round(self), self->bounds_log2,
                              self->wave, count);
     /* What evaluates is not interrupted: its round has closed. */
     const bool train = count > 0 && self->wave[0].work == FEDGE_TRAINER_ENGINE_TRAIN;

@@ -27,6 +27,11 @@ static fedge_status check(const fedge_trainer_engine_config *config, fedge_error
                           "cpu",
                           config->job->strategy);
     }
+    if (config->job->rounds.buffer_size > 0) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s trains from several models at a time: GPUs do not: take --engine cpu",
+                          config->job->strategy);
+    }
     if (fedge_plan_chooses(plan)) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "%s has clients choose among models: GPUs do not: take --engine cpu",

@@ -42,6 +42,8 @@ typedef struct fedge_trainer_engine_task {
     fedge_status status;
     char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when it failed */
     fedge_trainer_result result;
+    uint32_t round;           /* TRAIN: that the client began in; 0: the present one */
+    const float *start;       /* TRAIN: the model that it began with; NULL: the global one */
     fedge_update_facts facts; /* TRAIN: its round is given; the rest is what the update says */
     uint32_t place;           /* TRAIN: of the update, when the strategy collects them */
     uint64_t bytes_up;        /* TRAIN: of the update as it would travel */

@@ -68,7 +68,7 @@ static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, do
     if (status != FEDGE_OK)
         return status;
     const bool whole = plan->sent.schema.num_elements == plan->schema.num_elements;
-    self->ready_for = whole && !values ? pool->num_calls : 0;
+    self->ready_for = whole && !values && !task->start ? pool->num_calls : 0;
     return FEDGE_OK;
 }
 
@@ -84,10 +84,12 @@ static fedge_status begin_update(worker *self, uint32_t client, fedge_error *err
     return status;
 }
 
-/* The model as the global one, from where training starts. */
-static void prepare(worker *self)
+/* The model as [start] or the global one, from where training starts. */
+static void prepare(worker *self, const float *start)
 {
-    if (self->ready_for != self->pool->num_calls)
+    if (start)
+        fedge_model_set_state(self->model, start);
+    else if (self->ready_for != self->pool->num_calls)
         fedge_model_set_state(self->model, self->pool->config.global->values);
     self->ready_for = 0;
 }
@@ -172,17 +174,19 @@ static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_e
     const trainer_pool *pool = self->pool;
     const fedge_plan *plan = pool->plan;
     const fedge_view view = fedge_client_data_train(pool->config.client_data, task->client);
-    const double rate = fedge_plan_learning_rate(plan, pool->round);
-    const fedge_trainer_config config =
-        fedge_plan_trainer_config(plan, pool->round, task->client, rate);
+    const uint32_t round = task->round > 0 ? task->round : pool->round;
+    const double rate = fedge_plan_learning_rate(plan, round);
+    const fedge_trainer_config config = fedge_plan_trainer_config(plan, round, task->client, rate);
     const fedge_examples stored = fedge_view_examples(&view);
     fedge_augmented augmented;
     const fedge_examples examples = fedge_plan_augment(plan, &config, &stored, &augmented);
-    prepare(self);
+    prepare(self, task->start);
     fedge_model_reset_optimizer(self->model);
     fedge_status status = fedge_plan_measures(plan) ? measure(self, task, &stored, err) : FEDGE_OK;
     if (status == FEDGE_OK)
         status = begin_update(self, task->client, err);
+    if (task->start)
+        self->update.start = task->start;
     if (status == FEDGE_OK && fedge_plan_chooses(plan))
         status = begin_chosen(self, task, err);
     if (status == FEDGE_OK && fedge_plan_is_personal(plan)) {

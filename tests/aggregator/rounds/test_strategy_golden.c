@@ -78,8 +78,9 @@ static void quantise(const cJSON *values, int bound_log2, int32_t *v)
 static fedge_update_facts facts_of(const cJSON *update, uint32_t round)
 {
     const cJSON *loss = get(update, "start-loss"), *norm = get(update, "squared-norm");
-    const cJSON *cluster = get(update, "cluster");
+    const cJSON *cluster = get(update, "cluster"), *stale = get(update, "staleness");
     return (fedge_update_facts){.round = round,
+                                .staleness = stale ? (uint32_t)stale->valuedouble : 0,
                                 .cluster = cluster ? (uint32_t)cluster->valuedouble : 0,
                                 .num_examples = (uint64_t)get(update, "examples")->valuedouble,
                                 .start_loss = loss ? loss->valuedouble : 0,

@@ -68,6 +68,45 @@ static void what_is_wrong_is_said(void **state)
                     "strategy.num-clients: 3 is less than min-available-nodes 4; raise it");
 }
 
+static void what_goes_on_while_rounds_close_is_refused_with_the_rest(void **state)
+{
+    (void)state;
+    static const char *const CASES[][3] = {
+        {"{\"type\": \"FedBuff\", \"buffer-size\": 0}", "\"min-available-nodes\": 4",
+         "strategy.buffer-size: 0 is not in [1, "},
+        {"{\"type\": \"FedBuff\", \"max-staleness\": 0}", "\"min-available-nodes\": 4",
+         "strategy.max-staleness: 0 is not in [1, "},
+        {"{\"type\": \"FedBuff\", \"staleness-weight\": \"linear\"}", "\"min-available-nodes\": 4",
+         "strategy.staleness-weight: "},
+        {"{\"type\": \"FedAsync\", \"alpha\": 2}", "\"min-available-nodes\": 4",
+         "strategy.alpha: 2 is not in"},
+        {"{\"type\": \"FedAsync\", \"buffer-size\": 2}", "\"min-available-nodes\": 4",
+         "strategy.buffer-size: is not an argument of FedAsync, but of FedBuff"},
+        {"{\"type\": \"FedBuff\"}", "\"over-selection\": 1.5",
+         "rounds.over-selection: does not go with FedBuff"},
+        {"{\"type\": \"FedAsync\"}", "\"fraction-evaluate\": 0.5",
+         "rounds.fraction-evaluate: does not go with FedAsync"},
+        {"{\"type\": \"FedBuff\"}", "\"sampler\": {\"type\": \"available\"}",
+         "rounds.sampler: does not go with FedBuff"},
+        {"{\"type\": \"FedBuff\", \"buffer-size\": 9}", "\"max-cohort\": 8",
+         "strategy.buffer-size: does not go with FedBuff: a round closes with so many updates"},
+        {"{\"type\": \"IFCA\", \"num-clusters\": 1}", "\"min-available-nodes\": 4",
+         "strategy.num-clusters: 1 is not in [2, 16]"},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        fedge_job *job = NULL;
+        fedge_error err;
+        assert_int_equal(parse_strategy_of(CASES[i][0], "", CASES[i][1], &job, &err),
+                         FEDGE_INVALID_ARGUMENT);
+        if (!strstr(err.message, CASES[i][2]))
+            fail_msg("gave %s\n  expected %s", err.message, CASES[i][2]);
+    }
+    fedge_job *job = strategy_job("{\"type\": \"FedAsync\"}");
+    assert_int_equal(job->rounds.buffer_size, 1);
+    assert_int_equal(job->rounds.max_staleness, 20);
+    fedge_job_free(job);
+}
+
 static void what_personalized_models_need_is_said(void **state)
 {
     (void)state;
@@ -146,6 +185,7 @@ int main(void)
         cmocka_unit_test(defaults_are_those_of_fedavg),
         cmocka_unit_test(the_rate_has_a_schedule),
         cmocka_unit_test(what_is_wrong_is_said),
+        cmocka_unit_test(what_goes_on_while_rounds_close_is_refused_with_the_rest),
         cmocka_unit_test(what_personalized_models_need_is_said),
         cmocka_unit_test(clients_take_part_in_scaffold),
         cmocka_unit_test(fedprox_is_the_trainers),

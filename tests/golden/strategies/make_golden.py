@@ -338,6 +338,48 @@ def ifca_more():
     return ifca("ifca-more", 54, 4, 0.5)
 
 
+def stale_clients(run, models, num, most):
+    """Clients that began with one of the last [most] + 1 models: numbers of rounds that have closed since, and changes."""
+    clients = [(int(run.draw.integers(1, 200)), run.vector(run.size)) for _ in range(num)]
+    return clients, [int(run.draw.integers(0, min(len(models) - 1, most) + 1)) for _ in clients]
+
+
+def fedbuff(name, seed, weight, k, rate=1.0, most=20, **arguments):
+    run = Run(name, {"type": "FedBuff", "buffer-size": k, "server-learning-rate": rate, **arguments}, seed)
+    models = [run.start]
+    for _ in range(ROUNDS):
+        clients, stale = stale_clients(run, models, k, most)
+        models.append(models[-1] + rate / k * sum(weight(s) * change for s, (_, change) in zip(stale, clients)))
+        run.keep(clients, models[-1], [{"staleness": s} for s in stale])
+    return run
+
+
+def fedasync(name, seed, weight, share=0.6, most=20, **arguments):
+    run = Run(name, {"type": "FedAsync", **arguments}, seed)
+    models = [run.start]
+    for _ in range(ROUNDS):
+        clients, stale = stale_clients(run, models, 1, most)
+        a = share * weight(stale[0])
+        models.append((1 - a) * models[-1] + a * (models[-1 - stale[0]] + clients[0][1]))
+        run.keep(clients, models[-1], [{"staleness": s} for s in stale])
+    return run
+
+
+def hinge(a, b):
+    return lambda s: 1 if s <= b else 1 / (a * (s - b) + 1)
+
+
+def asynchronous_cases():
+    return [
+        fedbuff("fedbuff", 55, lambda s: 1 / np.sqrt(1 + s), 3),
+        fedbuff("fedbuff-arguments", 56, hinge(2, 1), 2, 0.5, 3, **{
+            "staleness-weight": "hinge", "hinge-slope": 2, "hinge-delay": 1, "max-staleness": 3}),
+        fedasync("fedasync", 57, lambda s: (1 + s) ** -0.5),
+        fedasync("fedasync-arguments", 58, lambda s: 1, 0.25, 2, **{
+            "alpha": 0.25, "staleness-weight": "constant", "max-staleness": 2}),
+    ]
+
+
 def robust_cases():
     f = {"num-malicious-nodes": 2}
     return [
@@ -392,7 +434,7 @@ CASES = [fedavg, fedavg_cosine, fedprox, fedavgm, fedadagrad, fedadam, fedadam_a
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
     names = []
-    for run in [case() for case in CASES] + robust_cases():
+    for run in [case() for case in CASES] + robust_cases() + asynchronous_cases():
         run.write(folder)
         names.append(run.name)
     with open(os.path.join(folder, "fltrust-root.csv"), "w", encoding="utf-8") as file:

@@ -1,0 +1,90 @@
+/* What asynchronous strategies share: weights by staleness, and the models that clients may still
+ * be at work on.
+ *
+ * A client trains on the model that was newest when it began; when its update comes, s rounds have
+ * closed since: its staleness. Its weight is
+ *
+ *     constant     w(s) = 1
+ *     polynomial   w(s) = (1 + s)^−a
+ *     hinge        w(s) = 1 for s ≤ b, else 1 / (a (s − b) + 1)      (Xie et al. 2019)
+ *
+ * In the sums it is an integer, round(2^k · w), at least 1, where 2^k is max-weight cut to a power
+ * of two. A model is kept until an update on it would be staler than max-staleness, and such an
+ * update does not count.
+ */
+#ifndef FEDGE_AGGREGATOR_ROUNDS_STRATEGIES_ASYNCHRONOUS_H
+#define FEDGE_AGGREGATOR_ROUNDS_STRATEGIES_ASYNCHRONOUS_H
+
+#include <stdint.h>
+
+#include "aggregator/rounds/strategies/vectors.h"
+#include "edge/core/status.h"
+#include "edge/io/json.h"
+
+typedef enum fedge_staleness_weight {
+    FEDGE_STALENESS_POLYNOMIAL, /* the default */
+    FEDGE_STALENESS_CONSTANT,
+    FEDGE_STALENESS_HINGE,
+    FEDGE_STALENESS_COUNT
+} fedge_staleness_weight;
+
+const char *fedge_staleness_weight_name(unsigned weight); /* NULL for others */
+
+/* The beginning of the settings of each; those that a strategy does not have are 0. */
+typedef struct fedge_asynchronous {
+    fedge_strategy_common common;
+    fedge_staleness_weight weight;
+    double exponent, slope; /* a, of polynomial and of hinge */
+    uint32_t delay;         /* b */
+    uint32_t max_staleness;
+    uint32_t buffer_size; /* K: a round closes with so many updates */
+    double alpha;         /* FedAsync */
+} fedge_asynchronous;
+
+#define FEDGE_ASYNCHRONOUS_FIELDS                                                                  \
+    {.key = "staleness-weight",                                                                    \
+     .aliases = "staleness_weight",                                                                \
+     .kind = FEDGE_JSON_ENUM,                                                                      \
+     FEDGE_JSON_AT(fedge_asynchronous, weight),                                                    \
+     .name_of = fedge_staleness_weight_name,                                                       \
+     .num_names = FEDGE_STALENESS_COUNT},                                                          \
+        {"staleness-exponent",                                                                     \
+         "staleness_exponent",                                                                     \
+         FEDGE_JSON_F64,                                                                           \
+         FEDGE_JSON_AT(fedge_asynchronous, exponent),                                              \
+         .min = 0,                                                                                 \
+         .max = 100,                                                                               \
+         .fallback = 0.5},                                                                         \
+        {"hinge-slope", "hinge_slope", FEDGE_JSON_F64, FEDGE_JSON_AT(fedge_asynchronous, slope),   \
+         .min = 0,      .max = 1e6,    .fallback = 10},                                            \
+        {"hinge-delay", "hinge_delay", FEDGE_JSON_U32, FEDGE_JSON_AT(fedge_asynchronous, delay),   \
+         .min = 0,      .max = 1000,   .fallback = 4},                                             \
+    {                                                                                              \
+        "max-staleness", "max_staleness", FEDGE_JSON_U32,                                          \
+            FEDGE_JSON_AT(fedge_asynchronous, max_staleness), .min = 1, .max = 1000,               \
+                                                              .fallback = 20                       \
+    }
+
+/* As a strategy's derive: tells the rounds, and refuses what goes with rounds of one model only. */
+FEDGE_MUST_USE fedge_status fedge_asynchronous_derive(const fedge_json *json, fedge_job *job,
+                                                      void *settings, fedge_error *err);
+/* As a strategy's init, weight, num_vectors, and base. The state is a fedge_strategy_vectors. */
+FEDGE_MUST_USE fedge_status fedge_asynchronous_init(const fedge_strategy_config *config,
+                                                    void **state, fedge_error *err);
+uint32_t fedge_asynchronous_weight(const void *state, const fedge_job *job,
+                                   const fedge_update_facts *facts);
+uint32_t fedge_asynchronous_num_vectors(const void *settings);
+const float *fedge_asynchronous_base(const void *state, uint32_t version);
+
+/* What w = 1 is in the sums. */
+double fedge_asynchronous_unit(const fedge_job *job);
+/* Checks a step's sum; a staleness that was not kept is FEDGE_INTERNAL. */
+FEDGE_MUST_USE fedge_status fedge_asynchronous_check(const fedge_strategy_vectors *state,
+                                                     const fedge_strategy_sum *sum,
+                                                     fedge_error *err);
+/* Keeps [model], which the step of sum->round moves, for clients that are at work on it. After all
+ * older ones of the round have been read. */
+void fedge_asynchronous_keep(fedge_strategy_vectors *state, const fedge_strategy_sum *sum,
+                             const float *model);
+
+#endif

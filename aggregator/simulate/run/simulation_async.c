@@ -1,0 +1,222 @@
+/* Runs of asynchronous strategies: clients are at work on older models while rounds close.
+ *
+ * As many clients as a cohort has are at work at any time. When one has finished, another begins
+ * with the newest model, in virtual time or, without client profiles, all taking the same time. A
+ * round closes when its buffer is full. A client begins once with each model. Who begins and
+ * finishes when follows from the seed and the profiles alone, so a run that goes on does it all
+ * again up to where it stands, without training.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/sampler.h"
+#include "aggregator/simulate/run/simulation_internal.h"
+#include "edge/io/update.h"
+
+#define TASK_US ((uint64_t)1000000) /* without client profiles */
+#define STREAM 3                    /* of rounds.c's names */
+
+/* Where the federation stands. */
+typedef struct federation {
+    fedge_simulation *of;
+    uint32_t at_work, wanted; /* at a time; in a buffer */
+    fedge_event_queue due;    /* one event for each client at work; its task is the version */
+    uint32_t *idle;           /* clients that are not at work, num_idle of them */
+    uint32_t num_idle;
+    uint32_t *begun; /* by client: the version that it began last, and 1; 0: none */
+    fedge_rng rng;   /* of the present round */
+    uint32_t too_stale;
+} federation;
+
+static void fini(federation *self)
+{
+    fedge_event_queue_fini(&self->due);
+    free(self->idle);
+    free(self->begun);
+}
+
+static fedge_status init(federation *self, fedge_simulation *of, fedge_error *err)
+{
+    const uint32_t clients = of->config.client_data->num_clients;
+    const fedge_cohort_size size =
+        fedge_cohort_size_of(&of->config.job->rounds, FEDGE_TASK_TRAIN, clients);
+    *self = (federation){.of = of,
+                         .at_work = size.asked,
+                         .wanted = size.wanted,
+                         .idle = malloc(clients * sizeof(uint32_t)),
+                         .num_idle = clients,
+                         .begun = calloc(clients, sizeof(uint32_t))};
+    if (!self->idle || !self->begun)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " clients", clients);
+    for (uint32_t c = 0; c < clients; c++)
+        self->idle[c] = c;
+    return FEDGE_OK;
+}
+
+/* How long a task of the client takes, and whether it fails. */
+static fedge_event plan_task(const federation *self, uint32_t client, uint32_t version)
+{
+    const fedge_simulation *of = self->of;
+    const fedge_client_profiles *profiles = of->config.profiles;
+    fedge_event event = {.client = client, .task = version, .kind = FEDGE_EVENT_FINISH};
+    uint64_t duration_us = TASK_US;
+    double share = 1.0;
+    if (profiles) {
+        const uint32_t count = fedge_client_data_train(of->config.client_data, client).count;
+        const fedge_client_profiles_work work = {.bytes_down = of->model_bytes,
+                                                 .bytes_up = fedge_update_max_size(of->plan),
+                                                 .examples = fedge_client_profiles_examples(
+                                                     &of->plan->training, FEDGE_TASK_TRAIN, count)};
+        duration_us = fedge_client_profiles_task_us(profiles, client, &work);
+        if (fedge_client_profiles_fails(profiles, client, version + 1, 0, FEDGE_TASK_TRAIN,
+                                        &share)) {
+            event.kind = FEDGE_EVENT_FAIL;
+            duration_us = (uint64_t)((double)duration_us * share);
+        }
+    }
+    event.time_us = of->virtual_clock.now_us + duration_us;
+    return event;
+}
+
+/* Sets idle clients to work on [version] until enough are. */
+static fedge_status fill(federation *self, uint32_t version, fedge_error *err)
+{
+    while (self->due.count < self->at_work && self->num_idle > 0) {
+        uint32_t place = fedge_rng_below(&self->rng, self->num_idle), looked = 0;
+        for (; looked < self->num_idle && self->begun[self->idle[place]] == version + 1; looked++)
+            place = (place + 1) % self->num_idle;
+        if (looked == self->num_idle)
+            return FEDGE_OK; /* all have begun with this model: they wait for the next */
+        const uint32_t client = self->idle[place];
+        fedge_event event = plan_task(self, client, version);
+        event.tie_break = fedge_rng_u32(&self->rng);
+        const fedge_status status = fedge_event_queue_push(&self->due, event, err);
+        if (status != FEDGE_OK)
+            return status;
+        self->idle[place] = self->idle[--self->num_idle];
+        self->begun[client] = version + 1;
+        self->of->bytes_down += self->of->model_bytes;
+    }
+    return FEDGE_OK;
+}
+
+/* What the client brings in [round]. */
+static sent_task task_of(const federation *self, const fedge_event *event, uint32_t round)
+{
+    fedge_simulation *of = self->of;
+    const fedge_global_model *global = &of->global;
+    const uint32_t staleness = round - 1 - event->task;
+    return (sent_task){.task_id = of->next_task_id++,
+                       .slot = of->num_sent,
+                       .size = fedge_client_data_train(of->config.client_data, event->client).count,
+                       .work = {.work = FEDGE_TRAINER_ENGINE_TRAIN,
+                                .client = event->client,
+                                .round = event->task + 1,
+                                .start = staleness == 0 ? NULL
+                                                        : global->strategy->base(
+                                                              global->strategy_state, event->task),
+                                .facts.staleness = staleness}};
+}
+
+/* Until the buffer of [round] is full: of->sent has what is in it. FEDGE_UNSUPPORTED: it never will
+ * be. */
+static fedge_status gather(federation *self, uint32_t round, fedge_error *err)
+{
+    fedge_simulation *of = self->of;
+    of->num_sent = of->num_reported = 0;
+    of->bytes_down = 0;
+    self->rng = fedge_rng_stream(of->plan->seed, FEDGE_PURPOSE_SAMPLE, round, 0, STREAM);
+    fedge_status status = fill(self, round - 1, err);
+    while (status == FEDGE_OK && of->num_sent < self->wanted && self->due.count > 0) {
+        const fedge_event event = fedge_event_queue_pop(&self->due);
+        of->virtual_clock.now_us = event.time_us;
+        self->idle[self->num_idle++] = event.client;
+        const bool stale = round - 1 - event.task > of->config.job->rounds.max_staleness;
+        self->too_stale += stale;
+        if (event.kind == FEDGE_EVENT_FINISH && !stale) {
+            of->sent[of->num_sent] = task_of(self, &event, round);
+            of->num_sent++;
+        }
+        status = fill(self, round - 1, err);
+    }
+    if (status == FEDGE_OK && of->num_sent < self->wanted) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "round %" PRIu32 ": %" PRIu32 " of %" PRIu32
+                          " updates came, and all clients have had the model: lower "
+                          "strategy.buffer-size or --failure, or raise --clients",
+                          round, of->num_sent, self->wanted);
+    }
+    return status;
+}
+
+static fedge_status train(federation *self, fedge_error *err)
+{
+    fedge_simulation *of = self->of;
+    for (uint32_t i = 0; i < of->num_sent; i++)
+        fedge_simulation_plan_work(of, i, i);
+    const fedge_status status = fedge_simulation_do_work(of, of->num_sent, err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < of->num_sent; i++) {
+        of->sent[i].reported = of->sent[i].work.status == FEDGE_OK;
+        of->num_reported += of->sent[i].reported;
+        if (!of->sent[i].reported)
+            fedge_simulation_note_failure(of, &of->sent[i].work);
+    }
+    if (status == FEDGE_OK && of->num_reported == 0) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "round %" PRIu32 ": none of %" PRIu32 " clients could train; %.180s",
+                          of->rounds_closed + 1, of->num_sent, of->why);
+    }
+    return status;
+}
+
+static fedge_status run_round(federation *self, uint32_t round, fedge_error *err)
+{
+    fedge_simulation *of = self->of;
+    fedge_simulation_begin_round(of);
+    of->first_opened_us = of->virtual_clock.now_us;
+    fedge_status status = gather(self, round, err);
+    if (status == FEDGE_OK)
+        status = train(self, err);
+    if (status != FEDGE_OK)
+        return status;
+    const fedge_rounds_action closing = {
+        .type = FEDGE_ROUNDS_CLOSE, .kind = FEDGE_TASK_TRAIN, .round = round};
+    return fedge_simulation_conclude(of, &closing, err);
+}
+
+static fedge_status reserve(fedge_simulation *of, uint32_t count, fedge_error *err)
+{
+    of->capacity = count;
+    of->sent = malloc(count * sizeof(*of->sent));
+    of->wave = malloc(count * sizeof(*of->wave));
+    of->order = malloc(count * sizeof(*of->order));
+    return of->sent && of->wave && of->order
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " tasks", count);
+}
+
+fedge_status fedge_simulation_run_async(fedge_simulation *of, fedge_error *err)
+{
+    federation self;
+    const uint64_t stood_at_us = of->virtual_clock.now_us;
+    fedge_status status = init(&self, of, err);
+    if (status == FEDGE_OK)
+        status = reserve(of, self.wanted, err);
+    of->virtual_clock.now_us = 0;
+    const uint64_t next_task_id = of->next_task_id;
+    for (uint32_t round = 1; status == FEDGE_OK && round <= of->rounds_closed; round++)
+        status = gather(&self, round, err);
+    of->next_task_id = next_task_id;
+    if (status == FEDGE_OK && of->rounds_closed > 0 && of->config.profiles &&
+        of->virtual_clock.now_us != stood_at_us) {
+        status = fedge_fail(err, FEDGE_MISMATCH,
+                            "the run stood at %.6f virtual seconds, and with these profiles it "
+                            "would at %.6f: give the options that it was begun with",
+                            (double)stood_at_us * 1e-6, (double)of->virtual_clock.now_us * 1e-6);
+    }
+    while (status == FEDGE_OK && of->rounds_closed < of->last_round)
+        status = run_round(&self, of->rounds_closed + 1, err);
+    fini(&self);
+    return status;
+}
