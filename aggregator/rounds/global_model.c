@@ -215,7 +215,7 @@ void fedge_global_model_forget(fedge_global_model *model)
 fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t **file, size_t *size,
                                       size_t *told_size, fedge_error *err)
 {
-    const uint32_t num_told = fedge_plan_num_told(model->plan);
+    const uint32_t num_told = model->strategy->told ? fedge_plan_num_told(model->plan) : 0;
     size_t each = 0;
     const fedge_schema *trained = &model->plan->sent.sections[0].schema;
     *told_size = 0;

@@ -81,7 +81,7 @@ static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
 {
     (void)err;
     const pass *self = user;
-    const int bound = self->sum->delta.bounds_log2[tile->tensor];
+    const int8_t bound = self->sum->delta.bounds_log2[tile->tensor];
     int64_t sums[FEDGE_UPDATES_PIECE];
     for (uint32_t j = 0; j < self->num_clusters; j++) {
         float *x = j == 0 ? self->model
