@@ -97,7 +97,7 @@ static void store_failed(fedge_client *c, const fedge_error *err)
 {
     fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", err);
     remember_error(c, err->message);
-    fedge_session_garbage(c->session, now(), "the state directory does not take what it must");
+    fedge_session_garbage(c->session, now(), "the state directory cannot be written");
 }
 
 static void welcomed(fedge_client *c, const fedge_session_action *action)

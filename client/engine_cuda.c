@@ -76,13 +76,12 @@ static fedge_status check(const fedge_plan *plan, fedge_error *err)
     fedge_model_options evaluated;
     const fedge_silo_config config = config_of(plan, &self);
     if (fedge_plan_evaluation_options(plan, &evaluated)) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "evaluation in int8: GPUs do not do it: take --engine cpu");
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs cannot evaluate in int8: use --engine cpu");
     }
     if (fedge_plan_is_personal(plan)) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "a model that is in part this client's own: GPUs do not train it: take "
-                          "--engine cpu");
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "GPUs cannot train a model that is partly this client's own: use --engine cpu");
     }
     return fedge_cohort_check(&config.cohort, err);
 }

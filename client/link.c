@@ -343,10 +343,10 @@ static fedge_status make_context(fedge_link *link, const fedge_link_config *conf
         mbedtls_platform_zeroize(key, strlen(key));
     free(key);
     if (!link->context)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "libwebsockets does not start");
+        return fedge_fail(err, FEDGE_NO_MEMORY, "libwebsockets cannot start");
     if (!link->vhost) {
         return fedge_fail(err, FEDGE_CORRUPT,
-                          "libwebsockets does not take the identity or the trusted roots");
+                          "libwebsockets refuses the identity or the trusted roots");
     }
     return FEDGE_OK;
 }

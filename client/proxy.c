@@ -53,13 +53,13 @@ fedge_status fedge_proxy_for(const char *url, const char *given, char out[FEDGE_
         proxy += 7;
     } else if (strstr(proxy, "://")) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "the proxy '%.100s' is not http://HOST:PORT, the only kind there is",
+                          "the proxy '%.100s' is not http://HOST:PORT, the only kind supported",
                           proxy);
     }
     if (strchr(proxy, '@')) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "the proxy's address has a user's name, but fedge knows no way to log in "
-                          "to one; give HOST:PORT");
+                          "the proxy's address has a user's name, but fedge cannot log in to a "
+                          "proxy; give HOST:PORT");
     }
     const size_t size = strcspn(proxy, "/");
     (void)snprintf(out, FEDGE_PROXY_TEXT, "%.*s", (int)size, proxy);

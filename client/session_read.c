@@ -388,7 +388,7 @@ void fedge_session_frame(fedge_session *session, uint64_t now_ms, const uint8_t 
     } else if (message.flags & FEDGE_MESSAGE_FLAG_MUST) {
         char text[FEDGE_MAX_TEXT];
         snprintf(text, sizeof(text),
-                 "the server demands a message of type %u, which this release does not know: "
+                 "the server requires a message of type %u, which this release does not know: "
                  "install a newer one",
                  message.type);
         fedge_session_end(session, FEDGE_EXIT_DECLINED, FEDGE_MESSAGE_BYE,

@@ -82,7 +82,7 @@ static fedge_status read_all(fedge_store *store, const char *name, uint64_t limi
     uint64_t length;
     fedge_status status = store->backend.size(store->backend.user, name, &length, err);
     if (!status && length > limit) {
-        status = fedge_fail(err, FEDGE_TOO_BIG, "%s has %llu bytes; %llu are the most", name,
+        status = fedge_fail(err, FEDGE_TOO_BIG, "%s has %llu bytes; the limit is %llu", name,
                             (unsigned long long)length, (unsigned long long)limit);
     }
     if (status)
@@ -147,7 +147,7 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
     }
     free(text);
     if (status == FEDGE_CORRUPT)
-        fedge_error_prefix(err, status, "remove state.json to begin anew");
+        fedge_error_prefix(err, status, "remove state.json to start again");
     if (!status && state->format > FEDGE_STORE_FORMAT) {
         status =
             fedge_fail(err, FEDGE_UNSUPPORTED,
@@ -476,7 +476,7 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
         snprintf(folder, sizeof(folder), "kv/%s", run_id);
         status = store->backend.list(store->backend.user, folder, count_key, &count, err);
         if (!status && count >= FEDGE_STORE_MAX_KEYS) {
-            status = fedge_fail(err, FEDGE_TOO_BIG, "%s would be key %u; %d are the most", name,
+            status = fedge_fail(err, FEDGE_TOO_BIG, "%s would be key %u; the limit is %d", name,
                                 count + 1, FEDGE_STORE_MAX_KEYS);
         }
         if (status)

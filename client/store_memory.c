@@ -96,7 +96,7 @@ static fedge_status put_at(store_memory *memory, const char *name, size_t offset
     if (!file)
         file = find(memory, "");
     if (!file || strlen(name) >= MAX_NAME) {
-        return fedge_fail(err, FEDGE_TOO_BIG, "no place for %s: %d files are the most", name,
+        return fedge_fail(err, FEDGE_TOO_BIG, "no room for %s: the limit is %d files", name,
                           MAX_FILES);
     }
     if (offset > file->size || span.size > SIZE_MAX - offset)

@@ -147,7 +147,7 @@ static fedge_status change_loaded(const char *dir, fedge_registry *registry, cha
         return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no such certificate", dir);
     if (wanted->devices > 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "%u devices fit: use --device-id ('fedge-keys list' shows them)",
+                          "%u devices match: use --device-id ('fedge-keys list' shows them)",
                           wanted->devices);
     }
     wanted->apply = true;

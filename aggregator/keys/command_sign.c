@@ -55,8 +55,7 @@ static fedge_status check_out(const char *path, const fedge_certificate_info *in
     if (strcmp(found.device_id, info->device_id) == 0)
         return FEDGE_OK;
     return fedge_fail(
-        err, FEDGE_DENIED,
-        "%s is there already, and %s%s: choose another --out, a name for each device", path,
+        err, FEDGE_DENIED, "%s exists and %s%s: choose another --out for each device", path,
         found.device_id[0] ? "belongs to device " : "is no chain of this device", found.device_id);
 }
 

@@ -85,10 +85,9 @@ static fedge_status check_column(const char *path, const char *column, size_t si
         fedge_os_read_file(path, FEDGE_TABLE_CSV_MAX_SIZE, &found, &found_size, NULL) == FEDGE_OK &&
         found_size > size && memcmp(found, column, size) == 0 && found[size] == ',';
     free(found);
-    return same
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_EXISTS,
-                            "%s is there already, and is no such table: choose another name", path);
+    return same ? FEDGE_OK
+                : fedge_fail(err, FEDGE_EXISTS,
+                             "%s exists and is not such a table: choose another name", path);
 }
 
 fedge_status fedge_table_csv_check(const char *path, const char *column, fedge_error *err)

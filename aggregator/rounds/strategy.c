@@ -106,12 +106,12 @@ static fedge_status check_sampler(const fedge_job *job, const char *name, fedge_
     if (!fits) {
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "%s: rounds.sampler.inverse-probability: %s weighs updates in its own "
-                            "way: leave it out, or take FedAvg",
+                            "way: leave it out, or use FedAvg",
                             name, job->strategy);
     } else if (!fedge_sampler_looks_back(&job->rounds.sampler)) {
         status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "%s: rounds.sampler.inverse-probability: uniform draws are as likely "
-                            "for all: leave it out, or take another type",
+                            "%s: rounds.sampler.inverse-probability: uniform draws all clients "
+                            "with one probability: leave it out, or use another type",
                             name);
     }
     return status;

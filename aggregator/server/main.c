@@ -159,8 +159,8 @@ static fedge_status check_selection(const program *self, fedge_error *err)
     if (fedge_criterion_is_of_test_set(selection.keep.metric) ||
         fedge_criterion_is_of_test_set(selection.stop.metric)) {
         FEDGE_LOG(&self->log, FEDGE_LOG_WARN, "test-set-selects",
-                  fedge_log_str("advice", "what is told of the best model on the test set is too "
-                                          "good: validate on clients (fraction-evaluate, and "
+                  fedge_log_str("advice", "the best model's figures on the test set are too good: "
+                                          "validate on clients (fraction-evaluate, and "
                                           "validation-fraction in their files)"));
     }
     return FEDGE_OK;
@@ -622,10 +622,9 @@ static int begin(program *self)
 static fedge_status check_supervised(const fedge_options *options, fedge_error *err)
 {
     if (fedge_hosts_inside()) {
-        return fedge_fail(
-            err, FEDGE_INVALID_ARGUMENT,
-            "--supervise under mpirun starts nothing again: leave mpirun out and give "
-            "--hosts FILE");
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--supervise under mpirun cannot restart anything: leave mpirun out and "
+                          "give --hosts FILE");
     }
     return options->hosts ? fedge_hosts_check(options->hosts, err) : FEDGE_OK;
 }

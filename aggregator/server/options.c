@@ -155,7 +155,7 @@ static fedge_status check_complete(const fedge_options *options, fedge_error *er
         (options->sums.num_gpus > 0 || options->gpus_file ||
          options->sums.shard != FEDGE_SHARD_AUTO)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--gpus, --gpus-file and --shard want --accumulator cuda or auto");
+                          "--gpus, --gpus-file and --shard need --accumulator cuda or auto");
     }
     if (options->sums.num_gpus > 0 && options->gpus_file) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -163,7 +163,7 @@ static fedge_status check_complete(const fedge_options *options, fedge_error *er
     }
     if (options->hosts && (!options->supervise || options->new_run || options->restored)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--hosts wants --supervise, and neither --new-run nor --restored: start "
+                          "--hosts needs --supervise and excludes --new-run and --restored: start "
                           "once with these and without --hosts");
     }
     if (options->http_on && options->http.port != 0 && options->http.port == options->listen.port &&

@@ -353,8 +353,8 @@ void fedge_peers_displaced(fedge_peers *peers, const fedge_registry_match *match
                   fedge_log_str("address", fedge_peer_address_text(address, text)),
                   fedge_log_str("other-address", fedge_peer_address_text(&latest, other)),
                   fedge_log_int("times", FEDGE_DISPLACED_TIMES),
-                  fedge_log_str("advice", "one identity is one device's: give the other its own, "
-                                          "or revoke a stolen one"));
+                  fedge_log_str("advice", "an identity belongs to one device: give the other "
+                                          "device its own, or revoke a stolen one"));
     }
 }
 

@@ -257,7 +257,7 @@ void fedge_door_tick(fedge_transport *transport, uint64_t now_ms)
     for (fedge_guest *guest = next_at_door(transport, NULL), *next; guest; guest = next) {
         next = next_at_door(transport, guest);
         if (now_ms - guest->accepted_ms >= transport->config.newcomer_timeout_ms)
-            turn_away(guest, "it said nothing", now_ms);
+            turn_away(guest, "it sent nothing", now_ms);
         else if (guest->disarmed)
             guest->disarmed = !arm(guest, EPOLL_CTL_MOD);
     }

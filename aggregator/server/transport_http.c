@@ -35,9 +35,9 @@ static int answer_http(fedge_peer *peer, struct lws *wsi, const char *uri, size_
     fedge_transport *transport = network->transport;
     char host[FEDGE_HTTP_MAX_HOST];
     if (!fedge_http_host_allowed(named_host(wsi, host), transport->config.http_host)) {
-        return fedge_http_send_text(network, wsi, 403,
-                                    "ask by IP address, as localhost, or by the name that "
-                                    "--http-host allows");
+        return fedge_http_send_text(
+            network, wsi, 403,
+            "the Host must be an IP address, localhost, or the name that --http-host allows");
     }
     char path[32];
     snprintf(path, sizeof(path), "%.*s", uri_size < 1024 ? (int)uri_size : 0, uri);

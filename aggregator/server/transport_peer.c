@@ -151,7 +151,7 @@ static unsigned check_upgrade(struct lws *wsi, const char *subprotocol, const ch
     char *path = NULL;
     int path_size = 0;
     if (lws_http_get_uri_and_method(wsi, &path, &path_size) != LWSHUMETH_GET) {
-        *why = "an upgrade is a GET";
+        *why = "an upgrade must be a GET";
         return 405;
     }
     if (strcmp(header_of(wsi, WSI_TOKEN_HTTP, text, sizeof(text)), "HTTP/1.1") != 0) {

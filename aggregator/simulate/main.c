@@ -93,7 +93,7 @@ static void print_end(const fedge_experiment *self)
         printf("best: round %" PRIu32 ", %s %.6g%s\n", selection->state.best.round,
                fedge_criterion_text(selection->keep.metric), selection->state.keep.best,
                fedge_criterion_is_of_test_set(selection->keep.metric)
-                   ? " (of the set that chose it, so too good: see --validation-split)"
+                   ? " (on the set that chose it, so too good: see --validation-split)"
                    : "");
     }
     if (run_summary->rounds > 0) {
@@ -122,7 +122,7 @@ static void print_end(const fedge_experiment *self)
     if (self->results.dir[0]) {
         printf("%s: rounds.jsonl, rounds.svg, summary.json, model.safetensors%s%s\n",
                self->results.dir, self->results.best.values ? ", " FEDGE_BEST_MODEL_NAME : "",
-               strcmp(self->ending, "interrupted") == 0 ? "; --resume goes on" : "");
+               strcmp(self->ending, "interrupted") == 0 ? "; --resume continues" : "");
     }
 }
 
@@ -207,8 +207,10 @@ static int run_one(const fedge_simulate_options *options, fedge_collective *coll
         return EXIT_DONE;
     }
     if (running && options->resume && !self.results.resumed) {
-        fprintf(stderr, "fedge-simulate: %s has no simulation yet: nothing to resume, one begins\n",
-                options->out);
+        fprintf(
+            stderr,
+            "fedge-simulate: %s has no simulation yet: nothing to resume, so a new one begins\n",
+            options->out);
     }
     if (running)
         status = fedge_experiment_run(&self, &err);
@@ -266,7 +268,7 @@ static int run_sweep(const fedge_simulate_options *options, fedge_collective *co
         fedge_sweep_num_done(sweep) > 0 ? fedge_sweep_leave(sweep, &unwritten) : FEDGE_OK;
     int code = EXIT_DONE;
     if (status == FEDGE_CANCELLED && options->out) {
-        fprintf(stderr, "fedge-simulate: %s; --resume goes on\n", err.message);
+        fprintf(stderr, "fedge-simulate: %s; --resume continues\n", err.message);
         code = EXIT_INTERRUPTED;
     } else if (status != FEDGE_OK) {
         code = fail(&err, code_of(status, true));

@@ -44,7 +44,7 @@ fedge_status fedge_model_command_parse(int argc, char **argv, fedge_model_comman
         return status;
     if (words.num != 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "model wants one file, model.safetensors (see model --help)");
+                          "model needs one file, model.safetensors (see model --help)");
     }
     command->path = words.at[0];
     return FEDGE_OK;
@@ -103,10 +103,10 @@ fedge_status fedge_model_command_run(const fedge_model_command *command, FILE *o
     else
         print_lines(&report, out);
     if (status == FEDGE_OK && named(&report) && strcmp(named(&report), report.model) != 0) {
-        status = fedge_fail(err, FEDGE_MISMATCH,
-                            "%s: its metadata is of model %.64s, but its tensors are not: somebody "
-                            "has changed them",
-                            command->path, named(&report));
+        status = fedge_fail(
+            err, FEDGE_MISMATCH,
+            "%s: its metadata is of model %.64s, but its tensors are not: they were changed later",
+            command->path, named(&report));
     }
     fedge_model_report_fini(&report);
     return status;

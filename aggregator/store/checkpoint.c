@@ -440,8 +440,8 @@ fedge_status fedge_checkpoint_load_newest(const char *dir, fedge_checkpoint_data
     }
     return fedge_fail(
         err, FEDGE_CORRUPT,
-        "no checkpoint in %s is whole (restore a backup, or begin anew: fedge-aggregator "
-        "with --new-run, fedge-simulate with another --out); the oldest: %s",
+        "no checkpoint in %s is whole (restore a backup, or start again: fedge-aggregator with "
+        "--new-run, fedge-simulate with another --out); the oldest: %s",
         dir, damage.message);
 }
 

@@ -53,8 +53,8 @@ static fedge_status scan(fedge_round_log *log, const char *path, const char *tex
         if (fedge_seal_check(text + at, length, path, NULL) != FEDGE_OK ||
             !parse_line(text + at, length, &round, &kind)) {
             return fedge_fail(err, FEDGE_CORRUPT,
-                              "%s:%zu: not a line of a round, or damaged; mend it (and remove its "
-                              "member crc32) or move the file away",
+                              "%s:%zu: not a line of a round, or damaged; repair it (and remove "
+                              "its member crc32) or move the file away",
                               path, number);
         }
         if (round > last_closed)
@@ -62,7 +62,7 @@ static fedge_status scan(fedge_round_log *log, const char *path, const char *tex
         if (!comes_after_last(log, round, kind)) {
             return fedge_fail(err, FEDGE_CORRUPT,
                               "%s:%zu: round %" PRIu32 " (%s) stands after round %" PRIu32
-                              "; mend it or move the file away",
+                              "; repair it or move the file away",
                               path, number, round, kind_name(kind), log->last_round);
         }
         log->last_round = round;

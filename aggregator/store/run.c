@@ -236,7 +236,7 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
     if (status == FEDGE_OK)
         status = read_run_file(&run, err);
     if (status != FEDGE_OK) {
-        return fedge_error_prefix(err, status, "run %s cannot be read (mend it or move it away)",
+        return fedge_error_prefix(err, status, "run %s cannot be read (repair it or move it away)",
                                   name);
     }
     if (run.number > search->last_number)
@@ -347,10 +347,11 @@ fedge_status fedge_run_open(const fedge_state *state, const char *job, size_t jo
         return FEDGE_OK;
     }
     if (!new_run && search.other.number > 0) {
-        return fedge_fail(err, FEDGE_MISMATCH,
-                          "%s has unfinished run %s of another job (its job.json differs from the "
-                          "one given): give that job to go on with it, or --new-run to begin anew",
-                          state->dir, search.other.run_id);
+        return fedge_fail(
+            err, FEDGE_MISMATCH,
+            "%s has unfinished run %s of another job (its job.json differs from the "
+            "one given): give that job to go on with it, or --new-run to start another run",
+            state->dir, search.other.run_id);
     }
     return make_run(&search, run, err);
 }

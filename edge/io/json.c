@@ -96,7 +96,7 @@ static int compare_keys(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Refuses a key that stands twice in [object]. Sorted, so that the time stays small for any text.
+/* Refuses a key that is given twice in [object]. Sorted, so that the time stays small for any text.
  */
 static fedge_status check_object(const fedge_json *json, const cJSON *object, fedge_error *err)
 {
@@ -117,7 +117,7 @@ static fedge_status check_object(const fedge_json *json, const cJSON *object, fe
         if (strcmp(keys[i - 1], keys[i]) == 0) {
             fedge_json broken = *json;
             broken.options.status = FEDGE_CORRUPT;
-            st = fedge_json_fail(&broken, object, keys[i], err, "stands twice; keep one");
+            st = fedge_json_fail(&broken, object, keys[i], err, "is given twice; keep one");
         }
     }
     free(keys);

@@ -300,7 +300,7 @@ static fedge_status read_list(scanner *s, fedge_status (*read)(scanner *, fedge_
                               uint64_t *count, const char *key, fedge_error *err)
 {
     if (*count > 0)
-        return corrupt(s, "a key that stands twice", err);
+        return corrupt(s, "a key that is given twice", err);
     fedge_status status = expect(s, '[', "a list is missing", err);
     bool more = false;
     while (!status) {
@@ -387,7 +387,7 @@ static fedge_status read_elements(scanner *s, char open, bool *seen,
                                   fedge_status (*read)(scanner *, fedge_error *), fedge_error *err)
 {
     if (*seen)
-        return corrupt(s, "a key that stands twice", err);
+        return corrupt(s, "a key that is given twice", err);
     *seen = true;
     fedge_status status =
         expect(s, open, open == '[' ? "a list is missing" : "an object is missing", err);

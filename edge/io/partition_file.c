@@ -67,7 +67,7 @@ static fedge_status take_row(const fedge_csv *csv, int64_t example, int64_t clie
     }
     if (owner[example] != FEDGE_PARTITION_UNUSED) {
         return fedge_fail(err, FEDGE_DUPLICATE,
-                          "%s:%" PRIu64 ": example %" PRId64 " stands twice; client %" PRId64
+                          "%s:%" PRIu64 ": example %" PRId64 " is given twice; client %" PRId64
                           " has it already",
                           path, csv->number, example, client_of(owner[example]));
     }

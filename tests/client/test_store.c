@@ -354,7 +354,7 @@ static void test_each_damaged_bit_of_the_state_is_noticed(void **state)
         if (status) { /* else white space behind it has become another */
             assert_int_equal(status, FEDGE_CORRUPT);
             assert_non_null(strstr(err.message, "state.json"));
-            assert_non_null(strstr(err.message, "remove state.json to begin anew"));
+            assert_non_null(strstr(err.message, "remove state.json to start again"));
             continue;
         }
         assert_int_equal(fedge_store_read_state(r->store, &again, NULL), FEDGE_OK);

@@ -34,8 +34,9 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fed
     settings *self = of;
     fedge_optimizer *optimizer = &job->plan.training.optimizer;
     if (optimizer->proximal_mu != 0.0f) {
-        return fedge_json_fail_at(json, "training.proximal-mu", err,
-                                  "FedDyn has a proximal term, of strategy.alpha; remove this");
+        return fedge_json_fail_at(
+            json, "training.proximal-mu", err,
+            "FedDyn has a proximal term of its own (strategy.alpha); remove this");
     }
     optimizer->proximal_mu = self->alpha;
     return fedge_num_clients_derive(json, job, &self->clients, err);

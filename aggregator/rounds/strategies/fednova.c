@@ -82,12 +82,12 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *setting
     (void)settings;
     if (job->plan.external) {
         return fedge_json_fail_at(json, "model", err,
-                                  "is external, so FedNova cannot count its steps; take FedAvg");
+                                  "is external, so FedNova cannot count its steps; use FedAvg");
     }
     if (job->plan.training.optimizer.type != FEDGE_OPTIMIZER_SGD) {
-        return fedge_json_fail_at(json, "training.optimizer", err,
-                                  "FedNova counts the steps of SGD only; take SGD, with momentum "
-                                  "or without, or FedAvg");
+        return fedge_json_fail_at(
+            json, "training.optimizer", err,
+            "FedNova counts the steps of SGD only; use SGD, with or without momentum, or FedAvg");
     }
     return FEDGE_OK;
 }

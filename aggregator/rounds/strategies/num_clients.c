@@ -27,7 +27,7 @@ fedge_status fedge_num_clients_count(fedge_num_clients *clients, uint32_t num_cl
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "strategy.num-clients, against which a round's clients are weighed, "
                             "is %" PRIu32 ", and there are %" PRIu32 " clients: set it to %" PRIu32
-                            " or leave it out, fedge-simulate counts them",
+                            " or leave it out",
                             clients->count, num_clients, num_clients);
 }
 

@@ -84,7 +84,7 @@ static fedge_status clear(generator *self, fedge_error *err)
         status = fedge_path_join(settings->dir, NAMES[i], self->paths[i], err);
         if (status == FEDGE_OK && !settings->force && fedge_os_exists(self->paths[i])) {
             status = fedge_fail(err, FEDGE_EXISTS,
-                                "%s is there already: --force replaces it, or take another --out",
+                                "%s exists: use --force to replace it, or another --out",
                                 self->paths[i]);
         }
     }

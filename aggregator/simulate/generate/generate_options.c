@@ -89,7 +89,7 @@ static fedge_status take_kind(const fedge_words *words, fedge_generate_settings 
 {
     if (words->num != 1) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "generate wants one KIND of data, not %u (see generate --help)",
+                          "generate needs one KIND of data, not %u (see generate --help)",
                           words->num);
     }
     if (strlen(words->at[0]) >= sizeof(settings->text)) {

@@ -91,9 +91,9 @@ fedge_status fedge_attack_parse(const char *text, fedge_attack *attack, fedge_er
         !(attack->strength >= 0.0 && attack->strength <= attack->kind->most)) {
         *attack = (fedge_attack){0};
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--attack %.64s: say KIND:N or KIND:N:STRENGTH, with N clients that lie, "
-                          "and as KIND sign-flip, ipm or alie with a strength of 0 to 1000000, or "
-                          "label-flip or backdoor with one of 0 to 1",
+                          "--attack %.64s: must be KIND:N or KIND:N:STRENGTH with N malicious "
+                          "clients; KIND is sign-flip, ipm or alie with a strength of 0 to "
+                          "1000000, or label-flip or backdoor with a strength of 0 to 1",
                           text);
     }
     attack->num = (uint32_t)num;
@@ -186,8 +186,8 @@ fedge_status fedge_attack_spoil(const fedge_attack *attack, const fedge_plan *pl
         return FEDGE_OK;
     if (num_labels < 2) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "--attack %s: it gives examples other labels, and those of this job are "
-                          "no classes (data.labels); take sign-flip, ipm or alie",
+                          "--attack %s: it changes labels, but the labels of this job are not "
+                          "classes (data.labels); use sign-flip, ipm or alie",
                           attack->kind->name);
     }
     for (uint32_t c = 0; c < attack->num && c < client_data->num_clients; c++) {

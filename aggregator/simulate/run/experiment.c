@@ -133,7 +133,7 @@ static fedge_status load_site(fedge_experiment *self, fedge_error *err)
         return status;
     const fedge_site_data *data = fedge_site_find(self->site, self->job->plan.data.name);
     if (!data) {
-        return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no data set '%s', which the job wants",
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no data set '%s', which the job needs",
                           path, self->job->plan.data.name);
     }
     self->data = *data;
@@ -258,7 +258,7 @@ static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
                               self->settings.num_clients, &self->client_data, err);
     if (status == FEDGE_OK && owner && !has_column(self->data.values, owner)) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "--owner %.64s: it names a column of csv files, and the values are in "
+                            "--owner %.64s: it names a column of csv files, but the values are in "
                             "another format; leave it out",
                             owner);
     }

@@ -35,7 +35,7 @@ static fedge_status parse_targets(const char *text, fedge_simulate_options *out,
         }
         if (has_target(out, value)) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "--target: %g stands twice in '%s': once is enough", value, text);
+                              "--target: %g is given twice in '%s': once is enough", value, text);
         }
         if (out->num_targets == FEDGE_RUN_SUMMARY_MAX_TARGETS) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--target: more than %d accuracies",
@@ -337,7 +337,7 @@ static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options 
     return options->num_dirs > 0
                ? check_picture(options->out, err)
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "compare wants the folders of simulations (see compare --help)");
+                            "compare needs the folders of simulations (see compare --help)");
 }
 
 fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_options *options,

@@ -48,8 +48,7 @@ static fedge_status check_same_job(const fedge_results *results, const char *job
     size_t size = 0;
     fedge_status status = read_own(results, "job.json", path, &found, &size, err);
     if (status == FEDGE_OK && (size != job_size || memcmp(found, job_text, size) != 0)) {
-        status = fedge_fail(err, FEDGE_MISMATCH,
-                            "%s differs: --resume goes on with the same job only", path);
+        status = fedge_fail(err, FEDGE_MISMATCH, "%s differs: --resume needs the same job", path);
     }
     free(found);
     return status;
@@ -165,9 +164,10 @@ static fedge_status check_free(const fedge_results *results, const char *job_tex
         bool found = false;
         status = find_other(results, NAMES[i], i == 0 ? job_text : NULL, job_size, &found, err);
         if (status == FEDGE_OK && found) {
-            status = fedge_fail(err, FEDGE_EXISTS,
-                                "%s/%s is there already, and no simulation's: choose another --out",
-                                results->dir, NAMES[i]);
+            status =
+                fedge_fail(err, FEDGE_EXISTS,
+                           "%s/%s exists and does not belong to a simulation: choose another --out",
+                           results->dir, NAMES[i]);
         }
     }
     return status;
@@ -202,8 +202,7 @@ static fedge_status open_folder(fedge_results *results, bool resume, const char 
     if (there && !resume) {
         return fedge_fail(
             err, FEDGE_EXISTS,
-            "%s has a simulation already: --resume goes on with it, or choose another "
-            "--out",
+            "%s has a simulation already: continue it with --resume, or choose another --out",
             results->dir);
     }
     if (!there)
@@ -332,8 +331,8 @@ static fedge_status go_on(fedge_results *results, fedge_simulation *simulation,
     fedge_status status = load_states(results, simulation, err);
     if (status != FEDGE_OK) {
         return fedge_error_prefix(err, status,
-                                  "%s cannot go on without what its clients keep; put the "
-                                  "file back or begin anew in another --out",
+                                  "%s cannot go on without what its clients keep; restore the file "
+                                  "or start again in another --out",
                                   results->dir);
     }
     if (fedge_selection_is_over(&results->run_summary.selection))
@@ -390,7 +389,7 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
         status =
             fedge_fail(err, FEDGE_MISMATCH,
                        "%s ends with round %" PRIu32 ", and the checkpoint is of round %" PRIu32
-                       ": put the whole file back, or begin anew in another --out",
+                       ": restore the whole file, or start again in another --out",
                        path, results->run_summary.rounds, results->checkpoint);
     }
     if (status == FEDGE_OK)
@@ -688,12 +687,12 @@ void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULT
     if (results->dir[0] && results->checkpoint > 0) {
         (void)snprintf(kept, FEDGE_RESULTS_KEPT,
                        "kept in %s: %" PRIu32 " rounds, checkpoint of round %" PRIu32
-                       ": --resume goes on there",
+                       ": --resume continues there",
                        results->dir, results->run_summary.rounds, results->checkpoint);
     } else if (results->dir[0]) {
         (void)snprintf(kept, FEDGE_RESULTS_KEPT,
                        "kept in %s: rounds.jsonl has %" PRIu32
-                       " rounds, but there is no checkpoint: --resume begins anew",
+                       " rounds, but there is no checkpoint: --resume starts again",
                        results->dir, results->run_summary.rounds);
     }
 }

@@ -20,10 +20,10 @@ static fedge_status check_division(const char *path, const fedge_partition_data 
     fedge_status status = fedge_partition_assign(&spec, data, client_data->num_clients, owner, err);
     if (status != FEDGE_OK ||
         memcmp(owner, client_data->owner, data->num_examples * sizeof(*owner)) != 0) {
-        status = fedge_fail(err, FEDGE_MISMATCH,
-                            "%s is not how the data is divided now: --resume goes on with the same "
-                            "data and division only",
-                            path);
+        status = fedge_fail(
+            err, FEDGE_MISMATCH,
+            "%s is not how the data is divided now: --resume needs the same data and division",
+            path);
     }
     free(owner);
     return status;

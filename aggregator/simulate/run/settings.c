@@ -130,12 +130,12 @@ static fedge_status fail_replaced(const char *path, const char *key, fedge_error
 {
     if (strcmp(key, DATA CRC) == 0 || strcmp(key, TEST CRC) == 0) {
         return fedge_fail(err, FEDGE_MISMATCH,
-                          "%s differs: --resume goes on with the same data only; the %s has other "
-                          "contents now: put the old back, or begin anew in another --out",
+                          "%s differs: --resume needs the same data; the %s has other "
+                          "contents now: restore the old ones, or start again in another --out",
                           path, strcmp(key, DATA CRC) == 0 ? "training data" : "test set");
     }
     return fedge_fail(err, FEDGE_MISMATCH,
-                      "%s differs: --resume goes on with the same settings only; the file of "
+                      "%s differs: --resume needs the same settings; the file of "
                       "--%.*s has other contents now",
                       path, (int)(strlen(key) - strlen(CRC)), key);
 }
@@ -149,7 +149,7 @@ static fedge_status fail_differs(const char *path, const char *key, const cJSON 
         was && is && is_crc(key)
             ? fail_replaced(path, key, err)
             : fedge_fail(err, FEDGE_MISMATCH,
-                         "%s differs: --resume goes on with the same settings only; %s was "
+                         "%s differs: --resume needs the same settings; %s was "
                          "%.120s, and now it is %.120s",
                          path, key, before ? before : "not given", now ? now : "not given");
     cJSON_free(before);

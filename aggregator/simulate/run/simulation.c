@@ -344,7 +344,7 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
         } else {
             char text[128];
             fedge_rounds_describe(self->rounds, text, sizeof(text));
-            status = fedge_fail(err, FEDGE_INTERNAL, "the simulation stands still: %s", text);
+            status = fedge_fail(err, FEDGE_INTERNAL, "the simulation cannot go on: %s", text);
         }
     }
     if (status != FEDGE_OK) { /* what has closed is kept already */

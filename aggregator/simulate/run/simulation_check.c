@@ -43,8 +43,8 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
     if (status == FEDGE_OK && strategy->collects &&
         !fedge_collective_is_alone(config->collective)) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "%s looks at a round's updates one by one, and each stays with the "
-                            "rank that made it: start this simulation without mpirun",
+                            "%s looks at a round's updates one by one, and each update stays with "
+                            "the rank that made it: start this simulation without mpirun",
                             config->job->strategy);
     }
     if (status == FEDGE_OK && spec->buffer_size > 0 &&
@@ -63,10 +63,9 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
     }
     if (status == FEDGE_OK && fedge_attack_lies(&config->attack) && !strategy->collects) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "--attack: malicious clients look at a round's updates, and %s sums "
-                            "them as they come: take a robust rule, for a plain mean "
-                            "FedTrimmedAvg with \"beta\": 0, or as attack label-flip or "
-                            "backdoor",
+                            "--attack: malicious clients look at a round's updates, but %s sums "
+                            "them as they come: use a robust rule (FedTrimmedAvg with \"beta\": 0 "
+                            "is the plain mean), or the attack label-flip or backdoor",
                             config->job->strategy);
     }
     if (status == FEDGE_OK && strategy->count_clients)
@@ -82,11 +81,10 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
     }
     if (fedge_plan_replaces(&config->job->plan) &&
         fedge_client_data_validation(config->client_data).count > 0) {
-        return fedge_fail(
-            err, FEDGE_INVALID_ARGUMENT,
-            "--validation-split evaluates the server's model, and with %s some of its "
-            "layers are the clients' own: use rounds.fraction-evaluate",
-            config->job->strategy);
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--validation-split evaluates the server's model, and with %s some of "
+                          "its layers belong to the clients: use rounds.fraction-evaluate",
+                          config->job->strategy);
     }
     if (fedge_plan_chooses(&config->job->plan) &&
         fedge_client_data_validation(config->client_data).count > 0) {

@@ -165,8 +165,8 @@ static fedge_status work_ahead(fedge_simulation *self, fedge_error *err)
 static fedge_status fail_task(fedge_simulation *self, sent_task *task, fedge_error *err)
 {
     (void)fedge_os_format(task->work.message, sizeof(task->work.message),
-                          "it gave its task up, as --failure or the trace has it: lower that, or "
-                          "min-report-fraction");
+                          "it gave its task up, as --failure or the trace says: lower the "
+                          "probability or min-report-fraction");
     fedge_simulation_note_failure(self, &task->work);
     return fedge_rounds_lose(self->rounds, task->task_id, err);
 }

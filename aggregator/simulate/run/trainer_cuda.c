@@ -18,14 +18,13 @@ static fedge_status check(const fedge_trainer_engine_config *config, fedge_error
     uint32_t num_gpus = 0;
     const fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, 1, 1, &has);
     if (fedge_plan_evaluation_options(plan, &evaluated)) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "evaluation in int8: GPUs do not do it: take --engine cpu");
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs cannot evaluate in int8: use --engine cpu");
     }
     if (fedge_plan_measures(plan)) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "%s wants the loss before training: GPUs do not take it: take --engine "
-                          "cpu",
-                          config->job->strategy);
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "%s needs the loss before training, which GPUs do not compute: use --engine cpu",
+            config->job->strategy);
     }
     if (config->job->rounds.buffer_size > 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
@@ -38,10 +37,10 @@ static fedge_status check(const fedge_trainer_engine_config *config, fedge_error
                           config->job->strategy);
     }
     if (fedge_plan_is_personal(plan)) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "%s keeps a part of the model on clients: GPUs do not train it: take "
-                          "--engine cpu",
-                          config->job->strategy);
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "%s keeps a part of the model on clients, which GPUs cannot train: use --engine cpu",
+            config->job->strategy);
     }
     fedge_status status = fedge_cohort_check(&cohort, err);
     return status == FEDGE_OK ? fedge_trainer_cuda_count_gpus(config, &num_gpus, err) : status;

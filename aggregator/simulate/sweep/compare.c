@@ -178,7 +178,7 @@ fedge_status fedge_compare(const fedge_compare_request *what, FILE *out, fedge_e
     if (status == FEDGE_OK)
         status = fedge_compare_group(&of, what->each, err);
     if (status == FEDGE_OK && what->svg_path && of.num_groups > FEDGE_PLOT_MAX_CURVES) {
-        status = fedge_fail(err, FEDGE_OUT_OF_RANGE, "--out: %u lines, and a picture has 1 to %d",
+        status = fedge_fail(err, FEDGE_OUT_OF_RANGE, "--out: %u lines, and a picture takes 1 to %d",
                             of.num_groups, FEDGE_PLOT_MAX_CURVES);
     }
     for (uint32_t i = 0; i < of.num_runs && what->json && status == FEDGE_OK; i++)

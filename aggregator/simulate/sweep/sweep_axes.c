@@ -116,7 +116,7 @@ static fedge_status parse_axis(const char *text, sweep_axis *to, fedge_error *er
     char *at = strchr(to->text, '=');
     if (!at || at == to->text || at[1] == '\0') {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--sweep wants KEY=VALUE,VALUE…, such as lr=0.03,0.1, not '%.80s'", text);
+                          "--sweep needs KEY=VALUE,VALUE…, such as lr=0.03,0.1, not '%.80s'", text);
     }
     *at = '\0';
     to->key = to->text;
@@ -131,7 +131,7 @@ static fedge_status parse_axis(const char *text, sweep_axis *to, fedge_error *er
             *at = '\0';
         if (value[0] == '\0' || has_value(to, value)) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--sweep: %s in '%.80s'",
-                              value[0] ? "a value stands twice" : "an empty value", text);
+                              value[0] ? "a value is given twice" : "an empty value", text);
         }
         to->values[to->num_values++] = value;
     }
@@ -168,7 +168,7 @@ static fedge_status check_once(const fedge_sweep *sweep, const char *key, fedge_
     const bool seeds = strcmp(key, SEEDS) == 0;
     if ((seeds && has_axis(sweep, SEED)) || (strcmp(key, SEED) == 0 && sweep->num_seeds > 0)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--sweep: seeds=N counts on from each seed=…, so runs would stand twice: "
+                          "--sweep: seeds=N counts on from each seed=…, so runs would be repeated: "
                           "leave one of them out (seeds=N begins with the job's seed or --seed)");
     }
     const fedge_simulate_options *options = sweep->options;

@@ -69,7 +69,8 @@ static fedge_status check_names(const char *out, fedge_error *err)
         status = fedge_path_join(out, FEDGE_SWEEP_PICTURE, picture, err);
     return status == FEDGE_OK && fedge_os_exists(picture) && !fedge_os_exists(table)
                ? fedge_fail(err, FEDGE_EXISTS,
-                            "%s is there already, and no sweep's: choose another --out", picture)
+                            "%s exists and does not belong to a sweep: choose another --out",
+                            picture)
                : status;
 }
 
@@ -80,13 +81,14 @@ fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *er
     uint32_t begun = 0;
     fedge_status status = count_begun(sweep, &begun, path, err);
     if (status == FEDGE_OK && begun > 0 && !sweep->options->resume) {
-        status = fedge_fail(err, FEDGE_EXISTS,
-                            "%s has a simulation already: --resume goes on with it, or choose "
-                            "another --out",
-                            path);
+        status = fedge_fail(
+            err, FEDGE_EXISTS,
+            "%s has a simulation already: continue it with --resume, or choose another --out",
+            path);
     }
     if (status == FEDGE_OK && begun == 0 && sweep->options->resume) {
-        fprintf(stderr, "fedge-simulate: %s has none of these runs: nothing to resume, all begin\n",
+        fprintf(stderr,
+                "fedge-simulate: %s has none of these runs: nothing to resume, so all begin\n",
                 sweep->options->out);
     }
     if (status == FEDGE_OK && sweep->options->out)

@@ -201,7 +201,7 @@ static fedge_status index_spans(fedge_availability *self, const char *path, fedg
             if (at > self->first[c] && here->from < here[-1].to) {
                 return fedge_fail(err, FEDGE_CORRUPT,
                                   "%s:%" PRIu64 ": client %" PRIu32 " is online from %" PRIu64
-                                  " on, as line %" PRIu64 " says already: make one row of the two",
+                                  " on, as line %" PRIu64 " says already: merge the two rows",
                                   path, here->line, c, here->from, here[-1].line);
             }
             at++;

@@ -47,9 +47,9 @@ static fedge_status parse_profiles(const fedge_client_profiles_settings *setting
             status = parse("bandwidth", text + down + 1, strlen(text + down + 1), &out->up, err);
     }
     if (status == FEDGE_OK && !(settings->failure >= 0.0 && settings->failure < 1.0)) {
-        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "--failure is %g: a probability from 0 to below 1 is wanted",
-                            settings->failure);
+        status =
+            fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                       "--failure is %g, but must be at least 0 and below 1", settings->failure);
     }
     return status;
 }

@@ -37,8 +37,8 @@ static fedge_status check(const fedge_distribution *distribution, const char *te
     const bool lognormal = distribution->kind == FEDGE_DISTRIBUTION_LOGNORMAL;
     const bool uniform = distribution->kind == FEDGE_DISTRIBUTION_UNIFORM;
     if (!is_in_range(distribution->a) || (uniform && !is_in_range(distribution->b))) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s': numbers from %g to %g are wanted",
-                          text, FEDGE_DISTRIBUTION_MIN, FEDGE_DISTRIBUTION_MAX);
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s': numbers must be from %g to %g", text,
+                          FEDGE_DISTRIBUTION_MIN, FEDGE_DISTRIBUTION_MAX);
     }
     if (uniform && distribution->b < distribution->a) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s': the smaller number comes first",

@@ -69,9 +69,11 @@ static fedge_status read_header(trace *self, fedge_error *err)
     }
     self->csv.columns = field;
     if (status == FEDGE_OK && !self->has[CLIENT]) {
-        status = fedge_fail(err, FEDGE_CORRUPT,
-                            "%s:%" PRIu64 ": there is no column \"client\": say whose row each is",
-                            self->path, self->csv.number);
+        status =
+            fedge_fail(err, FEDGE_CORRUPT,
+                       "%s:%" PRIu64
+                       ": there is no column \"client\": it must say which client each row is for",
+                       self->path, self->csv.number);
     }
     return status;
 }
@@ -106,14 +108,13 @@ static fedge_status take_value(const trace *self, const float *row, uint32_t col
     const double value = (double)row[self->column[column]];
     if (column == FAILURE && !(value >= 0.0 && value < 1.0)) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
-                          "%s:%" PRIu64
-                          ": failure is %g: a probability from 0 to below 1 is wanted",
+                          "%s:%" PRIu64 ": failure is %g, but must be at least 0 and below 1",
                           self->path, self->csv.number, value);
     }
     if (column != FAILURE &&
         !(value >= FEDGE_DISTRIBUTION_MIN && value <= FEDGE_DISTRIBUTION_MAX)) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
-                          "%s:%" PRIu64 ": %s is %g: a number from %g to %g a second is wanted",
+                          "%s:%" PRIu64 ": %s is %g: a number from %g to %g per second is needed",
                           self->path, self->csv.number, NAMES[column], value,
                           FEDGE_DISTRIBUTION_MIN, FEDGE_DISTRIBUTION_MAX);
     }

@@ -61,9 +61,9 @@ static void what_is_wrong_is_said(void **state)
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
         refuse_strategy(CASES[i][0], "", CASES[i][1]);
     refuse_strategy("{\"type\": \"FedNova\"}", "\"optimizer\": {\"type\": \"Adam\"}",
-                    "training.optimizer: FedNova counts the steps of SGD only; take SGD");
+                    "training.optimizer: FedNova counts the steps of SGD only; use SGD");
     refuse_strategy("{\"type\": \"FedDyn\"}", "\"proximal-mu\": 0.1",
-                    "training.proximal-mu: FedDyn has a proximal term, of strategy.alpha");
+                    "training.proximal-mu: FedDyn has a proximal term of its own");
     refuse_strategy("{\"type\": \"FedDyn\", \"num-clients\": 3}", "",
                     "strategy.num-clients: 3 is less than min-available-nodes 4; raise it");
 }

@@ -249,7 +249,7 @@ class Transport(unittest.TestCase):
         self.assertIn("8 connections have shown no certificate, the limit (--max-unauthenticated)",
                       self.logged())
         # The crowd's refusals are more than the log has a line for each of.
-        self.sent_away_because("it said nothing", b"", first)
+        self.sent_away_because("it sent nothing", b"", first)
         self.sent_away_because("it fell silent in the handshake", hello, first)
         self.assertNotIn("address=unknown", self.logged())
         first.send(PART, {"task-id": 2, "offset": 0}, b"\0")

@@ -383,7 +383,7 @@ static void mistakes_name_key_line_and_remedy(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof(MISTAKES) / sizeof(MISTAKES[0]); i++)
         expect(JOB, MISTAKES[i].from, MISTAKES[i].to, FEDGE_INVALID_ARGUMENT, MISTAKES[i].part);
-    expect(JOB, "\"seed\": 7", "\"seed\": 7, \"seed\": 7", FEDGE_CORRUPT, "seed: stands twice");
+    expect(JOB, "\"seed\": 7", "\"seed\": 7, \"seed\": 7", FEDGE_CORRUPT, "seed: is given twice");
     expect(JOB, "\"seed\": 7,", "\"seed\": 7", FEDGE_CORRUPT, "job.json:2: not valid JSON");
     expect(SHORT, "\"data\"", "\"strategy\": {}, \"dat\"", FEDGE_INVALID_ARGUMENT, "\"dat\"");
 }

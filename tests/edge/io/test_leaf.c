@@ -211,7 +211,7 @@ static void test_refusals(void **state)
         {"{\"data\": {}}", FEDGE_CORRUPT, "JSON without \"user_data\""},
         {"{\"user_data\": {}}", FEDGE_TRUNCATED, "there are no examples in it"},
         {"{\"user_data\": []}", FEDGE_CORRUPT, "byte 14: an object is missing"},
-        {"{\"user_data\": {}, \"user_data\": {}}", FEDGE_CORRUPT, "a key that stands twice"},
+        {"{\"user_data\": {}, \"user_data\": {}}", FEDGE_CORRUPT, "a key that is given twice"},
         {USER("\"x\": [], \"y\": []"), FEDGE_TRUNCATED,
          "user \"u\": test_leaf_0.json: byte 38: there are no examples; leave the user out"},
         {USER("\"x\": [[1, 2, 3]], \"y\": [1, 2]"), FEDGE_MISMATCH,

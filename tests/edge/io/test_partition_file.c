@@ -92,7 +92,7 @@ static void test_bad_files_are_refused(void **state)
         {"example,client\n0,-2\n", FEDGE_OUT_OF_RANGE, "csv:2: client -2"},
         {"example,client\n0,-1\n0,0\n", FEDGE_DUPLICATE, "client -1 has it already"},
         {"example,client\n0,0\n1,1\n0,2\n", FEDGE_DUPLICATE,
-         "csv:4: example 0 stands twice; client 0 has it already"},
+         "csv:4: example 0 is given twice; client 0 has it already"},
         {"example,client\n0,0\n1,2\n", FEDGE_INVALID_ARGUMENT, "client 1 of 3 has no examples"},
         {"example,client\n", FEDGE_INVALID_ARGUMENT, "client 0 of 3 has no examples"},
         {"\"example,client\"\n0,0\n", FEDGE_CORRUPT, "csv:1: \"example?client\" is not \"example,"},

@@ -329,7 +329,7 @@ static void broken_plans_are_corrupt(void **state)
         {"\"must\":[", "\"must\":7,\"x\":[", "must: must be a list"},
         {"\"must\":[", "\"must\":[7,", "must[0]: must be a text"},
         {"\"name\":\"cnn\",", "", "name: is missing"},
-        {"\"name\":\"cnn\",", "\"name\":\"cnn\",\"name\":\"cnn\",", "name: stands twice"},
+        {"\"name\":\"cnn\",", "\"name\":\"cnn\",\"name\":\"cnn\",", "name: is given twice"},
         {"\"seed\":9007199254740991", "\"seed\":-1", "seed: -1 is not in"},
         {"\"in_features\":64", "\"in_features\":65", "model.layers[4]: "},
         {"\"labels\":5", "\"labels\":6", "data.labels: is 6"},

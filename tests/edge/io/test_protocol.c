@@ -249,7 +249,7 @@ static void bad_metadata_is_corrupt(void **state)
         {FEDGE_MESSAGE_ACK, "{\"task-id\":9007199254740992}", "task-id: 9007199254740992 is not"},
         {FEDGE_MESSAGE_ACK, "{\"task-id\":1.5}", "not an integer"},
         {FEDGE_MESSAGE_ACK, "{\"task-id\":\"1\"}", "must be an integer"},
-        {FEDGE_MESSAGE_ACK, "{\"task-id\":1,\"task-id\":1}", "stands twice"},
+        {FEDGE_MESSAGE_ACK, "{\"task-id\":1,\"task-id\":1}", "is given twice"},
         {FEDGE_MESSAGE_ACK, "{\"task-id\":1,\"duplicate\":1}", "must be true or false"},
         {FEDGE_MESSAGE_ACK, "{\"task-id\":1,\"x\":[[[[[[[[1]]]]]]]]}", "nested too deep"},
         {FEDGE_MESSAGE_HELLO,

@@ -136,7 +136,7 @@ static void mistakes_name_key_and_line(void **state)
          "data.iris.values[0]: has a control character"},
         {"\"iris.csv\"", "{}", FEDGE_INVALID_ARGUMENT, "data.iris.values: must be a text"},
         {"\"iris\": {", "\"iris\": [], \"x\": {", FEDGE_INVALID_ARGUMENT, "must be an object"},
-        {"\"iris\"", "\"fashion-mnist\"", FEDGE_CORRUPT, "data.fashion-mnist: stands twice"},
+        {"\"iris\"", "\"fashion-mnist\"", FEDGE_CORRUPT, "data.fashion-mnist: is given twice"},
         {"\"iris\"", "\"\"", FEDGE_INVALID_ARGUMENT, "name must have 1 to 63 bytes"},
         {"0.1,", "0.95,", FEDGE_INVALID_ARGUMENT, "0.95 is not in [0, 0.9]"},
         {"dirichlet:0.5", "dirichlet", FEDGE_INVALID_ARGUMENT,

@@ -64,12 +64,12 @@ refuse 1 "does not belong" "$keys" install --identity pi --chain hub/chain.pem
 # A second device's answer does not take the place of the first's
 "$keys" request --identity pi-b --role device --name pi-b >out
 cp pi/answer.pem first.pem
-refuse 1 "first.pem is there already, and belongs to device $(grep -o 'device_id": *"[^"]*' reg/registry.json | head -1 | cut -d'"' -f3)" \
+refuse 1 "first.pem exists and belongs to device $(grep -o 'device_id": *"[^"]*' reg/registry.json | head -1 | cut -d'"' -f3)" \
     "$keys" sign --ca ca --registry reg --request pi-b/request.pem --out first.pem
 cmp -s pi/answer.pem first.pem || fail "another device's chain was replaced"
 grep -q pi-b reg/registry.json && fail "a refused request was registered"
 echo mine >mine.pem
-refuse 1 "mine.pem is there already, and is no chain of this device" \
+refuse 1 "mine.pem exists and is no chain of this device" \
     "$keys" sign --ca ca --registry reg --request pi-b/request.pem --out mine.pem
 refuse 1 "--dns or --ip" "$keys" request --identity hub2 --role server
 [ ! -e hub2/key.pem ] || fail "a refused request left a key"

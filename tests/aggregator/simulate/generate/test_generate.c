@@ -201,7 +201,7 @@ static void files_are_replaced_only_when_asked(void **state)
     const uint64_t before = size_of(DIR "/train-labels.npy");
     const char *smaller = "logistic:2,2 --out " DIR " --clients 2 --examples 5 --test 5";
     assert_int_equal(try_generate(smaller, &err), FEDGE_EXISTS);
-    assert_non_null(strstr(err.message, DIR "/train-values.npy is there already: --force"));
+    assert_non_null(strstr(err.message, DIR "/train-values.npy exists: use --force"));
     assert_int_equal(size_of(DIR "/train-labels.npy"), before);
     generate("logistic:2,2 --out " DIR " --clients 2 --examples 5 --test 5 --force", &settings,
              &report);
@@ -232,8 +232,8 @@ static void options(void **state)
     (void)state;
     static const struct {
         const char *line, *message;
-    } bad[] = {{"", "wants one KIND of data, not 0"},
-               {"logistic images", "wants one KIND of data, not 2"},
+    } bad[] = {{"", "needs one KIND of data, not 0"},
+               {"logistic images", "needs one KIND of data, not 2"},
                {"logistic", "--out is missing"},
                {"logistik --out d", "'logistik' is not"},
                {"logistic --out", "a value is missing for '--out'"},

@@ -26,6 +26,6 @@ learns 0.6 images:1,28,28 --rounds 15
 
 grep -q 'a model can have on these: 6[0-9]\.' <("$simulate" generate logistic --out again) ||
     fail "the best accuracy is not told"
-ends 3 "again/train-values.npy is there already" "$simulate" generate logistic --out again
+ends 3 "again/train-values.npy exists" "$simulate" generate logistic --out again
 ends 2 "nothing" "$simulate" generate nothing --out again
 ends 0 "Usage: fedge-simulate generate KIND" "$simulate" generate --help

@@ -120,10 +120,10 @@ ends 0 '"metadata":{"format":"pt",' "$simulate" model --json out/model.safetenso
 ends 0 "round: 4" "$simulate" model out/checkpoints/../model.safetensors
 cp out/model.safetensors changed.safetensors
 printf '\001\001' | dd of=changed.safetensors bs=1 seek=$(($(stat -c %s changed.safetensors) - 2)) conv=notrunc 2>/dev/null
-ends 1 "somebody has changed them" "$simulate" model changed.safetensors
+ends 1 "they were changed later" "$simulate" model changed.safetensors
 ends 3 "nothing.safetensors" "$simulate" model nothing.safetensors
 ends 3 "job.json" "$simulate" model job.json
-ends 2 "model wants one file" "$simulate" model
+ends 2 "model needs one file" "$simulate" model
 ends 2 "unknown option '--out' (see fedge-simulate model --help)" "$simulate" model --out x
 ends 0 "Usage: fedge-simulate model" "$simulate" model --help
 checkpoint=$(echo out/checkpoints/round-*/model.safetensors)
@@ -132,7 +132,7 @@ checkpoint=$(echo out/checkpoints/round-*/model.safetensors)
 # it can be begun with
 sed 's/"rounds": {/"initial-model": "out\/model.safetensors", &/' job.json >again.json
 ends 0 "complete" "$simulate" --job again.json "${run[@]:3}"
-ends 3 "--resume goes on with it" "${run[@]}" --out out
+ends 3 "continue it with --resume" "${run[@]}" --out out
 ends 0 "fresh has no simulation yet" "${run[@]}" --out fresh --resume
 [ "$(hash fresh/summary.json)" = "$(hash first.json)" ] || fail "--resume of nothing is another run"
 if "${run[@]}" --out fresh --resume 2>&1 | grep -qF "no simulation yet"; then fail "a simulation was not seen"; fi
@@ -149,7 +149,7 @@ cp -r out unsummed
 sed -i 's/,"data_crc32":[0-9]*,"test_crc32":[0-9]*//' unsummed/simulation.json
 sed '7s/^[0-9.]*/99/' points.csv >changed.csv
 echo '{"data": {"points": {"values": "changed.csv"}}}' >changed.json
-ends 3 "the training data has other contents now: put the old back" "${run[@]}" --out out --resume --data changed.json
+ends 3 "the training data has other contents now: restore the old" "${run[@]}" --out out --resume --data changed.json
 cp test.csv before.csv
 sed -i '7s/^[0-9.]*/99/' test.csv
 ends 3 "the test set has other contents now" "${run[@]}" --out out --resume
@@ -186,11 +186,11 @@ ends 3 "ends with round 0, and the checkpoint is of round 4" "${run[@]}" --out t
 mkdir own killed
 sed 's/"points"/"mine"/' job.json >own/job.json
 cp own/job.json mine.json
-ends 3 "own/job.json is there already" "${run[@]}" --out own
+ends 3 "own/job.json exists and" "${run[@]}" --out own
 cmp -s mine.json own/job.json || fail "a user's job was replaced"
 rm own/job.json
 echo mine >own/model.safetensors
-ends 3 "own/model.safetensors is there already" "${run[@]}" --out own
+ends 3 "own/model.safetensors exists and" "${run[@]}" --out own
 cp job.json killed
 ends 0 "complete after 4 rounds" "${run[@]}" --out killed
 
@@ -232,7 +232,7 @@ ends 1 "lower the learning rate" "${diverging[@]}" --out later
 grep -qF '"ending":"failed"' later/summary.json || fail "summary.json does not say that it failed"
 [ -s later/rounds.jsonl ] && [ -s later/rounds.svg ] || fail "no curve of the rounds before a failure"
 rounds=$(wc -l <later/rounds.jsonl)
-grep -qF "kept in later: $rounds rounds, checkpoint of round $rounds: --resume goes on there" said ||
+grep -qF "kept in later: $rounds rounds, checkpoint of round $rounds: --resume continues there" said ||
     fail "it does not say what was kept: $(cat said)"
 "$simulate" model --json later/model.safetensors >said.json
 [ "$(hash said.json)" = "$(hash later/summary.json)" ] ||
@@ -274,8 +274,8 @@ for key in "accuracy", "loss":
 PY
 [ "$(grep -o 'fill-opacity' grid/sweep.svg | wc -l)" = 16 ] || fail "grid/sweep.svg has not four means in four panels"
 mkdir taken && echo mine >taken/sweep.csv
-ends 3 "taken/sweep.csv is there already" "${run[@]}" --sweep lr=0.1 --out taken
-ends 3 "--resume goes on with it" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
+ends 3 "taken/sweep.csv exists and" "${run[@]}" --sweep lr=0.1 --out taken
+ends 3 "continue it with --resume" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
 ends 0 "±" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=3 --out grid --resume
 [ "$(ls -d grid/*/ | wc -l)" = 12 ] || fail "--resume does not add what is missing: $(ls grid)"
 sed 's/\.5,/.5e37,/; s/\.25,/.25e37,/' points.csv >wild.csv
@@ -289,7 +289,7 @@ ends 1 "rounds.jsonl" limited "${run[@]}" --sweep lr=0.1,0.2 rounds=200 --out fu
 grep -qF "kept in full/lr=0.1,rounds=200,seed=1: " said || fail "a sweep does not say what was kept: $(cat said)"
 # and a run, which goes on to the same end when there is room
 ends 1 "rounds.jsonl" limited "${run[@]}" --rounds 200 --out fuller
-grep -qF "kept in fuller: rounds.jsonl has $(wc -l <fuller/rounds.jsonl) rounds, but there is no checkpoint: --resume begins anew" said ||
+grep -qF "kept in fuller: rounds.jsonl has $(wc -l <fuller/rounds.jsonl) rounds, but there is no checkpoint: --resume starts again" said ||
     fail "it does not say what was kept: $(cat said)"
 [ -z "$(tail -c 1 fuller/rounds.jsonl)" ] || fail "a full disk leaves half a line: $(tail -n 1 fuller/rounds.jsonl)"
 ends 0 "complete after 200 rounds" "${run[@]}" --rounds 200 --out fuller --resume
@@ -322,7 +322,7 @@ SH
     [ "$(hash last.json)" = "$(hash second.json)" ] || fail "another end after a full disk"
 fi
 ends 2 "more than 8 settings" "${run[@]}" --sweep a=1 b=1 c=1 d=1 e=1 f=1 g=1 h=1 i=1
-ends 3 "wants KEY=VALUE" "${run[@]}" --sweep lr
+ends 3 "needs KEY=VALUE" "${run[@]}" --sweep lr
 ends 3 "an empty value" "${run[@]}" --sweep lr=0.1,,0.2
 ends 3 "not known here" "${run[@]}" --sweep lrr=0.1
 ends 3 "seeds=N" "${run[@]}" --sweep seeds=0
@@ -339,8 +339,8 @@ done
 [ "$(hash 'exact/batch=5,seed=1/summary.json')" = "$(hash second.json)" ] || fail "a sweep changes the seed"
 ends 3 "with seeds=4: seed 9007199254740992 is over 2^53" "${exact[@]}" --sweep seeds=4
 ends 3 "with lr=0.1: seed 9007199254740992 is over 2^53" "${exact[@]}" --sweep lr=0.1 seeds=4
-ends 3 "a value stands twice" "${run[@]}" --sweep lr=0.1,0.2,0.1
-ends 3 "a value stands twice" "${run[@]}" --sweep lr=0.1,0.2,1e-1
+ends 3 "a value is given twice" "${run[@]}" --sweep lr=0.1,0.2,0.1
+ends 3 "a value is given twice" "${run[@]}" --sweep lr=0.1,0.2,1e-1
 ends 3 "with lr=abc: job.json: training.learning-rate" "${run[@]}" --sweep lr=abc
 ends 3 "'training.learning-rate' is set twice" "${run[@]}" --sweep lr=0.1 training.learning-rate=0.2
 ends 3 "'rounds.num-server-rounds' is set twice" "${run[@]}" --sweep rounds=2,3 rounds.num-server-rounds=2
@@ -437,7 +437,7 @@ for _ in $(seq 2000); do
 done
 end_by INT
 [ "$code" = 130 ] || fail "exit $code of an interrupted sweep"
-[ "$(tail -1 said)" = "$(grep 'interrupted in round [0-9]*; --resume goes on$' said)" ] || fail "not said last: $(cat said)"
+[ "$(tail -1 said)" = "$(grep 'interrupted in round [0-9]*; --resume continues$' said)" ] || fail "not said last: $(cat said)"
 grep -qE '^4 .* 1 of 2 seeds$' said || fail "the row does not say how many seeds it has: $(cat said)"
 grep -qF "not yet run: 2 of 3 combinations" said || fail "it does not say what is missing: $(cat said)"
 
@@ -457,7 +457,7 @@ for _ in $(seq 2000); do
 done
 end_by INT
 [ "$code" = 130 ] || fail "exit $code of an interrupted sweep: $(cat said)"
-grep -qF "fedge-simulate: interrupted with 2 runs under way; --resume goes on" said || fail "it does not say that both were: $(cat said)"
+grep -qF "fedge-simulate: interrupted with 2 runs under way; --resume continues" said || fail "it does not say that both were: $(cat said)"
 [ "$(grep -l '"ending":"interrupted"' longest/*/summary.json | wc -l)" = 2 ] || fail "no results of what was interrupted"
 
 # losses of real numbers have no accuracy, and --target has no meaning
@@ -528,7 +528,7 @@ grep -qF '"virtual_seconds":' profiles/rounds.jsonl || fail "rounds.jsonl has no
 grep -qF '"inclusion":[{"asked":' profiles/summary.json || fail "summary.json has no inclusion"
 if grep -qF 'virtual' out/rounds.jsonl out/summary.json; then fail "virtual time unasked"; fi
 ends 3 "profiles/simulation.json differs" "${run[@]}" --out profiles --resume
-ends 1 "it gave its task up, as --failure or the trace has it: lower that" "${run[@]}" --failure 0.999
+ends 1 "it gave its task up, as --failure or the trace says: lower the probability" "${run[@]}" --failure 0.999
 ends 3 "failure was not given, and now it is 0.1" "${run[@]}" --failure 0.1 --out out --resume
 { echo client,compute && seq 0 9 | sed 's/$/,5/'; } >trace.csv
 cp trace.csv below/moved.csv
@@ -603,7 +603,7 @@ grep -qE '^codecs/codec=none,seed=1 .* [0-9.]+ kB ' said || fail "not kB in comp
 
 # side by side
 many=(out{,,,,,,,,,,,,,,})
-ends 3 "15 lines, and a picture has 1 to 14" "$simulate" compare "${many[@]}" --each --out many.svg
+ends 3 "15 lines, and a picture takes 1 to 14" "$simulate" compare "${many[@]}" --each --out many.svg
 if grep -q "accuracy %" said; then fail "a table before what is wrong: $(cat said)"; fi
 ends 0 "grid/" "$simulate" compare out grid/*/ --each
 grep -q '^grid/lr=0.1,partition=iid,seed=2 ' said || fail "a folder is called otherwise: $(cat said)"
@@ -624,7 +624,7 @@ assert len(rows) == 5 and row["seeds"] == "3" and row["seed"] == "" and rows["ou
 assert "%.2f" % (100 * float(row["accuracy"])) == sys.argv[1] and float(row["loss_deviation"]) > 0
 PY
 echo 'x,y' >mine.csv
-ends 1 "mine.csv is there already" "$simulate" compare out --out mine.svg
+ends 1 "mine.csv exists and" "$simulate" compare out --out mine.svg
 [ "$(cat mine.csv)" = x,y ] || fail "somebody's table was replaced"
 cp out/summary.json kept.json
 ends 2 "--out must be a name that ends in .svg, not 'out/summary.json'" "$simulate" compare out --out out/summary.json
@@ -646,7 +646,7 @@ ends 3 "unlogged" "$simulate" compare unlogged/summary.json
 ends 3 "of a sweep name the folders in it" "$simulate" compare grid
 ends 0 "  failed" "$simulate" compare later out
 ends 0 "Usage: fedge-simulate compare" "$simulate" compare --help
-ends 2 "compare wants the folders" "$simulate" compare
+ends 2 "compare needs the folders" "$simulate" compare
 
 # an end at the targets: the whole run's rounds until then, and --resume to that run's model
 many=("${run[@]}" --rounds 200 --target 0.1,0.501)
@@ -678,7 +678,7 @@ cut_short() {
     local code
     end_by INT
     if [ "$code" = 130 ]; then
-        grep -qF "model.safetensors; --resume goes on" said || fail "no word of --resume: $(cat said)"
+        grep -qF "model.safetensors; --resume continues" said || fail "no word of --resume: $(cat said)"
         grep -qF "interrupted after" said || fail "it does not say that it was interrupted: $(cat said)"
         grep -qF '"ending":"interrupted"' cut/summary.json || fail "summary.json does not say so"
         [ -s cut/rounds.svg ] || fail "no curves after an interruption"
@@ -742,7 +742,7 @@ done
 ends 0 "natural:who" "${owned[@]}" --job tested.json --owner who --sweep partition=iid,natural:who
 ends 3 'names no column "whose"; did you mean "who"?' "${owned[@]}" --job job.json --partition iid --owner whose
 "$simulate" generate logistic:4,2 --clients 3 --examples 9 --test 4 --out arrays >/dev/null
-ends 3 "--owner who: it names a column of csv files, and the values are in another format" \
+ends 3 "--owner who: it names a column of csv files, but the values are in another format" \
     "$simulate" --job arrays/job.json --rounds 1 --owner who
 ends 3 "--owner a: natural:who names another column" "${owned[@]}" --job job.json --partition natural:who --owner a
 

@@ -97,7 +97,7 @@ static void what_is_wrong_is_named(void **state)
                  {"--job j --target 75", "over 0 and up to 1"},
                  {"--job j --target 0.5,", "not '0.5,'"},
                  {"--job j --target nan", "not 'nan'"},
-                 {"--job j --target 0.5,0.75,0.50", "0.5 stands twice"},
+                 {"--job j --target 0.5,0.75,0.50", "0.5 is given twice"},
                  {"--job j --failure 1", "--failure must be from 0 to below 1"},
                  {"--job j --failure 5%", "not '5%'"},
                  {"--job j --validation-split 1", "--validation-split must be from 0 to below 1"},

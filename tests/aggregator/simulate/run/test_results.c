@@ -197,11 +197,12 @@ static void fail_and_go_on(const trial *of, moment when, uint32_t fail_at, const
     const bool trains = last->kind == FEDGE_TASK_TRAIN;
     if (when == BEHIND_THE_LINE || !trains) {
         assert_int_equal(self.results.checkpoint, last->round);
-        assert_non_null(strstr(self.kept, "--resume goes on there"));
+        assert_non_null(strstr(self.kept, "--resume continues there"));
         assert_model(trains ? last : last - 1);
     } else {
         assert_int_equal(self.results.checkpoint, of->save_often ? last->round - 1 : 0);
-        assert_non_null(strstr(self.kept, self.results.checkpoint ? "goes on there" : "anew"));
+        assert_non_null(
+            strstr(self.kept, self.results.checkpoint ? "continues there" : "starts again"));
     }
     assert_int_equal(play(of, true, NEVER, 0, &self), FEDGE_OK);
     read_lines(&all);
