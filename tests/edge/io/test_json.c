@@ -222,7 +222,8 @@ static void duplicates_are_refused_at_every_level(void **state)
         const char *text, *part;
     } CASES[] = {
         {"{\"u32\":1,\n\"u32\":2}", "t.json:1: u32: is given twice"},
-        {"{\"u32\":1,\"points\":[{\"x\":1},\n{\"x\":1,\"x\":1}]}", "t.json:2: points[1].x: is given"},
+        {"{\"u32\":1,\"points\":[{\"x\":1},\n{\"x\":1,\"x\":1}]}",
+         "t.json:2: points[1].x: is given"},
         {"{\"z\":{\"a\":1,\"b\":2,\"\\u0061\":3}}", "z.a: is given twice"},
     };
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
