@@ -102,8 +102,11 @@ static void go_offline(fedge_session *s, uint64_t later_ms)
         s->attempt = 0;
     s->link = LINK_OFFLINE;
     s->say_hello = s->say_decline = false;
+    /* The result stays, only its upload begins again: the server says at which byte (RESUME). */
     s->upload = UPLOAD_NONE;
     s->plan_fetch.ask = s->model_fetch.ask = false;
+    /* A time that the server gives gets jitter as well: it may have told thousands of devices the
+     * same. */
     uint64_t wait = later_ms ? later_ms + fedge_session_jitter(s, later_ms / 8) : backoff(s);
     s->connect_at = s->now_ms + wait;
     if (!s->stopping) {
@@ -164,6 +167,8 @@ void fedge_session_disconnected(fedge_session *session, uint64_t now_ms, unsigne
         session->link = LINK_OFFLINE;
         return;
     }
+    /* TLS cannot say why a certificate is refused: the server completes the handshake and answers
+     * 403. Everything else may pass, so the client comes back. */
     if (http_status == 403) {
         session->link = LINK_OFFLINE;
         fedge_session_end(session, FEDGE_EXIT_NOT_ADMITTED, 0, FEDGE_REASON_REVOKED,
@@ -243,6 +248,8 @@ static session_fetch *fetch_of(fedge_session *s, const char *hash)
 
 static void look_up(fedge_session *s, session_fetch *fetch, const char *hash, uint64_t size)
 {
+    /* The count of damaged downloads goes with the blob, not with the fetch: a server whose file is
+     * damaged must not be asked without end. */
     unsigned bad = strcmp(fetch->hash, hash) == 0 ? fetch->bad : 0;
     memset(fetch, 0, sizeof(*fetch));
     memcpy(fetch->hash, hash, sizeof(fetch->hash));
@@ -278,6 +285,8 @@ static void decline_task(fedge_session *s, uint64_t task_id, fedge_reason reason
 
 static void advance_task(fedge_session *s)
 {
+    /* Before a byte is fetched: the plan says how large its model can be, and a device has room for
+     * no more. */
     if (s->task.model_size > s->max_model_size) {
         char text[FEDGE_MAX_TEXT];
         snprintf(text, sizeof(text), "its model has %llu bytes; this plan's has at most %llu",
@@ -310,6 +319,8 @@ void fedge_session_advance(fedge_session *s)
     }
     if (s->plan == PLAN_NONE)
         advance_plan(s);
+    /* One at a time: a device has memory for one model in training, and room on its disk for one
+     * result. */
     else if (s->plan == PLAN_READY && s->has_task && !s->working && !s->has_result)
         advance_task(s);
 }
@@ -328,6 +339,8 @@ void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *
         fetch->ask = false;
     } else {
         fetch->state = BLOB_FETCH;
+        /* Only once for a fetch: bytes that arrive also come through here, and must not ask again.
+         */
         fetch->ask = first || fetch->ask;
         session->progress_at = now_ms;
     }
@@ -360,6 +373,8 @@ void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char 
         session->has_task = session->has_task || !session->cancelled;
         if (!session->cancelled)
             session->task = session->work;
+        /* A delta that does not lead to the model's hash is not tried again: the whole model cures
+         * whatever was wrong, a base or a delta. */
         session->task.delta = session->task.num_deltas = 0;
     }
     fetch->state = BLOB_UNKNOWN;
@@ -424,6 +439,7 @@ void fedge_session_task_done(fedge_session *session, uint64_t now_ms, const fedg
     bool wanted = !session->cancelled && strcmp(result->run_id, session->run_id) == 0 &&
                   result->incarnation == session->incarnation;
     if (session->stopping && strcmp(result->run_id, session->run_id) == 0)
+        /* Discarding it here would throw away training that is paid for. */
         return; /* it is stored: the next process offers it */
     if (!wanted) {
         fedge_session_discard_result(session);

@@ -79,6 +79,8 @@ static fedge_status make_lane(cpu_accumulator *self, lane *fresh, fedge_error *e
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the sums of %zu values (%zu MiB)",
                           self->layout.num_elements, size >> 20);
     }
+    /* A sum touches all of them for every update; with pages of 4 KiB the address translations
+     * would not fit their cache. */
     fedge_os_large_pages(fresh->sums, size);
     for (; fresh->num_locks < self->num_stripes; fresh->num_locks++) {
         int error = pthread_mutex_init(&fresh->locks[fresh->num_locks], NULL);
@@ -118,6 +120,8 @@ static fedge_status cpu_open(const fedge_accumulator_config *config, void **stat
 static fedge_status claim_weight(cpu_accumulator *self, uint64_t weight, uint32_t num_updates,
                                  fedge_error *err)
 {
+    /* With |v| ≤ 2^30 and a total weight ≤ 2^32 no partial sum exceeds 2^62, whatever the order:
+     * this check is all that stands against overflow. */
     const uint64_t most = FEDGE_FIXED_MAX_TOTAL_WEIGHT;
     uint_fast64_t total = atomic_load(&self->total_weight);
     do {
@@ -174,6 +178,8 @@ static pull_room *take_room(cpu_accumulator *self)
     pull_room *taken = self->rooms;
     self->rooms = taken ? taken->next : NULL;
     pthread_mutex_unlock(&self->rooms_lock);
+    /* Outside the lock: malloc may ask the kernel for pages, and other threads only want to give
+     * back. */
     return taken ? taken : malloc(sizeof(*taken));
 }
 
@@ -234,6 +240,8 @@ static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encode
         assert(updates[i]->bounds_log2[part->index] == bound_log2);
         summands[i] = (fedge_summand){.bytes = bytes[i], .weight = updates[i]->weight};
     }
+    /* Two at most, since a run is no longer than a stripe; ascending, so that two threads never
+     * wait for each other. */
     pthread_mutex_lock(&to->locks[low]);
     if (high != low) { /* always in ascending order */
         pthread_mutex_lock(&to->locks[high]);
@@ -278,6 +286,8 @@ static fedge_status take_runs(cpu_accumulator *self, const fedge_schema *schema,
         part->tensor = &schema->tensors[t];
         for (part->first = 0; part->first < part->tensor->count; part->first += part->count) {
             const size_t left = part->tensor->count - part->first;
+            /* A stripe's sums are 64 KiB and stay in the second-level cache while all updates of
+             * the batch are added to them. */
             part->count = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;
             fedge_status status = take_run(self, part, updates, count, pulled, act, to, err);
             if (status != FEDGE_OK)

@@ -77,6 +77,8 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
     fedge_cohort_size size = fedge_cohort_size_of(&rounds->spec, rounds->kind, listed);
     const uint32_t available = fedge_rounds_spare_resting(rounds, listed, size.asked, now_ms);
     uint16_t stream = rounds->kind == FEDGE_TASK_TRAIN ? STREAM_TRAIN : STREAM_EVALUATE;
+    /* A stream of its own for each attempt: the next attempt asks other clients, and what an
+     * earlier one drew changes nothing. */
     rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round,
                                    rounds->attempt, stream);
     rounds->draw = (fedge_draw){0};
@@ -86,6 +88,8 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
     } else {
         fedge_sample(&rounds->rng, rounds->sampled, available, size.asked);
     }
+    /* By index, so that a slot's client does not depend on the order of the draw: the journal, the
+     * log and what is computed in slot order are the same for the same cohort. */
     qsort(rounds->sampled, size.asked, sizeof(uint32_t), compare_u32);
 
     assert(size.asked <= rounds->tasks_capacity &&
@@ -165,6 +169,7 @@ static void end_if_deserted(fedge_rounds *rounds, uint64_t now_ms)
 static void start_deadline(fedge_rounds *rounds, uint64_t now_ms)
 {
     uint64_t length = rounds->spec.round_deadline_ms;
+    /* 0 is "never" in the field as in the job. */
     bool endless = length == 0 || now_ms > UINT64_MAX - length;
     rounds->deadline_ms = endless ? 0 : now_ms + length;
 }
@@ -258,6 +263,7 @@ void fedge_rounds_free(fedge_rounds *rounds)
 static fedge_status restore_tasks(fedge_rounds *rounds, const fedge_rounds_task *tasks,
                                   uint32_t num_tasks, fedge_error *err)
 {
+    /* What is restored comes from a disk, so it is checked as input and not asserted. */
     for (uint32_t slot = 0; slot < num_tasks; slot++) {
         const fedge_rounds_task *task = &tasks[slot];
         if (task->task_id >= rounds->next_task_id) {
@@ -319,6 +325,8 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
     rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round, attempt,
                                    STREAM_RESTORED);
     rounds->state = FEDGE_ROUNDS_RUNNING;
+    /* After a restart everybody is away at first: clients may be as late as their longest backoff.
+     */
     rounds->grace_ms = FEDGE_ROUNDS_RESTORED_GRACE_MS;
     start_deadline(rounds, now_ms);
     end_if_over(rounds);

@@ -78,6 +78,8 @@ fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id, const fedge_registry
         fresh->out_tail = &fresh->out_head;
         fresh->last_request = &fresh->requests;
         fresh->deadline_ms = now_ms + FEDGE_CONN_HELLO_TIMEOUT_MS;
+        /* Made now, so that a connection can always leave: the engine would keep the place of one
+         * that found no memory to say so. */
         fresh->farewell = new_request(fresh, FEDGE_REQUEST_LEAVE);
     }
     if (!fresh || !fresh->farewell) {
@@ -200,6 +202,8 @@ bool fedge_conn_next_action(fedge_conn *conn, fedge_conn_action *action)
     } flags[] = {{&conn->was_replaced, FEDGE_CONN_REPLACED}, {&conn->must_pause, FEDGE_CONN_PAUSE},
                  {&conn->must_resume, FEDGE_CONN_RESUME},    {&conn->must_wait, FEDGE_CONN_WAIT},
                  {&conn->must_write, FEDGE_CONN_WRITE},      {&conn->must_drop, FEDGE_CONN_DROP}};
+    /* Requests before everything else: what was said before the end must reach the engine before
+     * the end does. */
     if (conn->requests) {
         *action = (fedge_conn_action){FEDGE_CONN_REQUEST, next_request(conn)};
         return true;
@@ -229,6 +233,8 @@ static void pause_reading(fedge_conn *conn, bool paused, bool waiting)
 
 static void enqueue(fedge_conn *conn, const uint8_t *bytes, size_t size)
 {
+    /* Nothing makes a client read. The bound is on messages, as each is small or cut from a blob
+     * when the last one has left. */
     const bool no_room = conn->budget->out + size > conn->budget->limit;
     if (conn->out_count >= (no_room ? 1 : FEDGE_CONN_MAX_QUEUED)) {
         FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "client-does-not-read",
@@ -314,6 +320,8 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
         return;
     fedge_notice notice = {.reason = reason, .after_ms = after_ms};
     snprintf(notice.text, sizeof(notice.text), "%s", text);
+    /* A download is cut off in any case: it may take hours, and the client goes on with it at the
+     * byte that it has. */
     if (is_orderly(reason) && conn->out_count < FEDGE_CONN_MAX_QUEUED)
         stop_blob(conn);
     else
@@ -321,6 +329,8 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
     conn->state = CONN_CLOSING;
     conn->deadline_ms = now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS;
     conn->was_replaced = reason == FEDGE_REASON_REPLACED;
+    /* Before it leaves: otherwise the round would wait for it until the deadline, as for one that
+     * has lost its connection. */
     if (conn->joined && reason == FEDGE_REASON_REVOKED)
         give_up(conn, &notice);
     leave(conn);

@@ -90,6 +90,8 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
     engine->global.model.draw = phase->draw;
     memcpy(phase->run_id, engine->global.run.run_id, sizeof(phase->run_id));
     memcpy(phase->model, engine->model_hash, sizeof(phase->model));
+    /* In the journal, since they follow from a model that a replay may no longer have, and updates
+     * decode only with the bounds that they were encoded with. */
     fedge_sections_bounds(plan, engine->global.model.values, phase->bounds_log2);
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
     if (!tasks)
@@ -240,6 +242,8 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
             return;
         }
     }
+    /* The same task again keeps what has arrived of its upload, so a client that comes back goes on
+     * at that byte. */
     if (slot->task_id != action->task_id) {
         *slot = (fedge_engine_slot){.task_id = action->task_id,
                                     .claim = slot->claim,
@@ -261,6 +265,7 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
                          .round = action->round,
                          .model_size = engine->model->size,
                          .control_size = engine->global.control_size,
+                         /* What is left of it, as the clocks of boards are seldom right. */
                          .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
                          .learning_rate = fedge_plan_learning_rate(plan, action->round)};
     memcpy(task->model, engine->model->hash, sizeof(task->model));
@@ -382,6 +387,7 @@ static void end_phase(fedge_engine *engine, const fedge_rounds_action *action,
     if (status != FEDGE_OK)
         fedge_engine_fail(engine, &err);
     else if (action->kind == FEDGE_TASK_TRAIN)
+        /* From here uploads are refused as stale: the journal is being sealed on another thread. */
         engine->journal = NULL; /* the round finalizer's now */
 }
 
@@ -485,6 +491,7 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
     if (result->over)
         fedge_engine_stop_early(engine);
     free_slots(engine);
+    /* Last, since this may open the next phase, which wants new slots and the new model. */
     fedge_rounds_closed(engine->rounds, now_ms);
 }
 

@@ -113,6 +113,8 @@ static fedge_status summarise(fedge_global *global, fedge_journal *journal,
 {
     const bool collects = global->model.strategy->collects;
     metrics all = {.summary = summary, .facts = facts, .updates = collects ? updates : NULL};
+    /* From the journal alone, never from what this process remembers: a round that is closed again
+     * after a crash writes the same line. */
     summary->asked = fedge_journal_get_phase(journal)->num_tasks;
     summary->reported = 0;
     summary->examples = 0;
@@ -217,6 +219,8 @@ static fedge_status write_model(fedge_global *global, fedge_error *err)
         status = fedge_blob_new(file, global->model_size + global->control_size, &model, err);
     if (status != FEDGE_OK)
         return status;
+    /* A blob's name is the hash of all its bytes. With a control section behind the model that is
+     * not the model's, which must not depend on the strategy. */
     if (global->control_size == 0)
         memcpy(global->model_hash, model->hash, sizeof(global->model_hash));
     else
@@ -235,6 +239,7 @@ static fedge_status make_save(fedge_global *global, fedge_save **save, fedge_err
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a checkpoint");
     fresh->checkpoint = global->checkpoint;
+    /* Shared, not copied: a blob's bytes never change, and clients fetch it meanwhile. */
     fresh->model = fedge_blob_retain(global->model_file);
     fresh->model_size = global->model_size;
     memcpy(fresh->model_hash, global->model_hash, sizeof(fresh->model_hash));
@@ -306,6 +311,7 @@ static fedge_status derive_last_accepted(fedge_global *global, fedge_journal *jo
 static fedge_status note_missed(fedge_global *global, fedge_journal *journal, fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
+    /* Clients whose task was cancelled since the round had enough have missed nothing. */
     const bool late = fedge_journal_num_accepted(journal) < phase->wanted;
     uint32_t *replaced = NULL, num = 0;
     fedge_status status = fedge_journal_replaced(journal, &replaced, &num, err);
@@ -363,6 +369,9 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     *save = NULL;
     fedge_update_facts *facts = calloc(phase->num_tasks, sizeof(*facts));
     fedge_status status =
+        /* The seal comes before the step. With it a crash during the step closes the round again
+         * with just these updates; without it a late one could join them, and the model would be
+         * another. */
         facts ? fedge_journal_close(journal, err)
               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase->num_tasks);
     if (status == FEDGE_OK)
@@ -386,6 +395,8 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     checkpoint->elapsed_ms =
         global->elapsed_before_ms + fedge_os_monotonic_ms() - global->opened_ms;
     count_bytes(global, summary);
+    /* The line before the checkpoint: a crash in between closes the round again and finds its line
+     * there (FEDGE_DUPLICATE). The other way round a round could be without a line. */
     status = append_training_line(global, summary, err);
     if (status == FEDGE_OK)
         status = fedge_global_model_reset(&global->model, err);

@@ -104,6 +104,8 @@ static void post_result(worker *self, item *work, fedge_status status, const fed
 static void post_fatal(worker *self, const fedge_error *err)
 {
     fedge_ingest *ingest = self->ingest;
+    /* The engine's thread reads it before a step, so it must be set even when the completion below
+     * was used up by an earlier failure. */
     pthread_mutex_lock(&ingest->failed_lock);
     if (ingest->failed.status == FEDGE_OK)
         ingest->failed = *err;
@@ -126,6 +128,8 @@ static fedge_status add_group(worker *self, fedge_error *err)
     uint32_t count = 0;
     fedge_status status = FEDGE_OK;
     for (item *work = self->group; work && status == FEDGE_OK; work = work->next) {
+        /* Counted as added before the call: when it fails, part of the batch may be in the sums,
+         * and none of the group is tried again. */
         if (!work->added) {
             batch[count++] = &work->source.encoded;
             work->added = true;
@@ -145,6 +149,9 @@ static void sync_group(worker *self)
         return;
     fedge_error err;
     uint64_t start = fedge_os_monotonic_ns();
+    /* The order is what an ACK promises: on the disk first, then in the sums, then told. A crash
+     * between any two finds the update in the journal, adds it again and acknowledges it as a
+     * duplicate. */
     fedge_status status = fedge_journal_sync(self->group->journal, &err);
     atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
     if (status == FEDGE_OK)
@@ -199,6 +206,8 @@ static fedge_status take_update(worker *self, item *work, fedge_upload_room *roo
     *fatal = is_ours(status);
     if (status != FEDGE_OK)
         return status;
+    /* Nothing is journalled that has not been decoded: recovery adds what it finds there without
+     * asking a client again. */
     status = fedge_journal_accept(work->journal, work->slot, upload->task_id, upload->size,
                                   upload->crc32, incoming->meta, incoming->meta_size, err);
     uint64_t appended = fedge_os_monotonic_ns();
@@ -255,6 +264,8 @@ static void finish_update(void *user, uint32_t index, fedge_work *posted)
  * queued after the flag was set, so its own turn comes here at the latest. */
 static void end_back_pressure(worker *self)
 {
+    /* Under the lock, since the engine may be setting the flag at this moment; posted outside it,
+     * since posting wakes the engine, which takes the lock. */
     pthread_mutex_lock(&self->mutex);
     fedge_completion *room_again = self->back_pressure ? self->room_again : NULL;
     if (room_again) {
@@ -288,6 +299,8 @@ static void write_part(void *user, uint32_t index, fedge_work *posted)
     assert(queued >= work->size);
     const uint64_t left = queued - work->size;
     work_free(work);
+    /* At half, not at the first free byte: connections would otherwise be stopped and started for
+     * each part. */
     if (left <= FEDGE_INGEST_QUEUE_BYTES / 2)
         end_back_pressure(self);
 }
@@ -345,6 +358,8 @@ static void flush(void *user, uint32_t index)
 
 static void push(fedge_ingest *ingest, item *work)
 {
+    /* All of a slot's work goes to one worker, so its parts, its rewinds and its end keep their
+     * order without a lock. */
     fedge_worker_pool_post(ingest->pool, work->slot % ingest->num_workers, &work->work);
 }
 
@@ -357,6 +372,7 @@ static fedge_status worker_init(worker *self, fedge_ingest *ingest, fedge_error 
 {
     self->ingest = ingest;
     self->group_tail = &self->group;
+    /* Taken now: want of memory is one of the failures that it has to report. */
     self->fatal = calloc(1, sizeof(*self->fatal));
     if (!self->fatal)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an ingest worker");

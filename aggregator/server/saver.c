@@ -47,6 +47,8 @@ fedge_status fedge_save_write(fedge_save *save, fedge_error *err)
         status = fedge_checkpoint_save(dir, &save->checkpoint, &files, err);
     if (status == FEDGE_OK)
         free_model(save, dir);
+    /* Only now may older rounds go: until this checkpoint was whole, the one before it and the
+     * journal were the only way back to its model. */
     return status == FEDGE_OK
                ? fedge_retention_apply(save->run, save->keep_checkpoints, save->best_round, err)
                : status;
@@ -133,6 +135,8 @@ void fedge_saver_free(fedge_saver *saver)
 
 void fedge_saver_start(fedge_saver *saver, fedge_save *save)
 {
+    /* One at a time, so that memory holds at most one model that waits for the disk; a phase waits
+     * here rather than queueing a second. */
     assert(!saver->save);
     saver->save = save;
     saver->work.run = write_checkpoint;

@@ -165,6 +165,8 @@ static fedge_status write_part(const char *dir, uint32_t round, const char *name
         memcpy(hash, known, FEDGE_HASH_TEXT);
     else
         fedge_sha256_text(bytes, size, hash);
+    /* A crash meanwhile leaves a .new directory, which no search finds and the next save of this
+     * round removes. */
     fedge_status status = make_path(dir, round, ".new", name, path, err);
     return status == FEDGE_OK ? fedge_os_write_file(path, bytes, size, 0600, err) : status;
 }
@@ -189,12 +191,16 @@ static fedge_status publish(const char *dir, uint32_t round, fedge_error *err)
         if (status != FEDGE_OK)
             return status;
     }
+    /* The one step that makes it a checkpoint: before it nothing of this round is found, after it
+     * all of it is. Its files were synced as they were written. */
     status = fedge_os_rename(built, path, err);
     if (status != FEDGE_OK) {
         if (replace && fedge_os_rename(old, path, NULL) != FEDGE_OK)
             return fedge_error_prefix(err, status, "%s is at %s now", path, old);
         return status;
     }
+    /* The name must be on the disk before the old one goes and before the caller removes the
+     * journal that could make it again. */
     status = fedge_os_sync_dir(dir, err);
     if (status == FEDGE_OK && replace)
         status = fedge_os_remove_tree(old, err);
@@ -227,6 +233,8 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
                             files->last_accepted_size, NULL, checkpoint->last_accepted, err);
     }
     if (status == FEDGE_OK)
+        /* Last, for it has the hashes of the others; writing it syncs the directory that names them
+         * all. */
         status = write_state(state, checkpoint, err);
     if (status == FEDGE_OK)
         status = publish(dir, round, err);
@@ -378,6 +386,8 @@ fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkp
     fedge_status status = make_path(dir, round, "", STATE_FILE, path, err);
     if (status == FEDGE_OK)
         status = read_state(path, checkpoint, &old_names, err);
+    /* A directory that somebody has copied or renamed by hand would otherwise be taken for a later
+     * round. */
     if (status == FEDGE_OK && checkpoint->round != round)
         status = fedge_fail(err, FEDGE_CORRUPT, "%s is of round %" PRIu32, path, checkpoint->round);
     if (status == FEDGE_OK && checkpoint->model[0] == '\0')
@@ -427,6 +437,8 @@ fedge_status fedge_checkpoint_load_newest(const char *dir, fedge_checkpoint_data
         status = fedge_checkpoint_load(dir, round, data, &damage);
         if (status == FEDGE_OK)
             return FEDGE_OK;
+        /* Want of memory or an unreadable disk says nothing about this checkpoint: to pass over it
+         * would throw rounds away for a cause that may be gone at the next start. */
         if (!is_damage(status))
             return fedge_fail(err, status, "%s", damage.message);
         int length =

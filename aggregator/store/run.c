@@ -88,6 +88,8 @@ fedge_status fedge_state_open(const char *dir, fedge_state *state, fedge_error *
     if (status != FEDGE_OK)
         return status;
     snprintf(state->dir, sizeof(state->dir), "%s", dir);
+    /* Before anything else is read or mended: what looks cut off may be what another aggregator is
+     * just writing. */
     status = fedge_os_lock(path, &state->lock, err);
     if (status == FEDGE_BUSY)
         return fedge_error_prefix(err, status, "another aggregator uses state directory %s", dir);
@@ -215,6 +217,8 @@ static fedge_status is_same_job(const fedge_run *run, const run_search *search, 
         status = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &job, &size, err);
     if (status != FEDGE_OK)
         return status;
+    /* Byte for byte, not by meaning: what a key's default is may differ between the release that
+     * began the run and this one. */
     *same = size == search->job_size && memcmp(job, search->job, size) == 0;
     free(job);
     return FEDGE_OK;
@@ -231,6 +235,8 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
         return fedge_fail(err, FEDGE_TOO_BIG, "%s has more than %u runs; move old ones away",
                           search->runs_dir, FEDGE_MAX_RUNS);
     }
+    /* One that cannot be read ends the start. To pass over it might begin a new run of a job that
+     * has one, and train everything again. */
     memcpy(run.run_id, name, FEDGE_RUN_ID_TEXT);
     fedge_status status = fedge_path_join(search->runs_dir, name, run.dir, err);
     if (status == FEDGE_OK)
@@ -242,6 +248,8 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
     if (run.number > search->last_number)
         search->last_number = run.number;
     status = is_same_job(&run, search, &same, err);
+    /* Numbers count the finished runs of other jobs too, so that "newest" has one meaning in the
+     * directory. */
     if (status != FEDGE_OK || (run.finished && !same))
         return status;
     if (same && search->run_id && strcmp(name, search->run_id) == 0)
@@ -300,6 +308,8 @@ static fedge_status make_run(const run_search *search, fedge_run *run, fedge_err
 {
     uint8_t id[16];
     char name[sizeof(NEW_RUN_PREFIX) + FEDGE_RUN_ID_TEXT], temporary[FEDGE_MAX_PATH];
+    /* Random, not counted: clients key what they keep by it, and two state directories of one job
+     * must not share an id. */
     fedge_status status = fedge_os_random(id, sizeof(id), err);
     if (status != FEDGE_OK)
         return status;
@@ -329,6 +339,8 @@ fedge_status fedge_run_open(const fedge_state *state, const char *job, size_t jo
     status = fedge_os_list_dir(runs_dir, look_at_run, &search, err);
     if (status != FEDGE_OK)
         return status;
+    /* Under a supervisor: the run that the process before had opened, even if that has just
+     * finished it. Otherwise a crash at the very end would begin a new run. */
     if (search.named.number > 0) {
         *run = search.named;
         return FEDGE_OK;
