@@ -147,6 +147,8 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
     }
     free(text);
     if (status == FEDGE_CORRUPT)
+        /* Not removed by the program: it holds the run and incarnation that keep this device from
+         * offering a result to the wrong round, and a person should see that the disk fails. */
         fedge_error_prefix(err, status, "remove state.json to start again");
     if (!status && state->format > FEDGE_STORE_FORMAT) {
         status =
@@ -198,6 +200,8 @@ fedge_status fedge_store_seed(fedge_store *store, const char *path, fedge_error 
     fedge_status status = fedge_os_read_file(path, limit, &data, &size, err);
     if (status)
         return status;
+    /* The hash is kept and the bytes are not: a seed may be gigabytes, and the job may not want it.
+     */
     fedge_sha256_text(data, size, store->seed_hash);
     free(data);
     store->seed_size = size;
@@ -240,6 +244,8 @@ fedge_status fedge_store_blob_held(fedge_store *store, const char *hash, uint64_
     fedge_status status = store->backend.size(store->backend.user, name, held, err);
     if (status == FEDGE_NOT_FOUND)
         return FEDGE_OK;
+    /* More than the whole blob: the file is not one that this client has written. It begins at byte
+     * 0. */
     if (!status && *held > size) {
         *held = 0;
         status = store->backend.remove(store->backend.user, name, err);
@@ -257,6 +263,8 @@ fedge_status fedge_store_blob_append(fedge_store *store, const char *hash, uint6
     fedge_status status = check_size(store, name, total, err);
     if (!status)
         status = fedge_store_blob_held(store, hash, total, &held, err);
+    /* What is held decides, not what the session remembers: a write may have failed half-way, and a
+     * gap would spoil the hash only after the whole download. */
     if (!status && (held != offset || size > total - offset)) {
         status = fedge_fail(err, FEDGE_MISMATCH, "%s: %llu bytes are held, not %llu", name,
                             (unsigned long long)held, (unsigned long long)offset);
@@ -287,6 +295,7 @@ fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_
         return fedge_fail(err, FEDGE_TRUNCATED, "%s: %zu of %llu bytes are held", name, length,
                           (unsigned long long)size);
     }
+    /* Checked at each load and not once after the download: flash memory fails later, too. */
     fedge_sha256_text(*data, length, actual);
     if (strcmp(actual, hash) == 0)
         return FEDGE_OK;

@@ -29,6 +29,7 @@ void fedge_bits_put(fedge_bits_out *bits, uint32_t value, unsigned count)
 void fedge_bits_put_gap(fedge_bits_out *bits, uint32_t gap, unsigned rice)
 {
     uint32_t ones = gap >> rice;
+    /* 31 at a time, so that no 32-bit number is shifted by its width. */
     for (; ones >= 31; ones -= 31)
         fedge_bits_put(bits, UINT32_MAX >> 1, 31);
     fedge_bits_put(bits, ((uint32_t)1 << ones) - 1, ones + 1);
@@ -66,6 +67,8 @@ bool fedge_bits_get(fedge_bits_in *bits, unsigned count, uint32_t *value)
 static bool get_ones(fedge_bits_in *bits, uint64_t most, uint64_t *ones)
 {
     *ones = 0;
+    /* The bound is what keeps a hostile update from making the server count ones through megabytes
+     * for one gap. */
     while (*ones <= most) {
         refill(bits);
         if (bits->count == 0)
@@ -98,6 +101,8 @@ unsigned fedge_rice_bits(size_t n, size_t k)
 {
     const uint64_t mean = (uint64_t)n * 45426 / ((uint64_t)k << 16); /* ln 2 = 45426 / 65536 */
     unsigned rice = 0;
+    /* Gaps of values chosen at random are geometric. Their best Rice parameter is near log2(ln 2 ·
+     * mean gap), rounded down; integers, so that every machine writes the same bytes. */
     while (rice < MAX_RICE && mean >> (rice + 1) > 0)
         rice++;
     return rice;
@@ -121,6 +126,8 @@ static size_t skip_to(const float *x, size_t at, size_t n, uint32_t least, uint3
     for (; at + SKIPPED <= n; at += SKIPPED) {
         uint32_t found = 0;
         for (size_t i = 0; i < SKIPPED; i++)
+            /* One unsigned comparison for both ends: what is below least wraps around. Magnitudes
+             * of floats compare as their bits do. */
             found |= (uint32_t)(magnitude_of(x[at + i]) - least <= most - least);
         if (found != 0)
             return at;
@@ -173,6 +180,8 @@ uint32_t fedge_largest_next(fedge_largest *largest)
             largest->at = skip_to(largest->x, largest->at, largest->n, largest->least, UINT32_MAX);
         assert(largest->at < largest->n);
         const uint32_t bits = magnitude_of(largest->x[largest->at]);
+        /* Of equal magnitudes the first ones are taken: exactly k values on every machine, in the
+         * order of their places. */
         if (bits < largest->least || (bits == largest->least && largest->equals == 0))
             continue;
         largest->equals -= bits == largest->least;
@@ -204,6 +213,8 @@ static fedge_status end_block(fedge_chosen_out *chosen, fedge_error *err)
     const size_t n = chosen->n;
     int32_t v[FEDGE_CODEC_BLOCK];
     write_block(chosen, v);
+    /* What is left of x is the residual, by the value that the server will decode, so that the
+     * codec's rounding is fed back as well. */
     for (size_t i = 0; i < n; i++)
         chosen->x[chosen->places[i]] -= (float)v[i] * unit;
     chosen->n = 0;

@@ -34,6 +34,8 @@ void fedge_fixed_quantise_scalar(const float *x, size_t n, int bound_log2, int32
         if (isnan(x[i])) {
             v[i] = 0;
             (*not_finite)++;
+            /* Compared before it is converted: the conversion of a larger product is not defined.
+             */
         } else if (fabsf(x[i]) <= bound) {
             v[i] = to_fixed(x[i], scale);
         } else {
@@ -108,6 +110,8 @@ void fedge_fixed_accumulate(int64_t *sum, const int32_t *v, size_t n, uint32_t w
     fedge_fixed_accumulate_scalar(sum + done, v + done, n - done, weight);
 }
 
+/* No check for overflow: partial sums are below 2^62 by the limit on the total weight, and so is
+ * their sum. */
 void fedge_fixed_merge(int64_t *sum, const int64_t *other, size_t n)
 {
     for (size_t i = 0; i < n; i++)

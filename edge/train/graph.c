@@ -131,6 +131,8 @@ static void place_input_gradients(const fedge_graph_plan *plan, uint8_t *arena, 
     const fedge_layer_plan *layer = &plan->layers[index];
     for (uint32_t k = 0; k < layer->num_sources; k++) {
         const uint16_t source = layer->sources[k];
+        /* Nothing below a frozen beginning is trained, so its gradient is not made: run.dx stays
+         * NULL, and the layer saves that product. */
         if (source == FEDGE_INPUT_MODEL || !plan->layers[source].backward)
             continue;
         const uint64_t bytes = fedge_graph_apart(plan, index, k);
@@ -247,6 +249,8 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     float *pack = fedge_carve(from, layout->kernels->gemm_pack, sizeof(*pack), &memory->scratch);
     fedge_rng *streams = fedge_carve(from, count_again(&plan), sizeof(*streams), &memory->scratch);
     uint8_t *arena = fedge_carve(from, plan.arena, 1, &memory->activations);
+    /* Only counted: the same walk without a block, so that the count cannot differ from what is
+     * carved. */
     if (!self) {
         fedge_layer_run counted;
         for (uint32_t i = 0; i < num_nodes; i++)
@@ -298,6 +302,7 @@ void fedge_graph_begin(fedge_model *model)
     const uint64_t step = model->num_steps;
     model->graph->rng = fedge_rng_stream(model->seed ^ (step >> 16) << 32, FEDGE_PURPOSE_DROPOUT,
                                          model->round, model->client_index, (uint16_t)step);
+    /* Layers add to gradients, since a batch may pass in parts. */
     if (model->gradients)
         memset(model->gradients, 0, model->num_values * sizeof(*model->gradients));
 }

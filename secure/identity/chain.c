@@ -16,6 +16,8 @@ static _Thread_local void *verified_user;
 static _Thread_local fedge_chain seen;
 static _Thread_local bool begun, whole;
 
+/* Of its name and key, not of the whole certificate: a root that was renewed with its key is the
+ * same root to the chains below it. */
 static void root_of(const mbedtls_x509_crt *certificate, uint8_t root[FEDGE_FINGERPRINT_SIZE])
 {
     mbedtls_sha256_context hash;
@@ -48,6 +50,7 @@ static void see(const mbedtls_x509_crt *certificate, int depth)
 
 static void end_step(int socket)
 {
+    /* Only a chain that was seen down to the device's own certificate counts. */
     if (whole && socket >= 0 && verified_fn)
         verified_fn(verified_user, socket, &seen);
     begun = whole = false;

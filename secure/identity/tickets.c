@@ -174,6 +174,9 @@ static int write_ticket(void *user, const mbedtls_ssl_session *session, unsigned
     mbedtls_gcm_init(&gcm);
     fedge_put_u32(out, day_of(now_ms));
     write_body(body, session, &owner, now_ms);
+    /* A random nonce of 96 bits under a key of one day: 2^32 tickets a day keep the chance of a
+     * repeat below 2^-32, and no counter has to survive a restart. The day is authenticated with
+     * the rest, as it chooses the key. */
     const bool ok = fedge_x509_random(NULL, out + DAY_SIZE, NONCE_SIZE) == 0 &&
                     key_of(day_of(now_ms), &gcm) &&
                     mbedtls_gcm_crypt_and_tag(&gcm, MBEDTLS_GCM_ENCRYPT, BODY_SIZE, out + DAY_SIZE,
@@ -195,6 +198,8 @@ static bool open_ticket(const unsigned char *ticket, size_t size, uint64_t now_m
     if (size != TICKET_SIZE)
         return false;
     const uint32_t day = fedge_get_u32(ticket);
+    /* Before any cryptography: junk costs the server a comparison. Two days suffice, since a ticket
+     * lives 24 hours. */
     if (day > day_of(now_ms) || day + 1 < day_of(now_ms))
         return false;
     mbedtls_gcm_context gcm;
@@ -223,12 +228,16 @@ static int read_ticket(void *user, mbedtls_ssl_session *session, unsigned char *
     if (!read)
         return MBEDTLS_ERR_SSL_INVALID_MAC;
     if (now_ms < issued_ms || now_ms - issued_ms > FEDGE_TICKET_LIFETIME_MS ||
+        /* Roots and times are asked again: a ticket proves who the device was, not that it is still
+         * let in. The registry is asked by the connection (shown). */
         fedge_chain_check(&owner.chain, now_ms, &err) != FEDGE_OK)
         return MBEDTLS_ERR_SSL_SESSION_TICKET_EXPIRED;
     OF(session, tls_version) = MBEDTLS_SSL_VERSION_TLS1_3;
     OF(session, endpoint) = MBEDTLS_SSL_IS_SERVER;
     /* mbedTLS's clock begins anew when the machine does. */
     OF(session, ticket_creation_time) = mbedtls_ms_time() - (mbedtls_ms_time_t)(now_ms - issued_ms);
+    /* No ticket in return for a ticket: otherwise a device could stay for years without showing its
+     * certificate. */
     mbedtls_ssl_conf_new_session_tickets(conf, 0); /* which is this connection's alone */
     hooks.shown(hooks.user, socket_in_step, &owner);
     return 0;
