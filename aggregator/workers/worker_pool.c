@@ -110,6 +110,7 @@ static void *work_loop(void *arg)
     for (;;) {
         if (self->pool->config.between)
             ask_between(self);
+        /* Said before it spins: who waits for the pool must not wait for the backoff too. */
         if (!has_task(self)) {
             rest(self);
             spin(&self->backoff, has_task, self);
@@ -117,6 +118,7 @@ static void *work_loop(void *arg)
         fedge_work *work = take(self);
         if (!work)
             return NULL;
+        /* Afterwards the work may be freed: run owns it. */
         self->num_taken++;
         work->run(user, self->index, work);
     }
@@ -194,6 +196,8 @@ void fedge_worker_pool_free(fedge_worker_pool *pool)
     for (uint32_t i = 0; i < pool->num_workers; i++) {
         pool_worker *self = &pool->workers[i];
         pthread_mutex_lock(&self->mutex);
+        /* What was posted before is still done: take() gives NULL only for an empty queue, since
+         * tasks own memory that only they free. */
         self->stop = true;
         pthread_cond_signal(&self->filled);
         pthread_mutex_unlock(&self->mutex);
@@ -251,6 +255,8 @@ static void run_each(void *user, uint32_t worker, fedge_work *work)
     (void)user;
     fedge_worker_pool *pool = ((pool_worker *)((char *)work - offsetof(pool_worker, each)))->pool;
     pool->run(pool->run_user, worker);
+    /* Only the last one wakes the waiter, and under the mutex: otherwise it could look at the
+     * count, find it above 0, and sleep through the signal. */
     if (atomic_fetch_sub(&pool->num_running, 1) == 1) {
         pthread_mutex_lock(&pool->mutex);
         pthread_cond_signal(&pool->ended);

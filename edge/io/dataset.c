@@ -82,6 +82,8 @@ static fedge_status make_levels(fedge_dataset *dataset, fedge_error *err)
     }
     if (rows > MOST_TABLES)
         return FEDGE_OK;
+    /* A byte has 256 values: looking a normalised one up gives the bits of computing it, without a
+     * division for each pixel. */
     dataset->levels = malloc(rows * sizeof(*dataset->levels));
     if (!dataset->levels) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "data '%s': no memory for its normalisation",
@@ -164,6 +166,7 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
                           "; parts are counted from 0 to their number − 1",
                           spec->name, d->part, d->num_parts);
     }
+    /* Others' files need not even exist on this device. */
     if (d->partition->scheme != FEDGE_PARTITION_PER_FILE)
         return FEDGE_OK;
     status = fedge_partition_check_files(count, d->num_parts, err);
@@ -201,6 +204,8 @@ static fedge_status fill(fedge_dataset *dataset, const char *values_path, const 
     if (!status)
         status = divide(d, spec, values_path, files, dataset->labels, count, err);
     if (!status) {
+        /* Labels are read first and values only afterwards, since a division may need all labels,
+         * but a device has memory for its own part of the values alone. */
         const uint32_t *owner = d->all ? NULL : d->owner;
         dataset->count = keep_labels(dataset->labels, count, owner, d->part);
         status = fedge_values_load(dataset, files, aside, owner, d->part, err);

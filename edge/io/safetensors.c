@@ -74,6 +74,8 @@ static void put_header(sink *s, const fedge_schema *schema)
         put(s, "]}");
     }
     put(s, "}");
+    /* So the data can be mapped and read as floats in place. The header is written in one way only,
+     * as the file's hash is the model's name. */
     while (s->used % ALIGNMENT)
         put(s, " ");
 }
@@ -135,6 +137,8 @@ fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *va
         return status;
     uint8_t *data = out + (out_size - bytes);
     for (size_t i = 0; i < schema->num_elements; i++) {
+        /* Byte by byte, so that the file is the same from a big-endian machine; compilers make one
+         * store of it elsewhere. */
         uint32_t bits;
         memcpy(&bits, &values[i], sizeof(bits));
         data[4 * i] = (uint8_t)bits;

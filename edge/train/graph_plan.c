@@ -101,6 +101,8 @@ static fedge_status survey(fedge_graph_plan *plan, fedge_error *err)
             status = fedge_shape_infer(spec, i, in, num_sources, &layer->out, err);
         if (status == FEDGE_OK)
             status = count_values(plan, i, &trains, err);
+        /* From the first layer on: whatever reads a trained layer needs a backward pass, and what
+         * lies before all of them needs none. */
         layer->backward = trains && plan->options->training;
         for (uint32_t k = 0; status == FEDGE_OK && k < num_sources; k++) {
             if (layer->sources[k] != FEDGE_INPUT_MODEL) {

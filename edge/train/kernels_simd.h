@@ -81,6 +81,8 @@ INLINE void tile(const int rows, const int vectors, const bool partial, const ti
     for (int t = 0; t < rows; t++) {
         UNROLL
         for (int v = 0; v < vectors; v++) {
+            /* The bias is where a sum begins and not added at its end: one pass over c less, and
+             * the same bits in every path that begins so. */
             acc[t][v] = !args->start ? splat(0.0f)
                                      : load_some(args->start + v * LANES, partial, args->columns);
         }
@@ -180,6 +182,8 @@ static void run_tiles(tile_args args, size_t rows, int kind)
     const size_t most = kind == 2 ? TILE_ROWS : TILE_ROWS_ONE;
     const size_t tiles = (rows + most - 1) / most;
     for (size_t i = 0; i < tiles; i++) {
+        /* Even heights: 15 rows are 8 and 7 and not 14 and 1, whose last tile would load B for one
+         * row. */
         const size_t height = (rows + tiles - 1 - i) / tiles; /* the heights add up to rows */
         tile_functions[height - 1][kind](&args);
         args.a += height * args.row_stride;

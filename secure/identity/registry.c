@@ -66,6 +66,7 @@ static fedge_status make_room(fedge_registry *registry, bool by_id, uint32_t cou
                               fedge_error *err)
 {
     const fedge_registry_slots *table = by_id ? &registry->by_id : &registry->by_fingerprint;
+    /* At most half full: a search by linear probing then looks at one or two places. */
     if ((uint64_t)(count + 1) * 2 <= UINT64_C(1) << table->bits)
         return FEDGE_OK;
     return rebuild(registry, by_id, count, table->bits + 1, err);
@@ -138,6 +139,10 @@ fedge_status fedge_registry_put_device(fedge_registry *registry, const fedge_dev
     fedge_registry_device *device = &registry->devices[registry->num_devices];
     *device = (fedge_registry_device){.id = *id,
                                       .role = role,
+                                      /* Counted by role and in the order of the file: a device
+                                       * keeps its index for good, as random numbers and what
+                                       * clients keep are named by it. So devices are never removed,
+                                       * only revoked. */
                                       .index = registry->num_of_role[role]++,
                                       .first = FEDGE_REGISTRY_NONE,
                                       .last = FEDGE_REGISTRY_NONE};
@@ -278,6 +283,7 @@ static fedge_status replace_certificate(fedge_registry *registry, uint32_t devic
     memcpy(place->fingerprint, info->fingerprint, sizeof(place->fingerprint));
     place->not_after_ms = info->not_after_ms;
     place->state = state;
+    /* Rebuilt, since taking one key out of a table of linear probing would hide those behind it. */
     return rebuild(registry, false, registry->num_certificates, registry->by_fingerprint.bits, err);
 }
 

@@ -192,6 +192,8 @@ static fedge_status stage(cuda_accumulator *self, const group *chosen, uint32_t 
             fedge_cuda_gpu_verdict(&self->team.gpus[chosen->first + i], lane, slot, &found,
                                    status == FEDGE_OK ? err : NULL);
         status = status == FEDGE_OK ? waited : status;
+        /* The first bad value of all GPUs, so that the message does not depend on how they share
+         * the work. */
         bad = found < bad ? found : bad;
     }
     if (status == FEDGE_OK && bad != FEDGE_CUDA_NOT_BAD)
@@ -212,6 +214,8 @@ static fedge_status cuda_validate(void *state, fedge_encoded *update, fedge_erro
         pthread_mutex_unlock(&self->lock);
         return status;
     }
+    /* Without a free slot the update is checked all the same and read again when it is added: a
+     * worker that waited here might hold the slots itself, in a group that it adds only later. */
     const bool keeps = chosen->num_slots > 0;
     const uint32_t slot = keeps ? chosen->slots[--chosen->num_slots] : 0;
     pthread_mutex_unlock(&self->lock);
@@ -256,6 +260,8 @@ static void cuda_drop(void *state, fedge_encoded *update)
  */
 
 /* The lock is held. */
+/* As in accumulator_cpu.c: with this limit no partial sum can overflow, on any GPU or when they are
+ * joined. */
 static fedge_status claim(cuda_accumulator *self, uint64_t weight, uint32_t count, fedge_error *err)
 {
     const uint64_t total = self->totals.total_weight;
@@ -298,6 +304,8 @@ static fedge_status add_again(cuda_accumulator *self, fedge_encoded *update, fed
 {
     assert(self->num_groups > 0);
     group *chosen = &self->groups[self->next_group++ % self->num_groups];
+    /* One slot is kept out of the free ones, so that updates without a copy can always be added,
+     * however full the GPU is. */
     const uint32_t spare = self->slots_each;
     uint32_t lane = 0;
     while (self->spare_in_use && self->lost.status == FEDGE_OK)

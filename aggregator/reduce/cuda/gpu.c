@@ -64,6 +64,7 @@ fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint3
 
 static fedge_status make_event(const fedge_cuda_gpu *gpu, cudaEvent_t *event, fedge_error *err)
 {
+    /* Without timing an event costs nothing when it is recorded; spans have events that measure. */
     return fedge_cuda_check(gpu, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
                             "making an event", err);
 }
@@ -75,6 +76,7 @@ static fedge_status make_span(const fedge_cuda_gpu *gpu, fedge_cuda_span *span, 
 
 static fedge_status make_stream(const fedge_cuda_gpu *gpu, cudaStream_t *stream, fedge_error *err)
 {
+    /* Not ordered with the default stream, which would order lanes with each other. */
     return fedge_cuda_check(gpu, cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
                             "making a stream", err);
 }

@@ -182,6 +182,8 @@ static fedge_status make_folder(fedge_results *results, const char *job_text, si
         status = fedge_path_join(results->dir, "checkpoints", path, err);
     if (status == FEDGE_OK)
         status = fedge_os_make_dirs(path, err);
+    /* simulation.json comes last: with it the folder is a simulation that --resume goes on with,
+     * and without it nothing here is taken for one. */
     if (status == FEDGE_OK)
         status = take_lock(results, err);
     if (status == FEDGE_OK)
@@ -207,6 +209,8 @@ static fedge_status open_folder(fedge_results *results, bool resume, const char 
     }
     if (!there)
         return make_folder(results, job_text, job_size, settings, err);
+    /* The lock before everything that is compared or tidied: another program may be writing here.
+     */
     results->resumed = true;
     status = take_lock(results, err);
     if (status == FEDGE_OK)

@@ -171,6 +171,7 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action
     const bool train = action->kind == FEDGE_TASK_TRAIN; /* an evaluation is not tried again */
     const fedge_virtual_phase phase = fedge_simulation_virtual_phase(self);
     memcpy(self->asked_in_vain, phase.asked, train ? sizeof(phase.asked) : 0);
+    /* As on devices: what is kept moves only with an update that the server has counted. */
     fedge_client_states_undo(&self->states); /* what does not count moves nothing that is kept */
     fedge_sim_ranks_drop(&self->ranks);
     fedge_status status = fedge_global_model_reset(&self->global, err);
@@ -277,6 +278,8 @@ static int by_tie_break(const void *a, const void *b)
  * and reports it. The work of clients that would come too late is not done. */
 static fedge_status work(fedge_simulation *self, fedge_error *err)
 {
+    /* What a deployment would throw away is not even computed: with over-selection the phase ends
+     * with the first [wanted]. */
     const uint32_t wanted = fedge_rounds_wanted(self->rounds) - self->num_reported;
     const uint32_t left = self->num_sent - self->num_done;
     const uint32_t count = left < wanted ? left : wanted;
@@ -353,6 +356,8 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
     }
     if (status == FEDGE_NO_MEMORY ||
         status == FEDGE_GPU_LOST) { /* room to write down what has closed */
+        /* Threads' models are most of the memory, and a lost GPU gives none of its own back: the
+         * checkpoint of what has closed needs room. */
         fedge_trainer_engine_close(&self->engine);
     }
     return status;

@@ -66,6 +66,7 @@ static uint32_t tensors(const fedge_layer_spec *layer, fedge_layer_tensor *list)
                                          .shape = {r, in},
                                          .init = FEDGE_INIT_UNIFORM,
                                          .scale = bound};
+        /* Zero, so that the layer begins as the frozen one (Hu et al. 2022). */
         list[n++] = (fedge_layer_tensor){
             .name = "lora_B", .rank = 2, .shape = {out, r}, .init = FEDGE_INIT_ZERO};
     }
@@ -107,6 +108,9 @@ static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
     const uint64_t low = (uint64_t)rows_of(run) * run->spec->u.linear.r * sizeof(float);
     need->forward = need->saved = need->backward = low;
+    /* With few rows the gradient is the product of few columns, so it can be made and applied while
+     * the weights are in registers. With many rows a product in tiles is faster than reading the
+     * weights once less. */
     need->fuses_sgd =
         run->spec->u.linear.r == 0 && rows_of(run) <= MAX_STEP_ROWS && !run->kernels->in_bf16;
     if (run->in_int8) {
@@ -146,6 +150,7 @@ static void forward_lora(const fedge_layer_run *run, const fedge_affine *whole)
                               .out = r,
                               .weight = run->values[at]};
     const float scale = lora_scale(run);
+    /* Scaled here, in r columns, and not in the out columns of the product. */
     float *u = run->saved ? run->saved : run->scratch;
     fedge_affine_forward(&low, run->x[0], u);
     for (size_t i = 0; i < whole->rows * r; i++)

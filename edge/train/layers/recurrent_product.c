@@ -9,6 +9,8 @@
 
 bool fedge_factor_copies(const fedge_kernels *kernels)
 {
+    /* The scalar kernels gain nothing from an order made for vectors, and those of bf16 pack their
+     * operands anyhow. */
     return kernels->lanes > 1 && !kernels->in_bf16;
 }
 
@@ -103,6 +105,8 @@ void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_step_range 
     c += span->first * c_at.step;
     if (in_one(span, a_at) && in_one(span, c_at)) {
         multiply(run, span->steps * span->batch, a, a_at.example, b, start, c, c_at.example);
+        /* One product for each step or for each example, whichever makes fewer: each reads the
+         * factor again. */
     } else if (span->batch >= span->steps) {
         for (size_t t = 0; t < span->steps; t++) {
             multiply(run, span->batch, a + t * a_at.step, a_at.example, b, start, c + t * c_at.step,
