@@ -75,9 +75,8 @@ static fedge_status check(const fedge_plan *plan, fedge_error *err)
     engine self;
     fedge_model_options evaluated;
     const fedge_silo_config config = config_of(plan, &self);
-    if (fedge_plan_evaluation_options(plan, &evaluated)) {
+    if (fedge_plan_evaluation_options(plan, &evaluated))
         return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs cannot evaluate in int8: use --engine cpu");
-    }
     if (fedge_plan_is_personal(plan)) {
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,

@@ -438,8 +438,8 @@ void fedge_session_task_done(fedge_session *session, uint64_t now_ms, const fedg
     session->working = false;
     bool wanted = !session->cancelled && strcmp(result->run_id, session->run_id) == 0 &&
                   result->incarnation == session->incarnation;
+    /* Discarding it here would throw away training that is paid for. */
     if (session->stopping && strcmp(result->run_id, session->run_id) == 0)
-        /* Discarding it here would throw away training that is paid for. */
         return; /* it is stored: the next process offers it */
     if (!wanted) {
         fedge_session_discard_result(session);

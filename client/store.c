@@ -146,9 +146,9 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
         fedge_json_close(&json);
     }
     free(text);
+    /* Not removed by the program: it holds the run and incarnation that keep this device from
+     * offering a result to the wrong round, and a person should see that the disk fails. */
     if (status == FEDGE_CORRUPT)
-        /* Not removed by the program: it holds the run and incarnation that keep this device from
-         * offering a result to the wrong round, and a person should see that the disk fails. */
         fedge_error_prefix(err, status, "remove state.json to start again");
     if (!status && state->format > FEDGE_STORE_FORMAT) {
         status =

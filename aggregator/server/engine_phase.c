@@ -384,10 +384,10 @@ static void end_phase(fedge_engine *engine, const fedge_rounds_action *action,
     } else {
         status = fedge_round_finalizer_drop(engine->finalizer, engine->journal, &summary, &err);
     }
+    /* Without a journal uploads are refused as stale: it is being sealed on another thread. */
     if (status != FEDGE_OK)
         fedge_engine_fail(engine, &err);
     else if (action->kind == FEDGE_TASK_TRAIN)
-        /* From here uploads are refused as stale: the journal is being sealed on another thread. */
         engine->journal = NULL; /* the round finalizer's now */
 }
 

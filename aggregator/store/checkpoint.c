@@ -232,9 +232,9 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
         status = write_part(dir, round, LAST_ACCEPTED_FILE, files->last_accepted,
                             files->last_accepted_size, NULL, checkpoint->last_accepted, err);
     }
+    /* Last, for it has the hashes of the others; writing it syncs the directory that names them
+     * all. */
     if (status == FEDGE_OK)
-        /* Last, for it has the hashes of the others; writing it syncs the directory that names them
-         * all. */
         status = write_state(state, checkpoint, err);
     if (status == FEDGE_OK)
         status = publish(dir, round, err);

@@ -125,9 +125,9 @@ static size_t skip_to(const float *x, size_t at, size_t n, uint32_t least, uint3
 {
     for (; at + SKIPPED <= n; at += SKIPPED) {
         uint32_t found = 0;
+        /* One unsigned comparison for both ends: what is below least wraps around. Magnitudes
+         * of floats compare as their bits do. */
         for (size_t i = 0; i < SKIPPED; i++)
-            /* One unsigned comparison for both ends: what is below least wraps around. Magnitudes
-             * of floats compare as their bits do. */
             found |= (uint32_t)(magnitude_of(x[at + i]) - least <= most - least);
         if (found != 0)
             return at;

@@ -47,9 +47,8 @@ static fedge_status check_same_job(const fedge_results *results, const char *job
     uint8_t *found = NULL;
     size_t size = 0;
     fedge_status status = read_own(results, "job.json", path, &found, &size, err);
-    if (status == FEDGE_OK && (size != job_size || memcmp(found, job_text, size) != 0)) {
+    if (status == FEDGE_OK && (size != job_size || memcmp(found, job_text, size) != 0))
         status = fedge_fail(err, FEDGE_MISMATCH, "%s differs: --resume needs the same job", path);
-    }
     free(found);
     return status;
 }

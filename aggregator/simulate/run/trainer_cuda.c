@@ -17,9 +17,8 @@ static fedge_status check(const fedge_trainer_engine_config *config, fedge_error
     fedge_model_options evaluated;
     uint32_t num_gpus = 0;
     const fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, 1, 1, &has);
-    if (fedge_plan_evaluation_options(plan, &evaluated)) {
+    if (fedge_plan_evaluation_options(plan, &evaluated))
         return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs cannot evaluate in int8: use --engine cpu");
-    }
     if (fedge_plan_measures(plan)) {
         return fedge_fail(
             err, FEDGE_UNSUPPORTED,
