@@ -64,9 +64,8 @@ static fedge_status make_room(fedge_worker *w, fedge_error *err)
     size_t sent = w->plan->sent.schema.num_elements;
     w->values = calloc(sent > schema->num_elements ? sent : schema->num_elements, sizeof(float));
     w->bounds = calloc(w->plan->sent.schema.num_tensors, 1);
-    if (!w->values || !w->bounds) {
+    if (!w->values || !w->bounds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu values", schema->num_elements);
-    }
     return fedge_hooks_state_init(&w->hooks, w->plan, err);
 }
 
@@ -249,13 +248,12 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
                                     .others = fedge_plan_chooses(w->plan) ? w->hooks.told : NULL};
     memset(&w->report, 0, sizeof(w->report));
     fedge_status status;
-    if (job->task.kind == FEDGE_TASK_TRAIN) {
+    if (job->task.kind == FEDGE_TASK_TRAIN)
         status = call->train(call->user, w->config.client, &task, w->values, &w->report, err);
-    } else if (call->evaluate) {
+    else if (call->evaluate)
         status = call->evaluate(call->user, w->config.client, &task, w->values, &w->report, err);
-    } else {
+    else
         return fedge_fail(err, FEDGE_UNSUPPORTED, "this client's trainer does not evaluate");
-    }
     return status ? status : check_report(&w->report, job->task.kind, err);
 }
 

@@ -26,6 +26,7 @@ static fedge_status make(uint8_t *bytes, size_t size, fedge_blob **blob, fedge_e
 
 fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob, fedge_error *err)
 {
+    *blob = NULL;
     const fedge_status status = make(bytes, size, blob, err);
     if (status != FEDGE_OK)
         free(bytes);
@@ -34,6 +35,7 @@ fedge_status fedge_blob_new(uint8_t *bytes, size_t size, fedge_blob **blob, fedg
 
 fedge_status fedge_blob_new_end(fedge_blob *whole, size_t size, fedge_blob **blob, fedge_error *err)
 {
+    *blob = NULL;
     assert(whole->bytes && size <= whole->size);
     const fedge_status status = make(whole->bytes + (whole->size - size), size, blob, err);
     if (status == FEDGE_OK)

@@ -43,6 +43,14 @@ static bool keeps_for_strategy(const fedge_plan *plan)
     return plan->hooks && plan->hooks->keeps;
 }
 
+bool fedge_plan_chooses_values(const fedge_plan *plan)
+{
+    bool chooses = plan->update.codec.chooses != NULL;
+    for (uint32_t i = 0; i < plan->update.num_layers; i++)
+        chooses = chooses || plan->update.layers[i].codec.chooses;
+    return chooses;
+}
+
 bool fedge_plan_keeps_residual(const fedge_plan *plan)
 {
     const fedge_error_feedback feedback = plan->update.error_feedback;

@@ -139,6 +139,9 @@ size_t fedge_plan_num_kept(const fedge_plan *plan);
 const char *fedge_plan_kept_name(const fedge_plan *plan);
 const char *fedge_plan_keeper_name(const fedge_plan *plan);
 
+/* Does one of the codecs of its updates choose which values travel? */
+bool fedge_plan_chooses_values(const fedge_plan *plan);
+
 /* How often it is num_trained values that are told; 0: nothing is. */
 uint32_t fedge_plan_num_told(const fedge_plan *plan);
 /* Are there several models, of which a client chooses? */

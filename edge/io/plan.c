@@ -228,22 +228,6 @@ static fedge_status write_nothing(const void *record, const char *key, cJSON *ob
     return FEDGE_OK;
 }
 
-bool fedge_plan_has_codec(const fedge_plan *plan, const char *name)
-{
-    bool has = fedge_codec_has(&plan->update.codec, name);
-    for (uint32_t i = 0; i < plan->update.num_layers; i++)
-        has = has || fedge_codec_has(&plan->update.layers[i].codec, name);
-    return has;
-}
-
-bool fedge_plan_chooses_values(const fedge_plan *plan)
-{
-    bool chooses = plan->update.codec.chooses != NULL;
-    for (uint32_t i = 0; i < plan->update.num_layers; i++)
-        chooses = chooses || plan->update.layers[i].codec.chooses;
-    return chooses;
-}
-
 static fedge_status read_layer_codec(const fedge_json *json, const cJSON *node, void *record,
                                      fedge_error *err)
 {

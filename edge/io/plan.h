@@ -87,12 +87,12 @@ typedef enum fedge_error_feedback {
 } fedge_error_feedback;
 
 #define FEDGE_MAX_LAYER_CODECS 16
-#define FEDGE_LAYER_CODEC_VECTORS "vectors" /* tensors of less than two dimensions */
+#define FEDGE_CODEC_OF_VECTORS "vectors" /* tensors of less than two dimensions */
 
 /* A codec of some tensors' own. */
 typedef struct fedge_layer_codec {
     char tensors[FEDGE_MAX_TENSOR_NAME]; /* whose names match, with '*' for any characters; or
-                                            FEDGE_LAYER_CODEC_VECTORS */
+                                            FEDGE_CODEC_OF_VECTORS */
     fedge_codec codec;
 } fedge_layer_codec;
 
@@ -278,10 +278,6 @@ FEDGE_MUST_USE fedge_status fedge_plan_write(const fedge_plan *plan, char **text
 FEDGE_MUST_USE fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan,
                                              fedge_error *err);
 void fedge_plan_free(fedge_plan *plan); /* NULL is fine */
-
-/* Has an update a stage of this name? Does one of its codecs choose? */
-bool fedge_plan_has_codec(const fedge_plan *plan, const char *name);
-bool fedge_plan_chooses_values(const fedge_plan *plan);
 
 /* How a client makes the plan's model to train it (not for external models). micro_batch is the
  * plan's or fedge_model_micro_batch's, the same on every machine. */

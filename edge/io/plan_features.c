@@ -12,7 +12,7 @@
 
 /* FEATURE(name, when a plan needs it: an expression in plan). A plan of an external model
  * needs only those of EVERY_PLAN. The order is kept: append. */
-#define CODEC_FEATURE(name) EVERY_PLAN("codec:" #name, fedge_plan_has_codec(plan, #name))
+#define CODEC_FEATURE(name) EVERY_PLAN("codec:" #name, has_codec(plan, #name))
 #define LAYER_FEATURE(upper, lower, class)                                                         \
     FEATURE("layer:" #class, has_layer(plan, FEDGE_LAYER_##upper))
 #define LOSS_FEATURE(upper, lower, class)                                                          \
@@ -72,6 +72,15 @@ const char *fedge_plan_feature(unsigned index)
 static bool is_normalised(const fedge_plan *plan)
 {
     return plan->has_data && (plan->data.num_channels > 0 || plan->data.divide_by != 1);
+}
+
+/* Has an update a stage of this name, for all tensors or some? */
+static bool has_codec(const fedge_plan *plan, const char *name)
+{
+    bool has = fedge_codec_has(&plan->update.codec, name);
+    for (uint32_t i = 0; i < plan->update.num_layers; i++)
+        has = has || fedge_codec_has(&plan->update.layers[i].codec, name);
+    return has;
 }
 
 static bool has_layer(const fedge_plan *plan, fedge_layer_type type)

@@ -139,7 +139,7 @@ static void end_section(fedge_sent *sent, fedge_section_kind kind, const char *n
 
 static bool is_of(const fedge_layer_codec *rule, const fedge_tensor_spec *tensor)
 {
-    return strcmp(rule->tensors, FEDGE_LAYER_CODEC_VECTORS) == 0
+    return strcmp(rule->tensors, FEDGE_CODEC_OF_VECTORS) == 0
                ? tensor->rank < 2
                : fedge_glob_matches(rule->tensors, tensor->name);
 }

@@ -266,7 +266,7 @@ fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fe
     if (codec) {
         return fedge_fail(err, FEDGE_DENIED,
                           "the plan's codec is %s, which is not among this site's policy.codecs",
-                          codec);
+                          fedge_codec_text(codec, text));
     }
     if (site->max_local_epochs != 0 && plan->training.local_epochs > site->max_local_epochs) {
         return fedge_fail(err, FEDGE_DENIED,

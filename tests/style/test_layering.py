@@ -6,7 +6,7 @@
     report <- simulate/run <- simulate/sweep <- simulate;  simulate/time <- simulate/run.
 
 Includes of the project are written from the root. edge/core and edge/train live on the C library
-alone (only edge/core/os_*.c may use the system), edge/io adds cJSON and zlib, secure adds mbedTLS and
+alone (only edge/core/os_*.c may use the system), edge/io adds cJSON, zlib and ISA-L, secure adds mbedTLS and
 libgcrypt, and only client and aggregator may know libwebsockets. A folder without a rule here is a fault.
 """
 
@@ -42,7 +42,7 @@ LAYERS = {
     "edge/core": (("edge/core/",), ()),
     "edge/train": (("edge/core/", "edge/train/"), ()),
     "edge/train/cuda": (("edge/core/", "edge/train/"), ("cuda_runtime", "dlfcn.h")),
-    "edge/io": (("edge/",), ("cjson/", "zlib.h")),
+    "edge/io": (("edge/",), ("cjson/", "zlib.h", "isa-l/")),
     "secure": (("edge/core/", "secure/"), ("cjson/", "mbedtls/", "psa/", "gcrypt.h")),
     "client": (("edge/", "secure/", "client/"), ("",)),
     **{
@@ -53,7 +53,7 @@ LAYERS = {
     "tests": (("",), ("",)),
     "cmake": ((), ("mbedtls/",)),
 }
-LIBRARIES = ("cjson/", "zlib.h", "mbedtls/", "psa/", "gcrypt.h", "libwebsockets.h", "ev.h")
+LIBRARIES = ("cjson/", "zlib.h", "isa-l/", "mbedtls/", "psa/", "gcrypt.h", "libwebsockets.h", "ev.h")
 STANDARD = re.compile(
     r"(assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|setjmp|signal|stdalign|"
     r"stdarg|stdatomic|stdbool|stddef|stdint|stdio|stdlib|stdnoreturn|string|tgmath|threads|time|wchar|"

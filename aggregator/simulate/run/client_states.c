@@ -111,15 +111,16 @@ static fedge_status take_place(fedge_client_states *states, fedge_client_place *
     pthread_mutex_lock(&states->lock);
     if (memory == 0 || size <= memory - states->used)
         place->values = malloc(size);
-    if (place->values)
+    if (place->values) {
         states->used += size;
-    else if (memory == 0)
+    } else if (memory == 0) {
         status = fedge_fail(err, FEDGE_NO_MEMORY,
                             "no memory for the %zu bytes that a client keeps: "
                             "--client-state-memory BYTES has them in a file beyond that",
                             size);
-    else
+    } else {
         status = take_slot(states, &place->slot, err);
+    }
     pthread_mutex_unlock(&states->lock);
     return status;
 }

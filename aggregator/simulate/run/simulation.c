@@ -13,104 +13,6 @@
 #include "edge/core/os.h"
 #include "edge/io/client_hooks.h"
 
-/* ---- numbers of a phase ---------------------------------------------------------------------- */
-
-static double seconds_since(uint64_t start_ns)
-{
-    return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
-}
-
-static int by_slot(const void *a, const void *b)
-{
-    const sent_task *x = a, *y = b;
-    return x->slot < y->slot ? -1 : x->slot > y->slot;
-}
-
-/* The weighted means of those that were reported, in slot order as the server takes them. */
-static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_action *action)
-{
-    fedge_round_summary summary = {.round = action->round,
-                                   .attempt = action->attempt,
-                                   .kind = action->kind,
-                                   .loss = NAN,
-                                   .accuracy = NAN,
-                                   .train_loss = NAN,
-                                   .train_accuracy = NAN,
-                                   .seconds_encode = NAN,
-                                   .seconds_upload = NAN,
-                                   .seconds_train = NAN,
-                                   .virtual_phase = fedge_simulation_virtual_phase(self)};
-    double loss = 0.0, accuracy = 0.0, weights = 0.0, seconds = 0.0;
-    double *each = malloc(((size_t)self->num_sent + 1) * sizeof(*each)); /* NULL: no quantiles */
-    qsort(self->sent, self->num_sent, sizeof(*self->sent), by_slot);
-    if (fedge_simulation_is_async(self))
-        summary.asked = self->num_sent;
-    else
-        (void)fedge_rounds_cohort(self->rounds, &summary.asked);
-    summary.bytes_down = self->bytes_down;
-    for (uint32_t i = 0; i < self->num_sent; i++) {
-        const fedge_trainer_engine_task *work = &self->sent[i].work;
-        if (!self->sent[i].reported)
-            continue;
-        const fedge_trainer_result *result = &work->result;
-        const double seen = result->num_seen ? (double)result->num_seen : 1.0;
-        const double weight = fedge_report_weight(self->config.job, result->num_examples);
-        if (each)
-            each[summary.reported] = (double)result->correct / seen;
-        summary.reported++;
-        summary.examples += result->num_examples;
-        summary.bytes_up += work->bytes_up;
-        summary.clamped += work->clamped;
-        loss += result->loss_sum / seen * weight;
-        accuracy += (double)result->correct / seen * weight;
-        weights += weight;
-        seconds += work->seconds;
-    }
-    if (summary.reported > 0) {
-        const bool train = action->kind == FEDGE_TASK_TRAIN;
-        *(train ? &summary.train_loss : &summary.loss) = loss / weights;
-        *(train ? &summary.train_accuracy : &summary.accuracy) = accuracy / weights;
-        summary.seconds_train = train ? seconds / summary.reported : NAN;
-    }
-    if (each && action->kind == FEDGE_TASK_EVALUATE && fedge_has_accuracy(self->plan))
-        fedge_accuracy_quantiles_measure(&summary.quantiles, each, summary.reported);
-    free(each);
-    return summary;
-}
-
-/* The global model on the server's test set and on the examples for validation. */
-static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summary,
-                               fedge_error *err)
-{
-    const bool last = summary->round == self->config.job->rounds.num_server_rounds;
-    const fedge_view validation = fedge_client_data_validation(self->config.client_data);
-    summary->validation = (fedge_validation){validation.count > 0, NAN, NAN};
-    if (summary->round % self->config.evaluate_every != 0 && !last)
-        return FEDGE_OK;
-    const uint64_t start_ns = fedge_os_monotonic_ns();
-    fedge_evaluation_set sets[2];
-    const uint32_t tested = self->test_set.count > 0, validated = validation.count > 0;
-    if (tested + validated == 0)
-        return FEDGE_OK;
-    sets[0] = (fedge_evaluation_set){.view = self->test_set};
-    sets[tested] = validated ? (fedge_evaluation_set){.view = validation} : sets[tested];
-    fedge_status status = fedge_simulation_evaluate(self, sets, tested + validated, false, err);
-    if (status == FEDGE_OK && tested) {
-        summary->loss = sets[0].loss;
-        summary->accuracy = sets[0].accuracy;
-    }
-    if (status == FEDGE_OK && validated) {
-        summary->validation.loss = sets[tested].loss;
-        summary->validation.accuracy = sets[tested].accuracy;
-    }
-    if (status == FEDGE_OK && self->measurer) {
-        status =
-            fedge_evaluator_measure(self->measurer, self->global.values, &summary->metrics, err);
-    }
-    summary->seconds_evaluate = seconds_since(start_ns);
-    return status;
-}
-
 /* ---- phases ---------------------------------------------------------------------------------- */
 
 static fedge_status end_phase(fedge_simulation *self, fedge_error *err)
@@ -118,43 +20,6 @@ static fedge_status end_phase(fedge_simulation *self, fedge_error *err)
     const fedge_status status = fedge_simulation_end_time(self, err);
     if (status == FEDGE_OK)
         fedge_rounds_closed(self->rounds, fedge_simulation_now_ms(self));
-    return status;
-}
-
-/* What has been summed has been reported. */
-static fedge_status check_sums(const fedge_simulation *self, fedge_error *err)
-{
-    for (uint32_t i = 0; i < self->num_sent; i++) {
-        const sent_task *task = &self->sent[i];
-        if (task->worked && task->work.status == FEDGE_OK && !task->reported) {
-            return fedge_fail(err, FEDGE_INTERNAL,
-                              "client %" PRIu32 " was trained and not waited for",
-                              task->work.client);
-        }
-    }
-    return FEDGE_OK;
-}
-
-fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_rounds_action *action,
-                                       fedge_error *err)
-{
-    fedge_round_summary summary = summarise(self, action);
-    fedge_status status = check_sums(self, err);
-    if (status == FEDGE_OK && action->kind == FEDGE_TASK_TRAIN) {
-        status = fedge_simulation_step(self, &summary, err);
-        if (status == FEDGE_OK)
-            status = test_model(self, &summary, err);
-    }
-    if (!fedge_has_accuracy(self->plan))
-        summary.accuracy = summary.train_accuracy = summary.validation.accuracy = NAN;
-    summary.seconds = seconds_since(self->phase_started_ns);
-    self->failures = 0;
-    memset(self->asked_in_vain, 0, sizeof(self->asked_in_vain));
-    self->clock_us = self->virtual_clock.now_us;
-    self->evaluation_due =
-        action->kind == FEDGE_TASK_TRAIN && self->config.job->rounds.fraction_evaluate > 0.0;
-    if (status == FEDGE_OK && self->config.on_round)
-        status = self->config.on_round(self->config.user, &summary, err);
     return status;
 }
 
@@ -186,12 +51,6 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action
 }
 
 /* ---- the open phase -------------------------------------------------------------------------- */
-
-void fedge_simulation_begin_round(fedge_simulation *self)
-{
-    self->phase_started_ns = fedge_os_monotonic_ns();
-    fedge_sections_bounds(self->plan, self->global.values, self->bounds_log2);
-}
 
 static void open_phase(fedge_simulation *self)
 {
@@ -685,14 +544,4 @@ uint64_t fedge_simulation_bytes_per_thread(const fedge_simulation *simulation)
 fedge_view fedge_simulation_test_set(const fedge_simulation *simulation)
 {
     return simulation->test_set;
-}
-
-fedge_status fedge_simulation_evaluate(fedge_simulation *simulation, fedge_evaluation_set *sets,
-                                       uint32_t num_sets, bool may_stop, fedge_error *err)
-{
-    simulation->testing = true;
-    const fedge_status status =
-        fedge_evaluate_sets(&simulation->engine, sets, num_sets, may_stop, err);
-    simulation->testing = false;
-    return status;
 }

@@ -27,6 +27,33 @@ fedge_status fedge_simulation_check_clients(const fedge_rounds_spec *spec, uint3
                             needed, num_clients);
 }
 
+/* Is there something to evaluate on, and one model to evaluate? */
+static fedge_status check_evaluation(const fedge_simulation_config *config, fedge_error *err)
+{
+    if (config->job->rounds.fraction_evaluate > 0 && !holds_out(config->client_data)) {
+        return fedge_fail(
+            err, FEDGE_INVALID_ARGUMENT,
+            "the job's fraction-evaluate is over 0, and no client holds out examples: "
+            "set 'validation-fraction' in the clients' file, high enough for one "
+            "example of a client, or fraction-evaluate to 0");
+    }
+    if (fedge_plan_replaces(&config->job->plan) &&
+        fedge_client_data_validation(config->client_data).count > 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--validation-split evaluates the server's model, and with %s some of "
+                          "its layers belong to the clients: use rounds.fraction-evaluate",
+                          config->job->strategy);
+    }
+    if (fedge_plan_chooses(&config->job->plan) &&
+        fedge_client_data_validation(config->client_data).count > 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--validation-split evaluates the server's model, and with %s there are "
+                          "several: use rounds.fraction-evaluate",
+                          config->job->strategy);
+    }
+    return FEDGE_OK;
+}
+
 fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge_error *err)
 {
     const fedge_rounds_spec *spec = &config->job->rounds;
@@ -72,27 +99,9 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
         status = strategy->count_clients(config->job->strategy_settings, clients, err);
     if (status != FEDGE_OK)
         return status;
-    if (spec->fraction_evaluate > 0 && !holds_out(config->client_data)) {
-        return fedge_fail(
-            err, FEDGE_INVALID_ARGUMENT,
-            "the job's fraction-evaluate is over 0, and no client holds out examples: "
-            "set 'validation-fraction' in the clients' file, high enough for one "
-            "example of a client, or fraction-evaluate to 0");
-    }
-    if (fedge_plan_replaces(&config->job->plan) &&
-        fedge_client_data_validation(config->client_data).count > 0) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--validation-split evaluates the server's model, and with %s some of "
-                          "its layers belong to the clients: use rounds.fraction-evaluate",
-                          config->job->strategy);
-    }
-    if (fedge_plan_chooses(&config->job->plan) &&
-        fedge_client_data_validation(config->client_data).count > 0) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--validation-split evaluates the server's model, and with %s there are "
-                          "several: use rounds.fraction-evaluate",
-                          config->job->strategy);
-    }
+    status = check_evaluation(config, err);
+    if (status != FEDGE_OK)
+        return status;
     if (config->evaluate_every == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "evaluate-every is 0: at least 1");
     return FEDGE_OK;

@@ -69,6 +69,15 @@ struct fedge_simulation {
 /* Examples of one piece of testing; 0: nothing is tested. */
 uint32_t fedge_simulation_max_evaluated(const fedge_simulation_config *config);
 
+/* Does the strategy have clients at work while rounds close? Then the round machine is not asked.
+ */
+bool fedge_simulation_is_async(const fedge_simulation *self);
+
+/* The round that is open. */
+uint32_t fedge_simulation_round(const fedge_simulation *self);
+
+/* simulation_close.c */
+
 /* A training phase begins: the bounds of its updates are set. */
 void fedge_simulation_begin_round(fedge_simulation *self);
 
@@ -77,13 +86,6 @@ void fedge_simulation_begin_round(fedge_simulation *self);
 FEDGE_MUST_USE fedge_status fedge_simulation_conclude(fedge_simulation *self,
                                                       const fedge_rounds_action *action,
                                                       fedge_error *err);
-
-/* Does the strategy have clients at work while rounds close? Then the round machine is not asked.
- */
-bool fedge_simulation_is_async(const fedge_simulation *self);
-
-/* The round that is open. */
-uint32_t fedge_simulation_round(const fedge_simulation *self);
 
 /* simulation_async.c: all rounds that are left of such a run. */
 FEDGE_MUST_USE fedge_status fedge_simulation_run_async(fedge_simulation *self, fedge_error *err);

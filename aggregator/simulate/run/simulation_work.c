@@ -133,3 +133,13 @@ void fedge_simulation_plan_work(fedge_simulation *self, uint32_t place, uint32_t
 {
     self->order[place] = (wave_task){self->sent[task].size, self->sent[task].slot, task};
 }
+
+fedge_status fedge_simulation_evaluate(fedge_simulation *simulation, fedge_evaluation_set *sets,
+                                       uint32_t num_sets, bool may_stop, fedge_error *err)
+{
+    simulation->testing = true;
+    const fedge_status status =
+        fedge_evaluate_sets(&simulation->engine, sets, num_sets, may_stop, err);
+    simulation->testing = false;
+    return status;
+}

@@ -106,9 +106,10 @@ static void layers_have_codecs_of_their_own(void **state)
         assert_true(sent + residual[i] - delta[i] < 1e-6f && delta[i] - sent - residual[i] < 1e-6f);
     }
     assert_true(travelled <= 90 && travelled > 80);
-    for (uint32_t i = 900; i < COUNT; i++)
+    for (uint32_t i = 900; i < COUNT; i++) {
         assert_true(ldexpf((float)v[i], 2 - FEDGE_FIXED_VALUE_BITS) == delta[i] &&
                     residual[i] == 0);
+    }
     upload.sections[0].codec = plan.update.layers[1].codec; /* the section's is the job's */
     expect(FEDGE_MISMATCH, "the plan wants int8");
     free(bytes);
