@@ -408,7 +408,7 @@ class Files(NetTest):
 
         for content, text in ((b'{"format":99}', "newer"), (b"", "state.json"), (b"\0\xff{{", "state.json"),
                               (b"[]", "state.json"), (b'{"format":1', "state.json"),
-                              (b"{}", "format"), (b" " * 100000, "most")):
+                              (b"{}", "format"), (b" " * 100000, "limit")):
             with self.subTest(content[:20]):
                 with open(path, "wb") as file:
                     file.write(content)
