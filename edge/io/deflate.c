@@ -235,7 +235,7 @@ fedge_status fedge_inflate_read(fedge_read_fn read, void *user, uint64_t in_size
                                 size_t out_size, fedge_error *err)
 {
     const fedge_inflater *const *inflater = fedge_inflaters();
-    while (out_size > (*inflater)->max_size)
-        inflater++;
+    while (inflater[1] && out_size > (*inflater)->max_size)
+        inflater++; /* zlib, the last, has no limit */
     return fedge_inflate_read_by(*inflater, read, user, in_size, out, out_size, err);
 }

@@ -241,21 +241,22 @@ static bool allows_codec(const fedge_site *site, const fedge_codec *codec)
     return true;
 }
 
-/* The first of the plan's codecs that the site does not allow; NULL: there is none. */
-static const fedge_codec *find_forbidden(const fedge_site *site, const fedge_update_spec *update)
+/* Is one of the plan's codecs not allowed? Then text: the first of them. */
+static bool forbids_codec(const fedge_site *site, const fedge_update_spec *update,
+                          char text[FEDGE_CODEC_TEXT])
 {
     const fedge_codec *codec = &update->codec;
     for (uint32_t i = 0; allows_codec(site, codec); i++) {
         if (i == update->num_layers)
-            return NULL;
+            return false;
         codec = &update->layers[i].codec;
     }
-    return codec;
+    (void)fedge_codec_text(codec, text);
+    return true;
 }
 
 fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fedge_error *err)
 {
-    const fedge_codec *codec = find_forbidden(site, &plan->update);
     char text[FEDGE_CODEC_TEXT];
     if (!allows_job(site, plan->name)) {
         return fedge_fail(
@@ -263,10 +264,10 @@ fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fe
             "job \"%s\" is not among this site's policy.jobs; add it there to allow it",
             plan->name);
     }
-    if (codec) {
+    if (forbids_codec(site, &plan->update, text)) {
         return fedge_fail(err, FEDGE_DENIED,
                           "the plan's codec is %s, which is not among this site's policy.codecs",
-                          fedge_codec_text(codec, text));
+                          text);
     }
     if (site->max_local_epochs != 0 && plan->training.local_epochs > site->max_local_epochs) {
         return fedge_fail(err, FEDGE_DENIED,
