@@ -108,6 +108,13 @@ def fault(call, number, what, file=None):
     return environment
 
 
+def clock(path):
+    """The environment of a program whose clock is ahead by N seconds once path is a link to "N"."""
+    environment = {**fault("none", 1, "EIO"), "FEDGE_CLOCK": path}
+    del environment["FEDGE_FAULT"]
+    return environment
+
+
 class Program:
     """A running program; its standard output and error are in files."""
 

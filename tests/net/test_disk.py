@@ -42,6 +42,8 @@ class Failing(NetTest):
         said = federation.aggregator.log()
         self.assertIn({"EIO": "Input/output error", "ENOSPC": "No space left"}[what], said)
         self.assertIn(federation.folder, said)  # which file
+        if call == "fdatasync" and federation.aggregator.events("listening"):
+            self.assertEqual(len(federation.aggregator.events("run-failed")), 1, said)
         for client in federation.seen[1:]:
             client.kill()  # they were told to come back later; new ones come at once
         federation.start_aggregator()

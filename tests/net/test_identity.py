@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import time
+import unittest
 
 import harness
 from harness import NetTest, run
@@ -172,6 +173,23 @@ class Identity(NetTest):
             self.assert_refused_again(federation, odd)
             staying.next_task()
             staying.decline_task()
+
+    @unittest.skipUnless(harness.LONG, "waits for a minute")
+    def test_each_minute_chains_are_judged_by_the_clock_of_then(self):
+        """A clock that was ahead let a device in; it is set right, and nobody sends a signal."""
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 4)
+        federation = self.federation(keys=keys, clients=2)
+        odd = odd_identity(federation.path("odd"), keys, "device", 2, f"{keys}/registry")
+        link = federation.path("clock")
+        os.symlink(str(5 * 86400 // 2), link)
+        federation.start_aggregator(environment=harness.clock(link))
+        with Peer(federation, 0, identity=odd) as peer:
+            peer.hello()
+            os.unlink(link)
+            peer.socket.settimeout(2 * harness.PATIENCE_S)
+            self.assertIn("is valid from", peer.expect_refusal("revoked")["text"])
+            peer.expect_end()
+        self.assertEqual(len(federation.aggregator.events("client-expired")), 1)
 
     def assert_refused_again(self, federation, identity):
         with self.assertRaises((Closed, Refused, ssl.SSLError, ConnectionError)):

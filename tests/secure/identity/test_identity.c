@@ -456,6 +456,15 @@ static void test_renewal_proof(void **state)
     snprintf(mixed, sizeof(mixed), "%.*s%s", (int)request_size, pem,
              strstr(pem, "-----BEGIN FEDGE"));
     expect(read_request(mixed, &renews), FEDGE_DENIED, "lacks");
+    /* The proof of an earlier renewal, which had another key. */
+    char *key_again = NULL;
+    char *again = NULL;
+    expect(fedge_key_request_renew(device, true, &key_again, &again, &err), FEDGE_OK, NULL);
+    request_size = (size_t)(strstr(again, "-----BEGIN CERTIFICATE-----") - again);
+    snprintf(mixed, sizeof(mixed), "%.*s%s", (int)request_size, again, own);
+    expect(read_request(mixed, &renews), FEDGE_DENIED, "not signed by the key");
+    free(key_again);
+    free(again);
     free(key);
     free(pem);
     free(other);
