@@ -351,8 +351,8 @@ static void make_updates(const fedge_codec *codec, size_t parameters)
             fail("updates", "no memory");
         memset(residual, 0, parameters * sizeof(*residual));
         must_do(fedge_codec_encode(codec, &job.schema, job.bounds_log2, job.source + u,
-                                   codec->chooses ? residual : NULL, job.pool[u],
-                                   job.layout.size, &size, NULL, &err),
+                                   codec->chooses ? residual : NULL, job.pool[u], job.layout.size,
+                                   &size, NULL, &err),
                 "encoding", &err);
         job.pool_sizes[u] = size;
     }
