@@ -403,6 +403,11 @@ static void half_floats_have_their_places(void **state)
             FEDGE_OK);
         for (size_t i = 0; i < ROOM; i++)
             assert_int_equal(v[i], i < COUNT ? 0 : 0x55555555);
+        assert_int_equal(
+            fedge_codec_decode_run(codecs[c], &storage[0], bounds[0], 0, COUNT, bytes, v, NULL),
+            FEDGE_OK);
+        assert_int_equal(v[COUNT - 1], 0);
+        assert_int_equal(v[COUNT], 0x55555555);
         fedge_put_u16(bytes + 2 * (size_t)1100, 0x7fff);
         assert_refused(codecs[c], &schema, bytes, FEDGE_NOT_FINITE, 1100);
     }
