@@ -25,9 +25,9 @@ class Elastic(RanksTest):
         changing = self.ranks(1, **job)
         changing.start_aggregator()
         clients = {i: changing.start_client(i) for i in (2, 3)}
-        changing.aggregator.wait_event("client-connected", 2)
+        changing.aggregator.wait_event("client-hello", 2)
         for client in clients.values():
-            client.send(signal.SIGSTOP)  # before there are enough for a round
+            client.send(signal.SIGSTOP)  # known, and before there are enough for a round
         changing.start_clients(0, 1)
 
         wait_until("two of four", lambda: changing.reported(2))
@@ -112,8 +112,8 @@ class Elastic(RanksTest):
         apart = self.ranks(2, **job)
         apart.on_disks()
         third = apart.start_client(2, server=apart.servers[1])
-        apart.aggregator.wait_event("client-connected", 1)
-        third.send(signal.SIGSTOP)  # before there are enough for a round
+        apart.aggregator.wait_event("client-hello", 1)
+        third.send(signal.SIGSTOP)  # likewise
         for i in (0, 1):
             apart.start_client(i, server=apart.servers[1])
         wait_until("two of three", lambda: apart.reported(2))
