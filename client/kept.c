@@ -105,6 +105,7 @@ fedge_status fedge_kept_encode(fedge_hooks_state *state, const fedge_update *upd
     const fedge_plan *plan = update->plan;
     fedge_update watched = *update;
     int32_t *decoded = NULL;
+    *bytes = NULL;
     if (fedge_plan_moves(plan)) { /* a residual moves as it is encoded */
         decoded = calloc(plan->sent.schema.num_elements, sizeof(*decoded));
         if (!decoded)

@@ -218,6 +218,7 @@ fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t *
     const uint32_t num_told = model->strategy->told ? fedge_plan_num_told(model->plan) : 0;
     size_t each = 0;
     const fedge_schema *trained = &model->plan->sent.sections[0].schema;
+    *file = NULL;
     *told_size = 0;
     fedge_status status = fedge_safetensors_size(&model->plan->schema, size, err);
     if (status == FEDGE_OK && model->strategy->told)

@@ -93,7 +93,7 @@ FEDGE_MUST_USE fedge_status fedge_global_model_reset(fedge_global_model *model, 
 
 /* The model file (safetensors) of the present values, and behind it the file of what the
  * strategy tells clients, of [*told_size] bytes, 0 when it tells nothing. *file is malloc'ed, *size
- * + *told_size long. */
+ * + *told_size long, or NULL on failure. */
 FEDGE_MUST_USE fedge_status fedge_global_model_write(const fedge_global_model *model,
                                                      uint8_t **file, size_t *size,
                                                      size_t *told_size, fedge_error *err);

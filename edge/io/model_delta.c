@@ -144,6 +144,7 @@ fedge_status fedge_model_delta_make(const fedge_plan *plan, uint32_t round, cons
                                     float *residual, float *after, uint8_t **bytes, size_t *size,
                                     fedge_error *err)
 {
+    *bytes = NULL;
     const fedge_section *delta = &plan->sent.sections[0];
     const size_t statistics = num_statistics(plan) * sizeof(float);
     const size_t most = HEAD + fedge_codec_size(&plan->update.down, &delta->schema) + statistics;

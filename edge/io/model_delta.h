@@ -22,8 +22,8 @@
 
 /* The step of a round. before: the model that clients have; after: the one that they should have,
  * which becomes the one that they will have; each plan->schema.num_elements. residual: of the
- * trained values (plan->sent.sections[0]), which have been taken out of it. *bytes is malloc'ed.
- * FEDGE_NO_MEMORY; FEDGE_NOT_FINITE for a change that is no number. */
+ * trained values (plan->sent.sections[0]), which have been taken out of it. *bytes is malloc'ed, or
+ * NULL on failure. FEDGE_NO_MEMORY; FEDGE_NOT_FINITE for a change that is no number. */
 FEDGE_MUST_USE fedge_status fedge_model_delta_make(const fedge_plan *plan, uint32_t round,
                                                    const float *before, float *residual,
                                                    float *after, uint8_t **bytes, size_t *size,

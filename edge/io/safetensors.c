@@ -372,6 +372,7 @@ fedge_status fedge_safetensors_read_schema(const uint8_t *in, size_t in_size, fe
                                            const uint8_t **data, fedge_error *err)
 {
     header h;
+    *data = NULL;
     fedge_status status = header_open(&h, in, in_size, err);
     if (status)
         return status;
@@ -381,7 +382,8 @@ fedge_status fedge_safetensors_read_schema(const uint8_t *in, size_t in_size, fe
         if (status)
             status = fedge_error_prefix(err, status, "safetensors");
     }
-    *data = h.data;
+    if (!status)
+        *data = h.data;
     header_close(&h);
     return status;
 }

@@ -34,11 +34,12 @@ FEDGE_MUST_USE fedge_status fedge_safetensors_write_header(const fedge_schema *s
                                                            size_t out_size, fedge_error *err);
 
 /* Reads the header of a file in memory into an empty [schema] with room for its tensors, ordered by
- * data offset; *data gets the start of the data, of which nothing is read. "__metadata__" is
- * allowed and skipped. FEDGE_TRUNCATED, with both counts, when the file is shorter than its header
- * says; FEDGE_TOO_BIG for a limit; FEDGE_UNSUPPORTED for a dtype that fedge does not know;
- * FEDGE_CORRUPT for broken JSON, a name twice, offsets that overlap, leave gaps or do not fit shape
- * and dtype, and data behind the last tensor. [schema] is half filled on failure. */
+ * data offset; *data gets the start of the data, of which nothing is read, or NULL on failure.
+ * "__metadata__" is allowed and skipped. FEDGE_TRUNCATED, with both counts, when the file is
+ * shorter than its header says; FEDGE_TOO_BIG for a limit; FEDGE_UNSUPPORTED for a dtype that fedge
+ * does not know; FEDGE_CORRUPT for broken JSON, a name twice, offsets that overlap, leave gaps or
+ * do not fit shape and dtype, and data behind the last tensor. [schema] is half filled on failure.
+ */
 FEDGE_MUST_USE fedge_status fedge_safetensors_read_schema(const uint8_t *in, size_t in_size,
                                                           fedge_schema *schema,
                                                           const uint8_t **data, fedge_error *err);

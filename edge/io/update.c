@@ -208,6 +208,7 @@ static fedge_status run_and_describe(const fedge_update *update, fedge_upload *u
 fedge_status fedge_update_encode(const fedge_update *wanted, fedge_upload *upload, uint8_t **bytes,
                                  fedge_error *err)
 {
+    *bytes = NULL;
     const fedge_plan *plan = wanted->plan;
     const size_t most = fedge_update_max_size(plan);
     const bool deflate = plan->update.deflate;

@@ -65,7 +65,7 @@ FEDGE_MUST_USE fedge_status fedge_update_run(const fedge_update *update, fedge_u
 
 /* Encodes changes for an upload: fills size, crc32, num_sections and sections; appends the metric
  * "clamped" when something was cut. [update]: plan, bounds, changes, residual, round and give.
- * *bytes is malloc'ed, upload->size long. */
+ * *bytes is malloc'ed, upload->size long, or NULL on failure. */
 FEDGE_MUST_USE fedge_status fedge_update_encode(const fedge_update *update, fedge_upload *upload,
                                                 uint8_t **bytes, fedge_error *err);
 

@@ -5,12 +5,14 @@
 #include <string.h>
 
 #include "client/builtin_trainer.h"
+#include "client/kept.h"
 #include "client/session.h"
 #include "client/store.h"
 #include "edge/core/os.h"
 #include "edge/io/deflate.h"
 #include "edge/io/plan.h"
 #include "edge/io/site.h"
+#include "edge/io/update.h"
 #include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
 
@@ -21,12 +23,15 @@ static const char JOB[] =
     "{\"fedge-job\": 1, \"name\": \"s\", \"model\": {\"input-shape\": [2], \"layers\": ["
     "{\"type\": \"Linear\", \"in_features\": 2, \"out_features\": 2}]},"
     "\"data\": {\"name\": \"d\", \"shape\": [2], \"dtype\": \"f32\", \"labels\": 2},"
-    "\"training\": {\"learning-rate\": 0.5}, \"rounds\": {\"num-server-rounds\": 3}}";
+    "\"training\": {\"learning-rate\": 0.5}, \"rounds\": {\"num-server-rounds\": 3},"
+    "\"strategy\": {\"type\": \"SCAFFOLD\"}}";
 static const char SITE[] = "{\"data\": {\"d\": {\"values\": \"values.csv\"}}}";
 
 /* What the makers below work on. */
 static struct {
     fedge_store *store;
+    fedge_job *job; /* SCAFFOLD: clients keep something */
+    fedge_hooks_state hooks;
     fedge_site *site;
     char *plan;
     size_t plan_size;
@@ -36,12 +41,12 @@ static struct {
 static int set_up(void **state)
 {
     (void)state;
-    fedge_job *job;
     fedge_error err;
     fedge_store_state known = {.incarnation = 2};
     int failed = fedge_os_remove_tree(DIR, NULL) ||
-                 fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &job, &err) ||
-                 fedge_plan_write(&job->plan, &rig.plan, &rig.plan_size, &err) ||
+                 fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &rig.job, &err) ||
+                 fedge_hooks_state_init(&rig.hooks, &rig.job->plan, &err) ||
+                 fedge_plan_write(&rig.job->plan, &rig.plan, &rig.plan_size, &err) ||
                  fedge_site_parse(SITE, sizeof(SITE) - 1, "site.json", &rig.site, &err) ||
                  fedge_store_open_dir(DIR, 0, &rig.store, &err) ||
                  fedge_store_write_state(rig.store, &known, &err) ||
@@ -49,7 +54,6 @@ static int set_up(void **state)
     fedge_sha256_text("blob", 4, rig.hash);
     failed = failed ||
              fedge_store_blob_append(rig.store, rig.hash, 0, (const uint8_t *)"blob", 4, 4, &err);
-    fedge_job_free(job);
     return failed;
 }
 
@@ -59,6 +63,8 @@ static int tear_down(void **state)
     fedge_store_close(rig.store);
     fedge_site_free(rig.site);
     free(rig.plan);
+    fedge_hooks_state_fini(&rig.hooks);
+    fedge_job_free(rig.job);
     return fedge_os_remove_tree(DIR, NULL) != FEDGE_OK;
 }
 
@@ -95,6 +101,15 @@ static fedge_status new_session(fedge_session **session, fedge_error *err)
     return fedge_session_new(&config, session, err);
 }
 
+static fedge_status encode_update(uint8_t **bytes, fedge_error *err)
+{
+    static const int8_t bounds[FEDGE_MAX_TENSORS];
+    static const float changes[16];
+    const fedge_update update = {.plan = &rig.job->plan, .bounds_log2 = bounds, .changes = changes};
+    fedge_upload upload = {.task_id = 1};
+    return fedge_kept_encode(&rig.hooks, &update, &upload, bytes, err);
+}
+
 static size_t value_size;
 
 MAKER(a_job, fedge_job, fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &out, err),
@@ -107,6 +122,7 @@ MAKER(a_store, fedge_store, fedge_store_open_dir(DIR "/other", 0, &out, err), fe
 MAKER(a_store_in_memory, fedge_store, fedge_store_open_memory(0, &out, err), fedge_store_close)
 MAKER(a_blob, uint8_t, fedge_store_blob_load(rig.store, rig.hash, 4, &out, err), free)
 MAKER(a_value, uint8_t, fedge_store_get(rig.store, RUN, "residual", &out, &value_size, err), free)
+MAKER(an_update, uint8_t, encode_update(&out, err), free)
 MAKER(a_session, fedge_session, new_session(&out, err), fedge_session_free)
 MAKER(a_trainer, fedge_builtin, new_trainer(&out, err), fedge_builtin_free)
 
@@ -137,6 +153,7 @@ int main(void)
         TEST(a_store_in_memory),
         TEST(a_blob),
         TEST(a_value),
+        TEST(an_update),
         TEST(a_session),
         TEST(a_trainer),
     };

@@ -4,6 +4,7 @@
 #include "tests/aggregator/store/store_fixture.h"
 
 #include "aggregator/rounds/evaluator.h"
+#include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/rounds.h"
 #include "aggregator/server/accepted_updates.h"
 #include "aggregator/store/json_file.h"
@@ -161,6 +162,29 @@ static void free_accepted(void *made)
     fedge_accepted_updates_fini(made);
 }
 
+static fedge_global_model model;
+
+static fedge_status make_model_file(void **made, fedge_error *err)
+{
+    uint8_t *file = *made;
+    size_t size, told;
+    const fedge_status status = fedge_global_model_write(&model, &file, &size, &told, err);
+    *made = file;
+    return status;
+}
+
+static void models(void **state)
+{
+    const fedge_accumulator_config config = {.num_lanes = 1};
+    (void)state;
+    OK(fedge_strategy_job_parse(JOB, sizeof(JOB) - 1, "job.json", &job, NULL));
+    OK(fedge_global_model_init(&model, job, "cpu", &config, NULL));
+    OK(fedge_global_model_begin(&model, NULL));
+    each_allocation_may_fail(make_model_file, free);
+    fedge_global_model_fini(&model);
+    fedge_job_free(job);
+}
+
 static void evaluators(void **state)
 {
     char path[FEDGE_MAX_PATH], data[FEDGE_MAX_PATH];
@@ -229,11 +253,8 @@ static void recovery_holds_nothing_after_a_failure(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(journals),
-        TEST(json_files),
-        TEST(rounds),
-        TEST(evaluators),
-        TEST(recovery_holds_nothing_after_a_failure),
+        TEST(journals), TEST(json_files), TEST(rounds),
+        TEST(models),   TEST(evaluators), TEST(recovery_holds_nothing_after_a_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -170,6 +170,20 @@ static void sizes_that_lie_are_refused(void **state)
     assert_int_equal(fedge_model_delta_apply(plan, chain, 0, client, &err), FEDGE_OK);
 }
 
+static void a_change_that_is_no_number_leaves_no_bytes(void **state)
+{
+    (void)state;
+    run(0, false);
+    uint8_t *bytes = chain;
+    size_t size;
+    fedge_error err;
+    after[plan->sent.places[0]] = NAN;
+    assert_int_equal(
+        fedge_model_delta_make(plan, ROUNDS + 1, model, residual, after, &bytes, &size, &err),
+        FEDGE_NOT_FINITE);
+    assert_null(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -177,6 +191,7 @@ int main(void)
         cmocka_unit_test(what_is_dropped_is_the_residual),
         cmocka_unit_test(any_bytes_are_refused_or_fit),
         cmocka_unit_test(sizes_that_lie_are_refused),
+        cmocka_unit_test(a_change_that_is_no_number_leaves_no_bytes),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -58,10 +58,11 @@ static void expect_bad(const char *header, size_t data_size, fedge_status status
 {
     static uint8_t file[MAX_FILE];
     const size_t size = make_file(file, header, data_size);
-    const uint8_t *data;
+    const uint8_t *data = file;
     fedge_error err = {.status = FEDGE_OK};
     fedge_schema_init(&schema, storage, FEDGE_MAX_TENSORS);
     const fedge_status got = fedge_safetensors_read_schema(file, size, &schema, &data, &err);
+    assert_null(data);
     if (got != status || !strstr(err.message, part)) {
         fail_msg("%s: %s, not %s with \"%s\": %s", header, fedge_status_text(got),
                  fedge_status_text(status), part, err.message);
@@ -118,6 +119,7 @@ static void test_round_trip(void **state)
     assert_ptr_equal(data, file + size - sizeof(VALUES));
     fedge_schema_init(&read, read_storage, 2);
     assert_int_equal(fedge_safetensors_read_schema(file, size, &read, &data, &err), FEDGE_TOO_BIG);
+    assert_null(data);
     /* Every shorter file is refused, and a longer one. */
     for (size_t cut = 1; cut <= size; cut++) {
         assert_int_not_equal(fedge_safetensors_read(file, size - cut, &schema, values, &err),

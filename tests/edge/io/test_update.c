@@ -200,6 +200,7 @@ static void clamping_is_reported(void **state)
         fedge_update_encode(&(fedge_update){.plan = &plan, .bounds_log2 = BOUNDS, .changes = delta},
                             &upload, &bytes, &err),
         FEDGE_NOT_FINITE);
+    assert_null(bytes);
 }
 
 static void wrong_descriptions_are_refused(void **state)
