@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "aggregator/keys/keys.h"
+#include "edge/core/status.h"
 #include "edge/core/version.h"
 
 static const char help[] =
@@ -54,6 +55,9 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], commands[i].name) == 0)
             return commands[i].run(argc - 1, argv + 1);
     }
-    fprintf(stderr, "fedge-keys: there is no command '%s' (see 'fedge-keys --help')\n", argv[1]);
+    fedge_error err;
+    (void)fedge_fail(&err, FEDGE_INVALID_ARGUMENT,
+                     "there is no command '%s' (see 'fedge-keys --help')", argv[1]);
+    fprintf(stderr, "fedge-keys: %s\n", err.message);
     return FEDGE_KEYS_USAGE;
 }

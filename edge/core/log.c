@@ -32,43 +32,27 @@ __attribute__((format(printf, 2, 3))) static void put(line *out, const char *for
         out->size += (size_t)n < room ? (size_t)n : room - 1;
 }
 
-/* Bytes of a character at [p] that would steer a terminal, change the direction of what follows or
- * begin a line where the log is shown: U+0080 to U+009F, U+061C, U+200E and F, U+2028 to E, U+2066
- * to 9. 0: another one. */
-static unsigned steering(const unsigned char *p)
-{
-    unsigned code = (unsigned)p[0] << 8 | p[1];
-    if (code - 0xC280 < 0x20 || code == 0xD89C)
-        return 2;
-    code = code << 8 | (p[1] ? p[2] : 0);
-    return code - 0xE280A8 < 7 || code - 0xE2808E < 2 || code - 0xE281A6 < 4 ? 3 : 0;
-}
-
 void fedge_text_plain(char *text)
 {
     char *to = text;
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        unsigned skipped = steering(p);
-        if (skipped > 0 || *p < 0x20 || *p == 0x7f) {
-            *to++ = ' '; /* not nothing: its neighbours could make another */
-            p += skipped > 0 ? skipped - 1 : 0;
-        } else {
-            *to++ = (char)*p;
-        }
+    for (const char *p = text; *p; p++) {
+        const unsigned skipped = fedge_text_steering(p);
+        *to++ = skipped > 0 ? ' ' : *p; /* not nothing: its neighbours could make another */
+        p += skipped > 0 ? skipped - 1 : 0;
     }
     *to = '\0';
 }
 
 static void put_escaped(line *out, const char *text)
 {
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        unsigned skipped = steering(p);
-        if (skipped > 0)
-            p += skipped - 1;
+    for (const char *p = text; *p; p++) {
+        const unsigned steering = fedge_text_steering(p);
+        if (steering > 1)
+            p += steering - 1;
+        else if (steering == 1)
+            put(out, "\\u%04x", *p);
         else if (*p == '"' || *p == '\\')
             put(out, "\\%c", *p);
-        else if (*p < 0x20 || *p == 0x7f)
-            put(out, "\\u%04x", *p);
         else
             put(out, "%c", *p);
     }

@@ -21,17 +21,25 @@ const char *fedge_status_text(fedge_status status)
     return (unsigned)status < FEDGE_STATUS_COUNT ? texts[status] : "unknown status";
 }
 
-/* A message may quote what is in a file: '?' for what would steer a terminal, of ASCII and of
- * U+0080 to U+009F. */
-static void make_plain(char *text, size_t length)
+unsigned fedge_text_steering(const char *p)
 {
-    for (size_t i = 0; i < length; i++) {
-        const unsigned char c = (unsigned char)text[i];
-        if (c == 0xC2 && i + 1 < length && (unsigned char)text[i + 1] < 0xA0)
-            text[i++] = '?';
-        else if (c >= ' ' && c != 0x7F)
-            continue;
-        text[i] = '?';
+    const unsigned char *at = (const unsigned char *)p;
+    if (at[0] < 0x20 || at[0] == 0x7F)
+        return at[0] != '\0';
+    unsigned code = (unsigned)at[0] << 8 | at[1];
+    if (code - 0xC280 < 0x20 || code == 0xD89C)
+        return 2;
+    code = code << 8 | (at[1] ? at[2] : 0);
+    return code - 0xE280A8 < 7 || code - 0xE2808E < 2 || code - 0xE281A6 < 4 ? 3 : 0;
+}
+
+/* A message may quote what is in a file or was typed: '?' for what would steer. */
+static void make_plain(char *text)
+{
+    while (*text) {
+        const unsigned size = fedge_text_steering(text);
+        memset(text, '?', size);
+        text += size > 0 ? size : 1;
     }
 }
 
@@ -47,8 +55,8 @@ static size_t append(fedge_error *err, size_t used, const char *text)
             length--;
     }
     memcpy(err->message + used, text, length);
-    make_plain(err->message + used, length);
     err->message[used + length] = '\0';
+    make_plain(err->message + used);
     return used + length;
 }
 

@@ -53,10 +53,15 @@ typedef enum fedge_status {
 typedef struct fedge_error {
     fedge_status status;
     char message[FEDGE_ERROR_MESSAGE_SIZE]; /* NUL-terminated, cut (never overrun) when too long;
-                                               a '?' for each control character */
+                                               a '?' for each byte of what steers, see below */
 } fedge_error;
 
 #define FEDGE_MUST_USE __attribute__((warn_unused_result))
+
+/* Bytes of the character at [p], NUL-terminated UTF-8, if it would steer a terminal, change the
+ * direction of what follows or begin a line where the text is shown: ASCII's controls, U+0080 to
+ * U+009F, U+061C, U+200E and F, U+2028 to E, U+2066 to 9. 0: another one, or the end. */
+unsigned fedge_text_steering(const char *p);
 
 /* "no space left", … ; for an unknown code "unknown status". Static storage. */
 const char *fedge_status_text(fedge_status status);

@@ -53,6 +53,13 @@ static void control_characters_are_not_passed_on(void **state)
     assert_string_equal(err.message, "\"?[31m??\" of ?? 31m é");
     assert_int_equal(fedge_error_prefix(&err, FEDGE_IO, "a\tb\xC2"), FEDGE_IO);
     assert_string_equal(err.message, "a?b\xC2: \"?[31m??\" of ?? 31m é");
+    /* Directions and separators of lines; what is beside them in Unicode stays. */
+    assert_int_equal(fedge_fail(&err, FEDGE_IO, "%s|%s",
+                                "a\u200e\u200f\u2028\u202e\u2066\u2069\u061cb\xE2\x80",
+                                "\u200d\u2027\u202f\u2065\u206a\u061b\u061d\u00a0"),
+                     FEDGE_IO);
+    assert_string_equal(err.message, "a????????????????????b\xE2\x80|"
+                                     "\u200d\u2027\u202f\u2065\u206a\u061b\u061d\u00a0");
 }
 
 static void errno_values_are_mapped(void **state)

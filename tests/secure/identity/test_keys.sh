@@ -36,6 +36,10 @@ refuse 2 "Usage" "$keys"
 refuse 2 "no command 'frobnicate'" "$keys" frobnicate
 refuse 2 "--valid-days must be" "$keys" ca --ca ca --valid-days 0
 refuse 2 "unknown role" "$keys" request --identity x --role king
+rlo=$'\u202e' separator=$'\u2028' # the first turns the direction of what follows, the second begins a line
+refuse 2 "no command 'a???b'" "$keys" "a${rlo}b"
+refuse 2 "'--a???b'" "$keys" request "--a${separator}b"
+refuse 1 "the name 'a???b???'" "$keys" request --identity x --role device --name "a${rlo}b$separator"
 
 # Authority
 "$keys" ca --ca ca --name acme --trust trust >out
