@@ -68,7 +68,7 @@ static int tear_down(void **state)
     return fedge_os_remove_tree(DIR, NULL) != FEDGE_OK;
 }
 
-/* A maker of [type] by [call], which fills [out], and what frees it. */
+/* A maker of [type] by [call], which fills [out], and what frees it, NULL too. */
 #define MAKER(name, type, call, free_function)                                                     \
     static fedge_status make_##name(void **made, fedge_error *err)                                 \
     {                                                                                              \
@@ -85,6 +85,7 @@ static int tear_down(void **state)
     {                                                                                              \
         (void)state;                                                                               \
         each_allocation_may_fail(make_##name, free_##name);                                        \
+        free_##name(NULL);                                                                         \
     }
 
 static fedge_status new_trainer(fedge_builtin **trainer, fedge_error *err)

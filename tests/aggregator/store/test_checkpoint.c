@@ -71,6 +71,25 @@ static void a_checkpoint_comes_back(void **state)
     fedge_checkpoint_data_fini(&data);
 }
 
+/* The facts of a round go on as those of the next, whose files may be fewer. */
+static void a_file_that_is_no_more_is_not_named(void **state)
+{
+    fedge_checkpoint_data data;
+    fedge_checkpoint checkpoint = facts(1);
+    OK(fedge_checkpoint_save(*state, &checkpoint, &files, NULL));
+    assert_int_not_equal(checkpoint.strategy_state[0], '\0');
+    const fedge_checkpoint_files fewer = {.model = files.model, .model_size = files.model_size};
+    checkpoint.round = 2;
+    OK(fedge_checkpoint_save(*state, &checkpoint, &fewer, NULL));
+    char note[256];
+    OK(fedge_checkpoint_load_newest(*state, &data, note, sizeof(note), NULL));
+    assert_int_equal(data.checkpoint.round, 2);
+    assert_string_equal(data.checkpoint.strategy_state, "");
+    assert_string_equal(data.checkpoint.last_accepted, "");
+    assert_null(data.strategy_state);
+    fedge_checkpoint_data_fini(&data);
+}
+
 /* To the bit, and when it is written anew without the files. */
 static void what_is_chosen_comes_back(void **state)
 {
@@ -320,6 +339,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_checkpoint_comes_back),
+        TEST(a_file_that_is_no_more_is_not_named),
         TEST(what_is_chosen_comes_back),
         TEST(nothing_chosen_is_nothing),
         TEST(what_is_empty_is_no_file),
