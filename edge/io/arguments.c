@@ -108,6 +108,14 @@ void fedge_optimizer_fields(fedge_optimizer_type type, fedge_argument_fields *ou
     make_fields(fedge_optimizer_type_name(type), fedge_optimizer_ops_of(type)->arguments, 0, out);
 }
 
+/* What PyTorch has and fedge has in another way. */
+static const char *other_way(const char *type)
+{
+    if (strstr(type, "Softmax"))
+        return "leave it out: the loss takes logits";
+    return strcmp(type, "NLLLoss") == 0 ? "CrossEntropyLoss takes logits" : NULL;
+}
+
 fedge_status fedge_argument_type(const fedge_json *json, const cJSON *node, const char *what,
                                  unsigned count, const char *(*name_of)(unsigned), unsigned *type,
                                  fedge_error *err)
@@ -124,10 +132,10 @@ fedge_status fedge_argument_type(const fedge_json *json, const cJSON *node, cons
         if (strcmp(names[*type], item->valuestring) == 0)
             return FEDGE_OK;
     }
-    const char *nearest = fedge_json_nearest(item->valuestring, names, count);
+    const char *other = other_way(item->valuestring);
+    const char *nearest = other ? NULL : fedge_json_nearest(item->valuestring, names, count);
     return fedge_json_fail(
         json, item, NULL, err, "\"%.64s\" is not %s of this release%s%s%s; %s", item->valuestring,
         what, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "",
-        strstr(item->valuestring, "Softmax") ? "leave it out: the loss takes logits"
-                                             : "docs/jobs.md lists them");
+        other ? other : "docs/jobs.md lists them");
 }

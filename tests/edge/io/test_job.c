@@ -284,6 +284,8 @@ static const struct {
     {"ReLU", "Softmax",
      "\"Softmax\" is not a layer of this release; leave it out: the loss takes logits"},
     {"ReLU", "LogSoftmax", "leave it out: the loss takes logits"},
+    {"CrossEntropyLoss", "NLLLoss",
+     "\"NLLLoss\" is not a loss of this release; CrossEntropyLoss takes logits"},
     {"ReLU", "Linea", "did you mean \"Linear\"?; docs/jobs.md lists them"},
     {"\"type\": \"ReLU\"", "\"typ\": \"ReLU\"", "job.json:4: model.layers[1].type: is missing"},
     {"\"kernel_size\": 3", "\"kernel-size\": 3",
