@@ -11,14 +11,16 @@
 
 #include <cmocka.h>
 
+#include "tests/edge/core/long.h"
 #include "tests/edge/train/support.h"
 
 #define SEED 7
-/* An emulator takes minutes for what is seconds elsewhere: it gets one random network in eight. */
+/* An emulator takes minutes for what is seconds elsewhere: it gets one random network in eight, and
+ * a test that is not to take its time one in four. */
 #ifdef FEDGE_EMULATED
 #define NETWORKS(n) ((n) / 8)
 #else
-#define NETWORKS(n) (n)
+#define NETWORKS(n) (fedge_test_is_long() ? (n) : (n) / 4)
 #endif
 
 static void test_linear(void **state)
