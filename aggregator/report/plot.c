@@ -1,5 +1,6 @@
 #include "aggregator/report/plot.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,8 +58,8 @@ static const struct {
 static const char *const COLOURS[] = {BLUE, VERMILLION, GREEN, BLACK, PURPLE, SKY_BLUE, ORANGE};
 #define NUM_COLOURS (sizeof(COLOURS) / sizeof(COLOURS[0]))
 static const char *const DASHES[] = {NULL, "7 4"};
-_Static_assert(FEDGE_PLOT_MAX_CURVES <= NUM_COLOURS * sizeof(DASHES) / sizeof(DASHES[0]),
-               "each curve has its colour and dash");
+static_assert(FEDGE_PLOT_MAX_CURVES <= NUM_COLOURS * sizeof(DASHES) / sizeof(DASHES[0]),
+              "each curve has its colour and dash");
 
 /* ---- what stands in a panel ------------------------------------------------------------------ */
 

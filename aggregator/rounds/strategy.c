@@ -1,5 +1,6 @@
 #include "aggregator/rounds/strategy.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -92,7 +93,7 @@ size_t fedge_strategy_state_per_value(const fedge_strategy_ops *ops, const fedge
     return ops->state_per_value * (ops->num_vectors ? ops->num_vectors(job->strategy_settings) : 1);
 }
 
-_Static_assert(offsetof(fedge_strategy_ops, reader) == 0, "a reader is found as its strategy");
+static_assert(offsetof(fedge_strategy_ops, reader) == 0, "a reader is found as its strategy");
 
 /* Rules that look at updates one by one have no weights, and some strategies weigh by more than the
  * probability of a draw may multiply. */

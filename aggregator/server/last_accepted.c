@@ -1,5 +1,6 @@
 #include "aggregator/server/last_accepted.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +11,8 @@
 
 #define EACH sizeof(uint64_t)
 
-_Static_assert(FEDGE_CHECKPOINT_MAX_LAST_ACCEPTED >= FEDGE_REGISTRY_MAX_DEVICES * EACH,
-               "a checkpoint has room for every device");
+static_assert(FEDGE_CHECKPOINT_MAX_LAST_ACCEPTED >= FEDGE_REGISTRY_MAX_DEVICES * EACH,
+              "a checkpoint has room for every device");
 
 void fedge_last_accepted_clear(fedge_last_accepted *last_accepted)
 {

@@ -8,6 +8,7 @@
  * records of a message follow, and sends them together. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,7 +24,7 @@
 #define ASK_SIZE 20000     /* more than a record, so that a read ends with it */
 #define RECORDS_AT_ONCE 4  /* as many as a message has, before others' turn; libwebsockets: < 9 */
 
-_Static_assert(ASK_SIZE > RECORD_SIZE, "a read must not be filled by a record");
+static_assert(ASK_SIZE > RECORD_SIZE, "a read must not be filled by a record");
 
 /* What this thread is about. */
 static _Thread_local fedge_peer *reading;

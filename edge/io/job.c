@@ -143,7 +143,7 @@ const fedge_json_field fedge_job_fields[] = {
     FEDGE_JSON_END,
 };
 
-_Static_assert(offsetof(fedge_job, plan) == 0, "FEDGE_PLAN_FIELDS serve jobs too");
+static_assert(offsetof(fedge_job, plan) == 0, "FEDGE_PLAN_FIELDS serve jobs too");
 
 /* --- what has to hold between the parts ------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 #include "edge/io/json_scan.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,7 +14,7 @@ typedef struct walk {
     uint32_t stop; /* value number whose start ends the walk */
 } walk;
 
-_Static_assert(FEDGE_JSON_MAX_DEPTH < 64, "one bit per level");
+static_assert(FEDGE_JSON_MAX_DEPTH < 64, "one bit per level");
 
 static bool fail_limit(walk *w, const char *problem)
 {

@@ -1,5 +1,6 @@
 #include "edge/io/leaf.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #define MAX_LABEL 9007199254740991.0
 #define NO_LETTER (-1) /* in place of an index: the text ends */
 
-_Static_assert(sizeof(FEDGE_LEAF_LETTERS) - 1 == FEDGE_LEAF_NUM_LETTERS, "LEAF's table");
+static_assert(sizeof(FEDGE_LEAF_LETTERS) - 1 == FEDGE_LEAF_NUM_LETTERS, "LEAF's table");
 
 typedef struct scanner {
     const fedge_leaf_visitor *visitor;

@@ -1,4 +1,5 @@
 /* Models as JSON: a list of layers with PyTorch's names, or the schema of somebody else's model. */
+#include <assert.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -274,7 +275,7 @@ const fedge_json_field fedge_tensor_fields[] = {
     FEDGE_JSON_END,
 };
 
-_Static_assert(FEDGE_F32 == 0, "the one name of parameter_type_name");
+static_assert(FEDGE_F32 == 0, "the one name of parameter_type_name");
 
 static fedge_status read_tensors(const fedge_json *json, const cJSON *node, void *record,
                                  fedge_error *err)

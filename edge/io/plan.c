@@ -334,7 +334,7 @@ static const fedge_json_field PLAN[] = {
     FEDGE_JSON_END,
 };
 
-_Static_assert(sizeof(fedge_dtype) == sizeof(unsigned), "the tables store enums as unsigned");
+static_assert(sizeof(fedge_dtype) == sizeof(unsigned), "the tables store enums as unsigned");
 
 /* --- what has to hold between the parts ------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* What plans may ask of clients, and which plans do. Layers, losses, codecs and the hooks of
  * strategies come from their own tables; none of them is named here. */
+#include <assert.h>
 #include <string.h>
 
 #include "edge/io/client_hooks.h"
@@ -63,7 +64,7 @@ const char *fedge_plan_feature(unsigned index)
 #undef FEATURE
 #undef EVERY_PLAN
     };
-    _Static_assert(sizeof(NAMES) / sizeof(NAMES[0]) <= FEDGE_MAX_FEATURES, "servers read them all");
+    static_assert(sizeof(NAMES) / sizeof(NAMES[0]) <= FEDGE_MAX_FEATURES, "servers read them all");
     return index < sizeof(NAMES) / sizeof(NAMES[0]) ? NAMES[index] : NULL;
 }
 

@@ -33,9 +33,9 @@ static fedge_status read_metrics(const fedge_json *json, const cJSON *node, void
 static fedge_status write_metrics(const void *record, const char *key, cJSON *object,
                                   fedge_error *err);
 
-_Static_assert(sizeof(fedge_task_kind) == sizeof(unsigned) &&
-                   sizeof(fedge_reason) == sizeof(unsigned),
-               "the tables store enums as unsigned");
+static_assert(sizeof(fedge_task_kind) == sizeof(unsigned) &&
+                  sizeof(fedge_reason) == sizeof(unsigned),
+              "the tables store enums as unsigned");
 
 static const fedge_json_field HELLO[] = {
     {.key = "protocol-min",

@@ -1,13 +1,14 @@
 #include "edge/train/graph_plan.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "edge/train/carve.h"
 #include "edge/train/engine.h"
 #include "edge/train/model_options.h"
 
-_Static_assert(2 * FEDGE_MAX_LAYERS < UINT16_MAX, "times fit fedge_interval");
-_Static_assert(FEDGE_MAX_LAYERS < FEDGE_INPUT_MODEL, "no layer is mistaken for the input");
+static_assert(2 * FEDGE_MAX_LAYERS < UINT16_MAX, "times fit fedge_interval");
+static_assert(FEDGE_MAX_LAYERS < FEDGE_INPUT_MODEL, "no layer is mistaken for the input");
 
 uint64_t fedge_graph_aligned(uint64_t bytes)
 {

@@ -29,6 +29,7 @@
  * Every inner function is force-inlined with constant sizes, so that accumulators stay in
  * registers.
  */
+#include <assert.h>
 #include <math.h>
 #include <stdbool.h>
 #include <string.h>

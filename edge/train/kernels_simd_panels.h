@@ -16,7 +16,7 @@
 #define PANEL_SET ((size_t)1024) /* floats between what falls on the same places */
 #define PANEL_GROUPS 3           /* of a tile's rows: each has a pointer, and lies in one block */
 #define PANEL_GROUP (GEMM_ROWS / PANEL_GROUPS)
-_Static_assert(GEMM_ROWS % PANEL_GROUPS == 0 && LANES % PANEL_GROUP == 0, "groups of equal size");
+static_assert(GEMM_ROWS % PANEL_GROUPS == 0 && LANES % PANEL_GROUP == 0, "groups of equal size");
 
 typedef struct panel_tile {
     const float *a[PANEL_GROUPS]; /* the first row of each group */

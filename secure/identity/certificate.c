@@ -1,5 +1,6 @@
 #include "secure/identity/certificate.h"
 
+#include <assert.h>
 #include <string.h>
 
 static const char *const role_names[] = {
@@ -8,8 +9,8 @@ static const char *const role_names[] = {
     [FEDGE_ROLE_OPERATOR] = "operator",
     [FEDGE_ROLE_RELAY] = "relay",
 };
-_Static_assert(sizeof(role_names) / sizeof(*role_names) == FEDGE_ROLE_COUNT,
-               "every role has a name");
+static_assert(sizeof(role_names) / sizeof(*role_names) == FEDGE_ROLE_COUNT,
+              "every role has a name");
 
 const char *fedge_role_name(fedge_role role)
 {

@@ -1,4 +1,5 @@
 /* registry.json: reading it with every check, writing it one line per device. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,7 @@ enum { CERT_SHA256, CERT_STATE, CERT_NOT_AFTER, CERT_KEYS };
 static const char *const certificate_keys[] = {"sha256", "state", "not_after_ms"};
 
 #define MAX_KEYS 5
-_Static_assert((int)DEVICE_KEYS == MAX_KEYS, "the object with most keys");
+static_assert((int)DEVICE_KEYS == MAX_KEYS, "the object with most keys");
 
 /* Sorts the members of [object] into [values] by [keys]. */
 static fedge_status take(const cJSON *object, const char *const *keys, size_t count,

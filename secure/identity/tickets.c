@@ -2,6 +2,7 @@
  * within a step of the handshake, on the thread that makes it. */
 #include "secure/identity/tickets.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include <mbedtls/gcm.h>
@@ -29,7 +30,7 @@
      FEDGE_FINGERPRINT_SIZE + 8 + 8)
 #define TICKET_SIZE (HEAD_SIZE + BODY_SIZE + TAG_SIZE)
 
-_Static_assert(MBEDTLS_SSL_TLS1_3_TICKET_RESUMPTION_KEY_LEN <= MAX_KEY, "a session's key");
+static_assert(MBEDTLS_SSL_TLS1_3_TICKET_RESUMPTION_KEY_LEN <= MAX_KEY, "a session's key");
 
 #define OF(session, field) ((session)->MBEDTLS_PRIVATE(field))
 

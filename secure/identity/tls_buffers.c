@@ -2,6 +2,7 @@
  * nothing of its buffers but the eight bytes of the incoming record counter. */
 #include "secure/identity/tls_buffers.h"
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
@@ -17,7 +18,7 @@
 #define HEADER_SIZE 5
 #define MESSAGE_AT (COUNTER_SIZE + HEADER_SIZE)
 
-_Static_assert(sizeof(uint64_t) == COUNTER_SIZE, "what a counter is held in");
+static_assert(sizeof(uint64_t) == COUNTER_SIZE, "what a counter is held in");
 
 /* What this thread has at hand. */
 static _Thread_local struct {

@@ -1,4 +1,4 @@
-"""The tokens of C, and the three choices of test_dialect.py: where each is not kept, and the edits that keep it."""
+"""The tokens of C, and the four choices of test_dialect.py: where each is not kept, and the edits that keep it."""
 
 import bisect
 import collections
@@ -278,9 +278,19 @@ def sizeof_faults(source):
                     [(token.end, tokens[place + 1].start, "("), (tokens[last].end,) * 2 + (")",)])
 
 
+# ---- asserts -----------------------------------------------------------------------------------
+
+
+def assert_faults(source):
+    for token in source.all_code:
+        if token.text == "_Static_assert":
+            yield Fault(token.line, "\"_Static_assert\": write static_assert, of <assert.h>",
+                        [(token.start, token.end, "static_assert")])
+
+
 def faults_of(text):
     source = Source(text)
-    return [*Branches(source).faults(), *null_faults(source), *sizeof_faults(source)]
+    return [*Branches(source).faults(), *null_faults(source), *sizeof_faults(source), *assert_faults(source)]
 
 
 def mended(text):

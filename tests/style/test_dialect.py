@@ -3,6 +3,7 @@
   braces   A body of one line has none, a longer one has. Of if and else both have them or neither.
   NULL     !p, never p == NULL; and p, not p != NULL, in a condition. Where a bool is made, p != NULL stays.
   sizeof   sizeof(x), with parentheses.
+  asserts  static_assert of <assert.h>, which is C++'s word too, never _Static_assert.
 
 --fix rewrites what it finds, and has clang-format (see .clang-format) lay it out.
 """
@@ -63,11 +64,13 @@ def self_test():
         "if ((a = b()) == NULL)\n    c();\n": "if (!(a = b()))\n    c();\n",
         "x = sizeof a->b[1] / sizeof *c;\n": "x = sizeof(a->b[1]) / sizeof(*c);\n",
         "#define N(a) sizeof a\n": "#define N(a) sizeof(a)\n",
+        "_Static_assert(a == 1, \"why\");\n": "static_assert(a == 1, \"why\");\n",
     }
     kept = (
         "if (a)\n    b();\nelse\n    c();\n", "if (a) {\n    /* why */\n    b();\n}\n", "do {\n    a();\n} while (b);\n",
         "if (a) {\n    b();\n} else if (c) {\n    d();\n    e();\n}\n", "bool a = b != NULL;\n", "f(a != NULL);\n",
         "if ((a != NULL) == (b != NULL))\n    c();\n", "while (a)\n    ;\n", "for (;;) {\n}\n", "/* sizeof a == NULL */\n",
+        "static_assert(a, \"_Static_assert\");\n",
         "#define A(b) if (b) { c(); }\n", "if (a) {\n#if B\n    c();\n#endif\n}\n", "if (a) {\n    int b = c;\n}\n",
     )
     for before, after in cases.items():

@@ -59,6 +59,9 @@ static fedge_status fail_int4(const fedge_tensor_spec *spec, int bound_log2, siz
                             spec->name);
 }
 
+/* What has kernels. A codec needs no entry: with one that is missing here fedge_cuda_can_sum says
+ * no, `--accumulator auto` takes the CPU, which sums every codec, and `cuda` is refused with the
+ * names of these lists. An entry takes a case in kernels.cu or chosen.cu. */
 static const fedge_cuda_codec codecs[] = {
     {"none", FEDGE_CUDA_NONE, FEDGE_CUDA_BLOCK * sizeof(float), fail_float},
     {"int8", FEDGE_CUDA_INT8, FEDGE_CUDA_BLOCK, fail_int8},
@@ -159,6 +162,8 @@ static void lay(fedge_cuda_geometry *geometry, uint32_t index, const fedge_codec
     tensor->first_block = *block;
     tensor->num_blocks = blocks_of(tensor->spec);
     size_t left = tensor->spec->count;
+    /* A tensor's last block may be short, but has a whole block's coordinates on the GPU: kernels
+     * find the block of a coordinate by a division alone. */
     for (; left > 0; (*block)++) {
         const uint32_t count = left < FEDGE_CUDA_BLOCK ? (uint32_t)left : FEDGE_CUDA_BLOCK;
         geometry->blocks[*block] = (fedge_cuda_block){*offset, index, count};
@@ -193,6 +198,8 @@ fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry, const fedge
             lay(geometry, index, &section->codec, &block, &offset);
         }
         segment->num_blocks = block - segment->first_block;
+        /* What is not chosen has one size, which the codec and this walk must agree on: the GPU
+         * reads at these offsets without asking how long the section is. */
         assert(segment->chooser || offset == segment->size);
     }
     return FEDGE_OK;
@@ -278,6 +285,9 @@ uint64_t fedge_cuda_code_of(const fedge_cuda_geometry *geometry, const fedge_cud
     return first * FEDGE_CUDA_BLOCK << 32;
 }
 
+/* A GPU only says that a section of chosen values is wrong. Reading it again on the CPU gives the
+ * words that a server without a GPU would use. If the CPU finds nothing, the GPU or its memory is
+ * what is wrong, and nothing it says can be trusted any more. */
 static fedge_status fail_chosen(const fedge_cuda_geometry *geometry,
                                 const fedge_cuda_segment *segment, const fedge_encoded *update,
                                 fedge_error *err)
@@ -307,6 +317,8 @@ static fedge_status fail_chosen(const fedge_cuda_geometry *geometry,
 fedge_status fedge_cuda_fail_update(const fedge_cuda_geometry *geometry, uint64_t bad,
                                     const fedge_encoded *update, fedge_error *err)
 {
+    /* [bad] is coordinate · 2^32 + the value's bits (kernels.h), so that the least of them all,
+     * found by an atomic minimum, is the first bad value whatever the order of threads. */
     const uint64_t coordinate = bad >> 32;
     const uint32_t block = (uint32_t)(coordinate / FEDGE_CUDA_BLOCK);
     const uint32_t index = geometry->blocks[block].tensor;

@@ -1,5 +1,6 @@
 #include "aggregator/rounds/robust/gram.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -13,7 +14,7 @@
 
 #define BITS 24 /* of |u|: a tile's 4096 squares of differences, of 50 bits, fit in 62 */
 
-_Static_assert(FEDGE_UPDATES_PIECE <= 4096, "the dots of a tile do not overflow");
+static_assert(FEDGE_UPDATES_PIECE <= 4096, "the dots of a tile do not overflow");
 
 /* ---- dots of four rows ----------------------------------------------------------------------- */
 
@@ -98,7 +99,7 @@ void fedge_gram_dots(const int32_t *a, const int32_t *const b[4], size_t count, 
 typedef struct wide {
     int64_t high, low;
 } wide;
-_Static_assert(sizeof(wide) == FEDGE_GRAM_SUM_BYTES, "what tiles.c counts with");
+static_assert(sizeof(wide) == FEDGE_GRAM_SUM_BYTES, "what tiles.c counts with");
 
 static void wide_add(wide *to, int64_t value)
 {

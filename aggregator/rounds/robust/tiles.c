@@ -1,5 +1,6 @@
 #include "aggregator/rounds/robust/tiles.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <math.h>
 #include <pthread.h>
@@ -122,7 +123,7 @@ void fedge_tiles_mix(fedge_tiles *tiles, const double *squares, uint32_t num_far
 {
     /* The rows are not in use now. */
     distance *order = (distance *)tiles->values;
-    _Static_assert(sizeof(distance) <= FEDGE_CODEC_BLOCK * sizeof(int32_t), "rows hold an order");
+    static_assert(sizeof(distance) <= FEDGE_CODEC_BLOCK * sizeof(int32_t), "rows hold an order");
     for (uint32_t i = 0; i < tiles->num; i++) {
         for (uint32_t j = 0; j < tiles->num; j++)
             order[j] = (distance){squares[(size_t)i * tiles->num + j], j};

@@ -14,7 +14,9 @@ static fedge_cohort_examples examples_of(const fedge_dataset *dataset)
                : (fedge_cohort_examples){0};
 }
 
-/* The kernels' number of a section's codec; below 0: they have none. */
+/* The kernels' number of a section's codec; below 0: they have none. A codec needs no number: a
+ * plan with one of the others has no pieces (below), and its clients' models are copied back to be
+ * encoded and summed by the host, as after training on a CPU. */
 int fedge_trainer_cuda_codec_of(const fedge_section *section)
 {
     char text[FEDGE_CODEC_TEXT];

@@ -18,14 +18,16 @@
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_H
 #define FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_H
 
+#include <assert.h>
+
 #include "edge/train/layer.h"
 
 #define FEDGE_RECURRENT_GATES 4   /* blocks of a step */
 #define FEDGE_RECURRENT_TENSORS 4 /* of one layer, with biases */
 #define FEDGE_MAX_RECURRENT_LAYERS 3
 
-_Static_assert(FEDGE_MAX_RECURRENT_LAYERS *FEDGE_RECURRENT_TENSORS <= FEDGE_MAX_LAYER_TENSORS,
-               "a layer has room for their tensors");
+static_assert(FEDGE_MAX_RECURRENT_LAYERS * FEDGE_RECURRENT_TENSORS <= FEDGE_MAX_LAYER_TENSORS,
+              "a layer has room for their tensors");
 
 typedef struct fedge_cell {
     uint32_t blocks;   /* of hidden_size rows in W_ih and in W_hh: 3 or 4 */
