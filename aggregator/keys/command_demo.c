@@ -100,6 +100,7 @@ static fedge_status make_identities(demo *all, fedge_error *err)
         char name[32];
         snprintf(place, sizeof(place), "clients/%04u", i);
         snprintf(name, sizeof(name), "client-%04u", i);
+        /* Devices come first, so that client I has index I in the registry. */
         fedge_key_request_names names = {.name = name, .role = FEDGE_ROLE_DEVICE};
         status = make_identity(all, place, &names, err);
     }

@@ -45,6 +45,8 @@ static fedge_status run_request(const char *dir, const fedge_key_request_names *
     char *key_pem = NULL;
     char *request_pem = NULL;
     status = fedge_key_request_make(names, &key_pem, &request_pem, err);
+    /* The key is last: its file is what says that a request has been made, so after a crash between
+     * the two the command can be given again. */
     if (status == FEDGE_OK)
         status = fedge_os_make_dirs(dir, err);
     if (status == FEDGE_OK)
@@ -125,6 +127,8 @@ int fedge_keys_request(int argc, char **argv)
     return fedge_keys_end("request", status, &err);
 }
 
+/* Renewal works for whatever role the present certificate has, and at time 0, for which none has
+ * expired: whether an expired certificate may still renew is for who signs to say. */
 /* Renewal works for whatever role the present certificate has. */
 static fedge_status load_any_role(const char *dir, fedge_identity **identity, fedge_error *err)
 {

@@ -19,6 +19,8 @@ typedef struct options {
 static fedge_status check_renewal(const fedge_registry *registry, const fedge_key_request *request,
                                   bool *renewal, fedge_error *err)
 {
+    /* A signature by any certificate of this authority would do as proof if it were not also held
+     * against the registry: a revoked device must not renew itself, nor one device another. */
     if (!request->renews || *renewal)
         return FEDGE_OK;
     fedge_registry_match match;
@@ -83,6 +85,9 @@ static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registr
         status = fedge_error_prefix(err, status,
                                     "not a renewal ('fedge-keys renew' on the device makes one)");
     }
+    /* The chain first. One that is not registered opens no door, and the command can be given
+     * again; a device that is registered and has no chain would be refused from then on as known
+     * already. */
     if (status == FEDGE_OK)
         status = fedge_os_write_file(given->out, chain_pem, strlen(chain_pem), 0644, err);
     if (status == FEDGE_OK) {

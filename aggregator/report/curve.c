@@ -75,6 +75,7 @@ static fedge_status read_one(const char *path, fedge_curve *curve, fedge_error *
 /* ---- several --------------------------------------------------------------------------------- */
 
 /* [mean] is a sum until all runs are in it. */
+/* A value that one run lacks has no mean: the curve is cut there for all. */
 static void add_value(fedge_curve_value *to, const fedge_curve_value *other)
 {
     const double sum = to->mean + other->mean;

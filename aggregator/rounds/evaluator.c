@@ -101,6 +101,7 @@ fedge_status fedge_evaluator_set_metrics(fedge_evaluator *evaluator,
 {
     evaluator->metrics = metrics;
     free(evaluator->counted);
+    /* One byte more: a plugin may need no state, and NULL is for memory that is not there. */
     evaluator->counted = metrics ? calloc(1, metrics->state_size + 1) : NULL;
     return !metrics || evaluator->counted
                ? FEDGE_OK
@@ -129,6 +130,8 @@ fedge_status fedge_evaluator_run(fedge_evaluator *evaluator, const float *values
     fedge_status status = fedge_trainer_evaluate(evaluator->model, &examples, FEDGE_EVALUATOR_BATCH,
                                                  evaluator->scratch, evaluator->scratch_size, NULL,
                                                  NULL, &result, err);
+    /* A model that has diverged is a result, which the round log must show, and no failure of the
+     * server's: the run goes on, and early stopping or its user ends it. */
     if (status == FEDGE_NOT_FINITE) {
         *loss = NAN;
         *accuracy = evaluator->has_accuracy ? 0.0 : NAN;

@@ -36,6 +36,9 @@ uint32_t fedge_update_weight(const fedge_global_model *model, const fedge_update
             : fedge_report_weight(model->job, facts->num_examples);
     if (facts->ratio == 0.0)
         return weight;
+    /* Weights are integers, and a ratio that is not whole would be rounded away. It is given in
+     * fractions, coarse where weights are examples already: a finer one would cut more of them at
+     * max-weight. Only weights' relation to each other matters. */
     const double more = weight * facts->ratio * (own ? 1024.0 : 16.0) + 0.5;
     return more < 1.0 ? 1 : more < (double)most ? (uint32_t)more : most;
 }
@@ -66,6 +69,7 @@ fedge_status fedge_global_model_reopen(fedge_global_model *model, const char *ac
     model->unchanged = false;
     const fedge_status status =
         fedge_accumulator_open(accumulator, &with_layout, &model->accumulator, err);
+    /* A strategy that collects reads the updates themselves, so adding them up would be in vain. */
     model->accumulator.counts_only = status == FEDGE_OK && model->strategy->collects;
     return status;
 }
@@ -77,6 +81,8 @@ static fedge_status take_memory(fedge_global_model *model, const char *accumulat
     const fedge_section *delta = &plan->sent.sections[0];
     bool whole = fedge_section_is_whole(plan, delta);
     model->values = calloc(plan->schema.num_elements, sizeof(*model->values));
+    /* Strategies see what is trained side by side. Where that is all of the model they work on it
+     * in place; else on a copy (step_trained). */
     model->trained = whole ? NULL : calloc(delta->schema.num_elements, sizeof(*model->trained));
     if (!model->values || (!whole && !model->trained)) {
         return fedge_fail(err, FEDGE_NO_MEMORY,
@@ -177,6 +183,9 @@ fedge_status fedge_global_model_begin(fedge_global_model *model, fedge_error *er
 fedge_status fedge_global_model_load(fedge_global_model *model, const uint8_t *file, size_t size,
                                      const uint8_t *state, size_t state_size, fedge_error *err)
 {
+    /* A checkpoint's state is the strategy's, then what samplers look back at, then the downlink's
+     * residual. The last has a size that the plan tells and is taken from the end; the history is
+     * self-delimiting from there, and what remains is the strategy's. */
     const size_t behind = fedge_downlink_state_size(model->plan);
     model->unchanged = false;
     fedge_status status =
@@ -305,6 +314,8 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
         sum.hooks = (fedge_strategy_section){.schema = &hooks->schema,
                                              .bounds_log2 = bounds_log2 + hooks->first};
     }
+    /* Until the step has come through whole, an accumulator's own copy of the model (on a GPU) may
+     * differ from this one and must not be stepped from. */
     model->unchanged = false;
     fedge_downlink_begin(&model->downlink, model->values);
     fedge_status status = step_trained(model, &sum, err);

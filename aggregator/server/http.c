@@ -64,6 +64,7 @@ __attribute__((format(printf, 2, 3))) static void add(fedge_http_answer *answer,
     size_t room = sizeof(answer->body) - answer->size;
     int size = vsnprintf(answer->body + answer->size, room, format, args);
     va_end(args);
+    /* A line that does not fit is left out whole: half a number would be read as another. */
     if (size > 0 && (size_t)size < room)
         answer->size += (size_t)size;
 }
@@ -75,6 +76,8 @@ static void add_head(fedge_http_answer *answer, const char *name, const char *ty
     add(answer, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, type);
 }
 
+/* Counters begin at 0 with the process, as Prometheus expects: it sees restarts by their fall. What
+ * is counted over the whole run survives restarts, and is a gauge. */
 static void add_count(fedge_http_answer *answer, const char *name, const char *help, uint64_t value)
 {
     add_head(answer, name, "counter", help);
@@ -189,6 +192,9 @@ static void make_metrics(const fedge_http_facts *facts, fedge_http_answer *answe
               (double)facts->resident_bytes);
 }
 
+/* Against DNS rebinding: a web page may have its own name resolve to 127.0.0.1, and a browser would
+ * then let it read this port. Such a request has that name as its host; an address or localhost
+ * cannot be pointed elsewhere. */
 bool fedge_http_host_allowed(const char *host, const char *name)
 {
     char text[FEDGE_HTTP_MAX_HOST];

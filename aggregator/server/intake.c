@@ -16,6 +16,8 @@ void fedge_grant_free(fedge_grant *grant)
 fedge_status fedge_intake_begin(fedge_intake *intake, fedge_journal *journal, fedge_error *err)
 {
     const uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
+    /* After a restart the journal says which slots are done; uploads that were under way begin
+     * again at byte 0, since only whole ones are in it. */
     fedge_intake_end(intake);
     intake->slots = calloc(num_slots, sizeof(*intake->slots));
     if (!intake->slots)
@@ -99,6 +101,8 @@ fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64
         return FEDGE_OK;
     }
     fedge_status status = fedge_intake_assign(intake, grant->slot, &grant->task, err);
+    /* A client that comes back goes on where it stopped, but only with the bytes that it announced
+     * before: one that trained anew in between has others, of which the first half is here. */
     const bool resumes = answer == FEDGE_HOLD_RESUME && same_upload(slot, &incoming->upload);
     free(slot->incoming);
     slot->incoming = incoming;
@@ -169,6 +173,8 @@ fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_reques
                            position->offset, &from->frame, from->payload, size, &full,
                            err) != FEDGE_OK)
         return close_conn(intake, from->conn_id, FEDGE_REASON_BUSY, 1000, err->message, err);
+    /* [full]: the workers lag behind the network. The connection is not read until they have caught
+     * up, so that TCP slows the client and memory does not grow. */
     own->next += size;
     fedge_status status = FEDGE_OK;
     if (full) {

@@ -96,6 +96,8 @@ fedge_status fedge_message_pack(const fedge_message *message, uint8_t *out, size
                           out_size);
     }
 
+    /* The payload moves before anything is written: it may lie in [out] already, a little behind
+     * or before its place. */
     uint8_t *meta = out + FEDGE_MESSAGE_HEADER_SIZE;
     uint8_t *payload = meta + message->meta_size;
     if (message->payload_size > 0 && message->payload != payload)
@@ -130,6 +132,7 @@ fedge_status fedge_message_peek(const uint8_t *in, size_t in_size, size_t *frame
                           "message format version %u; this program reads version %d", in[4],
                           FEDGE_MESSAGE_VERSION);
     }
+    /* A flag may change what a message means, so one that is not known is not passed over. */
     unsigned flags = fedge_get_u16(in + 6);
     if ((flags & ~KNOWN_FLAGS) != 0)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "message flags 0x%04x are not known", flags);
@@ -147,6 +150,8 @@ fedge_status fedge_message_peek(const uint8_t *in, size_t in_size, size_t *frame
     return FEDGE_OK;
 }
 
+/* A peek alone tells how much memory a message needs, which is bounded before its sender is
+ * believed anything; the checksum is only for all of its bytes. */
 fedge_status fedge_message_unpack(const uint8_t *in, size_t in_size, fedge_message *message,
                                   fedge_error *err)
 {

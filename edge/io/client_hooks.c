@@ -1,3 +1,7 @@
+/* The table of hooks, and the questions that the rest of the tree asks about a plan. They are asked
+ * here by what the hooks are said to do, never by a strategy's name. Two things may be kept for a
+ * client from round to round: what its strategy has it keep, and a residual. fedge_plan_derive
+ * refuses a plan with both, hence one array (`own`) and one name for it serve. */
 #include "edge/io/client_hooks.h"
 
 #include <stdlib.h>
@@ -72,6 +76,7 @@ size_t fedge_plan_num_kept(const fedge_plan *plan)
 {
     if (fedge_plan_is_personal(plan))
         return plan->personal.num_values + 1;
+    /* A residual has one value more: the round that it is of, by which it is halved as it ages. */
     return plan->sent.sections[0].schema.num_elements + fedge_plan_makes_residual(plan);
 }
 
@@ -132,6 +137,7 @@ double fedge_squared_norm(const fedge_plan *plan, const float *sent)
 fedge_status fedge_hooks_read_arguments(const fedge_json *json, const cJSON *node, fedge_plan *plan,
                                         fedge_error *err)
 {
+    /* "strategy" has keys for the server too, of which a client's hooks know nothing. */
     fedge_json lenient = *json;
     lenient.options.strict = false;
     if (!plan->hooks || !plan->hooks->arguments)

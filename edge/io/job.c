@@ -1,3 +1,7 @@
+/* Jobs: what users write. A job is its plan (plan.c), which clients get, and what the aggregator
+ * alone needs: rounds, strategy, test set, what is kept. The tables read each key by itself; what
+ * has to hold between keys is derived afterwards, in an order in which each step may look at what
+ * the ones before it have settled. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -197,6 +201,8 @@ static fedge_status derive_rounds(const fedge_json *json, fedge_rounds_spec *rou
 
 fedge_status fedge_job_check_rates(const fedge_job *job, fedge_error *err)
 {
+    /* Only a gamma over 1 can take the rate over its limit, and exponentially at that. A job whose
+     * last rounds clients would refuse is refused now, not after days of work. */
     const bool grows = job->plan.training.schedule.gamma > 1;
     for (uint32_t round = 1; grows && round <= job->rounds.num_server_rounds; round++) {
         const double rate = fedge_plan_learning_rate(&job->plan, round);
@@ -235,6 +241,9 @@ static fedge_status derive_paths(const fedge_json *json, fedge_job *job, fedge_e
 
 static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
+    /* Robust strategies ask how few updates a round may close with, so the rounds are complete
+     * before the strategy is checked. Its hooks bring a section of their own into what clients
+     * send, so the plan is derived after it. */
     fedge_status st = fedge_strategy_read(json, job, err);
     if (st == FEDGE_OK)
         st = derive_rounds(json, &job->rounds, err);

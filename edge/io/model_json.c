@@ -77,6 +77,8 @@ static fedge_status check_name(const fedge_json *json, const cJSON *node,
     char text[16], other[16];
     const uint32_t last = model->num_layers;
     const char *name = label_of(model, last, text);
+    /* Jobs alone are held to these rules: a plan has passed them where the job was read, and a
+     * newer aggregator may have others. */
     if (json->options.strict && !is_dotted(name)) {
         return fedge_json_fail(json, node, "name", err,
                                "\"%s\" has a dot without a name on both sides; write e.g. \"a.b\"",
@@ -335,6 +337,9 @@ const fedge_json_field fedge_external_fields[] = {
 /* --- models ----------------------------------------------------------------------------------- */
 
 /* The line of the first layer that does not fit: the shortest model with the same complaint ends in
+ * it. edge/train knows no lines of a file, and trying once more for each layer costs only those
+ * whose job is wrong. The plan is not used after this. */
+/* The line of the first layer that does not fit: the shortest model with the same complaint ends in
  * it. The plan is not used after this. */
 static const cJSON *find_misfit(const cJSON *node, fedge_plan *plan, const char *complaint)
 {
@@ -379,6 +384,8 @@ static bool has_parameters(const fedge_layer_spec *layer)
     return false;
 }
 
+/* "train-last": k freezes all layers but the last k that have parameters. Plans say it layer by
+ * layer, as "train" does, so that a client which does not know this key trains the same. */
 /* "train-last": k freezes all layers but the last k that have parameters. Plans say it layer by
  * layer. */
 static fedge_status freeze_first(const fedge_json *json, const cJSON *node, fedge_plan *plan,

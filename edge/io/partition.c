@@ -66,6 +66,7 @@ static fedge_status read_alpha(const char *text, const char *digits, double *alp
 {
     char *stop;
     *alpha = strtod(digits, &stop);
+    /* strtod would take white space, signs, "inf" and "nan" too. */
     const bool starts_well = (*digits >= '0' && *digits <= '9') || *digits == '.';
     if (!starts_well || stop == digits || *stop) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -146,6 +147,7 @@ void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PART
     char *behind = text + length;
     const size_t room = size - (size_t)length;
     if (ops->argument == FEDGE_PARTITION_ALPHA) {
+        /* As short as reads back to the same number: the text is in logs, and is parsed again. */
         (void)snprintf(behind, room, ":%g", spec->alpha);
         if (strtod(behind + 1, NULL) != spec->alpha)
             (void)snprintf(behind, room, ":%.17g", spec->alpha);
@@ -161,6 +163,7 @@ void fedge_partition_text(const fedge_partition_spec *spec, char text[FEDGE_PART
 void fedge_partition_group(const uint32_t *owner, uint32_t num_examples, uint32_t num_parts,
                            uint32_t *start, uint32_t *examples)
 {
+    /* A counting sort: sizes, then where each part starts, then the examples in their order. */
     memset(start, 0, ((size_t)num_parts + 1) * sizeof(*start));
     for (uint32_t i = 0; i < num_examples; i++) {
         if (owner[i] < num_parts)
@@ -244,6 +247,7 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
     fedge_status status = check_argument(ops, spec, err);
     if (status)
         return status;
+    /* A scheme that takes a count, such as shards, gives each client at least so many examples. */
     const bool counted = ops->argument == FEDGE_PARTITION_K;
     const uint32_t minimum = counted ? spec->count : ops->min_examples;
     if (num_parts == 0)

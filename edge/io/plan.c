@@ -1,3 +1,12 @@
+/* The plan: what of a job clients are sent, its tables of fields, and what must hold between them.
+ *
+ * Jobs and plans are read by the same tables (FEDGE_PLAN_FIELDS), a job strictly and a plan
+ * leniently: what a user mistypes is named, and what a newer aggregator adds is passed over, unless
+ * it is listed in "must". So each thing that changes what a client computes needs a word there
+ * (plan_features.c); without one an older client would train something else and not know it.
+ *
+ * What is derived (sections, places, sizes) is computed again by whoever reads a plan, never sent:
+ * nothing that a client allocates by comes from the network unchecked. */
 #include "edge/io/plan.h"
 
 #include <assert.h>
@@ -296,6 +305,8 @@ static fedge_status read_hooks(const fedge_json *json, const cJSON *node, void *
     return fedge_hooks_read_arguments(json, node, record, err);
 }
 
+/* SCAFFOLD is older than "strategy" in plans and has a key of its own, true, which first clients
+ * know. It wins over "strategy". */
 static fedge_status read_own_keys(const fedge_json *json, fedge_plan *plan, fedge_error *err)
 {
     const fedge_client_hooks *hooks = NULL;
@@ -477,6 +488,7 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   "leave it away, and models travel whole",
                                   plan->hooks->name);
     }
+    /* There is one place for what a client keeps (client_hooks.c). */
     if (st == FEDGE_OK && plan->hooks && plan->hooks->keeps && fedge_plan_makes_residual(plan)) {
         return fedge_json_fail_at(
             json, "update", err,
@@ -509,6 +521,8 @@ fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_e
 
 static fedge_status check_must(const fedge_json *json, fedge_error *err)
 {
+    /* Broken bytes (FEDGE_CORRUPT) and a wish that cannot be met (FEDGE_UNSUPPORTED) are told
+     * apart: only the second is mended by a newer release of the client. */
     fedge_json asked = *json;
     asked.options.status = FEDGE_UNSUPPORTED;
     const cJSON *version = fedge_json_get(json->root, "fedge-plan");
@@ -599,6 +613,7 @@ fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan, 
         return st;
     fedge_plan *made = calloc(1, sizeof(*made));
     st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plan") : FEDGE_OK;
+    /* First, so that a client says that it is too old rather than that some key is wrong. */
     if (st == FEDGE_OK)
         st = check_must(&json, err);
     if (st == FEDGE_OK)

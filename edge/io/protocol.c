@@ -1,3 +1,10 @@
+/* The metadata of messages: one table of fields for each, by which it is read and written, so that
+ * the two cannot come to differ.
+ *
+ * A key of the first release is REQUIRED. One that came later is SPARSE or has a default: who does
+ * not know it leaves it out, and what is written for such a peer has the bytes that it always had,
+ * which the recorded transcripts of the tests hold. For the same reason keys keep their names when
+ * the field's word changes ("last-counted"). */
 #include "edge/io/protocol.h"
 
 #include <assert.h>
@@ -252,6 +259,8 @@ static const fedge_json_field ACK[] = {
     FEDGE_JSON_END,
 };
 
+/* A notice and its class, which a reader needs when it does not know the reason: a newer peer may
+ * give reasons of its own, and whether to come back must be clear all the same. */
 /* A notice and its class, which a reader needs when it does not know the reason. */
 typedef struct wire_notice {
     fedge_notice notice;
@@ -354,6 +363,8 @@ static fedge_status pack(fedge_message_type type, const fedge_json_field *fields
     fedge_status st = fedge_json_print(fields, record, &text, &text_size, err);
     if (st != FEDGE_OK)
         return fedge_error_prefix(err, st, "%s", fedge_message_type_name(type));
+    /* Text whose size has no place in the header must not be cut to one that has:
+     * fedge_message_pack refuses the largest number. */
     const fedge_message message = {
         .type = type,
         .meta = text,
@@ -486,6 +497,7 @@ fedge_status fedge_chunk_read(const fedge_message *message, fedge_blob_ref *ref,
     assert(message->type == FEDGE_MESSAGE_CHUNK);
     memset(ref, 0, sizeof(*ref));
     fedge_status st = read(message, CHUNK, ref, err);
+    /* No overflow: integers in JSON are below 2^53. */
     if (st == FEDGE_OK && ref->offset + message->payload_size > ref->size) {
         st = fedge_fail(err, FEDGE_CORRUPT, "chunk: %u bytes at %llu end behind the blob's %llu",
                         message->payload_size, (unsigned long long)ref->offset,
@@ -547,6 +559,7 @@ fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notic
     if (st != FEDGE_OK)
         return st;
     *notice = wire.notice;
+    /* A reason that this release does not know: one of the same class stands for it. */
     if (notice->reason == FEDGE_REASON_COUNT) {
         notice->reason = strcmp(wire.class, "never") == 0   ? FEDGE_REASON_UNSUPPORTED
                          : strcmp(wire.class, "retry") == 0 ? FEDGE_REASON_TIMEOUT

@@ -145,6 +145,7 @@ fedge_status fedge_site_parse(const char *text, size_t size, const char *name, f
                               fedge_error *err)
 {
     *site = NULL;
+    /* No limit of its own for values: a file has fewer of them than bytes. */
     const fedge_json_options options = {.name = name,
                                         .lines = true,
                                         .strict = true,
@@ -255,6 +256,9 @@ static bool forbids_codec(const fedge_site *site, const fedge_update_spec *updat
     return true;
 }
 
+/* The site's policy, which wins over whatever an aggregator asks: it is held on the device, before
+ * any data is opened. What a policy does not mention is allowed; the data of a plan is not, it must
+ * be named. */
 fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT];

@@ -50,6 +50,12 @@ static void carve_states(fedge_layout *layout)
         self->gradients = fedge_carve(from, n, sizeof(float), &layout->memory->gradients);
 }
 
+/* Lays a model out in [block], or counts its bytes when there is none. Counting and carving are one
+ * function, so that what is asked for is what is used: fedge_model_new runs it twice.
+ *
+ * A model is either fused (fused/: a chain of common layers, whose backward pass takes the step as
+ * it goes) or a graph (graph.c: any layers). Both survey the layers first, which gives the number of
+ * values that the arrays here have, and lay out their own memory behind them. */
 /* Lays a model out in [block], or counts its bytes when there is none. */
 static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_options *options,
                             void *block, fedge_model **model, fedge_model_memory *memory,
@@ -137,6 +143,8 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the model's block must be aligned to %d bytes", FEDGE_BLOCK_ALIGNMENT);
     }
+    /* Zero is where optimizers' states and gradients begin, and two runs in blocks with other
+     * leftovers must not differ. */
     memset(block, 0, memory.total);
     fedge_model *made = NULL;
     status = lay_out(spec, options, block, &made, &memory, err);
@@ -388,6 +396,7 @@ static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t 
     model->last_outputs = loss.y;
     loss.dy = train ? loss.dy : NULL;
     *loss_sum = model->loss->run(&loss, correct);
+    /* Before it goes backward, so that a batch which diverges leaves no NaN in the parameters. */
     if (!isfinite(*loss_sum)) {
         return fedge_fail(err, FEDGE_NOT_FINITE,
                           "%s: the loss of a batch of %u examples is %g: lower the learning rate, "
@@ -395,6 +404,8 @@ static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t 
                           fedge_loss_type_name(model->loss_type), (unsigned)batch->size,
                           fedge_printable(*loss_sum));
     }
+    /* A loss averages over the examples it is given. Parts of a batch are weighed by their share,
+     * so that their gradients add up to those of the whole. */
     const float share = (float)batch->size / (float)whole;
     const size_t n = (size_t)batch->size * model->outputs;
     for (size_t i = 0; loss.dy && batch->size < whole && i < n; i++)

@@ -1,3 +1,8 @@
+/* Shapes of layers and where their inputs come from, before any memory is taken.
+ *
+ * Specs come from plans, and plans from the network, so nothing here is trusted: an operator's
+ * [infer] sees arguments as they were written, sizes are 64-bit until they have passed their limit,
+ * and a name may lack its NUL. What leaves this file is safe to multiply in size_t. */
 #include "edge/train/shape.h"
 
 #include <string.h>
@@ -36,6 +41,7 @@ fedge_status fedge_shape_check(const fedge_shape *shape, fedge_error *err)
                               fedge_shape_text(shape->rank, shape->dims, text),
                               (unsigned)FEDGE_MAX_SPATIAL);
         }
+        /* Checked after each factor: 2^30 times a uint32_t cannot wrap in 64 bits. */
         count *= shape->dims[i];
         if (count > FEDGE_MAX_EXAMPLE_FLOATS) {
             return fedge_fail(err, FEDGE_TOO_BIG, "shape %s is over the limit of %zu values",
@@ -80,6 +86,8 @@ fedge_status fedge_shape_axis(const fedge_shape *shape, int32_t dim, fedge_axis 
 {
     char text[FEDGE_SHAPE_TEXT_SIZE];
     const int32_t rank = (int32_t)shape->rank;
+    /* [dim] counts as PyTorch does, with the batch as 0, which shapes here leave out. From the end
+     * both count alike. */
     const int32_t at = dim < 0 ? dim + rank : dim - 1;
     if (rank < 2) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -93,6 +101,8 @@ fedge_status fedge_shape_axis(const fedge_shape *shape, int32_t dim, fedge_axis 
                           (int)dim, (int)rank, (int)rank,
                           fedge_shape_text(shape->rank, shape->dims, text));
     }
+    /* Value (o, l, i) of (outer, length, inner) lies at (o · length + l) · inner + i: three loops
+     * serve an operation along any dimension. */
     *axis = (fedge_axis){.at = (uint32_t)at, .outer = 1, .length = shape->dims[at], .inner = 1};
     for (int32_t i = 0; i < at; i++)
         axis->outer *= shape->dims[i];
@@ -108,6 +118,7 @@ void fedge_shape_drop(fedge_shape *shape, uint32_t at)
         shape->dims[i] = shape->dims[i + 1];
 }
 
+/* A sequence is an image of height 1, so that one convolution and one pooling serve both. */
 void fedge_shape_sides(const fedge_shape *shape, uint32_t sides[2])
 {
     sides[0] = shape->rank == 2 ? 1 : shape->dims[1];
@@ -146,6 +157,8 @@ fedge_status fedge_shape_slide(const char *axis, uint32_t kernel, uint32_t strid
                           (unsigned)kernel, (unsigned)stride, (unsigned)padding, (unsigned)dilation,
                           axis, (unsigned)FEDGE_MAX_SPATIAL);
     }
+    /* PyTorch's formula: out = ⌊(size + 2 · padding − dilation · (kernel − 1) − 1) / stride⌋ + 1.
+     */
     const uint64_t padded = (uint64_t)size + 2 * (uint64_t)padding;
     const uint64_t reach = (uint64_t)dilation * (kernel - 1) + 1;
     if (reach > padded) {
@@ -189,6 +202,8 @@ static uint16_t first_source(const fedge_model_spec *spec, uint32_t index)
                                  : (uint16_t)(index == 0 ? FEDGE_INPUT_MODEL : index - 1);
 }
 
+/* Does [source] give the model's input, or values of it as they are? The walk ends: each layer
+ * comes after its sources, which fedge_layer_sources has checked of all before this one. */
 /* Does [source] give the model's input, or values of it as they are? */
 static bool is_input(const fedge_model_spec *spec, uint16_t source)
 {
@@ -219,6 +234,8 @@ fedge_status fedge_layer_sources(const fedge_model_spec *spec, uint32_t index,
     }
     for (uint32_t i = 0; i < layer->num_inputs; i++) {
         sources[i] = layer->inputs[i];
+        /* With this the list of layers is an order to evaluate them in, and a cycle cannot be
+         * written. */
         if (sources[i] >= index && sources[i] != FEDGE_INPUT_MODEL) {
             return fedge_layer_fail(spec, index,
                                     fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -242,6 +259,8 @@ fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index, con
                                uint32_t num_inputs, fedge_shape *out, fedge_error *err)
 {
     const fedge_layer_spec *layer = &spec->layers[index];
+    /* Readers of JSON bound names; who fills a spec by hand may not, and the names below are
+     * printed. */
     if (!memchr(layer->name, '\0', sizeof(layer->name))) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "layer %u: the name is over %d bytes",
                           (unsigned)index, FEDGE_MAX_LAYER_NAME - 1);
@@ -252,6 +271,8 @@ fedge_status fedge_shape_infer(const fedge_model_spec *spec, uint32_t index, con
         status =
             fedge_fail(err, FEDGE_INVALID_ARGUMENT, "unknown train mode %d", (int)layer->train);
     }
+    /* [infer] is given arguments whose ranges are checked only after it, and must stand any of
+     * them: none may divide by a number that can be 0. */
     if (status == FEDGE_OK)
         status = ops->infer(layer, in, num_inputs, out, err);
     if (status == FEDGE_OK)

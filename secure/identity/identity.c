@@ -19,6 +19,8 @@ fedge_status fedge_certificate_read(const uint8_t *der, size_t der_size,
 {
     mbedtls_x509_crt certificate;
     mbedtls_x509_crt_init(&certificate);
+    /* What follows a certificate would be hashed with it: the same certificate would have as many
+     * fingerprints as there are tails. */
     int code = mbedtls_x509_crt_parse_der_nocopy(&certificate, der, der_size);
     fedge_status status =
         code == 0 && certificate.raw.len == der_size ? fedge_x509_info(&certificate, info, err)
@@ -141,6 +143,7 @@ void fedge_identity_free(fedge_identity *identity)
 {
     if (!identity)
         return;
+    /* memset on memory that is about to be freed may be left out by a compiler. */
     if (identity->key_pem)
         mbedtls_platform_zeroize(identity->key_pem, strlen(identity->key_pem));
     free(identity->key_pem);
@@ -200,6 +203,7 @@ static fedge_status add_root(void *user, const char *name, fedge_error *err)
         return fedge_fail(err, FEDGE_TOO_BIG, "the roots in %s are more than %u bytes", all->dir,
                           MAX_TRUST_BYTES);
     }
+    /* A newline between files: one may end without it, and "-----END…-----BEGIN" is not PEM. */
     memcpy(grown + all->size, pem, added);
     grown[all->size + added] = '\n';
     grown[all->size + added + 1] = '\0';

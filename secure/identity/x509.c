@@ -133,6 +133,8 @@ static fedge_status add_host(mbedtls_x509_buf *hosts, size_t *count, const mbedt
     return FEDGE_OK;
 }
 
+/* A name of a kind that is not known is refused, not skipped: whoever checks names must have
+ * understood all that a certificate claims. */
 static fedge_status read_name(const mbedtls_x509_buf *name, fedge_x509_names *out, bool *has_role,
                               fedge_error *err)
 {

@@ -38,6 +38,8 @@ __attribute__((target("avx2"))) static size_t dots_avx2(const int32_t *a, const 
     size_t k = 0;
     for (; k + 8 <= count; k += 8) {
         const __m256i x = _mm256_loadu_si256((const __m256i *)(a + k));
+        /* mul_epi32 multiplies the low, signed half of each 64 bits; a shift brings the others
+         * there. */
         const __m256i x_odd = _mm256_srli_epi64(x, 32);
         for (int j = 0; j < 4; j++) {
             const __m256i y = _mm256_loadu_si256((const __m256i *)(b[j] + k));
@@ -95,6 +97,8 @@ void fedge_gram_dots(const int32_t *a, const int32_t *const b[4], size_t count, 
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
 
+/* An exact sum: high · 2^32 + low. A tile's dot may be 2^60, and eight of them overflow an int64;
+ * here low grows by less than 2^32 with each tile, which leaves room for 2^31 of them. */
 /* An exact sum: high · 2^32 + low. */
 typedef struct wide {
     int64_t high, low;
@@ -109,6 +113,8 @@ static void wide_add(wide *to, int64_t value)
 
 static double wide_get(wide value)
 {
+    /* After a subtraction low may be negative: the shift rounds down and the mask has the rest, so
+     * what is added is always in [0, 2^32). */
     value.high += value.low >> 32;
     value.low &= 0xffffffff;
     return (double)value.high * 0x1p32 + (double)value.low;
@@ -135,6 +141,8 @@ static size_t pair(uint32_t i, uint32_t j)
 /* Rounds to BITS bits of the largest bound. */
 static void shorten(int32_t *v, size_t count, int bits)
 {
+    /* No further, or adding [half] would overflow; what a tensor of a far smaller bound still adds
+     * is a unit at most. */
     const int shift = bits < FEDGE_FIXED_VALUE_BITS ? bits : FEDGE_FIXED_VALUE_BITS;
     const int32_t half = (int32_t)1 << (shift - 1);
     for (size_t k = 0; k < count; k++)
@@ -150,6 +158,8 @@ static fedge_status add_tile(void *user, const fedge_tile *tile, fedge_error *er
     for (uint32_t i = 0; i < self->num; i++)
         shorten(tile->rows[i], tile->count, FEDGE_FIXED_VALUE_BITS - BITS + less);
     for (uint32_t i = 0; i < self->num; i++) {
+        /* Four rows against one: row i is loaded once for four products. Where fewer are left it
+         * stands in for the missing ones, and their sums are not used. */
         for (uint32_t j = self->norms_only ? i : 0; j <= i; j += 4) {
             const int32_t *four[4];
             int64_t dots[4];

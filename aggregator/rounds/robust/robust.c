@@ -1,3 +1,11 @@
+/* A robust round, in at most three passes over the updates, tile by tile:
+ *
+ *   1. mixing, if the job asks for it: all pairwise distances, and each update becomes the mean of
+ *      its nearest neighbours (fedge_tiles_mix)
+ *   2. the rule's own look at the updates (gram.c), by which it weighs or leaves out whole updates
+ *   3. the mean, median or trimmed mean of each coordinate over those that are left
+ *
+ * Sums are integers until the last division, so the model does not depend on threads or tiles. */
 #include "aggregator/rounds/robust/robust.h"
 
 #include <inttypes.h>
@@ -16,6 +24,7 @@
 static uint32_t least_updates(const fedge_robust_rule *rule, const fedge_robust_settings *settings)
 {
     const uint32_t by_rule = rule->least ? rule->least(settings) : 1;
+    /* Mixing averages all but the num_malicious farthest; an honest majority must be left. */
     const uint32_t by_mixing = settings->mixing ? 2 * settings->num_malicious + 1 : 1;
     return by_rule > by_mixing ? by_rule : by_mixing;
 }
@@ -70,6 +79,7 @@ double fedge_robust_weigh(fedge_robust_choice *choice, const double *shares)
 {
     double most = 0.0, sum = 0.0;
     int bits = WEIGHT_BITS;
+    /* The largest share becomes 2^bits: num of them must not be over 2^WEIGHT_BITS together. */
     for (uint32_t n = 1; n < choice->num; n *= 2)
         bits--;
     bits = bits < FEDGE_FIXED_VALUE_BITS ? bits : FEDGE_FIXED_VALUE_BITS;
@@ -176,6 +186,7 @@ static uint32_t gather(const pass *self, const fedge_tile *tile)
     return num;
 }
 
+/* Tiles share no coordinate, so threads write to the model side by side without a lock. */
 static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
 {
     (void)err;

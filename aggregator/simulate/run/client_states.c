@@ -109,6 +109,7 @@ static fedge_status take_place(fedge_client_states *states, fedge_client_place *
     const uint64_t memory = states->limit.memory;
     fedge_status status = FEDGE_OK;
     pthread_mutex_lock(&states->lock);
+    /* [used] never goes over [memory], so the difference does not wrap. */
     if (memory == 0 || size <= memory - states->used)
         place->values = malloc(size);
     if (place->values) {
@@ -242,6 +243,8 @@ static fedge_status no_room(const fedge_client_states *states, fedge_error *err)
                       row_size(states));
 }
 
+/* The rows, then the header in front of them, which has their number and checksum: a file cut short
+ * by a crash has no magic. */
 /* The rows, then the header in front of them. */
 static fedge_status write_all(const fedge_client_states *states, const fedge_os_file *file,
                               uint8_t *row, float *values, fedge_error *err)
@@ -326,6 +329,7 @@ static fedge_status read_all(fedge_client_states *states, const fedge_os_file *f
                           states->num_clients, states->num_values);
     }
     const uint32_t count = fedge_get_u32(header + 24);
+    /* A count that is a lie ends at the file's end, or at a client who has a row already. */
     for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
         status = fedge_os_read_at(file, HEADER_SIZE + (uint64_t)i * row_size(states), row,
                                   row_size(states), err);

@@ -1,3 +1,13 @@
+/* Who is online when, drawn or read from a file; both are functions of (client, time) that remember
+ * nothing.
+ *
+ * Drawn: a client is on and off in turns that are exponentially distributed. Time is cut into
+ * stretches of 64 average turns. Each has a random stream of its own and begins on with the
+ * probability that is the share of time online, which is the chain's stationary state. So a
+ * client's state at any time costs one walk through a stretch, however far the run has gone, and
+ * does not depend on what was asked before.
+ *
+ * Read: rows of one period, which ends with the last row and begins again for ever. */
 #include "aggregator/simulate/time/availability.h"
 
 #include <inttypes.h>
@@ -61,6 +71,7 @@ static fedge_status parse_drawn(fedge_availability *self, const char *text, fedg
 /* Exponentially distributed, at least a microsecond. */
 static uint64_t draw_period(fedge_rng *rng, double mean_us)
 {
+    /* fedge_rng_double may be 0 and is never 1, hence its complement under the logarithm. */
     return 1 + (uint64_t)(-mean_us * log(1.0 - fedge_rng_double(rng)));
 }
 
@@ -135,6 +146,7 @@ static fedge_status check_row(const fedge_availability *self, const fedge_csv *c
 static fedge_status add_span(fedge_availability *self, span row, fedge_error *err)
 {
     if (self->num_spans == self->capacity) {
+        /* [period] is the largest "to" so far: rows come in any order. */
         const uint32_t more = self->capacity > 0 ? self->capacity * 2 : 1024;
         span *spans = more <= FEDGE_AVAILABILITY_MAX_ROWS
                           ? realloc(self->spans, more * sizeof(*spans))

@@ -81,6 +81,8 @@ static int by_speed(const void *a, const void *b)
     return x->client < y->client ? -1 : x->client > y->client;
 }
 
+/* Clients fall into as many groups as there are quantiles, of equal size, by compute speed first;
+ * ties go by the client's number, so that the same clients are in the same group in each run. */
 static fedge_status rank(fedge_client_profiles *profiles, fedge_error *err)
 {
     ranked *all = malloc(profiles->num_clients * sizeof(*all));
@@ -112,6 +114,8 @@ static void draw_clients(fedge_client_profiles *profiles, const distributions *f
     }
 }
 
+/* A trace comes after the drawing and replaces the columns it has; those it lacks keep what was
+ * drawn. An option for a column of the trace would have no effect, and is refused for that. */
 static fedge_status load_trace(fedge_client_profiles *profiles,
                                const fedge_client_profiles_settings *settings, fedge_error *err)
 {

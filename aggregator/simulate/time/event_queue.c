@@ -11,6 +11,8 @@ void fedge_event_queue_fini(fedge_event_queue *events)
     *events = (fedge_event_queue){0};
 }
 
+/* A total order: two events of one time are taken in the same order in every run, whatever the
+ * order in which they were put in. A heap alone would not promise that. */
 int fedge_event_compare(const fedge_event *a, const fedge_event *b)
 {
     if (a->time_us != b->time_us)

@@ -82,6 +82,7 @@ static fedge_status read_header(trace *self, fedge_error *err)
 
 static fedge_status check_client(trace *self, float value, uint32_t *client, fedge_error *err)
 {
+    /* Rows are read as floats, which hold every client's number exactly: there are 2^24 at most. */
     if (!(value >= 0.0f && value < (float)self->num_clients) || value != (float)(uint32_t)value) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "%s:%" PRIu64 ": client %.9g is none of 0 to %" PRIu32
@@ -129,6 +130,7 @@ static fedge_status read_row(trace *self, fedge_client_profile *clients, fedge_e
     fedge_status status = fedge_csv_values(&self->csv, FEDGE_F32, self->csv.columns, row, err);
     if (status == FEDGE_OK)
         status = check_client(self, row[self->column[CLIENT]], &client, err);
+    /* On failure this is client 0, to whom nothing is given. */
     fedge_client_profile *to = &clients[client];
     float *const places[NUM_COLUMNS] = {NULL, &to->compute, &to->down, &to->up, &to->failure};
     for (uint32_t i = COMPUTE; i < NUM_COLUMNS && status == FEDGE_OK; i++)

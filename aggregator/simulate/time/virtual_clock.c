@@ -19,6 +19,7 @@ static uint64_t later(uint64_t time_us, uint64_t by_us)
 void fedge_virtual_clock_open(fedge_virtual_clock *virtual_clock, uint64_t deadline_ms)
 {
     const bool endless = deadline_ms == 0 || deadline_ms > FEDGE_TIME_NEVER / 1000;
+    /* Who comes and goes is no task's business: [changes] outlives phases, [due] does not. */
     virtual_clock->opened_us = virtual_clock->now_us;
     virtual_clock->deadline_us =
         endless ? FEDGE_TIME_NEVER : later(virtual_clock->now_us, deadline_ms * 1000);
@@ -98,6 +99,7 @@ fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock, uint32
         virtual_clock->sure = sure;
         virtual_clock->sure_capacity = due->capacity;
     }
+    /* With a slot empty, a client who joins would begin a task that may end before those behind. */
     const fedge_event *change =
         is_empty && virtual_clock->changes.count > 0 ? &virtual_clock->changes.items[0] : NULL;
     /* Taken out and put back: that costs what the sure ones are, not what is due. */
