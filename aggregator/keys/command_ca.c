@@ -65,8 +65,8 @@ static const fedge_option OPTIONS[] = {
         "with --ca DIR/next, and remove the old root when the last old certificate is gone",
         FLAG, next)},
     {OPTION("renew-issuing", NULL,
-            "replace the intermediate by a new one, signed by DIR's root; certificates issued "
-            "before stay good",
+            "replace the intermediate with a new one, signed by DIR's root; earlier "
+            "certificates stay valid",
             FLAG, renew_issuing)}};
 
 static const fedge_command_line COMMAND_LINE = {

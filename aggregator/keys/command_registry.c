@@ -185,12 +185,11 @@ static const fedge_option CHANGE_OPTIONS[] = {
 static const fedge_command_line REVOKE_LINE = {
     .name = "fedge-keys revoke",
     .command = true,
-    .usage =
-        "Usage: fedge-keys revoke --registry DIR WHICH\n"
-        "\n"
-        "Shuts out every certificate of a device, or one certificate. Send the aggregator SIGHUP\n"
-        "to have live connections dropped.\n"
-        "\n",
+    .usage = "Usage: fedge-keys revoke --registry DIR WHICH\n"
+             "\n"
+             "Revokes every certificate of a device, or one certificate. Then send the aggregator\n"
+             "SIGHUP: it drops the device's connections.\n"
+             "\n",
     .options = CHANGE_OPTIONS,
     .num_options = sizeof(CHANGE_OPTIONS) / sizeof(*CHANGE_OPTIONS),
     .notes = "",
@@ -202,8 +201,8 @@ static const fedge_command_line ACTIVATE_LINE = {
     .usage =
         "Usage: fedge-keys activate --registry DIR WHICH\n"
         "\n"
-        "Lets every certificate of a device, or one certificate, in: pending and revoked ones\n"
-        "become active. Send the aggregator SIGHUP to have it known.\n"
+        "Admits a device with all its certificates, or one certificate: pending and revoked ones\n"
+        "become active. Then send the aggregator SIGHUP: it reads the registry again.\n"
         "\n",
     .options = CHANGE_OPTIONS,
     .num_options = sizeof(CHANGE_OPTIONS) / sizeof(*CHANGE_OPTIONS),

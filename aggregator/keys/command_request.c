@@ -91,7 +91,10 @@ static const fedge_option REQUEST_OPTIONS[] = {
              "a host name that clients connect to; servers and relays only; may be repeated", OTHER,
              dns),
      .take = take_dns},
-    {REQUEST("ip", "ADDRESS", "an IP address likewise", OTHER, ip), .take = take_ip},
+    {REQUEST("ip", "ADDRESS",
+             "an IP address that clients connect to; servers and relays only; may be repeated",
+             OTHER, ip),
+     .take = take_ip},
     {REQUEST("device-id", "UUID", "the device's id (default: a new random one)", TEXT, device_id)}};
 
 static const fedge_command_line REQUEST_LINE = {
@@ -238,8 +241,9 @@ static const fedge_command_line INSTALL_LINE = {
     .command = true,
     .usage = "Usage: fedge-keys install --identity DIR --chain FILE\n"
              "\n"
-             "Puts the answer to a request into DIR/chain.pem (replacing it) once it is known to\n"
-             "belong to DIR/next-key.pem, which then becomes DIR/key.pem, or to DIR/key.pem.\n"
+             "Checks that a chain belongs to DIR/next-key.pem or DIR/key.pem, and puts it into\n"
+             "DIR/chain.pem, replacing the old one. After a renewal DIR/next-key.pem becomes\n"
+             "DIR/key.pem.\n"
              "\n",
     .options = INSTALL_OPTIONS,
     .num_options = sizeof(INSTALL_OPTIONS) / sizeof(*INSTALL_OPTIONS),

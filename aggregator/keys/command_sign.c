@@ -165,8 +165,8 @@ static const fedge_option OPTIONS[] = {
     {OPTION("pending", NULL, "register as pending: 'fedge-keys activate' lets it in", FLAG,
             pending)},
     {OPTION("renew", NULL,
-            "take it for a renewal without the present key's signature, after making sure by other "
-            "means that it is the device",
+            "accept a renewal without the present key's signature; first make sure by other means "
+            "that the device has sent it",
             FLAG, renew)}};
 
 static const fedge_command_line COMMAND_LINE = {
@@ -175,9 +175,9 @@ static const fedge_command_line COMMAND_LINE = {
     .usage =
         "Usage: fedge-keys sign --ca DIR --registry DIR --request FILE --out FILE [OPTION...]\n"
         "\n"
-        "Signs a request and registers the certificate. A request for renewal that the device's\n"
-        "present key has signed is known as such; any other request for a device that is already\n"
-        "registered is refused.\n"
+        "Signs a request and registers the certificate. A renewal must be signed with the "
+        "device's\n"
+        "present key. Any other request for a device that is already registered is refused.\n"
         "\n",
     .options = OPTIONS,
     .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
