@@ -1,3 +1,10 @@
+/* Reading a journal back: header, OPEN, the records one after another, the end of the log, and the
+ * updates that it says are there. journal.c argues which crash leaves what.
+ *
+ * The log ends at the first record that is not whole. What lies behind that place tells a torn end
+ * from damage: each record says up to where the log was on the disk when it was written, so a whole
+ * later one that claims this place means that a record which was safe has been lost, and with it
+ * maybe an acknowledged update. Then nothing is guessed, and the file is refused. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -374,6 +381,8 @@ static fedge_status slot_crc(const fedge_journal *journal, uint32_t slot, uint8_
 static fedge_status drop_damaged(fedge_journal *journal, uint32_t slot, fedge_error *err)
 {
     journal_slot *own = &journal->slots[slot];
+    /* Of an open round the update is asked for again. A closed one has a model already, which other
+     * updates would not give. */
     if (journal->state == FEDGE_JOURNAL_CLOSED) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s at byte %" PRIu64 ": the stored update of task %" PRIu64
@@ -400,6 +409,8 @@ static fedge_status check_updates(fedge_journal *journal, fedge_error *err)
     for (uint32_t slot = 0; slot < journal->phase.num_tasks && status == FEDGE_OK; slot++) {
         uint32_t crc = 0;
         const fedge_journal_slot *facts = &journal->slots[slot].facts;
+        /* Updates elsewhere are for their own rank to check, and those of a failed attempt count no
+         * more. */
         if (!facts->accepted || facts->elsewhere || journal->state == FEDGE_JOURNAL_FAILED)
             continue;
         status = slot_crc(journal, slot, chunk, &crc, err);

@@ -1,4 +1,9 @@
-/* Reading a JSON object into a struct by its table of fields. */
+/* Reading a JSON object into a struct by its table of fields.
+ *
+ * A table is all that a format needs: names and aliases, ranges, defaults, and where in the struct
+ * a value goes. So every message about a wrong file has its line, what is valid and the nearest
+ * name, and no reader of one format can forget a check that another one makes. Numbers pass through
+ * a double, which holds every integer that JSON may have here (below 2^53). */
 #include <assert.h>
 #include <float.h>
 #include <math.h>
@@ -174,6 +179,7 @@ static fedge_status read_number(const fedge_json *json, const cJSON *node,
     }
     if (integer && value != floor(value))
         return fedge_json_fail(json, node, NULL, err, "%.16g is not an integer", value);
+    /* A rate of 1e-50 would quietly become none. */
     if (field->kind == FEDGE_JSON_F32 && value != 0 && (float)value == 0) {
         return fedge_json_fail(json, node, NULL, err,
                                "%.16g would be rounded to 0: give 0, or more", value);
@@ -378,6 +384,7 @@ static fedge_status read_list(const fedge_json *json, const cJSON *node,
     size_t offset = field->offset;
     void *list = record;
     if (field->flags & FEDGE_JSON_HEAP) {
+        /* Stored before it is filled: if an element is wrong, whoever frees the record frees it. */
         list = calloc(count + 1, field->size); /* never of 0 bytes */
         if (!list)
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a list");

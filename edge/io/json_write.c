@@ -154,6 +154,8 @@ static fedge_status make_enums(const fedge_json_field *field, unsigned bits, cJS
     return st;
 }
 
+/* Of one that is the default nothing is written, as a plan of an older release had nothing there.
+ */
 static fedge_status make_pair(const fedge_json_field *field, const char *at, cJSON **item,
                               fedge_error *err)
 {

@@ -58,6 +58,8 @@ static fedge_status scan_string(scanner *s, char word[MAX_WORD])
     return FEDGE_OK;
 }
 
+/* Types of one byte have no byte order, but some programs write "<u1". Big-endian ones are refused
+ * rather than read as other numbers. */
 static fedge_status scan_descr(scanner *s, fedge_array_info *info)
 {
     static const struct {

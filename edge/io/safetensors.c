@@ -89,6 +89,7 @@ static fedge_status header_size(const fedge_schema *schema, size_t *size, fedge_
                               schema->tensors[i].name, fedge_dtype_name(schema->tensors[i].dtype));
         }
     }
+    /* Counted by the function that writes it, so that size and header cannot differ. */
     sink s = {NULL, 0, 0};
     put_header(&s, schema);
     if (s.used > FEDGE_SAFETENSORS_MAX_HEADER) {
@@ -252,6 +253,7 @@ static fedge_status check_extent(const header *h, const entry *e, fedge_error *e
 {
     uint64_t count = 1;
     for (uint32_t d = 0; d < e->rank; d++) {
+        /* The table of fields has refused dimensions of 0. */
         if (count > FEDGE_MAX_ELEMENTS / e->shape[d]) {
             return fedge_fail(
                 err, FEDGE_TOO_BIG,
@@ -312,6 +314,8 @@ static int by_offset(const void *a, const void *b)
     return (x->offsets[0] > y->offsets[0]) - (x->offsets[0] < y->offsets[0]);
 }
 
+/* Every byte of the data belongs to exactly one tensor. Otherwise two files with other bytes could
+ * have the same values, and a model's name, its SHA-256, would not be one. */
 /* Every byte of the data belongs to exactly one tensor. */
 static fedge_status check_cover(const header *h, fedge_error *err)
 {

@@ -170,6 +170,8 @@ static fedge_status read_common_name(const mbedtls_x509_name *subject, char name
                       FEDGE_NAME_SIZE - 1);
 }
 
+/* The context keeps a signature for a renewal from being one for anything else, and the other way
+ * round: the same key signs handshakes of TLS. */
 static void renewal_hash(const uint8_t *der, size_t size, uint8_t hash[32])
 {
     mbedtls_sha256_context context;

@@ -15,6 +15,8 @@ void fedge_classify(const fedge_model_spec *spec, const float *outputs, uint32_t
         uint32_t best = 0;
         for (uint32_t c = 1; c < num; c++)
             best = row[c] > row[best] ? c : best;
+        /* One output is a logit: above 0 its probability is above 1/2. Of equal outputs the first
+         * counts. */
         predicted[b] = num == 1 ? row[0] > 0.0f : (int32_t)best;
     }
 }

@@ -8,6 +8,9 @@
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 
+/* How a batch is cut depends on the batch and the job, never on how many GPUs there are: that is
+ * why any number of them gives the same bits. GPUs beyond the number of parts would have nothing to
+ * do. */
 static fedge_cohort_share share_of(const fedge_silo_config *config, uint32_t num_gpus,
                                    uint32_t *num_parts)
 {

@@ -280,6 +280,10 @@ static fedge_status step_values(const run *self, uint32_t index, fedge_error *er
                : status;
 }
 
+/* One step, the same on all GPUs: parts of the batch (fixed-point sums of gradients),
+ * reduce-scatter of the sums, each GPU's share of the gradient as floats, the step of that share,
+ * all-gather of the values. Only clipping needs the whole gradient everywhere, since its norm is of
+ * all of it. */
 static fedge_status take_step(run *self, fedge_error *err)
 {
     fedge_silo *silo = self->silo;
