@@ -175,9 +175,8 @@ static const fedge_command_line COMMAND_LINE = {
     .usage =
         "Usage: fedge-keys sign --ca DIR --registry DIR --request FILE --out FILE [OPTION...]\n"
         "\n"
-        "Signs a request and registers the certificate. A renewal must be signed with the "
-        "device's\n"
-        "present key. Any other request for a device that is already registered is refused.\n"
+        "Signs a request and registers the certificate. A renewal must be signed with the\n"
+        "device's present key. Any other request for a registered device is refused.\n"
         "\n",
     .options = OPTIONS,
     .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),

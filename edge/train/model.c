@@ -56,7 +56,6 @@ static void carve_states(fedge_layout *layout)
  * A model is either fused (fused/: a chain of common layers, whose backward pass takes the step as
  * it goes) or a graph (graph.c: any layers). Both survey the layers first, which gives the number
  * of values that the arrays here have, and lay out their own memory behind them. */
-/* Lays a model out in [block], or counts its bytes when there is none. */
 static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_options *options,
                             void *block, fedge_model **model, fedge_model_memory *memory,
                             fedge_error *err)

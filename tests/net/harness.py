@@ -98,21 +98,25 @@ def wait_until(what, condition, timeout_s=PATIENCE_S):
         time.sleep(0.02)
 
 
-def fault(call, number, what, file=None):
-    """The environment of a program to which faults.c happens; [file]: part of a path."""
-    environment = {"LD_PRELOAD": FAULTS, "FEDGE_FAULT": f"{call}:{number}:{what}"}
-    if file is not None:
-        environment["FEDGE_FAULT_FILE"] = file
+def preload(**variables):
+    """The environment of a program into which faults.c is loaded, with its [variables]."""
+    environment = {"LD_PRELOAD": FAULTS, **variables}
     if SANITIZED:
         environment["ASAN_OPTIONS"] = os.environ.get("ASAN_OPTIONS", "") + ":verify_asan_link_order=0"
     return environment
 
 
+def fault(call, number, what, file=None):
+    """The environment of a program in which a call fails; [file]: part of a path."""
+    environment = preload(FEDGE_FAULT=f"{call}:{number}:{what}")
+    if file is not None:
+        environment["FEDGE_FAULT_FILE"] = file
+    return environment
+
+
 def clock(path):
     """The environment of a program whose clock is ahead by N seconds once path is a link to "N"."""
-    environment = {**fault("none", 1, "EIO"), "FEDGE_CLOCK": path}
-    del environment["FEDGE_FAULT"]
-    return environment
+    return preload(FEDGE_CLOCK=path)
 
 
 class Program:

@@ -67,7 +67,7 @@ if [ -n "$emulated" ]; then
 fi
 
 # Ended in the middle and gone on with by 4 ranks, then by 2: what clients keep finds its way.
-# Long rounds: they take the time in which they can be ended, and few of them the least of what ranks wait for each other.
+# Few and long rounds: ranks wait for each other at each end of a round, and the run can be ended within one.
 sed 's/"num-server-rounds": *[0-9]*/"num-server-rounds": 100/; s/"local-epochs": *[0-9]*/"local-epochs": 16/' g/scaffold.json >g/long.json
 "$simulate" "${options[@]}" --job g/long.json --out whole >said 2>&1
 wait_for_rounds() { # FOLDER LINES
