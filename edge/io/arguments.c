@@ -134,8 +134,8 @@ fedge_status fedge_argument_type(const fedge_json *json, const cJSON *node, cons
     }
     const char *other = other_way(item->valuestring);
     const char *nearest = other ? NULL : fedge_json_nearest(item->valuestring, names, count);
-    return fedge_json_fail(
-        json, item, NULL, err, "\"%.64s\" is not %s of this release%s%s%s; %s", item->valuestring,
-        what, nearest ? "; did you mean \"" : "", nearest ? nearest : "", nearest ? "\"?" : "",
-        other ? other : "docs/jobs.md lists them");
+    return fedge_json_fail(json, item, NULL, err, "\"%.64s\" is not %s of this release%s%s%s; %s",
+                           item->valuestring, what, nearest ? "; did you mean \"" : "",
+                           nearest ? nearest : "", nearest ? "\"?" : "",
+                           other ? other : "docs/jobs.md lists them");
 }
