@@ -43,7 +43,7 @@ struct fedge_client {
     uint64_t look_at; /* at the site's conditions, meanwhile */
     fedge_exit exit_code;
     char exit_text[FEDGE_MAX_TEXT];
-    char plan_hash[FEDGE_HASH_TEXT];
+    char plan_hash[FEDGE_HASH_TEXT], initial_model[FEDGE_HASH_TEXT]; /* as the last WELCOME has */
     uint32_t client_index;
     fedge_worker_result result; /* large, so not on the stack */
     uint8_t part[FEDGE_MESSAGE_MAX_PAYLOAD];
@@ -117,6 +117,7 @@ static void welcomed(fedge_client *c, const fedge_session_action *action)
     fedge_link_set_heartbeat(c->link, welcome->heartbeat_s);
     c->client_index = welcome->client_index;
     snprintf(c->plan_hash, sizeof(c->plan_hash), "%s", welcome->plan);
+    snprintf(c->initial_model, sizeof(c->initial_model), "%s", welcome->initial_model);
 }
 
 /* The first of the task's deltas whose base is whole in the store; num_deltas: there is none. */
@@ -194,6 +195,7 @@ static void start_job(fedge_client *c, const fedge_session_action *action)
         job.kind = FEDGE_JOB_PLAN;
         memcpy(job.plan_hash, action->hash, sizeof(job.plan_hash));
         job.plan_size = action->size;
+        memcpy(job.initial_model, c->initial_model, sizeof(job.initial_model));
     } else {
         job.kind = FEDGE_JOB_TASK;
         job.task = *action->task;

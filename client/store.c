@@ -179,31 +179,76 @@ fedge_status fedge_store_write_state(fedge_store *store, const fedge_store_state
     return status;
 }
 
+static fedge_status count_name(void *user, const char *name, fedge_error *err)
+{
+    (void)name;
+    (void)err;
+    ++*(unsigned *)user;
+    return FEDGE_OK;
+}
+
 /* --- blobs ----------------------------------------------------------------------------------- */
 
 #define NAME_SIZE 192
+#define PART ((size_t)1 << 16) /* of a blob that is read at once */
 
 static void blob_name(const char *hash, char name[NAME_SIZE])
 {
     snprintf(name, NAME_SIZE, "blobs/%.64s", hash);
 }
 
+/* Fills out[0, size) with what is [offset] bytes behind the beginning. */
+typedef fedge_status (*read_at_fn)(void *user, uint64_t offset, uint8_t *out, size_t size,
+                                   fedge_error *err);
+
+/* The SHA-256 of [size] bytes, part by part: a model may take most of a device's memory. */
+static fedge_status hash_parts(read_at_fn read, void *user, uint64_t size,
+                               char text[FEDGE_HASH_TEXT], fedge_error *err)
+{
+    fedge_sha256_stream *stream = NULL;
+    fedge_status status = fedge_sha256_stream_new(size, &stream, err);
+    uint8_t *part = malloc(PART);
+    if (!status && !part)
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a blob");
+    for (uint64_t at = 0; at < size && !status;) {
+        const size_t n = size - at < PART ? (size_t)(size - at) : PART;
+        status = read(user, at, part, n, err);
+        if (!status)
+            fedge_sha256_stream_add(stream, part, n);
+        at += n;
+    }
+    if (!status)
+        fedge_sha256_stream_text(stream, text);
+    fedge_sha256_stream_free(stream);
+    free(part);
+    return status;
+}
+
+static fedge_status read_file(void *user, uint64_t offset, uint8_t *out, size_t size,
+                              fedge_error *err)
+{
+    return fedge_os_read_at(user, offset, out, size, err);
+}
+
 fedge_status fedge_store_seed(fedge_store *store, const char *path, fedge_error *err)
 {
-    uint8_t *data;
-    size_t size;
-    const size_t limit = store->max_bytes < SIZE_MAX / 2 ? (size_t)store->max_bytes : SIZE_MAX / 2;
     if (strlen(path) >= sizeof(store->seed_path)) {
         return fedge_fail(err, FEDGE_TOO_BIG, "the path %.100s... has over %d bytes", path,
                           FEDGE_OS_MAX_PATH - 1);
     }
-    fedge_status status = fedge_os_read_file(path, limit, &data, &size, err);
+    fedge_os_file file;
+    uint64_t size = 0;
+    fedge_status status = fedge_os_open(&file, path, FEDGE_OS_READ, err);
     if (status)
         return status;
-    /* The hash is kept and the bytes are not: a seed may be gigabytes, and the job may not want it.
-     */
-    fedge_sha256_text(data, size, store->seed_hash);
-    free(data);
+    status = fedge_os_file_size(&file, &size, err);
+    if (!status)
+        status = check_size(store, path, size, err);
+    if (!status)
+        status = hash_parts(read_file, &file, size, store->seed_hash, err);
+    fedge_os_close(&file);
+    if (status)
+        return status;
     store->seed_size = size;
     (void)snprintf(store->seed_path, sizeof(store->seed_path), "%s", path);
     return FEDGE_OK;
@@ -212,24 +257,6 @@ fedge_status fedge_store_seed(fedge_store *store, const char *path, fedge_error 
 static bool is_seed(const fedge_store *store, const char *hash, uint64_t size)
 {
     return store->seed_size == size && strcmp(store->seed_hash, hash) == 0;
-}
-
-/* Reads the seed; once it is not what it was, it is none any more. */
-static fedge_status load_seed(fedge_store *store, uint8_t **data, fedge_error *err)
-{
-    char actual[FEDGE_HASH_TEXT] = "";
-    size_t size = 0;
-    fedge_status status =
-        fedge_os_read_file(store->seed_path, (size_t)store->seed_size, data, &size, err);
-    if (!status)
-        fedge_sha256_text(*data, size, actual);
-    if (!status && strcmp(actual, store->seed_hash) == 0)
-        return FEDGE_OK;
-    if (!status)
-        free(*data);
-    *data = NULL;
-    store->seed_hash[0] = '\0';
-    return fedge_fail(err, FEDGE_CORRUPT, "the seed blob %s has changed", store->seed_path);
 }
 
 fedge_status fedge_store_blob_held(fedge_store *store, const char *hash, uint64_t size,
@@ -275,36 +302,98 @@ fedge_status fedge_store_blob_append(fedge_store *store, const char *hash, uint6
                                    (fedge_bytes_view){data, size}, err);
 }
 
-fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_t size,
-                                   uint8_t **data, fedge_error *err)
+fedge_status fedge_store_blob_read(fedge_store *store, const char *hash, uint64_t size,
+                                   uint64_t offset, uint8_t *out, size_t n, fedge_error *err)
 {
-    *data = NULL;
-    char name[NAME_SIZE], actual[FEDGE_HASH_TEXT];
-    size_t length;
-    if (is_seed(store, hash, size))
-        return load_seed(store, data, err);
-    blob_name(hash, name);
-    fedge_status status = check_size(store, name, size, err);
-    if (!status)
-        status = read_all(store, name, size, data, &length, err);
+    char name[NAME_SIZE];
+    fedge_os_file file;
+    if (!is_seed(store, hash, size)) {
+        blob_name(hash, name);
+        return store->backend.read(store->backend.user, name, offset, out, n, err);
+    }
+    fedge_status status = fedge_os_open(&file, store->seed_path, FEDGE_OS_READ, err);
     if (status)
         return status;
-    if (length < size) {
-        free(*data);
-        *data = NULL;
-        return fedge_fail(err, FEDGE_TRUNCATED, "%s: %zu of %llu bytes are held", name, length,
-                          (unsigned long long)size);
+    status = fedge_os_read_at(&file, offset, out, n, err);
+    fedge_os_close(&file);
+    return status;
+}
+
+typedef struct blob {
+    fedge_store *store;
+    const char *hash;
+    uint64_t size;
+} blob;
+
+static fedge_status read_blob(void *user, uint64_t offset, uint8_t *out, size_t size,
+                              fedge_error *err)
+{
+    const blob *b = user;
+    return fedge_store_blob_read(b->store, b->hash, b->size, offset, out, size, err);
+}
+
+/* Once a seed is not what it was, it is none any more. */
+static fedge_status seed_changed(fedge_store *store, fedge_error *err)
+{
+    store->seed_hash[0] = '\0';
+    return fedge_fail(err, FEDGE_CORRUPT, "the seed blob %s has changed", store->seed_path);
+}
+
+fedge_status fedge_store_blob_check(fedge_store *store, const char *hash, uint64_t size,
+                                    fedge_error *err)
+{
+    char name[NAME_SIZE], actual[FEDGE_HASH_TEXT];
+    const bool seed = is_seed(store, hash, size);
+    blob b = {store, hash, size};
+    uint64_t held = 0;
+    blob_name(hash, name);
+    fedge_status status = check_size(store, name, size, err);
+    if (!status && !seed)
+        status = store->backend.size(store->backend.user, name, &held, err);
+    if (!status && !seed && held != size) {
+        status = fedge_fail(err, held < size ? FEDGE_TRUNCATED : FEDGE_TOO_BIG,
+                            "%s: %llu of %llu bytes are held", name, (unsigned long long)held,
+                            (unsigned long long)size);
     }
-    /* Checked at each load and not once after the download: flash memory fails later, too. */
-    fedge_sha256_text(*data, length, actual);
-    if (strcmp(actual, hash) == 0)
-        return FEDGE_OK;
-    free(*data);
-    *data = NULL;
+    /* Checked before each use and not once after the download: flash memory fails later, too. */
+    if (!status)
+        status = hash_parts(read_blob, &b, size, actual, err);
+    if (seed && (status == FEDGE_TRUNCATED || status == FEDGE_NOT_FOUND))
+        return seed_changed(store, err);
+    if (status || strcmp(actual, hash) == 0)
+        return status;
+    if (seed)
+        return seed_changed(store, err);
     status = store->backend.remove(store->backend.user, name, err);
     return status ? status
                   : fedge_fail(err, FEDGE_CORRUPT, "blob %s has the SHA-256 %s: removed", hash,
                                actual);
+}
+
+fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_t size,
+                                   uint8_t **data, fedge_error *err)
+{
+    *data = NULL;
+    fedge_status status = fedge_store_blob_check(store, hash, size, err);
+    if (status)
+        return status;
+    uint8_t *bytes = malloc((size_t)size);
+    if (!bytes) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a blob of %llu bytes",
+                          (unsigned long long)size);
+    }
+    status = fedge_store_blob_read(store, hash, size, 0, bytes, (size_t)size, err);
+    if (status)
+        free(bytes);
+    else
+        *data = bytes;
+    return status;
+}
+
+fedge_status fedge_store_blobs_count(fedge_store *store, unsigned *count, fedge_error *err)
+{
+    *count = 0;
+    return store->backend.list(store->backend.user, "blobs", count_name, count, err);
 }
 
 typedef struct keep {
@@ -461,14 +550,6 @@ static fedge_status key_name(const char *run_id, const char *key, const char *su
     return FEDGE_OK;
 }
 
-static fedge_status count_key(void *user, const char *name, fedge_error *err)
-{
-    (void)name;
-    (void)err;
-    ++*(unsigned *)user;
-    return FEDGE_OK;
-}
-
 fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char *key,
                              const void *data, size_t size, fedge_error *err)
 {
@@ -483,7 +564,7 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
         return status;
     if (store->backend.size(store->backend.user, name, &old, NULL) == FEDGE_NOT_FOUND) {
         snprintf(folder, sizeof(folder), "kv/%s", run_id);
-        status = store->backend.list(store->backend.user, folder, count_key, &count, err);
+        status = store->backend.list(store->backend.user, folder, count_name, &count, err);
         if (!status && count >= FEDGE_STORE_MAX_KEYS) {
             status = fedge_fail(err, FEDGE_TOO_BIG, "%s would be key %u; the limit is %d", name,
                                 count + 1, FEDGE_STORE_MAX_KEYS);

@@ -70,10 +70,20 @@ FEDGE_MUST_USE fedge_status fedge_store_blob_held(fedge_store *store, const char
 FEDGE_MUST_USE fedge_status fedge_store_blob_append(fedge_store *store, const char *hash,
                                                     uint64_t offset, const uint8_t *data,
                                                     size_t size, uint64_t total, fedge_error *err);
-/* The whole blob, malloc'ed. When its SHA-256 is not [hash] it is removed: FEDGE_CORRUPT;
- * FEDGE_NOT_FOUND or FEDGE_TRUNCATED when it is not held in full. */
+/* Is the whole blob held, and has it its hash? One that has not is removed: FEDGE_CORRUPT;
+ * FEDGE_NOT_FOUND or FEDGE_TRUNCATED when it is not held in full. Takes 64 KiB of memory. */
+FEDGE_MUST_USE fedge_status fedge_store_blob_check(fedge_store *store, const char *hash,
+                                                   uint64_t size, fedge_error *err);
+/* Bytes [offset, offset + n) of a blob of [size] bytes that is held. */
+FEDGE_MUST_USE fedge_status fedge_store_blob_read(fedge_store *store, const char *hash,
+                                                  uint64_t size, uint64_t offset, uint8_t *out,
+                                                  size_t n, fedge_error *err);
+/* The whole blob, malloc'ed, once fedge_store_blob_check has passed it; fails likewise. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_load(fedge_store *store, const char *hash,
                                                   uint64_t size, uint8_t **data, fedge_error *err);
+/* How many blobs there are, those that are held in part with them. */
+FEDGE_MUST_USE fedge_status fedge_store_blobs_count(fedge_store *store, unsigned *count,
+                                                    fedge_error *err);
 /* Removes every blob but these (each may be ""). */
 FEDGE_MUST_USE fedge_status fedge_store_blobs_keep(fedge_store *store, const char *hash1,
                                                    const char *hash2, const char *hash3,

@@ -86,13 +86,75 @@ static void fill_view(fedge_worker *w)
 }
 
 /* A blob that cannot be used is fetched again; other failures are the job's own. */
-static fedge_status load_blob(fedge_worker *w, const char *hash, uint64_t size, uint8_t **data,
-                              fedge_error *err)
+static fedge_status of_blob(fedge_worker *w, fedge_status status)
 {
-    fedge_status status = fedge_store_blob_load(w->config.store, hash, size, data, err);
     w->at_work.bad_blob =
         status == FEDGE_CORRUPT || status == FEDGE_NOT_FOUND || status == FEDGE_TRUNCATED;
     return status;
+}
+
+/* Where the parts of a model's file go, or come from. */
+typedef struct file_parts {
+    fedge_store *store;
+    const char *hash;
+    uint64_t size, at; /* at: of the next part that is written */
+    fedge_sha256_stream *stream;
+} file_parts;
+
+static fedge_status read_part(void *user, uint64_t offset, uint8_t *out, size_t size,
+                              fedge_error *err)
+{
+    const file_parts *p = user;
+    return fedge_store_blob_read(p->store, p->hash, p->size, offset, out, size, err);
+}
+
+static fedge_status hash_part(void *user, const uint8_t *bytes, size_t size, fedge_error *err)
+{
+    (void)err;
+    fedge_sha256_stream_add(((file_parts *)user)->stream, bytes, size);
+    return FEDGE_OK;
+}
+
+static fedge_status store_part(void *user, const uint8_t *bytes, size_t size, fedge_error *err)
+{
+    file_parts *p = user;
+    p->at += size;
+    return fedge_store_blob_append(p->store, p->hash, p->at - size, bytes, size, p->size, err);
+}
+
+/* Puts the file of w->values into the store, if it is blob [hash]; else FEDGE_CORRUPT. */
+static fedge_status store_model(fedge_worker *w, const char *hash, uint64_t size, fedge_error *err)
+{
+    file_parts p = {.store = w->config.store, .hash = hash, .size = size};
+    char actual[FEDGE_HASH_TEXT];
+    fedge_status status = fedge_sha256_stream_new(size, &p.stream, err);
+    if (status)
+        return status;
+    status = fedge_safetensors_put(&w->plan->schema, w->values, hash_part, &p, err);
+    fedge_sha256_stream_text(p.stream, actual);
+    fedge_sha256_stream_free(p.stream);
+    if (status)
+        return status;
+    if (strcmp(actual, hash) != 0)
+        return fedge_fail(err, FEDGE_CORRUPT, "what was made is not model %.12s…", hash);
+    return fedge_safetensors_put(&w->plan->schema, w->values, store_part, &p, err);
+}
+
+/* A device without any model makes the first one by itself: that saves a download, and what tasks
+ * offer from it leads on. It is held like any other; where it cannot be made, or is not what the
+ * server has, a task's model is fetched. */
+static void make_initial_model(fedge_worker *w, uint64_t size)
+{
+    const char *wanted = w->at_work.job.initial_model;
+    unsigned num_blobs = 0;
+    uint64_t held = 0;
+    fedge_error err;
+    if (!wanted[0] || fedge_store_blobs_count(w->config.store, &num_blobs, &err) || num_blobs > 1 ||
+        fedge_store_blob_held(w->config.store, wanted, size, &held, &err) || held > 0)
+        return; /* the plan is one of the blobs; the model may lie beside the store */
+    fedge_plan_initial_values(w->plan, w->values);
+    if (store_model(w, wanted, size, &err))
+        fedge_log_failure(w->config.log, FEDGE_LOG_WARN, "initial-model", &err);
 }
 
 static fedge_status do_plan(fedge_worker *w, fedge_error *err)
@@ -101,7 +163,8 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     uint8_t *text;
     size_t model_size;
     drop_plan(w);
-    fedge_status status = load_blob(w, job->plan_hash, job->plan_size, &text, err);
+    fedge_status status = of_blob(
+        w, fedge_store_blob_load(w->config.store, job->plan_hash, job->plan_size, &text, err));
     if (status)
         return status;
     status = fedge_plan_parse((const char *)text, (size_t)job->plan_size, &w->plan, err);
@@ -119,6 +182,7 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     /* A model file may say more in its header than ours does. */
     w->at_work.max_model_size =
         (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (1 + fedge_plan_num_told(w->plan));
+    make_initial_model(w, model_size);
     if (!w->config.callbacks.plan)
         return FEDGE_OK;
     return w->config.callbacks.plan(w->config.callbacks.user, w->config.client, &w->view, err);
@@ -126,74 +190,83 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
 
 /* --- tasks ----------------------------------------------------------------------------------- */
 
-/* The model's file out of its base and a delta; it takes its place in the store. *file: the base's,
- * which becomes the model's. */
-static fedge_status apply_delta(fedge_worker *w, const fedge_task *task, uint8_t *file,
-                                fedge_error *err)
+/* Reads w->values from the model's file in blob [hash], or takes its values from them. */
+static fedge_status read_model(fedge_worker *w, const char *hash, bool subtract, fedge_error *err)
 {
-    const fedge_delta_ref *delta = &task->deltas[task->delta - 1];
-    const size_t size = (size_t)task->model_size;
-    char hash[FEDGE_HASH_TEXT];
+    const fedge_task *task = &w->at_work.job.task;
+    file_parts p = {.store = w->config.store, .hash = hash, .size = task->model_size};
+    const fedge_status status =
+        of_blob(w, fedge_store_blob_check(p.store, hash, task->model_size, err));
+    return status ? status
+                  : fedge_safetensors_get(read_part, &p, task->model_size - task->control_size,
+                                          &w->plan->schema, subtract, w->values, err);
+}
+
+/* The model of its base and a delta; its file takes its place in the store. */
+static fedge_status apply_delta(fedge_worker *w, const fedge_delta_ref *delta, fedge_error *err)
+{
+    const fedge_task *task = &w->at_work.job.task;
     uint8_t *bytes;
-    fedge_status status = fedge_safetensors_read(file, size, &w->plan->schema, w->values, err);
+    fedge_status status = read_model(w, delta->base, false, err);
     if (!status)
         status = fedge_store_blob_load(w->config.store, delta->hash, delta->size, &bytes, err);
     if (status)
         return status;
     status = fedge_model_delta_apply(w->plan, bytes, (size_t)delta->size, w->values, err);
     free(bytes);
-    if (!status)
-        status = fedge_safetensors_write(&w->plan->schema, w->values, file, size, err);
-    if (status)
-        return status;
-    fedge_sha256_text(file, size, hash);
-    if (strcmp(hash, task->model) != 0)
-        return fedge_fail(err, FEDGE_CORRUPT, "the delta does not make model %.12s…", task->model);
-    return fedge_store_blob_append(w->config.store, task->model, 0, file, size, size, err);
+    return status ? status : store_model(w, task->model, task->model_size, err);
 }
 
-/* The blob of the task's model, malloc'ed. */
-static fedge_status load_model_file(fedge_worker *w, uint8_t **file, fedge_error *err)
+/* The task's model in w->values. */
+static fedge_status take_model(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.job.task;
     /* A server must not lead a plan without deltas into one: the whole model is asked for. */
     if (!task->delta || !w->plan->update.down.values)
-        return load_blob(w, task->model, task->model_size, file, err);
-    fedge_status status =
-        load_blob(w, task->deltas[task->delta - 1].base, task->model_size, file, err);
-    if (!status)
-        status = apply_delta(w, task, *file, err);
-    if (!status)
-        return FEDGE_OK;
-    free(*file);
-    *file = NULL;
+        return read_model(w, task->model, false, err);
+    const fedge_status status = apply_delta(w, &task->deltas[task->delta - 1], err);
     /* The whole model will do, unless it is for lack of something here. */
-    w->at_work.bad_blob = status != FEDGE_NO_MEMORY && status != FEDGE_NO_SPACE;
+    w->at_work.bad_blob = status && status != FEDGE_NO_MEMORY && status != FEDGE_NO_SPACE;
     return status;
+}
+
+/* What is told behind the model's file, malloc'ed. */
+static fedge_status read_told(fedge_worker *w, uint8_t **told, fedge_error *err)
+{
+    const fedge_task *task = &w->at_work.job.task;
+    const size_t size = (size_t)task->control_size;
+    *told = size > 0 ? malloc(size) : NULL;
+    if (size == 0)
+        return FEDGE_OK;
+    if (!*told)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a control file of %zu bytes", size);
+    return fedge_store_blob_read(w->config.store, task->model, task->model_size,
+                                 task->model_size - size, *told, size, err);
 }
 
 static fedge_status load_model(fedge_worker *w, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.job.task;
-    uint8_t *file;
+    uint8_t *told = NULL;
     if (task->control_size >= task->model_size) {
         return fedge_fail(err, FEDGE_MISMATCH, "a control file of %llu bytes in a blob of %llu",
                           (unsigned long long)task->control_size,
                           (unsigned long long)task->model_size);
     }
-    fedge_status status = load_model_file(w, &file, err);
+    fedge_status status = take_model(w, err);
     if (status)
         return status;
-    size_t size = (size_t)(task->model_size - task->control_size);
-    status = fedge_safetensors_read(file, size, &w->plan->schema, w->values, err);
     const bool train = task->kind == FEDGE_TASK_TRAIN;
-    if (!status && (train || fedge_plan_is_personal(w->plan) || fedge_plan_chooses(w->plan))) {
-        status = fedge_kept_begin(&w->hooks, task, file + size, (size_t)task->control_size,
-                                  w->config.store, w->run_id, w->config.log, &w->kept, err);
+    if (train || fedge_plan_is_personal(w->plan) || fedge_plan_chooses(w->plan)) {
+        status = read_told(w, &told, err);
+        if (!status) {
+            status = fedge_kept_begin(&w->hooks, task, told, (size_t)task->control_size,
+                                      w->config.store, w->run_id, w->config.log, &w->kept, err);
+        }
     }
     if (!status && (train ? fedge_plan_replaces(w->plan) : fedge_plan_is_personal(w->plan)))
         fedge_personal_put(w->plan, w->hooks.own, w->values);
-    free(file);
+    free(told);
     return status;
 }
 
@@ -303,8 +376,6 @@ static bool wait_for_room(fedge_worker *w, const fedge_error *err)
  * cancelled meanwhile, or is the model that was chosen among those that came with it. */
 static fedge_status take_start(fedge_worker *w, fedge_error *err)
 {
-    const fedge_task *task = &w->at_work.job.task;
-    uint8_t *file;
     if (fedge_plan_chooses(w->plan) && w->report.chosen > 0) {
         const float *start = w->hooks.told + (w->report.chosen - 1) * w->hooks.num_trained;
         for (size_t i = 0; i < w->hooks.num_trained; i++)
@@ -314,13 +385,9 @@ static fedge_status take_start(fedge_worker *w, fedge_error *err)
     }
     if (atomic_load(&w->cancelled))
         return fedge_fail(err, FEDGE_CANCELLED, "cancelled");
-    fedge_status status = load_blob(w, task->model, task->model_size, &file, err);
-    if (status)
-        return status;
-    status = fedge_safetensors_subtract(file, (size_t)(task->model_size - task->control_size),
-                                        &w->plan->schema, w->values, err);
-    free(file);
-    fedge_sections_take(&w->plan->sent, w->values);
+    const fedge_status status = read_model(w, w->at_work.job.task.model, true, err);
+    if (!status)
+        fedge_sections_take(&w->plan->sent, w->values);
     return status;
 }
 

@@ -24,7 +24,8 @@ typedef struct fedge_worker_job {
     uint32_t incarnation, client_index;
     char plan_hash[FEDGE_HASH_TEXT]; /* PLAN */
     uint64_t plan_size;
-    fedge_task task; /* TASK */
+    char initial_model[FEDGE_HASH_TEXT]; /* PLAN: as WELCOME has it */
+    fedge_task task;                     /* TASK */
 } fedge_worker_job;
 
 /* How it ended. FEDGE_JOB_PLAN: max_model_size; FEDGE_JOB_TASK: upload, already stored. */

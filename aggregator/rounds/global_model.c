@@ -154,12 +154,7 @@ fedge_status fedge_initial_values(const fedge_job *job, float *values, fedge_err
 {
     const fedge_plan *plan = &job->plan;
     if (!job->initial_model[0]) {
-        if (plan->external) {
-            memset(values, 0, plan->schema.num_elements * sizeof(*values));
-            return FEDGE_OK;
-        }
-        fedge_model_init_buffers(&plan->model, values + plan->num_parameters);
-        fedge_model_init_values(&plan->model, plan->seed, values);
+        fedge_plan_initial_values(plan, values);
         return FEDGE_OK;
     }
     uint8_t *bytes = NULL;

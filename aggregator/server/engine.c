@@ -20,7 +20,15 @@
 
 #define HEARTBEAT_S 20
 
-static fedge_status make_blobs(fedge_engine *engine, fedge_error *err)
+/* Before any training, and with nothing behind its file, the model is what the plan's seed makes.
+ */
+static bool is_made_from_seed(const fedge_engine *engine, uint32_t last_closed)
+{
+    return last_closed == 0 && engine->global.control_size == 0 &&
+           engine->config.job->initial_model[0] == '\0';
+}
+
+static fedge_status make_blobs(fedge_engine *engine, uint32_t last_closed, fedge_error *err)
 {
     char *text = NULL;
     size_t size = 0;
@@ -30,6 +38,8 @@ static fedge_status make_blobs(fedge_engine *engine, fedge_error *err)
     if (status == FEDGE_OK) {
         engine->model = fedge_global_take_model(&engine->global);
         memcpy(engine->model_hash, engine->global.model_hash, sizeof(engine->model_hash));
+        if (is_made_from_seed(engine, last_closed))
+            memcpy(engine->initial, engine->model->hash, sizeof(engine->initial));
     }
     return status;
 }
@@ -147,7 +157,7 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
         config->state_dir, config->new_run, config->run_id, config->restored, config->accumulator,
         &config->sums, config->ranks, config->log, &recovery, err);
     if (status == FEDGE_OK)
-        status = make_blobs(fresh, err);
+        status = make_blobs(fresh, recovery.last_closed, err);
     if (status == FEDGE_OK)
         status = start_threads(fresh, err);
     if (status == FEDGE_OK)
@@ -358,6 +368,9 @@ static void welcome(fedge_engine *engine, const fedge_request *from)
                                      .return_within_ms = return_within_ms(engine)}};
     memcpy(reply.welcome.run_id, engine->global.run.run_id, sizeof(reply.welcome.run_id));
     memcpy(reply.welcome.plan, engine->plan->hash, sizeof(reply.welcome.plan));
+    if (engine->model_number <= engine->num_deltas) { /* else nothing leads on from it */
+        memcpy(reply.welcome.initial_model, engine->initial, sizeof(engine->initial));
+    }
     fedge_engine_send(engine, from->conn_id, FEDGE_MESSAGE_WELCOME, &reply);
 }
 

@@ -220,7 +220,9 @@ static void offer_deltas(const fedge_engine *engine, fedge_engine_device *device
         device->before = device->model;
         device->model = present;
     }
-    const uint32_t age = device->before > 0 ? present - device->before : 0;
+    /* One that has had no task has the initial model, if it could make it. */
+    const uint32_t before = device->before > 0 ? device->before : engine->initial[0] != '\0';
+    const uint32_t age = before > 0 ? present - before : 0;
     const bool known = age > 0 && age <= engine->num_deltas;
     if (known)
         offer_delta(engine, age - 1, task);

@@ -77,8 +77,9 @@ struct fedge_engine {
     fedge_blob *deltas[FEDGE_DOWNLINK_STEPS]; /* to [model], num_deltas of them, from: */
     char bases[FEDGE_DOWNLINK_STEPS][FEDGE_HASH_TEXT]; /* the models before it, the newest first */
     uint32_t num_deltas;
-    uint32_t model_number;        /* models that [model] has taken the place of */
-    fedge_engine_device *devices; /* (num_devices), by client index */
+    uint32_t model_number;         /* models that [model] has taken the place of */
+    char initial[FEDGE_HASH_TEXT]; /* of model number 0, which clients can make; "": they cannot */
+    fedge_engine_device *devices;  /* (num_devices), by client index */
     uint32_t num_devices;
 
     /* The present phase. */

@@ -401,6 +401,16 @@ static fedge_status validate_data(const fedge_json *json, const fedge_plan *plan
     return FEDGE_OK;
 }
 
+void fedge_plan_initial_values(const fedge_plan *plan, float *values)
+{
+    if (plan->external) {
+        memset(values, 0, plan->schema.num_elements * sizeof(*values));
+        return;
+    }
+    fedge_model_init_buffers(&plan->model, values + plan->num_parameters);
+    fedge_model_init_values(&plan->model, plan->seed, values);
+}
+
 fedge_model_options fedge_plan_model_options(const fedge_plan *plan)
 {
     const fedge_optimizer *optimizer = &plan->training.optimizer;

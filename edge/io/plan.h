@@ -279,6 +279,10 @@ FEDGE_MUST_USE fedge_status fedge_plan_parse(const char *text, size_t size, fedg
                                              fedge_error *err);
 void fedge_plan_free(fedge_plan *plan); /* NULL is fine */
 
+/* The model before any training where no file is given for it: every value by its initialiser from
+ * the plan's seed; of an external model zeros. values: (schema.num_elements) */
+void fedge_plan_initial_values(const fedge_plan *plan, float *values);
+
 /* How a client makes the plan's model to train it (not for external models). micro_batch is the
  * plan's or fedge_model_micro_batch's, the same on every machine. */
 fedge_model_options fedge_plan_model_options(const fedge_plan *plan);

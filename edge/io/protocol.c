@@ -123,6 +123,7 @@ static const fedge_json_field WELCOME[] = {
      .flags = FEDGE_JSON_SPARSE,
      AT(fedge_welcome, return_within_ms),
      .max = FEDGE_MAX_RETURN_WITHIN_MS},
+    {.key = "initial-model", .kind = FEDGE_JSON_HEX, AT(fedge_welcome, initial_model)},
     FEDGE_JSON_END,
 };
 

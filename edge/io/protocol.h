@@ -52,6 +52,8 @@ typedef struct fedge_welcome {
     uint64_t plan_size;
     uint32_t heartbeat_s;      /* the client pings at least this often */
     uint32_t return_within_ms; /* a lost connection is made anew at a random time within; 0: soon */
+    /* The file that the plan's seed makes, to which a task may lead back; "": there is none. */
+    char initial_model[FEDGE_HASH_TEXT];
 } fedge_welcome;
 
 typedef enum fedge_task_kind { FEDGE_TASK_TRAIN, FEDGE_TASK_EVALUATE } fedge_task_kind;

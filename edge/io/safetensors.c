@@ -129,17 +129,11 @@ fedge_status fedge_safetensors_write_header(const fedge_schema *schema, uint8_t 
     return FEDGE_OK;
 }
 
-fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *values, uint8_t *out,
-                                     size_t out_size, fedge_error *err)
+/* Byte by byte, so that the file is the same from a big-endian machine; compilers make one store of
+ * it elsewhere. */
+static void put_values(const float *values, size_t count, uint8_t *data)
 {
-    const size_t bytes = schema->num_elements * sizeof(float);
-    const fedge_status status = fedge_safetensors_write_header(schema, out, out_size - bytes, err);
-    if (status)
-        return status;
-    uint8_t *data = out + (out_size - bytes);
-    for (size_t i = 0; i < schema->num_elements; i++) {
-        /* Byte by byte, so that the file is the same from a big-endian machine; compilers make one
-         * store of it elsewhere. */
+    for (size_t i = 0; i < count; i++) {
         uint32_t bits;
         memcpy(&bits, &values[i], sizeof(bits));
         data[4 * i] = (uint8_t)bits;
@@ -147,7 +141,44 @@ fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *va
         data[4 * i + 2] = (uint8_t)(bits >> 16);
         data[4 * i + 3] = (uint8_t)(bits >> 24);
     }
+}
+
+fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *values, uint8_t *out,
+                                     size_t out_size, fedge_error *err)
+{
+    const size_t bytes = schema->num_elements * sizeof(float);
+    const fedge_status status = fedge_safetensors_write_header(schema, out, out_size - bytes, err);
+    if (status)
+        return status;
+    put_values(values, schema->num_elements, out + (out_size - bytes));
     return FEDGE_OK;
+}
+
+fedge_status fedge_safetensors_put(const fedge_schema *schema, const float *values,
+                                   fedge_put_fn put_bytes, void *user, fedge_error *err)
+{
+    const size_t part = FEDGE_SAFETENSORS_PART / sizeof(float);
+    size_t size = 0;
+    fedge_status status = header_size(schema, &size, err);
+    if (status)
+        return status;
+    size += PREFIX_SIZE;
+    uint8_t *bytes = malloc(size > FEDGE_SAFETENSORS_PART ? size : FEDGE_SAFETENSORS_PART);
+    if (!bytes)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "safetensors: no memory for a header");
+    status = fedge_safetensors_write_header(schema, bytes, size, err);
+    for (size_t at = 0; at < size && !status; at += FEDGE_SAFETENSORS_PART) {
+        const size_t left = size - at;
+        status = put_bytes(user, bytes + at,
+                           left < FEDGE_SAFETENSORS_PART ? left : FEDGE_SAFETENSORS_PART, err);
+    }
+    for (size_t i = 0; i < schema->num_elements && !status; i += part) {
+        const size_t left = schema->num_elements - i, n = left < part ? left : part;
+        put_values(values + i, n, bytes);
+        status = put_bytes(user, bytes, n * sizeof(float), err);
+    }
+    free(bytes);
+    return status;
 }
 
 /* --- reading the header ----------------------------------------------------------------------- */
@@ -186,8 +217,7 @@ typedef struct header {
     fedge_json json;
     entry *entries; /* malloc'ed, in order of their data */
     uint32_t count;
-    const uint8_t *data;
-    size_t data_size;
+    uint64_t data_at, data_size; /* within the file */
 } header;
 
 static void header_close(header *h)
@@ -196,14 +226,14 @@ static void header_close(header *h)
     free(h->entries);
 }
 
-/* Finds JSON and data in the file. */
-static fedge_status locate(const uint8_t *in, size_t in_size, header *h, size_t *json_size,
+/* Finds JSON and data in the file, of which [in] are the first bytes. */
+static fedge_status locate(const uint8_t *in, uint64_t in_size, header *h, size_t *json_size,
                            fedge_error *err)
 {
     if (in_size < PREFIX_SIZE) {
         return fedge_fail(err, FEDGE_TRUNCATED,
-                          "safetensors: %zu bytes; the header's size alone takes %d", in_size,
-                          PREFIX_SIZE);
+                          "safetensors: %" PRIu64 " bytes; the header's size alone takes %d",
+                          in_size, PREFIX_SIZE);
     }
     uint64_t size = 0;
     for (size_t i = 0; i < PREFIX_SIZE; i++)
@@ -216,12 +246,12 @@ static fedge_status locate(const uint8_t *in, size_t in_size, header *h, size_t 
     }
     if (size > in_size - PREFIX_SIZE) {
         return fedge_fail(err, FEDGE_TRUNCATED,
-                          "safetensors: header of %" PRIu64 " bytes, but only %zu follow", size,
-                          in_size - PREFIX_SIZE);
+                          "safetensors: header of %" PRIu64 " bytes, but only %" PRIu64 " follow",
+                          size, in_size - PREFIX_SIZE);
     }
     *json_size = (size_t)size;
-    h->data = in + PREFIX_SIZE + size;
-    h->data_size = in_size - PREFIX_SIZE - (size_t)size;
+    h->data_at = PREFIX_SIZE + size;
+    h->data_size = in_size - h->data_at;
     return FEDGE_OK;
 }
 
@@ -273,7 +303,7 @@ static fedge_status check_extent(const header *h, const entry *e, fedge_error *e
     if (end > h->data_size) {
         return fedge_fail(err, FEDGE_TRUNCATED,
                           "safetensors: tensor \"%.95s\" ends at byte %" PRIu64
-                          " of the data, but there are only %zu",
+                          " of the data, but there are only %" PRIu64,
                           e->name, end, h->data_size);
     }
     return FEDGE_OK;
@@ -333,14 +363,15 @@ static fedge_status check_cover(const header *h, fedge_error *err)
     if (at != h->data_size) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "safetensors: the tensors end at byte %" PRIu64
-                          " of the data, but there are %zu",
+                          " of the data, but there are %" PRIu64,
                           at, h->data_size);
     }
     return FEDGE_OK;
 }
 
-/* On failure there is nothing to close. */
-static fedge_status header_open(header *h, const uint8_t *in, size_t in_size, fedge_error *err)
+/* Of a file of [in_size] bytes, of which [in] has the header. On failure there is nothing to close.
+ */
+static fedge_status header_open(header *h, const uint8_t *in, uint64_t in_size, fedge_error *err)
 {
     memset(h, 0, sizeof(*h));
     size_t json_size = 0;
@@ -387,7 +418,7 @@ fedge_status fedge_safetensors_read_schema(const uint8_t *in, size_t in_size, fe
             status = fedge_error_prefix(err, status, "safetensors");
     }
     if (!status)
-        *data = h.data;
+        *data = in + h.data_at;
     header_close(&h);
     return status;
 }
@@ -420,8 +451,17 @@ static float load_value(const uint8_t *in, fedge_dtype dtype)
     }
 }
 
-static fedge_status read_tensor(const header *h, const entry *e, const fedge_tensor_spec *spec,
-                                bool subtract, float *out, fedge_error *err)
+/* A file as it is read. */
+typedef struct file {
+    header header;
+    fedge_get_fn get;
+    void *user;
+    uint8_t *part; /* (FEDGE_SAFETENSORS_PART) */
+    bool subtract;
+} file;
+
+static fedge_status read_tensor(const file *f, const entry *e, const fedge_tensor_spec *spec,
+                                float *out, fedge_error *err)
 {
     if (e->rank != spec->rank || memcmp(e->shape, spec->shape, e->rank * sizeof(*e->shape)) != 0) {
         char have[FEDGE_SHAPE_TEXT_SIZE], want[FEDGE_SHAPE_TEXT_SIZE];
@@ -436,11 +476,18 @@ static fedge_status read_tensor(const header *h, const entry *e, const fedge_ten
                           "safetensors: tensor \"%s\" holds %s, but the model needs floats",
                           spec->name, e->dtype_name);
     }
-    const uint8_t *in = h->data + e->offsets[0];
-    const size_t size = fedge_dtype_size(e->dtype);
+    const size_t size = fedge_dtype_size(e->dtype), most = FEDGE_SAFETENSORS_PART / size;
+    const uint64_t begin = f->header.data_at + e->offsets[0];
     for (size_t i = 0; i < spec->count; i++) {
-        const float value = load_value(in + i * size, e->dtype);
-        out[i] = subtract ? out[i] - value : value;
+        if (i % most == 0) {
+            const size_t left = spec->count - i;
+            const fedge_status status = f->get(f->user, begin + (uint64_t)i * size, f->part,
+                                               (left < most ? left : most) * size, err);
+            if (status)
+                return status;
+        }
+        const float value = load_value(f->part + i % most * size, e->dtype);
+        out[i] = f->subtract ? out[i] - value : value;
         if (!isfinite(value)) {
             return fedge_fail(err, FEDGE_NOT_FINITE,
                               "safetensors: element %zu of tensor \"%s\" is not a finite float", i,
@@ -468,43 +515,74 @@ static bool is_counter(const entry *e)
            strcmp(e->name + length - end, END) == 0;
 }
 
-static fedge_status read_values(const uint8_t *in, size_t in_size, const fedge_schema *schema,
-                                bool subtract, float *values, fedge_error *err)
+static fedge_status read_values(const file *f, const fedge_schema *schema, float *values,
+                                fedge_error *err)
 {
-    header h;
-    fedge_status status = header_open(&h, in, in_size, err);
-    if (status)
-        return status;
+    const header *h = &f->header;
+    fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < schema->num_tensors && !status; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
-        const entry *e = find_entry(&h, spec->name);
+        const entry *e = find_entry(h, spec->name);
         if (e) {
-            status = read_tensor(&h, e, spec, subtract, values + spec->offset, err);
+            status = read_tensor(f, e, spec, values + spec->offset, err);
         } else {
             status =
                 fedge_fail(err, FEDGE_MISMATCH,
                            "safetensors: the model's tensor \"%s\" is not in the file", spec->name);
         }
     }
-    for (uint32_t i = 0; i < h.count && !status; i++) {
-        if (!fedge_schema_find(schema, h.entries[i].name) && !is_counter(&h.entries[i])) {
+    for (uint32_t i = 0; i < h->count && !status; i++) {
+        if (!fedge_schema_find(schema, h->entries[i].name) && !is_counter(&h->entries[i])) {
             status = fedge_fail(err, FEDGE_MISMATCH,
                                 "safetensors: tensor \"%.95s\" of the file is not in the model",
-                                h.entries[i].name);
+                                h->entries[i].name);
         }
     }
-    header_close(&h);
     return status;
+}
+
+fedge_status fedge_safetensors_get(fedge_get_fn get, void *user, uint64_t size,
+                                   const fedge_schema *schema, bool subtract, float *values,
+                                   fedge_error *err)
+{
+    /* Its size, then the header, and later the parts of tensors are in the same block. */
+    uint8_t prefix[PREFIX_SIZE] = {0};
+    file f = {.get = get, .user = user, .subtract = subtract};
+    size_t json_size = 0;
+    fedge_status status = FEDGE_OK;
+    if (size >= PREFIX_SIZE)
+        status = get(user, 0, prefix, PREFIX_SIZE, err);
+    if (!status)
+        status = locate(prefix, size, &f.header, &json_size, err);
+    if (status)
+        return status;
+    const size_t head = PREFIX_SIZE + json_size;
+    f.part = malloc(head > FEDGE_SAFETENSORS_PART ? head : FEDGE_SAFETENSORS_PART);
+    if (!f.part)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "safetensors: no memory for %zu bytes", head);
+    status = get(user, 0, f.part, head, err);
+    if (!status)
+        status = header_open(&f.header, f.part, size, err);
+    if (!status) {
+        status = read_values(&f, schema, values, err);
+        header_close(&f.header);
+    }
+    free(f.part);
+    return status;
+}
+
+/* The file lies in memory, from [user] on. */
+static fedge_status get_memory(void *user, uint64_t offset, uint8_t *out, size_t size,
+                               fedge_error *err)
+{
+    (void)err;
+    memcpy(out, (const uint8_t *)user + offset, size);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_size, const fedge_schema *schema,
                                     float *values, fedge_error *err)
 {
-    return read_values(in, in_size, schema, false, values, err);
-}
-
-fedge_status fedge_safetensors_subtract(const uint8_t *in, size_t in_size,
-                                        const fedge_schema *schema, float *values, fedge_error *err)
-{
-    return read_values(in, in_size, schema, true, values, err);
+    return fedge_safetensors_get(get_memory, (void *)(uintptr_t)in, in_size, schema, false, values,
+                                 err);
 }

@@ -7,6 +7,7 @@
 #ifndef FEDGE_EDGE_IO_SAFETENSORS_H
 #define FEDGE_EDGE_IO_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -15,6 +16,7 @@
 
 #define FEDGE_SAFETENSORS_MAX_HEADER ((size_t)1 << 20) /* bytes of JSON */
 #define FEDGE_SAFETENSORS_MAX_SIZE ((size_t)9 << 30)   /* FEDGE_MAX_ELEMENTS floats and a header */
+#define FEDGE_SAFETENSORS_PART ((size_t)1 << 16)       /* bytes that are read or written at once */
 #define FEDGE_SAFETENSORS_MAX_VALUES ((uint32_t)1 << 15) /* JSON values in it */
 
 /* Exact bytes of the file. FEDGE_UNSUPPORTED when a tensor is not F32, FEDGE_TOO_BIG when the
@@ -27,6 +29,13 @@ FEDGE_MUST_USE fedge_status fedge_safetensors_size(const fedge_schema *schema, s
 FEDGE_MUST_USE fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *values,
                                                     uint8_t *out, size_t out_size,
                                                     fedge_error *err);
+
+/* The same, given to [put] in order, in parts of FEDGE_SAFETENSORS_PART bytes at most. A failure of
+ * [put] is returned as it is. */
+typedef fedge_status (*fedge_put_fn)(void *user, const uint8_t *bytes, size_t size,
+                                     fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_safetensors_put(const fedge_schema *schema, const float *values,
+                                                  fedge_put_fn put, void *user, fedge_error *err);
 
 /* Writes what comes before the values alone: out_size must be fedge_safetensors_size less their
  * bytes. */
@@ -54,9 +63,15 @@ FEDGE_MUST_USE fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_
                                                    const fedge_schema *schema, float *values,
                                                    fedge_error *err);
 
-/* The same, but takes the file's values from those in [values]. */
-FEDGE_MUST_USE fedge_status fedge_safetensors_subtract(const uint8_t *in, size_t in_size,
-                                                       const fedge_schema *schema, float *values,
-                                                       fedge_error *err);
+/* Fills out[0, size) with the bytes of a file from [offset] on. */
+typedef fedge_status (*fedge_get_fn)(void *user, uint64_t offset, uint8_t *out, size_t size,
+                                     fedge_error *err);
+
+/* The same of a file of [size] bytes that need not be in memory: [get] gives its header, then the
+ * tensors in parts of FEDGE_SAFETENSORS_PART bytes at most. With [subtract] the file's values are
+ * taken from those in [values]. A failure of [get] is returned as it is. */
+FEDGE_MUST_USE fedge_status fedge_safetensors_get(fedge_get_fn get, void *user, uint64_t size,
+                                                  const fedge_schema *schema, bool subtract,
+                                                  float *values, fedge_error *err);
 
 #endif

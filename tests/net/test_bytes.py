@@ -40,7 +40,8 @@ class Bytes(NetTest):
         self.assertEqual(len(seen), 8)  # none is another by accident
 
     def test_models_travel_as_deltas(self):
-        """Clients that miss rounds catch up by several deltas, or get the whole model; in all cases the same bits."""
+        """Clients that miss rounds catch up by several deltas, the first from the model that the seed makes; in all
+        cases the same bits."""
         seen, down = set(), {}
         for update in ({"up": "int8"}, {"up": "int8", "down": "int8+deflate"},
                        {"up": "topk:0.1+int8", "down": "topk:0.2+int4+deflate"}):
@@ -53,19 +54,20 @@ class Bytes(NetTest):
                                             sum(line["bytes_down"] for line in lines))
         self.assertEqual(len(seen), 3)
         deployed, simulated = zip(*down.values())
-        self.assertLess(deployed[1], 0.75 * deployed[0])  # each client gets one whole model
+        self.assertLess(deployed[1], 0.5 * deployed[0])  # no client gets a whole model
         for mine, theirs in zip(simulated[1:], deployed[1:]):
             self.assertLess(mine, theirs)
             self.assertLess(theirs, mine + 3000 * 3 * ROUNDS)  # tasks, with 8 deltas each
 
     def test_a_client_that_was_long_away_gets_a_delta(self):
-        """One of five is asked in a round, so some have not been for more than eight; each gets one whole model."""
+        """One of five is asked in a round, so some have not been for more than eight."""
         federation, lines = self.assert_same(
             update={"up": "int8", "down": "topk:0.01+int4"}, clients=5, hidden=400, rounds__fraction_train=0.2,
             rounds__min_train_nodes=1, rounds__num_server_rounds=24)
-        whole = max(line["bytes_down"] for line in lines)
+        whole = os.path.getsize(os.path.join(federation.run_folder(), "model.safetensors"))
+        self.assertEqual(lines[0]["bytes_down"], 0)
         for of in (lines, federation.lines()):
-            self.assertLessEqual(sum(line["bytes_down"] > 0.75 * whole for line in of), 5)
+            self.assertLess(max(line["bytes_down"] for line in of), 0.75 * whole)
 
     def test_models_travel_as_deltas_with_statistics(self):
         federation, _ = self.assert_same(

@@ -77,17 +77,26 @@ static uint32_t draw_tie_break(const fedge_simulation *self, const fedge_rounds_
 /* What a client fetches for a task: the model, or what makes it of the one that it has. */
 static void download(fedge_simulation *self, uint32_t client)
 {
-    self->download = self->model_bytes;
-    if (self->held) {
-        const uint32_t held = self->held[client];
-        const uint32_t age = held > 0 ? self->rounds_closed + 1 - held : UINT32_MAX;
-        const uint64_t delta = fedge_downlink_size(&self->global.downlink, age);
-        self->download = age == 0                                 ? 0
-                         : delta > 0 && delta < self->model_bytes ? delta
-                                                                  : self->model_bytes;
-        self->held[client] = self->rounds_closed + 1;
-    }
+    const uint32_t held = self->held[client];
+    const uint32_t age = held > 0 ? self->rounds_closed + 1 - held : UINT32_MAX;
+    const uint64_t delta = fedge_downlink_size(&self->global.downlink, age);
+    self->download = age == 0                                 ? 0
+                     : delta > 0 && delta < self->model_bytes ? delta
+                                                              : self->model_bytes;
+    self->held[client] = self->rounds_closed + 1;
     self->bytes_down += self->download;
+}
+
+/* Before its first task a client has the initial model, where the plan's seed makes all of it. */
+static fedge_status make_held(fedge_simulation *self, bool from_seed, fedge_error *err)
+{
+    const uint32_t num_clients = self->config.client_data->num_clients;
+    self->held = calloc(num_clients, sizeof(*self->held));
+    if (!self->held)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the models of clients");
+    for (uint32_t i = 0; from_seed && i < num_clients; i++)
+        self->held[i] = 1;
+    return FEDGE_OK;
 }
 
 static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action *action,
@@ -359,11 +368,8 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         status = fedge_client_states_init(&self->states, config->client_data->num_clients,
                                           fedge_plan_num_kept(self->plan), &limit, err);
     }
-    if (status == FEDGE_OK && self->plan->update.down.values) {
-        self->held = calloc(config->client_data->num_clients, sizeof(*self->held));
-        if (!self->held)
-            status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the models of clients");
-    }
+    if (status == FEDGE_OK)
+        status = make_held(self, told == 0 && config->job->initial_model[0] == '\0', err);
     if (status == FEDGE_OK) {
         wanted.global = &self->global;
         wanted.states = &self->states;

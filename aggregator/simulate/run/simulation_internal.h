@@ -56,7 +56,7 @@ struct fedge_simulation {
     uint32_t num_reported;
     uint64_t bytes_down; /* of the tasks that were sent; */
     uint64_t download;   /* and of the last of them */
-    uint32_t *held; /* by client, with deltas: rounds closed when it got a model, and 1; or 0 */
+    uint32_t *held;      /* by client: rounds closed when it got its model, and 1; 0: it has none */
     fedge_trainer_engine_task *wave; /* room for [capacity] */
     wave_task *order;                /* likewise: whose work [wave] is */
     uint64_t phase_started_ns;
