@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include <zlib.h>
+
 #include "edge/core/rng.h"
 #include "edge/io/inflater.h"
 #include "tests/edge/io/deflate_once.h"
@@ -146,6 +148,80 @@ static void a_bomb_stops_at_the_expected_size(void **state)
     expect(size, 0, FEDGE_TOO_BIG, "more than the 0 bytes");
 }
 
+/* A stream without end: zlib's header, then the same block again and again. */
+typedef struct bomb {
+    uint8_t block[8192];
+    size_t size, at;
+} bomb;
+
+static fedge_status read_bomb(void *user, uint8_t *bytes, size_t size, fedge_error *err)
+{
+    bomb *b = user;
+    (void)err;
+    for (size_t i = 0; i < size; i++) {
+        bytes[i] = b->block[b->at];
+        b->at = b->at + 1 < b->size ? b->at + 1 : 2;
+    }
+    return FEDGE_OK;
+}
+
+/* An inflater that counts what another one decodes. */
+static const fedge_inflater *counted;
+static uint64_t decoded;
+
+static void *count_begin(void)
+{
+    return counted->begin();
+}
+
+static fedge_inflater_state count_step(void *stream, fedge_inflater_span *span)
+{
+    const size_t room = span->out_size;
+    const fedge_inflater_state state = counted->step(stream, span);
+    decoded += room - span->out_size;
+    return state;
+}
+
+static const char *count_why(const void *stream)
+{
+    return counted->why(stream);
+}
+
+static void count_end(void *stream)
+{
+    counted->end(stream);
+}
+
+/* 10 MB that say that they are some 10 GB cost no more than what was expected, and a byte. */
+static void a_large_bomb_costs_what_was_expected(void **state)
+{
+    (void)state;
+    static uint8_t zeros[1 << 20], room[1000000];
+    static bomb b;
+    z_stream z = {0};
+    fedge_error err;
+    assert_int_equal(deflateInit(&z, 9), Z_OK);
+    z.next_in = zeros;
+    z.avail_in = sizeof(zeros);
+    z.next_out = b.block;
+    z.avail_out = sizeof(b.block);
+    assert_int_equal(deflate(&z, Z_FULL_FLUSH), Z_OK);
+    b.size = sizeof(b.block) - z.avail_out;
+    (void)deflateEnd(&z);
+    assert_true(b.size < 2000); /* so 10 MB are at least 5 GB */
+    for (const fedge_inflater *const *one = fedge_inflaters(); *one; one++) {
+        const fedge_inflater counting = {(*one)->name, (*one)->piece_bytes, (*one)->max_size,
+                                         count_begin,  count_step,          count_why,
+                                         count_end};
+        counted = *one;
+        decoded = b.at = 0;
+        assert_int_equal(
+            fedge_inflate_read_by(&counting, read_bomb, &b, 10000000, room, sizeof(room), &err),
+            FEDGE_TOO_BIG);
+        assert_int_equal(decoded, sizeof(room) + 1);
+    }
+}
+
 static void short_streams_are_truncated(void **state)
 {
     (void)state;
@@ -183,6 +259,7 @@ int main(void)
         cmocka_unit_test(what_does_not_shrink_is_too_big),
         cmocka_unit_test(a_deflater_is_used_again),
         cmocka_unit_test(a_bomb_stops_at_the_expected_size),
+        cmocka_unit_test(a_large_bomb_costs_what_was_expected),
         cmocka_unit_test(short_streams_are_truncated),
         cmocka_unit_test(broken_streams_are_corrupt),
     };
