@@ -302,34 +302,22 @@ fedge_status fedge_store_blob_append(fedge_store *store, const char *hash, uint6
                                    (fedge_bytes_view){data, size}, err);
 }
 
-fedge_status fedge_store_blob_read(fedge_store *store, const char *hash, uint64_t size,
-                                   uint64_t offset, uint8_t *out, size_t n, fedge_error *err)
+fedge_status fedge_store_blob_read(void *blob, uint64_t offset, uint8_t *out, size_t n,
+                                   fedge_error *err)
 {
+    const fedge_store_blob *b = blob;
     char name[NAME_SIZE];
     fedge_os_file file;
-    if (!is_seed(store, hash, size)) {
-        blob_name(hash, name);
-        return store->backend.read(store->backend.user, name, offset, out, n, err);
+    if (!is_seed(b->store, b->hash, b->size)) {
+        blob_name(b->hash, name);
+        return b->store->backend.read(b->store->backend.user, name, offset, out, n, err);
     }
-    fedge_status status = fedge_os_open(&file, store->seed_path, FEDGE_OS_READ, err);
+    fedge_status status = fedge_os_open(&file, b->store->seed_path, FEDGE_OS_READ, err);
     if (status)
         return status;
     status = fedge_os_read_at(&file, offset, out, n, err);
     fedge_os_close(&file);
     return status;
-}
-
-typedef struct blob {
-    fedge_store *store;
-    const char *hash;
-    uint64_t size;
-} blob;
-
-static fedge_status read_blob(void *user, uint64_t offset, uint8_t *out, size_t size,
-                              fedge_error *err)
-{
-    const blob *b = user;
-    return fedge_store_blob_read(b->store, b->hash, b->size, offset, out, size, err);
 }
 
 /* Once a seed is not what it was, it is none any more. */
@@ -344,20 +332,12 @@ fedge_status fedge_store_blob_check(fedge_store *store, const char *hash, uint64
 {
     char name[NAME_SIZE], actual[FEDGE_HASH_TEXT];
     const bool seed = is_seed(store, hash, size);
-    blob b = {store, hash, size};
-    uint64_t held = 0;
+    fedge_store_blob b = {store, hash, size};
     blob_name(hash, name);
     fedge_status status = check_size(store, name, size, err);
-    if (!status && !seed)
-        status = store->backend.size(store->backend.user, name, &held, err);
-    if (!status && !seed && held != size) {
-        status = fedge_fail(err, held < size ? FEDGE_TRUNCATED : FEDGE_TOO_BIG,
-                            "%s: %llu of %llu bytes are held", name, (unsigned long long)held,
-                            (unsigned long long)size);
-    }
     /* Checked before each use and not once after the download: flash memory fails later, too. */
     if (!status)
-        status = hash_parts(read_blob, &b, size, actual, err);
+        status = hash_parts(fedge_store_blob_read, &b, size, actual, err);
     if (seed && (status == FEDGE_TRUNCATED || status == FEDGE_NOT_FOUND))
         return seed_changed(store, err);
     if (status || strcmp(actual, hash) == 0)
@@ -382,7 +362,8 @@ fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a blob of %llu bytes",
                           (unsigned long long)size);
     }
-    status = fedge_store_blob_read(store, hash, size, 0, bytes, (size_t)size, err);
+    fedge_store_blob b = {store, hash, size};
+    status = fedge_store_blob_read(&b, 0, bytes, (size_t)size, err);
     if (status)
         free(bytes);
     else

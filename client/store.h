@@ -74,9 +74,14 @@ FEDGE_MUST_USE fedge_status fedge_store_blob_append(fedge_store *store, const ch
  * FEDGE_NOT_FOUND or FEDGE_TRUNCATED when it is not held in full. Takes 64 KiB of memory. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_check(fedge_store *store, const char *hash,
                                                    uint64_t size, fedge_error *err);
-/* Bytes [offset, offset + n) of a blob of [size] bytes that is held. */
-FEDGE_MUST_USE fedge_status fedge_store_blob_read(fedge_store *store, const char *hash,
-                                                  uint64_t size, uint64_t offset, uint8_t *out,
+/* A blob of [size] bytes that is held, to be read by parts. */
+typedef struct fedge_store_blob {
+    fedge_store *store;
+    const char *hash;
+    uint64_t size;
+} fedge_store_blob;
+/* Bytes [offset, offset + n) of [blob], a fedge_store_blob. */
+FEDGE_MUST_USE fedge_status fedge_store_blob_read(void *blob, uint64_t offset, uint8_t *out,
                                                   size_t n, fedge_error *err);
 /* The whole blob, malloc'ed, once fedge_store_blob_check has passed it; fails likewise. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_load(fedge_store *store, const char *hash,

@@ -93,20 +93,12 @@ static fedge_status of_blob(fedge_worker *w, fedge_status status)
     return status;
 }
 
-/* Where the parts of a model's file go, or come from. */
+/* Where the parts of a model's file go. */
 typedef struct file_parts {
-    fedge_store *store;
-    const char *hash;
-    uint64_t size, at; /* at: of the next part that is written */
+    fedge_store_blob blob;
+    uint64_t at; /* of the next part */
     fedge_sha256_stream *stream;
 } file_parts;
-
-static fedge_status read_part(void *user, uint64_t offset, uint8_t *out, size_t size,
-                              fedge_error *err)
-{
-    const file_parts *p = user;
-    return fedge_store_blob_read(p->store, p->hash, p->size, offset, out, size, err);
-}
 
 static fedge_status hash_part(void *user, const uint8_t *bytes, size_t size, fedge_error *err)
 {
@@ -119,13 +111,14 @@ static fedge_status store_part(void *user, const uint8_t *bytes, size_t size, fe
 {
     file_parts *p = user;
     p->at += size;
-    return fedge_store_blob_append(p->store, p->hash, p->at - size, bytes, size, p->size, err);
+    return fedge_store_blob_append(p->blob.store, p->blob.hash, p->at - size, bytes, size,
+                                   p->blob.size, err);
 }
 
 /* Puts the file of w->values into the store, if it is blob [hash]; else FEDGE_CORRUPT. */
 static fedge_status store_model(fedge_worker *w, const char *hash, uint64_t size, fedge_error *err)
 {
-    file_parts p = {.store = w->config.store, .hash = hash, .size = size};
+    file_parts p = {.blob = {w->config.store, hash, size}};
     char actual[FEDGE_HASH_TEXT];
     fedge_status status = fedge_sha256_stream_new(size, &p.stream, err);
     if (status)
@@ -194,12 +187,13 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
 static fedge_status read_model(fedge_worker *w, const char *hash, bool subtract, fedge_error *err)
 {
     const fedge_task *task = &w->at_work.job.task;
-    file_parts p = {.store = w->config.store, .hash = hash, .size = task->model_size};
+    fedge_store_blob blob = {w->config.store, hash, task->model_size};
     const fedge_status status =
-        of_blob(w, fedge_store_blob_check(p.store, hash, task->model_size, err));
-    return status ? status
-                  : fedge_safetensors_get(read_part, &p, task->model_size - task->control_size,
-                                          &w->plan->schema, subtract, w->values, err);
+        of_blob(w, fedge_store_blob_check(blob.store, hash, blob.size, err));
+    return status
+               ? status
+               : fedge_safetensors_get(fedge_store_blob_read, &blob, blob.size - task->control_size,
+                                       &w->plan->schema, subtract, w->values, err);
 }
 
 /* The model of its base and a delta; its file takes its place in the store. */
@@ -240,8 +234,8 @@ static fedge_status read_told(fedge_worker *w, uint8_t **told, fedge_error *err)
         return FEDGE_OK;
     if (!*told)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a control file of %zu bytes", size);
-    return fedge_store_blob_read(w->config.store, task->model, task->model_size,
-                                 task->model_size - size, *told, size, err);
+    fedge_store_blob blob = {w->config.store, task->model, task->model_size};
+    return fedge_store_blob_read(&blob, blob.size - size, *told, size, err);
 }
 
 static fedge_status load_model(fedge_worker *w, fedge_error *err)
