@@ -18,8 +18,6 @@
 #include "edge/core/os.h"
 #include "secure/hash/sha256.h"
 
-#define HEARTBEAT_S 20
-
 /* Before any training, and with nothing behind its file, the model is what the plan's seed makes.
  */
 static bool is_made_from_seed(const fedge_engine *engine, uint32_t last_closed)
@@ -364,7 +362,7 @@ static void welcome(fedge_engine *engine, const fedge_request *from)
                                      .server_time_ms = fedge_os_unix_ms(),
                                      .incarnation = engine->global.run.incarnation,
                                      .plan_size = engine->plan->size,
-                                     .heartbeat_s = HEARTBEAT_S,
+                                     .heartbeat_s = engine->config.heartbeat_s,
                                      .return_within_ms = return_within_ms(engine)}};
     memcpy(reply.welcome.run_id, engine->global.run.run_id, sizeof(reply.welcome.run_id));
     memcpy(reply.welcome.plan, engine->plan->hash, sizeof(reply.welcome.plan));

@@ -339,6 +339,7 @@ static fedge_status open_ports(program *self, fedge_error *err)
                                      .max_connections = self->options.max_connections,
                                      .max_unauthenticated = self->options.max_unauthenticated,
                                      .max_per_address = self->options.max_per_address,
+                                     .ping_after_ms = 1000 * self->options.heartbeat_s,
                                      .peers = self->peers,
                                      .log = &self->log};
     return fedge_transport_new(&config, &self->transport, err);
@@ -404,6 +405,7 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .ranks = ranks_share_updates(self) ? &self->link : NULL,
                                   .return_every_us = 1000 * FEDGE_RETURN_EVERY_MS /
                                                      self->options.num_network_threads,
+                                  .heartbeat_s = self->options.heartbeat_s,
                                   .log = &self->log,
                                   .wake = fedge_engine_thread_wake,
                                   .wake_user = self->engine_thread,

@@ -36,6 +36,7 @@ typedef struct fedge_options {
     uint32_t num_workers;         /* 0: one per CPU, eight at most */
     uint32_t num_network_threads; /* 0: one for each two CPUs */
     uint32_t max_connections, max_unauthenticated, max_per_address;
+    uint32_t heartbeat_s;
     const char *accumulator;       /* name of a kind, or "auto" */
     fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
     bool new_run, restored, drain, supervise, quiet, json, log_json;

@@ -134,9 +134,11 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
     fresh->config = *config;
     if (fresh->config.ping_after_ms == 0)
-        fresh->config.ping_after_ms = FEDGE_PING_AFTER_MS;
+        fresh->config.ping_after_ms = FEDGE_DEFAULT_HEARTBEAT_S * 1000;
     if (fresh->config.silent_timeout_ms == 0)
         fresh->config.silent_timeout_ms = FEDGE_SILENT_TIMEOUT_MS;
+    if (fresh->config.silent_timeout_ms < 3 * fresh->config.ping_after_ms)
+        fresh->config.silent_timeout_ms = 3 * fresh->config.ping_after_ms;
     if (fresh->config.newcomer_timeout_ms == 0)
         fresh->config.newcomer_timeout_ms = FEDGE_NEWCOMER_TIMEOUT_MS;
     pthread_mutex_init(&fresh->guests.mutex, NULL);

@@ -26,8 +26,10 @@
     20 /* so often at least a handshake begins, whatever else a thread has to do */
 #define FEDGE_RETURN_EVERY_MS                                                                      \
     5 /* told to come back later, a thread's connections are so far apart */
-#define FEDGE_JUDGE_EVERY_MS 60000    /* all connections' chains, besides at each reload */
-#define FEDGE_PING_AFTER_MS 20000     /* a connection that is silent so long gets a ping */
+#define FEDGE_JUDGE_EVERY_MS 60000 /* all connections' chains, besides at each reload */
+/* A connection that is silent so long gets a ping: from its client, or else from here. */
+#define FEDGE_DEFAULT_HEARTBEAT_S 20
+#define FEDGE_MAX_HEARTBEAT_S 3600
 #define FEDGE_SILENT_TIMEOUT_MS 60000 /* one that is silent so long is dropped */
 #define FEDGE_HTTP_MAX_CONNECTIONS 64 /* on the HTTP port */
 #define FEDGE_OTHER_FILES 128         /* descriptors for everything but clients' connections */

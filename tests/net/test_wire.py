@@ -5,6 +5,7 @@ FEDGE_NET_ROUNDS chooses how many rounds; FEDGE_NET_SHAPED=1 runs the slow link 
 
 import os
 import sys
+import time
 
 import harness
 import wire
@@ -12,6 +13,7 @@ from harness import NetTest
 
 ROUNDS = int(os.environ.get("FEDGE_NET_ROUNDS", "6"))
 CLIENTS = 3
+FORGETS_S = 24
 
 
 @harness.unittest.skipUnless(os.environ.get("FEDGE_NET_SHAPED"), "takes minutes")
@@ -19,9 +21,9 @@ class ShapedLink(NetTest):
     def test_a_slow_link_with_cuts(self):
         """256 kbit/s up, 300 ms, 2 % loss, and 20 s without a packet in each minute: what went up, headers and
         repeats and all, is little more than the updates."""
-        job = {"hidden": 1000, "update__codec": "none", "update__deflate": False, "rounds__min_train_nodes": 1}
+        job = {"hidden": 16000, "update__codec": "none", "update__deflate": False, "rounds__min_train_nodes": 1}
         keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 1, ip=wire.Wire.SERVER)
-        federation = self.federation(keys=keys, clients=1, rounds__num_server_rounds=2, **job)
+        federation = self.federation(keys=keys, clients=1, rounds__num_server_rounds=4, **job)
         with wire.Wire(loss=0.02, round_trip_s=0.3, seed=4, up_bytes_s=32000, cuts_s=(60, 20)) as net:
             federation.start_aggregator(listen=f"{net.SERVER}:9092", http="off", before=net.enter_server)
             federation.start_client(0, server=f"wss://{net.SERVER}:9092", before=net.enter_client)
@@ -33,7 +35,7 @@ class ShapedLink(NetTest):
               f"{net.counts['bytes_up'] / updates:.3f} of them; the longest round took {seconds:.0f} s; {net.counts}",
               file=sys.stderr)
         self.assertGreater(net.counts["cut"], 0, net.counts)
-        self.assertEqual(federation.hashes(), harness.undisturbed(2, clients=1, **job))
+        self.assertEqual(federation.hashes(), harness.undisturbed(4, clients=1, **job))
         self.assertLessEqual(net.counts["bytes_up"], 1.1 * updates)
 
 
@@ -66,6 +68,35 @@ class BadNetwork(NetTest):
     def test_with_a_crash_of_the_aggregator(self):
         hashes, _ = self.run_over(4, seed=2, crash=True)
         self.assertEqual(hashes, harness.undisturbed(4, clients=CLIENTS))
+
+    def idle(self, heartbeat_s, idle_s):
+        """One client waits so long for others; what the first and the network say then."""
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 2, ip=wire.Wire.SERVER)
+        federation = self.federation(keys=keys, clients=2, rounds__num_server_rounds=2)
+        with wire.Wire(forgets_s=FORGETS_S) as net:
+            federation.start_aggregator(listen=f"{net.SERVER}:9092", http="off", before=net.enter_server,
+                                        heartbeat=heartbeat_s)
+            clients = [federation.start_client(0, server=f"wss://{net.SERVER}:9092", before=net.enter_client)]
+            clients[0].wait_event("welcome")
+            time.sleep(idle_s)
+            clients.append(federation.start_client(1, server=f"wss://{net.SERVER}:9092", before=net.enter_client))
+            federation.complete(4 * harness.PATIENCE_S)
+            federation.stop()
+        return clients[0], net.counts
+
+    def test_a_nat_that_forgets_idle_connections(self):
+        """4 minutes of such a NAT beside 20 s between pings are here 24 s beside 2: the client waits for longer than
+        that on the connection that it has."""
+        client, counts = self.idle(heartbeat_s=2, idle_s=FORGETS_S + 4)
+        self.assertEqual(len(client.events("welcome")), 1, client.tail())
+        self.assertEqual(counts["forgotten"], 0, counts)
+
+    @harness.unittest.skipUnless(harness.LONG, "takes a minute")
+    def test_without_pings_a_nat_forgets(self):
+        """What makes the test above one: the connection is lost, and made anew when that is noticed."""
+        client, counts = self.idle(heartbeat_s=30, idle_s=FORGETS_S + 4)
+        self.assertGreater(len(client.events("welcome")), 1, client.tail())
+        self.assertGreater(counts["forgotten"], 0, counts)
 
     def test_with_large_updates(self):
         """Updates and models of several messages and many packets: transfers go on where they stopped."""

@@ -2,12 +2,14 @@
 
 Each namespace has a TUN device; a process reads packets from either, loses some, delays the rest, and
 now and then turns one into a reset of its TCP connection, all drawn from a seed. It may also be no faster than
-some bytes a second on the way up, behind a queue, and be cut for some seconds of each period. Needs root.
+some bytes a second on the way up, behind a queue, be cut for some seconds of each period, and forget TCP connections
+that are idle, as a NAT does: it loses all that comes of them afterwards. Needs root.
 
     with Wire(loss=0.05, round_trip_s=0.2, resets=0.01, seed=1) as wire:
         Program(..., before=wire.enter_server)     # address wire.SERVER
         Program(..., before=wire.enter_client)
-    wire.counts   # {"forwarded": …, "lost": …, "resets": …, "cut": …, "bytes_up": …}: packets; bytes that clients sent
+    wire.counts   # {"forwarded": …, "lost": …, "resets": …, "cut": …, "forgotten": …, "bytes_up": …}: packets, of
+                  # connections that were forgotten too; bytes that clients sent
 """
 
 import ctypes
@@ -117,13 +119,14 @@ def make_reset(packet, back):
 
 
 class _Forwarder:
-    def __init__(self, ends, loss, delay_s, resets, seed, up_bytes_s, cuts_s):
+    def __init__(self, ends, loss, delay_s, resets, seed, up_bytes_s, cuts_s, forgets_s):
         self.ends, self.loss, self.delay_s, self.resets = ends, loss, delay_s, resets
-        self.up_bytes_s, self.cuts_s = up_bytes_s, cuts_s
+        self.up_bytes_s, self.cuts_s, self.forgets_s = up_bytes_s, cuts_s, forgets_s
+        self.seen = {}  # by the client's port: when its connection had its last packet
         self.draw = random.Random(seed)
         self.queue = []
         self.started = self.up_free = time.monotonic()
-        self.counts = {"forwarded": 0, "lost": 0, "resets": 0, "cut": 0, "bytes_up": 0}
+        self.counts = {"forwarded": 0, "lost": 0, "resets": 0, "cut": 0, "forgotten": 0, "bytes_up": 0}
 
     def is_cut(self, now):
         """For the last seconds of each period."""
@@ -143,11 +146,23 @@ class _Forwarder:
         heapq.heappush(self.queue, (at + self.delay_s, self.counts["forwarded"], side, packet))
         self.counts["forwarded"] += 1
 
+    def is_known(self, packet, side, flags):
+        """Of a connection that has not been idle for too long. Only a client can make a new one."""
+        now, ports = time.monotonic(), (packet[0] & 15) * 4 + (0 if side == 1 else 2)
+        port = packet[ports:ports + 2]
+        if not (side == 1 and flags & _SYN) and now - self.seen.get(port, -self.forgets_s) >= self.forgets_s:
+            self.seen.pop(port, None)
+            return False
+        self.seen[port] = now
+        return True
+
     def take(self, packet, side):
         """A packet that end [side] has sent."""
         flags = tcp_flags(packet)
         self.counts["bytes_up"] += len(packet) if side == 1 else 0
-        if self.draw.random() < self.loss:
+        if self.forgets_s and flags and not self.is_known(packet, side, flags):
+            self.counts["forgotten"] += 1
+        elif self.draw.random() < self.loss:
             self.counts["lost"] += 1
         elif flags & _ACK and not flags & (_SYN | _FIN | _RST) and self.draw.random() < self.resets:
             self.counts["resets"] += 1
@@ -180,9 +195,9 @@ class _Forwarder:
 class Wire:
     SERVER, CLIENT = "10.77.0.1", "10.77.0.2"
 
-    def __init__(self, loss=0.0, round_trip_s=0.0, resets=0.0, seed=1, up_bytes_s=None, cuts_s=None):
+    def __init__(self, loss=0.0, round_trip_s=0.0, resets=0.0, seed=1, up_bytes_s=None, cuts_s=None, forgets_s=None):
         """cuts_s: (period, length)."""
-        self._options = (loss, round_trip_s / 2, resets, seed, up_bytes_s, cuts_s)
+        self._options = (loss, round_trip_s / 2, resets, seed, up_bytes_s, cuts_s, forgets_s)
         self.counts = None
 
     def __enter__(self):

@@ -146,6 +146,7 @@ void fed_open(federation *fed)
 fedge_status fed_try_open(federation *fed, fedge_error *err)
 {
     fedge_engine_config config = {.job = fed->job,
+                                  .heartbeat_s = 20,
                                   .job_text = fed->job_text,
                                   .job_size = strlen(fed->job_text),
                                   .state_dir = fed->state_dir,
