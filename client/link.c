@@ -9,12 +9,16 @@
 #include <mbedtls/platform_util.h>
 
 #include "edge/core/message.h"
+#include "edge/core/os.h"
 #include "secure/identity/registry.h"
 #include "secure/identity/resume.h"
 #include "secure/identity/tls.h"
 
 #define MAX_PEER_CERTIFICATE 8192 /* bytes of DER */
 #define MAX_WHY 256
+/* Two parts of an upload: more would be seconds of a slow link for which nothing seems to move, and
+ * would be lost with the connection. */
+#define MAX_UNSENT (2 * FEDGE_MESSAGE_MAX_PAYLOAD)
 #define CLOSE_TIMEOUT_S 2
 #define MAX_FDS 16 /* libwebsockets sizes its tables by the process's limit otherwise */
 
@@ -174,6 +178,7 @@ static int on_own(fedge_link *link, struct lws *wsi, enum lws_callback_reasons r
     case LWS_CALLBACK_CLIENT_FILTER_PRE_ESTABLISH:
         return check_server(link, wsi);
     case LWS_CALLBACK_CLIENT_ESTABLISHED:
+        fedge_os_bound_unsent(lws_get_socket_fd(wsi), MAX_UNSENT);
         link->established = true;
         link->received = 0;
         link->events.connected(link->events.user);

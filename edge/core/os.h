@@ -134,6 +134,11 @@ void fedge_os_end_with_parent(int64_t parent);
 /* What the system's tools (ps -T, top -H, perf) show of this thread: at most 15 bytes of it. */
 void fedge_os_name_thread(const char *name);
 
+/* The TCP socket takes no more once [size] bytes wait that were not yet sent: without it the system
+ * takes megabytes, and who writes cannot tell whether any of them moves. Linux; elsewhere nothing.
+ */
+void fedge_os_bound_unsent(int socket, int size);
+
 #define FEDGE_LARGE_PAGE ((size_t)2 << 20)
 
 /* Asks for pages of FEDGE_LARGE_PAGE bytes where whole ones lie inside of [block], best before its

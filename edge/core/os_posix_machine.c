@@ -8,6 +8,8 @@
 #endif
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -21,6 +23,7 @@
 #endif
 #include <sys/random.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -102,6 +105,15 @@ void fedge_os_name_thread(const char *name)
     (void)prctl(PR_SET_NAME, name);
 #else
     (void)name;
+#endif
+}
+
+void fedge_os_bound_unsent(int socket, int size)
+{
+#ifdef TCP_NOTSENT_LOWAT
+    (void)setsockopt(socket, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &size, sizeof(size));
+#else
+    (void)socket, (void)size;
 #endif
 }
 
