@@ -182,7 +182,7 @@ static fedge_status apply_section(const fedge_plan *plan, const uint8_t *in, siz
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < delta->schema.num_tensors && status == FEDGE_OK; i++) {
         place to = {plan, values, i};
-        const fedge_codec_tensor tensor = {.codec = &plan->update.down,
+        const fedge_codec_tensor tensor = {.codec = fedge_codec_of(&plan->update.down, i),
                                            .spec = &delta->schema.tensors[i],
                                            .bound_log2 = plan->update.bound_log2,
                                            .give = move,

@@ -249,6 +249,19 @@ static fedge_status write_layer_codec(const void *record, const char *key, cJSON
     return fedge_codec_write_json(&((const fedge_layer_codec *)record)->codec, key, object, err);
 }
 
+static fedge_status read_layer_down(const fedge_json *json, const cJSON *node, void *record,
+                                    fedge_error *err)
+{
+    return fedge_codec_read_json(json, node, &((fedge_layer_codec *)record)->down, err);
+}
+
+static fedge_status write_layer_down(const void *record, const char *key, cJSON *object,
+                                     fedge_error *err)
+{
+    const fedge_codec *down = &((const fedge_layer_codec *)record)->down;
+    return down->values ? fedge_codec_write_json(down, key, object, err) : FEDGE_OK;
+}
+
 static const fedge_json_field layer_codec_fields[] = {
     {.key = "tensors",
      .kind = FEDGE_JSON_TEXT,
@@ -260,6 +273,7 @@ static const fedge_json_field layer_codec_fields[] = {
      .flags = FEDGE_JSON_REQUIRED,
      .read = read_layer_codec,
      .write = write_layer_codec},
+    {.key = "down", .kind = FEDGE_JSON_CUSTOM, .read = read_layer_down, .write = write_layer_down},
     FEDGE_JSON_END,
 };
 

@@ -94,6 +94,7 @@ typedef struct fedge_layer_codec {
     char tensors[FEDGE_MAX_TENSOR_NAME]; /* whose names match, with '*' for any characters; or
                                             FEDGE_CODEC_OF_VECTORS */
     fedge_codec codec;
+    fedge_codec down; /* of what models changed by; values NULL: fedge_update_spec.down */
 } fedge_layer_codec;
 
 typedef struct fedge_update_spec {

@@ -51,7 +51,8 @@
     FEATURE("augmentation:crop", plan->data.has_augmentation && plan->data.has_crop)               \
     FEDGE_MODEL_FEATURE_MAP(MODEL_FEATURE)                                                         \
     EVERY_PLAN("error-feedback", plan->update.error_feedback != FEDGE_ERROR_FEEDBACK_AUTO)         \
-    EVERY_PLAN("codec-by-layer", plan->update.num_layers > 0)
+    EVERY_PLAN("codec-by-layer", plan->update.num_layers > 0)                                      \
+    EVERY_PLAN("down-by-layer", plan->update.down.tensors)
 
 /* --- their names: all that a client needs ----------------------------------------------------- */
 

@@ -144,28 +144,38 @@ static bool is_of(const fedge_layer_codec *rule, const fedge_tensor_spec *tensor
                : fedge_glob_matches(rule->tensors, tensor->name);
 }
 
-/* Gives each tensor of the delta the codec of the first rule that is of it, or the job's. */
+/* Gives each tensor of the delta the codecs of the first rule that is of it, or the job's. */
 static fedge_status choose_codecs(fedge_plan *plan, fedge_error *err)
 {
     fedge_section *delta = &plan->sent.sections[0];
-    const fedge_update_spec *update = &plan->update;
-    bool used[FEDGE_MAX_LAYER_CODECS] = {false};
-    uint32_t r = 0;
-    for (uint32_t i = 0; i < delta->schema.num_tensors; i++) {
+    fedge_update_spec *update = &plan->update;
+    bool used[FEDGE_MAX_LAYER_CODECS] = {false}, down = false;
+    for (uint32_t i = 0, r; i < delta->schema.num_tensors; i++) {
         for (r = 0; r < update->num_layers && !is_of(&update->layers[r], &plan->sent.tensors[i]);)
             r++;
-        used[r < update->num_layers ? r : 0] |= r < update->num_layers;
-        plan->sent.codecs[i] = r < update->num_layers ? &update->layers[r].codec : &update->codec;
+        const fedge_layer_codec *rule = r < update->num_layers ? &update->layers[r] : NULL;
+        used[rule ? r : 0] |= rule != NULL;
+        plan->sent.codecs[i] = rule ? &rule->codec : &update->codec;
+        plan->sent.down_codecs[i] = rule && rule->down.values ? &rule->down : &update->down;
     }
-    for (r = 0; r < update->num_layers; r++) {
+    for (uint32_t r = 0; r < update->num_layers; r++) {
+        const fedge_layer_codec *rule = &update->layers[r];
         if (!used[r]) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                               "update.layers: no tensor that is trained is left for \"%s\"; give a "
                               "tensor's name, as \"%s\", one with '*', or \"vectors\"",
-                              update->layers[r].tensors, plan->sent.tensors[0].name);
+                              rule->tensors, plan->sent.tensors[0].name);
         }
+        if (rule->down.values && !update->down.values) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "update.layers: \"%s\" has a \"down\", but models travel whole: give "
+                              "\"update\" a \"down\", too",
+                              rule->tensors);
+        }
+        down = down || rule->down.values;
     }
     delta->codec.tensors = update->num_layers > 0 ? plan->sent.codecs : NULL;
+    update->down.tensors = down ? plan->sent.down_codecs : NULL;
     return FEDGE_OK;
 }
 

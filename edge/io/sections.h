@@ -43,8 +43,9 @@ typedef struct fedge_sent {
     fedge_schema schema;              /* over [tensors]: shapes of what is sent */
     size_t places[FEDGE_MAX_TENSORS]; /* of each tensor's first value among the model's */
     const fedge_codec *codecs[FEDGE_MAX_TENSORS]; /* of each tensor of the delta, where a plan has
-                                                     "layers" */
-    uint32_t num_sections;                        /* ≥ 1; the first is the delta */
+                                                     "layers"; and of its change that goes down */
+    const fedge_codec *down_codecs[FEDGE_MAX_TENSORS];
+    uint32_t num_sections; /* ≥ 1; the first is the delta */
     fedge_section sections[FEDGE_SECTION_KINDS];
 } fedge_sent;
 

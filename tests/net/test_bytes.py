@@ -45,15 +45,18 @@ class Bytes(NetTest):
         cases the same bits."""
         seen, down = set(), {}
         for update in ({"up": "int8"}, {"up": "int8", "down": "int8+deflate"},
-                       {"up": "topk:0.1+int8", "down": "topk:0.2+int4+deflate"}):
+                       {"up": "topk:0.1+int8", "down": "topk:0.2+int4+deflate"},
+                       {"up": "int8", "down": "int8+deflate", "layers": [
+                           {"tensors": "vectors", "codec": "none"},
+                           {"tensors": "0.*", "codec": "int4", "down": "topk:0.1+int4"}]}):
             with self.subTest(update):
                 federation, lines = self.assert_same(
                     update=update, clients=5, hidden=400, rounds__fraction_train=0.5, rounds__min_train_nodes=2,
                     rounds__num_server_rounds=ROUNDS)
                 seen.add(federation.hashes()[-1])
-                down[update.get("down")] = (sum(line["bytes_down"] for line in federation.lines()),
+                down[len(seen)] = (sum(line["bytes_down"] for line in federation.lines()),
                                             sum(line["bytes_down"] for line in lines))
-        self.assertEqual(len(seen), 3)
+        self.assertEqual(len(seen), 4)
         deployed, simulated = zip(*down.values())
         self.assertLess(deployed[1], 0.5 * deployed[0])  # no client gets a whole model
         for mine, theirs in zip(simulated[1:], deployed[1:]):

@@ -157,6 +157,20 @@ static void test_each_is_asked_for_where_it_is_needed(void **state)
     free(plain);
 }
 
+/* A codec down of some tensors' own is one of those by layer, too. */
+static void test_down_by_layer(void **state)
+{
+    (void)state;
+    static const variant BOTH = {
+        .rest = ", \"update\": {\"deflate\": false, \"down\": \"int8\", \"layers\": [{\"tensors\": "
+                "\"*.bias\", \"codec\": \"int8\", \"down\": \"none\"}]}"};
+    char *plan = plan_of_variant(&BOTH);
+    assert_true(asks(plan, "codec-by-layer"));
+    assert_true(asks(plan, "down-by-layer"));
+    assert_non_null(strstr(plan, "\"codec\":\"int8\",\"down\":\"none\"}"));
+    free(plan);
+}
+
 static const char IMAGES[] =
     "{\"fedge-job\": 1, \"name\": \"j\", \"model\": {\"input-shape\": [1, 32, 32], \"layers\":"
     " [{\"type\": \"%s\", \"kernel_size\": %d%s}, {\"type\": \"AdaptiveAvgPool2d\","
@@ -219,6 +233,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_plans_ask_for_little),
         cmocka_unit_test(test_each_is_asked_for_where_it_is_needed),
+        cmocka_unit_test(test_down_by_layer),
         cmocka_unit_test(test_pools_of_images),
         cmocka_unit_test(test_external_models),
     };
