@@ -3,7 +3,8 @@
  *     bench_codec_fedge CODEC VALUES SECONDS
  *
  * prints bytes of floats a second of this thread's time, encoding and decoding, and the encoded
- * bytes. */
+ * bytes. With xN in the place of SECONDS it encodes N times and prints nothing, for
+ * codec_instructions.sh. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdint.h>
 #include <stdio.h>
@@ -82,8 +83,13 @@ int main(int argc, char **argv)
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 0, 0, 0);
     for (size_t i = 0; i < spec.count; i++)
         values[i] = 0.01f * (float)fedge_rng_normal(&rng);
-    const double in = rate_of(encode, seconds), out = rate_of(decode, seconds);
-    printf("%.0f %.0f %zu\n", in, out, size);
+    if (argv[3][0] == 'x') {
+        for (unsigned long left = strtoul(argv[3] + 1, NULL, 10); left > 0; left--)
+            encode();
+    } else {
+        const double in = rate_of(encode, seconds), out = rate_of(decode, seconds);
+        printf("%.0f %.0f %zu\n", in, out, size);
+    }
     free(values);
     free(residual);
     free(v);
