@@ -348,6 +348,8 @@ static size_t on_writeable(void *user, uint8_t *out, size_t out_size)
     fedge_client *c = user;
     fedge_session_action action;
     size_t size = 0;
+    /* Room on the link is progress, and the session takes the time from events alone. */
+    fedge_session_tick(c->session, now());
     while (!c->stopped && size == 0 && fedge_session_next(c->session, true, &action)) {
         if (action.type == FEDGE_SESSION_SEND && action.data_size <= out_size) {
             memcpy(out, action.data, action.data_size);

@@ -24,8 +24,9 @@
 
 #define FEDGE_CONN_MAX_QUEUED 32          /* frames waiting to be written, blobs aside */
 #define FEDGE_CONN_HELLO_TIMEOUT_MS 10000 /* from the handshake to a HELLO */
-#define FEDGE_CONN_FRAME_TIMEOUT_MS 30000 /* from the first byte of a frame to its last */
-#define FEDGE_CONN_CLOSE_TIMEOUT_MS 5000  /* for a peer to read why it is refused */
+/* From the first byte of a frame to its last. After a cut of 20 s TCP may wait for 38. */
+#define FEDGE_CONN_FRAME_TIMEOUT_MS 45000
+#define FEDGE_CONN_CLOSE_TIMEOUT_MS 5000 /* for a peer to read why it is refused */
 
 #define FEDGE_CONN_WAITING_BYTES                                                                   \
     ((uint64_t)64 << 20) /* of all connections: frames that arrive; likewise, that wait */

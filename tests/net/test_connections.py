@@ -122,7 +122,7 @@ class Noise(MisuseTest):
 
 class Slow(MisuseTest):
     def test_who_does_not_go_on_is_dropped(self):
-        """All at once, since each takes its time: 10 s to say something, 30 s for one message."""
+        """All at once, since each takes its time: 10 s to say something, 45 s for one message."""
         started = time.monotonic()
         federation = self.start(rounds=2, devices=2)
         for client in federation.seen[1:]:

@@ -26,7 +26,7 @@ class ShapedLink(NetTest):
         federation = self.federation(keys=keys, clients=1, rounds__num_server_rounds=4, **job)
         with wire.Wire(loss=0.02, round_trip_s=0.3, seed=4, up_bytes_s=32000, cuts_s=(60, 20)) as net:
             federation.start_aggregator(listen=f"{net.SERVER}:9092", http="off", before=net.enter_server)
-            federation.start_client(0, server=f"wss://{net.SERVER}:9092", before=net.enter_client)
+            client = federation.start_client(0, server=f"wss://{net.SERVER}:9092", before=net.enter_client)
             federation.complete(1500)
             seconds = max(line["seconds"] for line in federation.lines())
             federation.stop()
@@ -35,6 +35,7 @@ class ShapedLink(NetTest):
               f"{net.counts['bytes_up'] / updates:.3f} of them; the longest round took {seconds:.0f} s; {net.counts}",
               file=sys.stderr)
         self.assertGreater(net.counts["cut"], 0, net.counts)
+        self.assertEqual(len(client.events("welcome")), 1, client.tail())  # no cut was long enough to give up
         self.assertEqual(federation.hashes(), harness.undisturbed(4, clients=1, **job))
         self.assertLessEqual(net.counts["bytes_up"], 1.1 * updates)
 
