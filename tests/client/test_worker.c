@@ -35,6 +35,7 @@ typedef struct rig {
     float seen[2];              /* what the last training began with */
     bool has_deltas;            /* the plan's models travel as deltas, too */
     bool trains, loses;         /* a training ends well; the model's blob is gone then */
+    fedge_worker_job plan;
 } rig;
 
 static void on_done(void *user)
@@ -114,6 +115,7 @@ static void begin(rig *r, fedge_worker_job *task)
     free(text);
     do_job(r, &plan);
     assert_int_equal(r->result.status, FEDGE_OK);
+    r->plan = plan;
     assert_int_equal(fedge_safetensors_size(&job->plan.schema, &size, NULL), FEDGE_OK);
     assert_in_range(size, 1, sizeof(file));
     assert_int_equal(fedge_safetensors_write(&job->plan.schema, MODEL, file, size, NULL), FEDGE_OK);
@@ -229,6 +231,44 @@ static void the_update_is_what_has_changed(void **state)
     end(&r);
 }
 
+/* With the plan, where it is named and no model is held; a wrong one is not kept. */
+static void the_initial_model_is_made(void **state)
+{
+    (void)state;
+    static rig r;
+    fedge_worker_job task;
+    static const float ZEROS[2] = {0}; /* the model is external */
+    uint8_t file[1024], *made = NULL;
+    char initial[FEDGE_HASH_TEXT];
+    uint64_t held = 0;
+    begin(&r, &task);
+    const size_t size = (size_t)task.task.model_size;
+    fedge_tensor_spec tensor;
+    fedge_schema schema;
+    fedge_schema_init(&schema, &tensor, 1);
+    assert_int_equal(fedge_schema_add(&schema, "w", FEDGE_F32, 1, (uint32_t[]){2}, NULL), FEDGE_OK);
+    assert_int_equal(fedge_safetensors_write(&schema, ZEROS, file, size, NULL), FEDGE_OK);
+    fedge_sha256_text(file, size, initial);
+    memcpy(r.plan.initial_model, initial, sizeof(initial));
+    do_job(&r, &r.plan); /* another model is held */
+    assert_int_equal(fedge_store_blob_held(r.store, initial, size, &held, NULL), FEDGE_OK);
+    assert_int_equal(held, 0);
+    for (int right = 0; right < 2; right++) {
+        assert_int_equal(fedge_store_blobs_keep(r.store, r.plan.plan_hash, "", "", NULL), FEDGE_OK);
+        memcpy(r.plan.initial_model, right ? initial : task.task.model, sizeof(initial));
+        do_job(&r, &r.plan);
+        assert_int_equal(r.result.status, FEDGE_OK);
+        assert_int_equal(fedge_store_blob_held(r.store, r.plan.initial_model, size, &held, NULL),
+                         FEDGE_OK);
+        assert_int_equal(held, right ? size : 0);
+    }
+    do_job(&r, &r.plan); /* it is held */
+    assert_int_equal(fedge_store_blob_load(r.store, initial, size, &made, NULL), FEDGE_OK);
+    assert_memory_equal(made, file, size);
+    free(made);
+    end(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +276,7 @@ int main(void)
         cmocka_unit_test(training_begins_with_the_tasks_model),
         cmocka_unit_test(a_delta_that_makes_no_model_is_a_bad_blob),
         cmocka_unit_test(the_update_is_what_has_changed),
+        cmocka_unit_test(the_initial_model_is_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
