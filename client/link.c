@@ -151,7 +151,11 @@ static int write_one(fedge_link *link, struct lws *wsi)
     /* A last message comes with fedge_link_close: the peer gets it before the close frame. */
     if (size == 0 || (link->wsi != wsi && link->closing != wsi))
         return 0;
-    return lws_write(wsi, out, size, LWS_WRITE_BINARY) < (int)size ? -1 : 0;
+    if (lws_write(wsi, out, size, LWS_WRITE_BINARY) < (int)size)
+        return -1;
+    /* Room came as what was before it went: a ping would wait behind the upload for its answer. */
+    lws_validity_confirmed(wsi);
+    return 0;
 }
 
 /* The old connection: says why it closes as soon as it can, and goes. */
