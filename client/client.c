@@ -212,6 +212,29 @@ static void end(fedge_client *c, const fedge_session_action *action)
     snprintf(c->exit_text, sizeof(c->exit_text), "%s", action->text);
 }
 
+/* The next connection goes to the server whose turn it is, by the proxy for it. */
+static fedge_status turn_to(fedge_client *c, uint32_t turn, fedge_error *err)
+{
+    char proxy[FEDGE_PROXY_TEXT];
+    c->turn = turn;
+    c->server = fedge_link_turn_to(c->link, turn);
+    const fedge_status status = fedge_proxy_for(c->server, c->config.proxy, proxy, err);
+    return status ? status : fedge_link_set_proxy(c->link, proxy, err);
+}
+
+static void close_link(fedge_client *c, const fedge_session_action *action)
+{
+    fedge_error err;
+    fedge_link_close(c->link, action->text);
+    uint32_t turn = c->turn + !action->flag;
+    /* Only to an address of its own list: what a server says opens no way to anybody else. */
+    for (uint32_t i = 0; action->server[0] && i < c->num_servers; i++) {
+        if (strcmp(fedge_link_turn_to(c->link, c->turn + i), action->server) == 0)
+            turn = c->turn + i;
+    }
+    (void)!turn_to(c, turn, &err); /* open_link has seen each of them */
+}
+
 static void perform(fedge_client *c, const fedge_session_action *action)
 {
     fedge_error err;
@@ -223,7 +246,7 @@ static void perform(fedge_client *c, const fedge_session_action *action)
         fedge_link_connect(c->link);
         break;
     case FEDGE_SESSION_CLOSE:
-        fedge_link_close(c->link, action->text);
+        close_link(c, action);
         break;
     case FEDGE_SESSION_WELCOMED:
         welcomed(c, action);
@@ -292,16 +315,6 @@ static void on_connected(void *user)
     fedge_client *c = user;
     fedge_session_connected(c->session, now());
     drain(c);
-}
-
-/* The next connection goes to the server whose turn it is, by the proxy for it. */
-static fedge_status turn_to(fedge_client *c, uint32_t turn, fedge_error *err)
-{
-    char proxy[FEDGE_PROXY_TEXT];
-    c->turn = turn;
-    c->server = fedge_link_turn_to(c->link, turn);
-    const fedge_status status = fedge_proxy_for(c->server, c->config.proxy, proxy, err);
-    return status ? status : fedge_link_set_proxy(c->link, proxy, err);
 }
 
 static void on_disconnected(void *user, unsigned http_status, const char *why)

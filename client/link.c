@@ -1,3 +1,5 @@
+#define _POSIX_C_SOURCE 200809L /* getaddrinfo */
+
 #include "client/link.h"
 
 #include <assert.h>
@@ -5,8 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <arpa/inet.h>
 #include <libwebsockets.h>
 #include <mbedtls/platform_util.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include "edge/core/message.h"
 #include "edge/core/os.h"
@@ -32,8 +38,8 @@ struct fedge_link {
     int port;
     bool by_proxy;
     char urls[FEDGE_LINK_MAX_URLS], url[FEDGE_LINK_MAX_HOST + 1];
-    uint32_t num_urls;
-    bool connecting; /* within fedge_link_connect, and its end has not been reported */
+    uint32_t num_urls, turn; /* turn: of the host's addresses */
+    bool connecting;         /* within fedge_link_connect, and its end has not been reported */
     bool established;
     unsigned http_status;
     char why[MAX_WHY];         /* what is known of the connection's end before it comes */
@@ -284,7 +290,7 @@ fedge_status fedge_link_parse_url(const char *url, char host[FEDGE_LINK_MAX_HOST
  */
 static const char *take_url(const char *urls, char url[FEDGE_LINK_MAX_HOST + 1])
 {
-    const size_t length = strcspn(urls, ",");
+    const size_t length = strcspn(urls, ",\n");
     snprintf(url, FEDGE_LINK_MAX_HOST + 1, "%.*s", (int)length, urls);
     return urls[length] ? urls + length + 1 : NULL;
 }
@@ -408,6 +414,7 @@ const char *fedge_link_turn_to(fedge_link *link, uint32_t turn)
 {
     const char *at = link->urls;
     fedge_error err;
+    link->turn = turn / link->num_urls;
     for (turn %= link->num_urls; at; turn--) {
         at = take_url(at, link->url);
         if (turn == 0)
@@ -432,9 +439,38 @@ fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy, fedge_err
                           : FEDGE_OK;
 }
 
+/* The address of the host whose turn it is, where its name has several of a family: one for each
+ * rank, say. Left to libwebsockets, all clients would begin at the one that getaddrinfo puts first;
+ * it gets the name itself where the addresses are those of one host. */
+static const char *address_of(const fedge_link *link, char text[INET6_ADDRSTRLEN])
+{
+    const struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *at;
+    struct addrinfo *all = NULL;
+    const char *found = NULL;
+    uint32_t num_v4 = 0, num_v6 = 0;
+    if (getaddrinfo(link->host, NULL, &hints, &all) != 0)
+        return link->host;
+    for (at = all; at; at = at->ai_next)
+        *(at->ai_family == AF_INET ? &num_v4 : &num_v6) += 1;
+    at = all;
+    for (uint32_t skip = link->turn % (num_v4 + num_v6); skip > 0; skip--)
+        at = at->ai_next;
+    const void *of = at->ai_addr;
+    if (num_v4 > 1 || num_v6 > 1) {
+        found = inet_ntop(at->ai_family,
+                          at->ai_family == AF_INET
+                              ? (const void *)&((const struct sockaddr_in *)of)->sin_addr
+                              : (const void *)&((const struct sockaddr_in6 *)of)->sin6_addr,
+                          text, INET6_ADDRSTRLEN);
+    }
+    freeaddrinfo(all);
+    return found ? found : link->host;
+}
+
 void fedge_link_connect(fedge_link *link)
 {
     assert(!link->wsi);
+    char numeric[INET6_ADDRSTRLEN];
     char authority[FEDGE_LINK_MAX_HOST + 10], literal[FEDGE_LINK_MAX_HOST + 2];
     const bool v6 = strchr(link->host, ':') != NULL;
     snprintf(literal, sizeof(literal), v6 ? "[%s]" : "%s", link->host);
@@ -443,7 +479,8 @@ void fedge_link_connect(fedge_link *link)
     memset(&info, 0, sizeof(info));
     info.context = link->context;
     info.vhost = link->vhost;
-    info.address = link->by_proxy ? literal : link->host; /* a proxy is told it as it is */
+    info.address =
+        link->by_proxy ? literal : address_of(link, numeric); /* a proxy is told it as it is */
     info.port = link->port;
     info.path = link->path;
     info.host = authority;

@@ -167,6 +167,13 @@ int main(int argc, char **argv)
     }
     if (fedge_site_load(options.config, &site, &err))
         return (int)fail_with(&log, "config", &err, FEDGE_EXIT_CONFIG);
+    if (!options.server)
+        options.server = site->servers;
+    if (!options.server[0]) {
+        (void)fedge_fail(&err, FEDGE_INVALID_ARGUMENT,
+                         "no server: give --server URL, or \"servers\" in %.200s", options.config);
+        return (int)fail_with(&log, "server", &err, FEDGE_EXIT_USAGE);
+    }
     for (uint32_t i = 0; i < site->num_data && options.num_partitions > 0; i++) {
         site->data[i].partition_id = options.partition_id;
         site->data[i].num_partitions = options.num_partitions;

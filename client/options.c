@@ -24,7 +24,7 @@ static fedge_status take_server(void *settings, const char *option, const char *
 }
 
 static const fedge_option OPTIONS[] = {
-    {OPTION("server", "URL", "the aggregator; may be repeated", OTHER, server),
+    {OPTION("server", "URL", "the aggregator, over the config's; may be repeated", OTHER, server),
      .take = take_server},
     {OPTION("identity", "DIR", "this device's key.pem and chain.pem", TEXT, identity),
      .needed = true},
@@ -53,7 +53,7 @@ static const fedge_option OPTIONS[] = {
 
 static const fedge_command_line COMMAND_LINE = {
     .name = "fedge-client",
-    .usage = "Usage: fedge-client --server wss://HOST[:9092] --identity DIR --trust DIR\n"
+    .usage = "Usage: fedge-client [--server wss://HOST[:9092]] --identity DIR --trust DIR\n"
              "                    --config FILE [OPTION...]\n"
              "       fedge-client --plan JOB [--json]\n"
              "Trains on this device's data for an aggregator.\n",
@@ -70,10 +70,6 @@ static fedge_status check(const fedge_client_options *o, fedge_error *err)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--json goes with --plan (see --help)");
     if (o->json || (o->plan && !o->check_config))
         return FEDGE_OK;
-    if (!o->server) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--server is missing (see fedge-client --help)");
-    }
     fedge_status status = fedge_command_line_check(&COMMAND_LINE, o, err);
     if (status)
         return status;

@@ -121,6 +121,8 @@ static void close_link(fedge_session *s, fedge_reason reason, const char *text)
         return;
     fedge_session_action *action = fedge_session_push(s, FEDGE_SESSION_CLOSE);
     action->reason = reason;
+    action->flag = s->last.reason == FEDGE_REASON_COME_LATER;
+    action->server = s->last.server;
     copy_text(action->text, text);
 }
 
@@ -153,6 +155,7 @@ void fedge_session_connected(fedge_session *session, uint64_t now_ms)
     if (session->stopping || session->link != LINK_CONNECTING)
         return;
     session->link = LINK_GREETING;
+    session->last = (fedge_notice){0};
     session->progress_at = now_ms;
     session->say_hello = true;
 }

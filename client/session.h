@@ -48,7 +48,8 @@ typedef struct fedge_session_config {
 
 typedef enum fedge_session_action_type {
     FEDGE_SESSION_CONNECT,     /* open the link */
-    FEDGE_SESSION_CLOSE,       /* close it, telling the peer [reason] and [text] */
+    FEDGE_SESSION_CLOSE,       /* close it, telling the peer [reason] and [text]; the next goes to
+                                  another server, with [flag] to the same, or to [server] */
     FEDGE_SESSION_SEND,        /* send [data]: a frame, valid until the next call */
     FEDGE_SESSION_SEND_PART,   /* send PART: bytes [offset, offset + data_size) of result task_id */
     FEDGE_SESSION_WELCOMED,    /* store [welcome]; when [flag], first discard all of the old run */
@@ -76,6 +77,7 @@ typedef struct fedge_session_action {
     bool flag;
     fedge_reason reason;
     fedge_exit exit_code;
+    const char *server; /* where the server sends this client; the session's, as welcome; or "" */
     fedge_log_level level;
     const char *event; /* static text */
     char text[FEDGE_MAX_TEXT];

@@ -59,6 +59,7 @@ struct fedge_session {
     char run_id[FEDGE_RUN_ID_TEXT]; /* "" until known */
     uint32_t incarnation;
     fedge_welcome welcome;
+    fedge_notice last; /* with which the server ends this link; all zero: it has not */
 
     session_plan plan;
     session_fetch plan_fetch;

@@ -301,6 +301,7 @@ static void read_refuse(fedge_session *s, const fedge_notice *notice)
     } else {
         bool later = strcmp(class, "later") == 0;
         char text[FEDGE_MAX_TEXT];
+        s->last = *notice;
         snprintf(text, sizeof(text), "refused: %s: %.200s", fedge_reason_name(notice->reason),
                  notice->text);
         fedge_session_drop(s, FEDGE_REASON_NONE, later ? notice->after_ms : 0, text);
@@ -315,6 +316,7 @@ static void read_bye(fedge_session *s, const fedge_notice *notice)
         return;
     }
     char text[FEDGE_MAX_TEXT];
+    s->last = *notice;
     snprintf(text, sizeof(text), "the server says bye: %s: %.200s",
              fedge_reason_name(notice->reason), notice->text);
     fedge_session_drop(s, FEDGE_REASON_NONE, strcmp(class, "later") == 0 ? notice->after_ms : 0,

@@ -28,6 +28,7 @@ struct fedge_conn {
     fedge_request *farewell; /* LEAVE, made with the connection so that it never fails; NULL when
                                 the engine has it */
     bool joined;             /* the engine knows of it */
+    const char *redirect;    /* where the device is told to go instead; NULL: nowhere */
 
     /* The frame that is arriving. */
     uint8_t header[FEDGE_MESSAGE_HEADER_SIZE];
@@ -320,6 +321,10 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
         return;
     fedge_notice notice = {.reason = reason, .after_ms = after_ms};
     snprintf(notice.text, sizeof(notice.text), "%s", text);
+    if (conn->redirect && (reason == FEDGE_REASON_SHUTTING_DOWN || reason == FEDGE_REASON_BUSY)) {
+        notice.after_ms = 0; /* the other one is not away */
+        snprintf(notice.server, sizeof(notice.server), "%s", conn->redirect);
+    }
     /* A download is cut off in any case: it may take hours, and the client goes on with it at the
      * byte that it has. */
     if (is_orderly(reason) && conn->out_count < FEDGE_CONN_MAX_QUEUED)
@@ -335,6 +340,11 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
         give_up(conn, &notice);
     leave(conn);
     send_notice(conn, type, &notice);
+}
+
+void fedge_conn_set_redirect(fedge_conn *conn, const char *server)
+{
+    conn->redirect = server;
 }
 
 static void withdraw_blob(fedge_conn *conn, const fedge_blob *blob)

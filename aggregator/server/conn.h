@@ -65,6 +65,9 @@ FEDGE_MUST_USE fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id,
                                            const fedge_registry_match *match,
                                            fedge_traffic *traffic, fedge_conn_budget *budget,
                                            const fedge_log *log, uint64_t now_ms, fedge_error *err);
+/* A device that the server is too busy for, or that is told of its end, is sent to [server], which
+ * outlives the connection; NULL: nowhere, as at first. */
+void fedge_conn_set_redirect(fedge_conn *conn, const char *server);
 /* The transport is gone: what the engine must hear of it is left as an action. */
 void fedge_conn_end(fedge_conn *conn);
 void fedge_conn_free(fedge_conn *conn); /* after fedge_conn_end; NULL is fine */

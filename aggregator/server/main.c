@@ -336,6 +336,7 @@ static fedge_status open_ports(program *self, fedge_error *err)
                                      .http = self->options.http,
                                      .http_on = self->options.http_on,
                                      .http_host = self->options.http_host,
+                                     .redirect = self->options.redirect,
                                      .max_connections = self->options.max_connections,
                                      .max_unauthenticated = self->options.max_unauthenticated,
                                      .max_per_address = self->options.max_per_address,

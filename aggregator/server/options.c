@@ -6,6 +6,7 @@
 #include "aggregator/server/ingest.h"
 #include "aggregator/server/transport.h"
 #include "edge/core/command_line.h"
+#include "edge/io/protocol.h"
 
 static fedge_status parse_address(const char *option, const char *text, fedge_address *address,
                                   fedge_error *err)
@@ -57,6 +58,18 @@ static fedge_status take_shard(void *settings, const char *option, const char *v
 #define OPTION(name, argument, help, type, field)                                                  \
     FEDGE_OPTION(name, argument, help, type, fedge_options, field)
 
+static fedge_status take_redirect(void *settings, const char *option, const char *value,
+                                  fedge_error *err)
+{
+    if (strncmp(value, "wss://", 6) != 0 || strlen(value) >= FEDGE_MAX_SERVER) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--%s %.60s: give an address as clients have it, wss://HOST[:PORT]",
+                          option, value);
+    }
+    ((fedge_options *)settings)->redirect = value;
+    return FEDGE_OK;
+}
+
 /* Those who are not advanced, with usage and notes, fit 24 lines. */
 static const fedge_option OPTIONS[] = {
     {OPTION("job", "JOB", NULL, TEXT, job), .needed = true},
@@ -71,6 +84,9 @@ static const fedge_option OPTIONS[] = {
     {OPTION("http-host", "NAME", "host name that HTTP requests may give, besides IP addresses",
             TEXT, http_host),
      .advanced = true},
+    {OPTION("redirect", "URL", "where devices go when this one is full or ends (wss://HOST:PORT)",
+            OTHER, redirect),
+     .take = take_redirect, .advanced = true},
     {OPTION("workers", "N", "threads that validate and sum updates (one per CPU, at most 8)", U32,
             num_workers),
      .min = 1, .max = FEDGE_INGEST_MAX_WORKERS, .advanced = true},

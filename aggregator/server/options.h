@@ -41,7 +41,7 @@ typedef struct fedge_options {
     fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
     bool new_run, restored, drain, supervise, quiet, json, log_json;
     fedge_log_level log_level;
-    const char *http_host, *port_file, *result; /* NULL: none */
+    const char *http_host, *redirect, *port_file, *result; /* NULL: none */
     const char *hosts;           /* of ranks that the supervisor starts by mpirun; NULL: none */
     const char *strategy_plugin; /* FILE; NULL: none */
     const char *gpus_file;       /* of sums.gpus, which the caller reads; NULL: none */

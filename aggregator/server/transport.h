@@ -33,6 +33,7 @@
 #define FEDGE_SILENT_TIMEOUT_MS 60000 /* one that is silent so long is dropped */
 #define FEDGE_HTTP_MAX_CONNECTIONS 64 /* on the HTTP port */
 #define FEDGE_OTHER_FILES 128         /* descriptors for everything but clients' connections */
+#define FEDGE_REDIRECT_ROOM 16u       /* over max_connections, while they are told where to go */
 #define FEDGE_MAX_NETWORK_THREADS 64u
 #define FEDGE_FILES_PER_NETWORK_THREAD 8 /* besides FEDGE_OTHER_FILES */
 #define FEDGE_MAX_CERTIFICATE_SIZE 8192u /* of a peer, DER */
@@ -48,6 +49,7 @@ typedef struct fedge_transport_config {
     fedge_address listen, http;
     bool http_on;
     const char *http_host; /* that requests may name besides addresses and localhost; NULL: none */
+    const char *redirect;  /* where devices go when this one is full or ends; NULL: nowhere */
     uint32_t max_connections;                      /* with an accepted certificate */
     uint32_t max_unauthenticated, max_per_address; /* others */
     uint64_t ping_after_ms, silent_timeout_ms, newcomer_timeout_ms; /* 0: the limits above */

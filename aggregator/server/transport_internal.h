@@ -81,7 +81,7 @@ typedef struct fedge_peer {
     fedge_ws_frames frames;
     fedge_log log; /* the transport's, for what the device causes: limited */
     fedge_quota lines;
-    bool admitted, chain_known, paused, ping_due, dropping, text_refused, waits;
+    bool admitted, chain_known, paused, ping_due, dropping, text_refused, waits, one_too_many;
 } fedge_peer;
 
 /* A thread with its loop, its libwebsockets context and the connections that it owns. All of it is

@@ -199,7 +199,11 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
         return fedge_http_send_text(peer->network, wsi, status, why);
     if (network->ending)
         return fedge_http_send_text(peer->network, wsi, 503, "shutting down");
-    if (atomic_fetch_add(&transport->num_clients, 1) >= transport->config.max_connections) {
+    const fedge_transport_config *config = &transport->config;
+    const uint32_t count = atomic_fetch_add(&transport->num_clients, 1);
+    peer->one_too_many = count >= config->max_connections;
+    if (peer->one_too_many &&
+        (!config->redirect || count - config->max_connections >= FEDGE_REDIRECT_ROOM)) {
         atomic_fetch_sub(&transport->num_clients, 1);
         return refuse_one_too_many(peer, wsi, &match);
     }
@@ -217,6 +221,7 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
         fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "client-not-accepted", &err);
         return fedge_http_send_text(peer->network, wsi, 503, err.message);
     }
+    fedge_conn_set_redirect(peer->conn, config->redirect);
     fedge_peer_take_out(peer);
     fedge_peer_append(&network->clients, peer);
     fedge_peer_end_guest(peer);
@@ -229,6 +234,18 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
               fedge_log_str("handshake", peer->ticket ? "resumed" : "full"));
     free(peer->ticket);
     peer->ticket = NULL;
+    return 0;
+}
+
+/* A message can go out from now on: of where to go instead. */
+static int established(fedge_peer *peer)
+{
+    if (peer->conn && peer->one_too_many) {
+        fedge_conn_close(peer->conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 0,
+                         "the limit of connections is reached here (--max-connections)",
+                         fedge_os_monotonic_ms());
+        fedge_peer_carry_out(peer);
+    }
     return 0;
 }
 
@@ -298,6 +315,8 @@ int fedge_peer_callback(struct lws *wsi, enum lws_callback_reasons reason, void 
         return peer ? answer_plain(peer, wsi) : -1;
     case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
         return peer ? admit(peer, wsi, in) : -1;
+    case LWS_CALLBACK_ESTABLISHED:
+        return peer ? established(peer) : -1;
     case LWS_CALLBACK_RECEIVE:
         return peer ? fedge_peer_receive(peer, wsi, in, size) : -1;
     case LWS_CALLBACK_RECEIVE_PONG:

@@ -428,7 +428,7 @@ static void watch(fedge_network *network)
 /* What a thread has besides its context. */
 static fedge_status start(fedge_network *network, fedge_error *err)
 {
-    const uint32_t most = network->transport->config.max_connections;
+    const uint32_t most = network->transport->config.max_connections + FEDGE_REDIRECT_ROOM;
     fedge_status status = fedge_slots_init(
         &network->slots, most, network->transport->config.first_tag + network->index, err);
     if (status == FEDGE_OK)

@@ -286,6 +286,7 @@ static const fedge_json_field NOTICE[] = {
     {.key = "class", .kind = FEDGE_JSON_NAME, AT(wire_notice, class), .choices = CLASSES},
     {.key = "after-ms", .kind = FEDGE_JSON_U64, AT(wire_notice, notice.after_ms)},
     {.key = "text", .kind = FEDGE_JSON_TEXT, AT(wire_notice, notice.text)},
+    {.key = "server", .kind = FEDGE_JSON_TEXT, AT(wire_notice, notice.server)},
     FEDGE_JSON_END,
 };
 

@@ -23,6 +23,7 @@
 #define FEDGE_HASH_TEXT 65         /* 64 hex digits and NUL */
 #define FEDGE_RUN_ID_TEXT 33       /* 32 hex digits and NUL */
 #define FEDGE_MAX_TEXT 256         /* human texts on the wire, with NUL */
+#define FEDGE_MAX_SERVER 256       /* a server's address, with NUL */
 #define FEDGE_MAX_FEATURES 96      /* of a HELLO, that are read */
 #define FEDGE_MAX_TOLD_FEATURES 64 /* that are written: the first servers read no more */
 #define FEDGE_MAX_FEATURE 32
@@ -139,6 +140,7 @@ typedef struct fedge_notice {
     fedge_reason reason;
     uint64_t after_ms; /* for class "later": come back then */
     char text[FEDGE_MAX_TEXT];
+    char server[FEDGE_MAX_SERVER]; /* BYE, REFUSE of a connection: come back there; "": anywhere */
 } fedge_notice;
 
 /* Writers pack a whole frame (header, JSON, no payload unless stated) into out[0, out_size);

@@ -134,6 +134,11 @@ static fedge_status read_data(const fedge_json *json, const cJSON *node, void *r
 
 const fedge_json_field fedge_site_fields[] = {
     {.key = "$schema", .kind = FEDGE_JSON_IGNORED},
+    {.key = "servers",
+     .kind = FEDGE_JSON_LINES,
+     AT(fedge_site, servers),
+     .min = 1,
+     .max = FEDGE_MAX_SERVER - 1},
     {.key = "data", .kind = FEDGE_JSON_CUSTOM, .read = read_data},
     {.key = "policy", .kind = FEDGE_JSON_OBJECT, .fields = fedge_policy_fields},
     FEDGE_JSON_END,

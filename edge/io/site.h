@@ -1,4 +1,4 @@
-/* The client's own file: where its data is, and what the device allows (site policy).
+/* The client's own file: its servers, where its data is, and what the device allows (site policy).
  *
  *   {"data": {"cifar-10": {"values": ["data_batch_1.bin", "data_batch_2.bin"]},
  *             "fashion-mnist": {"values": "train-images.gz", "labels": "train-labels.gz",
@@ -21,9 +21,11 @@
 #include "edge/io/conditions.h"
 #include "edge/io/partition.h"
 #include "edge/io/plan.h"
+#include "edge/io/protocol.h"
 
 #define FEDGE_SITE_MAX_SIZE ((size_t)1 << 16)
 #define FEDGE_SITE_MAX_DATA 16
+#define FEDGE_SITE_MAX_SERVERS 2048 /* bytes of all addresses, NUL included */
 
 typedef struct fedge_site_data {
     char name[FEDGE_MAX_DATA_NAME];
@@ -48,6 +50,8 @@ typedef struct fedge_site {
     char jobs[FEDGE_SITE_MAX_DATA][FEDGE_MAX_JOB_NAME]; /* names this device will work for */
     bool hangs_up;                                      /* the server may say when to call again */
     fedge_conditions conditions;                        /* of the moment, for each task */
+    char
+        servers[FEDGE_SITE_MAX_SERVERS]; /* addresses, one per line, not looked at here; "": none */
 } fedge_site;
 
 FEDGE_MUST_USE fedge_status fedge_site_load(const char *path, fedge_site **site, fedge_error *err);

@@ -139,6 +139,8 @@ static void perform_link(fake *f, const fedge_session_action *action)
     case FEDGE_SESSION_CLOSE:
         f->linked = false;
         f->close_reason = action->reason;
+        f->stays = action->flag;
+        snprintf(f->sent_to, sizeof(f->sent_to), "%s", action->server);
         break;
     case FEDGE_SESSION_SEND:
         take_sent(f, action->data, action->data_size);
@@ -350,6 +352,7 @@ void fake_notice(fake *f, fedge_message_type type, bool has_task, uint64_t task_
     fedge_notice notice = {
         .has_task = has_task, .task_id = task_id, .reason = reason, .after_ms = after_ms};
     strcpy(notice.text, "because");
+    snprintf(notice.server, sizeof(notice.server), "%s", f->send_to);
     size_t size;
     assert_int_equal(fedge_notice_pack(type, &notice, f->frame, sizeof(f->frame), &size, NULL),
                      FEDGE_OK);

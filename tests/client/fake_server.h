@@ -20,7 +20,10 @@ typedef struct fake {
     uint64_t now_ms;
 
     /* the owner */
-    bool linked; /* the link is up or coming up */
+    bool linked;                    /* the link is up or coming up */
+    char send_to[FEDGE_MAX_SERVER]; /* an address that notices name */
+    char sent_to[FEDGE_MAX_SERVER]; /* what the last close says of the next link: its address, */
+    bool stays;                     /* and whether it goes to the same server */
     bool working, cancel_asked, plan_asked, run_discarded, stopped;
     fedge_task work;
     uint32_t work_incarnation; /* that its result will be of; 1 unless a test says otherwise */

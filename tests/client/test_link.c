@@ -1,3 +1,5 @@
+#define _POSIX_C_SOURCE 200809L /* getaddrinfo */
+
 /* The link against a server of its own: messages, garbage, refusals, and who the server is. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,6 +10,7 @@
 #include <string.h>
 
 #include <cmocka.h>
+#include <netdb.h>
 
 #include "client/link.h"
 #include "edge/core/os.h"
@@ -286,6 +289,48 @@ static void test_addresses_take_turns(void **state)
     assert_int_equal(fedge_link_check_urls(text, &count, NULL), FEDGE_INVALID_ARGUMENT);
 }
 
+int __real_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **found);
+int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **found);
+static bool has_two;
+
+/* While has_two: the name localhost has two addresses, and nobody listens at the first. */
+int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
+                       struct addrinfo **found)
+{
+    if (!has_two || strcmp(name, "localhost") != 0)
+        return __real_getaddrinfo(name, service, hints, found);
+    assert_int_equal(__real_getaddrinfo("127.9.9.9", service, hints, found), 0);
+    return __real_getaddrinfo("127.0.0.1", service, hints, &(*found)->ai_next);
+}
+
+/* Of a name with several addresses each has its turn; the certificate is held against the name. */
+static void test_a_name_with_several_addresses(void **state)
+{
+    const servers *s = *state;
+    rig *r = malloc(sizeof(*r));
+    assert_non_null(r);
+    open_rig(r, "localhost", s->good_port, "/echo", DIR "/a/clients/0000", DIR "/a/trust");
+    has_two = true;
+    fedge_link_connect(r->link);
+    wait_for(r, &r->num_disconnected);
+    assert_int_equal(r->num_connected, 0);
+    fedge_link_turn_to(r->link, 1);
+    r->to_send = 1;
+    fedge_link_connect(r->link);
+    wait_for(r, &r->num_frames);
+    close_rig(r);
+    open_rig(r, "localhost", s->elsewhere_port, "/", DIR "/c/clients/0000", DIR "/c/trust");
+    fedge_link_turn_to(r->link, 1); /* there, and with a certificate of another name */
+    fedge_link_connect(r->link);
+    wait_for(r, &r->num_disconnected);
+    assert_int_equal(r->num_connected, 0);
+    has_two = false;
+    close_rig(r);
+    free(r);
+}
+
 static void test_urls(void **state)
 {
     (void)state;
@@ -348,9 +393,13 @@ static void test_urls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages),      cmocka_unit_test(test_garbage),
-        cmocka_unit_test(test_wrong_servers), cmocka_unit_test(test_the_end_has_a_reason),
-        cmocka_unit_test(test_urls),          cmocka_unit_test(test_addresses_take_turns),
+        cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_garbage),
+        cmocka_unit_test(test_wrong_servers),
+        cmocka_unit_test(test_the_end_has_a_reason),
+        cmocka_unit_test(test_urls),
+        cmocka_unit_test(test_addresses_take_turns),
+        cmocka_unit_test(test_a_name_with_several_addresses),
     };
     return cmocka_run_group_tests(tests, set_up_all, tear_down_all);
 }

@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -140,11 +141,42 @@ static void test_policy_declines_for_now(void **state)
     assert_true(f->linked);
 }
 
+/* Another server when one ends a link, that which it names, or the same when it is only for later.
+ */
+static void test_where_it_goes_next(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    strcpy(f->send_to, "wss://b.example");
+    fake_notice(f, FEDGE_MESSAGE_BYE, false, 0, FEDGE_REASON_SHUTTING_DOWN, 0);
+    assert_false(f->stays);
+    assert_string_equal(f->sent_to, "wss://b.example");
+    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 0, 500);
+    fake_wait(f, 500);
+    strcpy(f->send_to, "");
+    fake_welcome(f); /* and it is forgotten on the new one */
+    fake_wait(f, 1);
+    fedge_session_garbage(f->session, f->now_ms, "a text frame");
+    fake_run(f);
+    assert_false(f->stays);
+    assert_string_equal(f->sent_to, "");
+    fake_wait(f, 60000);
+    fake_welcome(f);
+    fake_notice(f, FEDGE_MESSAGE_BYE, false, 0, FEDGE_REASON_COME_LATER, 1000);
+    assert_true(f->stays);
+    fake_wait(f, 60000);
+    fake_welcome(f);
+    strcpy(f->send_to, "wss://c.example");
+    fake_notice(f, FEDGE_MESSAGE_REFUSE, false, 0, FEDGE_REASON_BUSY, 10);
+    assert_string_equal(f->sent_to, "wss://c.example");
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, fake_set_up, fake_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(test_where_it_goes_next),
         TEST(test_policy_declines_for_now),
         TEST(test_an_answered_task_is_done),
         TEST(test_a_refusal_of_another_task_leaves_the_result),

@@ -1,0 +1,67 @@
+"""Several addresses of one federation: a list in the client's file, and servers that send devices on."""
+
+import json
+import os
+import unittest
+
+import harness
+from ranks import RanksTest
+
+
+class Servers(RanksTest):
+    def file_with(self, made, name, servers):
+        with open(made.site_path, encoding="utf-8") as file:
+            site = json.load(file)
+        return made.write(name, {**site, "servers": servers})
+
+    def test_a_list_in_the_clients_file(self):
+        """One that nobody listens at is passed over; --server overrides the file."""
+        made = self.federation(clients=2, rounds__num_server_rounds=2, rounds__min_train_nodes=2)
+        made.start_aggregator()
+        there, gone = f"wss://127.0.0.1:{made.port}", "wss://127.0.0.1:1"
+        made.start_client(0, server=None, config=self.file_with(made, "two.json", [gone, there]))
+        made.start_client(1, server=there, config=self.file_with(made, "one.json", gone))
+        made.complete()
+
+    def test_no_server(self):
+        made = self.federation(clients=1)
+        client = made.start_client(0, server=None)
+        self.assertEqual(client.wait(), 2)
+        self.assertIn("no server: give --server URL, or", client.log())
+        self.assertIn("site.json", client.log())
+
+    def full(self, redirect, list_of):
+        """A rank for one device only, and a rank for all. Returns the clients, of three."""
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        made = self.ranks(2, **job)
+        program, *words = made.aggregator_arguments()
+        made.launch_aggregator(prefix=("mpirun", "-n", "1", os.path.join(harness.BIN, program), *words,
+                                       "--max-connections", "1", "--redirect", redirect(made), ":", "-n", "1"))
+        made.aggregator.wait_event("listening", 2)
+        clients = [harness.Federation.start_client(made, 0, server=made.servers[0])]
+        made.aggregator.wait_event("client-hello", 1)
+        clients += [harness.Federation.start_client(made, i, server=",".join(list_of(made))) for i in (1, 2)]
+        made.complete()
+        return made, clients[1:]
+
+    def tried(self, client):
+        return [event["server"] for event in client.events("connect")]
+
+    def test_a_full_rank_sends_devices_on(self):
+        """To the address that it names, not to the next of the list."""
+        made, clients = self.full(lambda made: made.servers[1],
+                                  lambda made: (made.servers[0], "wss://127.0.0.1:1", made.servers[1]))
+        for client in clients:
+            tried = self.tried(client)
+            if made.servers[0] in tried:
+                self.assertEqual(tried[tried.index(made.servers[0]) + 1], made.servers[1])
+
+    def test_an_address_that_the_device_does_not_know(self):
+        """It goes on in its own list."""
+        made, clients = self.full(lambda made: "wss://127.0.0.1:2", lambda made: made.servers[:2])
+        for client in clients:
+            self.assertLessEqual(set(self.tried(client)), set(made.servers[:2]))
+
+
+if __name__ == "__main__":
+    unittest.main()
