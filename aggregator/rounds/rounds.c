@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/rounds_buffer.h"
 #include "aggregator/rounds/rounds_internal.h"
 #include "aggregator/rounds/sampler.h"
 
@@ -15,6 +16,11 @@ enum { STREAM_TRAIN = 0, STREAM_EVALUATE = 1, STREAM_RESTORED = 2 };
 static uint32_t cohort_limit(const fedge_rounds *rounds, uint32_t connected)
 {
     return connected < rounds->spec.max_cohort ? connected : rounds->spec.max_cohort;
+}
+
+static uint32_t min_u32(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
 }
 
 /* --- actions ---------------------------------------------------------------------------------- */
@@ -62,6 +68,43 @@ static int compare_u32(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static fedge_rounds_task new_task(fedge_rounds *rounds, uint32_t client_index)
+{
+    return (fedge_rounds_task){.task_id = rounds->next_task_id++,
+                               .client_index = client_index,
+                               .base = rounds->round - 1,
+                               .state = FEDGE_TASK_OPEN};
+}
+
+/* How many clients get a new task as the phase opens, of [listed] that have none. */
+static uint32_t num_to_ask(fedge_rounds *rounds, const fedge_cohort_size *size, uint32_t listed)
+{
+    if (!fedge_rounds_has_buffer(rounds))
+        return size->asked;
+    const uint32_t at_work = fedge_rounds_num_at_work(rounds);
+    const uint32_t more = size->asked > at_work ? size->asked - at_work : 0;
+    rounds->at_work = size->asked;
+    return min_u32(min_u32(more, listed), FEDGE_ROUNDS_MAX_SLOTS - rounds->num_tasks);
+}
+
+/* With a buffer there are tasks of clients that are away, for which no event makes room. */
+static bool has_room(fedge_rounds *rounds, const fedge_cohort_size *size)
+{
+    return !fedge_rounds_has_buffer(rounds) ||
+           fedge_rounds_reserve(rounds, rounds->num_connected,
+                                rounds->num_tasks + size->asked + size->wanted, NULL) == FEDGE_OK;
+}
+
+/* For clients that are asked again while the buffer fills: all reports but the last make room for
+ * one. */
+static void add_empty_slots(fedge_rounds *rounds, const fedge_cohort_size *size)
+{
+    for (uint32_t i = 1; i < size->wanted && rounds->num_tasks < FEDGE_ROUNDS_MAX_SLOTS; i++) {
+        rounds->tasks[rounds->num_tasks++] = (fedge_rounds_task){
+            .client_index = UINT32_MAX, .base = rounds->round - 1, .state = FEDGE_TASK_LOST};
+    }
+}
+
 /* WAITING → OPENING when enough clients are there. */
 static void try_open(fedge_rounds *rounds, uint64_t now_ms)
 {
@@ -69,13 +112,17 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
         return;
     if (rounds->again_at_ms != 0 && now_ms >= rounds->again_at_ms) {
         rounds->again_at_ms = 0;
-        fedge_rounds_keep_aside(rounds, false);
+        fedge_rounds_keep_carried(rounds, false);
     }
-    if (fedge_rounds_num_available(rounds) < fedge_cohort_needed(&rounds->spec, rounds->kind))
+    const uint32_t ready = fedge_rounds_num_available(rounds);
+    if (ready < fedge_cohort_needed(&rounds->spec, rounds->kind))
         return;
     const uint32_t listed = fedge_rounds_list_available(rounds);
-    fedge_cohort_size size = fedge_cohort_size_of(&rounds->spec, rounds->kind, listed);
-    const uint32_t available = fedge_rounds_spare_resting(rounds, listed, size.asked, now_ms);
+    const fedge_cohort_size size = fedge_cohort_size_of(&rounds->spec, rounds->kind, ready);
+    const uint32_t asked = num_to_ask(rounds, &size, listed);
+    if (!has_room(rounds, &size))
+        return; /* tried again with the next tick */
+    const uint32_t available = fedge_rounds_spare_resting(rounds, listed, asked, now_ms);
     uint16_t stream = rounds->kind == FEDGE_TASK_TRAIN ? STREAM_TRAIN : STREAM_EVALUATE;
     /* A stream of its own for each attempt: the next attempt asks other clients, and what an
      * earlier one drew changes nothing. */
@@ -84,26 +131,25 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
     rounds->draw = (fedge_draw){0};
     if (rounds->history && rounds->kind == FEDGE_TASK_TRAIN) {
         rounds->draw = fedge_draw_cohort(&rounds->spec.sampler, rounds->history, rounds->round,
-                                         &rounds->rng, rounds->sampled, available, size.asked);
+                                         &rounds->rng, rounds->sampled, available, asked);
     } else {
-        fedge_sample(&rounds->rng, rounds->sampled, available, size.asked);
+        fedge_sample(&rounds->rng, rounds->sampled, available, asked);
     }
     /* By index, so that a slot's client does not depend on the order of the draw: the journal, the
      * log and what is computed in slot order are the same for the same cohort. */
-    qsort(rounds->sampled, size.asked, sizeof(uint32_t), compare_u32);
+    qsort(rounds->sampled, asked, sizeof(uint32_t), compare_u32);
 
-    assert(size.asked <= rounds->tasks_capacity &&
-           rounds->num_participants + size.asked <= rounds->participants_capacity);
-    for (uint32_t slot = 0; slot < size.asked; slot++) {
-        rounds->tasks[slot] = (fedge_rounds_task){
-            .task_id = rounds->next_task_id++,
-            .client_index = rounds->sampled[slot],
-            .state = FEDGE_TASK_OPEN,
-        };
-        fedge_rounds_add_participant(rounds, rounds->sampled[slot], slot);
+    const uint32_t carried = fedge_rounds_has_buffer(rounds) ? rounds->num_tasks : 0;
+    assert(carried + asked <= rounds->tasks_capacity &&
+           rounds->num_participants + asked <= rounds->participants_capacity);
+    for (uint32_t i = 0; i < asked; i++) {
+        rounds->tasks[carried + i] = new_task(rounds, rounds->sampled[i]);
+        fedge_rounds_add_participant(rounds, rounds->sampled[i], carried + i);
     }
-    rounds->num_tasks = rounds->num_open = size.asked;
+    rounds->num_tasks = rounds->num_open = carried + asked;
     rounds->num_reported = 0;
+    if (fedge_rounds_has_buffer(rounds))
+        add_empty_slots(rounds, &size);
     rounds->given_up = false;
     rounds->wanted = size.wanted;
     rounds->state = FEDGE_ROUNDS_OPENING;
@@ -115,6 +161,14 @@ static bool has_min_reports(const fedge_rounds *rounds)
     return rounds->num_reported >= fedge_cohort_min_reports(&rounds->spec, rounds->wanted);
 }
 
+static void cancel_open(fedge_rounds *rounds)
+{
+    for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
+        if (rounds->tasks[slot].state == FEDGE_TASK_OPEN)
+            push(rounds, FEDGE_ROUNDS_CANCEL, slot, false);
+    }
+}
+
 /* RUNNING → CLOSING. Tasks stay OPEN until fedge_rounds_closed: a result that is on its way to the
  * disk at this moment will count there, so it must count here. */
 static void end_phase(fedge_rounds *rounds)
@@ -122,10 +176,8 @@ static void end_phase(fedge_rounds *rounds)
     rounds->failing = !has_min_reports(rounds);
     rounds->state = FEDGE_ROUNDS_CLOSING;
     rounds->deadline_ms = 0;
-    for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
-        if (rounds->tasks[slot].state == FEDGE_TASK_OPEN)
-            push(rounds, FEDGE_ROUNDS_CANCEL, slot, false);
-    }
+    if (!fedge_rounds_has_buffer(rounds))
+        cancel_open(rounds);
     push(rounds, rounds->failing ? FEDGE_ROUNDS_FAIL : FEDGE_ROUNDS_CLOSE, 0, false);
 }
 
@@ -177,14 +229,24 @@ static void start_deadline(fedge_rounds *rounds, uint64_t now_ms)
 /* A new task for [client_index] in a LOST slot. */
 static void assign(fedge_rounds *rounds, uint32_t slot, uint32_t client_index)
 {
-    rounds->tasks[slot] = (fedge_rounds_task){
-        .task_id = rounds->next_task_id++,
-        .client_index = client_index,
-        .state = FEDGE_TASK_OPEN,
-    };
+    rounds->tasks[slot] = new_task(rounds, client_index);
     rounds->num_open++;
     fedge_rounds_add_participant(rounds, client_index, slot);
     push(rounds, FEDGE_ROUNDS_SEND, slot, true);
+}
+
+/* Empty slots go to clients that are free: with a buffer until enough are at work. */
+static void fill(fedge_rounds *rounds)
+{
+    uint32_t slot = 0, client_index = 0;
+    uint32_t at_work = fedge_rounds_num_at_work(rounds);
+    while (at_work < rounds->at_work && rounds->num_participants < rounds->participants_capacity) {
+        slot = fedge_rounds_empty_slot(rounds, slot);
+        if (slot == rounds->num_tasks || !fedge_rounds_pick_free(rounds, &client_index))
+            return;
+        assign(rounds, slot, client_index);
+        at_work++;
+    }
 }
 
 /* --- making and restoring --------------------------------------------------------------------- */
@@ -274,16 +336,21 @@ static fedge_status restore_tasks(fedge_rounds *rounds, const fedge_rounds_task 
         rounds->tasks[slot] = *task;
         if (task->state == FEDGE_TASK_LOST)
             continue;
-        if (fedge_rounds_find_participant(rounds, task->client_index)) {
+        const bool fits = fedge_rounds_has_buffer(rounds)
+                              ? fedge_rounds_restore_participant(rounds, slot)
+                              : !fedge_rounds_find_participant(rounds, task->client_index);
+        if (!fits) {
             return fedge_fail(err, FEDGE_CORRUPT,
                               "client %" PRIu32 " has two tasks in the restored phase",
                               task->client_index);
         }
-        fedge_rounds_add_participant(rounds, task->client_index, slot);
+        if (!fedge_rounds_has_buffer(rounds))
+            fedge_rounds_add_participant(rounds, task->client_index, slot);
         rounds->num_open += task->state == FEDGE_TASK_OPEN;
         rounds->num_reported += task->state == FEDGE_TASK_REPORTED;
     }
     rounds->num_tasks = num_tasks;
+    rounds->at_work = rounds->num_open > 0 ? rounds->num_open : 1;
     return FEDGE_OK;
 }
 
@@ -293,11 +360,13 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
                                   uint64_t now_ms, fedge_error *err)
 {
     assert(rounds->state == FEDGE_ROUNDS_WAITING && rounds->next_task_id == 1);
-    if (next_task_id == 0 || num_tasks > rounds->spec.max_cohort) {
+    const uint32_t most =
+        fedge_rounds_has_buffer(rounds) ? FEDGE_ROUNDS_MAX_SLOTS : rounds->spec.max_cohort;
+    if (next_task_id == 0 || num_tasks > most) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "cannot restore a phase of %" PRIu32 " tasks (at most %" PRIu32
                           ") with next task id %" PRIu64,
-                          num_tasks, rounds->spec.max_cohort, next_task_id);
+                          num_tasks, most, next_task_id);
     }
     rounds->next_task_id = next_task_id;
     if (last_closed >= rounds->spec.num_server_rounds) {
@@ -354,14 +423,11 @@ static void give_work(fedge_rounds *rounds, uint32_t client_index)
             push(rounds, FEDGE_ROUNDS_SEND, found->slot, false);
         return;
     }
-    if (rounds->num_open + rounds->num_reported == rounds->num_tasks)
-        return;
-    for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
-        if (rounds->tasks[slot].state == FEDGE_TASK_LOST) {
-            assign(rounds, slot, client_index);
-            return;
-        }
-    }
+    const uint32_t slot = fedge_rounds_empty_slot(rounds, 0);
+    const bool enough =
+        fedge_rounds_has_buffer(rounds) && fedge_rounds_num_at_work(rounds) >= rounds->at_work;
+    if (slot < rounds->num_tasks && !enough)
+        assign(rounds, slot, client_index);
 }
 
 fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms,
@@ -474,7 +540,11 @@ fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id, fedge_e
     task->state = FEDGE_TASK_REPORTED;
     rounds->num_open--;
     rounds->num_reported++;
+    if (fedge_rounds_has_buffer(rounds))
+        fedge_rounds_release(rounds, (uint32_t)(task - rounds->tasks));
     end_if_over(rounds);
+    if (fedge_rounds_has_buffer(rounds) && rounds->state == FEDGE_ROUNDS_RUNNING)
+        fill(rounds);
     return FEDGE_OK;
 }
 
@@ -498,7 +568,9 @@ static fedge_status drop_task(fedge_rounds *rounds, uint64_t task_id, bool gives
         fedge_rounds_find_participant(rounds, client_index)->aside = true;
         rounds->given_up = true;
     }
-    if (rounds->state == FEDGE_ROUNDS_RUNNING && fedge_rounds_pick_free(rounds, &client_index))
+    if (rounds->state == FEDGE_ROUNDS_RUNNING && fedge_rounds_has_buffer(rounds))
+        fill(rounds);
+    else if (rounds->state == FEDGE_ROUNDS_RUNNING && fedge_rounds_pick_free(rounds, &client_index))
         assign(rounds, slot, client_index);
     end_if_over(rounds);
     return FEDGE_OK;
@@ -534,11 +606,14 @@ void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms)
         if (rounds->tasks[slot].state != FEDGE_TASK_LOST) {
             if (fedge_rounds_is_connected(rounds, client_index))
                 push(rounds, FEDGE_ROUNDS_SEND, slot, false);
-        } else if (rounds->num_participants < rounds->participants_capacity &&
+        } else if (!fedge_rounds_has_buffer(rounds) &&
+                   rounds->num_participants < rounds->participants_capacity &&
                    fedge_rounds_pick_free(rounds, &client_index)) {
             assign(rounds, slot, client_index); /* was lost while the phase was opened */
         }
     }
+    if (fedge_rounds_has_buffer(rounds))
+        fill(rounds);
     end_if_over(rounds);
 }
 
@@ -553,43 +628,61 @@ static uint64_t backoff(uint64_t base, uint32_t n, uint64_t most)
 static void hold_off(fedge_rounds *rounds, uint64_t now_ms)
 {
     const uint32_t n = rounds->num_hopeless++;
-    fedge_rounds_keep_aside(rounds, true);
     rounds->open_at_ms =
         n == 0 ? 0 : now_ms + backoff(FEDGE_ROUNDS_PAUSE_MS, n - 1, FEDGE_ROUNDS_MAX_PAUSE_MS);
     rounds->again_at_ms =
         now_ms + backoff(FEDGE_ROUNDS_ASK_AGAIN_MS, n, FEDGE_ROUNDS_MAX_ASK_AGAIN_MS);
 }
 
-void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms)
+static void cancel_stale(fedge_rounds *rounds, uint32_t slot)
 {
-    assert(rounds->state == FEDGE_ROUNDS_CLOSING);
+    push(rounds, FEDGE_ROUNDS_CANCEL, slot, false);
+}
+
+/* What is left of the phase: nothing, or tasks that go on into that of [round]. */
+static void end_tasks(fedge_rounds *rounds, uint32_t round, bool goes_on)
+{
+    if (fedge_rounds_has_buffer(rounds) && goes_on) {
+        fedge_rounds_carry_over(rounds, round, cancel_stale);
+        return;
+    }
+    if (fedge_rounds_has_buffer(rounds))
+        cancel_open(rounds);
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
         if (rounds->failing || rounds->tasks[slot].state == FEDGE_TASK_OPEN)
             rounds->tasks[slot].state = FEDGE_TASK_LOST;
     }
     rounds->num_open = 0;
-    bool train = rounds->kind == FEDGE_TASK_TRAIN;
-    bool repeat = train && rounds->failing;
-    bool evaluate = train && !rounds->failing && rounds->spec.fraction_evaluate > 0.0;
-    bool last = rounds->round == rounds->spec.num_server_rounds && !repeat && !evaluate;
-    if (repeat && rounds->hopeless) {
+}
+
+void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms)
+{
+    assert(rounds->state == FEDGE_ROUNDS_CLOSING);
+    const bool train = rounds->kind == FEDGE_TASK_TRAIN;
+    const bool repeat = train && rounds->failing;
+    const bool evaluate = train && !rounds->failing && rounds->spec.fraction_evaluate > 0.0;
+    const bool last = rounds->round == rounds->spec.num_server_rounds && !repeat && !evaluate;
+    const uint32_t next = repeat || evaluate ? rounds->round : rounds->round + 1;
+    const bool hopeless = repeat && rounds->hopeless;
+    end_tasks(rounds, next, !rounds->draining && !last);
+    if (hopeless) {
         hold_off(rounds, now_ms);
     } else {
         rounds->num_hopeless = 0;
         rounds->open_at_ms = rounds->again_at_ms = 0;
-        fedge_rounds_keep_aside(rounds, false);
     }
     rounds->failing = rounds->hopeless = false;
     rounds->complete = last;
     if (rounds->draining || last) {
+        fedge_rounds_keep_aside(rounds, hopeless);
         finish(rounds);
         return;
     }
+    fedge_rounds_keep_carried(rounds, hopeless);
     rounds->state = FEDGE_ROUNDS_WAITING;
     rounds->attempt = repeat ? rounds->attempt + 1 : 0;
     rounds->kind = evaluate ? FEDGE_TASK_EVALUATE : FEDGE_TASK_TRAIN;
-    if (!repeat && !evaluate)
-        rounds->round++;
+    rounds->round = next;
     try_open(rounds, now_ms);
 }
 

@@ -22,6 +22,12 @@
  * away came back, the phase fails at once. The next attempt opens with who is left, from the third
  * on after a pause; when too few are left, those set aside are asked again in the end. Both waits
  * double with each attempt. Another round, or an attempt that the deadline ended, asks everybody.
+ *
+ * With a buffer (spec.buffer_size > 0, of asynchronous strategies) a phase closes when so many have
+ * reported, and tasks that are open then go on into the next phase as they are, each with the base
+ * that it was given, until they would be staler than max_staleness: those are cancelled. As many
+ * clients as a cohort has are at work at a time. One that has reported may be asked again at once,
+ * but once only for each model.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_ROUNDS_H
 #define FEDGE_AGGREGATOR_ROUNDS_ROUNDS_H
@@ -36,6 +42,7 @@
 #include "edge/io/protocol.h"
 
 #define FEDGE_ROUNDS_MAX_CLIENTS 16777216u /* connected at once */
+#define FEDGE_ROUNDS_MAX_SLOTS 65536u      /* of a phase with a buffer */
 #define FEDGE_ROUNDS_PAUSE_MS 1000u        /* before the third attempt when clients gave up */
 #define FEDGE_ROUNDS_MAX_PAUSE_MS 60000u
 #define FEDGE_ROUNDS_ASK_AGAIN_MS 10000u /* until those who gave up are asked again */
@@ -59,10 +66,12 @@ typedef enum fedge_task_state {
     FEDGE_TASK_LOST      /* declined, failed for good, or the phase closed without it */
 } fedge_task_state;
 
-/* One task of the present phase; its position in the cohort is its slot in the journal. */
+/* One task of the present phase; its position in the cohort is its slot in the journal. With
+ * task_id 0 it is none yet: a LOST slot for a client that is asked while a buffer fills. */
 typedef struct fedge_rounds_task {
     uint64_t task_id;
     uint32_t client_index;
+    uint32_t base; /* rounds that had closed when its client was asked: which model it trains */
     fedge_task_state state;
 } fedge_rounds_task;
 

@@ -50,6 +50,7 @@ struct fedge_rounds {
     fedge_rounds_task *tasks; /* by slot */
     uint32_t num_tasks, tasks_capacity;
     uint32_t wanted, num_open, num_reported;
+    uint32_t at_work;          /* with a buffer: how many connected clients have a task at a time */
     participant *participants; /* ascending by client; while WAITING those who are set aside */
     uint32_t num_participants, participants_capacity;
 

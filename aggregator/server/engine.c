@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aggregator/report/plot.h"
+#include "aggregator/server/engine_buffer.h"
 #include "aggregator/server/engine_phase.h"
 #include "aggregator/server/engine_reply.h"
 #include "aggregator/server/engine_reports.h"
@@ -96,6 +97,8 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
         engine->global.model.draw = engine->phase.draw;
         fedge_rounds_restore_draw(engine->rounds, &engine->phase.draw);
     }
+    if (status == FEDGE_OK)
+        status = fedge_engine_restore_old_models(engine, err);
     if (status == FEDGE_OK) {
         if (engine->global.run.finished && !is_named(&engine->config, &engine->global.run)) {
             FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "results-missing",
@@ -130,7 +133,10 @@ static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
                                   &engine->global.model.accumulator, engine->mailbox,
                                   engine->config.num_workers, err);
     }
-    engine->intake = (fedge_intake){.ingest = engine->ingest, .reply = post_reply, .user = engine};
+    engine->intake = (fedge_intake){.ingest = engine->ingest,
+                                    .reply = post_reply,
+                                    .user = engine,
+                                    .skips = fedge_engine_has_buffer(engine)};
     if (status == FEDGE_OK) {
         status = fedge_round_finalizer_new(&engine->finalizer, &engine->global, engine->ingest,
                                            engine->mailbox, err);
@@ -194,6 +200,7 @@ void fedge_engine_free(fedge_engine *engine)
         fedge_grant_free(engine->slots[i].asked);
     fedge_intake_end(&engine->intake);
     free(engine->slots);
+    fedge_engine_buffer_fini(engine);
     free(engine->spread.tasks);
     free(engine->accepted);
     free(engine->devices);
@@ -329,6 +336,7 @@ void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
             break;
         case FEDGE_COMPLETION_OPENED:
             fedge_engine_on_opened(engine, completion, now_ms);
+            fedge_engine_resume_held(engine, now_ms);
             break;
         case FEDGE_COMPLETION_CLOSED:
             fedge_engine_on_closed(engine, completion, now_ms);
@@ -405,6 +413,7 @@ static void join(fedge_engine *engine, const fedge_request *from, uint64_t now_m
         }
         device->conn_id = from->conn_id;
         device->hangs_up = from->hangs_up;
+        device->told = 0;
         memcpy(device->device_id, from->device_id, sizeof(device->device_id));
         welcome(engine, from);
         status = fedge_rounds_join(engine->rounds, from->client_index, now_ms, &err);
@@ -435,6 +444,8 @@ static void fetch(fedge_engine *engine, const fedge_request *from)
                                                                 : NULL;
     for (uint32_t i = 0; i < engine->num_deltas && !blob; i++)
         blob = strcmp(hash, engine->deltas[i]->hash) == 0 ? engine->deltas[i] : NULL;
+    if (!blob)
+        blob = fedge_engine_find_old_model(engine, hash);
     if (blob) {
         fedge_engine_send_blob(engine, from->conn_id, blob, from->blob.offset);
     } else {

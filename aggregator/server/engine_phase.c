@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/evaluator.h"
+#include "aggregator/server/engine_buffer.h"
 #include "aggregator/server/engine_orders.h"
 #include "aggregator/server/engine_phase.h"
 #include "aggregator/server/engine_reply.h"
@@ -43,10 +44,12 @@ fedge_status fedge_engine_begin_intake(fedge_engine *engine, fedge_error *err)
     return status;
 }
 
-fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine, uint64_t task_id,
-                                             uint32_t client_index)
+fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
+                                             const fedge_rounds_task *of)
 {
-    fedge_journal_task task = {.task_id = task_id, .client_index = client_index};
+    const uint32_t client_index = of->client_index;
+    fedge_journal_task task = {
+        .task_id = of->task_id, .client_index = client_index, .base = of->base};
     const bool present = fedge_engine_conn_of(engine, client_index) != FEDGE_CONN_ALL;
     snprintf(task.device_id, sizeof(task.device_id), "%s",
              present ? engine->devices[client_index].device_id
@@ -85,6 +88,7 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
                                    .wanted = fedge_rounds_wanted(engine->rounds),
                                    .slot_size = fedge_update_max_size(plan),
                                    .num_tasks = num_tasks,
+                                   .buffered = fedge_engine_has_buffer(engine),
                                    .draw = fedge_rounds_draw(engine->rounds),
                                    .num_bounds = plan->sent.schema.num_tensors};
     engine->global.model.draw = phase->draw;
@@ -97,7 +101,7 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
     if (!tasks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
     for (uint32_t i = 0; i < num_tasks; i++)
-        tasks[i] = fedge_engine_journal_task(engine, cohort[i].task_id, cohort[i].client_index);
+        tasks[i] = fedge_engine_journal_task(engine, &cohort[i]);
     free(engine->spread.tasks);
     engine->spread.tasks = tasks;
     return fedge_engine_open_others(engine) ? FEDGE_OK : open_own(engine, err);
@@ -236,9 +240,12 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
 {
     fedge_error err;
     fedge_engine_slot *slot = &engine->slots[action->slot];
+    const fedge_rounds_task *of = fedge_rounds_find(engine->rounds, action->task_id, NULL);
+    fedge_blob *model = of ? fedge_engine_model_of(engine, of->base) : NULL;
+    if (!model)
+        return; /* the task is over */
     if (action->fresh && action->kind == FEDGE_TASK_TRAIN) {
-        const fedge_journal_task task =
-            fedge_engine_journal_task(engine, action->task_id, action->client_index);
+        const fedge_journal_task task = fedge_engine_journal_task(engine, of);
         if (fedge_intake_assign(&engine->intake, action->slot, &task, &err) != FEDGE_OK) {
             fedge_engine_fail(engine, &err);
             return;
@@ -256,22 +263,29 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
     const uint64_t conn_id = fedge_engine_conn_of(engine, action->client_index);
     if (conn_id == FEDGE_CONN_ALL)
         return; /* it gets the task when it comes back */
+    fedge_engine_device *device = &engine->devices[action->client_index];
+    if (fedge_engine_has_buffer(engine) && device->told == action->task_id)
+        return; /* it is at work on it since a round before */
+    device->told = action->task_id;
     if (engine->gave_up_client == action->client_index)
         engine->gave_up[0] = '\0'; /* it tries anew */
-    uint64_t deadline_ms = fedge_rounds_deadline_ms(engine->rounds);
+    /* With a buffer a task ends with none of the rounds, and is of that which its model was for. */
+    const bool buffered = fedge_engine_has_buffer(engine);
+    const uint64_t deadline_ms = buffered ? 0 : fedge_rounds_deadline_ms(engine->rounds);
+    const uint32_t round = buffered ? of->base + 1 : action->round;
     const fedge_plan *plan = engine->global.plan;
     fedge_reply reply = {0};
     fedge_task *task = &reply.task;
     *task = (fedge_task){.task_id = action->task_id,
                          .kind = action->kind,
-                         .round = action->round,
-                         .model_size = engine->model->size,
+                         .round = round,
+                         .model_size = model->size,
                          .control_size = engine->global.control_size,
                          /* What is left of it, as the clocks of boards are seldom right. */
                          .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
-                         .learning_rate = fedge_plan_learning_rate(plan, action->round)};
-    memcpy(task->model, engine->model->hash, sizeof(task->model));
-    offer_deltas(engine, &engine->devices[action->client_index], task);
+                         .learning_rate = fedge_plan_learning_rate(plan, round)};
+    memcpy(task->model, model->hash, sizeof(task->model));
+    offer_deltas(engine, device, task);
     if (fedge_plan_keeps(plan) &&
         (action->kind == FEDGE_TASK_TRAIN || fedge_plan_is_personal(plan))) {
         task->has_last_accepted = true;
@@ -294,6 +308,8 @@ void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_
                                         .task_id = task->task_id,
                                         .client_index = task->client_index,
                                         .slot = index};
+    if (task->client_index < engine->num_devices)
+        engine->devices[task->client_index].told = 0;
     send_task(engine, &action, now_ms);
 }
 
@@ -457,8 +473,10 @@ static void replace_model(fedge_engine *engine, fedge_round_finalizer_result *re
     memcpy(engine->deltas, result->deltas, sizeof(engine->deltas));
     engine->num_deltas = result->num_deltas;
     result->num_deltas = 0;
-    fedge_engine_withdraw(engine, engine->model);
-    fedge_blob_release(engine->model);
+    if (!fedge_engine_keep_old_model(engine)) {
+        fedge_engine_withdraw(engine, engine->model);
+        fedge_blob_release(engine->model);
+    }
     engine->model = result->model;
     result->model = NULL;
 }
@@ -492,9 +510,11 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
         fedge_engine_tell_round(engine, summary);
     if (result->over)
         fedge_engine_stop_early(engine);
+    fedge_engine_hold_uploads(engine);
     free_slots(engine);
     /* Last, since this may open the next phase, which wants new slots and the new model. */
     fedge_rounds_closed(engine->rounds, now_ms);
+    fedge_engine_drop_old_models(engine);
 }
 
 void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)

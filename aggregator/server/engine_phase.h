@@ -15,8 +15,8 @@ FEDGE_MUST_USE fedge_status fedge_engine_begin_intake(fedge_engine *engine, fedg
 void fedge_engine_others_opened(fedge_engine *engine, uint64_t now_ms);
 void fedge_engine_others_closed(fedge_engine *engine);
 /* Who a client is, for the journal. One that has just gone is known by its index alone. */
-fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine, uint64_t task_id,
-                                             uint32_t client_index);
+fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
+                                             const fedge_rounds_task *of);
 /* The task of slot [index] once more, to a client that has lost track of it. */
 void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_ms);
 

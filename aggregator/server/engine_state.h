@@ -42,6 +42,7 @@ typedef struct fedge_engine_device {
     uint64_t conn_id;
     char device_id[FEDGE_UUID_TEXT];
     bool hangs_up, at_work; /* engine_rest.c */
+    uint64_t told;          /* the last task that this connection was sent; 0: none */
     uint32_t model, before; /* numbers of the models of its last task, and of the last that had
                                another; 0: not known */
 } fedge_engine_device;
@@ -57,6 +58,12 @@ typedef struct fedge_engine_spread {
     fedge_error worst;         /* of the answers to OPEN; status FEDGE_OK: none */
     fedge_journal_task *tasks; /* (phase.num_tasks), while OPEN is answered */
 } fedge_engine_spread;
+
+/* The model after [base] rounds, which open tasks name (engine_buffer.h). */
+typedef struct fedge_engine_old_model {
+    uint32_t base;
+    fedge_blob *model;
+} fedge_engine_old_model;
 
 /* A result that counted, and whose it was. */
 typedef struct fedge_engine_accepted {
@@ -81,6 +88,12 @@ struct fedge_engine {
     char initial[FEDGE_HASH_TEXT]; /* of model number 0, which clients can make; "": they cannot */
     fedge_engine_device *devices;  /* (num_devices), by client index */
     uint32_t num_devices;
+
+    /* What outlives a phase (engine_buffer.h). */
+    fedge_engine_old_model *old_models; /* (num_old_models) */
+    uint32_t num_old_models;
+    fedge_grant **held; /* (num_held) */
+    uint32_t num_held;
 
     /* The present phase. */
     fedge_journal *journal; /* NULL between training phases */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/server/engine_buffer.h"
 #include "aggregator/server/engine_orders.h"
 #include "aggregator/server/engine_phase.h"
 #include "aggregator/server/engine_reply.h"
@@ -112,9 +113,19 @@ static bool is_with_workers(const fedge_engine *engine, uint32_t index)
            (index < engine->num_slots && engine->slots[index].claim.state == FEDGE_CLAIM_COUNTED);
 }
 
+/* The weight of the update in the phase that is open, where a task may be older than it. */
+static uint32_t weigh(const fedge_engine *engine, const fedge_upload *upload,
+                      const fedge_rounds_task *task)
+{
+    const fedge_update_facts facts = fedge_upload_facts(
+        &engine->global.model, upload, engine->phase.round, task->client_index, task->base);
+    return fedge_update_weight(&engine->global.model, &facts);
+}
+
 static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *from, uint32_t index)
 {
     const fedge_upload *upload = from->upload;
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, upload->task_id, NULL);
     fedge_grant *grant = calloc(1, sizeof(*grant));
     fedge_ingest_upload *incoming = malloc(sizeof(*incoming));
     if (!grant || !incoming) {
@@ -122,15 +133,12 @@ static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *f
         free(incoming);
         return NULL;
     }
-    *grant = (fedge_grant){
-        .slot = index,
-        .task = fedge_engine_journal_task(engine, upload->task_id, from->client_index),
-        .conn_id = from->conn_id,
-        .incoming = incoming};
+    *grant = (fedge_grant){.slot = index,
+                           .task = fedge_engine_journal_task(engine, task),
+                           .conn_id = from->conn_id,
+                           .incoming = incoming};
     incoming->upload = *upload;
-    const fedge_update_facts facts =
-        fedge_upload_facts(&engine->global.model, upload, engine->phase.round, from->client_index);
-    incoming->weight = fedge_update_weight(&engine->global.model, &facts);
+    incoming->weight = weigh(engine, upload, task);
     incoming->meta_size = from->meta_size;
     memcpy(incoming->meta, from->meta, from->meta_size);
     return grant;
@@ -178,21 +186,50 @@ static void act(fedge_engine *engine, uint32_t index, fedge_claim_action action,
 }
 
 /* The slot is asked for, and its holder then asks for the bytes from where they are missing. */
+static void ask_for(fedge_engine *engine, fedge_grant *grant, uint64_t now_ms)
+{
+    fedge_engine_slot *slot = &engine->slots[grant->slot];
+    fedge_grant_free(slot->asked);
+    slot->asked = grant;
+    act(engine, grant->slot,
+        fedge_claim_ask(&slot->claim, fedge_engine_rank_of(engine, grant->conn_id),
+                        grant->task.task_id),
+        now_ms);
+}
+
+static bool takes_updates(const fedge_engine *engine)
+{
+    return engine->journal && !engine->spread.closing;
+}
+
 static void begin_upload(fedge_engine *engine, const fedge_request *from, uint32_t index,
                          uint64_t now_ms)
 {
-    fedge_engine_slot *slot = &engine->slots[index];
     fedge_grant *grant = new_grant(engine, from, index);
-    if (!grant) {
+    if (!grant)
         refuse_for_memory(engine, from, "out of memory");
+    else if (takes_updates(engine))
+        ask_for(engine, grant, now_ms);
+    else
+        fedge_engine_hold_upload(engine, grant);
+}
+
+void fedge_engine_resume_held(fedge_engine *engine, uint64_t now_ms)
+{
+    fedge_grant **held = NULL;
+    uint32_t num = 0;
+    if (!takes_updates(engine))
         return;
+    fedge_engine_take_held(engine, &held, &num);
+    for (uint32_t i = 0; i < num; i++) {
+        fedge_grant *grant = held[i];
+        const fedge_rounds_task *task =
+            fedge_rounds_find(engine->rounds, grant->task.task_id, NULL);
+        grant->task = fedge_engine_journal_task(engine, task);
+        grant->incoming->weight = weigh(engine, &grant->incoming->upload, task);
+        ask_for(engine, grant, now_ms);
     }
-    fedge_grant_free(slot->asked);
-    slot->asked = grant;
-    act(engine, index,
-        fedge_claim_ask(&slot->claim, fedge_engine_rank_of(engine, from->conn_id),
-                        from->upload->task_id),
-        now_ms);
+    free(held);
 }
 
 static void take_update(fedge_engine *engine, const fedge_request *from, uint32_t index,
@@ -200,9 +237,9 @@ static void take_update(fedge_engine *engine, const fedge_request *from, uint32_
 {
     const fedge_upload *upload = from->upload;
     fedge_error err;
-    if (!engine->journal || engine->spread.closing) {
+    if (!takes_updates(engine) && !fedge_engine_has_buffer(engine)) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the round is closing");
-    } else if (engine->intake.slots[index].hold.finishing &&
+    } else if (takes_updates(engine) && engine->intake.slots[index].hold.finishing &&
                engine->intake.slots[index].hold.task_id == upload->task_id) {
         return; /* the workers have it: the ACK is on its way */
     } else if (upload->num_examples == 0) {
@@ -252,7 +289,7 @@ void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64
     } else if ((!task || index >= engine->num_slots) &&
                was_accepted(engine, upload->task_id, from->client_index)) {
         acknowledge(engine, from->conn_id, upload->task_id, true);
-    } else if (!task || index >= engine->num_slots) {
+    } else if (!task || (index >= engine->num_slots && !fedge_engine_has_buffer(engine))) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the task is not open (any more)");
     } else if (task->client_index != from->client_index) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK,
@@ -333,6 +370,11 @@ static void refuse_result(fedge_engine *engine, const fedge_engine_result *resul
     if (!task)
         return; /* nothing of it counts */
     const uint32_t client_index = task->client_index;
+    if (fedge_engine_has_buffer(engine) && result->status == FEDGE_CLOSED) {
+        /* The buffer was full when it had been looked at: it is for the next round. */
+        fedge_engine_hold_slot(engine, result->slot, task);
+        return;
+    }
     const fedge_reason reason = reason_of(result->status);
     refuse_task(engine, fedge_engine_conn_of(engine, client_index), client_index, result->task_id,
                 reason, result->message);

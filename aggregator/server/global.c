@@ -89,9 +89,10 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
 {
     metrics *to = user;
     double weight = (double)fedge_report_weight(global->job, upload->num_examples);
+    const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
     to->facts[to->summary->reported++] =
         fedge_upload_facts(&global->model, upload, fedge_journal_get_phase(journal)->round,
-                           fedge_journal_get_slot(journal, slot).task.client_index);
+                           task.client_index, task.base);
     to->summary->examples += upload->num_examples;
     mean_add(&to->loss, fedge_upload_metric(upload, "loss"), weight);
     mean_add(&to->accuracy, fedge_upload_metric(upload, "accuracy"), weight);
@@ -102,6 +103,32 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
     to->states_lost += fedge_upload_metric(upload, FEDGE_KEPT_LOST) > 0.0;
     return to->updates ? fedge_accepted_updates_add(to->updates, slot, upload, err) : FEDGE_OK;
+}
+
+/* Slots that have had a task. */
+static uint32_t num_asked(fedge_journal *journal)
+{
+    const uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
+    uint32_t asked = 0;
+    for (uint32_t slot = 0; slot < num_slots; slot++)
+        asked += fedge_journal_get_slot(journal, slot).task.task_id != 0;
+    return asked;
+}
+
+/* Which updates a buffer had, for the line. */
+static fedge_status tell_updates(const fedge_global *global, const fedge_update_facts *facts,
+                                 fedge_round_summary *summary, fedge_error *err)
+{
+    if (global->job->rounds.buffer_size == 0 || summary->reported > FEDGE_ROUND_SUMMARY_MAX_TOLD)
+        return FEDGE_OK;
+    summary->told = calloc((size_t)summary->reported + 1, sizeof(*summary->told));
+    if (!summary->told)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a line of a round");
+    for (summary->num_told = 0; summary->num_told < summary->reported; summary->num_told++) {
+        const fedge_update_facts *of = &facts[summary->num_told];
+        summary->told[summary->num_told] = (fedge_told_update){of->client, of->staleness};
+    }
+    return FEDGE_OK;
 }
 
 /* *lost: how many clients have lost what they kept for the strategy. [facts]: room for the
@@ -115,7 +142,7 @@ static fedge_status summarise(fedge_global *global, fedge_journal *journal,
     metrics all = {.summary = summary, .facts = facts, .updates = collects ? updates : NULL};
     /* From the journal alone, never from what this process remembers: a round that is closed again
      * after a crash writes the same line. */
-    summary->asked = fedge_journal_get_phase(journal)->num_tasks;
+    summary->asked = num_asked(journal);
     summary->reported = 0;
     summary->examples = 0;
     fedge_status status =
@@ -380,6 +407,8 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
         status = summarise(global, journal, summary, facts, &updates, &lost, err);
     if (status == FEDGE_OK)
         status = step_and_evaluate(global, journal, facts, &updates, lost, summary, err);
+    if (status == FEDGE_OK)
+        status = tell_updates(global, facts, summary, err);
     fedge_accepted_updates_fini(&updates);
     free(facts);
     if (status != FEDGE_OK)
@@ -398,6 +427,9 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     /* The line before the checkpoint: a crash in between closes the round again and finds its line
      * there (FEDGE_DUPLICATE). The other way round a round could be without a line. */
     status = append_training_line(global, summary, err);
+    free(summary->told);
+    summary->told = NULL;
+    summary->num_told = 0;
     if (status == FEDGE_OK)
         status = fedge_global_model_reset(&global->model, err);
     return status == FEDGE_OK ? make_save(global, save, err) : status;
@@ -565,9 +597,9 @@ static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_
     if (fedge_journal_get_slot(journal, slot).elsewhere)
         return FEDGE_OK; /* it is in the sums by now */
     global->model.draw = phase->draw;
+    const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
     const fedge_update_facts facts =
-        fedge_upload_facts(&global->model, upload, phase->round,
-                           fedge_journal_get_slot(journal, slot).task.client_index);
+        fedge_upload_facts(&global->model, upload, phase->round, task.client_index, task.base);
     return fedge_ingest_replay(global->plan, &global->model.accumulator, journal, slot, upload,
                                phase->bounds_log2, fedge_update_weight(&global->model, &facts),
                                err);

@@ -82,8 +82,8 @@ static fedge_status weigh(fedge_global *global, const fedge_journal_phase *phase
         .type = FEDGE_MESSAGE_UPLOAD, .meta = found->meta, .meta_size = found->facts.metadata_size};
     const fedge_status status = fedge_upload_read(&message, upload, err);
     if (status == FEDGE_OK) {
-        const fedge_update_facts facts = fedge_upload_facts(&global->model, upload, phase->round,
-                                                            found->facts.task.client_index);
+        const fedge_update_facts facts = fedge_upload_facts(
+            &global->model, upload, phase->round, found->facts.task.client_index, phase->round - 1);
         found->weight = fedge_update_weight(&global->model, &facts);
     }
     return status;

@@ -28,6 +28,7 @@ fedge_status fedge_intake_begin(fedge_intake *intake, fedge_journal *journal, fe
         const fedge_journal_slot facts = fedge_journal_get_slot(journal, i);
         intake->slots[i].assigned = facts.task.task_id;
         intake->slots[i].hold.counted = facts.accepted;
+        intake->slots[i].carried = !facts.accepted && facts.written > 0;
     }
     return FEDGE_OK;
 }
@@ -87,6 +88,14 @@ static bool same_upload(const fedge_intake_slot *slot, const fedge_upload *uploa
            slot->incoming->upload.crc32 == upload->crc32;
 }
 
+/* Where an upload goes on that has bytes in the journal from the phase before. At least one byte
+ * comes anew, which ends it. Whether they are of the same update the CRC over all of it tells. */
+static uint64_t carried_bytes(const fedge_intake *self, const fedge_grant *grant, uint64_t size)
+{
+    const uint64_t written = fedge_journal_get_slot(self->journal, grant->slot).written;
+    return written > size ? 0 : written == size ? size - 1 : written;
+}
+
 fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64_t now_ms,
                                 fedge_error *err)
 {
@@ -100,10 +109,17 @@ fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64
         free(incoming);
         return FEDGE_OK;
     }
+    const bool same_task = slot->assigned == grant->task.task_id;
     fedge_status status = fedge_intake_assign(intake, grant->slot, &grant->task, err);
+    const uint64_t there =
+        slot->carried && same_task ? carried_bytes(intake, grant, incoming->upload.size) : 0;
     /* A client that comes back goes on where it stopped, but only with the bytes that it announced
      * before: one that trained anew in between has others, of which the first half is here. */
-    const bool resumes = answer == FEDGE_HOLD_RESUME && same_upload(slot, &incoming->upload);
+    const bool resumes =
+        there > 0 || (answer == FEDGE_HOLD_RESUME && same_upload(slot, &incoming->upload));
+    slot->next = there > 0 ? there : slot->next;
+    slot->started_ms = there > 0 ? now_ms : slot->started_ms;
+    slot->carried = false;
     free(slot->incoming);
     slot->incoming = incoming;
     slot->conn_id = grant->conn_id;
@@ -148,6 +164,11 @@ static fedge_status finish(fedge_intake *self, uint32_t index, uint64_t now_ms, 
     fedge_intake_slot *slot = &self->slots[index];
     fedge_ingest_upload *incoming = slot->incoming;
     slot->incoming = NULL;
+    if (self->skips) {
+        slot->incoming = malloc(sizeof(*incoming)); /* NULL: its client announces it again */
+        if (slot->incoming)
+            *slot->incoming = *incoming;
+    }
     fedge_hold_finish(&slot->hold);
     slot->seconds_upload = (double)(now_ms - slot->started_ms) * 1e-3;
     return fedge_ingest_finish(self->ingest, self->journal, index, incoming,
@@ -160,6 +181,8 @@ fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_reques
     fedge_intake_slot *own = &intake->slots[slot];
     const fedge_position *position = &from->position;
     const uint32_t size = from->payload_size;
+    if (intake->skips && (!own->hold.uploading || position->offset != own->next))
+        return FEDGE_OK;
     if (!own->hold.uploading || position->offset != own->next || size == 0 ||
         size > own->incoming->upload.size - own->next) {
         char text[160];

@@ -32,7 +32,9 @@ typedef struct fedge_intake_slot {
     uint64_t next;                 /* bytes received */
     uint64_t started_ms;           /* of the upload */
     double seconds_upload;         /* once all bytes have come */
-    fedge_ingest_upload *incoming; /* malloc'ed; NULL when none */
+    bool carried;                  /* the journal has bytes of the phase before; not granted yet */
+    fedge_ingest_upload *incoming; /* malloc'ed; NULL when none. With [skips] it stays when all
+                                      bytes have come: the phase may close before it counts */
 } fedge_intake_slot;
 
 /* Plain data. [ingest] and [reply] are set by its owner. */
@@ -41,6 +43,8 @@ typedef struct fedge_intake {
     /* Takes an answer to a connection, which is its own from then on. */
     void (*reply)(void *user, fedge_reply *reply);
     void *user;
+    bool skips; /* uploads go on from one phase into the next: parts that were under way when one
+                   closed are left out, and come again */
     fedge_journal *journal; /* not its own; NULL between phases */
     fedge_intake_slot *slots;
     uint32_t num_slots;

@@ -205,11 +205,10 @@ static fedge_status load(program *self, fedge_error *err)
     }
     if (status == FEDGE_OK)
         status = check_selection(self, err);
-    if (status == FEDGE_OK && self->job->rounds.buffer_size > 0) {
+    if (status == FEDGE_OK && self->job->rounds.buffer_size > 0 && self->collective.num_ranks > 1) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "%s: strategy.type: %s has clients go on while rounds close, which "
-                            "fedge-simulate does and fedge-aggregator does not yet: take another "
-                            "strategy",
+                            "%s: strategy.type: %s takes updates in one process: run "
+                            "fedge-aggregator without mpirun, or take another strategy",
                             options->job, self->job->strategy);
     }
     if (status == FEDGE_OK && options->gpus_file)

@@ -14,6 +14,8 @@ struct fedge_round_finalizer {
     fedge_saver *saver;
     fedge_worker_pool *worker;
     fedge_ingest_stats before; /* the workers' times when the phase opened */
+    fedge_journal *previous;   /* with a buffer: of the phase that closed last, until the next is
+                                  open and has what was under way */
 };
 
 /* What is to be done, and its answer. */
@@ -51,7 +53,7 @@ static uint64_t last_accepted_size(const fedge_global *global, const task *openi
     uint32_t clients = global->last_accepted.num_clients;
     for (uint32_t i = 0; i < opening->phase.num_tasks; i++) {
         const uint32_t index = opening->slots[i].client_index;
-        clients = index >= clients ? index + 1 : clients;
+        clients = opening->slots[i].task_id != 0 && index >= clients ? index + 1 : clients;
     }
     return clients * sizeof(uint64_t);
 }
@@ -72,6 +74,23 @@ static uint64_t room_to_leave(const fedge_global *global, const task *opening)
            3 * (model + strategy + last_accepted + FEDGE_CHECKPOINT_MAX_STATE);
 }
 
+/* Uploads that were under way go on where they stood. */
+static fedge_status carry_uploads(fedge_round_finalizer *finalizer, const task *opening,
+                                  fedge_error *err)
+{
+    fedge_journal *from = finalizer->previous, *to = opening->result->journal;
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; from && status == FEDGE_OK && i < opening->phase.num_tasks; i++) {
+        uint32_t old = 0;
+        const uint64_t task_id = opening->slots[i].task_id;
+        if (task_id != 0 && fedge_journal_find(from, task_id, &old, NULL) == FEDGE_OK)
+            status = fedge_journal_carry(to, i, from, old, err);
+    }
+    fedge_journal_free(from);
+    finalizer->previous = NULL;
+    return status;
+}
+
 static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH];
@@ -83,6 +102,8 @@ static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, 
                                       room_to_leave(finalizer->global, opening),
                                       &opening->result->journal, err);
     }
+    if (status == FEDGE_OK)
+        status = carry_uploads(finalizer, opening, err);
     fedge_ingest_get_stats(finalizer->ingest, &finalizer->before);
     return status;
 }
@@ -155,6 +176,15 @@ static fedge_status log_evaluation(fedge_round_finalizer *finalizer, task *endin
                : status;
 }
 
+static void keep_journal(fedge_round_finalizer *finalizer, task *ended)
+{
+    if (ended->journal && fedge_journal_get_phase(ended->journal)->buffered) {
+        fedge_journal_free(finalizer->previous);
+        finalizer->previous = ended->journal;
+        ended->journal = NULL;
+    }
+}
+
 static void task_free(task *gone)
 {
     if (gone) {
@@ -177,6 +207,7 @@ static void run_task(void *user, uint32_t worker, fedge_work *work)
     memcpy(completion->message, err.message, sizeof(completion->message));
     present->result->over = fedge_selection_is_over(&finalizer->global->selection);
     completion->result = present->result;
+    keep_journal(finalizer, present);
     task_free(present);
     /* Last of all: from here on the engine may look at what the thread moves. */
     fedge_mailbox_post(finalizer->mailbox, &completion->item);
@@ -218,6 +249,7 @@ void fedge_round_finalizer_free(fedge_round_finalizer *finalizer)
         return;
     fedge_worker_pool_free(finalizer->worker);
     fedge_saver_free(finalizer->saver);
+    fedge_journal_free(finalizer->previous);
     free(finalizer);
 }
 

@@ -15,7 +15,7 @@ double fedge_upload_metric(const fedge_upload *upload, const char *name)
 }
 
 fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fedge_upload *upload,
-                                      uint32_t round, uint32_t client)
+                                      uint32_t round, uint32_t client, uint32_t base)
 {
     const double loss = fedge_upload_metric(upload, FEDGE_START_LOSS);
     const double trained = fedge_upload_metric(upload, "loss");
@@ -24,6 +24,7 @@ fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fed
     return (fedge_update_facts){.round = round,
                                 .cluster = cluster > 0.0 ? (uint32_t)cluster : 0, /* checked */
                                 .client = client,
+                                .staleness = round - 1 - base,
                                 .loss = isfinite(trained) ? trained : 0.0,
                                 .ratio = fedge_update_ratio(model, round, client),
                                 .num_examples = upload->num_examples,

@@ -7,9 +7,9 @@
 #include "aggregator/rounds/global_model.h"
 #include "edge/io/protocol.h"
 
-/* What an update of this round says of itself. */
+/* What an update of this round says of itself; [base]: of its task. */
 fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fedge_upload *upload,
-                                      uint32_t round, uint32_t client);
+                                      uint32_t round, uint32_t client, uint32_t base);
 
 /* The metric named [name] of an upload, or NaN. */
 double fedge_upload_metric(const fedge_upload *upload, const char *name);

@@ -9,6 +9,8 @@
 #include "aggregator/store/journal_file.h"
 #include "edge/core/bytes.h"
 
+#define CARRY_PIECE ((size_t)1 << 18) /* bytes copied at a time */
+
 /* Why a crash, at any moment, costs no acknowledged update. A write may come to the disk late,
  * in part, or before an earlier one; what fedge_os_sync has returned for is there.
  *
@@ -38,6 +40,20 @@
  * 9. When the disk damages what it had stored. Each record says how far the log was durable when
  *    it was written: a hole before that place is told as damage, and is not taken for a torn end
  *    (3).
+ *
+ * A buffered phase, of an asynchronous strategy, has these cases more.
+ *
+ * 10. Which updates a round has. The first [wanted] records ACCEPT, in the order in which they were
+ *    appended under the lock: accept() lets no more in, before the caller has noticed and after a
+ *    crash alike. The staleness of each follows from the base of its task, which OPEN has for tasks
+ *    that were open when it was written, and which is the newest model for those of ASSIGN. So the
+ *    same round has the same updates with the same weights whenever it is summed.
+ * 11. Between CLOSE and the OPEN of the next round. Tasks that go on are in memory and in no
+ * journal of the future: after a crash here they are unknown. Nothing of theirs was acknowledged;
+ * their results are refused as stale, and their clients are given new tasks. Once OPEN is synced
+ * they are in it, with their bases, and the models of the bases are in the strategy's state.
+ * 12. Bytes that are carried over. They are written before any byte of the new phase to the same
+ *    slot and are not durable, as in 2: after a crash the upload begins anew.
  */
 
 /* --- names ------------------------------------------------------------------------------------ */
@@ -384,6 +400,26 @@ fedge_status fedge_journal_rewind(fedge_journal *journal, uint32_t slot, uint64_
     return status;
 }
 
+fedge_status fedge_journal_carry(fedge_journal *journal, uint32_t slot, fedge_journal *from,
+                                 uint32_t old, fedge_error *err)
+{
+    const fedge_journal_slot facts = fedge_journal_get_slot(from, old);
+    const uint64_t size = facts.accepted ? 0 : facts.written;
+    uint8_t *piece = size > 0 ? malloc(CARRY_PIECE) : NULL;
+    if (size > 0 && !piece)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to carry an upload over");
+    fedge_status status = FEDGE_OK;
+    for (uint64_t at = 0; at < size && status == FEDGE_OK;) {
+        const size_t count = size - at < CARRY_PIECE ? (size_t)(size - at) : CARRY_PIECE;
+        status = fedge_journal_read(from, old, at, piece, count, err);
+        if (status == FEDGE_OK)
+            status = fedge_journal_write(journal, slot, facts.task.task_id, at, piece, count, err);
+        at += count;
+    }
+    free(piece);
+    return status;
+}
+
 fedge_status fedge_journal_read(fedge_journal *journal, uint32_t slot, uint64_t offset, void *out,
                                 size_t size, fedge_error *err)
 {
@@ -486,6 +522,11 @@ static fedge_status accept(fedge_journal *journal, uint32_t slot, uint64_t task_
     if (status != FEDGE_OK)
         return status;
     journal_slot *own = &journal->slots[slot];
+    if (journal->phase.buffered && journal->num_accepted >= journal->phase.wanted) {
+        return fedge_fail(err, FEDGE_CLOSED,
+                          "round %" PRIu32 " has the %" PRIu32 " updates that it wants",
+                          journal->phase.round, journal->phase.wanted);
+    }
     if (metadata_size > FEDGE_JOURNAL_MAX_METADATA) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "the metadata of task %" PRIu64 "'s update has %" PRIu32

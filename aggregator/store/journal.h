@@ -47,8 +47,10 @@
 
 /* Who works for a slot. */
 typedef struct fedge_journal_task {
-    uint64_t task_id;
+    uint64_t task_id; /* 0: nobody yet */
     uint32_t client_index;
+    uint32_t base; /* rounds that had closed when its model was made: phase.round − 1, or fewer when
+                      phase.buffered */
     char device_id[FEDGE_JOURNAL_DEVICE_ID];
 } fedge_journal_task;
 
@@ -62,6 +64,8 @@ typedef struct fedge_journal_phase {
     char model[FEDGE_HASH_TEXT]; /* SHA-256 of the base model's file */
     uint64_t slot_size;          /* most bytes of one upload: fedge_update_max_size */
     uint32_t num_tasks;          /* slots */
+    bool buffered;               /* of an asynchronous strategy: tasks have bases of their own, and
+                                    no more than [wanted] updates are accepted */
     fedge_draw draw;             /* of the cohort; all 0: uniform */
     uint32_t num_bounds;         /* 0, or one per tensor */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
@@ -147,6 +151,11 @@ FEDGE_MUST_USE fedge_status fedge_journal_write(fedge_journal *journal, uint32_t
 /* slot.written becomes 0: the upload begins anew (another size or CRC was announced). */
 FEDGE_MUST_USE fedge_status fedge_journal_rewind(fedge_journal *journal, uint32_t slot,
                                                  uint64_t task_id, fedge_error *err);
+/* What has come of an upload that was under way when its phase closed: the first bytes of [from]'s
+ * slot [old], as many as were written, become those of [slot], which works for the same task. */
+FEDGE_MUST_USE fedge_status fedge_journal_carry(fedge_journal *journal, uint32_t slot,
+                                                fedge_journal *from, uint32_t old,
+                                                fedge_error *err);
 /* Reads bytes of the slot, written before; offset + size ≤ slot_size. */
 FEDGE_MUST_USE fedge_status fedge_journal_read(fedge_journal *journal, uint32_t slot,
                                                uint64_t offset, void *out, size_t size,
@@ -161,7 +170,8 @@ FEDGE_MUST_USE fedge_status fedge_journal_assign(fedge_journal *journal, uint32_
                                                  const fedge_journal_task *task, fedge_error *err);
 /* The update in the slot is validated and counts. [metadata]: the JSON of the UPLOAD message, as
  * received. FEDGE_OUT_OF_RANGE when [size] is not what was written; FEDGE_DUPLICATE, FEDGE_STALE,
- * FEDGE_CLOSED, FEDGE_TOO_BIG as above. */
+ * FEDGE_CLOSED, FEDGE_TOO_BIG as above; FEDGE_CLOSED too when the phase is buffered and has all
+ * that it wants. */
 FEDGE_MUST_USE fedge_status fedge_journal_accept(fedge_journal *journal, uint32_t slot,
                                                  uint64_t task_id, uint64_t size, uint32_t crc32,
                                                  const char *metadata, uint32_t metadata_size,

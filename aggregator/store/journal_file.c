@@ -184,7 +184,8 @@ static void unpack_text(const uint8_t *in, size_t size, char *text)
 uint32_t fedge_journal_open_body(const fedge_journal_phase *phase)
 {
     const uint32_t draw = phase->draw.available > 0 ? JOURNAL_OPEN_DRAW : 0;
-    return JOURNAL_OPEN_FIXED + phase->num_bounds + JOURNAL_OPEN_TASK * phase->num_tasks + draw;
+    const uint32_t task = JOURNAL_OPEN_TASK + (phase->buffered ? JOURNAL_OPEN_BASE : 0);
+    return JOURNAL_OPEN_FIXED + phase->num_bounds + task * phase->num_tasks + draw;
 }
 
 void fedge_journal_pack_task(const fedge_journal_task *task, uint8_t out[JOURNAL_OPEN_TASK])
@@ -212,14 +213,16 @@ void fedge_journal_pack_open(const fedge_journal_phase *phase, const fedge_journ
     pack_text(phase->model, HASH_BYTES, out + 48);
     fedge_put_u64(out + 112, phase->slot_size);
     fedge_put_u32(out + 120, phase->num_tasks);
-    fedge_put_u32(out + 124, phase->num_bounds);
+    fedge_put_u32(out + 124, phase->num_bounds | (phase->buffered ? JOURNAL_BUFFERED : 0));
     memcpy(out + JOURNAL_OPEN_FIXED, phase->bounds_log2, phase->num_bounds);
     uint8_t *at = out + JOURNAL_OPEN_FIXED + phase->num_bounds;
     for (uint32_t i = 0; i < phase->num_tasks; i++)
         fedge_journal_pack_task(&tasks[i], at + (size_t)i * JOURNAL_OPEN_TASK);
-    if (phase->draw.available == 0)
-        return;
     at += (size_t)phase->num_tasks * JOURNAL_OPEN_TASK;
+    for (uint32_t i = 0; phase->buffered && i < phase->num_tasks; i++)
+        fedge_put_u32(at + (size_t)i * JOURNAL_OPEN_BASE, tasks[i].base);
+    if (phase->buffered || phase->draw.available == 0)
+        return;
     fedge_put_u64(at, phase->draw.total);
     fedge_put_u32(at + 8, phase->draw.count);
     fedge_put_u32(at + 12, phase->draw.unknown);
@@ -252,7 +255,8 @@ fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_j
         unpack_text(in + 48, HASH_BYTES, phase->model);
         phase->slot_size = fedge_get_u64(in + 112);
         phase->num_tasks = fedge_get_u32(in + 120);
-        phase->num_bounds = fedge_get_u32(in + 124);
+        phase->num_bounds = fedge_get_u32(in + 124) & ~JOURNAL_BUFFERED;
+        phase->buffered = (fedge_get_u32(in + 124) & JOURNAL_BUFFERED) != 0;
     }
     bool sane = phase->num_tasks >= 1 && phase->num_tasks <= FEDGE_JOURNAL_MAX_SLOTS &&
                 phase->num_bounds <= FEDGE_MAX_TENSORS && phase->wanted >= 1 &&
@@ -260,7 +264,7 @@ fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_j
     /* Without a draw in [phase] yet this is the size without one; the size in the record says
      * whether there is. A journal of a release that drew uniformly alone has none. */
     const uint32_t plain = sane ? fedge_journal_open_body(phase) : 0;
-    if (sane && size == plain + JOURNAL_OPEN_DRAW)
+    if (sane && !phase->buffered && size == plain + JOURNAL_OPEN_DRAW)
         phase->draw = unpack_draw(in + plain);
     if (!sane || size != fedge_journal_open_body(phase)) {
         return fedge_fail(err, FEDGE_CORRUPT,

@@ -21,9 +21,11 @@
 #define JOURNAL_HEADER_FIELDS 52      /* bytes of the header in use, CRC included */
 
 #define JOURNAL_RECORD_HEADER 24
-#define JOURNAL_OPEN_FIXED 128 /* OPEN without bounds and tasks */
-#define JOURNAL_OPEN_TASK 48   /* task_id, client_index, device_id without NUL */
-#define JOURNAL_OPEN_DRAW 32   /* behind the tasks, unless the draw was uniform */
+#define JOURNAL_OPEN_FIXED 128               /* OPEN without bounds and tasks */
+#define JOURNAL_OPEN_TASK 48                 /* task_id, client_index, device_id without NUL */
+#define JOURNAL_OPEN_DRAW 32                 /* behind the tasks, unless the draw was uniform */
+#define JOURNAL_OPEN_BASE 4                  /* behind the tasks when buffered: the base of each */
+#define JOURNAL_BUFFERED ((uint32_t)1 << 31) /* in OPEN's number of bounds */
 #define JOURNAL_ASSIGN_BODY 52
 #define JOURNAL_ACCEPT_FIXED 24 /* ACCEPT without the metadata */
 #define JOURNAL_END_BODY 4
@@ -33,7 +35,8 @@
 #define JOURNAL_LOSE_BODY 12 /* slot, task_id */
 #define JOURNAL_MAX_BODY                                                                           \
     (JOURNAL_OPEN_FIXED + (size_t)FEDGE_MAX_TENSORS +                                              \
-     (size_t)JOURNAL_OPEN_TASK * FEDGE_JOURNAL_MAX_SLOTS + JOURNAL_OPEN_DRAW)
+     (size_t)(JOURNAL_OPEN_TASK + JOURNAL_OPEN_BASE) * FEDGE_JOURNAL_MAX_SLOTS +                   \
+     JOURNAL_OPEN_DRAW)
 
 /* Values are part of the format. */
 enum journal_record_type {
@@ -123,10 +126,12 @@ bool fedge_journal_check_record(const uint8_t *header, const uint8_t *body, uint
 uint32_t fedge_journal_open_body(const fedge_journal_phase *phase);
 void fedge_journal_pack_open(const fedge_journal_phase *phase, const fedge_journal_task *tasks,
                              uint8_t *out);
-/* Fills phase; the tasks follow at in + *tasks_offset, one JOURNAL_OPEN_TASK each. */
+/* Fills phase; the tasks follow at in + *tasks_offset, one JOURNAL_OPEN_TASK each, and behind them
+ * their bases when phase->buffered. */
 fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_journal_phase *phase,
                                        size_t *tasks_offset, const char *path, fedge_error *err);
 void fedge_journal_pack_task(const fedge_journal_task *task, uint8_t out[JOURNAL_OPEN_TASK]);
+/* The base is left as it is. */
 void fedge_journal_unpack_task(const uint8_t in[JOURNAL_OPEN_TASK], fedge_journal_task *task);
 
 /* The task of the slot goes to another client. FEDGE_NO_MEMORY. */

@@ -75,6 +75,7 @@ static fedge_status replay_assign(fedge_journal *journal, const uint8_t *body, u
         return status;
     forget_accepted(journal, own);
     fedge_journal_unpack_task(body + 4, &own->facts.task);
+    own->facts.task.base = journal->phase.round - 1;
     if (own->facts.task.task_id >= journal->next_task_id)
         journal->next_task_id = own->facts.task.task_id + 1;
     return FEDGE_OK;
@@ -207,9 +208,12 @@ static fedge_status begin(fedge_os_file *file, const journal_layout *layout, uin
     }
     if (status == FEDGE_OK)
         status = fedge_journal_allocate(&phase, journal, err);
+    const uint8_t *bases = body + tasks + (size_t)phase.num_tasks * JOURNAL_OPEN_TASK;
     for (uint32_t i = 0; status == FEDGE_OK && i < phase.num_tasks; i++) {
         fedge_journal_task *task = &(*journal)->slots[i].facts.task;
         fedge_journal_unpack_task(body + tasks + (size_t)i * JOURNAL_OPEN_TASK, task);
+        task->base =
+            phase.buffered ? fedge_get_u32(bases + (size_t)i * JOURNAL_OPEN_BASE) : phase.round - 1;
         if (task->task_id >= (*journal)->next_task_id)
             (*journal)->next_task_id = task->task_id + 1;
     }

@@ -124,7 +124,10 @@ fedge_status fedge_recovery_take_tasks(fedge_recovery *recovery, fedge_error *er
         recovery->tasks[slot] = (fedge_rounds_task){
             .task_id = facts.task.task_id,
             .client_index = facts.task.client_index,
-            .state = facts.accepted ? FEDGE_TASK_REPORTED : FEDGE_TASK_OPEN,
+            .base = facts.task.base,
+            .state = facts.accepted            ? FEDGE_TASK_REPORTED
+                     : facts.task.task_id == 0 ? FEDGE_TASK_LOST
+                                               : FEDGE_TASK_OPEN,
         };
     }
     return empty_former_slots(recovery, err);

@@ -63,6 +63,31 @@ static fedge_round_summary read_line(const cJSON *line)
     return summary;
 }
 
+/* The updates of a round with a buffer. FEDGE_CORRUPT: they are not pairs of numbers. */
+static fedge_status read_told(const cJSON *line, fedge_round_summary *summary, fedge_error *err)
+{
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(line, "updates"), *pair;
+    const int size = cJSON_GetArraySize(list);
+    if (size <= 0 || size > (int)FEDGE_ROUND_SUMMARY_MAX_TOLD)
+        return FEDGE_OK;
+    summary->told = calloc((size_t)size, sizeof(*summary->told));
+    if (!summary->told)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %d updates", size);
+    cJSON_ArrayForEach(pair, list)
+    {
+        const cJSON *client = cJSON_GetArrayItem(pair, 0), *staleness = cJSON_GetArrayItem(pair, 1);
+        if (!cJSON_IsNumber(client) || !cJSON_IsNumber(staleness) || client->valuedouble < 0 ||
+            client->valuedouble > UINT32_MAX || staleness->valuedouble < 0 ||
+            staleness->valuedouble > UINT32_MAX) {
+            return fedge_fail(err, FEDGE_CORRUPT, "round %u: updates are not pairs of numbers",
+                              summary->round);
+        }
+        summary->told[summary->num_told++] =
+            (fedge_told_update){(uint32_t)client->valuedouble, (uint32_t)staleness->valuedouble};
+    }
+    return FEDGE_OK;
+}
+
 fedge_status fedge_round_lines_read(const char *path,
                                     fedge_status (*on_line)(void *user,
                                                             const fedge_round_summary *summary,
@@ -80,11 +105,14 @@ fedge_status fedge_round_lines_read(const char *path,
             const bool whole =
                 fedge_seal_check((const char *)text + at, length, path, NULL) == FEDGE_OK;
             cJSON *line = cJSON_ParseWithLength((const char *)text + at, length);
-            const fedge_round_summary summary = read_line(line);
+            fedge_round_summary summary = read_line(line);
             status = whole && cJSON_IsObject(line)
-                         ? on_line(user, &summary, err)
+                         ? read_told(line, &summary, err)
                          : fedge_fail(err, FEDGE_CORRUPT,
                                       "%s:%zu: not a line of a round, or damaged", path, number);
+            if (status == FEDGE_OK)
+                status = on_line(user, &summary, err);
+            free(summary.told);
             cJSON_Delete(line);
         }
         at += length + 1;

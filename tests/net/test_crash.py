@@ -95,6 +95,7 @@ class Crash(NetTest):
             self.assertEqual([(line["round"], line["clients"]) for line in evaluations],
                              [(i + 1, CLIENTS) for i in range(rounds)])
         self.assertEqual(federation.result()["accuracy"], lines[-1]["accuracy"])
+        self.last = federation
         return federation.hashes()
 
     def test_the_aggregator(self):

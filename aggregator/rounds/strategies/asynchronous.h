@@ -16,6 +16,7 @@
 #define FEDGE_AGGREGATOR_ROUNDS_STRATEGIES_ASYNCHRONOUS_H
 
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "aggregator/rounds/strategies/vectors.h"
 #include "edge/core/status.h"
@@ -75,6 +76,19 @@ uint32_t fedge_asynchronous_weight(const void *state, const fedge_job *job,
                                    const fedge_update_facts *facts);
 uint32_t fedge_asynchronous_num_vectors(const void *settings);
 const float *fedge_asynchronous_base(const void *state, uint32_t version);
+
+/* The ops of a strategy that differs from the others in name, arguments, derive and step alone. */
+#define FEDGE_ASYNCHRONOUS_OPS(title, fields, deriving, stepping)                                  \
+    {                                                                                              \
+        .reader = {.name = (title),                                                                \
+                   .arguments = (fields),                                                          \
+                   .settings_size = sizeof(fedge_asynchronous),                                    \
+                   .derive = (deriving)},                                                          \
+        .weight = fedge_asynchronous_weight, .init = fedge_asynchronous_init, .step = (stepping),  \
+        .save = fedge_strategy_vectors_save, .load = fedge_strategy_vectors_load, .free = free,    \
+        .state_per_value = sizeof(float), .num_vectors = fedge_asynchronous_num_vectors,           \
+        .base = fedge_asynchronous_base,                                                           \
+    }
 
 /* What w = 1 is in the sums. */
 double fedge_asynchronous_unit(const fedge_job *job);

@@ -75,18 +75,5 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
     return status;
 }
 
-const fedge_strategy_ops fedge_strategy_fedasync = {
-    .reader = {.name = "FedAsync",
-               .arguments = ARGUMENTS,
-               .settings_size = sizeof(fedge_asynchronous),
-               .derive = derive},
-    .weight = fedge_asynchronous_weight,
-    .init = fedge_asynchronous_init,
-    .step = step,
-    .save = fedge_strategy_vectors_save,
-    .load = fedge_strategy_vectors_load,
-    .free = free,
-    .state_per_value = sizeof(float),
-    .num_vectors = fedge_asynchronous_num_vectors,
-    .base = fedge_asynchronous_base,
-};
+const fedge_strategy_ops fedge_strategy_fedasync =
+    FEDGE_ASYNCHRONOUS_OPS("FedAsync", ARGUMENTS, derive, step);

@@ -8,8 +8,6 @@
  * not divided by their sum: a buffer of stale updates moves the model less. Examples have no
  * weight.
  */
-#include <stdlib.h>
-
 #include "aggregator/rounds/strategies/asynchronous.h"
 
 static const fedge_json_field ARGUMENTS[] = {
@@ -34,18 +32,5 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
         model, err);
 }
 
-const fedge_strategy_ops fedge_strategy_fedbuff = {
-    .reader = {.name = "FedBuff",
-               .arguments = ARGUMENTS,
-               .settings_size = sizeof(fedge_asynchronous),
-               .derive = fedge_asynchronous_derive},
-    .weight = fedge_asynchronous_weight,
-    .init = fedge_asynchronous_init,
-    .step = step,
-    .save = fedge_strategy_vectors_save,
-    .load = fedge_strategy_vectors_load,
-    .free = free,
-    .state_per_value = sizeof(float),
-    .num_vectors = fedge_asynchronous_num_vectors,
-    .base = fedge_asynchronous_base,
-};
+const fedge_strategy_ops fedge_strategy_fedbuff =
+    FEDGE_ASYNCHRONOUS_OPS("FedBuff", ARGUMENTS, fedge_asynchronous_derive, step);

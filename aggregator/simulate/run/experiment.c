@@ -400,6 +400,7 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
         .sums = options->sums,
         .states = {.memory = options->client_state_memory, .folder = self->config.out},
         .attack = options->attack,
+        .replay = options->replay ? &self->replay : NULL,
         .evaluate_every = options->evaluate_every,
         .rounds_only = !self->config.summary || options->client_accuracy == 0,
         .cancel = cancel,
@@ -412,6 +413,10 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
         fedge_selection_init(&selection, self->job, self->settings.num_validation > 0, err);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "%s", options->job);
+    if (options->replay)
+        status = fedge_replay_read(options->replay, &self->replay, err);
+    if (status != FEDGE_OK)
+        return status;
     return fedge_simulation_new(&config, &self->simulation, err);
 }
 
@@ -524,6 +529,7 @@ void fedge_experiment_fini(fedge_experiment *experiment)
     fedge_final_evaluation_fini(&experiment->final_evaluation);
     fedge_results_close(&experiment->results);
     fedge_simulation_free(experiment->simulation);
+    fedge_replay_fini(&experiment->replay);
     fedge_client_profiles_free(experiment->profiles);
     fedge_client_data_free(experiment->client_data);
     fedge_dataset_free(experiment->test_set);

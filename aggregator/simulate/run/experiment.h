@@ -10,6 +10,7 @@
 #include "aggregator/rounds/progress.h"
 #include "aggregator/simulate/run/client_data.h"
 #include "aggregator/simulate/run/options.h"
+#include "aggregator/simulate/run/replay.h"
 #include "aggregator/simulate/run/results.h"
 #include "aggregator/simulate/run/simulation.h"
 #include "edge/core/status.h"
@@ -41,6 +42,7 @@ typedef struct fedge_experiment {
     fedge_dataset *test_set; /* NULL: the job has none */
     fedge_client_data *client_data;
     fedge_client_profiles *profiles; /* NULL: time is not virtual */
+    fedge_replay replay;             /* of options->replay; all 0: none */
     fedge_simulation *simulation;
     fedge_results results;
     fedge_final_evaluation

@@ -30,6 +30,7 @@ typedef struct fedge_simulate_options {
     const char *job, *data, *out, *partition;
     fedge_attack attack;               /* all 0: nobody lies */
     const char *attack_text;           /* as it was given; NULL: none */
+    const char *replay;                /* rounds.jsonl of an asynchronous run; NULL: none */
     const char *strategy_plugin;       /* FILE; NULL: none */
     const struct fedge_plugin *plugin; /* what it holds, when the caller has loaded it; or NULL */
     const char *owner;                 /* the csv files' column that says whose an example is */

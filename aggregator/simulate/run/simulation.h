@@ -41,12 +41,14 @@ typedef struct fedge_simulation_config {
         *profiles; /* of the client data's clients; NULL: time is not virtual */
     const fedge_collective *collective; /* of the ranks that share the work; NULL: alone */
     uint32_t num_threads;
-    const char *engine;            /* what trains, or "auto" (trainer_engine.h); NULL: "cpu" */
-    fedge_trainer_share *share;    /* with simulations beside it; NULL: none */
-    const fedge_log *log;          /* is told what trains, and why; may be NULL */
-    const char *accumulator;       /* what sums; NULL: "cpu" */
-    fedge_accumulator_config sums; /* its gpus, which are the engine's too, and shard */
-    fedge_attack attack;           /* all 0: nobody lies; the data are spoilt already */
+    const char *engine;                /* what trains, or "auto" (trainer_engine.h); NULL: "cpu" */
+    fedge_trainer_share *share;        /* with simulations beside it; NULL: none */
+    const fedge_log *log;              /* is told what trains, and why; may be NULL */
+    const char *accumulator;           /* what sums; NULL: "cpu" */
+    fedge_accumulator_config sums;     /* its gpus, which are the engine's too, and shard */
+    fedge_attack attack;               /* all 0: nobody lies; the data are spoilt already */
+    const struct fedge_replay *replay; /* of an asynchronous job: its order (replay.h); NULL: as the
+                                          seed and the profiles have it */
     uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
     /* fedge_simulation_evaluate will not be called: without examples to test or validate with, no
      * memory is taken for evaluation. */

@@ -4,13 +4,15 @@
  * with the newest model, in virtual time or, without client profiles, all taking the same time. A
  * round closes when its buffer is full. A client begins once with each model. Who begins and
  * finishes when follows from the seed and the profiles alone, so a run that goes on does it all
- * again up to where it stands, without training.
+ * again up to where it stands, without training. With an order to replay (replay.h) rounds have the
+ * updates that it names, and time does not pass.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/rounds/sampler.h"
+#include "aggregator/simulate/run/replay.h"
 #include "aggregator/simulate/run/simulation_internal.h"
 #include "edge/io/update.h"
 
@@ -119,6 +121,32 @@ static sent_task task_of(const federation *self, const fedge_event *event, uint3
                                 .facts.staleness = staleness}};
 }
 
+/* The updates that the order names. */
+static fedge_status replay(federation *self, uint32_t round, fedge_error *err)
+{
+    fedge_simulation *of = self->of;
+    const fedge_told_update *updates = NULL;
+    uint32_t num = 0;
+    const fedge_status status = fedge_replay_round(of->config.replay, round, &updates, &num, err);
+    for (uint32_t i = 0; i < num; i++) {
+        if (updates[i].client >= of->config.client_data->num_clients ||
+            updates[i].staleness > of->config.job->rounds.max_staleness ||
+            updates[i].staleness >= round) {
+            return fedge_fail(err, FEDGE_MISMATCH,
+                              "--replay: round %" PRIu32 " has an update of client %" PRIu32
+                              " that is %" PRIu32 " rounds old: the order is of another job, or of "
+                              "more clients",
+                              round, updates[i].client, updates[i].staleness);
+        }
+        const fedge_event event = {.client = updates[i].client,
+                                   .task = round - 1 - updates[i].staleness};
+        of->sent[of->num_sent] = task_of(self, &event, round);
+        of->num_sent++;
+        of->bytes_down += of->model_bytes;
+    }
+    return status;
+}
+
 /* Until the buffer of [round] is full: of->sent has what is in it. FEDGE_UNSUPPORTED: it never will
  * be. */
 static fedge_status gather(federation *self, uint32_t round, fedge_error *err)
@@ -126,6 +154,8 @@ static fedge_status gather(federation *self, uint32_t round, fedge_error *err)
     fedge_simulation *of = self->of;
     of->num_sent = of->num_reported = 0;
     of->bytes_down = 0;
+    if (of->config.replay)
+        return replay(self, round, err);
     self->rng = fedge_rng_stream(of->plan->seed, FEDGE_PURPOSE_SAMPLE, round, 0, STREAM);
     fedge_status status = fill(self, round - 1, err);
     while (status == FEDGE_OK && of->num_sent < self->wanted && self->due.count > 0) {
@@ -202,7 +232,7 @@ fedge_status fedge_simulation_run_async(fedge_simulation *of, fedge_error *err)
     const uint64_t stood_at_us = of->virtual_clock.now_us;
     fedge_status status = init(&self, of, err);
     if (status == FEDGE_OK)
-        status = reserve(of, self.wanted, err);
+        status = reserve(of, of->config.replay ? of->config.replay->most : self.wanted, err);
     of->virtual_clock.now_us = 0;
     const uint64_t next_task_id = of->next_task_id;
     for (uint32_t round = 1; status == FEDGE_OK && round <= of->rounds_closed; round++)

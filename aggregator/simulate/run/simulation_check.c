@@ -88,6 +88,14 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
                             "remove it, and use --compute and --failure",
                             config->job->strategy);
     }
+    if (status == FEDGE_OK && config->replay && (spec->buffer_size == 0 || config->profiles)) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            spec->buffer_size == 0
+                                ? "--replay: the rounds of %s follow from the job alone: remove it"
+                                : "--replay says what rounds of %s have, and needs no virtual "
+                                  "time: remove --compute, --failure and the like",
+                            config->job->strategy);
+    }
     if (status == FEDGE_OK && fedge_attack_lies(&config->attack) && !strategy->collects) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "--attack: malicious clients look at a round's updates, but %s sums "

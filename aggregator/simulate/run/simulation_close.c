@@ -124,6 +124,25 @@ static fedge_status check_sums(const fedge_simulation *self, fedge_error *err)
     return FEDGE_OK;
 }
 
+/* Which updates a buffer had, for the line. */
+static fedge_status tell_updates(const fedge_simulation *self, fedge_round_summary *summary,
+                                 fedge_error *err)
+{
+    if (!fedge_simulation_is_async(self) || summary->reported > FEDGE_ROUND_SUMMARY_MAX_TOLD)
+        return FEDGE_OK;
+    summary->told = calloc((size_t)summary->reported + 1, sizeof(*summary->told));
+    if (!summary->told)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a line of a round");
+    for (uint32_t i = 0; i < self->num_sent; i++) {
+        const fedge_update_facts *facts = &self->sent[i].work.facts;
+        if (self->sent[i].reported) {
+            summary->told[summary->num_told++] =
+                (fedge_told_update){self->sent[i].work.client, facts->staleness};
+        }
+    }
+    return FEDGE_OK;
+}
+
 fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_rounds_action *action,
                                        fedge_error *err)
 {
@@ -142,7 +161,10 @@ fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_round
     self->clock_us = self->virtual_clock.now_us;
     self->evaluation_due =
         action->kind == FEDGE_TASK_TRAIN && self->config.job->rounds.fraction_evaluate > 0.0;
+    if (status == FEDGE_OK)
+        status = tell_updates(self, &summary, err);
     if (status == FEDGE_OK && self->config.on_round)
         status = self->config.on_round(self->config.user, &summary, err);
+    free(summary.told);
     return status;
 }

@@ -1,0 +1,197 @@
+/* Rounds with a buffer: tasks go on while rounds close. */
+#include "edge/core/rng.h"
+#include "tests/aggregator/rounds/machine.h"
+
+static fedge_rounds_spec buffer_spec(uint32_t buffer_size, uint32_t rounds)
+{
+    fedge_rounds_spec spec = base_spec();
+    spec.num_server_rounds = rounds;
+    spec.buffer_size = buffer_size;
+    spec.max_staleness = 2;
+    return spec;
+}
+
+static const fedge_rounds_task *task_at(const fedge_rounds *rounds, uint32_t slot)
+{
+    uint32_t num_tasks;
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(rounds, &num_tasks);
+    assert_true(slot < num_tasks);
+    return &tasks[slot];
+}
+
+static void close_round(fedge_rounds *rounds, uint32_t round)
+{
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_CLOSE).round, round);
+    no_action(rounds);
+    fedge_rounds_closed(rounds, 0);
+}
+
+static void tasks_go_on_with_the_base_that_they_were_given(void **state)
+{
+    (void)state;
+    const fedge_rounds_spec spec = buffer_spec(1, 4);
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 2);
+    open_phase(rounds, 0); /* one slot for each: of one update, none makes room */
+    const uint64_t second = task_of(rounds, 1), third = task_of(rounds, 2);
+    report(rounds, 0, 0);
+    close_round(rounds, 1);
+    open_phase(rounds, 0);
+    assert_int_equal(fedge_rounds_round(rounds), 2);
+    assert_int_equal(task_of(rounds, 0), second);
+    assert_int_equal(task_of(rounds, 1), third);
+    assert_int_equal(task_at(rounds, 0)->base, 0);
+    assert_int_equal(task_at(rounds, 2)->client_index, 0); /* it has reported, and is asked anew */
+    assert_int_equal(task_at(rounds, 2)->base, 1);
+    report(rounds, 2, 2);
+    close_round(rounds, 2);
+    open_phase(rounds, 0);
+    report(rounds, 2, 2);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
+    fedge_rounds_closed(rounds, 0);
+    /* Three rounds old would be one too many. */
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_CANCEL).task_id, second);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_CANCEL).task_id, third);
+    open_phase(rounds, 0);
+    for (uint32_t slot = 0; slot < 3; slot++)
+        assert_int_equal(task_at(rounds, slot)->base, 3);
+    report(rounds, 1, 1);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
+    fedge_rounds_closed(rounds, 0);
+    take(rounds, FEDGE_ROUNDS_CANCEL); /* the run is over */
+    take(rounds, FEDGE_ROUNDS_CANCEL);
+    take(rounds, FEDGE_ROUNDS_FINISH);
+    no_action(rounds);
+    fedge_rounds_free(rounds);
+}
+
+/* A buffer of two, with one update of an old model in it: its client is asked again at once. */
+static void a_client_is_asked_once_for_each_model(void **state)
+{
+    (void)state;
+    const fedge_rounds_spec spec = buffer_spec(2, 9);
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 2);
+    take(rounds, FEDGE_ROUNDS_OPEN);
+    fedge_rounds_opened(rounds, 0);
+    for (int i = 0; i < 3; i++)
+        take(rounds, FEDGE_ROUNDS_SEND);
+    report(rounds, 0, 0);
+    no_action(rounds); /* the same model again would bring the same update */
+    report(rounds, 1, 1);
+    close_round(rounds, 1);
+    take(rounds, FEDGE_ROUNDS_OPEN);
+    fedge_rounds_opened(rounds, 0);
+    for (int i = 0; i < 3; i++)
+        take(rounds, FEDGE_ROUNDS_SEND);
+    assert_int_equal(task_at(rounds, 0)->base, 0);
+    report(rounds, 0, 0);
+    const fedge_rounds_action again = take(rounds, FEDGE_ROUNDS_SEND);
+    assert_true(again.fresh);
+    assert_int_equal(again.client_index, 2);
+    assert_int_equal(again.slot, 3);
+    assert_int_equal(task_at(rounds, 3)->base, 1);
+    no_action(rounds);
+
+    /* As a journal has it: the same machine. */
+    fedge_rounds_task tasks[4];
+    for (uint32_t slot = 0; slot < 4; slot++)
+        tasks[slot] = *task_at(rounds, slot);
+    fedge_rounds_free(rounds);
+    rounds = make(&spec);
+    assert_int_equal(fedge_rounds_restore(rounds, 1, 0, 100, 2, tasks, 4, 0, NULL), FEDGE_OK);
+    assert_int_equal(fedge_rounds_num_reported(rounds), 1);
+    join(rounds, 2, 2);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).task_id, tasks[3].task_id);
+    join(rounds, 0, 1);
+    take(rounds, FEDGE_ROUNDS_SEND);
+    take(rounds, FEDGE_ROUNDS_SEND);
+    no_action(rounds);
+    report(rounds, 3, 3);
+    close_round(rounds, 2);
+    fedge_rounds_free(rounds);
+
+    tasks[0].state = FEDGE_TASK_OPEN; /* client 2 has two that are open */
+    rounds = make(&spec);
+    assert_int_equal(fedge_rounds_restore(rounds, 1, 0, 100, 2, tasks, 4, 0, NULL), FEDGE_CORRUPT);
+    fedge_rounds_free(rounds);
+}
+
+/* What holds after any event. */
+static void check(const fedge_rounds *rounds, uint32_t clients, uint32_t wanted_at_most)
+{
+    uint32_t num_tasks, open = 0;
+    bool has_task[64] = {false};
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(rounds, &num_tasks);
+    for (uint32_t slot = 0; slot < num_tasks; slot++) {
+        if (tasks[slot].state != FEDGE_TASK_OPEN)
+            continue;
+        assert_true(tasks[slot].client_index < clients);
+        assert_false(has_task[tasks[slot].client_index]);
+        has_task[tasks[slot].client_index] = true;
+        assert_true(tasks[slot].base < fedge_rounds_round(rounds));
+        if (fedge_rounds_get_state(rounds) == FEDGE_ROUNDS_RUNNING)
+            assert_true(fedge_rounds_round(rounds) - 1 - tasks[slot].base <= 2);
+        open++;
+    }
+    assert_true(open <= clients);
+    assert_true(fedge_rounds_num_reported(rounds) <= wanted_at_most);
+}
+
+static void any_events_leave_one_task_for_each_client(void **state)
+{
+    (void)state;
+    enum { CLIENTS = 9, ROUNDS = 60 };
+    for (uint32_t seed = 0; seed < 40; seed++) {
+        fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_SAMPLE, 0, 0, 9);
+        const uint32_t buffer = 1 + seed % 4;
+        fedge_rounds_spec spec = buffer_spec(buffer, ROUNDS);
+        spec.fraction_train = seed % 2 ? 1.0 : 0.5;
+        fedge_rounds *rounds = make(&spec);
+        uint64_t now_ms = 0;
+        for (uint32_t event = 0; event < 20000; event++) {
+            fedge_rounds_action action;
+            while (fedge_rounds_next(rounds, &action)) {
+                now_ms++;
+                if (action.type == FEDGE_ROUNDS_OPEN)
+                    fedge_rounds_opened(rounds, now_ms);
+                else if (action.type == FEDGE_ROUNDS_CLOSE || action.type == FEDGE_ROUNDS_FAIL)
+                    fedge_rounds_closed(rounds, now_ms);
+                check(rounds, CLIENTS, buffer);
+            }
+            if (fedge_rounds_get_state(rounds) == FEDGE_ROUNDS_FINISHED)
+                break;
+            uint32_t num_tasks;
+            const fedge_rounds_task *tasks = fedge_rounds_cohort(rounds, &num_tasks);
+            const uint32_t what = fedge_rng_below(&rng, 16);
+            const uint32_t client = fedge_rng_below(&rng, CLIENTS);
+            const uint32_t slot = num_tasks > 0 ? fedge_rng_below(&rng, num_tasks) : 0;
+            const bool open = num_tasks > 0 && tasks[slot].state == FEDGE_TASK_OPEN;
+            fedge_status status = FEDGE_OK;
+            if (what < 4)
+                status = fedge_rounds_join(rounds, client, now_ms, NULL);
+            else if (what == 4)
+                fedge_rounds_leave(rounds, client);
+            else if (what == 5 && open)
+                status = fedge_rounds_give_up(rounds, tasks[slot].task_id, NULL);
+            else if (what == 6)
+                fedge_rounds_tick(rounds, now_ms += 400);
+            else if (open)
+                status = fedge_rounds_report(rounds, tasks[slot].task_id, NULL);
+            assert_true(status == FEDGE_OK || status == FEDGE_STALE);
+            check(rounds, CLIENTS, buffer);
+        }
+        assert_int_equal(fedge_rounds_get_state(rounds), FEDGE_ROUNDS_FINISHED);
+        fedge_rounds_free(rounds);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tasks_go_on_with_the_base_that_they_were_given),
+        cmocka_unit_test(a_client_is_asked_once_for_each_model),
+        cmocka_unit_test(any_events_leave_one_task_for_each_client),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
