@@ -557,17 +557,18 @@ fedge_status fedge_safetensors_get(fedge_get_fn get, void *user, uint64_t size,
     if (status)
         return status;
     const size_t head = PREFIX_SIZE + json_size;
-    f.part = malloc(head > FEDGE_SAFETENSORS_PART ? head : FEDGE_SAFETENSORS_PART);
-    if (!f.part)
+    uint8_t *part = malloc(head > FEDGE_SAFETENSORS_PART ? head : FEDGE_SAFETENSORS_PART);
+    if (!part)
         return fedge_fail(err, FEDGE_NO_MEMORY, "safetensors: no memory for %zu bytes", head);
-    status = get(user, 0, f.part, head, err);
+    f.part = part;
+    status = get(user, 0, part, head, err);
     if (!status)
-        status = header_open(&f.header, f.part, size, err);
+        status = header_open(&f.header, part, size, err);
     if (!status) {
         status = read_values(&f, schema, values, err);
         header_close(&f.header);
     }
-    free(f.part);
+    free(part);
     return status;
 }
 
