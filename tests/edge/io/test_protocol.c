@@ -95,6 +95,7 @@ static struct {
     {"cancel", {.notice = {true, 42, FEDGE_REASON_STALE_TASK, 0, ""}}},
     {"bye", {.notice = {false, 0, FEDGE_REASON_SHUTTING_DOWN, 5000, "restart"}}},
     {"welcome-return", {.welcome = {1, 7, 1767225600000, RUN, 1, PLAN, 1234, 30, 50000}}},
+    {"welcome-initial-model", {.welcome = {1, 7, 1767225600000, RUN, 1, PLAN, 1234, 30, 0, MODEL}}},
 };
 #define NUM_VECTORS (sizeof(VECTORS) / sizeof(VECTORS[0]))
 

@@ -74,6 +74,10 @@ VECTORS = [
         "protocol": 1, "client-index": 7, "server-time-ms": 1767225600000, "run-id": RUN,
         "incarnation": 1, "plan": PLAN, "plan-size": 1234, "heartbeat-s": 30,
         "return-within-ms": 50000}, b""),
+    ("welcome-initial-model", "welcome", {
+        "protocol": 1, "client-index": 7, "server-time-ms": 1767225600000, "run-id": RUN,
+        "incarnation": 1, "plan": PLAN, "plan-size": 1234, "heartbeat-s": 30,
+        "initial-model": MODEL}, b""),
 ]
 
 
