@@ -2,6 +2,8 @@
 #ifndef FEDGE_AGGREGATOR_SERVER_EXIT_CODES_H
 #define FEDGE_AGGREGATOR_SERVER_EXIT_CODES_H
 
+#include "edge/core/status.h"
+
 typedef enum fedge_exit_code {
     FEDGE_EXIT_OK = 0,      /* the run is complete or drained, or a signal asked to stop */
     FEDGE_EXIT_FAILURE = 1, /* no memory or threads, or failed while running: start again */
@@ -12,5 +14,9 @@ typedef enum fedge_exit_code {
     FEDGE_EXIT_DISK = 6,    /* no room, or an I/O error, at the start too: look at the disk first */
     FEDGE_EXIT_GPU = 7      /* a GPU failed, or one that was asked for is not there */
 } fedge_exit_code;
+
+/* Whatever was being done, a disk that fails or is full is for somebody to look at, a want of
+ * memory or threads passes, and a GPU is lost; [otherwise]: the code of all else. */
+int fedge_exit_code_of(fedge_status status, fedge_exit_code otherwise);
 
 #endif

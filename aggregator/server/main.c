@@ -90,14 +90,21 @@ static void on_tick(void *user)
     }
 }
 
-/* SIGHUP: which GPUs the next round opens with. */
+/* SIGHUP, at any rank: all reload, and each reads which GPUs its next round opens with. */
 static void on_reload(void *user)
 {
     program *self = user;
     fedge_error err;
     fedge_accumulator_config sums = self->options.sums;
-    if (!self->options.gpus_file || !leads(self))
+    fedge_ranks_reload(self->ranks);
+    if (!self->options.gpus_file || (!leads(self) && !self->share))
         return;
+    if (self->share) {
+        if (fedge_gpus_file_read(self->options.gpus_file, &sums, &err) != FEDGE_OK ||
+            fedge_share_change_gpus(self->share, &sums, &err) != FEDGE_OK)
+            fedge_log_failure(&self->log, FEDGE_LOG_ERROR, "gpus-refused", &err);
+        return;
+    }
     fedge_request *request = calloc(1, sizeof(*request));
     fedge_status status =
         request ? fedge_gpus_file_read(self->options.gpus_file, &sums, &err)
@@ -112,27 +119,10 @@ static void on_reload(void *user)
     (void)fedge_engine_thread_post(self->engine_thread, request);
 }
 
-/* Whatever was being done, a disk that fails or is full is for somebody to look at, and a want of
- * memory or threads passes; [otherwise]: the code of all else. */
-static int code_of(const fedge_error *err, fedge_exit_code otherwise)
-{
-    switch (err->status) {
-    case FEDGE_IO:
-    case FEDGE_NO_SPACE:
-        return FEDGE_EXIT_DISK;
-    case FEDGE_NO_MEMORY:
-        return FEDGE_EXIT_FAILURE;
-    case FEDGE_GPU_LOST:
-        return FEDGE_EXIT_GPU;
-    default:
-        return (int)otherwise;
-    }
-}
-
 static int fail(const fedge_error *err, fedge_exit_code otherwise)
 {
     fprintf(stderr, "fedge-aggregator: %s\n", err->message);
-    return code_of(err, otherwise);
+    return fedge_exit_code_of(err->status, otherwise);
 }
 
 /* A model to start from is read once to see whether it can be. */
@@ -523,7 +513,8 @@ static int serve(program *self)
     fedge_engine_status status;
     fedge_engine_thread_status(self->engine_thread, &status);
     log_ended(self, how, &status);
-    return how == FEDGE_ENDING_FAILED ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_OK;
+    return how == FEDGE_ENDING_FAILED ? fedge_exit_code_of(failure.status, FEDGE_EXIT_FAILURE)
+                                      : FEDGE_EXIT_OK;
 }
 
 static uint32_t default_network_threads(void)
@@ -567,8 +558,8 @@ static bool agree(program *self, fedge_status status, const fedge_collective_fac
 {
     status = fedge_collective_agree(&self->collective, status, facts, num_facts, err);
     if (status != FEDGE_OK) {
-        *code =
-            leads(self) ? fail(err, (fedge_exit_code)*code) : code_of(err, (fedge_exit_code)*code);
+        *code = leads(self) ? fail(err, (fedge_exit_code)*code)
+                            : fedge_exit_code_of(err->status, (fedge_exit_code)*code);
     }
     return status == FEDGE_OK;
 }

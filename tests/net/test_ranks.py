@@ -1,10 +1,12 @@
 """One aggregator on several ranks: what comes of a run is what one process makes of it."""
 
 import os
+import signal
 import socket
 import unittest
 
 import harness
+from harness import fault
 from ranks import RanksTest
 
 
@@ -72,6 +74,26 @@ class Alike(RanksTest):
                      3, "rank 1 on ")
         self.refused(made, ("mpirun", "-n", "1", program, *first[1:], "--accumulator", "cpu", ":", "-n", "1"), 3,
                      "the accumulator is auto, and on rank 0 cpu")
+
+    def test_a_disk_that_fails(self):
+        """Of any rank: somebody has to look at it, so no supervisor starts it again."""
+        for what, said in (("EIO", "Input/output error"), ("ENOSPC", "No space left")):
+            made = self.ranks(2, clients=2)
+            # The first sync of rank 1's disk is of its new journal, the second of an update.
+            made.launch_aggregator(environment=fault("fdatasync", 2, what, "/ranks/"))
+            made.start_client(0, server=made.servers[1])
+            made.start_client(1, server=made.servers[1])
+            self.assertEqual(made.aggregator.wait(), 6)
+            self.assertIn("fedge-aggregator: rank 1 on ", made.aggregator.log())
+            self.assertIn(said, made.aggregator.log())
+
+    def test_one_rank_is_told_to_reload(self):
+        made = self.ranks(2)
+        made.start_aggregator()
+        os.kill(made.pid_of(0), signal.SIGHUP)
+        made.aggregator.wait_event("reloaded", 2)
+        os.kill(made.pid_of(1), signal.SIGHUP)
+        made.aggregator.wait_event("reloaded", 4)
 
     def test_a_port_that_is_taken(self):
         made = self.ranks(2)

@@ -28,6 +28,8 @@ typedef enum fedge_letter_kind {
     FEDGE_LETTER_JOIN,    /* from rank 0: all join their sums next */
     FEDGE_LETTER_STATUS,  /* from rank 0: a fedge_engine_status */
     FEDGE_LETTER_STOP,    /* a signal has come that ends all ranks */
+    FEDGE_LETTER_RELOAD,  /* to rank 0: one was told to reload; from it: do, as if a signal had come
+                           */
     FEDGE_LETTER_END,     /* from rank 0: a fedge_error, how the run has ended */
     FEDGE_LETTER_LAST     /* no other follows */
 } fedge_letter_kind;

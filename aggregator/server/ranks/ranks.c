@@ -28,6 +28,7 @@ struct fedge_ranks {
     atomic_bool was_full;    /* somebody was told so */
     atomic_bool held;        /* rank 0: the engine has enough; no message is read */
     atomic_bool ending;      /* the service has ended here */
+    atomic_bool reload_told; /* rank 0 has: the signal that follows is its word */
     pthread_t thread;
     bool running;
 
@@ -71,7 +72,7 @@ static void give_up(fedge_ranks *self, const fedge_error *err)
     fedge_log_failure(self->config.log, FEDGE_LOG_ERROR, "rank-failed", err);
     fprintf(stderr, "fedge-aggregator: rank %u on %s: %s\n", (unsigned)all->rank, all->host,
             err->message);
-    fedge_collective_abort(&ending, FEDGE_EXIT_FAILURE);
+    fedge_collective_abort(&ending, fedge_exit_code_of(err->status, FEDGE_EXIT_FAILURE));
 }
 
 static void wake(void *ranks)
@@ -538,6 +539,11 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
         if (!atomic_load(&self->ending))
             (void)kill(getpid(), SIGTERM);
         return FEDGE_OK;
+    case FEDGE_LETTER_RELOAD:
+        atomic_store(&self->reload_told, !leads(self));
+        if (!atomic_load(&self->ending))
+            (void)kill(getpid(), SIGHUP);
+        return FEDGE_OK;
     case FEDGE_LETTER_END:
         return take_end(self, body, head.body_size, err);
     case FEDGE_LETTER_LAST:
@@ -727,6 +733,16 @@ fedge_status fedge_ranks_start(fedge_ranks *ranks, fedge_error *err)
         return fedge_fail_errno(err, failed, "cannot start the thread that speaks to other ranks");
     ranks->running = true;
     return FEDGE_OK;
+}
+
+void fedge_ranks_reload(fedge_ranks *ranks)
+{
+    if (!ranks || !ranks->running || atomic_exchange(&ranks->reload_told, false))
+        return;
+    if (leads(ranks))
+        post_to_all(ranks, FEDGE_LETTER_RELOAD, NULL, 0);
+    else
+        post(ranks, fedge_letter_new(FEDGE_LETTER_RELOAD, NULL, 0, 0));
 }
 
 /* The others get the numbers that the run has ended with, and then hear that it has. */

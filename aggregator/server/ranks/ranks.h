@@ -66,6 +66,9 @@ void fedge_ranks_say(fedge_ranks *ranks, uint32_t to, const fedge_order *order, 
 FEDGE_MUST_USE fedge_status fedge_ranks_join(fedge_ranks *ranks, fedge_accumulator *accumulator,
                                              fedge_error *err);
 
+/* A signal that reloads has come here: all other ranks hear of it, by rank 0. NULL is fine. */
+void fedge_ranks_reload(fedge_ranks *ranks);
+
 /* The service has ended here, by a signal ([stopped]) or with the run: tells the others, waits
  * until they have ended too, and stops the thread. The collective is the caller's again. */
 void fedge_ranks_end(fedge_ranks *ranks, bool stopped);

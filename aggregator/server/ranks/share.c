@@ -36,13 +36,15 @@ struct fedge_share {
     fedge_intake intake;
     fedge_journal *journal; /* of the open phase; NULL: none */
     uint64_t phase;
-    atomic_bool stopped; /* nothing more is said */
+    fedge_accumulator_config *wanted; /* whose GPUs the next phase opens with; NULL: the present */
+    atomic_bool stopped;              /* nothing more is said */
 };
 
 /* A task of the thread. */
 typedef struct errand {
     fedge_work work;
-    fedge_request *request; /* a part; or: */
+    fedge_request *request;           /* a part; or: */
+    fedge_accumulator_config *wanted; /* other GPUs; or: */
     fedge_order order;
     uint8_t bytes[]; /* (order.size) */
 } errand;
@@ -190,6 +192,37 @@ static fedge_status make_journal(fedge_share *self, const fedge_journal_phase *p
     return status == FEDGE_OK ? fedge_intake_begin(&self->intake, self->journal, err) : status;
 }
 
+static fedge_status open_sums(fedge_share *self, fedge_error *err)
+{
+    const fedge_layout layout = fedge_plan_layout(&self->config.job->plan);
+    fedge_accumulator_config sums = self->config.sums;
+    sums.layout = &layout;
+    const fedge_status status =
+        fedge_accumulator_open(self->config.accumulator, &sums, &self->accumulator, err);
+    return status == FEDGE_OK ? fedge_joined_wrap(&self->accumulator, self->config.collective,
+                                                  layout.num_elements, err)
+                              : status;
+}
+
+/* Between phases: the sums are 0, and nothing is with the workers. */
+static fedge_status change_gpus(fedge_share *self, fedge_error *err)
+{
+    fedge_accumulator_config *wanted = self->wanted, before = self->config.sums;
+    fedge_error why;
+    self->wanted = NULL;
+    if (!wanted)
+        return FEDGE_OK;
+    fedge_accumulator_close(&self->accumulator);
+    self->config.sums = *wanted;
+    self->config.sums.skip_missing = false; /* those that are asked for by name must be there */
+    free(wanted);
+    if (open_sums(self, &why) == FEDGE_OK)
+        return FEDGE_OK;
+    fedge_log_failure(self->config.log, FEDGE_LOG_ERROR, "gpus-refused", &why);
+    self->config.sums = before;
+    return open_sums(self, err);
+}
+
 static void open_phase(fedge_share *self, const errand *said)
 {
     fedge_report answer = {.kind = FEDGE_REPORT_OPENED};
@@ -199,7 +232,9 @@ static void open_phase(fedge_share *self, const errand *said)
     memcpy(&phase, said->bytes, sizeof(phase));
     forget_phase(self);
     self->phase = said->order.phase;
-    answer.status = fedge_disk_tidy(self->dir, said->order.oldest, &err);
+    answer.status = change_gpus(self, &err);
+    if (answer.status == FEDGE_OK)
+        answer.status = fedge_disk_tidy(self->dir, said->order.oldest, &err);
     if (answer.status == FEDGE_OK) {
         /* A phase's size is a multiple of 8, and so is an errand's. */
         answer.status = make_journal(
@@ -304,6 +339,9 @@ static void run_errand(void *user, uint32_t worker, fedge_work *work)
             atomic_exchange(&self->was_full, false) && !atomic_load(&self->stopped))
             resume_all(self);
         fedge_request_free(said->request);
+    } else if (said->wanted) {
+        free(self->wanted);
+        self->wanted = said->wanted;
     } else if (!atomic_load(&self->stopped)) {
         carry_out(self, said);
     }
@@ -352,6 +390,23 @@ fedge_status fedge_share_order(fedge_share *share, const fedge_order *order, con
     return FEDGE_OK;
 }
 
+fedge_status fedge_share_change_gpus(fedge_share *share, const fedge_accumulator_config *sums,
+                                     fedge_error *err)
+{
+    errand *said = calloc(1, sizeof(*said));
+    fedge_accumulator_config *wanted = malloc(sizeof(*wanted));
+    if (!said || !wanted) {
+        free(said);
+        free(wanted);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to change GPUs; ask again");
+    }
+    *wanted = *sums;
+    wanted->log = share->config.sums.log;
+    *said = (errand){.work = {.run = run_errand}, .wanted = wanted};
+    fedge_worker_pool_post(share->thread, 0, &said->work);
+    return FEDGE_OK;
+}
+
 fedge_accumulator *fedge_share_accumulator(fedge_share *share)
 {
     return &share->accumulator;
@@ -363,18 +418,6 @@ fedge_status fedge_share_joined(fedge_share *share, fedge_error *err)
 }
 
 /* ---- the start ------------------------------------------------------------------------------- */
-
-static fedge_status open_sums(fedge_share *self, fedge_error *err)
-{
-    const fedge_layout layout = fedge_plan_layout(&self->config.job->plan);
-    fedge_accumulator_config sums = self->config.sums;
-    sums.layout = &layout;
-    const fedge_status status =
-        fedge_accumulator_open(self->config.accumulator, &sums, &self->accumulator, err);
-    return status == FEDGE_OK ? fedge_joined_wrap(&self->accumulator, self->config.collective,
-                                                  layout.num_elements, err)
-                              : status;
-}
 
 static fedge_status make(fedge_share *self, fedge_error *err)
 {
@@ -520,6 +563,7 @@ void fedge_share_free(fedge_share *share)
     }
     fedge_mailbox_free(share->completions);
     forget_phase(share);
+    free(share->wanted);
     fedge_accumulator_close(&share->accumulator);
     fedge_state_close(&share->state);
     free(share);

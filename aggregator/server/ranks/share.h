@@ -62,6 +62,12 @@ bool fedge_share_post(fedge_share *share, fedge_request *request);
 FEDGE_MUST_USE fedge_status fedge_share_order(fedge_share *share, const fedge_order *order,
                                               const void *bytes, fedge_error *err);
 
+/* From any thread: sums->gpus are to sum from the next round on; where they cannot, the log says
+ * why and the present ones go on. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_share_change_gpus(fedge_share *share,
+                                                    const fedge_accumulator_config *sums,
+                                                    fedge_error *err);
+
 /* What it sums in, for fedge_joined_join between CLOSE and OPEN; its sums are 0 after
  * fedge_share_joined. */
 fedge_accumulator *fedge_share_accumulator(fedge_share *share);

@@ -1,0 +1,53 @@
+"""Several ranks with emulated GPUs each: the models of one process on the CPU, also with other GPUs from a round on."""
+
+import os
+import signal
+import unittest
+
+from ranks import RanksTest
+from test_gpu import FOLDER, JOB, Emulated
+
+
+def write(made, gpus):
+    with open(made.path("gpus"), "w", encoding="ascii") as file:
+        file.write(gpus + "\n")
+
+
+@unittest.skipUnless(FOLDER, "the programs for emulated GPUs are not built")
+class RanksWithGpus(RanksTest):
+    def test_the_models_are_those_of_the_cpu(self):
+        for strategy in ({}, {"strategy": {"type": "SCAFFOLD", "num-clients": 4}, "training__optimizer": {"type": "SGD"}}):
+            job = {**JOB, "rounds__min_train_nodes": 4, **strategy}
+            alone = self.play(self.federation(clients=4, **job))
+            with self.subTest(job):
+                together = self.start(job)
+                for i in range(4):
+                    together.start_client(i, server=together.servers[i % 2])
+                self.assertEqual(together.complete()["model_sha256"], alone["model_sha256"])
+
+    def start(self, job, gpus="0,1"):
+        made = self.ranks(2, clients=4, **job)
+        Emulated(made)
+        write(made, gpus)
+        made.start_aggregator("--accumulator", "cuda", "--gpus-file", made.path("gpus"),
+                              environment={"FEDGE_EMULATOR": "gpus=2 order=2 seed=7"})
+        self.assertEqual({e["kind"] for e in made.aggregator.events("accumulator")}, {"cuda"})
+        self.assertEqual(len(made.aggregator.events("accumulator", gpus=gpus)), 2)
+        return made
+
+    def test_other_gpus_on_all_ranks(self):
+        """One signal to one rank."""
+        job = {**JOB, "rounds__min_train_nodes": 4}
+        alone = self.play(self.federation(clients=4, **job))
+        made = self.start(job, gpus="0")
+        write(made, "1")
+        os.kill(made.pid_of(1), signal.SIGHUP)
+        made.aggregator.wait_event("reloaded", 3)
+        for i in range(4):
+            made.start_client(i, server=made.servers[i % 2])
+        made.aggregator.wait_event("accumulator", 2, gpus="1")
+        self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
+
+
+if __name__ == "__main__":
+    unittest.main()
