@@ -17,6 +17,7 @@
 #include "aggregator/server/engine_upload.h"
 #include "aggregator/store/model_file.h"
 #include "edge/core/os.h"
+#include "edge/io/client_hooks.h"
 #include "secure/hash/sha256.h"
 
 /* Before any training, and with nothing behind its file, the model is what the plan's seed makes.
@@ -252,6 +253,26 @@ static fedge_status export_best(fedge_engine *engine, fedge_error *err)
     return status;
 }
 
+/* Where clients choose among several models the others lie behind the first. */
+static fedge_status export_clusters(const fedge_engine *engine, const fedge_model_facts *facts,
+                                    fedge_error *err)
+{
+    const size_t size = engine->global.control_size;
+    if (!fedge_plan_chooses(engine->global.plan) || size == 0)
+        return FEDGE_OK;
+    uint8_t *bytes = malloc(size);
+    if (!bytes)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for model files of %zu bytes", size);
+    fedge_status status =
+        fedge_blob_read(engine->model, engine->model->size - size, bytes, size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_model_file_write_clusters(engine->global.run.dir, engine->global.plan, facts,
+                                                 bytes, size, err);
+    }
+    free(bytes);
+    return status;
+}
+
 static fedge_status export_last(const fedge_engine *engine, const char *path,
                                 const fedge_model_facts *facts, fedge_error *err)
 {
@@ -263,7 +284,7 @@ static fedge_status export_last(const fedge_engine *engine, const char *path,
     if (status == FEDGE_OK)
         status = fedge_model_file_write(path, engine->global.plan, facts, bytes, size, err);
     free(bytes);
-    return status;
+    return status == FEDGE_OK ? export_clusters(engine, facts, err) : status;
 }
 
 fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)

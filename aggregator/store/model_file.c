@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/store/path.h"
 #include "edge/core/os.h"
 #include "edge/core/version.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/plan_fields.h"
 #include "edge/io/safetensors.h"
 #include "secure/hash/sha256.h"
@@ -131,6 +133,30 @@ fedge_status fedge_model_file_write(const char *path, const fedge_plan *plan,
     }
     free(metadata);
     free(head);
+    return status;
+}
+
+fedge_status fedge_model_file_write_clusters(const char *dir, const fedge_plan *plan,
+                                             const fedge_model_facts *facts, const uint8_t *others,
+                                             size_t size, fedge_error *err)
+{
+    const uint32_t num = fedge_plan_chooses(plan) ? fedge_plan_num_told(plan) : 0;
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < num && status == FEDGE_OK; i++) {
+        char name[48], path[FEDGE_MAX_PATH];
+        const uint8_t *file = others + i * (size / num);
+        fedge_model_facts own = {.run_id = facts->run_id,
+                                 .round = facts->round,
+                                 .loss = NAN,
+                                 .accuracy = NAN,
+                                 .validation_loss = NAN,
+                                 .validation_accuracy = NAN};
+        fedge_sha256_text(file, size / num, own.model);
+        (void)snprintf(name, sizeof(name), "model-cluster-%" PRIu32 ".safetensors", i + 1);
+        status = fedge_path_join(dir, name, path, err);
+        if (status == FEDGE_OK)
+            status = fedge_model_file_write(path, plan, &own, file, size / num, err);
+    }
     return status;
 }
 

@@ -42,6 +42,15 @@ FEDGE_MUST_USE fedge_status fedge_model_file_write(const char *path, const fedge
                                                    const uint8_t *model, size_t size,
                                                    fedge_error *err);
 
+/* Where clients choose among models: the second and those after it, as
+ * DIR/model-cluster-N.safetensors with N from 1; the first is the run's model. [others]: their
+ * plain files, one after another, as fedge_global_model_write has them. With other plans nothing is
+ * written. [facts]: of the run's. */
+FEDGE_MUST_USE fedge_status fedge_model_file_write_clusters(const char *dir, const fedge_plan *plan,
+                                                            const fedge_model_facts *facts,
+                                                            const uint8_t *others, size_t size,
+                                                            fedge_error *err);
+
 /* What a model file says of itself, and what it is. */
 typedef struct fedge_model_report {
     cJSON *metadata; /* texts by key; NULL without any */

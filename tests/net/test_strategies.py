@@ -140,6 +140,14 @@ class Strategies(NetTest):
         self.assertGreater(len({line["model_sha256"] for line in train}), 1, first)
         alone = self.simulated(federation, threads=1)
         self.assertEqual([line.get("model_sha256") for line in alone], [line.get("model_sha256") for line in lines])
+        models = set()
+        for name in "model", "model-cluster-1", "model-cluster-2":  # all that clients choose among
+            said = [harness.run("fedge-simulate", "model", os.path.join(folder, name + ".safetensors"), "--json")[0]
+                    for folder in (federation.run_folder(), federation.path("simulation-1"))]
+            deployed, simulated = (json.loads(text)["model_sha256"] for text in said)
+            self.assertEqual(deployed, simulated, name)
+            models.add(deployed)
+        self.assertEqual(len(models), 3)
 
     def test_clients_that_go_on_while_rounds_close(self):
         """In the simulator: whatever the threads, and interrupted, the same models."""

@@ -6,29 +6,12 @@
  *
  * personal-layers and head-epochs are 1 by default.
  */
-#include "aggregator/rounds/strategies/fedavg.h"
-#include "edge/io/client_hooks.h"
-#include "edge/io/json.h"
-
-typedef struct settings {
-    fedge_strategy_common common;
-    fedge_hooks_arguments with;
-} settings;
+#include "aggregator/rounds/strategies/personal.h"
 
 static const fedge_json_field ARGUMENTS[] = {
-    FEDGE_PERSONAL_LAYERS_FIELD(settings, with.personal_layers),
-    FEDGE_HEAD_EPOCHS_FIELD(settings, with.head_epochs),
+    FEDGE_PERSONAL_LAYERS_FIELD(fedge_personal_settings, with.personal_layers),
+    FEDGE_HEAD_EPOCHS_FIELD(fedge_personal_settings, with.head_epochs),
     FEDGE_JSON_END,
 };
 
-const fedge_strategy_ops fedge_strategy_fedrep = {
-    .reader = {.name = "FedRep",
-               .arguments = ARGUMENTS,
-               .settings_size = sizeof(settings),
-               .derive = fedge_refuse_test_set},
-    .init = fedge_fedavg_init,
-    .step = fedge_fedavg_step,
-    .save = fedge_strategy_save_nothing,
-    .load = fedge_strategy_load_nothing,
-    .free = fedge_fedavg_free,
-};
+const fedge_strategy_ops fedge_strategy_fedrep = FEDGE_PERSONAL_OPS("FedRep", ARGUMENTS);

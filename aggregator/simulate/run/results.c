@@ -522,9 +522,10 @@ static fedge_status save(fedge_results *results, fedge_simulation *simulation, c
     return status;
 }
 
-/* The last model, the plain file of which is file[0, size). */
+/* The last model, the plain file of which is file[0, size), and of [others] bytes behind it those
+ * that clients choose among besides. */
 static fedge_status export_model(const fedge_results *results, const fedge_simulation *simulation,
-                                 const uint8_t *file, size_t size, fedge_error *err)
+                                 const uint8_t *file, size_t size, size_t others, fedge_error *err)
 {
     const fedge_run_summary *run_summary = &results->run_summary;
     const uint32_t round = fedge_simulation_get_state(simulation).rounds_closed;
@@ -540,6 +541,10 @@ static fedge_status export_model(const fedge_results *results, const fedge_simul
     fedge_status status = fedge_path_join(results->dir, "model.safetensors", path, err);
     if (status == FEDGE_OK)
         status = fedge_model_file_write(path, &results->job->plan, &facts, file, size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_model_file_write_clusters(results->dir, &results->job->plan, &facts,
+                                                 file + size, others, err);
+    }
     return status == FEDGE_OK
                ? fedge_best_model_export(&results->best, &results->job->plan, results->dir,
                                          &run_summary->selection.state.best, err)
@@ -558,7 +563,8 @@ static fedge_status save_model(fedge_results *results, fedge_simulation *simulat
         status = save(results, simulation, file, size, err);
     if (export && file) { /* where a checkpoint has no room, a model may have */
         fedge_error second;
-        const fedge_status written = export_model(results, simulation, file, size, &second);
+        const fedge_status written =
+            export_model(results, simulation, file, size, control_size, &second);
         if (status == FEDGE_OK && written != FEDGE_OK) {
             *err = second;
             status = written;
@@ -679,7 +685,7 @@ static fedge_status save_last(fedge_results *results, fedge_simulation *simulati
     if (status == FEDGE_OK && results->checkpoint != round)
         status = save(results, simulation, file, size, err);
     if (status == FEDGE_OK)
-        status = export_model(results, simulation, file, size, err);
+        status = export_model(results, simulation, file, size, control_size, err);
     free(file);
     return status;
 }

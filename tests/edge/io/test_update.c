@@ -242,6 +242,37 @@ static void wrong_descriptions_are_refused(void **state)
     free(bytes);
 }
 
+/* IFCA's server sums each update with those of the same model, so it has to be told which. */
+static void an_update_says_which_model_was_trained(void **state)
+{
+    (void)state;
+    fedge_error err;
+    encode(&NONE, false);
+    plan.hooks = fedge_client_hooks_find("IFCA");
+    plan.hooks_arguments.num_clusters = 3;
+    assert_non_null(plan.hooks);
+    const struct {
+        const char *metric;
+        double value;
+        bool fits;
+    } cases[] = {{"cluster", 0, true},      {"cluster", 2, true},    {"cluster", 3, false},
+                 {"cluster", -1, false},    {"cluster", 0.5, false}, {"clusters", 1, false},
+                 {"cluster", 1e300, false}, {"cluster", 4e9, false}};
+    assert_int_equal(fedge_update_check(&plan, &upload, &err), FEDGE_MISMATCH); /* missing */
+    assert_non_null(strstr(err.message, "\"cluster\", a whole number from 0 to 2"));
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        upload.num_metrics = 2;
+        strcpy(upload.metrics[0].name, "loss");
+        strcpy(upload.metrics[1].name, cases[i].metric);
+        upload.metrics[1].value = cases[i].value;
+        assert_int_equal(fedge_update_check(&plan, &upload, &err),
+                         cases[i].fits ? FEDGE_OK : FEDGE_MISMATCH);
+    }
+    plan.hooks = NULL; /* nobody asks others */
+    assert_int_equal(fedge_update_check(&plan, &upload, &err), FEDGE_OK);
+    free(bytes);
+}
+
 static void wrong_bytes_are_refused(void **state)
 {
     (void)state;
@@ -310,6 +341,7 @@ int main(void)
         cmocka_unit_test(deflate_is_dropped_when_it_does_not_help),
         cmocka_unit_test(clamping_is_reported),
         cmocka_unit_test(wrong_descriptions_are_refused),
+        cmocka_unit_test(an_update_says_which_model_was_trained),
         cmocka_unit_test(wrong_bytes_are_refused),
         cmocka_unit_test(a_bomb_stops_at_the_expected_size),
         cmocka_unit_test(wrong_values_are_refused),
