@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "aggregator/reduce/optimizer.h"
 #include "edge/core/codec.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
@@ -74,7 +75,10 @@ typedef struct fedge_step_part {
     int bound_log2; /* F = 30 − b */
     double rate;    /* the strategy's, as FedAvg's η_s */
     float *values;  /* (count), on the host; moved in place */
-    bool unchanged; /* they are as this accumulator's last step left them */
+    bool unchanged; /* they, and what is kept, are as this accumulator's last step left them */
+    const fedge_optimizer_step *optimizer; /* NULL: values[i] += (float)(rate · mean). For kinds
+                                              that [optimizes] */
+    float *kept[2]; /* (count) each, on the host; optimizer->num_kept of them, moved in place */
 } fedge_step_part;
 
 /* How several GPUs share the work: each sums some clients' updates, or some coordinates of all. */
@@ -116,6 +120,7 @@ typedef struct fedge_gpu_stats {
 typedef struct fedge_accumulator_ops {
     const char *name; /* "cpu", "cuda" */
     bool copies;      /* validate keeps a copy: the update's bytes are not read again */
+    bool optimizes;   /* step can take an optimizer's parts */
 
     /* Can it sum updates of this layout? FEDGE_INVALID_ARGUMENT names the codec that it cannot.
      * NULL: it can sum all. Asked before open and forecast. */
@@ -153,8 +158,9 @@ typedef struct fedge_accumulator_ops {
     void (*totals)(const void *state, fedge_accumulator_totals *totals);
     /* sums (count): those from [first] on. */
     fedge_status (*read)(void *state, size_t first, size_t count, int64_t *sums, fedge_error *err);
-    /* fedge_fixed_step of each part by the total weight, which must not be 0, bit for bit. After a
-     * failure the values are undefined. */
+    /* fedge_fixed_step of each part, or the optimizer's, by the total weight, which must not be 0,
+     * bit for bit. After a failure the values are undefined, but after FEDGE_UNSUPPORTED: where the
+     * sums are there is no room for what the optimizer keeps. */
     fedge_status (*step)(void *state, const fedge_step_part *parts, uint32_t num_parts,
                          fedge_error *err);
     fedge_status (*reset)(void *state, fedge_error *err); /* sums and totals are 0 */

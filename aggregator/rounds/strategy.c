@@ -15,9 +15,9 @@ const fedge_strategy_reader *const fedge_strategy_readers[] = {FEDGE_STRATEGY_MA
 #define PIECE 4096 /* sums that are read in one call */
 #define NUM_STRATEGIES (sizeof(strategies) / sizeof(strategies[0]))
 
-fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
-                                 const fedge_strategy_section *section, double rate, float *values,
-                                 fedge_error *err)
+static fedge_status move(const fedge_strategy_sum *sum, const fedge_strategy_section *section,
+                         double rate, const fedge_optimizer_step *optimizer, float *const kept[2],
+                         float *values, fedge_error *err)
 {
     const fedge_schema *schema = section->schema;
     fedge_step_part parts[PARTS];
@@ -25,19 +25,43 @@ fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
     uint32_t num_parts = 0;
     for (uint32_t i = 0; i < schema->num_tensors && status == FEDGE_OK; i++) {
         const fedge_tensor_spec *tensor = &schema->tensors[i];
-        parts[num_parts++] =
-            (fedge_step_part){.first = tensor->offset,
-                              .count = tensor->count,
-                              .bound_log2 = section->bounds_log2[i],
-                              .rate = rate,
-                              .values = values + (tensor->offset - schema->tensors[0].offset),
-                              .unchanged = sum->unchanged};
+        const size_t at = tensor->offset - schema->tensors[0].offset;
+        fedge_step_part *part = &parts[num_parts++];
+        *part = (fedge_step_part){.first = tensor->offset,
+                                  .count = tensor->count,
+                                  .bound_log2 = section->bounds_log2[i],
+                                  .rate = rate,
+                                  .values = values + at,
+                                  .unchanged = sum->unchanged,
+                                  .optimizer = optimizer};
+        for (unsigned k = 0; optimizer && k < optimizer->num_kept; k++)
+            part->kept[k] = kept[k] + at;
         if (num_parts == PARTS || i + 1 == schema->num_tensors) {
             status = fedge_accumulator_step(sum->accumulator, parts, num_parts, err);
             num_parts = 0;
         }
     }
     return status;
+}
+
+fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
+                                 const fedge_strategy_section *section, double rate, float *values,
+                                 fedge_error *err)
+{
+    return move(sum, section, rate, NULL, NULL, values, err);
+}
+
+fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
+                                     const fedge_strategy_section *section, double rate,
+                                     const fedge_optimizer_step *optimizer, float *const kept[2],
+                                     float *values, bool *done, fedge_error *err)
+{
+    *done = false;
+    if (!sum->accumulator->ops->optimizes)
+        return FEDGE_OK;
+    const fedge_status status = move(sum, section, rate, optimizer, kept, values, err);
+    *done = status == FEDGE_OK;
+    return status == FEDGE_UNSUPPORTED ? FEDGE_OK : status; /* of the first part, if of any */
 }
 
 fedge_status

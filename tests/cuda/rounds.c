@@ -129,9 +129,9 @@ static uint32_t make_parts(void)
     for (uint32_t t = whole.num_tensors; t-- > 0;) {
         const bool unchanged = fedge_rng_below(&rng, 2) == 0 && stepped;
         if (t != 2 && t != 5) {
-            parts[count++] =
-                (fedge_step_part){specs[t].offset,    specs[t].count,          bounds[t],
-                                  t % 2 ? 1.0 : 0.37, moved + specs[t].offset, unchanged};
+            parts[count++] = (fedge_step_part){
+                specs[t].offset,         specs[t].count, bounds[t], t % 2 ? 1.0 : 0.37,
+                moved + specs[t].offset, unchanged,      NULL,      {NULL}};
         }
         for (size_t i = specs[t].offset; i < specs[t].offset + specs[t].count && !unchanged; i++)
             moved[i] = values[i] = (float)fedge_rng_below(&rng, 2000) * 1e-3f - 1.0f;

@@ -31,7 +31,10 @@ static fedge_job *parse(const char *strategy)
         "\"data\": {\"name\": \"d\", \"shape\": [1, 8, 8], \"dtype\": \"f32\", \"labels\": 20},"
         "\"training\": {\"learning-rate\": 0.1}, \"strategy\": {\"type\": \"%s\"%s},"
         "\"rounds\": {\"num-server-rounds\": 3}, \"update\": {\"codec\": \"none\"}}",
-        strategy, strcmp(strategy, "SCAFFOLD") == 0 ? ", \"num-clients\": 8" : "");
+        strategy,
+        strcmp(strategy, "SCAFFOLD") == 0 || strcmp(strategy, "FedDyn") == 0
+            ? ", \"num-clients\": 8"
+            : "");
     if (fedge_strategy_job_parse(text, strlen(text), "job.json", &job, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     return job;
@@ -122,6 +125,16 @@ static void check_same(const fedge_global_model *models, const char *strategy, u
     const fedge_strategy_ops *ops = models[CPU].strategy;
     if (memcmp(models[CPU].values, models[CUDA].values, plan->schema.num_elements * sizeof(float)))
         fail_msg("%s: the models differ in round %u", strategy, (unsigned)round);
+    fedge_buffer kept[2];
+    for (int m = CPU; m <= CUDA; m++) {
+        fedge_buffer_init(&kept[m], FEDGE_STRATEGY_MAX_STATE);
+        assert_int_equal(ops->save(models[m].strategy_state, &kept[m], &err), FEDGE_OK);
+    }
+    assert_int_equal(kept[CPU].size, kept[CUDA].size);
+    if (kept[CPU].size > 0)
+        assert_memory_equal(kept[CPU].data, kept[CUDA].data, kept[CPU].size);
+    for (int m = CPU; m <= CUDA; m++)
+        fedge_buffer_fini(&kept[m]);
     if (ops->told) {
         assert_memory_equal(ops->told(models[CPU].strategy_state),
                             ops->told(models[CUDA].strategy_state),
@@ -175,14 +188,26 @@ static void play(const char *strategy, uint32_t num_gpus, uint64_t seed)
 static void kept_values_are_those_of_the_model(void **state)
 {
     (void)state;
+    static const char *const strategies[] = {"FedAvg", "SCAFFOLD"};
     for (uint64_t seed = 0; seed < 6; seed++)
-        play(seed % 2 ? "SCAFFOLD" : "FedAvg", GPUS[seed / 2], seed);
+        play(strategies[seed % 2], GPUS[seed / 2], seed);
+}
+
+/* What they keep is on the GPUs too, and comes to the host for the checkpoint. */
+static void optimizers_have_the_bits_of_the_cpu(void **state)
+{
+    (void)state;
+    static const char *const strategies[] = {"FedAvgM", "FedAdagrad", "FedAdam", "FedYogi",
+                                             "FedDyn"};
+    for (uint64_t seed = 0; seed < 10; seed++)
+        play(strategies[seed % 5], GPUS[seed % 3], seed);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kept_values_are_those_of_the_model),
+        cmocka_unit_test(optimizers_have_the_bits_of_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -316,7 +316,9 @@ static void make_job(const fedge_codec *codec, size_t parameters)
                                          FEDGE_FIXED_DEFAULT_BOUND_LOG2,
                                          1.0,
                                          job.values ? job.values + offset : NULL,
-                                         true};
+                                         true,
+                                         NULL,
+                                         {NULL}};
         offset += count;
     }
     job.layout = (fedge_layout){.num_sections = 1,

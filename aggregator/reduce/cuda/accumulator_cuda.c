@@ -512,6 +512,15 @@ static fedge_status cuda_step(void *state, const fedge_step_part *parts, uint32_
     fedge_error why = {0};
     assert(self->totals.total_weight > 0);
     fedge_status status = check_lost(self, &why);
+    bool fits = true;
+    for (uint32_t i = 0; num_parts > 0 && parts[0].optimizer && i < self->team.num_gpus; i++) {
+        if (status == FEDGE_OK && fits) {
+            status = fedge_cuda_gpu_take_kept(&self->team.gpus[i], parts[0].optimizer->num_kept,
+                                              &fits, &why);
+        }
+    }
+    if (status == FEDGE_OK && !fits)
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs have no room for what the optimizer keeps");
     if (status == FEDGE_OK) {
         status =
             fedge_cuda_team_step(&self->team, parts, num_parts, self->totals.total_weight, &why);
@@ -587,6 +596,7 @@ static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t r
 
 const fedge_accumulator_ops fedge_accumulator_cuda = {
     .name = "cuda",
+    .optimizes = true,
     .copies = false, /* only while there is room on the GPUs */
     .can_sum = fedge_cuda_can_sum,
     .open = cuda_open,

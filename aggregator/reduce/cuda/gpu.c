@@ -142,10 +142,9 @@ static fedge_status make_sums(fedge_cuda_gpu *gpu, uint32_t sharers, fedge_error
         status = fedge_cuda_gpu_take(gpu, &gpu->sums, sums_bytes(gpu->num_blocks, sharers > 1),
                                      false, err);
     }
-    if (status == FEDGE_OK) {
-        status = fedge_cuda_gpu_take(gpu, &gpu->values, values_bytes(gpu->num_blocks, sharers),
-                                     false, err);
-    }
+    gpu->values_bytes = values_bytes(gpu->num_blocks, sharers);
+    if (status == FEDGE_OK)
+        status = fedge_cuda_gpu_take(gpu, &gpu->values, gpu->values_bytes, false, err);
     return status == FEDGE_OK ? fedge_cuda_gpu_reset(gpu, err) : status;
 }
 
@@ -230,6 +229,8 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
     (void)cudaFree(gpu->joined[1]);
     (void)cudaFree(gpu->sums);
     (void)cudaFree(gpu->values);
+    (void)cudaFree(gpu->kept[0]);
+    (void)cudaFree(gpu->kept[1]);
     (void)cudaFree(gpu->blocks);
     fedge_cuda_gpu_close_chosen(gpu);
     *gpu = (fedge_cuda_gpu){0};

@@ -72,6 +72,8 @@ typedef struct fedge_cuda_gpu {
     fedge_cuda_buffer work[2]; /* of the stream of sums */
     int64_t *joined[2];        /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
     float *values;             /* of the coordinates that it steps, chunk by chunk */
+    size_t values_bytes;
+    float *kept[2]; /* likewise, of an optimizer; NULL until a step has one */
 } fedge_cuda_gpu;
 
 /* What a GPU needs of its memory, in bytes. [sharers]: GPUs that join their sums of these blocks
@@ -119,6 +121,10 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_lend(fedge_cuda_gpu *gpu, uint64_t pa
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t count,
                                                 int64_t *sums, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_reset(fedge_cuda_gpu *gpu, fedge_error *err);
+
+/* Room for [num_kept] vectors of an optimizer beside the values; *fits: there is. */
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_take_kept(fedge_cuda_gpu *gpu, unsigned num_kept,
+                                                     bool *fits, fedge_error *err);
 
 /* Adds what the GPU has summed to its times, as far as it is done. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_count_times(fedge_cuda_gpu *gpu, fedge_error *err);

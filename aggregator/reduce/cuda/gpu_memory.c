@@ -55,3 +55,15 @@ fedge_status fedge_cuda_gpu_copy(const fedge_cuda_gpu *gpu, void *to, const void
                ? fedge_cuda_check(gpu, cudaStreamSynchronize(gpu->stream), "copying to it", err)
                : status;
 }
+
+fedge_status fedge_cuda_gpu_take_kept(fedge_cuda_gpu *gpu, unsigned num_kept, bool *fits,
+                                      fedge_error *err)
+{
+    fedge_status status = fedge_cuda_gpu_use(gpu, err);
+    for (unsigned k = 0; k < num_kept && status == FEDGE_OK; k++) {
+        if (!gpu->kept[k])
+            status = fedge_cuda_gpu_take(gpu, &gpu->kept[k], gpu->values_bytes, false, err);
+    }
+    *fits = status == FEDGE_OK;
+    return status == FEDGE_NO_MEMORY ? FEDGE_OK : status;
+}

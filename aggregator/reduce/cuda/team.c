@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "aggregator/reduce/cuda/optimizers.h"
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
 
@@ -20,13 +21,17 @@ typedef struct step {
     uint32_t num_parts;
     uint64_t total_weight;
     uint32_t num_chunks;
+    int vector; /* what goes to the GPUs and back in this pass: an optimizer's, or VALUES */
+    bool brings, moves, takes; /* to the GPUs what they lack; the step; back to the host */
 } step;
+
+#define VALUES 2
 
 /* Blocks of one GPU in one chunk, and where their sums and values are. */
 typedef struct share {
     uint32_t first_block, num_blocks; /* 0: nothing to do */
     const int64_t *sums;
-    float *values;
+    float *vectors[VALUES + 1]; /* what an optimizer keeps, or NULL; then the values */
 } share;
 
 /* ---- NCCL -------------------------------------------------------------------------------------
@@ -144,9 +149,10 @@ static share share_of(const fedge_cuda_team *team, uint32_t index, uint32_t chun
 {
     const fedge_cuda_gpu *gpu = &team->gpus[index];
     const uint32_t end = gpu->first_block + gpu->num_blocks;
+    const size_t from = (size_t)chunk * FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK;
     share mine = {.sums = gpu->joined[chunk % 2],
-                  .values =
-                      gpu->values + (size_t)chunk * FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK};
+                  .vectors = {gpu->kept[0] ? gpu->kept[0] + from : NULL,
+                              gpu->kept[1] ? gpu->kept[1] + from : NULL, gpu->values + from}};
     uint32_t count = FEDGE_CUDA_STEP_BLOCKS;
     if (team->joins) {
         count = scattered(team, chunk, &mine.first_block);
@@ -242,6 +248,12 @@ static size_t span_of_parts(const step *self, const share *mine, size_t *first)
     return end > 0 ? end - *first : 0;
 }
 
+/* The part's floats on the host that this pass is about. */
+static float *host_vector(const step *self, const fedge_step_part *part)
+{
+    return self->vector == VALUES ? part->values : part->kept[self->vector];
+}
+
 /* Has a GPU work on a chunk? By clients all have or none has, for joining takes all of them. */
 static bool has_work(const step *self, uint32_t index, uint32_t chunk)
 {
@@ -264,9 +276,9 @@ static cudaError_t bring(const step *self, const fedge_cuda_gpu *gpu, const shar
         size_t at;
         size_t count;
         if (!held && overlap(self, p, mine, &from, &at, &count)) {
-            memcpy(pinned + at, part->values + from, count * sizeof(*pinned));
-            error = cudaMemcpyAsync(mine->values + at, pinned + at, count * sizeof(*pinned),
-                                    cudaMemcpyHostToDevice, gpu->stream);
+            memcpy(pinned + at, host_vector(self, part) + from, count * sizeof(*pinned));
+            error = cudaMemcpyAsync(mine->vectors[self->vector] + at, pinned + at,
+                                    count * sizeof(*pinned), cudaMemcpyHostToDevice, gpu->stream);
         }
     }
     return error;
@@ -281,9 +293,18 @@ static cudaError_t launch(const step *self, const fedge_cuda_gpu *gpu, const sha
         size_t from;
         size_t at;
         size_t count;
-        if (overlap(self, p, mine, &from, &at, &count)) {
-            error = fedge_cuda_step(mine->values + at, mine->sums + at, (uint32_t)count,
+        if (!overlap(self, p, mine, &from, &at, &count))
+            continue;
+        float *values = mine->vectors[VALUES] + at;
+        if (part->optimizer) {
+            float *const kept[2] = {mine->vectors[0] + at,
+                                    mine->vectors[1] ? mine->vectors[1] + at : NULL};
+            error =
+                fedge_cuda_optimize(part->optimizer, values, kept, mine->sums + at, (uint32_t)count,
                                     self->total_weight, unit, part->rate, gpu->stream);
+        } else {
+            error = fedge_cuda_step(values, mine->sums + at, (uint32_t)count, self->total_weight,
+                                    unit, part->rate, gpu->stream);
         }
     }
     return error;
@@ -301,16 +322,16 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status != FEDGE_OK || !has_work(self, index, chunk))
         return status;
-    cudaError_t error = self->team->joins
+    cudaError_t error = self->team->joins && self->moves
                             ? cudaSuccess
                             : fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_STEP, gpu->stream);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess && self->brings)
         error = bring(self, gpu, &mine, pinned);
-    if (error == cudaSuccess)
+    if (error == cudaSuccess && self->moves)
         error = launch(self, gpu, &mine);
-    if (error == cudaSuccess && count > 0) {
-        error = cudaMemcpyAsync(pinned + first, mine.values + first, count * sizeof(*pinned),
-                                cudaMemcpyDeviceToHost, gpu->stream);
+    if (error == cudaSuccess && self->takes && count > 0) {
+        error = cudaMemcpyAsync(pinned + first, mine.vectors[self->vector] + first,
+                                count * sizeof(*pinned), cudaMemcpyDeviceToHost, gpu->stream);
     }
     if (error == cudaSuccess)
         error = fedge_cuda_span_end(&buffer->span, gpu->stream);
@@ -328,12 +349,12 @@ static fedge_status collect(const step *self, uint32_t index, uint32_t chunk, fe
     if (status != FEDGE_OK || !has_work(self, index, chunk))
         return status;
     status = watch(self->team, gpu, &buffer->span, err);
-    for (uint32_t p = 0; p < self->num_parts && status == FEDGE_OK; p++) {
+    for (uint32_t p = 0; p < self->num_parts && self->takes && status == FEDGE_OK; p++) {
         size_t from;
         size_t at;
         size_t count;
         if (overlap(self, p, &mine, &from, &at, &count))
-            memcpy(self->parts[p].values + from, pinned + at, count * sizeof(*pinned));
+            memcpy(host_vector(self, &self->parts[p]) + from, pinned + at, count * sizeof(*pinned));
     }
     return status;
 }
@@ -346,7 +367,8 @@ static fedge_status run(const step *self, fedge_error *err)
     for (uint32_t c = 0; c < self->num_chunks + 2 && status == FEDGE_OK; c++) {
         for (uint32_t i = 0; i < team->num_gpus && c >= 2 && status == FEDGE_OK; i++)
             status = collect(self, i, c - 2, err);
-        if (c < self->num_chunks && team->joins && status == FEDGE_OK && has_work(self, 0, c))
+        if (c < self->num_chunks && team->joins && self->moves && status == FEDGE_OK &&
+            has_work(self, 0, c))
             status = join(team, c, err);
         for (uint32_t i = 0; i < team->num_gpus && c < self->num_chunks && status == FEDGE_OK; i++)
             status = submit(self, i, c, err);
@@ -385,9 +407,19 @@ fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a step of %u parts", num_parts);
     for (uint32_t p = 0; p < num_parts; p++)
         runs[p] = fedge_cuda_run_at(team->gpus[0].geometry, parts[p].first, parts[p].count);
-    const step self = {team, parts, runs, num_parts, total_weight, count_chunks(team)};
+    const int num_kept =
+        num_parts > 0 && parts[0].optimizer ? (int)parts[0].optimizer->num_kept : 0;
+    step self = {team, parts, runs, num_parts, total_weight, count_chunks(team), 0, true, 0, 0};
     fedge_status status = wait_for_adds(team, err);
+    /* What an optimizer keeps comes first and goes last, each through the buffers of the values. */
+    for (self.vector = 0; self.vector < num_kept && status == FEDGE_OK; self.vector++)
+        status = run(&self, err);
+    self.vector = VALUES;
+    self.moves = self.takes = true;
     if (status == FEDGE_OK)
+        status = run(&self, err);
+    self.brings = self.moves = false;
+    for (self.vector = 0; self.vector < num_kept && status == FEDGE_OK; self.vector++)
         status = run(&self, err);
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++)
         status = fedge_cuda_gpu_count_times(&team->gpus[i], err);

@@ -38,7 +38,7 @@ static void visit(void *user, size_t first, size_t count, const double *mean)
 
 fedge_status fedge_adaptive_step(void *state, const fedge_strategy_sum *sum, float *model,
                                  double (*next)(double beta2, double v, double square),
-                                 fedge_error *err)
+                                 fedge_step_rule rule, fedge_error *err)
 {
     fedge_strategy_vectors *self = state;
     const fedge_adaptive_settings *settings = self->settings;
@@ -48,7 +48,17 @@ fedge_status fedge_adaptive_step(void *state, const fedge_strategy_sum *sum, flo
                .m = self->values,
                .v = self->values + self->num_values,
                .model = model};
-    const fedge_status status = fedge_strategy_check_sum(sum, self->name, err);
-    return status == FEDGE_OK ? fedge_strategy_each_mean(sum, &sum->delta, visit, &of, err)
-                              : status;
+    const fedge_optimizer_step optimizer = {.rule = rule,
+                                            .num_kept = 2,
+                                            .beta1 = settings->beta1,
+                                            .beta2 = settings->beta2,
+                                            .tau = settings->tau};
+    bool done = false;
+    fedge_status status = fedge_strategy_check_sum(sum, self->name, err);
+    if (status == FEDGE_OK) {
+        status = fedge_strategy_optimize(sum, &sum->delta, of.rate, &optimizer,
+                                         (float *const[2]){of.m, of.v}, model, &done, err);
+    }
+    return status == FEDGE_OK && !done ? fedge_strategy_each_mean(sum, &sum->delta, visit, &of, err)
+                                       : status;
 }

@@ -24,7 +24,7 @@ static double next(double beta2, double v, double square)
 
 static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
 {
-    return fedge_adaptive_step(state, sum, model, next, err);
+    return fedge_adaptive_step(state, sum, model, next, FEDGE_STEP_RULE_ADAGRAD, err);
 }
 
 const fedge_strategy_ops fedge_strategy_fedadagrad = {

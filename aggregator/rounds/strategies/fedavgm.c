@@ -46,9 +46,16 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
                .rate = fedge_strategy_rate(&with->common, sum->round),
                .v = self->values,
                .model = model};
-    const fedge_status status = fedge_strategy_check_sum(sum, "FedAvgM", err);
-    return status == FEDGE_OK ? fedge_strategy_each_mean(sum, &sum->delta, visit, &of, err)
-                              : status;
+    const fedge_optimizer_step optimizer = {
+        .rule = FEDGE_STEP_RULE_MOMENTUM, .num_kept = 1, .beta1 = of.momentum};
+    bool done = false;
+    fedge_status status = fedge_strategy_check_sum(sum, "FedAvgM", err);
+    if (status == FEDGE_OK) {
+        status = fedge_strategy_optimize(sum, &sum->delta, of.rate, &optimizer,
+                                         (float *const[2]){of.v}, model, &done, err);
+    }
+    return status == FEDGE_OK && !done ? fedge_strategy_each_mean(sum, &sum->delta, visit, &of, err)
+                                       : status;
 }
 
 const fedge_strategy_ops fedge_strategy_fedavgm = {

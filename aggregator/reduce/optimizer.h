@@ -1,0 +1,30 @@
+/* The steps of the server's optimizers, for whoever takes them where the sums are: with the mean
+ * d = S / W · 2^−F, the strategy's rate η, and vectors m and v that it keeps,
+ *
+ *     momentum   m ← β1 m + d                                      x ← x + η m
+ *     adagrad    m ← β1 m + (1 − β1) d,  v ← v + d²                x ← x + η m / (√v + τ)
+ *     adam       m likewise,             v ← β2 v + (1 − β2) d²    likewise
+ *     yogi       m likewise,             v ← v − (1 − β2) d² sign(v − d²)
+ *     dyn        m ← m − β1 β2 d                                   x ← x + η (d − m / β1)
+ *
+ * All is computed in double and what is kept is rounded to float; the order of operations is that
+ * of the strategies (aggregator/rounds/strategies), which have the formulas' sources.
+ */
+#ifndef FEDGE_AGGREGATOR_REDUCE_OPTIMIZER_H
+#define FEDGE_AGGREGATOR_REDUCE_OPTIMIZER_H
+
+typedef enum fedge_step_rule {
+    FEDGE_STEP_RULE_MOMENTUM,
+    FEDGE_STEP_RULE_ADAGRAD,
+    FEDGE_STEP_RULE_ADAM,
+    FEDGE_STEP_RULE_YOGI,
+    FEDGE_STEP_RULE_DYN
+} fedge_step_rule;
+
+typedef struct fedge_optimizer_step {
+    fedge_step_rule rule;
+    unsigned num_kept; /* vectors: 1 or 2 */
+    double beta1, beta2, tau;
+} fedge_optimizer_step;
+
+#endif
