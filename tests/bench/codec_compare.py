@@ -19,7 +19,8 @@ RATE = [("f32", None, None), ("int8+deflate", None, None), ("int4+deflate", None
         ("topk:0.001+int8+deflate", None, None), ("ternary:0.05+int8+deflate", None, None),
         ("ternary:0.01+int8+deflate", None, None), ("ternary:0.01+int8+deflate", "off", None),
         ("randk:0.1+int8+deflate", None, None), ("randk:0.1+int8+deflate", "off", None),
-        ("topk:0.05+int8+deflate", None, "topk:0.1+int8+deflate")]
+        ("topk:0.05+int8+deflate", None, "topk:0.1+int8+deflate"),
+        ("ternary:0.1+int8+deflate", None, "ternary:0.027+int8+deflate")]
 PARTITIONS = ("iid", "dirichlet:0.3")
 JOB, SITE = "examples/quickstart/job.json", "examples/quickstart/client.json"
 
