@@ -1,0 +1,148 @@
+/* The close of a round over ranks, for ranks.sh: medians of seconds on rank 0, each pass in turn.
+ *
+ *     join       sums of all ranks come together on rank 0 (fedge_joined_join), and its step
+ *     step       the step alone, of all parameters
+ *     allreduce  MPI_Allreduce of as many int64
+ *     sharded    MPI_Reduce_scatter_block of as many, a step of each rank's shard, MPI_Allgather of
+ *                its floats: what a close could be
+ *
+ * Arguments: parameters, passes. Writes one line: ranks, parameters, and the four medians.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <mpi.h>
+
+#include "aggregator/reduce/joined.h"
+#include "edge/core/fixed.h"
+#include "edge/core/os.h"
+
+#define MAX_PASSES 101
+enum { JOIN, STEP, ALLREDUCE, SHARDED, NUM_KINDS };
+
+typedef struct bench {
+    size_t count, shard; /* count: a multiple of the ranks */
+    int64_t *sums, *others;
+    float *values, *part;
+    fedge_accumulator accumulator;
+    fedge_collective collective;
+} bench;
+
+static void must(fedge_status status, const fedge_error *err)
+{
+    if (status != FEDGE_OK) {
+        fprintf(stderr, "ranks_fedge: %s\n", err->message);
+        exit(1);
+    }
+}
+
+static void open_sums(bench *b)
+{
+    static fedge_tensor_spec tensor = {.name = "w"};
+    static fedge_schema schema = {.tensors = &tensor, .num_tensors = 1};
+    fedge_error err;
+    tensor.count = b->count;
+    schema.num_elements = b->count;
+    static const fedge_codec none = {.values = &fedge_codec_none};
+    const fedge_layout layout = {.num_sections = 1,
+                                 .sections = {{.codec = none, .schema = &schema}},
+                                 .num_elements = b->count,
+                                 .size = b->count * sizeof(float)};
+    const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 1};
+    must(fedge_accumulator_open("cpu", &config, &b->accumulator, &err), &err);
+    must(fedge_joined_wrap(&b->accumulator, &b->collective, b->count, &err), &err);
+}
+
+static void add_update(bench *b)
+{
+    fedge_error err;
+    int32_t *v = malloc(b->count * sizeof(*v));
+    for (size_t i = 0; v && i < b->count; i++)
+        v[i] = (int32_t)(i * 2654435761u) >> 3;
+    must(fedge_accumulator_reset(&b->accumulator, &err), &err);
+    must(fedge_accumulator_begin(&b->accumulator, 1, &err), &err);
+    must(fedge_accumulator_add_values(&b->accumulator, 0, v, 0, b->count, 1, &err), &err);
+    free(v);
+}
+
+static void run(bench *b, int kind)
+{
+    fedge_error err;
+    const fedge_step_part all = {
+        .count = b->count, .bound_log2 = 2, .rate = 1.0, .values = b->values};
+    switch (kind) {
+    case JOIN:
+        must(fedge_joined_join(&b->accumulator, FEDGE_OK, &err), &err);
+        if (b->collective.rank == 0)
+            must(fedge_accumulator_step(&b->accumulator, &all, 1, &err), &err);
+        break;
+    case STEP:
+        fedge_fixed_step(b->values, b->sums, b->count, 1, 2, 1.0);
+        break;
+    case ALLREDUCE:
+        MPI_Allreduce(b->sums, b->others, (int)b->count, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
+        break;
+    case SHARDED:
+        MPI_Reduce_scatter_block(b->sums, b->others, (int)b->shard, MPI_INT64_T, MPI_SUM,
+                                 MPI_COMM_WORLD);
+        fedge_fixed_step(b->part, b->others, b->shard, 1, 2, 1.0);
+        MPI_Allgather(b->part, (int)b->shard, MPI_FLOAT, b->values, (int)b->shard, MPI_FLOAT,
+                      MPI_COMM_WORLD);
+        break;
+    }
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+int main(int argc, char **argv)
+{
+    static double seconds[NUM_KINDS][MAX_PASSES];
+    bench b = {0};
+    fedge_error err;
+    const int passes = argc > 2 ? atoi(argv[2]) : 0;
+    must(fedge_collective_open(&b.collective, &err), &err);
+    if (passes < 1 || passes > MAX_PASSES || fedge_collective_is_alone(&b.collective)) {
+        fprintf(stderr, "usage: mpirun -n 2 ranks_fedge PARAMETERS PASSES (1 to %d)\n", MAX_PASSES);
+        return 2;
+    }
+    const size_t num_ranks = b.collective.num_ranks;
+    b.shard = (strtoul(argv[1], NULL, 10) + num_ranks - 1) / num_ranks;
+    b.count = b.shard * num_ranks;
+    b.sums = calloc(b.count, sizeof(*b.sums));
+    b.others = calloc(b.count, sizeof(*b.others));
+    b.values = calloc(b.count, sizeof(*b.values));
+    b.part = calloc(b.shard, sizeof(*b.part));
+    if (!b.sums || !b.others || !b.values || !b.part)
+        return 1;
+    open_sums(&b);
+    for (int pass = -1; pass < passes; pass++) { /* the first is not counted */
+        for (int kind = 0; kind < NUM_KINDS; kind++) {
+            if (kind == JOIN)
+                add_update(&b);
+            MPI_Barrier(MPI_COMM_WORLD);
+            const uint64_t from_ns = fedge_os_monotonic_ns();
+            run(&b, kind);
+            if (pass >= 0)
+                seconds[kind][pass] = (double)(fedge_os_monotonic_ns() - from_ns) * 1e-9;
+        }
+    }
+    for (int kind = 0; kind < NUM_KINDS; kind++)
+        qsort(seconds[kind], (size_t)passes, sizeof(double), by_size);
+    if (b.collective.rank == 0) {
+        printf("%zu %zu", num_ranks, b.count);
+        for (int kind = 0; kind < NUM_KINDS; kind++)
+            printf(" %.6f", seconds[kind][passes / 2]);
+        printf("\n");
+    }
+    fedge_accumulator_close(&b.accumulator);
+    fedge_collective_close(&b.collective);
+    free(b.sums);
+    free(b.others);
+    free(b.values);
+    free(b.part);
+    return 0;
+}
