@@ -452,11 +452,11 @@ static const char *address_of(const fedge_link *link, char text[INET6_ADDRSTRLEN
         return link->host;
     for (at = all; at; at = at->ai_next)
         *(at->ai_family == AF_INET ? &num_v4 : &num_v6) += 1;
-    at = all;
-    for (uint32_t skip = link->turn % (num_v4 + num_v6); skip > 0; skip--)
-        at = at->ai_next;
-    const void *of = at->ai_addr;
     if (num_v4 > 1 || num_v6 > 1) {
+        at = all;
+        for (uint32_t skip = link->turn % (num_v4 + num_v6); skip > 0; skip--)
+            at = at->ai_next;
+        const void *of = at->ai_addr;
         found = inet_ntop(at->ai_family,
                           at->ai_family == AF_INET
                               ? (const void *)&((const struct sockaddr_in *)of)->sin_addr

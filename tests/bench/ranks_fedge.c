@@ -117,7 +117,7 @@ int main(int argc, char **argv)
     b.values = calloc(b.count, sizeof(*b.values));
     b.part = calloc(b.shard, sizeof(*b.part));
     if (!b.sums || !b.others || !b.values || !b.part)
-        return 1;
+        exit(1);
     open_sums(&b);
     for (int pass = -1; pass < passes; pass++) { /* the first is not counted */
         for (int kind = 0; kind < NUM_KINDS; kind++) {
