@@ -1,6 +1,7 @@
 /* Attention of the steps of an example to each other, head by head: P = softmax(q kᵀ / √width),
  * context = P v. */
 #include "edge/train/cuda/drop.cuh"
+#include "edge/train/cuda/sums.cuh"
 #include "edge/train/cuda/tile.cuh"
 
 typedef fedge_cohort_attention attention;
@@ -44,13 +45,6 @@ static __device__ __forceinline__ float dot(const float *a, const float *b, uint
     float sum = 0.0f;
     for (uint32_t d = 0; d < n; d++)
         sum = fmaf(a[d], b[d], sum);
-    return sum;
-}
-
-static __device__ __forceinline__ float sum_of_warp(float sum)
-{
-    for (int half = 16; half > 0; half /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, half);
     return sum;
 }
 

@@ -1,26 +1,6 @@
-#include "edge/train/cuda/tile.cuh"
+#include "edge/train/cuda/sums.cuh"
 
-enum { NORM_THREADS = 128 };
 typedef fedge_cohort_batchnorm channels;
-
-/* The sum over the block's threads, of two numbers at a time: a tree. */
-static __device__ __forceinline__ void sum_of_block(double *a, double *b)
-{
-    __shared__ double sums[2][NORM_THREADS];
-    __syncthreads();
-    sums[0][threadIdx.x] = *a;
-    sums[1][threadIdx.x] = *b;
-    for (uint32_t half = NORM_THREADS / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            sums[0][threadIdx.x] += sums[0][threadIdx.x + half];
-            sums[1][threadIdx.x] += sums[1][threadIdx.x + half];
-        }
-    }
-    __syncthreads();
-    *a = sums[0][0];
-    *b = sums[1][0];
-}
 
 /* Where value [i] of the channel lies. */
 static __device__ __forceinline__ size_t place_of(const channels &p, uint32_t s, uint32_t batch,
@@ -36,7 +16,7 @@ static __device__ __forceinline__ float weight_of(const channels &p, uint32_t s)
 }
 
 /* A block for each channel. */
-static __global__ void __launch_bounds__(NORM_THREADS)
+static __global__ void __launch_bounds__(SUM_THREADS)
     batchnorm_forward(channels p, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, c = blockIdx.x;
@@ -45,11 +25,11 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     if (n == 0)
         return;
     if (p.by_batch) {
-        for (size_t i = threadIdx.x; i < n; i += NORM_THREADS)
+        for (size_t i = threadIdx.x; i < n; i += SUM_THREADS)
             mean += (double)p.x[place_of(p, s, batch, i)];
         sum_of_block(&mean, &none);
         mean /= (double)n;
-        for (size_t i = threadIdx.x; i < n; i += NORM_THREADS) {
+        for (size_t i = threadIdx.x; i < n; i += SUM_THREADS) {
             const double off = (double)p.x[place_of(p, s, batch, i)] - mean;
             squares += off * off;
         }
@@ -61,7 +41,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     const float inverse = (float)(1.0 / sqrt(variance + (double)p.eps));
     const float scale = inverse * weight_of(p, s);
     const float shift = p.bias.values ? p.bias.values[s * p.bias.stride + c] : 0.0f;
-    for (size_t i = threadIdx.x; i < n; i += NORM_THREADS) {
+    for (size_t i = threadIdx.x; i < n; i += SUM_THREADS) {
         const size_t at = place_of(p, s, batch, i);
         p.y[at] = (p.x[at] - center) * scale + shift;
     }
@@ -80,7 +60,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
 
 /* A block for each channel: its weight's gradient and bias's, and that of x. Where statistics are
  * not the batch's, they do not depend on x. */
-static __global__ void __launch_bounds__(NORM_THREADS)
+static __global__ void __launch_bounds__(SUM_THREADS)
     batchnorm_backward(channels p, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, c = blockIdx.x;
@@ -90,7 +70,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
         return;
     const float mean = p.moments[((size_t)s * p.channels + c) * 2];
     const float inverse = p.moments[((size_t)s * p.channels + c) * 2 + 1];
-    for (size_t i = threadIdx.x; i < n; i += NORM_THREADS) {
+    for (size_t i = threadIdx.x; i < n; i += SUM_THREADS) {
         const size_t at = place_of(p, s, batch, i);
         sum += (double)p.dy[at];
         product += (double)p.dy[at] * (double)(p.x[at] - mean);
@@ -104,30 +84,22 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     const float scale = inverse * weight_of(p, s);
     const double share = p.by_batch ? -(double)scale / (double)n : 0.0;
     const float by_x = (float)(product * share * (double)inverse), by_one = (float)(sum * share);
-    for (size_t i = threadIdx.x; p.dx && i < n; i += NORM_THREADS) {
+    for (size_t i = threadIdx.x; p.dx && i < n; i += SUM_THREADS) {
         const size_t at = place_of(p, s, batch, i);
         p.dx[at] = scale * p.dy[at] + (by_x * (p.x[at] - mean) + by_one);
     }
 }
 
-static cudaLaunchConfig_t blocks_of(const fedge_cohort_shape *shape, uint32_t blocks)
-{
-    cudaLaunchConfig_t config = value_grid(shape, 1);
-    config.gridDim.x = blocks;
-    config.blockDim = dim3(NORM_THREADS);
-    return config;
-}
-
 cudaError_t fedge_cohort_launch_batchnorm(const fedge_cohort_shape *shape,
                                           const fedge_cohort_batchnorm *args)
 {
-    const cudaLaunchConfig_t config = blocks_of(shape, args->channels);
+    const cudaLaunchConfig_t config = sum_grid(shape, args->channels);
     return cudaLaunchKernelEx(&config, batchnorm_forward, *args, shape->turns, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_batchnorm_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_batchnorm *args)
 {
-    const cudaLaunchConfig_t config = blocks_of(shape, args->channels);
+    const cudaLaunchConfig_t config = sum_grid(shape, args->channels);
     return cudaLaunchKernelEx(&config, batchnorm_backward, *args, shape->turns, shape->batch);
 }

@@ -1,5 +1,6 @@
 /* Convolutions as products of matrices that are never made: the operands read
  * the images where they lie (implicit GEMM). */
+#include "edge/train/cuda/sums.cuh"
 #include "edge/train/cuda/tile.cuh"
 
 typedef fedge_cohort_conv2d conv;
@@ -232,9 +233,7 @@ static __device__ __forceinline__ float sum_of_channel(const output_rows &dy, ui
     float sum = 0.0f;
     for (uint32_t k = threadIdx.x % 32; k < dy.depth(); k += 32)
         sum += dy.get(row, k);
-    for (int half = 16; half > 0; half /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, half);
-    return sum;
+    return sum_of_warp(sum);
 }
 
 /* The blocks of the first columns make the bias's gradient. */

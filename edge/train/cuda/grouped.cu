@@ -1,4 +1,5 @@
 /* Convolutions in groups, such as depthwise ones: sums too short for tiles. */
+#include "edge/train/cuda/sums.cuh"
 #include "edge/train/cuda/tile.cuh"
 
 typedef fedge_cohort_conv2d conv;
@@ -66,14 +67,6 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         }
     }
     t.dx[(b * t.in + channel) * in + p] = sum;
-}
-
-/* The sum over a warp's lanes, by a tree. */
-static __device__ __forceinline__ float sum_of_warp(float sum)
-{
-    for (int half = 16; half > 0; half /= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, half);
-    return sum;
 }
 
 /* A warp for each weight, and for each bias: 32 sums over examples and places, then a tree. */

@@ -1,26 +1,6 @@
-#include "edge/train/cuda/tile.cuh"
+#include "edge/train/cuda/sums.cuh"
 
-enum { NORM_THREADS = 128 };
 typedef fedge_cohort_norm rows;
-
-/* The sum over the block's threads, of two numbers at a time: a tree. */
-static __device__ __forceinline__ void sum_of_block(double *a, double *b)
-{
-    __shared__ double sums[2][NORM_THREADS];
-    __syncthreads();
-    sums[0][threadIdx.x] = *a;
-    sums[1][threadIdx.x] = *b;
-    for (uint32_t half = NORM_THREADS / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if (threadIdx.x < half) {
-            sums[0][threadIdx.x] += sums[0][threadIdx.x + half];
-            sums[1][threadIdx.x] += sums[1][threadIdx.x + half];
-        }
-    }
-    __syncthreads();
-    *a = sums[0][0];
-    *b = sums[1][0];
-}
 
 static __device__ __forceinline__ float weight_of(const rows &p, uint32_t s, uint32_t row,
                                                   uint32_t i)
@@ -31,7 +11,7 @@ static __device__ __forceinline__ float weight_of(const rows &p, uint32_t s, uin
 }
 
 /* A block for each row. */
-static __global__ void __launch_bounds__(NORM_THREADS)
+static __global__ void __launch_bounds__(SUM_THREADS)
     norm_forward(rows p, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, row = blockIdx.x, width = p.channels * p.spatial;
@@ -40,16 +20,16 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     const size_t at = (size_t)s * batch * p.rows + row;
     const float *x = p.x + at * width;
     double sum = 0.0, squares = 0.0, none = 0.0;
-    for (uint32_t i = threadIdx.x; i < width; i += NORM_THREADS)
+    for (uint32_t i = threadIdx.x; i < width; i += SUM_THREADS)
         sum += (double)x[i];
     sum_of_block(&sum, &none);
     const double center = sum / width;
-    for (uint32_t i = threadIdx.x; i < width; i += NORM_THREADS)
+    for (uint32_t i = threadIdx.x; i < width; i += SUM_THREADS)
         squares += ((double)x[i] - center) * ((double)x[i] - center);
     sum_of_block(&squares, &none);
     const float mean = (float)center;
     const float inverse = (float)(1.0 / sqrt(squares / width + (double)p.eps));
-    for (uint32_t i = threadIdx.x; i < width; i += NORM_THREADS) {
+    for (uint32_t i = threadIdx.x; i < width; i += SUM_THREADS) {
         const uint32_t channel = row % p.groups * p.channels + i / p.spatial;
         const float bias = p.bias.values ? p.bias.values[s * p.bias.stride + channel] : 0.0f;
         p.y[at * width + i] = (x[i] - mean) * (inverse * weight_of(p, s, row, i)) + bias;
@@ -62,7 +42,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
 
 /* With x̂ the normalised x and g = dy · weight:
  *   dx = (g − mean(g) − x̂ · mean(g · x̂)) / deviation */
-static __global__ void __launch_bounds__(NORM_THREADS)
+static __global__ void __launch_bounds__(SUM_THREADS)
     norm_dx(rows p, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, row = blockIdx.x, width = p.channels * p.spatial;
@@ -72,21 +52,21 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     const float *x = p.x + at * width, *dy = p.dy + at * width;
     const float mean = p.moments[2 * at], inverse = p.moments[2 * at + 1];
     double sum = 0.0, product = 0.0;
-    for (uint32_t i = threadIdx.x; i < width; i += NORM_THREADS) {
+    for (uint32_t i = threadIdx.x; i < width; i += SUM_THREADS) {
         const float g = dy[i] * weight_of(p, s, row, i);
         sum += (double)g;
         product += (double)(g * ((x[i] - mean) * inverse));
     }
     sum_of_block(&sum, &product);
     const float g_mean = (float)(sum / width), g_product = (float)(product / width);
-    for (uint32_t i = threadIdx.x; i < width; i += NORM_THREADS) {
+    for (uint32_t i = threadIdx.x; i < width; i += SUM_THREADS) {
         const float g = dy[i] * weight_of(p, s, row, i);
         p.dx[at * width + i] = (g - g_mean - (x[i] - mean) * inverse * g_product) * inverse;
     }
 }
 
 /* A block for each weight: its sum over the rows of its group, in their order by each thread. */
-static __global__ void __launch_bounds__(NORM_THREADS)
+static __global__ void __launch_bounds__(SUM_THREADS)
     norm_dweight(rows p, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, group = blockIdx.x / p.channels, c = blockIdx.x % p.channels;
@@ -95,7 +75,7 @@ static __global__ void __launch_bounds__(NORM_THREADS)
         return;
     const size_t first = (size_t)s * batch * p.rows;
     double product = 0.0, sum = 0.0;
-    for (uint32_t k = threadIdx.x; k < count * (p.rows / p.groups) * p.spatial; k += NORM_THREADS) {
+    for (uint32_t k = threadIdx.x; k < count * (p.rows / p.groups) * p.spatial; k += SUM_THREADS) {
         const size_t at = first + group + (size_t)(k / p.spatial) * p.groups;
         const size_t i = at * width + (size_t)c * p.spatial + k % p.spatial;
         const float mean = p.moments[2 * at], inverse = p.moments[2 * at + 1];
@@ -110,25 +90,17 @@ static __global__ void __launch_bounds__(NORM_THREADS)
     }
 }
 
-static cudaLaunchConfig_t blocks_of(const fedge_cohort_shape *shape, uint32_t blocks)
-{
-    cudaLaunchConfig_t config = value_grid(shape, 1);
-    config.gridDim.x = blocks;
-    config.blockDim = dim3(NORM_THREADS);
-    return config;
-}
-
 cudaError_t fedge_cohort_launch_norm(const fedge_cohort_shape *shape, const fedge_cohort_norm *args)
 {
-    const cudaLaunchConfig_t config = blocks_of(shape, shape->batch * args->rows);
+    const cudaLaunchConfig_t config = sum_grid(shape, shape->batch * args->rows);
     return cudaLaunchKernelEx(&config, norm_forward, *args, shape->turns, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_norm_backward(const fedge_cohort_shape *shape,
                                               const fedge_cohort_norm *args)
 {
-    const cudaLaunchConfig_t weights = blocks_of(shape, args->groups * args->channels);
-    const cudaLaunchConfig_t rows = blocks_of(shape, shape->batch * args->rows);
+    const cudaLaunchConfig_t weights = sum_grid(shape, args->groups * args->channels);
+    const cudaLaunchConfig_t rows = sum_grid(shape, shape->batch * args->rows);
     const cudaError_t error = args->dweight ? cudaLaunchKernelEx(&weights, norm_dweight, *args,
                                                                  shape->turns, shape->batch)
                                             : cudaSuccess;
