@@ -3,17 +3,20 @@
 # compiler; with NCCL and two or more GPUs their joined sums are tested and measured, too. Nothing of the
 # network is built. With cJSON and zlib the simulator is run, too.
 #
-#   bash tests/gpu/run.sh [--out DIR] [--tests-only]
+#   bash tests/gpu/run.sh [--out DIR] [--tests-only] [--seconds N]
 #
 #   --out DIR       where gpu.md and gpu.json go (default: build/gpu/report)
 #   --tests-only    measures nothing
+#   --seconds N     for everything, the build included (default: 465). Tests come first, then what is
+#                   measured, then the tests again under compute-sanitizer; what the time does not suffice
+#                   for is in the table as left out
 #
 # FEDGE_CUDA_ARCHITECTURES (default: this GPU's), FEDGE_BUILD (build/gpu). Exit code 3: there is no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 build=${FEDGE_BUILD:-build/gpu}
-out= measure=1
+out= measure=1 budget=465
 while [ $# -gt 0 ]; do
     case $1 in
     --out)
@@ -22,6 +25,11 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --tests-only) measure= ;;
+    --seconds)
+        [[ ${2:-} =~ ^[0-9]+$ ]] || { echo "run.sh: --seconds needs a number" >&2; exit 2; }
+        budget=$2
+        shift
+        ;;
     -h | --help)
         sed -n '2,${/^#/!q;s/^# \{0,1\}//p}' "$0"
         exit 0
@@ -42,7 +50,7 @@ fi
 architectures=${FEDGE_CUDA_ARCHITECTURES:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader |
     tr -d . | sort -u | paste -sd ';')}
 mkdir -p "$out"
-rm -f "$out"/{rows.jsonl,tests.tsv,gpu.md,gpu.json}
+rm -f "$out"/*.{jsonl,tsv,md,json,txt,log}
 {
     nvidia-smi --query-gpu=name,memory.total,driver_version,pcie.link.gen.max,pcie.link.width.max --format=csv,noheader
     echo "$(nproc) CPUs, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
@@ -52,67 +60,91 @@ rm -f "$out"/{rows.jsonl,tests.tsv,gpu.md,gpu.json}
 echo "run.sh: building for sm $architectures"
 cmake -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DFEDGE_NETWORK=OFF -DFEDGE_TESTS=OFF -DFEDGE_CUDA=ON \
     ${FEDGE_NVCC:+-DFEDGE_NVCC="$FEDGE_NVCC"} -DFEDGE_CUDA_ARCHITECTURES="$architectures" >"$out/build.txt" 2>&1 &&
-    cmake --build "$build" --target gpu_programs programs -j "$(nproc)" >>"$out/build.txt" 2>&1 || {
+    timeout "$budget" cmake --build "$build" --target gpu_programs programs -j "$(nproc)" >>"$out/build.txt" 2>&1 || {
     tail -n 30 "$out/build.txt"
     echo "run.sh: the build failed; its whole output is in $out/build.txt" >&2
     exit 1
 }
 
 failed=0
-# check NAME SECONDS COMMAND...: one line of tests.tsv.
+# note NAME RESULT SECONDS: one line of tests.tsv.
+note() {
+    printf '%s\t%s\t%s\n' "$@" | tee -a "$out/tests.tsv"
+}
+left() {
+    echo $((budget > SECONDS ? budget - SECONDS : 0))
+}
+# part NAME SECONDS FILE COMMAND...: runs it with its output in FILE, for so long or as long as is left.
+part() {
+    local name=$1 limit=$2 file=$3 result=passed start=$SECONDS code=0
+    shift 3
+    if [ "$(left)" -lt 1 ]; then
+        note "$name" 'left out' 0
+        return
+    fi
+    [ "$(left)" -ge "$limit" ] || limit=$(left)
+    timeout -k 5 "$limit" "$@" >>"$file" 2>"$out/$name.log" || code=$?
+    if [ $code = 124 ] || [ $code = 137 ]; then
+        # Cut short by the whole's time it is not known to be wrong, only not to be right.
+        [ "$(left)" -ge 1 ] && result=FAILED || result="not ended in $limit s"
+    elif [ $code != 0 ]; then
+        result=FAILED
+    fi
+    [ "$result" = passed ] || tail -q -n 20 "$file" "$out/$name.log"
+    [ "$result" != FAILED ] || failed=1
+    note "$name" "$result" $((SECONDS - start))
+}
 check() {
-    local name=$1 limit=$2 result=passed start=$SECONDS
-    shift 2
-    timeout "$limit" "$@" >"$out/$name.txt" 2>&1 || {
-        result=FAILED failed=1
-        tail -n 20 "$out/$name.txt"
-    }
-    printf '%s\t%s\t%s\n' "$name" "$result" $((SECONDS - start)) | tee -a "$out/tests.tsv"
+    part "$1" "$2" "$out/$1.txt" "${@:3}"
+}
+measure() {
+    part "$1" "$2" "$out/rows.jsonl" "${@:3}"
 }
 tests=$build/bin
 check kernels 60 "$tests/gpu_test_kernels"
-check accumulator 120 "$tests/gpu_test_accumulator_cuda"
-check chosen 60 "$tests/gpu_test_chosen_cuda"
 check cohort-kernels 60 "$tests/gpu_test_cohort_kernels"
+check accumulator 120 "$tests/gpu_test_accumulator_cuda"
 check cohort 60 "$tests/gpu_test_cohort"
-for test in factors layers losses members sequences; do
+check silo 60 "$tests/gpu_test_silo"
+check chosen 60 "$tests/gpu_test_chosen_cuda"
+for test in layers sequences losses factors members; do
     check "cohort-$test" 60 "$tests/gpu_test_cohort_$test"
 done
-check silo 60 "$tests/gpu_test_silo"
-check limits 120 "$tests/gpu_test_accumulator_cuda_limits"
-sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
-if [ -n "$sanitizer" ]; then
-    for test in kernels accumulator_cuda chosen_cuda cohort_kernels cohort cohort_factors cohort_layers cohort_losses \
-        cohort_members cohort_sequences silo; do
-        check "memcheck-$test" 120 "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 "$tests/gpu_test_$test"
-    done
-    for test in kernels chosen_cuda cohort_kernels; do
-        check "racecheck-$test" 120 "$sanitizer" --tool racecheck --error-exitcode 9 "$tests/gpu_test_$test"
-    done
-else
-    echo "run.sh: compute-sanitizer is not here: memcheck and racecheck are left out"
-fi
+check limits 60 "$tests/gpu_test_accumulator_cuda_limits"
 if [ -x "$build/bin/fedge-simulate" ]; then
     check simulator 60 bash tests/gpu/same_model.sh "$build/bin/fedge-simulate"
-    check training 120 bash tests/gpu/same_training.sh "$build/bin/fedge-simulate"
+    check training 90 bash tests/gpu/same_training.sh "$build/bin/fedge-simulate"
 else
     echo "run.sh: cJSON or zlib is not here: the simulator is left out"
 fi
-
 if [ -n "$measure" ]; then
-    "$tests/bench_gpu" kernels rounds >"$out/rows.jsonl" || failed=1
-    "$tests/bench_cohort" >>"$out/rows.jsonl" || failed=1
+    measure bench-kernels 60 "$tests/bench_gpu" kernels
+    measure bench-cohort 90 "$tests/bench_cohort"
+    measure bench-rounds 90 "$tests/bench_gpu" rounds
     for python in ${PYTHON-} python3; do
         if "$python" -c 'import torch' 2>/dev/null; then
-            "$python" -B tests/gpu/torch_round.py >>"$out/rows.jsonl" || failed=1
+            measure torch-rounds 60 "$python" -B tests/gpu/torch_round.py
             break
         fi
     done
 fi
+sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
+if [ -n "$sanitizer" ]; then
+    for test in kernels cohort_kernels chosen_cuda; do
+        check "racecheck-$test" 90 "$sanitizer" --tool racecheck --error-exitcode 9 "$tests/gpu_test_$test"
+    done
+    for test in kernels cohort_kernels accumulator_cuda cohort silo chosen_cuda cohort_layers cohort_sequences \
+        cohort_losses cohort_factors cohort_members; do
+        check "memcheck-$test" 90 "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 "$tests/gpu_test_$test"
+    done
+else
+    echo "run.sh: compute-sanitizer is not here: memcheck and racecheck are left out"
+fi
+
 if command -v python3 >/dev/null; then
     python3 -B tests/gpu/report.py "$out" && cat "$out/gpu.md"
 else
-    cat "$out/tests.tsv" "$out/rows.jsonl"
+    cat "$out"/{tests.tsv,rows.jsonl} 2>/dev/null
 fi
 [ $failed = 0 ] || echo "run.sh: something failed; see above and in $out" >&2
 exit $failed

@@ -1,0 +1,93 @@
+"""run.sh on a machine that only seems to have a GPU: test_run.py FOLDER_OF_RUN_SH
+
+Tools and programs are scripts of this test. What is checked is the one limit of time for all parts: what
+does not end in it is stopped, what comes behind is left out, and both are in the table."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+
+ROW = '{"bench": "gpu", "case": "a case", "value": 2.0, "unit": "GB/s"}'
+TOOLS = {"nvidia-smi": "echo GPU 9.0", "nvcc": "echo nvcc", "cmake": "true", "compute-sanitizer": "true"}
+TESTS = ("kernels", "cohort_kernels", "accumulator_cuda", "cohort", "silo", "chosen_cuda", "cohort_layers",
+         "cohort_sequences", "cohort_losses", "cohort_factors", "cohort_members", "accumulator_cuda_limits")
+
+
+def script(folder, name, text):
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="ascii") as file:
+        file.write(f"#!/bin/sh\n{text}\n")
+    os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+
+
+class Machine:
+    def __init__(self, folder, **programs):
+        self.out = os.path.join(folder, "report")
+        self.environment = {**os.environ, "PATH": os.path.join(folder, "tools") + ":" + os.environ["PATH"],
+                            "FEDGE_BUILD": os.path.join(folder, "build"), "PYTHON": ""}
+        for name, text in TOOLS.items():
+            script(os.path.join(folder, "tools"), name, text)
+        for name in (*(f"gpu_test_{test}" for test in TESTS), "bench_gpu", "bench_cohort"):
+            text = f"echo '{ROW}'" if name.startswith("bench") else "echo fine"
+            script(os.path.join(folder, "build", "bin"), name, programs.get(name, text))
+
+    def run(self, *arguments):
+        done = subprocess.run(["bash", os.path.join(sys.argv[1], "run.sh"), "--out", self.out, *arguments],
+                              env=self.environment, text=True, check=False, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT)
+        report = {}
+        if os.path.exists(os.path.join(self.out, "gpu.json")):
+            with open(os.path.join(self.out, "gpu.json"), encoding="utf-8") as file:
+                report = json.load(file)
+        return done, {test["name"]: test["result"] for test in report.get("tests", ())}, report
+
+
+def all_in_time(folder):
+    done, results, report = Machine(folder).run()
+    assert done.returncode == 0, done.stdout
+    assert set(results.values()) == {"passed"}, results
+    assert list(results)[0] == "kernels" and "memcheck-silo" in results, results
+    assert sum(row["case"] == "a case" for row in report["rows"]) >= 3, report
+
+
+def a_failure(folder):
+    done, results, _ = Machine(folder, gpu_test_silo="echo wrong sums; exit 1").run()
+    assert done.returncode == 1 and "wrong sums" in done.stdout, done.stdout
+    assert results["silo"] == "FAILED" and results["cohort-losses"] == "passed", results
+
+
+def too_little_time(folder):
+    done, results, _ = Machine(folder, gpu_test_kernels="exec sleep 600").run("--seconds", "10")
+    assert done.returncode == 0, done.stdout
+    assert results["kernels"].startswith("not ended in"), results
+    behind = list(results)[1:]
+    assert len(behind) > 20 and {results[name] for name in behind} == {"left out"}, results
+    with open(os.path.join(folder, "report", "gpu.md"), encoding="utf-8") as file:
+        assert "| bench-cohort | left out | 0 |" in file.read()
+
+
+def tests_only(folder):
+    done, results, report = Machine(folder).run("--tests-only")
+    assert done.returncode == 0 and not report["rows"] and "bench-cohort" not in results, results
+
+
+def bad_words(folder):
+    machine = Machine(folder)
+    for words in ("--seconds", "soon"), ("--seconds",), ("--fast",):
+        assert machine.run(*words)[0].returncode == 2, words
+    script(os.path.join(folder, "tools"), "nvidia-smi", "exit 9")
+    assert machine.run()[0].returncode == 3
+
+
+def main():
+    for case in (all_in_time, a_failure, too_little_time, tests_only, bad_words):
+        with tempfile.TemporaryDirectory() as folder:
+            case(folder)
+
+
+if __name__ == "__main__":
+    main()
