@@ -20,9 +20,12 @@ typedef struct fedge_client_engine_ops {
     fedge_status (*check)(const fedge_plan *plan, fedge_error *err);
     /* Memory of one device: for the whole batch at once, and at least. */
     fedge_status (*bytes)(const fedge_plan *plan, uint64_t *all, uint64_t *least, fedge_error *err);
-    /* [plan] and [log] must outlive the state, [dataset] need not. */
+    /* [plan] and [log] must outlive the state, [dataset] need not. [lost]: told, on another thread,
+     * that a call to a device does not return; it ends the process. NULL: such a call is waited
+     * for. */
     fedge_status (*open)(const fedge_plan *plan, const fedge_dataset *dataset, const char *devices,
-                         const fedge_log *log, void **state, fedge_error *err);
+                         const fedge_log *log, void (*lost)(const fedge_error *err), void **state,
+                         fedge_error *err);
     void (*close)(void *state); /* NULL is fine */
     /* As fedge_trainer_run and fedge_trainer_evaluate on a view of [dataset]; correction: NULL:
      * none. FEDGE_GPU_LOST: the process should begin anew. */

@@ -116,7 +116,8 @@ static void tell(const fedge_log *log, const fedge_silo_facts *facts)
 }
 
 static fedge_status open_engine(const fedge_plan *plan, const fedge_dataset *dataset,
-                                const char *devices, const fedge_log *log, void **state,
+                                const char *devices, const fedge_log *log,
+                                void (*lost)(const fedge_error *err), void **state,
                                 fedge_error *err)
 {
     engine *fresh = calloc(1, sizeof(*fresh));
@@ -131,6 +132,7 @@ static fedge_status open_engine(const fedge_plan *plan, const fedge_dataset *dat
     for (uint32_t i = 0; i < count; i++)
         fresh->all[i] = i;
     fedge_silo_config config = config_of(plan, fresh);
+    config.stuck = lost;
     config.cohort.sets[0] = (fedge_cohort_examples){fedge_dataset_values(dataset),
                                                     fedge_dataset_labels(dataset), count};
     fedge_status status = read_devices(devices, &config, err);

@@ -80,7 +80,7 @@ static void install_signals(fedge_client *client)
     sigaction(SIGPIPE, &action, NULL);
 }
 
-/* For on_lost, which is called on the trainer's thread. */
+/* For on_lost, which is called on threads of the trainer's. */
 static const fedge_log *running_log;
 
 /* The state survives the end, and the server hands the task out again. */

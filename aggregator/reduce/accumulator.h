@@ -100,6 +100,9 @@ typedef struct fedge_accumulator_config {
     uint64_t robust_memory; /* bytes for strategies that go through a round's updates one by one;
                                not the accumulator's */
     const fedge_log *log;   /* is told what was found and chosen, and why; may be NULL */
+    /* Told, on a thread of its own, that a call to a GPU does not return: FEDGE_GPU_LOST, with the
+     * GPU. It has to end the process. NULL: such a call is waited for. */
+    void (*stuck)(const fedge_error *err);
 } fedge_accumulator_config;
 
 typedef struct fedge_accumulator_totals {

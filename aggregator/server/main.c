@@ -119,6 +119,13 @@ static void on_reload(void *user)
     (void)fedge_engine_thread_post(self->engine_thread, request);
 }
 
+/* On another thread, while one of this process waits for a GPU for ever. */
+static void on_stuck(const fedge_error *err)
+{
+    fprintf(stderr, "fedge-aggregator: %s\n", err->message);
+    _exit(FEDGE_EXIT_GPU);
+}
+
 static int fail(const fedge_error *err, fedge_exit_code otherwise)
 {
     fprintf(stderr, "fedge-aggregator: %s\n", err->message);
@@ -201,6 +208,7 @@ static fedge_status load(program *self, fedge_error *err)
                             "fedge-aggregator without mpirun, or take another strategy",
                             options->job, self->job->strategy);
     }
+    self->options.sums.stuck = on_stuck;
     if (status == FEDGE_OK && options->gpus_file)
         status = fedge_gpus_file_read(options->gpus_file, &self->options.sums, err);
     if (status == FEDGE_OK && leads(self))

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "aggregator/simulate/generate/generate_options.h"
 #include "aggregator/simulate/model_command.h"
@@ -159,6 +160,13 @@ static void write_log(void *user, const char *line, size_t size)
     (void)fwrite(line, 1, size, stderr);
 }
 
+/* On another thread, while one of this process waits for a GPU for ever. */
+static void on_stuck(const fedge_error *err)
+{
+    fprintf(stderr, "fedge-simulate: %s\n", err->message);
+    _exit(EXIT_FAILED);
+}
+
 /* Rank 0 cannot be told, and would wait. */
 static int abandon(fedge_collective *collective, const fedge_error *err)
 {
@@ -292,6 +300,7 @@ static int run(fedge_simulate_options *options)
     size_t size = 0;
     fedge_error err;
     fedge_collective collective;
+    options->sums.stuck = on_stuck;
     if (fedge_collective_open(&collective, &err) != FEDGE_OK)
         return fail(&err, EXIT_SETTINGS);
     catch_signals();

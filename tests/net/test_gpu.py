@@ -83,6 +83,24 @@ class Gpu(NetTest):
         federation.complete()
         self.assertEqual(federation.hashes(), self.play(0).hashes())
 
+    def test_a_call_that_never_returns_ends_the_process(self):
+        """Error 10000 of the emulator: the call hangs."""
+        federation = self.federation(clients=CLIENTS, **JOB)
+        Emulated(federation)
+        federation.start_aggregator()  # finds the ports that all use from now on
+        federation.aggregator.kill()
+        for call, doing in ("ncclCommInitAll", "starting NCCL"), ("ncclGroupEnd", "joining sums"):
+            with self.subTest(call=call):
+                federation.launch_aggregator("--accumulator", "cuda", "--shard", "clients", environment={
+                    "FEDGE_EMULATOR": f"gpus=2 at={call} fail=1 error=10000"})
+                if call == "ncclGroupEnd":
+                    federation.start_clients()
+                self.assertEqual(federation.aggregator.wait(), 7, federation.aggregator.tail())
+                self.assertIn(f"one of GPUs 0 to 1 is lost while {doing}", federation.aggregator.log())
+        federation.start_aggregator("--accumulator", "cuda", environment={"FEDGE_EMULATOR": "gpus=1"})
+        federation.complete()
+        self.assertEqual(federation.hashes(), self.play(0).hashes())
+
     def test_the_supervisor_goes_on_with_the_gpus_there_are(self):
         """Of each kind of call the third, and any while it opens. tests/cuda/test_engine_cuda.c has the others."""
         expected = self.play(0).hashes()

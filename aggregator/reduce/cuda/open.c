@@ -267,7 +267,7 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
                                      choice->num_slots, team->joins ? self.num_gpus : 1, err);
     }
     if (status == FEDGE_OK && team->joins)
-        status = fedge_cuda_team_join(team, err);
+        status = fedge_cuda_team_join(team, config->stuck, err);
     if (status == FEDGE_OK)
         tell(&self, choice, team, config->log);
     return status;

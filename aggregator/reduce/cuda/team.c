@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -42,19 +43,25 @@ static fedge_status check_nccl(const fedge_cuda_team *team, fedge_nccl_result re
 {
     if (result == FEDGE_NCCL_SUCCESS)
         return FEDGE_OK;
-    return fedge_fail(err, FEDGE_GPU_LOST, "one of GPUs %d to %d is lost while %s: NCCL: %s",
-                      team->gpus[0].ordinal, team->gpus[team->num_gpus - 1].ordinal, doing,
-                      team->nccl.get_error_string(result));
+    return fedge_fail(err, FEDGE_GPU_LOST, "one of %s is lost while %s: NCCL: %s", team->names,
+                      doing, team->nccl.get_error_string(result));
 }
 
-fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err)
+fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_gpu_stuck_fn stuck, fedge_error *err)
 {
     int ordinals[FEDGE_ACCUMULATOR_MAX_GPUS];
     for (uint32_t i = 0; i < team->num_gpus; i++)
         ordinals[i] = team->gpus[i].ordinal;
-    const fedge_status status =
-        check_nccl(team, team->nccl.comm_init_all(team->comms, (int)team->num_gpus, ordinals),
-                   "starting NCCL", err);
+    (void)snprintf(team->names, sizeof(team->names), "GPUs %d to %d", team->gpus[0].ordinal,
+                   team->gpus[team->num_gpus - 1].ordinal);
+    fedge_status status = fedge_nccl_watch_init(&team->watch, stuck, team->names, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_nccl_watch_begin(&team->watch, "starting NCCL");
+    const fedge_nccl_result result =
+        team->nccl.comm_init_all(team->comms, (int)team->num_gpus, ordinals);
+    fedge_nccl_watch_end(&team->watch);
+    status = check_nccl(team, result, "starting NCCL", err);
     team->num_comms = status == FEDGE_OK ? team->num_gpus : 0;
     return status;
 }
@@ -62,15 +69,20 @@ fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err)
 /* Ends all that is under way, so that no stream waits for ever. */
 static void abort_comms(fedge_cuda_team *team)
 {
+    fedge_nccl_watch_begin(&team->watch, "ending what is under way");
     for (uint32_t i = 0; i < team->num_comms; i++)
         (void)team->nccl.comm_abort(team->comms[i]);
+    fedge_nccl_watch_end(&team->watch);
     team->num_comms = 0;
 }
 
 void fedge_cuda_team_close(fedge_cuda_team *team)
 {
+    fedge_nccl_watch_begin(&team->watch, "closing NCCL");
     for (uint32_t i = 0; i < team->num_comms; i++)
         (void)team->nccl.comm_destroy(team->comms[i]);
+    fedge_nccl_watch_end(&team->watch);
+    fedge_nccl_watch_fini(&team->watch);
     team->num_comms = 0;
     for (uint32_t i = 0; i < team->num_gpus; i++)
         fedge_cuda_gpu_close(&team->gpus[i]);
@@ -190,6 +202,7 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
     fedge_status status = measure(team, chunk, false, err);
     if (status != FEDGE_OK)
         return status;
+    fedge_nccl_watch_begin(&team->watch, "joining sums");
     status = check_nccl(team, team->nccl.group_start(), "joining sums", err);
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
         const fedge_cuda_gpu *gpu = &team->gpus[i];
@@ -205,6 +218,7 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
     }
     /* Also when a member could not be called: the group has to end. */
     const fedge_nccl_result ended = team->nccl.group_end();
+    fedge_nccl_watch_end(&team->watch);
     status = status == FEDGE_OK ? check_nccl(team, ended, "joining sums", err) : status;
     return status == FEDGE_OK ? measure(team, chunk, true, err) : status;
 }

@@ -1,6 +1,7 @@
 /* The life of a silo, and evaluation. */
 #include "edge/train/cuda/silo.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,9 +107,14 @@ static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
     fedge_status status = fedge_nccl_load(&self->nccl, err);
     for (uint32_t i = 0; i < self->share.num_gpus; i++)
         numbers[i] = (int)self->config.gpus[i];
+    (void)snprintf(self->names, sizeof(self->names), "%u GPUs", (unsigned)self->share.num_gpus);
+    if (status == FEDGE_OK)
+        status = fedge_nccl_watch_init(&self->watch, self->config.stuck, self->names, err);
     if (status == FEDGE_OK) {
+        fedge_nccl_watch_begin(&self->watch, "starting NCCL");
         const fedge_nccl_result result =
             self->nccl.comm_init_all(self->comms, (int)self->share.num_gpus, numbers);
+        fedge_nccl_watch_end(&self->watch);
         self->num_comms = result == FEDGE_NCCL_SUCCESS ? self->share.num_gpus : 0;
         status = fedge_silo_nccl(self, result, "starting NCCL", err);
     }
@@ -166,8 +172,11 @@ void fedge_silo_free(fedge_silo *silo)
 {
     if (!silo)
         return;
+    fedge_nccl_watch_begin(&silo->watch, "closing NCCL");
     for (uint32_t i = 0; i < silo->num_comms; i++)
         (void)(silo->lost ? silo->nccl.comm_abort : silo->nccl.comm_destroy)(silo->comms[i]);
+    fedge_nccl_watch_end(&silo->watch);
+    fedge_nccl_watch_fini(&silo->watch);
     close_gpus(silo);
     fedge_nccl_unload(&silo->nccl);
     free(silo->order.order);

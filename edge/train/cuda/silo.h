@@ -23,6 +23,7 @@
 
 #include "edge/core/status.h"
 #include "edge/train/cuda/cohort.h"
+#include "edge/train/cuda/nccl_watch.h"
 #include "edge/train/trainer.h"
 
 #define FEDGE_SILO_PARTS 8 /* of a batch, where nobody asks for others */
@@ -36,6 +37,7 @@ typedef struct fedge_silo_config {
     uint32_t part;              /* examples; 0: an eighth of the batch */
     uint32_t num_gpus;          /* 0: all there are */
     uint32_t gpus[FEDGE_COHORT_MAX_GPUS];
+    fedge_gpu_stuck_fn stuck; /* NULL: NCCL's calls are waited for */
 } fedge_silo_config;
 
 /* What was made of it. */

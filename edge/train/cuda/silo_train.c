@@ -21,10 +21,9 @@ fedge_status fedge_silo_nccl(const fedge_silo *silo, fedge_nccl_result result, c
     return result == FEDGE_NCCL_SUCCESS
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_GPU_LOST,
-                            "one of %u GPUs is lost while %s: NCCL: %s; start again, with the GPUs "
-                            "that there are",
-                            (unsigned)silo->share.num_gpus, doing,
-                            silo->nccl.get_error_string(result));
+                            "one of %s is lost while %s: NCCL: %s; start again, with the GPUs that "
+                            "there are",
+                            silo->names, doing, silo->nccl.get_error_string(result));
 }
 
 static fedge_status look_at_comms(const fedge_silo *silo, fedge_error *err)
@@ -232,10 +231,11 @@ static fedge_nccl_result call(const fedge_silo *silo, uint32_t index, int what)
 }
 
 /* One collective of all GPUs. */
-static fedge_status together(const fedge_silo *silo, int what, fedge_error *err)
+static fedge_status together(fedge_silo *silo, int what, fedge_error *err)
 {
     if (silo->num_comms == 0)
         return FEDGE_OK;
+    fedge_nccl_watch_begin(&silo->watch, "joining gradients");
     fedge_status status = fedge_silo_nccl(silo, silo->nccl.group_start(), "joining gradients", err);
     for (uint32_t i = 0; i < silo->num_comms && status == FEDGE_OK; i++) {
         status = use(&silo->gpus[i], err);
@@ -244,6 +244,7 @@ static fedge_status together(const fedge_silo *silo, int what, fedge_error *err)
     }
     /* Also when a member could not be called: the group has to end. */
     const fedge_nccl_result ended = silo->nccl.group_end();
+    fedge_nccl_watch_end(&silo->watch);
     return status == FEDGE_OK ? fedge_silo_nccl(silo, ended, "joining gradients", err) : status;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "tests/cuda/emulator/internal.h"
 
@@ -201,6 +202,14 @@ cudaError_t emulated_enter(void)
     return emulated_enter_as("");
 }
 
+/* As a call that waits for a peer that is gone; other threads go on. */
+static void wait_for_ever(void)
+{
+    pthread_mutex_unlock(&lock);
+    for (;;)
+        (void)pause();
+}
+
 cudaError_t emulated_enter_as(const char *name)
 {
     pthread_mutex_lock(&lock);
@@ -212,6 +221,8 @@ cudaError_t emulated_enter_as(const char *name)
     if (is_counted(name) && ++all.counted == all.config.fail_call) {
         const cudaError_t error =
             all.config.fail_error ? (cudaError_t)all.config.fail_error : cudaErrorECCUncorrectable;
+        if (all.config.fail_error == EMULATOR_HANGS)
+            wait_for_ever();
         if (is_sticky(error))
             all.sticky[current_gpu] = error;
         return error;
