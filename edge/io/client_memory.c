@@ -26,7 +26,8 @@ static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
                               "take another strategy, or a codec that does not choose", 0},
     [FEDGE_MEMORY_BATCH] = {"batch", "a batch of examples; and 4 for each example of the data set",
                             "lower batch-size", 0},
-    [FEDGE_MEMORY_TRANSFER] = {"transfer", "the model as it is read, or the update as it is made",
+    [FEDGE_MEMORY_TRANSFER] = {"transfer",
+                               "what is told beside the model, or the update as it is made",
                                "take a smaller model", 0},
 };
 
@@ -57,20 +58,23 @@ static fedge_status add_trainer(const fedge_plan *plan, fedge_client_memory *to,
     return FEDGE_OK;
 }
 
-/* The model's file with a NUL behind it; what the server tells behind that, and what the client
- * keeps while it is read. */
+/* A model is read part by part, so its file takes nothing that grows with it. What the server tells
+ * is read whole beside what the client keeps; before that, a delta as it came and inflated: one as
+ * large as a model comes as a model. */
 static fedge_status download(const fedge_plan *plan, uint64_t own, uint64_t *bytes,
                              fedge_error *err)
 {
     size_t model = 0, told = 0;
-    fedge_status status = fedge_safetensors_size(&plan->schema, &model, err);
-    if (!status && fedge_plan_tells(plan))
+    fedge_status status = FEDGE_OK;
+    uint64_t delta = 0;
+    if (fedge_plan_tells(plan))
         status = fedge_safetensors_size(&plan->sent.sections[0].schema, &told, err);
-    told *= fedge_plan_num_told(plan);
-    if (!status && plan->update.down.values) { /* of an older model, a delta, inflated */
-        told += model + fedge_codec_size(&plan->update.down, &plan->sent.sections[0].schema);
+    if (!status && plan->update.down.values) {
+        status = fedge_safetensors_size(&plan->schema, &model, err);
+        delta = model + fedge_codec_size(&plan->update.down, &plan->sent.sections[0].schema);
     }
-    *bytes = (uint64_t)model + told + 1 + (fedge_plan_keeps(plan) ? own + 1 : 0);
+    told *= fedge_plan_num_told(plan);
+    *bytes = larger(told + (fedge_plan_keeps(plan) ? own + 1 : 0), delta);
     return status;
 }
 

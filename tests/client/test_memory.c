@@ -278,14 +278,15 @@ static void the_total_is_what_is_taken(void **state)
 {
     (void)state;
     static const char *const KINDS[] = {
-        /* the largest transfer is the model's file */
+        /* the largest transfer is the update */
         "",
         ", \"optimizer\": {\"type\": \"Adam\"}, \"clip-norm\": 1.0, \"evaluation\": \"int8\"",
-        /* an update and what deflate makes of it; without deflate the file again */
+        /* an update and what deflate makes of it; without deflate the update alone */
         ", \"proximal-mu\": 0.1}, \"update\": {\"codec\": \"none\"",
         ", \"optimizer\": {\"type\": \"SGD\", \"momentum\": 0.9}}, \"update\": {\"codec\": "
         "\"none\", \"deflate\": false",
-        /* SCAFFOLD: the files with the client's own variate; an update being taken apart again */
+        /* SCAFFOLD: what is told with the client's own variate; an update being taken apart again
+         */
         "}, \"strategy\": {\"type\": \"SCAFFOLD\", \"num-clients\": 2}, \"update\": {\"codec\": "
         "\"int8\", \"deflate\": false",
         "}, \"strategy\": {\"type\": \"SCAFFOLD\", \"num-clients\": 2}, \"update\": {\"codec\": "
