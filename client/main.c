@@ -172,6 +172,7 @@ int main(int argc, char **argv)
     if (!options.server[0]) {
         (void)fedge_fail(&err, FEDGE_INVALID_ARGUMENT,
                          "no server: give --server URL, or \"servers\" in %.200s", options.config);
+        fedge_site_free(site);
         return (int)fail_with(&log, "server", &err, FEDGE_EXIT_USAGE);
     }
     for (uint32_t i = 0; i < site->num_data && options.num_partitions > 0; i++) {
