@@ -241,7 +241,7 @@ static void the_policy_wins(void **state)
     site->max_ram_bytes = memory.total - memory.model - memory.rows[FEDGE_MEMORY_BATCH].bytes;
     expect(site, plan, FEDGE_OK, "");
     site->max_ram_bytes--;
-    expect(site, plan, FEDGE_DENIED, "most of it for transfer, ");
+    expect(site, plan, FEDGE_DENIED, "most of it for delta, ");
     plan->external = false;
     site->max_ram_bytes = 0;
     (void)snprintf(plan->name, sizeof(plan->name), "third");
