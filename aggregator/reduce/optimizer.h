@@ -13,6 +13,9 @@
 #ifndef FEDGE_AGGREGATOR_REDUCE_OPTIMIZER_H
 #define FEDGE_AGGREGATOR_REDUCE_OPTIMIZER_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 typedef enum fedge_step_rule {
     FEDGE_STEP_RULE_MOMENTUM,
     FEDGE_STEP_RULE_ADAGRAD,
@@ -26,5 +29,18 @@ typedef struct fedge_optimizer_step {
     unsigned num_kept; /* vectors: 1 or 2 */
     double beta1, beta2, tau;
 } fedge_optimizer_step;
+
+/* S and W, and F = 30 − b. */
+typedef struct fedge_optimizer_sums {
+    const int64_t *sums; /* (count) */
+    size_t count;
+    uint64_t total_weight; /* not 0 */
+    int bound_log2;
+} fedge_optimizer_sums;
+
+/* On the host: values (by->count) and kept[k] likewise, step->num_kept of them, move in place; η is
+ * [rate]. The bits are the same however a vector is cut into calls. */
+void fedge_optimizer_move(const fedge_optimizer_step *step, double rate,
+                          const fedge_optimizer_sums *by, float *values, float *const kept[2]);
 
 #endif

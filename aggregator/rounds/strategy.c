@@ -51,17 +51,44 @@ fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
     return move(sum, section, rate, NULL, NULL, values, err);
 }
 
+static fedge_status optimize_on_host(const fedge_strategy_sum *sum,
+                                     const fedge_strategy_section *section, double rate,
+                                     const fedge_optimizer_step *optimizer, float *const kept[2],
+                                     float *values, fedge_error *err)
+{
+    const fedge_schema *schema = section->schema;
+    int64_t sums[PIECE];
+    for (uint32_t t = 0; t < schema->num_tensors; t++) {
+        const fedge_tensor_spec *tensor = &schema->tensors[t];
+        for (size_t at = 0; at < tensor->count; at += PIECE) {
+            const size_t left = tensor->count - at, count = left < PIECE ? left : PIECE;
+            const size_t place = tensor->offset + at - schema->tensors[0].offset;
+            const fedge_optimizer_sums by = {.sums = sums,
+                                             .count = count,
+                                             .total_weight = sum->total_weight,
+                                             .bound_log2 = section->bounds_log2[t]};
+            float *moved[2] = {kept[0] + place, optimizer->num_kept > 1 ? kept[1] + place : NULL};
+            const fedge_status status =
+                fedge_accumulator_read(sum->accumulator, tensor->offset + at, count, sums, err);
+            if (status != FEDGE_OK)
+                return status;
+            fedge_optimizer_move(optimizer, rate, &by, values + place, moved);
+        }
+    }
+    return FEDGE_OK;
+}
+
 fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
                                      const fedge_strategy_section *section, double rate,
                                      const fedge_optimizer_step *optimizer, float *const kept[2],
-                                     float *values, bool *done, fedge_error *err)
+                                     float *values, fedge_error *err)
 {
-    *done = false;
-    if (!sum->accumulator->ops->optimizes)
-        return FEDGE_OK;
-    const fedge_status status = move(sum, section, rate, optimizer, kept, values, err);
-    *done = status == FEDGE_OK;
-    return status == FEDGE_UNSUPPORTED ? FEDGE_OK : status; /* of the first part, if of any */
+    fedge_status status = FEDGE_UNSUPPORTED;
+    if (sum->accumulator->ops->optimizes)
+        status = move(sum, section, rate, optimizer, kept, values, err);
+    return status == FEDGE_UNSUPPORTED /* of the first part, if of any */
+               ? optimize_on_host(sum, section, rate, optimizer, kept, values, err)
+               : status;
 }
 
 fedge_status

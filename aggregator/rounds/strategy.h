@@ -106,15 +106,12 @@ FEDGE_MUST_USE fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
                                                 const fedge_strategy_section *section, double rate,
                                                 float *values, fedge_error *err);
 
-/* As fedge_strategy_move by an optimizer's step, where the sums are: kept[k] (optimizer->num_kept
- * of them, schema->num_elements each) are the strategy's vectors, which it writes nowhere else.
- * *done false: nothing is moved, and the caller takes the same step on the host. */
-FEDGE_MUST_USE fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
-                                                    const fedge_strategy_section *section,
-                                                    double rate,
-                                                    const fedge_optimizer_step *optimizer,
-                                                    float *const kept[2], float *values, bool *done,
-                                                    fedge_error *err);
+/* As fedge_strategy_move by an optimizer's step: kept[k] (optimizer->num_kept of them,
+ * schema->num_elements each) are the strategy's vectors, which it writes nowhere else. On the host
+ * where the sums' place has no room for them. */
+FEDGE_MUST_USE fedge_status fedge_strategy_optimize(
+    const fedge_strategy_sum *sum, const fedge_strategy_section *section, double rate,
+    const fedge_optimizer_step *optimizer, float *const kept[2], float *values, fedge_error *err);
 
 /* Calls [visit] with S[i] / W · 2^−F for all of a section, in order and piece by piece: [mean] has
  * those of [count] values from [first] on, counted from the section's first. For steps that are

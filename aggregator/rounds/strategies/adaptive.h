@@ -40,9 +40,8 @@ typedef struct fedge_adaptive_settings {
 
 FEDGE_MUST_USE fedge_status fedge_adaptive_init(const fedge_strategy_config *config, void **state,
                                                 fedge_error *err);
-/* [next]: v of v before and Δ², and [rule] is the same where the sums are on GPUs. */
-FEDGE_MUST_USE fedge_status fedge_adaptive_step(
-    void *state, const fedge_strategy_sum *sum, float *model,
-    double (*next)(double beta2, double v, double square), fedge_step_rule rule, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_adaptive_step(void *state, const fedge_strategy_sum *sum,
+                                                float *model, fedge_step_rule rule,
+                                                fedge_error *err);
 
 #endif

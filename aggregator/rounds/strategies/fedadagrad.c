@@ -16,15 +16,9 @@ static const fedge_json_field ARGUMENTS[] = {
     FEDGE_JSON_END,
 };
 
-static double next(double beta2, double v, double square)
-{
-    (void)beta2;
-    return v + square;
-}
-
 static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
 {
-    return fedge_adaptive_step(state, sum, model, next, FEDGE_STEP_RULE_ADAGRAD, err);
+    return fedge_adaptive_step(state, sum, model, FEDGE_STEP_RULE_ADAGRAD, err);
 }
 
 const fedge_strategy_ops fedge_strategy_fedadagrad = {

@@ -17,14 +17,9 @@ static const fedge_json_field ARGUMENTS[] = {
     FEDGE_JSON_END,
 };
 
-static double next(double beta2, double v, double square)
-{
-    return beta2 * v + (1.0 - beta2) * square;
-}
-
 static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
 {
-    return fedge_adaptive_step(state, sum, model, next, FEDGE_STEP_RULE_ADAM, err);
+    return fedge_adaptive_step(state, sum, model, FEDGE_STEP_RULE_ADAM, err);
 }
 
 const fedge_strategy_ops fedge_strategy_fedadam = {

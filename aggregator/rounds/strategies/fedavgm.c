@@ -22,40 +22,18 @@ static const fedge_json_field ARGUMENTS[] = {
     FEDGE_JSON_END,
 };
 
-/* A round's step: for the visits of its means. */
-typedef struct pass {
-    double momentum, rate;
-    float *v, *model;
-} pass;
-
-static void visit(void *user, size_t first, size_t count, const double *mean)
-{
-    const pass *self = user;
-    for (size_t i = 0; i < count; i++) {
-        float *v = &self->v[first + i];
-        *v = (float)(self->momentum * (double)*v + mean[i]);
-        self->model[first + i] += (float)(self->rate * (double)*v);
-    }
-}
-
 static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
 {
     fedge_strategy_vectors *self = state;
     const settings *with = self->settings;
-    pass of = {.momentum = with->momentum,
-               .rate = fedge_strategy_rate(&with->common, sum->round),
-               .v = self->values,
-               .model = model};
     const fedge_optimizer_step optimizer = {
-        .rule = FEDGE_STEP_RULE_MOMENTUM, .num_kept = 1, .beta1 = of.momentum};
-    bool done = false;
-    fedge_status status = fedge_strategy_check_sum(sum, "FedAvgM", err);
-    if (status == FEDGE_OK) {
-        status = fedge_strategy_optimize(sum, &sum->delta, of.rate, &optimizer,
-                                         (float *const[2]){of.v}, model, &done, err);
-    }
-    return status == FEDGE_OK && !done ? fedge_strategy_each_mean(sum, &sum->delta, visit, &of, err)
-                                       : status;
+        .rule = FEDGE_STEP_RULE_MOMENTUM, .num_kept = 1, .beta1 = with->momentum};
+    const fedge_status status = fedge_strategy_check_sum(sum, "FedAvgM", err);
+    return status == FEDGE_OK
+               ? fedge_strategy_optimize(sum, &sum->delta,
+                                         fedge_strategy_rate(&with->common, sum->round), &optimizer,
+                                         (float *const[2]){self->values}, model, err)
+               : status;
 }
 
 const fedge_strategy_ops fedge_strategy_fedavgm = {

@@ -47,41 +47,21 @@ static fedge_status count_clients(void *of, uint32_t num_clients, fedge_error *e
     return fedge_num_clients_count(&((settings *)of)->clients, num_clients, err);
 }
 
-/* A round's step: for the visits of its means. */
-typedef struct pass {
-    double alpha, share, rate;
-    float *h, *model;
-} pass;
-
-static void visit(void *user, size_t first, size_t count, const double *mean)
-{
-    const pass *self = user;
-    for (size_t i = 0; i < count; i++) {
-        float *h = &self->h[first + i];
-        *h = (float)((double)*h - self->alpha * self->share * mean[i]);
-        self->model[first + i] += (float)(self->rate * (mean[i] - (double)*h / self->alpha));
-    }
-}
-
 static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
 {
     fedge_strategy_vectors *self = state;
     const settings *with = self->settings;
-    pass of = {.alpha = (double)with->alpha,
-               .share = fedge_num_clients_share(&with->clients, sum->num_updates),
-               .rate = fedge_strategy_rate(&with->common, sum->round),
-               .h = self->values,
-               .model = model};
     const fedge_optimizer_step optimizer = {
-        .rule = FEDGE_STEP_RULE_DYN, .num_kept = 1, .beta1 = of.alpha, .beta2 = of.share};
-    bool done = false;
-    fedge_status status = fedge_strategy_check_sum(sum, "FedDyn", err);
-    if (status == FEDGE_OK) {
-        status = fedge_strategy_optimize(sum, &sum->delta, of.rate, &optimizer,
-                                         (float *const[2]){of.h}, model, &done, err);
-    }
-    return status == FEDGE_OK && !done ? fedge_strategy_each_mean(sum, &sum->delta, visit, &of, err)
-                                       : status;
+        .rule = FEDGE_STEP_RULE_DYN,
+        .num_kept = 1,
+        .beta1 = (double)with->alpha,
+        .beta2 = fedge_num_clients_share(&with->clients, sum->num_updates)};
+    const fedge_status status = fedge_strategy_check_sum(sum, "FedDyn", err);
+    return status == FEDGE_OK
+               ? fedge_strategy_optimize(sum, &sum->delta,
+                                         fedge_strategy_rate(&with->common, sum->round), &optimizer,
+                                         (float *const[2]){self->values}, model, err)
+               : status;
 }
 
 const fedge_strategy_ops fedge_strategy_feddyn = {
