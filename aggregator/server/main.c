@@ -627,7 +627,10 @@ static fedge_status check_supervised(const fedge_options *options, fedge_error *
                           "--supervise under mpirun cannot restart anything: leave mpirun out and "
                           "give --hosts FILE");
     }
-    return options->hosts ? fedge_hosts_check(options->hosts, err) : FEDGE_OK;
+    if (!options->hosts)
+        return FEDGE_OK;
+    const fedge_status status = fedge_hosts_check_user(err);
+    return status == FEDGE_OK ? fedge_hosts_check(options->hosts, err) : status;
 }
 
 /* In a child of the supervisor: the ranks of the machines that the file names by now. */

@@ -221,7 +221,9 @@ def run(*arguments, code=0):
 
 
 def make_keys(folder, clients, **options):
-    words = [word for key, value in options.items() for word in (f"--{key.replace('_', '-')}", value)]
+    """An option is a text, or a list of them."""
+    words = [word for key, value in options.items() for one in ([value] if isinstance(value, str) else value)
+             for word in (f"--{key.replace('_', '-')}", one)]
     run("fedge-keys", "demo", "--out", folder, "--clients", clients, *words)
     return folder
 

@@ -62,6 +62,37 @@ class Alike(RanksTest):
         self.refused(made, ("mpirun", "-n", "1", "env", "FEDGE_X=1"), 3, "leave mpirun out", "--supervise")
         self.assertFalse(os.path.exists(made.state))
 
+    def test_as_root(self):
+        """Nothing begins: neither by mpirun nor by the supervisor, which would try again and again."""
+        made = self.ranks(2)
+        with open(made.path("hosts"), "w", encoding="ascii") as file:
+            file.write("localhost slots=2\n")
+        without = ("env", "-u", "OMPI_ALLOW_RUN_AS_ROOT", "-u", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")
+        if os.geteuid() != 0:
+            self.skipTest("needs root")
+        self.refused(made, (*without, "mpirun", "-n", "2"), 1, "mpirun has detected an attempt to run as root")
+        self.refused(made, without, 3, "mpirun does not run as root: start", "--supervise", "--hosts", made.path("hosts"))
+
+    def test_more_ranks_than_cores(self):
+        made = self.ranks(2)
+        self.refused(made, ("env", "-u", "OMPI_MCA_rmaps_base_oversubscribe", "mpirun", "--host", "localhost:1", "-n", "2"), 1,
+                     "not enough slots available")
+
+    def test_a_machine_that_is_silent(self):
+        """mpirun hears from the supervisor for how long one may be; whoever has said it already has said it."""
+        made = self.ranks(1)
+        with open(made.path("hosts"), "w", encoding="ascii") as file:
+            file.write("localhost\n")
+        with open(made.path("mpirun"), "w", encoding="ascii") as file:
+            file.write("#!/bin/sh\nenv >&2\nexit 3\n")
+        os.chmod(made.path("mpirun"), 0o755)
+        for more, time_s in ({}, 20), ({"OMPI_MCA_oob_tcp_keepalive_time": "60"}, 60):
+            made.launch_aggregator("--supervise", "--hosts", made.path("hosts"), prefix=("env",),
+                                   environment={"PATH": made.folder + ":" + os.environ["PATH"], **more})
+            self.assertEqual(made.aggregator.wait(), 3)
+            for name, value in ("time", time_s), ("intvl", 5), ("probes", 4):
+                self.assertIn(f"OMPI_MCA_oob_tcp_keepalive_{name}={value}\n", made.aggregator.log())
+
     def test_what_ranks_must_have_alike(self):
         made = self.ranks(2)
         other = made.write("other.json", harness.make_job(seed=8, rounds__min_available_nodes=3))
@@ -74,6 +105,19 @@ class Alike(RanksTest):
                      3, "rank 1 on ")
         self.refused(made, ("mpirun", "-n", "1", program, *first[1:], "--accumulator", "cpu", ":", "-n", "1"), 3,
                      "the accumulator is auto, and on rank 0 cpu")
+        self.refused(made, ("mpirun", "-n", "1", self.another_release(made, program), *first[1:], ":", "-n", "1"), 3,
+                     "the release is ")
+
+    def another_release(self, made, program):
+        """A copy of the program that says so of itself."""
+        with open(program, "rb") as file:
+            code = file.read()
+        release = harness.run("fedge-aggregator", "--version")[0].split()[1].encode()
+        path = made.path("another")
+        with open(path, "wb") as file:
+            file.write(code.replace(release + b"\0", release[:-1] + b"~\0"))
+        os.chmod(path, 0o755)
+        return path
 
     def test_a_disk_that_fails(self):
         """Of any rank: somebody has to look at it, so no supervisor starts it again."""
@@ -94,6 +138,12 @@ class Alike(RanksTest):
         made.aggregator.wait_event("reloaded", 2)
         os.kill(made.pid_of(1), signal.SIGHUP)
         made.aggregator.wait_event("reloaded", 4)
+
+    def test_updates_in_their_order(self):
+        """What counts by the order in which it comes has no ranks."""
+        for strategy, more in (("FedBuff", {"buffer-size": 2}), ("FedAsync", {})):
+            made = self.ranks(2, strategy={"type": strategy, **more})
+            self.refused(made, None, 3, f"{strategy} takes updates in one process: run fedge-aggregator without mpirun")
 
     def test_a_port_that_is_taken(self):
         made = self.ranks(2)

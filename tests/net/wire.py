@@ -1,9 +1,10 @@
-"""A bad network on one machine: two network namespaces, joined by a forwarder in user space.
+"""A bad network on one machine: network namespaces, two or more, joined by a forwarder in user space.
 
 Each namespace has a TUN device; a process reads packets from either, loses some, delays the rest, and
 now and then turns one into a reset of its TCP connection, all drawn from a seed. It may also be no faster than
 some bytes a second on the way up, behind a queue, be cut for some seconds of each period, and forget TCP connections
-that are idle, as a NAT does: it loses all that comes of them afterwards. Needs root.
+that are idle, as a NAT does: it loses all that comes of them afterwards. Namespaces can be parted, and joined again. Needs
+root.
 
     with Wire(loss=0.05, round_trip_s=0.2, resets=0.01, seed=1) as wire:
         Program(..., before=wire.enter_server)     # address wire.SERVER
@@ -16,6 +17,7 @@ import ctypes
 import fcntl
 import heapq
 import json
+import mmap
 import os
 import random
 import select
@@ -25,7 +27,8 @@ import struct
 import time
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_CLONE_NEWNET = 0x40000000
+_CLONE_NEWNET, _CLONE_NEWUTS, _CLONE_NEWPID = 0x40000000, 0x04000000, 0x20000000
+_PR_SET_PDEATHSIG = 1
 _TUNSETIFF, _IFF_TUN, _IFF_NO_PI = 0x400454CA, 0x0001, 0x1000
 _SIOCSIFFLAGS, _SIOCSIFADDR, _SIOCSIFNETMASK, _SIOCSIFMTU = 0x8914, 0x8916, 0x891C, 0x8922
 _IFF_UP, _IFF_RUNNING = 0x1, 0x40
@@ -44,6 +47,18 @@ def _try_namespace():
     if child == 0:
         os._exit(0 if _libc.unshare(_CLONE_NEWNET) == 0 else 1)
     return os.waitpid(child, 0)[1] == 0
+
+
+def end_with_parent():
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def enter_machine(name, namespace):
+    """The network of [namespace] and this host's name; children are in a PID namespace that ends with the first."""
+    with open(namespace, "rb") as file:
+        if _libc.setns(file.fileno(), _CLONE_NEWNET) != 0 or _libc.unshare(_CLONE_NEWUTS | _CLONE_NEWPID) != 0:
+            raise OSError(ctypes.get_errno(), "setns")
+    socket.sethostname(name)
 
 
 def _address(name, address):
@@ -119,8 +134,8 @@ def make_reset(packet, back):
 
 
 class _Forwarder:
-    def __init__(self, ends, loss, delay_s, resets, seed, up_bytes_s, cuts_s, forgets_s):
-        self.ends, self.loss, self.delay_s, self.resets = ends, loss, delay_s, resets
+    def __init__(self, ends, groups, loss, delay_s, resets, seed, up_bytes_s, cuts_s, forgets_s):
+        self.ends, self.groups, self.loss, self.delay_s, self.resets = ends, groups, loss, delay_s, resets
         self.up_bytes_s, self.cuts_s, self.forgets_s = up_bytes_s, cuts_s, forgets_s
         self.seen = {}  # by the client's port: when its connection had its last packet
         self.draw = random.Random(seed)
@@ -156,20 +171,30 @@ class _Forwarder:
         self.seen[port] = now
         return True
 
+    def receiver(self, packet):
+        """The end that it goes to; None: there is none."""
+        number = packet[19] - 1 if len(packet) >= 20 and packet[0] >> 4 == 4 else -1
+        return number if 0 <= number < len(self.ends) else None
+
     def take(self, packet, side):
         """A packet that end [side] has sent."""
         flags = tcp_flags(packet)
+        to = self.receiver(packet)
+        if to is None:
+            return
         self.counts["bytes_up"] += len(packet) if side == 1 else 0
-        if self.forgets_s and flags and not self.is_known(packet, side, flags):
+        if self.groups[side] != self.groups[to]:
+            self.counts["cut"] += 1
+        elif self.forgets_s and flags and not self.is_known(packet, side, flags):
             self.counts["forgotten"] += 1
         elif self.draw.random() < self.loss:
             self.counts["lost"] += 1
         elif flags & _ACK and not flags & (_SYN | _FIN | _RST) and self.draw.random() < self.resets:
             self.counts["resets"] += 1
-            self.put(make_reset(packet, False), 1 - side)
+            self.put(make_reset(packet, False), to)
             self.put(make_reset(packet, True), side)
         else:
-            self.put(packet, 1 - side)
+            self.put(packet, to)
 
     def read(self, side):
         try:
@@ -195,22 +220,24 @@ class _Forwarder:
 class Wire:
     SERVER, CLIENT = "10.77.0.1", "10.77.0.2"
 
-    def __init__(self, loss=0.0, round_trip_s=0.0, resets=0.0, seed=1, up_bytes_s=None, cuts_s=None, forgets_s=None):
-        """cuts_s: (period, length)."""
+    def __init__(self, loss=0.0, round_trip_s=0.0, resets=0.0, seed=1, up_bytes_s=None, cuts_s=None, forgets_s=None,
+                 ends=2):
+        """cuts_s: (period, length). ends: with the addresses 10.77.0.1 and so on."""
         self._options = (loss, round_trip_s / 2, resets, seed, up_bytes_s, cuts_s, forgets_s)
+        self.addresses = [f"10.77.0.{1 + i}" for i in range(ends)]
         self.counts = None
 
     def __enter__(self):
-        server, client = _end_in_child(self.SERVER), _end_in_child(self.CLIENT)
-        self._namespaces = (server[1], client[1])
-        self._ends = [server[0], client[0]]
+        made = [_end_in_child(address) for address in self.addresses]
+        self._ends, self._namespaces = [end for end, _ in made], [namespace for _, namespace in made]
+        self._groups = mmap.mmap(-1, len(made))  # shared with the forwarder; those of one number hear each other
         self._report, report = os.pipe()
         parent = os.getpid()
         self._forwarder = os.fork()
         if self._forwarder == 0:
             ended = []
             signal.signal(signal.SIGTERM, lambda *_: ended.append(True))
-            forwarder = _Forwarder(self._ends, *self._options)
+            forwarder = _Forwarder(self._ends, self._groups, *self._options)
             try:
                 forwarder.run(lambda: ended or os.getppid() != parent)
                 os.write(report, json.dumps(forwarder.counts).encode())
@@ -227,12 +254,21 @@ class Wire:
         for file in (*self._ends, *self._namespaces):
             os.close(file)
 
-    def _enter(self, namespace):
-        if _libc.setns(namespace, _CLONE_NEWNET) != 0:
+    def part(self, *ends):
+        """They and the others hear each other no more. Of none: all do again."""
+        for end in range(len(self._groups)):
+            self._groups[end] = end in ends
+
+    def namespace(self, end):
+        """A path by which other processes enter it, as long as this one lives."""
+        return f"/proc/{os.getpid()}/fd/{self._namespaces[end]}"
+
+    def enter(self, end):
+        if _libc.setns(self._namespaces[end], _CLONE_NEWNET) != 0:
             raise OSError(ctypes.get_errno(), "setns")
 
     def enter_server(self):
-        self._enter(self._namespaces[0])
+        self.enter(0)
 
     def enter_client(self):
-        self._enter(self._namespaces[1])
+        self.enter(1)

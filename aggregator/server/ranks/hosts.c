@@ -1,4 +1,4 @@
-#define _GNU_SOURCE /* exec, sigprocmask */
+#define _GNU_SOURCE /* exec, geteuid, setenv, sigprocmask */
 
 #include "aggregator/server/ranks/hosts.h"
 
@@ -13,6 +13,8 @@
 #include "edge/core/os.h"
 
 #define OPTIONS_OF_MPIRUN 5 /* before the program's own, and --drain and NULL behind them */
+#define TEXT_OF(number) #number
+#define TEXT(number) TEXT_OF(number)
 
 /* The machine of a line: its first word. False: the line is empty. */
 static bool read_name(const char *line, size_t size, char name[FEDGE_HOSTS_MAX_NAME])
@@ -60,9 +62,27 @@ fedge_status fedge_hosts_check(const char *path, fedge_error *err)
     return status;
 }
 
+fedge_status fedge_hosts_check_user(fedge_error *err)
+{
+    if (geteuid() != 0 ||
+        (getenv("OMPI_ALLOW_RUN_AS_ROOT") && getenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM")))
+        return FEDGE_OK;
+    return fedge_fail(err, FEDGE_DENIED,
+                      "--hosts: mpirun does not run as root: start fedge-aggregator as another "
+                      "user, or set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
+}
+
 bool fedge_hosts_inside(void)
 {
     return getenv("OMPI_COMM_WORLD_SIZE") != NULL;
+}
+
+/* The environment is what Open MPI reads parameters from that its command line does not name. */
+static void set_silence(void)
+{
+    (void)setenv("OMPI_MCA_oob_tcp_keepalive_time", TEXT(FEDGE_HOSTS_IDLE_S), false);
+    (void)setenv("OMPI_MCA_oob_tcp_keepalive_intvl", TEXT(FEDGE_HOSTS_PROBE_S), false);
+    (void)setenv("OMPI_MCA_oob_tcp_keepalive_probes", TEXT(FEDGE_HOSTS_PROBES), false);
 }
 
 fedge_status fedge_hosts_run(const char *path, int argc, char **argv, bool drain, fedge_error *err)
@@ -80,6 +100,7 @@ fedge_status fedge_hosts_run(const char *path, int argc, char **argv, bool drain
     memcpy(all, words, sizeof(words));
     memcpy(all + 4, argv + 1, (size_t)(argc - 1) * sizeof(*all));
     all[argc + 3] = drain ? "--drain" : NULL;
+    set_silence();
     sigset_t blocked;
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGHUP);

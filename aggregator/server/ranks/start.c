@@ -34,7 +34,7 @@ fedge_status fedge_ranks_facts(const char *job_text, size_t job_size, const char
         return status;
     facts[0] = (fedge_collective_fact){.name = "the release",
                                        .advice = "install the same release on all machines"};
-    snprintf(facts[0].text, sizeof(facts[0].text), "%s", FEDGE_VERSION);
+    snprintf(facts[0].text, sizeof(facts[0].text), "%s", fedge_version());
     facts[1] = (fedge_collective_fact){
         .name = "the layout of messages",
         .advice = "use machines with one kind of processor, and one build of the program"};
