@@ -93,7 +93,7 @@ class RanksTest(harness.NetTest):
         self._federations.append(made)
         return made
 
-    def play(self, made):
+    def play(self, made, timeout_s=harness.PATIENCE_S):
         made.start_aggregator()
         made.start_clients()
-        return made.complete()
+        return made.complete(timeout_s)

@@ -1,5 +1,6 @@
 """Ranks that are lost, and other numbers of them: the run goes on, and its hash is that of one process."""
 
+import glob
 import os
 import random
 import shutil
@@ -13,6 +14,7 @@ from ranks import RanksTest
 KILLS = int(os.environ.get("FEDGE_NET_KILLS", "0"))  # with none, what takes longer is left out
 FEW = 2  # kills, then
 ROUNDS = 150 * (KILLS or FEW)  # so that there are some left for each
+LONG_S = PATIENCE_S + 10 * KILLS
 SEED = int(os.environ.get("FEDGE_NET_SEED", "1"))
 
 
@@ -55,7 +57,7 @@ class Elastic(RanksTest):
     def test_a_rank_is_killed(self):
         """At moments that a seed chooses; rank 0 too. Whose rank died between upload and ACK sends again."""
         job = {"clients": 3, "rounds__num_server_rounds": ROUNDS, "rounds__min_train_nodes": 3}
-        alone = self.play(self.federation(**job))
+        alone = self.play(self.federation(**job), LONG_S)
         draw = random.Random(SEED)
         killed = self.ranks(2, **job)
         killed.start_aggregator()
@@ -67,7 +69,7 @@ class Elastic(RanksTest):
             said = killed.kill_rank(rank)
             self.assertIn(f"rank {rank} with PID", said)
             killed.start_aggregator()
-        self.assertEqual(killed.complete(PATIENCE_S + 10 * KILLS), killed.result())
+        self.assertEqual(killed.complete(LONG_S), killed.result())
         self.assertEqual(killed.result()["model_sha256"], alone["model_sha256"])
         self.assertEqual(len(killed.hashes()), ROUNDS)
 
@@ -131,6 +133,17 @@ class Elastic(RanksTest):
     def test_a_machine_that_is_gone_for_good(self):
         """What its rank had acknowledged is asked for again, and the log says how many."""
         self.assertEqual(self.on_disks(lambda apart: shutil.rmtree(apart.disk(1))), (0, [2]))
+
+    def test_a_damaged_record_in_one_journal(self):
+        """Of the last update that a rank had taken: it is asked for again, and the other one of that journal counts."""
+        def damage(apart):
+            path, = glob.glob(os.path.join(apart.disk(1), "ranks", "*", "1", "**", "*.fj"), recursive=True)
+            with open(path, "r+b") as file:
+                name = b'"run-id":'
+                last = file.read(1 << 16).rindex(name)
+                file.seek(last)
+                file.write(b"#")
+        self.assertEqual(self.on_disks(damage), (1, [1]))
 
     def test_the_supervisor_starts_as_many_as_there_are(self):
         job = {"clients": 3, "rounds__num_server_rounds": 200, "rounds__min_train_nodes": 3}

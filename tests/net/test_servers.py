@@ -56,6 +56,21 @@ class Servers(RanksTest):
             if made.servers[0] in tried:
                 self.assertEqual(tried[tried.index(made.servers[0]) + 1], made.servers[1])
 
+    def test_a_server_that_stops_sends_devices_on(self):
+        """To the address that it names, past what the device's list has next."""
+        first, second = (self.federation(clients=1, rounds__num_server_rounds=2, rounds__min_train_nodes=1,
+                                         rounds__min_available_nodes=available) for available in (2, 1))
+        there = [f"wss://127.0.0.1:{made.port}" for made in (first, second)]
+        first.start_aggregator("--redirect", there[1])
+        client = first.start_client(0, server=",".join((there[0], "wss://127.0.0.1:1", there[1])))
+        client.wait_event("welcome")
+        second.start_aggregator()
+        self.assertEqual(first.aggregator.stop(), 0)
+        second.complete()
+        tried = self.tried(client)
+        last = len(tried) - 1 - tried[::-1].index(there[0])
+        self.assertEqual(tried[last + 1], there[1])
+
     def test_an_address_that_the_device_does_not_know(self):
         """It goes on in its own list."""
         made, clients = self.full(lambda made: "wss://127.0.0.1:2", lambda made: made.servers[:2])

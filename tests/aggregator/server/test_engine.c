@@ -608,6 +608,35 @@ static void the_newer_connection_of_a_device_stays(void **state)
     assert_int_equal(device->num_tasks, 2); /* the same again */
 }
 
+/* On its way through another rank, whose connection the device had left by then. The newer one is
+ * lost, but not for long, and nothing counts twice. */
+static void a_hello_is_overtaken_by_a_newer_one(void **state)
+{
+    (void)state;
+    begin_idle(FOUR_OF_FOUR, 4);
+    fed_device *device = &fed.devices[0];
+    fed_device *newer = &fed.devices[5]; /* takes over that connection's end */
+    wake_up(device);
+    fed_settle(&fed);
+    assert_int_equal(device->num_acks, 1);
+    newer->conn = device->conn;
+    device->conn = NULL;
+    fed_join(&fed, 0); /* the older, late */
+    fed_settle(&fed);
+    assert_int_equal(newer->farewell, FEDGE_REASON_REPLACED);
+    assert_null(newer->conn);
+    fed_leave(&fed, 0); /* as it had long ago */
+    fed_settle(&fed);
+    assert_int_equal(fed_status(&fed).connected, 3);
+    fed_join(&fed, 0); /* whoever was told so comes again */
+    fed_announce(device);
+    fed_settle(&fed);
+    assert_int_equal(fed_status(&fed).connected, 4);
+    assert_int_equal(device->num_acks, 2);
+    assert_true(device->ack.duplicate);
+    assert_int_equal(fed_status(&fed).updates_accepted, 1);
+}
+
 static void the_deadline_closes_with_enough_reports(void **state)
 {
     (void)state;
@@ -701,6 +730,7 @@ int main(void)
         cmocka_unit_test_teardown(a_plan_is_declined_while_the_round_opens, tear_down),
         cmocka_unit_test_teardown(a_revoked_device_gives_its_task_back, tear_down),
         cmocka_unit_test_teardown(the_newer_connection_of_a_device_stays, tear_down),
+        cmocka_unit_test_teardown(a_hello_is_overtaken_by_a_newer_one, tear_down),
         cmocka_unit_test_teardown(the_deadline_closes_with_enough_reports, tear_down),
         cmocka_unit_test_teardown(a_download_ends_with_its_model, tear_down),
     };
