@@ -310,34 +310,42 @@ class ExchangeOnRanks(Exchange, ranks.Ranks):
         return client
 
 
+def upload_on(number, clients, parameters, rounds):
+    """GB/s that one aggregator receives on so many ranks, and of each rank CPU s/GB in all and between ranks."""
+    federation = ExchangeOnRanks(number, clients, parameters)
+    aggregator = federation.start_aggregator()
+    for index in range(clients):
+        federation.start_trainer(index)
+    state = []
+    for closed in (1, rounds):
+        aggregator.wait_event("round-closed", round=closed, timeout_s=3600)
+        state.append((federation.metric("fedge_bytes_received_total"), time.monotonic(),
+                      [thread_seconds(federation.pid_of(rank)) for rank in range(number)]))
+    federation.stop()
+    (up0, at0, spent0), (up1, at1, spent1) = state
+    gigabytes = (up1 - up0) / 1e9
+    return (gigabytes / (at1 - at0),
+            *(value / gigabytes for first, last in zip(spent0, spent1)
+              for value in (Spent(first, last).all, last.get("ranks", 0) - first.get("ranks", 0))))
+
+
 def bench_ranks(out, quick):
-    """Uploads to one aggregator on one and two ranks: bytes a second, and the CPU of each rank."""
-    parameters, clients, rounds = 2_000_000 if quick else 20_000_000, 6, 4
-    speeds = []
-    for number in (1, 2):
-        note(f"ranks: {number}, {clients} clients, {parameters:,} parameters, none, {rounds} rounds")
-        federation = ExchangeOnRanks(number, clients, parameters)
-        aggregator = federation.start_aggregator()
-        for index in range(clients):
-            federation.start_trainer(index)
-        state = []
-        for closed in (1, rounds):
-            aggregator.wait_event("round-closed", round=closed, timeout_s=3600)
-            state.append((federation.metric("fedge_bytes_received_total"), time.monotonic(),
-                          [thread_seconds(federation.pid_of(rank)) for rank in range(number)]))
-        federation.stop()
-        (up0, at0, spent0), (up1, at1, spent1) = state
+    """Uploads to one aggregator on one and two ranks, in turn: bytes a second, and the CPU of each rank. Medians."""
+    parameters, clients, rounds, turns = (2_000_000, 6, 6, 5) if quick else (20_000_000, 6, 4, 7)
+    note(f"ranks: {clients} clients, {parameters:,} parameters, none, {rounds} rounds, {turns} turns")
+    runs = {1: [], 2: []}
+    for _ in range(turns):
+        for number, of in runs.items():
+            of.append(upload_on(number, clients, parameters, rounds))
+        note(f"load average {load_average()}: {runs[1][-1][0]:.3f} GB/s, {runs[2][-1][0]:.3f} GB/s")
+    one = round(statistics.median(run[0] for run in runs[1]), 3)
+    for number, of in runs.items():
         case = f"{number} ranks, {clients} clients, {parameters:,} parameters, none: "
-        speeds.append((up1 - up0) / 1e9 / (at1 - at0))
-        out.row("ranks", case + "received", round(speeds[-1], 3), "GB/s",
-                "1 rank" if number > 1 else None, round(speeds[0], 3) if number > 1 else None,
-                round(speeds[-1] / speeds[0], 2) if number > 1 else None)
+        speed, *cpu = (round(statistics.median(values), 3) for values in zip(*of))
+        out.row("ranks", case + "received", speed, "GB/s", *(("1 rank", one, round(speed / one, 2)) if number > 1 else ()))
         for rank in range(number):
-            gigabytes = (up1 - up0) / 1e9
-            out.row("ranks", case + f"rank {rank}", round(Spent(spent0[rank], spent1[rank]).all / gigabytes, 3),
-                    "CPU s/GB in")
-            between = spent1[rank].get("ranks", 0) - spent0[rank].get("ranks", 0)
-            out.row("ranks", case + f"rank {rank}, of it between ranks", round(between / gigabytes, 3), "CPU s/GB in")
+            out.row("ranks", case + f"rank {rank}", cpu[2 * rank], "CPU s/GB in")
+            out.row("ranks", case + f"rank {rank}, of it between ranks", cpu[2 * rank + 1], "CPU s/GB in")
 
 
 def importing_python(python):

@@ -89,13 +89,13 @@ class Case:
 class Run:
     """One run of fedge-simulate: seconds of its rounds, of the process, of its CPU time; its largest memory."""
 
-    def __init__(self, args, case, rounds, threads, job=None, clients=None, core=None):
+    def __init__(self, args, case, rounds, threads, job=None, clients=None, core=None, prefix=(), environment=None):
         command = [args.fedge, "--job", job or case.path, "--data", case.site, "--partition", "iid", "--clients",
                    str(clients or case.clients), "--rounds", str(rounds), "--threads", str(threads),
                    "--client-accuracy", "0", "--json"]
         start = time.monotonic()
-        process = subprocess.Popen((["taskset", "-c", str(core)] if core is not None else []) + command,
-                                   stdout=subprocess.PIPE)
+        process = subprocess.Popen([*prefix, *(["taskset", "-c", str(core)] if core is not None else []), *command],
+                                   stdout=subprocess.PIPE, env={**os.environ, **(environment or {})})
         text = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         self.wall = time.monotonic() - start
@@ -104,6 +104,7 @@ class Run:
             raise SystemExit(f"{' '.join(command)} failed")
         summary = json.loads(text)
         self.seconds, self.examples = summary["seconds"], summary["examples_trained"]
+        self.model = summary["model_sha256"]
         self.round = self.seconds / rounds
         self.cpu, self.memory = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024
 
