@@ -71,7 +71,23 @@ bool fedge_collective_is_alone(const fedge_collective *collective)
 void fedge_collective_sum(const fedge_collective *collective, int64_t *values, size_t count)
 {
     if (!fedge_collective_is_alone(collective))
-        collective->ops->sum(collective->state, values, count);
+        collective->ops->sum(collective->state, values, count, 0);
+}
+
+fedge_collective_shard fedge_collective_shard_of(const fedge_collective *collective, size_t count,
+                                                 uint32_t rank)
+{
+    const uint64_t num = collective->num_ranks;
+    const size_t first = (size_t)((uint64_t)count * rank / num);
+    return (fedge_collective_shard){first, (size_t)((uint64_t)count * (rank + 1) / num) - first};
+}
+
+void fedge_collective_sum_shards(const fedge_collective *collective, int64_t *values, size_t count)
+{
+    for (uint32_t rank = 0; rank < collective->num_ranks; rank++) {
+        const fedge_collective_shard shard = fedge_collective_shard_of(collective, count, rank);
+        collective->ops->sum(collective->state, values + shard.first, shard.count, rank);
+    }
 }
 
 void fedge_collective_broadcast(const fedge_collective *collective, void *bytes, size_t size,

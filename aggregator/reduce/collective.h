@@ -33,8 +33,8 @@ typedef struct fedge_collective_ops {
     void (*close)(void *state);           /* waits for the others to close */
     void (*abort)(void *state, int code); /* ends all ranks; does not return */
 
-    /* values (count) of rank 0 become the sums over all ranks; those of the others stay. */
-    void (*sum)(void *state, int64_t *values, size_t count);
+    /* values (count) of rank [on] become the sums over all ranks; those of the others stay. */
+    void (*sum)(void *state, int64_t *values, size_t count, uint32_t on);
     /* Everyone's [bytes] become those of [from]. */
     void (*broadcast)(void *state, void *bytes, size_t size, uint32_t from);
     void (*send)(void *state, const void *bytes, size_t size, uint32_t to);
@@ -66,7 +66,17 @@ void fedge_collective_abort(fedge_collective *collective, int code);
 
 bool fedge_collective_is_alone(const fedge_collective *collective);
 
-/* The functions of the table; nothing when alone. */
+/* A rank's share of [count] coordinates: about as many for each, in the order of ranks. */
+typedef struct fedge_collective_shard {
+    size_t first, count;
+} fedge_collective_shard;
+fedge_collective_shard fedge_collective_shard_of(const fedge_collective *collective, size_t count,
+                                                 uint32_t rank);
+/* values (count) of all ranks are added up, and each gets the sums of its shard in their place; the
+ * rest stay. */
+void fedge_collective_sum_shards(const fedge_collective *collective, int64_t *values, size_t count);
+
+/* The functions of the table; nothing when alone. Sums are rank 0's. */
 void fedge_collective_sum(const fedge_collective *collective, int64_t *values, size_t count);
 void fedge_collective_broadcast(const fedge_collective *collective, void *bytes, size_t size,
                                 uint32_t from);

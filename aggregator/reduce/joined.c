@@ -5,13 +5,32 @@
 
 #include "edge/core/fixed.h"
 
+#define MAX_KEPT 2
+#define MAX_PARTS 64u /* of a step, in one word of rank 0 */
+
+/* What rank 0 wants of all. */
+typedef enum act { ACT_JOIN, ACT_STEP, ACT_GATHER } act;
+
 typedef struct joined {
     fedge_accumulator own;
     const fedge_collective *collective;
     size_t num_elements;
-    int64_t *sums; /* (num_elements): of all ranks, while they are joined */
+    int64_t *sums; /* (num_elements): of all ranks, while they are joined; on shards: those of
+                      this rank's */
     fedge_accumulator_totals totals;
     bool is_joined;
+
+    /* On shards. */
+    fedge_collective_shard shard;
+    bool on_shard; /* the sums are */
+    fedge_joined_together_fn together;
+    void *user;
+    act wanted;                   /* rank 0 */
+    const fedge_step_part *parts; /* (num_parts): of ACT_STEP */
+    uint32_t num_parts;
+    float *values, *kept[MAX_KEPT]; /* other ranks: (shard.count) each, as the last step left them;
+                                       NULL: there was none */
+    bool all_have_values;           /* rank 0: the others have theirs of the last step */
 } joined;
 
 /* ---- what the rank's own does ---------------------------------------------------------------- */
@@ -22,6 +41,9 @@ static void close_joined(void *state)
     if (self) {
         fedge_accumulator_close(&self->own);
         free(self->sums);
+        free(self->values);
+        for (unsigned k = 0; k < MAX_KEPT; k++)
+            free(self->kept[k]);
         free(self);
     }
 }
@@ -82,6 +104,8 @@ static uint32_t stats(const void *state, fedge_gpu_stats *of, uint32_t room)
     return fedge_accumulator_stats(&self->own, of, room);
 }
 
+static const fedge_accumulator_ops JOINED;
+
 /* ---- of all ranks ---------------------------------------------------------------------------- */
 
 static void totals(const void *state, fedge_accumulator_totals *to)
@@ -90,38 +114,72 @@ static void totals(const void *state, fedge_accumulator_totals *to)
     *to = self->is_joined ? self->totals : fedge_accumulator_get_totals(&self->own);
 }
 
+static fedge_status together(joined *self, act wanted, fedge_error *err)
+{
+    fedge_accumulator accumulator = {.ops = &JOINED, .state = self};
+    self->wanted = wanted;
+    const fedge_status status = self->together(self->user, &accumulator, err);
+    self->wanted = ACT_JOIN;
+    return status;
+}
+
 static fedge_status read_sums(void *state, size_t first, size_t count, int64_t *sums,
                               fedge_error *err)
 {
     joined *self = state;
     if (!self->is_joined)
         return fedge_accumulator_read(&self->own, first, count, sums, err);
-    memcpy(sums, self->sums + first, count * sizeof(*sums));
-    return FEDGE_OK;
+    const fedge_status status = self->on_shard ? together(self, ACT_GATHER, err) : FEDGE_OK;
+    if (status == FEDGE_OK)
+        memcpy(sums, self->sums + first, count * sizeof(*sums));
+    return status;
+}
+
+/* The step of the part's values from [from] on, by as many sums; [values] and [kept] have them. */
+static void move(const fedge_step_part *part, const int64_t *sums, size_t count,
+                 uint64_t total_weight, float *values, float *const kept[MAX_KEPT])
+{
+    const fedge_optimizer_sums by = {
+        .sums = sums, .count = count, .total_weight = total_weight, .bound_log2 = part->bound_log2};
+    if (part->optimizer)
+        fedge_optimizer_move(part->optimizer, part->rate, &by, values, kept);
+    else
+        fedge_fixed_step(values, sums, count, total_weight, part->bound_log2, part->rate);
 }
 
 static fedge_status step(void *state, const fedge_step_part *parts, uint32_t num_parts,
                          fedge_error *err)
 {
     joined *self = state;
-    if (!self->is_joined)
-        return fedge_accumulator_step(&self->own, parts, num_parts, err);
-    for (uint32_t i = 0; i < num_parts; i++) {
-        fedge_fixed_step(parts[i].values, self->sums + parts[i].first, parts[i].count,
-                         self->totals.total_weight, parts[i].bound_log2, parts[i].rate);
+    fedge_status status = FEDGE_OK;
+    if (!self->is_joined) {
+        return parts[0].optimizer && !self->own.ops->optimizes
+                   ? fedge_fail(err, FEDGE_UNSUPPORTED, "an optimizer's step is the host's")
+                   : fedge_accumulator_step(&self->own, parts, num_parts, err);
     }
-    return FEDGE_OK;
+    for (uint32_t i = 0; i < num_parts && !self->on_shard; i++) {
+        move(&parts[i], self->sums + parts[i].first, parts[i].count, self->totals.total_weight,
+             parts[i].values, parts[i].kept);
+    }
+    for (uint32_t at = 0; at < num_parts && self->on_shard && status == FEDGE_OK; at += MAX_PARTS) {
+        self->parts = parts + at;
+        self->num_parts = num_parts - at < MAX_PARTS ? num_parts - at : MAX_PARTS;
+        status = together(self, ACT_STEP, err);
+    }
+    return status;
 }
 
 static fedge_status reset(void *state, fedge_error *err)
 {
     joined *self = state;
     self->is_joined = false;
+    self->on_shard = false;
     return fedge_accumulator_reset(&self->own, err);
 }
 
 static const fedge_accumulator_ops JOINED = {
     .name = "joined",
+    .optimizes = true,
     .close = close_joined,
     .validate = validate,
     .add = add,
@@ -149,33 +207,253 @@ fedge_status fedge_joined_wrap(fedge_accumulator *accumulator, const fedge_colle
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu sums of all ranks",
                           num_elements);
     }
-    *fresh = (joined){
-        .own = *accumulator, .collective = collective, .num_elements = num_elements, .sums = sums};
+    *fresh =
+        (joined){.own = *accumulator,
+                 .collective = collective,
+                 .num_elements = num_elements,
+                 .sums = sums,
+                 .shard = fedge_collective_shard_of(collective, num_elements, collective->rank)};
     *accumulator = (fedge_accumulator){.ops = &JOINED, .state = fresh};
     return FEDGE_OK;
 }
 
-fedge_status fedge_joined_join(fedge_accumulator *accumulator, fedge_status status,
-                               fedge_error *err)
+/* ---- joining --------------------------------------------------------------------------------- */
+
+static fedge_status join(joined *self, bool on_shard, fedge_status status, fedge_error *err)
 {
-    joined *self = accumulator->state;
     if (status == FEDGE_OK)
         status = fedge_accumulator_read(&self->own, 0, self->num_elements, self->sums, err);
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
     if (status != FEDGE_OK)
         return status;
     const fedge_accumulator_totals own = fedge_accumulator_get_totals(&self->own);
-    int64_t both[2] = {(int64_t)own.total_weight, own.num_updates};
-    fedge_collective_sum(self->collective, both, 2);
-    fedge_collective_sum(self->collective, self->sums, self->num_elements);
-    self->totals = (fedge_accumulator_totals){.total_weight = (uint64_t)both[0],
-                                              .num_updates = (uint32_t)both[1]};
+    int64_t all[3] = {(int64_t)own.total_weight, own.num_updates, self->values != NULL};
+    fedge_collective_sum(self->collective, all, 3);
+    if (on_shard)
+        fedge_collective_sum_shards(self->collective, self->sums, self->num_elements);
+    else
+        fedge_collective_sum(self->collective, self->sums, self->num_elements);
+    self->totals = (fedge_accumulator_totals){.total_weight = (uint64_t)all[0],
+                                              .num_updates = (uint32_t)all[1]};
+    self->all_have_values = all[2] + 1 == self->collective->num_ranks;
     self->is_joined = true;
+    self->on_shard = on_shard;
     return self->totals.total_weight <= FEDGE_FIXED_MAX_TOTAL_WEIGHT
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_OUT_OF_RANGE,
                             "the ranks' updates weigh %llu in all, over 2^32: lower max-weight",
                             (unsigned long long)self->totals.total_weight);
+}
+
+fedge_status fedge_joined_join(fedge_accumulator *accumulator, fedge_status status,
+                               fedge_error *err)
+{
+    return join(accumulator->state, false, status, err);
+}
+
+void fedge_joined_on_shards(fedge_accumulator *accumulator, fedge_joined_together_fn together_fn,
+                            void *user)
+{
+    joined *self = accumulator->state;
+    self->together = together_fn;
+    self->user = user;
+}
+
+/* ---- on shards ------------------------------------------------------------------------------- */
+
+/* Rank 0's word to the others, and a part of its step. Structs are sent as they lie in memory. */
+typedef struct word {
+    act wanted;
+    uint32_t num_parts;
+    uint64_t total_weight;
+} word;
+
+typedef struct part_word {
+    fedge_step_part part; /* its pointers mean nothing to others */
+    bool optimizes;
+    fedge_optimizer_step optimizer;
+} part_word;
+
+/* The vectors that move: the values, and what the optimizer keeps. */
+static unsigned num_moved(const fedge_step_part *part)
+{
+    return 1 + (part->optimizer ? part->optimizer->num_kept : 0);
+}
+
+static float *moved(const fedge_step_part *part, unsigned which)
+{
+    return which == 0 ? part->values : part->kept[which - 1];
+}
+
+/* What of a part is in a shard: from where of it, and how much. */
+static fedge_collective_shard overlap(const fedge_step_part *part,
+                                      const fedge_collective_shard *shard)
+{
+    const size_t end = part->first + part->count, shard_end = shard->first + shard->count;
+    const size_t from = part->first > shard->first ? part->first : shard->first;
+    const size_t to = end < shard_end ? end : shard_end;
+    return (fedge_collective_shard){from - part->first, to > from ? to - from : 0};
+}
+
+static void send_word(const joined *self)
+{
+    part_word parts[MAX_PARTS];
+    word said = {self->wanted, self->wanted == ACT_STEP ? self->num_parts : 0,
+                 self->totals.total_weight};
+    memset(parts, 0, sizeof(parts));
+    for (uint32_t i = 0; i < said.num_parts; i++) {
+        parts[i].part = self->parts[i];
+        parts[i].part.unchanged = self->parts[i].unchanged && self->all_have_values;
+        parts[i].optimizes = self->parts[i].optimizer != NULL;
+        if (parts[i].optimizes)
+            parts[i].optimizer = *self->parts[i].optimizer;
+    }
+    fedge_collective_broadcast(self->collective, &said, sizeof(said), 0);
+    fedge_collective_broadcast(self->collective, parts, said.num_parts * sizeof(parts[0]), 0);
+}
+
+/* What is another rank's of each part goes there, or comes from there. */
+static void exchange(const joined *self, uint32_t rank, bool back)
+{
+    const fedge_collective_shard shard =
+        fedge_collective_shard_of(self->collective, self->num_elements, rank);
+    for (uint32_t i = 0; i < self->num_parts; i++) {
+        const fedge_step_part *part = &self->parts[i];
+        const fedge_collective_shard its = overlap(part, &shard);
+        const bool goes = back || !part->unchanged || !self->all_have_values;
+        for (unsigned k = 0; its.count > 0 && goes && k < num_moved(part); k++) {
+            float *at = moved(part, k) + its.first;
+            if (back)
+                fedge_collective_receive(self->collective, at, its.count * sizeof(*at), rank);
+            else
+                fedge_collective_send(self->collective, at, its.count * sizeof(*at), rank);
+        }
+    }
+}
+
+static void lead_step(joined *self)
+{
+    const uint32_t num_ranks = self->collective->num_ranks;
+    for (uint32_t rank = 1; rank < num_ranks; rank++)
+        exchange(self, rank, false);
+    for (uint32_t i = 0; i < self->num_parts; i++) {
+        const fedge_step_part *part = &self->parts[i];
+        const fedge_collective_shard own = overlap(part, &self->shard);
+        float *kept[MAX_KEPT] = {0};
+        for (unsigned k = 1; k < num_moved(part); k++)
+            kept[k - 1] = part->kept[k - 1] + own.first;
+        if (own.count > 0) {
+            move(part, self->sums + part->first + own.first, own.count, self->totals.total_weight,
+                 part->values + own.first, kept);
+        }
+    }
+    for (uint32_t rank = 1; rank < num_ranks; rank++)
+        exchange(self, rank, true);
+}
+
+static void lead_gather(joined *self)
+{
+    for (uint32_t rank = 1; rank < self->collective->num_ranks; rank++) {
+        const fedge_collective_shard shard =
+            fedge_collective_shard_of(self->collective, self->num_elements, rank);
+        fedge_collective_receive(self->collective, self->sums + shard.first,
+                                 shard.count * sizeof(*self->sums), rank);
+    }
+    self->on_shard = false;
+}
+
+fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
+{
+    joined *self = accumulator->state;
+    send_word(self);
+    switch (self->wanted) {
+    case ACT_JOIN:
+        return join(self, true, FEDGE_OK, err);
+    case ACT_STEP:
+        lead_step(self);
+        break;
+    case ACT_GATHER:
+        lead_gather(self);
+        break;
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status take_room(joined *self, unsigned num_vectors, fedge_error *err)
+{
+    float **all[1 + MAX_KEPT] = {&self->values, &self->kept[0], &self->kept[1]};
+    for (unsigned k = 0; k < num_vectors; k++) {
+        if (!*all[k])
+            *all[k] = calloc(self->shard.count + 1, sizeof(float));
+        if (!*all[k]) {
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a shard of %zu values",
+                              self->shard.count);
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* The part's vectors where this rank has them, from the shard's first value of it on. */
+static fedge_status place(joined *self, part_word *of, const fedge_collective_shard *its,
+                          fedge_error *err)
+{
+    fedge_step_part *part = &of->part;
+    const size_t at = part->first + its->first - self->shard.first;
+    part->optimizer = of->optimizes ? &of->optimizer : NULL;
+    const fedge_status status = take_room(self, num_moved(part), err);
+    part->values = status == FEDGE_OK ? self->values + at : NULL;
+    for (unsigned k = 1; k < num_moved(part) && status == FEDGE_OK; k++)
+        part->kept[k - 1] = self->kept[k - 1] + at;
+    return status;
+}
+
+static fedge_status follow_step(joined *self, const word *said, fedge_error *err)
+{
+    part_word parts[MAX_PARTS];
+    fedge_collective_broadcast(self->collective, parts, said->num_parts * sizeof(parts[0]), 0);
+    for (uint32_t i = 0; i < said->num_parts; i++) {
+        const fedge_step_part *part = &parts[i].part;
+        const fedge_collective_shard its = overlap(part, &self->shard);
+        const fedge_status status = place(self, &parts[i], &its, err);
+        if (status != FEDGE_OK)
+            return status;
+        for (unsigned k = 0; its.count > 0 && !part->unchanged && k < num_moved(part); k++) {
+            fedge_collective_receive(self->collective, moved(part, k), its.count * sizeof(float),
+                                     0);
+        }
+    }
+    for (uint32_t i = 0; i < said->num_parts; i++) {
+        const fedge_step_part *part = &parts[i].part;
+        const fedge_collective_shard its = overlap(part, &self->shard);
+        if (its.count > 0) {
+            move(part, self->sums + part->first + its.first, its.count, said->total_weight,
+                 part->values, part->kept);
+        }
+        for (unsigned k = 0; its.count > 0 && k < num_moved(part); k++)
+            fedge_collective_send(self->collective, moved(part, k), its.count * sizeof(float), 0);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_joined_follow(fedge_accumulator *accumulator, fedge_status status,
+                                 fedge_error *err)
+{
+    joined *self = accumulator->state;
+    word said;
+    fedge_collective_broadcast(self->collective, &said, sizeof(said), 0);
+    switch (said.wanted) {
+    case ACT_JOIN:
+        return join(self, true, status, err);
+    case ACT_STEP:
+        status = follow_step(self, &said, err);
+        break;
+    case ACT_GATHER:
+        fedge_collective_send(self->collective, self->sums + self->shard.first,
+                              self->shard.count * sizeof(*self->sums), 0);
+        break;
+    }
+    /* Rank 0 has what it waits for, so there is time for this. */
+    return status == FEDGE_OK && self->is_joined ? reset(self, err) : status;
 }
 
 const char *fedge_joined_kind(const fedge_accumulator *accumulator)

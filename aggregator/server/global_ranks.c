@@ -29,22 +29,31 @@ void fedge_global_part(fedge_global *global)
 
 /* ---- the sums -------------------------------------------------------------------------------- */
 
+/* As fedge_joined_together_fn. */
+static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_error *err)
+{
+    const fedge_global *global = user;
+    fedge_meet_word word = {.kind = FEDGE_MEET_SUMS};
+    if (!global->starting)
+        return global->ranks->together(global->ranks->user, accumulator, err);
+    fedge_meet_say(others(global), &word);
+    return fedge_joined_lead(accumulator, err);
+}
+
 fedge_status fedge_global_wrap_sums(fedge_global *global, fedge_error *err)
 {
-    return global->ranks ? fedge_joined_wrap(&global->model.accumulator, others(global),
-                                             global->plan->sent.schema.num_elements, err)
-                         : FEDGE_OK;
+    if (!global->ranks)
+        return FEDGE_OK;
+    const fedge_status status = fedge_joined_wrap(&global->model.accumulator, others(global),
+                                                  global->plan->sent.schema.num_elements, err);
+    if (status == FEDGE_OK)
+        fedge_joined_on_shards(&global->model.accumulator, together, global);
+    return status;
 }
 
 fedge_status fedge_global_join_sums(fedge_global *global, fedge_error *err)
 {
-    fedge_meet_word word = {.kind = FEDGE_MEET_JOIN};
-    if (!global->ranks)
-        return FEDGE_OK;
-    if (!global->starting)
-        return global->ranks->join(global->ranks->user, &global->model.accumulator, err);
-    fedge_meet_say(others(global), &word);
-    return fedge_joined_join(&global->model.accumulator, FEDGE_OK, err);
+    return global->ranks ? together(global, &global->model.accumulator, err) : FEDGE_OK;
 }
 
 /* ---- updates --------------------------------------------------------------------------------- */

@@ -366,9 +366,9 @@ static void say_to_rank(void *user, uint32_t to, const fedge_order *order, const
     fedge_ranks_say(((program *)user)->ranks, to, order, bytes);
 }
 
-static fedge_status join_ranks(void *user, fedge_accumulator *accumulator, fedge_error *err)
+static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_error *err)
 {
-    return fedge_ranks_join(((program *)user)->ranks, accumulator, err);
+    return fedge_ranks_together(((program *)user)->ranks, accumulator, err);
 }
 
 static fedge_status open_share(program *self, fedge_error *err)
@@ -387,7 +387,7 @@ static fedge_status open_share(program *self, fedge_error *err)
 static fedge_status open_run(program *self, fedge_error *err)
 {
     self->link = (fedge_rank_link){
-        .collective = &self->collective, .say = say_to_rank, .join = join_ranks, .user = self};
+        .collective = &self->collective, .say = say_to_rank, .together = together, .user = self};
     fedge_engine_config config = {.job = self->job,
                                   .job_text = self->job_text,
                                   .job_size = self->job_size,

@@ -3,11 +3,12 @@
 #
 #   tests/bench/ranks.sh [--quick] [--json] [ROW...]
 #
-#   close    the close of a round: sums joined on rank 0 and its step, beside an MPI_Allreduce of as many int64, and
-#            beside what a close on shards of the coordinates could be
+#   close    the close of a round with the step on the ranks' shards, as served, and on rank 0, as simulated, beside an
+#            MPI_Allreduce of as many int64
 #   cohort   a simulated cohort on two ranks with a thread each, beside one process with two threads
 #
-# Uploads to an aggregator on two ranks: federation.sh ranks. One process has nothing to join: its close is the step alone. Medians of 21 passes (--quick: 5), all kinds in turn; a ratio over 1 means that fedge is faster.
+# Uploads to an aggregator on two ranks: federation.sh ranks. One process has nothing to join: its close is the step
+# alone. Medians of 21 passes (--quick: 5), all kinds in turn; a ratio over 1 means that fedge is faster.
 
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/common.sh"
@@ -35,8 +36,9 @@ for parameters in 1663370 25600000; do
         mpirun -n "$ranks" "$build/bin/bench_ranks_fedge" "$parameters" "$passes"
     done
 done | awk -v json="$json" '
-    { ratio = $5 / $3
-      if (json == "true")
-          printf "{\"bench\":\"ranks\",\"case\":\"close, %d ranks, %d parameters\",\"value\":%s,\"unit\":\"s\",\"peer\":\"MPI_Allreduce\",\"peer_value\":%s,\"ratio\":%.3f}\n", $1, $2, $3, $5, ratio
-      else
-          printf "%d ranks, %8d parameters: close %7.1f ms (step alone %6.1f), MPI_Allreduce %7.1f ms, on shards %7.1f ms\n", $1, $2, 1e3 * $3, 1e3 * $4, 1e3 * $5, 1e3 * $6 }'
+    function row(name, seconds) {
+        if (json == "true")
+            printf "{\"bench\":\"ranks\",\"case\":\"close %s, %d ranks, %d parameters\",\"value\":%s,\"unit\":\"s\",\"peer\":\"MPI_Allreduce\",\"peer_value\":%s,\"ratio\":%.3f}\n", name, $1, $2, seconds, $6, $6 / seconds
+        else
+            printf "%d ranks, %8d parameters: close %-9s %7.1f ms (step alone %6.1f), MPI_Allreduce %7.1f ms\n", $1, $2, name, 1e3 * seconds, 1e3 * $5, 1e3 * $6 }
+    { row("on shards", $3); row("on rank 0", $4) }'

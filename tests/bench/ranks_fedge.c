@@ -1,10 +1,10 @@
 /* The close of a round over ranks, for ranks.sh: medians of seconds on rank 0, each pass in turn.
  *
- *     join       sums of all ranks come together on rank 0 (fedge_joined_join), and its step
- *     step       the step alone, of all parameters
- *     allreduce  MPI_Allreduce of as many int64
- *     sharded    MPI_Reduce_scatter_block of as many, a step of each rank's shard, MPI_Allgather of
- *                its floats: what a close could be
+ *     shards     the sums come to the ranks' shards, each takes its step, and rank 0 gathers
+ *                (fedge_joined_lead): a served round
+ *     rank 0     the sums of all ranks come to rank 0 (fedge_joined_join), and its step: a
+ * simulated one step       the step alone, of all parameters allreduce  MPI_Allreduce of as many
+ * int64
  *
  * Arguments: parameters, passes. Writes one line: ranks, parameters, and the four medians.
  */
@@ -18,12 +18,13 @@
 #include "edge/core/os.h"
 
 #define MAX_PASSES 101
-enum { JOIN, STEP, ALLREDUCE, SHARDED, NUM_KINDS };
+enum { SHARDS, RANK_0, STEP, ALLREDUCE, NUM_KINDS };
 
 typedef struct bench {
-    size_t count, shard; /* count: a multiple of the ranks */
+    size_t count;
     int64_t *sums, *others;
-    float *values, *part;
+    float *values;
+    bool stepped;
     fedge_accumulator accumulator;
     fedge_collective collective;
 } bench;
@@ -34,6 +35,12 @@ static void must(fedge_status status, const fedge_error *err)
         fprintf(stderr, "ranks_fedge: %s\n", err->message);
         exit(1);
     }
+}
+
+static fedge_status lead(void *user, fedge_accumulator *accumulator, fedge_error *err)
+{
+    (void)user;
+    return fedge_joined_lead(accumulator, err);
 }
 
 static void open_sums(bench *b)
@@ -51,6 +58,7 @@ static void open_sums(bench *b)
     const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 1};
     must(fedge_accumulator_open("cpu", &config, &b->accumulator, &err), &err);
     must(fedge_joined_wrap(&b->accumulator, &b->collective, b->count, &err), &err);
+    fedge_joined_on_shards(&b->accumulator, lead, NULL);
 }
 
 static void add_update(bench *b)
@@ -68,12 +76,25 @@ static void add_update(bench *b)
 static void run(bench *b, int kind)
 {
     fedge_error err;
-    const fedge_step_part all = {
-        .count = b->count, .bound_log2 = 2, .rate = 1.0, .values = b->values};
+    const fedge_step_part all = {.count = b->count,
+                                 .bound_log2 = 2,
+                                 .rate = 1.0,
+                                 .values = b->values,
+                                 .unchanged = kind == SHARDS && b->stepped};
+    const bool leads = b->collective.rank == 0;
     switch (kind) {
-    case JOIN:
+    case SHARDS:
+        must(leads ? fedge_joined_lead(&b->accumulator, &err)
+                   : fedge_joined_follow(&b->accumulator, FEDGE_OK, &err),
+             &err);
+        must(leads ? fedge_accumulator_step(&b->accumulator, &all, 1, &err)
+                   : fedge_joined_follow(&b->accumulator, FEDGE_OK, &err),
+             &err);
+        b->stepped = true;
+        break;
+    case RANK_0:
         must(fedge_joined_join(&b->accumulator, FEDGE_OK, &err), &err);
-        if (b->collective.rank == 0)
+        if (leads)
             must(fedge_accumulator_step(&b->accumulator, &all, 1, &err), &err);
         break;
     case STEP:
@@ -81,13 +102,6 @@ static void run(bench *b, int kind)
         break;
     case ALLREDUCE:
         MPI_Allreduce(b->sums, b->others, (int)b->count, MPI_INT64_T, MPI_SUM, MPI_COMM_WORLD);
-        break;
-    case SHARDED:
-        MPI_Reduce_scatter_block(b->sums, b->others, (int)b->shard, MPI_INT64_T, MPI_SUM,
-                                 MPI_COMM_WORLD);
-        fedge_fixed_step(b->part, b->others, b->shard, 1, 2, 1.0);
-        MPI_Allgather(b->part, (int)b->shard, MPI_FLOAT, b->values, (int)b->shard, MPI_FLOAT,
-                      MPI_COMM_WORLD);
         break;
     }
 }
@@ -110,18 +124,16 @@ int main(int argc, char **argv)
         return 2;
     }
     const size_t num_ranks = b.collective.num_ranks;
-    b.shard = (strtoul(argv[1], NULL, 10) + num_ranks - 1) / num_ranks;
-    b.count = b.shard * num_ranks;
+    b.count = strtoul(argv[1], NULL, 10);
     b.sums = calloc(b.count, sizeof(*b.sums));
     b.others = calloc(b.count, sizeof(*b.others));
     b.values = calloc(b.count, sizeof(*b.values));
-    b.part = calloc(b.shard, sizeof(*b.part));
-    if (!b.sums || !b.others || !b.values || !b.part)
+    if (!b.sums || !b.others || !b.values)
         exit(1);
     open_sums(&b);
     for (int pass = -1; pass < passes; pass++) { /* the first is not counted */
         for (int kind = 0; kind < NUM_KINDS; kind++) {
-            if (kind == JOIN)
+            if (kind == SHARDS || kind == RANK_0)
                 add_update(&b);
             MPI_Barrier(MPI_COMM_WORLD);
             const uint64_t from_ns = fedge_os_monotonic_ns();
@@ -143,6 +155,5 @@ int main(int argc, char **argv)
     free(b.sums);
     free(b.others);
     free(b.values);
-    free(b.part);
     return 0;
 }

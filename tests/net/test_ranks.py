@@ -22,6 +22,18 @@ class Alike(RanksTest):
         self.assertEqual(sorted(e["rank"] for e in together.aggregator.events("listening")), [0, 1])
         self.assertEqual(len(together.aggregator.events("ended", how="complete")), 2)
 
+    def test_the_servers_optimizers(self):
+        """Each rank steps its shard, with its share of what the strategy keeps; rank 0's checkpoint has all of it."""
+        for strategy in ("FedAdam", "FedAvgM"):
+            job = {"clients": 3, "rounds__num_server_rounds": 3, "rounds__min_train_nodes": 3, "strategy__type": strategy}
+            alone, together = self.play(self.federation(**job)), self.ranks(3, **job)
+            together.launch_aggregator(environment=fault("io", 45, "kill-after", "/runs/"))
+            for i in range(3):
+                together.start_client(i, server=together.servers[i])
+            together.wait_for_loss()
+            together.start_aggregator()
+            self.assertEqual(together.complete()["model_sha256"], alone["model_sha256"])
+
     def test_a_strategy_that_needs_all_updates(self):
         """They go to rank 0, and its journal."""
         job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3, "strategy__type": "FedMedian"}

@@ -54,15 +54,16 @@ static int next_count(size_t left)
     return (int)(left < MAX_COUNT ? left : MAX_COUNT);
 }
 
-static void mpi_sum(void *state, int64_t *values, size_t count)
+static void mpi_sum(void *state, int64_t *values, size_t count, uint32_t on)
 {
     const fedge_mpi *mpi = state;
     int rank = 0;
     (void)mpi->comm_rank(mpi->world, &rank);
+    const bool has = rank == (int)on;
     for (size_t at = 0; at < count; at += MAX_COUNT) {
         const int n = next_count(count - at);
-        (void)mpi->reduce(rank == 0 ? MPI_IN_PLACE : values + at, rank == 0 ? values + at : NULL, n,
-                          mpi->int64, mpi->add, 0, mpi->world);
+        (void)mpi->reduce(has ? MPI_IN_PLACE : values + at, has ? values + at : NULL, n, mpi->int64,
+                          mpi->add, (int)on, mpi->world);
     }
 }
 

@@ -25,7 +25,7 @@ typedef enum fedge_letter_kind {
     FEDGE_LETTER_BLOB,    /* from rank 0: a fedge_letter_blob, whose bytes are broadcast next */
     FEDGE_LETTER_ORDER,   /* from rank 0: a fedge_order and its bytes */
     FEDGE_LETTER_REPORT,  /* to rank 0: a fedge_report and its bytes */
-    FEDGE_LETTER_JOIN,    /* from rank 0: all join their sums next */
+    FEDGE_LETTER_SUMS,    /* from rank 0: all call fedge_joined_follow next */
     FEDGE_LETTER_STATUS,  /* from rank 0: a fedge_engine_status */
     FEDGE_LETTER_STOP,    /* a signal has come that ends all ranks */
     FEDGE_LETTER_RELOAD,  /* to rank 0: one was told to reload; from it: do, as if a signal had come

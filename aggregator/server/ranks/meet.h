@@ -22,7 +22,7 @@ FEDGE_MUST_USE fedge_status fedge_meet(const fedge_collective *collective, fedge
 /* What rank 0 wants of the others at a start, in any order, until the end. */
 typedef enum fedge_meet_kind {
     FEDGE_MEET_FIND, /* phase and tasks follow: say what you have of it */
-    FEDGE_MEET_JOIN, /* the sums */
+    FEDGE_MEET_SUMS, /* fedge_joined_follow */
     FEDGE_MEET_END
 } fedge_meet_kind;
 

@@ -59,9 +59,8 @@ typedef struct fedge_rank_link {
     const fedge_collective *collective; /* not alone; used by one thread: before the service runs */
     /* Sends an order, with order->size bytes; thread-safe. */
     void (*say)(void *user, uint32_t to, const fedge_order *order, const void *bytes);
-    /* While the service runs, on the round finalizer's thread: all ranks join their sums, as
-     * fedge_joined_join. */
-    fedge_status (*join)(void *user, fedge_accumulator *accumulator, fedge_error *err);
+    /* While the service runs, on the round finalizer's thread: fedge_joined_together_fn. */
+    fedge_status (*together)(void *user, fedge_accumulator *accumulator, fedge_error *err);
     void *user;
 } fedge_rank_link;
 

@@ -160,7 +160,8 @@ static void fail_share(void *ranks, const fedge_error *err)
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-fedge_status fedge_ranks_join(fedge_ranks *ranks, fedge_accumulator *accumulator, fedge_error *err)
+fedge_status fedge_ranks_together(fedge_ranks *ranks, fedge_accumulator *accumulator,
+                                  fedge_error *err)
 {
     pthread_mutex_lock(&ranks->mutex);
     if (ranks->over) {
@@ -195,14 +196,11 @@ static fedge_accumulator *to_join(fedge_ranks *self)
     return accumulator;
 }
 
-static void join_own(fedge_ranks *self)
+static void follow_sums(fedge_ranks *self)
 {
     fedge_error err;
-    fedge_accumulator *accumulator = fedge_share_accumulator(self->config.share);
-    fedge_status status = fedge_joined_join(accumulator, FEDGE_OK, &err);
-    if (status == FEDGE_OK)
-        status = fedge_share_joined(self->config.share, &err);
-    if (status != FEDGE_OK)
+    if (fedge_joined_follow(fedge_share_accumulator(self->config.share), FEDGE_OK, &err) !=
+        FEDGE_OK)
         give_up(self, &err);
 }
 
@@ -310,21 +308,21 @@ static void send_letter(fedge_ranks *self, fedge_letter *letter)
     self->sending_tail = &letter->next;
 }
 
-/* Rank 0: the sums of all ranks come together, if somebody waits for that. */
-static bool join_all(fedge_ranks *self)
+/* Rank 0: something is done with the sums of all ranks, if somebody waits for that. */
+static bool lead_sums(fedge_ranks *self)
 {
     fedge_accumulator *accumulator = to_join(self);
     fedge_error err = {.status = FEDGE_OK};
     if (!accumulator)
         return false;
     for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
-        fedge_letter *word = fedge_letter_new(FEDGE_LETTER_JOIN, NULL, 0, to);
+        fedge_letter *word = fedge_letter_new(FEDGE_LETTER_SUMS, NULL, 0, to);
         if (word)
             send_letter(self, word);
         else
             post(self, NULL);
     }
-    err.status = fedge_joined_join(accumulator, FEDGE_OK, &err);
+    err.status = fedge_joined_lead(accumulator, &err);
     answer_join(self, &err, false);
     return true;
 }
@@ -530,8 +528,8 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
         return take_order(self, body, head.body_size, err);
     case FEDGE_LETTER_REPORT:
         return leads(self) ? take_report(self, body, head.body_size, err) : FEDGE_OK;
-    case FEDGE_LETTER_JOIN:
-        join_own(self);
+    case FEDGE_LETTER_SUMS:
+        follow_sums(self);
         return FEDGE_OK;
     case FEDGE_LETTER_STATUS:
         return take_status(self, body, head.body_size, err);
@@ -643,7 +641,7 @@ static void *run(void *arg)
     for (;;) {
         tell_status(self);
         bool busy = send_new(self);
-        busy = join_all(self) || busy;
+        busy = lead_sums(self) || busy;
         busy = forget_sent(self) || busy;
         busy = read_new(self) || busy;
         if (!busy && is_over(self))

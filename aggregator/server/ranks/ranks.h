@@ -63,8 +63,8 @@ FEDGE_MUST_USE fedge_status fedge_ranks_start(fedge_ranks *ranks, fedge_error *e
 
 /* Rank 0, for fedge_rank_link; [ranks] are started. */
 void fedge_ranks_say(fedge_ranks *ranks, uint32_t to, const fedge_order *order, const void *bytes);
-FEDGE_MUST_USE fedge_status fedge_ranks_join(fedge_ranks *ranks, fedge_accumulator *accumulator,
-                                             fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_ranks_together(fedge_ranks *ranks, fedge_accumulator *accumulator,
+                                                 fedge_error *err);
 
 /* A signal that reloads has come here: all other ranks hear of it, by rank 0. NULL is fine. */
 void fedge_ranks_reload(fedge_ranks *ranks);

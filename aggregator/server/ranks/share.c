@@ -233,6 +233,10 @@ static void open_phase(fedge_share *self, const errand *said)
     forget_phase(self);
     self->phase = said->order.phase;
     answer.status = change_gpus(self, &err);
+    /* Rank 0 may have had no use for the sums of the phase before. */
+    if (answer.status == FEDGE_OK &&
+        fedge_accumulator_get_totals(&self->accumulator).num_updates > 0)
+        answer.status = fedge_accumulator_reset(&self->accumulator, &err);
     if (answer.status == FEDGE_OK)
         answer.status = fedge_disk_tidy(self->dir, said->order.oldest, &err);
     if (answer.status == FEDGE_OK) {
@@ -412,11 +416,6 @@ fedge_accumulator *fedge_share_accumulator(fedge_share *share)
     return &share->accumulator;
 }
 
-fedge_status fedge_share_joined(fedge_share *share, fedge_error *err)
-{
-    return fedge_accumulator_reset(&share->accumulator, err);
-}
-
 /* ---- the start ------------------------------------------------------------------------------- */
 
 static fedge_status make(fedge_share *self, fedge_error *err)
@@ -489,10 +488,8 @@ static fedge_status attend(fedge_share *self, fedge_error *err)
         case FEDGE_MEET_FIND:
             status = hear_phase(self, word.num_tasks, err);
             break;
-        case FEDGE_MEET_JOIN:
-            status = fedge_joined_join(&self->accumulator, status, err);
-            if (status == FEDGE_OK)
-                status = fedge_accumulator_reset(&self->accumulator, err);
+        case FEDGE_MEET_SUMS:
+            status = fedge_joined_follow(&self->accumulator, status, err);
             break;
         case FEDGE_MEET_END:
             return status;

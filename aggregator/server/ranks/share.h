@@ -68,9 +68,7 @@ FEDGE_MUST_USE fedge_status fedge_share_change_gpus(fedge_share *share,
                                                     const fedge_accumulator_config *sums,
                                                     fedge_error *err);
 
-/* What it sums in, for fedge_joined_join between CLOSE and OPEN; its sums are 0 after
- * fedge_share_joined. */
+/* What it sums in, for fedge_joined_follow between CLOSE and OPEN. */
 fedge_accumulator *fedge_share_accumulator(fedge_share *share);
-FEDGE_MUST_USE fedge_status fedge_share_joined(fedge_share *share, fedge_error *err);
 
 #endif

@@ -51,15 +51,15 @@ static void broadcast(void *state, void *bytes, size_t size, uint32_t from)
     }
 }
 
-static void sum(void *state, int64_t *values, size_t count)
+static void sum(void *state, int64_t *values, size_t count, uint32_t on)
 {
     const local_rank *self = state;
-    if (self->collective.rank > 0) {
-        send_bytes(state, values, count * sizeof(*values), 0);
+    if (self->collective.rank != on) {
+        send_bytes(state, values, count * sizeof(*values), on);
         return;
     }
-    for (uint32_t rank = 1; rank < self->collective.num_ranks; rank++) {
-        for (size_t i = 0; i < count; i++) {
+    for (uint32_t rank = 0; rank < self->collective.num_ranks; rank++) {
+        for (size_t i = 0; rank != on && i < count; i++) {
             int64_t value = 0;
             receive_bytes(state, &value, sizeof(value), rank);
             values[i] += value;

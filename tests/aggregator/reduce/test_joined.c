@@ -115,11 +115,152 @@ static void what_one_fails_in_all_fail_in(void **state)
         assert_int_equal(self.joined[rank], FEDGE_GPU_LOST);
 }
 
+/* ---- on shards ------------------------------------------------------------------------------- */
+
+#define ROUNDS 4u
+#define BORDER 700u /* of two tensors, in the midst of a shard */
+
+static const fedge_optimizer_step RULES[] = {
+    {.rule = FEDGE_STEP_RULE_MOMENTUM, .num_kept = 1, .beta1 = 0.9},
+    {.rule = FEDGE_STEP_RULE_ADAGRAD, .num_kept = 2, .beta1 = 0.1, .tau = 1e-3},
+    {.rule = FEDGE_STEP_RULE_ADAM, .num_kept = 2, .beta1 = 0.9, .beta2 = 0.99, .tau = 1e-3},
+    {.rule = FEDGE_STEP_RULE_YOGI, .num_kept = 2, .beta1 = 0.9, .beta2 = 0.99, .tau = 1e-3},
+    {.rule = FEDGE_STEP_RULE_DYN, .num_kept = 1, .beta1 = 0.01, .beta2 = 0.3}};
+#define NUM_RULES (sizeof(RULES) / sizeof(RULES[0]))
+
+typedef struct model {
+    float values[VALUES], kept[2][VALUES];
+    int64_t sums[VALUES]; /* read in the third round */
+} model;
+
+typedef struct rounds {
+    const fedge_optimizer_step *rule; /* NULL: FedAvg's */
+    model alone, together;
+} rounds;
+
+static fedge_status lead(void *user, fedge_accumulator *accumulator, fedge_error *err)
+{
+    (void)user;
+    return fedge_joined_lead(accumulator, err);
+}
+
+/* In the last round the values are others than the step before left. */
+static void move_model(const rounds *self, fedge_accumulator *accumulator, model *of,
+                       uint32_t round)
+{
+    fedge_error err;
+    fedge_step_part parts[2] = {{.count = BORDER, .bound_log2 = 2},
+                                {.first = BORDER, .count = VALUES - BORDER, .bound_log2 = 3}};
+    of->values[VALUES / 2] = round + 1 == ROUNDS ? 1.0f : of->values[VALUES / 2];
+    for (uint32_t i = 0; i < 2; i++) {
+        parts[i].rate = 0.5;
+        parts[i].values = of->values + parts[i].first;
+        parts[i].optimizer = self->rule;
+        parts[i].kept[0] = of->kept[0] + parts[i].first;
+        parts[i].kept[1] = of->kept[1] + parts[i].first;
+        parts[i].unchanged = round > 0 && round + 1 < ROUNDS;
+    }
+    if (round == 2)
+        must(fedge_accumulator_read(accumulator, 0, VALUES, of->sums, &err));
+    if (accumulator->ops->optimizes || !self->rule) {
+        must(fedge_accumulator_step(accumulator, parts, 2, &err));
+        return;
+    }
+    int64_t sums[VALUES];
+    must(fedge_accumulator_read(accumulator, 0, VALUES, sums, &err));
+    for (uint32_t i = 0; i < 2; i++) {
+        const fedge_optimizer_sums by = {.sums = sums + parts[i].first,
+                                         .count = parts[i].count,
+                                         .total_weight =
+                                             fedge_accumulator_get_totals(accumulator).total_weight,
+                                         .bound_log2 = parts[i].bound_log2};
+        fedge_optimizer_move(self->rule, parts[i].rate, &by, parts[i].values, parts[i].kept);
+    }
+}
+
+static void add_round(fedge_accumulator *accumulator, uint32_t round, uint32_t first, uint32_t by)
+{
+    for (uint32_t i = first; i < UPDATES; i += by)
+        add_update(accumulator, UPDATES * round + i);
+}
+
+static void play_on_shards(const fedge_collective *collective, void *user)
+{
+    rounds *self = user;
+    fedge_accumulator accumulator;
+    fedge_error err;
+    open_cpu(&accumulator);
+    must(fedge_joined_wrap(&accumulator, collective, VALUES, &err));
+    fedge_joined_on_shards(&accumulator, lead, NULL);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        add_round(&accumulator, round, collective->rank, collective->num_ranks);
+        if (collective->rank > 0) { /* to join, and to step or give its sums */
+            must(fedge_joined_follow(&accumulator, FEDGE_OK, &err));
+            must(fedge_joined_follow(&accumulator, FEDGE_OK, &err));
+            continue;
+        }
+        must(fedge_joined_lead(&accumulator, &err));
+        move_model(self, &accumulator, &self->together, round);
+        must(fedge_accumulator_reset(&accumulator, &err));
+    }
+    fedge_accumulator_close(&accumulator);
+}
+
+static void play_alone(rounds *self)
+{
+    fedge_accumulator accumulator;
+    fedge_error err;
+    open_cpu(&accumulator);
+    for (uint32_t round = 0; round < ROUNDS; round++) {
+        add_round(&accumulator, round, 0, 1);
+        move_model(self, &accumulator, &self->alone, round);
+        must(fedge_accumulator_reset(&accumulator, &err));
+    }
+    fedge_accumulator_close(&accumulator);
+}
+
+static void steps_on_shards_are_those_of_one_process(void **state)
+{
+    (void)state;
+    static rounds self;
+    for (size_t rule = 0; rule <= NUM_RULES; rule++) {
+        for (uint32_t num_ranks = 2; num_ranks <= LOCAL_RANKS_MAX; num_ranks++) {
+            memset(&self, 0, sizeof(self));
+            self.rule = rule < NUM_RULES ? &RULES[rule] : NULL;
+            play_alone(&self);
+            local_ranks_run(num_ranks, play_on_shards, &self);
+            assert_true(self.alone.values[0] != 0.0f);
+            assert_memory_equal(&self.together, &self.alone, sizeof(self.alone));
+        }
+    }
+}
+
+static void a_shard_is_what_is_left_of_the_others(void **state)
+{
+    (void)state;
+    for (uint32_t num_ranks = 1; num_ranks <= 64; num_ranks++) {
+        const fedge_collective collective = {.num_ranks = num_ranks};
+        for (size_t count = 0; count < 300; count += 7) {
+            size_t at = 0;
+            for (uint32_t rank = 0; rank < num_ranks; rank++) {
+                const fedge_collective_shard shard =
+                    fedge_collective_shard_of(&collective, count, rank);
+                assert_int_equal(shard.first, at);
+                assert_in_range(shard.count, count / num_ranks, count / num_ranks + 1);
+                at += shard.count;
+            }
+            assert_int_equal(at, count);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(joined_sums_are_those_of_one_process),
         cmocka_unit_test(what_one_fails_in_all_fail_in),
+        cmocka_unit_test(steps_on_shards_are_those_of_one_process),
+        cmocka_unit_test(a_shard_is_what_is_left_of_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
