@@ -8,8 +8,9 @@
  *
  * Every sum is made in an order that shapes alone decide: by one thread from
  * its first term to its last with fused products, or by a tree whose form is
- * fixed. So a client's result depends neither on its slot nor on who else is
- * trained, and the CPU's results are the same but for rounding.
+ * fixed; where factors are rounded, tensor cores add 8 or 16 products at a time
+ * (tensor_core.cuh). So a client's result depends neither on its slot nor on who
+ * else is trained, and the CPU's results are the same but for rounding.
  *
  * All pointers are to the GPU's memory and all work is queued on [stream], of
  * the current GPU. A launcher returns what the launch returned; errors of the

@@ -1,7 +1,8 @@
 /* A tile of C = A B for one slot, by 256 threads: each owns ROWS × COLUMNS
  * elements and adds their products from the first k to the last, so that the
- * sum depends on neither the tile's size nor its place. Operands are told how
- * they lie by types that have
+ * sum depends on neither the tile's size nor its place. Where factors are
+ * rounded, tensor cores add the products, so many k at a time from the first to
+ * the last. Operands are told how they lie by types that have
  *
  *     static const bool K_FIRST   neighbours in memory have neighbouring k
  * (else neighbouring i) at(i)                       what does not depend on k,
@@ -14,15 +15,19 @@
 #include <cuda_runtime.h>
 
 #include "edge/train/cuda/kernels.h"
+#include "edge/train/cuda/tensor_core.cuh"
 
 enum { TILE_THREADS = 256, TILE_SIDE = 16, TILE_DEPTH = 16 };
+enum { TILE_PITCH = TILE_DEPTH + 4 }; /* of a row for tensor cores: no two lanes in one bank */
 
 /* As cvt.rna.tf32.f32 and cvt.rn.bf16.f32 have it, and the same bits on every machine. */
 static __device__ __forceinline__ float round_factor(float x, uint32_t dropped)
 {
     const uint32_t bits = (uint32_t)__float_as_int(x);
-    if (dropped == 0 || !isfinite(x))
+    if (dropped == 0)
         return x;
+    if (!isfinite(x))
+        return x + x; /* a NaN that is told by its upper bits */
     const uint32_t half = 1u << (dropped - 1), even = bits >> dropped & 1;
     const uint32_t up = dropped == FEDGE_COHORT_BF16 ? half - 1 + even : half;
     return __int_as_float((int)((bits + up) >> dropped << dropped));
@@ -31,7 +36,6 @@ static __device__ __forceinline__ float round_factor(float x, uint32_t dropped)
 /* One operand's share of a step in k: SIZE rows or columns, TILE_DEPTH deep. */
 template <typename Operand, int SIZE> struct tile_loader {
     static const int EACH = SIZE * TILE_DEPTH / TILE_THREADS; /* elements of a thread */
-    static const int WIDTH = SIZE + 1; /* of a row in shared memory; odd, for its banks */
     typename Operand::place places[EACH];
 
     static __device__ __forceinline__ int row(int e) /* which of the tile's i */
@@ -52,47 +56,48 @@ template <typename Operand, int SIZE> struct tile_loader {
             places[e] = from.at(i < from.size() ? i : 0);
         }
     }
+    /* To shared[row · of_row + step · of_step]. */
     __device__ __forceinline__ void load(const Operand &from, uint32_t first, uint32_t k0,
-                                         uint32_t dropped, float *shared) const
+                                         uint32_t dropped, float *shared, int of_row,
+                                         int of_step) const
     {
 #pragma unroll
         for (int e = 0; e < EACH; e++) {
             const uint32_t k = k0 + (uint32_t)step(e);
             const bool there = first + (uint32_t)row(e) < from.size() && k < from.depth();
-            shared[step(e) * WIDTH + row(e)] =
+            shared[row(e) * of_row + step(e) * of_step] =
                 there ? round_factor(from.get(places[e], k), dropped) : 0.0f;
         }
     }
 };
 
-/* store(m, n, sum) for each element that there is. All threads of the block
- * call it. */
+/* By the tile's threads themselves, in fp32. */
 template <int ROWS, int COLUMNS, typename A, typename B, typename Store>
-static __device__ __forceinline__ void multiply_tile(const A &a, const B &b, uint32_t first_row,
-                                                     uint32_t first_column, uint32_t dropped,
-                                                     const Store &store)
+static __device__ __forceinline__ void multiply_plain(const A &a, const B &b, uint32_t first_row,
+                                                      uint32_t first_column, float *rows,
+                                                      float *columns, const Store &store)
 {
-    const int HEIGHT = ROWS * TILE_SIDE, WIDTH = COLUMNS * TILE_SIDE;
-    __shared__ float rows[TILE_DEPTH * (HEIGHT + 1)], columns[TILE_DEPTH * (WIDTH + 1)];
+    /* Of a step in shared memory; odd, for its banks. */
+    const int HEIGHT = ROWS * TILE_SIDE + 1, WIDTH = COLUMNS * TILE_SIDE + 1;
     const int mine_n = (int)threadIdx.x % TILE_SIDE, mine_m = (int)threadIdx.x / TILE_SIDE;
-    tile_loader<A, HEIGHT> load_a;
-    tile_loader<B, WIDTH> load_b;
+    tile_loader<A, ROWS * TILE_SIDE> load_a;
+    tile_loader<B, COLUMNS * TILE_SIDE> load_b;
     float sums[ROWS][COLUMNS] = {};
     load_a.begin(a, first_row);
     load_b.begin(b, first_column);
     for (uint32_t k0 = 0; k0 < a.depth(); k0 += TILE_DEPTH) {
-        load_a.load(a, first_row, k0, dropped, rows);
-        load_b.load(b, first_column, k0, dropped, columns);
+        load_a.load(a, first_row, k0, 0, rows, 1, HEIGHT);
+        load_b.load(b, first_column, k0, 0, columns, 1, WIDTH);
         __syncthreads();
 #pragma unroll
         for (int k = 0; k < TILE_DEPTH; k++) {
             float x[ROWS], y[COLUMNS];
 #pragma unroll
             for (int i = 0; i < ROWS; i++)
-                x[i] = rows[k * (HEIGHT + 1) + mine_m + i * TILE_SIDE];
+                x[i] = rows[k * HEIGHT + mine_m + i * TILE_SIDE];
 #pragma unroll
             for (int j = 0; j < COLUMNS; j++)
-                y[j] = columns[k * (WIDTH + 1) + mine_n + j * TILE_SIDE];
+                y[j] = columns[k * WIDTH + mine_n + j * TILE_SIDE];
 #pragma unroll
             for (int i = 0; i < ROWS; i++) {
 #pragma unroll
@@ -111,6 +116,84 @@ static __device__ __forceinline__ void multiply_tile(const A &a, const B &b, uin
             if (m < a.size() && n < b.size())
                 store(m, n, sums[i][j]);
         }
+    }
+}
+
+/* A lane's words of the factors in shared memory, which begin with its own row or column: word [t]
+ * along k, from number [k0] on. */
+template <int DROPPED>
+static __device__ __forceinline__ uint32_t core_word(const float *from, int k0, int t)
+{
+    return DROPPED == FEDGE_COHORT_BF16 ? pack_bf16(from[k0 + 2 * t], from[k0 + 2 * t + 1])
+                                        : (uint32_t)__float_as_int(from[k0 + t]);
+}
+
+/* By tensor cores: each of the 8 warps has 16 rows, and [BLOCKS] times 8 columns. */
+template <int DROPPED, int ROWS, int COLUMNS, typename A, typename B, typename Store>
+static __device__ __forceinline__ void multiply_by_cores(const A &a, const B &b, uint32_t first_row,
+                                                         uint32_t first_column, float *rows,
+                                                         float *columns, const Store &store)
+{
+    const int BLOCKS = ROWS * COLUMNS * TILE_SIDE / (TILE_THREADS / 32) / CORE_COLUMNS;
+    const int DEPTH = DROPPED == FEDGE_COHORT_BF16 ? 2 * CORE_WORDS : CORE_WORDS; /* k at a time */
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const int mine_m = (int)threadIdx.x / 32 % ROWS * CORE_ROWS;
+    const int mine_n = (int)threadIdx.x / 32 / ROWS * BLOCKS * CORE_COLUMNS;
+    tile_loader<A, ROWS * TILE_SIDE> load_a;
+    tile_loader<B, COLUMNS * TILE_SIDE> load_b;
+    float sums[BLOCKS][4] = {};
+    load_a.begin(a, first_row);
+    load_b.begin(b, first_column);
+    for (uint32_t k0 = 0; k0 < a.depth(); k0 += TILE_DEPTH) {
+        load_a.load(a, first_row, k0, DROPPED, rows, TILE_PITCH, 1);
+        load_b.load(b, first_column, k0, DROPPED, columns, TILE_PITCH, 1);
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < TILE_DEPTH; k += DEPTH) {
+            uint32_t x[4], y[2];
+#pragma unroll
+            for (int r = 0; r < 4; r++) {
+                const float *row = rows + (mine_m + g + r % 2 * 8) * TILE_PITCH;
+                x[r] = core_word<DROPPED>(row, k, t + r / 2 * 4);
+            }
+#pragma unroll
+            for (int j = 0; j < BLOCKS; j++) {
+                const float *column = columns + (mine_n + j * CORE_COLUMNS + g) * TILE_PITCH;
+                y[0] = core_word<DROPPED>(column, k, t);
+                y[1] = core_word<DROPPED>(column, k, t + 4);
+                if (DROPPED == FEDGE_COHORT_BF16)
+                    multiply_bf16(sums[j], x, y);
+                else
+                    multiply_tf32(sums[j], x, y);
+            }
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int i = 0; i < BLOCKS * 4; i++) {
+        const uint32_t m = first_row + (uint32_t)(mine_m + g + i % 4 / 2 * 8);
+        const uint32_t n = first_column + (uint32_t)(mine_n + i / 4 * CORE_COLUMNS + 2 * t + i % 2);
+        if (m < a.size() && n < b.size())
+            store(m, n, sums[i / 4][i % 4]);
+    }
+}
+
+/* store(m, n, sum) for each element that there is. All threads of the block
+ * call it. */
+template <int ROWS, int COLUMNS, typename A, typename B, typename Store>
+static __device__ __forceinline__ void multiply_tile(const A &a, const B &b, uint32_t first_row,
+                                                     uint32_t first_column, uint32_t dropped,
+                                                     const Store &store)
+{
+    __shared__ float rows[ROWS * TILE_SIDE * TILE_PITCH], columns[COLUMNS * TILE_SIDE * TILE_PITCH];
+    if (dropped == FEDGE_COHORT_TF32) {
+        multiply_by_cores<FEDGE_COHORT_TF32, ROWS, COLUMNS>(a, b, first_row, first_column, rows,
+                                                            columns, store);
+    } else if (dropped == FEDGE_COHORT_BF16) {
+        multiply_by_cores<FEDGE_COHORT_BF16, ROWS, COLUMNS>(a, b, first_row, first_column, rows,
+                                                            columns, store);
+    } else {
+        multiply_plain<ROWS, COLUMNS>(a, b, first_row, first_column, rows, columns, store);
     }
 }
 

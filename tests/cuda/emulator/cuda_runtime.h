@@ -30,6 +30,10 @@ enum emulated_wait { EMULATED_BARRIER, EMULATED_SYNCWARP, EMULATED_SHUFFLE, EMUL
 unsigned long long emulated_meet(enum emulated_wait kind, unsigned line, unsigned mask,
                                  unsigned long long value, unsigned source);
 unsigned emulated_lane(void);
+/* Words of a warp's lanes, given to each: what a tensor core reads. They stay until the calling
+ * lane exchanges others. As on a GPU it orders no memory. */
+typedef unsigned emulated_words[6];
+const emulated_words *emulated_exchange(unsigned line, const emulated_words mine);
 void emulated_atomic(const void *address, size_t size); /* tells the race detector */
 }
 enum { warpSize = 32 };

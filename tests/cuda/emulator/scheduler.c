@@ -15,7 +15,7 @@ typedef enum life { NEW, RUNNING, WAITING, READY, DONE } life;
 typedef struct thread {
     life life;
     int kind;
-    uint32_t line, mask, source, barriers, warp_syncs;
+    uint32_t line, mask, source, barriers, warp_syncs, exchanges;
     uint64_t value, result;
     emulated_fiber *fiber;
 } thread;
@@ -178,6 +178,21 @@ unsigned long long emulated_meet(int kind, unsigned line, unsigned mask, unsigne
     emulated_fiber_back();
     enter_thread(index);
     return self->result;
+}
+
+typedef unsigned emulated_words[6]; /* as in cuda_runtime.h */
+const emulated_words *emulated_exchange(unsigned line, const emulated_words mine);
+/* Two boards for each warp, in turn: a lane that goes on to its next exchange cannot come to the
+ * one behind it before all have read this. */
+const emulated_words *emulated_exchange(unsigned line, const emulated_words mine)
+{
+    static emulated_words boards[2][MAX_THREADS];
+    thread *self = &run.threads[run.current];
+    const uint32_t index = run.current;
+    emulated_words *board = boards[self->exchanges++ % 2];
+    memcpy(board[index], mine, sizeof(emulated_words));
+    (void)emulated_meet(BALLOT, line, ~0u, 0, 0);
+    return board + index / WARP * WARP;
 }
 
 /* On a fiber: runs threads that have not begun, until one of them waits (then this is its stack).
