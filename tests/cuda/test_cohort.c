@@ -70,6 +70,66 @@ static void old_chips_are_refused(void **state)
     drawn_end();
 }
 
+/* On a machine whose [at] fails once with [error], 0: none does; how often it was called. */
+static fedge_status train_on(const char *at, int error, uint64_t *calls, fedge_error *err)
+{
+    fedge_cohort *cohort = NULL;
+    const fedge_cohort_config config = drawn_config_of(3);
+    assert_true(emulator_start(&(emulator_config){.num_gpus = 1,
+                                                  .order = EMULATOR_RANDOM,
+                                                  .fail_at = at,
+                                                  .fail_call = error != 0,
+                                                  .fail_error = error,
+                                                  .unprotected = true}));
+    assert_int_equal(fedge_cohort_new(&config, &cohort, err), FEDGE_OK);
+    const fedge_status status = drawn_run(cohort, &drawn_training, err);
+    *calls = emulator_counted();
+    fedge_cohort_free(cohort);
+    drawn_end();
+    return status;
+}
+
+/* Steps are recorded once and launched again. What is refused is done without, with the same bits;
+ * a lost GPU is told. */
+static void steps_are_recorded(void **state)
+{
+    (void)state;
+    enum { NO_MEMORY = 2, ECC = 214, UNSUPPORTED = 801, INVALIDATED = 901 };
+    static const struct refusal {
+        const char *at;
+        int error;
+    } REFUSALS[] = {{"cudaStreamBeginCapture", UNSUPPORTED},
+                    {"cudaStreamEndCapture", INVALIDATED},
+                    {"cudaGraphInstantiate", NO_MEMORY},
+                    {"cudaGraphLaunch", NO_MEMORY}};
+    static float recorded[CLIENTS][MAX_VALUES];
+    uint64_t calls = 0;
+    fedge_error err;
+    if (!emulator_start(&(emulator_config){.num_gpus = 1, .fail_at = "cudaGraphLaunch"}))
+        return;
+    drawn_model(0);
+    drawn_training.local_steps = 4;
+    assert_int_equal(train_on("cudaGraphLaunch", 0, &calls, &err), FEDGE_OK);
+    memcpy(recorded, drawn_trained, sizeof(recorded));
+    assert_true(calls > 3);
+    assert_int_equal(train_on("cudaStreamBeginCapture", 0, &calls, &err), FEDGE_OK);
+    assert_in_range(calls, 1, 3); /* of 1, 2 and 3 slots */
+    for (size_t i = 0; i < sizeof(REFUSALS) / sizeof(*REFUSALS); i++) {
+        memset(drawn_trained, 0, sizeof(drawn_trained));
+        if (train_on(REFUSALS[i].at, REFUSALS[i].error, &calls, &err) != FEDGE_OK)
+            fail_msg("%s: %s", REFUSALS[i].at, err.message);
+        assert_int_equal(calls, 1); /* and not again */
+        for (uint32_t c = 0; c < CLIENTS; c++) {
+            assert_memory_equal(drawn_trained[c], recorded[c], drawn_num_values * sizeof(float));
+            assert_int_equal(drawn_tasks[c].status, FEDGE_OK);
+        }
+        assert_int_equal(train_on(REFUSALS[i].at, ECC, &calls, &err), FEDGE_GPU_LOST);
+        assert_string_equal(err.message,
+                            "GPU 0 is lost while training: uncorrectable ECC error encountered; "
+                            "start again with --resume, with the GPUs that there are");
+    }
+}
+
 /* Pieces of random lengths, as tensors have them, with gaps between their sums. */
 static size_t make_pieces(int64_t *sums)
 {
@@ -214,6 +274,7 @@ int main(void)
         cmocka_unit_test(clients_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(slots_and_threads_do_not_show),
         cmocka_unit_test(old_chips_are_refused),
+        cmocka_unit_test(steps_are_recorded),
         cmocka_unit_test(changes_are_summed_as_codecs_make_them),
         cmocka_unit_test(losses_that_are_no_numbers_are_told),
         cmocka_unit_test(clients_without_examples_are_told),

@@ -405,6 +405,7 @@ void fedge_cohort_free(fedge_cohort *cohort)
     if (!cohort)
         return;
     (void)cudaSetDevice(cohort->config.gpu);
+    fedge_cohort_forget_graphs(cohort);
     if (cohort->stream) {
         (void)cudaStreamSynchronize(cohort->stream);
         (void)cudaStreamDestroy(cohort->stream);

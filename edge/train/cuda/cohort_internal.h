@@ -32,6 +32,14 @@ typedef struct fedge_cohort_slot {
     fedge_rng moves;      /* of this epoch's augmentation */
 } fedge_cohort_slot;
 
+/* A step of so many slots, recorded. */
+typedef struct fedge_cohort_graph {
+    cudaGraphExec_t exec; /* NULL: not yet */
+    bool seen;            /* it was queued before */
+} fedge_cohort_graph;
+
+#define FEDGE_COHORT_MAX_GRAPHS 16 /* slots are rounded up to powers of two, or all of them */
+
 struct fedge_cohort {
     fedge_cohort_config config;
     fedge_cohort_plan plan;
@@ -52,6 +60,9 @@ struct fedge_cohort {
     fedge_cohort_piece *pieces; /* pinned, (members, config.num_pieces); NULL: there are none */
     fedge_cohort_slot *slots;
     fedge_cohort_set shared_sets[FEDGE_COHORT_SETS];
+    fedge_cohort_graph graphs[FEDGE_COHORT_MAX_GRAPHS];
+    fedge_cohort_step recorded; /* the optimizer's arguments that are in these */
+    bool no_graphs;             /* they were refused */
 };
 
 /* FEDGE_GPU_LOST: what was being done, and why it failed; FEDGE_OK for
@@ -75,11 +86,29 @@ fedge_cohort_turn fedge_cohort_next_turn(const fedge_cohort *cohort,
 fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,
                                        const fedge_trainer_config *training);
 
+/* ---- cohort_graph.c */
+
+/* Queues work on the cohort's stream, nothing else, and the same whenever it is asked. */
+typedef cudaError_t (*fedge_cohort_queue_fn)(const void *user);
+
+/* Has [queue] queue its work, or launches what it queued for the same [which] before, below
+ * FEDGE_COHORT_MAX_GRAPHS. Where graphs are refused it does without. */
+cudaError_t fedge_cohort_repeat(fedge_cohort *cohort, uint32_t which, fedge_cohort_queue_fn queue,
+                                const void *user);
+void fedge_cohort_forget_graphs(fedge_cohort *cohort);
+
 /* ---- cohort_pass.c; the cohort's GPU is the current one */
 
-/* From the examples that arrays.indices has from [first] on, to tallies: (slots). */
+/* Where a pass finds its examples, and what it says of them. */
+typedef struct fedge_cohort_batch {
+    const uint32_t *indices;        /* (slots, batch) */
+    const fedge_cohort_move *moves; /* likewise; NULL: they are not moved */
+    int32_t *predicted;             /* likewise */
+    fedge_cohort_tally *tallies;    /* (slots) */
+} fedge_cohort_batch;
+
 cudaError_t fedge_cohort_forward(const fedge_cohort *cohort, const fedge_cohort_pass *pass,
-                                 bool training, size_t first, fedge_cohort_tally *tallies);
+                                 const fedge_cohort_batch *batch);
 cudaError_t fedge_cohort_backward(const fedge_cohort *cohort, fedge_cohort_pass pass);
 /* Each range of values that are trained. */
 cudaError_t fedge_cohort_take_step(const fedge_cohort *cohort, const fedge_cohort_step *wanted,

@@ -3,22 +3,21 @@
 
 #include "edge/train/cuda/cohort_internal.h"
 
-static cudaError_t gather(const fedge_cohort *cohort, bool training,
-                          const fedge_cohort_shape *shape, const uint32_t *indices)
+static cudaError_t gather(const fedge_cohort *cohort, const fedge_cohort_shape *shape,
+                          const fedge_cohort_batch *batch)
 {
     const fedge_cohort_config *config = &cohort->config;
-    const bool moved = cohort->plan.augments && training;
     fedge_cohort_gather args = {.is_float = config->dtype != FEDGE_U8,
                                 .example_values = (uint32_t)cohort->plan.input,
                                 .num_channels = config->num_channels,
                                 .divide_by = config->divide_by,
                                 .mean = cohort->arrays.mean,
                                 .std = cohort->arrays.std,
-                                .indices = indices,
+                                .moves = batch->moves,
+                                .indices = batch->indices,
                                 .x = cohort->arrays.input};
     args.plane = args.example_values / (config->num_channels > 1 ? config->num_channels : 1);
-    if (moved) {
-        args.moves = cohort->arrays.moves + (indices - cohort->arrays.indices);
+    if (batch->moves) {
         args.height = config->augmentation->height;
         args.width = config->augmentation->width;
     }
@@ -27,18 +26,17 @@ static cudaError_t gather(const fedge_cohort *cohort, bool training,
 }
 
 cudaError_t fedge_cohort_forward(const fedge_cohort *cohort, const fedge_cohort_pass *pass,
-                                 bool training, size_t first, fedge_cohort_tally *tallies)
+                                 const fedge_cohort_batch *batch)
 {
     const fedge_cohort_plan *plan = &cohort->plan;
-    const uint32_t *indices = cohort->arrays.indices + first;
-    cudaError_t error = gather(cohort, training, &pass->shape, indices);
+    cudaError_t error = gather(cohort, &pass->shape, batch);
     for (uint32_t i = 0; i < plan->num_layers && error == cudaSuccess; i++)
         error = plan->layers[i].ops->forward(&plan->layers[i], pass);
-    fedge_cohort_loss loss = {.indices = indices,
+    fedge_cohort_loss loss = {.indices = batch->indices,
                               .y = plan->layers[plan->num_layers - 1].y,
-                              .dy = training ? plan->layers[plan->num_layers - 1].dy : NULL,
-                              .predicted = cohort->arrays.predicted + first,
-                              .tallies = tallies,
+                              .dy = pass->training ? plan->layers[plan->num_layers - 1].dy : NULL,
+                              .predicted = batch->predicted,
+                              .tallies = batch->tallies,
                               .function = plan->loss,
                               .classes = plan->classes,
                               .argument = plan->argument};

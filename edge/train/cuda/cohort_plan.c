@@ -335,6 +335,12 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     void *moves = take(&from, plan->augments ? run * examples : 0, sizeof(*arrays->moves));
     arrays->moves = plan->augments ? moves : NULL;
     arrays->predicted = take(&from, run * examples, sizeof(*arrays->predicted));
+    const size_t stepping = training && !shares ? slots : 0;
+    arrays->taken = take(&from, stepping, sizeof(*arrays->taken));
+    arrays->turn = take(&from, stepping, sizeof(*arrays->turn));
+    arrays->batch = take(&from, stepping * plan->batch, sizeof(*arrays->batch));
+    void *moved = take(&from, plan->augments ? stepping * plan->batch : 0, sizeof(*arrays->moved));
+    arrays->moved = plan->augments ? moved : NULL;
     arrays->input = take(&from, examples * plan->input, sizeof(float));
     for (uint32_t i = 0; i < plan->num_layers; i++)
         place_layer(plan, arrays, &from, i, examples);

@@ -221,11 +221,21 @@ static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
  * ---------------------------------------------------------------------------
  */
 
+/* As many slots as a graph is recorded for, of which the last ones may be idle. */
+static uint32_t round_up(uint32_t active, uint32_t most, uint32_t *which)
+{
+    uint32_t rounded = 1;
+    for (*which = 0; rounded < active; ++*which)
+        rounded *= 2;
+    return rounded < most ? rounded : most;
+}
+
 /* Steps until one of the slots [0, *active) ends, 0: all are free. */
 static uint32_t count_run(const running *self, uint32_t *active)
 {
     const fedge_cohort *cohort = self->cohort;
     uint64_t run = 0;
+    uint32_t which = 0;
     *active = 0;
     for (uint32_t s = 0; s < cohort->num_slots; s++) {
         const fedge_cohort_slot *slot = &cohort->slots[s];
@@ -235,6 +245,8 @@ static uint32_t count_run(const running *self, uint32_t *active)
             *active = s + 1;
         }
     }
+    if (trains(self))
+        *active = round_up(*active, cohort->num_slots, &which);
     return run < cohort->run ? (uint32_t)run : cohort->run;
 }
 
@@ -271,6 +283,10 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
         error = cudaMemcpyAsync(cohort->arrays.moves, told->moves, examples * sizeof(*told->moves),
                                 cudaMemcpyHostToDevice, cohort->stream);
     }
+    if (error == cudaSuccess && trains(self)) {
+        error = cudaMemsetAsync(cohort->arrays.taken, 0, active * sizeof(*cohort->arrays.taken),
+                                cohort->stream);
+    }
     if (error == cudaSuccess)
         error = cudaEventRecord(told->done, cohort->stream);
     return check(self, error, "copying to it", err);
@@ -280,29 +296,76 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
  * --------------------------------------------------------------------------------
  */
 
-static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_error *err)
+/* What a graph of a step is made of: [active] slots take the next one of their run. */
+typedef struct training_step {
+    const running *run;
+    uint32_t active;
+} training_step;
+
+static cudaError_t queue_step(const void *user)
+{
+    const training_step *self = user;
+    const fedge_cohort *cohort = self->run->cohort;
+    const fedge_cohort_arrays *arrays = &cohort->arrays;
+    const fedge_cohort_advance next = {.turns = arrays->turns,
+                                       .indices = arrays->indices,
+                                       .moves = arrays->moves,
+                                       .taken = arrays->taken,
+                                       .turn = arrays->turn,
+                                       .batch = arrays->batch,
+                                       .moved = arrays->moved};
+    const fedge_cohort_batch batch = {arrays->batch, arrays->moved, arrays->predicted,
+                                      arrays->tallies};
+    const fedge_cohort_pass pass = {
+        .shape = {arrays->turn, self->active, cohort->plan.batch, cohort->stream},
+        .dropped = fedge_cohort_dropped(&cohort->plan),
+        .training = true,
+        .values = {arrays->values, cohort->plan.stride},
+        .tracked = arrays->values,
+        .gradients = arrays->gradients,
+        .gradient_stride = cohort->plan.stride};
+    cudaError_t error = fedge_cohort_launch_advance(&pass.shape, &next);
+    if (error == cudaSuccess)
+        error = fedge_cohort_forward(cohort, &pass, &batch);
+    if (error == cudaSuccess)
+        error = fedge_cohort_backward(cohort, pass);
+    return error == cudaSuccess ? fedge_cohort_take_step(cohort, &self->run->step, &pass.shape)
+                                : error;
+}
+
+/* Examples that are evaluated lie where the run has them. */
+static cudaError_t evaluate_step(const running *self, uint32_t k, uint32_t active)
 {
     const fedge_cohort *cohort = self->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
-    const bool training = trains(self), own = has_own(self);
+    const bool own = has_own(self);
     const size_t at = (size_t)k * active, first = at * cohort->plan.batch;
+    const fedge_cohort_batch batch = {.indices = arrays->indices + first,
+                                      .predicted = arrays->predicted + first,
+                                      .tallies = arrays->tallies};
     const fedge_cohort_pass pass = {
         .shape = {arrays->turns + at, active, cohort->plan.batch, cohort->stream},
         .dropped = fedge_cohort_dropped(&cohort->plan),
-        .training = training,
-        .values = {own ? arrays->values : arrays->start, own ? cohort->plan.stride : 0},
-        .tracked = training ? arrays->values : NULL,
-        .gradients = arrays->gradients,
-        .gradient_stride = cohort->plan.stride};
-    cudaError_t error =
-        k == 0 ? fedge_cohort_launch_begin(&pass.shape, &self->step, arrays->tallies) : cudaSuccess;
-    if (error == cudaSuccess)
-        error = fedge_cohort_forward(cohort, &pass, training, first, arrays->tallies);
-    if (error == cudaSuccess && training)
-        error = fedge_cohort_backward(cohort, pass);
-    if (error == cudaSuccess && training)
-        error = fedge_cohort_take_step(cohort, &self->step, &pass.shape);
-    return check(self, error, training ? "training" : "evaluating", err);
+        .values = {own ? arrays->values : arrays->start, own ? cohort->plan.stride : 0}};
+    return fedge_cohort_forward(cohort, &pass, &batch);
+}
+
+static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_error *err)
+{
+    fedge_cohort *cohort = self->cohort;
+    const training_step step = {self, active};
+    const fedge_cohort_shape shape = {cohort->arrays.turns, active, cohort->plan.batch,
+                                      cohort->stream};
+    uint32_t which = 0;
+    (void)round_up(active, cohort->num_slots, &which);
+    cudaError_t error = k == 0
+                            ? fedge_cohort_launch_begin(&shape, &self->step, cohort->arrays.tallies)
+                            : cudaSuccess;
+    if (error == cudaSuccess) {
+        error = trains(self) ? fedge_cohort_repeat(cohort, which, queue_step, &step)
+                             : evaluate_step(self, k, active);
+    }
+    return check(self, error, trains(self) ? "training" : "evaluating", err);
 }
 
 /* Of the run that is queued, in which no slot began but at its first step. */
@@ -379,6 +442,15 @@ static fedge_status run_once(running *self, bool *idle, fedge_error *err)
     return status;
 }
 
+/* Of one cohort, whose arrays are the same. */
+static bool are_same(const fedge_cohort_step *a, const fedge_cohort_step *b)
+{
+    return a->optimizer == b->optimizer && a->nesterov == b->nesterov &&
+           a->momentum == b->momentum && a->weight_decay == b->weight_decay &&
+           a->beta1 == b->beta1 && a->beta2 == b->beta2 && a->epsilon == b->epsilon &&
+           a->proximal_mu == b->proximal_mu && a->clip_norm == b->clip_norm;
+}
+
 /* May they be trained in the same launches? */
 static bool is_alike(const fedge_cohort *cohort, const fedge_trainer_config *training,
                      const fedge_trainer_config *first)
@@ -387,9 +459,17 @@ static bool is_alike(const fedge_cohort *cohort, const fedge_trainer_config *tra
         return !training && !first;
     const fedge_cohort_step a = fedge_cohort_step_of(cohort, training);
     const fedge_cohort_step b = fedge_cohort_step_of(cohort, first);
-    return a.optimizer == b.optimizer && a.nesterov == b.nesterov && a.momentum == b.momentum &&
-           a.weight_decay == b.weight_decay && a.beta1 == b.beta1 && a.beta2 == b.beta2 &&
-           a.epsilon == b.epsilon && a.proximal_mu == b.proximal_mu && a.clip_norm == b.clip_norm;
+    return are_same(&a, &b);
+}
+
+/* What is recorded has the optimizer's arguments. */
+static void keep_graphs(running *self)
+{
+    fedge_cohort *cohort = self->cohort;
+    if (trains(self) && !are_same(&cohort->recorded, &self->step)) {
+        fedge_cohort_forget_graphs(cohort);
+        cohort->recorded = self->step;
+    }
 }
 
 static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_work *work,
@@ -437,6 +517,8 @@ fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *wor
         self.step.values = cohort->arrays.values;
     if (status == FEDGE_OK)
         status = check(&self, cudaSetDevice(cohort->config.gpu), "choosing it", err);
+    if (status == FEDGE_OK)
+        keep_graphs(&self);
     for (uint32_t m = 0; m < work->num_members && status == FEDGE_OK; m++) {
         status = stage(&self, cohort->arrays.start + m * cohort->plan.stride,
                        work->members[m].start, cohort->plan.num_state, err);

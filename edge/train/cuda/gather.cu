@@ -45,3 +45,29 @@ cudaError_t fedge_cohort_launch_gather(const fedge_cohort_shape *shape,
                ? cudaLaunchKernelEx(&config, gather<float>, *args, shape->turns, shape->batch)
                : cudaLaunchKernelEx(&config, gather<uint8_t>, *args, shape->turns, shape->batch);
 }
+
+/* A block for each slot. */
+static __global__ void __launch_bounds__(TILE_THREADS)
+    advance(fedge_cohort_advance a, uint32_t slots, uint32_t batch)
+{
+    const uint32_t s = blockIdx.z;
+    const size_t from = (size_t)a.taken[s] * slots + s;
+    const fedge_cohort_turn turn = a.turns[from];
+    for (uint32_t b = threadIdx.x; b < turn.count; b += TILE_THREADS) {
+        a.batch[(size_t)s * batch + b] = a.indices[from * batch + b];
+        if (a.moves)
+            a.moved[(size_t)s * batch + b] = a.moves[from * batch + b];
+    }
+    __syncthreads(); /* all have read how many were taken */
+    if (threadIdx.x == 0) {
+        a.turn[s] = turn;
+        a.taken[s]++;
+    }
+}
+
+cudaError_t fedge_cohort_launch_advance(const fedge_cohort_shape *shape,
+                                        const fedge_cohort_advance *args)
+{
+    const cudaLaunchConfig_t config = value_grid(shape, 1);
+    return cudaLaunchKernelEx(&config, advance, *args, shape->slots, shape->batch);
+}

@@ -103,6 +103,21 @@ typedef struct fedge_cohort_gather {
 cudaError_t fedge_cohort_launch_gather(const fedge_cohort_shape *shape,
                                        const fedge_cohort_gather *args);
 
+/* ---- gather.cu: the next step of each slot, out of a run that was told. So all steps of a run
+ * have the same arguments. The shape's turns are not read. */
+
+typedef struct fedge_cohort_advance {
+    const fedge_cohort_turn *turns; /* (run, slots) */
+    const uint32_t *indices;        /* (run, slots, batch) */
+    const fedge_cohort_move *moves; /* likewise; NULL: none */
+    uint32_t *taken;                /* (slots): steps of the run, one more each time */
+    fedge_cohort_turn *turn;        /* (slots): of the step */
+    uint32_t *batch;                /* (slots, batch): likewise */
+    fedge_cohort_move *moved;       /* likewise */
+} fedge_cohort_advance;
+cudaError_t fedge_cohort_launch_advance(const fedge_cohort_shape *shape,
+                                        const fedge_cohort_advance *args);
+
 /* Of a float's 23 bits behind the point. To tf32 GPUs round ties away from 0, to bf16 to even. */
 enum { FEDGE_COHORT_TF32 = 13, FEDGE_COHORT_BF16 = 16 };
 

@@ -175,6 +175,7 @@ static fedge_cohort_shared_sums sums_of(const run *self, const fedge_cohort *coh
 static cudaError_t add_wave(const run *self, const fedge_silo_gpu *gpu, uint32_t first,
                             uint32_t count)
 {
+    const size_t examples = (size_t)first * gpu->cohort->plan.batch;
     const fedge_cohort *cohort = gpu->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
     const fedge_cohort_plan *plan = &cohort->plan;
@@ -188,8 +189,10 @@ static cudaError_t add_wave(const run *self, const fedge_silo_gpu *gpu, uint32_t
         .gradient_stride = plan->stride};
     fedge_cohort_shared_sums sums = sums_of(self, cohort);
     sums.tallies = arrays->tallies + first;
-    cudaError_t error = fedge_cohort_forward(cohort, &pass, true, (size_t)first * plan->batch,
-                                             arrays->tallies + first);
+    const fedge_cohort_batch batch = {arrays->indices + examples,
+                                      arrays->moves ? arrays->moves + examples : NULL,
+                                      arrays->predicted + examples, sums.tallies};
+    cudaError_t error = fedge_cohort_forward(cohort, &pass, &batch);
     if (error == cudaSuccess)
         error = fedge_cohort_backward(cohort, pass);
     for (uint32_t i = 0; i < plan->num_ranges && error == cudaSuccess; i++) {
@@ -200,17 +203,32 @@ static cudaError_t add_wave(const run *self, const fedge_silo_gpu *gpu, uint32_t
     return error;
 }
 
-static fedge_status add_parts(const run *self, fedge_silo_gpu *gpu, fedge_error *err)
+typedef struct parts {
+    const run *run;
+    const fedge_silo_gpu *gpu;
+} parts;
+
+/* All of the GPU's. Where they lie and what is done is the same in each step. */
+static cudaError_t queue_parts(const void *user)
 {
+    const parts *self = user;
+    const fedge_silo_gpu *gpu = self->gpu;
     const fedge_cohort *cohort = gpu->cohort;
     const uint32_t slots = cohort->num_slots;
     cudaError_t error = cudaMemsetAsync(cohort->arrays.sums, 0,
                                         cohort->plan.stride * sizeof(int64_t), cohort->stream);
     for (uint32_t at = 0; at < gpu->num_parts && error == cudaSuccess; at += slots) {
         const uint32_t left = gpu->num_parts - at;
-        error = add_wave(self, gpu, at, left < slots ? left : slots);
+        error = add_wave(self->run, gpu, at, left < slots ? left : slots);
     }
-    return fedge_cohort_cuda(cohort, error, "training", err);
+    return error;
+}
+
+static fedge_status add_parts(const run *self, fedge_silo_gpu *gpu, fedge_error *err)
+{
+    const parts all = {self, gpu};
+    return fedge_cohort_cuda(gpu->cohort, fedge_cohort_repeat(gpu->cohort, 0, queue_parts, &all),
+                             "training", err);
 }
 
 /* ---- all GPUs -------------------------------------------------------------------------------- */

@@ -39,6 +39,17 @@ cudaError_t emulated_leave(cudaError_t error);
 void emulated_count(int change); /* of things to be freed */
 bool emulated_is_device(const void *address, size_t size);
 
+cudaError_t emulated_call(const char *name); /* counts one more, behind emulated_enter */
+struct emulated_graph **
+emulated_recording(cudaStream_t stream); /* NULL there: it is not captured */
+
+typedef struct emulated_work {
+    void (*run)(void *data);
+    uint64_t ns; /* of its stream's time */
+} emulated_work;
+/* graph.c: queues work with a copy of [data], or keeps it for the stream's graph. */
+void emulated_add(cudaStream_t stream, const char *name, emulated_work work, const void *data,
+                  size_t size);
 /* Work on a stream that takes [ns] of its time; [ready] NULL: always. [data] is freed behind [run].
  */
 void emulated_enqueue(cudaStream_t stream, bool (*ready)(void *data), void (*run)(void *data),

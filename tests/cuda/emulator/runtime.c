@@ -47,6 +47,7 @@ struct emulated_stream {
     int gpu;
     work *head, **tail;
     uint64_t now_ns; /* of the work that is done */
+    struct emulated_graph *recording;
 };
 
 struct emulated_event {
@@ -215,8 +216,11 @@ cudaError_t emulated_enter_as(const char *name)
     pthread_mutex_lock(&lock);
     if (!all.started)
         start_from_environment();
-    if (all.config.no_driver)
-        return cudaErrorInsufficientDriver;
+    return all.config.no_driver ? cudaErrorInsufficientDriver : emulated_call(name);
+}
+
+cudaError_t emulated_call(const char *name)
+{
     all.calls++;
     if (is_counted(name) && ++all.counted == all.config.fail_call) {
         const cudaError_t error =
@@ -431,6 +435,9 @@ void emulated_enqueue(cudaStream_t stream, bool (*ready)(void *), void (*run)(vo
 {
     work *made = calloc(1, sizeof(*made));
     *made = (work){NULL, ready, run, data, ns};
+    if (stream->recording) { /* an event's or a collective's: fedge captures neither */
+        emulated_fault("work that waits for others is given to a stream that is being captured");
+    }
     *stream->tail = made;
     stream->tail = &made->next;
 }
@@ -438,6 +445,10 @@ void emulated_enqueue(cudaStream_t stream, bool (*ready)(void *), void (*run)(vo
 /* Until the stream is empty, or the event has come. */
 static cudaError_t wait_for(struct emulated_stream *stream, const struct emulated_event *event)
 {
+    if (stream && stream->recording) {
+        emulated_fault("the host waits for a stream that is being captured");
+        return cudaErrorStreamCaptureUnsupported;
+    }
     while (stream ? stream->head != NULL : event->done < event->recorded) {
         const bool moved = (stream && emulated_random(2) && advance(stream)) || advance_any();
         if (!moved) {
@@ -446,6 +457,11 @@ static cudaError_t wait_for(struct emulated_stream *stream, const struct emulate
         }
     }
     return all.sticky[current_gpu];
+}
+
+struct emulated_graph **emulated_recording(cudaStream_t stream)
+{
+    return &stream->recording;
 }
 
 static bool is_here(cudaStream_t stream)
@@ -489,8 +505,9 @@ cudaError_t emulated_launch(const char *name, const cudaLaunchConfig_t *config,
     made->gpu = current_gpu;
     made->kernel = (emulated_kernel){g, b, config->dynamicSmemBytes, body, NULL};
     memcpy(made->closure, closure, size);
-    emulated_enqueue(config->stream, NULL, run_launch, made, EMULATOR_LAUNCH_NS);
-    emulated_progress();
+    emulated_add(config->stream, name, (emulated_work){run_launch, EMULATOR_LAUNCH_NS}, made,
+                 sizeof(*made) + size);
+    free(made);
     return emulated_leave(cudaSuccess);
 }
 
@@ -522,10 +539,8 @@ static cudaError_t add_copy(const char *name, copy wanted, cudaStream_t stream)
                        wanted.size);
         return emulated_leave(cudaErrorInvalidValue);
     }
-    copy *made = malloc(sizeof(*made));
-    *made = wanted;
-    emulated_enqueue(stream, NULL, run_copy, made, wanted.from ? wanted.size : 0);
-    emulated_progress();
+    const emulated_work made = {run_copy, wanted.from ? wanted.size : 0};
+    emulated_add(stream, name, made, &wanted, sizeof(wanted));
     return emulated_leave(cudaSuccess);
 }
 
@@ -547,7 +562,8 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
     (void)flags;
     if (!error) {
         *stream = calloc(1, sizeof(**stream));
-        **stream = (struct emulated_stream){all.streams, current_gpu, NULL, &(*stream)->head, 0};
+        **stream =
+            (struct emulated_stream){all.streams, current_gpu, NULL, &(*stream)->head, 0, NULL};
         all.streams = *stream;
         all.alive++;
     }
