@@ -255,6 +255,16 @@ fedge_status fedge_accumulator_reset(fedge_accumulator *accumulator, fedge_error
     return accumulator->ops->reset(accumulator->state, err);
 }
 
+const fedge_tile_ops *fedge_accumulator_tiles(const fedge_accumulator *accumulator, void **place,
+                                              uint32_t *num_places)
+{
+    *place = NULL;
+    *num_places = 1;
+    return accumulator && accumulator->ops->tiles
+               ? accumulator->ops->tiles(accumulator->state, place, num_places)
+               : &fedge_tile_cpu;
+}
+
 void fedge_accumulator_describe(const fedge_accumulator *accumulator, char *text, size_t size)
 {
     accumulator->ops->describe(accumulator->state, text, size);

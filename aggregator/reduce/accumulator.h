@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/optimizer.h"
+#include "aggregator/reduce/tile.h"
 #include "edge/core/codec.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
@@ -99,7 +100,8 @@ typedef struct fedge_accumulator_config {
     fedge_shard shard;
     uint64_t robust_memory; /* bytes for strategies that go through a round's updates one by one;
                                not the accumulator's */
-    const fedge_log *log;   /* is told what was found and chosen, and why; may be NULL */
+    const fedge_log *log;   /* is told what was found and chosen, and why, and outlives the
+                               accumulator; may be NULL */
     /* Told, on a thread of its own, that a call to a GPU does not return: FEDGE_GPU_LOST, with the
      * GPU. It has to end the process. NULL: such a call is waited for. */
     void (*stuck)(const fedge_error *err);
@@ -168,6 +170,10 @@ typedef struct fedge_accumulator_ops {
                          fedge_error *err);
     fedge_status (*reset)(void *state, fedge_error *err); /* sums and totals are 0 */
 
+    /* Who reduces tiles of updates there, and the place that its open takes; *num_places: pieces of
+     * hardware, each of which wants a thread at least. NULL: fedge_tile_cpu does. */
+    const fedge_tile_ops *(*tiles)(void *state, void **place, uint32_t *num_places);
+
     /* For people, a line for each place: what lies there, in bytes. */
     void (*describe)(const void *state, char *text, size_t size);
     /* What describe would say after an open, and how open would fail, without taking memory of the
@@ -233,6 +239,9 @@ FEDGE_MUST_USE fedge_status fedge_accumulator_step(fedge_accumulator *accumulato
                                                    fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_accumulator_reset(fedge_accumulator *accumulator,
                                                     fedge_error *err);
+/* As the table's; of NULL, fedge_tile_cpu. */
+const fedge_tile_ops *fedge_accumulator_tiles(const fedge_accumulator *accumulator, void **place,
+                                              uint32_t *num_places);
 void fedge_accumulator_describe(const fedge_accumulator *accumulator, char *text, size_t size);
 uint32_t fedge_accumulator_stats(const fedge_accumulator *accumulator, fedge_gpu_stats *stats,
                                  uint32_t room);

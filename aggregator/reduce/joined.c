@@ -92,6 +92,12 @@ static fedge_status lend(void *state, uint32_t gpu, size_t first, int64_t **sums
     return fedge_accumulator_lend(&self->own, gpu, first, sums, err);
 }
 
+static const fedge_tile_ops *tiles(void *state, void **place, uint32_t *num_places)
+{
+    const joined *self = state;
+    return fedge_accumulator_tiles(&self->own, place, num_places);
+}
+
 static void describe(const void *state, char *text, size_t size)
 {
     const joined *self = state;
@@ -192,6 +198,7 @@ static const fedge_accumulator_ops JOINED = {
     .read = read_sums,
     .step = step,
     .reset = reset,
+    .tiles = tiles,
     .describe = describe,
     .stats = stats,
 };

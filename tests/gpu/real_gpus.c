@@ -31,6 +31,11 @@ uint64_t emulator_counted(void)
     return 0;
 }
 
+bool emulator_failed(void)
+{
+    return false;
+}
+
 uint32_t emulator_pending(void)
 {
     return 0;

@@ -107,6 +107,7 @@ check accumulator 120 "$tests/gpu_test_accumulator_cuda"
 check cohort 60 "$tests/gpu_test_cohort"
 check silo 60 "$tests/gpu_test_silo"
 check chosen 60 "$tests/gpu_test_chosen_cuda"
+check tiles 60 "$tests/gpu_test_tile_cuda"
 for test in layers sequences losses factors members; do
     check "cohort-$test" 60 "$tests/gpu_test_cohort_$test"
 done
@@ -130,10 +131,10 @@ if [ -n "$measure" ]; then
 fi
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 if [ -n "$sanitizer" ]; then
-    for test in kernels cohort_kernels chosen_cuda; do
+    for test in kernels cohort_kernels chosen_cuda tile_cuda; do
         check "racecheck-$test" 90 "$sanitizer" --tool racecheck --error-exitcode 9 "$tests/gpu_test_$test"
     done
-    for test in kernels cohort_kernels accumulator_cuda cohort silo chosen_cuda cohort_layers cohort_sequences \
+    for test in kernels cohort_kernels accumulator_cuda cohort silo chosen_cuda tile_cuda cohort_layers cohort_sequences \
         cohort_losses cohort_factors cohort_members; do
         check "memcheck-$test" 90 "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 "$tests/gpu_test_$test"
     done

@@ -61,6 +61,16 @@ class Gpu(NetTest):
         expected = self.play(0, **job).hashes()
         self.assertEqual(self.play(2, **job).hashes(), expected)
 
+    def test_robust_rules_run_on_gpus_too(self):
+        rules = ({"type": "FedMedian"}, {"type": "MultiKrum", "num-malicious-nodes": 2, "mixing": True})
+        for strategy in rules if harness.LONG else rules[1:]:
+            expected = self.play(0, strategy=strategy).hashes()
+            for gpus in (1, 2):
+                with self.subTest(strategy=strategy, gpus=gpus):
+                    federation = self.play(gpus, strategy=strategy)
+                    self.assertEqual(federation.hashes(), expected)
+                    self.assertEqual(federation.aggregator.wait_event("robust-rule")["kind"], "cuda")
+
     def test_gpus_read_what_codecs_choose(self):
         for up in ("ternary:0.05+deflate", "randk:0.1+int4") if harness.LONG else ("ternary:0.05+deflate",):
             expected = self.play(0, update={"up": up}).hashes()

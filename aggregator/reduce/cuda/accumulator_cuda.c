@@ -8,6 +8,7 @@
 
 #include "aggregator/reduce/cuda/open.h"
 #include "aggregator/reduce/cuda/team.h"
+#include "aggregator/reduce/cuda/tile_cuda.h"
 #include "edge/core/fixed.h"
 
 static_assert(FEDGE_ACCUMULATOR_MAX_BATCH == FEDGE_CUDA_MAX_BATCH, "a batch is one launch");
@@ -28,6 +29,7 @@ typedef struct copy {
 typedef struct cuda_accumulator {
     fedge_cuda_geometry geometry;
     fedge_cuda_team team;
+    fedge_cuda_tiles tiles;
     uint32_t num_groups, slots_each; /* without the spare slot, which is number slots_each */
     group groups[FEDGE_ACCUMULATOR_MAX_GPUS];
     copy *copies; /* (num_groups, slots_each): the constants that [held] points to */
@@ -71,6 +73,7 @@ static void cuda_close(void *state)
     cuda_accumulator *self = state;
     if (!self)
         return;
+    fedge_cuda_tiles_fini(&self->tiles);
     fedge_cuda_team_close(&self->team);
     for (uint32_t g = 0; g < self->num_groups; g++)
         free(self->groups[g].slots);
@@ -110,6 +113,7 @@ static fedge_status open_all(cuda_accumulator *self, const fedge_accumulator_con
                              fedge_error *err)
 {
     fedge_cuda_choice choice = {0};
+    self->tiles = (fedge_cuda_tiles){.team = &self->team, .log = config->log};
     self->has_lock = pthread_mutex_init(&self->lock, NULL) == 0;
     self->has_cond = pthread_cond_init(&self->freed, NULL) == 0;
     if (!self->has_lock || !self->has_cond)
@@ -539,6 +543,14 @@ static fedge_status cuda_reset(void *state, fedge_error *err)
     return note(self, status, &why, err);
 }
 
+static const fedge_tile_ops *cuda_tiles(void *state, void **place, uint32_t *num_places)
+{
+    cuda_accumulator *self = state;
+    *place = &self->tiles;
+    *num_places = self->team.num_gpus;
+    return &fedge_tile_cuda;
+}
+
 static fedge_cuda_place place_of(const cuda_accumulator *self, const fedge_cuda_gpu *gpu)
 {
     return (fedge_cuda_place){
@@ -612,6 +624,7 @@ const fedge_accumulator_ops fedge_accumulator_cuda = {
     .read = cuda_read,
     .step = cuda_step,
     .reset = cuda_reset,
+    .tiles = cuda_tiles,
     .describe = cuda_describe,
     .forecast = cuda_forecast,
     .stats = cuda_stats,

@@ -31,10 +31,4 @@ FEDGE_MUST_USE fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles
                                             fedge_gram_extent extent, fedge_error *err);
 void fedge_gram_fini(fedge_gram *gram); /* one that is all 0 is fine */
 
-/* out[4]: Σ a_k b_jk of four rows, |a|, |b| ≤ 2^24 and count ≤ 4096, so that nothing overflows. */
-void fedge_gram_dots(const int32_t *a, const int32_t *const b[4], size_t count, int64_t out[4]);
-/* The reference, and for what the fast ones leave. */
-void fedge_gram_dots_scalar(const int32_t *a, const int32_t *const b[4], size_t count,
-                            int64_t out[4]);
-
 #endif

@@ -11,9 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
-#include "aggregator/rounds/robust/sort.h"
 #include "aggregator/rounds/sampler.h"
 #include "edge/core/fixed.h"
 
@@ -118,100 +116,60 @@ double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i,
 /* ---- one value of a coordinate's ------------------------------------------------------------- */
 
 typedef struct pass {
-    const fedge_robust_choice *choice;
+    const fedge_tiles *tiles;
     const fedge_strategy_section *delta;
-    fedge_robust_middle middle;
-    double rate;
+    fedge_tile_choice choice;
+    double divisor, rate;
     float *model;
 } pass;
 
-/* sum and divisor of each coordinate, to the model. */
-static void move(const pass *self, const fedge_tile *tile, const int64_t *sums, double divisor)
+/* How many values make one of a coordinate's. */
+static double divisor_of(const fedge_tile_choice *choice, double of_mean)
 {
-    float *model = self->model + tile->first;
-    const double unit = ldexp(1.0, self->delta->bounds_log2[tile->tensor] - FEDGE_FIXED_VALUE_BITS);
-    for (size_t k = 0; k < tile->count; k++)
-        model[k] += (float)(self->rate * ((double)sums[k] / divisor * unit));
-}
-
-static void add_weighted(const pass *self, const fedge_tile *tile, int64_t *sums)
-{
-    for (uint32_t i = 0; i < tile->num; i++) {
-        if (self->choice->weights[i] > 0)
-            fedge_fixed_accumulate(sums, tile->rows[i], tile->count, self->choice->weights[i]);
-    }
-}
-
-/* The rows from..to of sorted ones. */
-static void add_between(const fedge_tile *tile, uint32_t from, uint32_t to, int64_t *sums)
-{
-    for (uint32_t i = from; i < to; i++) {
-        for (size_t k = 0; k < tile->count; k++)
-            sums[k] += tile->rows[i][k];
-    }
-}
-
-/* The sum of all but the [cut] farthest from the median, which lie at the ends; of two that are as
- * far the greater one goes. Twice the median is an integer. */
-static void add_nearest(const fedge_tile *tile, uint32_t num, uint32_t cut, int64_t *sums)
-{
-    int32_t *const *rows = tile->rows;
-    for (size_t k = 0; k < tile->count; k++) {
-        const int64_t median = (int64_t)rows[(num - 1) / 2][k] + rows[num / 2][k];
-        uint32_t from = 0, to = num;
-        for (uint32_t left = cut; left > 0; left--) {
-            const int64_t below = median - 2 * (int64_t)rows[from][k];
-            const int64_t above = 2 * (int64_t)rows[to - 1][k] - median;
-            if (below > above)
-                from++;
-            else
-                to--;
-        }
-        for (uint32_t i = from; i < to; i++)
-            sums[k] += rows[i][k];
-    }
-}
-
-/* Brings the rows of those that were chosen to the front. */
-static uint32_t gather(const pass *self, const fedge_tile *tile)
-{
-    uint32_t num = 0;
-    for (uint32_t i = 0; i < tile->num; i++) {
-        if (self->choice->weights[i] == 0)
-            continue;
-        if (num != i)
-            memcpy(tile->rows[num], tile->rows[i], tile->count * sizeof(int32_t));
-        num++;
-    }
-    return num;
+    const uint32_t num = choice->num;
+    return choice->middle == FEDGE_MIDDLE_MEAN     ? of_mean
+           : choice->middle == FEDGE_MIDDLE_MEDIAN ? (double)(num / 2 + 1 - (num - 1) / 2)
+                                                   : (double)(num - 2 * choice->cut);
 }
 
 /* Tiles share no coordinate, so threads write to the model side by side without a lock. */
 static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
 {
-    (void)err;
     const pass *self = user;
-    int64_t sums[FEDGE_UPDATES_PIECE];
-    memset(sums, 0, tile->count * sizeof(*sums));
-    if (self->middle == FEDGE_ROBUST_MEAN) {
-        add_weighted(self, tile, sums);
-        move(self, tile, sums, self->choice->divisor);
+    const fedge_tiles *tiles = self->tiles;
+    const int64_t *sums = NULL;
+    const fedge_status status =
+        tiles->ops->reduce(tiles->state, tile->thread, tile->count, &self->choice, &sums, err);
+    float *model = self->model + tile->first;
+    const double unit = ldexp(1.0, self->delta->bounds_log2[tile->tensor] - FEDGE_FIXED_VALUE_BITS);
+    for (size_t k = 0; status == FEDGE_OK && k < tile->count; k++)
+        model[k] += (float)(self->rate * ((double)sums[k] / self->divisor * unit));
+    return status;
+}
+
+/* The last pass: over the updates that were chosen, and no others are read unless they are mixed.
+ * chosen, weights: (choice->num), room. */
+static fedge_status move(pass *self, fedge_tiles *tiles, const fedge_robust_choice *choice,
+                         uint32_t *chosen, uint32_t *weights, fedge_error *err)
+{
+    uint32_t num = 0;
+    for (uint32_t i = 0; i < choice->num; i++) {
+        if (choice->weights[i] > 0) {
+            chosen[num] = i;
+            weights[num++] = choice->weights[i];
+        }
+    }
+    if (num == 0)
         return FEDGE_OK;
-    }
-    const uint32_t num = gather(self, tile), cut = self->choice->cut;
-    fedge_sort_rows(tile->rows, num, tile->count);
-    if (self->middle == FEDGE_ROBUST_MEDIAN) {
-        const uint32_t from = (num - 1) / 2, to = num / 2 + 1;
-        add_between(tile, from, to, sums);
-        move(self, tile, sums, (double)(to - from));
-    } else if (self->middle == FEDGE_ROBUST_TRIMMED) {
-        add_between(tile, cut, num - cut, sums);
-        move(self, tile, sums, (double)(num - 2 * cut));
-    } else {
-        add_nearest(tile, num, 2 * cut, sums);
-        move(self, tile, sums, (double)(num - 2 * cut));
-    }
-    return FEDGE_OK;
+    self->tiles = tiles;
+    self->choice.num = num;
+    self->choice.rows = tiles->mixed ? chosen : NULL;
+    self->choice.weights = weights;
+    self->choice.cut = choice->cut;
+    self->divisor = divisor_of(&self->choice, choice->divisor);
+    if (!tiles->mixed)
+        fedge_tiles_read_only(tiles, chosen, num);
+    return fedge_tiles_each(tiles, visit, self, err);
 }
 
 /* ---- a round --------------------------------------------------------------------------------- */
@@ -224,7 +182,7 @@ static fedge_status choose(const fedge_robust_rule *rule, const fedge_robust_set
     if (settings->mixing) {
         status = fedge_gram_init(&gram, tiles, FEDGE_GRAM_ALL, err);
         if (status == FEDGE_OK)
-            fedge_tiles_mix(tiles, gram.squares, settings->num_malicious);
+            status = fedge_tiles_mix(tiles, gram.squares, settings->num_malicious, err);
         fedge_gram_fini(&gram);
     }
     if (status == FEDGE_OK)
@@ -268,21 +226,24 @@ fedge_status fedge_robust_step(const fedge_robust_rule *rule, void *state,
         status = fedge_tiles_init(&tiles, sum, settings->mixing, err);
     if (status != FEDGE_OK)
         return status;
-    choice.weights = malloc(choice.num * sizeof(*choice.weights));
-    if (!choice.weights)
+    /* Of all, then of those that are chosen, and which these are. */
+    uint32_t *lists = malloc(3 * (size_t)choice.num * sizeof(*lists));
+    choice.weights = lists;
+    if (!lists)
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " weights", choice.num);
     for (uint32_t i = 0; status == FEDGE_OK && i < choice.num; i++)
         choice.weights[i] = 1;
     if (status == FEDGE_OK)
         status = choose(rule, settings, &tiles, &choice, err);
-    pass of = {.choice = &choice,
-               .delta = &sum->delta,
-               .middle = rule->middle,
+    pass of = {.delta = &sum->delta,
+               .choice = {.middle = rule->middle},
                .rate = fedge_strategy_rate(&settings->common, sum->round),
                .model = model};
-    if (status == FEDGE_OK)
-        status = fedge_tiles_each(&tiles, visit, &of, err);
-    free(choice.weights);
+    if (status == FEDGE_OK) {
+        status =
+            move(&of, &tiles, &choice, lists + choice.num, lists + 2 * (size_t)choice.num, err);
+    }
+    free(lists);
     fedge_tiles_fini(&tiles);
     return status;
 }

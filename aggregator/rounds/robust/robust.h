@@ -43,14 +43,6 @@ typedef struct fedge_robust_settings {
         "mixing", NULL, FEDGE_JSON_BOOL, FEDGE_JSON_AT(fedge_robust_settings, mixing)              \
     }
 
-/* What a rule makes of the values of a coordinate. */
-typedef enum fedge_robust_middle {
-    FEDGE_ROBUST_MEAN,    /* Σ a_i v_i / divisor */
-    FEDGE_ROBUST_MEDIAN,  /* of those with a_i > 0; of an even number the mean of the two */
-    FEDGE_ROBUST_TRIMMED, /* the mean without the [cut] least and the [cut] greatest */
-    FEDGE_ROBUST_NEAREST  /* the mean without the 2 · [cut] farthest from the median */
-} fedge_robust_middle;
-
 /* Of one round. */
 typedef struct fedge_robust_choice {
     uint32_t num;      /* updates */
@@ -61,7 +53,8 @@ typedef struct fedge_robust_choice {
 
 typedef struct fedge_robust_rule {
     const char *name;
-    fedge_robust_middle middle;
+    fedge_middle
+        middle; /* of a coordinate's values; of MEAN Σ a_i v_i / divisor, of the others the mean */
     /* Needs at least so many updates. */
     uint32_t (*least)(const fedge_robust_settings *settings);
     /* Sets what it wants of [choice]. FEDGE_NO_MEMORY. NULL: all count. */

@@ -2,24 +2,16 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
-
-#include "edge/core/fixed.h"
-
-#define ALIGNMENT 64
-#define MIX 512   /* coordinates whose sums are held at a time */
-#define APART 160 /* between rows: or all would want the same places of a cache */
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Of the sums that a thread makes Gram matrices of. */
 static uint64_t gram_sums_bytes(uint32_t num)
 {
-    return (uint64_t)num * (num + 1) / 2 * FEDGE_GRAM_SUM_BYTES;
+    return (uint64_t)num * (num + 1) / 2 * sizeof(fedge_tile_sum);
 }
 
 /* Of both matrices. */
@@ -31,7 +23,8 @@ static uint64_t gram_bytes(uint32_t num)
 static uint64_t thread_bytes(uint32_t num, size_t size, bool mixing)
 {
     const uint64_t rows = (uint64_t)num * (mixing ? 2 : 1);
-    return rows * ((size + APART) * sizeof(int32_t) + sizeof(int32_t *)) + gram_sums_bytes(num);
+    return rows * ((size + FEDGE_TILE_APART) * sizeof(int32_t) + 2 * sizeof(int32_t *)) +
+           size * sizeof(int64_t) + gram_sums_bytes(num);
 }
 
 static uint64_t shared_bytes(uint32_t num, uint32_t num_far)
@@ -69,38 +62,53 @@ static fedge_status fit(fedge_tiles *tiles, uint64_t memory, bool mixing, fedge_
     return FEDGE_OK;
 }
 
+/* With the accumulator's kind, or with the CPU's where that has no room. */
+static fedge_status open_tiles(fedge_tiles *tiles, void *place, bool mixing, fedge_error *err)
+{
+    const fedge_tile_config config = {
+        .num = tiles->num, .num_threads = tiles->num_threads, .size = tiles->size, .mixes = mixing};
+    fedge_error why;
+    fedge_status status = tiles->ops->open(place, &config, &tiles->state, &why);
+    if (status == FEDGE_NO_MEMORY && tiles->ops != &fedge_tile_cpu) {
+        tiles->ops = &fedge_tile_cpu;
+        status = tiles->ops->open(NULL, &config, &tiles->state, &why);
+    }
+    return status == FEDGE_OK ? status : fedge_fail(err, status, "%s", why.message);
+}
+
 fedge_status fedge_tiles_init(fedge_tiles *tiles, const fedge_strategy_sum *sum, bool mixing,
                               fedge_error *err)
 {
     const uint32_t num = sum->updates->num;
-    *tiles = (fedge_tiles){
-        .sum = sum, .num = num, .num_threads = sum->num_threads, .size = FEDGE_UPDATES_PIECE};
-    const fedge_status status = fit(tiles, sum->memory, mixing, err);
+    void *place = NULL;
+    uint32_t num_places = 1;
+    *tiles = (fedge_tiles){.sum = sum, .num = num, .num_read = num};
+    tiles->ops = fedge_accumulator_tiles(sum->accumulator, &place, &num_places);
+    tiles->num_threads = sum->num_threads > num_places ? sum->num_threads : num_places;
+    tiles->size = tiles->ops->size;
+    fedge_status status = fit(tiles, sum->memory, mixing, err);
+    if (status == FEDGE_OK)
+        status = open_tiles(tiles, place, mixing, err);
     if (status != FEDGE_OK)
         return status;
     const fedge_schema *schema = sum->delta.schema;
     for (uint32_t t = 0; t < schema->num_tensors; t++)
         tiles->num_tiles += (schema->tensors[t].count + tiles->size - 1) / tiles->size;
-    const size_t rows = (size_t)num * (mixing ? 2 : 1) * tiles->num_threads;
-    tiles->values = aligned_alloc(ALIGNMENT, rows * (tiles->size + APART) * sizeof(int32_t));
-    tiles->rows = malloc(rows * sizeof(int32_t *));
-    tiles->far = mixing ? malloc((size_t)num * num * sizeof(uint32_t)) : NULL;
-    if (!tiles->values || !tiles->rows || (mixing && !tiles->far)) {
-        fedge_tiles_fini(tiles);
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u updates side by side",
-                          (unsigned)num);
-    }
-    for (size_t i = 0; i < rows; i++)
-        tiles->rows[i] = tiles->values + i * (tiles->size + APART);
     return FEDGE_OK;
 }
 
 void fedge_tiles_fini(fedge_tiles *tiles)
 {
-    free(tiles->values);
-    free(tiles->rows);
-    free(tiles->far);
+    if (tiles->ops)
+        tiles->ops->close(tiles->state);
     *tiles = (fedge_tiles){0};
+}
+
+void fedge_tiles_read_only(fedge_tiles *tiles, const uint32_t *order, uint32_t num)
+{
+    assert(!tiles->mixed && num >= 1 && num <= tiles->num);
+    tiles->order = order;
+    tiles->num_read = num;
 }
 
 /* ---- mixing ---------------------------------------------------------------------------------- */
@@ -119,45 +127,28 @@ static int by_distance(const void *a, const void *b)
     return (x->index < y->index) - (x->index > y->index);
 }
 
-void fedge_tiles_mix(fedge_tiles *tiles, const double *squares, uint32_t num_far)
+fedge_status fedge_tiles_mix(fedge_tiles *tiles, const double *squares, uint32_t num_far,
+                             fedge_error *err)
 {
-    /* The rows are not in use now. */
-    distance *order = (distance *)tiles->values;
-    static_assert(sizeof(distance) <= FEDGE_CODEC_BLOCK * sizeof(int32_t), "rows hold an order");
-    for (uint32_t i = 0; i < tiles->num; i++) {
-        for (uint32_t j = 0; j < tiles->num; j++)
-            order[j] = (distance){squares[(size_t)i * tiles->num + j], j};
-        qsort(order, tiles->num, sizeof(*order), by_distance);
+    const uint32_t num = tiles->num;
+    distance *order = malloc(num * sizeof(*order));
+    uint32_t *far = malloc((size_t)num * num_far * sizeof(*far) + 1);
+    fedge_status status = FEDGE_OK;
+    if (!order || !far)
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u neighbours", (unsigned)num);
+    for (uint32_t i = 0; status == FEDGE_OK && i < num; i++) {
+        for (uint32_t j = 0; j < num; j++)
+            order[j] = (distance){squares[(size_t)i * num + j], j};
+        qsort(order, num, sizeof(*order), by_distance);
         for (uint32_t k = 0; k < num_far; k++)
-            tiles->far[(size_t)i * num_far + k] = order[k].index;
+            far[(size_t)i * num_far + k] = order[k].index;
     }
-    tiles->num_far = num_far;
+    if (status == FEDGE_OK)
+        status = tiles->ops->mix(tiles->state, far, num_far, err);
     tiles->mixed = true;
-}
-
-/* Each row of [to] is the mean of all but those far from it: the sum of all less theirs. */
-static void mix(const fedge_tiles *tiles, int32_t *const *from, int32_t *const *to, size_t count)
-{
-    int64_t all[MIX], sum[MIX];
-    const uint32_t num_near = tiles->num - tiles->num_far;
-    for (size_t at = 0; at < count; at += MIX) {
-        const size_t n = count - at < MIX ? count - at : MIX;
-        memset(all, 0, sizeof(all));
-        for (uint32_t i = 0; i < tiles->num; i++) {
-            for (size_t k = 0; k < n; k++)
-                all[k] += from[i][at + k];
-        }
-        for (uint32_t i = 0; i < tiles->num; i++) {
-            memcpy(sum, all, sizeof(sum));
-            for (uint32_t j = 0; j < tiles->num_far; j++) {
-                const int32_t *less = from[tiles->far[(size_t)i * tiles->num_far + j]] + at;
-                for (size_t k = 0; k < n; k++)
-                    sum[k] -= less[k];
-            }
-            for (size_t k = 0; k < n; k++)
-                to[i][at + k] = (int32_t)rint((double)sum[k] / num_near);
-        }
-    }
+    free(order);
+    free(far);
+    return status;
 }
 
 /* ---- a pass ---------------------------------------------------------------------------------- */
@@ -193,33 +184,40 @@ static fedge_tile find_tile(const fedge_tiles *tiles, size_t index)
     return (fedge_tile){.tensor = t,
                         .first = tensor->offset - schema->tensors[0].offset + at,
                         .count = left < tiles->size ? left : tiles->size,
-                        .num = tiles->num};
+                        .num = tiles->num_read};
+}
+
+/* A row, as much at a time as an update gives. */
+static fedge_status read_row(const fedge_tiles *tiles, uint32_t index, const fedge_tile *tile,
+                             int32_t *row, fedge_error *err)
+{
+    const fedge_updates *updates = tiles->sum->updates;
+    const fedge_tensor_spec *tensors = tiles->sum->delta.schema->tensors;
+    const size_t first = tile->first - (tensors[tile->tensor].offset - tensors[0].offset);
+    fedge_status status = FEDGE_OK;
+    for (size_t at = 0; at < tile->count && status == FEDGE_OK; at += FEDGE_UPDATES_PIECE) {
+        const size_t left = tile->count - at;
+        status =
+            updates->read(updates->user, index, tile->tensor, first + at,
+                          left < FEDGE_UPDATES_PIECE ? left : FEDGE_UPDATES_PIECE, row + at, err);
+    }
+    return status;
 }
 
 static fedge_status take_tile(worker *self, size_t index)
 {
     const fedge_tiles *tiles = self->of->tiles;
-    const fedge_updates *updates = tiles->sum->updates;
-    const size_t stride = (size_t)tiles->num * (tiles->far ? 2 : 1);
-    int32_t **rows = tiles->rows + stride * self->thread;
     fedge_tile tile = find_tile(tiles, index);
-    const fedge_schema *schema = tiles->sum->delta.schema;
-    const size_t at =
-        tile.first - (schema->tensors[tile.tensor].offset - schema->tensors[0].offset);
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < tiles->num && status == FEDGE_OK; i++) {
-        status =
-            updates->read(updates->user, i, tile.tensor, at, tile.count, rows[i], &self->error);
-    }
-    if (status != FEDGE_OK)
-        return status;
-    tile.rows = rows;
     tile.thread = self->thread;
-    if (tiles->mixed && tiles->far) {
-        mix(tiles, rows, rows + tiles->num, tile.count);
-        tile.rows = rows + tiles->num;
+    tile.rows = tiles->ops->rows(tiles->state, tile.thread, tile.num, tile.count);
+    for (uint32_t i = 0; i < tile.num && status == FEDGE_OK; i++) {
+        status =
+            read_row(tiles, tiles->order ? tiles->order[i] : i, &tile, tile.rows[i], &self->error);
     }
-    return self->of->visit(self->of->user, &tile, &self->error);
+    if (status == FEDGE_OK)
+        status = tiles->ops->load(tiles->state, tile.thread, tile.num, tile.count, &self->error);
+    return status == FEDGE_OK ? self->of->visit(self->of->user, &tile, &self->error) : status;
 }
 
 static void *work(void *user)

@@ -79,7 +79,7 @@ static fedge_status choose(const fedge_robust_settings *with, const fedge_gram *
 }
 
 static const fedge_robust_rule RULE = {
-    .name = "FLTrust", .middle = FEDGE_ROBUST_MEAN, .choose = choose, .looks_at = FEDGE_GRAM_ALL};
+    .name = "FLTrust", .middle = FEDGE_MIDDLE_MEAN, .choose = choose, .looks_at = FEDGE_GRAM_ALL};
 
 /* The clients' updates, and the server's behind them. */
 typedef struct with_root {

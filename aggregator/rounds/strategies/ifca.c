@@ -106,13 +106,15 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
     const uint32_t num = sum->num_updates, clusters = with->with.num_clusters;
     double totals[FEDGE_MAX_CLUSTERS] = {0};
     fedge_tiles tiles = {0};
+    fedge_strategy_sum on_cpu = *sum; /* which reads the rows itself */
+    on_cpu.accumulator = NULL;
     fedge_status status = fedge_strategy_check_sum(sum, "IFCA", err);
     if (status == FEDGE_OK && (!sum->updates || sum->updates->num != num)) {
         status = fedge_fail(err, FEDGE_INTERNAL, "IFCA: round %u lacks its updates",
                             (unsigned)sum->round);
     }
     if (status == FEDGE_OK)
-        status = fedge_tiles_init(&tiles, sum, false, err);
+        status = fedge_tiles_init(&tiles, &on_cpu, false, err);
     if (status != FEDGE_OK)
         return status;
     uint32_t *weights = calloc(num, sizeof(*weights));

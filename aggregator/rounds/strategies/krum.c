@@ -20,7 +20,7 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
 }
 
 static const fedge_robust_rule RULE = {.name = "Krum",
-                                       .middle = FEDGE_ROBUST_MEAN,
+                                       .middle = FEDGE_MIDDLE_MEAN,
                                        .least = fedge_krum_least,
                                        .choose = choose,
                                        .looks_at = FEDGE_GRAM_ALL};

@@ -1,4 +1,4 @@
-#include "aggregator/rounds/robust/sort.h"
+#include "aggregator/reduce/sort.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>

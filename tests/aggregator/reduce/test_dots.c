@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/rounds/robust/gram.h"
+#include "aggregator/reduce/dots.h"
 #include "edge/core/rng.h"
 
 #define COUNT 4096
@@ -17,8 +17,8 @@ static void compare(size_t count)
 {
     const int32_t *const four[4] = {rows[1], rows[2], rows[3], rows[4]};
     int64_t fast[4], plain[4];
-    fedge_gram_dots(rows[0], four, count, fast);
-    fedge_gram_dots_scalar(rows[0], four, count, plain);
+    fedge_dots(rows[0], four, count, fast);
+    fedge_dots_scalar(rows[0], four, count, plain);
     for (int j = 0; j < 4; j++)
         assert_true(fast[j] == plain[j]);
 }
@@ -46,7 +46,7 @@ static void the_largest_fit(void **state)
     compare(COUNT);
     const int32_t *const four[4] = {rows[1], rows[2], rows[3], rows[4]};
     int64_t dots[4];
-    fedge_gram_dots(rows[0], four, COUNT, dots);
+    fedge_dots(rows[0], four, COUNT, dots);
     assert_true(dots[0] == (int64_t)1 << 60 && dots[1] == -((int64_t)1 << 60));
 }
 

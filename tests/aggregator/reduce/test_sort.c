@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "aggregator/rounds/robust/sort.h"
+#include "aggregator/reduce/sort.h"
 #include "edge/core/rng.h"
 
 #define MOST 300

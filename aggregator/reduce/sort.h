@@ -1,6 +1,6 @@
 /* Sorting networks: the values of each coordinate in order, many coordinates side by side. */
-#ifndef FEDGE_AGGREGATOR_ROUNDS_ROBUST_SORT_H
-#define FEDGE_AGGREGATOR_ROUNDS_ROBUST_SORT_H
+#ifndef FEDGE_AGGREGATOR_REDUCE_SORT_H
+#define FEDGE_AGGREGATOR_REDUCE_SORT_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,0 +1,369 @@
+#include "aggregator/reduce/cuda/tile_cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/reduce/cuda/tile_kernels.h"
+
+#define STRIDE 32 /* rows begin at a multiple of so many values: at lines of a GPU's memory */
+
+struct fedge_cuda_tile_lane {
+    fedge_cuda_gpu *gpu;
+    cudaStream_t stream;
+    int32_t *pinned, *values; /* (num, size): rows on the host, and on the GPU */
+    int32_t *mixed;           /* likewise; NULL: no mixing */
+    int64_t *pinned_sums, *sums;
+    uint32_t *pinned_lists, *lists; /* (2, num): the rows that are chosen, then their weights */
+    int32_t **rows;                 /* (num): to pinned */
+    uint64_t stride;                /* of the present tile */
+};
+
+static const char DOING[] = "going through updates";
+
+static fedge_cuda_tile_lane *lane_of(void *state, uint32_t thread)
+{
+    return &((fedge_cuda_tiles *)state)->lanes[thread];
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void free_lane(fedge_cuda_tile_lane *lane)
+{
+    /* A lost GPU cannot be freed; its errors tell nothing new. */
+    if (!lane->gpu || fedge_cuda_gpu_use(lane->gpu, NULL) != FEDGE_OK)
+        return;
+    if (lane->stream)
+        (void)cudaStreamDestroy(lane->stream);
+    (void)cudaFreeHost(lane->pinned);
+    (void)cudaFree(lane->values);
+    (void)cudaFree(lane->mixed);
+    (void)cudaFreeHost(lane->pinned_sums);
+    (void)cudaFree(lane->sums);
+    (void)cudaFreeHost(lane->pinned_lists);
+    (void)cudaFree(lane->lists);
+}
+
+void fedge_cuda_tiles_fini(fedge_cuda_tiles *tiles)
+{
+    for (uint32_t t = 0; tiles->lanes && t < tiles->room.num_threads; t++) {
+        free_lane(&tiles->lanes[t]);
+        free(tiles->lanes[t].rows);
+    }
+    for (uint32_t g = 0; tiles->lanes && g < tiles->team->num_gpus; g++) {
+        const fedge_cuda_tile_place *place = &tiles->places[g];
+        if (fedge_cuda_gpu_use(&tiles->team->gpus[g], NULL) != FEDGE_OK)
+            continue;
+        (void)cudaFree(place->far);
+        (void)cudaFree(place->dots);
+        (void)cudaFreeHost(place->dots_there);
+    }
+    free(tiles->lanes);
+    *tiles = (fedge_cuda_tiles){.team = tiles->team, .log = tiles->log};
+}
+
+static fedge_status take_both(const fedge_cuda_gpu *gpu, void *pinned, void *device, size_t size,
+                              fedge_error *err)
+{
+    const fedge_status status = fedge_cuda_gpu_take(gpu, pinned, size, true, err);
+    return status == FEDGE_OK ? fedge_cuda_gpu_take(gpu, device, size, false, err) : status;
+}
+
+static fedge_status make_lane(fedge_cuda_tile_lane *lane, const fedge_tile_config *config,
+                              fedge_error *err)
+{
+    const size_t rows = config->num * config->size * sizeof(int32_t);
+    fedge_status status = fedge_cuda_gpu_use(lane->gpu, err);
+    if (status == FEDGE_OK) {
+        status = fedge_cuda_check(lane->gpu,
+                                  cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking),
+                                  "making a stream", err);
+    }
+    if (status == FEDGE_OK)
+        status = take_both(lane->gpu, &lane->pinned, &lane->values, rows, err);
+    if (status == FEDGE_OK && config->mixes)
+        status = fedge_cuda_gpu_take(lane->gpu, &lane->mixed, rows, false, err);
+    if (status == FEDGE_OK) {
+        status = take_both(lane->gpu, &lane->pinned_sums, &lane->sums,
+                           config->size * sizeof(*lane->sums), err);
+    }
+    if (status == FEDGE_OK) {
+        status = take_both(lane->gpu, &lane->pinned_lists, &lane->lists,
+                           2 * (size_t)config->num * sizeof(*lane->lists), err);
+    }
+    lane->rows = malloc(config->num * sizeof(*lane->rows));
+    return status == FEDGE_OK && !lane->rows
+               ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a tile's rows")
+               : status;
+}
+
+static fedge_status make_place(const fedge_cuda_gpu *gpu, fedge_cuda_tile_place *place,
+                               const fedge_tile_config *config, fedge_error *err)
+{
+    const size_t num = config->num, dots = 2 * fedge_tile_pairs(config->num) * sizeof(*place->dots);
+    fedge_status status = fedge_cuda_gpu_use(gpu, err);
+    if (status == FEDGE_OK)
+        status = take_both(gpu, &place->dots_there, &place->dots, dots, err);
+    return status == FEDGE_OK && config->mixes
+               ? fedge_cuda_gpu_take(gpu, &place->far, num * num * sizeof(*place->far), false, err)
+               : status;
+}
+
+static fedge_status make_all(fedge_cuda_tiles *self, const fedge_tile_config *config,
+                             fedge_error *err)
+{
+    fedge_cuda_team *team = self->team;
+    fedge_status status = FEDGE_OK;
+    self->lanes = calloc(config->num_threads, sizeof(*self->lanes));
+    if (!self->lanes)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u lanes", config->num_threads);
+    self->room = *config;
+    for (uint32_t g = 0; g < team->num_gpus && status == FEDGE_OK; g++)
+        status = make_place(&team->gpus[g], &self->places[g], config, err);
+    for (uint32_t t = 0; t < config->num_threads && status == FEDGE_OK; t++) {
+        self->lanes[t].gpu = &team->gpus[t % team->num_gpus];
+        status = make_lane(&self->lanes[t], config, err);
+    }
+    return status;
+}
+
+static bool has_room(const fedge_cuda_tiles *self, const fedge_tile_config *config)
+{
+    const fedge_tile_config *room = &self->room;
+    return self->lanes && config->num <= room->num && config->num_threads <= room->num_threads &&
+           config->size <= room->size && (room->mixes || !config->mixes);
+}
+
+static fedge_status empty_dots(fedge_cuda_tiles *self, fedge_error *err)
+{
+    const size_t size = 2 * fedge_tile_pairs(self->room.num) * sizeof(*self->places[0].dots);
+    fedge_status status = FEDGE_OK;
+    for (uint32_t g = 0; g < self->team->num_gpus && status == FEDGE_OK; g++) {
+        const fedge_cuda_gpu *gpu = &self->team->gpus[g];
+        status = fedge_cuda_gpu_use(gpu, err);
+        cudaError_t error = cudaSuccess;
+        if (status == FEDGE_OK)
+            error = cudaMemsetAsync(self->places[g].dots, 0, size, gpu->stream);
+        if (status == FEDGE_OK && error == cudaSuccess)
+            error = cudaStreamSynchronize(gpu->stream);
+        if (status == FEDGE_OK)
+            status = fedge_cuda_check(gpu, error, DOING, err);
+    }
+    return status;
+}
+
+static fedge_status cuda_open(void *place, const fedge_tile_config *config, void **state,
+                              fedge_error *err)
+{
+    fedge_cuda_tiles *self = place;
+    fedge_error why = {0};
+    fedge_status status = FEDGE_OK;
+    *state = NULL;
+    if (!has_room(self, config)) {
+        fedge_cuda_tiles_fini(self);
+        status = make_all(self, config, &why);
+        if (status == FEDGE_OK && self->log) {
+            FEDGE_LOG(self->log, FEDGE_LOG_INFO, "robust-rule", fedge_log_str("kind", "cuda"),
+                      fedge_log_int("gpus", self->team->num_gpus),
+                      fedge_log_int("threads", config->num_threads),
+                      fedge_log_int("updates", config->num),
+                      fedge_log_int("coordinates-of-a-tile", (int64_t)config->size));
+        }
+    }
+    self->mixed = false;
+    self->num = config->num;
+    if (status == FEDGE_OK)
+        status = empty_dots(self, &why);
+    if (status != FEDGE_OK) {
+        fedge_cuda_tiles_fini(self);
+        if (status == FEDGE_NO_MEMORY && self->log) {
+            FEDGE_LOG(self->log, FEDGE_LOG_WARN, "robust-rule-on-cpu",
+                      fedge_log_str("why", why.message),
+                      fedge_log_str("advice", "lower --robust-memory or rounds.max-cohort, or take "
+                                              "more GPUs by coordinates"));
+        }
+        return fedge_fail(err, status, "%s", why.message);
+    }
+    *state = self;
+    return FEDGE_OK;
+}
+
+static void cuda_close(void *state)
+{
+    (void)state; /* what was taken stays until fedge_cuda_tiles_fini */
+}
+
+/* ---- a tile ---------------------------------------------------------------------------------- */
+
+static fedge_status cuda_mix(void *state, const uint32_t *far, uint32_t num_far, fedge_error *err)
+{
+    fedge_cuda_tiles *self = state;
+    const size_t size = (size_t)self->num * num_far * sizeof(*far);
+    fedge_status status = FEDGE_OK;
+    for (uint32_t g = 0; g < self->team->num_gpus && num_far > 0 && status == FEDGE_OK; g++) {
+        status = fedge_cuda_gpu_use(&self->team->gpus[g], err);
+        if (status == FEDGE_OK)
+            status = fedge_cuda_gpu_copy(&self->team->gpus[g], self->places[g].far, far, size, err);
+    }
+    self->num_far = num_far;
+    self->mixed = true;
+    return status;
+}
+
+static int32_t **cuda_rows(void *state, uint32_t thread, uint32_t num, size_t count)
+{
+    fedge_cuda_tile_lane *lane = lane_of(state, thread);
+    lane->stride = (count + STRIDE - 1) / STRIDE * STRIDE;
+    for (uint32_t i = 0; i < num; i++)
+        lane->rows[i] = lane->pinned + i * lane->stride;
+    return lane->rows;
+}
+
+/* What load has left on the GPU. */
+static fedge_cuda_tile tile_of(const fedge_cuda_tiles *self, const fedge_cuda_tile_lane *lane,
+                               uint32_t num, size_t count)
+{
+    return (fedge_cuda_tile){.values = self->mixed ? lane->mixed : lane->values,
+                             .num = num,
+                             .count = (uint32_t)count,
+                             .stride = lane->stride};
+}
+
+static fedge_status cuda_load(void *state, uint32_t thread, uint32_t num, size_t count,
+                              fedge_error *err)
+{
+    const fedge_cuda_tiles *self = state;
+    const fedge_cuda_tile_lane *lane = &self->lanes[thread];
+    const size_t size = (num - 1) * lane->stride + count;
+    const fedge_status status = fedge_cuda_gpu_use(lane->gpu, err);
+    if (status != FEDGE_OK)
+        return status;
+    cudaError_t error = cudaMemcpyAsync(lane->values, lane->pinned, size * sizeof(*lane->values),
+                                        cudaMemcpyHostToDevice, lane->stream);
+    if (error == cudaSuccess && self->mixed) {
+        fedge_cuda_tile tile = tile_of(self, lane, num, count);
+        tile.values = lane->values;
+        error = fedge_cuda_mix(&tile, self->places[thread % self->team->num_gpus].far,
+                               self->num_far, lane->mixed, lane->stream);
+    }
+    return fedge_cuda_check(lane->gpu, error, DOING, err);
+}
+
+static fedge_status cuda_dots(void *state, uint32_t thread, uint32_t num, size_t count, int shift,
+                              bool norms_only, fedge_error *err)
+{
+    const fedge_cuda_tiles *self = state;
+    const fedge_cuda_tile_lane *lane = &self->lanes[thread];
+    const fedge_cuda_tile tile = tile_of(self, lane, num, count);
+    unsigned long long *dots = self->places[thread % self->team->num_gpus].dots;
+    cudaError_t error = fedge_cuda_dots(&tile, shift, norms_only, dots,
+                                        dots + fedge_tile_pairs(self->room.num), lane->stream);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(lane->stream);
+    return fedge_cuda_check(lane->gpu, error, DOING, err);
+}
+
+static fedge_status take_dots_of(const fedge_cuda_tiles *self, uint32_t g, uint32_t num,
+                                 fedge_tile_sum *sums, fedge_error *err)
+{
+    const fedge_cuda_gpu *gpu = &self->team->gpus[g];
+    const fedge_cuda_tile_place *place = &self->places[g];
+    const size_t pairs = fedge_tile_pairs(self->room.num);
+    const fedge_status status = fedge_cuda_gpu_use(gpu, err);
+    if (status != FEDGE_OK)
+        return status;
+    cudaError_t error =
+        cudaMemcpyAsync(place->dots_there, place->dots, 2 * pairs * sizeof(*place->dots),
+                        cudaMemcpyDeviceToHost, gpu->stream);
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(gpu->stream);
+    for (size_t p = 0; error == cudaSuccess && p < fedge_tile_pairs(num); p++) {
+        sums[p].high += (int64_t)place->dots_there[p];
+        sums[p].low += (int64_t)place->dots_there[pairs + p];
+    }
+    return fedge_cuda_check(gpu, error, DOING, err);
+}
+
+static fedge_status cuda_take_dots(void *state, uint32_t num, fedge_tile_sum *sums,
+                                   fedge_error *err)
+{
+    fedge_cuda_tiles *self = state;
+    fedge_status status = FEDGE_OK;
+    memset(sums, 0, fedge_tile_pairs(num) * sizeof(*sums));
+    for (uint32_t g = 0; g < self->team->num_gpus && status == FEDGE_OK; g++)
+        status = take_dots_of(self, g, num, sums, err);
+    return status == FEDGE_OK ? empty_dots(self, err) : status;
+}
+
+/* The choice's lists, to the GPU. */
+static cudaError_t send_choice(const fedge_cuda_tiles *self, const fedge_cuda_tile_lane *lane,
+                               const fedge_tile_choice *choice, fedge_cuda_rows *chosen)
+{
+    const size_t num = choice->num, size = num * sizeof(*lane->lists), behind = self->room.num;
+    const bool weighs = choice->middle == FEDGE_MIDDLE_MEAN;
+    cudaError_t error = cudaSuccess;
+    *chosen = (fedge_cuda_rows){.rows = choice->rows ? lane->lists : NULL,
+                                .weights = lane->lists + behind,
+                                .num = choice->num};
+    if (choice->rows) {
+        memcpy(lane->pinned_lists, choice->rows, size);
+        error = cudaMemcpyAsync(lane->lists, lane->pinned_lists, size, cudaMemcpyHostToDevice,
+                                lane->stream);
+    }
+    if (weighs && error == cudaSuccess) {
+        memcpy(lane->pinned_lists + behind, choice->weights, size);
+        error = cudaMemcpyAsync(lane->lists + behind, lane->pinned_lists + behind, size,
+                                cudaMemcpyHostToDevice, lane->stream);
+    }
+    return error;
+}
+
+static cudaError_t launch(const fedge_cuda_tile *tile, const fedge_cuda_rows *chosen,
+                          const fedge_tile_choice *choice, const fedge_cuda_tile_lane *lane)
+{
+    const uint32_t num = choice->num, cut = choice->cut;
+    switch (choice->middle) {
+    case FEDGE_MIDDLE_MEDIAN:
+        return fedge_cuda_between(tile, chosen, (num - 1) / 2, num / 2 + 1, lane->sums,
+                                  lane->stream);
+    case FEDGE_MIDDLE_TRIMMED:
+        return fedge_cuda_between(tile, chosen, cut, num - cut, lane->sums, lane->stream);
+    case FEDGE_MIDDLE_NEAREST:
+        return fedge_cuda_nearest(tile, chosen, 2 * cut, lane->sums, lane->stream);
+    default:
+        return fedge_cuda_mean(tile, chosen, lane->sums, lane->stream);
+    }
+}
+
+static fedge_status cuda_reduce(void *state, uint32_t thread, size_t count,
+                                const fedge_tile_choice *choice, const int64_t **sums,
+                                fedge_error *err)
+{
+    const fedge_cuda_tiles *self = state;
+    const fedge_cuda_tile_lane *lane = &self->lanes[thread];
+    const fedge_cuda_tile tile = tile_of(self, lane, choice->num, count);
+    fedge_cuda_rows chosen;
+    cudaError_t error = send_choice(self, lane, choice, &chosen);
+    if (error == cudaSuccess)
+        error = launch(&tile, &chosen, choice, lane);
+    if (error == cudaSuccess) {
+        error = cudaMemcpyAsync(lane->pinned_sums, lane->sums, count * sizeof(*lane->sums),
+                                cudaMemcpyDeviceToHost, lane->stream);
+    }
+    if (error == cudaSuccess)
+        error = cudaStreamSynchronize(lane->stream);
+    *sums = lane->pinned_sums;
+    return fedge_cuda_check(lane->gpu, error, DOING, err);
+}
+
+const fedge_tile_ops fedge_tile_cuda = {
+    .name = "cuda",
+    .size = FEDGE_CUDA_TILE_SIZE,
+    .open = cuda_open,
+    .close = cuda_close,
+    .mix = cuda_mix,
+    .rows = cuda_rows,
+    .load = cuda_load,
+    .dots = cuda_dots,
+    .take_dots = cuda_take_dots,
+    .reduce = cuda_reduce,
+};

@@ -1,0 +1,311 @@
+#include "aggregator/reduce/cuda/tile_kernels.h"
+
+#include "aggregator/reduce/cuda/values.cuh"
+
+#define PAST_ALL 0x7fffffff /* behind every value when they are sorted */
+
+static __device__ __forceinline__ int32_t value_at(const fedge_cuda_tile &tile,
+                                                   const fedge_cuda_rows &chosen, uint32_t i,
+                                                   uint64_t k)
+{
+    const uint32_t row = chosen.rows ? chosen.rows[i] : i;
+    return tile.values[row * tile.stride + k];
+}
+
+/* A thread for each coordinate. */
+static cudaLaunchConfig_t for_each(uint32_t count, cudaStream_t stream)
+{
+    return shape(((uint64_t)count + THREADS - 1) / THREADS, MAX_GRID, stream);
+}
+
+#define EACH_COORDINATE(k, count)                                                                  \
+    for (uint64_t k = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; k < (count);                \
+         k += (uint64_t)gridDim.x * blockDim.x)
+
+/* ---- mix --------------------------------------------------------------------------------------
+ */
+
+static __global__ void __launch_bounds__(THREADS)
+    mix(fedge_cuda_tile tile, const uint32_t *far, uint32_t num_far, int32_t *to)
+{
+    const double num_near = (double)(tile.num - num_far);
+    EACH_COORDINATE(k, tile.count)
+    {
+        long long all = 0;
+        for (uint32_t i = 0; i < tile.num; i++)
+            all += tile.values[i * tile.stride + k];
+        for (uint32_t i = 0; i < tile.num; i++) {
+            long long sum = all;
+            for (uint32_t j = 0; j < num_far; j++)
+                sum -= tile.values[far[(uint64_t)i * num_far + j] * tile.stride + k];
+            to[i * tile.stride + k] = (int32_t)rint((double)sum / num_near);
+        }
+    }
+}
+
+cudaError_t fedge_cuda_mix(const fedge_cuda_tile *tile, const uint32_t *far, uint32_t num_far,
+                           int32_t *to, cudaStream_t stream)
+{
+    const cudaLaunchConfig_t config = for_each(tile->count, stream);
+    return cudaLaunchKernelEx(&config, mix, *tile, far, num_far, to);
+}
+
+/* ---- dots -------------------------------------------------------------------------------------
+ */
+
+#define EDGE 16    /* rows of a square of pairs, of which each thread has one */
+#define DEPTH 64   /* coordinates of them in shared memory */
+#define REACH 4096 /* coordinates of a block: the sum of so many squares of 2^24 fits */
+#define APART (DEPTH + 1)
+
+static_assert(EDGE * EDGE == THREADS, "a thread for each pair");
+
+/* Rows first..first + EDGE of DEPTH coordinates, shortened; 0 behind the last. */
+static __device__ __forceinline__ void load_rows(const fedge_cuda_tile &tile, uint32_t first,
+                                                 uint64_t at, int shift, int32_t *to)
+{
+    const int32_t half = (int32_t)1 << (shift - 1);
+    for (uint32_t i = threadIdx.x; i < EDGE * DEPTH; i += THREADS) {
+        const uint32_t row = first + i / DEPTH;
+        const uint64_t k = at + i % DEPTH;
+        const bool there = row < tile.num && k < tile.count;
+        to[i / DEPTH * APART + i % DEPTH] =
+            there ? (tile.values[row * tile.stride + k] + half) >> shift : 0;
+    }
+}
+
+/* A block of threads for each square of pairs and each REACH coordinates. */
+static __global__ void __launch_bounds__(THREADS)
+    dots(fedge_cuda_tile tile, int shift, int norms_only, uint32_t reaches,
+         unsigned long long *high, unsigned long long *low)
+{
+    __shared__ int32_t a[EDGE * APART], b[EDGE * APART];
+    uint32_t square = blockIdx.x / reaches, down = 0;
+    if (norms_only) {
+        down = square;
+    } else {
+        while (square > down) {
+            square -= down + 1;
+            down++;
+        }
+    }
+    const uint32_t i = down * EDGE + threadIdx.x / EDGE, j = square * EDGE + threadIdx.x % EDGE;
+    const uint64_t begin = (uint64_t)(blockIdx.x % reaches) * REACH;
+    const int32_t *x = a + threadIdx.x / EDGE * APART, *y = b + threadIdx.x % EDGE * APART;
+    long long sum = 0;
+    for (uint64_t at = begin; at < begin + REACH && at < tile.count; at += DEPTH) {
+        load_rows(tile, down * EDGE, at, shift, a);
+        load_rows(tile, square * EDGE, at, shift, b);
+        __syncthreads();
+        for (uint32_t k = 0; k < DEPTH; k++)
+            sum += (long long)x[k] * y[k];
+        __syncthreads();
+    }
+    if (i < tile.num && (norms_only ? j == i : j <= i)) {
+        const uint64_t pair = (uint64_t)i * (i + 1) / 2 + j;
+        atomicAdd(&high[pair], (unsigned long long)(sum >> 32));
+        atomicAdd(&low[pair], (unsigned long long)(sum & 0xffffffff));
+    }
+}
+
+cudaError_t fedge_cuda_dots(const fedge_cuda_tile *tile, int shift, int norms_only,
+                            unsigned long long *high, unsigned long long *low, cudaStream_t stream)
+{
+    const uint64_t edges = (tile->num + EDGE - 1) / EDGE;
+    const uint64_t squares = norms_only ? edges : edges * (edges + 1) / 2;
+    const uint32_t reaches = (tile->count + REACH - 1) / REACH;
+    if (squares * reaches > 0x7fffffff)
+        return cudaErrorInvalidConfiguration;
+    const cudaLaunchConfig_t config = shape(squares * reaches, 0x7fffffff, stream);
+    return cudaLaunchKernelEx(&config, dots, *tile, shift, norms_only, reaches, high, low);
+}
+
+/* ---- mean -------------------------------------------------------------------------------------
+ */
+
+static __global__ void __launch_bounds__(THREADS)
+    mean(fedge_cuda_tile tile, fedge_cuda_rows chosen, int64_t *sums)
+{
+    EACH_COORDINATE(k, tile.count)
+    {
+        long long sum = 0;
+        for (uint32_t i = 0; i < chosen.num; i++)
+            sum += (long long)chosen.weights[i] * value_at(tile, chosen, i, k);
+        sums[k] = sum;
+    }
+}
+
+cudaError_t fedge_cuda_mean(const fedge_cuda_tile *tile, const fedge_cuda_rows *chosen,
+                            int64_t *sums, cudaStream_t stream)
+{
+    const cudaLaunchConfig_t config = for_each(tile->count, stream);
+    return cudaLaunchKernelEx(&config, mean, *tile, *chosen, sums);
+}
+
+/* ---- between, by a network --------------------------------------------------------------------
+ */
+
+/* A stage of Batcher's odd-even merge sort (Knuth, The art of computer programming, 5.3.4) and all
+ * that come behind it: K apart, in sequences of 2 P. All indices are known to the compiler, so that
+ * the values stay in registers. */
+template <int N, int P, int K> static __device__ __forceinline__ void sort_from(int32_t *v)
+{
+    constexpr int FIRST = K % P;
+#pragma unroll
+    for (int i = FIRST; i < N - K; i++) {
+        if ((i - FIRST) % (2 * K) < K && i / (2 * P) == (i + K) / (2 * P)) {
+            const int32_t x = v[i], y = v[i + K];
+            v[i] = x < y ? x : y;
+            v[i + K] = x < y ? y : x;
+        }
+    }
+    if constexpr (K > 1)
+        sort_from<N, P, K / 2>(v);
+    else if constexpr (2 * P < N)
+        sort_from<N, 2 * P, 2 * P>(v);
+}
+
+template <int N>
+static __global__ void __launch_bounds__(THREADS)
+    between(fedge_cuda_tile tile, fedge_cuda_rows chosen, uint32_t from, uint32_t to, int64_t *sums)
+{
+    EACH_COORDINATE(k, tile.count)
+    {
+        int32_t v[N];
+#pragma unroll
+        for (uint32_t i = 0; i < N; i++)
+            v[i] = i < chosen.num ? value_at(tile, chosen, i, k) : PAST_ALL;
+        sort_from<N, 1, 1>(v);
+        long long sum = 0;
+#pragma unroll
+        for (uint32_t i = 0; i < N; i++)
+            sum += i >= from && i < to ? v[i] : 0;
+        sums[k] = sum;
+    }
+}
+
+/* ---- by radix selection -----------------------------------------------------------------------
+ */
+
+#define DIGIT 4 /* bits that are decided in a pass over the rows */
+#define DIGITS (1 << DIGIT)
+
+/* Of the keys of a coordinate: the one of a rank, and how many are less and the same. */
+struct found {
+    unsigned long long key;
+    uint32_t less, same;
+};
+
+/* key(i), i < num: of BITS bits. counts: the thread's, THREADS apart. */
+template <int BITS, typename Key>
+static __device__ __forceinline__ found select_rank(uint32_t num, uint32_t rank, uint32_t *counts,
+                                                    const Key &key)
+{
+    found at = {0, 0, num};
+    for (int shift = BITS - DIGIT; shift >= 0; shift -= DIGIT) {
+        for (int d = 0; d < DIGITS; d++)
+            counts[d * THREADS] = 0;
+        for (uint32_t i = 0; i < num; i++) {
+            const unsigned long long rest = key(i) >> shift;
+            if (rest >> DIGIT == at.key)
+                counts[(rest % DIGITS) * THREADS]++;
+        }
+        uint32_t digit = 0;
+        for (; at.less + counts[digit * THREADS] <= rank; digit++)
+            at.less += counts[digit * THREADS];
+        at.same = counts[digit * THREADS];
+        at.key = at.key << DIGIT | digit;
+    }
+    return at;
+}
+
+/* In the order of the values. */
+static __device__ __forceinline__ unsigned long long key_of(int32_t v)
+{
+    return (uint32_t)v ^ 0x80000000u;
+}
+
+static __device__ __forceinline__ int32_t value_of(unsigned long long key)
+{
+    return (int32_t)((uint32_t)key ^ 0x80000000u);
+}
+
+static __global__ void __launch_bounds__(THREADS)
+    between_selected(fedge_cuda_tile tile, fedge_cuda_rows chosen, uint32_t from, uint32_t to,
+                     int64_t *sums)
+{
+    __shared__ uint32_t counts[DIGITS * THREADS];
+    EACH_COORDINATE(k, tile.count)
+    {
+        const auto key = [&](uint32_t i) { return key_of(value_at(tile, chosen, i, k)); };
+        uint32_t *own = counts + threadIdx.x;
+        const found low = select_rank<32>(chosen.num, from, own, key);
+        const found high = select_rank<32>(chosen.num, to - 1, own, key);
+        long long sum = 0;
+        if (low.key == high.key) {
+            sums[k] = (long long)(to - from) * value_of(low.key);
+            continue;
+        }
+        for (uint32_t i = 0; i < chosen.num; i++) {
+            const unsigned long long one = key(i);
+            sum += one > low.key && one < high.key ? value_of(one) : 0;
+        }
+        sum += (long long)(low.less + low.same - from) * value_of(low.key);
+        sum += (long long)(to - high.less) * value_of(high.key);
+        sums[k] = sum;
+    }
+}
+
+cudaError_t fedge_cuda_between(const fedge_cuda_tile *tile, const fedge_cuda_rows *chosen,
+                               uint32_t from, uint32_t to, int64_t *sums, cudaStream_t stream)
+{
+    const cudaLaunchConfig_t config = for_each(tile->count, stream);
+    const uint32_t num = chosen->num;
+    if (num <= 8)
+        return cudaLaunchKernelEx(&config, between<8>, *tile, *chosen, from, to, sums);
+    if (num <= 16)
+        return cudaLaunchKernelEx(&config, between<16>, *tile, *chosen, from, to, sums);
+    if (num <= 32)
+        return cudaLaunchKernelEx(&config, between<32>, *tile, *chosen, from, to, sums);
+    if (num <= FEDGE_CUDA_NETWORK)
+        return cudaLaunchKernelEx(&config, between<64>, *tile, *chosen, from, to, sums);
+    return cudaLaunchKernelEx(&config, between_selected, *tile, *chosen, from, to, sums);
+}
+
+/* ---- nearest ----------------------------------------------------------------------------------
+ */
+
+/* By distance from the median m of 2 v − 2 m, of 33 bits; of two that are as far the greater one is
+ * behind the other. */
+static __global__ void __launch_bounds__(THREADS)
+    nearest(fedge_cuda_tile tile, fedge_cuda_rows chosen, uint32_t cut, int64_t *sums)
+{
+    __shared__ uint32_t counts[DIGITS * THREADS];
+    EACH_COORDINATE(k, tile.count)
+    {
+        const uint32_t num = chosen.num, kept = num - cut;
+        uint32_t *own = counts + threadIdx.x;
+        const auto plain = [&](uint32_t i) { return key_of(value_at(tile, chosen, i, k)); };
+        const long long twice =
+            (long long)value_of(select_rank<32>(num, (num - 1) / 2, own, plain).key) +
+            value_of(select_rank<32>(num, num / 2, own, plain).key);
+        const auto key = [&](uint32_t i) {
+            const long long off = 2 * (long long)value_at(tile, chosen, i, k) - twice;
+            return (unsigned long long)(off > 0 ? 2 * off + 1 : -2 * off);
+        };
+        const found last = select_rank<36>(num, kept - 1, own, key);
+        long long sum = 0;
+        for (uint32_t i = 0; i < num; i++)
+            sum += key(i) < last.key ? value_at(tile, chosen, i, k) : 0;
+        const long long far = (long long)(last.key >> 1);
+        const long long value = (twice + ((last.key & 1) != 0 ? far : -far)) / 2;
+        sums[k] = sum + (long long)(kept - last.less) * value;
+    }
+}
+
+cudaError_t fedge_cuda_nearest(const fedge_cuda_tile *tile, const fedge_cuda_rows *chosen,
+                               uint32_t cut, int64_t *sums, cudaStream_t stream)
+{
+    const cudaLaunchConfig_t config = for_each(tile->count, stream);
+    return cudaLaunchKernelEx(&config, nearest, *tile, *chosen, cut, sums);
+}

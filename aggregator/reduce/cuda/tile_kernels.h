@@ -1,0 +1,60 @@
+/* The kernels that reduce tiles of updates (aggregator/reduce/tile.h): a C interface, implemented
+ * in tile_kernels.cu.
+ *
+ *     mix       each row the mean of the rows that are not far from it
+ *     dots      exact products of all pairs of rows
+ *     mean      Σ a_i v_i of each coordinate
+ *     between   sorted by a network in registers, up to 64 rows, else by radix selection: the sum
+ *               of what is between two ranks
+ *     nearest   by radix selection: the sum of the values nearest to their median
+ *
+ * A tile is (num, stride) of int32, |v| ≤ 2^30, of which [count] ≤ stride coordinates count. All
+ * pointers are to the GPU's memory, all work is queued on [stream], and all results are those of
+ * fedge_tile_cpu, bit for bit.
+ */
+#ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_TILE_KERNELS_H
+#define FEDGE_AGGREGATOR_REDUCE_CUDA_TILE_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+#define FEDGE_CUDA_NETWORK 64 /* rows that are sorted in registers */
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct fedge_cuda_tile {
+    const int32_t *values;
+    uint32_t num, count;
+    uint64_t stride;
+} fedge_cuda_tile;
+
+/* Which of a tile's rows. */
+typedef struct fedge_cuda_rows {
+    const uint32_t *rows;    /* (num); NULL: the first ones */
+    const uint32_t *weights; /* (num), for mean */
+    uint32_t num;
+} fedge_cuda_rows;
+
+/* far (tile->num, num_far); to: as the tile's values. */
+cudaError_t fedge_cuda_mix(const fedge_cuda_tile *tile, const uint32_t *far, uint32_t num_far,
+                           int32_t *to, cudaStream_t stream);
+/* Adds u_i · u_j of j ≤ i to high[p] · 2^32 + low[p], p = i (i + 1) / 2 + j; u, shift and
+ * norms_only: as fedge_tile_ops.dots. */
+cudaError_t fedge_cuda_dots(const fedge_cuda_tile *tile, int shift, int norms_only,
+                            unsigned long long *high, unsigned long long *low, cudaStream_t stream);
+/* sums (count). */
+cudaError_t fedge_cuda_mean(const fedge_cuda_tile *tile, const fedge_cuda_rows *chosen,
+                            int64_t *sums, cudaStream_t stream);
+/* Of the ranks from..to, from < to ≤ chosen->num. */
+cudaError_t fedge_cuda_between(const fedge_cuda_tile *tile, const fedge_cuda_rows *chosen,
+                               uint32_t from, uint32_t to, int64_t *sums, cudaStream_t stream);
+/* Without the [cut] < chosen->num farthest. */
+cudaError_t fedge_cuda_nearest(const fedge_cuda_tile *tile, const fedge_cuda_rows *chosen,
+                               uint32_t cut, int64_t *sums, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,304 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/reduce/dots.h"
+#include "aggregator/reduce/sort.h"
+#include "aggregator/reduce/tile.h"
+#include "edge/core/fixed.h"
+
+#define ALIGNMENT 64
+#define MIX 512 /* coordinates whose sums are held at a time */
+/* Between rows, or all would want the same places of a cache. */
+#define APART FEDGE_TILE_APART
+
+/* What a thread works with. */
+typedef struct room {
+    int32_t **rows;       /* (num): as they are read */
+    int32_t **mixed;      /* (num) */
+    int32_t **chosen;     /* (num): room for a list of some */
+    int32_t *const *seen; /* rows or mixed: what load has left */
+    int64_t *sums;        /* (size) */
+    fedge_tile_sum *dots; /* of pairs of num rows; NULL until there are any */
+} room;
+
+typedef struct cpu_tiles {
+    fedge_tile_config config;
+    int32_t *values; /* of each thread: its rows, then with mixing the mixed ones */
+    int32_t **lists; /* of each thread: what its room's lists are */
+    int64_t *sums;
+    room *rooms; /* (num_threads) */
+    const uint32_t *far;
+    uint32_t *own_far;
+    uint32_t num_far;
+} cpu_tiles;
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void cpu_close(void *state)
+{
+    cpu_tiles *self = state;
+    if (!self)
+        return;
+    for (uint32_t t = 0; self->rooms && t < self->config.num_threads; t++)
+        free(self->rooms[t].dots);
+    free(self->rooms);
+    free(self->values);
+    free(self->lists);
+    free(self->sums);
+    free(self->own_far);
+    free(self);
+}
+
+static void lay_out(cpu_tiles *self)
+{
+    const fedge_tile_config *config = &self->config;
+    const size_t num = config->num, kinds = config->mixes ? 2 : 1, row = config->size + APART;
+    for (uint32_t t = 0; t < config->num_threads; t++) {
+        int32_t *values = self->values + t * kinds * num * row;
+        int32_t **lists = self->lists + t * 3 * num;
+        for (size_t i = 0; i < num; i++) {
+            lists[i] = values + i * row;
+            lists[num + i] = config->mixes ? values + (num + i) * row : NULL;
+        }
+        self->rooms[t] = (room){.rows = lists,
+                                .mixed = lists + num,
+                                .chosen = lists + 2 * num,
+                                .seen = lists,
+                                .sums = self->sums + t * config->size};
+    }
+}
+
+static fedge_status cpu_open(void *place, const fedge_tile_config *config, void **state,
+                             fedge_error *err)
+{
+    (void)place;
+    const size_t threads = config->num_threads, num = config->num;
+    const size_t rows = threads * num * (config->mixes ? 2 : 1);
+    cpu_tiles *self = calloc(1, sizeof(*self));
+    *state = NULL;
+    if (self) {
+        self->config = *config;
+        self->values =
+            aligned_alloc(ALIGNMENT, rows * (config->size + APART) * sizeof(*self->values));
+        self->lists = malloc(threads * 3 * num * sizeof(*self->lists));
+        self->sums = malloc(threads * config->size * sizeof(*self->sums));
+        self->rooms = calloc(threads, sizeof(*self->rooms));
+    }
+    if (!self || !self->values || !self->lists || !self->sums || !self->rooms) {
+        cpu_close(self);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u updates side by side",
+                          (unsigned)config->num);
+    }
+    lay_out(self);
+    *state = self;
+    return FEDGE_OK;
+}
+
+static int32_t **cpu_rows(void *state, uint32_t thread, uint32_t num, size_t count)
+{
+    (void)num;
+    (void)count;
+    return ((cpu_tiles *)state)->rooms[thread].rows;
+}
+
+/* ---- mixing ---------------------------------------------------------------------------------- */
+
+static fedge_status cpu_mix(void *state, const uint32_t *far, uint32_t num_far, fedge_error *err)
+{
+    cpu_tiles *self = state;
+    const size_t size = (size_t)self->config.num * num_far * sizeof(*far);
+    self->own_far = malloc(size + 1);
+    if (!self->own_far)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes of neighbours", size);
+    memcpy(self->own_far, far, size);
+    self->far = self->own_far;
+    self->num_far = num_far;
+    return FEDGE_OK;
+}
+
+/* Each row of [to] is the mean of all but those far from it: the sum of all less theirs. */
+static void mix(const cpu_tiles *self, uint32_t num, int32_t *const *from, int32_t *const *to,
+                size_t count)
+{
+    int64_t all[MIX], sum[MIX];
+    const uint32_t num_near = num - self->num_far;
+    for (size_t at = 0; at < count; at += MIX) {
+        const size_t n = count - at < MIX ? count - at : MIX;
+        memset(all, 0, sizeof(all));
+        for (uint32_t i = 0; i < num; i++) {
+            for (size_t k = 0; k < n; k++)
+                all[k] += from[i][at + k];
+        }
+        for (uint32_t i = 0; i < num; i++) {
+            memcpy(sum, all, sizeof(sum));
+            for (uint32_t j = 0; j < self->num_far; j++) {
+                const int32_t *less = from[self->far[(size_t)i * self->num_far + j]] + at;
+                for (size_t k = 0; k < n; k++)
+                    sum[k] -= less[k];
+            }
+            for (size_t k = 0; k < n; k++)
+                to[i][at + k] = (int32_t)rint((double)sum[k] / num_near);
+        }
+    }
+}
+
+static fedge_status cpu_load(void *state, uint32_t thread, uint32_t num, size_t count,
+                             fedge_error *err)
+{
+    const cpu_tiles *self = state;
+    room *own = &self->rooms[thread];
+    (void)err;
+    if (self->far)
+        mix(self, num, own->rows, own->mixed, count);
+    own->seen = self->far ? own->mixed : own->rows;
+    return FEDGE_OK;
+}
+
+/* ---- products -------------------------------------------------------------------------------- */
+
+static void shorten(int32_t *v, size_t count, int shift)
+{
+    const int32_t half = (int32_t)1 << (shift - 1);
+    for (size_t k = 0; k < count; k++)
+        v[k] = (v[k] + half) >> shift;
+}
+
+static void add(fedge_tile_sum *to, int64_t value)
+{
+    to->high += value >> 32;
+    to->low += value & 0xffffffff;
+}
+
+/* Row i with those up to it, in coordinates that fedge_dots takes at a time. */
+static void add_dots(const room *own, uint32_t i, size_t at, size_t count, bool norms_only)
+{
+    /* Four rows against one: row i is loaded once for four products. Where fewer are left it
+     * stands in for the missing ones, and their sums are not used. */
+    for (uint32_t j = norms_only ? i : 0; j <= i; j += 4) {
+        const int32_t *four[4];
+        int64_t dots[4];
+        for (uint32_t k = 0; k < 4; k++)
+            four[k] = own->seen[j + k <= i ? j + k : i] + at;
+        fedge_dots(own->seen[i] + at, four, count, dots);
+        for (uint32_t k = 0; k < 4 && j + k <= i; k++)
+            add(&own->dots[fedge_tile_pair(i, j + k)], dots[k]);
+    }
+}
+
+static fedge_status cpu_dots(void *state, uint32_t thread, uint32_t num, size_t count, int shift,
+                             bool norms_only, fedge_error *err)
+{
+    const cpu_tiles *self = state;
+    room *own = &self->rooms[thread];
+    if (!own->dots)
+        own->dots = calloc(fedge_tile_pairs(self->config.num), sizeof(*own->dots));
+    if (!own->dots) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the distances of %u updates",
+                          (unsigned)num);
+    }
+    for (uint32_t i = 0; i < num; i++)
+        shorten(own->seen[i], count, shift);
+    for (size_t at = 0; at < count; at += FEDGE_DOTS_COUNT) {
+        const size_t left = count - at, n = left < FEDGE_DOTS_COUNT ? left : FEDGE_DOTS_COUNT;
+        for (uint32_t i = 0; i < num; i++)
+            add_dots(own, i, at, n, norms_only);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status cpu_take_dots(void *state, uint32_t num, fedge_tile_sum *sums, fedge_error *err)
+{
+    const cpu_tiles *self = state;
+    const size_t pairs = fedge_tile_pairs(num);
+    (void)err;
+    memset(sums, 0, pairs * sizeof(*sums));
+    for (uint32_t t = 0; t < self->config.num_threads; t++) {
+        fedge_tile_sum *from = self->rooms[t].dots;
+        for (size_t k = 0; from && k < pairs; k++) {
+            sums[k].high += from[k].high;
+            sums[k].low += from[k].low;
+        }
+        if (from)
+            memset(from, 0, pairs * sizeof(*from));
+    }
+    return FEDGE_OK;
+}
+
+/* ---- one value of a coordinate's ------------------------------------------------------------- */
+
+/* The rows from..to of sorted ones. */
+static void add_between(int32_t *const *rows, uint32_t from, uint32_t to, size_t count,
+                        int64_t *sums)
+{
+    for (uint32_t i = from; i < to; i++) {
+        for (size_t k = 0; k < count; k++)
+            sums[k] += rows[i][k];
+    }
+}
+
+/* The sum of all but the [cut] farthest from the median, which lie at the ends. Twice the median is
+ * an integer. */
+static void add_nearest(int32_t *const *rows, uint32_t num, uint32_t cut, size_t count,
+                        int64_t *sums)
+{
+    for (size_t k = 0; k < count; k++) {
+        const int64_t median = (int64_t)rows[(num - 1) / 2][k] + rows[num / 2][k];
+        uint32_t from = 0, to = num;
+        for (uint32_t left = cut; left > 0; left--) {
+            const int64_t below = median - 2 * (int64_t)rows[from][k];
+            const int64_t above = 2 * (int64_t)rows[to - 1][k] - median;
+            if (below > above)
+                from++;
+            else
+                to--;
+        }
+        for (uint32_t i = from; i < to; i++)
+            sums[k] += rows[i][k];
+    }
+}
+
+static fedge_status cpu_reduce(void *state, uint32_t thread, size_t count,
+                               const fedge_tile_choice *choice, const int64_t **sums,
+                               fedge_error *err)
+{
+    const cpu_tiles *self = state;
+    const room *own = &self->rooms[thread];
+    const uint32_t num = choice->num, cut = choice->cut;
+    (void)err;
+    for (uint32_t i = 0; i < num; i++)
+        own->chosen[i] = own->seen[choice->rows ? choice->rows[i] : i];
+    memset(own->sums, 0, count * sizeof(*own->sums));
+    if (choice->middle != FEDGE_MIDDLE_MEAN)
+        fedge_sort_rows(own->chosen, num, count);
+    switch (choice->middle) {
+    case FEDGE_MIDDLE_MEAN:
+        for (uint32_t i = 0; i < num; i++)
+            fedge_fixed_accumulate(own->sums, own->chosen[i], count, choice->weights[i]);
+        break;
+    case FEDGE_MIDDLE_MEDIAN:
+        add_between(own->chosen, (num - 1) / 2, num / 2 + 1, count, own->sums);
+        break;
+    case FEDGE_MIDDLE_TRIMMED:
+        add_between(own->chosen, cut, num - cut, count, own->sums);
+        break;
+    case FEDGE_MIDDLE_NEAREST:
+        add_nearest(own->chosen, num, 2 * cut, count, own->sums);
+        break;
+    }
+    *sums = own->sums;
+    return FEDGE_OK;
+}
+
+const fedge_tile_ops fedge_tile_cpu = {
+    .name = "cpu",
+    .size = FEDGE_DOTS_COUNT,
+    .open = cpu_open,
+    .close = cpu_close,
+    .mix = cpu_mix,
+    .rows = cpu_rows,
+    .load = cpu_load,
+    .dots = cpu_dots,
+    .take_dots = cpu_take_dots,
+    .reduce = cpu_reduce,
+};
