@@ -1,17 +1,13 @@
 /* The client: carries out what the session decides, with the link, the store and the worker. */
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/fedge_client.h"
-#include "client/link.h"
+#include "client/client_private.h"
 #include "client/proxy.h"
-#include "client/session.h"
-#include "client/store.h"
-#include "client/worker.h"
 #include "edge/core/os.h"
 #include "edge/core/version.h"
+#include "edge/io/part_list.h"
 #include "edge/io/plan.h"
 #include "edge/io/site.h"
 #include "secure/ciphers/ciphers.h"
@@ -24,30 +20,6 @@
 #define DEFAULT_STOP_GRACE_MS 500
 #define LOOK_MS 2000   /* between looks whether the site's conditions still hold, while at work */
 #define GOODBYE_MS 300 /* for the close frame, after the session has ended */
-
-struct fedge_client {
-    fedge_client_config config;
-    fedge_client_callbacks callbacks;
-    const char *server; /* of the link: that whose turn it is */
-    uint32_t turn, num_servers;
-    fedge_hello hello;
-    fedge_store_state state;
-    fedge_session *session;
-    fedge_store *store;
-    fedge_worker *worker;
-    fedge_link *link;
-    fedge_identity *identity;
-    atomic_bool stop_asked;
-    bool draining, stopped;
-    bool working;     /* at a task */
-    uint64_t look_at; /* at the site's conditions, meanwhile */
-    fedge_exit exit_code;
-    char exit_text[FEDGE_MAX_TEXT];
-    char plan_hash[FEDGE_HASH_TEXT], initial_model[FEDGE_HASH_TEXT]; /* as the last WELCOME has */
-    uint32_t client_index;
-    fedge_worker_result result; /* large, so not on the stack */
-    uint8_t part[FEDGE_MESSAGE_MAX_PAYLOAD];
-};
 
 static uint64_t now(void)
 {
@@ -116,24 +88,9 @@ static void welcomed(fedge_client *c, const fedge_session_action *action)
     fedge_tls_set_min_time(c->state.server_time_ms);
     fedge_link_set_heartbeat(c->link, welcome->heartbeat_s);
     c->client_index = welcome->client_index;
+    c->new_run = action->flag;
     snprintf(c->plan_hash, sizeof(c->plan_hash), "%s", welcome->plan);
     snprintf(c->initial_model, sizeof(c->initial_model), "%s", welcome->initial_model);
-}
-
-/* The first of the task's deltas whose base is whole in the store; num_deltas: there is none. */
-static fedge_status find_base(fedge_client *c, const fedge_task *task, uint32_t *index,
-                              fedge_error *err)
-{
-    fedge_status status = FEDGE_OK;
-    for (*index = 0; *index < task->num_deltas && !status; (*index)++) {
-        const fedge_delta_ref *delta = &task->deltas[*index];
-        uint64_t held = 0;
-        if (delta->size < task->model_size)
-            status = fedge_store_blob_held(c->store, delta->base, task->model_size, &held, err);
-        if (held == task->model_size)
-            break;
-    }
-    return status;
 }
 
 /* False: the site's conditions do not hold now, and the session has been told so. */
@@ -151,40 +108,10 @@ static bool may_work(fedge_client *c)
 
 static void look_up(fedge_client *c, const fedge_session_action *action)
 {
-    const fedge_task *task = action->task;
-    uint64_t held;
-    uint32_t index = 0;
     fedge_error err;
-    if (task && !may_work(c))
-        return; /* before anything of it is fetched */
-    fedge_status status = fedge_store_blob_held(c->store, action->hash, action->size, &held, &err);
-    const bool may_be_made = !status && task && !task->delta && held == 0;
-    if (may_be_made)
-        status = find_base(c, task, &index, &err);
-    const bool found = !status && may_be_made && index < task->num_deltas;
-    /* Of models only the present one is kept, and the one that a delta makes it of. Which that is,
-     * the plan does not tell: a client that comes back may hold it. */
-    if (!status && !found && task) {
-        status =
-            fedge_store_blobs_keep(c->store, c->plan_hash, action->hash,
-                                   task->delta ? task->deltas[task->delta - 1].base : "", &err);
-    }
-    if (status)
+    /* Before anything of a model is fetched. */
+    if ((!action->task || may_work(c)) && fedge_client_look_up(c, action, &err))
         store_failed(c, &err);
-    else if (found)
-        fedge_session_base_held(c->session, now(), action->hash, index);
-    else
-        fedge_session_blob_at(c->session, now(), action->hash, held);
-}
-
-static void store_chunk(fedge_client *c, const fedge_session_action *action)
-{
-    fedge_error err;
-    if (fedge_store_blob_append(c->store, action->hash, action->offset, action->data,
-                                action->data_size, action->size, &err))
-        store_failed(c, &err);
-    else
-        fedge_session_blob_at(c->session, now(), action->hash, action->offset + action->data_size);
 }
 
 static void start_job(fedge_client *c, const fedge_session_action *action)
@@ -195,6 +122,7 @@ static void start_job(fedge_client *c, const fedge_session_action *action)
         job.kind = FEDGE_JOB_PLAN;
         memcpy(job.plan_hash, action->hash, sizeof(job.plan_hash));
         job.plan_size = action->size;
+        job.new_run = c->new_run;
         memcpy(job.initial_model, c->initial_model, sizeof(job.initial_model));
     } else {
         job.kind = FEDGE_JOB_TASK;
@@ -255,7 +183,8 @@ static void perform(fedge_client *c, const fedge_session_action *action)
         look_up(c, action);
         break;
     case FEDGE_SESSION_STORE_CHUNK:
-        store_chunk(c, action);
+        if (fedge_client_store_chunk(c, action, &err))
+            store_failed(c, &err);
         break;
     case FEDGE_SESSION_LOAD_PLAN:
     case FEDGE_SESSION_WORK:
@@ -677,6 +606,8 @@ void fedge_client_free(fedge_client *client)
         return;
     fedge_worker_free(client->worker);
     fedge_link_free(client->link);
+    if (FEDGE_TAKES_PARTS)
+        fedge_parts_free(client->parts);
     fedge_session_free(client->session);
     fedge_store_close(client->store);
     fedge_identity_free(client->identity);

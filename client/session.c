@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/session_private.h"
+#include "edge/io/part_list.h"
 
 fedge_status fedge_session_new(const fedge_session_config *config, fedge_session **session,
                                fedge_error *err)
@@ -300,9 +301,16 @@ static void advance_task(fedge_session *s)
     }
     session_fetch *fetch = &s->model_fetch;
     const fedge_delta_ref *delta = s->task.delta ? &s->task.deltas[s->task.delta - 1] : NULL;
-    const char *hash = delta ? delta->hash : s->task.model;
+    const bool list = FEDGE_TAKES_PARTS && s->task.list == FEDGE_LIST_FETCHED;
+    const char *hash = delta ? delta->hash : list ? s->task.parts : s->task.model;
     if (fetch->state == BLOB_UNKNOWN || strcmp(fetch->hash, hash) != 0) {
-        look_up(s, fetch, hash, delta ? delta->size : s->task.model_size);
+        look_up(s, fetch, hash,
+                delta  ? delta->size
+                : list ? s->task.parts_size
+                       : s->task.model_size);
+    } else if (fetch->state == BLOB_WHOLE && list) {
+        s->task.list = FEDGE_LIST_HELD;
+        look_up(s, fetch, s->task.model, s->task.model_size);
     } else if (fetch->state == BLOB_WHOLE) {
         s->work = s->task;
         s->has_task = false;
@@ -340,6 +348,10 @@ void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *
     if (fetch->offset == fetch->size && fetch->size > 0) {
         fetch->state = BLOB_WHOLE;
         fetch->ask = false;
+    } else if (FEDGE_TAKES_PARTS && fetch->end > 0 && fetch->offset >= fetch->end) {
+        fetch->state = BLOB_LOOKUP;
+        fetch->ask = false;
+        fetch->look = true;
     } else {
         fetch->state = BLOB_FETCH;
         /* Only once for a fetch: bytes that arrive also come through here, and must not ask again.
@@ -363,6 +375,27 @@ void fedge_session_base_held(fedge_session *session, uint64_t now_ms, const char
     fedge_session_advance(session);
 }
 
+void fedge_session_wants_list(fedge_session *session, uint64_t now_ms, const char *hash)
+{
+    session_fetch *fetch = &session->model_fetch;
+    session->now_ms = now_ms;
+    if (!session->has_task || fetch->state != BLOB_LOOKUP || strcmp(fetch->hash, hash) != 0 ||
+        strcmp(session->task.model, hash) != 0 || session->task.list != FEDGE_LIST_UNUSED)
+        return;
+    session->task.list = FEDGE_LIST_FETCHED;
+    fetch->state = BLOB_UNKNOWN;
+    fedge_session_advance(session);
+}
+
+void fedge_session_blob_run(fedge_session *session, uint64_t now_ms, const char *hash,
+                            uint64_t offset, uint64_t end)
+{
+    session_fetch *fetch = fetch_of(session, hash);
+    if (fetch)
+        fetch->end = end;
+    fedge_session_blob_at(session, now_ms, hash, offset);
+}
+
 void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char *hash)
 {
     session->now_ms = now_ms;
@@ -379,6 +412,10 @@ void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char 
         /* A delta that does not lead to the model's hash is not tried again: the whole model cures
          * whatever was wrong, a base or a delta. */
         session->task.delta = session->task.num_deltas = 0;
+        if (FEDGE_TAKES_PARTS) {
+            session->task.parts_size = 0;
+            session->task.list = FEDGE_LIST_UNUSED;
+        }
     }
     fetch->state = BLOB_UNKNOWN;
     fetch->bad++;
@@ -515,6 +552,12 @@ static bool waits(const fedge_session *s)
            s->plan_fetch.state == BLOB_FETCH || (s->has_task && s->model_fetch.state == BLOB_FETCH);
 }
 
+static bool looks_again(const fedge_session *s)
+{
+    return FEDGE_TAKES_PARTS && s->model_fetch.look && s->model_fetch.state == BLOB_LOOKUP &&
+           s->link == LINK_ONLINE && s->has_task;
+}
+
 uint64_t fedge_session_deadline(const fedge_session *session)
 {
     if (session->stopped)
@@ -528,7 +571,7 @@ uint64_t fedge_session_deadline(const fedge_session *session)
         at = session->progress_at + session->config.progress_timeout_ms;
     if (session->upload == UPLOAD_PAUSED && session->upload_again_at < at)
         at = session->upload_again_at;
-    return at;
+    return looks_again(session) ? session->now_ms : at;
 }
 
 void fedge_session_tick(fedge_session *session, uint64_t now_ms)
@@ -542,6 +585,11 @@ void fedge_session_tick(fedge_session *session, uint64_t now_ms)
         session->link = LINK_CONNECTING;
         session->progress_at = now_ms;
         fedge_session_push(session, FEDGE_SESSION_CONNECT);
+        return;
+    }
+    if (looks_again(session)) {
+        session->model_fetch.look = false;
+        push_blob(session, FEDGE_SESSION_LOOKUP_BLOB, &session->model_fetch);
         return;
     }
     if (waits(session) && now_ms >= session->progress_at + session->config.progress_timeout_ms) {
@@ -573,7 +621,9 @@ bool fedge_session_wants_write(const fedge_session *session)
 
 static void pack_fetch(fedge_session *s, session_fetch *fetch, size_t *size)
 {
-    fedge_blob_ref ref = {.offset = fetch->offset};
+    fedge_blob_ref ref = {.offset = fetch->offset,
+                          .size =
+                              FEDGE_TAKES_PARTS && fetch->end > 0 ? fetch->end - fetch->offset : 0};
     memcpy(ref.hash, fetch->hash, sizeof(ref.hash));
     fetch->ask = false;
     if (fedge_fetch_pack(&ref, s->frame, sizeof(s->frame), size, NULL))

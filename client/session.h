@@ -55,7 +55,9 @@ typedef enum fedge_session_action_type {
     FEDGE_SESSION_WELCOMED,    /* store [welcome]; when [flag], first discard all of the old run */
     FEDGE_SESSION_LOOKUP_BLOB, /* answer by fedge_session_blob_at; or, when it is the model of
                                   [task], to which deltas may lead, by fedge_session_base_held.
-                                  task->delta: it is this delta; of a plan [task] is NULL */
+                                  task->delta: it is this delta; of a plan [task] is NULL.
+                                  With task->parts also fedge_session_wants_list, and once
+                                  task->list is HELD, fedge_session_blob_run */
     FEDGE_SESSION_STORE_CHUNK, /* write [data] of blob [hash] at [offset]; then blob_at.
                                  [data] points into the frame last given */
     FEDGE_SESSION_LOAD_PLAN,   /* verify and load blob [hash] of [size] bytes as the plan */
@@ -115,6 +117,13 @@ void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *
  * fetched, and work->delta says so. */
 void fedge_session_base_held(fedge_session *session, uint64_t now_ms, const char *hash,
                              uint32_t index);
+/* Of the task's model [hash] parts may be held already: the list of them is fetched before it. */
+void fedge_session_wants_list(fedge_session *session, uint64_t now_ms, const char *hash);
+/* As fedge_session_blob_at: but only the bytes up to [end] are fetched, then the blob is looked up
+ * again. end == offset: the owner has not looked at all of it, and goes on when it is asked again.
+ */
+void fedge_session_blob_run(fedge_session *session, uint64_t now_ms, const char *hash,
+                            uint64_t offset, uint64_t end);
 /* The blob does not have its hash (and has been removed): it is fetched again from byte 0;
  * a delta, or one that does not make its model: the whole model is fetched. */
 void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char *hash);

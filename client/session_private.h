@@ -39,6 +39,8 @@ typedef struct session_fetch {
     session_blob state;
     char hash[FEDGE_HASH_TEXT];
     uint64_t size, offset;
+    uint64_t end;  /* of the bytes that are wanted now; 0: all */
+    bool look;     /* it is to be looked up again, once the link has been served */
     bool ask;      /* FETCH is to be sent */
     bool repaired; /* asked again after a gap, and nothing fitting has come since */
     bool refused;  /* a FETCH was refused, and nothing of the blob has come since */

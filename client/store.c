@@ -254,6 +254,12 @@ fedge_status fedge_store_seed(fedge_store *store, const char *path, fedge_error 
     return FEDGE_OK;
 }
 
+const char *fedge_store_seed_hash(const fedge_store *store, uint64_t *size)
+{
+    *size = store->seed_hash[0] ? store->seed_size : 0;
+    return store->seed_hash;
+}
+
 static bool is_seed(const fedge_store *store, const char *hash, uint64_t size)
 {
     return store->seed_size == size && strcmp(store->seed_hash, hash) == 0;
@@ -374,19 +380,26 @@ fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_
 fedge_status fedge_store_blobs_count(fedge_store *store, unsigned *count, fedge_error *err)
 {
     *count = 0;
-    return store->backend.list(store->backend.user, "blobs", count_name, count, err);
+    return fedge_store_blobs_visit(store, count_name, count, err);
+}
+
+fedge_status fedge_store_blobs_visit(fedge_store *store, fedge_os_visit visit, void *user,
+                                     fedge_error *err)
+{
+    return store->backend.list(store->backend.user, "blobs", visit, user, err);
 }
 
 typedef struct keep {
     fedge_store *store;
-    const char *hashes[3];
+    const char *const *hashes;
+    size_t count;
 } keep;
 
 static fedge_status remove_blob(void *user, const char *name, fedge_error *err)
 {
     const keep *k = user;
     char path[NAME_SIZE];
-    for (size_t i = 0; i < sizeof(k->hashes) / sizeof(k->hashes[0]); i++) {
+    for (size_t i = 0; i < k->count; i++) {
         if (strcmp(name, k->hashes[i]) == 0)
             return FEDGE_OK;
     }
@@ -394,11 +407,11 @@ static fedge_status remove_blob(void *user, const char *name, fedge_error *err)
     return k->store->backend.remove(k->store->backend.user, path, err);
 }
 
-fedge_status fedge_store_blobs_keep(fedge_store *store, const char *hash1, const char *hash2,
-                                    const char *hash3, fedge_error *err)
+fedge_status fedge_store_blobs_keep(fedge_store *store, const char *const *hashes, size_t count,
+                                    fedge_error *err)
 {
-    keep k = {store, {hash1, hash2, hash3}};
-    return store->backend.list(store->backend.user, "blobs", remove_blob, &k, err);
+    keep k = {store, hashes, count};
+    return fedge_store_blobs_visit(store, remove_blob, &k, err);
 }
 
 /* --- the result ------------------------------------------------------------------------------ */
@@ -598,11 +611,6 @@ fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char 
 
 fedge_status fedge_store_discard_run(fedge_store *store, fedge_error *err)
 {
-    static const char *const names[] = {"blobs", RESULT, "kv"};
-    for (size_t i = 0; i < 3; i++) {
-        fedge_status status = store->backend.remove(store->backend.user, names[i], err);
-        if (status)
-            return status;
-    }
-    return FEDGE_OK;
+    fedge_status status = store->backend.remove(store->backend.user, RESULT, err);
+    return status ? status : store->backend.remove(store->backend.user, "kv", err);
 }

@@ -21,6 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "edge/core/os.h"
 #include "edge/core/status.h"
 #include "edge/io/protocol.h"
 
@@ -63,6 +64,9 @@ FEDGE_MUST_USE fedge_status fedge_store_write_state(fedge_store *store,
 FEDGE_MUST_USE fedge_status fedge_store_seed(fedge_store *store, const char *path,
                                              fedge_error *err);
 
+/* The hash of that file, "" when there is none, and its size. */
+const char *fedge_store_seed_hash(const fedge_store *store, uint64_t *size);
+
 /* How many bytes of blob [hash] are held; 0 when none, or more than [size] (it is removed then). */
 FEDGE_MUST_USE fedge_status fedge_store_blob_held(fedge_store *store, const char *hash,
                                                   uint64_t size, uint64_t *held, fedge_error *err);
@@ -89,10 +93,12 @@ FEDGE_MUST_USE fedge_status fedge_store_blob_load(fedge_store *store, const char
 /* How many blobs there are, those that are held in part with them. */
 FEDGE_MUST_USE fedge_status fedge_store_blobs_count(fedge_store *store, unsigned *count,
                                                     fedge_error *err);
-/* Removes every blob but these (each may be ""). */
-FEDGE_MUST_USE fedge_status fedge_store_blobs_keep(fedge_store *store, const char *hash1,
-                                                   const char *hash2, const char *hash3,
-                                                   fedge_error *err);
+/* Shows the visitor the hash of each, which it may remove. */
+FEDGE_MUST_USE fedge_status fedge_store_blobs_visit(fedge_store *store, fedge_os_visit visit,
+                                                    void *user, fedge_error *err);
+/* Removes every blob but the [count] of [hashes] (each may be ""). */
+FEDGE_MUST_USE fedge_status fedge_store_blobs_keep(fedge_store *store, const char *const *hashes,
+                                                   size_t count, fedge_error *err);
 
 /* Keeps the one result, durably when this returns; upload->size bytes. */
 FEDGE_MUST_USE fedge_status fedge_store_result_put(fedge_store *store, const fedge_upload *upload,
@@ -113,7 +119,8 @@ FEDGE_MUST_USE fedge_status fedge_store_put(fedge_store *store, const char *run_
 FEDGE_MUST_USE fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char *key,
                                             uint8_t **data, size_t *size, fedge_error *err);
 
-/* Removes blobs, result and values: those of a run that is over. */
+/* Removes result and values: those of a run that is over. Blobs stay, as their hashes say what they
+ * are: another run's model may have parts of them. */
 FEDGE_MUST_USE fedge_status fedge_store_discard_run(fedge_store *store, fedge_error *err);
 
 #endif

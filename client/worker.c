@@ -142,9 +142,12 @@ static void make_initial_model(fedge_worker *w, uint64_t size)
     unsigned num_blobs = 0;
     uint64_t held = 0;
     fedge_error err;
-    if (!wanted[0] || fedge_store_blobs_count(w->config.store, &num_blobs, &err) || num_blobs > 1 ||
-        fedge_store_blob_held(w->config.store, wanted, size, &held, &err) || held > 0)
-        return; /* the plan is one of the blobs; the model may lie beside the store */
+    if (!wanted[0] || fedge_store_blobs_count(w->config.store, &num_blobs, &err) ||
+        (num_blobs > 1 && !w->at_work.job.new_run) ||
+        fedge_store_blob_held(w->config.store, wanted, size, &held, &err) || held > 0) {
+        return; /* the plan is one of the blobs, others are of a run before; it may lie beside them
+                 */
+    }
     fedge_plan_initial_values(w->plan, w->values);
     if (store_model(w, wanted, size, &err))
         fedge_log_failure(w->config.log, FEDGE_LOG_WARN, "initial-model", &err);

@@ -25,6 +25,7 @@ typedef struct fedge_worker_job {
     char plan_hash[FEDGE_HASH_TEXT]; /* PLAN */
     uint64_t plan_size;
     char initial_model[FEDGE_HASH_TEXT]; /* PLAN: as WELCOME has it */
+    bool new_run;                        /* PLAN: what else is held is of another run */
     fedge_task task;                     /* TASK */
 } fedge_worker_job;
 

@@ -109,6 +109,7 @@ void fedge_blob_release(fedge_blob *blob)
         if (blob->file.fd >= 0)
             fedge_os_close(&blob->file);
         pthread_mutex_destroy(&blob->lock);
+        fedge_blob_release(blob->parts);
         if (blob->whole)
             fedge_blob_release(blob->whole);
         else

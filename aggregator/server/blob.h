@@ -23,6 +23,8 @@ typedef struct fedge_blob {
     pthread_mutex_t lock; /* of what follows */
     uint8_t *bytes;       /* NULL: they are in file */
     fedge_os_file file;
+    struct fedge_blob
+        *parts; /* the list of its parts (edge/io/part_list.h); NULL: none is offered */
     struct fedge_blob *whole; /* whose bytes these are a part of; NULL: they are its own */
     uint8_t *left;            /* what bytes was, until nobody reads it any more */
     uint32_t num_readers;

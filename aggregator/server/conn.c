@@ -40,7 +40,7 @@ struct fedge_conn {
     queued_frame *out_head, **out_tail;
     uint32_t out_count;
     fedge_blob *sending; /* retained */
-    uint64_t sending_offset;
+    uint64_t sending_offset, sending_end;
 
     /* Actions that nobody has taken yet. */
     fedge_mailbox_item *requests, **last_request;
@@ -382,7 +382,7 @@ static void refuse_for_memory(fedge_conn *conn, uint64_t now_ms)
 static size_t next_chunk(fedge_conn *conn, uint8_t *out)
 {
     fedge_blob *blob = conn->sending;
-    uint64_t left = blob->size - conn->sending_offset;
+    uint64_t left = conn->sending_end - conn->sending_offset;
     uint32_t part = left < FEDGE_MESSAGE_MAX_PAYLOAD ? (uint32_t)left : FEDGE_MESSAGE_MAX_PAYLOAD;
     fedge_blob_ref ref = {.offset = conn->sending_offset, .size = blob->size};
     memcpy(ref.hash, blob->hash, sizeof(ref.hash));
@@ -401,7 +401,7 @@ static size_t next_chunk(fedge_conn *conn, uint8_t *out)
         return 0;
     }
     conn->sending_offset += part;
-    if (conn->sending_offset == blob->size) {
+    if (conn->sending_offset == conn->sending_end) {
         fedge_blob_release(blob);
         conn->sending = NULL;
     }
@@ -455,13 +455,15 @@ static void log_refused_update(const fedge_conn *conn, const fedge_notice *notic
 
 static void begin_blob(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms)
 {
-    if (reply->offset >= reply->blob->size) {
-        refuse(conn, FEDGE_REASON_BAD_META, "FETCH: offset is not inside the blob", now_ms);
+    if (reply->offset >= reply->blob->size || reply->size > reply->blob->size - reply->offset) {
+        refuse(conn, FEDGE_REASON_BAD_META, "FETCH: offset and size are not inside the blob",
+               now_ms);
         return;
     }
     fedge_blob_release(conn->sending); /* a later FETCH replaces an earlier one */
     conn->sending = fedge_blob_retain(reply->blob);
     conn->sending_offset = reply->offset;
+    conn->sending_end = reply->size > 0 ? reply->offset + reply->size : reply->blob->size;
     conn->must_write = true;
 }
 

@@ -465,10 +465,12 @@ static void fetch(fedge_engine *engine, const fedge_request *from)
                                                                 : NULL;
     for (uint32_t i = 0; i < engine->num_deltas && !blob; i++)
         blob = strcmp(hash, engine->deltas[i]->hash) == 0 ? engine->deltas[i] : NULL;
+    if (!blob && engine->model->parts && strcmp(hash, engine->model->parts->hash) == 0)
+        blob = engine->model->parts;
     if (!blob)
         blob = fedge_engine_find_old_model(engine, hash);
     if (blob) {
-        fedge_engine_send_blob(engine, from->conn_id, blob, from->blob.offset);
+        fedge_engine_send_blob(engine, from->conn_id, blob, from->blob.offset, from->blob.size);
     } else {
         const fedge_notice notice = fedge_blob_is_gone(hash);
         fedge_engine_send_notice(engine, from->conn_id, FEDGE_MESSAGE_REFUSE, &notice);

@@ -43,8 +43,11 @@ fedge_blob *fedge_engine_model_of(const fedge_engine *engine, uint32_t base)
 fedge_blob *fedge_engine_find_old_model(const fedge_engine *engine, const char *hash)
 {
     for (uint32_t i = 0; i < engine->num_old_models; i++) {
-        if (strcmp(engine->old_models[i].model->hash, hash) == 0)
-            return engine->old_models[i].model;
+        fedge_blob *model = engine->old_models[i].model;
+        if (strcmp(model->hash, hash) == 0)
+            return model;
+        if (model->parts && strcmp(model->parts->hash, hash) == 0)
+            return model->parts;
     }
     return NULL;
 }

@@ -14,7 +14,7 @@ bool fedge_engine_has_buffer(const fedge_engine *engine);
 
 /* The model of a task with this base; NULL: no task names it. */
 fedge_blob *fedge_engine_model_of(const fedge_engine *engine, uint32_t base);
-/* A blob that tasks name, by its hash; NULL: none. */
+/* One of them, or the list of its parts, by its hash; NULL: none. */
 fedge_blob *fedge_engine_find_old_model(const fedge_engine *engine, const char *hash);
 /* Another model takes the place of engine->model, which is of rounds_closed: true when it stays,
  * with the engine's reference, since open tasks name it. */

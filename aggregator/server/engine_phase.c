@@ -286,6 +286,10 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
                          .learning_rate = fedge_plan_learning_rate(plan, round)};
     memcpy(task->model, model->hash, sizeof(task->model));
     offer_deltas(engine, device, task);
+    if (model->parts) {
+        memcpy(task->parts, model->parts->hash, sizeof(task->parts));
+        task->parts_size = model->parts->size;
+    }
     if (fedge_plan_keeps(plan) &&
         (action->kind == FEDGE_TASK_TRAIN || fedge_plan_is_personal(plan))) {
         task->has_last_accepted = true;

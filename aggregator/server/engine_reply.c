@@ -52,12 +52,13 @@ void fedge_engine_send_notice(fedge_engine *engine, uint64_t conn_id, fedge_mess
 }
 
 void fedge_engine_send_blob(fedge_engine *engine, uint64_t conn_id, fedge_blob *blob,
-                            uint64_t offset)
+                            uint64_t offset, uint64_t size)
 {
     fedge_reply *reply = new_reply(engine, conn_id, FEDGE_REPLY_BLOB);
     if (reply) {
         reply->blob = fedge_blob_retain(blob);
         reply->offset = offset;
+        reply->size = size;
         post(engine, reply);
     }
 }
@@ -92,13 +93,20 @@ void fedge_engine_resume_all(fedge_engine *engine)
     set_pace(engine, FEDGE_CONN_ALL, FEDGE_REPLY_RESUME);
 }
 
-void fedge_engine_withdraw(fedge_engine *engine, fedge_blob *blob)
+static void withdraw(fedge_engine *engine, fedge_blob *blob)
 {
     fedge_reply *reply = new_reply(engine, FEDGE_CONN_ALL, FEDGE_REPLY_WITHDRAW);
     if (reply) {
         reply->blob = fedge_blob_retain(blob);
         post(engine, reply);
     }
+}
+
+void fedge_engine_withdraw(fedge_engine *engine, fedge_blob *blob)
+{
+    withdraw(engine, blob);
+    if (blob->parts)
+        withdraw(engine, blob->parts);
 }
 
 void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *summary)

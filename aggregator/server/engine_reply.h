@@ -12,7 +12,7 @@ void fedge_engine_send(fedge_engine *engine, uint64_t conn_id, fedge_message_typ
 void fedge_engine_send_notice(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
                               const fedge_notice *notice);
 void fedge_engine_send_blob(fedge_engine *engine, uint64_t conn_id, fedge_blob *blob,
-                            uint64_t offset);
+                            uint64_t offset, uint64_t size);
 /* A last message, and the end of the connection. */
 void fedge_engine_close_conn(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
                              fedge_reason reason, uint64_t after_ms, const char *text);

@@ -9,6 +9,7 @@
 #include "aggregator/server/accepted_updates.h"
 #include "aggregator/server/global_ranks.h"
 #include "aggregator/server/ingest.h"
+#include "aggregator/server/model_parts.h"
 #include "edge/core/os.h"
 #include "edge/io/client_hooks.h"
 #include "edge/io/safetensors.h"
@@ -254,7 +255,8 @@ static fedge_status write_model(fedge_global *global, fedge_error *err)
         fedge_sha256_text(model->bytes, global->model_size, global->model_hash);
     fedge_blob_release(global->model_file);
     global->model_file = model;
-    return FEDGE_OK;
+    return fedge_model_parts_add(model, &global->plan->schema, global->model_size,
+                                 &global->last_parts, err);
 }
 
 /* The checkpoint of the present state: a copy of all that it needs. */
@@ -740,6 +742,7 @@ void fedge_global_close(fedge_global *global)
         fedge_round_log_close(&global->round_log);
     fedge_state_close(&global->state);
     fedge_global_model_fini(&global->model);
+    fedge_blob_release(global->last_parts);
     fedge_blob_release(global->model_file);
     fedge_last_accepted_clear(&global->last_accepted);
     *global = (fedge_global){.state.lock = -1};

@@ -51,7 +51,8 @@ typedef struct fedge_global {
     uint64_t elapsed_before_ms;  /* of the run, when it was opened */
     fedge_blob *model_file;      /* its safetensors file, and what the strategy tells, until
                                     fedge_global_take_model */
-    size_t model_size;           /* of the file alone, and its name: */
+    fedge_blob *last_parts; /* of the last model that was written, offered or not; NULL: none */
+    size_t model_size;      /* of the file alone, and its name: */
     char model_hash[FEDGE_HASH_TEXT];
     size_t control_size; /* of what the strategy tells, which lies behind it; 0: nothing */
     fedge_last_accepted

@@ -14,6 +14,7 @@
 
 #include "edge/io/codec_json.h"
 #include "edge/io/json.h"
+#include "edge/io/part_list.h"
 #include "edge/io/plan.h"
 
 #define MAX_VALUES 4096 /* JSON values in one message's metadata */
@@ -181,12 +182,19 @@ static const fedge_json_field TASK[] = {
      .flags = LIST,
      FEDGE_JSON_ARRAY(fedge_task, deltas, num_deltas),
      .fields = DELTA},
+    {.key = "parts", .kind = FEDGE_JSON_HEX, AT(fedge_task, parts)},
+    {.key = "parts-size",
+     .kind = FEDGE_JSON_U64,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_task, parts_size),
+     .max = (double)FEDGE_PART_LIST_MAX_SIZE},
     FEDGE_JSON_END,
 };
 
 static const fedge_json_field FETCH[] = {
     {.key = "hash", .kind = FEDGE_JSON_HEX, .flags = REQUIRED, AT(fedge_blob_ref, hash)},
     {.key = "offset", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_blob_ref, offset)},
+    {.key = "size", .kind = FEDGE_JSON_U64, .flags = FEDGE_JSON_SPARSE, AT(fedge_blob_ref, size)},
     FEDGE_JSON_END,
 };
 
@@ -262,7 +270,6 @@ static const fedge_json_field ACK[] = {
 
 /* A notice and its class, which a reader needs when it does not know the reason: a newer peer may
  * give reasons of its own, and whether to come back must be clear all the same. */
-/* A notice and its class, which a reader needs when it does not know the reason. */
 typedef struct wire_notice {
     fedge_notice notice;
     char class[8];

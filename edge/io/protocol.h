@@ -62,6 +62,13 @@ typedef enum fedge_task_kind { FEDGE_TASK_TRAIN, FEDGE_TASK_EVALUATE } fedge_tas
 #define FEDGE_MAX_RETURN_WITHIN_MS 3600000
 #define FEDGE_MAX_DELTAS 8
 
+/* What a client does with a model's list of parts. */
+typedef enum fedge_list_use {
+    FEDGE_LIST_UNUSED,
+    FEDGE_LIST_FETCHED,
+    FEDGE_LIST_HELD
+} fedge_list_use;
+
 /* A blob that makes the model of an older one (model_delta.h). */
 typedef struct fedge_delta_ref {
     char base[FEDGE_HASH_TEXT], hash[FEDGE_HASH_TEXT]; /* of the older model, and the blob's own */
@@ -85,13 +92,16 @@ typedef struct fedge_task {
     uint32_t num_deltas;    /* that lead to the model, from models of the rounds before */
     fedge_delta_ref deltas[FEDGE_MAX_DELTAS];
     uint32_t delta; /* on a client: which of them it takes, from 1; 0: the whole model */
+    char parts[FEDGE_HASH_TEXT]; /* the list of the model's parts (part_list.h), a blob; "": none */
+    uint64_t parts_size;
+    fedge_list_use list; /* on a client */
 } fedge_task;
 
 /* FETCH and CHUNK. In a CHUNK the payload is blob[offset, offset + payload_size). */
 typedef struct fedge_blob_ref {
     char hash[FEDGE_HASH_TEXT];
     uint64_t offset;
-    uint64_t size; /* whole blob; CHUNK only */
+    uint64_t size; /* CHUNK: of the whole blob; FETCH: bytes wanted from offset on, 0: all */
 } fedge_blob_ref;
 
 typedef struct fedge_section_info {

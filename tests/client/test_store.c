@@ -109,7 +109,7 @@ static void test_blobs(void **state)
         fedge_store_blob_append(r->store, other, 0, data, 9, (uint64_t)MAX_BYTES + 1, NULL),
         FEDGE_TOO_BIG);
     assert_int_equal(fedge_store_blob_append(r->store, other, 0, data, 10, 10, NULL), FEDGE_OK);
-    assert_int_equal(fedge_store_blobs_keep(r->store, other, "", "", NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_blobs_keep(r->store, (const char *[]){other}, 1, NULL), FEDGE_OK);
     assert_int_equal(fedge_store_blob_held(r->store, hash, 1000, &held, NULL), FEDGE_OK);
     assert_int_equal(held, 0);
     assert_int_equal(fedge_store_blob_held(r->store, other, 10, &held, NULL), FEDGE_OK);
@@ -134,7 +134,7 @@ static void a_seed_is_held_and_stays(void **state)
     assert_int_equal(fedge_store_blob_held(r->store, other, sizeof(data), &held, &err), FEDGE_OK);
     assert_int_equal(held, 0);
     assert_int_equal(fedge_store_discard_run(r->store, &err), FEDGE_OK);
-    assert_int_equal(fedge_store_blobs_keep(r->store, other, "", "", &err), FEDGE_OK);
+    assert_int_equal(fedge_store_blobs_keep(r->store, (const char *[]){other}, 1, &err), FEDGE_OK);
     assert_int_equal(fedge_store_blob_held(r->store, hash, sizeof(data), &held, &err), FEDGE_OK);
     assert_int_equal(held, sizeof(data));
     assert_int_equal(fedge_store_blob_load(r->store, hash, sizeof(data), &loaded, &err), FEDGE_OK);

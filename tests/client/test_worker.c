@@ -60,7 +60,7 @@ static fedge_status train(void *user, fedge_client *client, const fedge_client_t
     if (r->trains) {
         values[0] += 1;
         values[1] -= 2;
-        return r->loses ? fedge_store_blobs_keep(r->store, "", "", "", err) : FEDGE_OK;
+        return r->loses ? fedge_store_blobs_keep(r->store, NULL, 0, err) : FEDGE_OK;
     }
     memset(values, 0, sizeof(r->seen));
     return fedge_fail(err, FEDGE_INTERNAL, "trained for nothing");
@@ -254,7 +254,8 @@ static void the_initial_model_is_made(void **state)
     assert_int_equal(fedge_store_blob_held(r.store, initial, size, &held, NULL), FEDGE_OK);
     assert_int_equal(held, 0);
     for (int right = 0; right < 2; right++) {
-        assert_int_equal(fedge_store_blobs_keep(r.store, r.plan.plan_hash, "", "", NULL), FEDGE_OK);
+        assert_int_equal(
+            fedge_store_blobs_keep(r.store, (const char *[]){r.plan.plan_hash}, 1, NULL), FEDGE_OK);
         memcpy(r.plan.initial_model, right ? initial : task.task.model, sizeof(initial));
         do_job(&r, &r.plan);
         assert_int_equal(r.result.status, FEDGE_OK);

@@ -32,7 +32,7 @@
 
 #define FEDGE_RANKS_TAGS FEDGE_MAX_NETWORK_THREADS   /* of each rank */
 #define FEDGE_RANKS_OUTBOX_BYTES ((uint64_t)8 << 20) /* of requests that wait; then peers pause */
-#define FEDGE_RANKS_BLOBS (2 * FEDGE_DOWNLINK_STEPS + 4) /* that the ranks have at a time */
+#define FEDGE_RANKS_BLOBS (2 * FEDGE_DOWNLINK_STEPS + 6) /* that the ranks have at a time */
 #define FEDGE_RANKS_PIECE_BYTES ((size_t)1 << 20)        /* of a blob's broadcast */
 #define FEDGE_RANKS_AWAY_MS 1000     /* when clients of a rank that ends come back */
 #define FEDGE_RANKS_STATUS_MS 1000   /* between two letters with the status */

@@ -96,6 +96,16 @@ static struct {
     {"bye", {.notice = {false, 0, FEDGE_REASON_SHUTTING_DOWN, 5000, "restart"}}},
     {"welcome-return", {.welcome = {1, 7, 1767225600000, RUN, 1, PLAN, 1234, 30, 50000}}},
     {"welcome-initial-model", {.welcome = {1, 7, 1767225600000, RUN, 1, PLAN, 1234, 30, 0, MODEL}}},
+    {"task-parts",
+     {.task = {.task_id = 53,
+               .round = 4,
+               .model = MODEL,
+               .model_size = 6653628,
+               .deadline_ms = 600000,
+               .learning_rate = 0.05,
+               .parts = PLAN,
+               .parts_size = 480}}},
+    {"fetch-part", {.blob = {MODEL, 1048576, 65536}}},
 };
 #define NUM_VECTORS (sizeof(VECTORS) / sizeof(VECTORS[0]))
 

@@ -78,6 +78,10 @@ VECTORS = [
         "protocol": 1, "client-index": 7, "server-time-ms": 1767225600000, "run-id": RUN,
         "incarnation": 1, "plan": PLAN, "plan-size": 1234, "heartbeat-s": 30,
         "initial-model": MODEL}, b""),
+    ("task-parts", "task", {
+        "task-id": 53, "kind": "train", "round": 4, "model": MODEL, "model-size": 6653628,
+        "deadline-ms": 600000, "learning-rate": 0.05, "parts": PLAN, "parts-size": 480}, b""),
+    ("fetch-part", "fetch", {"hash": MODEL, "offset": 1048576, "size": 65536}, b""),
 ]
 
 

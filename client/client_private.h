@@ -1,0 +1,51 @@
+/* The client's insides, shared by client.c (link, worker, life) and download.c (plan and models).
+ */
+#ifndef FEDGE_CLIENT_CLIENT_PRIVATE_H
+#define FEDGE_CLIENT_CLIENT_PRIVATE_H
+
+#include <stdatomic.h>
+
+#include "client/fedge_client.h"
+#include "client/link.h"
+#include "client/parts.h"
+#include "client/session.h"
+#include "client/store.h"
+#include "client/worker.h"
+
+struct fedge_client {
+    fedge_client_config config;
+    fedge_client_callbacks callbacks;
+    const char *server; /* of the link: that whose turn it is */
+    uint32_t turn, num_servers;
+    fedge_hello hello;
+    fedge_store_state state;
+    fedge_session *session;
+    fedge_store *store;
+    fedge_worker *worker;
+    fedge_parts *parts; /* of a model on its way; NULL: none */
+    fedge_link *link;
+    fedge_identity *identity;
+    atomic_bool stop_asked;
+    bool draining, stopped;
+    bool working;     /* at a task */
+    bool new_run;     /* the last WELCOME was the first of its run */
+    uint64_t look_at; /* at the site's conditions, meanwhile */
+    fedge_exit exit_code;
+    char exit_text[FEDGE_MAX_TEXT];
+    char plan_hash[FEDGE_HASH_TEXT], initial_model[FEDGE_HASH_TEXT]; /* as the last WELCOME has */
+    uint32_t client_index;
+    fedge_worker_result result; /* large, so not on the stack */
+    uint8_t part[FEDGE_MESSAGE_MAX_PAYLOAD];
+};
+
+/* FEDGE_SESSION_LOOKUP_BLOB: tells the session what of the blob is held, and where the rest comes
+ * from. A failure is the store's. */
+FEDGE_MUST_USE fedge_status fedge_client_look_up(fedge_client *c,
+                                                 const fedge_session_action *action,
+                                                 fedge_error *err);
+/* FEDGE_SESSION_STORE_CHUNK; likewise. */
+FEDGE_MUST_USE fedge_status fedge_client_store_chunk(fedge_client *c,
+                                                     const fedge_session_action *action,
+                                                     fedge_error *err);
+
+#endif

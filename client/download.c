@@ -1,0 +1,131 @@
+/* How plan and models come to the client: whole, as a delta or by parts, and what of them is kept.
+ */
+#include <string.h>
+
+#include "client/client_private.h"
+#include "edge/core/os.h"
+#include "edge/io/part_list.h"
+
+/* The first of the task's deltas whose base is whole in the store; num_deltas: there is none. */
+static fedge_status find_base(fedge_client *c, const fedge_task *task, uint32_t *index,
+                              fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (*index = 0; *index < task->num_deltas && !status; (*index)++) {
+        const fedge_delta_ref *delta = &task->deltas[*index];
+        uint64_t held = 0;
+        if (delta->size < task->model_size)
+            status = fedge_store_blob_held(c->store, delta->base, task->model_size, &held, err);
+        if (held == task->model_size)
+            break;
+    }
+    return status;
+}
+
+/* Of models only the present one is kept, and the one that a delta makes it of. Which that is, the
+ * plan does not tell: a client that comes back may hold it. */
+static fedge_status keep_model(fedge_client *c, const char *model, const char *base,
+                               fedge_error *err)
+{
+    const char *const hashes[] = {c->plan_hash, model, base};
+    return fedge_store_blobs_keep(c->store, hashes, sizeof(hashes) / sizeof(hashes[0]), err);
+}
+
+static void close_parts(fedge_client *c)
+{
+    fedge_parts_free(c->parts);
+    c->parts = NULL;
+}
+
+static void tell_held(fedge_client *c, const char *hash, uint64_t held, uint64_t end)
+{
+    if (FEDGE_TAKES_PARTS)
+        fedge_session_blob_run(c->session, fedge_os_monotonic_ms(), hash, held, end);
+    else
+        fedge_session_blob_at(c->session, fedge_os_monotonic_ms(), hash, held);
+}
+
+/* Once it is whole, what it was made of is not needed any more. */
+static void end_parts(fedge_client *c, const char *model)
+{
+    fedge_error err;
+    if (c->parts && keep_model(c, model, "", &err))
+        fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "parts", &err);
+    close_parts(c);
+}
+
+/* Goes on with the model of [task], of which *held bytes are held, by its parts. False: the rest of
+ * it comes whole. */
+static bool go_on_by_parts(fedge_client *c, const fedge_task *task, uint64_t *held)
+{
+    uint64_t end = 0;
+    fedge_error err;
+    fedge_status status = FEDGE_OK;
+    if (!c->parts)
+        status = fedge_parts_open(c->store, task, c->plan_hash, &c->parts, &err);
+    if (!status)
+        status = fedge_parts_go_on(c->parts, held, &end, &err);
+    if (status) {
+        fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "parts", &err);
+        close_parts(c);
+        return false;
+    }
+    if (*held == task->model_size)
+        end_parts(c, task->model);
+    tell_held(c, task->model, *held, end);
+    return true;
+}
+
+/* Whether the session has been told how the model of [task] comes. */
+static bool is_by_parts(fedge_client *c, const fedge_task *task, uint64_t *held)
+{
+    if (!FEDGE_TAKES_PARTS || task->delta || task->parts_size == 0 || *held == task->model_size)
+        return false;
+    if (task->list == FEDGE_LIST_HELD)
+        return go_on_by_parts(c, task, held);
+    fedge_session_wants_list(c->session, fedge_os_monotonic_ms(), task->model);
+    return true;
+}
+
+fedge_status fedge_client_look_up(fedge_client *c, const fedge_session_action *action,
+                                  fedge_error *err)
+{
+    const fedge_task *task = action->task;
+    const bool list = FEDGE_TAKES_PARTS && task && task->list == FEDGE_LIST_FETCHED;
+    uint64_t held;
+    uint32_t index = 0;
+    if (FEDGE_TAKES_PARTS && task && task->list == FEDGE_LIST_UNUSED)
+        close_parts(c); /* of an earlier task */
+    fedge_status status = fedge_store_blob_held(c->store, action->hash, action->size, &held, err);
+    const bool may_be_made = !status && task && !task->delta && !list && held == 0;
+    if (may_be_made)
+        status = find_base(c, task, &index, err);
+    const bool found = !status && may_be_made && index < task->num_deltas;
+    if (!status && !found && task && !list) {
+        if (is_by_parts(c, task, &held))
+            return FEDGE_OK;
+        status =
+            keep_model(c, action->hash, task->delta ? task->deltas[task->delta - 1].base : "", err);
+    }
+    if (status)
+        return status;
+    if (found)
+        fedge_session_base_held(c->session, fedge_os_monotonic_ms(), action->hash, index);
+    else
+        tell_held(c, action->hash, held, 0);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_client_store_chunk(fedge_client *c, const fedge_session_action *action,
+                                      fedge_error *err)
+{
+    const uint64_t held = action->offset + action->data_size;
+    fedge_status status = fedge_store_blob_append(
+        c->store, action->hash, action->offset, action->data, action->data_size, action->size, err);
+    if (status)
+        return status;
+    if (FEDGE_TAKES_PARTS && held == action->size && strcmp(action->hash, c->plan_hash) != 0)
+        end_parts(c, action->hash);
+    fedge_session_blob_at(c->session, fedge_os_monotonic_ms(), action->hash, held);
+    return FEDGE_OK;
+}
