@@ -194,7 +194,7 @@ static fedge_status sort_parts(fedge_parts *p, fedge_error *err)
     size_t count = 0;
     for (uint32_t i = 0; i < p->num_sources; i++)
         count += p->sources[i].num_parts;
-    p->known = calloc(count, sizeof(*p->known));
+    p->known = calloc(count + 1, sizeof(*p->known));
     if (!p->known)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a list of %zu parts", count);
     for (uint32_t i = 0; i < p->num_sources; i++) {

@@ -266,7 +266,7 @@ static void refuse_result(fedge_session *s, const fedge_notice *notice)
 
 /* A FETCH was refused: the round it was for is over. It may have been for the model of an earlier
  * task, on its way while this one's TASK came: so a model that is being fetched is asked for once
- * more, and the task is given up when that is refused as well. */
+ * more, and the task is declined when that is refused as well. */
 static void refuse_fetch(fedge_session *s, const fedge_notice *notice)
 {
     fedge_session_note(s, FEDGE_LOG_WARN, "refused", "%s: %s", fedge_reason_name(notice->reason),
@@ -275,8 +275,8 @@ static void refuse_fetch(fedge_session *s, const fedge_notice *notice)
     if (!s->has_task || fetch->state != BLOB_FETCH)
         return;
     if (fetch->refused) {
-        fedge_session_drop_task(s, s->task.task_id);
-        fedge_session_advance(s);
+        /* Without a word the round would wait for this task up to its deadline. */
+        fedge_session_task_declined(s, s->now_ms, notice->reason, 0, notice->text);
     } else if (!fetch->ask) {
         fetch->ask = fetch->refused = true;
     }

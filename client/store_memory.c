@@ -129,6 +129,8 @@ static fedge_status memory_replace(void *user, const char *name, fedge_bytes_vie
 {
     store_memory *memory = user;
     const char *fresh = "new";
+    if (strlen(name) >= MAX_NAME)
+        return fedge_fail(err, FEDGE_TOO_BIG, "the name %s has over %d bytes", name, MAX_NAME - 1);
     pthread_mutex_lock(&memory->mutex);
     fedge_status status = put_at(memory, fresh, 0, first, err);
     if (!status)
@@ -136,7 +138,7 @@ static fedge_status memory_replace(void *user, const char *name, fedge_bytes_vie
     memory_file *file = find(memory, status ? fresh : name);
     if (file)
         drop(file);
-    if (!status && strlen(name) < MAX_NAME) {
+    if (!status) {
         file = find(memory, fresh);
         snprintf(file->name, sizeof(file->name), "%s", name);
     }

@@ -283,6 +283,10 @@ static void test_a_fetch_that_is_refused_again(void **state)
     for (int i = 0; i < 3; i++)
         fake_notice(f, FEDGE_MESSAGE_REFUSE, false, 0, FEDGE_REASON_STALE_TASK, 0);
     assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), fetches + 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 1);
+    assert_true(f->notice.has_task);
+    assert_int_equal(f->notice.task_id, 1);
+    assert_int_equal(f->notice.reason, FEDGE_REASON_STALE_TASK);
     fake_chunk(f, FAKE_MODEL, 0, 100); /* nobody wants it any more */
     assert_int_equal(f->num_works, 0);
     assert_true(f->linked);

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "client/store.h"
+#include "client/store_backend.h"
 #include "edge/core/os.h"
 #include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
@@ -229,6 +230,30 @@ static void test_values(void **state)
     assert_int_equal(fedge_store_get(r->store, RUN, "key1", &data, &size, NULL), FEDGE_NOT_FOUND);
 }
 
+/* Neither under its own name nor under another. */
+static void test_a_name_that_is_too_long(void **state)
+{
+    (void)state;
+    static const uint8_t value[] = "value";
+    const fedge_bytes_view first = {value, 2}, second = {value + 2, sizeof(value) - 2};
+    fedge_store_backend backend;
+    char name[193];
+    uint64_t size = 0;
+    fedge_error err;
+    memset(name, 'n', sizeof(name) - 1);
+    name[sizeof(name) - 1] = '\0';
+    assert_int_equal(fedge_store_backend_memory(&backend, &err), FEDGE_OK);
+    assert_int_equal(backend.replace(backend.user, name, first, second, &err), FEDGE_TOO_BIG);
+    assert_int_equal(backend.write_at(backend.user, name, 0, first, &err), FEDGE_TOO_BIG);
+    assert_int_equal(backend.size(backend.user, name, &size, &err), FEDGE_NOT_FOUND);
+    assert_int_equal(backend.size(backend.user, "new", &size, &err), FEDGE_NOT_FOUND);
+    name[sizeof(name) - 2] = '\0';
+    assert_int_equal(backend.replace(backend.user, name, first, second, &err), FEDGE_OK);
+    assert_int_equal(backend.size(backend.user, name, &size, &err), FEDGE_OK);
+    assert_int_equal(size, sizeof(value));
+    backend.close(backend.user);
+}
+
 static void reopen(rig *r)
 {
     fedge_store_close(r->store);
@@ -432,6 +457,7 @@ int main(void)
         BOTH(a_seed_is_held_and_stays),
         BOTH(test_result),
         BOTH(test_values),
+        cmocka_unit_test(test_a_name_that_is_too_long),
         DISK(test_survives_the_process),
         DISK(test_a_damaged_result_is_never_offered),
         DISK(test_one_client_per_directory),
