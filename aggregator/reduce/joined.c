@@ -1,5 +1,6 @@
 #include "aggregator/reduce/joined.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -120,7 +121,7 @@ static void totals(const void *state, fedge_accumulator_totals *to)
     *to = self->is_joined ? self->totals : fedge_accumulator_get_totals(&self->own);
 }
 
-static fedge_status together(joined *self, act wanted, fedge_error *err)
+static fedge_status do_together(joined *self, act wanted, fedge_error *err)
 {
     fedge_accumulator accumulator = {.ops = &JOINED, .state = self};
     self->wanted = wanted;
@@ -135,7 +136,7 @@ static fedge_status read_sums(void *state, size_t first, size_t count, int64_t *
     joined *self = state;
     if (!self->is_joined)
         return fedge_accumulator_read(&self->own, first, count, sums, err);
-    const fedge_status status = self->on_shard ? together(self, ACT_GATHER, err) : FEDGE_OK;
+    const fedge_status status = self->on_shard ? do_together(self, ACT_GATHER, err) : FEDGE_OK;
     if (status == FEDGE_OK)
         memcpy(sums, self->sums + first, count * sizeof(*sums));
     return status;
@@ -170,7 +171,7 @@ static fedge_status step(void *state, const fedge_step_part *parts, uint32_t num
     for (uint32_t at = 0; at < num_parts && self->on_shard && status == FEDGE_OK; at += MAX_PARTS) {
         self->parts = parts + at;
         self->num_parts = num_parts - at < MAX_PARTS ? num_parts - at : MAX_PARTS;
-        status = together(self, ACT_STEP, err);
+        status = do_together(self, ACT_STEP, err);
     }
     return status;
 }
@@ -258,11 +259,11 @@ fedge_status fedge_joined_join(fedge_accumulator *accumulator, fedge_status stat
     return join(accumulator->state, false, status, err);
 }
 
-void fedge_joined_on_shards(fedge_accumulator *accumulator, fedge_joined_together_fn together_fn,
+void fedge_joined_on_shards(fedge_accumulator *accumulator, fedge_joined_together_fn together,
                             void *user)
 {
     joined *self = accumulator->state;
-    self->together = together_fn;
+    self->together = together;
     self->user = user;
 }
 
@@ -389,6 +390,7 @@ fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
 static fedge_status take_room(joined *self, unsigned num_vectors, fedge_error *err)
 {
     float **all[1 + MAX_KEPT] = {&self->values, &self->kept[0], &self->kept[1]};
+    assert(num_vectors <= 1 + MAX_KEPT);
     for (unsigned k = 0; k < num_vectors; k++) {
         if (!*all[k])
             *all[k] = calloc(self->shard.count + 1, sizeof(float));
@@ -417,6 +419,7 @@ static fedge_status place(joined *self, part_word *of, const fedge_collective_sh
 static fedge_status follow_step(joined *self, const word *said, fedge_error *err)
 {
     part_word parts[MAX_PARTS];
+    memset(parts, 0, sizeof(parts));
     fedge_collective_broadcast(self->collective, parts, said->num_parts * sizeof(parts[0]), 0);
     for (uint32_t i = 0; i < said->num_parts; i++) {
         const fedge_step_part *part = &parts[i].part;
