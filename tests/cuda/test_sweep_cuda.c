@@ -1,7 +1,10 @@
+#define _POSIX_C_SOURCE 200809L
 /* A sweep on GPUs: its runs are trained together, and each gets the model that it gets alone. */
 #include "aggregator/simulate/sweep/sweep.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #define POINTS_FILE "sweep-cuda-points.csv"
 #include "tests/aggregator/command_line.h"
@@ -13,7 +16,9 @@
 #define JOB CLASSIFIER(4)
 #define OPTIONS                                                                                    \
     "--job job.json --data sweep-cuda-client.json --partition dirichlet:0.5 --clients 6 --quiet "  \
-    "--engine cuda --threads 2 "
+    "--threads 2 "
+
+static const char *engine = "cuda";
 
 static int set_up_files(void **state)
 {
@@ -26,7 +31,9 @@ static int set_up_files(void **state)
 static uint32_t sweep_it(const char *words, const emulator_config *machine)
 {
     int argc = 0;
-    char **argv = command_line("fedge-simulate", words, &argc);
+    char all[512];
+    (void)snprintf(all, sizeof(all), "%s --engine %s", words, engine);
+    char **argv = command_line("fedge-simulate", all, &argc);
     fedge_simulate_options options;
     fedge_sweep *sweep = NULL;
     fedge_error err;
@@ -101,10 +108,47 @@ static void too_little_memory_for_all_does_not_show(void **state)
     compare(machine.memory_bytes);
 }
 
+/* Standard error of what is done, in place of the test's. */
+static char told[4096];
+
+static uint32_t sweep_and_listen(const char *words, const emulator_config *machine)
+{
+    FILE *to = tmpfile();
+    const int kept = dup(STDERR_FILENO);
+    assert_true(to && kept >= 0 && dup2(fileno(to), STDERR_FILENO) >= 0);
+    const uint32_t done = sweep_it(words, machine);
+    (void)fflush(stderr);
+    assert_true(dup2(kept, STDERR_FILENO) >= 0 && close(kept) == 0);
+    rewind(to);
+    told[fread(told, 1, sizeof(told) - 1, to)] = '\0';
+    assert_int_equal(fclose(to), 0);
+    return done;
+}
+
+/* With "auto" the runs of a sweep are joined as with "cuda", where all can be. */
+static void auto_trains_together_where_it_can(void **state)
+{
+    (void)state;
+    static const char *const SWEPT = OPTIONS "--sweep lr=0.05,0.1 seeds=2";
+    const emulator_config machine = {.num_gpus = 1, .fail_at = "step_all"};
+    engine = "auto";
+    assert_int_equal(sweep_and_listen(SWEPT, &machine), 4);
+    assert_true(emulator_counted() > 0);
+    assert_string_equal(told, "fedge-simulate: --engine auto is cuda: the runs are trained "
+                              "together\n");
+    assert_int_equal(sweep_and_listen(SWEPT, &(emulator_config){.num_gpus = 0}), 4);
+    assert_non_null(strstr(told, "fedge-simulate: --engine auto is cpu: no GPU is found"));
+    assert_int_equal(sweep_and_listen(OPTIONS "--sweep strategy=FedAvg,QFedAvg seeds=1", &machine),
+                     2);
+    assert_non_null(strstr(told, "--engine auto is another for some runs, which take turns: "));
+    engine = "cuda";
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_beside_others_are_the_same),
+        cmocka_unit_test(auto_trains_together_where_it_can),
         cmocka_unit_test(too_little_memory_for_all_does_not_show),
     };
     return cmocka_run_group_tests(tests, set_up_files, NULL);

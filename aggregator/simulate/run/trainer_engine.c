@@ -3,8 +3,6 @@
 #include <assert.h>
 #include <string.h>
 
-static const char AUTO[] = "auto";
-
 static const fedge_trainer_engine_ops *find(const char *name)
 {
     const fedge_trainer_engine_ops *const *at = fedge_trainer_engines;
@@ -15,7 +13,7 @@ static const fedge_trainer_engine_ops *find(const char *name)
 
 fedge_status fedge_trainer_engine_check_name(const char *name, fedge_error *err)
 {
-    if (strcmp(name, AUTO) == 0 || find(name))
+    if (strcmp(name, FEDGE_TRAINER_ENGINE_AUTO) == 0 || find(name))
         return FEDGE_OK;
     if (strcmp(name, "cuda") == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -45,8 +43,8 @@ void fedge_trainer_share_fini(fedge_trainer_share *share)
     pthread_mutex_destroy(&share->mutex);
 }
 
-static fedge_status check(const fedge_trainer_engine_ops *ops,
-                          const fedge_trainer_engine_config *config, fedge_error *err)
+fedge_status fedge_trainer_engine_check(const fedge_trainer_engine_ops *ops,
+                                        const fedge_trainer_engine_config *config, fedge_error *err)
 {
     return ops->check ? ops->check(config, err) : FEDGE_OK;
 }
@@ -58,15 +56,15 @@ fedge_status fedge_trainer_engine_choose(const char *name,
     fedge_status status = fedge_trainer_engine_check_name(name, err);
     if (status != FEDGE_OK)
         return status;
-    if (strcmp(name, AUTO) != 0) {
+    if (strcmp(name, FEDGE_TRAINER_ENGINE_AUTO) != 0) {
         *ops = find(name);
         assert(*ops); /* it has passed check_name */
-        return check(*ops, config, err);
+        return fedge_trainer_engine_check(*ops, config, err);
     }
     fedge_error why = {.message = ""};
     for (const fedge_trainer_engine_ops *const *at = fedge_trainer_engines; *at; at++) {
         *ops = *at;
-        status = check(*at, config, err);
+        status = fedge_trainer_engine_check(*at, config, err);
         if (status == FEDGE_OK)
             break;
         why = *err;

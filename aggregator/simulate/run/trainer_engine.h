@@ -116,6 +116,14 @@ extern const fedge_trainer_engine_ops *const fedge_trainer_engines[];
 /* Does [name] name an engine that joins runs? "auto" does not: it may be any. */
 bool fedge_trainer_engine_joins_runs(const char *name);
 
+/* What --engine is for the first of the table that can do the work. */
+#define FEDGE_TRAINER_ENGINE_AUTO "auto"
+
+/* ops->check, where it has one. */
+FEDGE_MUST_USE fedge_status fedge_trainer_engine_check(const fedge_trainer_engine_ops *ops,
+                                                       const fedge_trainer_engine_config *config,
+                                                       fedge_error *err);
+
 /* One that is open, or all 0. */
 typedef struct fedge_trainer_engine {
     const fedge_trainer_engine_ops *ops;

@@ -108,6 +108,35 @@ static fedge_status check_profiles(fedge_sweep *sweep, const fedge_simulate_opti
     return status;
 }
 
+/* ---- engines --------------------------------------------------------------------------------- */
+
+/* With "auto" a sweep has the engine that all its combinations would choose, so that its runs can
+ * go side by side as that engine has them. */
+static fedge_status choose_engine(fedge_sweep *sweep, const fedge_simulate_options *options,
+                                  const fedge_job *job, uint32_t clients, fedge_error *err)
+{
+    const fedge_client_data no_data = {.num_clients = clients};
+    const fedge_trainer_engine_config config = {.job = job,
+                                                .client_data = &no_data,
+                                                .num_gpus = options->sums.num_gpus,
+                                                .gpus = options->sums.gpus};
+    const fedge_trainer_engine_ops *chosen = NULL;
+    fedge_error why = {.message = ""};
+    const char *wanted = sweep->options->engine;
+    if (strcmp(wanted, FEDGE_TRAINER_ENGINE_AUTO) != 0) {
+        sweep->engine = wanted;
+        return FEDGE_OK;
+    }
+    if (fedge_trainer_engine_check(fedge_trainer_engines[0], &config, &why) != FEDGE_OK)
+        memcpy(sweep->no_gpus, why.message, sizeof(sweep->no_gpus));
+    const fedge_status status = fedge_trainer_engine_choose(wanted, &config, &chosen, err);
+    if (status == FEDGE_OK) {
+        const bool same = !sweep->engine || strcmp(sweep->engine, chosen->name) == 0;
+        sweep->engine = same ? chosen->name : FEDGE_TRAINER_ENGINE_AUTO;
+    }
+    return status;
+}
+
 /* ---- what is evaluated ----------------------------------------------------------------------- */
 
 /* A file that divides may set examples for validation apart. */
@@ -141,6 +170,8 @@ static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *op
     }
     if (status == FEDGE_OK && clients > 0)
         status = check_profiles(sweep, options, job, clients, err);
+    if (status == FEDGE_OK)
+        status = choose_engine(sweep, options, job, clients, err);
     sweep->is_measured = sweep->is_measured || (status == FEDGE_OK && may_evaluate(experiment));
     fedge_experiment_fini(experiment);
     free(experiment);

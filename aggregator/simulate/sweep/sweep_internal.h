@@ -73,8 +73,10 @@ struct fedge_sweep {
     uint32_t num_counted;
     uint32_t profiles[FEDGE_SWEEP_MAX_VALUES]; /* numbers of clients whose profiles are checked */
     uint32_t num_profiles;
-    bool has_test_set; /* its files are there */
-    bool is_measured;  /* a run has something to evaluate on, or may have */
+    const char *engine; /* of all runs; "auto": each finds its own, and they take turns */
+    char no_gpus[FEDGE_ERROR_MESSAGE_SIZE]; /* why "auto" has become the last engine of the table */
+    bool has_test_set;                      /* its files are there */
+    bool is_measured;                       /* a run has something to evaluate on, or may have */
 };
 
 /* sweep_axes.c: reads sweep->options->axes. FEDGE_INVALID_ARGUMENT names what is wrong. */

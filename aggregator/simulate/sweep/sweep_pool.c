@@ -58,7 +58,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 /* GPUs have all runs at once, or one at a time where they may turn out to be threads ("auto"). */
 static uint32_t threads_of(const pool *self, uint32_t combination, uint32_t most)
 {
-    const bool on_cpu = strcmp(self->sweep->options->engine, "cpu") == 0;
+    const bool on_cpu = strcmp(self->sweep->engine, "cpu") == 0;
     return on_cpu ? fedge_sweep_threads(self->num_threads, self->sweep->cohorts[combination], most)
                   : self->num_threads;
 }
@@ -223,6 +223,20 @@ static void print_replaced(const fedge_sweep *sweep)
     }
 }
 
+/* What became of "auto". */
+static void print_engine(const fedge_sweep *sweep)
+{
+    if (fedge_trainer_engine_joins_runs(sweep->engine)) {
+        fprintf(stderr, "fedge-simulate: --engine auto is %s: the runs are trained together\n",
+                sweep->engine);
+    } else {
+        const bool mixed = strcmp(sweep->engine, FEDGE_TRAINER_ENGINE_AUTO) == 0;
+        fprintf(stderr, "fedge-simulate: --engine auto is %s: %s\n",
+                mixed ? "another for some runs, which take turns" : sweep->engine,
+                sweep->no_gpus[0] ? sweep->no_gpus : "it is the only one");
+    }
+}
+
 /* As many threads as runs may ever go at once; the caller's is the first of them. */
 static uint32_t most_at_once(const pool *self)
 {
@@ -285,10 +299,12 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
                  .num_threads = threads > 0 ? threads : fedge_os_num_cpus(),
                  .usable = fedge_os_usable_bytes(NULL),
                  .at_start = fedge_os_resident_bytes()};
-    if (fedge_trainer_engine_joins_runs(sweep->options->engine))
+    if (fedge_trainer_engine_joins_runs(sweep->engine))
         self.joined = least(self.num_runs, FEDGE_SWEEP_MAX_JOINED);
     fedge_trainer_share_init(&self.share, self.joined);
     print_replaced(sweep);
+    if (strcmp(sweep->options->engine, FEDGE_TRAINER_ENGINE_AUTO) == 0)
+        print_engine(sweep);
     if (!sweep->is_measured)
         fprintf(stderr, "fedge-simulate: nothing will be evaluated: " FEDGE_SWEEP_MEASURE "\n");
     atomic_init(&self.stopping, false);
