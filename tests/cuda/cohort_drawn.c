@@ -89,6 +89,8 @@ void drawn_model(uint64_t seed)
     fedge_error err;
     drawn_rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 7, 0, 0);
     spec = drawn_spec(seed);
+    for (uint32_t i = 0; i < spec.num_layers; i++)
+        spec.layers[i].recompute = drawn_recomputes && i % 3 != 2;
     spec.loss = drawn_loss;
     spec.loss_delta = drawn_loss == FEDGE_LOSS_HUBER ? 0.25f + (float)(seed % 2) : 0.0f;
     spec.label_smoothing = drawn_loss == FEDGE_LOSS_CROSS_ENTROPY && seed % 3 == 0 ? 0.1f : 0.0f;
@@ -207,6 +209,7 @@ void drawn_train_on_cpu(void)
  */
 
 bool drawn_accumulates;
+bool drawn_recomputes;
 fedge_cohort_piece drawn_pieces[MAX_VALUES];
 uint32_t drawn_num_pieces;
 

@@ -34,6 +34,8 @@ extern uint32_t drawn_outputs; /* of plain models: 1, or CLASSES */
 extern bool drawn_are_floats;
 extern bool drawn_accumulates; /* changes are added to sums on the GPU */
 
+extern bool drawn_recomputes; /* two layers of three are made again */
+
 /* What is drawn. */
 extern fedge_rng drawn_rng;
 extern fedge_model_options drawn_options;

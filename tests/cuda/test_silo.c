@@ -58,6 +58,9 @@ static void make_model(uint64_t seed)
                                         .u.dropout = {seed % 2 ? 0.25f : 0.0f, false}};
     spec.layers[5] = (fedge_layer_spec){.type = FEDGE_LAYER_LINEAR,
                                         .u.linear = {45, CLASSES, true, seed == 3 ? 2 : 0, 3.0f}};
+    for (uint32_t i = 0; i < 5; i++) { /* two groups of layers, of which one is made again */
+        spec.layers[i].recompute = seed == 2 && i != 2;
+    }
     if (seed == 4)
         spec.layers[0].train = FEDGE_TRAIN_NONE;
 }

@@ -82,14 +82,42 @@ static cudaError_t backward_layer(const fedge_cohort *cohort, fedge_cohort_pass 
     return error;
 }
 
+/* The last of the last group of layers whose outputs are made again, below layer [index];
+ * FEDGE_MAX_LAYERS: there is none. */
+static uint32_t group_below(const fedge_cohort_plan *plan, uint32_t index)
+{
+    while (index > 0 && !plan->layers[index - 1].again)
+        index--;
+    return index > 0 ? index - 1 : FEDGE_MAX_LAYERS;
+}
+
+/* Layer [index] reads a group's last output: what forward left of the group lies under the one that
+ * was made after it. Statistics of batches do not move again. */
+static cudaError_t make_again(const fedge_cohort_plan *plan, fedge_cohort_pass pass, uint32_t index)
+{
+    uint32_t first = index;
+    cudaError_t error = cudaSuccess;
+    pass.tracked = NULL;
+    while (first > 0 && plan->layers[first - 1].again)
+        first--;
+    for (uint32_t i = first; i < index && error == cudaSuccess; i++)
+        error = plan->layers[i].ops->forward(&plan->layers[i], &pass);
+    return error;
+}
+
 cudaError_t fedge_cohort_backward(const fedge_cohort *cohort, fedge_cohort_pass pass)
 {
     const fedge_cohort_plan *plan = &cohort->plan;
+    const uint32_t there = group_below(plan, plan->num_layers); /* forward came there last */
     bool made[FEDGE_MAX_LAYERS] = {false};
     cudaError_t error = cudaSuccess;
     made[plan->num_layers - 1] = true;
     for (uint32_t i = plan->num_layers; i-- > 0 && error == cudaSuccess;) {
-        if (plan->layers[i].wants && made[i])
+        const bool wanted = plan->layers[i].wants && made[i];
+        const bool reads_group = i > 0 && plan->layers[i - 1].again && !plan->layers[i].again;
+        if (wanted && reads_group && i - 1 != there)
+            error = make_again(plan, pass, i);
+        if (wanted && error == cudaSuccess)
             error = backward_layer(cohort, &pass, i, made);
     }
     return error;

@@ -191,22 +191,51 @@ static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *s
     return status;
 }
 
-/* A layer may work over its input where nobody else reads that array, now or going back. */
-static fedge_status choose_over_input(fedge_cohort_plan *plan, fedge_error *err)
+/* How often each layer's output is read; returns how often the model's input is. */
+static uint32_t count_readers(const fedge_cohort_plan *plan, uint32_t readers[FEDGE_MAX_LAYERS])
 {
-    uint32_t readers[FEDGE_MAX_LAYERS] = {0}, of_model = 0;
-    bool kept[FEDGE_MAX_LAYERS] = {false};
+    uint32_t of_model = 0;
     for (uint32_t i = 0; i < plan->num_layers; i++) {
         for (uint32_t k = 0; k < plan->layers[i].num_inputs; k++) {
             const uint16_t from = plan->layers[i].inputs[k];
             ++*(from == FEDGE_INPUT_MODEL ? &of_model : &readers[from]);
         }
     }
+    return of_model;
+}
+
+static bool reads(const fedge_cohort_layer *layer, uint32_t from)
+{
+    bool found = false;
+    for (uint32_t k = 0; k < layer->num_inputs; k++)
+        found |= layer->inputs[k] == from;
+    return found;
+}
+
+/* Layers with "recompute" that nobody but the next one reads. */
+static void choose_again(fedge_cohort_plan *plan)
+{
+    uint32_t readers[FEDGE_MAX_LAYERS] = {0};
+    (void)count_readers(plan, readers);
+    for (uint32_t i = 0; i + 1 < plan->num_layers; i++) {
+        plan->layers[i].again =
+            plan->layers[i].spec.recompute && readers[i] == 1 && reads(&plan->layers[i + 1], i);
+    }
+}
+
+/* A layer may work over its input where nobody else reads that array, now or going back. */
+static fedge_status choose_over_input(fedge_cohort_plan *plan, fedge_error *err)
+{
+    uint32_t readers[FEDGE_MAX_LAYERS] = {0};
+    bool kept[FEDGE_MAX_LAYERS] = {false};
+    const uint32_t of_model = count_readers(plan, readers);
     for (uint32_t i = 0; i < plan->num_layers; i++) {
         fedge_cohort_layer *layer = &plan->layers[i];
         const uint16_t from = layer->inputs[0];
         const bool model = from == FEDGE_INPUT_MODEL, in_use = !model && kept[from];
-        layer->over_input = layer->ops->in_place && (model ? of_model : readers[from]) == 1 &&
+        const bool alike = layer->again == (!model && plan->layers[from].again);
+        layer->over_input = layer->ops->in_place && alike &&
+                            (model ? of_model : readers[from]) == 1 &&
                             !(layer->ops->changes && in_use);
         kept[i] = layer->ops->keeps_y || (layer->over_input && in_use);
         if (readers[i] == 0 && i + 1 < plan->num_layers)
@@ -236,6 +265,7 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
         status = add_layer(plan, spec, i, err);
     if (status == FEDGE_OK) {
         place_behind(plan);
+        choose_again(plan);
         status = choose_over_input(plan, err);
     }
     plan->classes = (uint32_t)fedge_shape_count(&plan->layers[spec->num_layers - 1].out);
@@ -268,8 +298,27 @@ static void *take(places *from, size_t count, size_t size)
     return at;
 }
 
+/* What the layer makes, where nothing of it is there yet. */
+static size_t output_bytes(const fedge_cohort_layer *layer, size_t examples)
+{
+    const size_t size = examples * fedge_shape_count(&layer->out) * sizeof(float);
+    return layer->over_input ? 0 : (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
+
+/* Of the layers that are made again: those that lie one behind another are there at the same time,
+ * and each such group has the place of the others. */
+static size_t again_bytes(const fedge_cohort_plan *plan, size_t examples)
+{
+    size_t most = 0, group = 0;
+    for (uint32_t i = 0; i < plan->num_layers; i++) {
+        group = plan->layers[i].again ? group + output_bytes(&plan->layers[i], examples) : 0;
+        most = group > most ? group : most;
+    }
+    return most;
+}
+
 static void place_layer(fedge_cohort_plan *plan, const fedge_cohort_arrays *arrays, places *from,
-                        uint32_t index, size_t examples)
+                        places *group, uint32_t index, size_t examples)
 {
     fedge_cohort_layer *layer = &plan->layers[index];
     layer->examples = examples;
@@ -277,9 +326,10 @@ static void place_layer(fedge_cohort_plan *plan, const fedge_cohort_arrays *arra
         const uint16_t input = layer->inputs[k];
         layer->x[k] = input == FEDGE_INPUT_MODEL ? arrays->input : plan->layers[input].y;
     }
+    group->used = layer->again ? group->used : 0;
     layer->y = layer->over_input
                    ? layer->x[0]
-                   : take(from, examples * fedge_shape_count(&layer->out), sizeof(float));
+                   : take(layer->again ? group : from, output_bytes(layer, examples), 1);
     layer->saved = take(from, layer->ops->saved ? examples * layer->ops->saved(layer) : 0, 1);
 }
 
@@ -342,8 +392,9 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     void *moved = take(&from, plan->augments ? stepping * plan->batch : 0, sizeof(*arrays->moved));
     arrays->moved = plan->augments ? moved : NULL;
     arrays->input = take(&from, examples * plan->input, sizeof(float));
+    places group = {.block = take(&from, again_bytes(plan, examples), 1)};
     for (uint32_t i = 0; i < plan->num_layers; i++)
-        place_layer(plan, arrays, &from, i, examples);
+        place_layer(plan, arrays, &from, &group, i, examples);
     place_gradients(plan, arrays, &from, examples);
     return from.used;
 }

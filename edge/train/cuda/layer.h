@@ -22,12 +22,13 @@ typedef struct fedge_cohort_layer {
     uint32_t num_inputs;
     uint16_t inputs[FEDGE_MAX_LAYER_INPUTS]; /* layers, or FEDGE_INPUT_MODEL */
     fedge_shape in, out;                     /* in: of each input */
-    bool over_input;                  /* y is x[0], and dx[0] is dy: nobody else reads that array */
-    bool trains;                      /* some of its values are trained */
-    bool wants;                       /* it, or a layer that it reads from, trains */
-    size_t examples;                  /* of all slots: how many the arrays have room for */
-    size_t first_value;               /* of its parameters, in the model's state */
-    size_t first_buffer;              /* of its statistics, likewise */
+    bool over_input;     /* y is x[0], and dx[0] is dy: nobody else reads that array */
+    bool again;          /* its output is not kept: backward has it made again (cohort_pass.c) */
+    bool trains;         /* some of its values are trained */
+    bool wants;          /* it, or a layer that it reads from, trains */
+    size_t examples;     /* of all slots: how many the arrays have room for */
+    size_t first_value;  /* of its parameters, in the model's state */
+    size_t first_buffer; /* of its statistics, likewise */
     uint64_t drawn_before, drawn_all; /* words of an example: in layers before it, and in all */
     float *x[FEDGE_MAX_LAYER_INPUTS], *y, *dy;
     void *saved; /* from forward to backward: ops->saved bytes for each example */

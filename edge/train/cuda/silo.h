@@ -8,7 +8,8 @@
  * give the same bits. With one GPU NCCL is not needed.
  *
  * Where a model is too large, parts come one after another in the memory of one, and the
- * optimizer's state lies in the host's memory, where the step reads and writes it.
+ * optimizer's state lies in the host's memory, where the step reads and writes it. Outputs of
+ * layers with "recompute" are not kept for the backward pass but made again.
  *
  * Batches, augmentation, optimizers and results are those of fedge_trainer_run; sums have another
  * order. Gradients are rounded to multiples of 2^-(46 - log2 of the batch) over the batch.
