@@ -122,9 +122,11 @@ if [ -n "$measure" ]; then
     measure bench-kernels 60 "$tests/bench_gpu" kernels
     measure bench-cohort 90 "$tests/bench_cohort"
     measure bench-rounds 90 "$tests/bench_gpu" rounds
+    measure bench-robust 60 "$tests/bench_robust"
     for python in ${PYTHON-} python3; do
         if "$python" -c 'import torch' 2>/dev/null; then
             measure torch-rounds 60 "$python" -B tests/gpu/torch_round.py
+            measure torch-robust 60 "$python" -B tests/gpu/torch_robust.py
             break
         fi
     done

@@ -1,4 +1,4 @@
-"""The benches of GPUs and report.py on emulated ones: test_bench_gpu.py BENCH_GPU BENCH_COHORT.
+"""The benches of GPUs and report.py on emulated ones: test_bench_gpu.py BENCH_GPU BENCH_COHORT BENCH_ROBUST.
 
 Every row is there and well formed; the figures mean nothing."""
 
@@ -38,6 +38,16 @@ def main():
     assert {row["case"] for row in more} == {f"train {model}, B=2, {clients} clients at once"
                                              for model in ("2NN", "CNN") for clients in (1, 4)}, more
     assert bench(sys.argv[2], "gpus=0").returncode == 3
+
+    robust = bench(sys.argv[3], "gpus=1")
+    assert robust.returncode == 0, robust.stderr
+    ruled = [json.loads(line) for line in robust.stdout.splitlines()]
+    assert all(row["value"] > 0 and row["unit"] == "rounds/s" for row in ruled), ruled
+    hosts = [f"{what}, updates on the host, 8 threads{gpu}" for gpu in (" and 1 GPU,", ",")
+             for what in ("median", "distances")]
+    assert [row["case"] for row in ruled] == [f"{case} of 64 × 3 k" for case in
+                                              ("median", "trimmed mean", "Krum", *hosts)], ruled
+    assert bench(sys.argv[3], "gpus=0").returncode == 3
 
     none = bench(program, "gpus=0", "kernels")
     assert none.returncode == 3 and "no GPU" in none.stderr, none
