@@ -155,6 +155,19 @@ class Papers(unittest.TestCase):
         self.assertEqual(len(re.findall(r"^\| Fed\w+[^|]* \| \d+ \| \d+ s \| \d+\.\d \|(?: [^|]+ \|){3}$", table,
                                         re.MULTILINE)), 5, table)
 
+    def test_attacks_tell_a_backdoor(self):
+        self.shorten("attacks")
+        self.replace("attacks", ("in iid dirichlet:0.3;", "in iid;"),
+                     ("(none sign-flip:4:4 ipm:4:0.5 ipm:4:10 alie:4:1.5 label-flip:4 backdoor:4)", "(backdoor:4)"))
+        table = self.run_all("attacks")
+        self.assertEqual(len(re.findall(r"^\| \w[\w, ]* \| \d+\.\d \(\d+\.\d\) \|$", table, re.MULTILINE)), 9, table)
+
+    def test_wang_2020(self):
+        self.shorten("wang-2020")
+        self.replace("wang-2020", ("--clients 20", "--clients 4"), ("seeds=3", "seeds=1"))
+        said = self.run_all("wang-2020")
+        self.assertEqual(len(re.findall(r"^(?:FedAvg|FedNova) +[14] +\d", said, re.MULTILINE)), 4, said)
+
     def replace(self, paper, *pairs):
         """In a paper's run.sh; each text must be there."""
         script = os.path.join(self.root, PAPERS, paper, "run.sh")

@@ -45,8 +45,13 @@ PYTHON
             [ "$attack" != none ] || options=()
             fedge-simulate --job "$job" --data "$here/client.json" --clients 20 --partition "$partition" \
                 --rounds $rounds --evaluate-every 10 --out "$folder" --resume --quiet "${options[@]}" "$@" >&2
-            accuracy=$(python3 -c 'import json, sys; print("%.1f" % (100 * json.load(open(sys.argv[1]))["accuracy"]))' \
-                "$folder/summary.json")
+            accuracy=$(python3 - "$folder/summary.json" <<'PYTHON'
+import json, sys
+summary = json.load(open(sys.argv[1]))
+success = summary.get("backdoor_success")
+print("%.1f" % (100 * summary["accuracy"]) + ("" if success is None else " (%.1f)" % (100 * success)))
+PYTHON
+            )
             row="$row $accuracy |"
         done
         echo "$row"
