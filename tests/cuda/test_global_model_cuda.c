@@ -203,11 +203,67 @@ static void optimizers_have_the_bits_of_the_cpu(void **state)
         play(strategies[seed % 5], GPUS[seed % 3], seed);
 }
 
+/* One step of each model, the second's allocation [call] of it failing. Bits and what is kept are
+ * those of the CPU, and the GPUs take the next step when there is room. */
+static bool step_without_room(const char *strategy, uint64_t call)
+{
+    fedge_job *job = parse(strategy);
+    fedge_global_model models[2];
+    const fedge_accumulator_config config = config_of(2);
+    rng = fedge_rng_stream(call, FEDGE_PURPOSE_TEST, 6, 0, 0);
+    /* What opening takes is counted first: it must not be what fails. */
+    uint64_t before = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        assert_true(emulator_start(&(emulator_config){.num_gpus = 2,
+                                                      .unprotected = true,
+                                                      .fail_at = "allocation",
+                                                      .fail_call = pass == 1 ? before + call : 0,
+                                                      .fail_error = 2 /* no memory */}));
+        for (int m = CPU; m <= CUDA; m++) {
+            assert_int_equal(
+                fedge_global_model_init(&models[m], job, m == CPU ? "cpu" : "cuda", &config, &err),
+                FEDGE_OK);
+        }
+        before = emulator_counted();
+        for (int m = CPU; m <= CUDA && pass == 0; m++)
+            fedge_global_model_fini(&models[m]);
+    }
+    happen(models, BEGIN, 2);
+    for (uint32_t round = 1; round <= 3; round++) {
+        add_updates(models);
+        (void)step(&models[CPU], round);
+        (void)step(&models[CUDA], round);
+        check_same(models, strategy, round);
+    }
+    const bool failed = emulator_failed();
+    for (int m = CPU; m <= CUDA; m++)
+        fedge_global_model_fini(&models[m]);
+    fedge_job_free(job);
+    assert_null(emulator_fault());
+    assert_int_equal(emulator_leaks(), 0);
+    return failed;
+}
+
+static void optimizers_step_on_the_host_where_gpus_have_no_room(void **state)
+{
+    (void)state;
+    static const char *const strategies[] = {"FedAvgM", "FedAdagrad", "FedAdam", "FedYogi",
+                                             "FedDyn"};
+    for (uint32_t i = 0; i < sizeof(strategies) / sizeof(*strategies); i++) {
+        uint64_t call = 1;
+        while (step_without_room(strategies[i], call))
+            call++;
+        /* On each of two GPUs a vector or two were not to be had. */
+        assert_in_range(call - 1, 2, 4);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kept_values_are_those_of_the_model),
         cmocka_unit_test(optimizers_have_the_bits_of_the_cpu),
+        cmocka_unit_test(optimizers_step_on_the_host_where_gpus_have_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
