@@ -123,7 +123,8 @@ static void check_same(const fedge_global_model *models, const char *strategy, u
 {
     const fedge_plan *plan = models[CPU].plan;
     const fedge_strategy_ops *ops = models[CPU].strategy;
-    if (memcmp(models[CPU].values, models[CUDA].values, plan->schema.num_elements * sizeof(float)))
+    if (memcmp(models[CPU].values, models[CUDA].values,
+               plan->schema.num_elements * sizeof(float)) != 0)
         fail_msg("%s: the models differ in round %u", strategy, (unsigned)round);
     fedge_buffer kept[2];
     for (int m = CPU; m <= CUDA; m++) {

@@ -1,5 +1,6 @@
 #include "aggregator/reduce/cuda/tile_cuda.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,6 +114,7 @@ static fedge_status make_all(fedge_cuda_tiles *self, const fedge_tile_config *co
 {
     fedge_cuda_team *team = self->team;
     fedge_status status = FEDGE_OK;
+    assert(team->num_gpus > 0);
     self->lanes = calloc(config->num_threads, sizeof(*self->lanes));
     if (!self->lanes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u lanes", config->num_threads);

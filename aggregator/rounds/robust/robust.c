@@ -127,9 +127,9 @@ typedef struct pass {
 static double divisor_of(const fedge_tile_choice *choice, double of_mean)
 {
     const uint32_t num = choice->num;
-    return choice->middle == FEDGE_MIDDLE_MEAN     ? of_mean
-           : choice->middle == FEDGE_MIDDLE_MEDIAN ? (double)(num / 2 + 1 - (num - 1) / 2)
-                                                   : (double)(num - 2 * choice->cut);
+    const uint32_t count =
+        choice->middle == FEDGE_MIDDLE_MEDIAN ? 2 - num % 2 : num - 2 * choice->cut;
+    return choice->middle == FEDGE_MIDDLE_MEAN ? of_mean : (double)count;
 }
 
 /* Tiles share no coordinate, so threads write to the model side by side without a lock. */
