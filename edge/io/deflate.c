@@ -158,7 +158,7 @@ typedef struct inflation {
 /* One byte of room more tells an end from an overflow. */
 static void take_piece(inflation *self, const uint8_t *piece_in, size_t size)
 {
-    fedge_inflater_span span = {.in = piece_in, .in_size = size};
+    fedge_inflater_span span = {.in = piece_in, .in_size = size, .begin = self->out};
     bool moved;
     do {
         uint8_t extra;
@@ -166,6 +166,7 @@ static void take_piece(inflation *self, const uint8_t *piece_in, size_t size)
         const size_t room = full ? 1 : self->size - self->made, left = span.in_size;
         span.out = full ? &extra : self->out + self->made;
         span.out_size = room;
+        span.made = self->made;
         self->state = self->by->step(self->stream, &span);
         const size_t gave = room - span.out_size;
         self->over = self->over || (full && gave > 0);

@@ -1,8 +1,7 @@
 /* What inflates a stream in zlib's format (RFC 1950) piece by piece, behind fedge_inflate_read:
- * zlib, the reference and the devices', or ISA-L, which takes two thirds of its time and is built
- * in for servers (FEDGE_FAST_INFLATE). ISA-L also takes streams that no encoder writes and zlib
- * refuses: those with an incomplete code of distances that are not used. Internal to edge/io and
- * its tests. */
+ * zlib, the reference and the devices', or ISA-L, which takes less time and is built
+ * in for servers (FEDGE_FAST_INFLATE). Both take the same streams (deflate_header.h). Internal to
+ * edge/io and its tests. */
 #ifndef FEDGE_EDGE_IO_INFLATER_H
 #define FEDGE_EDGE_IO_INFLATER_H
 
@@ -23,6 +22,9 @@ typedef struct fedge_inflater_span {
     const uint8_t *in;
     uint8_t *out;
     size_t in_size, out_size;
+    const uint8_t
+        *begin; /* what has come out: made bytes, right before out unless there is no room */
+    size_t made;
 } fedge_inflater_span;
 
 typedef struct fedge_inflater {

@@ -222,6 +222,177 @@ static void a_large_bomb_costs_what_was_expected(void **state)
     }
 }
 
+/* Writes bits, the lowest first. */
+typedef struct bit_writer {
+    uint8_t *bytes;
+    size_t num_bits;
+} bit_writer;
+
+static void put_bits(bit_writer *w, uint32_t value, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++, w->num_bits++) {
+        if (w->num_bits % 8 == 0)
+            w->bytes[w->num_bits / 8] = 0;
+        w->bytes[w->num_bits / 8] |= (uint8_t)((value >> i & 1) << w->num_bits % 8);
+    }
+}
+
+static void put_code(bit_writer *w, uint32_t word, uint32_t count)
+{
+    for (uint32_t i = count; i-- > 0;)
+        put_bits(w, word >> i & 1, 1);
+}
+
+/* A block with a code of its own: the byte 0 and the end of the block have words of
+ * [literal_bits] and [end_bits] bits, [num_distances] distances one of [distance_bits] each. */
+static void put_block(bit_writer *w, bool last, uint32_t num_zeros, uint32_t literal_bits,
+                      uint32_t end_bits, uint32_t num_distances, uint32_t distance_bits)
+{
+    static const uint8_t ORDER[19] = {16, 17, 18, 0, 8,  7, 9,  6, 10, 5,
+                                      11, 4,  12, 3, 13, 2, 14, 1, 15};
+    put_bits(w, last, 1);
+    put_bits(w, 2, 2);
+    put_bits(w, 0, 5);
+    put_bits(w, num_distances > 0 ? num_distances - 1 : 0, 5);
+    put_bits(w, 15, 4);
+    /* Lengths 0 to 2 and 18 have words of 2 bits: 00, 01, 10 and 11. */
+    for (size_t i = 0; i < 19; i++)
+        put_bits(w, ORDER[i] <= 2 || ORDER[i] == 18 ? 2 : 0, 3);
+    put_code(w, literal_bits, 2);
+    for (uint32_t left = 255; left > 0;) {
+        const uint32_t run = left > 138 ? 138 : left;
+        put_code(w, 3, 2);
+        put_bits(w, run - 11, 7);
+        left -= run;
+    }
+    put_code(w, end_bits, 2);
+    for (uint32_t i = 0; i < (num_distances > 0 ? num_distances : 1); i++)
+        put_code(w, num_distances > 0 ? distance_bits : 0, 2);
+    for (uint32_t i = 0; i < num_zeros; i++)
+        put_code(w, 0, literal_bits);
+    put_code(w, literal_bits ? (1u << (end_bits - 1)) : 0, end_bits);
+}
+
+static size_t end_stream(bit_writer *w, size_t num_zeros)
+{
+    memset(plain, 0, num_zeros);
+    const uLong adler = adler32(adler32(0, NULL, 0), plain, (uInt)num_zeros);
+    put_bits(w, 0, (uint32_t)(-w->num_bits % 8));
+    for (int i = 3; i >= 0; i--)
+        put_bits(w, (uint32_t)(adler >> 8 * i), 8);
+    return w->num_bits / 8;
+}
+
+/* Codes that leave bits without a meaning, though the block has none of them: zlib refuses such a
+ * stream, and so must whatever inflates, wherever its block lies. */
+static void incomplete_codes_are_corrupt(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t literal_bits, end_bits, num_distances, distance_bits;
+        fedge_status status;
+    } BLOCKS[] = {
+        {1, 1, 0, 0, FEDGE_OK},      /* no distances at all */
+        {1, 1, 1, 1, FEDGE_OK},      /* a single one, of one bit */
+        {1, 1, 2, 1, FEDGE_OK},      /* two: nothing is left */
+        {1, 1, 4, 2, FEDGE_OK},      /* likewise four */
+        {1, 1, 1, 2, FEDGE_CORRUPT}, /* a single one, of two bits */
+        {1, 1, 2, 2, FEDGE_CORRUPT}, {1, 1, 3, 2, FEDGE_CORRUPT},
+        {1, 1, 3, 1, FEDGE_CORRUPT}, /* three words of one bit */
+        {1, 2, 1, 1, FEDGE_CORRUPT}, /* bytes: 0 and 10; 11 means nothing */
+        {1, 0, 1, 1, FEDGE_CORRUPT}, /* no end */
+    };
+    for (size_t i = 0; i < sizeof(BLOCKS) / sizeof(BLOCKS[0]); i++) {
+        for (uint32_t before = 0; before < 3; before++) {
+            bit_writer w = {packed, 0};
+            put_bits(&w, 0x78, 8);
+            put_bits(&w, 0x9c, 8);
+            for (uint32_t block = 0; block < before; block++)
+                put_block(&w, false, 7, 1, 1, 1, 1);
+            put_block(&w, before != 1, 5, BLOCKS[i].literal_bits, BLOCKS[i].end_bits,
+                      BLOCKS[i].num_distances, BLOCKS[i].distance_bits);
+            if (before == 1)
+                put_block(&w, true, 0, 1, 1, 1, 1);
+            const size_t zeros = 7 * before + 5, size = end_stream(&w, zeros);
+            expect(size, zeros, BLOCKS[i].status, "");
+        }
+    }
+}
+
+/* Whatever is changed in a stream, all inflaters say the same of it. */
+static void all_give_the_same_verdict(void **state)
+{
+    (void)state;
+    fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    static uint8_t whole[2 * SIZE], other[SIZE + 1];
+    const fedge_inflater *const *all = fedge_inflaters();
+    for (uint32_t stream = 0; stream < 60; stream++) {
+        const uint32_t range = 2 + fedge_rng_below(&rng, 200), runs = fedge_rng_below(&rng, 300);
+        const size_t n = 1 + fedge_rng_below(&rng, stream % 10 == 0 ? SIZE - 1 : 3000);
+        for (size_t i = 0; i < n; i++)
+            plain[i] = (uint8_t)fedge_rng_below(&rng, range);
+        for (uint32_t i = 0; i < runs && n > 400; i++) {
+            const size_t at = fedge_rng_below(&rng, (uint32_t)n - 300);
+            memmove(plain + at, plain + fedge_rng_below(&rng, (uint32_t)n - 300),
+                    fedge_rng_below(&rng, 300));
+        }
+        z_stream z = {0};
+        const int strategy =
+            (int[]){Z_DEFAULT_STRATEGY, Z_RLE, Z_HUFFMAN_ONLY, Z_FIXED}[stream % 4];
+        assert_int_equal(deflateInit2(&z, (int)(stream % 10), Z_DEFLATED, 15,
+                                      1 + (int)fedge_rng_below(&rng, 9), strategy),
+                         Z_OK);
+        z.next_in = plain;
+        z.next_out = whole;
+        z.avail_out = sizeof(whole);
+        for (size_t left = n; left > 0;) { /* in blocks, some of them empty */
+            z.avail_in = (uInt)(left < 900 ? left : 900);
+            left -= z.avail_in;
+            assert_int_equal(
+                deflate(&z, stream % 3 == 0 && n < 3000 ? Z_PARTIAL_FLUSH : Z_NO_FLUSH), Z_OK);
+        }
+        assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+        const size_t size = sizeof(whole) - z.avail_out;
+        (void)deflateEnd(&z);
+        memcpy(packed, whole, size);
+        expect(size, n, FEDGE_OK, "");
+        for (const fedge_inflater *const *by = all; *by; by++) { /* in many pieces */
+            fedge_inflater cut = **by;
+            fedge_error err;
+            cut.piece_bytes = 1 + stream * 13;
+            read_so_far = 0;
+            assert_int_equal(fedge_inflate_read_by(&cut, read_packed, NULL, size, back, n, &err),
+                             FEDGE_OK);
+            assert_memory_equal(back, plain, n);
+        }
+        for (uint32_t change = 0; change < 100 && n < 3000; change++) {
+            fedge_error err;
+            memcpy(packed, whole, size);
+            for (uint32_t i = 0; i <= change % 3; i++) {
+                packed[fedge_rng_below(&rng, (uint32_t)(change % 2  ? size
+                                                        : 60 < size ? 60
+                                                                    : size))] ^=
+                    (uint8_t)(1u << fedge_rng_below(&rng, 8));
+            }
+            read_so_far = 0;
+            const fedge_status want = fedge_inflate(packed, size, other, n, &err);
+            for (const fedge_inflater *const *by = all; *by; by++) {
+                fedge_inflater cut = **by;
+                cut.piece_bytes = (size_t[]){1, 2, 7, 61, 131072}[change % 5];
+                read_so_far = 0;
+                const fedge_status got =
+                    fedge_inflate_read_by(&cut, read_packed, NULL, size, back, n, &err);
+                if ((got == FEDGE_OK) != (want == FEDGE_OK)) {
+                    fail_msg("stream %u, change %u: %s says %s, zlib %s", stream, change, cut.name,
+                             fedge_status_text(got), fedge_status_text(want));
+                }
+                if (want == FEDGE_OK)
+                    assert_memory_equal(back, other, n);
+            }
+        }
+    }
+}
+
 static void short_streams_are_truncated(void **state)
 {
     (void)state;
@@ -255,6 +426,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_deflated_inflates),
+        cmocka_unit_test(incomplete_codes_are_corrupt),
+        cmocka_unit_test(all_give_the_same_verdict),
         cmocka_unit_test(pieces_make_a_whole),
         cmocka_unit_test(what_does_not_shrink_is_too_big),
         cmocka_unit_test(a_deflater_is_used_again),
