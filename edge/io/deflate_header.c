@@ -124,7 +124,8 @@ static bool read_codes(reader *r)
 {
     static const uint8_t ORDER[NUM_ORDER] = {16, 17, 18, 0, 8,  7, 9,  6, 10, 5,
                                              11, 4,  12, 3, 13, 2, 14, 1, 15};
-    uint8_t of_lengths[NUM_ORDER] = {0}, table[128], lengths[MAX_LENGTHS + MAX_DISTANCES];
+    uint8_t of_lengths[NUM_ORDER] = {0}, table[128] = {0};
+    uint8_t lengths[MAX_LENGTHS + MAX_DISTANCES] = {0};
     uint32_t longest;
     const uint32_t num_lengths = get(r, 5) + 257, num_distances = get(r, 5) + 1;
     const uint32_t num_order = get(r, 4) + 4;

@@ -270,7 +270,7 @@ static void put_block(bit_writer *w, bool last, uint32_t num_zeros, uint32_t lit
         put_code(w, num_distances > 0 ? distance_bits : 0, 2);
     for (uint32_t i = 0; i < num_zeros; i++)
         put_code(w, 0, literal_bits);
-    put_code(w, literal_bits ? (1u << (end_bits - 1)) : 0, end_bits);
+    put_code(w, end_bits > 0 ? 1u << (end_bits - 1) : 0, end_bits);
 }
 
 static size_t end_stream(bit_writer *w, size_t num_zeros)
@@ -319,76 +319,80 @@ static void incomplete_codes_are_corrupt(void **state)
     }
 }
 
+/* Deflates plain[0, n) into [out], by whatever zlib can do; the bytes that it takes. */
+static size_t draw_stream(fedge_rng *rng, uint32_t stream, size_t n, uint8_t *out, size_t room)
+{
+    static const int STRATEGIES[] = {Z_DEFAULT_STRATEGY, Z_RLE, Z_HUFFMAN_ONLY, Z_FIXED};
+    const uint32_t range = 2 + fedge_rng_below(rng, 200), runs = fedge_rng_below(rng, 300);
+    for (size_t i = 0; i < n; i++)
+        plain[i] = (uint8_t)fedge_rng_below(rng, range);
+    for (uint32_t i = 0; i < runs && n > 400; i++) {
+        const size_t to = fedge_rng_below(rng, (uint32_t)n - 300);
+        const size_t from = fedge_rng_below(rng, (uint32_t)n - 300);
+        memmove(plain + to, plain + from, fedge_rng_below(rng, 300));
+    }
+    z_stream z = {0};
+    assert_int_equal(deflateInit2(&z, (int)(stream % 10), Z_DEFLATED, 15,
+                                  1 + (int)fedge_rng_below(rng, 9), STRATEGIES[stream % 4]),
+                     Z_OK);
+    z.next_in = plain;
+    z.next_out = out;
+    z.avail_out = (uInt)room;
+    for (size_t left = n; left > 0;) { /* in blocks, some of them empty */
+        z.avail_in = (uInt)(left < 900 ? left : 900);
+        left -= z.avail_in;
+        assert_int_equal(deflate(&z, stream % 3 == 0 && n < 3000 ? Z_PARTIAL_FLUSH : Z_NO_FLUSH),
+                         Z_OK);
+    }
+    assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+    const size_t size = room - z.avail_out;
+    (void)deflateEnd(&z);
+    return size;
+}
+
+/* What all say of packed[0, size), in pieces of so many bytes. */
+static void agree(size_t size, size_t n, size_t piece_bytes)
+{
+    static uint8_t other[SIZE + 1];
+    fedge_error err;
+    const fedge_status want = fedge_inflate(packed, size, other, n, &err);
+    for (const fedge_inflater *const *by = fedge_inflaters(); *by; by++) {
+        fedge_inflater cut = **by;
+        cut.piece_bytes = piece_bytes;
+        read_so_far = 0;
+        const fedge_status got =
+            fedge_inflate_read_by(&cut, read_packed, NULL, size, back, n, &err);
+        if ((got == FEDGE_OK) != (want == FEDGE_OK)) {
+            fail_msg("%s says %s, zlib %s", cut.name, fedge_status_text(got),
+                     fedge_status_text(want));
+        }
+        if (want == FEDGE_OK)
+            assert_memory_equal(back, other, n);
+    }
+}
+
 /* Whatever is changed in a stream, all inflaters say the same of it. */
 static void all_give_the_same_verdict(void **state)
 {
     (void)state;
     fedge_rng rng = fedge_rng_stream(3, FEDGE_PURPOSE_TEST, 0, 0, 0);
-    static uint8_t whole[2 * SIZE], other[SIZE + 1];
-    const fedge_inflater *const *all = fedge_inflaters();
+    static const size_t PIECES[] = {1, 2, 7, 61, 131072};
+    static uint8_t whole[2 * SIZE];
     for (uint32_t stream = 0; stream < 60; stream++) {
-        const uint32_t range = 2 + fedge_rng_below(&rng, 200), runs = fedge_rng_below(&rng, 300);
         const size_t n = 1 + fedge_rng_below(&rng, stream % 10 == 0 ? SIZE - 1 : 3000);
-        for (size_t i = 0; i < n; i++)
-            plain[i] = (uint8_t)fedge_rng_below(&rng, range);
-        for (uint32_t i = 0; i < runs && n > 400; i++) {
-            const size_t at = fedge_rng_below(&rng, (uint32_t)n - 300);
-            memmove(plain + at, plain + fedge_rng_below(&rng, (uint32_t)n - 300),
-                    fedge_rng_below(&rng, 300));
-        }
-        z_stream z = {0};
-        const int strategy =
-            (int[]){Z_DEFAULT_STRATEGY, Z_RLE, Z_HUFFMAN_ONLY, Z_FIXED}[stream % 4];
-        assert_int_equal(deflateInit2(&z, (int)(stream % 10), Z_DEFLATED, 15,
-                                      1 + (int)fedge_rng_below(&rng, 9), strategy),
-                         Z_OK);
-        z.next_in = plain;
-        z.next_out = whole;
-        z.avail_out = sizeof(whole);
-        for (size_t left = n; left > 0;) { /* in blocks, some of them empty */
-            z.avail_in = (uInt)(left < 900 ? left : 900);
-            left -= z.avail_in;
-            assert_int_equal(
-                deflate(&z, stream % 3 == 0 && n < 3000 ? Z_PARTIAL_FLUSH : Z_NO_FLUSH), Z_OK);
-        }
-        assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
-        const size_t size = sizeof(whole) - z.avail_out;
-        (void)deflateEnd(&z);
+        const size_t size = draw_stream(&rng, stream, n, whole, sizeof(whole));
         memcpy(packed, whole, size);
         expect(size, n, FEDGE_OK, "");
-        for (const fedge_inflater *const *by = all; *by; by++) { /* in many pieces */
-            fedge_inflater cut = **by;
-            fedge_error err;
-            cut.piece_bytes = 1 + stream * 13;
-            read_so_far = 0;
-            assert_int_equal(fedge_inflate_read_by(&cut, read_packed, NULL, size, back, n, &err),
-                             FEDGE_OK);
-            assert_memory_equal(back, plain, n);
-        }
+        agree(size, n, 1 + stream * 13);
         for (uint32_t change = 0; change < 100 && n < 3000; change++) {
-            fedge_error err;
+            /* Half of the changes are where headers are. */
+            const size_t within = change % 2 == 0 && size > 60 ? 60 : size;
             memcpy(packed, whole, size);
             for (uint32_t i = 0; i <= change % 3; i++) {
-                packed[fedge_rng_below(&rng, (uint32_t)(change % 2  ? size
-                                                        : 60 < size ? 60
-                                                                    : size))] ^=
-                    (uint8_t)(1u << fedge_rng_below(&rng, 8));
+                const uint32_t at = fedge_rng_below(&rng, (uint32_t)within);
+                packed[at] = (uint8_t)(packed[at] ^ 1u << fedge_rng_below(&rng, 8));
             }
-            read_so_far = 0;
-            const fedge_status want = fedge_inflate(packed, size, other, n, &err);
-            for (const fedge_inflater *const *by = all; *by; by++) {
-                fedge_inflater cut = **by;
-                cut.piece_bytes = (size_t[]){1, 2, 7, 61, 131072}[change % 5];
-                read_so_far = 0;
-                const fedge_status got =
-                    fedge_inflate_read_by(&cut, read_packed, NULL, size, back, n, &err);
-                if ((got == FEDGE_OK) != (want == FEDGE_OK)) {
-                    fail_msg("stream %u, change %u: %s says %s, zlib %s", stream, change, cut.name,
-                             fedge_status_text(got), fedge_status_text(want));
-                }
-                if (want == FEDGE_OK)
-                    assert_memory_equal(back, other, n);
-            }
+            agree(size, n, PIECES[change % 5]);
         }
     }
 }
