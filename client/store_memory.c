@@ -88,6 +88,13 @@ static fedge_status grow(memory_file *file, const char *name, size_t size, fedge
     return FEDGE_OK;
 }
 
+static fedge_status no_room(const char *name, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_TOO_BIG,
+                      "no room for %s: the limit is %d files and %d bytes a name", name, MAX_FILES,
+                      MAX_NAME - 1);
+}
+
 /* Writes at [offset], which is at most the size of the file; a new one is made when missing. */
 static fedge_status put_at(store_memory *memory, const char *name, size_t offset,
                            fedge_bytes_view span, fedge_error *err)
@@ -95,10 +102,8 @@ static fedge_status put_at(store_memory *memory, const char *name, size_t offset
     memory_file *file = find(memory, name);
     if (!file)
         file = find(memory, "");
-    if (!file || strlen(name) >= MAX_NAME) {
-        return fedge_fail(err, FEDGE_TOO_BIG, "no room for %s: the limit is %d files", name,
-                          MAX_FILES);
-    }
+    if (!file || strlen(name) >= MAX_NAME)
+        return no_room(name, err);
     if (offset > file->size || span.size > SIZE_MAX - offset)
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%s: a write behind its end", name);
     fedge_status status = grow(file, name, offset + span.size, err);
@@ -130,7 +135,7 @@ static fedge_status memory_replace(void *user, const char *name, fedge_bytes_vie
     store_memory *memory = user;
     const char *fresh = "new";
     if (strlen(name) >= MAX_NAME)
-        return fedge_fail(err, FEDGE_TOO_BIG, "the name %s has over %d bytes", name, MAX_NAME - 1);
+        return no_room(name, err);
     pthread_mutex_lock(&memory->mutex);
     fedge_status status = put_at(memory, fresh, 0, first, err);
     if (!status)
