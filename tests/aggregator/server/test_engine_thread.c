@@ -169,8 +169,9 @@ static void a_full_inbox_holds_senders_back(void **state)
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
     assert_int_equal(reply->type, FEDGE_REPLY_RESUME);
     assert_int_equal(reply->conn_id, FEDGE_CONN_ALL);
-    while (atomic_load(&num_wakes) == 0) /* whoever takes replies may be faster than the wake */
+    while (atomic_load(&num_wakes) == 0) { /* whoever takes replies may be faster than the wake */
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
     fedge_reply_free(reply);
     assert_true(post(fit + 2, PART_BYTES));
 }
