@@ -49,6 +49,10 @@ static fedge_status load_own(fedge_hooks_state *state, uint64_t last_accepted, f
         }
         free(bytes);
     }
+    if (!status && kept->lost) {
+        FEDGE_LOG(log, FEDGE_LOG_WARN, "kept-lost", fedge_log_str("run", run_id),
+                  fedge_log_str("keeps", fedge_plan_keeper_name(state->plan)));
+    }
     return status;
 }
 

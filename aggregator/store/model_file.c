@@ -115,7 +115,7 @@ fedge_status fedge_model_file_write(const char *path, const fedge_plan *plan,
 {
     const uint64_t header = size >= PREFIX_SIZE + 2 ? header_size(model) : 0;
     if (header < 2 || header > size - PREFIX_SIZE || model[PREFIX_SIZE] != '{') {
-        return fedge_fail(err, FEDGE_CORRUPT, "%s: what is to be written is no safetensors file",
+        return fedge_fail(err, FEDGE_CORRUPT, "%s: what is to be written is not a safetensors file",
                           path);
     }
     char *metadata = NULL;

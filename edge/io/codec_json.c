@@ -28,6 +28,12 @@ static fedge_status check_names(const fedge_json *json, const cJSON *node, const
         const size_t length = strcspn(at, ":+");
         memcpy(name, at, length);
         name[length] = '\0';
+        if (strcmp(name, DEFLATE + 1) == 0) {
+            return fedge_json_fail(
+                json, node, NULL, err,
+                "\"deflate\" goes last in \"up\" or \"down\", behind a codec, as in "
+                "int8+deflate; it may have a level, 1 to 9, as in deflate:6");
+        }
         if (!is_known(name))
             return fedge_json_fail_name(json, node, name, names, FEDGE_CODEC_COUNT, err);
         at += strcspn(at, "+");

@@ -327,7 +327,7 @@ fedge_status fedge_conditions_check(const fedge_conditions *conditions, fedge_er
     for (uint32_t i = 0; i < conditions->num_hours; i++) {
         if (!span_of(conditions->hours[i], &from, &to)) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "hours: \"%s\" is no span of a day such as \"22:00-06:00\"",
+                              "hours: \"%s\" must be a span of a day such as \"22:00-06:00\"",
                               conditions->hours[i]);
         }
     }

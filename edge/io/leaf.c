@@ -292,7 +292,7 @@ static fedge_status read_y(scanner *s, fedge_error *err)
     fedge_status status = fedge_json_lex_token(&s->lexer) == '"' ? read_letter_label(s, &label, err)
                                                                  : scan_number(s, &label, err);
     if (!status && (label != floor(label) || fabs(label) > MAX_LABEL))
-        status = corrupt(s, "a label that is no integer", err);
+        status = corrupt(s, "a label must be an integer", err);
     return status ? status : v->label(v->context, (int64_t)label, err);
 }
 

@@ -49,9 +49,9 @@ static fedge_status check_argument(const fedge_partition_ops *ops, const fedge_p
     const bool alpha_fits = spec->alpha >= FEDGE_PARTITION_MIN_ALPHA &&
                             spec->alpha <= FEDGE_PARTITION_MAX_ALPHA; /* false for NaN */
     if (ops->argument == FEDGE_PARTITION_ALPHA && !alpha_fits) {
-        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
-                          "partition %s: %g is no alpha; it must be within %g to %g", ops->usage,
-                          spec->alpha, FEDGE_PARTITION_MIN_ALPHA, FEDGE_PARTITION_MAX_ALPHA);
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "partition %s: alpha %g must be within %g to %g",
+                          ops->usage, spec->alpha, FEDGE_PARTITION_MIN_ALPHA,
+                          FEDGE_PARTITION_MAX_ALPHA);
     }
     if (ops->argument == FEDGE_PARTITION_K &&
         (spec->count == 0 || spec->count > FEDGE_PARTITION_MAX_COUNT)) {

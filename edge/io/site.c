@@ -64,14 +64,20 @@ static fedge_status read_conditions(const fedge_json *json, const cJSON *node, v
     return st;
 }
 
+/* Jobs may write f32 for the first codec, none. */
+static const char *codec_word(unsigned i)
+{
+    return i < FEDGE_CODEC_COUNT ? fedge_codec_name(i) : "f32";
+}
+
 const fedge_json_field fedge_policy_fields[] = {
     {"max-ram", "max_ram", FEDGE_JSON_U64, AT(fedge_site, max_ram_bytes), .min = 1,
      .max = (double)FEDGE_JSON_MAX_INTEGER},
     {.key = "codecs",
      .kind = FEDGE_JSON_ENUMS,
      AT(fedge_site, allowed_codecs),
-     .name_of = fedge_codec_name,
-     .num_names = FEDGE_CODEC_COUNT},
+     .name_of = codec_word,
+     .num_names = FEDGE_CODEC_COUNT + 1},
     {"max-local-epochs", "max_local_epochs", FEDGE_JSON_U32, AT(fedge_site, max_local_epochs),
      .min = 1, .max = UINT32_MAX},
     {.key = "jobs",
@@ -170,6 +176,7 @@ fedge_status fedge_site_parse(const char *text, size_t size, const char *name, f
         free(made);
         return st;
     }
+    made->allowed_codecs |= made->allowed_codecs >> FEDGE_CODEC_COUNT & 1u;
     *site = made;
     return FEDGE_OK;
 }

@@ -34,7 +34,8 @@ def picture(points):
     names = list(dict.fromkeys(point[1] for point in points))
     for number, name in enumerate(names):
         out.append(f'<text x="{WIDTH - RIGHT + 16}" y="{TOP + 12 + 17 * number}">{number + 1}  {escape(name)}</text>')
-    for number, (partition, colour) in enumerate(COLOURS.items()):
+    drawn = {partition: colour for partition, colour in COLOURS.items() if any(partition == point[0] for point in points)}
+    for number, (partition, colour) in enumerate(drawn.items()):
         at = TOP + 26 + 17 * (len(names) + number)
         out.append(f'<circle cx="{WIDTH - RIGHT + 20}" cy="{at}" r="5" fill="{colour}"/>'
                    f'<text x="{WIDTH - RIGHT + 32}" y="{at + 4}">{partition}</text>')

@@ -34,10 +34,20 @@ static fedge_job *job;
 static fedge_store *store;
 static fedge_hooks_state hooks;
 static fedge_kept kept;
+static int num_lost; /* warnings */
+
+static void count_lost(void *user, const char *line, size_t size)
+{
+    (void)user, (void)size;
+    num_lost += strstr(line, " warn kept-lost ") != NULL;
+}
+
+static const fedge_log LOG = {.level = FEDGE_LOG_WARN, .write = count_lost};
 
 static int set_up(void **state)
 {
     (void)state;
+    num_lost = 0;
     fedge_error err;
     return fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &job, &err) != FEDGE_OK ||
            fedge_store_open_memory(1 << 20, &store, &err) != FEDGE_OK ||
@@ -62,7 +72,7 @@ static void begin(uint64_t last_accepted)
     uint8_t *file = malloc(size);
     assert_int_equal(fedge_safetensors_write(schema, SERVER, file, size, &err), FEDGE_OK);
     const fedge_task task = {.has_last_accepted = true, .last_accepted = last_accepted};
-    if (fedge_kept_begin(&hooks, &task, file, size, store, RUN, NULL, &kept, &err) != FEDGE_OK)
+    if (fedge_kept_begin(&hooks, &task, file, size, store, RUN, &LOG, &kept, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     free(file);
 }
@@ -128,14 +138,17 @@ static void a_lost_one_is_told(void **state)
     const uint8_t junk[11] = {9};
     expect_own(9, 0, 0, 0);
     assert_true(kept.lost);
+    assert_int_equal(num_lost, 1);
     assert_int_equal(fedge_store_put(store, RUN, "fedge-control-next", junk, sizeof(junk), &err),
                      FEDGE_OK);
     assert_int_equal(fedge_store_put(store, RUN, "fedge-control", junk, sizeof(junk), &err),
                      FEDGE_OK);
     expect_own(9, 0, 0, 0);
     assert_true(kept.lost);
+    assert_int_equal(num_lost, 2);
     expect_own(0, 0, 0, 0);
     assert_false(kept.lost);
+    assert_int_equal(num_lost, 2);
     work(10, (const float[3]){0.5f, 1.0f, -3.0f}, 9);
     assert_true(kept.lost);
     expect_own(10, -0.5f, 0, 1);

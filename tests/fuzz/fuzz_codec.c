@@ -8,7 +8,8 @@
 #include "edge/core/codec.h"
 
 #define HEAD 5
-#define MAX_VALUES (2 * 1024)
+#define MANY 70000 /* values of a matrix of several groups (codec_chosen.h) */
+#define MAX_VALUES (MANY + 256)
 
 static const char *const SHARES[] = {"0.01", "0.1", "0.5", "1"};
 
@@ -56,7 +57,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fedge_codec_parse(text, &codec, &err) != FEDGE_OK)
         abort();
     const int8_t bounds[2] = {(int8_t)(data[1] % 44 - 22), (int8_t)(data[2] % 44 - 22)};
-    const uint32_t shapes[2][2] = {{1 + data[3] * 4u, 1}, {1 + data[4]}};
+    const uint32_t shapes[2][2] = {{data[3] == 255 ? MANY : 1 + data[3] * 4u, 1}, {1 + data[4]}};
     fedge_schema_init(&schema, storage, 2);
     if (fedge_schema_add(&schema, "a", FEDGE_F32, 2, shapes[0], &err) != FEDGE_OK ||
         fedge_schema_add(&schema, "b", FEDGE_F32, 1, shapes[1], &err) != FEDGE_OK)

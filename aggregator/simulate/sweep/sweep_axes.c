@@ -344,7 +344,7 @@ static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON 
         } else if ((strcmp(key, MOMENTUM_PATH) == 0 && !name_optimizer(job)) ||
                    !set_key(job, key, value)) {
             status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                                "--sweep: cannot set '%.80s': a part of it is no object in the job",
+                                "--sweep: cannot set '%.80s': a part of it is not an object in the job",
                                 key);
         }
     }

@@ -317,7 +317,7 @@ static void test_what_cannot_be_read_is_refused(void **state)
         {"shards:0", FEDGE_OUT_OF_RANGE, "K must be within 1 to 65535"},
         {"labels:65536", FEDGE_OUT_OF_RANGE, "K must be within 1 to 65535"},
         {"labels:99999999999999999999", FEDGE_OUT_OF_RANGE, "K must be within 1 to 65535"},
-        {"quantity:0", FEDGE_OUT_OF_RANGE, "quantity:ALPHA: 0 is no alpha; it must be within"},
+        {"quantity:0", FEDGE_OUT_OF_RANGE, "quantity:ALPHA: alpha 0 must be within"},
         {"dirichlet-client:2e6", FEDGE_OUT_OF_RANGE, "alpha"},
         {"natural:", FEDGE_INVALID_ARGUMENT, "write natural:COLUMN"},
         {"file:", FEDGE_INVALID_ARGUMENT, "write file:CSV"},

@@ -115,6 +115,9 @@ static void an_empty_file_allows_all_and_has_no_data(void **state)
     assert_int_equal(site->allowed_codecs, 0);
     assert_int_equal(site->num_jobs, 0);
     fedge_site_free(site);
+    site = parse("{\"policy\": {\"codecs\": [\"int8\", \"f32\"]}}"); /* as a job may call none */
+    assert_int_equal(site->allowed_codecs & 3u, 3u);
+    fedge_site_free(site);
 }
 
 static void mistakes_name_key_and_line(void **state)
