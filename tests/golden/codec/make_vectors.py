@@ -192,6 +192,7 @@ def draw(count, seed, size):
 
 # Tensors of a section: shape, b, values.
 SHORT = [([5], 0, [0.5, -0.25, 0.125, 1.0, -0.001])]
+MATRIX = [([1, 5], *SHORT[0][1:])]
 LONG = [([20, 30], 2, draw(600, 1, 4.0)), ([7], -3, draw(7, 2, 0.125)), ([], 5, [17.0]),
         ([3, 100], 18, draw(300, 3, 2.0**18))]
 
@@ -206,7 +207,8 @@ def vector(text, tensors):
 
 
 if __name__ == "__main__":
-    print("[" + ",\n ".join(json.dumps(vector(text, tensors), separators=(",", ":"))
-                            for text in [*CODECS, "topk:0.02", "topk:0.5+int8", "randk:0.1+int8",
-                                         "ternary:0.05+int8"]
-                            for tensors in (SHORT, LONG)) + "]")
+    vectors = [vector(text, tensors)
+               for text in [*CODECS, "topk:0.02", "topk:0.5+int8", "randk:0.1+int8", "ternary:0.05+int8"]
+               for tensors in (SHORT, LONG)]
+    vectors += [vector(text, MATRIX) for text in ("topk:0.4+int8", "randk:0.4+int8", "ternary:0.4")]
+    print("[" + ",\n ".join(json.dumps(made, separators=(",", ":")) for made in vectors) + "]")
