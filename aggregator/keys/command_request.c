@@ -132,7 +132,6 @@ int fedge_keys_request(int argc, char **argv)
 
 /* Renewal works for whatever role the present certificate has, and at time 0, for which none has
  * expired: whether an expired certificate may still renew is for who signs to say. */
-/* Renewal works for whatever role the present certificate has. */
 static fedge_status load_any_role(const char *dir, fedge_identity **identity, fedge_error *err)
 {
     fedge_status status = FEDGE_DENIED;

@@ -127,7 +127,6 @@ fedge_status fedge_journal_unpack_header(const uint8_t page[4096], uint64_t true
 
 /* CRC of the size, of what follows the CRC's own place, and of the body. The size is in it because
  * a reader finds the body's end by it. */
-/* CRC of the size, of what follows the CRC's own place, and of the body. */
 static uint32_t record_crc(const uint8_t *header, const uint8_t *body, uint32_t body_size)
 {
     uint32_t crc = fedge_crc32(0, header, 4);

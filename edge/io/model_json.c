@@ -339,8 +339,6 @@ const fedge_json_field fedge_external_fields[] = {
 /* The line of the first layer that does not fit: the shortest model with the same complaint ends in
  * it. edge/train knows no lines of a file, and trying once more for each layer costs only those
  * whose job is wrong. The plan is not used after this. */
-/* The line of the first layer that does not fit: the shortest model with the same complaint ends in
- * it. The plan is not used after this. */
 static const cJSON *find_misfit(const cJSON *node, fedge_plan *plan, const char *complaint)
 {
     const uint32_t num_layers = plan->model.num_layers;
@@ -386,8 +384,6 @@ static bool has_parameters(const fedge_layer_spec *layer)
 
 /* "train-last": k freezes all layers but the last k that have parameters. Plans say it layer by
  * layer, as "train" does, so that a client which does not know this key trains the same. */
-/* "train-last": k freezes all layers but the last k that have parameters. Plans say it layer by
- * layer. */
 static fedge_status freeze_first(const fedge_json *json, const cJSON *node, fedge_plan *plan,
                                  fedge_error *err)
 {

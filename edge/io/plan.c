@@ -536,8 +536,9 @@ fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_e
         plan->update.codec = fedge_codec_default();
     }
     fedge_status st = validate(json, plan, err);
-    if (st == FEDGE_OK && fedge_sections_make(plan, &cause) != FEDGE_OK)
-        st = fedge_json_fail_at(json, "model.layers", err, "%s", cause.message);
+    const char *key = NULL;
+    if (st == FEDGE_OK && fedge_sections_make(plan, &key, &cause) != FEDGE_OK)
+        st = fedge_json_fail_at(json, key, err, "%s", cause.message);
     return st;
 }
 

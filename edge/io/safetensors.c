@@ -346,7 +346,6 @@ static int by_offset(const void *a, const void *b)
 
 /* Every byte of the data belongs to exactly one tensor. Otherwise two files with other bytes could
  * have the same values, and a model's name, its SHA-256, would not be one. */
-/* Every byte of the data belongs to exactly one tensor. */
 static fedge_status check_cover(const header *h, fedge_error *err)
 {
     uint64_t at = 0;

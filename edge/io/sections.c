@@ -162,13 +162,13 @@ static fedge_status choose_codecs(fedge_plan *plan, fedge_error *err)
         const fedge_layer_codec *rule = &update->layers[r];
         if (!used[r]) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "update.layers: no tensor that is trained is left for \"%s\"; give a "
+                              "no tensor that is trained is left for \"%s\"; give a "
                               "tensor's name, as \"%s\", one with '*', or \"vectors\"",
                               rule->tensors, plan->sent.tensors[0].name);
         }
         if (rule->down.values && !update->down.values) {
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                              "update.layers: \"%s\" has a \"down\", but models travel whole: give "
+                              "\"%s\" has a \"down\", but models travel whole: give "
                               "\"update\" a \"down\", too",
                               rule->tensors);
         }
@@ -179,10 +179,11 @@ static fedge_status choose_codecs(fedge_plan *plan, fedge_error *err)
     return FEDGE_OK;
 }
 
-fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
+fedge_status fedge_sections_make(fedge_plan *plan, const char **key, fedge_error *err)
 {
     fedge_sent *sent = &plan->sent;
     const fedge_codec lossless = fedge_codec_lossless();
+    *key = "model.layers";
     sent->num_sections = 0;
     plan->personal.num_parts = 0;
     plan->personal.num_values = 0;
@@ -196,7 +197,9 @@ fedge_status fedge_sections_make(fedge_plan *plan, fedge_error *err)
     }
     end_section(sent, FEDGE_SECTION_DELTA, "delta", &plan->update.codec);
     st = choose_codecs(plan, err);
-    if (st == FEDGE_OK && !plan->external)
+    if (st != FEDGE_OK)
+        *key = "update.layers";
+    else if (!plan->external)
         st = add_buffers(plan, err);
     end_section(sent, FEDGE_SECTION_BUFFERS, "buffers", &lossless);
     const char *own = plan->hooks ? plan->hooks->section : NULL;

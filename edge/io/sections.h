@@ -51,8 +51,9 @@ typedef struct fedge_sent {
 
 /* Fills plan->sent from the plan's model, schema and update. FEDGE_INVALID_ARGUMENT when nothing is
  * trained, or a codec is for tensors of which there are none; FEDGE_TOO_BIG when more than
- * FEDGE_MAX_TENSORS would travel. */
-FEDGE_MUST_USE fedge_status fedge_sections_make(struct fedge_plan *plan, fedge_error *err);
+ * FEDGE_MAX_TENSORS would travel; *key is the job's key that is to be changed then, static text. */
+FEDGE_MUST_USE fedge_status fedge_sections_make(struct fedge_plan *plan, const char **key,
+                                                fedge_error *err);
 
 /* The section of this kind, or NULL. */
 const fedge_section *fedge_sections_find(const fedge_sent *sent, fedge_section_kind kind);

@@ -204,7 +204,6 @@ static uint16_t first_source(const fedge_model_spec *spec, uint32_t index)
 
 /* Does [source] give the model's input, or values of it as they are? The walk ends: each layer
  * comes after its sources, which fedge_layer_sources has checked of all before this one. */
-/* Does [source] give the model's input, or values of it as they are? */
 static bool is_input(const fedge_model_spec *spec, uint16_t source)
 {
     while (source != FEDGE_INPUT_MODEL && (spec->layers[source].type == FEDGE_LAYER_FLATTEN ||

@@ -245,7 +245,6 @@ static fedge_status no_room(const fedge_client_states *states, fedge_error *err)
 
 /* The rows, then the header in front of them, which has their number and checksum: a file cut short
  * by a crash has no magic. */
-/* The rows, then the header in front of them. */
 static fedge_status write_all(const fedge_client_states *states, const fedge_os_file *file,
                               uint8_t *row, float *values, fedge_error *err)
 {

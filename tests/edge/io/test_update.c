@@ -27,6 +27,8 @@ static uint8_t scratch[4 * COUNT];
 static fedge_upload upload;
 static uint8_t *bytes;
 
+static const char *key; /* that a message is about */
+
 static void make_plan(const fedge_codec *codec, bool deflate)
 {
     fedge_error err;
@@ -38,7 +40,7 @@ static void make_plan(const fedge_codec *codec, bool deflate)
     assert_int_equal(fedge_schema_add(&plan.schema, "0.bias", FEDGE_F32, 1, bias, &err), FEDGE_OK);
     plan.update = (fedge_update_spec){.codec = *codec, .deflate = deflate, .bound_log2 = 2};
     plan.external = true;
-    assert_int_equal(fedge_sections_make(&plan, &err), FEDGE_OK);
+    assert_int_equal(fedge_sections_make(&plan, &key, &err), FEDGE_OK);
 }
 
 /* Mostly zeros: they deflate. */
@@ -87,7 +89,7 @@ static void layers_have_codecs_of_their_own(void **state)
     assert_int_equal(fedge_codec_parse("topk:0.1+int4", &plan.update.layers[1].codec, &err),
                      FEDGE_OK);
     assert_true(fedge_plan_chooses_values(&plan) && fedge_plan_makes_residual(&plan));
-    assert_int_equal(fedge_sections_make(&plan, &err), FEDGE_OK);
+    assert_int_equal(fedge_sections_make(&plan, &key, &err), FEDGE_OK);
     static float residual[COUNT + 1];
     memset(residual, 0, sizeof(residual));
     make_delta();
@@ -123,7 +125,8 @@ static void layers_without_tensors_are_refused(void **state)
     plan.update.num_layers = 2;
     plan.update.layers[0] = (fedge_layer_codec){.tensors = "0.*", .codec = NONE};
     plan.update.layers[1] = (fedge_layer_codec){.tensors = "*.bias", .codec = INT8};
-    assert_int_equal(fedge_sections_make(&plan, &err), FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(fedge_sections_make(&plan, &key, &err), FEDGE_INVALID_ARGUMENT);
+    assert_string_equal(key, "update.layers");
     assert_non_null(strstr(err.message, "no tensor that is trained is left for \"*.bias\""));
 }
 
