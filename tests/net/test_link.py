@@ -235,6 +235,21 @@ class Quiet(NetTest):
         federation.complete()
         self.assertEqual((len(client.events("welcome")), router.forgotten), (1, 0))
 
+    def test_a_client_that_trains_for_long(self):
+        """Heartbeats do not wait for training: a router with less patience than that keeps the session."""
+        patience_s = 5
+        federation = self.federation(clients=1, rounds__num_server_rounds=1, rounds__min_train_nodes=1,
+                                     training__local_epochs=65536)
+        federation.start_aggregator(heartbeat=1)
+        router = Relay(("127.0.0.1", federation.port), forgets_after_s=patience_s)
+        self.addCleanup(router.close)
+        client = federation.start_client(0, server=f"wss://127.0.0.1:{router.port}")
+        federation.aggregator.wait_event("round-opened")
+        time.sleep(1.6 * patience_s)
+        self.assertTrue(client.running())
+        self.assertEqual(client.events("trained"), [])
+        self.assertEqual((len(client.events("welcome")), router.forgotten), (1, 0))
+
 
 if __name__ == "__main__":
     harness.main()
