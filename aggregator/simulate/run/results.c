@@ -682,12 +682,16 @@ static fedge_status save_last(fedge_results *results, fedge_simulation *simulati
         if (strcmp(hash, results->run_summary.model) != 0)
             status = fedge_fail(err, FEDGE_INTERNAL, "the model is not the last line's");
     }
-    if (status == FEDGE_OK && results->checkpoint != round)
+    if (status != FEDGE_OK) {
+        free(file);
+        return status;
+    }
+    if (results->checkpoint != round)
         status = save(results, simulation, file, size, err);
-    if (status == FEDGE_OK)
-        status = export_model(results, simulation, file, size, control_size, err);
+    const fedge_status written = /* where a checkpoint has no room, a model may have */
+        export_model(results, simulation, file, size, control_size, err);
     free(file);
-    return status;
+    return status == FEDGE_OK ? written : status;
 }
 
 void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULTS_KEPT])

@@ -26,7 +26,13 @@ typedef struct trial {
 } trial;
 
 /* When a run is to fail, by a callback. */
-typedef enum moment { NEVER, BEFORE_THE_LINE, BEHIND_THE_LINE, INTERRUPTED } moment;
+typedef enum moment {
+    NEVER,
+    BEFORE_THE_LINE,
+    BEHIND_THE_LINE,
+    INTERRUPTED,
+    NO_ROOM /* for a checkpoint; for other files there is */
+} moment;
 
 typedef struct run {
     fedge_results results;
@@ -45,6 +51,12 @@ static fedge_status on_round(void *user, const fedge_round_summary *summary, fed
     const bool fails = ++self->num_phases == self->fail_at;
     if (fails && self->moment == BEFORE_THE_LINE)
         return fedge_fail(err, FEDGE_NO_SPACE, "full");
+    if (fails && self->moment == NO_ROOM) {
+        fedge_status status = fedge_os_remove_tree(OUT "/checkpoints", err);
+        if (status == FEDGE_OK)
+            status = fedge_os_write_file(OUT "/checkpoints", "", 0, 0644, err);
+        assert_int_equal(status, FEDGE_OK);
+    }
     self->results.interval_ms = self->save_often ? 0 : self->results.interval_ms;
     const fedge_status status = fedge_results_round(&self->results, self->simulation, summary, err);
     self->told =
@@ -235,6 +247,22 @@ static void a_failed_run_goes_on_to_the_same_end(void **state)
             fail_and_go_on(&trials[t], BEHIND_THE_LINE, at, &whole);
         }
     }
+    clear();
+}
+
+/* Where a round's checkpoint finds no room, the model may. */
+static void a_model_is_left_without_a_checkpoint(void **state)
+{
+    (void)state;
+    static const trial of = {.rounds = "\"num-server-rounds\":3", .more = "", .save_often = true};
+    run self;
+    lines kept;
+    clear();
+    assert_int_not_equal(play(&of, false, NO_ROOM, 2, &self), FEDGE_OK);
+    read_lines(&kept);
+    assert_int_equal(kept.count, 2);
+    assert_model(&kept.at[1]);
+    assert_true(fedge_os_exists(OUT "/summary.json"));
     clear();
 }
 
@@ -593,6 +621,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_failed_run_goes_on_to_the_same_end),
+        cmocka_unit_test(a_model_is_left_without_a_checkpoint),
         cmocka_unit_test(the_best_model_is_kept),
         cmocka_unit_test(a_damaged_best_model_is_refused),
         cmocka_unit_test(a_run_stops_early),
