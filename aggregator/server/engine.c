@@ -57,7 +57,31 @@ static bool evaluation_was_cut_off(const fedge_engine *engine, const fedge_recov
 /* A run that was asked for by its name lacks nothing by being finished. */
 static bool is_named(const fedge_engine_config *config, const fedge_run *run)
 {
-    return config->run_id && strcmp(config->run_id, run->run_id) == 0;
+    return config->run.run_id && strcmp(config->run.run_id, run->run_id) == 0;
+}
+
+static void log_opened(const fedge_engine *engine, uint32_t last_closed)
+{
+    const fedge_run *run = &engine->global.run;
+    const fedge_log *log = engine->config.log;
+    if (run->finished && !is_named(&engine->config, run)) {
+        FEDGE_LOG(log, FEDGE_LOG_WARN, "results-missing", fedge_log_str("run", run->run_id),
+                  fedge_log_str("advice", "they are written now; the next start, or --new-run, "
+                                          "begins another run"));
+    }
+    if (run->lost[0]) {
+        FEDGE_LOG(log, FEDGE_LOG_WARN, "results-lost", fedge_log_str("run", run->lost),
+                  fedge_log_str("advice",
+                                "that run is finished, and no checkpoint is left to write "
+                                "its missing results from: the job is trained anew; to "
+                                "have them, stop and restore its directory from a "
+                                "backup"));
+    }
+    FEDGE_LOG(log, FEDGE_LOG_INFO, run->resumed ? "run-resumed" : "run-started",
+              fedge_log_str("run", run->run_id), fedge_log_int("rounds-closed", last_closed),
+              fedge_log_int("updates-recovered",
+                            engine->journal ? fedge_journal_num_accepted(engine->journal) : 0),
+              fedge_log_str("dir", run->dir));
 }
 
 /* Brings the round machine to where the run stands, and takes over an open phase. */
@@ -100,21 +124,8 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
     }
     if (status == FEDGE_OK)
         status = fedge_engine_restore_old_models(engine, err);
-    if (status == FEDGE_OK) {
-        if (engine->global.run.finished && !is_named(&engine->config, &engine->global.run)) {
-            FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "results-missing",
-                      fedge_log_str("run", engine->global.run.run_id),
-                      fedge_log_str("advice", "they are written now; the next start, or --new-run, "
-                                              "begins another run"));
-        }
-        FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO,
-                  engine->global.run.resumed ? "run-resumed" : "run-started",
-                  fedge_log_str("run", engine->global.run.run_id),
-                  fedge_log_int("rounds-closed", recovery->last_closed),
-                  fedge_log_int("updates-recovered",
-                                engine->journal ? fedge_journal_num_accepted(engine->journal) : 0),
-                  fedge_log_str("dir", engine->global.run.dir));
-    }
+    if (status == FEDGE_OK)
+        log_opened(engine, recovery->last_closed);
     return status;
 }
 
@@ -157,10 +168,10 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
     fresh->accuracy = NAN;
     fresh->spread.num_others = config->ranks ? config->ranks->collective->num_ranks - 1 : 0;
     fedge_recovery recovery = {0};
-    fedge_status status = fedge_global_open(
-        &fresh->global, config->job, config->job_text, config->job_size, config->evaluator,
-        config->state_dir, config->new_run, config->run_id, config->restored, config->accumulator,
-        &config->sums, config->ranks, config->log, &recovery, err);
+    fedge_status status =
+        fedge_global_open(&fresh->global, config->job, &config->run, config->evaluator,
+                          config->state_dir, config->restored, config->accumulator, &config->sums,
+                          config->ranks, config->log, &recovery, err);
     if (status == FEDGE_OK)
         status = make_blobs(fresh, recovery.last_closed, err);
     if (status == FEDGE_OK)
@@ -222,11 +233,11 @@ bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure)
 }
 
 /* Leaves the best round's model beside the last. Its checkpoint is kept until then; one that the
- * disk has damaged costs this file alone. */
+ * disk has damaged costs this file alone, and then the summary names no model either. */
 static fedge_status export_best(fedge_engine *engine, fedge_error *err)
 {
     const fedge_run *run = &engine->global.run;
-    const fedge_selected *best = &engine->global.selection.state.best;
+    fedge_selected *best = &engine->global.selection.state.best;
     char path[FEDGE_MAX_PATH], checkpoints[FEDGE_MAX_PATH];
     fedge_checkpoint_data data = {0};
     if (best->round == 0)
@@ -238,6 +249,7 @@ static fedge_status export_best(fedge_engine *engine, fedge_error *err)
         return status;
     if (fedge_checkpoint_load(checkpoints, best->round, &data, err) != FEDGE_OK) {
         fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "best-model-lost", err);
+        best->model[0] = '\0';
         return FEDGE_OK;
     }
     fedge_model_facts facts = {.run_id = run->run_id,

@@ -17,6 +17,7 @@
 #include "aggregator/rounds/selection.h"
 #include "aggregator/server/exchange.h"
 #include "aggregator/server/ranks/order.h"
+#include "aggregator/store/run.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
@@ -26,16 +27,13 @@ typedef struct fedge_engine fedge_engine;
 struct fedge_evaluator;
 
 typedef struct fedge_engine_config {
-    const fedge_job *job; /* outlives the engine */
-    const char *job_text; /* the job file's bytes, kept in the run's directory */
-    size_t job_size;
+    const fedge_job *job;              /* outlives the engine */
+    fedge_run_request run;             /* which one; its texts outlive the engine */
     struct fedge_evaluator *evaluator; /* of the job's test set; NULL: none. Outlives the engine */
     const char *state_dir;
-    bool new_run;            /* start a new run although one is open */
-    const char *run_id;      /* goes on with this run, though it be finished; NULL or "": none */
-    bool restored;           /* a run that goes on is of a backup: raise its incarnation */
-    uint32_t num_workers;    /* ingest threads, ≥ 1 */
-    const char *accumulator; /* what sums: the name of a kind, or "auto" */
+    bool restored;                 /* a run that goes on is of a backup: raise its incarnation */
+    uint32_t num_workers;          /* ingest threads, ≥ 1 */
+    const char *accumulator;       /* what sums: the name of a kind, or "auto" */
     fedge_accumulator_config sums; /* what it is opened with, but for the layout */
     uint32_t num_clients;          /* indices of the registry are below this; may grow by reload */
     const fedge_rank_link *ranks;  /* that take updates too; NULL: none. Outlives the engine */
@@ -93,7 +91,7 @@ typedef struct fedge_engine_status {
     bool stopped_early;    /* by early-stopping, before the job's last round */
     bool keeps_best;
     fedge_criterion criterion; /* of keep-best; the rest once the run is over: */
-    fedge_selected best;       /* round 0: none */
+    fedge_selected best;       /* round 0: none; model "": none, or its checkpoint is damaged */
     double best_value;
     char accumulator[16]; /* what sums */
     uint32_t num_gpus;    /* of gpus[] */

@@ -61,8 +61,8 @@ static bool add_selection(cJSON *json, const fedge_engine_status *status)
             cJSON_AddNumberToObject(json, "best_value", any ? status->best_value : NAN) &&
             cJSON_AddNumberToObject(json, "best_accuracy", any ? best->accuracy : NAN) &&
             cJSON_AddNumberToObject(json, "best_loss", any ? best->loss : NAN) &&
-            (any ? cJSON_AddStringToObject(json, "best_model_sha256", best->model)
-                 : cJSON_AddNullToObject(json, "best_model_sha256")));
+            (best->model[0] ? cJSON_AddStringToObject(json, "best_model_sha256", best->model)
+                            : cJSON_AddNullToObject(json, "best_model_sha256")));
 }
 
 fedge_status fedge_engine_status_json(const fedge_engine_status *status, char **text,

@@ -672,10 +672,9 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
     return FEDGE_OK;
 }
 
-static fedge_status set_up(fedge_global *global, const char *job_text, size_t job_size,
-                           const char *state_dir, bool new_run, const char *run_id,
-                           const char *accumulator, const fedge_accumulator_config *sums,
-                           fedge_error *err)
+static fedge_status set_up(fedge_global *global, const fedge_run_request *request,
+                           const char *state_dir, const char *accumulator,
+                           const fedge_accumulator_config *sums, fedge_error *err)
 {
     fedge_status status =
         fedge_global_model_init(&global->model, global->job, accumulator, sums, err);
@@ -685,19 +684,16 @@ static fedge_status set_up(fedge_global *global, const char *job_text, size_t jo
     global->model.num_threads = cpus < MAX_STEP_THREADS ? cpus : MAX_STEP_THREADS;
     if (status == FEDGE_OK)
         status = fedge_state_open(state_dir, &global->state, err);
-    if (status == FEDGE_OK) {
-        status =
-            fedge_run_open(&global->state, job_text, job_size, new_run, run_id, &global->run, err);
-    }
+    if (status == FEDGE_OK)
+        status = fedge_run_open(&global->state, request, &global->run, err);
     return status;
 }
 
-fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const char *job_text,
-                               size_t job_size, fedge_evaluator *evaluator, const char *state_dir,
-                               bool new_run, const char *run_id, bool restored,
-                               const char *accumulator, const fedge_accumulator_config *sums,
-                               const fedge_rank_link *ranks, const fedge_log *log,
-                               fedge_recovery *recovery, fedge_error *err)
+fedge_status fedge_global_open(fedge_global *global, const fedge_job *job,
+                               const fedge_run_request *request, fedge_evaluator *evaluator,
+                               const char *state_dir, bool restored, const char *accumulator,
+                               const fedge_accumulator_config *sums, const fedge_rank_link *ranks,
+                               const fedge_log *log, fedge_recovery *recovery, fedge_error *err)
 {
     *global = (fedge_global){.job = job,
                              .plan = &job->plan,
@@ -711,10 +707,8 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job, const
                              .round_log.file.fd = -1};
     *recovery = (fedge_recovery){0};
     fedge_status status = fedge_selection_init(&global->selection, job, false, err);
-    if (status == FEDGE_OK) {
-        status =
-            set_up(global, job_text, job_size, state_dir, new_run, run_id, accumulator, sums, err);
-    }
+    if (status == FEDGE_OK)
+        status = set_up(global, request, state_dir, accumulator, sums, err);
     if (status == FEDGE_OK && restored && global->run.resumed && !global->run.finished)
         status = fedge_run_raise_incarnation(&global->run, err);
     status = fedge_global_meet(global, state_dir, status, err);

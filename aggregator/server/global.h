@@ -62,15 +62,17 @@ typedef struct fedge_global {
 /* Locks [state_dir], opens or creates the run, recovers: closed rounds without a checkpoint are
  * closed again; the accepted updates of an open phase are in the sums. *recovery has what the
  * round machine needs (and the open journal); its owner calls fedge_recovery_fini. [restored]: the
- * run is of a backup; its incarnation is raised first. [run_id]: as for fedge_run_open. [evaluator]
- * outlives [global]; NULL: the job has no test set. [ranks]: the others, which attend
+ * run is of a backup; its incarnation is raised first. [request]: as for fedge_run_open.
+ * [evaluator] outlives [global]; NULL: the job has no test set. [ranks]: the others, which attend
  * (fedge_share_attend) until this returns; NULL: none. Outlives [global]. [accumulator], [sums]: as
  * for fedge_global_model_init. */
-FEDGE_MUST_USE fedge_status fedge_global_open(
-    fedge_global *global, const fedge_job *job, const char *job_text, size_t job_size,
-    fedge_evaluator *evaluator, const char *state_dir, bool new_run, const char *run_id,
-    bool restored, const char *accumulator, const fedge_accumulator_config *sums,
-    const fedge_rank_link *ranks, const fedge_log *log, fedge_recovery *recovery, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_global_open(fedge_global *global, const fedge_job *job,
+                                              const fedge_run_request *request,
+                                              fedge_evaluator *evaluator, const char *state_dir,
+                                              bool restored, const char *accumulator,
+                                              const fedge_accumulator_config *sums,
+                                              const fedge_rank_link *ranks, const fedge_log *log,
+                                              fedge_recovery *recovery, fedge_error *err);
 /* Also after a failed open. */
 void fedge_global_close(fedge_global *global);
 

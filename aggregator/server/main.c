@@ -169,11 +169,18 @@ static fedge_status check_result_path(const char *path, fedge_error *err)
     const char *slash = strrchr(path, '/');
     const int size = slash ? (int)(slash - path) + 1 : 2;
     char place[FEDGE_MAX_PATH];
+    struct stat info;
     if (snprintf(place, sizeof(place), "%.*s", size, slash ? path : "./") >= (int)sizeof(place))
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--result: the path is too long");
     if (fedge_os_is_dir(path)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--result: %s is a directory; name a file in it", path);
+    }
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--result: %s is not a regular file, which would be replaced; name "
+                          "another, or take --json to have the summary on the standard output",
+                          path);
     }
     if (!fedge_os_is_dir(place)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -389,12 +396,13 @@ static fedge_status open_run(program *self, fedge_error *err)
     self->link = (fedge_rank_link){
         .collective = &self->collective, .say = say_to_rank, .together = together, .user = self};
     fedge_engine_config config = {.job = self->job,
-                                  .job_text = self->job_text,
-                                  .job_size = self->job_size,
+                                  .run = {.job = self->job_text,
+                                          .job_size = self->job_size,
+                                          .result = self->options.result,
+                                          .run_id = self->supervised.run_id,
+                                          .new_run = self->options.new_run},
                                   .evaluator = self->evaluator,
                                   .state_dir = self->options.state,
-                                  .new_run = self->options.new_run,
-                                  .run_id = self->supervised.run_id,
                                   .restored = self->options.restored,
                                   .num_workers = num_workers(self),
                                   .accumulator = self->options.accumulator,
@@ -443,16 +451,17 @@ static fedge_status announce(const program *self, fedge_error *err)
 }
 
 /* What is left of a run that is over: files in its directory, and its summary. */
-static fedge_status leave_results(program *self, const fedge_engine_status *status,
-                                  fedge_error *err)
+static fedge_status leave_results(program *self, fedge_error *err)
 {
+    fedge_engine_status status;
     fedge_status exported = fedge_engine_export(self->engine, err);
     if (exported != FEDGE_OK)
         return exported;
     if (!self->options.json && !self->options.result)
         return FEDGE_OK;
+    fedge_engine_get_status(self->engine, &status); /* it knows now which models there are */
     char *text = NULL;
-    fedge_status made = fedge_engine_status_json(status, &text, err);
+    fedge_status made = fedge_engine_status_json(&status, &text, err);
     if (made == FEDGE_OK && self->options.json)
         printf("%s\n", text);
     if (made == FEDGE_OK && self->options.result)
@@ -479,7 +488,7 @@ static int conclude(program *self, fedge_ending how, fedge_error *failure)
         return fail(failure, FEDGE_EXIT_FAILURE);
     if (how == FEDGE_ENDING_STOPPED)
         return FEDGE_EXIT_OK;
-    if (leave_results(self, &status, failure) != FEDGE_OK)
+    if (leave_results(self, failure) != FEDGE_OK)
         return fail(failure, FEDGE_EXIT_FAILURE);
     /* Finished last: a start after a crash in between comes back here, not to a new run. */
     fedge_transport_free(self->transport);

@@ -376,22 +376,38 @@ static fedge_status read_part(const char *dir, uint32_t round, const char *name,
     return FEDGE_OK;
 }
 
-fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkpoint_data *data,
-                                   fedge_error *err)
+/* state.json of the checkpoint of [round]. */
+static fedge_status read_facts(const char *dir, uint32_t round, fedge_checkpoint *checkpoint,
+                               bool *old_names, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    bool old_names = false;
-    memset(data, 0, sizeof(*data));
-    fedge_checkpoint *checkpoint = &data->checkpoint;
+    *checkpoint = (fedge_checkpoint){0};
     fedge_status status = make_path(dir, round, "", STATE_FILE, path, err);
     if (status == FEDGE_OK)
-        status = read_state(path, checkpoint, &old_names, err);
+        status = read_state(path, checkpoint, old_names, err);
     /* A directory that somebody has copied or renamed by hand would otherwise be taken for a later
      * round. */
     if (status == FEDGE_OK && checkpoint->round != round)
         status = fedge_fail(err, FEDGE_CORRUPT, "%s is of round %" PRIu32, path, checkpoint->round);
     if (status == FEDGE_OK && checkpoint->model[0] == '\0')
         status = fedge_fail(err, FEDGE_CORRUPT, "%s names no model", path);
+    return status;
+}
+
+fedge_status fedge_checkpoint_read_state(const char *dir, uint32_t round,
+                                         fedge_checkpoint *checkpoint, fedge_error *err)
+{
+    bool old_names = false;
+    return read_facts(dir, round, checkpoint, &old_names, err);
+}
+
+fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkpoint_data *data,
+                                   fedge_error *err)
+{
+    bool old_names = false;
+    memset(data, 0, sizeof(*data));
+    const fedge_checkpoint *checkpoint = &data->checkpoint;
+    fedge_status status = read_facts(dir, round, &data->checkpoint, &old_names, err);
     if (status == FEDGE_OK) {
         status = read_part(dir, round, MODEL_FILE, FEDGE_SAFETENSORS_MAX_SIZE, checkpoint->model,
                            &data->model, &data->model_size, err);
@@ -411,8 +427,7 @@ fedge_status fedge_checkpoint_load(const char *dir, uint32_t round, fedge_checkp
     return status;
 }
 
-/* The checkpoint is damaged; other errors may pass or concern all of them. */
-static bool is_damage(fedge_status status)
+bool fedge_checkpoint_is_damaged(fedge_status status)
 {
     return status == FEDGE_CORRUPT || status == FEDGE_NOT_FOUND || status == FEDGE_TOO_BIG ||
            status == FEDGE_TRUNCATED;
@@ -439,7 +454,7 @@ fedge_status fedge_checkpoint_load_newest(const char *dir, fedge_checkpoint_data
             return FEDGE_OK;
         /* Want of memory or an unreadable disk says nothing about this checkpoint: to pass over it
          * would throw rounds away for a cause that may be gone at the next start. */
-        if (!is_damage(status))
+        if (!fedge_checkpoint_is_damaged(status))
             return fedge_fail(err, status, "%s", damage.message);
         int length =
             snprintf(note + used, note_size - used,

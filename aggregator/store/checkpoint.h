@@ -76,6 +76,12 @@ typedef struct fedge_checkpoint_data {
 FEDGE_MUST_USE fedge_status fedge_checkpoint_load(const char *dir, uint32_t round,
                                                   fedge_checkpoint_data *data, fedge_error *err);
 
+/* Reads state.json of the checkpoint of [round], and nothing else of it. FEDGE_NOT_FOUND,
+ * FEDGE_CORRUPT, as above. */
+FEDGE_MUST_USE fedge_status fedge_checkpoint_read_state(const char *dir, uint32_t round,
+                                                        fedge_checkpoint *checkpoint,
+                                                        fedge_error *err);
+
 /* The newest round ≤ [highest] that has a checkpoint, whole or not. FEDGE_NOT_FOUND when none. */
 FEDGE_MUST_USE fedge_status fedge_checkpoint_find(const char *dir, uint32_t highest,
                                                   uint32_t *round, fedge_error *err);
@@ -90,5 +96,8 @@ FEDGE_MUST_USE fedge_status fedge_checkpoint_load_newest(const char *dir,
                                                          fedge_checkpoint_data *data, char *note,
                                                          size_t note_size, fedge_error *err);
 void fedge_checkpoint_data_fini(fedge_checkpoint_data *data);
+
+/* Is the checkpoint that [status] speaks of damaged? Other errors may pass, or concern all. */
+bool fedge_checkpoint_is_damaged(fedge_status status);
 
 #endif

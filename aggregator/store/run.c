@@ -189,9 +189,7 @@ fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err)
 
 typedef struct run_search {
     const char *runs_dir;
-    const char *job;
-    size_t job_size;
-    const char *run_id; /* the wanted one; NULL: none is named */
+    const fedge_run_request *request;
     uint32_t num_runs;
     uint64_t last_number;
     fedge_run named;    /* the wanted one, if it is of this job; number 0 when none */
@@ -219,7 +217,7 @@ static fedge_status is_same_job(const fedge_run *run, const run_search *search, 
         return status;
     /* Byte for byte, not by meaning: what a key's default is may differ between the release that
      * began the run and this one. */
-    *same = size == search->job_size && memcmp(job, search->job, size) == 0;
+    *same = size == search->request->job_size && memcmp(job, search->request->job, size) == 0;
     free(job);
     return FEDGE_OK;
 }
@@ -252,7 +250,8 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
      * directory. */
     if (status != FEDGE_OK || (run.finished && !same))
         return status;
-    if (same && search->run_id && strcmp(name, search->run_id) == 0)
+    const char *named = search->request->run_id;
+    if (same && named && strcmp(name, named) == 0)
         search->named = run;
     fedge_run *newest = run.finished ? &search->finished : same ? &search->match : &search->other;
     if (run.number > newest->number)
@@ -260,23 +259,62 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* A finished run that has lost a result, or never had it, and what to make it from. */
-static fedge_status lacks_results(const fedge_run *run, bool *lacks, fedge_error *err)
+typedef enum results {
+    RESULTS_THERE,
+    RESULTS_MISSING, /* and there is a checkpoint to make them from */
+    RESULTS_LOST,    /* and there is none */
+} results;
+
+/* Is the best round's model there, if the checkpoint of round [newest] knows of one? */
+static fedge_status look_at_best(const fedge_run *run, const char *checkpoints, uint32_t newest,
+                                 results *found, fedge_error *err)
 {
-    char model[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH], checkpoints[FEDGE_MAX_PATH];
-    uint32_t round = 0;
-    *lacks = false;
-    fedge_status status = fedge_run_path(run, FEDGE_RUN_MODEL, model, err);
-    if (status == FEDGE_OK)
-        status = fedge_run_path(run, FEDGE_RUN_PICTURE, picture, err);
-    if (status == FEDGE_OK)
-        status = fedge_run_path(run, "checkpoints", checkpoints, err);
-    if (status != FEDGE_OK || (fedge_os_exists(model) && fedge_os_exists(picture)) ||
-        !fedge_os_exists(checkpoints))
+    char path[FEDGE_MAX_PATH];
+    fedge_checkpoint last;
+    fedge_checkpoint_data best = {0};
+    fedge_status status = fedge_run_path(run, FEDGE_RUN_BEST_MODEL, path, err);
+    if (status != FEDGE_OK || fedge_os_exists(path))
         return status;
-    status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &round, err);
-    *lacks = status == FEDGE_OK;
-    return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
+    status = fedge_checkpoint_read_state(checkpoints, newest, &last, err);
+    if (fedge_checkpoint_is_damaged(status))
+        return FEDGE_OK; /* nothing is known of a best one */
+    if (status != FEDGE_OK || last.selection.best.round == 0)
+        return status;
+    status = fedge_checkpoint_load(checkpoints, last.selection.best.round, &best, err);
+    fedge_checkpoint_data_fini(&best);
+    if (status == FEDGE_OK)
+        *found = RESULTS_MISSING;
+    else if (fedge_checkpoint_is_damaged(status))
+        *found = RESULTS_LOST;
+    return *found == RESULTS_THERE ? status : FEDGE_OK;
+}
+
+/* What is there of the results of a finished run? */
+static fedge_status look_at_results(const fedge_run *run, const char *result, results *found,
+                                    fedge_error *err)
+{
+    static const char *const names[] = {FEDGE_RUN_MODEL, FEDGE_RUN_PICTURE};
+    char path[FEDGE_MAX_PATH], checkpoints[FEDGE_MAX_PATH];
+    bool missing = result && !fedge_os_exists(result);
+    uint32_t newest = 0;
+    fedge_status status = fedge_run_path(run, "checkpoints", checkpoints, err);
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && status == FEDGE_OK; i++) {
+        status = fedge_run_path(run, names[i], path, err);
+        missing |= status == FEDGE_OK && !fedge_os_exists(path);
+    }
+    if (status != FEDGE_OK)
+        return status;
+    *found = missing ? RESULTS_LOST : RESULTS_THERE;
+    if (!fedge_os_exists(checkpoints))
+        return FEDGE_OK;
+    status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
+    if (status != FEDGE_OK)
+        return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
+    if (missing) {
+        *found = RESULTS_MISSING;
+        return FEDGE_OK;
+    }
+    return look_at_best(run, checkpoints, newest, found, err);
 }
 
 /* Fills the directory of a new run under a name that is not looked at, then gives it its own. */
@@ -322,20 +360,20 @@ static fedge_status make_run(const run_search *search, fedge_run *run, fedge_err
         status = fedge_path_join(search->runs_dir, name, temporary, err);
     if (status != FEDGE_OK)
         return status;
-    status = build_run(run, temporary, search->job, search->job_size, err);
+    status = build_run(run, temporary, search->request->job, search->request->job_size, err);
     if (status == FEDGE_OK)
         status = fedge_os_sync_dir(search->runs_dir, err);
     return status;
 }
 
-fedge_status fedge_run_open(const fedge_state *state, const char *job, size_t job_size,
-                            bool new_run, const char *run_id, fedge_run *run, fedge_error *err)
+fedge_status fedge_run_open(const fedge_state *state, const fedge_run_request *request,
+                            fedge_run *run, fedge_error *err)
 {
     char runs_dir[FEDGE_MAX_PATH];
     fedge_status status = fedge_path_join(state->dir, "runs", runs_dir, err);
     if (status != FEDGE_OK)
         return status;
-    run_search search = {.runs_dir = runs_dir, .job = job, .job_size = job_size, .run_id = run_id};
+    run_search search = {.runs_dir = runs_dir, .request = request};
     status = fedge_os_list_dir(runs_dir, look_at_run, &search, err);
     if (status != FEDGE_OK)
         return status;
@@ -345,25 +383,28 @@ fedge_status fedge_run_open(const fedge_state *state, const char *job, size_t jo
         *run = search.named;
         return FEDGE_OK;
     }
-    if (!new_run && search.match.number > 0) {
+    if (!request->new_run && search.match.number > 0) {
         *run = search.match;
         return FEDGE_OK;
     }
-    bool lacks = false;
-    if (!new_run && search.finished.number > 0)
-        status = lacks_results(&search.finished, &lacks, err);
+    results found = RESULTS_THERE;
+    if (!request->new_run && search.finished.number > 0)
+        status = look_at_results(&search.finished, request->result, &found, err);
     if (status != FEDGE_OK)
         return status;
-    if (lacks) {
+    if (found == RESULTS_MISSING) {
         *run = search.finished;
         return FEDGE_OK;
     }
-    if (!new_run && search.other.number > 0) {
+    if (!request->new_run && search.other.number > 0) {
         return fedge_fail(
             err, FEDGE_MISMATCH,
             "%s has unfinished run %s of another job (its job.json differs from the "
             "one given): give that job to go on with it, or --new-run to start another run",
             state->dir, search.other.run_id);
     }
-    return make_run(&search, run, err);
+    status = make_run(&search, run, err);
+    if (status == FEDGE_OK && found == RESULTS_LOST)
+        memcpy(run->lost, search.finished.run_id, sizeof(run->lost));
+    return status;
 }

@@ -51,16 +51,28 @@ typedef struct fedge_run {
     uint64_t next_task_id; /* that the last start began with; 0: of an older release, or none yet */
     bool finished;         /* after fedge_run_open: it was named, or its results are missing */
     bool resumed;          /* existed before fedge_run_open */
+    char lost[FEDGE_RUN_ID_TEXT]; /* of a new run: the finished one whose missing results nothing is
+                                     left to write from; "": none */
 } fedge_run;
 
-/* Opens the newest unfinished run whose job.json equals job[0, job_size) byte by byte. Where there
- * is none, opens the newest finished run of this job if one of its results is missing though it has
- * a checkpoint to make them from. Otherwise, or with [new_run], makes a new run. Before all that,
- * the run of this job named [run_id] is opened, finished or not; NULL or "": none is named.
- * FEDGE_MISMATCH: there are unfinished runs, of other jobs only; the message says what to do. */
-FEDGE_MUST_USE fedge_status fedge_run_open(const fedge_state *state, const char *job,
-                                           size_t job_size, bool new_run, const char *run_id,
-                                           fedge_run *run, fedge_error *err);
+/* Which run a start asks for. */
+typedef struct fedge_run_request {
+    const char *job; /* job[0, job_size): its bytes */
+    size_t job_size;
+    const char *result; /* a result outside of the run's directory; NULL: none */
+    const char *run_id; /* the run to open, finished or not; NULL or "": none is named */
+    bool new_run;       /* a new one although one is open */
+} fedge_run_request;
+
+/* Opens the newest unfinished run whose job.json equals the given job byte by byte. Where there is
+ * none, opens the newest finished run of this job if one of its results is missing (model, picture,
+ * the best round's model if it has one, request->result) and there is a checkpoint to make it from.
+ * Otherwise, or with new_run, makes a new run. Before all that, the run of this job that run_id
+ * names is opened. FEDGE_MISMATCH: there are unfinished runs, of other jobs only; the message says
+ * what to do. */
+FEDGE_MUST_USE fedge_status fedge_run_open(const fedge_state *state,
+                                           const fedge_run_request *request, fedge_run *run,
+                                           fedge_error *err);
 
 /* Records (durably) that all rounds are done and the results are there: the next start with this
  * job makes a new run. */

@@ -8,6 +8,7 @@ FEDGE_NET_SEED choose how many and which.
 import json
 import os
 import random
+import shutil
 import time
 
 import harness
@@ -146,8 +147,14 @@ class End(NetTest):
     @staticmethod
     def results(federation):
         folder = federation.run_folder()
-        return [os.path.join(folder, "model.safetensors"), os.path.join(folder, "rounds.svg"),
-                federation.path("result.json")]
+        return [os.path.join(folder, name) for name in ("model.safetensors", "model-best.safetensors", "rounds.svg")
+                ] + [federation.path("result.json")]
+
+    def finished(self):
+        federation = self.federation(rounds__num_server_rounds=2, keep_best={"metric": "test-accuracy"})
+        federation.start_aggregator()
+        federation.start_clients()
+        return federation, federation.complete()
 
     def look(self, federation):
         """Nobody may be told that a run is finished whose results are not there."""
@@ -159,10 +166,7 @@ class End(NetTest):
 
     def test_the_end_of_a_run(self):
         """Killed at each step of it, and once more in what follows."""
-        federation = self.federation(rounds__num_server_rounds=2)
-        federation.start_aggregator()
-        federation.start_clients()
-        expected = federation.complete()
+        federation, expected = self.finished()
         call, killed = 0, True
         while killed:
             call += 1
@@ -182,6 +186,29 @@ class End(NetTest):
             self.assertGreater(result.pop("seconds"), 0)
             self.assertEqual(result, {key: expected[key] for key in result})
         self.assertGreater(call, 8)
+
+    def test_a_result_that_is_missing_is_written_again(self):
+        """By a start on the finished run, which trains nothing. When nothing is left to write it from, that is told."""
+        federation, expected = self.finished()
+        for path in self.results(federation):
+            with self.subTest(os.path.basename(path)):
+                with open(path, "rb") as file:
+                    before = file.read()
+                os.unlink(path)
+                federation.launch_aggregator()
+                result = federation.complete()
+                self.assertEqual(len(federation.aggregator.events("results-missing")), 1)
+                self.assertTrue(self.look(federation))
+                self.assertEqual({**result, "seconds": 0}, {**expected, "seconds": 0})
+                if not path.endswith(".json"):
+                    with open(path, "rb") as file:
+                        self.assertEqual(file.read(), before)
+        run = os.path.basename(federation.run_folder())
+        os.unlink(os.path.join(federation.run_folder(), "model.safetensors"))
+        shutil.rmtree(os.path.join(federation.run_folder(), "checkpoints"))
+        federation.start_aggregator()
+        self.assertEqual([event["run"] for event in federation.aggregator.events("results-lost")], [run])
+        self.assertNotEqual(federation.aggregator.wait_event("run-started")["run"], run)
 
 
 if __name__ == "__main__":

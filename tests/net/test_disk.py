@@ -355,8 +355,10 @@ class Files(NetTest):
         """Told at the start, and not when the run is over."""
         federation = self.federation(clients=2)
         nowhere = federation.path("nowhere")
+        os.mkfifo(federation.path("fifo"))
         for path, text in ((f"{nowhere}/result.json", f"there is no directory {nowhere}/"),
-                           (federation.path("."), "is a directory"), (f"{nowhere}/" + "x/" * 300, "too long")):
+                           (federation.path("."), "is a directory"), ("/dev/full", "is not a regular file"),
+                           (federation.path("fifo"), "is not a regular file"), (f"{nowhere}/" + "x/" * 300, "too long")):
             for more in ((), ("--check-config",)):
                 with self.subTest(path=path[-20:], more=more):
                     self.assert_start(federation, CONFIG, text, "--result", more=more, result=path)

@@ -89,6 +89,27 @@ class Selection(NetTest):
         _, again, lines_again = self.simulated(federation, "--resume")
         self.assertEqual((again["ending"], lines_again), ("early-stopping", lines))
 
+    def test_a_best_model_that_is_lost(self):
+        """Costs its file alone, and the summary does not name what is not there."""
+        federation, result = self.deployed(
+            rounds__num_server_rounds=4, strategy__server_learning_rate=3.5, keep_checkpoints=1,
+            keep_best={"metric": "test-accuracy"})
+        folder = federation.run_folder()
+        self.assertLess(result["best_round"], 4)
+        with open(os.path.join(folder, "checkpoints", f"round-{result['best_round']:06}", "model.safetensors"),
+                  "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write(b"\x55")
+        os.unlink(federation.path("result.json"))
+        os.unlink(os.path.join(folder, "model-best.safetensors"))
+        federation.launch_aggregator()
+        again = federation.complete()
+        self.assertEqual(len(federation.aggregator.events("best-model-lost")), 1)
+        self.assertFalse(os.path.exists(os.path.join(folder, "model-best.safetensors")))
+        self.assertIsNone(again["best_model_sha256"])
+        for key in "best_round", "best_value", "best_accuracy", "best_loss", "model_sha256":
+            self.assertEqual(again[key], result[key], key)
+
     def test_killed_on_the_way(self):
         """At steps of what is written about rounds: the same models, the same end, the same best."""
         wanted, expected = self.deployed(**STOPS)

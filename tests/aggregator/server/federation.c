@@ -147,8 +147,7 @@ fedge_status fed_try_open(federation *fed, fedge_error *err)
 {
     fedge_engine_config config = {.job = fed->job,
                                   .heartbeat_s = 20,
-                                  .job_text = fed->job_text,
-                                  .job_size = strlen(fed->job_text),
+                                  .run = {.job = fed->job_text, .job_size = strlen(fed->job_text)},
                                   .state_dir = fed->state_dir,
                                   .restored = fed->restored,
                                   .num_workers = fed->num_workers,

@@ -131,7 +131,7 @@ static fedge_status start(const char *dir, standing *to, bool *told, fedge_error
     fedge_status status = fedge_state_open(dir, &state, err);
     if (status != FEDGE_OK)
         return status;
-    status = fedge_run_open(&state, "{}", 2, false, NULL, &run, err);
+    status = fedge_run_open(&state, &(fedge_run_request){.job = "{}", .job_size = 2}, &run, err);
     if (status == FEDGE_OK)
         status = fedge_recover(&run, &recovery, err);
     if (status == FEDGE_OK)
@@ -204,7 +204,7 @@ static void make_run(const char *dir)
     fedge_run run;
     fedge_round_log log;
     OK(fedge_state_open(dir, &state, NULL));
-    OK(fedge_run_open(&state, "{}", 2, false, NULL, &run, NULL));
+    OK(fedge_run_open(&state, &(fedge_run_request){.job = "{}", .job_size = 2}, &run, NULL));
     save_checkpoint(&run, 0, hash);
     save_journal(&run, 1, hash, true);
     OK(fedge_run_path(&run, "rounds.jsonl", path, NULL));

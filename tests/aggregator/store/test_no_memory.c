@@ -209,7 +209,7 @@ static void recovery_holds_nothing_after_a_failure(void **state)
     fedge_run run;
     fedge_journal *journal;
     OK(fedge_state_open(*state, &open, NULL));
-    OK(fedge_run_open(&open, "{}", 2, false, NULL, &run, NULL));
+    OK(fedge_run_open(&open, &(fedge_run_request){.job = "{}", .job_size = 2}, &run, NULL));
     fedge_checkpoint facts = {
         .round = 0, .incarnation = 1, .strategy = "FedAvg", .next_task_id = 1};
     memcpy(facts.run_id, run.run_id, sizeof(facts.run_id));

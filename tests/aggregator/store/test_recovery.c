@@ -18,7 +18,7 @@ static run_fixture open_fixture(const char *dir)
 {
     run_fixture f;
     OK(fedge_state_open(dir, &f.state, NULL));
-    OK(fedge_run_open(&f.state, "{}", 2, false, NULL, &f.run, NULL));
+    OK(fedge_run_open(&f.state, &(fedge_run_request){.job = "{}", .job_size = 2}, &f.run, NULL));
     OK(fedge_run_path(&f.run, "checkpoints", f.checkpoints, NULL));
     OK(fedge_run_path(&f.run, "journal", f.journals, NULL));
     return f;

@@ -8,7 +8,8 @@ static const char job_a[] = "{\"name\": \"a\"}", job_b[] = "{\"name\": \"b\"}";
 static fedge_status open_run(const fedge_state *state, const char *job, bool new_run,
                              fedge_run *run, fedge_error *err)
 {
-    return fedge_run_open(state, job, strlen(job), new_run, NULL, run, err);
+    const fedge_run_request request = {.job = job, .job_size = strlen(job), .new_run = new_run};
+    return fedge_run_open(state, &request, run, err);
 }
 
 static void a_run_is_resumed(void **state)
@@ -83,34 +84,117 @@ static void write_result(const fedge_run *run, const char *name)
     OK(fedge_os_write_file(path, "result", 6, 0644, NULL));
 }
 
-static void a_finished_run_without_its_results_comes_back(void **state)
+static void remove_from(const fedge_run *run, const char *name)
 {
-    fedge_state place;
-    fedge_run first, again, other;
+    char path[FEDGE_MAX_PATH];
+    OK(fedge_run_path(run, name, path, NULL));
+    OK(fedge_os_remove_tree(path, NULL));
+}
+
+/* Round 3 is the last and, with [best], another one the best. */
+static void save_checkpoints(const fedge_run *run, uint32_t best)
+{
     char path[FEDGE_MAX_PATH];
     const uint8_t model[] = "model";
-    fedge_checkpoint checkpoint = {.round = 3, .strategy = "FedAvg"};
     const fedge_checkpoint_files files = {.model = model, .model_size = sizeof(model)};
-    OK(fedge_state_open(*state, &place, NULL));
-    OK(open_run(&place, job_a, false, &first, NULL));
-    OK(fedge_run_path(&first, "checkpoints", path, NULL));
-    OK(fedge_checkpoint_save(path, &checkpoint, &files, NULL));
-    OK(fedge_run_finish(&first, NULL));
-    for (int missing = 2; missing > 0; missing--) {
-        OK(open_run(&place, job_a, false, &again, NULL));
-        assert_string_equal(again.run_id, first.run_id);
-        assert_true(again.finished && again.resumed);
-        write_result(&first, missing == 2 ? FEDGE_RUN_MODEL : FEDGE_RUN_PICTURE);
+    OK(fedge_run_path(run, "checkpoints", path, NULL));
+    for (uint32_t round = best > 0 ? best : 3; round <= 3; round++) {
+        fedge_checkpoint checkpoint = {.round = round, .strategy = "FedAvg"};
+        checkpoint.selection.best = (fedge_selected){.round = best, .model = "b"};
+        OK(fedge_checkpoint_save(path, &checkpoint, &files, NULL));
     }
-    OK(open_run(&place, job_a, false, &again, NULL)); /* it has both: another run */
-    assert_string_not_equal(again.run_id, first.run_id);
+}
+
+/* A finished run of job_a with its results, and the best round's model if [best]. */
+static void make_finished(const fedge_state *place, uint32_t best, fedge_run *run)
+{
+    OK(open_run(place, job_a, true, run, NULL));
+    save_checkpoints(run, best);
+    write_result(run, FEDGE_RUN_MODEL);
+    write_result(run, FEDGE_RUN_PICTURE);
+    if (best > 0)
+        write_result(run, FEDGE_RUN_BEST_MODEL);
+    OK(fedge_run_finish(run, NULL));
+}
+
+static void assert_comes_back(const fedge_state *place, const char *result, const fedge_run *run)
+{
+    const fedge_run_request request = {.job = job_a, .job_size = strlen(job_a), .result = result};
+    fedge_run again;
+    OK(fedge_run_open(place, &request, &again, NULL));
+    assert_string_equal(again.run_id, run->run_id);
+    assert_true(again.finished && again.resumed);
+}
+
+/* A new run begins; [lost]: the run of which something is missing for good. */
+static void assert_another(const fedge_state *place, const char *result, const char *lost)
+{
+    const fedge_run_request request = {.job = job_a, .job_size = strlen(job_a), .result = result};
+    fedge_run again;
+    OK(fedge_run_open(place, &request, &again, NULL));
     assert_false(again.finished || again.resumed);
-    OK(fedge_run_finish(&again, NULL));
-    OK(open_run(&place, job_a, false, &other, NULL)); /* the newest has nothing to make them from */
-    assert_int_equal(other.number, 3);
-    OK(fedge_run_finish(&other, NULL));
+    assert_string_equal(again.lost, lost);
+    OK(fedge_os_remove_tree(again.dir, NULL));
+}
+
+static void a_finished_run_without_its_results_comes_back(void **state)
+{
+    static const char *const names[] = {FEDGE_RUN_MODEL, FEDGE_RUN_PICTURE, FEDGE_RUN_BEST_MODEL};
+    fedge_state place;
+    fedge_run run, other;
+    OK(fedge_state_open(*state, &place, NULL));
+    for (uint32_t best = 0; best < 2; best++) {
+        make_finished(&place, best, &run);
+        assert_another(&place, NULL, "");
+        for (size_t i = 0; i < 2 + best; i++) {
+            remove_from(&run, names[i]);
+            assert_comes_back(&place, NULL, &run);
+            write_result(&run, names[i]);
+        }
+        assert_another(&place, NULL, "");
+    }
+    remove_from(&run, FEDGE_RUN_MODEL);
     OK(open_run(&place, job_b, false, &other, NULL)); /* another job's do not count */
-    assert_int_equal(other.number, 4);
+    assert_int_equal(other.number, 3);
+    assert_string_equal(other.lost, "");
+    fedge_state_close(&place);
+}
+
+static void a_missing_result_elsewhere_counts(void **state)
+{
+    fedge_state place;
+    fedge_run run;
+    char result[FEDGE_MAX_PATH];
+    OK(fedge_state_open(*state, &place, NULL));
+    make_finished(&place, 0, &run);
+    snprintf(result, sizeof(result), "%s/result.json", (const char *)*state);
+    assert_comes_back(&place, result, &run);
+    OK(fedge_os_write_file(result, "{}", 2, 0644, NULL));
+    assert_another(&place, result, "");
+    fedge_state_close(&place);
+}
+
+/* A new run begins, and names the one whose results nobody can have any more. */
+static void results_that_nothing_is_left_of_are_told(void **state)
+{
+    fedge_state place;
+    fedge_run run;
+    char result[FEDGE_MAX_PATH];
+    OK(fedge_state_open(*state, &place, NULL));
+    make_finished(&place, 1, &run);
+    remove_from(&run, FEDGE_RUN_BEST_MODEL);
+    remove_from(&run, "checkpoints/round-000001");
+    assert_another(&place, NULL, run.run_id);
+    remove_from(&run, "checkpoints/round-000003/state.json");
+    assert_another(&place, NULL, ""); /* nothing tells that there was a best one */
+    remove_from(&run, "checkpoints/round-000002");
+    remove_from(&run, "checkpoints/round-000003");
+    assert_another(&place, NULL, "");
+    snprintf(result, sizeof(result), "%s/result.json", (const char *)*state);
+    assert_another(&place, result, run.run_id);
+    remove_from(&run, "checkpoints");
+    remove_from(&run, FEDGE_RUN_MODEL);
+    assert_another(&place, NULL, run.run_id);
     fedge_state_close(&place);
 }
 
@@ -137,15 +221,19 @@ static void a_named_run_is_opened_though_finished(void **state)
     OK(fedge_state_open(*state, &place, NULL));
     OK(open_run(&place, job_a, false, &first, NULL));
     OK(fedge_run_finish(&first, NULL));
-    OK(fedge_run_open(&place, job_a, strlen(job_a), false, first.run_id, &again, NULL));
+    fedge_run_request request = {.job = job_a, .job_size = strlen(job_a), .run_id = first.run_id};
+    OK(fedge_run_open(&place, &request, &again, NULL));
     assert_string_equal(again.run_id, first.run_id);
     assert_true(again.finished && again.resumed);
-    OK(fedge_run_open(&place, job_a, strlen(job_a), false, "", &second, NULL));
+    request.run_id = "";
+    OK(fedge_run_open(&place, &request, &second, NULL));
     assert_int_equal(second.number, 2);
-    OK(fedge_run_open(&place, job_a, strlen(job_a), false, first.run_id, &again, NULL));
+    request.run_id = first.run_id;
+    OK(fedge_run_open(&place, &request, &again, NULL));
     assert_string_equal(again.run_id, first.run_id);
     OK(fedge_run_finish(&second, NULL));
-    OK(fedge_run_open(&place, job_b, strlen(job_b), false, first.run_id, &again, NULL));
+    request.job = job_b;
+    OK(fedge_run_open(&place, &request, &again, NULL));
     assert_int_equal(again.number, 3); /* of this job it would have to be */
     fedge_state_close(&place);
 }
@@ -239,6 +327,8 @@ int main(void)
         TEST(another_job_needs_a_new_run),
         TEST(a_finished_run_is_left_alone),
         TEST(a_finished_run_without_its_results_comes_back),
+        TEST(a_missing_result_elsewhere_counts),
+        TEST(results_that_nothing_is_left_of_are_told),
         TEST(a_new_run_leaves_missing_results),
         TEST(a_named_run_is_opened_though_finished),
         TEST(a_second_aggregator_is_refused),

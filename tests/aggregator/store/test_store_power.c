@@ -59,7 +59,7 @@ typedef struct process {
 static void begin_process(process *p, const char *dir)
 {
     OK(fedge_state_open(dir, &p->state, NULL));
-    OK(fedge_run_open(&p->state, "{}", 2, false, NULL, &p->run, NULL));
+    OK(fedge_run_open(&p->state, &(fedge_run_request){.job = "{}", .job_size = 2}, &p->run, NULL));
     OK(fedge_run_path(&p->run, "checkpoints", p->checkpoints, NULL));
     OK(fedge_run_path(&p->run, "journal", p->journals, NULL));
     OK(fedge_run_path(&p->run, "rounds.jsonl", p->lines, NULL));
