@@ -32,7 +32,7 @@ static fedge_status make_parent(const char *path, fedge_error *err)
     if (!slash)
         return FEDGE_OK;
     *slash = '\0';
-    return fedge_os_make_dirs(parent, err);
+    return fedge_os_is_dir(parent) ? FEDGE_OK : fedge_os_make_dirs(parent, err);
 }
 
 static fedge_status dir_size(void *user, const char *name, uint64_t *size, fedge_error *err)
@@ -140,6 +140,16 @@ static void dir_close(void *user)
     free(dir);
 }
 
+/* Who made the folders of values may have been killed before their names were on the disk. */
+static fedge_status settle_folders(const store_dir *dir, fedge_error *err)
+{
+    char values[MAX_PATH];
+    fedge_status status = fedge_os_sync_dir(dir->path, err);
+    if (!status)
+        status = path_of(dir, "kv", "", values, err);
+    return status || !fedge_os_exists(values) ? status : fedge_os_sync_dir(values, err);
+}
+
 fedge_status fedge_store_backend_dir(const char *path, fedge_store_backend *backend,
                                      fedge_error *err)
 {
@@ -157,6 +167,8 @@ fedge_status fedge_store_backend_dir(const char *path, fedge_store_backend *back
         status = fedge_os_make_dirs(path, err);
     if (!status)
         status = path_of(dir, "lock", "", lock, err);
+    if (!status)
+        status = settle_folders(dir, err);
     if (!status)
         status = fedge_os_lock(lock, &dir->lock, err);
     if (status) {

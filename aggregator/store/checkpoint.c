@@ -219,7 +219,7 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
     if (status == FEDGE_OK)
         status = fedge_os_remove_tree(built, err);
     if (status == FEDGE_OK)
-        status = fedge_os_make_dirs(built, err);
+        status = fedge_os_make_dir(built, err);
     if (status == FEDGE_OK) {
         status = write_part(dir, round, MODEL_FILE, files->model, files->model_size,
                             files->model_sha256, checkpoint->model, err);

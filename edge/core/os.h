@@ -57,7 +57,10 @@ typedef struct fedge_os_part {
 FEDGE_MUST_USE fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts,
                                                  size_t num_parts, unsigned mode, fedge_error *err);
 
-/* Creates the directory and its parents, durably; one that exists is fine. */
+/* Creates a directory in one that exists. Who renames it and syncs that makes it durable. */
+FEDGE_MUST_USE fedge_status fedge_os_make_dir(const char *path, fedge_error *err);
+/* Creates the directory and its parents, durably; one that exists is fine, and durable too, whoever
+ * was killed while making it. That costs a sync each time. */
 FEDGE_MUST_USE fedge_status fedge_os_make_dirs(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_sync_dir(const char *path, fedge_error *err);
 bool fedge_os_exists(const char *path);

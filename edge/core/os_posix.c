@@ -211,27 +211,68 @@ fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, 
     return sync_parent(path, err);
 }
 
+/* Who made the directory [path] may have been killed before its name was on the disk. A parent that
+ * may not be read, or cannot be synced, is not of our making. */
+static fedge_status settle(const char *path, fedge_error *err)
+{
+    char parent[FEDGE_OS_MAX_PATH];
+    fedge_status status = parent_of(parent, path, err);
+    if (status != FEDGE_OK)
+        return status;
+    const int fd = open_retry(parent, O_RDONLY | O_DIRECTORY, 0);
+    const bool synced = fd >= 0 && fsync(fd) == 0;
+    const int errnum = errno;
+    if (fd >= 0)
+        close(fd);
+    return synced || errnum == EACCES || errnum == EINVAL || errnum == EROFS
+               ? FEDGE_OK
+               : fedge_fail_errno(err, errnum, "cannot sync directory %s to the disk", parent);
+}
+
+/* Cuts [path] back to what exists of it, without a slash at its end; "" when nothing does, or the
+ * root alone. */
+static void cut_to_existing(char *path)
+{
+    char *end = path + strlen(path);
+    for (;;) {
+        while (end > path && end[-1] == '/')
+            *--end = '\0';
+        if (end == path || fedge_os_exists(path))
+            return;
+        while (end > path && end[-1] != '/')
+            *--end = '\0';
+    }
+}
+
+fedge_status fedge_os_make_dir(const char *path, fedge_error *err)
+{
+    return mkdir(path, DIR_MODE) == 0
+               ? FEDGE_OK
+               : fedge_fail_errno(err, errno, "cannot create directory %s", path);
+}
+
 fedge_status fedge_os_make_dirs(const char *path, fedge_error *err)
 {
     char part[FEDGE_OS_MAX_PATH];
     fedge_status status = copy_path(part, path, err);
     if (status != FEDGE_OK)
         return status;
-    for (char *at = part + 1;; at++) {
-        if (*at != '/' && *at != '\0')
-            continue;
-        char end = *at;
-        *at = '\0';
+    cut_to_existing(part);
+    size_t at = strlen(part);
+    if (at > 0)
+        status = settle(part, err);
+    while (status == FEDGE_OK && path[at] != '\0') {
+        do
+            part[at] = path[at];
+        while (path[++at] != '/' && path[at] != '\0');
+        part[at] = '\0';
         if (mkdir(part, DIR_MODE) == 0)
             status = sync_parent(part, err);
         else if (errno != EEXIST)
             status = fedge_fail_errno(err, errno, "cannot create directory %s", part);
-        *at = end;
-        if (status != FEDGE_OK)
-            return status;
-        if (end == '\0')
-            break;
     }
+    if (status != FEDGE_OK)
+        return status;
     struct stat info;
     if (stat(path, &info) != 0)
         return fedge_fail_errno(err, errno, "cannot look at %s", path);

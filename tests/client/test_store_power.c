@@ -15,7 +15,7 @@
 #define OK(call) assert_int_equal(call, FEDGE_OK)
 #define RUN "00112233445566778899aabbccddeeff"
 
-enum { MAX_BYTES = 100000, STEPS = 6, DRAWS = 12, BLOB = 3000 };
+enum { MAX_BYTES = 100000, STEPS = 6, DRAWS = 12, BLOB = 3000, KILLS = 60 };
 
 /* Step s of the life writes: the state with incarnation s, the value "s", the result of task s. The
  * moments are those when the calls had returned. */
@@ -72,15 +72,16 @@ static void put_result(fedge_store *store, uint32_t step)
     OK(fedge_store_result_put(store, &upload, bytes, NULL));
 }
 
-static void live(promises *made)
+static void live(promises *made, bool loads)
 {
     fedge_store *store = open_store(dir);
     for (uint32_t step = 1; step <= STEPS; step++) {
         fedge_store_state state = {.run_id = RUN, .incarnation = step};
         OK(fedge_store_write_state(store, &state, NULL));
         made->state[step] = lossy_disk_now();
-        OK(fedge_store_blob_append(store, blob_hash, (step - 1) * 500, bytes + (step - 1) * 500,
-                                   500, BLOB, NULL));
+        const uint8_t *part = bytes + (step - 1) * 500;
+        if (loads)
+            OK(fedge_store_blob_append(store, blob_hash, (step - 1) * 500, part, 500, BLOB, NULL));
         char text[2] = {(char)('0' + step), '\0'};
         OK(fedge_store_put(store, RUN, "value", text, 1, NULL));
         made->value[step] = lossy_disk_now();
@@ -165,17 +166,38 @@ static void what_was_promised_is_there(void **state)
     (void)state;
     promises made = {0};
     lossy_disk_begin(dir);
-    live(&made);
+    live(&made, true);
     for (uint32_t moment = 0; moment <= lossy_disk_now(); moment++) {
         for (uint64_t draw = 0; draw < DRAWS; draw++)
             check(&made, moment, draw);
     }
 }
 
+/* What one was making who was killed is found by the next, which promises more in it. */
+static void what_was_promised_after_a_kill_is_there(void **state)
+{
+    (void)state;
+    uint32_t end = UINT32_MAX;
+    for (uint32_t moment = 0; moment <= end && moment < KILLS; moment++) {
+        promises made = {0};
+        OK(fedge_os_remove_tree(dir, NULL));
+        OK(fedge_os_make_dirs(dir, NULL));
+        lossy_disk_begin(dir);
+        live(&made, true);
+        end = lossy_disk_now();
+        lossy_disk_kill(moment);
+        live(&made, false);
+        for (uint64_t draw = 0; draw < DRAWS; draw++)
+            check(&made, lossy_disk_now(), draw);
+    }
+    assert_true(end > KILLS);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_was_promised_is_there, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_was_promised_after_a_kill_is_there, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

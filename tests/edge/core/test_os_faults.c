@@ -188,6 +188,25 @@ static void sync_errors_are_reported_and_not_retried(void **state)
     fedge_os_close(&file);
 }
 
+/* A directory that is there may lie in one that cannot be synced, and a failing disk is told. */
+static void the_folder_of_a_directory_may_be_anothers(void **state)
+{
+    (void)state;
+    static const int others[] = {EACCES, EINVAL, EROFS};
+    char place[64];
+    fedge_error err;
+    snprintf(place, sizeof(place), "%s/there", dir);
+    assert_int_equal(fedge_os_make_dirs(place, NULL), FEDGE_OK);
+    for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        faults.fsync_errno = others[i];
+        assert_int_equal(fedge_os_make_dirs(place, NULL), FEDGE_OK);
+    }
+    faults.fsync_errno = EIO;
+    assert_int_equal(fedge_os_make_dirs(place, &err), FEDGE_IO);
+    assert_non_null(strstr(err.message, dir));
+    faults.fsync_errno = 0;
+}
+
 static void reservation_fails_and_falls_back(void **state)
 {
     (void)state;
@@ -230,9 +249,13 @@ static void a_lock_that_cannot_be_written_is_not_held(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(a_failed_write_leaves_the_old_file), TEST(short_and_interrupted_writes_go_on),
-        TEST(write_at_says_where_it_failed),      TEST(sync_errors_are_reported_and_not_retried),
-        TEST(reservation_fails_and_falls_back),   TEST(a_lock_that_cannot_be_written_is_not_held),
+        TEST(a_failed_write_leaves_the_old_file),
+        TEST(short_and_interrupted_writes_go_on),
+        TEST(write_at_says_where_it_failed),
+        TEST(sync_errors_are_reported_and_not_retried),
+        TEST(the_folder_of_a_directory_may_be_anothers),
+        TEST(reservation_fails_and_falls_back),
+        TEST(a_lock_that_cannot_be_written_is_not_held),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -84,6 +84,27 @@ static void new_directories_stay(void **state)
     }
 }
 
+/* Also those that one was making who was killed, for the next finds them and makes no more. */
+static void new_directories_stay_after_a_kill(void **state)
+{
+    (void)state;
+    uint32_t end = UINT32_MAX;
+    for (uint32_t moment = 0; moment <= end; moment++) {
+        OK(fedge_os_remove_tree(dir, NULL));
+        OK(fedge_os_make_dirs(dir, NULL));
+        lossy_disk_begin(dir);
+        OK(fedge_os_make_dirs(in(dir, "a/b/c"), NULL));
+        end = lossy_disk_now();
+        lossy_disk_kill(moment);
+        OK(fedge_os_make_dirs(in(dir, "a/b/c"), NULL));
+        for (uint64_t draw = 0; draw < DRAWS; draw++) {
+            lossy_disk_image(lossy_disk_now(), draw, image);
+            assert_true(fedge_os_is_dir(in(image, "a/b/c")));
+        }
+    }
+    assert_true(end > 4);
+}
+
 static void what_is_synced_stays(void **state)
 {
     (void)state;
@@ -175,6 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(a_file_is_the_old_or_the_new_one),
         TEST(new_directories_stay),
+        TEST(new_directories_stay_after_a_kill),
         TEST(what_is_synced_stays),
         TEST(a_rename_is_whole),
         TEST(what_is_published_stays),
