@@ -60,7 +60,7 @@ static void drop_plan(fedge_builtin *t)
 static fedge_status fail_undivided(const fedge_site_data *data, fedge_error *err)
 {
     return fedge_fail(err, FEDGE_UNSUPPORTED,
-                      "the site file names no 'partition' for data set '%s', but this client "
+                      "the client file names no 'partition' for data set '%s', but this client "
                       "is to take part %u of %u",
                       data->name, data->partition_id, data->num_partitions);
 }
@@ -72,7 +72,7 @@ static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, f
         return fedge_fail(err, FEDGE_UNSUPPORTED, "the plan names no data");
     const fedge_site_data *data = fedge_site_find(t->config.site, plan->data.name);
     if (!data) {
-        return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the site file",
+        return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the client file",
                           plan->data.name);
     }
     const char *const paths[] = {data->values, data->labels};
@@ -149,7 +149,7 @@ static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_err
     drop_data(t);
     const fedge_site_data *data = fedge_site_find(t->config.site, t->plan->data.name);
     if (!data) {
-        return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the site file",
+        return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the client file",
                           t->plan->data.name);
     }
     fedge_status status = fedge_builtin_load(&t->plan->data, data, &t->dataset, err);
@@ -354,7 +354,7 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
         return status;
     if (t->held_out.count == 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "no examples are held out: set 'validation-fraction' in the site file");
+                          "no examples are held out: set 'validation-fraction' in the client file");
     }
     if (fedge_plan_chooses(t->plan)) {
         status = choose(t, task, &values, client, &report->chosen, err);

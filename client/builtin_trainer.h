@@ -1,4 +1,4 @@
-/* The built-in trainer: the plan's layers, trained by edge/train on the data that the site file
+/* The built-in trainer: the plan's layers, trained by edge/train on the data that the client file
  * names. One implementation of fedge_client_callbacks, made of public parts only.
  *
  * The model's memory is one block, taken when a plan comes. The data set is loaded with the first
@@ -28,7 +28,7 @@ typedef struct fedge_builtin_config {
 
 typedef struct fedge_builtin fedge_builtin;
 
-/* Loads what is this device's of a data set, by the division that the site file has. */
+/* Loads what is this device's of a data set, by the division that the client file has. */
 FEDGE_MUST_USE fedge_status fedge_builtin_load(const fedge_data_spec *spec,
                                                const fedge_site_data *data, fedge_dataset **dataset,
                                                fedge_error *err);

@@ -358,7 +358,7 @@ static void task_done(fedge_client *c, const fedge_worker_result *r)
             reason = FEDGE_REASON_UNSUPPORTED;
         else if (r->status == FEDGE_NOT_FOUND || r->status == FEDGE_TRUNCATED ||
                  r->status == FEDGE_CORRUPT)
-            reason = FEDGE_REASON_NO_DATA; /* what the site file names cannot be read */
+            reason = FEDGE_REASON_NO_DATA; /* what the client file names cannot be read */
         fedge_session_task_failed(c->session, now(), reason, r->error.message);
         return;
     }

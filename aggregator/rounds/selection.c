@@ -171,6 +171,24 @@ bool fedge_selection_add(fedge_selection *selection, const fedge_round_summary *
     return best;
 }
 
+bool fedge_selection_asks_clients(const fedge_selection *selection)
+{
+    const fedge_watch_spec *keep = &selection->keep, *stop = &selection->stop;
+    return !selection->set_apart &&
+           ((keep->present && !fedge_criterion_is_of_test_set(keep->metric)) ||
+            (stop->present && !fedge_criterion_is_of_test_set(stop->metric)));
+}
+
+fedge_criterion fedge_selection_lacks(const fedge_selection *selection)
+{
+    const fedge_selection_state *state = &selection->state;
+    if (selection->keep.present && state->keep.best_round == 0)
+        return selection->keep.metric;
+    if (selection->stop.present && state->stop.best_round == 0)
+        return selection->stop.metric;
+    return FEDGE_CRITERION_AUTO;
+}
+
 bool fedge_selection_is_over(const fedge_selection *selection)
 {
     return selection->stop.present && selection->state.stop.waited >= selection->stop.patience;

@@ -63,6 +63,13 @@ void fedge_selection_restore(fedge_selection *selection, const fedge_selection_s
  * whether the model of its round is the best so far. */
 bool fedge_selection_add(fedge_selection *selection, const fedge_round_summary *summary);
 
+/* Does keep-best or early-stopping go by what clients evaluate? */
+bool fedge_selection_asks_clients(const fedge_selection *selection);
+
+/* The metric of keep-best, or else of early-stopping, that no evaluation has given a finite value
+ * so far; FEDGE_CRITERION_AUTO: there is none. */
+fedge_criterion fedge_selection_lacks(const fedge_selection *selection);
+
 /* Has early-stopping's patience come to an end? */
 bool fedge_selection_is_over(const fedge_selection *selection);
 

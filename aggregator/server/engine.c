@@ -327,6 +327,8 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
     }
     if (status == FEDGE_OK)
         status = fedge_plot_rounds(log, picture, engine->global.plan->name, err);
+    if (status == FEDGE_OK && fedge_rounds_is_complete(engine->rounds))
+        fedge_engine_check_selection(engine);
     return status;
 }
 

@@ -500,6 +500,8 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
         memcpy(engine->model_hash, summary->model, sizeof(engine->model_hash));
     }
     log_closed(engine, summary, result->failed);
+    if (summary->kind == FEDGE_TASK_EVALUATE)
+        fedge_engine_check_evaluation(engine, summary);
     engine->run_bytes_up += summary->bytes_up;
     engine->run_bytes_down += summary->bytes_down;
     if (summary->kind == FEDGE_TASK_TRAIN && !result->failed) {

@@ -22,6 +22,32 @@ void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen
     seen->num_gpus = fedge_accumulator_stats(sums, seen->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
 }
 
+void fedge_engine_check_evaluation(fedge_engine *engine, const fedge_round_summary *summary)
+{
+    if (engine->nothing_held_out || summary->examples > 0 ||
+        !fedge_selection_asks_clients(&engine->global.selection))
+        return;
+    engine->nothing_held_out = true;
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "nothing-held-out",
+              fedge_log_int("round", summary->round),
+              fedge_log_str("advice",
+                            "no client has evaluated the model, and keep-best or early-stopping "
+                            "goes by that: give clients a validation-fraction in their files, or "
+                            "take a test-... metric"));
+}
+
+void fedge_engine_check_selection(const fedge_engine *engine)
+{
+    const fedge_criterion metric = fedge_selection_lacks(&engine->global.selection);
+    if (metric == FEDGE_CRITERION_AUTO)
+        return;
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "nothing-chosen",
+              fedge_log_str("metric", fedge_criterion_text(metric)),
+              fedge_log_str("advice",
+                            "no evaluation gave it a value, so keep-best has kept no model "
+                            "and early-stopping could not end the run"));
+}
+
 void fedge_engine_stop_early(fedge_engine *engine)
 {
     const fedge_selection *selection = &engine->global.selection;

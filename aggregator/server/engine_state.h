@@ -128,7 +128,8 @@ struct fedge_engine {
     fedge_sums_seen seen; /* but here */
 
     bool draining;
-    bool stopped_early; /* no round follows the last closed one */
+    bool stopped_early;    /* no round follows the last closed one */
+    bool nothing_held_out; /* the log has it that clients were to choose a model, and had no data */
     bool done;
     fedge_error failure; /* status FEDGE_OK: none */
 };
@@ -138,6 +139,12 @@ void fedge_engine_fail(fedge_engine *engine, const fedge_error *err);
 
 /* Not while engine->gpus_change. */
 void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen);
+
+/* An evaluation by clients has closed: tells, once, when keep-best or early-stopping goes by it and
+ * it has measured nothing. */
+void fedge_engine_check_evaluation(fedge_engine *engine, const fedge_round_summary *summary);
+/* The run is complete: tells when keep-best or early-stopping had nothing to go by. */
+void fedge_engine_check_selection(const fedge_engine *engine);
 
 /* The last closed round is the run's last, and the log says why. */
 void fedge_engine_stop_early(fedge_engine *engine);

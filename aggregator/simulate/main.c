@@ -97,6 +97,9 @@ static void print_end(const fedge_experiment *self)
                    ? " (on the set that chose it, so too good: see --validation-split)"
                    : "");
     }
+    const fedge_criterion lacks = fedge_selection_lacks(selection);
+    if (lacks != FEDGE_CRITERION_AUTO)
+        printf("best: none, since no evaluation gave a finite %s\n", fedge_criterion_text(lacks));
     if (run_summary->rounds > 0) {
         printf("%" PRIu64 " clients trained in %.1f s, %.3g a second; %llu bytes a thread\n",
                run_summary->clients, run_summary->seconds,

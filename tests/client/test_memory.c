@@ -211,7 +211,7 @@ static size_t measure(rig *r)
     return counter.peak - before;
 }
 
-/* A file of examples, and a site file that names it. */
+/* A file of examples, and a client file that names it. */
 static void write_data(rig *r)
 {
     static const char SITE[] = "{\"data\": {\"d\": {\"values\": \"" DIR "/values.csv\"}}}";

@@ -110,6 +110,21 @@ class Selection(NetTest):
         for key in "best_round", "best_value", "best_accuracy", "best_loss", "model_sha256":
             self.assertEqual(again[key], result[key], key)
 
+    def test_clients_that_hold_nothing_out(self):
+        """There is nothing to choose by, and that is told: once meanwhile, and at the end."""
+        choice = {"keep_best": {"metric": "validation-accuracy"}, "early_stopping": {"metric": "validation-loss",
+                                                                                     "patience": 1}}
+        federation, result = self.deployed(rounds__num_server_rounds=3, rounds__fraction_evaluate=1.0, **choice)
+        said = federation.aggregator
+        self.assertEqual([event["round"] for event in said.events("nothing-held-out")], [1])
+        self.assertEqual([event["metric"] for event in said.events("nothing-chosen")], ["validation-accuracy"])
+        self.assertEqual((result["rounds"], result["best_round"]), (3, None))
+        for client in federation.seen[1:]:
+            self.assertIn("set 'validation-fraction' in the client file", client.log())
+        said = harness.run("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path,
+                           "--clients", 3, code=3)[1]
+        self.assertIn("no client holds out examples: set 'validation-fraction'", said)
+
     def test_killed_on_the_way(self):
         """At steps of what is written about rounds: the same models, the same end, the same best."""
         wanted, expected = self.deployed(**STOPS)

@@ -112,7 +112,7 @@ static fedge_status set_owner_aside(fedge_experiment *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* The site file's entry for the job's data, divided as the command line says. */
+/* The client file's entry for the job's data, divided as the command line says. */
 static fedge_status load_site(fedge_experiment *self, fedge_error *err)
 {
     const fedge_simulate_options *options = self->config.options;

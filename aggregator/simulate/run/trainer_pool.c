@@ -231,7 +231,7 @@ static fedge_status evaluate(worker *self, fedge_trainer_engine_task *task, fedg
     const fedge_view view = fedge_client_data_held_out(config->client_data, task->client);
     if (view.count == 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "no examples are held out: set 'validation-fraction' in the site file");
+                          "no examples are held out: set 'validation-fraction' in the client file");
     }
     const fedge_examples examples = fedge_view_examples(&view);
     const float *values = NULL;

@@ -128,6 +128,32 @@ static void metrics_are_chosen_and_checked(void **state)
     }
 }
 
+/* What keep-best and early-stopping go by, as long as nothing has measured it. */
+static void what_no_evaluation_measures_is_known(void **state)
+{
+    (void)state;
+    static const char both[] =
+        "\"keep-best\": {\"metric\": \"validation-accuracy\"}, \"early-stopping\": {\"metric\": "
+        "\"test-loss\", \"patience\": 9},";
+    fedge_selection selection;
+    init(&selection, TEST_SET | CLIENTS, both, false);
+    assert_true(fedge_selection_asks_clients(&selection));
+    assert_int_equal(fedge_selection_lacks(&selection), FEDGE_CRITERION_VALIDATION_ACCURACY);
+    add(&selection, trained(1, NAN, 0.5), false, true);
+    assert_int_equal(fedge_selection_lacks(&selection), FEDGE_CRITERION_VALIDATION_ACCURACY);
+    add(&selection, evaluated(1, 1.0, 0.5), true, true);
+    assert_int_equal(fedge_selection_lacks(&selection), FEDGE_CRITERION_TEST_LOSS);
+    add(&selection, trained(2, 1.0, 0.5), false, true);
+    assert_int_equal(fedge_selection_lacks(&selection), FEDGE_CRITERION_AUTO);
+    init(&selection, TEST_SET | CLIENTS, both, true);
+    assert_false(fedge_selection_asks_clients(&selection));
+    init(&selection, TEST_SET | CLIENTS, "\"keep-best\": {\"metric\": \"test-loss\"},", false);
+    assert_false(fedge_selection_asks_clients(&selection));
+    init(&selection, TEST_SET, "", false);
+    assert_false(fedge_selection_asks_clients(&selection));
+    assert_int_equal(fedge_selection_lacks(&selection), FEDGE_CRITERION_AUTO);
+}
+
 static void nothing_is_chosen_unasked(void **state)
 {
     (void)state;
@@ -269,6 +295,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(metrics_are_chosen_and_checked),
+        cmocka_unit_test(what_no_evaluation_measures_is_known),
         cmocka_unit_test(nothing_is_chosen_unasked),
         cmocka_unit_test(the_first_of_the_best_is_kept),
         cmocka_unit_test(losses_fall),
