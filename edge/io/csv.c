@@ -9,7 +9,7 @@
 #include "edge/core/message.h"
 #include "edge/io/json.h"
 
-#define SEMICOLON "; commas separate fields, not semicolons"
+#define COMMAS "; commas separate fields, not "
 #define INNER_COMMA                                                                                \
     '\n' /* stands in a line for a comma that was in quotes; no line has one itself */
 
@@ -259,13 +259,29 @@ static fedge_status cut_aside(fedge_csv *csv, fedge_error *err)
     return FEDGE_OK;
 }
 
+/* What seems to separate fields in the place of commas, within at[0, length): a hint for people, ""
+ * when nothing does. */
+static const char *hint_of_separator(const char *at, size_t length)
+{
+    const char *const end = at + length;
+    if (memchr(at, ';', length))
+        return COMMAS "semicolons";
+    const char *const first = skip_spaces(at);
+    const char *const tab = first < end ? memchr(first, '\t', (size_t)(end - first)) : NULL;
+    if (tab && skip_spaces(tab) < end)
+        return COMMAS "tabs";
+    char *gap, *behind; /* two numbers in one field */
+    (void)strtod(first, &gap);
+    const char *const second = skip_spaces(gap);
+    (void)strtod(second, &behind);
+    return gap > first && second > gap && behind > second && behind <= end ? COMMAS "spaces" : "";
+}
+
 static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t wanted,
                                fedge_error *err)
 {
-    const char *why = "";
-    if (strchr(csv->line, ';')) {
-        why = SEMICOLON;
-    } else if (csv->names != 0 && !csv->aside && wanted > 1 && fields == wanted + 1) {
+    const char *why = hint_of_separator(csv->line, strlen(csv->line));
+    if (why[0] == '\0' && csv->names != 0 && !csv->aside && wanted > 1 && fields == wanted + 1) {
         why = "; one that says whose an example is goes with natural:COLUMN, or in fedge-simulate "
               "--owner COLUMN";
     }
@@ -304,7 +320,7 @@ static fedge_status bad_field(const fedge_csv *csv, uint64_t column, fedge_statu
     column += csv->aside && column >= csv->aside ? 1 : 0; /* as the file counts */
     return fedge_fail(err, status, "%s:%" PRIu64 ": column %" PRIu64 ": \"%s\" is not %s%s",
                       csv->reader.path, csv->number, column, field, wanted,
-                      memchr(at, ';', length) ? SEMICOLON : "");
+                      hint_of_separator(at, length));
 }
 
 /* Parses a decimal integer that fills the field; NULL when it does not. Saturates. */

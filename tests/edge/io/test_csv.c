@@ -69,6 +69,12 @@ static void test_errors_have_path_line_and_column(void **state)
         {"1,2,3\n1,x,3\n", FEDGE_CORRUPT, "values:2: column 2: \"x\" is not a number"},
         {"a;b;c\n1;2;3\n", FEDGE_CORRUPT, "values:2: 1 comma-separated fields, but there should"},
         {"1;2;3\n1;2;3\n", FEDGE_CORRUPT, "; commas separate fields, not semicolons"},
+        {"a\tb\tc\n1\t2\t3\n", FEDGE_CORRUPT, "should be 3; commas separate fields, not tabs"},
+        {"1,2,3\nx\t1\t2\n", FEDGE_CORRUPT, "; commas separate fields, not tabs"},
+        {"1  2 3\n1 2 3\n", FEDGE_CORRUPT, "should be 3; commas separate fields, not spaces"},
+        {"1,2,3\n1,2 2,3\n", FEDGE_CORRUPT,
+         "\"2 2\" is not a number; commas separate fields, not sp"},
+        {"1,2,3\n1,2\t2,3\n", FEDGE_CORRUPT, "is not a number; commas separate fields, not tabs"},
         {"1,2,3\n1,5;2,5\n", FEDGE_CORRUPT, "\"5;2\" is not a number; commas separate"},
         {"1,2,3\n\n1,,3\n", FEDGE_CORRUPT, "values:3: column 2: \"\" is not a number"},
         {"1,2,3\n1,2 2,3\n", FEDGE_CORRUPT, "values:2: column 2"},
@@ -105,6 +111,15 @@ static void test_errors_have_path_line_and_column(void **state)
     save_text(VALUES, "1,2,3\n1,2,x\n");
     assert_int_equal(fedge_dataset_load(&spec, VALUES, "", &dataset, &err), FEDGE_CORRUPT);
     assert_string_equal(err.message, VALUES ":2: column 3: \"x\" is not an integer label");
+    /* Spaces that separate no numbers are no hint. */
+    static const char *const WORDS[] = {"x y", "1 x", "x 1", " x ", "x\t"};
+    for (size_t i = 0; i < sizeof(WORDS) / sizeof(WORDS[0]); i++) {
+        char text[32];
+        (void)snprintf(text, sizeof(text), "1,2,3\n1,%s,3\n", WORDS[i]);
+        save_text(VALUES, text);
+        assert_int_equal(fedge_dataset_load(&spec, VALUES, "", &dataset, &err), FEDGE_CORRUPT);
+        assert_null(strstr(err.message, "; commas"));
+    }
 }
 
 static void test_bytes_out_of_range(void **state)
