@@ -145,27 +145,38 @@ static void a_failed_attempt_is_followed_by_the_next(void **state)
     fedge_state_close(&f.state);
 }
 
-/* A client gave its task up, came anew, and took another's empty slot. */
-static void a_slot_is_empty_whose_client_has_another(void **state)
+/* A client gave its task in slot [former] up, came anew, and took another's empty slot. Slot 0 has
+ * an update unless it is the former. */
+static void check_former_slot(const char *dir, uint32_t former)
 {
-    run_fixture f = open_fixture(*state);
+    run_fixture f = open_fixture(dir);
     fedge_recovery recovery;
     char hash[FEDGE_HASH_TEXT];
     checkpoint(&f, 0, 1, hash);
-    fedge_journal *journal = journal_of(&f, 1, 0, hash, 1, 1);
+    const uint32_t num_accepted = former > 0;
+    fedge_journal *journal = journal_of(&f, 1, 0, hash, 1, num_accepted);
     fedge_journal_task task = test_task(TEST_SLOTS + 1);
-    task.client_index = fedge_journal_get_slot(journal, 2).task.client_index;
+    task.client_index = fedge_journal_get_slot(journal, former).task.client_index;
     OK(fedge_journal_assign(journal, 1, &task, NULL));
     OK(fedge_journal_sync(journal, NULL));
     fedge_journal_free(journal);
     reopen(&f);
     OK(fedge_recover(&f.run, &recovery, NULL));
-    const fedge_task_state expected[] = {FEDGE_TASK_REPORTED, FEDGE_TASK_OPEN, FEDGE_TASK_LOST};
-    for (uint32_t slot = 0; slot < TEST_SLOTS; slot++)
-        assert_int_equal(recovery.tasks[slot].state, slot < 3 ? expected[slot] : FEDGE_TASK_OPEN);
-    assert_int_equal(recovery.tasks[1].client_index, recovery.tasks[2].client_index);
+    for (uint32_t slot = 0; slot < TEST_SLOTS; slot++) {
+        assert_int_equal(recovery.tasks[slot].state, slot < num_accepted ? FEDGE_TASK_REPORTED
+                                                     : slot == former    ? FEDGE_TASK_LOST
+                                                                         : FEDGE_TASK_OPEN);
+    }
+    assert_int_equal(recovery.tasks[1].client_index, recovery.tasks[former].client_index);
     fedge_recovery_fini(&recovery);
+    OK(fedge_os_remove_tree(f.run.dir, NULL));
     fedge_state_close(&f.state);
+}
+
+static void a_slot_is_empty_whose_client_has_another(void **state)
+{
+    check_former_slot(*state, 2);
+    check_former_slot(*state, 0); /* the first by client, too */
 }
 
 /* What a start gave out and nothing recorded, as the ids of an evaluation, is skipped by the next.
@@ -285,7 +296,7 @@ static void retention_keeps_what_is_needed(void **state)
 /* Its checkpoint alone stays: nothing is closed again from there. */
 static void retention_keeps_the_best(void **state)
 {
-    static const uint32_t BEST[] = {1, 1, 3, 3, 6, 6};
+    static const uint32_t BEST[] = {1, 1, 1, 4, 4, 4}; /* older than the last two, at times */
     run_fixture f = open_fixture(*state);
     char hash[FEDGE_HASH_TEXT], path[FEDGE_MAX_PATH + 64];
     checkpoint(&f, 0, 1, hash);
