@@ -684,8 +684,11 @@ static fedge_status set_up(fedge_global *global, const fedge_run_request *reques
     global->model.num_threads = cpus < MAX_STEP_THREADS ? cpus : MAX_STEP_THREADS;
     if (status == FEDGE_OK)
         status = fedge_state_open(state_dir, &global->state, err);
+    fedge_run_request wanted = *request;
+    wanted.num_cluster_models =
+        fedge_plan_chooses(global->plan) ? fedge_plan_num_told(global->plan) : 0;
     if (status == FEDGE_OK)
-        status = fedge_run_open(&global->state, request, &global->run, err);
+        status = fedge_run_open(&global->state, &wanted, &global->run, err);
     return status;
 }
 

@@ -376,12 +376,11 @@ static fedge_status read_part(const char *dir, uint32_t round, const char *name,
     return FEDGE_OK;
 }
 
-/* state.json of the checkpoint of [round]. */
+/* state.json of the checkpoint of [round]; *checkpoint is all zero. */
 static fedge_status read_facts(const char *dir, uint32_t round, fedge_checkpoint *checkpoint,
                                bool *old_names, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    *checkpoint = (fedge_checkpoint){0};
     fedge_status status = make_path(dir, round, "", STATE_FILE, path, err);
     if (status == FEDGE_OK)
         status = read_state(path, checkpoint, old_names, err);
@@ -398,6 +397,7 @@ fedge_status fedge_checkpoint_read_state(const char *dir, uint32_t round,
                                          fedge_checkpoint *checkpoint, fedge_error *err)
 {
     bool old_names = false;
+    *checkpoint = (fedge_checkpoint){0};
     return read_facts(dir, round, checkpoint, &old_names, err);
 }
 

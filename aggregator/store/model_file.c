@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "aggregator/store/path.h"
+#include "aggregator/store/run.h"
 #include "edge/core/os.h"
 #include "edge/core/version.h"
 #include "edge/io/client_hooks.h"
@@ -143,7 +144,7 @@ fedge_status fedge_model_file_write_clusters(const char *dir, const fedge_plan *
     const uint32_t num = fedge_plan_chooses(plan) ? fedge_plan_num_told(plan) : 0;
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < num && status == FEDGE_OK; i++) {
-        char name[48], path[FEDGE_MAX_PATH];
+        char name[FEDGE_RUN_RESULT_NAME], path[FEDGE_MAX_PATH];
         const uint8_t *file = others + i * (size / num);
         fedge_model_facts own = {.run_id = facts->run_id,
                                  .round = facts->round,
@@ -152,7 +153,7 @@ fedge_status fedge_model_file_write_clusters(const char *dir, const fedge_plan *
                                  .validation_loss = NAN,
                                  .validation_accuracy = NAN};
         fedge_sha256_text(file, size / num, own.model);
-        (void)snprintf(name, sizeof(name), "model-cluster-%" PRIu32 ".safetensors", i + 1);
+        (void)snprintf(name, sizeof(name), FEDGE_RUN_CLUSTER_MODEL, i + 1);
         status = fedge_path_join(dir, name, path, err);
         if (status == FEDGE_OK)
             status = fedge_model_file_write(path, plan, &own, file, size / num, err);

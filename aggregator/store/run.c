@@ -265,15 +265,23 @@ typedef enum results {
     RESULTS_LOST,    /* and there is none */
 } results;
 
+static fedge_status has_file(const fedge_run *run, const char *name, bool *has, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    const fedge_status status = fedge_run_path(run, name, path, err);
+    *has = status == FEDGE_OK && fedge_os_exists(path);
+    return status;
+}
+
 /* Is the best round's model there, if the checkpoint of round [newest] knows of one? */
 static fedge_status look_at_best(const fedge_run *run, const char *checkpoints, uint32_t newest,
                                  results *found, fedge_error *err)
 {
-    char path[FEDGE_MAX_PATH];
+    bool has = false;
     fedge_checkpoint last;
     fedge_checkpoint_data best = {0};
-    fedge_status status = fedge_run_path(run, FEDGE_RUN_BEST_MODEL, path, err);
-    if (status != FEDGE_OK || fedge_os_exists(path))
+    fedge_status status = has_file(run, FEDGE_RUN_BEST_MODEL, &has, err);
+    if (status != FEDGE_OK || has)
         return status;
     status = fedge_checkpoint_read_state(checkpoints, newest, &last, err);
     if (fedge_checkpoint_is_damaged(status))
@@ -289,28 +297,41 @@ static fedge_status look_at_best(const fedge_run *run, const char *checkpoints, 
     return *found == RESULTS_THERE ? status : FEDGE_OK;
 }
 
-/* What is there of the results of a finished run? */
-static fedge_status look_at_results(const fedge_run *run, const char *result, results *found,
-                                    fedge_error *err)
+/* Are all results that each checkpoint could make there? */
+static fedge_status has_results(const fedge_run *run, const fedge_run_request *request, bool *has,
+                                fedge_error *err)
 {
-    static const char *const names[] = {FEDGE_RUN_MODEL, FEDGE_RUN_PICTURE};
-    char path[FEDGE_MAX_PATH], checkpoints[FEDGE_MAX_PATH];
-    bool missing = result && !fedge_os_exists(result);
-    uint32_t newest = 0;
-    fedge_status status = fedge_run_path(run, "checkpoints", checkpoints, err);
-    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && status == FEDGE_OK; i++) {
-        status = fedge_run_path(run, names[i], path, err);
-        missing |= status == FEDGE_OK && !fedge_os_exists(path);
+    fedge_status status = has_file(run, FEDGE_RUN_MODEL, has, err);
+    if (status == FEDGE_OK && *has)
+        status = has_file(run, FEDGE_RUN_PICTURE, has, err);
+    for (uint32_t i = 1; status == FEDGE_OK && *has && i <= request->num_cluster_models; i++) {
+        char name[FEDGE_RUN_RESULT_NAME];
+        (void)snprintf(name, sizeof(name), FEDGE_RUN_CLUSTER_MODEL, i);
+        status = has_file(run, name, has, err);
     }
+    *has = *has && (!request->result || fedge_os_exists(request->result));
+    return status;
+}
+
+/* What is there of the results of a finished run? */
+static fedge_status look_at_results(const fedge_run *run, const fedge_run_request *request,
+                                    results *found, fedge_error *err)
+{
+    char checkpoints[FEDGE_MAX_PATH];
+    bool has = false;
+    uint32_t newest = 0;
+    fedge_status status = has_results(run, request, &has, err);
+    if (status == FEDGE_OK)
+        status = fedge_run_path(run, "checkpoints", checkpoints, err);
     if (status != FEDGE_OK)
         return status;
-    *found = missing ? RESULTS_LOST : RESULTS_THERE;
+    *found = has ? RESULTS_THERE : RESULTS_LOST;
     if (!fedge_os_exists(checkpoints))
         return FEDGE_OK;
     status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
     if (status != FEDGE_OK)
         return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
-    if (missing) {
+    if (!has) {
         *found = RESULTS_MISSING;
         return FEDGE_OK;
     }
@@ -389,7 +410,7 @@ fedge_status fedge_run_open(const fedge_state *state, const fedge_run_request *r
     }
     results found = RESULTS_THERE;
     if (!request->new_run && search.finished.number > 0)
-        status = look_at_results(&search.finished, request->result, &found, err);
+        status = look_at_results(&search.finished, request, &found, err);
     if (status != FEDGE_OK)
         return status;
     if (found == RESULTS_MISSING) {

@@ -14,6 +14,7 @@
 #ifndef FEDGE_AGGREGATOR_STORE_RUN_H
 #define FEDGE_AGGREGATOR_STORE_RUN_H
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -28,7 +29,9 @@
 /* A run's results, which are there before it is marked finished. */
 #define FEDGE_RUN_MODEL "model.safetensors"
 #define FEDGE_RUN_PICTURE "rounds.svg"
-#define FEDGE_RUN_BEST_MODEL "model-best.safetensors" /* with keep-best */
+#define FEDGE_RUN_BEST_MODEL "model-best.safetensors"                   /* with keep-best */
+#define FEDGE_RUN_CLUSTER_MODEL "model-cluster-%" PRIu32 ".safetensors" /* from 1 */
+#define FEDGE_RUN_RESULT_NAME 48 /* bytes of the longest of these names, and more */
 
 /* An open (locked) state directory. Plain data. */
 typedef struct fedge_state {
@@ -59,17 +62,18 @@ typedef struct fedge_run {
 typedef struct fedge_run_request {
     const char *job; /* job[0, job_size): its bytes */
     size_t job_size;
-    const char *result; /* a result outside of the run's directory; NULL: none */
-    const char *run_id; /* the run to open, finished or not; NULL or "": none is named */
-    bool new_run;       /* a new one although one is open */
+    const char *result;          /* a result outside of the run's directory; NULL: none */
+    const char *run_id;          /* the run to open, finished or not; NULL or "": none is named */
+    bool new_run;                /* a new one although one is open */
+    uint32_t num_cluster_models; /* that it leaves beside the model */
 } fedge_run_request;
 
 /* Opens the newest unfinished run whose job.json equals the given job byte by byte. Where there is
- * none, opens the newest finished run of this job if one of its results is missing (model, picture,
- * the best round's model if it has one, request->result) and there is a checkpoint to make it from.
- * Otherwise, or with new_run, makes a new run. Before all that, the run of this job that run_id
- * names is opened. FEDGE_MISMATCH: there are unfinished runs, of other jobs only; the message says
- * what to do. */
+ * none, opens the newest finished run of this job if one of its results is missing (models,
+ * picture, the best round's model if it has one, request->result) and there is a checkpoint to make
+ * it from. Otherwise, or with new_run, makes a new run. Before all that, the run of this job that
+ * run_id names is opened. FEDGE_MISMATCH: there are unfinished runs, of other jobs only; the
+ * message says what to do. */
 FEDGE_MUST_USE fedge_status fedge_run_open(const fedge_state *state,
                                            const fedge_run_request *request, fedge_run *run,
                                            fedge_error *err);

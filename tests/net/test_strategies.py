@@ -148,6 +148,10 @@ class Strategies(NetTest):
             self.assertEqual(deployed, simulated, name)
             models.add(deployed)
         self.assertEqual(len(models), 3)
+        os.unlink(os.path.join(federation.run_folder(), "model-cluster-2.safetensors"))
+        federation.launch_aggregator()  # writes it again, and trains nothing
+        federation.complete()
+        self.assertTrue(os.path.exists(os.path.join(federation.run_folder(), "model-cluster-2.safetensors")))
 
     def test_clients_that_go_on_while_rounds_close(self):
         """In the simulator: whatever the threads, and interrupted, the same models."""

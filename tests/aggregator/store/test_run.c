@@ -160,6 +160,24 @@ static void a_finished_run_without_its_results_comes_back(void **state)
     fedge_state_close(&place);
 }
 
+static void models_of_clusters_are_results(void **state)
+{
+    fedge_state place;
+    fedge_run run, again;
+    fedge_run_request request = {.job = job_a, .job_size = strlen(job_a), .num_cluster_models = 2};
+    OK(fedge_state_open(*state, &place, NULL));
+    make_finished(&place, 0, &run);
+    assert_another(&place, NULL, "");
+    for (int i = 0; i < 2; i++) {
+        OK(fedge_run_open(&place, &request, &again, NULL));
+        assert_string_equal(again.run_id, run.run_id);
+        write_result(&run, i == 0 ? "model-cluster-2.safetensors" : "model-cluster-1.safetensors");
+    }
+    OK(fedge_run_open(&place, &request, &again, NULL));
+    assert_false(again.finished || again.resumed);
+    fedge_state_close(&place);
+}
+
 static void a_missing_result_elsewhere_counts(void **state)
 {
     fedge_state place;
@@ -327,6 +345,7 @@ int main(void)
         TEST(another_job_needs_a_new_run),
         TEST(a_finished_run_is_left_alone),
         TEST(a_finished_run_without_its_results_comes_back),
+        TEST(models_of_clusters_are_results),
         TEST(a_missing_result_elsewhere_counts),
         TEST(results_that_nothing_is_left_of_are_told),
         TEST(a_new_run_leaves_missing_results),
