@@ -140,13 +140,11 @@ static void dir_close(void *user)
     free(dir);
 }
 
-/* Who made the folders of values may have been killed before their names were on the disk. */
+/* Who made a run's folder of values may have been killed before its name was on the disk. */
 static fedge_status settle_folders(const store_dir *dir, fedge_error *err)
 {
     char values[MAX_PATH];
-    fedge_status status = fedge_os_sync_dir(dir->path, err);
-    if (!status)
-        status = path_of(dir, "kv", "", values, err);
+    const fedge_status status = path_of(dir, "kv", "", values, err);
     return status || !fedge_os_exists(values) ? status : fedge_os_sync_dir(values, err);
 }
 
