@@ -191,7 +191,7 @@ class Papers(unittest.TestCase):
         with open(os.path.join(self.root, "TEXT"), "w", encoding="utf-8") as file:
             file.write(play(4))
         self.replace("reddi-2021", ("--clients 500", "--clients 20"), ("--clients 243", "--clients 4"), ("seeds=3", "seeds=1"),
-                     ('"num-server-rounds": 150', '"num-server-rounds": 1'), ("10 / 243", "1"), (" = 64", " = 4"))
+                     ('"num-server-rounds": 100', '"num-server-rounds": 1'), ("10 / 243", "1"), (" = 64", " = 4"))
         table = self.run_all("reddi-2021")
         self.assertNotIn("not yet run", table)
         self.assertEqual(len(re.findall(r"^\| (?:Fashion-MNIST|characters) \| Fed\w+ \|", table, re.MULTILINE)), 10, table)
