@@ -28,18 +28,20 @@ static void *aligned(size_t size)
     return aligned_alloc(ALIGNMENT, (size + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT);
 }
 
-static fedge_status check(const fedge_plan *plan, fedge_error *err)
+fedge_status fedge_root_trainer_check(const fedge_json *json, const fedge_job *job,
+                                      fedge_error *err)
 {
-    const char *why = plan->external    ? "an external model"
-                      : !plan->has_data ? "a job that names no data"
+    const fedge_plan *plan = &job->plan;
+    const char *why = plan->external    ? "is external"
+                      : !plan->has_data ? "is of a job that names no data"
                       : !fedge_section_is_whole(plan, &plan->sent.sections[0])
-                          ? "a model of which some layers are not trained"
+                          ? "has layers that are not trained"
                           : NULL;
     return !why ? FEDGE_OK
-                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                             "the server cannot train %s on its root set: change that, or take "
-                             "another strategy",
-                             why);
+                : fedge_json_fail_at(json, "model", err,
+                                     "%s, so the server cannot train it on its root set as %s has "
+                                     "it do: change that, or take another strategy",
+                                     why, job->strategy);
 }
 
 static fedge_status take_memory(fedge_root_trainer *self, fedge_error *err)
@@ -77,14 +79,12 @@ fedge_status fedge_root_trainer_new(const fedge_job *job, const fedge_test_set *
                                     fedge_root_trainer **trainer, fedge_error *err)
 {
     *trainer = NULL;
-    fedge_status status = check(&job->plan, err);
-    if (status != FEDGE_OK)
-        return status;
     fedge_root_trainer *self = calloc(1, sizeof(*self));
     if (!self)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the server's root set");
     self->plan = &job->plan;
-    status = fedge_dataset_load(&job->plan.data, files->images, files->labels, &self->dataset, err);
+    fedge_status status =
+        fedge_dataset_load(&job->plan.data, files->images, files->labels, &self->dataset, err);
     if (status != FEDGE_OK)
         status = fedge_error_prefix(err, status, "the server's root set");
     if (status == FEDGE_OK) {
@@ -147,4 +147,20 @@ fedge_status fedge_root_trainer_run(fedge_root_trainer *trainer, uint32_t round,
     }
     *v = trainer->v;
     return FEDGE_OK;
+}
+
+static fedge_status read_update(void *user, uint32_t index, uint32_t tensor, size_t at,
+                                size_t count, int32_t *v, fedge_error *err)
+{
+    const fedge_root_updates *self = user;
+    if (index < self->clients->num)
+        return self->clients->read(self->clients->user, index, tensor, at, count, v, err);
+    const fedge_tensor_spec *tensors = self->schema->tensors;
+    memcpy(v, self->root + (tensors[tensor].offset - tensors[0].offset) + at, count * sizeof(*v));
+    return FEDGE_OK;
+}
+
+fedge_updates fedge_root_updates_of(fedge_root_updates *both)
+{
+    return (fedge_updates){.num = both->clients->num + 1, .read = read_update, .user = both};
 }

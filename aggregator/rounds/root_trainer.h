@@ -9,16 +9,21 @@
 
 #include <stdint.h>
 
+#include "aggregator/rounds/updates.h"
 #include "edge/core/status.h"
+#include "edge/io/json.h"
 #include "edge/io/plan.h"
 
 #define FEDGE_ROOT_CLIENT UINT32_MAX /* its index: above FEDGE_ROUNDS_MAX_CLIENTS */
 
 typedef struct fedge_root_trainer fedge_root_trainer;
 
-/* Loads [files] as the job's data and takes the memory to train on them. All of the model is
- * trained: FEDGE_INVALID_ARGUMENT for one with layers that are not, or for an external one; what
- * the files give; FEDGE_NO_MEMORY. The job outlives it. */
+/* As a reader's check (edge/io/plan.h): all of a built-in model has to be trained. */
+FEDGE_MUST_USE fedge_status fedge_root_trainer_check(const fedge_json *json, const fedge_job *job,
+                                                     fedge_error *err);
+
+/* Loads [files] as the data of a job that was checked and takes the memory to train on them. Fails
+ * as the files do, and with FEDGE_NO_MEMORY. The job outlives it. */
 FEDGE_MUST_USE fedge_status fedge_root_trainer_new(const fedge_job *job,
                                                    const fedge_test_set *files,
                                                    fedge_root_trainer **trainer, fedge_error *err);
@@ -30,5 +35,15 @@ void fedge_root_trainer_free(fedge_root_trainer *trainer); /* NULL is fine */
 FEDGE_MUST_USE fedge_status fedge_root_trainer_run(fedge_root_trainer *trainer, uint32_t round,
                                                    const float *model, const int8_t *bounds_log2,
                                                    const int32_t **v, fedge_error *err);
+
+/* A round's updates with the server's own as the last; points to what others own. */
+typedef struct fedge_root_updates {
+    const fedge_updates *clients;
+    const fedge_schema *schema; /* of the delta */
+    const int32_t *root;        /* of fedge_root_trainer_run */
+} fedge_root_updates;
+
+/* [both] outlives what is returned. */
+fedge_updates fedge_root_updates_of(fedge_root_updates *both);
 
 #endif

@@ -146,27 +146,35 @@ size_t fedge_strategy_state_per_value(const fedge_strategy_ops *ops, const fedge
 
 static_assert(offsetof(fedge_strategy_ops, reader) == 0, "a reader is found as its strategy");
 
-/* Rules that look at updates one by one have no weights, and some strategies weigh by more than the
- * probability of a draw may multiply. */
+/* Rules that look at updates one by one have no weights, some strategies weigh by more than the
+ * probability of a draw may multiply, and examples must not count twice. */
 static fedge_status check_sampler(const fedge_job *job, const char *name, fedge_error *err)
 {
     const fedge_strategy_ops *ops = NULL;
-    fedge_status status = fedge_strategy_of(job, &ops, err);
-    if (status != FEDGE_OK || !job->rounds.sampler.inverse_probability)
+    const fedge_sampler_spec *sampler = &job->rounds.sampler;
+    const fedge_status status = fedge_strategy_of(job, &ops, err);
+    if (status != FEDGE_OK)
         return status;
-    const bool fits = !ops->collects && (!ops->weight || ops->weight == fedge_strategy_weigh_alike);
-    if (!fits) {
-        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "%s: rounds.sampler.inverse-probability: %s weighs updates in its own "
-                            "way: leave it out, or use FedAvg",
-                            name, job->strategy);
-    } else if (!fedge_sampler_looks_back(&job->rounds.sampler)) {
-        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "%s: rounds.sampler.inverse-probability: uniform draws all clients "
-                            "with one probability: leave it out, or use another type",
-                            name);
+    if (ops->uses_examples && fedge_sampler_of(sampler->type)->weighs) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%s: rounds.sampler.type: %s draws clients by their examples, and %s "
+                          "weighs updates by them once more: take uniform, or FedAvg",
+                          name, fedge_sampler_name(sampler->type), job->strategy);
     }
-    return status;
+    const bool fits = !ops->collects && (!ops->weight || ops->weight == fedge_strategy_weigh_alike);
+    if (sampler->inverse_probability && !fits) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%s: rounds.sampler.inverse-probability: %s weighs updates in its own "
+                          "way: leave it out, or use FedAvg",
+                          name, job->strategy);
+    }
+    if (sampler->inverse_probability && !fedge_sampler_looks_back(sampler)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%s: rounds.sampler.inverse-probability: uniform draws all clients "
+                          "with one probability: leave it out, or use another type",
+                          name);
+    }
+    return FEDGE_OK;
 }
 
 fedge_status fedge_strategy_job_parse(const char *text, size_t size, const char *name,
@@ -215,6 +223,17 @@ fedge_status fedge_strategy_check_sum(const fedge_strategy_sum *sum, const char 
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "%s: round %u has a total weight of 0: no update to average", name,
                             (unsigned)sum->round);
+}
+
+fedge_status fedge_strategy_check_updates(const fedge_strategy_sum *sum, const char *name,
+                                          fedge_error *err)
+{
+    const fedge_status status = fedge_strategy_check_sum(sum, name, err);
+    if (status == FEDGE_OK && (!sum->updates || sum->updates->num != sum->num_updates)) {
+        return fedge_fail(err, FEDGE_INTERNAL, "%s: round %u lacks its updates", name,
+                          (unsigned)sum->round);
+    }
+    return status;
 }
 
 fedge_status fedge_strategy_save_floats(const float *values, size_t count, fedge_buffer *out,

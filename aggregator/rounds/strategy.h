@@ -156,7 +156,8 @@ typedef struct fedge_strategy_ops {
      * max_staleness rounds older; lives until the next step. Set exactly by those that set
      * rounds.buffer_size in derive. */
     const float *(*base)(const void *state, uint32_t version);
-    bool collects; /* its step goes through the updates of a round one by one */
+    bool collects;      /* its step goes through the updates of a round one by one */
+    bool uses_examples; /* its own weights, or its step, count clients' examples */
 } fedge_strategy_ops;
 
 #define FEDGE_STRATEGY_DECLARE(name) extern const fedge_strategy_ops fedge_strategy_##name;
@@ -197,6 +198,9 @@ double fedge_strategy_rate(const fedge_strategy_common *common, uint32_t round);
 /* FEDGE_INVALID_ARGUMENT, with the strategy's name, when there is nothing to average. */
 FEDGE_MUST_USE fedge_status fedge_strategy_check_sum(const fedge_strategy_sum *sum,
                                                      const char *name, fedge_error *err);
+/* The same, and that a strategy which collects has all the updates one by one. */
+FEDGE_MUST_USE fedge_status fedge_strategy_check_updates(const fedge_strategy_sum *sum,
+                                                         const char *name, fedge_error *err);
 /* Vectors of floats as bytes, for save and load. load: FEDGE_CORRUPT unless there are [count]. */
 FEDGE_MUST_USE fedge_status fedge_strategy_save_floats(const float *values, size_t count,
                                                        fedge_buffer *out, fedge_error *err);

@@ -252,6 +252,8 @@ static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_err
     if (st == FEDGE_OK)
         st = fedge_plan_derive(json, &job->plan, err);
     if (st == FEDGE_OK)
+        st = fedge_strategy_check(json, job, err);
+    if (st == FEDGE_OK)
         st = fedge_job_check_models(json, &job->plan, err);
     if (st == FEDGE_OK)
         st = derive_schedule(json, job, err);

@@ -153,16 +153,29 @@ fedge_status fedge_job_check_server_rates(const fedge_job *job, fedge_error *err
     return FEDGE_OK;
 }
 
+/* NULL: the job is read without strategies. */
+static const fedge_strategy_reader *reader_of(const fedge_job *job)
+{
+    for (size_t i = 0; job->strategies && job->strategies[i]; i++) {
+        if (strcmp(job->strategies[i]->name, job->strategy) == 0)
+            return job->strategies[i];
+    }
+    return NULL;
+}
+
 fedge_status fedge_strategy_derive(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
     fedge_error cause = {0};
-    if (!job->strategies)
+    const fedge_strategy_reader *reader = reader_of(job);
+    if (!reader)
         return FEDGE_OK;
     if (fedge_job_check_server_rates(job, &cause) != FEDGE_OK)
         return fedge_json_fail_at(json, "strategy.server-schedule.gamma", err, "%s", cause.message);
-    for (size_t i = 0; job->strategies[i] != NULL; i++) {
-        if (strcmp(job->strategies[i]->name, job->strategy) == 0 && job->strategies[i]->derive)
-            return job->strategies[i]->derive(json, job, job->strategy_settings, err);
-    }
-    return FEDGE_OK;
+    return reader->derive ? reader->derive(json, job, job->strategy_settings, err) : FEDGE_OK;
+}
+
+fedge_status fedge_strategy_check(const fedge_json *json, const fedge_job *job, fedge_error *err)
+{
+    const fedge_strategy_reader *reader = reader_of(job);
+    return reader && reader->check ? reader->check(json, job, err) : FEDGE_OK;
 }

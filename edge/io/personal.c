@@ -48,8 +48,8 @@ fedge_status fedge_personal_check(const fedge_json *json, const fedge_plan *plan
 {
     if (plan->external) {
         return fedge_json_fail_at(json, "model", err,
-                                  "is external, so its layers are not known, which %s needs; take "
-                                  "FedAvg",
+                                  "is external, so its layers are not known, which %s needs; "
+                                  "take FedAvg",
                                   plan->hooks->name);
     }
     if (plan->training.weights != FEDGE_STORAGE_FP32) {

@@ -209,6 +209,10 @@ typedef struct fedge_strategy_reader {
      * whose plan is not: it may change the plan's training. Fails with the key. NULL: nothing. */
     fedge_status (*derive)(const struct fedge_json *json, struct fedge_job *job, void *settings,
                            fedge_error *err);
+    /* What has to hold of the job when its plan, with what travels, is derived too. NULL: nothing.
+     */
+    fedge_status (*check)(const struct fedge_json *json, const struct fedge_job *job,
+                          fedge_error *err);
 } fedge_strategy_reader;
 
 /* What tells a good model from a bad one. */

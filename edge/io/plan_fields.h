@@ -55,6 +55,9 @@ FEDGE_MUST_USE fedge_status fedge_strategy_read(const fedge_json *json, fedge_jo
 /* Once the rounds are derived, before the plan is. */
 FEDGE_MUST_USE fedge_status fedge_strategy_derive(const fedge_json *json, fedge_job *job,
                                                   fedge_error *err);
+/* Once the plan is derived, too. */
+FEDGE_MUST_USE fedge_status fedge_strategy_check(const fedge_json *json, const fedge_job *job,
+                                                 fedge_error *err);
 
 /* Has a job's schedule at [path] only arguments of its type? */
 FEDGE_MUST_USE fedge_status fedge_schedule_check(const fedge_json *json, const char *path,

@@ -58,17 +58,14 @@ fedge_status fedge_robust_derive(const fedge_robust_rule *rule, const fedge_json
     return FEDGE_OK;
 }
 
-fedge_status fedge_robust_init(const fedge_strategy_config *config, void **state, fedge_error *err)
+fedge_status fedge_robust_check(const fedge_json *json, const fedge_job *job, fedge_error *err)
 {
-    const fedge_plan *plan = &config->job->plan;
-    *state = NULL;
-    if (fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS)) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "%s does not guard BatchNorm's statistics, whose mean one client can "
-                          "move: use GroupNorm in the model, or FedAvg",
-                          config->job->strategy);
-    }
-    return fedge_fedavg_init(config, state, err);
+    return fedge_sections_find(&job->plan.sent, FEDGE_SECTION_BUFFERS)
+               ? fedge_json_fail_at(json, "model.layers", err,
+                                    "%s does not guard BatchNorm's statistics, whose mean one "
+                                    "client can move: use GroupNorm in the model, or FedAvg",
+                                    job->strategy)
+               : FEDGE_OK;
 }
 
 /* ---- for rules ------------------------------------------------------------------------------- */
@@ -200,16 +197,10 @@ static fedge_status choose(const fedge_robust_rule *rule, const fedge_robust_set
 static fedge_status check(const fedge_robust_rule *rule, const fedge_robust_settings *settings,
                           const fedge_strategy_sum *sum, fedge_error *err)
 {
-    const fedge_status status = fedge_strategy_check_sum(sum, rule->name, err);
+    const fedge_status status = fedge_strategy_check_updates(sum, rule->name, err);
     const uint32_t least = least_updates(rule, settings);
-    if (status != FEDGE_OK)
-        return status;
-    if (!sum->updates || sum->updates->num != sum->num_updates) {
-        return fedge_fail(err, FEDGE_INTERNAL, "%s: round %" PRIu32 " lacks its updates",
-                          rule->name, sum->round);
-    }
-    return sum->num_updates >= least
-               ? FEDGE_OK
+    return status != FEDGE_OK || sum->num_updates >= least
+               ? status
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "%s: round %" PRIu32 " has %" PRIu32 " updates and needs %" PRIu32,
                             rule->name, sum->round, sum->num_updates, least);

@@ -70,13 +70,12 @@ FEDGE_MUST_USE fedge_status fedge_robust_derive(const fedge_robust_rule *rule,
                                                 const fedge_json *json, const fedge_job *job,
                                                 const fedge_robust_settings *settings,
                                                 fedge_error *err);
-/* As a strategy's init; a model with BatchNorm is refused. */
-FEDGE_MUST_USE fedge_status fedge_robust_init(const fedge_strategy_config *config, void **state,
-                                              fedge_error *err);
+/* As a reader's check: a model with BatchNorm is refused. */
+FEDGE_MUST_USE fedge_status fedge_robust_check(const fedge_json *json, const fedge_job *job,
+                                               fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_robust_step(const fedge_robust_rule *rule, void *state,
                                               const fedge_strategy_sum *sum, float *model,
                                               fedge_error *err);
-
 /* a_i ← c_i to as many bits as the sums have room for: c_i ≥ 0, the largest has them all.
  * choice->divisor becomes Σ a_i; the return value is a_i of a c_i of 1. */
 double fedge_robust_weigh(fedge_robust_choice *choice, const double *shares);
@@ -105,9 +104,10 @@ double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i,
         .reader = {.name = (text),                                                                 \
                    .arguments = ARGUMENTS,                                                         \
                    .settings_size = sizeof(fedge_robust_settings),                                 \
-                   .derive = (derive_)},                                                           \
+                   .derive = (derive_),                                                            \
+                   .check = fedge_robust_check},                                                   \
         .weight = fedge_strategy_weigh_alike,                                                      \
-        .init = fedge_robust_init,                                                                 \
+        .init = fedge_fedavg_init,                                                                 \
         .step = step,                                                                              \
         .save = fedge_strategy_save_nothing,                                                       \
         .load = fedge_strategy_load_nothing,                                                       \

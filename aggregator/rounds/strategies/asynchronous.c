@@ -49,6 +49,19 @@ fedge_status fedge_asynchronous_derive(const fedge_json *json, fedge_job *job, v
     return FEDGE_OK;
 }
 
+fedge_status fedge_asynchronous_check_job(const fedge_json *json, const fedge_job *job,
+                                          fedge_error *err)
+{
+    const fedge_plan *plan = &job->plan;
+    return plan->num_parameters < plan->schema.num_elements ||
+                   !fedge_section_is_whole(plan, &plan->sent.sections[0])
+               ? fedge_json_fail_at(json, "model.layers", err,
+                                    "%s needs a model that is trained whole, without BatchNorm: "
+                                    "use GroupNorm and train all layers, or take FedAvg",
+                                    job->strategy)
+               : FEDGE_OK;
+}
+
 uint32_t fedge_asynchronous_num_vectors(const void *settings)
 {
     return ((const fedge_asynchronous *)settings)->max_staleness;
@@ -58,15 +71,7 @@ fedge_status fedge_asynchronous_init(const fedge_strategy_config *config, void *
                                      fedge_error *err)
 {
     fedge_strategy_vectors *made = NULL;
-    const fedge_plan *plan = &config->job->plan;
     *state = NULL;
-    if (plan->num_parameters < plan->schema.num_elements ||
-        !fedge_section_is_whole(plan, &plan->sent.sections[0])) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "%s needs a model that is trained whole, without BatchNorm: use "
-                          "GroupNorm and train all layers, or take FedAvg",
-                          config->job->strategy);
-    }
     const fedge_status status = fedge_strategy_vectors_new(
         config, fedge_asynchronous_num_vectors(config->job->strategy_settings), &made, err);
     *state = made;

@@ -69,6 +69,9 @@ typedef struct fedge_asynchronous {
 /* As a strategy's derive: tells the rounds, and refuses what goes with rounds of one model only. */
 FEDGE_MUST_USE fedge_status fedge_asynchronous_derive(const fedge_json *json, fedge_job *job,
                                                       void *settings, fedge_error *err);
+/* As a reader's check: a model that clients' changes do not make anew is refused. */
+FEDGE_MUST_USE fedge_status fedge_asynchronous_check_job(const fedge_json *json,
+                                                         const fedge_job *job, fedge_error *err);
 /* As a strategy's init, weight, num_vectors, and base. The state is a fedge_strategy_vectors. */
 FEDGE_MUST_USE fedge_status fedge_asynchronous_init(const fedge_strategy_config *config,
                                                     void **state, fedge_error *err);
@@ -83,7 +86,8 @@ const float *fedge_asynchronous_base(const void *state, uint32_t version);
         .reader = {.name = (title),                                                                \
                    .arguments = (fields),                                                          \
                    .settings_size = sizeof(fedge_asynchronous),                                    \
-                   .derive = (deriving)},                                                          \
+                   .derive = (deriving),                                                           \
+                   .check = fedge_asynchronous_check_job},                                         \
         .weight = fedge_asynchronous_weight, .init = fedge_asynchronous_init, .step = (stepping),  \
         .save = fedge_strategy_vectors_save, .load = fedge_strategy_vectors_load, .free = free,    \
         .state_per_value = sizeof(float), .num_vectors = fedge_asynchronous_num_vectors,           \

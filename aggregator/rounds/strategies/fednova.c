@@ -114,6 +114,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 const fedge_strategy_ops fedge_strategy_fednova = {
     .reader = {.name = "FedNova", .settings_size = sizeof(fedge_strategy_common), .derive = derive},
     .weight = weight,
+    .uses_examples = true,
     .init = fedge_fedavg_init,
     .step = step,
     .save = fedge_strategy_save_nothing,

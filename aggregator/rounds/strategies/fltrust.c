@@ -10,7 +10,6 @@
  */
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "aggregator/rounds/robust/robust.h"
 #include "aggregator/rounds/root_trainer.h"
@@ -49,6 +48,12 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fed
                                     "them: move the files nearer");
 }
 
+static fedge_status check(const fedge_json *json, const fedge_job *job, fedge_error *err)
+{
+    const fedge_status status = fedge_robust_check(json, job, err);
+    return status == FEDGE_OK ? fedge_root_trainer_check(json, job, err) : status;
+}
+
 typedef struct trust {
     settings *with; /* the job's */
     fedge_root_trainer *trainer;
@@ -81,36 +86,15 @@ static fedge_status choose(const fedge_robust_settings *with, const fedge_gram *
 static const fedge_robust_rule RULE = {
     .name = "FLTrust", .middle = FEDGE_MIDDLE_MEAN, .choose = choose, .looks_at = FEDGE_GRAM_ALL};
 
-/* The clients' updates, and the server's behind them. */
-typedef struct with_root {
-    const fedge_updates *clients;
-    const fedge_schema *schema;
-    const int32_t *root;
-} with_root;
-
-static fedge_status read_update(void *user, uint32_t index, uint32_t tensor, size_t at,
-                                size_t count, int32_t *v, fedge_error *err)
-{
-    const with_root *self = user;
-    if (index < self->clients->num)
-        return self->clients->read(self->clients->user, index, tensor, at, count, v, err);
-    const fedge_tensor_spec *tensors = self->schema->tensors;
-    memcpy(v, self->root + (tensors[tensor].offset - tensors[0].offset) + at, count * sizeof(*v));
-    return FEDGE_OK;
-}
-
 static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)
 {
-    void *with = NULL;
     *state = NULL;
-    fedge_status status = fedge_robust_init(config, &with, err);
-    if (status != FEDGE_OK)
-        return status;
     trust *self = calloc(1, sizeof(*self));
     if (!self)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for FLTrust");
-    self->with = with;
-    status = fedge_root_trainer_new(config->job, &self->with->root, &self->trainer, err);
+    self->with = config->job->strategy_settings;
+    const fedge_status status =
+        fedge_root_trainer_new(config->job, &self->with->root, &self->trainer, err);
     if (status != FEDGE_OK) {
         free(self);
         return status;
@@ -122,23 +106,18 @@ static fedge_status init(const fedge_strategy_config *config, void **state, fedg
 static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
 {
     const trust *self = state;
-    with_root both = {.clients = sum->updates, .schema = sum->delta.schema};
-    fedge_status status = fedge_strategy_check_sum(sum, RULE.name, err);
-    if (status == FEDGE_OK && !sum->updates) {
-        status = fedge_fail(err, FEDGE_INTERNAL, "%s: round %u lacks its updates", RULE.name,
-                            (unsigned)sum->round);
-    }
+    fedge_root_updates both = {.clients = sum->updates, .schema = sum->delta.schema};
+    fedge_status status = fedge_strategy_check_updates(sum, RULE.name, err);
     if (status == FEDGE_OK) {
         status = fedge_root_trainer_run(self->trainer, sum->round, model, sum->delta.bounds_log2,
                                         &both.root, err);
     }
     if (status != FEDGE_OK)
         return status;
-    const fedge_updates updates = {
-        .num = sum->updates->num + 1, .read = read_update, .user = &both};
+    const fedge_updates updates = fedge_root_updates_of(&both);
     fedge_strategy_sum with = *sum;
     with.updates = &updates;
-    with.num_updates = sum->num_updates + 1;
+    with.num_updates = updates.num;
     return fedge_robust_step(&RULE, self->with, &with, model, err);
 }
 
@@ -155,7 +134,8 @@ const fedge_strategy_ops fedge_strategy_fltrust = {
     .reader = {.name = "FLTrust",
                .arguments = ARGUMENTS,
                .settings_size = sizeof(settings),
-               .derive = derive},
+               .derive = derive,
+               .check = check},
     .weight = fedge_strategy_weigh_alike,
     .init = init,
     .step = step,

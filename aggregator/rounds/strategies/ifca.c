@@ -35,17 +35,17 @@ static const fedge_json_field ARGUMENTS[] = {
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
 {
     (void)of;
-    const bool refused = job->initial_model[0] != '\0';
     if (job->test_set.present) {
         return fedge_json_fail_at(json, "test-set", err,
                                   "does not go with IFCA: which of its models is to be evaluated, "
                                   "only a client's training examples tell; remove it, and set "
                                   "rounds.fraction-evaluate");
     }
-    return refused ? fedge_json_fail_at(json, "initial-model", err,
-                                        "does not go with IFCA, whose models must begin unlike "
-                                        "each other; remove it")
-                   : FEDGE_OK;
+    return job->initial_model[0] == '\0'
+               ? FEDGE_OK
+               : fedge_json_fail_at(json, "initial-model", err,
+                                    "does not go with IFCA, whose models must begin unlike each "
+                                    "other; remove it");
 }
 
 static uint32_t num_vectors(const void *of)
@@ -70,12 +70,16 @@ static fedge_status init(const fedge_strategy_config *config, void **state, fedg
 typedef struct pass {
     const fedge_strategy_sum *sum;
     uint32_t num_clusters;
-    const uint32_t *weights; /* of each update */
-    const double *totals;    /* of each cluster */
+    const double *totals; /* of each cluster */
     double rate;
     float *model;
     fedge_strategy_vectors *others;
 } pass;
+
+static uint32_t weight_of(const fedge_strategy_sum *sum, uint32_t i)
+{
+    return fedge_report_weight(sum->job, sum->facts[i].num_examples);
+}
 
 static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
 {
@@ -91,7 +95,7 @@ static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
         memset(sums, 0, tile->count * sizeof(*sums));
         for (uint32_t i = 0; i < tile->num; i++) {
             if (self->sum->facts[i].cluster == j)
-                fedge_fixed_accumulate(sums, tile->rows[i], tile->count, self->weights[i]);
+                fedge_fixed_accumulate(sums, tile->rows[i], tile->count, weight_of(self->sum, i));
         }
         fedge_fixed_step(x + tile->first, sums, tile->count, (uint64_t)self->totals[j], bound,
                          self->rate);
@@ -103,44 +107,27 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 {
     fedge_strategy_vectors *self = state;
     const settings *with = self->settings;
-    const uint32_t num = sum->num_updates, clusters = with->with.num_clusters;
+    const uint32_t clusters = with->with.num_clusters;
     double totals[FEDGE_MAX_CLUSTERS] = {0};
     fedge_tiles tiles = {0};
     fedge_strategy_sum on_cpu = *sum; /* which reads the rows itself */
     on_cpu.accumulator = NULL;
-    fedge_status status = fedge_strategy_check_sum(sum, "IFCA", err);
-    if (status == FEDGE_OK && (!sum->updates || sum->updates->num != num)) {
-        status = fedge_fail(err, FEDGE_INTERNAL, "IFCA: round %u lacks its updates",
-                            (unsigned)sum->round);
-    }
+    fedge_status status = fedge_strategy_check_updates(sum, "IFCA", err);
     if (status == FEDGE_OK)
         status = fedge_tiles_init(&tiles, &on_cpu, false, err);
     if (status != FEDGE_OK)
         return status;
-    uint32_t *weights = calloc(num, sizeof(*weights));
-    if (!weights)
-        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u weights", (unsigned)num);
-    for (uint32_t i = 0; status == FEDGE_OK && i < num; i++) {
-        weights[i] = fedge_report_weight(sum->job, sum->facts[i].num_examples);
-        totals[sum->facts[i].cluster < clusters ? sum->facts[i].cluster : 0] += weights[i];
-    }
+    for (uint32_t i = 0; i < sum->num_updates; i++)
+        totals[sum->facts[i].cluster < clusters ? sum->facts[i].cluster : 0] += weight_of(sum, i);
     pass of = {.sum = sum,
                .num_clusters = clusters,
-               .weights = weights,
                .totals = totals,
                .rate = fedge_strategy_rate(&with->common, sum->round),
                .model = model,
                .others = self};
-    if (status == FEDGE_OK)
-        status = fedge_tiles_each(&tiles, visit, &of, err);
-    free(weights);
+    status = fedge_tiles_each(&tiles, visit, &of, err);
     fedge_tiles_fini(&tiles);
     return status;
-}
-
-static const float *told(const void *state)
-{
-    return ((const fedge_strategy_vectors *)state)->values;
 }
 
 const fedge_strategy_ops fedge_strategy_ifca = {
@@ -155,6 +142,7 @@ const fedge_strategy_ops fedge_strategy_ifca = {
     .free = free,
     .state_per_value = sizeof(float),
     .num_vectors = num_vectors,
-    .told = told,
+    .told = fedge_strategy_vectors_told,
     .collects = true,
+    .uses_examples = true,
 };

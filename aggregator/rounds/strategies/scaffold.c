@@ -48,11 +48,6 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
                               : status;
 }
 
-static const float *told(const void *state)
-{
-    return ((const fedge_strategy_vectors *)state)->values;
-}
-
 const fedge_strategy_ops fedge_strategy_scaffold = {
     .reader = {.name = "SCAFFOLD",
                .arguments = ARGUMENTS,
@@ -66,6 +61,6 @@ const fedge_strategy_ops fedge_strategy_scaffold = {
     .load = fedge_strategy_vectors_load,
     .free = free,
     .state_per_value = sizeof(float),
-    .told = told,
+    .told = fedge_strategy_vectors_told,
     .forget = fedge_strategy_vectors_forget,
 };

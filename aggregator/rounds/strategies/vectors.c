@@ -50,3 +50,8 @@ void fedge_strategy_vectors_forget(void *state)
     fedge_strategy_vectors *self = state;
     memset(self->values, 0, self->num_vectors * self->num_values * sizeof(self->values[0]));
 }
+
+const float *fedge_strategy_vectors_told(const void *state)
+{
+    return ((const fedge_strategy_vectors *)state)->values;
+}

@@ -27,5 +27,7 @@ FEDGE_MUST_USE fedge_status fedge_strategy_vectors_load(void *state, const uint8
                                                         size_t size, fedge_error *err);
 /* As a strategy's forget: all is 0 again. */
 void fedge_strategy_vectors_forget(void *state);
+/* As a strategy's told: all of them. */
+const float *fedge_strategy_vectors_told(const void *state);
 
 #endif

@@ -36,8 +36,9 @@ static fedge_status add(void *user, const fedge_round_summary *summary, fedge_er
     }
     if (summary->num_told == 0 || summary->num_told != summary->reported) {
         return fedge_fail(err, FEDGE_MISMATCH,
-                          "round %" PRIu32 " does not name its updates: only rounds of FedBuff and "
-                          "FedAsync with at most %u updates do",
+                          "round %" PRIu32
+                          " does not name its updates: only rounds that close while "
+                          "clients train, of at most %u updates, do",
                           summary->round, FEDGE_ROUND_SUMMARY_MAX_TOLD);
     }
     const fedge_status status = grow(self, summary->num_told, err);
