@@ -108,9 +108,9 @@ static fedge_status check_robust_memory(const fedge_global_model *model, fedge_e
                             model->robust_memory >> 20);
 }
 
-fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job *job,
-                                     const char *accumulator,
-                                     const fedge_accumulator_config *config, fedge_error *err)
+/* All but the values and what adds to them. */
+static fedge_status begin(fedge_global_model *model, const fedge_job *job,
+                          const fedge_accumulator_config *config, fedge_error *err)
 {
     *model = (fedge_global_model){.job = job,
                                   .plan = &job->plan,
@@ -130,6 +130,23 @@ fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job 
         status = check_robust_memory(model, err);
     if (status == FEDGE_OK)
         status = model->strategy->init(&strategy, &model->strategy_state, err);
+    return status;
+}
+
+fedge_status fedge_global_model_check(const fedge_job *job, const fedge_accumulator_config *config,
+                                      fedge_error *err)
+{
+    fedge_global_model model;
+    const fedge_status status = begin(&model, job, config, err);
+    fedge_global_model_fini(&model);
+    return status;
+}
+
+fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job *job,
+                                     const char *accumulator,
+                                     const fedge_accumulator_config *config, fedge_error *err)
+{
+    fedge_status status = begin(model, job, config, err);
     if (status == FEDGE_OK)
         status = fedge_downlink_init(&model->downlink, model->plan, err);
     return status == FEDGE_OK ? take_memory(model, accumulator, config, err) : status;

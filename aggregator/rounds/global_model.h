@@ -46,6 +46,11 @@ typedef struct fedge_global_model {
 /* How updates of [plan] lie when they are not deflated. Points into the plan. */
 fedge_layout fedge_plan_layout(const fedge_plan *plan);
 
+/* Would the job's strategy begin: has it the memory, and the files of the server that it needs? */
+FEDGE_MUST_USE fedge_status fedge_global_model_check(const fedge_job *job,
+                                                     const fedge_accumulator_config *config,
+                                                     fedge_error *err);
+
 /* Takes the memory for [job], which outlives the model. [accumulator] is the kind's name, [config]
  * what it is opened with, but for the layout, which is the job's. The values are not set. */
 FEDGE_MUST_USE fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job *job,

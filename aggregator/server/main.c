@@ -285,7 +285,8 @@ static int report_check(const program *self)
     fedge_accumulator_config config = self->options.sums;
     config.layout = &layout;
     config.log = &self->log; /* why it is not the GPUs */
-    if (fedge_accumulator_forecast(self->options.accumulator, &config, places, sizeof(places),
+    if (fedge_global_model_check(self->job, &config, &err) != FEDGE_OK ||
+        fedge_accumulator_forecast(self->options.accumulator, &config, places, sizeof(places),
                                    &err) != FEDGE_OK)
         return fail(&err, FEDGE_EXIT_CONFIG);
     if (self->options.json) {

@@ -56,6 +56,12 @@ head -c 100 job.json >cut.json
 ends 3 "cut.json:" "${check[@]}" cut.json
 sed 's|"rounds"|"test-set": {"values": "none.gz", "labels": "none.gz"}, "rounds"|' job.json >test-set.json
 ends 3 "none.gz" "${check[@]}" test-set.json
+trusting='"strategy": {"type": "FLTrust", "root-set": {"values": "none.gz"}}'
+sed "s|\"rounds\"|$trusting, &|" job.json >root-set.json
+ends 3 "the server's root set: " "${check[@]}" root-set.json
+sed 's/"rounds": {/"strategy": {"type": "FedMedian"}, &"max-cohort": 4096, /' job.json >median.json
+ends 0 "configuration ok" "${check[@]}" median.json
+ends 3 "lower rounds.max-cohort, or raise --robust-memory from 64 MiB" "${check[@]}" median.json --robust-memory 67108864
 common=(--state state --job job.json "${where[@]}")
 ends 3 "keys/nobody" "$aggregator" "${common[@]}" --identity keys/nobody --trust keys/trust --registry keys/registry
 ends 3 "role" "$aggregator" "${common[@]}" --identity keys/clients/0000 --trust keys/trust --registry keys/registry
