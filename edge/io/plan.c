@@ -516,7 +516,7 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
     if (st == FEDGE_OK && plan->hooks && plan->hooks->keeps && fedge_plan_makes_residual(plan)) {
         return fedge_json_fail_at(
             json, "update", err,
-            "leaves a residual, and with %s clients keep a %s in its place: take a codec that "
+            "leaves a residual, and with %s clients keep their %s instead: take a codec that "
             "does not choose, such as int8, without error-feedback, or FedAvg",
             plan->hooks->name, plan->hooks->keeps);
     }

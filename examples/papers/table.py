@@ -295,7 +295,7 @@ def reddi_2021(runs):
             within = sum(low >= max(lows) - 5 for low in lows)
             rows.append([words, strategy, f"{chosen[0]:g}", f"{chosen[1]:g}", percent(groups[chosen]),
                          percent(groups[chosen], "accuracy_last_10"), f"{within} of {len(lows)}"])
-    table(["task", "strategy", "η", "η_s", "last accuracy, %", "mean of the last ten rounds, %",
+    table(["task", "strategy", "η", "η_s", "last accuracy, %", "mean of the last ten evaluations, %",
            "settings within 5 points of the best"], rows)
 
 
