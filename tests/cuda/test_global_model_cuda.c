@@ -6,11 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <cuda_runtime_api.h>
+
 #include "aggregator/rounds/global_model.h"
 #include "edge/core/rng.h"
 #include "tests/cuda/emulator/emulator.h"
 
 enum { CPU, CUDA, ROUNDS = 24, UPDATES = 3 };
+#define PADDING ((size_t)9 * 256 * 4) /* bytes: a block for each tensor and one for each GPU */
 typedef enum event { NOTHING, BEGIN, LOAD, FORGET, REOPEN, NUM_EVENTS } event;
 
 static fedge_error err;
@@ -204,6 +207,46 @@ static void optimizers_have_the_bits_of_the_cpu(void **state)
         play(strategies[seed % 5], GPUS[seed % 3], seed);
 }
 
+/* Bytes that GPU [gpu] has lost since [before], or has free where that is 0. */
+static size_t taken(int gpu, size_t before)
+{
+    size_t free_bytes = 0, total_bytes = 0;
+    assert_int_equal(cudaSetDevice(gpu), cudaSuccess);
+    assert_int_equal(cudaMemGetInfo(&free_bytes, &total_bytes), cudaSuccess);
+    return before > 0 ? before - free_bytes : free_bytes;
+}
+
+/* Each GPU has what is kept of its share alone, whichever way the work is divided. */
+static void what_optimizers_keep_is_divided_as_the_sums_are(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 3; i++) {
+        const uint32_t num_gpus = GPUS[i];
+        const fedge_accumulator_config config = config_of(num_gpus);
+        fedge_job *job = parse("FedAdam");
+        fedge_global_model model;
+        size_t before[3], all = 0;
+        assert_true(emulator_start(&(emulator_config){.num_gpus = 3, .unprotected = true}));
+        assert_int_equal(fedge_global_model_init(&model, job, "cuda", &config, &err), FEDGE_OK);
+        assert_int_equal(fedge_global_model_begin(&model, &err), FEDGE_OK);
+        for (uint32_t g = 0; g < num_gpus; g++)
+            before[g] = taken((int)g, 0);
+        assert_int_equal(fedge_accumulator_begin(&model.accumulator, 1, &err), FEDGE_OK);
+        (void)step(&model, 1);
+        const size_t whole = 2 * sizeof(float) * model.plan->sent.sections[0].schema.num_elements;
+        for (uint32_t g = 0; g < num_gpus; g++) {
+            const size_t own = taken((int)g, before[g]);
+            assert_in_range(own, 1, whole / num_gpus + 2 * PADDING);
+            all += own;
+        }
+        assert_in_range(all, whole, whole + 2 * num_gpus * PADDING);
+        fedge_global_model_fini(&model);
+        fedge_job_free(job);
+        assert_null(emulator_fault());
+        assert_int_equal(emulator_leaks(), 0);
+    }
+}
+
 /* One step of each model, the second's allocation [call] of it failing. Bits and what is kept are
  * those of the CPU, and the GPUs take the next step when there is room. */
 static bool step_without_room(const char *strategy, uint64_t call)
@@ -264,6 +307,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kept_values_are_those_of_the_model),
         cmocka_unit_test(optimizers_have_the_bits_of_the_cpu),
+        cmocka_unit_test(what_optimizers_keep_is_divided_as_the_sums_are),
         cmocka_unit_test(optimizers_step_on_the_host_where_gpus_have_no_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
