@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints a paper's table, in Markdown, from the folders that its sweeps have left.
 
-    table.py niid-bench|mcmahan-2017|shakespeare|hsu-2019|reddi-2021|cohort OUT [--into README]
+    table.py niid-bench|mcmahan-2017|shakespeare|hsu-2019|reddi-2021|wang-2020|cohort OUT [--into README]
 
 OUT is what the commands of the paper's README gave to --out, or the folder of several of these. Runs that are not
 there, have not ended or had not the paper's --target stand as "not yet run"; an accuracy after fewer rounds than the
@@ -299,6 +299,19 @@ def reddi_2021(runs):
            "settings within 5 points of the best"], rows)
 
 
+# ---- Wang et al. 2020 ------------------------------------------------------------------------------------------------
+
+
+def wang_2020(runs):
+    """All evaluations are among the last ten, eight of them."""
+    rows = []
+    for epochs in (1, 4):
+        for strategy in ("FedAvg", "FedNova"):
+            mine = pick(runs, job="unequal-steps", strategy=strategy, epochs=epochs)
+            rows.append([strategy, str(epochs), percent(mine), percent(mine, "accuracy_last_10")])
+    table(["strategy", "epochs", "after round 40, %", "mean of all evaluations, %"], rows)
+
+
 # ---- Cohorts ---------------------------------------------------------------------------------------------------------
 
 SCALINGS = (("none", lambda m: 1), ("square root", lambda m: m ** 0.5), ("linear", lambda m: m))
@@ -324,7 +337,8 @@ def cohort(runs):
 
 def main():
     papers = {"niid-bench": niid_bench, "mcmahan-2017": mcmahan_2017, "shakespeare": shakespeare,
-              "hsu-2019": hsu_2019, "reddi-2021": reddi_2021, "cohort": cohort}
+              "hsu-2019": hsu_2019, "reddi-2021": reddi_2021, "wang-2020": wang_2020,
+              "cohort": cohort}
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("paper", choices=papers)
     parser.add_argument("out")
