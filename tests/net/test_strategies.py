@@ -44,7 +44,8 @@ class Strategies(NetTest):
         federation = self.federation(clients=3, no_test_set=True, rounds__num_server_rounds=2,
                                      rounds__fraction_evaluate=1.0, strategy={"type": "IFCA", "num-clusters": 3},
                                      site={"validation-fraction": 0.25, "partition": "dirichlet:0.5"})
-        federation.start()
+        federation.start_aggregator()
+        federation.start_clients(0, 1, 2)
         federation.complete()
         path = os.path.join(federation.run_folder(), "model-cluster-2.safetensors")
         os.unlink(path)
