@@ -87,6 +87,28 @@ static bool is_by_parts(fedge_client *c, const fedge_task *task, uint64_t *held)
     return true;
 }
 
+/* Says once that the run's first model, of which [held] bytes are held, is not that of --seed-blob:
+ * what was to save a download saves none. A later round's model is another in any case. */
+static void compare_seed(fedge_client *c, const fedge_task *task, const char *hash, uint64_t held)
+{
+#ifndef FEDGE_SMALL
+    uint64_t size;
+    const char *seed = fedge_store_seed_hash(c->store, &size);
+    if (c->seed_compared || !seed[0] || !task || task->round != 1 || strcmp(hash, task->model) != 0)
+        return;
+    c->seed_compared = true;
+    if (held == task->model_size)
+        return;
+    FEDGE_LOG(c->config.log, FEDGE_LOG_WARN, "seed-blob",
+              fedge_log_str("file", c->config.seed_blob), fedge_log_str("has", seed),
+              fedge_log_str("wanted", hash), fedge_log_int("bytes", (int64_t)task->model_size),
+              fedge_log_str("text", "the run's first model is not that of --seed-blob, so it is "
+                                    "fetched, but for parts that the file has"));
+#else
+    (void)c, (void)task, (void)hash, (void)held;
+#endif
+}
+
 fedge_status fedge_client_look_up(fedge_client *c, const fedge_session_action *action,
                                   fedge_error *err)
 {
@@ -97,6 +119,8 @@ fedge_status fedge_client_look_up(fedge_client *c, const fedge_session_action *a
     if (FEDGE_TAKES_PARTS && task && task->list == FEDGE_LIST_UNUSED)
         close_parts(c); /* of an earlier task */
     fedge_status status = fedge_store_blob_held(c->store, action->hash, action->size, &held, err);
+    if (!status)
+        compare_seed(c, task, action->hash, held);
     const bool may_be_made = !status && task && !task->delta && !list && held == 0;
     if (may_be_made)
         status = find_base(c, task, &index, err);

@@ -63,10 +63,11 @@ class Known(NetTest):
         federation = self.from_file()
         federation.start_aggregator()
         model = shutil.copy(self.model_of(federation), federation.path("seed"))
-        for index in range(3):
-            federation.start_client(index, **{"seed-blob": model, "state": None if index == 0 else
-                                              federation.path(f"client-{index}")})
+        clients = [federation.start_client(index, **{"seed-blob": model, "state": None if index == 0 else
+                                                     federation.path(f"client-{index}")}) for index in range(3)]
         self.only_messages(federation, os.path.getsize(model))
+        for client in clients:
+            self.assertEqual(client.events("seed-blob"), [])
         self.assertFalse(os.path.exists(federation.path("client-1", "blobs", hashlib.sha256(
             open(model, "rb").read()).hexdigest())))
 
@@ -84,6 +85,26 @@ class Known(NetTest):
         client = federation.start_client(0, **{"seed-blob": federation.path("nothing")})
         self.assertEqual(client.wait(), 5)
         self.assertIn("seed blob", client.log())
+
+    def test_a_file_of_another_model_is_said_once(self):
+        federation = self.from_file()
+        federation.start_aggregator()
+        model = self.model_of(federation)
+        seed = federation.path("seed")
+        with open(model, "rb") as file:
+            right = file.read()
+        with open(seed, "wb") as file:
+            file.write(right[:-1] + b"?")
+        clients = [federation.start_client(index, **{"seed-blob": seed} if index < 2 else {}) for index in range(3)]
+        federation.complete()
+        wrong, right = (hashlib.sha256(data).hexdigest() for data in (right[:-1] + b"?", right))
+        for client in clients[:2]:
+            self.assertEqual(client.wait(), 0, client.tail())
+            said = client.events("seed-blob")
+            self.assertEqual([(event["level"], event["has"], event["wanted"]) for event in said],
+                             [("warn", wrong, right)])
+        self.assertEqual(clients[2].wait(), 0, clients[2].tail())
+        self.assertEqual(clients[2].events("seed-blob"), [])
 
     def test_neither_side_forgets_in_a_restart(self):
         federation = self.from_file(training__local_epochs=300)
