@@ -20,6 +20,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "net"))
 import harness  # noqa: E402 (the path is set above)
 import peer  # noqa: E402
 import ranks  # noqa: E402
+import sampling  # noqa: E402
 from rows import Rows, load_average, note  # noqa: E402
 
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
@@ -293,6 +294,33 @@ def bench_exchange(out, quick):
     parameters = 5_000_000 if quick else 50_000_000
     for codec, deflate in (("none", False), ("none", True), ("int8", False)):
         exchange(out, parameters, codec, deflate, 6, 4)
+
+
+def bench_profile(out, quick):
+    """The share of the aggregator's CPU time that each of its threads spends in each part, of 0.5 % and more."""
+    if not sampling.available():
+        note("profile: left out, as Linux's perf is not there or may not sample (kernel.perf_event_paranoid)")
+        return
+    parameters, clients, rounds = 5_000_000 if quick else 50_000_000, 4, 9
+    for codec in ("none", "int8"):
+        federation = Exchange(clients, parameters, codec, False)
+        aggregator = federation.start_aggregator()
+        for index in range(clients):
+            federation.start_trainer(index)
+        aggregator.wait_event("round-closed", round=1, timeout_s=3600)
+        profile = sampling.Profile(aggregator.pid, federation.folder)
+        up, threads = federation.metric("fedge_bytes_received_total"), thread_seconds(aggregator.pid)
+        aggregator.wait_event("round-closed", round=rounds, timeout_s=3600)
+        up = federation.metric("fedge_bytes_received_total") - up
+        spent = Spent(threads, thread_seconds(aggregator.pid))
+        shares = profile.stop()
+        federation.stop()
+        case = f"{parameters:,} parameters, {codec}: "
+        out.row("profile", case + "all", round(spent.all / (up / 1e9), 3), "CPU s/GB in")
+        for thread, part, share in shares:
+            if share >= 0.005:
+                thread = "network" if thread.startswith("fedge-agg") else thread
+                out.row("profile", case + f"{thread}, {part}", round(100 * share, 1), "%")
 
 
 class ExchangeOnRanks(Exchange, ranks.Ranks):
@@ -629,7 +657,7 @@ def main():
     args = parser.parse_args()
     benches = {"round": bench_round, "tiny": bench_tiny, "cpu": bench_cpu,
                "client": lambda out, quick: bench_client(out, quick, args.python),
-               "memory": bench_memory, "exchange": bench_exchange, "ranks": bench_ranks,
+               "memory": bench_memory, "exchange": bench_exchange, "profile": bench_profile, "ranks": bench_ranks,
                "connections": bench_connections,
                "flood": bench_flood}
     note(f"load average before: {load_average()}, {os.cpu_count()} cores")
