@@ -291,7 +291,7 @@ def exchange(out, parameters, codec, deflate, clients, rounds):
 
 def bench_exchange(out, quick):
     """Large models: rounds, bytes a second, and the memory of both sides."""
-    parameters = 5_000_000 if quick else 50_000_000
+    parameters = int(os.environ.get("FEDGE_BENCH_PARAMETERS", 5_000_000 if quick else 50_000_000))
     for codec, deflate in (("none", False), ("none", True), ("int8", False)):
         exchange(out, parameters, codec, deflate, 6, 4)
 
