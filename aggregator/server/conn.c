@@ -41,6 +41,7 @@ struct fedge_conn {
     uint32_t out_count;
     fedge_blob *sending; /* retained */
     uint64_t sending_offset, sending_end;
+    size_t chunk_head; /* bytes of the last CHUNK before its payload */
 
     /* Actions that nobody has taken yet. */
     fedge_mailbox_item *requests, **last_request;
@@ -388,7 +389,7 @@ static size_t next_chunk(fedge_conn *conn, uint8_t *out)
     memcpy(ref.hash, blob->hash, sizeof(ref.hash));
     size_t size = 0;
     fedge_error err;
-    uint8_t *payload = out + FEDGE_MESSAGE_MAX_SIZE - part; /* packing moves it to its place */
+    uint8_t *payload = out + conn->chunk_head; /* its place, or packing moves it there */
     if (fedge_blob_read(blob, conn->sending_offset, payload, part, &err) != FEDGE_OK) {
         fedge_log_failure(conn->log, FEDGE_LOG_ERROR, "blob-not-read", &err);
         conn->must_drop = true;
@@ -400,6 +401,7 @@ static size_t next_chunk(fedge_conn *conn, uint8_t *out)
         conn->must_drop = true;
         return 0;
     }
+    conn->chunk_head = size - part;
     conn->sending_offset += part;
     if (conn->sending_offset == conn->sending_end) {
         fedge_blob_release(blob);

@@ -546,7 +546,8 @@ static void fetch(bench *b, const char *hash, uint64_t offset)
 static void blob_comes_in_order(void **state)
 {
     bench *b = *state;
-    const size_t size = 2 * (size_t)FEDGE_MESSAGE_MAX_PAYLOAD + 100;
+    /* Offsets of 2, 5, 6 and 6 digits, so that a chunk's metadata grows, and stays as it is. */
+    const size_t size = 3 * (size_t)FEDGE_MESSAGE_MAX_PAYLOAD + 100;
     const size_t offset = 50;
     say_hello(b);
     make_blob(b, size);
@@ -573,6 +574,10 @@ static void blob_comes_in_order(void **state)
     assert_int_equal(expected, size);
     assert_false(fedge_conn_has_frames(b->conn));
     assert_int_equal(b->blob->references, 1);
+    fetch(b, b->blob->hash, 0); /* and shrinks */
+    const fedge_message message = next_message(b);
+    assert_int_equal(message.payload_size, FEDGE_MESSAGE_MAX_PAYLOAD);
+    assert_memory_equal(message.payload, b->blob->bytes, message.payload_size);
 }
 
 static void another_fetch_replaces_the_first(void **state)
