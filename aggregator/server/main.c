@@ -19,6 +19,7 @@
 #include "aggregator/server/gpus_file.h"
 #include "aggregator/server/options.h"
 #include "aggregator/server/peers.h"
+#include "aggregator/server/ranks/handover.h"
 #include "aggregator/server/ranks/hosts.h"
 #include "aggregator/server/ranks/ranks.h"
 #include "aggregator/server/ranks/start.h"
@@ -424,6 +425,7 @@ static fedge_status open_run(program *self, fedge_error *err)
         fedge_engine_status opened;
         fedge_engine_get_status(self->engine, &opened);
         fedge_supervised_opened(&self->supervised, opened.run_id);
+        status = fedge_handover_opened(&self->supervised, self->options.state, opened.run_id, err);
     }
     return status;
 }
@@ -647,7 +649,8 @@ static fedge_status check_supervised(const fedge_options *options, fedge_error *
 static int run_ranks(const program *self, int argc, char **argv)
 {
     fedge_error err;
-    if (fedge_hosts_check(self->options.hosts, &err) == FEDGE_OK)
+    if (fedge_hosts_check(self->options.hosts, &err) == FEDGE_OK &&
+        fedge_handover_give(&self->supervised, &err) == FEDGE_OK)
         (void)!fedge_hosts_run(self->options.hosts, argc, argv, self->supervised.draining, &err);
     return fail(&err, FEDGE_EXIT_CONFIG);
 }
@@ -673,12 +676,15 @@ int main(int argc, char **argv)
     fedge_os_return_large_blocks();
     if (fedge_options_parse(argc, argv, &self.options, &err) != FEDGE_OK)
         return fail(&err, FEDGE_EXIT_USAGE);
-    if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN &&
-        !(self.options.hosts && fedge_hosts_inside())) {
+    const bool ranked = self.options.hosts && fedge_hosts_inside();
+    if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN && ranked) {
+        fedge_handover_take(&self.supervised, self.options.state);
+        take_over(&self);
+    } else if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN) {
         int code = FEDGE_EXIT_OK;
         if (check_supervised(&self.options, &err) != FEDGE_OK)
             return fail(&err, FEDGE_EXIT_CONFIG);
-        if (!fedge_supervise(&self.supervised, &code))
+        if (!fedge_supervise(self.options.hosts, &self.supervised, &code))
             return code;
         if (self.options.hosts)
             return run_ranks(&self, argc, argv);

@@ -3,6 +3,7 @@
 #include "aggregator/server/supervisor.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,11 +148,21 @@ static bool run_child(fedge_supervised *self, const sigset_t *signals, const sig
     return false;
 }
 
-bool fedge_supervise(fedge_supervised *self, int *exit_code)
+static void draw_number(char number[FEDGE_SUPERVISOR_NUMBER_TEXT])
+{
+    uint64_t drawn;
+    fedge_error err;
+    if (fedge_os_random(&drawn, sizeof(drawn), &err) != FEDGE_OK)
+        drawn = fedge_os_monotonic_ms() ^ (uint64_t)getpid() << 40; /* as good here: no secret */
+    snprintf(number, FEDGE_SUPERVISOR_NUMBER_TEXT, "%016" PRIx64, drawn);
+}
+
+bool fedge_supervise(bool launcher, fedge_supervised *self, int *exit_code)
 {
     sigset_t signals, before;
     wishes wanted = {0};
     *self = (fedge_supervised){.opened_run_id = make_shared()};
+    draw_number(self->number);
     collect_signals(&signals);
     (void)sigprocmask(SIG_BLOCK, &signals, &before);
     uint32_t num_quick = 0;
@@ -162,7 +173,10 @@ bool fedge_supervise(fedge_supervised *self, int *exit_code)
             return true;
         const int signal = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
         *exit_code = signal ? KILLED_BY + signal : WEXITSTATUS(ended);
-        if (wanted.stop || !fedge_supervisor_restarts(*exit_code, signal))
+        const bool fell = fedge_supervisor_restarts(*exit_code, signal);
+        if (launcher && wanted.stop && fell)
+            *exit_code = FEDGE_EXIT_OK;
+        if (wanted.stop || !fell)
             break;
         const bool quick = fedge_os_monotonic_ms() - started_ms < FEDGE_SUPERVISOR_QUICK_MS;
         num_quick = quick ? num_quick + 1 : 0;

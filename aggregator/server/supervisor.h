@@ -16,6 +16,8 @@
 #define FEDGE_SUPERVISOR_MAX_QUICK 5        /* so many of them in a row, and it is given up */
 #define FEDGE_SUPERVISOR_MAX_PAUSE_MS 30000 /* between starts: 1 s at first, doubled each time */
 
+#define FEDGE_SUPERVISOR_NUMBER_TEXT 17 /* 64 bits as text, NUL included */
+
 /* Does a child that ended so deserve another start? [signal]: what killed it, or 0. */
 bool fedge_supervisor_restarts(int exit_code, int signal);
 
@@ -25,16 +27,18 @@ int64_t fedge_supervisor_pause_ms(uint32_t num_quick);
 
 /* What a child has to know of those before it. */
 typedef struct fedge_supervised {
-    uint32_t restarts;              /* children before this one */
-    bool draining;                  /* SIGUSR1 has come */
+    uint32_t restarts;                         /* children before this one */
+    bool draining;                             /* SIGUSR1 has come */
+    char number[FEDGE_SUPERVISOR_NUMBER_TEXT]; /* of the supervisor, random */
     char run_id[FEDGE_RUN_ID_TEXT]; /* of the run that one of them has opened; "": none has */
     char *opened_run_id;            /* the same, shared with the supervisor; NULL: not supervised */
 } fedge_supervised;
 
 /* Forks. In a child it returns true and fills [self]; the child ends with the supervisor. In the
  * supervisor it returns false once the last child has ended, and *exit_code is that child's. TERM,
- * INT, HUP and USR1 are passed on to the child. Before any thread is started. */
-bool fedge_supervise(fedge_supervised *self, int *exit_code);
+ * INT, HUP and USR1 are passed on to the child. Before any thread is started.
+ * [launcher]: the child becomes mpirun, whose code of a stop is a failure's; here it is 0 then. */
+bool fedge_supervise(bool launcher, fedge_supervised *self, int *exit_code);
 /* In a child: this run is open, so that what was asked for it once (another run, a restored backup)
  * has been done, and the next child goes on with it. */
 void fedge_supervised_opened(fedge_supervised *self, const char run_id[FEDGE_RUN_ID_TEXT]);

@@ -41,6 +41,12 @@ class Ranks(harness.Federation):
         self.aggregator.wait_event("listening", self.ranks)
         return self.aggregator
 
+    def write_hosts(self, *lines):
+        """The file of --hosts, put in its place whole."""
+        with open(self.path("hosts.new"), "w", encoding="ascii") as file:
+            file.writelines(f"{line}\n" for line in lines)
+        os.replace(self.path("hosts.new"), self.path("hosts"))
+
     def disk(self, rank):
         """The state directory of a rank whose machine does not share rank 0's."""
         return self.path(f"disk-{rank}") if rank else self.state

@@ -38,8 +38,7 @@ class OnMachines(RanksTest):
         self.assertEqual(made.hashes(), harness.undisturbed(3, clients=CLIENTS, rounds__min_train_nodes=CLIENTS))
 
     def write_hosts(self, made, count):
-        with open(made.path("hosts"), "w", encoding="ascii") as file:
-            file.writelines(f"{address} slots=1\n" for address in made.machines.addresses[:count])
+        made.write_hosts(*(f"{address} slots=1" for address in made.machines.addresses[:count]))
 
     def test_a_machine_is_cut_off(self):
         """In the middle of a round. mpirun says so once its probes were in vain; the supervisor starts it again, with the

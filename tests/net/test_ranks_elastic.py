@@ -145,23 +145,43 @@ class Elastic(RanksTest):
                 file.write(b"#")
         self.assertEqual(self.on_disks(damage), (1, [1]))
 
+    def supervise(self, supervised, *lines, **options):
+        supervised.write_hosts(*lines)
+        supervised.start_aggregator("--supervise", "--hosts", supervised.path("hosts"), prefix=("env",), **options)
+
     def test_the_supervisor_starts_as_many_as_there_are(self):
         job = {"clients": 3, "rounds__num_server_rounds": 200, "rounds__min_train_nodes": 3}
         alone = self.play(self.federation(**job))
         supervised = self.ranks(2, **job)
-
-        def write_hosts(slots):
-            with open(supervised.path("hosts"), "w", encoding="ascii") as file:
-                file.write(f"localhost slots={slots}\n")
-        write_hosts(2)
-        supervised.start_aggregator("--supervise", "--hosts", supervised.path("hosts"), prefix=("env",))
+        self.supervise(supervised, "localhost slots=2")
         supervised.start_clients()
         supervised.aggregator.wait_event("round-opened")
-        write_hosts(1)
+        supervised.write_hosts("localhost slots=1")
         os.kill(supervised.pid_of(1), signal.SIGKILL)
         self.assertEqual(supervised.complete()["model_sha256"], alone["model_sha256"])
         self.assertEqual(len(supervised.aggregator.events("listening")), 3)
         self.assertIn("starting it again", supervised.aggregator.log())
+
+    def test_a_rank_killed_when_the_run_is_finished_is_not_followed_by_a_new_run(self):
+        """run.json is put in its place when the run is made, when it begins and when it is finished."""
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        supervised = self.ranks(2, **job)
+        self.supervise(supervised, "localhost slots=2", environment=fault("rename", 3, "kill-after", "run.json"))
+        supervised.start_clients()
+        result = supervised.complete()
+        said = supervised.aggregator
+        self.assertIn("starting it again", said.log())
+        self.assertEqual([event["rounds-closed"] for event in said.events("run-started")], [0])
+        self.assertEqual([event["rounds-closed"] for event in said.events("run-resumed")], [2])
+        self.assertEqual(result["model_sha256"], supervised.hashes()[-1])  # of the only run
+
+    def test_a_stop_of_supervised_ranks(self):
+        """The open round goes on at the next start."""
+        supervised = self.ranks(2, clients=3)
+        self.supervise(supervised, "localhost slots=2")
+        supervised.start_client(0).wait_event("welcome")
+        self.assertEqual(supervised.aggregator.stop(), 0)
+        self.assertNotIn("starting it again", supervised.aggregator.log())
 
 
 if __name__ == "__main__":

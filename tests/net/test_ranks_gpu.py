@@ -48,6 +48,22 @@ class RanksWithGpus(RanksTest):
         made.aggregator.wait_event("accumulator", 2, gpus="1")
         self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
 
+    def test_a_lost_gpu_is_left_out_by_the_next_ranks(self):
+        """The first rank loses one of two GPUs, and the next one sees one."""
+        job = {**JOB, "rounds__min_train_nodes": 4}
+        alone = self.play(self.federation(clients=4, **job))
+        made = self.ranks(1, clients=4, **job)
+        Emulated(made)
+        made.write_hosts("localhost slots=1")
+        made.start_aggregator(
+            "--supervise", "--hosts", made.path("hosts"), "--accumulator", "cuda", "--gpus", "0,1", prefix=("env",),
+            environment={"FEDGE_EMULATOR": "gpus=2 at=accumulate fail=1", "FEDGE_EMULATOR_AGAIN": "gpus=1",
+                         "FEDGE_EMULATOR_MARK": made.path("mark")})
+        made.start_clients()
+        self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
+        self.assertIn("ended with code 7; starting it again", made.aggregator.log())
+        self.assertEqual(len(made.aggregator.events("gpu-left-out", gpu=1)), 1)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -10,9 +10,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "aggregator/server/ranks/handover.h"
 #include "edge/core/os.h"
 
-#define OPTIONS_OF_MPIRUN 5 /* before the program's own, and --drain and NULL behind them */
+#define WORDS_OF_MPIRUN 6 /* before the program's own options */
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
@@ -88,18 +89,20 @@ static void set_silence(void)
 fedge_status fedge_hosts_run(const char *path, int argc, char **argv, bool drain, fedge_error *err)
 {
     char program[4096];
-    char *words[] = {"mpirun", "--hostfile", strdup(path), program};
+    char *words[WORDS_OF_MPIRUN] = {"mpirun",     "-x",         FEDGE_HANDOVER_VARIABLE,
+                                    "--hostfile", strdup(path), program};
     const ssize_t length = readlink("/proc/self/exe", program, sizeof(program) - 1);
-    char **all = calloc((size_t)argc + OPTIONS_OF_MPIRUN + 1, sizeof(*all));
-    if (!all || !words[2] || length < 0) {
-        free(words[2]);
+    /* Behind the program's own: --drain and NULL. */
+    char **all = calloc((size_t)argc + WORDS_OF_MPIRUN + 1, sizeof(*all));
+    if (!all || !words[4] || length < 0) {
+        free(words[4]);
         free(all);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the command line of mpirun");
     }
     program[length] = '\0';
     memcpy(all, words, sizeof(words));
-    memcpy(all + 4, argv + 1, (size_t)(argc - 1) * sizeof(*all));
-    all[argc + 3] = drain ? "--drain" : NULL;
+    memcpy(all + WORDS_OF_MPIRUN, argv + 1, (size_t)(argc - 1) * sizeof(*all));
+    all[argc + WORDS_OF_MPIRUN - 1] = drain ? "--drain" : NULL;
     set_silence();
     sigset_t blocked;
     sigemptyset(&blocked);
@@ -107,7 +110,7 @@ fedge_status fedge_hosts_run(const char *path, int argc, char **argv, bool drain
     sigprocmask(SIG_BLOCK, &blocked, NULL);
     (void)execvp("mpirun", all);
     const int failed = errno;
-    free(words[2]);
+    free(words[4]);
     free(all);
     return fedge_fail(err, FEDGE_UNSUPPORTED, "cannot start mpirun (%s): install openmpi-bin",
                       strerror(failed));

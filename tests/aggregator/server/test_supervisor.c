@@ -44,7 +44,7 @@ static void the_next_process_knows_the_run(void **state)
     static const char RUN_ID[FEDGE_RUN_ID_TEXT] = "0123456789abcdef0123456789abcdef";
     fedge_supervised self;
     int code = -1;
-    if (fedge_supervise(&self, &code)) {
+    if (fedge_supervise(false, &self, &code)) {
         if (self.restarts == 0) {
             const struct timespec later = {.tv_nsec =
                                                50000000}; /* the other process waits by then */
@@ -59,12 +59,35 @@ static void the_next_process_knows_the_run(void **state)
     assert_int_equal(self.restarts, 1);
 }
 
+/* mpirun ends with a failure's code when it is told to stop; the supervisor does not, and passes
+ * the codes on that tell what must be mended. */
+static void a_stop_of_a_launcher_is_no_failure(void **state)
+{
+    (void)state;
+    const int codes[][2] = {{FEDGE_EXIT_FAILURE, FEDGE_EXIT_OK},
+                            {FEDGE_EXIT_DISK, FEDGE_EXIT_DISK}};
+    for (size_t i = 0; i < sizeof(codes) / sizeof(codes[0]); i++) {
+        fedge_supervised self;
+        int code = -1;
+        const pid_t supervisor = getpid();
+        if (fedge_supervise(true, &self, &code)) {
+            const struct timespec later = {.tv_nsec = 50000000};
+            (void)signal(SIGTERM, SIG_IGN);
+            (void)kill(supervisor, SIGTERM); /* which passes it on */
+            (void)nanosleep(&later, NULL);
+            _exit(codes[i][0]);
+        }
+        assert_int_equal(code, codes[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_a_new_start_mends_is_started_again),
         cmocka_unit_test(pauses_grow_until_it_is_given_up),
         cmocka_unit_test(the_next_process_knows_the_run),
+        cmocka_unit_test(a_stop_of_a_launcher_is_no_failure),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
