@@ -645,6 +645,16 @@ static fedge_status check_supervised(const fedge_options *options, fedge_error *
     return status == FEDGE_OK ? fedge_hosts_check(options->hosts, err) : status;
 }
 
+/* For fedge_launcher. */
+static bool may_change_hosts(void *user)
+{
+    fedge_error err;
+    const bool may = fedge_hosts_check(((program *)user)->options.hosts, &err) == FEDGE_OK;
+    if (!may)
+        fprintf(stderr, "fedge-aggregator: %s; the ranks go on as they are\n", err.message);
+    return may;
+}
+
 /* In a child of the supervisor: the ranks of the machines that the file names by now. */
 static int run_ranks(const program *self, int argc, char **argv)
 {
@@ -682,9 +692,10 @@ int main(int argc, char **argv)
         take_over(&self);
     } else if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN) {
         int code = FEDGE_EXIT_OK;
+        const fedge_launcher mpirun = {may_change_hosts, &self};
         if (check_supervised(&self.options, &err) != FEDGE_OK)
             return fail(&err, FEDGE_EXIT_CONFIG);
-        if (!fedge_supervise(self.options.hosts, &self.supervised, &code))
+        if (!fedge_supervise(self.options.hosts ? &mpirun : NULL, &self.supervised, &code))
             return code;
         if (self.options.hosts)
             return run_ranks(&self, argc, argv);

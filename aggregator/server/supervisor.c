@@ -48,6 +48,7 @@ static int await_signal(const sigset_t *signals, int64_t timeout_ms)
 /* What signals have asked for. */
 typedef struct wishes {
     bool stop, drain;
+    bool change; /* an end of this child by draining is followed by another one */
 } wishes;
 
 static void note(wishes *wanted, int signal)
@@ -56,8 +57,20 @@ static void note(wishes *wanted, int signal)
     wanted->drain = wanted->drain || signal == SIGUSR1;
 }
 
+/* To the launcher of ranks a HUP is a drain, once. */
+static int translate(int signal, const fedge_launcher *launcher, wishes *wanted)
+{
+    if (signal != SIGHUP || !launcher)
+        return signal;
+    if (wanted->change || !launcher->may_change(launcher->user))
+        return 0;
+    wanted->change = true;
+    return SIGUSR1;
+}
+
 /* Until the child has ended; what comes for it is passed on. */
-static int await_child(pid_t child, const sigset_t *signals, wishes *wanted)
+static int await_child(pid_t child, const fedge_launcher *launcher, const sigset_t *signals,
+                       wishes *wanted)
 {
     int ended = 0;
     for (;;) {
@@ -67,7 +80,9 @@ static int await_child(pid_t child, const sigset_t *signals, wishes *wanted)
         const int signal = await_signal(signals, -1);
         if (signal > 0 && signal != SIGCHLD) {
             note(wanted, signal);
-            (void)kill(child, signal);
+            const int passed_on = translate(signal, launcher, wanted);
+            if (passed_on > 0)
+                (void)kill(child, passed_on);
         }
     }
 }
@@ -125,8 +140,8 @@ void fedge_supervised_opened(fedge_supervised *self, const char run_id[FEDGE_RUN
 }
 
 /* One child from its start to its end. True: this is the child. */
-static bool run_child(fedge_supervised *self, const sigset_t *signals, const sigset_t *before,
-                      wishes *wanted, int *ended)
+static bool run_child(fedge_supervised *self, const fedge_launcher *launcher,
+                      const sigset_t *signals, const sigset_t *before, wishes *wanted, int *ended)
 {
     const pid_t parent = getpid();
     const pid_t child = fork();
@@ -144,7 +159,7 @@ static bool run_child(fedge_supervised *self, const sigset_t *signals, const sig
         *ended = FEDGE_EXIT_FAILURE << 8; /* as wait says it */
         return false;
     }
-    *ended = await_child(child, signals, wanted);
+    *ended = await_child(child, launcher, signals, wanted);
     return false;
 }
 
@@ -157,7 +172,7 @@ static void draw_number(char number[FEDGE_SUPERVISOR_NUMBER_TEXT])
     snprintf(number, FEDGE_SUPERVISOR_NUMBER_TEXT, "%016" PRIx64, drawn);
 }
 
-bool fedge_supervise(bool launcher, fedge_supervised *self, int *exit_code)
+bool fedge_supervise(const fedge_launcher *launcher, fedge_supervised *self, int *exit_code)
 {
     sigset_t signals, before;
     wishes wanted = {0};
@@ -169,13 +184,19 @@ bool fedge_supervise(bool launcher, fedge_supervised *self, int *exit_code)
     for (;; self->restarts++) {
         const uint64_t started_ms = fedge_os_monotonic_ms();
         int ended = 0;
-        if (run_child(self, &signals, &before, &wanted, &ended))
+        if (run_child(self, launcher, &signals, &before, &wanted, &ended))
             return true;
         const int signal = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
         *exit_code = signal ? KILLED_BY + signal : WEXITSTATUS(ended);
         const bool fell = fedge_supervisor_restarts(*exit_code, signal);
         if (launcher && wanted.stop && fell)
             *exit_code = FEDGE_EXIT_OK;
+        const bool changes = wanted.change && !wanted.stop && !wanted.drain;
+        wanted.change = false;
+        if (changes && *exit_code == FEDGE_EXIT_OK) {
+            fprintf(stderr, "fedge-aggregator: the ranks have drained; starting them again\n");
+            continue;
+        }
         if (wanted.stop || !fell)
             break;
         const bool quick = fedge_os_monotonic_ms() - started_ms < FEDGE_SUPERVISOR_QUICK_MS;

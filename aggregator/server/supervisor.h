@@ -34,11 +34,18 @@ typedef struct fedge_supervised {
     char *opened_run_id;            /* the same, shared with the supervisor; NULL: not supervised */
 } fedge_supervised;
 
+/* A child that becomes a launcher of others (mpirun). Its code of a stop is a failure's, and here 0
+ * then. HUP drains it, and another child follows with what has been changed for it meanwhile. */
+typedef struct fedge_launcher {
+    bool (*may_change)(void *user); /* at HUP: false: what has been changed is wrong; all stays */
+    void *user;
+} fedge_launcher;
+
 /* Forks. In a child it returns true and fills [self]; the child ends with the supervisor. In the
  * supervisor it returns false once the last child has ended, and *exit_code is that child's. TERM,
- * INT, HUP and USR1 are passed on to the child. Before any thread is started.
- * [launcher]: the child becomes mpirun, whose code of a stop is a failure's; here it is 0 then. */
-bool fedge_supervise(bool launcher, fedge_supervised *self, int *exit_code);
+ * INT, HUP and USR1 are passed on to the child. Before any thread is started. [launcher]: NULL: the
+ * child is the aggregator itself. */
+bool fedge_supervise(const fedge_launcher *launcher, fedge_supervised *self, int *exit_code);
 /* In a child: this run is open, so that what was asked for it once (another run, a restored backup)
  * has been done, and the next child goes on with it. */
 void fedge_supervised_opened(fedge_supervised *self, const char run_id[FEDGE_RUN_ID_TEXT]);

@@ -162,6 +162,26 @@ class Elastic(RanksTest):
         self.assertEqual(len(supervised.aggregator.events("listening")), 3)
         self.assertIn("starting it again", supervised.aggregator.log())
 
+    def test_the_supervisor_takes_other_hosts_at_sighup(self):
+        """After the open round; a file that is wrong changes nothing."""
+        job = {"clients": 3, "rounds__num_server_rounds": 200, "rounds__min_train_nodes": 3}
+        alone = self.play(self.federation(**job))
+        supervised = self.ranks(1, **job)
+        self.supervise(supervised, "localhost slots=1")
+        supervised.write_hosts("localhost slots=1", "localhost slots=1")
+        supervised.aggregator.send(signal.SIGHUP)
+        wait_until("the refusal", lambda: "the ranks go on as they are" in supervised.aggregator.log())
+        supervised.start_clients()
+        supervised.aggregator.wait_event("round-closed")
+        supervised.write_hosts("localhost slots=2")
+        supervised.aggregator.send(signal.SIGHUP)
+        supervised.aggregator.wait_event("listening", 3)
+        supervised.aggregator.wait_event("run-resumed")
+        self.assertEqual(supervised.complete()["model_sha256"], alone["model_sha256"])
+        self.assertEqual(len(supervised.aggregator.events("drained")), 1)
+        self.assertNotIn("starting it again", supervised.aggregator.log())
+        self.assertEqual(len(supervised.hashes()), 200)
+
     def test_a_rank_killed_when_the_run_is_finished_is_not_followed_by_a_new_run(self):
         """run.json is put in its place when the run is made, when it begins and when it is finished."""
         job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}

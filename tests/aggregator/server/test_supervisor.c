@@ -44,7 +44,7 @@ static void the_next_process_knows_the_run(void **state)
     static const char RUN_ID[FEDGE_RUN_ID_TEXT] = "0123456789abcdef0123456789abcdef";
     fedge_supervised self;
     int code = -1;
-    if (fedge_supervise(false, &self, &code)) {
+    if (fedge_supervise(NULL, &self, &code)) {
         if (self.restarts == 0) {
             const struct timespec later = {.tv_nsec =
                                                50000000}; /* the other process waits by then */
@@ -59,6 +59,11 @@ static void the_next_process_knows_the_run(void **state)
     assert_int_equal(self.restarts, 1);
 }
 
+static bool may_change(void *user)
+{
+    return --*(int *)user == 0;
+}
+
 /* mpirun ends with a failure's code when it is told to stop; the supervisor does not, and passes
  * the codes on that tell what must be mended. */
 static void a_stop_of_a_launcher_is_no_failure(void **state)
@@ -70,7 +75,8 @@ static void a_stop_of_a_launcher_is_no_failure(void **state)
         fedge_supervised self;
         int code = -1;
         const pid_t supervisor = getpid();
-        if (fedge_supervise(true, &self, &code)) {
+        const fedge_launcher launcher = {may_change, NULL};
+        if (fedge_supervise(&launcher, &self, &code)) {
             const struct timespec later = {.tv_nsec = 50000000};
             (void)signal(SIGTERM, SIG_IGN);
             (void)kill(supervisor, SIGTERM); /* which passes it on */
@@ -80,6 +86,33 @@ static void a_stop_of_a_launcher_is_no_failure(void **state)
         assert_int_equal(code, codes[i][1]);
     }
 }
+/* The first HUP finds the hosts' file wrong. The second one drains, and the third is one too many.
+ */
+static void a_hang_up_drains_a_launcher_and_starts_it_again(void **state)
+{
+    (void)state;
+    int hang_ups = 2;
+    const fedge_launcher launcher = {may_change, &hang_ups};
+    const pid_t supervisor = getpid();
+    fedge_supervised self;
+    int code = -1;
+    if (fedge_supervise(&launcher, &self, &code)) {
+        sigset_t drain;
+        sigemptyset(&drain);
+        sigaddset(&drain, SIGUSR1);
+        (void)sigprocmask(SIG_BLOCK, &drain, NULL);
+        const struct timespec soon = {.tv_nsec = 50000000}, late = {.tv_sec = 30};
+        for (int i = 0; i < 3 && self.restarts == 0; i++) {
+            (void)kill(supervisor, SIGHUP);
+            const bool drained = sigtimedwait(&drain, NULL, i == 1 ? &late : &soon) == SIGUSR1;
+            if (drained != (i == 1))
+                _exit(FEDGE_EXIT_STATE);
+        }
+        _exit(self.draining ? FEDGE_EXIT_STATE : FEDGE_EXIT_OK);
+    }
+    assert_int_equal(code, FEDGE_EXIT_OK);
+    assert_int_equal(self.restarts, 1);
+}
 
 int main(void)
 {
@@ -88,6 +121,7 @@ int main(void)
         cmocka_unit_test(pauses_grow_until_it_is_given_up),
         cmocka_unit_test(the_next_process_knows_the_run),
         cmocka_unit_test(a_stop_of_a_launcher_is_no_failure),
+        cmocka_unit_test(a_hang_up_drains_a_launcher_and_starts_it_again),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
