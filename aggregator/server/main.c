@@ -22,6 +22,7 @@
 #include "aggregator/server/ranks/handover.h"
 #include "aggregator/server/ranks/hosts.h"
 #include "aggregator/server/ranks/ranks.h"
+#include "aggregator/server/ranks/reach.h"
 #include "aggregator/server/ranks/start.h"
 #include "aggregator/server/service.h"
 #include "aggregator/server/supervisor.h"
@@ -655,13 +656,44 @@ static bool may_change_hosts(void *user)
     return may;
 }
 
-/* In a child of the supervisor: the ranks of the machines that the file names by now. */
+/* For fedge_reach_listener. */
+static void say_silent(void *user, const char *name)
+{
+    (void)user;
+    fprintf(stderr, "fedge-aggregator: %s does not answer; it is left out\n", name);
+}
+
+/* The machines that the file names by now; after a failure only those that answer, since mpirun
+ * would fail again. *found: a file with them. */
+static fedge_status find_hosts(const program *self, char found[FEDGE_MAX_PATH], fedge_error *err)
+{
+    const char *path = self->options.hosts;
+    const fedge_reach_listener listener = {.silent = say_silent};
+    snprintf(found, FEDGE_MAX_PATH, "%s", path);
+    for (uint32_t tries = 0;; tries++) {
+        fedge_status status = fedge_hosts_check(path, err);
+        if (status != FEDGE_OK || self->supervised.restarts == 0)
+            return status;
+        status = fedge_reach(path, FEDGE_REACH_LIMIT_MS, &listener, found, err);
+        if (status != FEDGE_NOT_FOUND)
+            return status;
+        const int64_t pause_ms =
+            tries < 4 ? fedge_supervisor_pause_ms(tries) : FEDGE_SUPERVISOR_MAX_PAUSE_MS;
+        fprintf(stderr,
+                "fedge-aggregator: %s: start it, or change the file; trying again in %lld s\n",
+                err->message, (long long)(pause_ms / 1000));
+        sleep((unsigned)(pause_ms / 1000));
+    }
+}
+
+/* In a child of the supervisor: the ranks. */
 static int run_ranks(const program *self, int argc, char **argv)
 {
     fedge_error err;
-    if (fedge_hosts_check(self->options.hosts, &err) == FEDGE_OK &&
+    char hosts[FEDGE_MAX_PATH];
+    if (find_hosts(self, hosts, &err) == FEDGE_OK &&
         fedge_handover_give(&self->supervised, &err) == FEDGE_OK)
-        (void)!fedge_hosts_run(self->options.hosts, argc, argv, self->supervised.draining, &err);
+        (void)!fedge_hosts_run(hosts, argc, argv, self->supervised.draining, &err);
     return fail(&err, FEDGE_EXIT_CONFIG);
 }
 

@@ -162,6 +162,26 @@ class Elastic(RanksTest):
         self.assertEqual(len(supervised.aggregator.events("listening")), 3)
         self.assertIn("starting it again", supervised.aggregator.log())
 
+    def test_a_machine_that_does_not_answer_is_left_out(self):
+        """The launcher, in place of ssh, fails for it; so does the first start."""
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        alone = self.play(self.federation(**job))
+        supervised = self.ranks(2, **job)
+        self.supervise(supervised, "localhost slots=2", "192.0.2.1 slots=2")
+        supervised.start_clients()
+        self.assertEqual(supervised.complete()["model_sha256"], alone["model_sha256"])
+        self.assertIn("192.0.2.1 does not answer; it is left out", supervised.aggregator.log())
+        self.assertEqual(len(supervised.aggregator.events("listening")), 2)
+
+    def test_all_wait_for_the_machine_that_has_the_run(self):
+        supervised = self.ranks(2, clients=3, rounds__num_server_rounds=2, rounds__min_train_nodes=3)
+        supervised.write_hosts("192.0.2.1 slots=1", "localhost slots=2")
+        supervised.launch_aggregator("--supervise", "--hosts", supervised.path("hosts"), prefix=("env",))
+        wait_until("a second try", lambda: "192.0.2.1, the first machine of" in supervised.aggregator.log())
+        supervised.write_hosts("localhost slots=2")
+        supervised.aggregator.wait_event("listening", 2)
+        self.assertEqual(supervised.aggregator.stop(), 0)
+
     def test_the_supervisor_takes_other_hosts_at_sighup(self):
         """After the open round; a file that is wrong changes nothing."""
         job = {"clients": 3, "rounds__num_server_rounds": 200, "rounds__min_train_nodes": 3}

@@ -17,8 +17,7 @@
 #define TEXT_OF(number) #number
 #define TEXT(number) TEXT_OF(number)
 
-/* The machine of a line: its first word. False: the line is empty. */
-static bool read_name(const char *line, size_t size, char name[FEDGE_HOSTS_MAX_NAME])
+bool fedge_hosts_name(const char *line, size_t size, char name[FEDGE_HOSTS_MAX_NAME])
 {
     const char *end = memchr(line, '#', size);
     char text[FEDGE_HOSTS_MAX_NAME];
@@ -31,12 +30,13 @@ static fedge_status check_text(const char *text, const char *path, fedge_error *
     char name[FEDGE_HOSTS_MAX_NAME], other[FEDGE_HOSTS_MAX_NAME];
     bool any = false;
     for (const char *line = text; *line; line += strcspn(line, "\n"), line += *line == '\n') {
-        if (!read_name(line, strcspn(line, "\n"), name))
+        if (!fedge_hosts_name(line, strcspn(line, "\n"), name))
             continue;
         any = true;
         for (const char *before = text; before < line;
              before += strcspn(before, "\n"), before += *before == '\n') {
-            if (read_name(before, strcspn(before, "\n"), other) && strcmp(name, other) == 0) {
+            if (fedge_hosts_name(before, strcspn(before, "\n"), other) &&
+                strcmp(name, other) == 0) {
                 return fedge_fail(err, FEDGE_DUPLICATE,
                                   "%s names %s twice: give it one line, with slots=2", path, name);
             }

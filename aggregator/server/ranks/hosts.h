@@ -3,6 +3,7 @@
 #define FEDGE_AGGREGATOR_SERVER_RANKS_HOSTS_H
 
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "edge/core/status.h"
 
@@ -23,6 +24,9 @@ FEDGE_MUST_USE fedge_status fedge_hosts_check_user(fedge_error *err);
 /* One machine a line: NAME, then what mpirun reads (slots=2); # begins a comment. FEDGE_NOT_FOUND:
  * there is none in it; FEDGE_DUPLICATE: one is named twice; and errors of the file. */
 FEDGE_MUST_USE fedge_status fedge_hosts_check(const char *path, fedge_error *err);
+
+/* The machine of a line of [size] bytes: its first word. False: the line is empty. */
+bool fedge_hosts_name(const char *line, size_t size, char name[FEDGE_HOSTS_MAX_NAME]);
 
 /* Whether mpirun has started this process. */
 bool fedge_hosts_inside(void);
