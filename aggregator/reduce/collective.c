@@ -23,9 +23,16 @@ typedef struct verdict {
 } verdict;
 
 /* Ranks of mpirun's job: Open MPI says so to the processes that it starts. */
+#define NUM_RANKS "OMPI_COMM_WORLD_SIZE"
+
+bool fedge_collective_started(void)
+{
+    return getenv(NUM_RANKS) != NULL;
+}
+
 static unsigned long started_ranks(void)
 {
-    const char *ranks = getenv("OMPI_COMM_WORLD_SIZE");
+    const char *ranks = getenv(NUM_RANKS);
     return ranks ? strtoul(ranks, NULL, 10) : 1;
 }
 

@@ -55,6 +55,9 @@ typedef struct fedge_collective {
     char host[FEDGE_COLLECTIVE_HOST];
 } fedge_collective;
 
+/* Whether mpirun has started this process, be it the only one. */
+bool fedge_collective_started(void);
+
 /* Joins the job that this process was started for. [*collective] is alone without one, and on
  * failure. FEDGE_UNSUPPORTED: there is one, and this program was built without MPI. */
 FEDGE_MUST_USE fedge_status fedge_collective_open(fedge_collective *collective, fedge_error *err);

@@ -1,7 +1,11 @@
+#define _POSIX_C_SOURCE 200809L /* fileno, isatty */
 #include "aggregator/rounds/progress.h"
 
 #include <math.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "aggregator/reduce/collective.h"
 
 #define BAR_WIDTH 20
 /* A bar that went on in the next line could not be wiped: the terminal is to cut it off. */
@@ -69,6 +73,11 @@ void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *s
     fprintf(out, " %9s %9s %9s %8.2f\n", clients, fedge_bytes_text(summary->bytes_up, up),
             fedge_bytes_text(summary->bytes_down, down), summary->seconds);
     fflush(out);
+}
+
+bool fedge_progress_on_terminal(FILE *out)
+{
+    return isatty(fileno(out)) == 1 && !fedge_collective_started();
 }
 
 void fedge_progress_draw(fedge_progress *progress, uint32_t rounds_closed, const char *state)

@@ -18,6 +18,10 @@ typedef struct fedge_progress {
     char bar[160];       /* as last drawn */
 } fedge_progress;
 
+/* Whether a bar can be drawn there. Not in ranks of mpirun: Open MPI gives them a terminal and
+ * copies what they write there to wherever its own output goes. */
+bool fedge_progress_on_terminal(FILE *out);
+
 /* A line for a phase that has ended, with loss and accuracy on the test set, or without one on the
  * examples for validation. */
 void fedge_progress_round(fedge_progress *progress, const fedge_round_summary *summary);

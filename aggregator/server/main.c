@@ -593,7 +593,7 @@ static int run(program *self)
         return code;
     if (!self->options.quiet && !self->options.json && leads(self)) {
         self->progress = (fedge_progress){.out = stdout,
-                                          .terminal = isatty(STDOUT_FILENO) == 1,
+                                          .terminal = fedge_progress_on_terminal(stdout),
                                           .num_rounds = self->job->rounds.num_server_rounds};
     }
     code = FEDGE_EXIT_STATE;
@@ -635,7 +635,7 @@ static int begin(program *self)
 
 static fedge_status check_supervised(const fedge_options *options, fedge_error *err)
 {
-    if (fedge_hosts_inside()) {
+    if (fedge_collective_started()) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--supervise under mpirun cannot restart anything: leave mpirun out and "
                           "give --hosts FILE");
@@ -718,7 +718,7 @@ int main(int argc, char **argv)
     fedge_os_return_large_blocks();
     if (fedge_options_parse(argc, argv, &self.options, &err) != FEDGE_OK)
         return fail(&err, FEDGE_EXIT_USAGE);
-    const bool ranked = self.options.hosts && fedge_hosts_inside();
+    const bool ranked = self.options.hosts && fedge_collective_started();
     if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN && ranked) {
         fedge_handover_take(&self.supervised, self.options.state);
         take_over(&self);

@@ -21,6 +21,8 @@ class Alike(RanksTest):
         self.assertEqual(together.complete()["model_sha256"], alone["model_sha256"])
         self.assertEqual(sorted(e["rank"] for e in together.aggregator.events("listening")), [0, 1])
         self.assertEqual(len(together.aggregator.events("ended", how="complete")), 2)
+        self.assertIn("2/2", together.aggregator.out())
+        self.assertNotIn("\033", together.aggregator.out())  # no bar: mpirun's terminal is not the user's
 
     def test_the_servers_optimizers(self):
         """Each rank steps its shard, with its share of what the strategy keeps; rank 0's checkpoint has all of it."""

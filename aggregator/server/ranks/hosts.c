@@ -73,11 +73,6 @@ fedge_status fedge_hosts_check_user(fedge_error *err)
                       "user, or set OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1");
 }
 
-bool fedge_hosts_inside(void)
-{
-    return getenv("OMPI_COMM_WORLD_SIZE") != NULL;
-}
-
 /* The environment is what Open MPI reads parameters from that its command line does not name. */
 static void set_silence(void)
 {

@@ -28,9 +28,6 @@ FEDGE_MUST_USE fedge_status fedge_hosts_check(const char *path, fedge_error *err
 /* The machine of a line of [size] bytes: its first word. False: the line is empty. */
 bool fedge_hosts_name(const char *line, size_t size, char name[FEDGE_HOSTS_MAX_NAME]);
 
-/* Whether mpirun has started this process. */
-bool fedge_hosts_inside(void);
-
 /* This process becomes an mpirun that starts the program [argv] on the machines of [path], with
  * [drain] one more option --drain. Returns only when there is no mpirun. HUP stays blocked, for
  * mpirun ends its ranks by it. A machine that is silent for FEDGE_HOSTS_SILENCE_S ends the ranks,

@@ -1,4 +1,3 @@
-#define _POSIX_C_SOURCE 200809L /* fileno */
 #include "aggregator/simulate/run/experiment.h"
 
 #include <inttypes.h>
@@ -6,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/strategy_plugin.h"
@@ -514,10 +512,10 @@ fedge_status fedge_experiment_init(fedge_experiment *experiment,
     if (status == FEDGE_OK && leads(experiment))
         status = open_results(experiment, err);
     if (status == FEDGE_OK) {
-        experiment->progress =
-            (fedge_progress){.out = config->progress,
-                             .terminal = config->progress && isatty(fileno(config->progress)) == 1,
-                             .num_rounds = experiment->settings.num_rounds};
+        experiment->progress = (fedge_progress){
+            .out = config->progress,
+            .terminal = config->progress && fedge_progress_on_terminal(config->progress),
+            .num_rounds = experiment->settings.num_rounds};
         experiment->resumed_at = experiment->results.run_summary.rounds;
         experiment->clients_at_start = experiment->results.run_summary.clients;
     }
