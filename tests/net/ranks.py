@@ -103,3 +103,33 @@ class RanksTest(harness.NetTest):
         made.start_aggregator()
         made.start_clients()
         return made.complete(timeout_s)
+
+    def change_ranks(self, strategy, *arguments, prepare=lambda made: None, **options):
+        """1, 4 and 2 ranks, one after another, while a round is open. [prepare]: what is done to their federation."""
+        job = {"clients": 4, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 4,
+               "strategy__type": strategy, "training__optimizer": {"type": "SGD"}}
+        alone = self.play(self.federation(**job))
+        changing = self.ranks(1, **job)
+        prepare(changing)
+        changing.start_aggregator(*arguments, **options)
+        clients = {i: changing.start_client(i) for i in (2, 3)}
+        changing.aggregator.wait_event("client-hello", 2)
+        for client in clients.values():
+            client.send(signal.SIGSTOP)  # known, and before there are enough for a round
+        changing.start_clients(0, 1)
+
+        harness.wait_until("two of four", lambda: changing.reported(2))
+        recovered = []
+        for ranks in (4, 2):
+            changing.kill_rank(0)
+            changing.ranks = ranks
+            changing.start_aggregator(*arguments, **options)
+            recovered.append(changing.aggregator.wait_event("run-resumed")["updates-recovered"])
+            if ranks == 4:
+                clients[2].send(signal.SIGCONT)
+                harness.wait_until("three of four", lambda: changing.reported(3))
+        clients[3].send(signal.SIGCONT)
+        self.assertEqual(changing.complete()["model_sha256"], alone["model_sha256"])
+        self.assertGreaterEqual(recovered[0], 2)
+        self.assertGreaterEqual(recovered[1], 3)
+        return changing

@@ -35,6 +35,15 @@ class RanksWithGpus(RanksTest):
         self.assertEqual(len(made.aggregator.events("accumulator", gpus=gpus)), 2)
         return made
 
+    def test_another_number_of_ranks_within_a_round(self):
+        """The journals' updates go to GPUs again, of each number of ranks."""
+        for strategy in ("FedAvg", "SCAFFOLD"):
+            with self.subTest(strategy):
+                made = self.change_ranks(strategy, "--accumulator", "cuda", "--gpus", "0,1", prepare=Emulated,
+                                         environment={"FEDGE_EMULATOR": "gpus=2 order=2 seed=7"})
+                chosen = [event for seen in made.seen for event in seen.events("accumulator") if "gpus" in event]
+                self.assertEqual({event["kind"] for event in chosen}, {"cuda"})
+
     def test_other_gpus_on_all_ranks(self):
         """One signal to one rank."""
         job = {**JOB, "rounds__min_train_nodes": 4}

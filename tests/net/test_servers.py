@@ -30,6 +30,17 @@ class Servers(RanksTest):
         self.assertIn("no server: give --server URL, or", client.log())
         self.assertIn("site.json", client.log())
 
+    def test_a_device_begins_at_one_by_its_id(self):
+        """So that devices with one list spread over it. The first 32 bits of the id choose."""
+        made = self.federation(clients=3, rounds__num_server_rounds=1, rounds__min_train_nodes=3)
+        servers = [f"wss://127.0.0.1:{made.port}"] + [f"wss://127.0.0.1:{port}" for port in (1, 2)]
+        devices = [made.start_client(i, "--check-config").wait_event("config-ok")["device"] for i in range(3)]
+        made.start_aggregator()
+        clients = [made.start_client(i, server=",".join(servers)) for i in range(3)]
+        made.complete()
+        self.assertEqual([self.tried(client)[0] for client in clients],
+                         [servers[int(device.split("-")[0], 16) % 3] for device in devices])
+
     def full(self, redirect, list_of):
         """A rank for one device only, and a rank for all. Returns the clients, of three."""
         job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
