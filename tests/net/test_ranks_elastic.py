@@ -16,6 +16,13 @@ FEW = 2  # kills where none are given
 ROUNDS = 150 * (KILLS or FEW)  # so that there are some left for each
 LONG_S = PATIENCE_S + 10 * KILLS
 SEED = int(os.environ.get("FEDGE_NET_SEED", "1"))
+# Of rank 0 or 1, and the event that is in the log by then and the one that is not yet.
+PHASES = (
+    (fault("posix_fallocate", 1, "kill-before", "/runs/"), "run-started", "round-opened"),  # room is reserved
+    (fault("fdatasync", 2, "kill-after", "/ranks/"), "round-opened", "round-closed"),  # an update is durable
+    (fault("io", 1, "kill-before", "checkpoints/round-000001"), "run-resumed", "checkpoint-saved"),
+    (fault("rename", 2, "kill-before", "run.json"), "run-complete", "run-started"),  # it is over
+)
 
 
 class Elastic(RanksTest):
@@ -43,6 +50,24 @@ class Elastic(RanksTest):
         self.assertEqual(killed.complete(LONG_S), killed.result())
         self.assertEqual(killed.result()["model_sha256"], alone["model_sha256"])
         self.assertEqual(len(killed.hashes()), ROUNDS)
+
+    def test_a_rank_dies_in_each_phase_of_a_round(self):
+        """One run that loses a rank in each; the log says that it was there."""
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        alone = self.play(self.federation(**job))
+        killed = self.ranks(2, **job)
+        for environment, there, not_yet in PHASES:
+            aggregator = killed.launch_aggregator(environment=environment)
+            if there == "run-started":
+                for i in range(3):
+                    killed.start_client(i, server=killed.servers[i % 2])
+            killed.wait_for_loss()
+            with self.subTest(environment["FEDGE_FAULT"]):
+                self.assertTrue(aggregator.events(there), aggregator.tail())
+                self.assertFalse(aggregator.events(not_yet), aggregator.tail())
+        killed.start_aggregator()
+        self.assertEqual(killed.complete()["model_sha256"], alone["model_sha256"])
+        self.assertEqual(len(killed.hashes()), 2)
 
     def test_a_rank_dies_at_a_step_of_writing(self):
         """Before, in or after a call of the system: with an update durable and no ACK sent, with a journal half made, with
