@@ -138,6 +138,9 @@ static void auto_trains_together_where_it_can(void **state)
                               "together\n");
     assert_int_equal(sweep_and_listen(SWEPT, &(emulator_config){.num_gpus = 0}), 4);
     assert_non_null(strstr(told, "fedge-simulate: --engine auto is cpu: no GPU is found"));
+    const emulator_config small = {.num_gpus = 1, .memory_bytes = 4 << 10};
+    assert_int_equal(sweep_and_listen(SWEPT, &small), 4);
+    assert_non_null(strstr(told, "fedge-simulate: --engine auto is cpu: GPU 0 has 0 MiB free, "));
     assert_int_equal(sweep_and_listen(OPTIONS "--sweep strategy=FedAvg,QFedAvg seeds=1", &machine),
                      2);
     assert_non_null(strstr(told, "--engine auto is another for some runs, which take turns: "));

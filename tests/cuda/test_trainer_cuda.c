@@ -333,6 +333,54 @@ static void too_little_memory_is_told_beforehand(void **state)
     assert_int_equal(emulator_leaks(), 0);
 }
 
+static void count_lines(const char *text, const char *with, uint32_t wanted)
+{
+    uint32_t count = 0;
+    for (const char *at = strstr(text, with); at; at = strstr(at + 1, with))
+        count++;
+    if (count != wanted)
+        fail_msg("\"%s\" %u times, and not %u, in \"%s\"", with, count, wanted, text);
+}
+
+/* With "auto", and the CPU's bits: also where the sums, which lie on the GPU, are what takes the
+ * memory that one client would need. */
+static void where_no_client_fits_the_cpu_trains(void **state)
+{
+    (void)state;
+    float cpu[200];
+    const emulator_config none = {.num_gpus = 0};
+    (void)run_all(MLP, "", "", "cpu", &none, cpu);
+    for (int sums_too = 0; sums_too < 2; sums_too++) {
+        run self = {0};
+        size_t kib = 9;
+        for (bool on_cpu = true; on_cpu; kib += 4) {
+            emulator_start(&(emulator_config){.num_gpus = 1, .memory_bytes = kib << 10});
+            make_job(&self, MLP, "", "");
+            accumulator = sums_too ? "cuda" : NULL;
+            begin(&self, "auto", 1);
+            accumulator = NULL;
+            if (sums_too && self.status != FEDGE_OK) { /* the sums alone are too large */
+                assert_non_null(strstr(self.err.message, "accumulator cuda: GPU 0 has 0 MiB"));
+                end(&self);
+                continue;
+            }
+            if (self.status != FEDGE_OK)
+                fail_msg("%zu KiB: %s", kib, self.err.message);
+            on_cpu = strcmp(fedge_simulation_engine(self.simulation), "cpu") == 0;
+            if (on_cpu) {
+                count_lines(self.told, "trainer-engine ", 1);
+                count_lines(self.told, "kind=cpu because=\"GPU 0 has 0 MiB free, and ", 1);
+                assert_int_equal(fedge_simulation_run(self.simulation, &self.err), FEDGE_OK);
+                assert_memory_equal(fedge_simulation_model(self.simulation)->values, cpu,
+                                    163 * sizeof(float));
+            }
+            end(&self);
+            assert_int_equal(emulator_leaks(), 0);
+        }
+        assert_in_range(kib, 17, 4096);
+    }
+}
+
 /* What --plan says is what a run logs and takes. */
 static void the_plan_has_waves_and_memory(void **state)
 {
@@ -572,6 +620,7 @@ int main(void)
         cmocka_unit_test(what_gpus_lack_is_named),
         cmocka_unit_test(without_a_gpu_the_cpu_trains),
         cmocka_unit_test(too_little_memory_is_told_beforehand),
+        cmocka_unit_test(where_no_client_fits_the_cpu_trains),
         cmocka_unit_test(the_plan_has_waves_and_memory),
         cmocka_unit_test(runs_of_a_sweep_are_trained_together),
         cmocka_unit_test(a_lost_gpu_ends_the_run),

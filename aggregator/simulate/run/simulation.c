@@ -336,6 +336,24 @@ static void tell_of_spill(void *user, const char *folder)
     }
 }
 
+/* With "auto" of another than [engine], where what was made meanwhile leaves it no memory. */
+static fedge_status open_engine(fedge_simulation *self, const fedge_trainer_engine_ops *engine,
+                                const fedge_trainer_engine_config *wanted, fedge_error *err)
+{
+    const fedge_trainer_engine_ops *other = engine;
+    fedge_status status = fedge_trainer_engine_open(&self->engine, engine, wanted, err);
+    if (status != FEDGE_OK) {
+        status = fedge_trainer_engine_choose_again(engine_name(&self->config), wanted, &other,
+                                                   status, err);
+    }
+    if (status == FEDGE_OK && other != engine) {
+        status = check_memory(self, other, err);
+        if (status == FEDGE_OK)
+            status = fedge_trainer_engine_open(&self->engine, other, wanted, err);
+    }
+    return status;
+}
+
 static fedge_status set_up(fedge_simulation *self, fedge_error *err)
 {
     const fedge_simulation_config *config = &self->config;
@@ -376,7 +394,7 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         wanted.cancel = config->cancel ? cancel : NULL;
         wanted.on_done = fedge_simulation_tell_progress;
         wanted.user = self;
-        status = fedge_trainer_engine_open(&self->engine, engine, &wanted, err);
+        status = open_engine(self, engine, &wanted, err);
     }
     if (status == FEDGE_OK) {
         status =

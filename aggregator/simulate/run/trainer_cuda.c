@@ -10,12 +10,26 @@
 
 /* ---- what it can do -------------------------------------------------------------------------- */
 
+/* Does each GPU hold at least one client? Runs that share GPUs see what the others have left, and
+ * are told when they join them. */
+static fedge_status check_room(const fedge_trainer_engine_config *config, fedge_error *err)
+{
+    uint32_t num_gpus = 0;
+    trainer_cuda_needs has;
+    fedge_status status = fedge_trainer_cuda_count_gpus(config, &num_gpus, err);
+    for (uint32_t i = 0; i < num_gpus && !config->share && status == FEDGE_OK; i++) {
+        fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, num_gpus, 1, &has);
+        cohort.gpu = (int)fedge_trainer_cuda_number(config, i);
+        status = fedge_cohort_check_room(&cohort, err);
+    }
+    return status;
+}
+
 static fedge_status check(const fedge_trainer_engine_config *config, fedge_error *err)
 {
     const fedge_plan *plan = &config->job->plan;
     trainer_cuda_needs has;
     fedge_model_options evaluated;
-    uint32_t num_gpus = 0;
     const fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, 1, 1, &has);
     if (fedge_plan_evaluation_options(plan, &evaluated))
         return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs cannot evaluate in int8: use --engine cpu");
@@ -41,8 +55,8 @@ static fedge_status check(const fedge_trainer_engine_config *config, fedge_error
             "%s keeps a part of the model on clients, which GPUs cannot train: use --engine cpu",
             config->job->strategy);
     }
-    fedge_status status = fedge_cohort_check(&cohort, err);
-    return status == FEDGE_OK ? fedge_trainer_cuda_count_gpus(config, &num_gpus, err) : status;
+    const fedge_status status = fedge_cohort_check(&cohort, err);
+    return status == FEDGE_OK ? check_room(config, err) : status;
 }
 
 static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *bytes,

@@ -49,6 +49,28 @@ fedge_status fedge_trainer_engine_check(const fedge_trainer_engine_ops *ops,
     return ops->check ? ops->check(config, err) : FEDGE_OK;
 }
 
+/* Of the table from [at] on; [because]: why those before it are not taken, "": there are none. */
+static fedge_status first_able(const fedge_trainer_engine_ops *const *at, const char *because,
+                               const fedge_trainer_engine_config *config,
+                               const fedge_trainer_engine_ops **ops, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    fedge_error why;
+    (void)fedge_fail(&why, FEDGE_OK, "%s", because);
+    for (; *at; at++) {
+        *ops = *at;
+        status = fedge_trainer_engine_check(*at, config, err);
+        if (status == FEDGE_OK || status == FEDGE_GPU_LOST)
+            break;
+        why = *err;
+    }
+    if (status == FEDGE_OK && config->log && why.message[0]) {
+        FEDGE_LOG(config->log, FEDGE_LOG_INFO, "trainer-engine",
+                  fedge_log_str("kind", (*ops)->name), fedge_log_str("because", why.message));
+    }
+    return status;
+}
+
 fedge_status fedge_trainer_engine_choose(const char *name,
                                          const fedge_trainer_engine_config *config,
                                          const fedge_trainer_engine_ops **ops, fedge_error *err)
@@ -61,19 +83,21 @@ fedge_status fedge_trainer_engine_choose(const char *name,
         assert(*ops); /* it has passed check_name */
         return fedge_trainer_engine_check(*ops, config, err);
     }
-    fedge_error why = {.message = ""};
-    for (const fedge_trainer_engine_ops *const *at = fedge_trainer_engines; *at; at++) {
-        *ops = *at;
-        status = fedge_trainer_engine_check(*at, config, err);
-        if (status == FEDGE_OK)
-            break;
-        why = *err;
-    }
-    if (status == FEDGE_OK && config->log && why.message[0]) {
-        FEDGE_LOG(config->log, FEDGE_LOG_INFO, "trainer-engine",
-                  fedge_log_str("kind", (*ops)->name), fedge_log_str("because", why.message));
-    }
-    return status;
+    return first_able(fedge_trainer_engines, "", config, ops, err);
+}
+
+fedge_status fedge_trainer_engine_choose_again(const char *name,
+                                               const fedge_trainer_engine_config *config,
+                                               const fedge_trainer_engine_ops **ops,
+                                               fedge_status status, fedge_error *err)
+{
+    const fedge_trainer_engine_ops *const *at = fedge_trainer_engines;
+    const fedge_error why = *err;
+    while (*at && *at != *ops)
+        at++;
+    if (status != FEDGE_NO_MEMORY || strcmp(name, FEDGE_TRAINER_ENGINE_AUTO) != 0 || !*at || !at[1])
+        return status;
+    return first_able(at + 1, why.message, config, ops, err);
 }
 
 fedge_status fedge_trainer_engine_open(fedge_trainer_engine *engine,

@@ -86,8 +86,9 @@ typedef struct fedge_trainer_engine_ops {
     bool joins_runs;  /* runs with a share of it are worked for together, and wait for each other */
 
     /* Can it do this job's work on this machine? FEDGE_UNSUPPORTED with what it cannot do;
-     * FEDGE_NOT_FOUND: the hardware or driver that is not there. [config] without its global model.
-     * NULL: it can do all. */
+     * FEDGE_NOT_FOUND: the hardware or driver that is not there; FEDGE_NO_MEMORY: not one client
+     * fits, with the numbers; FEDGE_GPU_LOST. [config] without its global model, and perhaps
+     * without data. NULL: it can do all. */
     fedge_status (*check)(const fedge_trainer_engine_config *config, fedge_error *err);
 
     /* Bytes of this machine's memory, for each thread: [config] without its global model. */
@@ -134,11 +135,17 @@ typedef struct fedge_trainer_engine {
 FEDGE_MUST_USE fedge_status fedge_trainer_engine_check_name(const char *name, fedge_error *err);
 
 /* The engine [name], which must be able to do the work; with "auto" the first that is, and
- * config->log is told why the ones before it are not. */
+ * config->log is told why the ones before it are not. A lost GPU is no reason to take another. */
 FEDGE_MUST_USE fedge_status fedge_trainer_engine_choose(const char *name,
                                                         const fedge_trainer_engine_config *config,
                                                         const fedge_trainer_engine_ops **ops,
                                                         fedge_error *err);
+/* The first behind *ops, with "auto", where [why] says that *ops has no memory: what else the GPUs
+ * hold by then may leave less than was there when it was chosen. Otherwise *ops stays and *err is
+ * [why], whose status is returned. */
+FEDGE_MUST_USE fedge_status fedge_trainer_engine_choose_again(
+    const char *name, const fedge_trainer_engine_config *config,
+    const fedge_trainer_engine_ops **ops, fedge_status status, fedge_error *err);
 
 /* The operations of an open engine, as the table has them. */
 FEDGE_MUST_USE fedge_status fedge_trainer_engine_open(fedge_trainer_engine *engine,

@@ -342,8 +342,9 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
     return status;
 }
 
-fedge_status fedge_cohort_new(const fedge_cohort_config *config, fedge_cohort **cohort,
-                              fedge_error *err)
+/* One that has a plan, and nothing on the GPU yet. */
+static fedge_status make_planned(const fedge_cohort_config *config, fedge_cohort **cohort,
+                                 fedge_error *err)
 {
     uint32_t there = 0;
     *cohort = NULL;
@@ -360,7 +361,33 @@ fedge_status fedge_cohort_new(const fedge_cohort_config *config, fedge_cohort **
     fresh->config = *config;
     status = fedge_cohort_plan_make(&fresh->plan, config, err);
     if (status == FEDGE_OK)
-        status = check_examples(fresh, err);
+        *cohort = fresh;
+    else
+        free(fresh);
+    return status;
+}
+
+fedge_status fedge_cohort_check_room(const fedge_cohort_config *config, fedge_error *err)
+{
+    fedge_cohort *planned = NULL;
+    fedge_status status = make_planned(config, &planned, err);
+    if (status == FEDGE_OK)
+        status = fedge_cohort_cuda(planned, cudaSetDevice(config->gpu), "choosing it", err);
+    if (status == FEDGE_OK)
+        status = choose_slots(planned, err);
+    free(planned);
+    return status;
+}
+
+fedge_status fedge_cohort_new(const fedge_cohort_config *config, fedge_cohort **cohort,
+                              fedge_error *err)
+{
+    fedge_cohort *fresh = NULL;
+    *cohort = NULL;
+    fedge_status status = make_planned(config, &fresh, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = check_examples(fresh, err);
     if (status == FEDGE_OK)
         status = open_on_gpu(fresh, err);
     if (status == FEDGE_OK) {
