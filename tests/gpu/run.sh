@@ -103,6 +103,7 @@ measure() {
 tests=$build/bin
 check kernels 60 "$tests/gpu_test_kernels"
 check cohort-kernels 60 "$tests/gpu_test_cohort_kernels"
+check cohort-kernels-other 60 "$tests/gpu_test_cohort_kernels_other"
 check accumulator 120 "$tests/gpu_test_accumulator_cuda"
 check cohort 60 "$tests/gpu_test_cohort"
 check silo 60 "$tests/gpu_test_silo"
@@ -133,10 +134,10 @@ if [ -n "$measure" ]; then
 fi
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)
 if [ -n "$sanitizer" ]; then
-    for test in kernels cohort_kernels chosen_cuda tile_cuda; do
+    for test in kernels cohort_kernels cohort_kernels_other chosen_cuda tile_cuda; do
         check "racecheck-$test" 90 "$sanitizer" --tool racecheck --error-exitcode 9 "$tests/gpu_test_$test"
     done
-    for test in kernels cohort_kernels accumulator_cuda cohort silo chosen_cuda tile_cuda cohort_layers cohort_sequences \
+    for test in kernels cohort_kernels cohort_kernels_other accumulator_cuda cohort silo chosen_cuda tile_cuda cohort_layers cohort_sequences \
         cohort_losses cohort_factors cohort_members; do
         check "memcheck-$test" 90 "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 "$tests/gpu_test_$test"
     done
