@@ -3,6 +3,7 @@
  */
 #include "tests/edge/core/cmocka_all.h"
 
+#include <cuda_runtime_api.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -357,6 +358,49 @@ static void memory_is_told_beforehand(void **state)
     assert_true(least < of_four && of_four < all);
 }
 
+/* Bytes of GPU 0 that a silo of so many GPUs takes for a machine's memory. */
+static uint64_t bytes_taken(const fedge_silo_config *config, uint32_t gpus, size_t memory)
+{
+    fedge_error err;
+    fedge_silo *silo = NULL;
+    size_t left = 0, total = 0;
+    if (!emulator_start(&(emulator_config){.num_gpus = gpus, .memory_bytes = memory}))
+        return 0;
+    if (fedge_silo_new(config, &silo, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(cudaSetDevice(0), cudaSuccess);
+    assert_int_equal(cudaMemGetInfo(&left, &total), cudaSuccess);
+    fedge_silo_free(silo);
+    return total - left;
+}
+
+/* Momentum or moments of what is trained alone: of all, of an end, of factors of low rank. */
+static void states_are_of_what_is_trained(void **state)
+{
+    (void)state;
+    static const uint32_t TRAINED[][2] = {{1, 95 + 45 * 3 + 3}, {4, 45 * 3 + 3}, {3, 95 + 2 * 48}};
+    for (uint32_t i = 0; i < 3; i++) {
+        uint64_t all = 0, least = 0, with = 0, without = 0, unused = 0;
+        fedge_error err;
+        draw(TRAINED[i][0]);
+        options.optimizer = FEDGE_OPTIMIZER_ADAM;
+        fedge_silo_config config = config_of(2);
+        config.cohort.sets[0].count = 0; /* as --plan, which knows of none */
+        assert_int_equal(fedge_silo_bytes(&config, 1, &all, &least, &err), FEDGE_OK);
+        const uint64_t taken = bytes_taken(&config, 1, 20 * MUCH);
+        assert_int_equal(taken, taken > 0 ? all : 0);
+        assert_int_equal(bytes_taken(&config, 1, (least / 9 + 1) * 10), taken > 0 ? least : 0);
+        options.optimizer = FEDGE_OPTIMIZER_SGD;
+        options.momentum = 0.0f;
+        assert_int_equal(fedge_silo_bytes(&config, 1, &without, &unused, &err), FEDGE_OK);
+        options.momentum = 0.9f;
+        assert_int_equal(fedge_silo_bytes(&config, 1, &with, &unused, &err), FEDGE_OK);
+        const uint64_t each = ((uint64_t)TRAINED[i][1] * sizeof(float) + 255) / 256 * 256;
+        assert_int_equal(with - without, each);
+        assert_int_equal(all - without, 2 * each);
+    }
+}
+
 #ifndef RACES
 
 /* Every allocation fails once, and every other call: what was taken is given back, and the answer
@@ -493,6 +537,7 @@ int main(void)
         cmocka_unit_test(a_batch_norm_is_not_cut),
         cmocka_unit_test(micro_batches_drop_the_same),
         cmocka_unit_test(memory_is_told_beforehand),
+        cmocka_unit_test(states_are_of_what_is_trained),
         cmocka_unit_test(a_hanging_collective_is_seen),
         cmocka_unit_test(what_is_missing_is_named),
         cmocka_unit_test(training_that_diverges_is_told),

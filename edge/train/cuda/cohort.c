@@ -51,6 +51,8 @@ fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_
     if (status == FEDGE_OK) {
         fedge_cohort_plan *plan = &counted->plan;
         memory->slot = fedge_cohort_place_slots(plan, &counted->arrays, NULL, 1, 1);
+        memory->slots = fedge_cohort_place_slots(plan, &counted->arrays, NULL, config->most_slots,
+                                                 fedge_cohort_run_of(plan, config->most_slots));
         memory->shared = fedge_cohort_place_shared(plan, config, &counted->arrays, NULL);
         memory->host =
             fedge_cohort_host_bytes(plan, config->most_slots) +
@@ -166,7 +168,7 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
     const fedge_cohort_share *share = &self->plan.share;
     for (uint32_t i = 0; i < self->plan.num_states && share->states_on_host && status == FEDGE_OK;
          i++) {
-        const size_t size = fedge_cohort_stepped(&self->plan) * sizeof(float);
+        const size_t size = fedge_cohort_kept(&self->plan) * sizeof(float);
         status = take(self, &self->host_states[i], size, true, err);
         self->arrays.states[i] = self->host_states[i];
     }

@@ -120,6 +120,7 @@ typedef struct fedge_cohort_work {
 /* What a cohort takes, found before it takes it. */
 typedef struct fedge_cohort_memory {
     size_t slot;   /* of the GPU, for each slot */
+    size_t slots;  /* of the GPU, for the most slots that are used */
     size_t shared; /* of the GPU, besides: examples and the model that all begin
                       with */
     size_t host;   /* of this machine, pinned */

@@ -110,8 +110,9 @@ typedef struct fedge_cohort_batch {
 cudaError_t fedge_cohort_forward(const fedge_cohort *cohort, const fedge_cohort_pass *pass,
                                  const fedge_cohort_batch *batch);
 cudaError_t fedge_cohort_backward(const fedge_cohort *cohort, fedge_cohort_pass pass);
-/* Each range of values that are trained. */
+/* Each range of values that are trained; of a share, what lies among those that are stepped from
+ * [from] on. */
 cudaError_t fedge_cohort_take_step(const fedge_cohort *cohort, const fedge_cohort_step *wanted,
-                                   const fedge_cohort_shape *shape);
+                                   size_t from, const fedge_cohort_shape *shape);
 
 #endif

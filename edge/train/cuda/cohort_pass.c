@@ -123,35 +123,26 @@ cudaError_t fedge_cohort_backward(const fedge_cohort *cohort, fedge_cohort_pass 
     return error;
 }
 
-/* To those that this GPU steps. */
-static void cut_range(const fedge_cohort_plan *plan, fedge_cohort_step *args)
-{
-    const size_t begin = args->states_from, end = begin + fedge_cohort_stepped(plan);
-    const size_t first = args->first > begin ? args->first : begin;
-    const size_t last = (size_t)args->first + args->count;
-    args->count =
-        first < (last < end ? last : end) ? (uint32_t)((last < end ? last : end) - first) : 0;
-    args->first = (uint32_t)first;
-}
-
 cudaError_t fedge_cohort_take_step(const fedge_cohort *cohort, const fedge_cohort_step *wanted,
-                                   const fedge_cohort_shape *shape)
+                                   size_t from, const fedge_cohort_shape *shape)
 {
     const fedge_cohort_plan *plan = &cohort->plan;
     const uint32_t passes = wanted->clip_norm > 0.0f ? 2 : 1;
+    fedge_cohort_step args = *wanted;
     cudaError_t error = cudaSuccess;
+    args.states_first = args.count = 0;
     for (uint32_t i = 0; i < passes * plan->num_ranges && error == cudaSuccess; i++) {
         const uint32_t *range = plan->ranges[i % plan->num_ranges];
-        fedge_cohort_step args = *wanted;
-        args.first = range[0];
-        args.count = range[1];
-        args.adds = i > 0;
         if (passes == 2 && i < plan->num_ranges) {
-            error = fedge_cohort_launch_squares(shape, &args);
+            fedge_cohort_step norm = *wanted;
+            norm.first = range[0];
+            norm.count = range[1];
+            norm.adds = i > 0;
+            error = fedge_cohort_launch_squares(shape, &norm);
             continue;
         }
-        if (plan->share.num_parts > 0)
-            cut_range(plan, &args);
+        args.states_first += args.count;
+        args.count = fedge_cohort_cut(plan, range, from, &args.first);
         error = args.count > 0 ? fedge_cohort_launch_step(shape, &args) : cudaSuccess;
     }
     return error;

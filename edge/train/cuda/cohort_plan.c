@@ -364,7 +364,7 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     arrays->gradients = take(&from, training ? parameters : 0, sizeof(float));
     for (uint32_t i = 0; i < 2; i++) {
         const bool kept = i < plan->num_states && !(shares && plan->share.states_on_host);
-        const size_t each = shares ? fedge_cohort_stepped(plan) : parameters;
+        const size_t each = (shares ? 1 : slots) * fedge_cohort_kept(plan);
         void *state = take(&from, kept ? each : 0, sizeof(float));
         arrays->states[i] = kept ? state : NULL;
         const size_t between = plan->is_chain || i == 0 ? examples * plan->most : 0;
@@ -441,6 +441,30 @@ size_t fedge_cohort_stepped(const fedge_cohort_plan *plan)
     return plan->share.num_parts > 0 ? plan->stride / plan->share.num_gpus : plan->stride;
 }
 
+uint32_t fedge_cohort_cut(const fedge_cohort_plan *plan, const uint32_t range[2], size_t from,
+                          uint32_t *first)
+{
+    const size_t end = from + fedge_cohort_stepped(plan), last = (size_t)range[0] + range[1];
+    const size_t cut = last < end ? last : end;
+    *first = range[0] > from ? range[0] : (uint32_t)from;
+    return *first < cut ? (uint32_t)(cut - *first) : 0;
+}
+
+size_t fedge_cohort_kept(const fedge_cohort_plan *plan)
+{
+    const size_t each = fedge_cohort_stepped(plan);
+    const uint32_t gpus = plan->share.num_parts > 0 ? plan->share.num_gpus : 1;
+    size_t most = 0;
+    for (uint32_t g = 0; g < gpus; g++) {
+        size_t count = 0;
+        uint32_t unused = 0;
+        for (uint32_t i = 0; i < plan->num_ranges; i++)
+            count += fedge_cohort_cut(plan, plan->ranges[i], g * each, &unused);
+        most = count > most ? count : most;
+    }
+    return (most + LINE - 1) / LINE * LINE;
+}
+
 uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots)
 {
     const size_t step = slots * (sizeof(fedge_cohort_turn) + plan->batch * example_told(plan));
@@ -457,7 +481,7 @@ size_t fedge_cohort_host_bytes(const fedge_cohort_plan *plan, uint32_t slots)
         (sizeof(fedge_cohort_turn) + plan->batch * (example_told(plan) + sizeof(int32_t)));
     const bool shares = plan->share.num_parts > 0; /* one model comes back at a time */
     const size_t states =
-        plan->share.states_on_host ? plan->num_states * fedge_cohort_stepped(plan) : 0;
+        plan->share.states_on_host ? plan->num_states * fedge_cohort_kept(plan) : 0;
     return 2 * told + ((shares ? 1u : FEDGE_COHORT_RING) + 3) * (plan->stride * sizeof(float)) +
            states * sizeof(float) + FEDGE_COHORT_RING * sizeof(fedge_cohort_tally);
 }

@@ -34,7 +34,8 @@ typedef struct fedge_cohort_plan {
 /* Arrays on the GPU, those of slots first. */
 typedef struct fedge_cohort_arrays {
     float *values; /* models' states */
-    float *gradients, *states[2], *corrections;
+    float *gradients, *corrections;
+    float *states[2]; /* of what is trained alone, (slots, fedge_cohort_kept) */
     float *input;
     float *between[2]; /* of a chain: gradients of layers' outputs, in turn; else [0]: what is added
                           to another gradient */
@@ -87,8 +88,15 @@ uint32_t fedge_cohort_members(const fedge_cohort_config *config);
 /* Bits that factors of products lose (kernels.h). */
 uint32_t fedge_cohort_dropped(const fedge_cohort_plan *plan);
 
-/* Floats that this GPU steps and keeps states of, of a share; else those of a slot. */
+/* Values that a GPU steps, of a share; else those of a slot. */
 size_t fedge_cohort_stepped(const fedge_cohort_plan *plan);
+/* How many values of a range that is trained lie among those that are stepped from [from] on, and
+ * the first of them. */
+uint32_t fedge_cohort_cut(const fedge_cohort_plan *plan, const uint32_t range[2], size_t from,
+                          uint32_t *first);
+/* Values that the optimizer keeps states of: for each slot, or of a share on the GPU that steps the
+ * most that are trained. */
+size_t fedge_cohort_kept(const fedge_cohort_plan *plan);
 
 /* Steps that are told at a time, of so many slots; of a share one, whose parts come in so many
  * waves, and the step's own turn. */

@@ -329,7 +329,7 @@ static cudaError_t queue_step(const void *user)
         error = fedge_cohort_forward(cohort, &pass, &batch);
     if (error == cudaSuccess)
         error = fedge_cohort_backward(cohort, pass);
-    return error == cudaSuccess ? fedge_cohort_take_step(cohort, &self->run->step, &pass.shape)
+    return error == cudaSuccess ? fedge_cohort_take_step(cohort, &self->run->step, 0, &pass.shape)
                                 : error;
 }
 

@@ -419,16 +419,18 @@ typedef struct fedge_cohort_step {
     uint32_t optimizer, nesterov;
     float momentum, weight_decay; /* momentum 0: states[0] is not used */
     float beta1, beta2, epsilon;
-    float proximal_mu, clip_norm;          /* 0: none */
-    const float *start;                    /* (members, stride): their global models */
-    const float *corrections;              /* (slots, stride): SCAFFOLD's; NULL: none */
-    float *values, *gradients, *states[2]; /* (slots, stride) */
-    double *squares;                       /* (slots, FEDGE_COHORT_NORM_PARTS), for clip_norm */
+    float proximal_mu, clip_norm; /* 0: none */
+    const float *start;           /* (members, stride): their global models */
+    const float *corrections;     /* (slots, stride): SCAFFOLD's; NULL: none */
+    float *values, *gradients;    /* (slots, stride) */
+    float *states[2];             /* (slots, states_stride): of what is trained alone */
+    size_t states_stride;
+    double *squares; /* (slots, FEDGE_COHORT_NORM_PARTS), for clip_norm */
     size_t stride;
     uint32_t num_values;
     uint32_t first, count; /* of the values that are trained: a step takes a range of them */
     uint32_t adds;         /* squares: to those of the ranges before */
-    uint32_t states_from;  /* the value that states begin with */
+    uint32_t states_first; /* the place of value [first]'s states */
 } fedge_cohort_step;
 /* Slots whose turn is step 1 begin: values = their member's start, states and tallies 0. */
 cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,

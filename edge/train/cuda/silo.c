@@ -50,7 +50,7 @@ fedge_status fedge_silo_bytes(const fedge_silo_config *config, uint32_t num_gpus
         cohort.share.states_on_host = i == 1;
         memset(cohort.sets, 0, sizeof(cohort.sets));
         status = fedge_cohort_bytes(&cohort, &memory, err);
-        *to[i] = status == FEDGE_OK ? memory.slot + memory.shared : 0;
+        *to[i] = status == FEDGE_OK ? memory.slots + memory.shared : 0;
     }
     return status;
 }

@@ -90,7 +90,7 @@ static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *val
 {
     fedge_cohort *cohort = gpu->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
-    const size_t states = fedge_cohort_stepped(&cohort->plan) * sizeof(float);
+    const size_t states = fedge_cohort_kept(&cohort->plan) * sizeof(float);
     fedge_status status = use(gpu, err);
     if (status == FEDGE_OK)
         status = stage(self, cohort, 0, arrays->start, values, cohort->plan.num_state, err);
@@ -290,11 +290,11 @@ static fedge_status step_values(const run *self, uint32_t index, fedge_error *er
     const fedge_cohort_shape shape = {cohort->arrays.turns + gpu->num_parts, 1, cohort->plan.batch,
                                       cohort->stream};
     fedge_cohort_step step = fedge_cohort_step_of(cohort, self->training);
-    step.states_from = index * (uint32_t)fedge_cohort_stepped(&cohort->plan);
+    const size_t from = index * fedge_cohort_stepped(&cohort->plan);
     step.corrections = self->task->correction ? step.corrections : NULL;
     const fedge_status status = use(gpu, err);
     return status == FEDGE_OK
-               ? fedge_cohort_cuda(cohort, fedge_cohort_take_step(cohort, &step, &shape),
+               ? fedge_cohort_cuda(cohort, fedge_cohort_take_step(cohort, &step, from, &shape),
                                    "training", err)
                : status;
 }

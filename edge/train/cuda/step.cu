@@ -15,8 +15,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     if (p.values && i < p.num_values) {
         p.values[s * p.stride + i] = p.start[turns[s].member * p.stride + i];
         for (int k = 0; k < 2; k++) {
-            if (p.states[k])
-                p.states[k][s * p.stride + i] = 0.0f;
+            if (p.states[k] && i < p.states_stride)
+                p.states[k][s * p.states_stride + i] = 0.0f;
         }
     }
 }
@@ -70,8 +70,8 @@ static __device__ __forceinline__ float clip_scale(const fedge_cohort_step &p, u
     return scale < 1.0f ? scale : 1.0f;
 }
 
-static __device__ __forceinline__ void step_sgd(const fedge_cohort_step &p,
-                                                const fedge_cohort_turn &turn, float g, size_t at)
+static __device__ __forceinline__ void
+step_sgd(const fedge_cohort_step &p, const fedge_cohort_turn &turn, float g, size_t at, size_t kept)
 {
     const float w = p.values[at];
     const float slope = g + p.weight_decay * w;
@@ -79,23 +79,22 @@ static __device__ __forceinline__ void step_sgd(const fedge_cohort_step &p,
         p.values[at] = w - turn.rate * slope;
         return;
     }
-    float *state = p.states[0] + (at - p.states_from);
-    const float v = p.momentum * *state + slope;
-    *state = v;
+    const float v = p.momentum * p.states[0][kept] + slope;
+    p.states[0][kept] = v;
     p.values[at] = w - turn.rate * (p.nesterov ? slope + p.momentum * v : v);
 }
 
 static __device__ __forceinline__ void step_adam(const fedge_cohort_step &p,
-                                                 const fedge_cohort_turn &turn, float g, size_t at)
+                                                 const fedge_cohort_turn &turn, float g, size_t at,
+                                                 size_t kept)
 {
     const float w = p.values[at];
     if (p.optimizer == FEDGE_COHORT_ADAM)
         g += p.weight_decay * w;
-    float *first = p.states[0] + (at - p.states_from), *second = p.states[1] + (at - p.states_from);
-    const float m = p.beta1 * *first + (1.0f - p.beta1) * g;
-    const float v = p.beta2 * *second + (1.0f - p.beta2) * g * g;
-    *first = m;
-    *second = v;
+    const float m = p.beta1 * p.states[0][kept] + (1.0f - p.beta1) * g;
+    const float v = p.beta2 * p.states[1][kept] + (1.0f - p.beta2) * g * g;
+    p.states[0][kept] = m;
+    p.states[1][kept] = v;
     p.values[at] = turn.keep * w - turn.size * m / (sqrtf(v) / turn.root + p.epsilon);
 }
 
@@ -107,7 +106,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const fedge_cohort_turn turn = turns[s];
     if (turn.count == 0 || at_range >= p.count)
         return;
-    const size_t at = s * p.stride + i;
+    const size_t at = s * p.stride + i, kept = s * p.states_stride + p.states_first + at_range;
     float g = gradient(p, turn, at, i);
     if (p.clip_norm > 0.0f) {
         const float scale = clip_scale(p, s);
@@ -116,9 +115,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     if (p.corrections)
         g += p.corrections[at];
     if (p.optimizer == FEDGE_COHORT_SGD)
-        step_sgd(p, turn, g, at);
+        step_sgd(p, turn, g, at, kept);
     else
-        step_adam(p, turn, g, at);
+        step_adam(p, turn, g, at, kept);
 }
 
 cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,
