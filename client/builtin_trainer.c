@@ -169,7 +169,7 @@ static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_err
         }
     }
     if (!status && t->config.engine) {
-        status = t->config.engine->open(t->plan, t->dataset, t->config.devices, t->config.log,
+        status = t->config.engine->open(t->plan, t->dataset, t->config.settings, t->config.log,
                                         t->config.lost, &t->engine, err);
     }
     if (status)

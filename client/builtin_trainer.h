@@ -17,10 +17,10 @@
 #include "edge/io/site.h"
 
 typedef struct fedge_builtin_config {
-    const fedge_site *site;                /* outlives the trainer */
-    const fedge_client_engine_ops *engine; /* NULL: the CPU */
-    const char *devices;                   /* for it; NULL: all */
-    const fedge_log *log;                  /* of the engine's; NULL: silence */
+    const fedge_site *site;                       /* outlives the trainer */
+    const fedge_client_engine_ops *engine;        /* NULL: the CPU */
+    const fedge_client_engine_settings *settings; /* of it; outlive the trainer */
+    const fedge_log *log;                         /* of the engine's; NULL: silence */
     /* A device of the engine is lost, and only a new process can use what is left; may be NULL.
      * Called on the trainer's thread, or on another while the trainer's waits for the device. */
     void (*lost)(const fedge_error *err);

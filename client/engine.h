@@ -3,6 +3,7 @@
 #ifndef FEDGE_CLIENT_ENGINE_H
 #define FEDGE_CLIENT_ENGINE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "edge/core/log.h"
@@ -11,21 +12,28 @@
 #include "edge/io/plan.h"
 #include "edge/train/trainer.h"
 
+/* As this device's owner wants it. */
+typedef struct fedge_client_engine_settings {
+    const char *devices;        /* such as "0,1"; NULL: all */
+    bool bf16_optimizer_states; /* else fp32 */
+} fedge_client_engine_settings;
+
 typedef struct fedge_client_engine_ops {
     const char *name; /* "cuda" */
-    /* Is there what [devices] asks for, such as "0,1"; NULL: all? FEDGE_INVALID_ARGUMENT,
+    /* Does it know the settings, and are the devices there? FEDGE_INVALID_ARGUMENT,
      * FEDGE_NOT_FOUND. */
-    fedge_status (*find)(const char *devices, fedge_error *err);
+    fedge_status (*find)(const fedge_client_engine_settings *settings, fedge_error *err);
     /* FEDGE_UNSUPPORTED with what it cannot train. */
     fedge_status (*check)(const fedge_plan *plan, fedge_error *err);
     /* Memory of one device: for the whole batch at once, and at least. */
-    fedge_status (*bytes)(const fedge_plan *plan, uint64_t *all, uint64_t *least, fedge_error *err);
+    fedge_status (*bytes)(const fedge_plan *plan, const fedge_client_engine_settings *settings,
+                          uint64_t *all, uint64_t *least, fedge_error *err);
     /* [plan] and [log] must outlive the state, [dataset] need not. [lost]: told, on another thread,
      * that a call to a device does not return; it ends the process. NULL: such a call is waited
      * for. */
-    fedge_status (*open)(const fedge_plan *plan, const fedge_dataset *dataset, const char *devices,
-                         const fedge_log *log, void (*lost)(const fedge_error *err), void **state,
-                         fedge_error *err);
+    fedge_status (*open)(const fedge_plan *plan, const fedge_dataset *dataset,
+                         const fedge_client_engine_settings *settings, const fedge_log *log,
+                         void (*lost)(const fedge_error *err), void **state, fedge_error *err);
     void (*close)(void *state); /* NULL is fine */
     /* As fedge_trainer_run and fedge_trainer_evaluate on a view of [dataset]; correction: NULL:
      * none. FEDGE_GPU_LOST: the process should begin anew. */

@@ -54,11 +54,18 @@ static fedge_status read_devices(const char *text, fedge_silo_config *config, fe
     return FEDGE_OK;
 }
 
-static fedge_status find(const char *devices, fedge_error *err)
+static fedge_status read_settings(const fedge_client_engine_settings *settings,
+                                  fedge_silo_config *config, fedge_error *err)
+{
+    config->states_bf16 = settings->bf16_optimizer_states;
+    return read_devices(settings->devices, config, err);
+}
+
+static fedge_status find(const fedge_client_engine_settings *settings, fedge_error *err)
 {
     fedge_silo_config config = {.num_gpus = 0};
     uint32_t there = 0;
-    fedge_status status = read_devices(devices, &config, err);
+    fedge_status status = read_settings(settings, &config, err);
     if (status == FEDGE_OK)
         status = fedge_cohort_count_gpus(&there, err);
     for (uint32_t i = 0; i < config.num_gpus && status == FEDGE_OK; i++) {
@@ -85,10 +92,12 @@ static fedge_status check(const fedge_plan *plan, fedge_error *err)
     return fedge_cohort_check(&config.cohort, err);
 }
 
-static fedge_status bytes(const fedge_plan *plan, uint64_t *all, uint64_t *least, fedge_error *err)
+static fedge_status bytes(const fedge_plan *plan, const fedge_client_engine_settings *settings,
+                          uint64_t *all, uint64_t *least, fedge_error *err)
 {
     engine self;
-    const fedge_silo_config config = config_of(plan, &self);
+    fedge_silo_config config = config_of(plan, &self);
+    config.states_bf16 = settings->bf16_optimizer_states;
     return fedge_silo_bytes(&config, 1, all, least, err);
 }
 
@@ -111,12 +120,13 @@ static void tell(const fedge_log *log, const fedge_silo_facts *facts)
                   fedge_log_int("parts-at-once", facts->at_once),
                   fedge_log_int("bytes-each", (int64_t)facts->memory.slot),
                   fedge_log_int("bytes-shared", (int64_t)facts->memory.shared),
+                  fedge_log_str("optimizer-states", facts->states_bf16 ? "bf16" : "fp32"),
                   fedge_log_str("optimizer", facts->states_on_host ? "on the host" : "on the GPU"));
     }
 }
 
 static fedge_status open_engine(const fedge_plan *plan, const fedge_dataset *dataset,
-                                const char *devices, const fedge_log *log,
+                                const fedge_client_engine_settings *settings, const fedge_log *log,
                                 void (*lost)(const fedge_error *err), void **state,
                                 fedge_error *err)
 {
@@ -135,7 +145,7 @@ static fedge_status open_engine(const fedge_plan *plan, const fedge_dataset *dat
     config.stuck = lost;
     config.cohort.sets[0] = (fedge_cohort_examples){fedge_dataset_values(dataset),
                                                     fedge_dataset_labels(dataset), count};
-    fedge_status status = read_devices(devices, &config, err);
+    fedge_status status = read_settings(settings, &config, err);
     if (status == FEDGE_OK)
         status = fedge_silo_new(&config, &fresh->silo, err);
     if (status != FEDGE_OK) {

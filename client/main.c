@@ -101,7 +101,7 @@ static fedge_status find_engine(const fedge_client_options *o,
     while (*at && strcmp((*at)->name, o->engine) != 0)
         at++;
     *engine = *at;
-    return *at ? (*at)->find(o->gpus, err)
+    return *at ? (*at)->find(&o->settings, err)
                : fedge_fail(err, FEDGE_UNSUPPORTED,
                             "--engine %s is not in this build: it has cpu%s%s", o->engine,
                             *fedge_client_engines ? " and " : "",
@@ -110,7 +110,8 @@ static fedge_status find_engine(const fedge_client_options *o,
 
 static fedge_exit run(const fedge_client_options *o, const fedge_site *site, const fedge_log *log)
 {
-    fedge_builtin_config builtin = {.site = site, .devices = o->gpus, .log = log, .lost = on_lost};
+    fedge_builtin_config builtin = {
+        .site = site, .settings = &o->settings, .log = log, .lost = on_lost};
     const fedge_client_config config = {.struct_size = sizeof(config),
                                         .server = o->server,
                                         .identity_dir = o->identity,
@@ -161,7 +162,7 @@ int main(int argc, char **argv)
     const fedge_log log = {
         .level = options.log_level, .json = options.log_json, .write = write_line};
     if (options.plan && !options.check_config) {
-        return (int)(fedge_plan_report(options.plan, options.json, &err)
+        return (int)(fedge_plan_report(options.plan, &options.settings, options.json, &err)
                          ? fail_with(&log, "plan", &err, FEDGE_EXIT_CONFIG)
                          : FEDGE_EXIT_OK);
     }

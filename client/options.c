@@ -23,6 +23,19 @@ static fedge_status take_server(void *settings, const char *option, const char *
     return FEDGE_OK;
 }
 
+#ifdef FEDGE_WITH_CUDA
+static fedge_status take_states(void *settings, const char *option, const char *value,
+                                fedge_error *err)
+{
+    fedge_client_options *o = settings;
+    o->settings.bf16_optimizer_states = strcmp(value, "bf16") == 0;
+    return o->settings.bf16_optimizer_states || strcmp(value, "fp32") == 0
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--%s: '%.32s' is not fp32 or bf16",
+                            option, value);
+}
+#endif
+
 static const fedge_option OPTIONS[] = {
     {OPTION("server", "URL", "the aggregator, over the config's; may be repeated", OTHER, server),
      .take = take_server},
@@ -42,7 +55,12 @@ static const fedge_option OPTIONS[] = {
      .max = FEDGE_SITE_MAX_PARTITIONS},
     {OPTION("engine", "NAME", "what trains: cpu, or cuda where it is built", TEXT, engine),
      .preset = "cpu"},
-    {OPTION("gpus", "LIST", "GPUs that train together, such as 0,1 (all)", TEXT, gpus)},
+    {OPTION("gpus", "LIST", "GPUs that train together, such as 0,1 (all)", TEXT, settings.devices)},
+#ifdef FEDGE_WITH_CUDA
+    {OPTION("optimizer-states", "TYPE", "on GPUs: fp32, or bf16 in half the memory", OTHER,
+            settings.bf16_optimizer_states),
+     .take = take_states, .preset = "fp32"},
+#endif
     {OPTION("log-level", "LEVEL", "error, warn, info or debug", LOG_LEVEL, log_level),
      .preset = "info"},
     {OPTION("log-json", NULL, "log in JSON lines", FLAG, log_json)},

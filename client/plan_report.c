@@ -47,6 +47,7 @@ enum {
 
 typedef struct table {
     const fedge_plan *plan;
+    const fedge_client_engine_settings *settings;
     uint32_t part; /* examples that pass at a time */
     fedge_layer_memory *layers;
     fedge_client_memory memory;
@@ -72,7 +73,7 @@ static void add_engine(table *t)
     uint64_t all = 0, least = 0;
     fedge_error unwanted;
     const fedge_client_engine_ops *engine = *fedge_client_engines;
-    if (!engine || engine->bytes(t->plan, &all, &least, &unwanted) != FEDGE_OK)
+    if (!engine || engine->bytes(t->plan, t->settings, &all, &least, &unwanted) != FEDGE_OK)
         return;
     t->figures[t->num_figures++] =
         (figure){"gpu", "one GPU's, for a batch at once; the examples come on top", all};
@@ -234,10 +235,13 @@ static fedge_status print_json(const table *t, fedge_error *err)
     return FEDGE_OK;
 }
 
-static fedge_status report(const fedge_plan *plan, bool json, fedge_error *err)
+static fedge_status report(const fedge_plan *plan, const fedge_client_engine_settings *settings,
+                           bool json, fedge_error *err)
 {
     const fedge_model_options options = fedge_plan_model_options(plan);
-    table t = {.plan = plan, .part = options.micro_batch ? options.micro_batch : options.max_batch};
+    table t = {.plan = plan,
+               .settings = settings,
+               .part = options.micro_batch ? options.micro_batch : options.max_batch};
     if (plan->external) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the model is external: only its own trainer knows what it needs");
@@ -259,13 +263,14 @@ static fedge_status report(const fedge_plan *plan, bool json, fedge_error *err)
     return status;
 }
 
-fedge_status fedge_plan_report(const char *path, bool json, fedge_error *err)
+fedge_status fedge_plan_report(const char *path, const fedge_client_engine_settings *settings,
+                               bool json, fedge_error *err)
 {
     fedge_plan *plan;
     fedge_status status = fedge_job_load_plan(path, &plan, err);
     if (status)
         return status;
-    status = report(plan, json, err);
+    status = report(plan, settings, json, err);
     fedge_plan_free(plan);
     return status;
 }

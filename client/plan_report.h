@@ -4,10 +4,14 @@
 
 #include <stdbool.h>
 
+#include "client/engine.h"
 #include "edge/core/status.h"
 
 /* Prints the table of the job file [path] to standard output, or one JSON object with [json].
- * Every figure is exact and comes from the functions that the trainer allocates by. */
-FEDGE_MUST_USE fedge_status fedge_plan_report(const char *path, bool json, fedge_error *err);
+ * [settings]: of the engine that trains. Every figure is exact and comes from the functions that
+ * the trainer allocates by. */
+FEDGE_MUST_USE fedge_status fedge_plan_report(const char *path,
+                                              const fedge_client_engine_settings *settings,
+                                              bool json, fedge_error *err);
 
 #endif

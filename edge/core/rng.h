@@ -26,7 +26,8 @@ typedef enum fedge_purpose {
     FEDGE_PURPOSE_SYNTHETIC = 11, /* data made up: a = client index, b = example, c = what of it */
     FEDGE_PURPOSE_AUGMENT = 12,   /* a = round, b = client index, c = epoch */
     FEDGE_PURPOSE_TURN = 13,      /* who of simulated equals is first: as FAILURE */
-    FEDGE_PURPOSE_CHOICE = 14     /* which values travel: a = round, b = tensor */
+    FEDGE_PURPOSE_CHOICE = 14,    /* which values travel: a = round, b = tensor */
+    FEDGE_PURPOSE_ROUNDING = 15   /* of optimizers' states, as DROPOUT: word i is of value i */
 } fedge_purpose;
 
 /* One stream. Plain data, copied freely: a copy continues on its own. */

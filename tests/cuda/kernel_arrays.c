@@ -9,6 +9,7 @@
 fedge_rng kernel_rng;
 fedge_cohort_shape kernel_shape;
 uint32_t kernel_counts[SLOTS];
+const fedge_cohort_turn *kernel_turns;
 static fedge_cohort_turn *turns; /* pinned */
 
 void kernel_must(cudaError_t error)
@@ -87,8 +88,14 @@ void kernel_begin(uint64_t seed)
     turns = kernel_pin(SLOTS * sizeof(*turns));
     for (uint32_t s = 0; s < SLOTS; s++) { /* one is idle, now and then */
         kernel_counts[s] = kernel_below(kernel_shape.batch + 1);
-        turns[s] = (fedge_cohort_turn){.count = kernel_counts[s], .step = 1};
+        turns[s] = (fedge_cohort_turn){.count = kernel_counts[s],
+                                       .step = 1,
+                                       .rate = 0.5f,
+                                       .keep = 1.0f,
+                                       .key = {(uint32_t)seed, 7},
+                                       .stream = {0x50002u + s, 3, s}};
     }
+    kernel_turns = turns;
     void *there = kernel_allocate(SLOTS * sizeof(*turns));
     kernel_send(there, turns, SLOTS * sizeof(*turns));
     kernel_shape.turns = there;

@@ -453,6 +453,103 @@ static void shares_are_exact(void **state)
     }
 }
 
+/* ---- states ---------------------------------------------------------------------------------- */
+
+enum { STATED = 4096, FIRST_STATED = 5 };
+
+/* Half [k] of the word that value [i] of a slot has in the step's stream. */
+static uint32_t chance_of(const fedge_cohort_turn *turn, uint32_t i, int k)
+{
+    const uint32_t named = (uint32_t)FEDGE_PURPOSE_ROUNDING << 16 | (turn->stream[0] & 0xffff);
+    const uint32_t counter[4] = {i / 4, named, turn->stream[1], turn->stream[2]};
+    uint32_t block[4];
+    fedge_philox4x32(counter, turn->key, block);
+    return k == 0 ? block[i % 4] & 0xffff : block[i % 4] >> 16;
+}
+
+static uint16_t bf16_of(float value, uint32_t chance)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof(bits));
+    return (uint16_t)((isfinite(value) ? bits + chance
+                       : isnan(value)  ? bits | 0x400000
+                                       : bits) >>
+                      16);
+}
+
+/* Adam's first step from moments of 0, of a range that does not begin with the first value: each
+ * moment is rounded by its value's chance, to the one above as often as it is near to it. */
+static void check_states(const uint16_t *states[2])
+{
+    uint32_t up = 0, all = 0;
+    for (uint32_t s = 0; s < SLOTS; s++) {
+        for (uint32_t i = 0; i < STATED && kernel_counts[s] > 0; i++) {
+            const float g = gradients.pinned[s * gradients.values + FIRST_STATED + i];
+            const float moments[2] = {(1.0f - 0.5f) * g, (1.0f - 0.75f) * g * g};
+            for (int k = 0; k < 2; k++) {
+                const uint32_t chance = chance_of(&kernel_turns[s], FIRST_STATED + i, k);
+                assert_int_equal(states[k][s * STATED + i], bf16_of(moments[k], chance));
+                up += i > 2 && states[k][s * STATED + i] != bf16_of(moments[k], 0);
+                all += i > 2;
+            }
+        }
+    }
+    /* They lie an eighth and a quarter of the way from one number of bf16 to the next. */
+    assert_true(fabs(up - all * 3 / 16.0) <= 5 * sqrt(all * 0.25 * 0.75));
+}
+
+static void states_in_bf16_are_rounded_by_chance(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        kernel_begin(seed);
+        values = kernel_fill(STATED + FIRST_STATED + 3);
+        gradients = kernel_fill(STATED + FIRST_STATED + 3);
+        for (size_t i = 0; i < SLOTS * gradients.values; i++)
+            gradients.pinned[i] = sqrtf(1.0f + 1.0f / 512);
+        for (uint32_t s = 0; s < SLOTS; s++) {
+            gradients.pinned[s * gradients.values + FIRST_STATED] = NAN;
+            gradients.pinned[s * gradients.values + FIRST_STATED + 1] = INFINITY;
+            gradients.pinned[s * gradients.values + FIRST_STATED + 2] = 0.0f;
+        }
+        kernel_send_again(&gradients);
+        const size_t size = SLOTS * STATED * sizeof(uint16_t);
+        fedge_cohort_step p = {.optimizer = FEDGE_COHORT_ADAM,
+                               .beta1 = 0.5f,
+                               .beta2 = 0.75f,
+                               .epsilon = 1e-8f,
+                               .values = values.gpu,
+                               .start = values.gpu,
+                               .gradients = gradients.gpu,
+                               .states = {kernel_allocate(size), kernel_allocate(size)},
+                               .states_stride = STATED,
+                               .stride = values.values,
+                               .num_values = (uint32_t)values.values,
+                               .first = FIRST_STATED,
+                               .count = STATED,
+                               .states_bf16 = 1,
+                               .rounding = (uint32_t)FEDGE_PURPOSE_ROUNDING << 16};
+        fedge_cohort_tally *tallies = kernel_allocate(SLOTS * sizeof(*tallies));
+        uint16_t *pinned[2] = {kernel_pin(size), kernel_pin(size)};
+        kernel_must(fedge_cohort_launch_begin(&kernel_shape, &p, tallies));
+        kernel_must(fedge_cohort_launch_step(&kernel_shape, &p));
+        for (int k = 0; k < 2; k++) {
+            kernel_must(cudaMemcpyAsync(pinned[k], p.states[k], size, cudaMemcpyDeviceToHost,
+                                        kernel_shape.stream));
+        }
+        kernel_fetch(&values);
+        check_states((const uint16_t *[]){pinned[0], pinned[1]});
+        for (int k = 0; k < 2; k++) {
+            kernel_must(cudaFree(p.states[k]));
+            kernel_must(cudaFreeHost(pinned[k]));
+        }
+        kernel_must(cudaFree(tallies));
+        kernel_drop(&values);
+        kernel_drop(&gradients);
+        kernel_end();
+    }
+}
+
 /* ---- activations ----------------------------------------------------------------------------- */
 
 static void rectifiers_keep_what_is_not_a_number(void **state)
@@ -503,6 +600,7 @@ int main(void)
         cmocka_unit_test(embeddings_are_exact),
         cmocka_unit_test(additions_are_exact),
         cmocka_unit_test(shares_are_exact),
+        cmocka_unit_test(states_in_bf16_are_rounded_by_chance),
         cmocka_unit_test(rectifiers_keep_what_is_not_a_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

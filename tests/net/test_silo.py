@@ -73,6 +73,23 @@ class Silo(NetTest):
         plan = json.loads(done.stdout)
         self.assertLess(4 * sum(layer["parameters"] for layer in plan["layers"]), plan["gpu-least"])
         self.assertLess(plan["gpu-least"], plan["gpu"])
+        with open(federation.job_path, encoding="utf-8") as file:
+            job = json.load(file)
+        job["training"]["optimizer"] = {"type": "Adam"}
+        path = federation.job_path + ".adam"
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(job, file)
+        figures = {}
+        for states in ("fp32", "bf16"):
+            done = subprocess.run([PROGRAM, "--plan", path, "--json", "--optimizer-states", states],
+                                  stdout=subprocess.PIPE, check=True)
+            figures[states] = json.loads(done.stdout)["gpu"]
+        parameters = sum(layer["parameters"] for layer in plan["layers"])
+        self.assertAlmostEqual(figures["fp32"] - figures["bf16"], 4 * parameters, delta=1024)
+        wrong = subprocess.run([PROGRAM, "--plan", path, "--optimizer-states", "fp8"], stderr=subprocess.PIPE,
+                               check=False, text=True)
+        self.assertEqual(wrong.returncode, 2)
+        self.assertIn("--optimizer-states: 'fp8' is not fp32 or bf16", wrong.stderr)
 
 
 if __name__ == "__main__":

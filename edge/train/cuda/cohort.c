@@ -168,7 +168,7 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
     const fedge_cohort_share *share = &self->plan.share;
     for (uint32_t i = 0; i < self->plan.num_states && share->states_on_host && status == FEDGE_OK;
          i++) {
-        const size_t size = fedge_cohort_kept(&self->plan) * sizeof(float);
+        const size_t size = fedge_cohort_kept(&self->plan) * fedge_cohort_state_size(&self->plan);
         status = take(self, &self->host_states[i], size, true, err);
         self->arrays.states[i] = self->host_states[i];
     }

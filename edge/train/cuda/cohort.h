@@ -49,6 +49,7 @@ typedef struct fedge_cohort_share {
     uint32_t part;       /* examples of a slot, at most */
     uint32_t num_parts;  /* of a batch, on this GPU; 0: each slot has a model of its own */
     bool states_on_host; /* the optimizer's, in pinned memory */
+    bool states_bf16;    /* likewise, in half of the bytes; else fp32 */
 } fedge_cohort_share;
 
 typedef struct fedge_cohort_config {

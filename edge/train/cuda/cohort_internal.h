@@ -51,9 +51,9 @@ struct fedge_cohort {
     uint32_t turn; /* which of these is next */
     fedge_cohort_ending endings[FEDGE_COHORT_RING];
     uint32_t first_ending, num_endings;
-    float *host_states[2]; /* pinned, of a share that keeps them so; else NULL */
-    float *staging[2];     /* pinned, (num_values): corrections and the start, on
-                              their way */
+    void *host_states[2]; /* pinned, of a share that keeps them so; else NULL */
+    float *staging[2];    /* pinned, (num_values): corrections and the start, on
+                             their way */
     cudaEvent_t staged[2];
     uint32_t staging_turn;
     int32_t *predicted;         /* pinned, (run, slots, batch) */

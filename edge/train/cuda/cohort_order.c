@@ -159,6 +159,8 @@ fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,
     step.gradients = arrays->gradients;
     step.states[0] = arrays->states[0];
     step.states[1] = arrays->states[1];
+    step.states_bf16 = cohort->plan.share.states_bf16;
+    step.rounding = (uint32_t)FEDGE_PURPOSE_ROUNDING << 16;
     step.states_stride = fedge_cohort_kept(&cohort->plan);
     step.squares = arrays->squares;
     return step;

@@ -365,7 +365,7 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     for (uint32_t i = 0; i < 2; i++) {
         const bool kept = i < plan->num_states && !(shares && plan->share.states_on_host);
         const size_t each = (shares ? 1 : slots) * fedge_cohort_kept(plan);
-        void *state = take(&from, kept ? each : 0, sizeof(float));
+        void *state = take(&from, kept ? each : 0, fedge_cohort_state_size(plan));
         arrays->states[i] = kept ? state : NULL;
         const size_t between = plan->is_chain || i == 0 ? examples * plan->most : 0;
         arrays->between[i] = take(&from, between, sizeof(float));
@@ -465,6 +465,11 @@ size_t fedge_cohort_kept(const fedge_cohort_plan *plan)
     return (most + LINE - 1) / LINE * LINE;
 }
 
+size_t fedge_cohort_state_size(const fedge_cohort_plan *plan)
+{
+    return plan->share.states_bf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
 uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots)
 {
     const size_t step = slots * (sizeof(fedge_cohort_turn) + plan->batch * example_told(plan));
@@ -483,5 +488,5 @@ size_t fedge_cohort_host_bytes(const fedge_cohort_plan *plan, uint32_t slots)
     const size_t states =
         plan->share.states_on_host ? plan->num_states * fedge_cohort_kept(plan) : 0;
     return 2 * told + ((shares ? 1u : FEDGE_COHORT_RING) + 3) * (plan->stride * sizeof(float)) +
-           states * sizeof(float) + FEDGE_COHORT_RING * sizeof(fedge_cohort_tally);
+           states * fedge_cohort_state_size(plan) + FEDGE_COHORT_RING * sizeof(fedge_cohort_tally);
 }

@@ -35,7 +35,7 @@ typedef struct fedge_cohort_plan {
 typedef struct fedge_cohort_arrays {
     float *values; /* models' states */
     float *gradients, *corrections;
-    float *states[2]; /* of what is trained alone, (slots, fedge_cohort_kept) */
+    void *states[2]; /* of what is trained alone, (slots, fedge_cohort_kept) */
     float *input;
     float *between[2]; /* of a chain: gradients of layers' outputs, in turn; else [0]: what is added
                           to another gradient */
@@ -97,6 +97,7 @@ uint32_t fedge_cohort_cut(const fedge_cohort_plan *plan, const uint32_t range[2]
 /* Values that the optimizer keeps states of: for each slot, or of a share on the GPU that steps the
  * most that are trained. */
 size_t fedge_cohort_kept(const fedge_cohort_plan *plan);
+size_t fedge_cohort_state_size(const fedge_cohort_plan *plan); /* bytes of one of a value */
 
 /* Steps that are told at a time, of so many slots; of a share one, whose parts come in so many
  * waves, and the step's own turn. */

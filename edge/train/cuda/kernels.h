@@ -423,7 +423,7 @@ typedef struct fedge_cohort_step {
     const float *start;           /* (members, stride): their global models */
     const float *corrections;     /* (slots, stride): SCAFFOLD's; NULL: none */
     float *values, *gradients;    /* (slots, stride) */
-    float *states[2];             /* (slots, states_stride): of what is trained alone */
+    void *states[2];              /* (slots, states_stride): of what is trained alone */
     size_t states_stride;
     double *squares; /* (slots, FEDGE_COHORT_NORM_PARTS), for clip_norm */
     size_t stride;
@@ -431,6 +431,8 @@ typedef struct fedge_cohort_step {
     uint32_t first, count; /* of the values that are trained: a step takes a range of them */
     uint32_t adds;         /* squares: to those of the ranges before */
     uint32_t states_first; /* the place of value [first]'s states */
+    uint32_t states_bf16;  /* states are bf16, rounded up or down by chance; else fp32 */
+    uint32_t rounding;     /* then: the purpose of the step's stream for it, in its place */
 } fedge_cohort_step;
 /* Slots whose turn is step 1 begin: values = their member's start, states and tallies 0. */
 cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,

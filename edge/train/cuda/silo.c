@@ -23,8 +23,10 @@ static fedge_cohort_share share_of(const fedge_silo_config *config, uint32_t num
     *num_parts = (batch + part - 1) / part;
     const uint32_t most = num_gpus < *num_parts ? num_gpus : *num_parts;
     const uint32_t gpus = most > 0 ? most : 1; /* there is a batch, and a GPU for it */
-    return (fedge_cohort_share){
-        .num_gpus = gpus, .part = part, .num_parts = (*num_parts + gpus - 1) / gpus};
+    return (fedge_cohort_share){.num_gpus = gpus,
+                                .part = part,
+                                .num_parts = (*num_parts + gpus - 1) / gpus,
+                                .states_bf16 = config->states_bf16};
 }
 
 static fedge_cohort_config cohort_of(const fedge_silo_config *config, fedge_cohort_share share)
@@ -191,7 +193,8 @@ fedge_silo_facts fedge_silo_facts_of(const fedge_silo *silo)
                               .part = silo->share.part,
                               .num_parts = silo->num_parts,
                               .at_once = UINT32_MAX,
-                              .states_on_host = silo->share.states_on_host};
+                              .states_on_host = silo->share.states_on_host,
+                              .states_bf16 = silo->share.states_bf16};
     fedge_error unwanted;
     for (uint32_t i = 0; i < silo->share.num_gpus; i++) {
         const uint32_t slots = fedge_cohort_slots(silo->gpus[i].cohort);

@@ -9,7 +9,10 @@
  *
  * Where a model is too large, parts come one after another in the memory of one, and the
  * optimizer's state lies in the host's memory, where the step reads and writes it. Outputs of
- * layers with "recompute" are not kept for the backward pass but made again.
+ * layers with "recompute" are not kept for the backward pass but made again. States in bf16 take
+ * half of the bytes: a step computes with what it has in fp32, and rounds what it keeps up or down
+ * by chance. The chance is Philox's, named by seed, round, client, step and value, so it is the
+ * same on any number of GPUs, and for a task that is begun again.
  *
  * Batches, augmentation, optimizers and results are those of fedge_trainer_run; sums have another
  * order. Gradients are rounded to multiples of 2^-(46 - log2 of the batch) over the batch.
@@ -36,6 +39,7 @@
 typedef struct fedge_silo_config {
     fedge_cohort_config cohort; /* most_slots, num_pieces, gpu and share are not read */
     uint32_t part;              /* examples; 0: an eighth of the batch */
+    bool states_bf16;           /* the optimizer's; else fp32 */
     uint32_t num_gpus;          /* 0: all there are */
     uint32_t gpus[FEDGE_COHORT_MAX_GPUS];
     fedge_gpu_stuck_fn stuck; /* NULL: NCCL's calls are waited for */
@@ -47,6 +51,7 @@ typedef struct fedge_silo_facts {
     uint32_t part, num_parts;
     uint32_t at_once;           /* parts that a GPU trains side by side */
     bool states_on_host;        /* the optimizer's */
+    bool states_bf16;           /* likewise */
     fedge_cohort_memory memory; /* of each GPU: slot for each part at once */
 } fedge_silo_facts;
 

@@ -90,7 +90,7 @@ static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *val
 {
     fedge_cohort *cohort = gpu->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
-    const size_t states = fedge_cohort_kept(&cohort->plan) * sizeof(float);
+    const size_t states = fedge_cohort_kept(&cohort->plan) * fedge_cohort_state_size(&cohort->plan);
     fedge_status status = use(gpu, err);
     if (status == FEDGE_OK)
         status = stage(self, cohort, 0, arrays->start, values, cohort->plan.num_state, err);

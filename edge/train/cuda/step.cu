@@ -1,7 +1,56 @@
+#include "edge/train/cuda/drop.cuh"
 #include "edge/train/cuda/tile.cuh"
 
 /* Compiled without fused products: the operations and their order are those of
  * the CPU's scalar reference, edge/train/optimizers. */
+
+/* ---- states ---------------------------------------------------------------------------------- */
+
+/* A value's place among the states, and its word of the step's stream. */
+typedef struct kept {
+    size_t at;
+    uint32_t word;
+} kept;
+
+static __device__ __forceinline__ kept place_of(const fedge_cohort_step &p,
+                                                const fedge_cohort_turn &turn, size_t at,
+                                                size_t value)
+{
+    kept found = {at, 0};
+    if (p.states_bf16) {
+        fedge_cohort_turn named = turn;
+        named.stream[0] = p.rounding | (turn.stream[0] & 0xffffu);
+        found.word = drawn_word(named, value);
+    }
+    return found;
+}
+
+static __device__ __forceinline__ float read_state(const fedge_cohort_step &p, int k, kept of)
+{
+    return p.states_bf16
+               ? __int_as_float((int)((uint32_t) static_cast<uint16_t *>(p.states[k])[of.at] << 16))
+               : static_cast<float *>(p.states[k])[of.at];
+}
+
+/* To bf16 it goes up with the probability that its cut bits are of one more: a change too small for
+ * bf16, such as Adam's of a second moment, is kept on average, where rounding to nearest would
+ * never make it. Each state has half of the word. */
+static __device__ __forceinline__ void write_state(const fedge_cohort_step &p, int k, kept of,
+                                                   float x)
+{
+    if (!p.states_bf16) {
+        static_cast<float *>(p.states[k])[of.at] = x;
+        return;
+    }
+    const uint32_t bits = (uint32_t)__float_as_int(x);
+    const uint32_t chance = k == 0 ? of.word & 0xffffu : of.word >> 16;
+    const bool finite = (bits & 0x7f800000u) != 0x7f800000u;
+    const uint32_t quiet = isnan(x) ? 0x400000u : 0;
+    const uint32_t rounded = finite ? bits + chance : bits | quiet;
+    static_cast<uint16_t *>(p.states[k])[of.at] = (uint16_t)(rounded >> 16);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(TILE_THREADS)
     begin_slots(fedge_cohort_step p, fedge_cohort_tally *tallies, const fedge_cohort_turn *turns)
@@ -16,7 +65,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         p.values[s * p.stride + i] = p.start[turns[s].member * p.stride + i];
         for (int k = 0; k < 2; k++) {
             if (p.states[k] && i < p.states_stride)
-                p.states[k][s * p.states_stride + i] = 0.0f;
+                write_state(p, k, kept{s * p.states_stride + i, 0}, 0.0f);
         }
     }
 }
@@ -71,7 +120,7 @@ static __device__ __forceinline__ float clip_scale(const fedge_cohort_step &p, u
 }
 
 static __device__ __forceinline__ void
-step_sgd(const fedge_cohort_step &p, const fedge_cohort_turn &turn, float g, size_t at, size_t kept)
+step_sgd(const fedge_cohort_step &p, const fedge_cohort_turn &turn, float g, size_t at, kept of)
 {
     const float w = p.values[at];
     const float slope = g + p.weight_decay * w;
@@ -79,22 +128,21 @@ step_sgd(const fedge_cohort_step &p, const fedge_cohort_turn &turn, float g, siz
         p.values[at] = w - turn.rate * slope;
         return;
     }
-    const float v = p.momentum * p.states[0][kept] + slope;
-    p.states[0][kept] = v;
+    const float v = p.momentum * read_state(p, 0, of) + slope;
+    write_state(p, 0, of, v);
     p.values[at] = w - turn.rate * (p.nesterov ? slope + p.momentum * v : v);
 }
 
-static __device__ __forceinline__ void step_adam(const fedge_cohort_step &p,
-                                                 const fedge_cohort_turn &turn, float g, size_t at,
-                                                 size_t kept)
+static __device__ __forceinline__ void
+step_adam(const fedge_cohort_step &p, const fedge_cohort_turn &turn, float g, size_t at, kept of)
 {
     const float w = p.values[at];
     if (p.optimizer == FEDGE_COHORT_ADAM)
         g += p.weight_decay * w;
-    const float m = p.beta1 * p.states[0][kept] + (1.0f - p.beta1) * g;
-    const float v = p.beta2 * p.states[1][kept] + (1.0f - p.beta2) * g * g;
-    p.states[0][kept] = m;
-    p.states[1][kept] = v;
+    const float m = p.beta1 * read_state(p, 0, of) + (1.0f - p.beta1) * g;
+    const float v = p.beta2 * read_state(p, 1, of) + (1.0f - p.beta2) * g * g;
+    write_state(p, 0, of, m);
+    write_state(p, 1, of, v);
     p.values[at] = turn.keep * w - turn.size * m / (sqrtf(v) / turn.root + p.epsilon);
 }
 
@@ -106,7 +154,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const fedge_cohort_turn turn = turns[s];
     if (turn.count == 0 || at_range >= p.count)
         return;
-    const size_t at = s * p.stride + i, kept = s * p.states_stride + p.states_first + at_range;
+    const size_t at = s * p.stride + i;
+    const kept of = place_of(p, turn, s * p.states_stride + p.states_first + at_range, i);
     float g = gradient(p, turn, at, i);
     if (p.clip_norm > 0.0f) {
         const float scale = clip_scale(p, s);
@@ -115,9 +164,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     if (p.corrections)
         g += p.corrections[at];
     if (p.optimizer == FEDGE_COHORT_SGD)
-        step_sgd(p, turn, g, at, kept);
+        step_sgd(p, turn, g, at, of);
     else
-        step_adam(p, turn, g, at, kept);
+        step_adam(p, turn, g, at, of);
 }
 
 cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,
