@@ -162,7 +162,7 @@ int main(int argc, char **argv)
     const fedge_log log = {
         .level = options.log_level, .json = options.log_json, .write = write_line};
     if (options.plan && !options.check_config) {
-        return (int)(fedge_plan_report(options.plan, &options.settings, options.json, &err)
+        return (int)(fedge_plan_report(&options, &err)
                          ? fail_with(&log, "plan", &err, FEDGE_EXIT_CONFIG)
                          : FEDGE_EXIT_OK);
     }

@@ -47,7 +47,7 @@ enum {
 
 typedef struct table {
     const fedge_plan *plan;
-    const fedge_client_engine_settings *settings;
+    const fedge_client_options *asked;
     uint32_t part; /* examples that pass at a time */
     fedge_layer_memory *layers;
     fedge_client_memory memory;
@@ -67,19 +67,21 @@ static uint64_t update_size(const fedge_plan *plan, const fedge_codec *codec)
     return size;
 }
 
+#ifdef FEDGE_WITH_CUDA
 /* What the first engine that can train it needs; without one there is no row. */
 static void add_engine(table *t)
 {
     uint64_t all = 0, least = 0;
     fedge_error unwanted;
     const fedge_client_engine_ops *engine = *fedge_client_engines;
-    if (!engine || engine->bytes(t->plan, t->settings, &all, &least, &unwanted) != FEDGE_OK)
+    if (!engine || engine->bytes(t->plan, &t->asked->settings, &all, &least, &unwanted) != FEDGE_OK)
         return;
     t->figures[t->num_figures++] =
         (figure){"gpu", "one GPU's, for a batch at once; the examples come on top", all};
     t->figures[t->num_figures++] =
         (figure){"gpu-least", "part by part, the optimizer's state on the host", least};
 }
+#endif
 
 static void fill_figures(table *t)
 {
@@ -99,7 +101,9 @@ static void fill_figures(table *t)
         snprintf(update->note, sizeof(update->note), "an update's bytes at most, codec %s", name);
         update->bytes = update_size(t->plan, &codec);
     }
+#ifdef FEDGE_WITH_CUDA
     add_engine(t);
+#endif
 }
 
 /* Values of layer [i] that an update has: of the tensors that begin within the layer's parameters,
@@ -235,12 +239,12 @@ static fedge_status print_json(const table *t, fedge_error *err)
     return FEDGE_OK;
 }
 
-static fedge_status report(const fedge_plan *plan, const fedge_client_engine_settings *settings,
-                           bool json, fedge_error *err)
+static fedge_status report(const fedge_plan *plan, const fedge_client_options *asked,
+                           fedge_error *err)
 {
     const fedge_model_options options = fedge_plan_model_options(plan);
     table t = {.plan = plan,
-               .settings = settings,
+               .asked = asked,
                .part = options.micro_batch ? options.micro_batch : options.max_batch};
     if (plan->external) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
@@ -254,7 +258,7 @@ static fedge_status report(const fedge_plan *plan, const fedge_client_engine_set
         status = fedge_model_layer_memory(&plan->model, &options, t.layers, err);
     if (!status) {
         fill_figures(&t);
-        if (json)
+        if (asked->json)
             status = print_json(&t, err);
         else
             print_text(&t);
@@ -263,14 +267,13 @@ static fedge_status report(const fedge_plan *plan, const fedge_client_engine_set
     return status;
 }
 
-fedge_status fedge_plan_report(const char *path, const fedge_client_engine_settings *settings,
-                               bool json, fedge_error *err)
+fedge_status fedge_plan_report(const fedge_client_options *asked, fedge_error *err)
 {
     fedge_plan *plan;
-    fedge_status status = fedge_job_load_plan(path, &plan, err);
+    fedge_status status = fedge_job_load_plan(asked->plan, &plan, err);
     if (status)
         return status;
-    status = report(plan, settings, json, err);
+    status = report(plan, asked, err);
     fedge_plan_free(plan);
     return status;
 }
