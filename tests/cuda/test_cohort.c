@@ -1,5 +1,5 @@
 /* A cohort on GPUs against the CPU's trainer: clients of different sizes, every optimizer. Which
- * slots, how many of them, and the order of threads do not show.
+ * slots they get, and the order of threads do not show.
  */
 #include "tests/edge/core/cmocka_all.h"
 
@@ -29,26 +29,6 @@ static void clients_become_what_the_cpu_makes_of_them(void **state)
         drawn_train_on_gpu(seed, 1 + (uint32_t)seed % (CLIENTS + 1));
         drawn_compare(seed);
     }
-}
-
-static void slots_and_threads_do_not_show(void **state)
-{
-    (void)state;
-    static float first[CLIENTS][MAX_VALUES];
-    drawn_are_floats = false;
-    for (uint64_t seed = 0; seed < 6; seed += fedge_test_is_long() ? 1 : 3) {
-        static const enum drawn_family FAMILIES[] = {DRAWN_PLAIN, DRAWN_PLAIN,    DRAWN_RESIDUAL,
-                                                     DRAWN_TEXT,  DRAWN_SEQUENCE, DRAWN_ENCODERS};
-        drawn_family = FAMILIES[seed];
-        drawn_model(seed);
-        drawn_train_on_gpu(seed, 1);
-        memcpy(first, drawn_trained, sizeof(first));
-        for (uint32_t slots = 2; slots <= (drawn_family == DRAWN_PLAIN ? CLIENTS : 3); slots += 2) {
-            drawn_train_on_gpu(seed + 10 * slots, slots);
-            assert_memory_equal(first, drawn_trained, sizeof(first));
-        }
-    }
-    drawn_family = DRAWN_PLAIN;
 }
 
 static void old_chips_are_refused(void **state)
@@ -311,7 +291,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(clients_become_what_the_cpu_makes_of_them),
-        cmocka_unit_test(slots_and_threads_do_not_show),
         cmocka_unit_test(old_chips_are_refused),
         cmocka_unit_test(steps_are_recorded),
         cmocka_unit_test(outputs_are_made_again),

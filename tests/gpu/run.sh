@@ -106,10 +106,12 @@ check cohort-kernels 60 "$tests/gpu_test_cohort_kernels"
 check cohort-kernels-other 60 "$tests/gpu_test_cohort_kernels_other"
 check accumulator 120 "$tests/gpu_test_accumulator_cuda"
 check cohort 60 "$tests/gpu_test_cohort"
-check silo 60 "$tests/gpu_test_silo"
+for test in silo silo_limits silo_states; do
+    check "${test//_/-}" 60 "$tests/gpu_test_$test"
+done
 check chosen 60 "$tests/gpu_test_chosen_cuda"
 check tiles 60 "$tests/gpu_test_tile_cuda"
-for test in layers sequences losses factors members; do
+for test in layers sequences losses factors members slots; do
     check "cohort-$test" 60 "$tests/gpu_test_cohort_$test"
 done
 check limits 60 "$tests/gpu_test_accumulator_cuda_limits"
@@ -137,8 +139,8 @@ if [ -n "$sanitizer" ]; then
     for test in kernels cohort_kernels cohort_kernels_other chosen_cuda tile_cuda; do
         check "racecheck-$test" 90 "$sanitizer" --tool racecheck --error-exitcode 9 "$tests/gpu_test_$test"
     done
-    for test in kernels cohort_kernels cohort_kernels_other accumulator_cuda cohort silo chosen_cuda tile_cuda cohort_layers cohort_sequences \
-        cohort_losses cohort_factors cohort_members; do
+    for test in kernels cohort_kernels cohort_kernels_other accumulator_cuda cohort cohort_slots silo silo_limits \
+        silo_states chosen_cuda tile_cuda cohort_layers cohort_sequences cohort_losses cohort_factors cohort_members; do
         check "memcheck-$test" 90 "$sanitizer" --tool memcheck --leak-check full --error-exitcode 9 "$tests/gpu_test_$test"
     done
 else

@@ -12,8 +12,9 @@ import tempfile
 
 ROW = '{"bench": "gpu", "case": "a case", "value": 2.0, "unit": "GB/s"}'
 TOOLS = {"nvidia-smi": "echo GPU 9.0", "nvcc": "echo nvcc", "cmake": "true", "compute-sanitizer": "true"}
-TESTS = ("kernels", "cohort_kernels", "cohort_kernels_other", "accumulator_cuda", "cohort", "silo", "chosen_cuda", "tile_cuda", "cohort_layers",
-         "cohort_sequences", "cohort_losses", "cohort_factors", "cohort_members", "accumulator_cuda_limits")
+TESTS = ("kernels", "cohort_kernels", "cohort_kernels_other", "accumulator_cuda", "cohort", "cohort_slots", "silo",
+         "silo_limits", "silo_states", "chosen_cuda", "tile_cuda", "cohort_layers", "cohort_sequences", "cohort_losses",
+         "cohort_factors", "cohort_members", "accumulator_cuda_limits")
 
 
 def script(folder, name, text):
