@@ -1,6 +1,4 @@
-/* A cohort on GPUs against the CPU's trainer: clients of different sizes, every optimizer. Which
- * slots they get, and the order of threads do not show.
- */
+/* A cohort on GPUs against the CPU's trainer: clients of different sizes, every optimizer. */
 #include "tests/edge/core/cmocka_all.h"
 
 #include <math.h>
@@ -108,45 +106,6 @@ static void steps_are_recorded(void **state)
                             "GPU 0 is lost while training: uncorrectable ECC error encountered; "
                             "start again with --resume, with the GPUs that there are");
     }
-}
-
-static size_t slot_bytes(void)
-{
-    const fedge_cohort_config config = drawn_config_of(1);
-    fedge_cohort_memory memory;
-    fedge_error err;
-    assert_int_equal(fedge_cohort_bytes(&config, &memory, &err), FEDGE_OK);
-    return memory.slot;
-}
-
-/* Layers whose outputs are made again take fewer bytes and have the same bits. */
-static void outputs_are_made_again(void **state)
-{
-    (void)state;
-    static const enum drawn_family FAMILIES[] = {DRAWN_PLAIN, DRAWN_RESIDUAL, DRAWN_BATCH_NORMS,
-                                                 DRAWN_DROPPED, DRAWN_ENCODERS};
-    static float kept[CLIENTS][MAX_VALUES];
-    const uint32_t most = fedge_test_is_long() ? 15 : 3;
-    uint32_t smaller = 0;
-    for (uint32_t i = 0; i < most; i++) {
-        const uint64_t seed = 1 + 2 * (i / 5) + (i % 5 == 0);
-        drawn_family = FAMILIES[i % 5];
-        drawn_model(seed);
-        drawn_train_on_gpu(seed, 2);
-        memcpy(kept, drawn_trained, sizeof(kept));
-        const size_t bytes = slot_bytes();
-        drawn_recomputes = true;
-        drawn_model(seed);
-        drawn_train_on_gpu(seed, 2);
-        smaller += slot_bytes() < bytes;
-        drawn_recomputes = false;
-        for (uint32_t c = 0; c < CLIENTS; c++) {
-            if (memcmp(drawn_trained[c], kept[c], drawn_num_values * sizeof(float)) != 0)
-                fail_msg("family %u, seed %u", (unsigned)drawn_family, (unsigned)seed);
-        }
-    }
-    drawn_family = DRAWN_PLAIN;
-    assert_true(smaller >= most / 2);
 }
 
 /* Pieces of random lengths, as tensors have them, with gaps between their sums. */
@@ -293,7 +252,6 @@ int main(void)
         cmocka_unit_test(clients_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(old_chips_are_refused),
         cmocka_unit_test(steps_are_recorded),
-        cmocka_unit_test(outputs_are_made_again),
         cmocka_unit_test(changes_are_summed_as_codecs_make_them),
         cmocka_unit_test(losses_that_are_no_numbers_are_told),
         cmocka_unit_test(clients_without_examples_are_told),
