@@ -123,17 +123,18 @@ static bool stays;              /* the last run's changes stayed on the GPUs */
 static void begin(run *self, const char *engine, uint32_t num_gpus)
 {
     const fedge_log log = {.level = FEDGE_LOG_INFO, .write = write_told, .user = self};
-    const fedge_simulation_config config = {.job = self->job,
-                                            .client_data = self->client_data,
-                                            .engine = engine,
-                                            .accumulator = accumulator,
-                                            .share = share,
-                                            .log = &log,
-                                            .num_threads = 2,
-                                            .sums = {.num_gpus = num_gpus, .gpus = {0, 1, 2}},
-                                            .evaluate_every = 1,
-                                            .cancel = is_over,
-                                            .user = self};
+    const fedge_simulation_config config = {
+        .job = self->job,
+        .client_data = self->client_data,
+        .engine = engine,
+        .accumulator = accumulator,
+        .share = share,
+        .log = &log,
+        .num_threads = 2,
+        .sums = {.num_gpus = num_gpus, .gpus = {0, 1, 2, 3, 4, 5, 6, 7}},
+        .evaluate_every = 1,
+        .cancel = is_over,
+        .user = self};
     self->told[0] = '\0';
     self->status = fedge_simulation_new(&config, &self->simulation, &self->err);
 }
@@ -217,9 +218,10 @@ static void neither_gpus_nor_waves_show(void **state)
         const unsigned all =
             run_all(JOBS[j].layers, JOBS[j].optimizer, JOBS[j].more, "cuda", &one, first);
         assert_int_equal(all, 16);
-        for (uint32_t gpus = 1; gpus <= 3; gpus++) {
+        for (uint32_t gpus = 1; gpus <= 8; gpus += gpus == 3 ? 5 : 1) {
+            const uint32_t grown = gpus < 3 ? gpus : 3;
             const emulator_config small = {.num_gpus = gpus,
-                                           .memory_bytes = (size_t)(24 + 4 * gpus) << 10,
+                                           .memory_bytes = (size_t)(24 + 4 * grown) << 10,
                                            .order = (emulator_order)(gpus % 3),
                                            .seed = gpus};
             const unsigned at_once =
@@ -248,7 +250,7 @@ static void changes_stay_on_the_gpu(void **state)
         const emulator_config one = {.num_gpus = 1};
         (void)run_all(layers, "", update, "cuda", &one, host);
         assert_false(stays);
-        for (uint32_t gpus = 1; gpus <= 3; gpus++) {
+        for (uint32_t gpus = 1; gpus <= (u == 0 ? 8 : 3); gpus += gpus == 3 ? 5 : 1) {
             const emulator_config machine = {.num_gpus = gpus, .order = EMULATOR_RANDOM, .seed = u};
             accumulator = "cuda";
             (void)run_all(layers, "", update, "cuda", &machine, gpu);
