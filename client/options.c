@@ -37,7 +37,8 @@ static fedge_status take_states(void *settings, const char *option, const char *
 #endif
 
 static const fedge_option OPTIONS[] = {
-    {OPTION("server", "URL", "the aggregator, over the config's; may be repeated", OTHER, server),
+    {OPTION("server", "URL", "wss://HOST[:9092], over the config's; may be repeated", OTHER,
+            server),
      .take = take_server},
     {OPTION("identity", "DIR", "this device's key.pem and chain.pem", TEXT, identity),
      .needed = true},
@@ -71,8 +72,7 @@ static const fedge_option OPTIONS[] = {
 
 static const fedge_command_line COMMAND_LINE = {
     .name = "fedge-client",
-    .usage = "Usage: fedge-client [--server wss://HOST[:9092]] --identity DIR --trust DIR\n"
-             "                    --config FILE [OPTION...]\n"
+    .usage = "Usage: fedge-client --identity DIR --trust DIR --config FILE [OPTION...]\n"
              "       fedge-client --plan JOB [--json]\n"
              "Trains on this device's data for an aggregator.\n",
     .options = OPTIONS,
