@@ -318,6 +318,25 @@ static void expect_told(emulator_config machine, const char *words)
         fail_msg("\"%s\" does not say \"%s\"", told, words);
 }
 
+/* NCCL is there but does not start: by clients as asked for, the error says what does without it
+ * and lists the GPUs as they were; with either way sums are right. */
+static void expect_no_start(emulator_config machine)
+{
+    void *opened = NULL;
+    fedge_error err = {0};
+    const fedge_accumulator_config config = {
+        .layout = &layout, .shard = FEDGE_SHARD_CLIENTS, .num_gpus = 2, .gpus = {1, 0}};
+    if (!emulator_start(&machine))
+        return;
+    assert_int_equal(ops->open(&config, &opened, &err), FEDGE_GPU_LOST);
+    if (!strstr(err.message, "one of GPUs 1,0 is lost while starting NCCL") ||
+        !strstr(err.message, "--shard coordinates"))
+        fail_msg("\"%s\" does not name GPUs and advice", err.message);
+    assert_int_equal(emulator_leaks(), 0);
+    emulator_start(&machine);
+    assert_int_equal(run_rounds(2, FEDGE_SHARD_AUTO, 1, &err), FEDGE_OK);
+}
+
 static void test_hardware(void **state)
 {
     (void)state;
@@ -330,6 +349,8 @@ static void test_hardware(void **state)
                 "MiB");
     const emulator_config no_nccl = {.num_gpus = 2, .no_nccl = true};
     const emulator_config old_nccl = {.num_gpus = 2, .nccl_version = 2708};
+    const emulator_config no_start = {
+        .num_gpus = 2, .fail_at = "ncclCommInitAll", .fail_call = 1, .fail_error = 999};
     expect_open(no_nccl, clients, 0, FEDGE_NOT_FOUND, "NCCL");
     expect_open(old_nccl, clients, 0, FEDGE_UNSUPPORTED, "2.7.8");
     expect_open(no_nccl, any, 0, FEDGE_OK, "");
@@ -338,6 +359,8 @@ static void test_hardware(void **state)
     expect_told(no_nccl, "shard=coordinates because=\"NCCL cannot be had: ");
     expect_told(old_nccl, "2.7.8");
     expect_told((emulator_config){.num_gpus = 1}, "because=\"there is one\"");
+    expect_told(no_start, "shard=coordinates because=\"NCCL cannot be started: one of GPUs 0,1");
+    expect_no_start(no_start);
     free_updates();
 }
 

@@ -58,7 +58,7 @@ static void hang_in(const char *name,
     const emulator_config config = {
         .num_gpus = 2, .fail_call = 1, .fail_at = name, .fail_error = EMULATOR_HANGS};
     if (!emulator_start(&config) || fedge_nccl_load(&nccl, &err) != FEDGE_OK ||
-        fedge_nccl_watch_init(&watch, on_stuck, "GPUs 0 to 1", &err) != FEDGE_OK)
+        fedge_nccl_watch_init(&watch, on_stuck, "one of GPUs 0,1", &err) != FEDGE_OK)
         _exit(OTHERWISE);
     fedge_nccl_watch_begin(&watch, "joining sums");
     (void)call(&nccl, comms);
@@ -89,7 +89,7 @@ static void a_call_that_hangs_ends_the_process(void **state)
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), TOLD);
         assert_true(read(ends[0], message, sizeof(message) - 1) > 0);
-        assert_non_null(strstr(message, "one of GPUs 0 to 1 is lost while joining sums"));
+        assert_non_null(strstr(message, "one of GPUs 0,1 is lost while joining sums"));
         (void)close(ends[0]);
         (void)close(ends[1]);
     }
@@ -101,7 +101,7 @@ static void what_returns_is_not_told(void **state)
     const struct timespec longer = {.tv_nsec = 2L * FEDGE_NCCL_CALL_MS * 1000000};
     fedge_nccl_watch watch;
     fedge_error err;
-    assert_int_equal(fedge_nccl_watch_init(&watch, never, "GPUs 0 to 1", &err), FEDGE_OK);
+    assert_int_equal(fedge_nccl_watch_init(&watch, never, "one of GPUs 0,1", &err), FEDGE_OK);
     fedge_nccl_watch_begin(&watch, "joining sums");
     fedge_nccl_watch_end(&watch);
     (void)nanosleep(&longer, NULL);
@@ -113,7 +113,7 @@ static void without_a_listener_nobody_watches(void **state)
     (void)state;
     fedge_nccl_watch watch;
     fedge_error err;
-    assert_int_equal(fedge_nccl_watch_init(&watch, NULL, "GPUs 0 to 1", &err), FEDGE_OK);
+    assert_int_equal(fedge_nccl_watch_init(&watch, NULL, "one of GPUs 0,1", &err), FEDGE_OK);
     fedge_nccl_watch_begin(&watch, "joining sums");
     assert_int_equal(atomic_load(&watch.since), 0);
     fedge_nccl_watch_end(&watch);

@@ -126,15 +126,16 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
             fedge_cuda_gpu_bytes(self->geometry, first, blocks, joins ? self->num_gpus : 1);
         const size_t needed =
             bytes.sums + bytes.values + bytes.others + FEDGE_CUDA_MIN_SLOTS * bytes.slot;
-        if (needed > self->free_bytes[i]) {
-            return fedge_fail(
-                err, FEDGE_NO_MEMORY,
-                "GPU %d has %zu MiB free and needs %zu MiB for sums, values and updates; "
-                "take more GPUs by coordinates, or sum on the CPU",
-                self->ordinals[i], self->free_bytes[i] >> 20, needed >> 20);
-        }
         /* A tenth is left for what the driver and NCCL take. */
         const size_t room = self->free_bytes[i] / 10 * 9;
+        if (needed > (joins ? room : self->free_bytes[i])) {
+            return fedge_fail(
+                err, FEDGE_NO_MEMORY,
+                "GPU %d has %zu MiB free and needs %zu MiB for sums, values and updates%s; "
+                "take more GPUs by coordinates, or sum on the CPU",
+                self->ordinals[i], self->free_bytes[i] >> 20, needed >> 20,
+                joins ? ", and a tenth for NCCL" : "");
+        }
         const size_t fit = room > needed ? FEDGE_CUDA_MIN_SLOTS + (room - needed) / bytes.slot : 0;
         const uint32_t here =
             fit > FEDGE_CUDA_MIN_SLOTS
@@ -148,6 +149,14 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
 static void say_why(plan *self, const char *what, const char *detail)
 {
     (void)snprintf(self->why, sizeof(self->why), "%s%.200s", what, detail);
+}
+
+static fedge_status choose_coordinates(plan *self, fedge_cuda_choice *choice, fedge_error *err)
+{
+    choice->shard = FEDGE_SHARD_COORDINATES;
+    self->num_gpus =
+        self->num_gpus < self->geometry->num_blocks ? self->num_gpus : self->geometry->num_blocks;
+    return count_slots(self, choice->shard, &choice->num_slots, err);
 }
 
 /* Sets shard and slots, and loads NCCL where it is needed. */
@@ -174,24 +183,25 @@ static fedge_status choose_shard(plan *self, fedge_cuda_team *team, fedge_shard 
             return fedge_fail(err, status, "%s", found.message);
         say_why(self, obstacles[fits], found.message);
     }
-    choice->shard = FEDGE_SHARD_COORDINATES;
-    self->num_gpus =
-        self->num_gpus < self->geometry->num_blocks ? self->num_gpus : self->geometry->num_blocks;
-    return count_slots(self, choice->shard, &choice->num_slots, err);
+    return choose_coordinates(self, choice, err);
+}
+
+/* "3,0" */
+static void list_numbers(const plan *self, char *text, size_t size)
+{
+    size_t used = 0;
+    for (uint32_t i = 0; i < self->num_gpus && used + 4 < size; i++)
+        used += (size_t)snprintf(text + used, size - used, "%s%d", i ? "," : "", self->ordinals[i]);
 }
 
 static void tell(const plan *self, const fedge_cuda_choice *choice, const fedge_cuda_team *team,
                  const fedge_log *log)
 {
-    char gpus[FEDGE_ACCUMULATOR_MAX_GPUS * 4] = "";
-    size_t used = 0;
-    for (uint32_t i = 0; i < self->num_gpus && used < sizeof(gpus) - 4; i++) {
-        used += (size_t)snprintf(gpus + used, sizeof(gpus) - used, "%s%d", i ? "," : "",
-                                 self->ordinals[i]);
-    }
+    char numbers[FEDGE_ACCUMULATOR_MAX_GPUS * 4] = "";
+    list_numbers(self, numbers, sizeof(numbers));
     FEDGE_LOG(
         log, FEDGE_LOG_INFO, "accumulator", fedge_log_str("kind", "cuda"),
-        fedge_log_str("gpus", gpus),
+        fedge_log_str("gpus", numbers),
         fedge_log_str("shard", choice->shard == FEDGE_SHARD_CLIENTS ? "clients" : "coordinates"),
         fedge_log_str("because", self->why), fedge_log_int("nccl", team->nccl.version),
         fedge_log_int("updates-held", choice->num_slots - 1));
@@ -250,24 +260,68 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
     return status;
 }
 
+/* Takes what was chosen. *starts: NCCL does, or is not needed. */
+static fedge_status open_gpus(const plan *self, fedge_cuda_team *team,
+                              const fedge_accumulator_config *config,
+                              const fedge_cuda_choice *choice, bool *starts, fedge_error *err)
+{
+    const uint32_t num_tensors = self->geometry->num_tensors;
+    fedge_status status = FEDGE_OK;
+    *starts = true;
+    const int used = snprintf(team->names, sizeof(team->names), "one of GPUs ");
+    list_numbers(self, team->names + used, sizeof(team->names) - (size_t)used);
+    team->holds = calloc(num_tensors, sizeof(*team->holds));
+    if (!team->holds)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
+    for (uint32_t i = 0; i < self->num_gpus && status == FEDGE_OK; i++) {
+        uint32_t first = 0;
+        const uint32_t blocks = blocks_of(self, choice->shard, i, &first);
+        team->num_gpus++;
+        status =
+            fedge_cuda_gpu_open(&team->gpus[i], self->geometry, self->ordinals[i], first, blocks,
+                                choice->num_slots, team->joins ? self->num_gpus : 1, err);
+    }
+    if (status == FEDGE_OK && team->joins) {
+        status = fedge_cuda_team_join(team, config->stuck, err);
+        *starts = status == FEDGE_OK;
+    }
+    return status;
+}
+
+/* NCCL starts where it finds memory of the GPUs and of the host and a way from GPU to GPU, which
+ * nobody can tell before. */
+static fedge_status open_without_nccl(plan *self, fedge_cuda_team *team,
+                                      const fedge_accumulator_config *config,
+                                      fedge_cuda_choice *choice, const fedge_error *found,
+                                      fedge_error *err)
+{
+    bool starts = true;
+    if (config->shard != FEDGE_SHARD_AUTO) {
+        return fedge_fail(err, found->status, "%s; --shard coordinates needs no NCCL",
+                          found->message);
+    }
+    say_why(self, "NCCL cannot be started: ", found->message);
+    fedge_cuda_team_close(team);
+    *team = (fedge_cuda_team){0};
+    const fedge_status status = choose_coordinates(self, choice, err);
+    return status == FEDGE_OK ? open_gpus(self, team, config, choice, &starts, err) : status;
+}
+
 fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geometry *geometry,
                                   const fedge_accumulator_config *config, fedge_cuda_choice *choice,
                                   fedge_error *err)
 {
     plan self = {.geometry = geometry};
+    bool starts = true;
+    fedge_error found = {0};
     fedge_status status = choose(&self, team, config, choice, err);
-    team->holds = calloc(geometry->num_tensors, sizeof(*team->holds));
-    if (status == FEDGE_OK && !team->holds)
-        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
-    for (uint32_t i = 0; i < self.num_gpus && status == FEDGE_OK; i++) {
-        uint32_t first = 0;
-        const uint32_t blocks = blocks_of(&self, choice->shard, i, &first);
-        team->num_gpus++;
-        status = fedge_cuda_gpu_open(&team->gpus[i], geometry, self.ordinals[i], first, blocks,
-                                     choice->num_slots, team->joins ? self.num_gpus : 1, err);
-    }
-    if (status == FEDGE_OK && team->joins)
-        status = fedge_cuda_team_join(team, config->stuck, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = open_gpus(&self, team, config, choice, &starts, &found);
+    if (!starts)
+        status = open_without_nccl(&self, team, config, choice, &found, err);
+    else if (status != FEDGE_OK)
+        return fedge_fail(err, status, "%s", found.message);
     if (status == FEDGE_OK)
         tell(&self, choice, team, config->log);
     return status;

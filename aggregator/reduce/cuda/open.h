@@ -32,9 +32,9 @@ FEDGE_MUST_USE fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *
 
 /* Opens the GPUs that [config] names, or all, and NCCL where they join their sums. With
  * FEDGE_SHARD_AUTO by clients where the sums of all coordinates and two updates fit on each GPU and
- * NCCL can be had, else by coordinates. FEDGE_NOT_FOUND: no driver, no GPU, not this GPU, no NCCL
- * (FEDGE_UNSUPPORTED: too old a one); FEDGE_NO_MEMORY: it does not fit. The messages say what to
- * do. [team] is to be closed also on failure. */
+ * NCCL can be had and starts, else by coordinates. FEDGE_NOT_FOUND: no driver, no GPU, not this
+ * GPU, no NCCL (FEDGE_UNSUPPORTED: too old a one); FEDGE_NO_MEMORY: it does not fit. The messages
+ * say what to do. [team] is to be closed also on failure. */
 FEDGE_MUST_USE fedge_status fedge_cuda_open_team(fedge_cuda_team *team,
                                                  const fedge_cuda_geometry *geometry,
                                                  const fedge_accumulator_config *config,

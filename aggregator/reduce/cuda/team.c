@@ -43,8 +43,8 @@ static fedge_status check_nccl(const fedge_cuda_team *team, fedge_nccl_result re
 {
     if (result == FEDGE_NCCL_SUCCESS)
         return FEDGE_OK;
-    return fedge_fail(err, FEDGE_GPU_LOST, "one of %s is lost while %s: NCCL: %s", team->names,
-                      doing, team->nccl.get_error_string(result));
+    return fedge_fail(err, FEDGE_GPU_LOST, "%s is lost while %s: NCCL: %s", team->names, doing,
+                      team->nccl.get_error_string(result));
 }
 
 fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_gpu_stuck_fn stuck, fedge_error *err)
@@ -52,8 +52,6 @@ fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_gpu_stuck_fn stuc
     int ordinals[FEDGE_ACCUMULATOR_MAX_GPUS];
     for (uint32_t i = 0; i < team->num_gpus; i++)
         ordinals[i] = team->gpus[i].ordinal;
-    (void)snprintf(team->names, sizeof(team->names), "GPUs %d to %d", team->gpus[0].ordinal,
-                   team->gpus[team->num_gpus - 1].ordinal);
     fedge_status status = fedge_nccl_watch_init(&team->watch, stuck, team->names, err);
     if (status != FEDGE_OK)
         return status;

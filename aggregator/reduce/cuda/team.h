@@ -29,8 +29,8 @@ typedef struct fedge_cuda_team {
     uint32_t num_gpus;
     bool joins; /* by clients, and more than one */
     fedge_nccl nccl;
-    fedge_nccl_watch watch; /* of its calls */
-    char names[32];         /* for it: "GPUs 0 to 3" */
+    fedge_nccl_watch watch;                          /* of its calls */
+    char names[16 + FEDGE_ACCUMULATOR_MAX_GPUS * 4]; /* "one of GPUs 3,0": for messages */
     ncclComm_t comms[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num_comms;
     bool *holds; /* (tensors), malloc'ed: the GPUs have the values of the tensor's last step */

@@ -10,7 +10,7 @@ static void tell(const fedge_nccl_watch *self)
 {
     fedge_error err;
     (void)fedge_fail(&err, FEDGE_GPU_LOST,
-                     "one of %s is lost while %s: NCCL's call has not returned in %g s; start "
+                     "%s is lost while %s: NCCL's call has not returned in %g s; start "
                      "again, with the GPUs that there are",
                      self->gpus, self->doing, FEDGE_NCCL_CALL_MS / 1000.0);
     self->stuck(&err);

@@ -27,7 +27,7 @@ typedef void (*fedge_gpu_stuck_fn)(const fedge_error *err);
 
 typedef struct fedge_nccl_watch {
     fedge_gpu_stuck_fn stuck; /* NULL: nobody watches */
-    const char *gpus;         /* for the message: "GPUs 0 to 3" */
+    const char *gpus;         /* for the message: "one of GPUs 3,0" */
     const char *doing;        /* "joining sums": set before [since] */
     _Atomic uint64_t since;   /* ms of the monotonic clock, when the call began; 0: none is made */
     thrd_t thread;

@@ -109,7 +109,8 @@ static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
     fedge_status status = fedge_nccl_load(&self->nccl, err);
     for (uint32_t i = 0; i < self->share.num_gpus; i++)
         numbers[i] = (int)self->config.gpus[i];
-    (void)snprintf(self->names, sizeof(self->names), "%u GPUs", (unsigned)self->share.num_gpus);
+    (void)snprintf(self->names, sizeof(self->names), "one of %u GPUs",
+                   (unsigned)self->share.num_gpus);
     if (status == FEDGE_OK)
         status = fedge_nccl_watch_init(&self->watch, self->config.stuck, self->names, err);
     if (status == FEDGE_OK) {

@@ -21,7 +21,7 @@ fedge_status fedge_silo_nccl(const fedge_silo *silo, fedge_nccl_result result, c
     return result == FEDGE_NCCL_SUCCESS
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_GPU_LOST,
-                            "one of %s is lost while %s: NCCL: %s; start again, with the GPUs that "
+                            "%s is lost while %s: NCCL: %s; start again, with the GPUs that "
                             "there are",
                             silo->names, doing, silo->nccl.get_error_string(result));
 }
