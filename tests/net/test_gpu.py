@@ -99,14 +99,16 @@ class Gpu(NetTest):
         Emulated(federation)
         federation.start_aggregator()  # finds the ports that all use from now on
         federation.aggregator.kill()
-        for call, doing in ("ncclCommInitAll", "starting NCCL"), ("ncclGroupEnd", "joining sums"):
+        for call, lost in (("ncclCommInitAll", "one of GPUs 0,1 is lost while starting NCCL"),
+                           ("ncclGroupEnd", "one of GPUs 0,1 is lost while joining sums"),
+                           ("accumulate", "is lost while summing updates")):
             with self.subTest(call=call):
                 federation.launch_aggregator("--accumulator", "cuda", "--shard", "clients", environment={
                     "FEDGE_EMULATOR": f"gpus=2 at={call} fail=1 error=10000"})
                 if call == "ncclGroupEnd":
                     federation.start_clients()
                 self.assertEqual(federation.aggregator.wait(), 7, federation.aggregator.tail())
-                self.assertIn(f"one of GPUs 0,1 is lost while {doing}", federation.aggregator.log())
+                self.assertIn(lost, federation.aggregator.log())
         federation.start_aggregator("--accumulator", "cuda", environment={"FEDGE_EMULATOR": "gpus=1"})
         federation.complete()
         self.assertEqual(federation.hashes(), self.play(0).hashes())

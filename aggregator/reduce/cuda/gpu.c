@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,14 +161,17 @@ static fedge_status copy_blocks(fedge_cuda_gpu *gpu, fedge_error *err)
 
 fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry *geometry,
                                  int ordinal, uint32_t first_block, uint32_t num_blocks,
-                                 uint32_t num_slots, uint32_t sharers, fedge_error *err)
+                                 uint32_t num_slots, uint32_t sharers, fedge_gpu_watch *watch,
+                                 fedge_error *err)
 {
     int processors = 0;
     const fedge_cuda_bytes bytes = fedge_cuda_gpu_bytes(geometry, first_block, num_blocks, sharers);
     *gpu = (fedge_cuda_gpu){.ordinal = ordinal,
+                            .watch = watch,
                             .geometry = geometry,
                             .first_block = first_block,
                             .num_blocks = num_blocks};
+    (void)snprintf(gpu->name, sizeof(gpu->name), "GPU %d", ordinal);
     gpu->scales =
         cut_segments(geometry, first_block, num_blocks, gpu->segments, &gpu->num_segments);
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
@@ -202,6 +206,8 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
 {
     if (!gpu->geometry)
         return;
+    fedge_gpu_call call = fedge_cuda_call(gpu, "closing it");
+    fedge_gpu_watch_begin(gpu->watch, &call);
     (void)cudaSetDevice(gpu->ordinal);
     for (int i = 0; i < FEDGE_CUDA_LANES; i++) {
         fedge_cuda_lane *lane = &gpu->lanes[i];
@@ -233,6 +239,7 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
     (void)cudaFree(gpu->kept[1]);
     (void)cudaFree(gpu->blocks);
     fedge_cuda_gpu_close_chosen(gpu);
+    fedge_gpu_watch_end(gpu->watch, &call);
     *gpu = (fedge_cuda_gpu){0};
 }
 
@@ -276,7 +283,7 @@ static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
     chunk->offset = gpu->geometry->blocks[first].offset;
     chunk->blocks = gpu->blocks + (first - gpu->first_block);
     chunk->bytes = buffer->device;
-    cudaError_t error = cudaEventSynchronize(buffer->span.done);
+    cudaError_t error = fedge_cuda_wait_event(gpu, buffer->span.done);
     if (error == cudaSuccess)
         error = fedge_cuda_span_count(&buffer->span, &gpu->times);
     fedge_status status = fedge_cuda_check(gpu, error, "copying an update", err);
@@ -286,13 +293,16 @@ static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
         return status;
     error = fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_COPY, lane->stream);
     if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice,
+        error = fedge_cuda_copy(gpu, buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice,
                                 lane->stream);
     }
     if (error == cudaSuccess)
         error = fedge_cuda_span_turn(&buffer->span, FEDGE_CUDA_DECODE, lane->stream);
+    fedge_gpu_call call = fedge_cuda_call(gpu, "checking an update");
+    fedge_gpu_watch_begin(gpu->watch, &call);
     if (error == cudaSuccess)
         error = fedge_cuda_stage(chunk, lane->stream);
+    fedge_gpu_watch_end(gpu->watch, &call);
     if (error == cudaSuccess)
         error = fedge_cuda_span_end(&buffer->span, lane->stream);
     return fedge_cuda_check(gpu, error, "checking an update", err);
@@ -310,7 +320,7 @@ static fedge_status begin_stage(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, cons
     if (slot)
         gpu->slots[*slot].num_encoded = 0;
     memcpy(lane->pinned_bounds, update->bounds_log2, tensors);
-    cudaError_t error = cudaMemcpyAsync(lane->bounds, lane->pinned_bounds, tensors,
+    cudaError_t error = fedge_cuda_copy(gpu, lane->bounds, lane->pinned_bounds, tensors,
                                         cudaMemcpyHostToDevice, lane->stream);
     if (error == cudaSuccess)
         error = cudaMemsetAsync(lane->bad, 0xFF, sizeof(*lane->bad), lane->stream);
@@ -387,10 +397,10 @@ fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, co
     const fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status != FEDGE_OK)
         return status;
-    cudaError_t error = cudaMemcpyAsync(lane->pinned_bad, lane->bad, sizeof(*lane->bad),
+    cudaError_t error = fedge_cuda_copy(gpu, lane->pinned_bad, lane->bad, sizeof(*lane->bad),
                                         cudaMemcpyDeviceToHost, lane->stream);
     if (error == cudaSuccess)
-        error = cudaStreamSynchronize(lane->stream);
+        error = fedge_cuda_wait_stream(gpu, lane->stream);
     if (error == cudaSuccess)
         error = count_staged(gpu, lane, slot);
     if (error == cudaSuccess)
@@ -426,10 +436,13 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
     cudaError_t error = cudaSetDevice(gpu->ordinal);
     if (error == cudaSuccess)
         error = fedge_cuda_span_begin(span, FEDGE_CUDA_REDUCE, gpu->stream);
+    fedge_gpu_call call = fedge_cuda_call(gpu, "summing updates");
+    fedge_gpu_watch_begin(gpu->watch, &call);
     for (uint32_t s = 0; s < gpu->num_segments && error == cudaSuccess; s++) {
         error = gpu->segments[s].chooser ? fedge_cuda_gpu_add_chosen(gpu, s, slots, weights, count)
                                          : add_values(gpu, s, slots, weights, count);
     }
+    fedge_gpu_watch_end(gpu->watch, &call);
     if (error == cudaSuccess)
         error = fedge_cuda_span_end(span, gpu->stream);
     for (uint32_t u = 1; u < count && error == cudaSuccess; u++)
@@ -442,14 +455,14 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
 static cudaError_t add_part(fedge_cuda_gpu *gpu, fedge_cuda_buffer *buffer, const int32_t *v,
                             int64_t *sums, size_t count, uint32_t weight)
 {
-    cudaError_t error = cudaEventSynchronize(buffer->span.done);
+    cudaError_t error = fedge_cuda_wait_event(gpu, buffer->span.done);
     if (error == cudaSuccess)
         error = fedge_cuda_span_count(&buffer->span, &gpu->times);
     if (error == cudaSuccess)
         error = fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_COPY, gpu->stream);
     if (error == cudaSuccess) {
         memcpy(buffer->pinned, v, count * sizeof(*v));
-        error = cudaMemcpyAsync(buffer->device, buffer->pinned, count * sizeof(*v),
+        error = fedge_cuda_copy(gpu, buffer->device, buffer->pinned, count * sizeof(*v),
                                 cudaMemcpyHostToDevice, gpu->stream);
     }
     if (error == cudaSuccess)
@@ -484,7 +497,7 @@ fedge_status fedge_cuda_gpu_lend(fedge_cuda_gpu *gpu, uint64_t padded, int64_t *
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
     if (error == cudaSuccess)
-        error = cudaStreamSynchronize(gpu->stream);
+        error = fedge_cuda_wait_stream(gpu, gpu->stream);
     *sums = gpu->sums + (padded - (uint64_t)gpu->first_block * FEDGE_CUDA_BLOCK);
     return fedge_cuda_check(gpu, error, "summing updates", err);
 }
@@ -500,10 +513,10 @@ fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t co
     cudaError_t error = cudaSetDevice(gpu->ordinal);
     while (first < last && error == cudaSuccess) {
         const size_t part = last - first < READ_VALUES ? (size_t)(last - first) : READ_VALUES;
-        error = cudaMemcpyAsync(gpu->work[0].pinned, gpu->sums + (first - begin),
+        error = fedge_cuda_copy(gpu, gpu->work[0].pinned, gpu->sums + (first - begin),
                                 part * sizeof(*sums), cudaMemcpyDeviceToHost, gpu->stream);
         if (error == cudaSuccess)
-            error = cudaStreamSynchronize(gpu->stream);
+            error = fedge_cuda_wait_stream(gpu, gpu->stream);
         for (size_t i = 0; i < part && error == cudaSuccess; i++)
             sums[first - padded + i] += pinned[i];
         first += part;
@@ -541,6 +554,6 @@ fedge_status fedge_cuda_gpu_wait(fedge_cuda_gpu *gpu, uint64_t ticket, fedge_err
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
     if (error == cudaSuccess)
-        error = cudaEventSynchronize(gpu->tickets[ticket % FEDGE_CUDA_TICKETS]);
+        error = fedge_cuda_wait_event(gpu, gpu->tickets[ticket % FEDGE_CUDA_TICKETS]);
     return fedge_cuda_check(gpu, error, "summing updates", err);
 }

@@ -15,6 +15,7 @@
 
 #include "aggregator/reduce/cuda/geometry.h"
 #include "aggregator/reduce/cuda/span.h"
+#include "edge/train/cuda/gpu_watch.h"
 
 #ifndef FEDGE_CUDA_CHUNK_BYTES
 #define FEDGE_CUDA_CHUNK_BYTES ((size_t)4 << 20) /* of a copy to a GPU; a multiple of 2,048 */
@@ -53,6 +54,8 @@ typedef struct fedge_cuda_slot {
 
 typedef struct fedge_cuda_gpu {
     int ordinal;
+    char name[16];          /* "GPU 3" */
+    fedge_gpu_watch *watch; /* of its calls */
     const fedge_cuda_geometry *geometry;
     uint32_t first_block, num_blocks; /* whose sums it holds */
     uint32_t max_grid;                /* thread blocks that run at once */
@@ -87,12 +90,12 @@ typedef struct fedge_cuda_bytes {
 fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
                                       uint32_t num_blocks, uint32_t sharers);
 
-/* All sums 0. [gpu] is to be closed also on failure. */
+/* All sums 0. [watch] is not the GPU's. [gpu] is to be closed also on failure. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu,
                                                 const fedge_cuda_geometry *geometry, int ordinal,
                                                 uint32_t first_block, uint32_t num_blocks,
                                                 uint32_t num_slots, uint32_t sharers,
-                                                fedge_error *err);
+                                                fedge_gpu_watch *watch, fedge_error *err);
 void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu); /* all zero is fine */
 
 /* Copies the GPU's part of an update by [lane], checks it and lays it into [slot] (NULL: only
@@ -141,6 +144,15 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_use(const fedge_cuda_gpu *gpu, fedge_
 /* FEDGE_GPU_LOST: what was being done, and why it failed; FEDGE_OK for cudaSuccess. */
 fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
                               fedge_error *err);
+
+/* A call, or a group of them, for the GPU's watch. */
+fedge_gpu_call fedge_cuda_call(const fedge_cuda_gpu *gpu, const char *doing);
+/* As the runtime's functions, watched. */
+FEDGE_MUST_USE cudaError_t fedge_cuda_wait_event(const fedge_cuda_gpu *gpu, cudaEvent_t event);
+FEDGE_MUST_USE cudaError_t fedge_cuda_wait_stream(const fedge_cuda_gpu *gpu, cudaStream_t stream);
+FEDGE_MUST_USE cudaError_t fedge_cuda_copy(const fedge_cuda_gpu *gpu, void *to, const void *from,
+                                           size_t size, enum cudaMemcpyKind kind,
+                                           cudaStream_t stream);
 
 /* Memory of the GPU, or pinned of the host, to the pointer at [pointer]. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void *pointer,

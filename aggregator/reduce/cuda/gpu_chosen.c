@@ -104,8 +104,8 @@ static cudaError_t flush(transfer *self, bool ends)
     fedge_cuda_buffer *buffer = &self->lane->buffers[(*self->turn)++ % 2];
     cudaError_t error = fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_COPY, self->lane->stream);
     if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(self->to, buffer->pinned, self->filled, cudaMemcpyHostToDevice,
-                                self->lane->stream);
+        error = fedge_cuda_copy(self->gpu, self->to, buffer->pinned, self->filled,
+                                cudaMemcpyHostToDevice, self->lane->stream);
     }
     self->to += self->filled;
     self->filled = 0;
@@ -121,7 +121,7 @@ static cudaError_t push(transfer *self, const uint8_t *from, size_t size)
             error = flush(self, true);
         fedge_cuda_buffer *buffer = &self->lane->buffers[*self->turn % 2];
         if (self->filled == 0 && error == cudaSuccess)
-            error = cudaEventSynchronize(buffer->span.done);
+            error = fedge_cuda_wait_event(self->gpu, buffer->span.done);
         if (self->filled == 0 && error == cudaSuccess)
             error = fedge_cuda_span_count(&buffer->span, &self->gpu->times);
         if (error != cudaSuccess)

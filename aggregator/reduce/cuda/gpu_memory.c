@@ -12,6 +12,39 @@ fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, cons
                       cudaGetErrorString(error));
 }
 
+fedge_gpu_call fedge_cuda_call(const fedge_cuda_gpu *gpu, const char *doing)
+{
+    return (fedge_gpu_call){FEDGE_GPU_CUDA, gpu->name, doing, 0, NULL};
+}
+
+cudaError_t fedge_cuda_wait_event(const fedge_cuda_gpu *gpu, cudaEvent_t event)
+{
+    fedge_gpu_call call = fedge_cuda_call(gpu, "waiting for its work");
+    fedge_gpu_watch_begin(gpu->watch, &call);
+    const cudaError_t error = cudaEventSynchronize(event);
+    fedge_gpu_watch_end(gpu->watch, &call);
+    return error;
+}
+
+cudaError_t fedge_cuda_wait_stream(const fedge_cuda_gpu *gpu, cudaStream_t stream)
+{
+    fedge_gpu_call call = fedge_cuda_call(gpu, "waiting for its work");
+    fedge_gpu_watch_begin(gpu->watch, &call);
+    const cudaError_t error = cudaStreamSynchronize(stream);
+    fedge_gpu_watch_end(gpu->watch, &call);
+    return error;
+}
+
+cudaError_t fedge_cuda_copy(const fedge_cuda_gpu *gpu, void *to, const void *from, size_t size,
+                            enum cudaMemcpyKind kind, cudaStream_t stream)
+{
+    fedge_gpu_call call = fedge_cuda_call(gpu, "copying");
+    fedge_gpu_watch_begin(gpu->watch, &call);
+    const cudaError_t error = cudaMemcpyAsync(to, from, size, kind, stream);
+    fedge_gpu_watch_end(gpu->watch, &call);
+    return error;
+}
+
 fedge_status fedge_cuda_gpu_use(const fedge_cuda_gpu *gpu, fedge_error *err)
 {
     return fedge_cuda_check(gpu, cudaSetDevice(gpu->ordinal), "choosing it", err);
@@ -40,20 +73,20 @@ fedge_status fedge_cuda_gpu_copy(const fedge_cuda_gpu *gpu, void *to, const void
         const fedge_cuda_buffer *buffer = &gpu->work[turn % 2];
         const size_t part =
             size - done < FEDGE_CUDA_CHUNK_BYTES ? size - done : FEDGE_CUDA_CHUNK_BYTES;
-        cudaError_t error = cudaEventSynchronize(buffer->span.done);
+        cudaError_t error = fedge_cuda_wait_event(gpu, buffer->span.done);
         if (error == cudaSuccess) {
             memcpy(buffer->pinned, (const char *)from + done, part);
-            error = cudaMemcpyAsync((char *)to + done, buffer->pinned, part, cudaMemcpyHostToDevice,
-                                    gpu->stream);
+            error = fedge_cuda_copy(gpu, (char *)to + done, buffer->pinned, part,
+                                    cudaMemcpyHostToDevice, gpu->stream);
         }
         if (error == cudaSuccess)
             error = cudaEventRecord(buffer->span.done, gpu->stream);
         status = fedge_cuda_check(gpu, error, "copying to it", err);
         done += part;
     }
-    return status == FEDGE_OK
-               ? fedge_cuda_check(gpu, cudaStreamSynchronize(gpu->stream), "copying to it", err)
-               : status;
+    return status == FEDGE_OK ? fedge_cuda_check(gpu, fedge_cuda_wait_stream(gpu, gpu->stream),
+                                                 "copying to it", err)
+                              : status;
 }
 
 fedge_status fedge_cuda_gpu_take_kept(fedge_cuda_gpu *gpu, unsigned num_kept, bool *fits,

@@ -266,23 +266,23 @@ static fedge_status open_gpus(const plan *self, fedge_cuda_team *team,
                               const fedge_cuda_choice *choice, bool *starts, fedge_error *err)
 {
     const uint32_t num_tensors = self->geometry->num_tensors;
-    fedge_status status = FEDGE_OK;
     *starts = true;
     const int used = snprintf(team->names, sizeof(team->names), "one of GPUs ");
     list_numbers(self, team->names + used, sizeof(team->names) - (size_t)used);
     team->holds = calloc(num_tensors, sizeof(*team->holds));
     if (!team->holds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
+    fedge_status status = fedge_gpu_watch_init(&team->watch, config->stuck, err);
     for (uint32_t i = 0; i < self->num_gpus && status == FEDGE_OK; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(self, choice->shard, i, &first);
         team->num_gpus++;
-        status =
-            fedge_cuda_gpu_open(&team->gpus[i], self->geometry, self->ordinals[i], first, blocks,
-                                choice->num_slots, team->joins ? self->num_gpus : 1, err);
+        status = fedge_cuda_gpu_open(&team->gpus[i], self->geometry, self->ordinals[i], first,
+                                     blocks, choice->num_slots, team->joins ? self->num_gpus : 1,
+                                     &team->watch, err);
     }
     if (status == FEDGE_OK && team->joins) {
-        status = fedge_cuda_team_join(team, config->stuck, err);
+        status = fedge_cuda_team_join(team, err);
         *starts = status == FEDGE_OK;
     }
     return status;

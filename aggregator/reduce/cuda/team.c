@@ -47,19 +47,17 @@ static fedge_status check_nccl(const fedge_cuda_team *team, fedge_nccl_result re
                       team->nccl.get_error_string(result));
 }
 
-fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_gpu_stuck_fn stuck, fedge_error *err)
+fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err)
 {
     int ordinals[FEDGE_ACCUMULATOR_MAX_GPUS];
     for (uint32_t i = 0; i < team->num_gpus; i++)
         ordinals[i] = team->gpus[i].ordinal;
-    fedge_status status = fedge_nccl_watch_init(&team->watch, stuck, team->names, err);
-    if (status != FEDGE_OK)
-        return status;
-    fedge_nccl_watch_begin(&team->watch, "starting NCCL");
+    fedge_gpu_call call = {FEDGE_GPU_NCCL, team->names, "starting NCCL", 0, NULL};
+    fedge_gpu_watch_begin(&team->watch, &call);
     const fedge_nccl_result result =
         team->nccl.comm_init_all(team->comms, (int)team->num_gpus, ordinals);
-    fedge_nccl_watch_end(&team->watch);
-    status = check_nccl(team, result, "starting NCCL", err);
+    fedge_gpu_watch_end(&team->watch, &call);
+    const fedge_status status = check_nccl(team, result, "starting NCCL", err);
     team->num_comms = status == FEDGE_OK ? team->num_gpus : 0;
     return status;
 }
@@ -67,23 +65,25 @@ fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_gpu_stuck_fn stuc
 /* Ends all that is under way, so that no stream waits for ever. */
 static void abort_comms(fedge_cuda_team *team)
 {
-    fedge_nccl_watch_begin(&team->watch, "ending what is under way");
+    fedge_gpu_call call = {FEDGE_GPU_NCCL, team->names, "ending what is under way", 0, NULL};
+    fedge_gpu_watch_begin(&team->watch, &call);
     for (uint32_t i = 0; i < team->num_comms; i++)
         (void)team->nccl.comm_abort(team->comms[i]);
-    fedge_nccl_watch_end(&team->watch);
+    fedge_gpu_watch_end(&team->watch, &call);
     team->num_comms = 0;
 }
 
 void fedge_cuda_team_close(fedge_cuda_team *team)
 {
-    fedge_nccl_watch_begin(&team->watch, "closing NCCL");
+    fedge_gpu_call call = {FEDGE_GPU_NCCL, team->names, "closing NCCL", 0, NULL};
+    fedge_gpu_watch_begin(&team->watch, &call);
     for (uint32_t i = 0; i < team->num_comms; i++)
         (void)team->nccl.comm_destroy(team->comms[i]);
-    fedge_nccl_watch_end(&team->watch);
-    fedge_nccl_watch_fini(&team->watch);
+    fedge_gpu_watch_end(&team->watch, &call);
     team->num_comms = 0;
     for (uint32_t i = 0; i < team->num_gpus; i++)
         fedge_cuda_gpu_close(&team->gpus[i]);
+    fedge_gpu_watch_fini(&team->watch);
     team->num_gpus = 0;
     free(team->holds);
     team->holds = NULL;
@@ -103,6 +103,18 @@ static fedge_status look_at_comms(const fedge_cuda_team *team, fedge_error *err)
     return status;
 }
 
+/* Whoever closed this GPU would wait for what it does, for ever. */
+static fedge_status give_up(const fedge_cuda_team *team, const fedge_cuda_gpu *gpu,
+                            fedge_error *err)
+{
+    fedge_error why;
+    (void)fedge_fail(&why, FEDGE_GPU_LOST, "%s is lost while taking the step: no progress in %d s",
+                     gpu->name, FEDGE_CUDA_TIMEOUT_MS / 1000);
+    if (team->watch.stuck)
+        team->watch.stuck(&why);
+    return fedge_fail(err, why.status, "%s", why.message);
+}
+
 /* Waits for a span's end, but not for a GPU that is gone; and measures it. */
 static fedge_status watch(const fedge_cuda_team *team, fedge_cuda_gpu *gpu, fedge_cuda_span *span,
                           fedge_error *err)
@@ -117,11 +129,8 @@ static fedge_status watch(const fedge_cuda_team *team, fedge_cuda_gpu *gpu, fedg
         const fedge_status status = look_at_comms(team, err);
         if (status != FEDGE_OK)
             return status;
-        if (fedge_os_monotonic_ms() - start > FEDGE_CUDA_TIMEOUT_MS) {
-            return fedge_fail(err, FEDGE_GPU_LOST,
-                              "GPU %d is lost while taking the step: no progress in %d s",
-                              gpu->ordinal, FEDGE_CUDA_TIMEOUT_MS / 1000);
-        }
+        if (fedge_os_monotonic_ms() - start > FEDGE_CUDA_TIMEOUT_MS)
+            return give_up(team, gpu, err);
         (void)nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     }
 }
@@ -200,7 +209,8 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
     fedge_status status = measure(team, chunk, false, err);
     if (status != FEDGE_OK)
         return status;
-    fedge_nccl_watch_begin(&team->watch, "joining sums");
+    fedge_gpu_call call = {FEDGE_GPU_NCCL, team->names, "joining sums", 0, NULL};
+    fedge_gpu_watch_begin(&team->watch, &call);
     status = check_nccl(team, team->nccl.group_start(), "joining sums", err);
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
         const fedge_cuda_gpu *gpu = &team->gpus[i];
@@ -216,7 +226,7 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
     }
     /* Also when a member could not be called: the group has to end. */
     const fedge_nccl_result ended = team->nccl.group_end();
-    fedge_nccl_watch_end(&team->watch);
+    fedge_gpu_watch_end(&team->watch, &call);
     status = status == FEDGE_OK ? check_nccl(team, ended, "joining sums", err) : status;
     return status == FEDGE_OK ? measure(team, chunk, true, err) : status;
 }
@@ -289,7 +299,7 @@ static cudaError_t bring(const step *self, const fedge_cuda_gpu *gpu, const shar
         size_t count;
         if (!held && overlap(self, p, mine, &from, &at, &count)) {
             memcpy(pinned + at, host_vector(self, part) + from, count * sizeof(*pinned));
-            error = cudaMemcpyAsync(mine->vectors[self->vector] + at, pinned + at,
+            error = fedge_cuda_copy(gpu, mine->vectors[self->vector] + at, pinned + at,
                                     count * sizeof(*pinned), cudaMemcpyHostToDevice, gpu->stream);
         }
     }
@@ -339,10 +349,14 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
                             : fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_STEP, gpu->stream);
     if (error == cudaSuccess && self->brings)
         error = bring(self, gpu, &mine, pinned);
-    if (error == cudaSuccess && self->moves)
+    if (error == cudaSuccess && self->moves) {
+        fedge_gpu_call call = fedge_cuda_call(gpu, "taking the step");
+        fedge_gpu_watch_begin(gpu->watch, &call);
         error = launch(self, gpu, &mine);
+        fedge_gpu_watch_end(gpu->watch, &call);
+    }
     if (error == cudaSuccess && self->takes && count > 0) {
-        error = cudaMemcpyAsync(pinned + first, mine.vectors[self->vector] + first,
+        error = fedge_cuda_copy(gpu, pinned + first, mine.vectors[self->vector] + first,
                                 count * sizeof(*pinned), cudaMemcpyDeviceToHost, gpu->stream);
     }
     if (error == cudaSuccess)

@@ -146,7 +146,7 @@ static fedge_status empty_dots(fedge_cuda_tiles *self, fedge_error *err)
         if (status == FEDGE_OK)
             error = cudaMemsetAsync(self->places[g].dots, 0, size, gpu->stream);
         if (status == FEDGE_OK && error == cudaSuccess)
-            error = cudaStreamSynchronize(gpu->stream);
+            error = fedge_cuda_wait_stream(gpu, gpu->stream);
         if (status == FEDGE_OK)
             status = fedge_cuda_check(gpu, error, DOING, err);
     }
@@ -239,8 +239,9 @@ static fedge_status cuda_load(void *state, uint32_t thread, uint32_t num, size_t
     const fedge_status status = fedge_cuda_gpu_use(lane->gpu, err);
     if (status != FEDGE_OK)
         return status;
-    cudaError_t error = cudaMemcpyAsync(lane->values, lane->pinned, size * sizeof(*lane->values),
-                                        cudaMemcpyHostToDevice, lane->stream);
+    cudaError_t error =
+        fedge_cuda_copy(lane->gpu, lane->values, lane->pinned, size * sizeof(*lane->values),
+                        cudaMemcpyHostToDevice, lane->stream);
     if (error == cudaSuccess && self->mixed) {
         fedge_cuda_tile tile = tile_of(self, lane, num, count);
         tile.values = lane->values;
@@ -260,7 +261,7 @@ static fedge_status cuda_dots(void *state, uint32_t thread, uint32_t num, size_t
     cudaError_t error = fedge_cuda_dots(&tile, shift, norms_only, dots,
                                         dots + fedge_tile_pairs(self->room.num), lane->stream);
     if (error == cudaSuccess)
-        error = cudaStreamSynchronize(lane->stream);
+        error = fedge_cuda_wait_stream(lane->gpu, lane->stream);
     return fedge_cuda_check(lane->gpu, error, DOING, err);
 }
 
@@ -274,10 +275,10 @@ static fedge_status take_dots_of(const fedge_cuda_tiles *self, uint32_t g, uint3
     if (status != FEDGE_OK)
         return status;
     cudaError_t error =
-        cudaMemcpyAsync(place->dots_there, place->dots, 2 * pairs * sizeof(*place->dots),
+        fedge_cuda_copy(gpu, place->dots_there, place->dots, 2 * pairs * sizeof(*place->dots),
                         cudaMemcpyDeviceToHost, gpu->stream);
     if (error == cudaSuccess)
-        error = cudaStreamSynchronize(gpu->stream);
+        error = fedge_cuda_wait_stream(gpu, gpu->stream);
     for (size_t p = 0; error == cudaSuccess && p < fedge_tile_pairs(num); p++) {
         sums[p].high += (int64_t)place->dots_there[p];
         sums[p].low += (int64_t)place->dots_there[pairs + p];
@@ -308,12 +309,12 @@ static cudaError_t send_choice(const fedge_cuda_tiles *self, const fedge_cuda_ti
                                 .num = choice->num};
     if (choice->rows) {
         memcpy(lane->pinned_lists, choice->rows, size);
-        error = cudaMemcpyAsync(lane->lists, lane->pinned_lists, size, cudaMemcpyHostToDevice,
-                                lane->stream);
+        error = fedge_cuda_copy(lane->gpu, lane->lists, lane->pinned_lists, size,
+                                cudaMemcpyHostToDevice, lane->stream);
     }
     if (weighs && error == cudaSuccess) {
         memcpy(lane->pinned_lists + behind, choice->weights, size);
-        error = cudaMemcpyAsync(lane->lists + behind, lane->pinned_lists + behind, size,
+        error = fedge_cuda_copy(lane->gpu, lane->lists + behind, lane->pinned_lists + behind, size,
                                 cudaMemcpyHostToDevice, lane->stream);
     }
     return error;
@@ -348,11 +349,11 @@ static fedge_status cuda_reduce(void *state, uint32_t thread, size_t count,
     if (error == cudaSuccess)
         error = launch(&tile, &chosen, choice, lane);
     if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(lane->pinned_sums, lane->sums, count * sizeof(*lane->sums),
-                                cudaMemcpyDeviceToHost, lane->stream);
+        error = fedge_cuda_copy(lane->gpu, lane->pinned_sums, lane->sums,
+                                count * sizeof(*lane->sums), cudaMemcpyDeviceToHost, lane->stream);
     }
     if (error == cudaSuccess)
-        error = cudaStreamSynchronize(lane->stream);
+        error = fedge_cuda_wait_stream(lane->gpu, lane->stream);
     *sums = lane->pinned_sums;
     return fedge_cuda_check(lane->gpu, error, DOING, err);
 }

@@ -112,12 +112,13 @@ static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
     (void)snprintf(self->names, sizeof(self->names), "one of %u GPUs",
                    (unsigned)self->share.num_gpus);
     if (status == FEDGE_OK)
-        status = fedge_nccl_watch_init(&self->watch, self->config.stuck, self->names, err);
+        status = fedge_gpu_watch_init(&self->watch, self->config.stuck, err);
     if (status == FEDGE_OK) {
-        fedge_nccl_watch_begin(&self->watch, "starting NCCL");
+        fedge_gpu_call call = {FEDGE_GPU_NCCL, self->names, "starting NCCL", 0, NULL};
+        fedge_gpu_watch_begin(&self->watch, &call);
         const fedge_nccl_result result =
             self->nccl.comm_init_all(self->comms, (int)self->share.num_gpus, numbers);
-        fedge_nccl_watch_end(&self->watch);
+        fedge_gpu_watch_end(&self->watch, &call);
         self->num_comms = result == FEDGE_NCCL_SUCCESS ? self->share.num_gpus : 0;
         status = fedge_silo_nccl(self, result, "starting NCCL", err);
     }
@@ -175,11 +176,12 @@ void fedge_silo_free(fedge_silo *silo)
 {
     if (!silo)
         return;
-    fedge_nccl_watch_begin(&silo->watch, "closing NCCL");
+    fedge_gpu_call closing = {FEDGE_GPU_NCCL, silo->names, "closing NCCL", 0, NULL};
+    fedge_gpu_watch_begin(&silo->watch, &closing);
     for (uint32_t i = 0; i < silo->num_comms; i++)
         (void)(silo->lost ? silo->nccl.comm_abort : silo->nccl.comm_destroy)(silo->comms[i]);
-    fedge_nccl_watch_end(&silo->watch);
-    fedge_nccl_watch_fini(&silo->watch);
+    fedge_gpu_watch_end(&silo->watch, &closing);
+    fedge_gpu_watch_fini(&silo->watch);
     close_gpus(silo);
     fedge_nccl_unload(&silo->nccl);
     free(silo->order.order);

@@ -27,7 +27,7 @@
 
 #include "edge/core/status.h"
 #include "edge/train/cuda/cohort.h"
-#include "edge/train/cuda/nccl_watch.h"
+#include "edge/train/cuda/gpu_watch.h"
 #include "edge/train/trainer.h"
 
 #define FEDGE_SILO_PARTS 8 /* of a batch, where nobody asks for others */

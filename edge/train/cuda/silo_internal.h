@@ -19,7 +19,7 @@ struct fedge_silo {
     uint32_t num_parts; /* of a batch */
     fedge_silo_gpu gpus[FEDGE_COHORT_MAX_GPUS];
     fedge_nccl nccl; /* with more than one */
-    fedge_nccl_watch watch;
+    fedge_gpu_watch watch;
     char names[32]; /* for it: "one of 2 GPUs" */
     ncclComm_t comms[FEDGE_COHORT_MAX_GPUS];
     uint32_t num_comms;

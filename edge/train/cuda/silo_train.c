@@ -253,7 +253,8 @@ static fedge_status together(fedge_silo *silo, int what, fedge_error *err)
 {
     if (silo->num_comms == 0)
         return FEDGE_OK;
-    fedge_nccl_watch_begin(&silo->watch, "joining gradients");
+    fedge_gpu_call joining = {FEDGE_GPU_NCCL, silo->names, "joining gradients", 0, NULL};
+    fedge_gpu_watch_begin(&silo->watch, &joining);
     fedge_status status = fedge_silo_nccl(silo, silo->nccl.group_start(), "joining gradients", err);
     for (uint32_t i = 0; i < silo->num_comms && status == FEDGE_OK; i++) {
         status = use(&silo->gpus[i], err);
@@ -262,7 +263,7 @@ static fedge_status together(fedge_silo *silo, int what, fedge_error *err)
     }
     /* Also when a member could not be called: the group has to end. */
     const fedge_nccl_result ended = silo->nccl.group_end();
-    fedge_nccl_watch_end(&silo->watch);
+    fedge_gpu_watch_end(&silo->watch, &joining);
     return status == FEDGE_OK ? fedge_silo_nccl(silo, ended, "joining gradients", err) : status;
 }
 

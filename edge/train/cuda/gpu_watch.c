@@ -1,0 +1,103 @@
+#include "edge/train/cuda/gpu_watch.h"
+
+#include <time.h>
+
+#include "edge/core/os.h"
+
+#define LOOK_MS 50 /* from one look at the calls to the next; _fini waits for one */
+
+static const struct {
+    const char *name;
+    uint32_t limit_ms;
+} LIBRARIES[] = {[FEDGE_GPU_CUDA] = {"CUDA", FEDGE_CUDA_CALL_MS},
+                 [FEDGE_GPU_NCCL] = {"NCCL", FEDGE_NCCL_CALL_MS}};
+
+static void tell(const fedge_gpu_watch *self, const fedge_gpu_call *call)
+{
+    fedge_error err;
+    (void)fedge_fail(&err, FEDGE_GPU_LOST,
+                     "%s is lost while %s: %s's call has not returned in %g s; start again, with "
+                     "the GPUs that there are",
+                     call->gpus, call->doing, LIBRARIES[call->library].name,
+                     LIBRARIES[call->library].limit_ms / 1000.0);
+    self->stuck(&err);
+}
+
+/* The first of the calls that take too long: others may only wait for it. */
+static bool find_stuck(fedge_gpu_watch *self, fedge_gpu_call *found)
+{
+    const uint64_t now = fedge_os_monotonic_ms();
+    const fedge_gpu_call *first = NULL;
+    (void)mtx_lock(&self->lock);
+    for (const fedge_gpu_call *call = self->calls; call; call = call->next) {
+        if (now > call->since + LIBRARIES[call->library].limit_ms &&
+            (!first || call->since < first->since))
+            first = call;
+    }
+    if (first)
+        *found = *first;
+    (void)mtx_unlock(&self->lock);
+    return first != NULL;
+}
+
+/* It looks now and then, and is not woken: a call pays for one reading of the clock and its place
+ * in the list. */
+static int look(void *user)
+{
+    fedge_gpu_watch *self = user;
+    while (!atomic_load(&self->ends)) {
+        fedge_gpu_call found;
+        (void)thrd_sleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+        if (find_stuck(self, &found))
+            tell(self, &found);
+    }
+    return 0;
+}
+
+fedge_status fedge_gpu_watch_init(fedge_gpu_watch *watch, fedge_gpu_stuck_fn stuck,
+                                  fedge_error *err)
+{
+    *watch = (fedge_gpu_watch){.stuck = stuck};
+    if (!stuck)
+        return FEDGE_OK;
+    const bool locks = mtx_init(&watch->lock, mtx_plain) == thrd_success;
+    watch->runs = locks && thrd_create(&watch->thread, look, watch) == thrd_success;
+    if (watch->runs)
+        return FEDGE_OK;
+    if (locks)
+        mtx_destroy(&watch->lock);
+    return fedge_fail(err, FEDGE_NO_MEMORY, "cannot start a thread that watches GPUs");
+}
+
+void fedge_gpu_watch_fini(fedge_gpu_watch *watch)
+{
+    if (watch->runs) {
+        atomic_store(&watch->ends, true);
+        (void)thrd_join(watch->thread, NULL);
+        mtx_destroy(&watch->lock);
+    }
+    *watch = (fedge_gpu_watch){0};
+}
+
+void fedge_gpu_watch_begin(fedge_gpu_watch *watch, fedge_gpu_call *call)
+{
+    if (!watch || !watch->runs)
+        return;
+    call->since = fedge_os_monotonic_ms();
+    (void)mtx_lock(&watch->lock);
+    call->next = watch->calls;
+    watch->calls = call;
+    (void)mtx_unlock(&watch->lock);
+}
+
+void fedge_gpu_watch_end(fedge_gpu_watch *watch, fedge_gpu_call *call)
+{
+    if (!watch || !watch->runs)
+        return;
+    (void)mtx_lock(&watch->lock);
+    fedge_gpu_call **place = &watch->calls;
+    while (*place != call)
+        place = &(*place)->next;
+    *place = call->next;
+    (void)mtx_unlock(&watch->lock);
+}

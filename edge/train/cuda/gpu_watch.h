@@ -1,0 +1,61 @@
+/* A watch on calls of the host that wait for GPUs.
+ *
+ * CUDA waits for a stream or an event, and NCCL starts, queues and ends collectives, by calls that
+ * have no limit of time: a GPU that does not answer holds the caller for ever, and no other thread
+ * can end such a call. So a thread looks at how long each call has taken, and when one has taken
+ * too long it tells the program, which ends: the next process begins with the GPUs that there are.
+ *
+ * What is only queued on streams is not watched here, but when somebody waits for it.
+ */
+#ifndef FEDGE_EDGE_TRAIN_CUDA_GPU_WATCH_H
+#define FEDGE_EDGE_TRAIN_CUDA_GPU_WATCH_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <threads.h>
+
+#include "edge/core/status.h"
+
+#ifndef FEDGE_CUDA_CALL_MS
+#define FEDGE_CUDA_CALL_MS 30000
+#endif
+#ifndef FEDGE_NCCL_CALL_MS
+#define FEDGE_NCCL_CALL_MS 60000 /* starting NCCL on 8 GPUs takes some seconds */
+#endif
+
+typedef enum fedge_gpu_library { FEDGE_GPU_CUDA, FEDGE_GPU_NCCL } fedge_gpu_library;
+
+/* Told, on the watch's thread, that a call does not return: FEDGE_GPU_LOST with the GPUs. It ends
+ * the process, for nothing that the caller holds will ever be free. */
+typedef void (*fedge_gpu_stuck_fn)(const fedge_error *err);
+
+/* A call under way, on its caller's stack. The texts are kept. */
+typedef struct fedge_gpu_call {
+    fedge_gpu_library library; /* whose limit holds */
+    const char *gpus;          /* "GPU 3", "one of GPUs 3,0" */
+    const char *doing;         /* "joining sums" */
+    uint64_t since;            /* ms of the monotonic clock; the watch's */
+    struct fedge_gpu_call *next;
+} fedge_gpu_call;
+
+typedef struct fedge_gpu_watch {
+    fedge_gpu_stuck_fn stuck; /* NULL: nobody watches */
+    mtx_t lock;
+    fedge_gpu_call *calls; /* under way, of all threads; guarded */
+    thrd_t thread;
+    bool runs;
+    atomic_bool ends;
+} fedge_gpu_watch;
+
+/* Starts the thread, if there is somebody to tell. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_gpu_watch_init(fedge_gpu_watch *watch, fedge_gpu_stuck_fn stuck,
+                                                 fedge_error *err);
+void fedge_gpu_watch_fini(fedge_gpu_watch *watch); /* all zero is fine */
+
+/* Around one call, or a group of them, on any thread. A call within another is watched as well.
+ * [watch] may be NULL, or all zero: nobody watches. */
+void fedge_gpu_watch_begin(fedge_gpu_watch *watch, fedge_gpu_call *call);
+void fedge_gpu_watch_end(fedge_gpu_watch *watch, fedge_gpu_call *call);
+
+#endif
