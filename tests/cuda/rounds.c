@@ -268,10 +268,26 @@ const uint32_t GPUS[] = {1, 2, 3, 8};
 void check_same_bits(uint32_t gpus, fedge_shard shard, uint64_t seed)
 {
     fedge_error err = {0};
-    const emulator_config machine = {
-        .num_gpus = gpus, .seed = seed, .order = (emulator_order)(seed % 3)};
+    const emulator_config machine = {.num_gpus = gpus,
+                                     .seed = seed,
+                                     .order = (emulator_order)(seed % 3),
+                                     .joins = gpus > 1 && shard == FEDGE_SHARD_CLIENTS};
     if (!emulator_start(&machine))
         return;
     if (run_rounds(gpus, shard, seed == 1 ? 4 : 1, &err) != FEDGE_OK)
         fail_msg("%u GPUs, shard %d: %s", gpus, (int)shard, err.message);
+}
+
+void check_all_machines(int num_machines, uint64_t seed)
+{
+    uint32_t there = emulator_real_gpus();
+    for (int g = 0; g < num_machines; g++) {
+        check_same_bits(GPUS[g], FEDGE_SHARD_CLIENTS, seed);
+        check_same_bits(GPUS[g], FEDGE_SHARD_COORDINATES, seed);
+        there = there == GPUS[g] ? 0 : there;
+    }
+    if (there > 0) {
+        check_same_bits(there, FEDGE_SHARD_CLIENTS, seed);
+        check_same_bits(there, FEDGE_SHARD_COORDINATES, seed);
+    }
 }

@@ -46,5 +46,7 @@ fedge_status run_rounds(uint32_t gpus, fedge_shard shard, int rounds, fedge_erro
 extern const uint32_t GPUS[4]; /* numbers of GPUs to try */
 /* On a machine of [gpus] GPUs that do their work in an order of [seed]: all must go well. */
 void check_same_bits(uint32_t gpus, fedge_shard shard, uint64_t seed);
+/* On the first of GPUS, and on all real GPUs that there are, both ways to share. */
+void check_all_machines(int num_machines, uint64_t seed);
 
 #endif

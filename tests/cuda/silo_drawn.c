@@ -220,6 +220,7 @@ fedge_silo_facts silo_train_on(uint32_t gpus, uint32_t part, size_t memory)
     fedge_silo_facts facts = {0};
     const fedge_silo_config config = silo_config_of(part);
     const emulator_config emulator = {.num_gpus = gpus,
+                                      .joins = gpus > 1,
                                       .order = gpus % 2 ? EMULATOR_RANDOM : EMULATOR_LAZY,
                                       .seed = gpus,
                                       .memory_bytes = memory,

@@ -22,10 +22,7 @@ static void test_same_bits(void **state)
     (void)state;
     for (uint64_t seed = 0; seed < (fedge_test_is_long() ? SEEDS : QUICK_SEEDS); seed++) {
         seed_all(seed, seed % 2 ? &INT8 : &NONE, seed < 4 ? 2000 : 60);
-        for (int g = 0; g < 4; g++) {
-            check_same_bits(GPUS[g], FEDGE_SHARD_CLIENTS, seed);
-            check_same_bits(GPUS[g], FEDGE_SHARD_COORDINATES, seed);
-        }
+        check_all_machines(4, seed);
         free_updates();
     }
 }
@@ -124,6 +121,7 @@ static void test_threads(void **state)
         const fedge_accumulator_config config = {
             .layout = &layout, .shard = run & 2 ? FEDGE_SHARD_CLIENTS : FEDGE_SHARD_COORDINATES};
         const emulator_config machine = {.num_gpus = run & 1 ? 2 : 1,
+                                         .joins = (run & 3) == 3,
                                          .order = EMULATOR_RANDOM,
                                          .memory_bytes = run & 4 ? 900000 : 0};
         if (!emulator_start(&machine))
@@ -172,7 +170,8 @@ static void check_refusals(uint32_t gpus, fedge_shard shard)
     uint64_t ticket = 0;
     const fedge_accumulator_config config = {
         .layout = &layout, .num_gpus = gpus, .gpus = {0, 1, 2}, .shard = shard};
-    if (!emulator_start(&(emulator_config){.num_gpus = gpus}))
+    const bool joins = gpus > 1 && shard == FEDGE_SHARD_CLIENTS;
+    if (!emulator_start(&(emulator_config){.num_gpus = gpus, .joins = joins}))
         return;
     assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
     const size_t floats = fedge_codec_size(&INT8, &schemas[0]);
@@ -355,7 +354,8 @@ static void test_hardware(void **state)
     expect_open(old_nccl, clients, 0, FEDGE_UNSUPPORTED, "2.7.8");
     expect_open(no_nccl, any, 0, FEDGE_OK, "");
     expect_open(no_nccl, clients, 1, FEDGE_OK, "");
-    expect_told((emulator_config){.num_gpus = 2}, "shard=clients because=\"the sums fit on each\"");
+    expect_told((emulator_config){.num_gpus = 2, .joins = true},
+                "shard=clients because=\"the sums fit on each\"");
     expect_told(no_nccl, "shard=coordinates because=\"NCCL cannot be had: ");
     expect_told(old_nccl, "2.7.8");
     expect_told((emulator_config){.num_gpus = 1}, "because=\"there is one\"");

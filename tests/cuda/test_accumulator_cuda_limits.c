@@ -79,7 +79,8 @@ static void test_minus_128(void **state)
         const fedge_accumulator_config config = {
             .layout = &layout, .num_gpus = 2, .gpus = {0, 1}, .shard = (fedge_shard)shard};
         void *opened = NULL;
-        if (!emulator_start(&(emulator_config){.num_gpus = 2}))
+        const bool joins = shard == FEDGE_SHARD_CLIENTS;
+        if (!emulator_start(&(emulator_config){.num_gpus = 2, .joins = joins}))
             skip();
         assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
         for (int scale = 0; scale <= UINT16_MAX; scale += UINT16_MAX) {
@@ -108,12 +109,8 @@ static void test_extremes(void **state)
     num_updates = 3;
     seed_all(23, &INT8, 700);
     make_extreme_updates();
-    for (uint64_t seed = 0; seed < 3; seed++) {
-        for (int g = 0; g < 4; g++) {
-            check_same_bits(GPUS[g], FEDGE_SHARD_CLIENTS, seed);
-            check_same_bits(GPUS[g], FEDGE_SHARD_COORDINATES, seed);
-        }
-    }
+    for (uint64_t seed = 0; seed < 3; seed++)
+        check_all_machines(4, seed);
     free_updates();
     num_updates = UPDATES;
 }
@@ -134,10 +131,7 @@ static void test_races(void **state)
     num_updates = 10;
     for (uint64_t seed = 0; seed < 2; seed++) {
         seed_all(25 + seed, seed % 2 ? &INT8 : &NONE, 700);
-        for (int g = 0; g < 3; g++) {
-            check_same_bits(GPUS[g], FEDGE_SHARD_CLIENTS, seed);
-            check_same_bits(GPUS[g], FEDGE_SHARD_COORDINATES, seed);
-        }
+        check_all_machines(3, seed);
         free_updates();
     }
     num_updates = UPDATES;

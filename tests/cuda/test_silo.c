@@ -34,6 +34,10 @@ static void the_number_of_gpus_does_not_show(void **state)
             silo_train_on(gpus, 0, 0);
             silo_compare_with_first();
         }
+        if (emulator_real_gpus() > 3) {
+            silo_train_on(emulator_real_gpus(), 0, 0);
+            silo_compare_with_first();
+        }
     }
 }
 
@@ -116,7 +120,7 @@ static void training_that_diverges_is_told(void **state)
     silo_draw(0);
     silo_training.optimizer.learning_rate = 1e30f;
     const fedge_silo_config config = silo_config_of(0);
-    if (!emulator_start(&(emulator_config){.num_gpus = 2}))
+    if (!emulator_start(&(emulator_config){.num_gpus = 2, .joins = true}))
         return;
     assert_int_equal(silo_try(&config, &facts, &err), FEDGE_NOT_FINITE);
     assert_non_null(strstr(err.message, "round 2"));
@@ -138,7 +142,7 @@ static void evaluation_and_cancelling(void **state)
     const fedge_silo_config config = silo_config_of(4);
     const fedge_cohort_task task = silo_task_of();
     const fedge_examples examples = silo_examples();
-    if (!emulator_start(&(emulator_config){.num_gpus = 2}))
+    if (!emulator_start(&(emulator_config){.num_gpus = 2, .joins = true}))
         return;
     fedge_model *model = silo_model();
     assert_int_equal(fedge_trainer_evaluate(model, &examples, BATCH, scratch, sizeof(scratch), NULL,

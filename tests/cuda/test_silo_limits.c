@@ -53,7 +53,7 @@ static void gpus_are_lost_at_every_call(void **state)
     const fedge_silo_config config = silo_config_of(11);
     static const int ERRORS[] = {2, 214}; /* out of memory, ECC */
     silo_training.local_steps = 2;
-    if (!emulator_start(&(emulator_config){.num_gpus = 2}))
+    if (!emulator_start(&(emulator_config){.num_gpus = 2, .joins = true}))
         return;
     assert_int_equal(silo_try(&config, &facts, &err), FEDGE_OK);
     const uint64_t calls = emulator_calls();

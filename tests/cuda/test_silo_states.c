@@ -30,7 +30,8 @@ static uint64_t bytes_taken(const fedge_silo_config *config, uint32_t gpus, size
     fedge_error err;
     fedge_silo *silo = NULL;
     size_t left = 0, total = 0;
-    if (!emulator_start(&(emulator_config){.num_gpus = gpus, .memory_bytes = memory}))
+    if (!emulator_start(
+            &(emulator_config){.num_gpus = gpus, .joins = gpus > 1, .memory_bytes = memory}))
         return 0;
     if (fedge_silo_new(config, &silo, &err) != FEDGE_OK)
         fail_msg("%s", err.message);

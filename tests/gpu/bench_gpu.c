@@ -494,7 +494,9 @@ static void measure_rounds(int num_gpus)
         snprintf(name, sizeof(name), "round of %u updates, %s, CPU, %u threads",
                  (unsigned)job.num_updates, what, (unsigned)threads);
         print_row(name, 1 / cpu, "rounds/s", NULL, 0);
-        for (int gpus = 1; gpus <= num_gpus; gpus *= 2) {
+        /* 1, 2, 4 and so on, and all. */
+        for (int gpus = 1, next; gpus <= num_gpus; gpus = next) {
+            next = gpus < num_gpus && gpus * 2 > num_gpus ? num_gpus : gpus * 2;
             measure_gpus((uint32_t)gpus, FEDGE_SHARD_CLIENTS, threads, what, cpu);
             if (gpus > 1)
                 measure_gpus((uint32_t)gpus, FEDGE_SHARD_COORDINATES, threads, what, cpu);

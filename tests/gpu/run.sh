@@ -11,7 +11,10 @@
 #                   measured, then the tests again under compute-sanitizer; what the time does not suffice
 #                   for is in the table as left out
 #
-# FEDGE_CUDA_ARCHITECTURES (default: this GPU's), FEDGE_BUILD (build/gpu). Exit code 3: there is no GPU.
+# FEDGE_CUDA_ARCHITECTURES (default: this GPU's), FEDGE_BUILD (build/gpu).
+#
+# Exit codes: 0: what ran has passed; what was left out, or not ended in time, is in the table and does not
+# count as failed. 1: a test failed, or the build. 2: the command line. 3: there is no GPU.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

@@ -39,15 +39,17 @@ typedef struct emulator_config {
     uint64_t hang_collective; /* this collective never ends, from 1; 0: none */
     bool nccl_async_error;    /* and ncclCommGetAsyncError tells of it */
     bool old_chip;            /* of compute capability 7.5, else 9.0 */
+    bool joins;               /* NCCL is to be there */
     bool watched;             /* real GPUs are not: their clock and queues cannot be looked at */
 } emulator_config;
 
 /* Begins anew. Everything of before must have been freed. False: real GPUs are not so (too few, or
  * they would have to fail), and what needs it is not run. */
 bool emulator_start(const emulator_config *config);
-uint64_t emulator_calls(void);   /* of runtime and NCCL since the start */
-uint64_t emulator_counted(void); /* those of fail_at */
-bool emulator_failed(void);      /* the call that was to fail has come */
+uint32_t emulator_real_gpus(void); /* 0: emulated ones, as many as are asked for */
+uint64_t emulator_calls(void);     /* of runtime and NCCL since the start */
+uint64_t emulator_counted(void);   /* those of fail_at */
+bool emulator_failed(void);        /* the call that was to fail has come */
 uint64_t emulator_collectives(void);
 uint32_t emulator_pending(void);    /* pieces of work on streams that are not done */
 uint32_t emulator_leaks(void);      /* memory, streams, events, communicators that are not freed */

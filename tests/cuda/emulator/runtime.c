@@ -127,6 +127,11 @@ static void start_from_environment(void)
                            .fail_error = (int)values[5]});
 }
 
+uint32_t emulator_real_gpus(void)
+{
+    return 0;
+}
+
 uint64_t emulator_calls(void)
 {
     return all.calls;
