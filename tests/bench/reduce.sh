@@ -5,7 +5,8 @@
 #
 #   tests/bench/reduce.sh [--quick] [--json] [--accumulator=KIND]
 #
-# FEDGE_BUILD names the build folder (default: build/release); that of tests/gpu/run.sh, build/gpu, does.
+# FEDGE_BUILD names the build folder (default: build/release); build/gpu, that of
+# tests/gpu/run.sh, will do.
 # KIND is cpu (default) or cuda. PYTHON names a Python with NumPy (default: the first of python3 and
 # /usr/bin/python3 that has it); without one the rows against NumPy are left out.
 
