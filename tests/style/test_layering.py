@@ -41,7 +41,7 @@ ROOMS = {
 LAYERS = {
     "edge/core": (("edge/core/",), ()),
     "edge/train": (("edge/core/", "edge/train/"), ()),
-    "edge/train/cuda": (("edge/core/", "edge/train/"), ("cuda_runtime", "dlfcn.h")),
+    "edge/train/cuda": (("edge/core/", "edge/train/"), ("cuda_runtime", "dlfcn.h", "pthread.h")),
     "edge/io": (("edge/",), ("cjson/", "zlib.h", "isa-l/")),
     "secure": (("edge/core/", "secure/"), ("cjson/", "mbedtls/", "psa/", "gcrypt.h")),
     "client": (("edge/", "secure/", "client/"), ("",)),

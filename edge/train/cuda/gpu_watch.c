@@ -1,3 +1,4 @@
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include "edge/train/cuda/gpu_watch.h"
 
 #include <time.h>
@@ -28,7 +29,7 @@ static bool find_stuck(fedge_gpu_watch *self, fedge_gpu_call *found)
 {
     const uint64_t now = fedge_os_monotonic_ms();
     const fedge_gpu_call *first = NULL;
-    (void)mtx_lock(&self->lock);
+    (void)pthread_mutex_lock(&self->lock);
     for (const fedge_gpu_call *call = self->calls; call; call = call->next) {
         if (now > call->since + LIBRARIES[call->library].limit_ms &&
             (!first || call->since < first->since))
@@ -36,22 +37,22 @@ static bool find_stuck(fedge_gpu_watch *self, fedge_gpu_call *found)
     }
     if (first)
         *found = *first;
-    (void)mtx_unlock(&self->lock);
+    (void)pthread_mutex_unlock(&self->lock);
     return first != NULL;
 }
 
 /* It looks now and then, and is not woken: a call pays for one reading of the clock and its place
  * in the list. */
-static int look(void *user)
+static void *look(void *user)
 {
     fedge_gpu_watch *self = user;
     while (!atomic_load(&self->ends)) {
         fedge_gpu_call found;
-        (void)thrd_sleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
+        (void)nanosleep(&(struct timespec){.tv_nsec = LOOK_MS * 1000000L}, NULL);
         if (find_stuck(self, &found))
             tell(self, &found);
     }
-    return 0;
+    return NULL;
 }
 
 fedge_status fedge_gpu_watch_init(fedge_gpu_watch *watch, fedge_gpu_stuck_fn stuck,
@@ -60,12 +61,12 @@ fedge_status fedge_gpu_watch_init(fedge_gpu_watch *watch, fedge_gpu_stuck_fn stu
     *watch = (fedge_gpu_watch){.stuck = stuck};
     if (!stuck)
         return FEDGE_OK;
-    const bool locks = mtx_init(&watch->lock, mtx_plain) == thrd_success;
-    watch->runs = locks && thrd_create(&watch->thread, look, watch) == thrd_success;
+    const bool locks = pthread_mutex_init(&watch->lock, NULL) == 0;
+    watch->runs = locks && pthread_create(&watch->thread, NULL, look, watch) == 0;
     if (watch->runs)
         return FEDGE_OK;
     if (locks)
-        mtx_destroy(&watch->lock);
+        (void)pthread_mutex_destroy(&watch->lock);
     return fedge_fail(err, FEDGE_NO_MEMORY, "cannot start a thread that watches GPUs");
 }
 
@@ -73,8 +74,8 @@ void fedge_gpu_watch_fini(fedge_gpu_watch *watch)
 {
     if (watch->runs) {
         atomic_store(&watch->ends, true);
-        (void)thrd_join(watch->thread, NULL);
-        mtx_destroy(&watch->lock);
+        (void)pthread_join(watch->thread, NULL);
+        (void)pthread_mutex_destroy(&watch->lock);
     }
     *watch = (fedge_gpu_watch){0};
 }
@@ -84,20 +85,20 @@ void fedge_gpu_watch_begin(fedge_gpu_watch *watch, fedge_gpu_call *call)
     if (!watch || !watch->runs)
         return;
     call->since = fedge_os_monotonic_ms();
-    (void)mtx_lock(&watch->lock);
+    (void)pthread_mutex_lock(&watch->lock);
     call->next = watch->calls;
     watch->calls = call;
-    (void)mtx_unlock(&watch->lock);
+    (void)pthread_mutex_unlock(&watch->lock);
 }
 
 void fedge_gpu_watch_end(fedge_gpu_watch *watch, fedge_gpu_call *call)
 {
     if (!watch || !watch->runs)
         return;
-    (void)mtx_lock(&watch->lock);
+    (void)pthread_mutex_lock(&watch->lock);
     fedge_gpu_call **place = &watch->calls;
     while (*place != call)
         place = &(*place)->next;
     *place = call->next;
-    (void)mtx_unlock(&watch->lock);
+    (void)pthread_mutex_unlock(&watch->lock);
 }

@@ -10,10 +10,10 @@
 #ifndef FEDGE_EDGE_TRAIN_CUDA_GPU_WATCH_H
 #define FEDGE_EDGE_TRAIN_CUDA_GPU_WATCH_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <threads.h>
 
 #include "edge/core/status.h"
 
@@ -41,9 +41,9 @@ typedef struct fedge_gpu_call {
 
 typedef struct fedge_gpu_watch {
     fedge_gpu_stuck_fn stuck; /* NULL: nobody watches */
-    mtx_t lock;
+    pthread_mutex_t lock;
     fedge_gpu_call *calls; /* under way, of all threads; guarded */
-    thrd_t thread;
+    pthread_t thread;
     bool runs;
     atomic_bool ends;
 } fedge_gpu_watch;
