@@ -7,7 +7,7 @@
     X(OK, 0, false, "the run is complete, or SIGTERM or SIGINT asked for the end")                 \
     X(INTERNAL, 1, true, "out of memory or an error in fedge itself")                              \
     X(USAGE, 2, false, "the command line is wrong")                                                \
-    X(CONFIG, 3, false, "the client file is missing or wrong")                                       \
+    X(CONFIG, 3, false, "the client file is missing or wrong")                                     \
     X(IDENTITY, 4, false, "identity or trust directory missing, unsafe, wrong or expired")         \
     X(STATE, 5, false,                                                                             \
       "the state directory is in use, damaged, not writable or of a newer format")                 \
