@@ -39,47 +39,112 @@ static int cut(long q)
 }
 
 /* The quotient is rounded twice, to double and to an integer, with the result of one rounding, as
- * in codec_int8.c. */
-static void divide_scalar(const int32_t *v, size_t n, int32_t step, int32_t *q)
+ * in codec_int8.c. Writes what is decoded to v, and q. */
+static void encode_scalar(int32_t *v, size_t n, int32_t step, int8_t *q)
 {
-    for (size_t i = 0; i < n; i++)
-        q[i] = step == 0 ? 0 : cut(lrint((double)v[i] / (double)step));
+    for (size_t i = 0; i < n; i++) {
+        q[i] = step == 0 ? 0 : (int8_t)cut(lrint((double)v[i] / (double)step));
+        v[i] = q[i] * step;
+    }
+}
+
+/* n even. */
+static void pack_scalar(const int8_t *q, size_t n, uint8_t *out)
+{
+    for (size_t i = 0; i < n; i += 2)
+        out[i / 2] = (uint8_t)((q[i] & 0xf) | (q[i + 1] & 0xf) << 4);
+}
+
+static int32_t largest_scalar(const int32_t *v, size_t n, int32_t start)
+{
+    for (size_t i = 0; i < n; i++) {
+        const int32_t magnitude = v[i] < 0 ? -v[i] : v[i];
+        start = magnitude > start ? magnitude : start;
+    }
+    return start;
 }
 
 #if defined(__x86_64__) || defined(__i386__)
 
-#include <immintrin.h>
-
 #include "edge/core/os.h"
+#include "edge/core/quotient_avx2.h"
 
-#define AVX2 __attribute__((target("avx2")))
-
-AVX2 static void divide_avx2(const int32_t *v, size_t n, int32_t step, int32_t *q)
+FEDGE_AVX2 static void encode_avx2(int32_t *v, size_t n, int32_t step, int8_t *q)
 {
-    const __m256d divisor = _mm256_set1_pd((double)step);
-    const __m128i most = _mm_set1_epi32(Q_MAX), least = _mm_set1_epi32(-Q_MAX);
+    const __m256i d = _mm256_set1_epi32(step);
+    const __m256 reciprocal = _mm256_set1_ps(1.0f / (float)step);
+    const __m256i most = _mm256_set1_epi32(Q_MAX), least = _mm256_set1_epi32(-Q_MAX);
     size_t i = 0;
-    for (; step != 0 && i + 4 <= n; i += 4) {
-        const __m256d value = _mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)(v + i)));
-        const __m128i rounded = _mm256_cvtpd_epi32(_mm256_div_pd(value, divisor));
-        _mm_storeu_si128((__m128i *)(q + i), _mm_max_epi32(_mm_min_epi32(rounded, most), least));
+    for (; step != 0 && i + 16 <= n; i += 16) {
+        __m256i *at = (__m256i *)(v + i);
+        __m256i found[2];
+        for (int half = 0; half < 2; half++) {
+            const __m256i all = fedge_quotients_avx2(_mm256_loadu_si256(at + half), d, reciprocal);
+            found[half] = _mm256_max_epi32(_mm256_min_epi32(all, most), least);
+            _mm256_storeu_si256(at + half, _mm256_mullo_epi32(found[half], d));
+        }
+        /* Packing goes by halves, so the middle quarters change places first. */
+        const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(found[0], found[1]), 0xd8);
+        _mm_storeu_si128((__m128i *)(q + i), _mm_packs_epi16(_mm256_castsi256_si128(both),
+                                                             _mm256_extracti128_si256(both, 1)));
     }
-    divide_scalar(v + i, n - i, step, q + i);
+    encode_scalar(v + i, n - i, step, q + i);
 }
 
-static void divide(const int32_t *v, size_t n, int32_t step, int32_t *q)
+FEDGE_AVX2 static void pack_avx2(const int8_t *q, size_t n, uint8_t *out)
 {
-    if ((fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0)
-        divide_avx2(v, n, step, q);
+    const __m128i lower = _mm_set1_epi8(0xf), places = _mm_set1_epi16(1 | 16 << 8);
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const __m128i nibbles = _mm_and_si128(_mm_loadu_si128((const __m128i *)(q + i)), lower);
+        const __m128i pairs = _mm_maddubs_epi16(nibbles, places);
+        _mm_storel_epi64((__m128i *)(out + i / 2), _mm_packus_epi16(pairs, pairs));
+    }
+    pack_scalar(q + i, n - i, out + i / 2);
+}
+
+static bool has_avx2(void)
+{
+    return (fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0;
+}
+
+static int32_t largest_of(const int32_t *v, size_t n)
+{
+    const size_t done = has_avx2() ? n / 8 * 8 : 0;
+    return largest_scalar(v + done, n - done, done > 0 ? fedge_largest_avx2(v, n) : 0);
+}
+
+static void encode(int32_t *v, size_t n, int32_t step, int8_t *q)
+{
+    if (has_avx2())
+        encode_avx2(v, n, step, q);
     else
-        divide_scalar(v, n, step, q);
+        encode_scalar(v, n, step, q);
+}
+
+static void pack(const int8_t *q, size_t n, uint8_t *out)
+{
+    if (has_avx2())
+        pack_avx2(q, n, out);
+    else
+        pack_scalar(q, n, out);
 }
 
 #else
 
-static void divide(const int32_t *v, size_t n, int32_t step, int32_t *q)
+static int32_t largest_of(const int32_t *v, size_t n)
 {
-    divide_scalar(v, n, step, q);
+    return largest_scalar(v, n, 0);
+}
+
+static void encode(int32_t *v, size_t n, int32_t step, int8_t *q)
+{
+    encode_scalar(v, n, step, q);
+}
+
+static void pack(const int8_t *q, size_t n, uint8_t *out)
+{
+    pack_scalar(q, n, out);
 }
 
 #endif
@@ -87,25 +152,16 @@ static void divide(const int32_t *v, size_t n, int32_t step, int32_t *q)
 static void int4_encode(int bound_log2, const float *x, size_t n, int32_t *v, uint8_t *out,
                         fedge_codec_stats *stats)
 {
-    int32_t largest = 0;
+    int8_t q[FEDGE_CODEC_BLOCK + 1];
     fedge_fixed_quantise(x, n, bound_log2, v, &stats->clamped, &stats->not_finite);
-    for (size_t i = 0; i < n; i++) {
-        const int32_t magnitude = v[i] < 0 ? -v[i] : v[i];
-        largest = magnitude > largest ? magnitude : largest;
-    }
-    int32_t scale = (largest + SCALE_UNIT - 1) / SCALE_UNIT;
+    int32_t scale = (largest_of(v, n) + SCALE_UNIT - 1) / SCALE_UNIT;
     scale = scale < UINT16_MAX ? scale : UINT16_MAX;
-    const int32_t step = scale << SCALE_SHIFT;
-    int32_t q[FEDGE_CODEC_BLOCK + 1];
-    divide(v, n, step, q);
+    encode(v, n, scale << SCALE_SHIFT, q);
     q[n] = 0; /* the upper half of an odd number's last byte */
-    for (size_t i = 0; i < n; i++)
-        v[i] = q[i] * step;
     if (!out)
         return;
     fedge_put_u16(out, (uint16_t)scale);
-    for (size_t i = 0; i < bytes_of(n); i++)
-        out[SCALE_BYTES + i] = (uint8_t)((q[2 * i] & 0xf) | (q[2 * i + 1] & 0xf) << 4);
+    pack(q, n + n % 2, out + SCALE_BYTES);
 }
 
 static fedge_status fail_value(const fedge_tensor_spec *spec, size_t index, fedge_error *err)

@@ -64,49 +64,35 @@ bool fedge_int8_decode_scalar(const int8_t *q, size_t count, uint16_t scale, int
 
 #if defined(__x86_64__) || defined(__i386__)
 
-#include <immintrin.h>
+#include "edge/core/quotient_avx2.h"
 
-#define AVX2 __attribute__((target("avx2")))
-
-AVX2 static int32_t largest_avx2(const int32_t *v, size_t count)
+FEDGE_AVX2 static uint16_t encode_avx2(const int32_t *v, size_t count, int8_t *q)
 {
-    __m256i most = _mm256_setzero_si256();
-    size_t i = 0;
-    for (; i + 8 <= count; i += 8) {
-        most =
-            _mm256_max_epi32(most, _mm256_abs_epi32(_mm256_loadu_si256((const __m256i *)(v + i))));
-    }
-    int32_t lanes[8];
-    _mm256_storeu_si256((__m256i *)lanes, most);
-    return largest_scalar(v + i, count - i, largest_scalar(lanes, 8, 0));
-}
-
-/* Four quotients, rounded to nearest even. */
-AVX2 static __m128i divide_4(const int32_t *v, __m256d divisor)
-{
-    __m256d value = _mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)v));
-    return _mm256_cvtpd_epi32(_mm256_div_pd(value, divisor));
-}
-
-AVX2 static uint16_t encode_avx2(const int32_t *v, size_t count, int8_t *q)
-{
-    uint16_t scale = scale_for(largest_avx2(v, count));
+    const size_t whole = count / 8 * 8;
+    const uint16_t scale =
+        scale_for(largest_scalar(v + whole, count - whole, fedge_largest_avx2(v, count)));
     size_t i = 0;
     if (scale > 0) {
-        const __m256d divisor = _mm256_set1_pd((double)((int32_t)scale << SCALE_SHIFT));
+        const int32_t divisor = (int32_t)scale << SCALE_SHIFT;
+        const __m256i d = _mm256_set1_epi32(divisor);
+        const __m256 reciprocal = _mm256_set1_ps(1.0f / (float)divisor);
         const __m128i low = _mm_set1_epi8(-Q_MAX); /* packing saturates to −128 … 127 */
         for (; i + 16 <= count; i += 16) {
-            __m128i a = _mm_packs_epi32(divide_4(v + i, divisor), divide_4(v + i + 4, divisor));
-            __m128i b =
-                _mm_packs_epi32(divide_4(v + i + 8, divisor), divide_4(v + i + 12, divisor));
-            _mm_storeu_si128((__m128i *)(q + i), _mm_max_epi8(_mm_packs_epi16(a, b), low));
+            const __m256i *from = (const __m256i *)(v + i);
+            const __m256i a = fedge_quotients_avx2(_mm256_loadu_si256(from), d, reciprocal);
+            const __m256i b = fedge_quotients_avx2(_mm256_loadu_si256(from + 1), d, reciprocal);
+            /* Packing goes by halves, so the middle quarters change places first. */
+            const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
+            const __m128i bytes =
+                _mm_packs_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+            _mm_storeu_si128((__m128i *)(q + i), _mm_max_epi8(bytes, low));
         }
     }
     divide_scalar(v + i, count - i, scale, q + i);
     return scale;
 }
 
-AVX2 static bool decode_avx2(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
+FEDGE_AVX2 static bool decode_avx2(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
 {
     const __m256i factor = _mm256_set1_epi32((int32_t)scale << SCALE_SHIFT);
     const __m128i forbidden = _mm_set1_epi8(INT8_MIN);

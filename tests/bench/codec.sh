@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Codecs: GB/s of floats that one core encodes and decodes, beside NumPy doing the same arithmetic; and what
-# bytes cost in accuracy: the quickstart's CNN on Fashion-MNIST, 100 clients of which 10 train a round, simulated
-# with each pipeline, with and without error feedback.
+# Codecs: GB/s of floats that one core encodes and decodes, beside NumPy doing the same arithmetic and the memory that
+# a core reads; and what bytes cost in accuracy: the quickstart's CNN on Fashion-MNIST, 100 clients of which 10 train a
+# round, simulated with each pipeline, with and without error feedback.
 #
 #   tests/bench/codec.sh [--quick] [--json] [--rounds=N] [--out=DIR] [--only=speed|rate]
 #
@@ -12,8 +12,8 @@
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/common.sh"
 take_arguments '--rounds=[0-9]+|--out=.+|--only=(speed|rate)' "$@"
-make_targets bench_codec_fedge fedge-simulate
+make_targets bench_codec_fedge bench_reduce_fedge fedge-simulate
 
 python=$(first_with numpy) || python=python3
 exec "$python" -B tests/bench/codec_compare.py --fedge "$build/bin/bench_codec_fedge" \
-    --simulate "$build/bin/fedge-simulate" ${arguments[@]+"${arguments[@]}"}
+    --reader "$build/bin/bench_reduce_fedge" --simulate "$build/bin/fedge-simulate" ${arguments[@]+"${arguments[@]}"}

@@ -12,15 +12,13 @@ from rows import Rows, load_average, note
 
 VALUES = 1663  # thousand: those of McMahan's CNN
 SPEED = ("none", "f16", "bf16", "int8", "int4", "topk:0.01+int8", "topk:0.001+int8", "randk:0.01+int8", "ternary:0.01")
-# What goes up, error feedback, what goes down.
-RATE = [("f32", None, None), ("int8+deflate", None, None), ("int4+deflate", None, None), ("int4+deflate", "on", None),
-        ("topk:0.1+int4+deflate", None, None), ("topk:0.1+int4+deflate", "off", None),
-        ("topk:0.01+int8+deflate", None, None), ("topk:0.01+int8+deflate", "off", None),
-        ("topk:0.001+int8+deflate", None, None), ("ternary:0.05+int8+deflate", None, None),
-        ("ternary:0.01+int8+deflate", None, None), ("ternary:0.01+int8+deflate", "off", None),
-        ("randk:0.1+int8+deflate", None, None), ("randk:0.1+int8+deflate", "off", None),
-        ("topk:0.05+int8+deflate", None, "topk:0.1+int8+deflate"),
-        ("ternary:0.1+int8+deflate", None, "ternary:0.027+int8+deflate")]
+# What goes up, with and without error feedback; and what goes down as well.
+LOSSY = ("f16+deflate", "int8+deflate", "int4+deflate", "topk:0.1+int4+deflate", "topk:0.05+int8+deflate",
+         "topk:0.01+int8+deflate", "topk:0.001+int8+deflate", "ternary:0.05+int8+deflate", "ternary:0.01+int8+deflate",
+         "randk:0.1+int8+deflate")
+RATE = [("f32", None, None), *((up, feedback, None) for up in LOSSY for feedback in ("on", "off")),
+        ("topk:0.05+int8+deflate", "on", "topk:0.1+int8+deflate"),
+        ("ternary:0.1+int8+deflate", "on", "ternary:0.027+int8+deflate")]
 PARTITIONS = ("iid", "dirichlet:0.3")
 JOB, SITE = "examples/quickstart/job.json", "examples/quickstart/client.json"
 
@@ -69,6 +67,10 @@ def speed(options, rows):
         np = None
         note("codec.sh: no NumPy: its columns are left out (apt-get install python3-numpy)")
     note(f"one thread, {VALUES},000 values; load {load_average()}")
+    read = float(subprocess.run([options.reader, "read", str(seconds)], check=True, text=True,
+                                stdout=subprocess.PIPE).stdout)
+    rows.put(("codec", "a core reads memory", round(read / 1e9, 2), "GB/s", None, None, None),
+             f"a core reads memory: {read / 1e9:.2f} GB/s")
     for codec in SPEED:
         done = subprocess.run([options.fedge, codec, str(VALUES), str(seconds)], check=True, text=True,
                               stdout=subprocess.PIPE)
@@ -128,6 +130,7 @@ def rate(options, rows, folder):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--fedge", required=True)
+    parser.add_argument("--reader", required=True)
     parser.add_argument("--simulate", required=True)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
