@@ -186,6 +186,10 @@ static fedge_status publish(const char *dir, uint32_t round, fedge_error *err)
     bool replace = fedge_os_exists(path);
     if (replace) {
         status = fedge_os_remove_tree(old, err);
+        /* An older one whose removal is not on the disk would be found in its place, with files
+         * missing. */
+        if (status == FEDGE_OK)
+            status = fedge_os_sync_dir(dir, err);
         if (status == FEDGE_OK)
             status = fedge_os_rename(path, old, err);
         if (status != FEDGE_OK)

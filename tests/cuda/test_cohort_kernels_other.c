@@ -13,7 +13,7 @@
 /* Of terms that are rounded: up to 16 windows, each with a share that is rounded and a product. */
 #define ROUNDING (1.0 / (1 << 19))
 
-static kernel_array x, y, dy, dx, values, gradients;
+static kernel_array x, y, dy, dx, values, gradients, start;
 static uint16_t *places;
 static float expected[MOST], expected_dx[MOST];
 
@@ -505,6 +505,7 @@ static void states_in_bf16_are_rounded_by_chance(void **state)
         kernel_begin(seed);
         values = kernel_fill(STATED + FIRST_STATED + 3);
         gradients = kernel_fill(STATED + FIRST_STATED + 3);
+        start = kernel_fill(STATED + FIRST_STATED + 3);
         for (size_t i = 0; i < SLOTS * gradients.values; i++)
             gradients.pinned[i] = sqrtf(1.0f + 1.0f / 512);
         for (uint32_t s = 0; s < SLOTS; s++) {
@@ -519,7 +520,7 @@ static void states_in_bf16_are_rounded_by_chance(void **state)
                                .beta2 = 0.75f,
                                .epsilon = 1e-8f,
                                .values = values.gpu,
-                               .start = values.gpu,
+                               .start = start.gpu,
                                .gradients = gradients.gpu,
                                .states = {kernel_allocate(size), kernel_allocate(size)},
                                .states_stride = STATED,
@@ -546,6 +547,7 @@ static void states_in_bf16_are_rounded_by_chance(void **state)
         kernel_must(cudaFree(tallies));
         kernel_drop(&values);
         kernel_drop(&gradients);
+        kernel_drop(&start);
         kernel_end();
     }
 }

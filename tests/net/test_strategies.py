@@ -41,9 +41,13 @@ class Strategies(NetTest):
 
     def test_a_clusters_model_that_is_missing(self):
         """A start on the finished run writes it again, and trains nothing."""
-        federation = self.federation(clients=3, no_test_set=True, rounds__num_server_rounds=2,
-                                     rounds__fraction_evaluate=1.0, strategy={"type": "IFCA", "num-clusters": 3},
+        federation = self.federation(clients=3, rounds__num_server_rounds=2, rounds__fraction_evaluate=1.0,
+                                     strategy={"type": "IFCA", "num-clusters": 3},
                                      site={"validation-fraction": 0.25, "partition": "dirichlet:0.5"})
+        with open(federation.job_path, encoding="utf-8") as file:
+            job = json.load(file)
+        del job["test-set"]
+        federation.write("job.json", job)
         federation.start_aggregator()
         federation.start_clients(0, 1, 2)
         federation.complete()
