@@ -46,6 +46,8 @@ static void what_is_wrong_is_said(void **state)
     static const char *const CASES[][2] = {
         {"{\"type\": \"FedAvgg\"}",
          "strategy.type: \"FedAvgg\" is not known here; did you mean \"FedAvg\"?"},
+        {"{\"type\": \"none-of-these\"}",
+         "strategy.type: \"none-of-these\" is not known here; valid: FedAvg, FedProx, FedAvgM, "},
         {"{\"type\": 7}", "strategy.type: must be a text in quotes"},
         {"[]", "strategy: must be an object"},
         {"{\"server-learning-rat\": 1}", "did you mean \"server-learning-rate\"?"},
