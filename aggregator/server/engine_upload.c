@@ -153,7 +153,7 @@ static void tell_asker(fedge_engine *engine, uint32_t index)
     if (!asked)
         return;
     if (fedge_rounds_report(engine->rounds, asked->task.task_id, &err) != FEDGE_OK) {
-        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-counted",
+        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-accepted",
                   fedge_log_int("task", (int64_t)asked->task.task_id),
                   fedge_log_str("why", err.message));
     }
@@ -355,7 +355,7 @@ static void count_result(fedge_engine *engine, const fedge_engine_result *result
     const uint64_t conn_id = fedge_engine_conn_of(engine, task->client_index);
     engine->updates_accepted += !duplicate;
     if (fedge_rounds_report(engine->rounds, result->task_id, &err) != FEDGE_OK) {
-        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-counted",
+        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-accepted",
                   fedge_log_int("task", (int64_t)result->task_id),
                   fedge_log_str("why", err.message));
     }

@@ -27,7 +27,7 @@ fedge_status fedge_intake_begin(fedge_intake *intake, fedge_journal *journal, fe
     for (uint32_t i = 0; i < num_slots; i++) {
         const fedge_journal_slot facts = fedge_journal_get_slot(journal, i);
         intake->slots[i].assigned = facts.task.task_id;
-        intake->slots[i].hold.counted = facts.accepted;
+        intake->slots[i].hold.accepted = facts.accepted;
         intake->slots[i].carried = !facts.accepted && facts.written > 0;
     }
     return FEDGE_OK;

@@ -213,7 +213,7 @@ fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, 
 
 /* Who made the directory [path] may have been killed before its name was on the disk. A parent that
  * may not be read, or cannot be synced, is not of our making. */
-static fedge_status settle(const char *path, fedge_error *err)
+static fedge_status make_durable(const char *path, fedge_error *err)
 {
     char parent[FEDGE_OS_MAX_PATH];
     fedge_status status = parent_of(parent, path, err);
@@ -260,7 +260,7 @@ fedge_status fedge_os_make_dirs(const char *path, fedge_error *err)
     cut_to_existing(part);
     size_t at = strlen(part);
     if (at > 0)
-        status = settle(part, err);
+        status = make_durable(part, err);
     while (status == FEDGE_OK && path[at] != '\0') {
         do
             part[at] = path[at];

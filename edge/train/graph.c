@@ -20,8 +20,8 @@ typedef struct node {
     size_t own_bytes;
     size_t first_value; /* of the layer's parameters in the model's values */
     bool backward, fuses_sgd;
-    bool joined;         /* the layer before does its work */
-    uint16_t again_time; /* when it is run again; 0: never */
+    bool joined;             /* the layer before does its work */
+    uint16_t recompute_time; /* when it is run again; 0: never */
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
     float *recompute;  /* its second output */
     fedge_rng *stream; /* as its first run found it */
@@ -161,7 +161,7 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     self->run.y = part(plan, arena, index, FEDGE_PART_OUTPUT);
     self->run.saved = part(plan, arena, index, FEDGE_PART_SAVED);
     self->forward_scratch = part(plan, arena, index, FEDGE_PART_FORWARD);
-    self->again_time = layer->recompute;
+    self->recompute_time = layer->recompute;
     if (layer->recompute != 0) {
         const uint32_t when = 2 * plan->spec->num_layers - layer->recompute;
         self->recompute = part(plan, arena, index, FEDGE_PART_AGAIN);
@@ -270,7 +270,7 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     for (uint32_t i = 0; i < num_nodes; i++) {
         place_node(&plan, arena, i, layout->model, &nodes[i], &value, &buffer);
         carve_int8(layout, &nodes[i].spec, &nodes[i].run);
-        nodes[i].stream = nodes[i].again_time == 0 ? NULL : streams++;
+        nodes[i].stream = nodes[i].recompute_time == 0 ? NULL : streams++;
     }
     return FEDGE_OK;
 }
@@ -532,7 +532,7 @@ static void run_again(const fedge_model *model, uint32_t time)
     const fedge_graph *self = model->graph;
     for (uint32_t i = 0; self->makes_again && i < self->num_nodes; i++) {
         const node *at = &self->nodes[i];
-        if (at->again_time == time && !at->joined) {
+        if (at->recompute_time == time && !at->joined) {
             fedge_layer_run run = at->run;
             fedge_rng rng = *at->stream;
             use_again(self, at, &run);

@@ -58,8 +58,8 @@ fedge_claim_action fedge_claim_validated(fedge_claim *claim, uint32_t rank, uint
 fedge_hold_answer fedge_hold_grant(fedge_hold *hold, uint64_t task_id, uint32_t number)
 {
     hold->number = number;
-    if (hold->finishing || hold->counted) {
-        assert(hold->counted || hold->task_id == task_id);
+    if (hold->finishing || hold->accepted) {
+        assert(hold->accepted || hold->task_id == task_id);
         return FEDGE_HOLD_IGNORE;
     }
     const bool same = hold->uploading && hold->task_id == task_id;
@@ -86,6 +86,6 @@ bool fedge_hold_validated(fedge_hold *hold, bool valid)
     const bool recalled = hold->recalled && !valid;
     hold->finishing = false;
     hold->recalled = false;
-    hold->counted = valid;
+    hold->accepted = valid;
     return recalled;
 }

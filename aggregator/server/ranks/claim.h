@@ -62,7 +62,7 @@ typedef struct fedge_hold {
     bool uploading;  /* bytes may come */
     bool finishing;  /* all are there; they are looked at */
     bool recalled;   /* likewise, and rank 0 waits for it */
-    bool counted;    /* it has one that is valid and durable: it takes no other */
+    bool accepted;   /* it has one that is valid and durable: it takes no other */
 } fedge_hold;
 
 typedef enum fedge_hold_answer {

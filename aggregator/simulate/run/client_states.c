@@ -199,7 +199,7 @@ fedge_status fedge_client_states_put(fedge_client_states *states, uint32_t clien
     return status == FEDGE_OK ? write_place(states, open, values, err) : status;
 }
 
-static void settle(fedge_client_states *states, uint32_t client)
+static void take_over(fedge_client_states *states, uint32_t client)
 {
     if (!is_taken(&states->open[client]))
         return;
@@ -213,14 +213,14 @@ fedge_status fedge_client_states_set(fedge_client_states *states, uint32_t clien
 {
     const fedge_status status = fedge_client_states_put(states, client, values, err);
     if (status == FEDGE_OK)
-        settle(states, client);
+        take_over(states, client);
     return status;
 }
 
 void fedge_client_states_keep(fedge_client_states *states, uint32_t round)
 {
     for (uint32_t i = 0; i < states->num_clients; i++)
-        settle(states, i);
+        take_over(states, i);
     states->round = round;
 }
 

@@ -86,19 +86,19 @@ static cudaError_t backward_layer(const fedge_cohort *cohort, fedge_cohort_pass 
  * FEDGE_MAX_LAYERS: there is none. */
 static uint32_t group_below(const fedge_cohort_plan *plan, uint32_t index)
 {
-    while (index > 0 && !plan->layers[index - 1].again)
+    while (index > 0 && !plan->layers[index - 1].recompute)
         index--;
     return index > 0 ? index - 1 : FEDGE_MAX_LAYERS;
 }
 
 /* Layer [index] reads a group's last output: what forward left of the group lies under the one that
  * was made after it. Statistics of batches do not move again. */
-static cudaError_t make_again(const fedge_cohort_plan *plan, fedge_cohort_pass pass, uint32_t index)
+static cudaError_t recompute(const fedge_cohort_plan *plan, fedge_cohort_pass pass, uint32_t index)
 {
     uint32_t first = index;
     cudaError_t error = cudaSuccess;
     pass.tracked = NULL;
-    while (first > 0 && plan->layers[first - 1].again)
+    while (first > 0 && plan->layers[first - 1].recompute)
         first--;
     for (uint32_t i = first; i < index && error == cudaSuccess; i++)
         error = plan->layers[i].ops->forward(&plan->layers[i], &pass);
@@ -114,9 +114,10 @@ cudaError_t fedge_cohort_backward(const fedge_cohort *cohort, fedge_cohort_pass 
     made[plan->num_layers - 1] = true;
     for (uint32_t i = plan->num_layers; i-- > 0 && error == cudaSuccess;) {
         const bool wanted = plan->layers[i].wants && made[i];
-        const bool reads_group = i > 0 && plan->layers[i - 1].again && !plan->layers[i].again;
+        const bool reads_group =
+            i > 0 && plan->layers[i - 1].recompute && !plan->layers[i].recompute;
         if (wanted && reads_group && i - 1 != there)
-            error = make_again(plan, pass, i);
+            error = recompute(plan, pass, i);
         if (wanted && error == cudaSuccess)
             error = backward_layer(cohort, &pass, i, made);
     }

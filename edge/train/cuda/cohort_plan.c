@@ -65,7 +65,7 @@ static fedge_status check_layer(const fedge_cohort_config *config, uint32_t inde
     /* Indices are checked where the examples are. */
     if (layer->type == FEDGE_LAYER_EMBEDDING && !reads_model(layer, index))
         why = "its inputs";
-    if (ops && ops->couples && ops->couples(layer) && config->options->micro_batch > 0)
+    if (ops && ops->batch_coupled && ops->batch_coupled(layer) && config->options->micro_batch > 0)
         why = "micro-batches of its batch";
     if (ops && !why)
         return FEDGE_OK;
@@ -124,14 +124,14 @@ static bool add_ranges(fedge_cohort_plan *plan, const fedge_layer_spec *layer, s
     return true;
 }
 
-bool fedge_cohort_couples(const fedge_model_spec *model)
+bool fedge_cohort_batch_coupled(const fedge_model_spec *model)
 {
-    bool couples = false;
+    bool batch_coupled = false;
     for (uint32_t i = 0; i < model->num_layers; i++) {
         const fedge_cohort_layer_ops *ops = fedge_cohort_layer_ops_of(model->layers[i].type);
-        couples |= ops && ops->couples && ops->couples(&model->layers[i]);
+        batch_coupled |= ops && ops->batch_coupled && ops->batch_coupled(&model->layers[i]);
     }
-    return couples;
+    return batch_coupled;
 }
 
 /* What the layer reads, and what it makes of it; the model's input is plan->shape. */
@@ -213,12 +213,12 @@ static bool reads(const fedge_cohort_layer *layer, uint32_t from)
 }
 
 /* Layers with "recompute" that nobody but the next one reads. */
-static void choose_again(fedge_cohort_plan *plan)
+static void choose_recomputed(fedge_cohort_plan *plan)
 {
     uint32_t readers[FEDGE_MAX_LAYERS] = {0};
     (void)count_readers(plan, readers);
     for (uint32_t i = 0; i + 1 < plan->num_layers; i++) {
-        plan->layers[i].again =
+        plan->layers[i].recompute =
             plan->layers[i].spec.recompute && readers[i] == 1 && reads(&plan->layers[i + 1], i);
     }
 }
@@ -233,7 +233,7 @@ static fedge_status choose_over_input(fedge_cohort_plan *plan, fedge_error *err)
         fedge_cohort_layer *layer = &plan->layers[i];
         const uint16_t from = layer->inputs[0];
         const bool model = from == FEDGE_INPUT_MODEL, in_use = !model && kept[from];
-        const bool alike = layer->again == (!model && plan->layers[from].again);
+        const bool alike = layer->recompute == (!model && plan->layers[from].recompute);
         layer->over_input = layer->ops->in_place && alike &&
                             (model ? of_model : readers[from]) == 1 &&
                             !(layer->ops->changes && in_use);
@@ -265,7 +265,7 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
         status = add_layer(plan, spec, i, err);
     if (status == FEDGE_OK) {
         place_behind(plan);
-        choose_again(plan);
+        choose_recomputed(plan);
         status = choose_over_input(plan, err);
     }
     plan->classes = (uint32_t)fedge_shape_count(&plan->layers[spec->num_layers - 1].out);
@@ -307,11 +307,11 @@ static size_t output_bytes(const fedge_cohort_layer *layer, size_t examples)
 
 /* Of the layers that are made again: those that lie one behind another are there at the same time,
  * and each such group has the place of the others. */
-static size_t again_bytes(const fedge_cohort_plan *plan, size_t examples)
+static size_t recomputed_bytes(const fedge_cohort_plan *plan, size_t examples)
 {
     size_t most = 0, group = 0;
     for (uint32_t i = 0; i < plan->num_layers; i++) {
-        group = plan->layers[i].again ? group + output_bytes(&plan->layers[i], examples) : 0;
+        group = plan->layers[i].recompute ? group + output_bytes(&plan->layers[i], examples) : 0;
         most = group > most ? group : most;
     }
     return most;
@@ -326,10 +326,10 @@ static void place_layer(fedge_cohort_plan *plan, const fedge_cohort_arrays *arra
         const uint16_t input = layer->inputs[k];
         layer->x[k] = input == FEDGE_INPUT_MODEL ? arrays->input : plan->layers[input].y;
     }
-    group->used = layer->again ? group->used : 0;
+    group->used = layer->recompute ? group->used : 0;
     layer->y = layer->over_input
                    ? layer->x[0]
-                   : take(layer->again ? group : from, output_bytes(layer, examples), 1);
+                   : take(layer->recompute ? group : from, output_bytes(layer, examples), 1);
     layer->saved = take(from, layer->ops->saved ? examples * layer->ops->saved(layer) : 0, 1);
 }
 
@@ -392,7 +392,7 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     void *moved = take(&from, plan->augments ? stepping * plan->batch : 0, sizeof(*arrays->moved));
     arrays->moved = plan->augments ? moved : NULL;
     arrays->input = take(&from, examples * plan->input, sizeof(float));
-    places group = {.block = take(&from, again_bytes(plan, examples), 1)};
+    places group = {.block = take(&from, recomputed_bytes(plan, examples), 1)};
     for (uint32_t i = 0; i < plan->num_layers; i++)
         place_layer(plan, arrays, &from, &group, i, examples);
     place_gradients(plan, arrays, &from, examples);

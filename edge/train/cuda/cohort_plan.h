@@ -74,7 +74,7 @@ size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_coho
                                  fedge_cohort_arrays *arrays, char *block);
 
 /* May batches not be cut (fedge_cohort_layer_ops)? */
-bool fedge_cohort_couples(const fedge_model_spec *model);
+bool fedge_cohort_batch_coupled(const fedge_model_spec *model);
 
 /* fedge_trainer_count_steps, and whether the layers take its batches. */
 FEDGE_MUST_USE fedge_status fedge_cohort_count_steps(const fedge_cohort_plan *plan,

@@ -23,7 +23,7 @@ typedef struct fedge_cohort_layer {
     uint16_t inputs[FEDGE_MAX_LAYER_INPUTS]; /* layers, or FEDGE_INPUT_MODEL */
     fedge_shape in, out;                     /* in: of each input */
     bool over_input;     /* y is x[0], and dx[0] is dy: nobody else reads that array */
-    bool again;          /* its output is not kept: backward has it made again (cohort_pass.c) */
+    bool recompute;      /* its output is not kept: backward has it made again (cohort_pass.c) */
     bool trains;         /* some of its values are trained */
     bool wants;          /* it, or a layer that it reads from, trains */
     size_t examples;     /* of all slots: how many the arrays have room for */
@@ -58,7 +58,7 @@ struct fedge_cohort_layer_ops {
     const char *(*refuse)(const fedge_layer_spec *spec);
     /* In training, does what it makes of an example depend on the others of the batch? NULL
      * function: no. */
-    bool (*couples)(const fedge_layer_spec *spec);
+    bool (*batch_coupled)(const fedge_layer_spec *spec);
     size_t (*saved)(const fedge_cohort_layer *layer); /* shapes are known; NULL: nothing */
     /* How many words of its step's stream it draws for an example; NULL: none. */
     uint64_t (*draws)(const fedge_cohort_layer *layer);

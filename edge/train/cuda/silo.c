@@ -17,9 +17,9 @@ static fedge_cohort_share share_of(const fedge_silo_config *config, uint32_t num
 {
     const uint32_t batch = config->cohort.options->max_batch;
     const uint32_t eighth = (batch + FEDGE_SILO_PARTS - 1) / FEDGE_SILO_PARTS;
-    const uint32_t part = fedge_cohort_couples(config->cohort.model)  ? batch
-                          : config->part == 0 || config->part > batch ? eighth
-                                                                      : config->part;
+    const uint32_t part = fedge_cohort_batch_coupled(config->cohort.model) ? batch
+                          : config->part == 0 || config->part > batch      ? eighth
+                                                                           : config->part;
     *num_parts = (batch + part - 1) / part;
     const uint32_t most = num_gpus < *num_parts ? num_gpus : *num_parts;
     const uint32_t gpus = most > 0 ? most : 1; /* there is a batch, and a GPU for it */

@@ -8,7 +8,7 @@ static const char *refuse(const fedge_layer_spec *spec)
                                                      "(track_running_stats false)";
 }
 
-static bool couples(const fedge_layer_spec *spec)
+static bool batch_coupled(const fedge_layer_spec *spec)
 {
     return !spec->u.batchnorm2d.frozen;
 }
@@ -59,5 +59,8 @@ static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_
     return fedge_cohort_launch_batchnorm_backward(&pass->shape, &args);
 }
 
-const fedge_cohort_layer_ops fedge_cohort_layer_batchnorm2d = {
-    .refuse = refuse, .couples = couples, .saved = saved, .forward = forward, .backward = backward};
+const fedge_cohort_layer_ops fedge_cohort_layer_batchnorm2d = {.refuse = refuse,
+                                                               .batch_coupled = batch_coupled,
+                                                               .saved = saved,
+                                                               .forward = forward,
+                                                               .backward = backward};
