@@ -6,9 +6,12 @@
  * between; or a barrier.
  *
  * The ingest's workers, the round finalizer, the saver, the simulator's trainers and the runs of a
- * sweep are such pools. Three threads are none. The engine's is a loop with a clock of its own,
- * which is woken for messages and does not carry out tasks (server/engine_thread.h); that of the
- * network is its library's loop; a client's worker keeps one job and drops the one before
+ * sweep are such pools. These threads are none: the engine's is a loop with a clock of its own,
+ * which is woken for messages and does not carry out tasks (server/engine_thread.h); those of the
+ * network are their library's loops; the one that speaks with other ranks waits for MPI's messages
+ * (server/ranks/ranks.c); a robust rule's pass has helpers for as long as it takes, since most runs
+ * have no such pass (rounds/robust/tiles.c); GPUs are watched by one that sleeps
+ * (edge/train/cuda/gpu_watch.h); a client's worker keeps one job and drops the one before
  * (client/worker.h), on devices that have no use for more.
  */
 #ifndef FEDGE_AGGREGATOR_WORKERS_WORKER_POOL_H
