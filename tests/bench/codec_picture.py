@@ -3,7 +3,7 @@
 import math
 from html import escape
 
-WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 520, 64, 250, 24, 52
+WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 1060, 520, 64, 440, 24, 52
 COLOURS = {"iid": "#0072b2", "dirichlet:0.3": "#d55e00"}  # Okabe and Ito's
 
 
