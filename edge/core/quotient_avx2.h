@@ -27,8 +27,8 @@ FEDGE_AVX2 static inline int32_t fedge_largest_avx2(const int32_t *v, size_t cou
     return largest;
 }
 
-/* v / d rounded to nearest, halves to even. d: in each place the divisor, below 2^28 and of 24 bits at most;
- * reciprocal: 1 / d. */
+/* v / d rounded to nearest, halves to even. d: in each place the divisor, below 2^28 and of 24 bits
+ * at most; reciprocal: 1 / d. */
 FEDGE_AVX2 static inline __m256i fedge_quotients_avx2(__m256i v, __m256i d, __m256 reciprocal)
 {
     const __m256i near = _mm256_cvtps_epi32(_mm256_mul_ps(_mm256_cvtepi32_ps(v), reciprocal));
