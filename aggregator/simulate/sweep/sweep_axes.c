@@ -343,9 +343,9 @@ static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON 
                                         &options->num_rounds, err);
         } else if ((strcmp(key, MOMENTUM_PATH) == 0 && !name_optimizer(job)) ||
                    !set_key(job, key, value)) {
-            status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                                "--sweep: cannot set '%.80s': a part of it is not an object in the job",
-                                key);
+            status = fedge_fail(
+                err, FEDGE_INVALID_ARGUMENT,
+                "--sweep: cannot set '%.80s': a part of it is not an object in the job", key);
         }
     }
     return status;
