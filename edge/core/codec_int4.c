@@ -7,8 +7,8 @@
  * block of zeros), and q = round-to-nearest-even(v / (m · 2^11)) cut to ±7. Limit: 7 · 65535 · 2^11
  * < 2^30, so the largest int4 value is 0.87499 · B. */
 #include <assert.h>
-#include <math.h>
 
+#include "edge/core/block_scale.h"
 #include "edge/core/bytes.h"
 #include "edge/core/codec.h"
 
@@ -33,17 +33,11 @@ static size_t int4_size(size_t count)
            (rest > 0 ? SCALE_BYTES + bytes_of(rest) : 0);
 }
 
-static int cut(long q)
-{
-    return (int)(q > Q_MAX ? Q_MAX : q < -Q_MAX ? -Q_MAX : q);
-}
-
-/* The quotient is rounded twice, to double and to an integer, with the result of one rounding, as
- * in codec_int8.c. Writes what is decoded to v, and q. */
+/* Writes what is decoded to v, and q. */
 static void encode_scalar(int32_t *v, size_t n, int32_t step, int8_t *q)
 {
     for (size_t i = 0; i < n; i++) {
-        q[i] = step == 0 ? 0 : (int8_t)cut(lrint((double)v[i] / (double)step));
+        q[i] = step == 0 ? 0 : fedge_block_quotient(v[i], (double)step, Q_MAX);
         v[i] = q[i] * step;
     }
 }
@@ -55,19 +49,9 @@ static void pack_scalar(const int8_t *q, size_t n, uint8_t *out)
         out[i / 2] = (uint8_t)((q[i] & 0xf) | (q[i + 1] & 0xf) << 4);
 }
 
-static int32_t largest_scalar(const int32_t *v, size_t n, int32_t start)
-{
-    for (size_t i = 0; i < n; i++) {
-        const int32_t magnitude = v[i] < 0 ? -v[i] : v[i];
-        start = magnitude > start ? magnitude : start;
-    }
-    return start;
-}
-
 #if defined(__x86_64__) || defined(__i386__)
 
 #include "edge/core/os.h"
-#include "edge/core/quotient_avx2.h"
 
 FEDGE_AVX2 static void encode_avx2(int32_t *v, size_t n, int32_t step, int8_t *q)
 {
@@ -79,14 +63,12 @@ FEDGE_AVX2 static void encode_avx2(int32_t *v, size_t n, int32_t step, int8_t *q
         __m256i *at = (__m256i *)(v + i);
         __m256i found[2];
         for (int half = 0; half < 2; half++) {
-            const __m256i all = fedge_quotients_avx2(_mm256_loadu_si256(at + half), d, reciprocal);
+            const __m256i all =
+                fedge_block_quotients_avx2(_mm256_loadu_si256(at + half), d, reciprocal);
             found[half] = _mm256_max_epi32(_mm256_min_epi32(all, most), least);
             _mm256_storeu_si256(at + half, _mm256_mullo_epi32(found[half], d));
         }
-        /* Packing goes by halves, so the middle quarters change places first. */
-        const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(found[0], found[1]), 0xd8);
-        _mm_storeu_si128((__m128i *)(q + i), _mm_packs_epi16(_mm256_castsi256_si128(both),
-                                                             _mm256_extracti128_si256(both, 1)));
+        _mm_storeu_si128((__m128i *)(q + i), fedge_block_bytes_avx2(found[0], found[1]));
     }
     encode_scalar(v + i, n - i, step, q + i);
 }
@@ -110,8 +92,7 @@ static bool has_avx2(void)
 
 static int32_t largest_of(const int32_t *v, size_t n)
 {
-    const size_t done = has_avx2() ? n / 8 * 8 : 0;
-    return largest_scalar(v + done, n - done, done > 0 ? fedge_largest_avx2(v, n) : 0);
+    return has_avx2() ? fedge_block_largest_avx2(v, n) : fedge_block_largest(v, n, 0);
 }
 
 static void encode(int32_t *v, size_t n, int32_t step, int8_t *q)
@@ -134,7 +115,7 @@ static void pack(const int8_t *q, size_t n, uint8_t *out)
 
 static int32_t largest_of(const int32_t *v, size_t n)
 {
-    return largest_scalar(v, n, 0);
+    return fedge_block_largest(v, n, 0);
 }
 
 static void encode(int32_t *v, size_t n, int32_t step, int8_t *q)

@@ -1,9 +1,9 @@
 #include "edge/core/codec_int8.h"
 
 #include <assert.h>
-#include <math.h>
 #include <string.h>
 
+#include "edge/core/block_scale.h"
 #include "edge/core/bytes.h"
 #include "edge/core/codec.h"
 #include "edge/core/os.h"
@@ -22,31 +22,16 @@ static uint16_t scale_for(int32_t largest)
     return (uint16_t)(scale < UINT16_MAX ? scale : UINT16_MAX);
 }
 
-/* [start] is the largest |v| of values seen before. */
-static int32_t largest_scalar(const int32_t *v, size_t count, int32_t start)
-{
-    for (size_t i = 0; i < count; i++) {
-        int32_t magnitude = v[i] < 0 ? -v[i] : v[i];
-        start = magnitude > start ? magnitude : start;
-    }
-    return start;
-}
-
-/* The quotient is rounded twice, to double and to an integer, with the result of one rounding: v /
- * d is either exactly halfway between two integers, or at least 1 / (2 d) > 2^−25 away, which a
- * double below 2^15 resolves. */
 static void divide_scalar(const int32_t *v, size_t count, uint16_t scale, int8_t *q)
 {
     const double divisor = (double)((int32_t)scale << SCALE_SHIFT);
-    for (size_t i = 0; i < count; i++) {
-        long rounded = scale == 0 ? 0 : lrint((double)v[i] / divisor);
-        q[i] = (int8_t)(rounded > Q_MAX ? Q_MAX : rounded < -Q_MAX ? -Q_MAX : rounded);
-    }
+    for (size_t i = 0; i < count; i++)
+        q[i] = scale == 0 ? 0 : fedge_block_quotient(v[i], divisor, Q_MAX);
 }
 
 uint16_t fedge_int8_encode_scalar(const int32_t *v, size_t count, int8_t *q)
 {
-    uint16_t scale = scale_for(largest_scalar(v, count, 0));
+    uint16_t scale = scale_for(fedge_block_largest(v, count, 0));
     divide_scalar(v, count, scale, q);
     return scale;
 }
@@ -64,13 +49,9 @@ bool fedge_int8_decode_scalar(const int8_t *q, size_t count, uint16_t scale, int
 
 #if defined(__x86_64__) || defined(__i386__)
 
-#include "edge/core/quotient_avx2.h"
-
 FEDGE_AVX2 static uint16_t encode_avx2(const int32_t *v, size_t count, int8_t *q)
 {
-    const size_t whole = count / 8 * 8;
-    const uint16_t scale =
-        scale_for(largest_scalar(v + whole, count - whole, fedge_largest_avx2(v, count)));
+    const uint16_t scale = scale_for(fedge_block_largest_avx2(v, count));
     size_t i = 0;
     if (scale > 0) {
         const int32_t divisor = (int32_t)scale << SCALE_SHIFT;
@@ -79,12 +60,10 @@ FEDGE_AVX2 static uint16_t encode_avx2(const int32_t *v, size_t count, int8_t *q
         const __m128i low = _mm_set1_epi8(-Q_MAX); /* packing saturates to −128 … 127 */
         for (; i + 16 <= count; i += 16) {
             const __m256i *from = (const __m256i *)(v + i);
-            const __m256i a = fedge_quotients_avx2(_mm256_loadu_si256(from), d, reciprocal);
-            const __m256i b = fedge_quotients_avx2(_mm256_loadu_si256(from + 1), d, reciprocal);
-            /* Packing goes by halves, so the middle quarters change places first. */
-            const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8);
-            const __m128i bytes =
-                _mm_packs_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+            const __m256i a = fedge_block_quotients_avx2(_mm256_loadu_si256(from), d, reciprocal);
+            const __m256i b =
+                fedge_block_quotients_avx2(_mm256_loadu_si256(from + 1), d, reciprocal);
+            const __m128i bytes = fedge_block_bytes_avx2(a, b);
             _mm_storeu_si128((__m128i *)(q + i), _mm_max_epi8(bytes, low));
         }
     }
