@@ -4,8 +4,9 @@
 #   bash tests/run.sh [--all] [--preset NAME] [--label LABEL]... [--soak] [argument for ctest]...
 #
 #   (alone)         unit, net and style tests and some seconds of each fuzzer: a few minutes
-#   --all           and those labelled long (net tests again on four network threads, emulated GPUs under the
-#                   race detector), more cases of others, longer fuzzers, and the builds for other processors
+#   --all           and those labelled long (net tests again on four network threads, ranks that die, emulated GPUs
+#                   under the race detector, the papers' examples), more cases of others, longer fuzzers, and the
+#                   builds for other processors
 #   --preset NAME   release (default), debug, asan or tsan; built in build/NAME
 #   --label LABEL   only tests with this label: unit, net, fuzz, style, long, cross (may be repeated)
 #   --soak          and those labelled soak, which take hours
@@ -36,7 +37,7 @@ while [ $# -gt 0 ]; do
     --all) all=1 ;;
     --soak) left_out="long|cross" ;;
     -h | --help)
-        sed -n '2,14s/^# \{0,1\}//p' "$0"
+        sed -n '2,15s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     *) rest+=("$1") ;;
