@@ -42,14 +42,9 @@ function(fedge_fuzz_object source folder out)
   get_property(own_options SOURCE "${source}" DIRECTORY "${folder}" PROPERTY COMPILE_OPTIONS)
   get_property(own_definitions SOURCE "${source}" DIRECTORY "${folder}" PROPERTY COMPILE_DEFINITIONS)
   list(TRANSFORM own_definitions PREPEND -D)
-  # The training kernels parse nothing, and instrumenting them takes clang minutes.
-  set(instrumented -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all)
-  if(short MATCHES "^edge/train/kernels_")
-    set(instrumented)
-  endif()
   add_custom_command(OUTPUT "${object}"
     COMMAND "${FEDGE_CLANG}" -std=c11 -ffp-contract=off -g -O1 -fno-omit-frame-pointer
-            ${instrumented}
+            -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
             "-I${PROJECT_SOURCE_DIR}"
             ${own_options} ${own_definitions} -MMD -MF "${object}.d" -c "${source}" -o "${object}"
     DEPENDS "${source}" DEPFILE "${object}.d" COMMENT "Fuzzer object ${short}" VERBATIM)
@@ -65,6 +60,7 @@ function(fedge_fuzzer name)
   endif()
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS;SYSTEM")
   set(objects)
+  set(archives)
   foreach(source IN LISTS arg_SOURCES)
     fedge_fuzz_object("${source}" "${CMAKE_CURRENT_SOURCE_DIR}" object)
     list(APPEND objects "${object}")
@@ -73,18 +69,22 @@ function(fedge_fuzzer name)
     get_target_property(sources ${library} SOURCES)
     get_target_property(folder ${library} SOURCE_DIR)
     foreach(source IN LISTS sources)
-      if(source MATCHES "\\.c$")
+      # The training kernels parse nothing and take clang longest: they come from the library.
+      if(source MATCHES "^(kernels_|int8_vnni)")
+        list(APPEND archives "$<TARGET_FILE:${library}>")
+      elseif(source MATCHES "\\.c$")
         fedge_fuzz_object("${source}" "${folder}" object)
         list(APPEND objects "${object}")
       endif()
     endforeach()
   endforeach()
+  list(REMOVE_DUPLICATES archives)
   list(TRANSFORM arg_SYSTEM PREPEND -l)
   set(program "${CMAKE_CURRENT_BINARY_DIR}/programs/fuzz_${name}")
   file(MAKE_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}/programs" "${CMAKE_CURRENT_BINARY_DIR}/objects")
   add_custom_command(OUTPUT "${program}"
-    COMMAND "${FEDGE_CLANG}" ${fedge_fuzz_flags} ${objects} ${arg_SYSTEM} -o "${program}"
-    DEPENDS ${objects} COMMENT "Fuzzer fuzz_${name}" VERBATIM)
+    COMMAND "${FEDGE_CLANG}" ${fedge_fuzz_flags} ${objects} ${archives} ${arg_SYSTEM} -o "${program}"
+    DEPENDS ${objects} ${archives} COMMENT "Fuzzer fuzz_${name}" VERBATIM)
   add_custom_target(fuzz_${name} ALL DEPENDS "${program}")
 
   set(learnt "${CMAKE_CURRENT_BINARY_DIR}/learnt/${name}")
