@@ -52,8 +52,10 @@ class Quickstart(unittest.TestCase):
         self.env = dict(os.environ, FEDGE_QUICKSTART_DIR=self.out)
 
     def start(self, *options):
+        # A shell that runs the tests in the background lets them ignore SIGINT, and bash cannot trap it then.
         return subprocess.Popen(
             ["bash", SCRIPT, *options], env=self.env, text=True, start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def run_to_end(self, *options):
