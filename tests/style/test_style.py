@@ -5,9 +5,14 @@ A function is what stands between a line "{" and the next line "}", both at colu
 puts them there, and a brace elsewhere is a fault too.
 
 What makes something sets the pointer that it fills to NULL first (edge/core/status.h).
+
+The top level holds the rooms and what every project has there, nothing else. In a git checkout only what
+git knows counts: builds and notes may lie beside it.
 """
 
+import os
 import re
+import subprocess
 import sys
 import tempfile
 
@@ -15,6 +20,10 @@ import source_tree
 
 MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 70
+TOP_LEVEL = {
+    "aggregator", "client", "cmake", "docs", "edge", "examples", "secure", "tests",
+    "CMakeLists.txt", "CMakePresets.json", "LICENSE", "README.md",
+}
 # Written in two parts so that this file does not find itself.
 MARKS = re.compile(r"\b(" + "|".join(["TO" "DO", "FIX" "ME", "XX" "X", "HA" "CK"]) + r")\b|^(<<<<<<<|>>>>>>>) ")
 ATTACHED_BRACE = re.compile(r"[A-Za-z_].*\).*\{$")
@@ -53,8 +62,23 @@ def maker_faults(path, lines):
     return faults
 
 
+def top_level_names(root):
+    if os.path.exists(os.path.join(root, ".git")):
+        try:
+            known = subprocess.run(["git", "-C", root, "ls-files", "-z"], check=True, capture_output=True, text=True)
+            return {path.split("/")[0] for path in known.stdout.split("\0") if path}
+        except (OSError, subprocess.CalledProcessError):
+            pass  # no git, or it does not trust who owns the checkout
+    return set(os.listdir(root))
+
+
+def top_level_faults(root):
+    return [f"{name}: not for the top level (a file that a test left?)" for name in sorted(top_level_names(root))
+            if not name.startswith(".") and name not in TOP_LEVEL]
+
+
 def check(root):
-    faults = []
+    faults = top_level_faults(root)
     for path in source_tree.files(root, source_tree.CODE + source_tree.SCRIPTS, ("CMakeLists.txt",)):
         lines = source_tree.lines(root, path)
         if len(lines) > MAX_FILE_LINES:
@@ -83,6 +107,8 @@ def self_test():
         "made.c": maker.replace("return", "*a = NULL;\n    return"),
         "name.sh": "mktemp -d /tmp/name.XXXXXX\n",
     }
+    # Of a name at the top level: those that every tree has, one that is hidden and one that is not known.
+    top = {"README.md": "", ".hidden": "", "left.json": ""}
     bad = {
         "long.h": "int x;\n" * (MAX_FILE_LINES + 1),
         "function_long.c": function(MAX_FUNCTION_LINES) + function(MAX_FUNCTION_LINES + 1),
@@ -94,9 +120,12 @@ def self_test():
     }
     with tempfile.TemporaryDirectory() as root:
         for path, text in {**good, **bad}.items():
+            source_tree.write(root, os.path.join("edge", path), text)
+        for path, text in top.items():
             source_tree.write(root, path, text)
         found = sorted(fault.split(":")[0] for fault in check(root))
-    assert found == sorted(bad), f"the self-test expected {sorted(bad)}, found {found}"
+    expected = sorted(["left.json", *(os.path.join("edge", path) for path in bad)])
+    assert found == expected, f"the self-test expected {expected}, found {found}"
 
 
 if __name__ == "__main__":
