@@ -1,58 +1,19 @@
-#include "aggregator/server/conn.h"
+#include "aggregator/server/conn_internal.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum conn_state {
-    CONN_NEW,    /* no HELLO yet */
-    CONN_READY,  /* joined, unless it declined the plan */
-    CONN_CLOSING /* a last frame is on its way */
-} conn_state;
-
-typedef struct queued_frame {
-    struct queued_frame *next;
+typedef struct fedge_queued_frame {
+    struct fedge_queued_frame *next;
     size_t size;
     uint8_t bytes[];
 } queued_frame;
 
-struct fedge_conn {
-    uint64_t id;
-    const fedge_log *log;
-    fedge_traffic *traffic;
-    fedge_conn_budget *budget;
-    fedge_registry_match match;
-    conn_state state;
-    uint64_t deadline_ms;    /* of the state, while NEW or CLOSING */
-    fedge_request *farewell; /* LEAVE, made with the connection so that it never fails; NULL when
-                                the engine has it */
-    bool joined;             /* the engine knows of it */
-    const char *redirect;    /* where the device is told to go instead; NULL: nowhere */
-
-    /* The frame that is arriving. */
-    uint8_t header[FEDGE_MESSAGE_HEADER_SIZE];
-    uint8_t *frame; /* malloc'ed once the header is complete and within the limits */
-    size_t frame_size, received, frame_room; /* frame_room: bytes of the block */
-    uint64_t frame_started_ms;
-
-    /* What is to be written. */
-    queued_frame *out_head, **out_tail;
-    uint32_t out_count;
-    fedge_blob *sending; /* retained */
-    uint64_t sending_offset, sending_end;
-    size_t chunk_head; /* bytes of the last CHUNK before its payload */
-
-    /* Actions that nobody has taken yet. */
-    fedge_mailbox_item *requests, **last_request;
-    bool must_write, must_drop, was_replaced, must_pause, must_resume, must_wait;
-    bool paused, waiting; /* by the engine; for room */
-    bool counted;         /* the frame that arrives, in the budget */
-};
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static fedge_request *new_request(const fedge_conn *conn, fedge_request_type type)
+fedge_request *fedge_conn_new_request(const fedge_conn *conn, fedge_request_type type)
 {
     fedge_request *request = calloc(1, sizeof(*request));
     if (request) {
@@ -82,7 +43,7 @@ fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id, const fedge_registry
         fresh->deadline_ms = now_ms + FEDGE_CONN_HELLO_TIMEOUT_MS;
         /* Made now, so that a connection can always leave: the engine would keep the place of one
          * that found no memory to say so. */
-        fresh->farewell = new_request(fresh, FEDGE_REQUEST_LEAVE);
+        fresh->farewell = fedge_conn_new_request(fresh, FEDGE_REQUEST_LEAVE);
     }
     if (!fresh || !fresh->farewell) {
         free(fresh);
@@ -116,8 +77,7 @@ static void discard_output(fedge_conn *conn)
     stop_blob(conn);
 }
 
-/* The block of the frame that arrives, which is the caller's from now on; NULL: there is none. */
-static uint8_t *take_frame(fedge_conn *conn)
+uint8_t *fedge_conn_take_frame(fedge_conn *conn)
 {
     uint8_t *frame = conn->frame;
     conn->budget->in -= conn->counted ? conn->frame_size : 0;
@@ -134,7 +94,7 @@ void fedge_conn_free(fedge_conn *conn)
     assert(!conn->joined && !conn->requests);
     discard_output(conn);
     conn->budget->num_waiting -= conn->waiting;
-    free(take_frame(conn));
+    free(fedge_conn_take_frame(conn));
     free(conn->farewell);
     free(conn);
 }
@@ -151,26 +111,26 @@ const fedge_registry_match *fedge_conn_match(const fedge_conn *conn)
 
 /* ---- actions --------------------------------------------------------------------------------- */
 
-static void ask(fedge_conn *conn, fedge_request *request)
+void fedge_conn_ask(fedge_conn *conn, fedge_request *request)
 {
     request->item.next = NULL;
     *conn->last_request = &request->item;
     conn->last_request = &request->item.next;
 }
 
-static void leave(fedge_conn *conn)
+void fedge_conn_leave(fedge_conn *conn)
 {
     if (conn->joined) {
         assert(conn->farewell);
         conn->joined = false;
-        ask(conn, conn->farewell);
+        fedge_conn_ask(conn, conn->farewell);
         conn->farewell = NULL;
     }
 }
 
 void fedge_conn_end(fedge_conn *conn)
 {
-    leave(conn);
+    fedge_conn_leave(conn);
 }
 
 static fedge_request *next_request(fedge_conn *conn)
@@ -180,13 +140,6 @@ static fedge_request *next_request(fedge_conn *conn)
     if (!conn->requests)
         conn->last_request = &conn->requests;
     return request;
-}
-
-/* Who calls has taken what the last call left. */
-static bool has_actions(const fedge_conn *conn)
-{
-    return conn->requests || conn->was_replaced || conn->must_pause || conn->must_resume ||
-           conn->must_wait || conn->must_write || conn->must_drop;
 }
 
 static bool take_flag(bool *flag)
@@ -219,7 +172,7 @@ bool fedge_conn_next_action(fedge_conn *conn, fedge_conn_action *action)
     return false;
 }
 
-static void pause_reading(fedge_conn *conn, bool paused, bool waiting)
+void fedge_conn_pause_reading(fedge_conn *conn, bool paused, bool waiting)
 {
     const bool was_read = !conn->paused && !conn->waiting;
     const bool is_read = !paused && !waiting;
@@ -301,10 +254,10 @@ static void send_notice(fedge_conn *conn, fedge_message_type type, const fedge_n
 /* Tells the engine that the device will not come back. */
 static void give_up(fedge_conn *conn, const fedge_notice *notice)
 {
-    fedge_request *request = new_request(conn, FEDGE_REQUEST_DECLINE);
+    fedge_request *request = fedge_conn_new_request(conn, FEDGE_REQUEST_DECLINE);
     if (request) { /* else its task is lost with the connection, as if it might come back */
         request->notice = *notice;
-        ask(conn, request);
+        fedge_conn_ask(conn, request);
     }
 }
 
@@ -318,7 +271,7 @@ static bool is_orderly(fedge_reason reason)
 void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
                       uint64_t after_ms, const char *text, uint64_t now_ms)
 {
-    if (conn->state == CONN_CLOSING)
+    if (conn->state == FEDGE_CONN_STATE_CLOSING)
         return;
     fedge_notice notice = {.reason = reason, .after_ms = after_ms};
     snprintf(notice.text, sizeof(notice.text), "%s", text);
@@ -332,14 +285,14 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
         stop_blob(conn);
     else
         discard_output(conn);
-    conn->state = CONN_CLOSING;
+    conn->state = FEDGE_CONN_STATE_CLOSING;
     conn->deadline_ms = now_ms + FEDGE_CONN_CLOSE_TIMEOUT_MS;
     conn->was_replaced = reason == FEDGE_REASON_REPLACED;
     /* Before it leaves: otherwise the round would wait for it until the deadline, as for one that
      * has lost its connection. */
     if (conn->joined && reason == FEDGE_REASON_REVOKED)
         give_up(conn, &notice);
-    leave(conn);
+    fedge_conn_leave(conn);
     send_notice(conn, type, &notice);
 }
 
@@ -369,13 +322,13 @@ void fedge_conn_broke_rules(const fedge_conn *conn, const char *why)
     log_refusal(conn, FEDGE_REASON_BAD_FRAME, why);
 }
 
-static void refuse(fedge_conn *conn, fedge_reason reason, const char *text, uint64_t now_ms)
+void fedge_conn_refuse(fedge_conn *conn, fedge_reason reason, const char *text, uint64_t now_ms)
 {
     log_refusal(conn, reason, text);
     fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, reason, 0, text, now_ms);
 }
 
-static void refuse_for_memory(fedge_conn *conn, uint64_t now_ms)
+void fedge_conn_refuse_for_memory(fedge_conn *conn, uint64_t now_ms)
 {
     fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, "out of memory", now_ms);
 }
@@ -436,12 +389,12 @@ bool fedge_conn_has_frames(const fedge_conn *conn)
 
 bool fedge_conn_is_closing(const fedge_conn *conn)
 {
-    return conn->state == CONN_CLOSING;
+    return conn->state == FEDGE_CONN_STATE_CLOSING;
 }
 
 bool fedge_conn_should_close(const fedge_conn *conn)
 {
-    return conn->state == CONN_CLOSING && !fedge_conn_has_frames(conn);
+    return conn->state == FEDGE_CONN_STATE_CLOSING && !fedge_conn_has_frames(conn);
 }
 
 /* ---- replies --------------------------------------------------------------------------------- */
@@ -458,8 +411,8 @@ static void log_refused_update(const fedge_conn *conn, const fedge_notice *notic
 static void begin_blob(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms)
 {
     if (reply->offset >= reply->blob->size || reply->size > reply->blob->size - reply->offset) {
-        refuse(conn, FEDGE_REASON_BAD_META, "FETCH: offset and size are not inside the blob",
-               now_ms);
+        fedge_conn_refuse(conn, FEDGE_REASON_BAD_META,
+                          "FETCH: offset and size are not inside the blob", now_ms);
         return;
     }
     fedge_blob_release(conn->sending); /* a later FETCH replaces an earlier one */
@@ -471,7 +424,7 @@ static void begin_blob(fedge_conn *conn, const fedge_reply *reply, uint64_t now_
 
 void fedge_conn_take(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms)
 {
-    if (conn->state == CONN_CLOSING)
+    if (conn->state == FEDGE_CONN_STATE_CLOSING)
         return;
     switch (reply->type) {
     case FEDGE_REPLY_MESSAGE:
@@ -491,309 +444,9 @@ void fedge_conn_take(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms
         break;
     case FEDGE_REPLY_PAUSE:
     case FEDGE_REPLY_RESUME:
-        pause_reading(conn, reply->type == FEDGE_REPLY_PAUSE, conn->waiting);
+        fedge_conn_pause_reading(conn, reply->type == FEDGE_REPLY_PAUSE, conn->waiting);
         break;
     case FEDGE_REPLY_ROUND:
         assert(!"for the service");
-    }
-}
-
-/* ---- receiving ------------------------------------------------------------------------------- */
-
-static void log_hello(const fedge_conn *conn, const fedge_hello *hello)
-{
-    FEDGE_LOG(conn->log, FEDGE_LOG_INFO, "client-hello",
-              fedge_log_str("device", conn->match.device_id),
-              fedge_log_int("client", conn->match.index), fedge_log_str("release", hello->release),
-              fedge_log_str("arch", hello->arch), fedge_log_int("ram", (int64_t)hello->ram_bytes));
-    for (uint32_t i = 0; i < hello->num_errors; i++) {
-        FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "client-reported-error",
-                  fedge_log_str("device", conn->match.device_id),
-                  fedge_log_str("error", hello->errors[i]));
-    }
-}
-
-static void handle_hello(fedge_conn *conn, const fedge_message *message, fedge_request *request,
-                         uint64_t now_ms)
-{
-    fedge_error err;
-    fedge_hello *hello = calloc(1, sizeof(*hello));
-    if (!hello) {
-        refuse_for_memory(conn, now_ms);
-    } else if (conn->state != CONN_NEW) {
-        refuse(conn, FEDGE_REASON_BAD_STATE, "HELLO came twice", now_ms);
-    } else if (fedge_hello_read(message, hello, &err) != FEDGE_OK) {
-        refuse(conn, FEDGE_REASON_BAD_META, err.message, now_ms);
-    } else if (hello->protocol_min > FEDGE_PROTOCOL_MAX ||
-               hello->protocol_max < FEDGE_PROTOCOL_MIN) {
-        refuse(conn, FEDGE_REASON_PROTOCOL_RANGE,
-               "no common protocol version: this aggregator speaks version 1", now_ms);
-    } else {
-        log_hello(conn, hello);
-        conn->state = CONN_READY;
-        conn->joined = true;
-        request->hangs_up = hello->hangs_up;
-        ask(conn, request);
-        request = NULL;
-    }
-    fedge_request_free(request);
-    free(hello);
-}
-
-/* Takes over the message's frame, so that the engine gets its bytes without a copy. */
-static void hand_over(fedge_conn *conn, const fedge_message *message, fedge_request *request,
-                      uint8_t **frame)
-{
-    request->frame = *frame;
-    *frame = NULL;
-    request->meta = message->meta;
-    request->meta_size = message->meta_size;
-    request->payload = message->payload;
-    request->payload_size = message->payload_size;
-    ask(conn, request);
-}
-
-static void log_notice(const fedge_conn *conn, fedge_message_type type, const fedge_notice *notice)
-{
-    const bool bye = type == FEDGE_MESSAGE_BYE;
-    FEDGE_LOG(
-        conn->log, bye ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, bye ? "client-bye" : "client-declined",
-        fedge_log_str("device", conn->match.device_id), fedge_log_int("client", conn->match.index),
-        fedge_log_str("reason", fedge_reason_name(notice->reason)),
-        fedge_log_str("text", notice->text));
-}
-
-static void handle_notice(fedge_conn *conn, fedge_message_type type, fedge_request *request)
-{
-    log_notice(conn, type, &request->notice);
-    if (type != FEDGE_MESSAGE_DECLINE || !conn->joined) {
-        fedge_request_free(request);
-        return;
-    }
-    const bool stays = request->notice.has_task;
-    ask(conn, request);
-    if (!stays)
-        leave(conn); /* it declined the plan: it stays connected but gets no task */
-}
-
-static fedge_status read_message(const fedge_message *message, fedge_request *request,
-                                 fedge_error *err)
-{
-    switch (message->type) {
-    case FEDGE_MESSAGE_FETCH:
-        request->type = FEDGE_REQUEST_FETCH;
-        return fedge_fetch_read(message, &request->blob, err);
-    case FEDGE_MESSAGE_UPLOAD:
-        request->type = FEDGE_REQUEST_UPLOAD;
-        request->upload = malloc(sizeof(*request->upload));
-        return request->upload ? fedge_upload_read(message, request->upload, err)
-                               : fedge_fail(err, FEDGE_NO_MEMORY, "out of memory");
-    case FEDGE_MESSAGE_PART:
-        request->type = FEDGE_REQUEST_PART;
-        return fedge_position_read(message, &request->position, err);
-    default:
-        request->type = FEDGE_REQUEST_DECLINE;
-        return fedge_notice_read(message, &request->notice, err);
-    }
-}
-
-/* A message of a client that has said HELLO. */
-static void handle_ready(fedge_conn *conn, const fedge_message *message, fedge_request *request,
-                         uint8_t **frame, uint64_t now_ms)
-{
-    fedge_error err;
-    const fedge_status status = read_message(message, request, &err);
-    if (status == FEDGE_NO_MEMORY) {
-        refuse_for_memory(conn, now_ms);
-        fedge_request_free(request);
-    } else if (status != FEDGE_OK) {
-        refuse(conn, FEDGE_REASON_BAD_META, err.message, now_ms);
-        fedge_request_free(request);
-    } else if (request->type == FEDGE_REQUEST_DECLINE) {
-        handle_notice(conn, message->type, request);
-    } else {
-        hand_over(conn, message, request, frame);
-    }
-}
-
-static bool is_of_clients(unsigned type)
-{
-    return type == FEDGE_MESSAGE_HELLO || type == FEDGE_MESSAGE_FETCH ||
-           type == FEDGE_MESSAGE_UPLOAD || type == FEDGE_MESSAGE_PART ||
-           type == FEDGE_MESSAGE_DECLINE || type == FEDGE_MESSAGE_BYE;
-}
-
-/* A type that is not known is skipped, unless it says that it must not be. */
-static void handle_other(fedge_conn *conn, const fedge_message *message, uint64_t now_ms)
-{
-    char text[96];
-    if (fedge_message_type_name(message->type)) {
-        snprintf(text, sizeof(text), "%s is not for a client to send",
-                 fedge_message_type_name(message->type));
-        refuse(conn, FEDGE_REASON_BAD_STATE, text, now_ms);
-    } else if (message->flags & FEDGE_MESSAGE_FLAG_MUST) {
-        snprintf(text, sizeof(text), "message type %u is not known here", message->type);
-        refuse(conn, FEDGE_REASON_UNKNOWN_TYPE, text, now_ms);
-    }
-}
-
-/* *frame, in which the message lies, is NULL afterwards when it was taken over. */
-static void handle(fedge_conn *conn, const fedge_message *message, uint8_t **frame, uint64_t now_ms)
-{
-    char text[96];
-    if (!is_of_clients(message->type)) {
-        handle_other(conn, message, now_ms);
-        return;
-    }
-    const bool hello = message->type == FEDGE_MESSAGE_HELLO;
-    if (!hello && conn->state != CONN_READY) {
-        snprintf(text, sizeof(text), "%s came before HELLO",
-                 fedge_message_type_name(message->type));
-        refuse(conn, FEDGE_REASON_BAD_STATE, text, now_ms);
-        return;
-    }
-    fedge_request *request = new_request(conn, FEDGE_REQUEST_JOIN);
-    if (!request)
-        refuse_for_memory(conn, now_ms);
-    else if (hello)
-        handle_hello(conn, message, request, now_ms);
-    else
-        handle_ready(conn, message, request, frame, now_ms);
-}
-
-/* What holds all alone may be larger. */
-static bool fits(const fedge_conn_budget *budget, size_t size)
-{
-    return budget->in == 0 || budget->in + size <= budget->limit;
-}
-
-/* The block of a frame that waits is not counted: who waits must not keep others waiting. */
-static bool grow_frame(fedge_conn *conn, size_t room)
-{
-    uint8_t *frame = realloc(conn->frame, room);
-    if (!frame)
-        return false;
-    conn->frame = frame;
-    conn->frame_room = room;
-    conn->counted = room == conn->frame_size;
-    conn->budget->in += conn->counted ? room : 0;
-    return true;
-}
-
-static void wait_for_room(fedge_conn *conn)
-{
-    conn->budget->num_waiting++;
-    conn->frame_started_ms = 0;
-    conn->must_wait = true;
-    pause_reading(conn, conn->paused, true);
-}
-
-/* Takes bytes up to the end of the header, then checks it and gets a block for the frame. */
-static bool take_header(fedge_conn *conn, const uint8_t **data, size_t *size, uint64_t now_ms)
-{
-    if (conn->received == 0)
-        conn->frame_started_ms = now_ms;
-    size_t want = FEDGE_MESSAGE_HEADER_SIZE - conn->received;
-    size_t n = *size < want ? *size : want;
-    memcpy(conn->header + conn->received, *data, n);
-    conn->received += n;
-    *data += n;
-    *size -= n;
-    if (conn->received < FEDGE_MESSAGE_HEADER_SIZE)
-        return true;
-    fedge_error err;
-    if (fedge_message_peek(conn->header, sizeof(conn->header), &conn->frame_size, &err) !=
-        FEDGE_OK) {
-        refuse(conn, err.status == FEDGE_TOO_BIG ? FEDGE_REASON_TOO_BIG : FEDGE_REASON_BAD_FRAME,
-               err.message, now_ms);
-        return false;
-    }
-    const size_t came = conn->received + *size;
-    const bool wait = (conn->budget->num_waiting > 0 || !fits(conn->budget, conn->frame_size)) &&
-                      came < conn->frame_size;
-    if (!grow_frame(conn, wait ? came : conn->frame_size)) {
-        refuse_for_memory(conn, now_ms);
-        return false;
-    }
-    memcpy(conn->frame, conn->header, sizeof(conn->header));
-    if (wait)
-        wait_for_room(conn);
-    return true;
-}
-
-bool fedge_conn_take_room(fedge_conn *conn, uint64_t now_ms)
-{
-    assert(!has_actions(conn));
-    if (!conn->waiting)
-        return true;
-    if (!fits(conn->budget, conn->frame_size) || !grow_frame(conn, conn->frame_size))
-        return false;
-    conn->frame_started_ms = now_ms;
-    conn->budget->num_waiting--;
-    pause_reading(conn, conn->paused, false);
-    return true;
-}
-
-static void end_frame(fedge_conn *conn, uint64_t now_ms)
-{
-    uint8_t *frame = take_frame(conn);
-    size_t received = conn->received;
-    conn->received = 0;
-    conn->frame_started_ms = 0;
-    fedge_message message;
-    fedge_error err;
-    if (!frame)
-        refuse(conn, FEDGE_REASON_BAD_FRAME, "the message is shorter than its header", now_ms);
-    else if (fedge_message_unpack(frame, received, &message, &err) != FEDGE_OK)
-        refuse(conn, FEDGE_REASON_BAD_FRAME, err.message, now_ms);
-    else
-        handle(conn, &message, &frame, now_ms);
-    free(frame);
-}
-
-void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool final,
-                        uint64_t now_ms)
-{
-    assert(!has_actions(conn));
-    atomic_fetch_add(&conn->traffic->up, size);
-    if (conn->state == CONN_CLOSING)
-        return;
-    if (!conn->frame && size > 0 && !take_header(conn, &data, &size, now_ms))
-        return;
-    if (conn->frame && size > 0) {
-        if (size > conn->frame_size - conn->received) {
-            refuse(conn, FEDGE_REASON_BAD_FRAME, "the message is longer than its header says",
-                   now_ms);
-            return;
-        }
-        /* While it waits, little more than came with its header. */
-        if (conn->received + size > conn->frame_room && !grow_frame(conn, conn->received + size)) {
-            refuse_for_memory(conn, now_ms);
-            return;
-        }
-        memcpy(conn->frame + conn->received, data, size);
-        conn->received += size;
-    }
-    if (final)
-        end_frame(conn, now_ms);
-}
-
-void fedge_conn_receive_text(fedge_conn *conn, uint64_t now_ms)
-{
-    assert(!has_actions(conn));
-    refuse(conn, FEDGE_REASON_BAD_FRAME, "text messages are not part of fedge.v1", now_ms);
-}
-
-void fedge_conn_tick(fedge_conn *conn, uint64_t now_ms)
-{
-    assert(!has_actions(conn));
-    if (conn->state == CONN_CLOSING) {
-        if (now_ms >= conn->deadline_ms)
-            conn->must_drop = true;
-    } else if (conn->state == CONN_NEW && now_ms >= conn->deadline_ms) {
-        refuse(conn, FEDGE_REASON_TIMEOUT, "no HELLO within 10 seconds", now_ms);
-    } else if (conn->frame_started_ms != 0 &&
-               now_ms >= conn->frame_started_ms + FEDGE_CONN_FRAME_TIMEOUT_MS) {
-        refuse(conn, FEDGE_REASON_TIMEOUT, "a message was not complete within 30 seconds", now_ms);
     }
 }

@@ -1,17 +1,16 @@
 /* fedge-aggregator. */
-#define _GNU_SOURCE /* stat is POSIX, not C11 */
+#define _GNU_SOURCE /* sleep and _exit are POSIX, not C11 */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "aggregator/reduce/collective.h"
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/progress.h"
-#include "aggregator/rounds/selection.h"
 #include "aggregator/rounds/strategy_plugin.h"
+#include "aggregator/server/checks.h"
 #include "aggregator/server/engine.h"
 #include "aggregator/server/engine_thread.h"
 #include "aggregator/server/exit_codes.h"
@@ -134,67 +133,6 @@ static int fail(const fedge_error *err, fedge_exit_code otherwise)
     return fedge_exit_code_of(err->status, otherwise);
 }
 
-/* A model to start from is read once to see whether it can be. */
-static fedge_status check_initial_model(const fedge_job *job, fedge_error *err)
-{
-    if (job->initial_model[0] == '\0')
-        return FEDGE_OK;
-    size_t count = job->plan.schema.num_elements;
-    float *values = malloc(count * sizeof(*values));
-    if (!values)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu parameters", count);
-    fedge_status status = fedge_initial_values(job, values, err);
-    free(values);
-    return status;
-}
-
-/* A model that the test set has chosen is better on it than on examples that it has not seen. */
-static fedge_status check_selection(const program *self, fedge_error *err)
-{
-    fedge_selection selection;
-    fedge_status status = fedge_selection_init(&selection, self->job, false, err);
-    if (status != FEDGE_OK)
-        return fedge_error_prefix(err, status, "%s", self->options.job);
-    if (fedge_criterion_is_of_test_set(selection.keep.metric) ||
-        fedge_criterion_is_of_test_set(selection.stop.metric)) {
-        FEDGE_LOG(&self->log, FEDGE_LOG_WARN, "test-set-selects",
-                  fedge_log_str("advice", "the best model's figures on the test set are too good: "
-                                          "validate on clients (fraction-evaluate, and "
-                                          "validation-fraction in their files)"));
-    }
-    return FEDGE_OK;
-}
-
-/* It is written when the run is over: days later, perhaps. */
-static fedge_status check_result_path(const char *path, fedge_error *err)
-{
-    const char *slash = strrchr(path, '/');
-    const int size = slash ? (int)(slash - path) + 1 : 2;
-    char place[FEDGE_MAX_PATH];
-    struct stat info;
-    if (snprintf(place, sizeof(place), "%.*s", size, slash ? path : "./") >= (int)sizeof(place))
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--result: the path is too long");
-    if (fedge_os_is_dir(path)) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--result: %s is a directory; name a file in it", path);
-    }
-    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--result: %s is not a regular file, which would be replaced; name "
-                          "another, or take --json to have the summary on the standard output",
-                          path);
-    }
-    if (!fedge_os_is_dir(place)) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--result %s: there is no directory %s; make it", path, place);
-    }
-    if (access(place, W_OK | X_OK) != 0) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--result %s: files cannot be made in %s",
-                          path, place);
-    }
-    return FEDGE_OK;
-}
-
 /* All that can be checked without the state directory and the ports. */
 static fedge_status load(program *self, fedge_error *err)
 {
@@ -210,7 +148,7 @@ static fedge_status load(program *self, fedge_error *err)
                                                self->job_size, options->job, &self->job, err);
     }
     if (status == FEDGE_OK)
-        status = check_selection(self, err);
+        status = fedge_check_selection(self->job, options->job, &self->log, err);
     if (status == FEDGE_OK && self->job->rounds.buffer_size > 0 && self->collective.num_ranks > 1) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "%s: strategy.type: %s takes updates in one process: run "
@@ -227,9 +165,9 @@ static fedge_status load(program *self, fedge_error *err)
             fedge_evaluator_set_metrics(self->evaluator, fedge_plugin_metrics(self->plugin), err);
     }
     if (status == FEDGE_OK && leads(self))
-        status = check_initial_model(self->job, err);
+        status = fedge_check_initial_model(self->job, err);
     if (status == FEDGE_OK && options->result && leads(self))
-        status = check_result_path(options->result, err);
+        status = fedge_check_result_path(options->result, err);
     if (status == FEDGE_OK)
         status = fedge_ciphers_check(err);
     if (status == FEDGE_OK) {
@@ -245,29 +183,9 @@ static fedge_status load(program *self, fedge_error *err)
     return status;
 }
 
-/* A path that leads to the wrong thing fails with an I/O error, too. */
-static bool paths_are_right(const fedge_options *options)
-{
-    const char *gpus = options->gpus_file ? options->gpus_file : options->job;
-    const struct {
-        const char *path;
-        mode_t kind;
-    } paths[] = {{options->job, S_IFREG},
-                 {gpus, S_IFREG},
-                 {options->identity, S_IFDIR},
-                 {options->trust, S_IFDIR},
-                 {options->registry, S_IFDIR}};
-    struct stat info;
-    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
-        if (stat(paths[i].path, &info) != 0 || (info.st_mode & S_IFMT) != paths[i].kind)
-            return false;
-    }
-    return true;
-}
-
 static int code_of_loading(const program *self, fedge_error *err)
 {
-    if (err->status == FEDGE_IO && !paths_are_right(&self->options))
+    if (err->status == FEDGE_IO && !fedge_check_paths(&self->options))
         err->status = FEDGE_INVALID_ARGUMENT;
     return FEDGE_EXIT_CONFIG;
 }
