@@ -1,18 +1,19 @@
 /* Worker pools: threads with a queue each.
  *
- *   post   a task for one worker, which carries out its tasks in the order in which they came.
- * Tasks that must stay in order go to the same worker. begin, end   one call on every worker, each
- * behind what was posted to it before: work that all share, of which the caller may do a part in
- * between; or a barrier.
+ *   post        a task for one worker, which carries out its tasks in the order in which they came.
+ *               Tasks that must stay in order go to the same worker.
+ *   begin, end  one call on every worker, each behind what was posted to it before: work that all
+ *               share, of which the caller may do a part in between; or a barrier.
  *
- * The ingest's workers, the round finalizer, the saver, the simulator's trainers and the runs of a
- * sweep are such pools. These threads are none: the engine's is a loop with a clock of its own,
- * which is woken for messages and does not carry out tasks (server/engine_thread.h); those of the
- * network are their library's loops; the one that speaks with other ranks waits for MPI's messages
- * (server/ranks/ranks.c); a robust rule's pass has helpers for as long as it takes, since most runs
- * have no such pass (rounds/robust/tiles.c); GPUs are watched by one that sleeps
- * (edge/train/cuda/gpu_watch.h); a client's worker keeps one job and drops the one before
- * (client/worker.h), on devices that have no use for more.
+ * The ingest's workers, the round finalizer, the saver, a robust rule's helpers, the simulator's
+ * trainers and the runs of a sweep are such pools. These threads are none:
+ *   the engine's       a loop with a clock of its own, which is woken for messages and carries out
+ *                      no tasks (server/engine_thread.h);
+ *   the network's      their library's loops;
+ *   between ranks      it waits for MPI's messages (server/ranks/ranks.c);
+ *   the GPUs' watcher  it sleeps (edge/train/cuda/gpu_watch.h);
+ *   a client's worker  it keeps one job and drops the one before (client/worker.h), on devices that
+ *                      have no use for more.
  */
 #ifndef FEDGE_AGGREGATOR_WORKERS_WORKER_POOL_H
 #define FEDGE_AGGREGATOR_WORKERS_WORKER_POOL_H

@@ -2,7 +2,7 @@
 
     edge/core <- edge/train <- edge/io;  edge/core <- secure;  edge, secure <- client;
     edge, secure <- aggregator;  client and aggregator never include each other.
-    In aggregator:  reduce <- rounds <- store <- report <- server;  workers <- server, simulate;
+    In aggregator:  reduce, workers <- rounds <- store <- report <- server, simulate;
     report <- simulate/run <- simulate/sweep <- simulate;  simulate/time <- simulate/run.
 
 Includes of the project are written from the root. edge/core and edge/train live on the C library
@@ -22,7 +22,7 @@ ROOMS = {
     "keys": (),
     "reduce": (),
     "workers": (),
-    "rounds": ("reduce",),
+    "rounds": ("reduce", "workers"),
     "store": ("rounds",),
     "report": ("rounds", "store"),
     "server": ("workers", "reduce", "rounds", "store", "report"),

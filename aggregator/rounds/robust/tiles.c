@@ -2,9 +2,10 @@
 
 #include <assert.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+#include "aggregator/workers/worker_pool.h"
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -76,6 +77,18 @@ static fedge_status open_tiles(fedge_tiles *tiles, void *place, bool mixing, fed
     return status == FEDGE_OK ? status : fedge_fail(err, status, "%s", why.message);
 }
 
+/* For as long as the tiles are, since most runs have no such step; one that has it makes up to
+ * three passes (distances, distances of mixed rows, the rule's own). The caller is the first
+ * thread, and fewer than wanted do the same. */
+static fedge_status start_helpers(fedge_tiles *tiles, fedge_error *err)
+{
+    const fedge_worker_pool_config config = {.name = "helper of a robust rule",
+                                             .thread = "fedge-tiles",
+                                             .num_workers = tiles->num_threads - 1,
+                                             .fewer_will_do = true};
+    return fedge_worker_pool_new(&tiles->helpers, &config, err);
+}
+
 fedge_status fedge_tiles_init(fedge_tiles *tiles, const fedge_strategy_sum *sum, bool mixing,
                               fedge_error *err)
 {
@@ -91,6 +104,11 @@ fedge_status fedge_tiles_init(fedge_tiles *tiles, const fedge_strategy_sum *sum,
         status = open_tiles(tiles, place, mixing, err);
     if (status != FEDGE_OK)
         return status;
+    status = start_helpers(tiles, err);
+    if (status != FEDGE_OK) {
+        fedge_tiles_fini(tiles);
+        return status;
+    }
     const fedge_schema *schema = sum->delta.schema;
     for (uint32_t t = 0; t < schema->num_tensors; t++)
         tiles->num_tiles += (schema->tensors[t].count + tiles->size - 1) / tiles->size;
@@ -99,6 +117,7 @@ fedge_status fedge_tiles_init(fedge_tiles *tiles, const fedge_strategy_sum *sum,
 
 void fedge_tiles_fini(fedge_tiles *tiles)
 {
+    fedge_worker_pool_free(tiles->helpers);
     if (tiles->ops)
         tiles->ops->close(tiles->state);
     *tiles = (fedge_tiles){0};
@@ -159,15 +178,13 @@ typedef struct pass {
     void *user;
     atomic_size_t next; /* tile */
     atomic_bool failed;
+    struct ending *endings; /* (num_threads) */
 } pass;
 
-typedef struct worker {
-    pass *of;
-    uint32_t thread;
+typedef struct ending {
     fedge_status status;
     fedge_error error;
-    pthread_t id;
-} worker;
+} ending;
 
 static fedge_tile find_tile(const fedge_tiles *tiles, size_t index)
 {
@@ -204,61 +221,57 @@ static fedge_status read_row(const fedge_tiles *tiles, uint32_t index, const fed
     return status;
 }
 
-static fedge_status take_tile(worker *self, size_t index)
+static fedge_status take_tile(const pass *of, uint32_t thread, size_t index, fedge_error *err)
 {
-    const fedge_tiles *tiles = self->of->tiles;
+    const fedge_tiles *tiles = of->tiles;
     fedge_tile tile = find_tile(tiles, index);
     fedge_status status = FEDGE_OK;
-    tile.thread = self->thread;
+    tile.thread = thread;
     tile.rows = tiles->ops->rows(tiles->state, tile.thread, tile.num, tile.count);
-    for (uint32_t i = 0; i < tile.num && status == FEDGE_OK; i++) {
-        status =
-            read_row(tiles, tiles->order ? tiles->order[i] : i, &tile, tile.rows[i], &self->error);
-    }
+    for (uint32_t i = 0; i < tile.num && status == FEDGE_OK; i++)
+        status = read_row(tiles, tiles->order ? tiles->order[i] : i, &tile, tile.rows[i], err);
     if (status == FEDGE_OK)
-        status = tiles->ops->load(tiles->state, tile.thread, tile.num, tile.count, &self->error);
-    return status == FEDGE_OK ? self->of->visit(self->of->user, &tile, &self->error) : status;
+        status = tiles->ops->load(tiles->state, tile.thread, tile.num, tile.count, err);
+    return status == FEDGE_OK ? of->visit(of->user, &tile, err) : status;
 }
 
-static void *work(void *user)
+/* Tiles are taken as threads come to them: which thread has which tile changes no bits, as what is
+ * made of a tile is written to its own place or is an integer sum. */
+static void take_tiles(pass *of, uint32_t thread)
 {
-    worker *self = user;
-    pass *of = self->of;
-    while (self->status == FEDGE_OK && !atomic_load(&of->failed)) {
+    ending *end = &of->endings[thread];
+    while (end->status == FEDGE_OK && !atomic_load(&of->failed)) {
         const size_t index = atomic_fetch_add(&of->next, 1);
         if (index >= of->tiles->num_tiles)
             break;
-        self->status = take_tile(self, index);
+        end->status = take_tile(of, thread, index, &end->error);
     }
-    if (self->status != FEDGE_OK)
+    if (end->status != FEDGE_OK)
         atomic_store(&of->failed, true);
-    return NULL;
+}
+
+static void help(void *user, uint32_t worker)
+{
+    take_tiles(user, worker + 1);
 }
 
 fedge_status fedge_tiles_each(fedge_tiles *tiles, fedge_tile_fn visit, void *user, fedge_error *err)
 {
     pass of = {.tiles = tiles, .visit = visit, .user = user};
-    worker *workers = calloc(tiles->num_threads, sizeof(*workers));
-    if (!workers) {
+    of.endings = calloc(tiles->num_threads, sizeof(*of.endings));
+    if (!of.endings) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u threads",
                           (unsigned)tiles->num_threads);
     }
-    uint32_t started = 1;
-    for (uint32_t i = 0; i < tiles->num_threads; i++)
-        workers[i] = (worker){.of = &of, .thread = i};
-    /* Fewer threads than wanted do the same. */
-    while (started < tiles->num_threads &&
-           pthread_create(&workers[started].id, NULL, work, &workers[started]) == 0)
-        started++;
-    work(&workers[0]);
-    for (uint32_t i = 1; i < started; i++)
-        pthread_join(workers[i].id, NULL);
+    fedge_worker_pool_begin(tiles->helpers, help, &of);
+    take_tiles(&of, 0);
+    fedge_worker_pool_end(tiles->helpers);
     fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < started && status == FEDGE_OK; i++) {
-        status = workers[i].status;
+    for (uint32_t i = 0; i < tiles->num_threads && status == FEDGE_OK; i++) {
+        status = of.endings[i].status;
         if (status != FEDGE_OK && err)
-            *err = workers[i].error;
+            *err = of.endings[i].error;
     }
-    free(workers);
+    free(of.endings);
     return status;
 }

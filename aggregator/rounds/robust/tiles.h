@@ -32,10 +32,11 @@ typedef struct fedge_tiles {
     const uint32_t *order; /* (num_read): those that rows are read of; NULL: all */
     uint32_t num_read;
     uint32_t num_threads;
-    size_t size;               /* coordinates of a tile */
-    size_t num_tiles;          /* of all tensors */
-    const fedge_tile_ops *ops; /* who reduces them */
-    void *state;               /* its own */
+    size_t size;                       /* coordinates of a tile */
+    size_t num_tiles;                  /* of all tensors */
+    const fedge_tile_ops *ops;         /* who reduces them */
+    void *state;                       /* its own */
+    struct fedge_worker_pool *helpers; /* all threads but the caller's */
     bool mixed;
 } fedge_tiles;
 
