@@ -440,8 +440,10 @@ fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy, fedge_err
 }
 
 /* The address of the host whose turn it is, where its name has several of a family: one for each
- * rank, say. Left to libwebsockets, all clients would begin at the one that getaddrinfo puts first;
- * it gets the name itself where the addresses are those of one host. */
+ * rank, say. Left to libwebsockets, all clients would begin at the one that getaddrinfo puts first.
+ * The one address of a name goes to libwebsockets as well, so that the name is asked for once. With
+ * one of each family libwebsockets gets the name itself: it tries the second when the first cannot
+ * be reached. So it does for an address with a zone (fe80::1%eth0), which inet_ntop leaves out. */
 static const char *address_of(const fedge_link *link, char text[INET6_ADDRSTRLEN])
 {
     const struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *at;
@@ -452,16 +454,18 @@ static const char *address_of(const fedge_link *link, char text[INET6_ADDRSTRLEN
         return link->host;
     for (at = all; at; at = at->ai_next)
         *(at->ai_family == AF_INET ? &num_v4 : &num_v6) += 1;
-    if (num_v4 > 1 || num_v6 > 1) {
+    if (num_v4 != 1 || num_v6 != 1) {
         at = all;
         for (uint32_t skip = link->turn % (num_v4 + num_v6); skip > 0; skip--)
             at = at->ai_next;
         const void *of = at->ai_addr;
-        found = inet_ntop(at->ai_family,
-                          at->ai_family == AF_INET
-                              ? (const void *)&((const struct sockaddr_in *)of)->sin_addr
-                              : (const void *)&((const struct sockaddr_in6 *)of)->sin6_addr,
-                          text, INET6_ADDRSTRLEN);
+        const struct sockaddr_in6 *v6 = of;
+        if (at->ai_family == AF_INET) {
+            found = inet_ntop(AF_INET, &((const struct sockaddr_in *)of)->sin_addr, text,
+                              INET6_ADDRSTRLEN);
+        } else if (v6->sin6_scope_id == 0) {
+            found = inet_ntop(AF_INET6, &v6->sin6_addr, text, INET6_ADDRSTRLEN);
+        }
     }
     freeaddrinfo(all);
     return found ? found : link->host;

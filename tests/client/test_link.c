@@ -293,16 +293,36 @@ int __real_getaddrinfo(const char *name, const char *service, const struct addri
                        struct addrinfo **found);
 int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                        struct addrinfo **found);
-static bool has_two;
+static unsigned num_addresses, num_asked;
 
-/* While has_two: the name localhost has two addresses, and nobody listens at the first. */
+/* While num_addresses > 0: the name localhost has so many, and nobody listens at the first of two.
+ */
 int __wrap_getaddrinfo(const char *name, const char *service, const struct addrinfo *hints,
                        struct addrinfo **found)
 {
-    if (!has_two || strcmp(name, "localhost") != 0)
+    if (num_addresses == 0 || strcmp(name, "localhost") != 0)
         return __real_getaddrinfo(name, service, hints, found);
+    num_asked++;
+    if (num_addresses == 1)
+        return __real_getaddrinfo("127.0.0.1", service, hints, found);
     assert_int_equal(__real_getaddrinfo("127.9.9.9", service, hints, found), 0);
     return __real_getaddrinfo("127.0.0.1", service, hints, &(*found)->ai_next);
+}
+
+static void test_a_name_is_asked_for_once(void **state)
+{
+    const servers *s = *state;
+    rig *r = malloc(sizeof(*r));
+    assert_non_null(r);
+    open_rig(r, "localhost", s->good_port, "/echo", DIR "/a/clients/0000", DIR "/a/trust");
+    num_addresses = 1;
+    num_asked = 0;
+    fedge_link_connect(r->link);
+    wait_for(r, &r->num_connected);
+    assert_int_equal(num_asked, 1);
+    num_addresses = 0;
+    close_rig(r);
+    free(r);
 }
 
 /* Of a name with several addresses each has its turn; the certificate is held against the name. */
@@ -312,7 +332,7 @@ static void test_a_name_with_several_addresses(void **state)
     rig *r = malloc(sizeof(*r));
     assert_non_null(r);
     open_rig(r, "localhost", s->good_port, "/echo", DIR "/a/clients/0000", DIR "/a/trust");
-    has_two = true;
+    num_addresses = 2;
     fedge_link_connect(r->link);
     wait_for(r, &r->num_disconnected);
     assert_int_equal(r->num_connected, 0);
@@ -326,7 +346,7 @@ static void test_a_name_with_several_addresses(void **state)
     fedge_link_connect(r->link);
     wait_for(r, &r->num_disconnected);
     assert_int_equal(r->num_connected, 0);
-    has_two = false;
+    num_addresses = 0;
     close_rig(r);
     free(r);
 }
@@ -400,6 +420,7 @@ int main(void)
         cmocka_unit_test(test_urls),
         cmocka_unit_test(test_addresses_take_turns),
         cmocka_unit_test(test_a_name_with_several_addresses),
+        cmocka_unit_test(test_a_name_is_asked_for_once),
     };
     return cmocka_run_group_tests(tests, set_up_all, tear_down_all);
 }
