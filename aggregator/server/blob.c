@@ -49,6 +49,8 @@ fedge_status fedge_blob_read(fedge_blob *blob, uint64_t offset, void *out, size_
     fedge_status status = FEDGE_OK;
     pthread_mutex_lock(&blob->lock);
     blob->num_readers++;
+    /* The bytes are copied without the lock. Should they move to a file meanwhile they stay in
+     * [left] until the last reader is done. */
     const uint8_t *bytes = blob->bytes;
     pthread_mutex_unlock(&blob->lock);
     if (bytes)
@@ -77,6 +79,7 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
                             (unsigned long long)size, blob->size);
     }
     pthread_mutex_lock(&blob->lock);
+    /* Once: of two who have written the same file the second changes nothing. */
     if (status == FEDGE_OK && blob->bytes) {
         blob->left = blob->bytes;
         blob->bytes = NULL;
@@ -103,6 +106,7 @@ fedge_blob *fedge_blob_retain(fedge_blob *blob)
 
 void fedge_blob_release(fedge_blob *blob)
 {
+    /* The last one sees 1, whatever the order in which threads let go. */
     const uint32_t before = blob ? atomic_fetch_sub(&blob->references, 1) : 0;
     assert(!blob || before > 0);
     if (before == 1) {

@@ -201,6 +201,8 @@ void fedge_engine_free(fedge_engine *engine)
 {
     if (!engine)
         return;
+    /* In the reverse order of start_threads: the finalizer flushes the ingest, and threads of both
+     * post to the mailbox until they have ended. */
     fedge_round_finalizer_free(engine->finalizer);
     fedge_ingest_free(engine->ingest);
     if (engine->mailbox) {
@@ -334,6 +336,7 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 
 fedge_status fedge_engine_conclude(fedge_engine *engine, fedge_error *err)
 {
+    /* A drained run is not over: the next start goes on with it. */
     return fedge_rounds_is_complete(engine->rounds) ? fedge_run_finish(&engine->global.run, err)
                                                     : FEDGE_OK;
 }
@@ -361,6 +364,7 @@ void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
 {
     for (fedge_mailbox_item *item = fedge_mailbox_take(engine->mailbox), *next; item; item = next) {
         fedge_completion *completion = (fedge_completion *)item;
+        /* Taken before the item is handled, which frees it. */
         next = item->next;
         switch (completion->type) {
         case FEDGE_COMPLETION_VALIDATED:
@@ -370,6 +374,7 @@ void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
             fedge_engine_resume_all(engine);
             break;
         case FEDGE_COMPLETION_OPENED:
+            /* What came between two rounds has waited for this journal. */
             fedge_engine_on_opened(engine, completion, now_ms);
             fedge_engine_resume_held(engine, now_ms);
             break;
@@ -424,6 +429,8 @@ static fedge_status make_room(fedge_engine *engine, uint32_t client_index, fedge
                           client_index, FEDGE_REGISTRY_MAX_DEVICES);
     }
     const uint32_t wanted = client_index + 1;
+    /* At least twice as many: devices that join in the order of their indices would otherwise have
+     * the table copied for each. */
     const uint32_t count = wanted > 2 * engine->num_devices ? wanted : 2 * engine->num_devices;
     fedge_engine_device *devices = realloc(engine->devices, count * sizeof(*devices));
     if (!devices)
@@ -448,8 +455,10 @@ static void join(fedge_engine *engine, const fedge_request *from, uint64_t now_m
         }
         device->conn_id = from->conn_id;
         device->hangs_up = from->hangs_up;
+        /* What was said on the old connection may not have arrived: an open task is sent again. */
         device->told = 0;
         memcpy(device->device_id, from->device_id, sizeof(device->device_id));
+        /* Before it joins, which may give it a task: WELCOME is the first that a client reads. */
         welcome(engine, from);
         status = fedge_rounds_join(engine->rounds, from->client_index, now_ms, &err);
         device->conn_id = status == FEDGE_OK ? device->conn_id : FEDGE_CONN_ALL;
@@ -473,6 +482,8 @@ static void leave(fedge_engine *engine, const fedge_request *from)
 
 static void fetch(fedge_engine *engine, const fedge_request *from)
 {
+    /* By hash, never "the newest": a client that is late must not be given other bytes than those
+     * it was promised. */
     const char *hash = from->blob.hash;
     fedge_blob *blob = strcmp(hash, engine->plan->hash) == 0    ? engine->plan
                        : strcmp(hash, engine->model->hash) == 0 ? engine->model
@@ -499,7 +510,8 @@ static bool is_displaced(const fedge_engine *engine, const fedge_request *from)
            present != from->conn_id;
 }
 
-/* From the next round on. Those that are asked for by name must all be there. */
+/* From the next round on. Those that are asked for by name must all be there. skip_missing is for a
+ * start after a GPU was lost; this list is what somebody has just written. */
 static void want_gpus(fedge_engine *engine, const fedge_accumulator_config *sums)
 {
     fedge_accumulator_config *wanted = &engine->config.sums;
@@ -543,6 +555,8 @@ static void handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms
 
 void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
 {
+    /* From DRAIN on they come from this process or from other ranks, and no connection can displace
+     * them. */
     const bool of_device = request->type < FEDGE_REQUEST_DRAIN;
     if (!engine->done && (!of_device || !is_displaced(engine, request)))
         handle(engine, request, now_ms);
@@ -590,6 +604,7 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_engine_status *st
     }
     memcpy(status->run_id, engine->global.run.run_id, sizeof(status->run_id));
     memcpy(status->model_hash, engine->model_hash, sizeof(status->model_hash));
+    /* While GPUs are changed the accumulator is in the hands of the finalizer's thread. */
     fedge_sums_seen now;
     if (!engine->gpus_change)
         fedge_engine_look_at_sums(engine, &now);

@@ -91,6 +91,7 @@ static fedge_status make_old_model(fedge_engine *engine, uint32_t base, fedge_er
 {
     const fedge_global_model *global = &engine->global.model;
     const fedge_schema *schema = &global->plan->schema;
+    /* The strategy keeps models of that age and no older ones. */
     if (base > engine->rounds_closed ||
         engine->rounds_closed - base > global->job->rounds.max_staleness) {
         return fedge_fail(err, FEDGE_CORRUPT,
@@ -136,6 +137,7 @@ fedge_status fedge_engine_restore_old_models(fedge_engine *engine, fedge_error *
 
 void fedge_engine_hold_upload(fedge_engine *engine, fedge_grant *grant)
 {
+    /* Announced twice: the connection of the later one is the present one. */
     for (uint32_t i = 0; i < engine->num_held; i++) {
         if (engine->held[i]->task.task_id == grant->task.task_id) {
             fedge_grant_free(engine->held[i]);
@@ -191,6 +193,7 @@ void fedge_engine_take_held(fedge_engine *engine, fedge_grant ***held, uint32_t 
         fedge_grant *grant = engine->held[i];
         const fedge_rounds_task *task =
             fedge_rounds_find(engine->rounds, grant->task.task_id, &slot);
+        /* On another connection its client announces it once more. */
         if (task && task->state == FEDGE_TASK_OPEN && slot < engine->num_slots &&
             fedge_engine_conn_of(engine, task->client_index) == grant->conn_id) {
             grant->slot = slot;

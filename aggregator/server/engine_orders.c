@@ -15,6 +15,7 @@ static void say(const fedge_engine *engine, uint32_t to, const fedge_order *orde
 
 uint32_t fedge_engine_rank_of(const fedge_engine *engine, uint64_t conn_id)
 {
+    /* Ranks number the network's threads one behind the other, each from a multiple of this. */
     return engine->spread.num_others > 0 ? fedge_slots_tag(conn_id) / FEDGE_RANKS_TAGS : 0;
 }
 
@@ -51,6 +52,7 @@ bool fedge_engine_open_others(fedge_engine *engine)
 {
     fedge_engine_spread *spread = &engine->spread;
     const size_t size = engine->phase.num_tasks * sizeof(*spread->tasks);
+    /* Journals go when the checkpoint that they led to goes. */
     const uint32_t keep = engine->config.job->keep_checkpoints, round = engine->phase.round;
     fedge_error err;
     spread->phase++;

@@ -37,6 +37,7 @@ fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_t num_slots, fe
 fedge_status fedge_engine_begin_intake(fedge_engine *engine, fedge_error *err)
 {
     const fedge_status status = fedge_intake_begin(&engine->intake, engine->journal, err);
+    /* A journal that recovery gave has accepted some already; they are not asked for again. */
     for (uint32_t i = 0; status == FEDGE_OK && i < engine->num_slots; i++) {
         if (fedge_journal_get_slot(engine->journal, i).accepted)
             engine->slots[i].claim.state = FEDGE_CLAIM_COUNTED;
@@ -62,6 +63,7 @@ fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
 /* This rank's journal is the last: what it does not have was not opened. */
 static fedge_status open_own(fedge_engine *engine, fedge_error *err)
 {
+    /* Now: until the phase is open the accumulator may be replaced on another thread. */
     if (engine->gpus_wanted)
         fedge_engine_look_at_sums(engine, &engine->seen);
     const fedge_status status =
@@ -118,6 +120,7 @@ static void open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_
     fedge_status status = fedge_engine_new_slots(engine, num_tasks, &err);
     if (status == FEDGE_OK && kind == FEDGE_TASK_TRAIN)
         status = journal_cohort(engine, &err);
+    /* An evaluation has no journal: what a crash loses of it is asked for again. */
     else if (status == FEDGE_OK)
         fedge_rounds_opened(engine->rounds, now_ms);
     if (status != FEDGE_OK)
@@ -126,6 +129,7 @@ static void open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_
 
 static void wait_for_space(fedge_engine *engine, const fedge_error *why, uint64_t now_ms)
 {
+    /* Told once for each wait, not for each try. */
     if (!engine->waiting_for_space)
         fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "round-waits-for-disk", why);
     engine->waiting_for_space = true;
@@ -172,6 +176,7 @@ void fedge_engine_on_opened(fedge_engine *engine, fedge_completion *completion, 
               fedge_log_int("attempt", engine->phase.attempt),
               fedge_log_int("clients", engine->phase.num_tasks),
               fedge_log_str("model", engine->phase.model));
+    /* Tasks go out from here on, and not earlier: what they bring needs the journal. */
     fedge_rounds_opened(engine->rounds, now_ms);
 }
 
@@ -198,6 +203,7 @@ static void retry_open(fedge_engine *engine, uint64_t now_ms)
     if (engine->draining) {
         finish(engine);
     } else if (now_ms >= engine->retry_open_ms) {
+        /* First: a try that fails for want of room sets it anew. */
         engine->retry_open_ms = 0;
         if (journal_cohort(engine, &err) != FEDGE_OK)
             fedge_engine_fail(engine, &err);
@@ -245,6 +251,8 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
     if (!model)
         return; /* the task is over */
     if (action->fresh && action->kind == FEDGE_TASK_TRAIN) {
+        /* It is not waited for: the acceptance of what it brings comes behind it in the same log,
+         * and a crash before that loses a task of which nothing was acknowledged. */
         const fedge_journal_task task = fedge_engine_journal_task(engine, of);
         if (fedge_intake_assign(&engine->intake, action->slot, &task, &err) != FEDGE_OK) {
             fedge_engine_fail(engine, &err);
@@ -312,6 +320,7 @@ void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_
                                         .task_id = task->task_id,
                                         .client_index = task->client_index,
                                         .slot = index};
+    /* Else send_task takes it for one that the device is at work on. */
     if (task->client_index < engine->num_devices)
         engine->devices[task->client_index].told = 0;
     send_task(engine, &action, now_ms);
@@ -364,7 +373,8 @@ static fedge_round_summary begin_summary(const fedge_engine *engine,
     };
 }
 
-/* Means over the clients' own examples, in slot order. */
+/* Means over the clients' own examples, in slot order. A sum of doubles depends on its order, and
+ * arrival would be another order each time. */
 static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary *summary)
 {
     double loss = 0.0, correct = 0.0;
@@ -472,11 +482,13 @@ static void replace_model(fedge_engine *engine, fedge_round_finalizer_result *re
         fedge_blob_release(engine->deltas[i]);
     }
     engine->model_number++;
+    /* deltas[i] leads on from the model of i + 1 rounds ago, whose name is in bases[i]. */
     memmove(engine->bases[1], engine->bases[0], sizeof(engine->bases) - sizeof(engine->bases[0]));
     memcpy(engine->bases[0], engine->model->hash, sizeof(engine->bases[0]));
     memcpy(engine->deltas, result->deltas, sizeof(engine->deltas));
     engine->num_deltas = result->num_deltas;
     result->num_deltas = 0;
+    /* In a buffered run a task that is still open may have it as its base. */
     if (!fedge_engine_keep_old_model(engine)) {
         fedge_engine_withdraw(engine, engine->model);
         fedge_blob_release(engine->model);
@@ -526,6 +538,8 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
 void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)
 {
     fedge_rounds_action action;
+    /* First: what waits for the disk is the round's beginning, and it has no actions before that.
+     */
     if (!engine->done)
         retry_open(engine, now_ms);
     while (!engine->done && fedge_rounds_next(engine->rounds, &action)) {

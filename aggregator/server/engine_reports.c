@@ -24,6 +24,8 @@ static void validated(fedge_engine *engine, const fedge_report *report, const ch
     fedge_error err;
     if (report->slot >= engine->num_slots || !engine->journal)
         return;
+    /* In this rank's journal as well, which is what a restart reads first: it says where the bytes
+     * are. */
     if (report->status == FEDGE_OK &&
         fedge_journal_accept_elsewhere(engine->journal, report->slot, &report->facts,
                                        &report->place, meta, &err) != FEDGE_OK) {
@@ -49,8 +51,10 @@ void fedge_engine_report(fedge_engine *engine, const fedge_request *from, uint64
     if (from->payload_size < sizeof(report))
         return;
     memcpy(&report, from->payload, sizeof(report));
+    /* It comes from another process, of the same build but perhaps in its last moments. */
     report.message[sizeof(report.message) - 1] = '\0';
     const char *meta = (const char *)from->payload + sizeof(report);
+    /* What was said of a phase that is over has come too late. */
     if (report.phase != engine->spread.phase || report.size != from->payload_size - sizeof(report))
         return;
     switch (report.kind) {

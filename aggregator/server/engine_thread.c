@@ -50,6 +50,8 @@ static void send_replies(void *thread)
             fedge_mailbox_post(self->left, item);
         } else {
             fedge_error err;
+            /* The thread ends with it in tell_done: here the engine is in the middle of something.
+             */
             if (self->deliver(self->deliver_user, reply, &err) != FEDGE_OK)
                 self->lost = err;
         }
@@ -67,6 +69,7 @@ fedge_status fedge_engine_thread_new(fedge_engine_thread **thread, void (*on_rep
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the engine's thread");
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
+    /* The wall clock may be set while somebody waits. */
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&fresh->changed, &attributes);
     pthread_condattr_destroy(&attributes);
@@ -186,10 +189,12 @@ static void handle_requests(fedge_engine_thread *self)
     for (fedge_mailbox_item *next; item; item = next) {
         next = item->next;
         fedge_request *request = (fedge_request *)item;
+        /* The request is freed when it has been handled. */
         const uint64_t size = size_of(request);
         fedge_engine_handle(self->engine, request, fedge_os_monotonic_ms());
         atomic_fetch_sub(&self->queued_bytes, size);
     }
+    /* At half, or clients would be stopped and started for each request. */
     if (atomic_load(&self->queued_bytes) <= FEDGE_ENGINE_INBOX_BYTES / 2 &&
         atomic_exchange(&self->was_full, false))
         fedge_engine_resume_all(self->engine);
@@ -203,6 +208,7 @@ static void tell_status(fedge_engine_thread *self)
     const bool wanted = asked > self->num_told;
     pthread_mutex_unlock(&self->mutex);
     if (wanted) {
+        /* Outside the lock: those who post must not wait for it. */
         fedge_engine_status status;
         fedge_engine_get_status(self->engine, &status);
         pthread_mutex_lock(&self->mutex);
@@ -233,6 +239,7 @@ static bool wait_for_work(fedge_engine_thread *self, uint64_t next_tick_ms)
         pthread_cond_timedwait(&self->changed, &self->mutex, &until);
     }
     const bool goes_on = !self->stopping;
+    /* What comes from here on ends the next wait; what came before is handled after this one. */
     self->awake = false;
     pthread_mutex_unlock(&self->mutex);
     return goes_on;
@@ -323,6 +330,7 @@ void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_engine_status
     pthread_cond_signal(&thread->changed);
     while (thread->num_told < mine && !thread->ended && !thread->forward)
         pthread_cond_wait(&thread->told, &thread->mutex);
+    /* There is no thread any more that could answer, nor one that could change anything. */
     if (thread->ended)
         fedge_engine_get_status(thread->engine, status);
     else

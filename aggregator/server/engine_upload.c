@@ -32,6 +32,7 @@ static void refuse_task(fedge_engine *engine, uint64_t conn_id, uint32_t client_
                   fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));
         return;
     }
+    /* Of another class the same client comes again, and nobody need look after it. */
     if (strcmp(fedge_reason_class(reason), "never") == 0)
         note_why(engine, client_index, reason, text);
     fedge_notice notice = {.has_task = true, .task_id = task_id, .reason = reason};
@@ -101,6 +102,7 @@ static void take_evaluation(fedge_engine *engine, const fedge_request *from,
     slot->accuracy = accuracy;
     slot->examples = fedge_report_weight(engine->config.job, upload->num_examples);
     if (fedge_rounds_report(engine->rounds, upload->task_id, &err) == FEDGE_OK)
+        /* If it is not counted the client hears the same: it has done its part. */
         engine->updates_accepted++;
     acknowledge(engine, from->conn_id, upload->task_id, false);
     fedge_engine_pump(engine, now_ms);
@@ -189,6 +191,8 @@ static void act(fedge_engine *engine, uint32_t index, fedge_claim_action action,
 static void ask_for(fedge_engine *engine, fedge_grant *grant, uint64_t now_ms)
 {
     fedge_engine_slot *slot = &engine->slots[grant->slot];
+    /* An announcement that is repeated, on a new connection for example, takes the place of the
+     * first. */
     fedge_grant_free(slot->asked);
     slot->asked = grant;
     act(engine, grant->slot,
@@ -223,6 +227,8 @@ void fedge_engine_resume_held(fedge_engine *engine, uint64_t now_ms)
     fedge_engine_take_held(engine, &held, &num);
     for (uint32_t i = 0; i < num; i++) {
         fedge_grant *grant = held[i];
+        /* The round that takes it is another than the one that it was announced in: so are its
+         * base's age and with it its weight. */
         const fedge_rounds_task *task =
             fedge_rounds_find(engine->rounds, grant->task.task_id, NULL);
         grant->task = fedge_engine_journal_task(engine, task);
@@ -280,6 +286,9 @@ void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64
 {
     const fedge_upload *upload = from->upload;
     uint32_t index = 0;
+    /* A task's id means something within one run and one incarnation only, so these come first.
+     * What counted in the phase before comes next: its ACK was lost, and "stale" would make the
+     * client discard it as if it had not. */
     const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, upload->task_id, &index);
     if (strcmp(upload->run_id, engine->global.run.run_id) != 0) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_RUN, "the result belongs to another run");
@@ -378,6 +387,8 @@ static void refuse_result(fedge_engine *engine, const fedge_engine_result *resul
     const fedge_reason reason = reason_of(result->status);
     refuse_task(engine, fedge_engine_conn_of(engine, client_index), client_index, result->task_id,
                 reason, result->message);
+    /* Bytes may be damaged on the way and whole the next time; of all else the same would come
+     * again. */
     if (reason != FEDGE_REASON_BAD_DATA || ++slot->bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
         lose(engine, result->task_id, now_ms);
 }
@@ -422,12 +433,14 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *com
     const bool release =
         result.held && fedge_intake_validated(&engine->intake, completion->slot, valid);
     fedge_engine_take_result(engine, &result, now_ms);
+    /* Behind the result: releasing may grant the slot to who waits for it. */
     if (release)
         fedge_engine_released(engine, completion->slot, 0, now_ms);
 }
 
 void fedge_engine_released(fedge_engine *engine, uint32_t index, uint32_t rank, uint64_t now_ms)
 {
+    /* While the phase ends no slot is granted any more. */
     if (index < engine->num_slots && !engine->spread.closing)
         act(engine, index, fedge_claim_released(&engine->slots[index].claim, rank), now_ms);
 }
@@ -459,6 +472,7 @@ void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint6
     uint32_t index = 0;
     const fedge_notice *notice = &from->notice;
     const uint32_t client_index = from->client_index;
+    /* A DECLINE that names no task is of the plan, and ends the task that its client has. */
     const fedge_rounds_task *task = notice->has_task ? NULL : open_task_of(engine, client_index);
     if (notice->has_task || task) {
         uint64_t task_id = task ? task->task_id : notice->task_id;

@@ -27,6 +27,8 @@ static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *t
         fedge_journal_metadata(journal, slot, text, FEDGE_JOURNAL_MAX_METADATA + 1, err);
     if (status != FEDGE_OK)
         return status;
+    /* The journal has the message's own metadata, so that a replay reads them with what read them
+     * from the connection. */
     fedge_message message = {
         .type = FEDGE_MESSAGE_UPLOAD, .meta = text, .meta_size = (uint32_t)strlen(text)};
     return fedge_upload_read(&message, upload, err);
@@ -39,6 +41,7 @@ typedef struct mean {
 
 static void mean_add(mean *to, double value, double weight)
 {
+    /* Metrics are optional, and of a client's own making: what is not a number says nothing. */
     if (isfinite(value)) {
         to->sum += value * weight;
         to->weight += weight;
@@ -89,6 +92,7 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
                            const fedge_upload *upload, void *user, fedge_error *err)
 {
     metrics *to = user;
+    /* By its examples, within the bound that the job sets to anybody's weight. */
     double weight = (double)fedge_report_weight(global->job, upload->num_examples);
     const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
     to->facts[to->summary->reported++] =
@@ -97,6 +101,7 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     to->summary->examples += upload->num_examples;
     mean_add(&to->loss, fedge_upload_metric(upload, "loss"), weight);
     mean_add(&to->accuracy, fedge_upload_metric(upload, "accuracy"), weight);
+    /* Times are a machine's, whatever it was given to learn from. */
     mean_add(&to->train, fedge_upload_metric(upload, "seconds-train"), 1.0);
     mean_add(&to->encode, fedge_upload_metric(upload, "seconds-encode"), 1.0);
     double clamped = fedge_upload_metric(upload, "clamped");
@@ -268,6 +273,7 @@ static fedge_status make_save(fedge_global *global, fedge_save **save, fedge_err
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a checkpoint");
     fresh->checkpoint = global->checkpoint;
+    /* Shared with who serves it. */
     /* Shared, not copied: a blob's bytes never change, and clients fetch it meanwhile. */
     fresh->model = fedge_blob_retain(global->model_file);
     fresh->model_size = global->model_size;
@@ -295,6 +301,7 @@ void fedge_global_saved(fedge_global *global, const fedge_save *save)
 {
     const fedge_checkpoint *written = &save->checkpoint;
     fedge_checkpoint *present = &global->checkpoint;
+    /* The hashes alone: the rest of [present] may be ahead of what was written. */
     memcpy(present->model, written->model, sizeof(present->model));
     memcpy(present->strategy_state, written->strategy_state, sizeof(present->strategy_state));
     memcpy(present->last_accepted, written->last_accepted, sizeof(present->last_accepted));
@@ -403,6 +410,7 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
          * another. */
         facts ? fedge_journal_close(journal, err)
               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase->num_tasks);
+    /* After the seal: until then updates came in on every rank. */
     if (status == FEDGE_OK)
         status = fedge_global_join_sums(global, err);
     if (status == FEDGE_OK)
@@ -432,6 +440,7 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
     free(summary->told);
     summary->told = NULL;
     summary->num_told = 0;
+    /* Before the next phase opens, whose updates are added to zeros. */
     if (status == FEDGE_OK)
         status = fedge_global_model_reset(&global->model, err);
     return status == FEDGE_OK ? make_save(global, save, err) : status;
@@ -477,6 +486,8 @@ fedge_status fedge_global_change_gpus(fedge_global *global, const fedge_accumula
     }
     fedge_log_failure(global->log, FEDGE_LOG_ERROR, "gpus-refused", &why);
     memset(global->told, 0, sizeof(global->told));
+    /* What was in use a moment ago can be opened again, or a GPU has been lost and the process
+     * ends. */
     const fedge_status status = fedge_global_model_reopen(&global->model, name, &global->sums, err);
     return status == FEDGE_OK ? fedge_global_wrap_sums(global, err) : status;
 }
@@ -497,6 +508,7 @@ fedge_status fedge_global_make_deltas(const fedge_global *global, fedge_blob **d
     *count = 0;
     for (uint64_t size; ages < FEDGE_DOWNLINK_STEPS; ages++) {
         size = fedge_downlink_size(downlink, ages + 1);
+        /* Sizes grow with age: none behind this one saves anything. */
         if (size == 0 || size >= global->model_size)
             break;
     }
@@ -612,6 +624,7 @@ static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, 
     fedge_round_summary summary = {.round = recovery->last_closed + 1,
                                    .attempt = recovery->attempt,
                                    .kind = FEDGE_TASK_TRAIN,
+                                   /* What it was is not in the journal. */
                                    .seconds_upload = NAN};
     FEDGE_LOG(global->log, FEDGE_LOG_INFO, "round-closed-again",
               fedge_log_int("round", summary.round));
@@ -648,6 +661,7 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
     if (!recovery->has_checkpoint)
         return begin_run(global, err);
     status = load_checkpoint(global, &recovery->checkpoint, err);
+    /* Once: recover_once may be called again after a round was closed. */
     if (status == FEDGE_OK && !global->round_log.file.path[0]) {
         char path[FEDGE_MAX_PATH];
         status = fedge_run_path(&global->run, "rounds.jsonl", path, err);
@@ -710,13 +724,18 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job,
                              .round_log.file.fd = -1};
     *recovery = (fedge_recovery){0};
     fedge_status status = fedge_selection_init(&global->selection, job, false, err);
+    /* The lock of the state directory is taken here: nothing before it touches the run. */
     if (status == FEDGE_OK)
         status = set_up(global, request, state_dir, accumulator, sums, err);
+    /* Before anybody can connect: what clients hold of the old incarnation is refused from the
+     * first word on. */
     if (status == FEDGE_OK && restored && global->run.resumed && !global->run.finished)
         status = fedge_run_raise_incarnation(&global->run, err);
     status = fedge_global_meet(global, state_dir, status, err);
     const bool met = status == FEDGE_OK;
     bool done = false;
+    /* Every turn reads the disk anew, also behind one that wrote to it: the run stands on what any
+     * later start would find. */
     while (status == FEDGE_OK && !done) {
         fedge_recovery_fini(recovery);
         *recovery = (fedge_recovery){0};

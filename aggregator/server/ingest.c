@@ -80,6 +80,7 @@ fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_accumulator *accu
         status = fedge_accumulator_add(accumulator, &(fedge_encoded *){&source.encoded}, 1, &ticket,
                                        err);
     }
+    /* The accumulator may read from the room until then. */
     if (status == FEDGE_OK)
         status = fedge_accumulator_wait(accumulator, ticket, err);
     fedge_upload_room_fini(&room);
@@ -93,6 +94,7 @@ static void post_result(worker *self, item *work, fedge_status status, const fed
     fedge_completion *completion = work->completion;
     work->completion = NULL;
     completion->status = status;
+    /* The message of a success is never looked at. */
     if (status != FEDGE_OK)
         memcpy(completion->message, err->message, sizeof(completion->message));
     fedge_mailbox_post(self->ingest->mailbox, &completion->item);
@@ -160,6 +162,8 @@ static void sync_group(worker *self)
     self->group = NULL;
     self->group_tail = &self->group;
     self->group_size = 0;
+    /* Before the items go: the engine must not take their silence for an update that is still under
+     * way. */
     if (status != FEDGE_OK)
         post_fatal(self, &err);
     for (item *next; work; work = next) {
@@ -174,6 +178,7 @@ static void sync_group(worker *self)
 /* The sums have all that was added: what a flush promises. */
 static void wait_for_sums(worker *self)
 {
+    /* The last ticket stands for all before it. */
     fedge_error err;
     if (fedge_accumulator_wait(self->ingest->accumulator, self->ticket, &err) != FEDGE_OK)
         post_fatal(self, &err);
@@ -199,6 +204,8 @@ static fedge_status take_update(worker *self, item *work, fedge_upload_room *roo
     fedge_status status =
         fedge_upload_source_open(&work->source, ingest->plan, work->journal, work->slot, upload,
                                  work->bounds_log2, incoming->weight, room, err);
+    /* Validation reads every byte once more from the file: what is summed is what will be replayed.
+     */
     if (status == FEDGE_OK)
         status = fedge_upload_source_validate(&work->source, ingest->accumulator, err);
     uint64_t validated = fedge_os_monotonic_ns();
@@ -251,6 +258,7 @@ static void finish_update(void *user, uint32_t index, fedge_work *posted)
         post_result(self, work, status, &err);
     } else {
         if (!self->group)
+            /* The group's age is that of its oldest update, which no later one may prolong. */
             self->group_started_ns = fedge_os_monotonic_ns();
         work->next = NULL;
         *self->group_tail = work;
@@ -295,6 +303,7 @@ static void write_part(void *user, uint32_t index, fedge_work *posted)
     if (status != FEDGE_OK && !is_overtaken(status))
         post_fatal(self, &err);
     atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
+    /* Only now: the bound is on memory, and the block is freed below. */
     const uint64_t queued = atomic_fetch_sub(&self->queued_bytes, work->size);
     assert(queued >= work->size);
     const uint64_t left = queued - work->size;
@@ -430,6 +439,7 @@ void fedge_ingest_free(fedge_ingest *ingest)
 {
     if (!ingest)
         return;
+    /* Its threads carry out what was posted, with all that is freed below. */
     fedge_worker_pool_free(ingest->pool);
     for (uint32_t i = 0; i < ingest->num_workers; i++)
         worker_fini(&ingest->workers[i]);
@@ -445,6 +455,8 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
     worker *target = worker_of(ingest, slot);
     *full = false;
     item *work = calloc(1, sizeof(*work));
+    /* A part that is a frame of its own comes with its block and is not copied; one that lies among
+     * others is. */
     uint8_t *own = block ? *block : malloc(size);
     if (!work || !own) {
         free(work);
@@ -465,11 +477,16 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
                    .size = size,
                    .data = data,
                    .block = own};
+    /* Before it is posted: the worker takes it off when it has written the part, perhaps at once.
+     */
     uint64_t queued = atomic_fetch_add(&target->queued_bytes, size) + size;
+    /* The part is queued all the same, since its bytes are here: the bound is passed by one part of
+     * each connection at most, which is read no further until there is room. */
     if (queued > FEDGE_INGEST_QUEUE_BYTES) {
         pthread_mutex_lock(&target->mutex);
         if (!target->room_again)
             target->room_again = calloc(1, sizeof(*target->room_again));
+        /* Without memory to wake it nobody is put to sleep. */
         if (target->room_again) {
             target->room_again->type = FEDGE_COMPLETION_ROOM;
             target->back_pressure = true;
@@ -544,6 +561,8 @@ fedge_status fedge_ingest_rewind(fedge_ingest *ingest, fedge_journal *journal, u
 
 fedge_status fedge_ingest_flush(fedge_ingest *ingest, fedge_error *err)
 {
+    /* Behind all that was posted before: when it ends, every update is on the disk and in the sums,
+     * or the failure is noted. */
     fedge_worker_pool_begin(ingest->pool, flush, ingest);
     fedge_worker_pool_end(ingest->pool);
     /* Between phases nothing is unpacked, and the model takes memory for its file. */

@@ -48,6 +48,7 @@ fedge_status fedge_intake_assign(fedge_intake *intake, uint32_t slot,
 {
     assert(slot < intake->num_slots);
     fedge_intake_slot *own = &intake->slots[slot];
+    /* A task that is sent again to its client has its record already. */
     if (own->assigned == task->task_id)
         return FEDGE_OK;
     const fedge_status status =
@@ -164,6 +165,8 @@ static fedge_status finish(fedge_intake *self, uint32_t index, uint64_t now_ms, 
     fedge_intake_slot *slot = &self->slots[index];
     fedge_ingest_upload *incoming = slot->incoming;
     slot->incoming = NULL;
+    /* With a buffer the phase may be full before this update is counted: then it is announced to
+     * the next. */
     if (self->skips) {
         slot->incoming = malloc(sizeof(*incoming)); /* NULL: its client announces it again */
         if (slot->incoming)
@@ -181,6 +184,7 @@ fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_reques
     fedge_intake_slot *own = &intake->slots[slot];
     const fedge_position *position = &from->position;
     const uint32_t size = from->payload_size;
+    /* Such a part was sent to the phase before, and the client is told by RESUME where to go on. */
     if (intake->skips && (!own->hold.uploading || position->offset != own->next))
         return FEDGE_OK;
     if (!own->hold.uploading || position->offset != own->next || size == 0 ||

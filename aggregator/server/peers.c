@@ -195,6 +195,8 @@ fedge_status fedge_peers_admit_again(fedge_peers *peers, const fedge_ticket_owne
     pthread_rwlock_rdlock(&peers->loaded);
     fedge_status status =
         fedge_peer_check_again(&known, FEDGE_ROLE_DEVICE, peers->registry, match, err);
+    /* The chain was checked when the ticket was made, and is again by who calls; here only the
+     * registry's word may have changed. */
     pthread_rwlock_unlock(&peers->loaded);
     return status;
 }
@@ -271,6 +273,7 @@ static void count_unlogged(fedge_peers *peers, const char *device_id)
     uint32_t i = 0;
     while (i < peers->num_noisy && strcmp(peers->noisy[i].device_id, device_id) != 0)
         i++;
+    /* A table of fixed size: devices that take turns at being noisy must not take memory. */
     if (i == MAX_NOISY) {
         peers->unlogged_of_others++;
         return;
@@ -305,6 +308,8 @@ bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
 
 static _Atomic uint64_t *place_of(fedge_peers *peers, uint64_t place)
 {
+    /* Of two places with the same cell the later remains; the other loses its precedence in a
+     * flood, no more. */
     return &peers->places[(place ^ (place >> 32)) % FEDGE_PEERS_PLACES];
 }
 

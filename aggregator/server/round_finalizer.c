@@ -104,6 +104,7 @@ static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, 
     }
     if (status == FEDGE_OK)
         status = carry_uploads(finalizer, opening, err);
+    /* Of the phase's work alone: the workers' times count up for as long as the process runs. */
     fedge_ingest_get_stats(finalizer->ingest, &finalizer->before);
     return status;
 }
@@ -148,8 +149,10 @@ static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_e
     }
     status =
         fedge_global_step(finalizer->global, ending->journal, &ending->result->summary, &save, err);
+    /* After a failure as well: it is freed with the result. */
     ending->result->model = fedge_global_take_model(finalizer->global);
     if (status == FEDGE_OK) {
+        /* The disk takes its time while deltas are made. */
         fedge_saver_start(finalizer->saver, save);
         status = fedge_global_make_deltas(finalizer->global, ending->result->deltas,
                                           &ending->result->num_deltas, err);
@@ -170,6 +173,7 @@ static fedge_status drop(fedge_round_finalizer *finalizer, task *ending, fedge_e
 static fedge_status log_evaluation(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
 {
     ending->result->summary = ending->summary;
+    /* It is written into the checkpoint of the last round, which must be there. */
     const fedge_status status = wait_for_save(finalizer, err);
     return status == FEDGE_OK
                ? fedge_global_log_evaluation(finalizer->global, &ending->summary, err)
@@ -247,6 +251,7 @@ void fedge_round_finalizer_free(fedge_round_finalizer *finalizer)
 {
     if (!finalizer)
         return;
+    /* It uses all that follows until it has ended. */
     fedge_worker_pool_free(finalizer->worker);
     fedge_saver_free(finalizer->saver);
     fedge_journal_free(finalizer->previous);

@@ -100,6 +100,7 @@ static void tick(struct ev_loop *loop, ev_timer *watcher, int events)
         fedge_transport_tick(service->transport, now_ms);
     }
     if (service->config.on_tick)
+        /* Behind the transport's, which may be what the engine waits for. */
         service->config.on_tick(service->config.user);
     look(service, now_ms);
 }
@@ -208,6 +209,7 @@ void fedge_service_wake(void *service)
 
 void fedge_service_catch_signals(fedge_service *service)
 {
+    /* A peer that is gone is an error of a write, and not the end of the program. */
     signal(SIGPIPE, SIG_IGN);
     start_signal(service, SIGTERM);
     start_signal(service, SIGINT);
@@ -219,6 +221,8 @@ fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transpor
     service->transport = transport;
     service->engine = engine;
     fedge_service_catch_signals(service);
+    /* Since the loop was made a run may have been recovered for minutes, and timers count from what
+     * the loop takes for now. */
     ev_now_update(service->loop);
     ev_timer_start(service->loop, &service->tick_watcher);
     fedge_transport_start(transport, engine);

@@ -57,6 +57,8 @@ static struct fedge_slot *slot_of(const fedge_slots *slots, uint64_t id)
     if (fedge_slots_tag(id) != slots->tag || place_of(id) >= slots->capacity)
         return NULL;
     struct fedge_slot *slot = &slots->slots[place_of(id)];
+    /* [times] tells a slot's present thing from what it held before: a late answer finds nothing.
+     */
     return slot->thing && slot->times == id >> 32 ? slot : NULL;
 }
 

@@ -74,6 +74,8 @@ static int await_child(pid_t child, const fedge_launcher *launcher, const sigset
 {
     int ended = 0;
     for (;;) {
+        /* SIGCHLD is blocked and stays pending: an end between this look and the wait is not
+         * missed. */
         const pid_t got = waitpid(child, &ended, WNOHANG);
         if (got == child || (got < 0 && errno != EINTR))
             return ended;
@@ -146,7 +148,10 @@ static bool run_child(fedge_supervised *self, const fedge_launcher *launcher,
     const pid_t parent = getpid();
     const pid_t child = fork();
     if (child == 0) {
+        /* A supervisor that is killed leaves no child behind, which would hold the lock of the
+         * state. */
         fedge_os_end_with_parent((int64_t)parent);
+        /* It takes signals as any process does. */
         (void)sigprocmask(SIG_SETMASK, before, NULL);
         if (self->opened_run_id)
             memcpy(self->run_id, self->opened_run_id, sizeof(self->run_id));
@@ -179,6 +184,7 @@ bool fedge_supervise(const fedge_launcher *launcher, fedge_supervised *self, int
     *self = (fedge_supervised){.opened_run_id = make_shared()};
     draw_number(self->number);
     collect_signals(&signals);
+    /* Before the first child: no signal is lost between two of them. */
     (void)sigprocmask(SIG_BLOCK, &signals, &before);
     uint32_t num_quick = 0;
     for (;; self->restarts++) {
@@ -189,6 +195,7 @@ bool fedge_supervise(const fedge_launcher *launcher, fedge_supervised *self, int
         const int signal = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
         *exit_code = signal ? KILLED_BY + signal : WEXITSTATUS(ended);
         const bool fell = fedge_supervisor_restarts(*exit_code, signal);
+        /* A stop that was asked for has succeeded, whatever code mpirun makes of it. */
         if (launcher && wanted.stop && fell)
             *exit_code = FEDGE_EXIT_OK;
         const bool changes = wanted.change && !wanted.stop && !wanted.drain;

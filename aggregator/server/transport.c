@@ -114,6 +114,7 @@ static fedge_status open_listeners(fedge_transport *transport, fedge_error *err)
 
 static fedge_status make_networks(fedge_transport *transport, fedge_error *err)
 {
+    /* NULL all, since fedge_transport_free goes through them after a failure halfway. */
     transport->networks = calloc(transport->config.num_threads, sizeof(fedge_network *));
     if (!transport->networks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
@@ -137,6 +138,7 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
         fresh->config.ping_after_ms = FEDGE_DEFAULT_HEARTBEAT_S * 1000;
     if (fresh->config.silent_timeout_ms == 0)
         fresh->config.silent_timeout_ms = FEDGE_SILENT_TIMEOUT_MS;
+    /* A ping or its answer may be late twice. */
     if (fresh->config.silent_timeout_ms < 3 * fresh->config.ping_after_ms)
         fresh->config.silent_timeout_ms = 3 * fresh->config.ping_after_ms;
     if (fresh->config.newcomer_timeout_ms == 0)
@@ -176,12 +178,14 @@ void fedge_transport_free(fedge_transport *transport)
     fedge_door_shut(transport);
     fedge_door_close(transport);
     const uint32_t num_threads = transport->networks ? transport->config.num_threads : 0;
+    /* All are stopped before any is freed: they share the guests and the counters. */
     for (uint32_t i = 0; i < num_threads; i++)
         fedge_network_stop(transport->networks[i]);
     for (uint32_t i = 0; i < num_threads; i++)
         fedge_network_free(transport->networks[i]);
     fedge_network_free(transport->http);
     free(transport->networks);
+    /* The log may be gone when libwebsockets speaks next. */
     lws_set_log_level(0, NULL);
     pthread_mutex_destroy(&transport->guests.mutex);
     free(transport);
@@ -213,6 +217,7 @@ void fedge_transport_start(fedge_transport *transport, fedge_engine_thread *engi
 
 /* One for each thread but the last, which gets [reply] itself. */
 static fedge_status deliver_to_all(fedge_transport *transport, fedge_reply *reply, fedge_error *err)
+/* The receiver of the original comes last: once it is posted it may be freed. */
 {
     const uint32_t last = transport->config.num_threads - 1;
     for (uint32_t i = 0; i < last; i++) {
@@ -260,6 +265,7 @@ void fedge_transport_reload(fedge_transport *transport)
     }
     FEDGE_LOG(log, FEDGE_LOG_INFO, "reloaded",
               fedge_log_int("devices", fedge_peers_num_devices(transport->config.peers)));
+    /* Each thread judges its own connections. */
     for (uint32_t i = 0; i < transport->config.num_threads; i++) {
         atomic_store(&transport->networks[i]->must_judge, true);
         fedge_network_wake(transport->networks[i]);
@@ -274,6 +280,7 @@ void fedge_transport_close_all(fedge_transport *transport, fedge_message_type ty
     transport->ending = true;
     stop_listening(transport);
     fedge_door_shut(transport);
+    /* Before must_close is set, which says that it is there. */
     *last = (fedge_farewell){.type = type, .reason = reason, .after_ms = after_ms};
     snprintf(last->text, sizeof(last->text), "%s", text);
     for (uint32_t i = 0; i < transport->config.num_threads; i++) {

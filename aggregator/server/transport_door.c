@@ -50,6 +50,7 @@ static fedge_guest *new_guest(fedge_transport *transport, int socket,
 
 static bool arm(fedge_guest *guest, int operation)
 {
+    /* One-shot: bytes that are too few would raise the event again and again. */
     struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = guest};
     return epoll_ctl(guest->transport->door, operation, guest->socket, &event) == 0;
 }
@@ -77,6 +78,7 @@ static fedge_guest *find_idle(const fedge_guests *guests, const fedge_peer_addre
 {
     fedge_guest *stopped = NULL;
     fedge_guest *slow = NULL;
+    /* In the order in which they came: the first that fits is the oldest. */
     for (fedge_guest *guest = guests->first; guest; guest = guest->next) {
         if (guest->sent_away || (from && !fedge_peer_address_same_place(&guest->address, from)))
             continue;
@@ -99,6 +101,7 @@ static bool evict_idle(fedge_transport *transport, const fedge_peer_address *fro
     const bool at_door = guest && guest->at_door;
     fedge_peer_address address = {0};
     if (guest) {
+        /* Nobody is to be chosen twice. */
         guest->sent_away = true;
         address = guest->address;
     }
@@ -106,6 +109,7 @@ static bool evict_idle(fedge_transport *transport, const fedge_peer_address *fro
     if (!guest)
         return false;
     log_refused(transport, &address, reason, now_ms);
+    /* At the door it is this thread's own, and is closed at once. */
     if (at_door) {
         close_door(guest);
         return true;
@@ -132,6 +136,7 @@ static bool has_room(fedge_transport *transport, const fedge_peer_address *addre
                      size_t reason_size, uint64_t now_ms)
 {
     const fedge_transport_config *config = &transport->config;
+    /* Who has too many of its own pays with one of its own, before others have to. */
     if (count_from(transport, address) >= config->max_per_address) {
         snprintf(reason, reason_size,
                  "%u connections from this address have shown no certificate, the limit "
@@ -171,6 +176,7 @@ static void hand_over(fedge_guest *guest)
         close_door(guest);
         return;
     }
+    /* Before it changes hands: the event would find a guest that is gone. */
     stop_waiting(guest);
     pthread_mutex_lock(&transport->guests.mutex);
     guest->at_door = false;
@@ -199,6 +205,8 @@ static void look_at(fedge_guest *guest)
 static void on_first_bytes(struct ev_loop *loop, ev_io *watcher, int events)
 {
     (void)loop, (void)events;
+    /* An epoll of its own, which libev watches as one file: libev knows no one-shot events, and
+     * thousands of silent sockets cost it nothing so. */
     struct epoll_event ready[LOOKS_AT_ONCE];
     const int number = epoll_wait(watcher->fd, ready, LOOKS_AT_ONCE, 0);
     for (int i = 0; i < number; i++)

@@ -37,6 +37,8 @@ void fedge_peer_adopt(fedge_peer *peer)
                                          (on_http ? 0 : LWS_ADOPT_ALLOW_SSL),
                                  .fd.sockfd = peer->socket,
                                  .opaque = peer};
+    /* In a list before it is adopted: libwebsockets may call back from within, and end it at once.
+     * Then fedge_peer_forget has cleared [adopting], and there is no peer any more. */
     fedge_peer_append(on_http ? &network->clients : &network->newcomers, peer);
     network->adopting = peer;
     struct lws *wsi = lws_adopt_descriptor_vhost_via_info(&adoption);
@@ -191,6 +193,7 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
     fedge_transport *transport = network->transport;
     fedge_registry_match match;
     fedge_error err;
+    /* Before the upgrade is looked at: whoever is not known here is told nothing else. */
     if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK)
         return refuse_certificate(peer, wsi, &match, &err);
     const char *why = NULL;
@@ -200,6 +203,7 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
     if (network->ending)
         return fedge_http_send_text(peer->network, wsi, 503, "shutting down");
     const fedge_transport_config *config = &transport->config;
+    /* Counted, then compared: other threads admit at the same time. */
     const uint32_t count = atomic_fetch_add(&transport->num_clients, 1);
     peer->one_too_many = count >= config->max_connections;
     if (peer->one_too_many &&
@@ -222,6 +226,7 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
         return fedge_http_send_text(peer->network, wsi, 503, err.message);
     }
     fedge_conn_set_redirect(peer->conn, config->redirect);
+    /* From the guests' limits to the clients'. */
     fedge_peer_take_out(peer);
     fedge_peer_append(&network->clients, peer);
     fedge_peer_end_guest(peer);
@@ -287,10 +292,12 @@ static int write_next(fedge_peer *peer, struct lws *wsi)
 void fedge_peer_tick(fedge_peer *peer, uint64_t now_ms, uint64_t now_unix_ms)
 {
     const fedge_transport_config *config = &peer->network->transport->config;
+    /* At the moment, not when all are judged next. */
     if (now_unix_ms > peer->chain.not_after_ms)
         fedge_peer_judge(peer, now_unix_ms);
     fedge_conn_tick(peer->conn, now_ms);
     fedge_peer_carry_out(peer);
+    /* Who is paused is not read, and so cannot be heard. */
     if (peer->paused || peer->dropping || now_ms < peer->heard_ms + config->ping_after_ms)
         return;
     if (now_ms >= peer->heard_ms + config->silent_timeout_ms) {
@@ -298,6 +305,7 @@ void fedge_peer_tick(fedge_peer *peer, uint64_t now_ms, uint64_t now_unix_ms)
                   fedge_log_str("device", fedge_conn_match(peer->conn)->device_id),
                   fedge_log_num("seconds", (double)(now_ms - peer->heard_ms) / 1000.0));
         fedge_peer_drop(peer);
+        /* One question at a time; the answer may take until the time-out. */
     } else if (now_ms >= peer->pinged_ms + config->ping_after_ms) {
         peer->pinged_ms = now_ms;
         peer->ping_due = true;

@@ -29,6 +29,8 @@ static void end_dropped(struct ev_loop *loop, ev_prepare *watcher, int events)
             lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_SYNC);
             network->nudge = true;
         }
+        /* What has ended may have held the room that others wait for, and one of these may end now.
+         */
         fedge_network_give_room(network);
     } while (network->drops);
     if (network->nudge) {
@@ -58,6 +60,7 @@ static void give_to_all(fedge_network *network, fedge_reply *reply, uint64_t now
     uint32_t number = 0;
     const uint64_t after_ms = reply->notice.after_ms;
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
+        /* Everything else is the same for all; when to come back is not. */
         if (reply->type == FEDGE_REPLY_CLOSE)
             reply->notice.after_ms = apart(after_ms, &number);
         give(peer, reply, now_ms);
@@ -74,6 +77,7 @@ static void take_replies(fedge_network *network)
         if (reply->conn_id == FEDGE_CONN_ALL) {
             give_to_all(network, reply, now_ms);
         } else {
+            /* By then the connection may be gone. Its number is not used again. */
             fedge_peer *peer = fedge_slots_find(&network->slots, reply->conn_id);
             if (peer)
                 give(peer, reply, now_ms);
@@ -97,6 +101,7 @@ static void take_arrivals(fedge_network *network)
             refuse_arrival((fedge_peer *)item);
         } else {
             fedge_peer_append(&network->waiting, (fedge_peer *)item);
+            /* In a flood handshakes begin by the timer alone, however idle the thread is. */
             if (!network->flooded)
                 ev_idle_start(network->loop, &network->idle_watcher);
             ev_timer_start(network->loop, &network->turn_watcher);
@@ -142,6 +147,7 @@ static void begin_one(fedge_network *network)
         fedge_peer_take_out(next);
         fedge_peer_adopt(next);
     }
+    /* An idle watcher that has nothing to do would keep the loop from waiting. */
     if (!network->waiting.first) {
         ev_idle_stop(network->loop, &network->idle_watcher);
         ev_timer_stop(network->loop, &network->turn_watcher);
@@ -201,6 +207,7 @@ static void close_all(fedge_network *network)
     }
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
         if (peer->conn) {
+            /* Who has said nothing is owed no answer. */
             fedge_conn_close(peer->conn, last->type, last->reason, apart(last->after_ms, &number),
                              last->text, now_ms);
             fedge_peer_carry_out(peer);
@@ -226,6 +233,7 @@ static void on_mailbox(struct ev_loop *loop, ev_async *watcher, int events)
         judge_all(network, fedge_os_monotonic_ms());
     if (must_close)
         close_all(network);
+    /* Last: what was posted before the stop has been carried out. */
     if (atomic_load(&network->must_stop))
         ev_break(loop, EVBREAK_ALL);
 }
@@ -242,6 +250,7 @@ static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
         if (peer->conn)
             fedge_peer_tick(peer, now_ms, now_unix_ms);
     }
+    /* Certificates and roots expire without anybody reloading them. */
     if (now_ms >= network->judged_ms + FEDGE_JUDGE_EVERY_MS)
         judge_all(network, now_ms);
     /* Timers that were set from outside libwebsockets' own callbacks start running now. */
@@ -299,6 +308,8 @@ static void on_ticket(void *user, int socket, const fedge_ticket_owner *owner)
 
 static void *run(void *arg)
 {
+    /* Of this thread: what libwebsockets and mbedTLS call back has no place for a context of ours.
+     */
     fedge_network *network = arg;
     fedge_tls_on_refused(on_handshake_refused, network);
     fedge_chain_on_verified(on_verified, network);
@@ -430,6 +441,7 @@ static fedge_status start(fedge_network *network, fedge_error *err)
 {
     const uint32_t most = network->transport->config.max_connections + FEDGE_REDIRECT_ROOM;
     fedge_status status = fedge_slots_init(
+        /* A connection's number says by its tag which thread of which rank answers for it. */
         &network->slots, most, network->transport->config.first_tag + network->index, err);
     if (status == FEDGE_OK)
         status = fedge_mailbox_new(&network->arrivals, fedge_network_wake, network, err);
@@ -459,6 +471,7 @@ fedge_status fedge_network_new(fedge_transport *transport, uint32_t index, struc
     const fedge_transport_config *config = &transport->config;
     const uint64_t waiting =
         config->waiting_bytes ? config->waiting_bytes : FEDGE_CONN_WAITING_BYTES;
+    /* A part for each thread, which then counts without a lock. */
     fresh->budget.limit = waiting / config->num_threads;
     fresh->certificate = malloc(sizeof(*fresh->certificate) + FEDGE_MAX_CERTIFICATE_SIZE);
     fresh->own_loop = !loop;
@@ -466,6 +479,7 @@ fedge_status fedge_network_new(fedge_transport *transport, uint32_t index, struc
     fedge_status status = fresh->certificate && fresh->loop
                               ? make_context(fresh, err)
                               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
+    /* The port for people is served by the caller's loop and has no thread. */
     if (status == FEDGE_OK && loop) {
         ev_prepare_init(&fresh->drop_watcher, end_dropped);
         fresh->drop_watcher.data = fresh;
@@ -503,6 +517,7 @@ void fedge_network_free(fedge_network *network)
     network->ending = true;
     if (network->loop)
         ev_prepare_stop(network->loop, &network->drop_watcher);
+    /* It calls back for every connection, and these need what is freed below. */
     if (network->context)
         lws_context_destroy(network->context);
     refuse_waiting(network, true);

@@ -31,6 +31,7 @@ static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t siz
     fedge_upload_source *source = user;
     fedge_status status =
         fedge_journal_read(source->journal, source->slot, offset, bytes, size, err);
+    /* A second pass reads what the first has checked. */
     if (status == FEDGE_OK && offset == source->checked) {
         source->crc = fedge_crc32(source->crc, bytes, size);
         source->checked += size;
@@ -106,8 +107,10 @@ fedge_status fedge_upload_source_validate(fedge_upload_source *source,
 {
     fedge_error damage;
     fedge_status status = fedge_accumulator_validate(accumulator, &source->encoded, err);
+    /* Nothing is said of the bytes by either of these, and the process ends. */
     if (status == FEDGE_GPU_LOST || status == FEDGE_IO)
         return status;
+    /* After a bad value, too: damaged bytes are asked for again, and bad ones are not. */
     const fedge_status intact = check_rest(source, &damage);
     if (intact == FEDGE_OK)
         return status;

@@ -85,6 +85,7 @@ bool fedge_journal_parse_name(const char *name, uint32_t *round, uint32_t *attem
 static fedge_status check_room(const char *dir, uint64_t needed, uint64_t min_free_bytes,
                                fedge_error *err)
 {
+    /* Reserving would take the last byte, and what must stay free is for checkpoints and logs. */
     uint64_t room = 0;
     fedge_status status = fedge_os_free_bytes(dir, &room, err);
     if (status != FEDGE_OK)
@@ -111,6 +112,8 @@ static fedge_status fill(fedge_journal *journal, const fedge_journal_task *tasks
     fedge_journal_pack_header(&journal->phase, &journal->layout, page);
     fedge_journal_pack_open(&journal->phase, tasks, record + JOURNAL_RECORD_HEADER);
     size_t size = fedge_journal_seal_record(record, body, 0, JOURNAL_OPEN, 0);
+    /* First, so that no write below can find the disk full. Order does not matter beyond that: one
+     * sync covers all three, and the file has its name only afterwards. */
     fedge_status status = fedge_os_reserve(&journal->file, journal->layout.file_size, err);
     if (status == FEDGE_OK)
         status = fedge_os_write_at(&journal->file, 0, page, sizeof(page), err);
@@ -134,8 +137,10 @@ static fedge_status make_file(fedge_journal *journal, const char *dir, const cha
         return fedge_fail(err, FEDGE_TOO_BIG, "path %.200s... is over %d bytes", path,
                           FEDGE_MAX_PATH - 1);
     }
+    /* A rename would replace it, with all that it has accepted. */
     if (fedge_os_exists(path))
         return fedge_fail(err, FEDGE_EXISTS, "%s exists already", path);
+    /* Left by a crash, if at all. */
     fedge_status status = fedge_os_remove_tree(temporary, err);
     if (status == FEDGE_OK)
         status = fedge_os_open(&journal->file, temporary, FEDGE_OS_CREATE, err);
@@ -198,6 +203,8 @@ fedge_status fedge_journal_create(const char *dir, const fedge_journal_phase *ph
             made->next_task_id = tasks[slot].task_id + 1;
     }
     status = make_file(made, dir, path, tasks, err);
+    /* Once the new one is whole: after a crash in between there are two, and recovery takes the
+     * later attempt. */
     attempt_visit visit = {dir, phase->round, phase->attempt};
     if (status == FEDGE_OK)
         status = fedge_os_list_dir(dir, remove_other_attempt, &visit, err);
@@ -304,6 +311,9 @@ static fedge_status check_slot(const fedge_journal *journal, uint32_t slot, uint
                                fedge_error *err)
 {
     assert(slot < journal->phase.num_tasks);
+    /* The order is what clients rely on: after a failed sync nothing is known to be accepted; what
+     * is accepted stays so when the phase has ended, so that who sends it again hears of a
+     * duplicate and not of a closed round. */
     const fedge_journal_slot *facts = &journal->slots[slot].facts;
     fedge_status status = check_alive(journal, err);
     if (status != FEDGE_OK)
@@ -358,6 +368,7 @@ static fedge_status check_write(const fedge_journal *journal, uint32_t slot, uin
                           "of %" PRIu64,
                           size, offset, task_id, limit);
     }
+    /* A hole would hold bytes of the slot's former task. */
     if (offset > written) {
         return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                           "bytes at %" PRIu64 " of task %" PRIu64 "'s upload, but it has %" PRIu64
@@ -377,6 +388,8 @@ fedge_status fedge_journal_write(fedge_journal *journal, uint32_t slot, uint64_t
         return status;
     uint64_t at = journal->layout.slots_offset + slot * journal->layout.slot_stride + offset;
     fedge_error why;
+    /* Without the lock: parts of many clients are written side by side, and no ACK waits for them.
+     * A slot has one writer, the ingest's worker of its number. */
     fedge_status written = fedge_os_write_at(&journal->file, at, bytes, size, &why);
     pthread_mutex_lock(&journal->lock);
     fedge_journal_slot *facts = &journal->slots[slot].facts;
@@ -395,6 +408,7 @@ fedge_status fedge_journal_rewind(fedge_journal *journal, uint32_t slot, uint64_
     pthread_mutex_lock(&journal->lock);
     fedge_status status = check_slot(journal, slot, task_id, err);
     if (status == FEDGE_OK)
+        /* In memory alone: no record has spoken of the bytes (2 above). */
         journal->slots[slot].facts.written = 0;
     pthread_mutex_unlock(&journal->lock);
     return status;
@@ -468,6 +482,7 @@ fedge_status fedge_journal_replaced(fedge_journal *journal, uint32_t **clients, 
 {
     pthread_mutex_lock(&journal->lock);
     const uint32_t count = journal->num_replaced;
+    /* One more than there are, since malloc may give NULL for nothing. */
     *clients = malloc((count + (size_t)1) * sizeof(**clients));
     if (*clients && count > 0)
         memcpy(*clients, journal->replaced, count * sizeof(**clients));
@@ -493,6 +508,7 @@ static fedge_status assign(fedge_journal *journal, uint32_t slot, const fedge_jo
     fedge_journal_pack_task(task, packed);
     fedge_put_u32(body, slot);
     memcpy(body + 4, packed, sizeof(packed));
+    /* Memory first: once the record is in the log nothing may fail any more. */
     status = fedge_journal_note_replaced(journal, slot, err);
     if (status == FEDGE_OK)
         status = append(journal, JOURNAL_ASSIGN, JOURNAL_ASSIGN_BODY, err);
@@ -554,6 +570,7 @@ static fedge_status accept(fedge_journal *journal, uint32_t slot, uint64_t task_
     own->facts.size = size;
     own->facts.crc32 = crc32;
     own->facts.metadata_size = metadata_size;
+    /* They are read back from the log, and take no memory while the phase is open. */
     own->metadata_offset = at + JOURNAL_RECORD_HEADER + JOURNAL_ACCEPT_FIXED;
     journal->num_accepted++;
     return FEDGE_OK;
@@ -725,6 +742,7 @@ fedge_status fedge_journal_metadata(fedge_journal *journal, uint32_t slot, char 
 {
     assert(slot < journal->phase.num_tasks);
     pthread_mutex_lock(&journal->lock);
+    /* A copy is enough: records are never written again. */
     journal_slot own = journal->slots[slot];
     pthread_mutex_unlock(&journal->lock);
     if (!own.facts.accepted)
@@ -743,6 +761,7 @@ fedge_status fedge_journal_metadata(fedge_journal *journal, uint32_t slot, char 
 /* One fdatasync for all that is finished now; the lock is released meanwhile. */
 static void sync_all(fedge_journal *journal)
 {
+    /* What is written from here on may miss the sync, and waits for the next (5 above). */
     uint64_t num_writes = journal->num_writes, log_end = journal->log_end;
     fedge_error why;
     journal->syncing = true;
@@ -763,8 +782,10 @@ static void sync_all(fedge_journal *journal)
 fedge_status fedge_journal_sync(fedge_journal *journal, fedge_error *err)
 {
     pthread_mutex_lock(&journal->lock);
+    /* What others write meanwhile is not waited for. */
     uint64_t target = journal->num_writes;
     while (!journal->broken && journal->synced < target) {
+        /* Who finds nobody at it does it for all who wait. */
         if (journal->syncing)
             pthread_cond_wait(&journal->synced_more, &journal->lock);
         else
