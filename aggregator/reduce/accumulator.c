@@ -67,6 +67,8 @@ static fedge_status try_all(const fedge_accumulator_config *config, attempt_fn a
         status = able ? attempt(*ops, config, user, &why) : why.status;
         if (status == FEDGE_OK)
             return FEDGE_OK;
+        /* A kind that cannot sum this layout, or lacks what it needs, is passed over; one that
+         * failed at work is not. */
         if (!fedge_accumulator_kinds[i + 1] || (able && !is_passed_over(status)))
             break;
         if (config->log) {
@@ -115,6 +117,8 @@ static fedge_status try_by_name(const char *name, const fedge_accumulator_config
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "accumulator %s", name);
     status = attempt(*ops, config, user, err);
+    /* Who asks for a kind by its name is given no other: the process ends with the code for GPUs.
+     */
     if (is_passed_over(status) && *ops != &fedge_accumulator_cpu)
         status = fedge_error_prefix(err, FEDGE_GPU_LOST, "accumulator %s", name);
     return status;
@@ -192,6 +196,7 @@ fedge_status fedge_accumulator_add(fedge_accumulator *accumulator, fedge_encoded
     fedge_status status = FEDGE_OK; /* [ticket] stays that of what was summed before */
     for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
         status = accumulator->ops->begin(accumulator->state, updates[i]->weight, err);
+        /* It is counted, and its copy is not wanted. */
         accumulator->ops->drop(accumulator->state, updates[i]);
     }
     return status;

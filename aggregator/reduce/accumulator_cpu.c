@@ -145,6 +145,7 @@ static fedge_status fail_weight(fedge_error *err)
 static void add_to_lane(const cpu_accumulator *self, lane *to, size_t first, const int32_t *v,
                         size_t count, uint32_t weight)
 {
+    /* For the assertion. */
     (void)self;
     assert(first <= self->layout.num_elements && count <= self->layout.num_elements - first);
     while (count > 0) {
@@ -233,6 +234,7 @@ static fedge_status add_run(cpu_accumulator *self, const run *part, fedge_encode
     (void)self;
     fedge_status status = FEDGE_OK;
     const size_t first = part->tensor->offset + part->first;
+    /* A tensor begins anywhere, so that its runs need not end where stripes do. */
     const size_t low = first / STRIPE_ELEMENTS, high = (first + part->count - 1) / STRIPE_ELEMENTS;
     fedge_summand summands[FEDGE_ACCUMULATOR_MAX_BATCH];
     const int8_t bound_log2 = updates[0]->bounds_log2[part->index];
@@ -315,6 +317,7 @@ static fedge_status add_given(void *user, size_t at, const uint32_t *places, siz
         add_to_lane(into->self, into->to, into->first + at, v, n, into->weight);
         return FEDGE_OK;
     }
+    /* Places ascend: every stripe is locked once. */
     for (size_t i = 0; i < n;) {
         const size_t stripe = (into->first + places[i]) / STRIPE_ELEMENTS;
         pthread_mutex_lock(&into->to->locks[stripe]);
@@ -331,6 +334,7 @@ static fedge_status take_chosen(cpu_accumulator *self, const fedge_schema *schem
                                 const fedge_encoded *update, uint64_t offset, uint64_t size,
                                 lane *to, fedge_error *err)
 {
+    /* A section whose size depends on its values cannot be pulled by offsets. */
     assert(update->bytes);
     const uint8_t *in = update->bytes + offset;
     size_t left = (size_t)size;
@@ -372,6 +376,7 @@ static fedge_status take_sections(cpu_accumulator *self, fedge_encoded *const *u
             }
             part.sections[i] += size;
         }
+        /* take_runs has counted its own. */
         part.index += plain ? 0 : section->schema->num_tensors;
     }
     return status;
@@ -411,6 +416,7 @@ static fedge_status cpu_add(void *state, fedge_encoded *const *updates, uint32_t
     fedge_status status = claim_weight(self, weight, count, err);
     if (status != FEDGE_OK)
         return status;
+    /* Batches take the lanes in turn, and threads seldom meet in one. */
     const uint32_t turn = (uint32_t)atomic_fetch_add(&self->next_lane, 1);
     return take_all(self, updates, count, add_run, &self->lanes[turn % self->num_lanes], err);
 }
@@ -462,6 +468,7 @@ static void join_lanes(cpu_accumulator *self, size_t first, size_t count)
     for (uint32_t i = 1; i < self->num_lanes; i++) {
         int64_t *from = self->lanes[i].sums + first;
         fedge_fixed_merge(self->lanes[0].sums + first, from, count);
+        /* It is merged once, however often these sums are read. */
         memset(from, 0, count * sizeof(*from));
     }
 }
@@ -485,6 +492,7 @@ static fedge_status cpu_step(void *state, const fedge_step_part *parts, uint32_t
     const uint64_t total_weight = atomic_load(&self->total_weight);
     for (uint32_t i = 0; i < num_parts; i++) {
         const fedge_step_part *part = &parts[i];
+        /* Join and step while the sums are in the cache. */
         for (size_t at = 0; at < part->count; at += STRIPE_ELEMENTS) {
             const size_t left = part->count - at;
             const size_t n = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;

@@ -126,6 +126,7 @@ static fedge_status do_together(joined *self, act wanted, fedge_error *err)
     fedge_accumulator accumulator = {.ops = &JOINED, .state = self};
     self->wanted = wanted;
     const fedge_status status = self->together(self->user, &accumulator, err);
+    /* Joining is what the next word asks for, unless it says otherwise. */
     self->wanted = ACT_JOIN;
     return status;
 }
@@ -159,6 +160,7 @@ static fedge_status step(void *state, const fedge_step_part *parts, uint32_t num
 {
     joined *self = state;
     fedge_status status = FEDGE_OK;
+    /* Before the ranks are joined a step is this rank's alone, as in a run without others. */
     if (!self->is_joined) {
         return parts[0].optimizer && !self->own.ops->optimizes
                    ? fedge_fail(err, FEDGE_UNSUPPORTED, "an optimizer's step is the host's")
@@ -229,6 +231,7 @@ fedge_status fedge_joined_wrap(fedge_accumulator *accumulator, const fedge_colle
 
 static fedge_status join(joined *self, bool on_shard, fedge_status status, fedge_error *err)
 {
+    /* Before all agree, as it may fail: who enters the sums waits there for every rank. */
     if (status == FEDGE_OK)
         status = fedge_accumulator_read(&self->own, 0, self->num_elements, self->sums, err);
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
@@ -243,9 +246,11 @@ static fedge_status join(joined *self, bool on_shard, fedge_status status, fedge
         fedge_collective_sum(self->collective, self->sums, self->num_elements);
     self->totals = (fedge_accumulator_totals){.total_weight = (uint64_t)all[0],
                                               .num_updates = (uint32_t)all[1]};
+    /* Rank 0 keeps none of them itself. */
     self->all_have_values = all[2] + 1 == self->collective->num_ranks;
     self->is_joined = true;
     self->on_shard = on_shard;
+    /* Each rank has claimed its own weights only. */
     return self->totals.total_weight <= FEDGE_FIXED_MAX_TOTAL_WEIGHT
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_OUT_OF_RANGE,
@@ -311,6 +316,7 @@ static void send_word(const joined *self)
     memset(parts, 0, sizeof(parts));
     for (uint32_t i = 0; i < said.num_parts; i++) {
         parts[i].part = self->parts[i];
+        /* "Unchanged" helps only where all have something to leave unchanged. */
         parts[i].part.unchanged = self->parts[i].unchanged && self->all_have_values;
         parts[i].optimizes = self->parts[i].optimizer != NULL;
         if (parts[i].optimizes)
@@ -329,6 +335,7 @@ static void exchange(const joined *self, uint32_t rank, bool back)
         const fedge_step_part *part = &self->parts[i];
         const fedge_collective_shard its = overlap(part, &shard);
         const bool goes = back || !part->unchanged || !self->all_have_values;
+        /* In the order in which follow_step receives them. */
         for (unsigned k = 0; its.count > 0 && goes && k < num_moved(part); k++) {
             float *at = moved(part, k) + its.first;
             if (back)
@@ -342,6 +349,7 @@ static void exchange(const joined *self, uint32_t rank, bool back)
 static void lead_step(joined *self)
 {
     const uint32_t num_ranks = self->collective->num_ranks;
+    /* First to the others, which step while this rank does. */
     for (uint32_t rank = 1; rank < num_ranks; rank++)
         exchange(self, rank, false);
     for (uint32_t i = 0; i < self->num_parts; i++) {
@@ -427,6 +435,7 @@ static fedge_status follow_step(joined *self, const word *said, fedge_error *err
         const fedge_status status = place(self, &parts[i], &its, err);
         if (status != FEDGE_OK)
             return status;
+        /* All of it before the first is moved: rank 0 sends on, and does not wait. */
         for (unsigned k = 0; its.count > 0 && !part->unchanged && k < num_moved(part); k++) {
             fedge_collective_receive(self->collective, moved(part, k), its.count * sizeof(float),
                                      0);

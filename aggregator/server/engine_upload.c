@@ -101,8 +101,8 @@ static void take_evaluation(fedge_engine *engine, const fedge_request *from,
     slot->loss = loss;
     slot->accuracy = accuracy;
     slot->examples = fedge_report_weight(engine->config.job, upload->num_examples);
+    /* If it is not counted the client hears the same: it has done its part. */
     if (fedge_rounds_report(engine->rounds, upload->task_id, &err) == FEDGE_OK)
-        /* If it is not counted the client hears the same: it has done its part. */
         engine->updates_accepted++;
     acknowledge(engine, from->conn_id, upload->task_id, false);
     fedge_engine_pump(engine, now_ms);

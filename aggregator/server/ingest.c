@@ -257,8 +257,8 @@ static void finish_update(void *user, uint32_t index, fedge_work *posted)
     } else if (status != FEDGE_OK) {
         post_result(self, work, status, &err);
     } else {
+        /* The group's age is that of its oldest update, which no later one may prolong. */
         if (!self->group)
-            /* The group's age is that of its oldest update, which no later one may prolong. */
             self->group_started_ns = fedge_os_monotonic_ns();
         work->next = NULL;
         *self->group_tail = work;

@@ -99,8 +99,8 @@ static void tick(struct ev_loop *loop, ev_timer *watcher, int events)
         service->next_second_ms = now_ms + 1000;
         fedge_transport_tick(service->transport, now_ms);
     }
+    /* Behind the transport's, which may be what the engine waits for. */
     if (service->config.on_tick)
-        /* Behind the transport's, which may be what the engine waits for. */
         service->config.on_tick(service->config.user);
     look(service, now_ms);
 }

@@ -407,8 +407,8 @@ fedge_status fedge_journal_rewind(fedge_journal *journal, uint32_t slot, uint64_
 {
     pthread_mutex_lock(&journal->lock);
     fedge_status status = check_slot(journal, slot, task_id, err);
+    /* In memory alone: no record has spoken of the bytes (2 above). */
     if (status == FEDGE_OK)
-        /* In memory alone: no record has spoken of the bytes (2 above). */
         journal->slots[slot].facts.written = 0;
     pthread_mutex_unlock(&journal->lock);
     return status;

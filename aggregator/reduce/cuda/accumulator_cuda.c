@@ -60,6 +60,7 @@ static fedge_status note(cuda_accumulator *self, fedge_status status, const fedg
 {
     if (status == FEDGE_GPU_LOST && self->lost.status == FEDGE_OK) {
         self->lost = *why;
+        /* Who waits for a lane or for the spare slot would wait for ever. */
         (void)pthread_cond_broadcast(&self->freed);
     }
     return status == FEDGE_OK ? status : fedge_fail(err, status, "%s", why->message);
@@ -94,6 +95,7 @@ static fedge_status make_groups(cuda_accumulator *self, fedge_error *err)
         group *made = &self->groups[g];
         made->count = self->team.num_gpus / self->num_groups;
         made->first = g * made->count;
+        /* One more than there are, as calloc may give NULL for nothing. */
         made->slots = calloc((size_t)each + 1, sizeof(*made->slots));
         if (!made->slots)
             break;
@@ -104,6 +106,7 @@ static fedge_status make_groups(cuda_accumulator *self, fedge_error *err)
         for (uint32_t i = 0; i < FEDGE_CUDA_LANES; i++)
             made->lanes[made->num_lanes++] = i;
     }
+    /* The loop ends at the first group that gets none, so the last one tells of all. */
     if (!self->copies || !self->groups[self->num_groups - 1].slots)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
     return FEDGE_OK;
@@ -123,6 +126,7 @@ static fedge_status open_all(cuda_accumulator *self, const fedge_accumulator_con
         status = fedge_cuda_open_team(&self->team, &self->geometry, config, &choice, err);
     if (status == FEDGE_OK) {
         self->num_groups = choice.shard == FEDGE_SHARD_CLIENTS ? self->team.num_gpus : 1;
+        /* Without the spare one. */
         self->slots_each = choice.num_slots - 1;
         status = make_groups(self, err);
     }
@@ -185,6 +189,7 @@ static fedge_status stage(cuda_accumulator *self, const group *chosen, uint32_t 
     fedge_status status = FEDGE_OK;
     uint64_t bad = FEDGE_CUDA_NOT_BAD;
     uint32_t begun = 0;
+    /* All are begun before any is waited for: they check side by side. */
     for (; begun < chosen->count && status == FEDGE_OK; begun++) {
         status =
             fedge_cuda_gpu_stage(&self->team.gpus[chosen->first + begun], lane, slot, update, err);
@@ -246,6 +251,8 @@ static const copy *release(cuda_accumulator *self, fedge_encoded *update)
     assert(held); /* it has been validated */
     update->held = NULL;
     if (held != &self->only_checked) {
+        /* Though the GPU may not have summed it yet: whoever stages there next waits for that on
+         * the GPU. */
         group *of = &self->groups[held->group];
         of->slots[of->num_slots++] = held->slot;
     }
@@ -263,9 +270,8 @@ static void cuda_drop(void *state, fedge_encoded *update)
 /* ---- sums -------------------------------------------------------------------------------------
  */
 
-/* The lock is held. */
 /* As in accumulator_cpu.c: with this limit no partial sum can overflow, on any GPU or when they are
- * joined. */
+ * joined. The lock is held. */
 static fedge_status claim(cuda_accumulator *self, uint64_t weight, uint32_t count, fedge_error *err)
 {
     const uint64_t total = self->totals.total_weight;
@@ -353,9 +359,11 @@ static fedge_status add_all(cuda_accumulator *self, fedge_encoded *const *update
                             fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
+    /* A launch for each group: the sums of a coordinate are fetched once for the whole batch. */
     for (uint32_t g = 0; g < self->num_groups && status == FEDGE_OK; g++)
         status = add_copies(self, updates, count, g, err);
     for (uint32_t i = 0; i < count; i++) {
+        /* Every slot is given back, also when the sums are lost. */
         if (release(self, updates[i]) == &self->only_checked && status == FEDGE_OK)
             status = add_again(self, updates[i], err);
     }
@@ -365,6 +373,7 @@ static fedge_status add_all(cuda_accumulator *self, fedge_encoded *const *update
 static fedge_status mark(cuda_accumulator *self, uint64_t *ticket, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
+    /* Under the lock, so that a later ticket's event is recorded later. */
     *ticket = ++self->ticket;
     for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++)
         status = fedge_cuda_gpu_mark(&self->team.gpus[i], *ticket, err);
@@ -397,6 +406,7 @@ static fedge_status cuda_wait(void *state, uint64_t ticket, fedge_error *err)
     pthread_mutex_lock(&self->lock);
     fedge_status status = check_lost(self, &why);
     pthread_mutex_unlock(&self->lock);
+    /* Without the lock: others may add meanwhile. */
     for (uint32_t i = 0; i < self->team.num_gpus && status == FEDGE_OK; i++)
         status = fedge_cuda_gpu_wait(&self->team.gpus[i], ticket, &why);
     pthread_mutex_lock(&self->lock);
@@ -444,7 +454,9 @@ static fedge_status cuda_add_values(void *state, uint32_t lane, const int32_t *v
     cuda_accumulator *self = state;
     fedge_error why = {0};
     (void)lane;
+    /* The buffers are those of all who add values. */
     pthread_mutex_lock(&self->lock);
+    /* Any group will do: the step joins them. */
     const group *of = &self->groups[self->next_group++ % self->num_groups];
     fedge_status status = check_lost(self, &why);
     while (count > 0 && status == FEDGE_OK) {
@@ -495,6 +507,7 @@ static fedge_status cuda_read(void *state, size_t first, size_t count, int64_t *
 {
     cuda_accumulator *self = state;
     fedge_error why = {0};
+    /* No lock: at a round's end nobody else is at work here. */
     fedge_status status = check_lost(self, &why);
     for (size_t i = 0; i < count; i++)
         sums[i] = 0;
@@ -517,12 +530,14 @@ static fedge_status cuda_step(void *state, const fedge_step_part *parts, uint32_
     assert(self->totals.total_weight > 0);
     fedge_status status = check_lost(self, &why);
     bool fits = true;
+    /* Its memory is taken at the first step that wants it, and stays. */
     for (uint32_t i = 0; num_parts > 0 && parts[0].optimizer && i < self->team.num_gpus; i++) {
         if (status == FEDGE_OK && fits) {
             status = fedge_cuda_gpu_take_kept(&self->team.gpus[i], parts[0].optimizer->num_kept,
                                               &fits, &why);
         }
     }
+    /* Nothing is lost by that: the host takes the step instead. */
     if (status == FEDGE_OK && !fits)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs have no room for what the optimizer keeps");
     if (status == FEDGE_OK) {

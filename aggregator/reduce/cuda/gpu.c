@@ -180,6 +180,7 @@ fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry 
             gpu, cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal),
             "asking for its size", err);
     }
+    /* More blocks than run at once would only wait for each other. */
     gpu->max_grid = (uint32_t)(processors > 0 ? processors : 1) * MAX_THREAD_BLOCKS;
     if (status == FEDGE_OK)
         status = make_sums(gpu, sharers, err);
@@ -207,6 +208,7 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
     if (!gpu->geometry)
         return;
     fedge_gpu_call call = fedge_cuda_call(gpu, "closing it");
+    /* Freeing waits for what is under way, which may never end. */
     fedge_gpu_watch_begin(gpu->watch, &call);
     (void)cudaSetDevice(gpu->ordinal);
     for (int i = 0; i < FEDGE_CUDA_LANES; i++) {
@@ -283,10 +285,12 @@ static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
     chunk->offset = gpu->geometry->blocks[first].offset;
     chunk->blocks = gpu->blocks + (first - gpu->first_block);
     chunk->bytes = buffer->device;
+    /* It may be on its way still, from two chunks ago. */
     cudaError_t error = fedge_cuda_wait_event(gpu, buffer->span.done);
     if (error == cudaSuccess)
         error = fedge_cuda_span_count(&buffer->span, &gpu->times);
     fedge_status status = fedge_cuda_check(gpu, error, "copying an update", err);
+    /* Perhaps from the disk: meanwhile the GPU works on the other buffer. */
     if (status == FEDGE_OK)
         status = fill(update, section + chunk->offset, size, buffer->pinned, err);
     if (status != FEDGE_OK)
@@ -316,14 +320,17 @@ static fedge_status begin_stage(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, cons
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status != FEDGE_OK)
         return status;
+    /* What the host finds itself, where the codec chooses. */
     lane->host_bad = FEDGE_CUDA_NOT_BAD;
     if (slot)
         gpu->slots[*slot].num_encoded = 0;
     memcpy(lane->pinned_bounds, update->bounds_log2, tensors);
     cudaError_t error = fedge_cuda_copy(gpu, lane->bounds, lane->pinned_bounds, tensors,
                                         cudaMemcpyHostToDevice, lane->stream);
+    /* FEDGE_CUDA_NOT_BAD is all ones, and kernels only ever lower it. */
     if (error == cudaSuccess)
         error = cudaMemsetAsync(lane->bad, 0xFF, sizeof(*lane->bad), lane->stream);
+    /* For the host the slot is free; the GPU may still sum what lay there. */
     if (error == cudaSuccess && slot)
         error = cudaStreamWaitEvent(lane->stream, gpu->slots[*slot].span.done, 0);
     return fedge_cuda_check(gpu, error, "copying an update", err);
@@ -399,6 +406,7 @@ fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, co
         return status;
     cudaError_t error = fedge_cuda_copy(gpu, lane->pinned_bad, lane->bad, sizeof(*lane->bad),
                                         cudaMemcpyDeviceToHost, lane->stream);
+    /* All lane work is over then, so that its pinned memory is the host's again. */
     if (error == cudaSuccess)
         error = fedge_cuda_wait_stream(gpu, lane->stream);
     if (error == cudaSuccess)
@@ -432,6 +440,7 @@ static cudaError_t add_values(fedge_cuda_gpu *gpu, uint32_t s, const uint32_t *s
 fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, const uint32_t *weights,
                                 uint32_t count, fedge_error *err)
 {
+    /* One measures the whole batch; the others' events only say when their slots are read. */
     fedge_cuda_span *span = &gpu->slots[slots[0]].span;
     cudaError_t error = cudaSetDevice(gpu->ordinal);
     if (error == cudaSuccess)
@@ -496,6 +505,7 @@ fedge_status fedge_cuda_gpu_lend(fedge_cuda_gpu *gpu, uint64_t padded, int64_t *
                                  fedge_error *err)
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
+    /* Who adds there himself does so on a stream of his own. */
     if (error == cudaSuccess)
         error = fedge_cuda_wait_stream(gpu, gpu->stream);
     *sums = gpu->sums + (padded - (uint64_t)gpu->first_block * FEDGE_CUDA_BLOCK);
@@ -517,6 +527,7 @@ fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t co
                                 part * sizeof(*sums), cudaMemcpyDeviceToHost, gpu->stream);
         if (error == cudaSuccess)
             error = fedge_cuda_wait_stream(gpu, gpu->stream);
+        /* Added, as by clients every GPU has a part of each sum. */
         for (size_t i = 0; i < part && error == cudaSuccess; i++)
             sums[first - padded + i] += pinned[i];
         first += part;
@@ -553,6 +564,8 @@ fedge_status fedge_cuda_gpu_mark(fedge_cuda_gpu *gpu, uint64_t ticket, fedge_err
 fedge_status fedge_cuda_gpu_wait(fedge_cuda_gpu *gpu, uint64_t ticket, fedge_error *err)
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
+    /* The event may stand for a newer ticket by now: that one is waited for then, which is late and
+     * never early. */
     if (error == cudaSuccess)
         error = fedge_cuda_wait_event(gpu, gpu->tickets[ticket % FEDGE_CUDA_TICKETS]);
     return fedge_cuda_check(gpu, error, "summing updates", err);

@@ -78,6 +78,7 @@ fedge_status fedge_cuda_gpu_open_chosen(fedge_cuda_gpu *gpu, fedge_error *err)
 
 void fedge_cuda_gpu_close_chosen(fedge_cuda_gpu *gpu)
 {
+    /* The tables are one block and begin with these. */
     for (uint32_t s = 0; s < gpu->num_segments; s++)
         (void)cudaFree((void *)(uintptr_t)gpu->chosen[s].tensors);
     for (int i = 0; i < FEDGE_CUDA_LANES; i++) {
@@ -140,6 +141,7 @@ static cudaError_t check(transfer *self, uint32_t s, const uint8_t *update)
 {
     fedge_cuda_gpu *gpu = self->gpu;
     fedge_cuda_lane *lane = self->lane;
+    /* Before flush, which passes on to the other buffer. */
     fedge_cuda_span *span = &lane->buffers[*self->turn % 2].span;
     cudaError_t error = flush(self, false);
     if (error == cudaSuccess)
@@ -163,6 +165,7 @@ fedge_status fedge_cuda_gpu_stage_chosen(fedge_cuda_gpu *gpu, fedge_cuda_lane *l
     assert(update->bytes); /* nobody pulls updates whose sizes depend on their values */
     const uint8_t *in =
         update->bytes + fedge_cuda_section_at(gpu->geometry, update, segment->section, &size);
+    /* On the host: where each tensor begins follows from the bytes before it. */
     if (!fedge_cuda_directory_fill(gpu->geometry, segment, update->bounds_log2, in, size,
                                    lane->directory, &begin, &end)) {
         const uint64_t code = fedge_cuda_code_of(gpu->geometry, segment);

@@ -55,11 +55,14 @@ fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void *pointer, size_
 {
     void *memory = NULL;
     const cudaError_t error =
+        /* Portable: a buffer is pinned for every GPU and thread, whichever takes it first. */
         pinned ? cudaHostAlloc(&memory, size, cudaHostAllocPortable) : cudaMalloc(&memory, size);
+    /* The one error that CUDA forgets; after any other nothing on this GPU can be relied on. */
     if (error == cudaErrorMemoryAllocation) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "GPU %d: no memory for %zu bytes%s", gpu->ordinal,
                           size, pinned ? " of pinned memory of the host" : "");
     }
+    /* [pointer] leads to a pointer of any type. */
     memcpy(pointer, &memory, sizeof(memory));
     return fedge_cuda_check(gpu, error, "taking memory", err);
 }

@@ -86,6 +86,7 @@ static fedge_status ask_memory(plan *self, const fedge_accumulator_config *confi
     for (uint32_t i = 0; i < self->num_gpus; i++) {
         const int ordinal = self->ordinals[i];
         fedge_error why;
+        /* It also makes the GPU's context: one that cannot be used fails here. */
         fedge_status status = ask_one(ordinal, &self->free_bytes[kept], &why);
         if (status == FEDGE_OK)
             self->ordinals[kept++] = ordinal;
@@ -128,6 +129,7 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
             bytes.sums + bytes.values + bytes.others + FEDGE_CUDA_MIN_SLOTS * bytes.slot;
         /* A tenth is left for what the driver and NCCL take. */
         const size_t room = self->free_bytes[i] / 10 * 9;
+        /* Where GPUs do not join, nothing but slots is taken beyond this. */
         if (needed > (joins ? room : self->free_bytes[i])) {
             return fedge_fail(
                 err, FEDGE_NO_MEMORY,
@@ -141,6 +143,7 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
             fit > FEDGE_CUDA_MIN_SLOTS
                 ? (uint32_t)(fit < FEDGE_CUDA_MAX_SLOTS ? fit : FEDGE_CUDA_MAX_SLOTS)
                 : FEDGE_CUDA_MIN_SLOTS;
+        /* An update lies in the same slot of every GPU of its group. */
         *num_slots = here < *num_slots ? here : *num_slots;
     }
     return FEDGE_OK;
@@ -154,6 +157,7 @@ static void say_why(plan *self, const char *what, const char *detail)
 static fedge_status choose_coordinates(plan *self, fedge_cuda_choice *choice, fedge_error *err)
 {
     choice->shard = FEDGE_SHARD_COORDINATES;
+    /* A block is not divided. */
     self->num_gpus =
         self->num_gpus < self->geometry->num_blocks ? self->num_gpus : self->geometry->num_blocks;
     return count_slots(self, choice->shard, &choice->num_slots, err);
@@ -173,6 +177,7 @@ static fedge_status choose_shard(plan *self, fedge_cuda_team *team, fedge_shard 
         fedge_error found;
         fedge_status status = count_slots(self, choice->shard, &choice->num_slots, &found);
         const bool fits = status == FEDGE_OK;
+        /* Loaded only where it would be used. */
         if (fits)
             status = fedge_nccl_load(&team->nccl, &found);
         if (status == FEDGE_OK && wanted == FEDGE_SHARD_AUTO)
@@ -276,6 +281,7 @@ static fedge_status open_gpus(const plan *self, fedge_cuda_team *team,
     for (uint32_t i = 0; i < self->num_gpus && status == FEDGE_OK; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(self, choice->shard, i, &first);
+        /* Counted before it is open: one that fails halfway is closed like the others. */
         team->num_gpus++;
         status = fedge_cuda_gpu_open(&team->gpus[i], self->geometry, self->ordinals[i], first,
                                      blocks, choice->num_slots, team->joins ? self->num_gpus : 1,

@@ -96,6 +96,7 @@ static fedge_status look_at_comms(const fedge_cuda_team *team, fedge_error *err)
     for (uint32_t i = 0; i < team->num_comms && status == FEDGE_OK; i++) {
         fedge_nccl_result found = FEDGE_NCCL_SUCCESS;
         const fedge_nccl_result result = team->nccl.comm_get_async_error(team->comms[i], &found);
+        /* A communicator that is at work is none that has failed. */
         found = found == FEDGE_NCCL_IN_PROGRESS ? FEDGE_NCCL_SUCCESS : found;
         status =
             check_nccl(team, result != FEDGE_NCCL_SUCCESS ? result : found, "joining sums", err);
@@ -110,6 +111,7 @@ static fedge_status give_up(const fedge_cuda_team *team, const fedge_cuda_gpu *g
     fedge_error why;
     (void)fedge_fail(&why, FEDGE_GPU_LOST, "%s is lost while taking the step: no progress in %d s",
                      gpu->name, FEDGE_CUDA_TIMEOUT_MS / 1000);
+    /* It ends the process, if it is there. */
     if (team->watch.stuck)
         team->watch.stuck(&why);
     return fedge_fail(err, why.status, "%s", why.message);
@@ -121,6 +123,8 @@ static fedge_status watch(const fedge_cuda_team *team, fedge_cuda_gpu *gpu, fedg
 {
     const uint64_t start = fedge_os_monotonic_ms();
     for (;;) {
+        /* Asked, not waited for: when a peer is lost NCCL's kernels never end, and only NCCL itself
+         * tells. */
         cudaError_t error = cudaEventQuery(span->done);
         if (error == cudaSuccess)
             error = fedge_cuda_span_count(span, &gpu->times);
@@ -169,6 +173,7 @@ static share share_of(const fedge_cuda_team *team, uint32_t index, uint32_t chun
     const fedge_cuda_gpu *gpu = &team->gpus[index];
     const uint32_t end = gpu->first_block + gpu->num_blocks;
     const size_t from = (size_t)chunk * FEDGE_CUDA_STEP_BLOCKS * FEDGE_CUDA_BLOCK;
+    /* Two chunks are under way, each with joined sums of its own. */
     share mine = {.sums = gpu->joined[chunk % 2],
                   .vectors = {gpu->kept[0] ? gpu->kept[0] + from : NULL,
                               gpu->kept[1] ? gpu->kept[1] + from : NULL, gpu->values + from}};
@@ -211,6 +216,7 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
         return status;
     fedge_gpu_call call = {FEDGE_GPU_NCCL, team->names, "joining sums", 0, NULL};
     fedge_gpu_watch_begin(&team->watch, &call);
+    /* One thread speaks for all GPUs: outside a group its first call would wait for the others. */
     status = check_nccl(team, team->nccl.group_start(), "joining sums", err);
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
         const fedge_cuda_gpu *gpu = &team->gpus[i];
@@ -293,6 +299,7 @@ static cudaError_t bring(const step *self, const fedge_cuda_gpu *gpu, const shar
     cudaError_t error = cudaSuccess;
     for (uint32_t p = 0; p < self->num_parts && error == cudaSuccess; p++) {
         const fedge_step_part *part = &self->parts[p];
+        /* It has them from the step before, and nobody has changed them since. */
         const bool held = part->unchanged && self->team->holds[self->runs[p].tensor];
         size_t from;
         size_t at;
@@ -344,6 +351,7 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status != FEDGE_OK || !has_work(self, index, chunk))
         return status;
+    /* By clients the span has begun with the joining. */
     cudaError_t error = self->team->joins && self->moves
                             ? cudaSuccess
                             : fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_STEP, gpu->stream);
@@ -355,6 +363,8 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
         error = launch(self, gpu, &mine);
         fedge_gpu_watch_end(gpu->watch, &call);
     }
+    /* All parts of the share in one copy: what lies between them belongs to no part, and is not
+     * taken. */
     if (error == cudaSuccess && self->takes && count > 0) {
         error = fedge_cuda_copy(gpu, pinned + first, mine.vectors[self->vector] + first,
                                 count * sizeof(*pinned), cudaMemcpyDeviceToHost, gpu->stream);
@@ -390,9 +400,13 @@ static fedge_status run(const step *self, fedge_error *err)
 {
     fedge_cuda_team *team = self->team;
     fedge_status status = FEDGE_OK;
+    /* Chunk c is given out while c − 1 is at work; c − 2, whose buffer it takes, is collected
+     * first. */
     for (uint32_t c = 0; c < self->num_chunks + 2 && status == FEDGE_OK; c++) {
         for (uint32_t i = 0; i < team->num_gpus && c >= 2 && status == FEDGE_OK; i++)
             status = collect(self, i, c - 2, err);
+        /* It takes all GPUs, and those without a part of this chunk would not come: has_work says
+         * the same to all. */
         if (c < self->num_chunks && team->joins && self->moves && status == FEDGE_OK &&
             has_work(self, 0, c))
             status = join(team, c, err);

@@ -122,6 +122,7 @@ static fedge_status make_all(fedge_cuda_tiles *self, const fedge_tile_config *co
     for (uint32_t g = 0; g < team->num_gpus && status == FEDGE_OK; g++)
         status = make_place(&team->gpus[g], &self->places[g], config, err);
     for (uint32_t t = 0; t < config->num_threads && status == FEDGE_OK; t++) {
+        /* Every GPU has a thread at least (tiles.c). */
         self->lanes[t].gpu = &team->gpus[t % team->num_gpus];
         status = make_lane(&self->lanes[t], config, err);
     }
@@ -160,6 +161,7 @@ static fedge_status cuda_open(void *place, const fedge_tile_config *config, void
     fedge_error why = {0};
     fedge_status status = FEDGE_OK;
     *state = NULL;
+    /* What was taken for an earlier step is kept: taking memory stops all work on a GPU. */
     if (!has_room(self, config)) {
         fedge_cuda_tiles_fini(self);
         status = make_all(self, config, &why);
@@ -235,6 +237,7 @@ static fedge_status cuda_load(void *state, uint32_t thread, uint32_t num, size_t
 {
     const fedge_cuda_tiles *self = state;
     const fedge_cuda_tile_lane *lane = &self->lanes[thread];
+    /* Up to the end of the last row, whose padding nobody reads. */
     const size_t size = (num - 1) * lane->stride + count;
     const fedge_status status = fedge_cuda_gpu_use(lane->gpu, err);
     if (status != FEDGE_OK)
@@ -258,8 +261,11 @@ static fedge_status cuda_dots(void *state, uint32_t thread, uint32_t num, size_t
     const fedge_cuda_tile_lane *lane = &self->lanes[thread];
     const fedge_cuda_tile tile = tile_of(self, lane, num, count);
     unsigned long long *dots = self->places[thread % self->team->num_gpus].dots;
+    /* cuda_load has chosen the GPU, on this thread. All threads of a GPU add to the same dots, in
+     * whatever order: they are integers. */
     cudaError_t error = fedge_cuda_dots(&tile, shift, norms_only, dots,
                                         dots + fedge_tile_pairs(self->room.num), lane->stream);
+    /* Before the pinned rows are filled again. */
     if (error == cudaSuccess)
         error = fedge_cuda_wait_stream(lane->gpu, lane->stream);
     return fedge_cuda_check(lane->gpu, error, DOING, err);
@@ -294,6 +300,7 @@ static fedge_status cuda_take_dots(void *state, uint32_t num, fedge_tile_sum *su
     memset(sums, 0, fedge_tile_pairs(num) * sizeof(*sums));
     for (uint32_t g = 0; g < self->team->num_gpus && status == FEDGE_OK; g++)
         status = take_dots_of(self, g, num, sums, err);
+    /* The next pass adds to zeros. */
     return status == FEDGE_OK ? empty_dots(self, err) : status;
 }
 
@@ -326,6 +333,7 @@ static cudaError_t launch(const fedge_cuda_tile *tile, const fedge_cuda_rows *ch
     const uint32_t num = choice->num, cut = choice->cut;
     switch (choice->middle) {
     case FEDGE_MIDDLE_MEDIAN:
+        /* Of an even number the two in the middle. */
         return fedge_cuda_between(tile, chosen, (num - 1) / 2, num / 2 + 1, lane->sums,
                                   lane->stream);
     case FEDGE_MIDDLE_TRIMMED:
@@ -345,6 +353,7 @@ static fedge_status cuda_reduce(void *state, uint32_t thread, size_t count,
     const fedge_cuda_tile_lane *lane = &self->lanes[thread];
     const fedge_cuda_tile tile = tile_of(self, lane, choice->num, count);
     fedge_cuda_rows chosen;
+    /* cuda_load has chosen the GPU, on this thread. */
     cudaError_t error = send_choice(self, lane, choice, &chosen);
     if (error == cudaSuccess)
         error = launch(&tile, &chosen, choice, lane);

@@ -18,6 +18,7 @@ static fedge_status mpi_open(void **state, uint32_t *rank, uint32_t *num_ranks, 
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for MPI");
     fedge_status status = fedge_mpi_load(mpi, err);
     int provided = 0, place = 0, size = 0;
+    /* Serialized: more than one thread calls, but never two at once. */
     if (status == FEDGE_OK && mpi->init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != 0)
         status = fedge_fail(err, FEDGE_UNSUPPORTED, "Open MPI does not start");
     if (status == FEDGE_OK && provided < MPI_THREAD_SERIALIZED) {
@@ -62,6 +63,7 @@ static void mpi_sum(void *state, int64_t *values, size_t count, uint32_t on)
     const bool has = rank == (int)on;
     for (size_t at = 0; at < count; at += MAX_COUNT) {
         const int n = next_count(count - at);
+        /* The root's own values are summed where they lie. */
         (void)mpi->reduce(has ? MPI_IN_PLACE : values + at, has ? values + at : NULL, n, mpi->int64,
                           mpi->add, (int)on, mpi->world);
     }
@@ -80,6 +82,8 @@ static void mpi_send(void *state, const void *bytes, size_t size, uint32_t to)
 {
     const fedge_mpi *mpi = state;
     for (size_t at = 0; at < size; at += MAX_COUNT) {
+        /* Tag 0: exchanges whose order both sides know. Letters have a tag of their own and may
+         * come between. */
         (void)mpi->send((const char *)bytes + at, next_count(size - at), mpi->byte, (int)to, 0,
                         mpi->world);
     }
