@@ -50,6 +50,7 @@ static void drop_plan(fedge_builtin *t)
     drop_data(t);
     free(t->block);
     free(t->evaluator_block);
+    /* The view of the plan ends with it: nothing may point there. */
     t->block = t->evaluator_block = NULL;
     t->model = t->evaluator = NULL;
     t->plan = NULL;
@@ -96,6 +97,7 @@ static fedge_status make_model(const fedge_plan *plan, const fedge_model_options
     *block = aligned_block(memory.total);
     if (!*block)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu bytes", memory.total);
+    /* A model is walked through from end to end at every step. */
     fedge_os_large_pages(*block, memory.total);
     return fedge_model_new(model, &plan->model, options, *block, memory.total, err);
 }
@@ -120,6 +122,7 @@ static fedge_status on_plan(void *user, fedge_client *client, const fedge_client
     }
     if (!status)
         status = make_model(plan, &options, &t->block, &t->model, err);
+    /* One model for both, unless evaluation wants another batch or precision than training. */
     t->evaluator = t->model;
     if (!status && fedge_plan_evaluation_options(plan, &options))
         status = make_model(plan, &options, &t->evaluator_block, &t->evaluator, err);
@@ -144,6 +147,7 @@ fedge_status fedge_builtin_load(const fedge_data_spec *spec, const fedge_site_da
 
 static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_error *err)
 {
+    /* The division depends on the index, which a server may change between two runs. */
     if (t->dataset && t->client_index == client_index)
         return FEDGE_OK;
     drop_data(t);
@@ -159,6 +163,7 @@ static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_err
     status = fedge_view_split(&t->train, data->validation_fraction, t->plan->seed, client_index,
                               &t->held_out, err);
     if (!status) {
+        /* One scratch for all that is done with these views. */
         uint32_t most = t->train.count > t->held_out.count ? t->train.count : t->held_out.count;
         t->scratch_size =
             fedge_trainer_scratch_size(&t->plan->model, most, t->plan->training.batch_size);
@@ -174,6 +179,7 @@ static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_err
     }
     if (status)
         drop_data(t);
+    /* Also after a failure: there is no dataset then, and it is loaded anew. */
     t->client_index = client_index;
     return status;
 }
@@ -247,6 +253,7 @@ static fedge_status choose(fedge_builtin *t, const fedge_client_task *task, cons
         if (!t->config.engine)
             fedge_model_set_state(t->model, at);
         const fedge_status status = evaluate(t, t->model, &t->train, at, client, &result, err);
+        /* A model that has diverged is not chosen; the others may still fit. */
         if (status && status != FEDGE_NOT_FINITE)
             return status;
         if (!status && result.loss_sum < least) {
@@ -319,12 +326,15 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     }
     if (!t->config.engine) {
         fedge_model_set_state(t->model, values);
+        /* Each task starts from the server's model alone: no momentum of an earlier one goes into
+         * it. */
         fedge_model_reset_optimizer(t->model);
         if (task->correction) {
             memcpy(fedge_model_correction(t->model), task->correction,
                    fedge_model_num_values(t->model) * sizeof(float));
         }
     }
+    /* Before training, on what training sees. */
     if (fedge_plan_measures(t->plan))
         status = measure(t, values, client, report, err);
     if (!status && t->config.engine) {

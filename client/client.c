@@ -49,6 +49,7 @@ static void fill_errors(fedge_client *c)
 static void remember_error(fedge_client *c, const char *text)
 {
     fedge_store_state *s = &c->state;
+    /* The latest first, as many as HELLO has room for. */
     memmove(s->errors[1], s->errors[0], sizeof(s->errors) - sizeof(s->errors[0]));
     snprintf(s->errors[0], sizeof(s->errors[0]), "%.*s", FEDGE_MAX_TEXT - 1, text);
     for (char *p = s->errors[0]; *p; p++) {
@@ -80,8 +81,10 @@ static void welcomed(fedge_client *c, const fedge_session_action *action)
         fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", &err);
     snprintf(c->state.run_id, sizeof(c->state.run_id), "%s", welcome->run_id);
     c->state.incarnation = welcome->incarnation;
+    /* Never backwards: a board without a clock takes this for the time of its certificates. */
     if (welcome->server_time_ms > c->state.server_time_ms)
         c->state.server_time_ms = welcome->server_time_ms;
+    /* HELLO had them, and WELCOME says that it was read. */
     c->state.num_errors = 0; /* they have been told */
     fill_errors(c);
     save_state(c);
@@ -109,7 +112,8 @@ static bool may_work(fedge_client *c)
 static void look_up(fedge_client *c, const fedge_session_action *action)
 {
     fedge_error err;
-    /* Before anything of a model is fetched. */
+    /* A plan is small and says what the site has to judge. Before anything of a model is fetched.
+     */
     if ((!action->task || may_work(c)) && fedge_client_look_up(c, action, &err))
         store_failed(c, &err);
 }
@@ -128,6 +132,7 @@ static void start_job(fedge_client *c, const fedge_session_action *action)
         job.kind = FEDGE_JOB_TASK;
         job.task = *action->task;
         c->working = true;
+        /* The site's conditions are looked at again while the work lasts. */
         c->look_at = now() + LOOK_MS;
     }
     fedge_worker_start(c->worker, &job);
@@ -155,7 +160,8 @@ static void close_link(fedge_client *c, const fedge_session_action *action)
     fedge_error err;
     fedge_link_close(c->link, action->text);
     uint32_t turn = c->turn + !action->flag;
-    /* Only to an address of its own list: what a server says opens no way to anybody else. */
+    /* Only to an address of its own list: what a server says opens no way to anybody else. The link
+     * is turned to find each, and to the chosen one at the end. */
     for (uint32_t i = 0; action->server[0] && i < c->num_servers; i++) {
         if (strcmp(fedge_link_turn_to(c->link, c->turn + i), action->server) == 0)
             turn = c->turn + i;
@@ -221,12 +227,16 @@ static bool watches(const fedge_client *c)
 static void drain(fedge_client *c)
 {
     fedge_session_action action;
+    /* An action may call back into here through the link: then the loop that is running takes what
+     * comes. */
     if (c->draining)
         return;
     c->draining = true;
     while (!c->stopped && fedge_session_next(c->session, false, &action))
         perform(c, &action);
     c->draining = false;
+    /* Only now, with all actions done: they may have given the session something to say, or taken
+     * it away. */
     if (fedge_session_wants_write(c->session))
         fedge_link_want_write(c->link);
     uint64_t due = fedge_session_deadline(c->session), at = now();
@@ -250,6 +260,7 @@ static void on_disconnected(void *user, unsigned http_status, const char *why)
 {
     fedge_client *c = user;
     fedge_error err;
+    /* Another server may be up where this one is not. */
     (void)!turn_to(c, c->turn + 1, &err); /* open_link has seen each of them */
     fedge_session_disconnected(c->session, now(), http_status, why);
     drain(c);
@@ -281,6 +292,7 @@ static size_t pack_part(fedge_client *c, const fedge_session_action *action, uin
         status = fedge_part_pack(&position, c->part, action->data_size, out, out_size, &size, &err);
     if (!status)
         return size;
+    /* The announcement stands on the server, and the result is gone here: it has to be told. */
     fedge_session_result_lost(c->session, now(), err.message);
     return 0;
 }
@@ -302,6 +314,7 @@ static size_t on_writeable(void *user, uint8_t *out, size_t out_size)
             perform(c, &action);
         }
     }
+    /* What was pushed while the frame was made: it must not wait for the next event. */
     drain(c);
     return size;
 }
@@ -323,6 +336,7 @@ static void plan_done(fedge_client *c, const fedge_worker_result *r)
         fedge_session_plan_failed(c->session, now(), hash, FEDGE_REASON_NO_DATA,
                                   FEDGE_EXIT_DECLINED, r->error.message);
         break;
+    /* These may pass, or have nothing to do with what the plan asks for. */
     case FEDGE_NO_MEMORY:
     case FEDGE_IO:
     case FEDGE_INTERNAL:
@@ -350,6 +364,7 @@ static void task_done(fedge_client *c, const fedge_worker_result *r)
     const fedge_task *task = &r->job.task;
     if (r->status) {
         fedge_reason reason = FEDGE_REASON_INTERNAL;
+        /* Nobody waits for it: the server has cancelled it, or the site has. */
         if (r->status == FEDGE_CANCELLED)
             reason = FEDGE_REASON_NONE;
         else if (r->status == FEDGE_NO_SPACE)
@@ -389,6 +404,7 @@ static void on_woken(void *user)
         fedge_session_stop(c->session, now(), FEDGE_EXIT_OK, "this client was asked to stop");
     while (fedge_worker_take(c->worker, &c->result)) {
         const fedge_worker_result *r = &c->result;
+        /* A result that is cancelled comes here as well, so [working] ends with every one. */
         bool plan = r->job.kind == FEDGE_JOB_PLAN;
         c->working = c->working && plan;
         if (r->status && r->bad_blob) {
@@ -426,6 +442,7 @@ static fedge_status copy_struct(void *out, size_t out_size, size_t min_size, con
                           "%s.struct_size is %zu: set it to sizeof(%s)", what, size, what);
     }
     memset(out, 0, out_size);
+    /* What an older caller does not know of is 0, and a newer caller's surplus is left out. */
     memcpy(out, in, size < out_size ? size : out_size);
     return FEDGE_OK;
 }
@@ -471,6 +488,7 @@ static fedge_status open_session(fedge_client *c, fedge_error *err)
     if (status)
         return status;
     status = fedge_store_result_find(c->store, &c->result.upload, &found);
+    /* It is removed by now, and the run goes on without it. */
     if (status == FEDGE_CORRUPT)
         fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "store", &found);
     else if (status && status != FEDGE_NOT_FOUND)
@@ -520,9 +538,12 @@ static fedge_status open_link(fedge_client *c, fedge_error *err)
                                                  .woken = on_woken}};
     if (!status)
         status = fedge_link_new(&config, &c->link, err);
+    /* Each is looked at once, for its proxy: a setting that is wrong is told now and not when its
+     * turn comes. */
     for (uint32_t i = 0; !status && i < c->num_servers; i++)
         status = turn_to(c, i, err);
-    /* Where there are several, each device begins at one of its own. */
+    /* Where there are several, each device begins at one of its own. The first 32 bits of a random
+     * id. */
     if (!status)
         status = turn_to(c, (uint32_t)strtoul(c->identity->certificate.device_id, NULL, 16), err);
     free(trust);
@@ -604,6 +625,7 @@ void fedge_client_free(fedge_client *client)
 {
     if (!client)
         return;
+    /* Before the link, which it wakes until it has ended. */
     fedge_worker_free(client->worker);
     fedge_link_free(client->link);
     if (FEDGE_TAKES_PARTS)
@@ -623,11 +645,14 @@ fedge_exit fedge_client_run(fedge_client *client, fedge_error *err)
     }
     while (!client->stopped)
         fedge_link_service(client->link);
+    /* Before the goodbye, so that training ends while the link closes. */
     fedge_worker_cancel(client->worker);
     uint64_t end_ms = now() + GOODBYE_MS;
     fedge_link_set_timer(client->link, GOODBYE_MS);
     while (fedge_link_busy(client->link) && now() < end_ms)
         fedge_link_service(client->link);
+    /* Training that does not end in time is left behind with the process; its result was not
+     * promised. */
     (void)fedge_worker_wait(client->worker,
                             or_default(client->config.stop_grace_ms, DEFAULT_STOP_GRACE_MS));
     if (client->exit_code != FEDGE_EXIT_OK)

@@ -79,6 +79,8 @@ static fedge_status load(fedge_parts *p, source *s, const char *hash, uint64_t s
     if (!status)
         status = read_head(s, s->bytes, size, err);
     for (uint32_t i = 0; !status && i < s->num_parts; i++) {
+        /* The list's hash is right, and who made it may still have been wrong: nothing is read by
+         * these sizes before they have been added up. */
         const uint32_t bytes = fedge_get_u32(entry(s, i));
         sum += bytes;
         if (bytes == 0 || bytes > FEDGE_PART_MAX_BYTES)
@@ -98,6 +100,7 @@ static fedge_status look_at(void *user, const char *name, fedge_error *err)
     uint8_t head[FEDGE_PART_LIST_HEAD];
     uint64_t size = 0;
     source *s = &p->sources[p->num_sources];
+    /* Names of 64 digits are blobs; anything else is not this store's. */
     if (p->num_sources == MAX_SOURCES || strlen(name) != sizeof(s->list) - 1 ||
         strcmp(name, p->sources[0].list) == 0)
         return FEDGE_OK;
@@ -109,6 +112,7 @@ static fedge_status look_at(void *user, const char *name, fedge_error *err)
         return status;
     memset(s, 0, sizeof(*s));
     status = load(p, s, name, size, err);
+    /* A list of a blob that is not here leads nowhere. */
     if (!status && s->held > 0) {
         p->num_sources++;
         return FEDGE_OK;
@@ -134,6 +138,7 @@ static fedge_status make_list(fedge_parts *p, source *s, fedge_error *err)
     for (uint32_t i = 0; !status && i < model->num_parts; i++) {
         uint8_t *at = s->bytes + FEDGE_PART_LIST_HEAD + (size_t)i * FEDGE_PART_LIST_ENTRY;
         const uint32_t size = fedge_get_u32(entry(model, i));
+        /* A blob that came in part serves as far as it goes. */
         if (offset + size > s->held)
             break;
         status = fedge_store_blob_read((void *)(uintptr_t)&blob, offset, part, size, err);
@@ -221,6 +226,7 @@ static const known *find(const fedge_parts *p, const uint8_t *at, uint64_t held)
         else
             high = middle;
     }
+    /* Several sources may have it, and one of them as far as it has come. */
     for (; low < p->num_known; low++) {
         const known *k = &p->known[low];
         const uint64_t there = k->source == 0 ? held : p->sources[k->source].held;
@@ -234,6 +240,7 @@ static const known *find(const fedge_parts *p, const uint8_t *at, uint64_t held)
 
 /* A device has room for one model, and for another only where that saves something. */
 static fedge_status drop_others(fedge_parts *p, fedge_error *err)
+/* Before anything is fetched, when the room is wanted. */
 {
     const source *model = &p->sources[0];
     const char *keep[3 + 2 * MAX_SOURCES] = {p->plan, model->blob, model->list};
@@ -292,6 +299,7 @@ static fedge_status copy(fedge_parts *p, const known *k, uint64_t *held, fedge_e
     const source *model = &p->sources[0];
     fedge_store_blob from = {p->store, p->sources[k->source].blob, p->sources[k->source].size};
     for (uint64_t done = *held - p->offset; done < k->size;) {
+        /* A copy that was cut off goes on where it stopped. */
         const size_t n = k->size - done < PIECE ? (size_t)(k->size - done) : PIECE;
         fedge_status status = fedge_store_blob_read(&from, k->offset + done, p->piece, n, err);
         if (!status) {
@@ -327,10 +335,12 @@ static uint64_t end_of_run(const fedge_parts *p, uint32_t part, uint64_t offset,
 fedge_status fedge_parts_go_on(fedge_parts *p, uint64_t *held, uint64_t *end, fedge_error *err)
 {
     const source *model = &p->sources[0];
+    /* The rest is for the next call. */
     const uint64_t stop = *held + SLICE;
     for (; p->part < model->num_parts && *held < stop; p->part++) {
         const uint8_t *at = entry(model, p->part);
         const uint32_t size = fedge_get_u32(at);
+        /* A part of which all bytes are there has been copied or fetched before. */
         if (p->offset + size > *held) {
             const known *k = find(p, at, *held);
             if (!k) {

@@ -79,6 +79,8 @@ static uint64_t backoff(fedge_session *s)
 {
     uint64_t most = s->config.backoff_base_ms;
     const unsigned rounds = s->attempt / (s->config.num_servers ? s->config.num_servers : 1);
+    /* Doubled once all servers of the list have been tried: a server that is down must not slow the
+     * way to the next. */
     for (unsigned i = 0; i < rounds && most < s->config.backoff_cap_ms; i++)
         most *= 2;
     if (most > s->config.backoff_cap_ms)
@@ -99,12 +101,15 @@ void fedge_session_progress(fedge_session *s)
 /* The link is down: what was under way on it is taken up again after the next WELCOME. */
 static void go_offline(fedge_session *s, uint64_t later_ms)
 {
+    /* A link that has held for long is progress, even if nobody had anything to say on it. */
     if (s->link == LINK_ONLINE && s->now_ms - s->online_since >= s->config.backoff_cap_ms)
         s->attempt = 0;
     s->link = LINK_OFFLINE;
     s->say_hello = s->say_decline = false;
     /* The result stays, only its upload begins again: the server says at which byte (RESUME). */
     s->upload = UPLOAD_NONE;
+    /* What is still missing is asked for after WELCOME, from the byte that the store has by then.
+     */
     s->plan_fetch.ask = s->model_fetch.ask = false;
     /* A time that the server gives gets jitter as well: it may have told thousands of devices the
      * same. */
@@ -122,6 +127,7 @@ static void close_link(fedge_session *s, fedge_reason reason, const char *text)
         return;
     fedge_session_action *action = fedge_session_push(s, FEDGE_SESSION_CLOSE);
     action->reason = reason;
+    /* The server asks to come back: to the same one, which is not to blame. */
     action->flag = s->last.reason == FEDGE_REASON_COME_LATER;
     action->server = s->last.server;
     copy_text(action->text, text);
@@ -165,6 +171,7 @@ void fedge_session_disconnected(fedge_session *session, uint64_t now_ms, unsigne
                                 const char *why)
 {
     session->now_ms = now_ms;
+    /* Closing ends in this call as well: then the session knows already. */
     if (session->stopped || session->link == LINK_OFFLINE)
         return;
     if (session->stopping) {
@@ -209,6 +216,7 @@ void fedge_session_end(fedge_session *s, fedge_exit exit_code, fedge_message_typ
         s->cancelled = true;
         fedge_session_push(s, FEDGE_SESSION_CANCEL);
     }
+    /* Before WELCOME there is nobody to take leave of. */
     if (farewell && s->link == LINK_ONLINE) {
         s->say_farewell = true;
         s->farewell_type = farewell;
@@ -228,6 +236,7 @@ void fedge_session_stop(fedge_session *session, uint64_t now_ms, fedge_exit exit
 /* Called when nothing else is left to do. */
 static void finish(fedge_session *s)
 {
+    /* A farewell that the link does not take in time is given up. */
     if (s->say_farewell && s->link == LINK_ONLINE && s->now_ms < s->stop_at)
         return;
     close_link(s, s->say_farewell ? FEDGE_REASON_TIMEOUT : FEDGE_REASON_NONE, s->stop_text);
@@ -264,6 +273,7 @@ static void look_up(fedge_session *s, session_fetch *fetch, const char *hash, ui
 }
 
 static void advance_plan(fedge_session *s)
+/* The state says where it stands: a plan that is being fetched comes back here when it is whole. */
 {
     if (s->plan_fetch.state == BLOB_UNKNOWN) {
         look_up(s, &s->plan_fetch, s->welcome.plan, s->welcome.plan_size);
@@ -290,7 +300,7 @@ static void decline_task(fedge_session *s, uint64_t task_id, fedge_reason reason
 static void advance_task(fedge_session *s)
 {
     /* Before a byte is fetched: the plan says how large its model can be, and a device has room for
-     * no more. */
+     * no more. A list of parts, or a delta, is fetched in place of the model, and leads to it. */
     if (s->task.model_size > s->max_model_size) {
         char text[FEDGE_MAX_TEXT];
         snprintf(text, sizeof(text), "its model has %llu bytes; this plan's has at most %llu",
@@ -324,6 +334,7 @@ void fedge_session_advance(fedge_session *s)
 {
     if (s->stopping || s->link != LINK_ONLINE)
         return;
+    /* After a reconnect as after training: the server says by RESUME from which byte on. */
     if (s->has_result && s->upload == UPLOAD_NONE) {
         s->upload = UPLOAD_ANNOUNCE;
         s->progress_at = s->now_ms;
@@ -344,6 +355,7 @@ void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *
     if (!fetch || fetch->state == BLOB_WHOLE || fetch->state == BLOB_UNKNOWN)
         return;
     bool first = fetch->state == BLOB_LOOKUP;
+    /* A store that says more than the blob has is not believed. */
     fetch->offset = offset <= fetch->size ? offset : 0;
     if (fetch->offset == fetch->size && fetch->size > 0) {
         fetch->state = BLOB_WHOLE;
@@ -367,6 +379,7 @@ void fedge_session_base_held(fedge_session *session, uint64_t now_ms, const char
 {
     session_fetch *fetch = &session->model_fetch;
     session->now_ms = now_ms;
+    /* The answer may come late: the lookup may have been of a task that is gone. */
     if (!session->has_task || fetch->state != BLOB_LOOKUP || strcmp(fetch->hash, hash) != 0 ||
         strcmp(session->task.model, hash) != 0 || index >= session->task.num_deltas)
         return;
@@ -402,6 +415,8 @@ void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char 
     session_fetch *fetch = fetch_of(session, hash);
     if (!fetch)
         return;
+    /* A plan that was to be loaded is fetched once more; so is the model of a task that had begun.
+     */
     if (fetch == &session->plan_fetch && session->plan == PLAN_LOADING)
         session->plan = PLAN_NONE;
     if (fetch == &session->model_fetch && session->working) {
@@ -420,6 +435,7 @@ void fedge_session_blob_bad(fedge_session *session, uint64_t now_ms, const char 
     fetch->state = BLOB_UNKNOWN;
     fetch->bad++;
     fedge_session_note(session, FEDGE_LOG_WARN, "bad-blob", "blob %.12s… has another hash", hash);
+    /* Elsewhere may be an undamaged one: the link goes on with the next server. */
     if (fetch->bad % FEDGE_SESSION_MAX_REPEATS == 0 && session->link == LINK_ONLINE &&
         !session->stopping) {
         fedge_session_drop(session, FEDGE_REASON_BAD_DATA, 0,
@@ -478,9 +494,11 @@ void fedge_session_task_done(fedge_session *session, uint64_t now_ms, const fedg
     session->working = false;
     bool wanted = !session->cancelled && strcmp(result->run_id, session->run_id) == 0 &&
                   result->incarnation == session->incarnation;
-    /* Discarding it here would throw away training that is paid for. */
+    /* Discarding it here would throw away training that is paid for. An answer may come to a
+     * session that ends: the result belongs to the run and not to the process. */
     if (session->stopping && strcmp(result->run_id, session->run_id) == 0)
         return; /* it is stored: the next process offers it */
+    /* It is of a task that was cancelled, or of a run that the server has left. */
     if (!wanted) {
         fedge_session_discard_result(session);
     } else {
@@ -499,6 +517,7 @@ void fedge_session_task_failed(fedge_session *session, uint64_t now_ms, fedge_re
     if (!session->working)
         return;
     session->working = false;
+    /* A cancelled task was given up by the server, which waits for no answer. */
     if (reason != FEDGE_REASON_NONE && !session->cancelled)
         decline_task(session, session->work.task_id, reason, text);
     fedge_session_advance(session);
@@ -546,6 +565,7 @@ static bool waits(const fedge_session *s)
 {
     if (s->link == LINK_CONNECTING || s->link == LINK_GREETING)
         return true;
+    /* Off the link nobody owes anything but by the timer. */
     if (s->link != LINK_ONLINE)
         return false;
     return (s->upload != UPLOAD_NONE && s->upload != UPLOAD_PAUSED) ||
@@ -571,6 +591,7 @@ uint64_t fedge_session_deadline(const fedge_session *session)
         at = session->progress_at + session->config.progress_timeout_ms;
     if (session->upload == UPLOAD_PAUSED && session->upload_again_at < at)
         at = session->upload_again_at;
+    /* Now: a lookup goes slice by slice, so that the link is served in between. */
     return looks_again(session) ? session->now_ms : at;
 }
 
@@ -592,6 +613,7 @@ void fedge_session_tick(fedge_session *session, uint64_t now_ms)
         push_blob(session, FEDGE_SESSION_LOOKUP_BLOB, &session->model_fetch);
         return;
     }
+    /* An upload or a download that moves sets progress_at with each part. */
     if (waits(session) && now_ms >= session->progress_at + session->config.progress_timeout_ms) {
         fedge_session_drop(session, FEDGE_REASON_TIMEOUT, 0,
                            session->link == LINK_CONNECTING ? "the connection does not come up"
@@ -608,6 +630,7 @@ void fedge_session_tick(fedge_session *session, uint64_t now_ms)
 
 bool fedge_session_wants_write(const fedge_session *session)
 {
+    /* Beyond a farewell nothing is said by a session that ends. */
     if (session->stopped)
         return false;
     if (session->stopping)
@@ -650,7 +673,9 @@ static void next_frame(fedge_session *s, fedge_session_action *action)
 {
     size_t size = 0;
     fedge_error err;
+    /* Room on the link is progress: the peer has taken what came before. */
     s->progress_at = s->now_ms;
+    /* Parts come last: whatever else is due is short and must not wait behind an upload. */
     if (!s->stopping && s->link == LINK_ONLINE && s->upload == UPLOAD_SENDING && !s->say_decline &&
         !s->plan_fetch.ask && !s->model_fetch.ask) {
         next_part(s, action);
@@ -690,6 +715,7 @@ static void next_frame(fedge_session *s, fedge_session_action *action)
 
 bool fedge_session_next(fedge_session *session, bool writeable, fedge_session_action *action)
 {
+    /* Only when all actions are taken, so that STOP is the last of them. */
     if (session->num_actions == 0 && session->stopping && !session->stopped)
         finish(session);
     if (session->num_actions > 0) {

@@ -55,6 +55,7 @@ static void read_welcome(fedge_session *s, const fedge_message *message)
 {
     fedge_welcome welcome;
     fedge_error err;
+    /* WELCOME answers a HELLO that has been sent, and comes once. */
     if (s->link != LINK_GREETING || s->say_hello) {
         bad_message(s, FEDGE_REASON_BAD_STATE, message, "a second one");
         return;
@@ -64,6 +65,7 @@ static void read_welcome(fedge_session *s, const fedge_message *message)
         return;
     }
     const fedge_hello *hello = s->config.hello;
+    /* The server chooses from the range that HELLO gave; one that does not can not be talked to. */
     if (welcome.protocol < hello->protocol_min || welcome.protocol > hello->protocol_max) {
         char text[FEDGE_MAX_TEXT];
         snprintf(text, sizeof(text), "the server speaks protocol %u, this release %u to %u",
@@ -72,6 +74,7 @@ static void read_welcome(fedge_session *s, const fedge_message *message)
                           text);
         return;
     }
+    /* Before anything is fetched: the plan's size is the server's word. */
     if (welcome.plan_size == 0 || welcome.plan_size > FEDGE_PLAN_MAX_SIZE) {
         bad_message(s, FEDGE_REASON_TOO_BIG, message, "a plan without bytes or over the limit");
         return;
@@ -81,6 +84,7 @@ static void read_welcome(fedge_session *s, const fedge_message *message)
     take_run(s, &welcome, strcmp(s->welcome.plan, welcome.plan) != 0);
     session_fetch *both[] = {&s->plan_fetch, &s->model_fetch};
     for (size_t i = 0; i < 2; i++) {
+        /* Fetches that the old link cut off go on; their bytes are in the store. */
         both[i]->ask = both[i]->state == BLOB_FETCH;
         both[i]->repaired = both[i]->refused = false;
     }
@@ -100,13 +104,16 @@ static void read_task(fedge_session *s, const fedge_message *message)
     }
     const fedge_task *task = &s->incoming;
     fedge_session_progress(s);
+    /* Its ACK was lost, or the server has restarted. */
     if (s->has_result && s->result.task_id == task->task_id) {
         fedge_session_advance(s); /* done already: the stored bytes go up */
         return;
     }
     bool working = s->working && !s->cancelled;
+    /* The same task again, after a reconnect: it is at work. */
     if (working && s->work.task_id == task->task_id)
         return;
+    /* A client has one task at a time: the newer one is the server's last word. */
     if (working)
         fedge_session_drop_task(s, s->work.task_id);
     s->task = *task;
@@ -120,6 +127,7 @@ static void read_task(fedge_session *s, const fedge_message *message)
 static void take_chunk(fedge_session *s, session_fetch *fetch, const fedge_blob_ref *ref,
                        const fedge_message *message)
 {
+    /* The size was announced with the task, and the bytes must not run past it. */
     if (ref->size != fetch->size || message->payload_size > fetch->size - fetch->offset) {
         bad_message(s, FEDGE_REASON_TOO_BIG, message, "a blob of another size than announced");
         return;
@@ -145,6 +153,7 @@ static void read_chunk(fedge_session *s, const fedge_message *message)
     session_fetch *both[] = {&s->plan_fetch, &s->model_fetch};
     for (size_t i = 0; i < 2; i++) {
         session_fetch *fetch = both[i];
+        /* A chunk of a blob that nobody wants any more was on its way when that changed. */
         if (fetch->state != BLOB_FETCH || strcmp(fetch->hash, ref.hash) != 0)
             continue;
         if (ref.offset == fetch->offset && message->payload_size > 0) {
@@ -167,6 +176,7 @@ static void read_resume(fedge_session *s, const fedge_message *message)
         bad_message(s, FEDGE_REASON_BAD_META, message, err.message);
         return;
     }
+    /* An answer to an announcement that has been taken back. */
     if (!s->has_result || s->result.task_id != position.task_id || s->upload == UPLOAD_NONE ||
         s->upload == UPLOAD_ANNOUNCE)
         return;
@@ -246,10 +256,13 @@ static void refuse_result(fedge_session *s, const fedge_notice *notice)
                        notice->text);
     if (strcmp(class, "later") == 0) {
         uint64_t wait = notice->after_ms ? notice->after_ms : s->config.backoff_base_ms;
+        /* The server's time with jitter, as it may have told many devices the same. */
         s->upload = UPLOAD_PAUSED;
         s->upload_again_at = s->now_ms + wait + fedge_session_jitter(s, wait / 8);
         return;
     }
+    /* Damaged bytes or a slow link may be better the next time; a wrong value would be the same
+     * again. */
     bool again =
         (notice->reason == FEDGE_REASON_BAD_DATA || notice->reason == FEDGE_REASON_TIMEOUT) &&
         ++s->upload_repeats < FEDGE_SESSION_MAX_REPEATS;
@@ -289,6 +302,7 @@ static void read_refuse(fedge_session *s, const fedge_notice *notice)
         return;
     }
     const char *class = fedge_reason_class(notice->reason);
+    /* It is not about the result in hand: the server does not want this device. */
     if (strcmp(class, "never") == 0) {
         end_for(s, notice);
     } else if (notice->has_task) {
@@ -377,6 +391,7 @@ static void read_message(fedge_session *s, const fedge_message *message)
 void fedge_session_frame(fedge_session *session, uint64_t now_ms, const uint8_t *frame, size_t size)
 {
     session->now_ms = now_ms;
+    /* What comes behind the end of a link is of the past. */
     if (session->stopping || (session->link != LINK_GREETING && session->link != LINK_ONLINE))
         return;
     fedge_message message;

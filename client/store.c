@@ -28,6 +28,7 @@ open_store(fedge_status (*make)(const char *, fedge_store_backend *, fedge_error
     fedge_store *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a store");
+    /* Before anything is read: a directory of a newer release must not be written to. */
     fresh->max_bytes = max_bytes ? max_bytes : FEDGE_STORE_DEFAULT_MAX_BYTES;
     fedge_status status =
         make ? make(path, &fresh->backend, err) : fedge_store_backend_memory(&fresh->backend, err);
@@ -139,6 +140,7 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
                                         .max_depth = 4,
                                         .max_values = 64};
     status = fedge_seal_check((const char *)text, size, options.name, err);
+    /* Before it is parsed: damage that happens to be valid JSON would be believed. */
     if (!status)
         status = fedge_json_open(&json, (const char *)text, size, &options, err);
     if (!status) {
@@ -244,6 +246,7 @@ fedge_status fedge_store_seed(fedge_store *store, const char *path, fedge_error 
     status = fedge_os_file_size(&file, &size, err);
     if (!status)
         status = check_size(store, path, size, err);
+    /* Once, at the start: hashing a model takes seconds on a small board. */
     if (!status)
         status = hash_parts(read_file, &file, size, store->seed_hash, err);
     fedge_os_close(&file);
@@ -271,6 +274,7 @@ fedge_status fedge_store_blob_held(fedge_store *store, const char *hash, uint64_
     char name[NAME_SIZE];
     blob_name(hash, name);
     *held = size;
+    /* A seed is whole and lies elsewhere; nothing of it is copied before it is needed. */
     if (is_seed(store, hash, size))
         return FEDGE_OK;
     *held = 0;
@@ -318,6 +322,7 @@ fedge_status fedge_store_blob_read(void *blob, uint64_t offset, uint8_t *out, si
         blob_name(b->hash, name);
         return b->store->backend.read(b->store->backend.user, name, offset, out, n, err);
     }
+    /* Opened for each read: it may be on a stick that is pulled out. */
     fedge_status status = fedge_os_open(&file, b->store->seed_path, FEDGE_OS_READ, err);
     if (status)
         return status;
@@ -363,6 +368,7 @@ fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_
     fedge_status status = fedge_store_blob_check(store, hash, size, err);
     if (status)
         return status;
+    /* Checked before memory is taken for it. */
     uint8_t *bytes = malloc((size_t)size);
     if (!bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a blob of %llu bytes",
@@ -398,6 +404,7 @@ typedef struct keep {
 static fedge_status remove_blob(void *user, const char *name, fedge_error *err)
 {
     const keep *k = user;
+    /* The names in the folder are hashes: what is not wanted is not named. */
     char path[NAME_SIZE];
     for (size_t i = 0; i < k->count; i++) {
         if (strcmp(name, k->hashes[i]) == 0)
@@ -432,6 +439,8 @@ fedge_status fedge_store_result_put(fedge_store *store, const fedge_upload *uplo
     status = fedge_upload_pack(upload, header, UPLOAD_MAX_SIZE, &size, err);
     if (!status) {
         status =
+            /* One write replaces header and bytes together: a crash leaves the old result or this
+             * one. */
             store->backend.replace(store->backend.user, RESULT, (fedge_bytes_view){header, size},
                                    (fedge_bytes_view){bytes, (size_t)upload->size}, err);
     }
@@ -479,6 +488,7 @@ static fedge_status find_result(fedge_store *store, uint64_t size, uint8_t *buff
         status = fedge_fail(err, FEDGE_CORRUPT, "its header is not an UPLOAD message");
     if (!status)
         status = fedge_upload_read(&message, upload, err);
+    /* Both sizes come from the file: they have to agree before bytes are read by them. */
     if (!status && upload->size != size - frame) {
         status = fedge_fail(err, FEDGE_TRUNCATED, "%llu bytes where its header says %llu",
                             (unsigned long long)(size - frame), (unsigned long long)upload->size);
@@ -502,6 +512,7 @@ fedge_status fedge_store_result_find(fedge_store *store, fedge_upload *upload, f
     free(buffer);
     if (status == FEDGE_OK || status == FEDGE_IO || status == FEDGE_NO_MEMORY)
         return status;
+    /* Nobody could use it, and it would be found again at each start. */
     fedge_error_prefix(err, FEDGE_CORRUPT, "the stored result is damaged and was removed");
     fedge_status removed = store->backend.remove(store->backend.user, RESULT, NULL);
     return removed ? removed : FEDGE_CORRUPT;
@@ -556,6 +567,7 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
         status = check_size(store, name, size, err);
     if (status)
         return status;
+    /* Counted only for a new one: replacing a value needs no room for a key. */
     if (store->backend.size(store->backend.user, name, &old, NULL) == FEDGE_NOT_FOUND) {
         snprintf(folder, sizeof(folder), "kv/%s", run_id);
         status = store->backend.list(store->backend.user, folder, count_name, &count, err);
@@ -571,6 +583,7 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
                                     (fedge_bytes_view){crc, CRC_SIZE}, err);
     if (status)
         return status;
+    /* The value of an older release, which would come back if this one were lost. */
     name[strlen(name) - strlen(WITH_CRC)] = '\0';
     return store->backend.remove(store->backend.user, name, err);
 }
@@ -601,6 +614,7 @@ fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char 
     if (status)
         return status;
     *size -= CRC_SIZE;
+    /* A file of less than a CRC wraps to a huge size and is refused with it. */
     if (*size <= SIZE_MAX / 2 && fedge_get_u32(*data + *size) == fedge_crc32(0, *data, *size))
         return FEDGE_OK;
     free(*data);
@@ -611,6 +625,7 @@ fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char 
 
 fedge_status fedge_store_discard_run(fedge_store *store, fedge_error *err)
 {
+    /* The result first: it is the one of the two that could be offered to a wrong run. */
     fedge_status status = store->backend.remove(store->backend.user, RESULT, err);
     return status ? status : store->backend.remove(store->backend.user, "kv", err);
 }

@@ -76,6 +76,8 @@ static fedge_status dir_write_at(void *user, const char *name, uint64_t offset,
         status = fedge_os_open(&file, path, FEDGE_OS_CREATE, err);
     if (status)
         return status;
+    /* Not synced: a blob is hashed before it is used, and what a crash has cost is fetched again.
+     */
     status = fedge_os_write_at(&file, offset, span.data, span.size, err);
     fedge_os_close(&file);
     return status;
@@ -87,6 +89,7 @@ static fedge_status write_new(const char *path, fedge_bytes_view first, fedge_by
 {
     fedge_os_file file;
     fedge_status status = FEDGE_OK;
+    /* Left by a process that was killed. */
     if (fedge_os_exists(path))
         status = fedge_os_remove(path, err);
     if (!status)
@@ -96,6 +99,7 @@ static fedge_status write_new(const char *path, fedge_bytes_view first, fedge_by
     status = fedge_os_write_at(&file, 0, first.data, first.size, err);
     if (!status && second.size > 0)
         status = fedge_os_write_at(&file, first.size, second.data, second.size, err);
+    /* Before it gets its name: the name stands for whole bytes. */
     if (!status)
         status = fedge_os_sync(&file, err);
     fedge_os_close(&file);
@@ -128,6 +132,7 @@ static fedge_status dir_list(void *user, const char *folder, fedge_os_visit visi
 {
     char path[MAX_PATH];
     fedge_status status = path_of(user, folder, "", path, err);
+    /* A folder that nobody has needed yet has nothing in it. */
     if (status || !fedge_os_exists(path))
         return status;
     return fedge_os_list_dir(path, visit, visit_user, err);
@@ -141,7 +146,7 @@ static void dir_close(void *user)
 }
 
 /* Who made a run's folder of values may have been killed before its name was on the disk. */
-static fedge_status settle_folders(const store_dir *dir, fedge_error *err)
+static fedge_status sync_folders(const store_dir *dir, fedge_error *err)
 {
     char values[MAX_PATH];
     const fedge_status status = path_of(dir, "kv", "", values, err);
@@ -165,8 +170,9 @@ fedge_status fedge_store_backend_dir(const char *path, fedge_store_backend *back
         status = fedge_os_make_dirs(path, err);
     if (!status)
         status = path_of(dir, "lock", "", lock, err);
+    /* Before the lock: it only makes durable what is there. */
     if (!status)
-        status = settle_folders(dir, err);
+        status = sync_folders(dir, err);
     if (!status)
         status = fedge_os_lock(lock, &dir->lock, err);
     if (status) {

@@ -88,6 +88,7 @@ static void fill_view(fedge_worker *w)
 /* A blob that cannot be used is fetched again; other failures are the job's own. */
 static fedge_status of_blob(fedge_worker *w, fedge_status status)
 {
+    /* Truncated or gone counts as damaged: the file is fetched and hashed anew. */
     w->at_work.bad_blob =
         status == FEDGE_CORRUPT || status == FEDGE_NOT_FOUND || status == FEDGE_TRUNCATED;
     return status;
@@ -126,6 +127,8 @@ static fedge_status store_model(fedge_worker *w, const char *hash, uint64_t size
     status = fedge_safetensors_put(&w->plan->schema, w->values, hash_part, &p, err);
     fedge_sha256_stream_text(p.stream, actual);
     fedge_sha256_stream_free(p.stream);
+    /* The store begins a blob only when it is known to be the right one: half a wrong one would be
+     * kept. */
     if (status)
         return status;
     if (strcmp(actual, hash) != 0)
@@ -158,6 +161,7 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     const fedge_worker_job *job = &w->at_work.job;
     uint8_t *text;
     size_t model_size;
+    /* The old plan's memory goes first: a device has room for one. */
     drop_plan(w);
     fedge_status status = of_blob(
         w, fedge_store_blob_load(w->config.store, job->plan_hash, job->plan_size, &text, err));
@@ -178,6 +182,7 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     /* A model file may say more in its header than ours does. */
     w->at_work.max_model_size =
         (model_size + FEDGE_SAFETENSORS_MAX_HEADER) * (1 + fedge_plan_num_told(w->plan));
+    /* Before the trainer takes its memory, which may be all that is left. */
     make_initial_model(w, model_size);
     if (!w->config.callbacks.plan)
         return FEDGE_OK;
@@ -195,6 +200,7 @@ static fedge_status read_model(fedge_worker *w, const char *hash, bool subtract,
         of_blob(w, fedge_store_blob_check(blob.store, hash, blob.size, err));
     return status
                ? status
+               /* The rest of the blob is what is told, and no part of the file. */
                : fedge_safetensors_get(fedge_store_blob_read, &blob, blob.size - task->control_size,
                                        &w->plan->schema, subtract, w->values, err);
 }
@@ -275,6 +281,7 @@ static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
         return fedge_fail(err, FEDGE_MISMATCH, "the task has %u bounds for %u tensors",
                           task->num_bounds, n);
     }
+    /* Computed here where the server says nothing: both sides derive them from the same model. */
     fedge_sections_bounds(w->plan, w->values, w->bounds);
     if (task->num_bounds != 0)
         memcpy(w->bounds, task->bounds_log2, n);
@@ -316,6 +323,7 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
                                     .correction = w->hooks.correction,
                                     .own = fedge_plan_is_personal(w->plan) ? w->hooks.own : NULL,
                                     .others = fedge_plan_chooses(w->plan) ? w->hooks.told : NULL};
+    /* A trainer fills in what it has; all else is 0. */
     memset(&w->report, 0, sizeof(w->report));
     fedge_status status;
     if (job->task.kind == FEDGE_TASK_TRAIN)
@@ -398,6 +406,7 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
                                  .residual =
                                      fedge_plan_makes_residual(w->plan) ? w->hooks.own : NULL,
                                  .round = w->at_work.job.task.round};
+    /* Before the changes are taken: these values are the device's own, not differences. */
     uint64_t start_ns = fedge_os_monotonic_ns();
     if (fedge_plan_replaces(w->plan))
         fedge_personal_take(w->plan, w->values, w->hooks.own);
@@ -415,6 +424,8 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
     if (!status)
         status = fedge_kept_encode(&w->hooks, &update, upload, bytes, err);
     if (!status) {
+        /* What is kept is stored before the result: a result that went up without it would leave
+         * the device a round behind what the server has counted. */
         do
             status = fedge_kept_store(&w->hooks, &w->kept, w->config.store, upload, err);
         while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
@@ -443,6 +454,8 @@ static fedge_status do_task(fedge_worker *w, fedge_error *err)
     fill_upload(w, seconds_since(start_ns));
     if (job->task.kind == FEDGE_TASK_TRAIN)
         status = encode(w, &bytes, err);
+    /* Training may have ended just before it was cancelled: the result is not wanted all the same.
+     */
     if (!status && atomic_load(&w->cancelled))
         status = fedge_fail(err, FEDGE_CANCELLED, "cancelled");
     if (!status) {
@@ -474,6 +487,7 @@ static void *run(void *user)
             pthread_cond_wait(&w->changed, &w->mutex);
             continue;
         }
+        /* A copy: the next job may come while this one is at work. */
         w->at_work.job = w->next;
         w->next.kind = FEDGE_JOB_NONE;
         w->busy = true;
@@ -483,6 +497,7 @@ static void *run(void *user)
         pthread_mutex_lock(&w->mutex);
         w->busy = false;
         w->has_result = true;
+        /* Copied under the lock, as the thread's own one is overwritten by the next job. */
         w->result = w->at_work;
         pthread_cond_broadcast(&w->changed);
         w->config.done(w->config.user);
@@ -529,6 +544,7 @@ void fedge_worker_free(fedge_worker *worker)
 void fedge_worker_start(fedge_worker *worker, const fedge_worker_job *job)
 {
     pthread_mutex_lock(&worker->mutex);
+    /* A newer job replaces one that has not begun: only the latest word of the server counts. */
     worker->next = *job;
     pthread_cond_broadcast(&worker->changed);
     pthread_mutex_unlock(&worker->mutex);
@@ -549,7 +565,8 @@ bool fedge_worker_take(fedge_worker *worker, fedge_worker_result *result)
 void fedge_worker_cancel(fedge_worker *worker)
 {
     pthread_mutex_lock(&worker->mutex);
-    /* One that has not begun begins cancelled: it is taken back and reported as such. */
+    /* The session waits for an answer to each task that it has given. One that has not begun begins
+     * cancelled: it is taken back and reported as such. */
     if (worker->next.kind == FEDGE_JOB_TASK && !worker->busy && !worker->has_result) {
         worker->result.job = worker->next;
         worker->result.status = FEDGE_CANCELLED;
@@ -562,6 +579,7 @@ void fedge_worker_cancel(fedge_worker *worker)
     if (call)
         atomic_store(&worker->cancelled, true);
     pthread_mutex_unlock(&worker->mutex);
+    /* Outside the lock: a callback may ask whether it is cancelled. */
     if (call && worker->config.callbacks.cancel)
         worker->config.callbacks.cancel(worker->config.callbacks.user, worker->config.client);
 }
@@ -587,6 +605,8 @@ bool fedge_worker_busy(fedge_worker *worker)
 bool fedge_worker_wait(fedge_worker *worker, uint64_t ms)
 {
     struct timespec until;
+    /* The condition's clock. Should somebody set it meanwhile the wait is shorter or longer, once.
+     */
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += (time_t)(ms / 1000);
     until.tv_nsec += (long)(ms % 1000) * 1000000;

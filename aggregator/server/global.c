@@ -273,8 +273,8 @@ static fedge_status make_save(fedge_global *global, fedge_save **save, fedge_err
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a checkpoint");
     fresh->checkpoint = global->checkpoint;
-    /* Shared with who serves it. */
-    /* Shared, not copied: a blob's bytes never change, and clients fetch it meanwhile. */
+    /* Shared with who serves it. Shared, not copied: a blob's bytes never change, and clients fetch
+     * it meanwhile. */
     fresh->model = fedge_blob_retain(global->model_file);
     fresh->model_size = global->model_size;
     memcpy(fresh->model_hash, global->model_hash, sizeof(fresh->model_hash));
