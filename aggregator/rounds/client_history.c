@@ -43,6 +43,7 @@ fedge_status fedge_client_history_report(fedge_client_history *history, uint32_t
         return status;
     fedge_client_record *record = &history->of[client];
     record->examples = examples;
+    /* A client may say anything; 0 is "not known" to those who look back. */
     record->loss = isfinite(loss) && loss > 0.0 ? loss : 0.0;
     record->last_round = round;
     record->reported++;
@@ -77,6 +78,7 @@ fedge_status fedge_client_history_save(const fedge_client_history *history, fedg
         fedge_put_u32(at + 24, record->missed);
         fedge_put_u32(at + 28, 0);
     }
+    /* Behind the records: the strategy's state is in front, and a reader comes from the end. */
     fedge_put_u32(at, history->num);
     out->size += size;
     return FEDGE_OK;

@@ -77,6 +77,8 @@ static void trim(fedge_downlink *downlink)
         free(downlink->steps[i]);
         downlink->steps[i] = NULL;
         downlink->sizes[i] = 0;
+        /* Chains go through all younger steps: what is older than a step that is gone leads
+         * nowhere. */
         size = most;
     }
 }
@@ -119,6 +121,7 @@ fedge_status fedge_downlink_delta(const fedge_downlink *downlink, uint32_t age, 
     uint8_t *to = *bytes = malloc(size);
     if (!to)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a delta of %zu bytes", size);
+    /* The oldest first: a chain leads from its base on. */
     for (uint32_t i = age; i > 0; i--) {
         memcpy(to, downlink->steps[i - 1], downlink->sizes[i - 1]);
         to += downlink->sizes[i - 1];
@@ -148,6 +151,7 @@ void fedge_downlink_load(fedge_downlink *downlink, const uint8_t *state)
 {
     if (downlink->plan) {
         fedge_get_f32s(state, downlink->residual, num_trained(downlink->plan));
+        /* Steps are in no checkpoint: after a restart clients fetch one whole model. */
         forget(downlink);
     }
 }

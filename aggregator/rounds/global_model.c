@@ -65,6 +65,7 @@ fedge_status fedge_global_model_reopen(fedge_global_model *model, const char *ac
     const fedge_layout layout = fedge_plan_layout(model->plan);
     fedge_accumulator_config with_layout = *config;
     with_layout.layout = &layout;
+    /* First: the old one may have the memory that the new one wants. */
     fedge_accumulator_close(&model->accumulator);
     model->unchanged = false;
     const fedge_status status =
@@ -97,6 +98,7 @@ static fedge_status take_memory(fedge_global_model *model, const char *accumulat
 static fedge_status check_robust_memory(const fedge_global_model *model, fedge_error *err)
 {
     const uint32_t cohort = model->job->rounds.max_cohort;
+    /* The other half keeps the updates themselves (begin). */
     const uint64_t least = 2 * fedge_tiles_least_bytes(cohort);
     return model->robust_memory >= least
                ? FEDGE_OK
@@ -247,6 +249,7 @@ fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t *
     if (status != FEDGE_OK)
         return status;
     *told_size = num_told * each;
+    /* One block, since clients fetch both as one blob. */
     uint8_t *bytes = malloc(*size + *told_size);
     if (!bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes",
@@ -323,6 +326,7 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
         .delta = {.schema = &sent->sections[0].schema, .bounds_log2 = bounds_log2}};
     const fedge_section *hooks = fedge_sections_find(sent, FEDGE_SECTION_HOOKS);
     if (hooks) {
+        /* Bounds are counted over all sections. */
         sum.hooks = (fedge_strategy_section){.schema = &hooks->schema,
                                              .bounds_log2 = bounds_log2 + hooks->first};
     }
@@ -337,6 +341,7 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
     }
     if (status == FEDGE_OK)
         status = fedge_downlink_end(&model->downlink, round, model->values, err);
+    /* With deltas the model is moved once more, to what clients can make of them. */
     model->unchanged = status == FEDGE_OK && !model->downlink.plan;
     return status == FEDGE_OK ? note_clients(model, round, totals.num_updates, facts, err) : status;
 }

@@ -45,6 +45,8 @@ static fedge_status take_room(fedge_kept_updates *kept, uint32_t place, fedge_er
 {
     if (kept->values[place])
         return FEDGE_OK;
+    /* Divided, so that nothing overflows. The first places are in memory, the others in the file.
+     */
     if (size_of(kept) <= kept->limit / ((uint64_t)place + 1)) {
         kept->values[place] = malloc(size_of(kept));
         if (kept->values[place])
@@ -120,5 +122,6 @@ fedge_status fedge_kept_updates_list(fedge_kept_updates *kept, const uint32_t *p
 
 void fedge_kept_updates_clear(fedge_kept_updates *kept)
 {
+    /* Memory and file stay for the next round. */
     kept->num = 0;
 }

@@ -115,6 +115,7 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
         fedge_rounds_keep_carried(rounds, false);
     }
     const uint32_t ready = fedge_rounds_num_available(rounds);
+    /* They are waited for; each join and each tick tries again. */
     if (ready < fedge_cohort_needed(&rounds->spec, rounds->kind))
         return;
     const uint32_t listed = fedge_rounds_list_available(rounds);
@@ -176,6 +177,7 @@ static void end_phase(fedge_rounds *rounds)
     rounds->failing = !has_min_reports(rounds);
     rounds->state = FEDGE_ROUNDS_CLOSING;
     rounds->deadline_ms = 0;
+    /* With a buffer they go on into the next round. */
     if (!fedge_rounds_has_buffer(rounds))
         cancel_open(rounds);
     push(rounds, rounds->failing ? FEDGE_ROUNDS_FAIL : FEDGE_ROUNDS_CLOSE, 0, false);
@@ -350,6 +352,7 @@ static fedge_status restore_tasks(fedge_rounds *rounds, const fedge_rounds_task 
         rounds->num_reported += task->state == FEDGE_TASK_REPORTED;
     }
     rounds->num_tasks = num_tasks;
+    /* With 0 nobody would be given work again. */
     rounds->at_work = rounds->num_open > 0 ? rounds->num_open : 1;
     return FEDGE_OK;
 }
@@ -391,6 +394,7 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
     if (status != FEDGE_OK)
         return status;
     rounds->wanted = wanted;
+    /* What the phase had drawn before is not known here: a stream of its own repeats none of it. */
     rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round, attempt,
                                    STREAM_RESTORED);
     rounds->state = FEDGE_ROUNDS_RUNNING;
@@ -398,6 +402,7 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
      */
     rounds->grace_ms = FEDGE_ROUNDS_RESTORED_GRACE_MS;
     start_deadline(rounds, now_ms);
+    /* All may have reported before the restart. */
     end_if_over(rounds);
     return FEDGE_OK;
 }
@@ -439,6 +444,7 @@ fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint
         return fedge_fail(err, FEDGE_TOO_BIG, "client %" PRIu32 " is one more than the limit of %u",
                           client_index, FEDGE_ROUNDS_MAX_CLIENTS);
     }
+    /* Before anything changes: a join that fails leaves the machine as it was. */
     uint32_t connected = rounds->num_connected + !known;
     fedge_status status =
         fedge_rounds_reserve(rounds, connected, cohort_limit(rounds, connected), err);
@@ -502,6 +508,7 @@ static fedge_rounds_task *find_task(const fedge_rounds *rounds, uint64_t task_id
             return &rounds->tasks[slot];
     }
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
+        /* What this attempt had to say is in a failed journal. */
         if (rounds->tasks[slot].task_id == task_id)
             return &rounds->tasks[slot];
     }
@@ -557,6 +564,7 @@ static fedge_status drop_task(fedge_rounds *rounds, uint64_t task_id, bool gives
     if (!task || task->state != FEDGE_TASK_OPEN || !in_phase)
         return fail_stale(rounds, task_id, err);
     uint32_t slot = (uint32_t)(task - rounds->tasks);
+    /* For one more task and its action, before the old one is lost. */
     fedge_status status = fedge_rounds_reserve(rounds, rounds->num_connected,
                                                cohort_limit(rounds, rounds->num_connected), err);
     if (status != FEDGE_OK)
@@ -565,6 +573,7 @@ static fedge_status drop_task(fedge_rounds *rounds, uint64_t task_id, bool gives
     rounds->num_open--;
     uint32_t client_index = task->client_index;
     if (gives_up) {
+        /* It is not asked again in this attempt. */
         fedge_rounds_find_participant(rounds, client_index)->aside = true;
         rounds->given_up = true;
     }
@@ -604,6 +613,7 @@ void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms)
     for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
         uint32_t client_index = rounds->tasks[slot].client_index;
         if (rounds->tasks[slot].state != FEDGE_TASK_LOST) {
+            /* Who is away gets it when it joins. */
             if (fedge_rounds_is_connected(rounds, client_index))
                 push(rounds, FEDGE_ROUNDS_SEND, slot, false);
         } else if (!fedge_rounds_has_buffer(rounds) &&
@@ -620,6 +630,7 @@ void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms)
 /* [base] · 2^n milliseconds, or [most]. */
 static uint64_t backoff(uint64_t base, uint32_t n, uint64_t most)
 {
+    /* Within 64 bits. */
     return n < 32 && (base << n) < most ? base << n : most;
 }
 
@@ -673,6 +684,7 @@ void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms)
     }
     rounds->failing = rounds->hopeless = false;
     rounds->complete = last;
+    /* Rounds that are over do not open again, whoever joins. */
     if (rounds->draining || last) {
         fedge_rounds_keep_aside(rounds, hopeless);
         finish(rounds);

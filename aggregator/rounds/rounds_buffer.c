@@ -20,6 +20,7 @@ void fedge_rounds_carry_over(fedge_rounds *rounds, uint32_t round,
         const fedge_rounds_task *task = &rounds->tasks[slot];
         if (task->state != FEDGE_TASK_OPEN)
             continue;
+        /* The strategy has no model of that age: its update could not be weighed. */
         if (round - 1 - task->base > rounds->spec.max_staleness)
             drop(rounds, slot);
         else
@@ -34,6 +35,7 @@ uint32_t fedge_rounds_num_at_work(const fedge_rounds *rounds)
     uint32_t count = 0;
     for (uint32_t p = 0; p < rounds->num_participants; p++) {
         const participant *one = &rounds->participants[p];
+        /* Who is away may be so for long, and others are asked in its place. */
         count += one->connected && fedge_rounds_open_task(rounds, one);
     }
     return count;

@@ -55,6 +55,7 @@ fedge_status fedge_rounds_reserve(fedge_rounds *rounds, uint32_t connected, uint
     uint32_t capacity = rounds->connected_capacity;
     fedge_status status = grow_u32(&items, sizeof(uint32_t), connected, &capacity, err);
     rounds->connected = items;
+    /* A sample may have all who are connected. */
     if (status == FEDGE_OK && capacity != rounds->connected_capacity) {
         items = rounds->sampled;
         status = grow(&items, sizeof(uint32_t), capacity, err);
@@ -158,6 +159,7 @@ static bool pick_by_score(fedge_rounds *rounds, uint32_t *client_index)
     if (total == 0)
         return false;
     const uint64_t drawn = (uint64_t)fedge_rng_u32(&rounds->rng) << 32;
+    /* The bias of the remainder is below total / 2^64. */
     const uint64_t point = (drawn | fedge_rng_u32(&rounds->rng)) % total;
     for (uint32_t place = 0, p = 0; reached <= point; place++) {
         reached += free_score(rounds, place, &p);
@@ -252,6 +254,7 @@ void fedge_rounds_rest(fedge_rounds *rounds, uint32_t client_index, uint64_t unt
     const fedge_status status =
         grow_u32(&items, sizeof(rest), rounds->num_resting + 1, &rounds->resting_capacity, NULL);
     rounds->resting = items;
+    /* It is asked sooner than it said, and says so again. */
     if (status != FEDGE_OK)
         return;
     rest *at = rounds->resting + rest_place(rounds, client_index);
@@ -282,6 +285,7 @@ uint32_t fedge_rounds_spare_resting(fedge_rounds *rounds, uint32_t listed, uint3
                 rounds->sampled[awake] = client;
             awake++;
         }
+        /* Who rests is asked before a round is too small. */
         if (awake < enough)
             return listed;
     }

@@ -87,6 +87,7 @@ static int fill(mbedtls_x509write_cert *writer, const content *what)
         code = mbedtls_x509write_crt_set_issuer_name(writer, what->issuer);
     if (code == 0)
         code = set_serial(writer);
+    /* Backdated: a device's clock may be behind the signer's. */
     if (code == 0)
         code = set_validity(writer, what->now_ms - FEDGE_CA_BACKDATE_MS, what->not_after_ms);
     if (code == 0)
@@ -195,6 +196,7 @@ static fedge_status load_pair(const char *dir, const char *key_name, const char 
         status = fedge_fail(err, FEDGE_EXPIRED, "%s has expired", path);
     if (status == FEDGE_OK)
         status = fedge_x509_path(path, sizeof(path), dir, key_name, err);
+    /* A key that others can read is no secret any more, and is not used. */
     if (status == FEDGE_OK)
         status = fedge_os_check_private(path, err);
     if (status == FEDGE_OK)
@@ -269,6 +271,7 @@ static fedge_status make_issuing(const char *dir, const char *name, fedge_ca *ro
         return status;
     uint64_t root_end_ms = fedge_x509_ms(&root->certificate.valid_to);
     *end_ms = now_ms + days * FEDGE_DAY_MS;
+    /* Nothing is valid beyond what signs it. */
     *end_ms = *end_ms < root_end_ms ? *end_ms : root_end_ms;
     mbedtls_pk_context key;
     fedge_buffer out;
@@ -279,6 +282,7 @@ static fedge_status make_issuing(const char *dir, const char *name, fedge_ca *ro
                           .issuer = issuer,
                           .key = &key,
                           .issuer_key = &root->key,
+                          /* It signs devices and servers, and no further authority. */
                           .path_length = 0,
                           .now_ms = now_ms,
                           .not_after_ms = *end_ms};

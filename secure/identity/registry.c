@@ -56,6 +56,7 @@ static fedge_status rebuild(fedge_registry *registry, bool by_id, uint32_t count
     free(table->slots);
     table->slots = slots;
     table->bits = bits;
+    /* One more than its place, as 0 is an empty slot. */
     for (uint32_t i = 0; i < count; i++)
         *slot_of(registry, by_id, key_of(registry, by_id, i)) = i + 1;
     return FEDGE_OK;
@@ -167,6 +168,7 @@ fedge_status fedge_registry_put_certificate(fedge_registry *registry, uint32_t d
         return fedge_fail(err, FEDGE_TOO_BIG, "'%s' has more than %d certificates", owner->name,
                           FEDGE_REGISTRY_MAX_CERTIFICATES);
     }
+    /* All room first: what follows can not fail, and nothing is half there. */
     fedge_status status = grow((void **)&registry->certificates, registry->num_certificates,
                                &registry->cap_certificates, sizeof(*registry->certificates), err);
     if (status == FEDGE_OK)
@@ -234,6 +236,7 @@ fedge_status fedge_registry_visit(fedge_registry *registry, fedge_registry_visit
             fedge_status status = visit(user, &row, err);
             if (status != FEDGE_OK)
                 return status;
+            /* The visitor may have changed it. */
             certificate->state = row.match.state;
         }
     }

@@ -30,6 +30,7 @@ static void configure(mbedtls_ssl_config *conf)
 static bool is_for(const mbedtls_ssl_context *ssl)
 {
     const char *host = ssl->MBEDTLS_PRIVATE(hostname);
+    /* A ticket is shown to the server that gave it, and to no other of the list. */
     const char *other = kept.MBEDTLS_PRIVATE(hostname);
     return host && other && strcmp(host, other) == 0;
 }
@@ -45,6 +46,7 @@ static void before_step(mbedtls_ssl_context *ssl, int socket)
 static void after_step(mbedtls_ssl_context *ssl, int code)
 {
     (void)ssl;
+    /* The ticket may be to blame: the next handshake does without one. */
     if (code != 0 && code != MBEDTLS_ERR_SSL_WANT_READ && code != MBEDTLS_ERR_SSL_WANT_WRITE)
         fedge_resume_forget();
 }
@@ -55,6 +57,7 @@ static bool after_read(mbedtls_ssl_context *ssl, int code)
         return ssl->MBEDTLS_PRIVATE(state) == MBEDTLS_SSL_TLS1_3_NEW_SESSION_TICKET;
     if (code != MBEDTLS_ERR_SSL_RECEIVED_NEW_SESSION_TICKET)
         return false;
+    /* The newest one counts; a server may take each only once. */
     fedge_resume_forget();
     mbedtls_ssl_session_init(&kept);
     is_kept = mbedtls_ssl_get_session(ssl, &kept) == 0;

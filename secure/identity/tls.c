@@ -129,6 +129,7 @@ static void replace(material *_Atomic *current, material *fresh)
             break;
         }
     }
+    /* Last: whoever finds it may use all of it. */
     atomic_store(current, fresh);
 }
 
@@ -139,6 +140,8 @@ fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err)
     fedge_status status = material_new(pem, "the roots", &fresh, err);
     if (status == FEDGE_OK) {
         replace(&current_roots, fresh);
+        /* After the roots: a verdict reached in between is remembered under the older version and
+         * not recalled. */
         atomic_fetch_add(&roots_version, 1);
     } else {
         material_free(fresh);
@@ -385,6 +388,7 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
     }
     if (status != FEDGE_OK) {
         snprintf(seen.reason, sizeof(seen.reason), "%s", err.message);
+        /* A flag and no error: mbedTLS goes on to the end of the chain and then refuses. */
         *flags |= MBEDTLS_X509_BADCERT_OTHER;
     }
     return 0;
@@ -452,11 +456,14 @@ WRAP(int, mbedtls_ssl_config_defaults, mbedtls_ssl_config *conf, int endpoint, i
      int preset)
 {
     int code = __real_mbedtls_ssl_config_defaults(conf, endpoint, transport, preset);
+    /* A cipher that computes wrongly would fail in the first record, with a reason that misleads.
+     */
     if (code == 0 && fedge_ciphers_check(NULL) != FEDGE_OK)
         code = MBEDTLS_ERR_PLATFORM_FEATURE_UNSUPPORTED;
     if (code != 0)
         return code;
     apply_settings(conf);
+    /* At each connection's set-up, so that a reload holds from the next one on. */
     material *roots = atomic_load(&current_roots);
     if (roots)
         __real_mbedtls_ssl_conf_ca_chain(conf, &roots->certificates, NULL);
@@ -530,6 +537,7 @@ WRAP(void, mbedtls_ssl_set_verify, mbedtls_ssl_context *ssl,
 
 WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
 {
+    /* What an earlier connection of this thread was refused for is not this one's reason. */
     seen = (sighting){.flags = 0};
     if (resumption && resumption->before_step)
         resumption->before_step(ssl, socket_of(ssl));
@@ -550,6 +558,7 @@ WRAP(int, mbedtls_ssl_read, mbedtls_ssl_context *ssl, unsigned char *out, size_t
     if (take_buffers && !take_buffers(ssl))
         return MBEDTLS_ERR_SSL_ALLOC_FAILED;
     int code = __real_mbedtls_ssl_read(ssl, out, size);
+    /* A ticket is read as a record of its own: what was asked for comes behind it. */
     while (resumption && resumption->after_read && resumption->after_read(ssl, code))
         code = __real_mbedtls_ssl_read(ssl, out, size);
     const char *reason = NULL;

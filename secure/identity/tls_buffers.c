@@ -45,6 +45,7 @@ static bool out_at_rest(const mbedtls_ssl_context *ssl)
 
 static void put_back(unsigned char **place, unsigned char *buffer)
 {
+    /* One of a kind is enough: a thread is within one connection at a time. */
     if (!*place)
         *place = buffer;
     else
@@ -108,6 +109,7 @@ static bool take(mbedtls_ssl_context *ssl)
 
 void fedge_tls_buffers_begin(void)
 {
+    /* The counter needs the whole of mbedTLS's field for users. */
     spare.on = sizeof(uintptr_t) >= COUNTER_SIZE;
     fedge_tls_lend_buffers(take, give_back);
 }

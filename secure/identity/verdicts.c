@@ -30,6 +30,8 @@ static struct {
 fedge_status fedge_verdicts_begin(uint32_t number, fedge_error *err)
 {
     size_t size = 64;
+    /* At least two places for each device: two chains in one place push each other out, and are
+     * verified again. */
     while (size < 2 * (size_t)number && size < FEDGE_VERDICTS_MAX)
         size *= 2;
     fedge_verdicts_end();
@@ -69,6 +71,7 @@ static verdict *place_of(const uint8_t name[FEDGE_FINGERPRINT_SIZE])
 {
     size_t at = 0;
     memcpy(&at, name, sizeof(at));
+    /* A hash's first bytes are as good as any. */
     return &memory.table[at & memory.mask];
 }
 

@@ -8,6 +8,7 @@ fedge_status fedge_adaptive_init(const fedge_strategy_config *config, void **sta
     const fedge_adaptive_settings *settings = config->job->strategy_settings;
     fedge_strategy_vectors *made = NULL;
     const fedge_status status = fedge_strategy_vectors_new(config, 2, &made, err);
+    /* v is τ² at first, the least that the paper's algorithm 2 takes (Reddi et al. 2021). */
     for (size_t i = 0; status == FEDGE_OK && i < made->num_values; i++)
         made->values[made->num_values + i] = (float)(settings->tau * settings->tau);
     *state = made;

@@ -80,6 +80,7 @@ fedge_status fedge_asynchronous_init(const fedge_strategy_config *config, void *
 
 double fedge_asynchronous_unit(const fedge_job *job)
 {
+    /* A power of two: weights are fractions of it without another rounding. */
     return exp2(floor(log2((double)job->rounds.max_weight)));
 }
 
@@ -108,6 +109,7 @@ uint32_t fedge_asynchronous_weight(const void *state, const fedge_job *job,
 const float *fedge_asynchronous_base(const void *state, uint32_t version)
 {
     const fedge_strategy_vectors *self = state;
+    /* A ring: the base of the oldest task that may still count is not written over. */
     return self->values + (size_t)(version % self->num_vectors) * self->num_values;
 }
 
