@@ -93,6 +93,7 @@ static fedge_status write_all(int fd, const char *path, uint64_t offset, const u
             return fedge_fail_errno(err, errno, "cannot write %s at byte %llu", path,
                                     (unsigned long long)(offset + done));
         }
+        /* Nothing taken and no error would be tried for ever. */
         if (put == 0) {
             return fedge_fail(err, FEDGE_IO, "cannot write %s at byte %llu: nothing was taken",
                               path, (unsigned long long)(offset + done));
@@ -116,7 +117,7 @@ static fedge_status size_of(int fd, const char *path, uint64_t *size, fedge_erro
 }
 
 /* The body of fedge_os_read_file, with [fd] open. A file that grows meanwhile is read to the size
- * it had; one without a size (a pipe, /proc) is read to its end. */
+ * it had, one that shrinks to its end. */
 static fedge_status read_open_file(int fd, const char *path, size_t limit, uint8_t **data,
                                    size_t *size, fedge_error *err)
 {
@@ -164,10 +165,13 @@ static fedge_status fill_and_rename(int fd, const char *temporary, const char *p
     uint64_t at = 0;
     for (size_t i = 0; i < num_parts && status == FEDGE_OK; at += parts[i++].size)
         status = write_all(fd, temporary, at, parts[i].data, parts[i].size, err);
+    /* Before the rename: there is no moment at which a secret has its name and the wrong mode. */
     if (status == FEDGE_OK && fchmod(fd, (mode_t)mode) != 0)
         status = fedge_fail_errno(err, errno, "cannot set the mode of %s", temporary);
+    /* Data before the name: a crash leaves the old file or the new one. */
     if (status == FEDGE_OK && fsync(fd) != 0)
         status = fedge_fail_errno(err, errno, "cannot sync %s to the disk", temporary);
+    /* Some file systems tell of a failed write only here. */
     if (close(fd) != 0 && status == FEDGE_OK)
         status = fedge_fail_errno(err, errno, "cannot close %s", temporary);
     if (status == FEDGE_OK)
@@ -221,6 +225,7 @@ static fedge_status make_durable(const char *path, fedge_error *err)
         return status;
     const int fd = open_retry(parent, O_RDONLY | O_DIRECTORY, 0);
     const bool synced = fd >= 0 && fsync(fd) == 0;
+    /* close may change it. */
     const int errnum = errno;
     if (fd >= 0)
         close(fd);
@@ -324,6 +329,7 @@ static fedge_status remove_child(void *user, const char *name, fedge_error *err)
     const remove_visit *visit = user;
     char child[FEDGE_OS_MAX_PATH];
     int length = snprintf(child, sizeof(child), "%s/%s", visit->path, name);
+    /* In place of its link's target. */
     if (length < 0 || (size_t)length >= sizeof(child)) {
         return fedge_fail(err, FEDGE_TOO_BIG, "path of %.60s in %.200s is over %d bytes", name,
                           visit->path, FEDGE_OS_MAX_PATH - 1);
@@ -343,6 +349,7 @@ static fedge_status remove_entry(const char *path, unsigned depth, fedge_error *
         return fedge_fail(err, FEDGE_TOO_BIG, "%s is more than %d directories deep", path,
                           MAX_TREE_DEPTH);
     }
+    /* What is within is removed first; the depth bounds the recursion. */
     remove_visit visit = {path, depth};
     fedge_status status = fedge_os_list_dir(path, remove_child, &visit, err);
     if (status == FEDGE_OK && rmdir(path) != 0)
@@ -399,6 +406,7 @@ static fedge_status add_name(name_list *list, const char *name, const char *path
 static fedge_status read_names(DIR *dir, const char *path, name_list *list, fedge_error *err)
 {
     for (;;) {
+        /* readdir tells an error from the end by it alone. */
         errno = 0;
         const struct dirent *entry = readdir(dir);
         if (!entry) {
@@ -427,6 +435,7 @@ fedge_status fedge_os_list_dir(const char *path, fedge_os_visit visit, void *use
     name_list list = {0};
     fedge_status status = read_names(dir, path, &list, err);
     closedir(dir);
+    /* Sorted: what visitors do does not depend on the file system. */
     if (list.count > 0)
         qsort(list.names, list.count, sizeof(list.names[0]), compare_names);
     for (size_t i = 0; i < list.count; i++) {
@@ -442,6 +451,7 @@ fedge_status fedge_os_list_dir(const char *path, fedge_os_visit visit, void *use
 static fedge_status fail_locked(int fd, const char *path, fedge_error *err)
 {
     char text[16] = {0};
+    /* It may be another's file, or half written. */
     size_t length = 0;
     if (read_up_to(fd, path, 0, (uint8_t *)text, sizeof(text) - 1, &length, NULL) != FEDGE_OK)
         length = 0;
@@ -467,6 +477,7 @@ fedge_status fedge_os_lock(const char *path, int *lock, fedge_error *err)
     char pid[24];
     int length = snprintf(pid, sizeof(pid), "%ld\n", (long)getpid());
     fedge_status status = FEDGE_OK;
+    /* Now that it is ours: what was in it is of who had it before. */
     if (ftruncate(fd, 0) != 0)
         status = fedge_fail_errno(err, errno, "cannot write lock file %s", path);
     if (status == FEDGE_OK)
@@ -481,6 +492,7 @@ fedge_status fedge_os_lock(const char *path, int *lock, fedge_error *err)
 
 void fedge_os_unlock(int lock)
 {
+    /* The kernel releases it with the descriptor, also when the program is killed. */
     close(lock);
 }
 
@@ -517,6 +529,7 @@ fedge_status fedge_os_open_temporary(fedge_os_file *file, const char *folder,
         status = fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s… is too long", named);
     if (status == FEDGE_OK)
         status = fedge_os_open(file, name, FEDGE_OS_CREATE, err);
+    /* Without a name: it goes when the program ends, however it ends. */
     return status == FEDGE_OK ? fedge_os_remove(name, err) : status;
 }
 
@@ -541,6 +554,7 @@ fedge_status fedge_os_write_at(const fedge_os_file *file, uint64_t offset, const
 
 fedge_status fedge_os_sync(const fedge_os_file *file, fedge_error *err)
 {
+    /* Length and data, not times: one journal entry of the file system less for each commit. */
     if (fdatasync(file->fd) != 0)
         return fedge_fail_errno(err, errno, "cannot sync %s to the disk", file->path);
     return FEDGE_OK;
@@ -557,6 +571,7 @@ static fedge_status reserve_by_length(const fedge_os_file *file, uint64_t size, 
     status = fedge_os_free_bytes(file->path, &room, err);
     if (status != FEDGE_OK)
         return status;
+    /* The room may be gone when it is written; this is all that can be said without fallocate. */
     if (room < size - present) {
         return fedge_fail(err, FEDGE_NO_SPACE, "%s needs %llu more bytes; the disk has %llu free",
                           file->path, (unsigned long long)(size - present),
@@ -581,6 +596,7 @@ fedge_status fedge_os_reserve(const fedge_os_file *file, uint64_t size, fedge_er
     do
         error = posix_fallocate(file->fd, 0, (off_t)size);
     while (error == EINTR);
+    /* glibc writes zeros itself where the kernel cannot; musl says so. */
     if (error == EOPNOTSUPP || error == ENOSYS)
         return reserve_by_length(file, size, err);
     if (error != 0) {

@@ -108,7 +108,9 @@ static void post_to_all(fedge_ranks *self, fedge_letter_kind kind, const void *b
 static fedge_status deliver(void *ranks, fedge_reply *reply, fedge_error *err)
 {
     fedge_ranks *self = ranks;
+    /* What all are told leaves this rank in the order of what one is told: by the same mailbox. */
     if (reply->conn_id == FEDGE_CONN_ALL) {
+        /* The engine has room again, so letters are read again. */
         if (reply->type == FEDGE_REPLY_RESUME)
             atomic_store(&self->held, false);
         for (uint32_t to = 1; to < self->config.collective->num_ranks; to++)
@@ -127,6 +129,7 @@ static fedge_status deliver(void *ranks, fedge_reply *reply, fedge_error *err)
 static bool forward(void *ranks, fedge_request *request)
 {
     fedge_ranks *self = ranks;
+    /* Bytes of an upload stay on the rank that their client is connected to. */
     if (self->config.share && request->type == FEDGE_REQUEST_PART)
         return fedge_share_post(self->config.share, request);
     fedge_letter *letter = fedge_letter_of_request(request);
@@ -164,6 +167,7 @@ fedge_status fedge_ranks_together(fedge_ranks *ranks, fedge_accumulator *accumul
                                   fedge_error *err)
 {
     pthread_mutex_lock(&ranks->mutex);
+    /* A rank that is over does not answer any more. */
     if (ranks->over) {
         pthread_mutex_unlock(&ranks->mutex);
         return fedge_fail(err, FEDGE_CLOSED, "the ranks are ending");
@@ -171,6 +175,7 @@ fedge_status fedge_ranks_together(fedge_ranks *ranks, fedge_accumulator *accumul
     ranks->joining = accumulator;
     ranks->awake = true;
     pthread_cond_signal(&ranks->changed);
+    /* Only the ranks' thread speaks to MPI; the caller waits while it does. */
     while (ranks->joining)
         pthread_cond_wait(&ranks->joined_now, &ranks->mutex);
     const fedge_error how = ranks->joined;
@@ -242,6 +247,7 @@ static void drop_blob(fedge_ranks *self, const char *hash)
 static void broadcast_blob(fedge_ranks *self, fedge_blob *blob)
 {
     const fedge_collective *all = self->config.collective;
+    /* Piece by piece, as a model may be larger than what MPI counts in one call. */
     fedge_error err;
     for (uint64_t at = 0; at < blob->size;) {
         const uint64_t left = blob->size - at;
@@ -263,6 +269,7 @@ static fedge_status receive_blob(fedge_ranks *self, const uint8_t *body, size_t 
     if (size != sizeof(said))
         return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks names no blob");
     memcpy(&said, body, sizeof(said));
+    /* One more, as malloc may give NULL for nothing. */
     uint8_t *bytes = malloc((size_t)said.size + 1);
     if (!bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %llu bytes",
@@ -277,6 +284,7 @@ static fedge_status receive_blob(fedge_ranks *self, const uint8_t *body, size_t 
     const fedge_status status = fedge_blob_new(bytes, (size_t)said.size, &blob, err);
     if (status != FEDGE_OK)
         return status;
+    /* Between machines no checksum of a transport is known to this program. */
     if (strcmp(blob->hash, said.hash) != 0) {
         fedge_blob_release(blob);
         return fedge_fail(err, FEDGE_CORRUPT, "a model has changed on its way from rank 0");
@@ -292,6 +300,7 @@ static void send_letter(fedge_ranks *self, fedge_letter *letter)
     const fedge_collective *all = self->config.collective;
     const fedge_traffic *traffic = fedge_engine_thread_traffic(self->config.engine);
     fedge_letter_head *head = (fedge_letter_head *)(void *)letter->bytes;
+    /* What has come since the last letter: rank 0 adds up the traffic of all. */
     const uint64_t up = atomic_load(&traffic->up), down = atomic_load(&traffic->down);
     head->up = up - self->told_up;
     head->down = down - self->told_down;
@@ -315,6 +324,8 @@ static bool lead_sums(fedge_ranks *self)
     fedge_error err = {.status = FEDGE_OK};
     if (!accumulator)
         return false;
+    /* A word first: the others must be in the same collective before this one waits for them there.
+     */
     for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
         fedge_letter *word = fedge_letter_new(FEDGE_LETTER_SUMS, NULL, 0, to);
         if (word)
@@ -330,6 +341,7 @@ static bool lead_sums(fedge_ranks *self)
 /* Rank 0: what a reply is about is on all ranks before it, and named by none after its end. */
 static void prepare_blob(fedge_ranks *self, fedge_letter *letter)
 {
+    /* A reply's blob is known by hash to a rank that has had its bytes. */
     const fedge_letter_head *head = (const fedge_letter_head *)(const void *)letter->bytes;
     const fedge_reply *reply =
         (const fedge_reply *)(const void *)(letter->bytes + sizeof(fedge_letter_head));
@@ -389,6 +401,7 @@ static bool forget_sent(fedge_ranks *self)
     while (*at) {
         fedge_letter *letter = *at;
         fedge_letter **next = &letter->next;
+        /* MPI reads from the letter until then. */
         if (!fedge_collective_is_done(self->config.collective, letter->sending)) {
             at = next;
             continue;
@@ -401,6 +414,7 @@ static bool forget_sent(fedge_ranks *self)
         fedge_letter_free(letter);
         busy = true;
     }
+    /* At half, or connections would be stopped and started for each letter. */
     if (busy && !atomic_load(&self->ending) &&
         atomic_load(&self->queued) <= FEDGE_RANKS_OUTBOX_BYTES / 2 &&
         atomic_exchange(&self->was_full, false))
@@ -417,6 +431,7 @@ static fedge_status take_request(fedge_ranks *self, const fedge_letter_head *hea
     const fedge_status status = fedge_letter_request(head, body, &request, err);
     if (status != FEDGE_OK)
         return status;
+    /* The engine ends: what comes now would be answered by nobody. */
     if (atomic_load(&self->ending)) {
         fedge_request_free(request);
         return FEDGE_OK;
@@ -441,6 +456,7 @@ static fedge_status take_report(fedge_ranks *self, const uint8_t *body, size_t s
         return no_memory ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a report of a rank")
                          : FEDGE_OK;
     }
+    /* A copy, as the next letter comes into the same place. */
     memcpy(frame, body, size);
     request->type = FEDGE_REQUEST_REPORT;
     request->frame = frame;
@@ -471,6 +487,7 @@ static fedge_status take_reply(fedge_ranks *self, const fedge_letter_head *head,
     const fedge_status status = fedge_letter_reply(head, body, &reply, err);
     if (status != FEDGE_OK)
         return status;
+    /* The pointer in it is another process's: the blob is found again by its hash. */
     if (head->blob.hash[0]) {
         fedge_blob **found = find_blob(self, head->blob.hash);
         if (!found) { /* withdrawn, and never asked for here */
@@ -533,6 +550,7 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
         return FEDGE_OK;
     case FEDGE_LETTER_STATUS:
         return take_status(self, body, head.body_size, err);
+    /* The service ends as it does for any signal, with all that follows. */
     case FEDGE_LETTER_STOP: /* as if the signal had come here */
         if (!atomic_load(&self->ending))
             (void)kill(getpid(), SIGTERM);
@@ -556,6 +574,8 @@ static fedge_status begin_to_read(fedge_ranks *self, fedge_error *err)
 {
     const fedge_collective *all = self->config.collective;
     uint32_t from = 0;
+    /* While the engine's inbox is full nothing more is read: MPI holds letters back on the sending
+     * side. */
     if (self->reading || atomic_load(&self->held) ||
         !fedge_collective_probe(all, &from, &self->in_size))
         return FEDGE_OK;
@@ -591,6 +611,7 @@ static bool read_new(fedge_ranks *self)
 static void tell_status(fedge_ranks *self)
 {
     const uint64_t now_ms = fedge_os_monotonic_ms();
+    /* Others answer those who look at their metrics from this. */
     if (leads(self) && now_ms >= self->status_ms && !atomic_load(&self->ending)) {
         fedge_engine_status status;
         fedge_engine_thread_status(self->config.engine, &status);
@@ -607,6 +628,7 @@ static void nap(fedge_ranks *self)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&self->mutex);
+    /* Posted between the last look and this lock. */
     if (!self->awake)
         pthread_cond_timedwait(&self->changed, &self->mutex, &until);
     self->awake = false;
@@ -621,6 +643,7 @@ static bool is_over(fedge_ranks *self)
     if (!atomic_load(&self->ending))
         return false;
     if (!self->said_last) {
+        /* Nobody may wait for sums that will not be joined. */
         self->said_last = true;
         const fedge_error ending = {.status = FEDGE_CLOSED, .message = "the ranks are ending"};
         answer_join(self, &ending, true);
@@ -639,6 +662,8 @@ static void *run(void *arg)
     fedge_os_name_thread("ranks");
     self->nap_us = FIRST_NAP_US;
     for (;;) {
+        /* In this order: what is said before sums are joined is on its way when a rank waits there.
+         */
         tell_status(self);
         bool busy = send_new(self);
         busy = lead_sums(self) || busy;
@@ -646,6 +671,7 @@ static void *run(void *arg)
         busy = read_new(self) || busy;
         if (!busy && is_over(self))
             return NULL;
+        /* Under load it does not sleep between letters. */
         if (busy) {
             self->nap_us = FIRST_NAP_US;
             continue;
@@ -708,6 +734,7 @@ void fedge_ranks_free(fedge_ranks *ranks)
     if (!ranks)
         return;
     assert(!ranks->running);
+    /* Its thread uses all of it. */
     fedge_mailbox_item *item = ranks->outbox ? fedge_mailbox_take(ranks->outbox) : NULL;
     for (fedge_mailbox_item *next; item; item = next) {
         next = item->next;
@@ -766,6 +793,7 @@ void fedge_ranks_end(fedge_ranks *ranks, bool stopped)
     } else {
         tell_end(ranks);
     }
+    /* A letter that is held back may be the last word that this rank waits for. */
     atomic_store(&ranks->held, false);
     atomic_store(&ranks->ending, true);
     wake(ranks);

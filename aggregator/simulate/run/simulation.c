@@ -105,12 +105,15 @@ static fedge_status send_task(fedge_simulation *self, const fedge_rounds_action 
     download(self, action->client_index);
     const bool again =
         self->config.profiles && self->config.profiles->availability && !action->fresh;
+    /* Its work is kept: it goes on with the same draw. */
     for (uint32_t i = 0; again && i < self->num_sent; i++) { /* it had gone and is back */
         if (self->sent[i].task_id == action->task_id)
             return fedge_simulation_begin_task(self, action, i, err);
     }
     if (self->num_sent == self->capacity) { /* more than a cohort: slots that changed hands */
         const uint32_t more = self->capacity * 2 + 64;
+        /* Each on its own: after a failure in between the arrays that have moved are known by their
+         * new place. */
         sent_task *sent = realloc(self->sent, more * sizeof(*sent));
         self->sent = sent ? sent : self->sent;
         fedge_trainer_engine_task *wave = realloc(self->wave, more * sizeof(*wave));
@@ -156,6 +159,7 @@ static fedge_status work(fedge_simulation *self, fedge_error *err)
         fedge_rounds_tick(self->rounds, self->now_ms);
         return FEDGE_OK;
     }
+    /* All are taken: their order is of no account. */
     if (count < left)
         qsort(self->sent + self->num_done, left, sizeof(*self->sent), by_tie_break);
     for (uint32_t i = 0; i < count; i++)
@@ -219,6 +223,8 @@ fedge_status fedge_simulation_run(fedge_simulation *self, fedge_error *err)
         }
     }
     if (status != FEDGE_OK) { /* what has closed is kept already */
+        /* What the open round has changed of what clients keep is as it was when the last one
+         * closed. */
         fedge_client_states_undo(&self->states);
         fedge_sim_ranks_drop(&self->ranks);
     }
@@ -362,12 +368,14 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     const fedge_trainer_engine_ops *engine = NULL;
     fedge_trainer_engine_config wanted = engine_config(config);
     fedge_status status = fedge_trainer_engine_choose(engine_name(config), &wanted, &engine, err);
+    /* Before anything large is taken. */
     if (status == FEDGE_OK)
         status = check_memory(self, engine, err);
     if (status == FEDGE_OK)
         status = list_test_set(self, err);
     if (status == FEDGE_OK) {
         fedge_accumulator_config sums = config->sums;
+        /* A lane for each thread, so that none waits for another while adding. */
         sums.num_lanes = config->num_threads;
         status =
             fedge_global_model_init(&self->global, config->job,
@@ -378,6 +386,7 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     if (status == FEDGE_OK) {
         status = fedge_global_model_write(&self->global, &file, &self->model_bytes, &told, err);
         self->model_bytes += told;
+        /* Written for its size alone, which is what each client downloads. */
         free(file);
     }
     if (status == FEDGE_OK && fedge_plan_keeps(self->plan)) {
@@ -438,6 +447,7 @@ void fedge_simulation_free(fedge_simulation *simulation)
 {
     if (!simulation)
         return;
+    /* The other ranks are told before what they share is freed. */
     fedge_sim_ranks_end(&simulation->ranks);
     fedge_trainer_engine_close(&simulation->engine);
     fedge_sim_ranks_fini(&simulation->ranks);
@@ -477,6 +487,7 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
         status = fedge_rounds_restore(simulation->rounds, state->rounds_closed, 0,
                                       state->next_task_id, 0, NULL, 0, simulation->now_ms, err);
     }
+    /* They have the model of before. */
     fedge_sim_ranks_moved(&simulation->ranks);
     simulation->rounds_closed = state->rounds_closed;
     simulation->next_task_id = state->next_task_id;

@@ -67,6 +67,8 @@ static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, do
         fedge_model_buffers(self->model), err);
     if (status != FEDGE_OK)
         return status;
+    /* Adding leaves the model as the global one where all of it was sent: the next client of this
+     * call need not have it set again. */
     const bool whole = plan->sent.schema.num_elements == plan->schema.num_elements;
     self->ready_for = whole && !values && !task->start ? pool->num_calls : 0;
     return FEDGE_OK;
@@ -91,6 +93,7 @@ static void prepare(worker *self, const float *start)
         fedge_model_set_state(self->model, start);
     else if (self->ready_for != self->pool->num_calls)
         fedge_model_set_state(self->model, self->pool->config.global->values);
+    /* Training moves it, whatever comes of that. */
     self->ready_for = 0;
 }
 
@@ -127,6 +130,7 @@ static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, cons
         fedge_model_set_state(self->model, at);
         const fedge_status status = fedge_trainer_evaluate(
             self->model, &examples, fedge_model_max_batch(self->model), self->scratch,
+            /* A model that has diverged does not fit; the others may. */
             self->scratch_size, config->cancel, config->user, &result, err);
         if (status != FEDGE_OK && status != FEDGE_NOT_FINITE)
             return status;
@@ -181,10 +185,12 @@ static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_e
     fedge_augmented augmented;
     const fedge_examples examples = fedge_plan_augment(plan, &config, &stored, &augmented);
     prepare(self, task->start);
+    /* Each client begins without momentum, as a device does. */
     fedge_model_reset_optimizer(self->model);
     fedge_status status = fedge_plan_measures(plan) ? measure(self, task, &stored, err) : FEDGE_OK;
     if (status == FEDGE_OK)
         status = begin_update(self, task->client, err);
+    /* What the changes are taken from. */
     if (task->start)
         self->update.start = task->start;
     if (status == FEDGE_OK && fedge_plan_chooses(plan))
@@ -281,6 +287,7 @@ static void work(worker *self)
 {
     trainer_pool *pool = self->pool;
     uint_fast32_t at;
+    /* One at a time, the largest first (by whoever ordered them): threads end nearly together. */
     while ((at = atomic_fetch_add(&pool->next, 1)) < pool->num_tasks) {
         fedge_trainer_engine_task *task = &pool->tasks[at];
         fedge_error err;
@@ -293,6 +300,7 @@ static void work(worker *self)
             memcpy(task->message, err.message, sizeof(task->message));
         task->seconds = (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
         const uint_fast32_t done = atomic_fetch_add(&pool->num_done, 1) + 1;
+        /* On the caller's thread alone, which may draw a bar without a lock. */
         if (self == pool->workers && pool->config.on_done)
             pool->config.on_done(pool->config.user, (uint32_t)done);
     }
@@ -317,6 +325,7 @@ static void run(void *state, uint32_t round, const int8_t *bounds_log2,
     pool->num_tasks = num_tasks;
     atomic_store(&pool->next, 0);
     atomic_store(&pool->num_done, 0);
+    /* Marks each model as not yet the global one, without touching it. */
     pool->num_calls++;
     fedge_worker_pool_begin(pool->threads, work_beside, pool);
     work(&pool->workers[0]);
@@ -373,6 +382,9 @@ static fedge_status make_models(worker *self, fedge_error *err)
 static uint32_t most_examples(const fedge_trainer_engine_config *config)
 {
     return config->client_data->most > config->max_evaluated ? config->client_data->most
+                                                             /* The test set and a client's own
+                                                              * examples go through the same
+                                                              * scratch. */
                                                              : config->max_evaluated;
 }
 
@@ -442,6 +454,7 @@ static fedge_status check_clients(const worker *self, fedge_error *err)
     for (; client < client_data->num_clients && able < needed; client++) {
         const fedge_trainer_config config = fedge_plan_trainer_config(plan, 1, client, 0.0);
         const uint32_t count = fedge_client_data_train(client_data, client).count;
+        /* Neighbours of as many examples have the same verdict. */
         if (client == 0 || count != checked)
             last.status = fedge_trainer_check(self->model, count, &config, &last);
         checked = count;
@@ -468,6 +481,8 @@ static fedge_status start(trainer_pool *pool, fedge_error *err)
         pool->workers[i].pool = pool;
         pool->workers[i].lane = i;
         status = make_worker(&pool->workers[i], err);
+        /* As soon as there is one model: the rest of the memory need not be taken for a run that is
+         * refused. */
         status = status == FEDGE_OK && i == 0 ? check_clients(&pool->workers[0], err) : status;
     }
     const fedge_worker_pool_config config = {
@@ -485,6 +500,7 @@ static void close_pool(void *state)
     trainer_pool *pool = state;
     if (!pool)
         return;
+    /* Before their memory. */
     fedge_worker_pool_free(pool->threads);
     for (uint32_t i = 0; i < pool->config.num_threads; i++) {
         worker *self = &pool->workers[i];

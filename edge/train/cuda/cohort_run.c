@@ -43,6 +43,7 @@ static fedge_status stage(running *self, float *to, const float *from, size_t co
                           fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
+    /* Two places: one is filled while the other is copied. */
     const uint32_t at = cohort->staging_turn++ % 2;
     cudaError_t error = cudaEventSynchronize(cohort->staged[at]);
     if (error == cudaSuccess) {
@@ -67,6 +68,7 @@ static fedge_status stage_pieces(running *self, fedge_error *err)
     cudaError_t error =
         cudaMemcpyAsync(cohort->arrays.pieces, cohort->pieces, self->work->num_members * size,
                         cudaMemcpyHostToDevice, cohort->stream);
+    /* The memory is filled again by the next call. */
     if (error == cudaSuccess)
         error = cudaStreamSynchronize(cohort->stream);
     return check(self, error, "copying to it", err);
@@ -113,10 +115,12 @@ static fedge_status end_oldest(running *self, fedge_error *err)
     task->result.loss_sum = ending->tally->loss_sum;
     task->result.correct = ending->tally->correct;
     task->clamped = ending->tally->clamped;
+    /* The kernel takes the largest of complements, since memory that is set to 0 is then "none". */
     task->bad_value = ~ending->tally->bad_value;
     task->status = ending->tally->bad_step > 0 ? fail_bad(task, self, ending->tally) : FEDGE_OK;
     cohort->first_ending = (cohort->first_ending + 1) % FEDGE_COHORT_RING;
     cohort->num_endings--;
+    /* Where the GPU has summed it there is nothing to bring. */
     tell_done(self, task, trains(self) && task->weight == 0 ? ending->values : NULL);
     return FEDGE_OK;
 }
@@ -143,6 +147,7 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
     fedge_cohort *cohort = self->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
     fedge_cohort_slot *slot = &cohort->slots[index];
+    /* A ring of endings: the oldest is waited for only when all are taken. */
     fedge_status status =
         cohort->num_endings == FEDGE_COHORT_RING ? end_oldest(self, err) : FEDGE_OK;
     if (status != FEDGE_OK)
@@ -153,6 +158,7 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
     slot->task->result = (fedge_trainer_result){.num_examples = slot->task->num_examples,
                                                 .num_steps = trains(self) ? slot->steps : 0,
                                                 .num_seen = slot->seen};
+    /* In the order of the stream the next task's first work comes behind what is queued here. */
     slot->task = NULL;
     const bool accumulates = trains(self) && ending->task->weight > 0;
     cudaError_t error = accumulates ? accumulate(self, index, ending->task) : cudaSuccess;
@@ -198,6 +204,7 @@ static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
         fedge_cohort_task *task = self->work->next(self->work->user);
         const uint64_t steps = task ? steps_of(self, task) : 0;
         self->no_more = !task;
+        /* It never gets a slot: the caller hears of it at once. */
         if (task && task->status != FEDGE_OK) {
             tell_done(self, task, NULL);
         } else if (task) {
@@ -225,6 +232,7 @@ static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
 static uint32_t round_up(uint32_t active, uint32_t most, uint32_t *which)
 {
     uint32_t rounded = 1;
+    /* Powers of two: a few graphs serve every number of slots. */
     for (*which = 0; rounded < active; ++*which)
         rounded *= 2;
     return rounded < most ? rounded : most;
@@ -247,6 +255,8 @@ static uint32_t count_run(const running *self, uint32_t *active)
     }
     if (trains(self))
         *active = round_up(*active, cohort->num_slots, &which);
+    /* Slots change hands only between runs, so that within one nothing has to be decided on the
+     * host. */
     return run < cohort->run ? (uint32_t)run : cohort->run;
 }
 
@@ -257,6 +267,7 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
     fedge_cohort_told *told = &cohort->told[cohort->turn++ % 2];
     const uint32_t batch = cohort->plan.batch;
     const size_t turns = (size_t)run * active;
+    /* The copy before last is still read by the GPU. */
     cudaError_t error = cudaEventSynchronize(told->done);
     if (error != cudaSuccess)
         return check(self, error, "waiting for it", err);
@@ -283,6 +294,7 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
         error = cudaMemcpyAsync(cohort->arrays.moves, told->moves, examples * sizeof(*told->moves),
                                 cudaMemcpyHostToDevice, cohort->stream);
     }
+    /* Each slot begins with the first step of this run. */
     if (error == cudaSuccess && trains(self)) {
         error = cudaMemsetAsync(cohort->arrays.taken, 0, active * sizeof(*cohort->arrays.taken),
                                 cohort->stream);
@@ -358,6 +370,7 @@ static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_
                                       cohort->stream};
     uint32_t which = 0;
     (void)round_up(active, cohort->num_slots, &which);
+    /* Tallies begin at 0 for tasks that are at their first step. */
     cudaError_t error = k == 0
                             ? fedge_cohort_launch_begin(&shape, &self->step, cohort->arrays.tallies)
                             : cudaSuccess;
@@ -402,6 +415,7 @@ static void cancel_rest(running *self)
     fedge_cohort_task *task = NULL;
     for (uint32_t s = 0; s <= cohort->num_slots;) {
         task = s < cohort->num_slots ? cohort->slots[s].task
+                                     /* First those in slots, then all that were never taken. */
                                      : (self->no_more ? NULL : self->work->next(self->work->user));
         if (task) {
             task->status = fedge_fail(&task->error, FEDGE_CANCELLED, "training was cancelled");
@@ -434,6 +448,7 @@ static fedge_status run_once(running *self, bool *idle, fedge_error *err)
         status = take_step(self, k, active, err);
     if (status == FEDGE_OK && run > 0 && self->wants_predicted)
         status = take_predicted(self, run, active, err);
+    /* In the order of slots, which does not depend on how far the GPU is. */
     for (uint32_t s = 0; s < active && status == FEDGE_OK; s++) {
         const fedge_cohort_slot *slot = &cohort->slots[s];
         if (slot->task && slot->done == slot->steps)
@@ -466,6 +481,7 @@ static bool is_alike(const fedge_cohort *cohort, const fedge_trainer_config *tra
 static void keep_graphs(running *self)
 {
     fedge_cohort *cohort = self->cohort;
+    /* They are constants of its kernels' launches. */
     if (trains(self) && !are_same(&cohort->recorded, &self->step)) {
         fedge_cohort_forget_graphs(cohort);
         cohort->recorded = self->step;
@@ -526,6 +542,7 @@ fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *wor
     if (status == FEDGE_OK)
         status = stage_pieces(&self, err);
     for (bool idle = false; status == FEDGE_OK && !idle;) {
+        /* Between runs: what is queued ends, and a run is short. */
         if (work->cancel && work->cancel(work->user))
             cancel_rest(&self);
         status = run_once(&self, &idle, err);
