@@ -269,7 +269,6 @@ static fedge_status receive_blob(fedge_ranks *self, const uint8_t *body, size_t 
     if (size != sizeof(said))
         return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks names no blob");
     memcpy(&said, body, sizeof(said));
-    /* One more, as malloc may give NULL for nothing. */
     uint8_t *bytes = malloc((size_t)said.size + 1);
     if (!bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %llu bytes",
@@ -628,7 +627,6 @@ static void nap(fedge_ranks *self)
     until.tv_sec += until.tv_nsec / 1000000000;
     until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&self->mutex);
-    /* Posted between the last look and this lock. */
     if (!self->awake)
         pthread_cond_timedwait(&self->changed, &self->mutex, &until);
     self->awake = false;
@@ -734,7 +732,6 @@ void fedge_ranks_free(fedge_ranks *ranks)
     if (!ranks)
         return;
     assert(!ranks->running);
-    /* Its thread uses all of it. */
     fedge_mailbox_item *item = ranks->outbox ? fedge_mailbox_take(ranks->outbox) : NULL;
     for (fedge_mailbox_item *next; item; item = next) {
         next = item->next;
