@@ -6,8 +6,9 @@
  * fedge_collective_receive. There is nothing to clean up after a rank that is lost: MPI ends the
  * whole job, and no call returns.
  *
- * Mail is for what ranks say when they have something to say: it is sent without waiting, and
- * looked for. Of one rank it comes in the order in which it was sent; other calls do not see it.
+ * A message (fedge_collective_begin_send) is for what a rank says when it has something to say: it
+ * is sent without waiting, and looked for. Messages of one rank come in the order in which they
+ * were sent; other calls do not see them.
  *
  * One thread of a process at a time makes calls.
  */
