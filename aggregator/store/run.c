@@ -23,6 +23,8 @@ fedge_status fedge_run_path(const fedge_run *run, const char *name, char path[FE
 
 /* --- the state directory ---------------------------------------------------------------------- */
 
+/* The format's file comes before anything else in a new directory, so that no state lies in one
+ * whose format nothing says. */
 static fedge_status check_format(const char *dir, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
@@ -151,6 +153,8 @@ static fedge_status read_run_file(fedge_run *run, fedge_error *err)
     return status;
 }
 
+/* Here and below a copy is changed first: what this process goes by is never ahead of what the disk
+ * has. */
 fedge_status fedge_run_finish(fedge_run *run, fedge_error *err)
 {
     fedge_run finished = *run;
@@ -382,6 +386,8 @@ static fedge_status make_run(const run_search *search, fedge_run *run, fedge_err
     if (status != FEDGE_OK)
         return status;
     status = build_run(run, temporary, search->request->job, search->request->job_size, err);
+    /* Before any client hears of the run's id: it keeps its own state by that id, and a crash that
+     * took the name back would leave it with state of a run that never was. */
     if (status == FEDGE_OK)
         status = fedge_os_sync_dir(search->runs_dir, err);
     return status;

@@ -155,6 +155,8 @@ static void look(void *user, uint32_t worker, fedge_work *work)
 {
     fedge_share *self = user;
     (void)worker, (void)work;
+    /* Before the mailbox is read: a completion that comes meanwhile posts this task once more,
+     * rather than lie there until the next one. */
     atomic_store(&self->looking, false);
     handle_completions(self);
 }
@@ -163,6 +165,8 @@ static void look(void *user, uint32_t worker, fedge_work *work)
 static void wake(void *share)
 {
     fedge_share *self = share;
+    /* One post at most is under way, since the task is a member and can be in the queue only once.
+     */
     if (!atomic_exchange(&self->looking, true))
         fedge_worker_pool_post(self->thread, 0, &self->look);
 }
@@ -230,6 +234,8 @@ static void open_phase(fedge_share *self, const errand *said)
     fedge_journal_phase phase;
     assert(said->order.size >= sizeof(phase));
     memcpy(&phase, said->bytes, sizeof(phase));
+    /* The phase's number changes with it, so orders of the phase before that are still queued are
+     * passed over by carry_out. */
     forget_phase(self);
     self->phase = said->order.phase;
     answer.status = change_gpus(self, &err);
@@ -253,6 +259,7 @@ static void grant(fedge_share *self, const errand *said)
 {
     fedge_error err;
     fedge_ingest_upload *incoming = malloc(sizeof(*incoming));
+    /* There is no journal where the phase could not be opened; rank 0 has been told so. */
     if (!self->journal || said->order.slot >= self->intake.num_slots ||
         said->order.size > sizeof(incoming->meta)) {
         free(incoming);
@@ -289,6 +296,8 @@ static void close_phase(fedge_share *self, bool dropped)
     fedge_status status = fedge_ingest_flush(self->ingest, &err);
     handle_completions(self);
     forget_phase(self);
+    /* Of a phase that is not dropped they stay, to be joined by the close; the next phase begins by
+     * setting them to 0. */
     if (status == FEDGE_OK && dropped)
         status = fedge_accumulator_reset(&self->accumulator, &err);
     if (status != FEDGE_OK)
@@ -339,6 +348,8 @@ static void run_errand(void *user, uint32_t worker, fedge_work *work)
         const uint64_t size = size_of(said->request);
         if (!atomic_load(&self->stopped))
             take_part(self, said->request);
+        /* Only when it is half empty: on and off at the mark itself would tell all connections to
+         * go on for each part that is read. */
         if (atomic_fetch_sub(&self->queued, size) - size <= FEDGE_SHARE_INBOX_BYTES / 2 &&
             atomic_exchange(&self->was_full, false) && !atomic_load(&self->stopped))
             resume_all(self);

@@ -64,6 +64,7 @@ static fedge_status open_gpu(fedge_silo *self, uint32_t index, fedge_error *err)
     fedge_cohort_config cohort = cohort_of(&self->config, self->share);
     fedge_silo_gpu *gpu = &self->gpus[index];
     cohort.gpu = (int)self->config.gpus[index];
+    /* In order, and as evenly as whole parts allow. */
     gpu->first_part = self->num_parts * index / self->share.num_gpus;
     gpu->num_parts = self->num_parts * (index + 1) / self->share.num_gpus - gpu->first_part;
     fedge_status status = fedge_cohort_new(&cohort, &gpu->cohort, err);
@@ -94,6 +95,8 @@ static fedge_status open_gpus(fedge_silo *self, fedge_error *err)
         status = open_gpu(self, i, err);
     if (status == FEDGE_NO_MEMORY && !self->share.states_on_host &&
         fedge_optimizer_states(self->config.cohort.options) > 0) {
+        /* All begin again, on all GPUs alike, with the optimizer's states in the host's memory,
+         * which is slower. A second failure is final. */
         close_gpus(self);
         self->share.states_on_host = true;
         status = open_gpus(self, err);
@@ -178,10 +181,12 @@ void fedge_silo_free(fedge_silo *silo)
         return;
     fedge_gpu_call closing = {FEDGE_GPU_NCCL, silo->names, "closing NCCL", 0, NULL};
     fedge_gpu_watch_begin(&silo->watch, &closing);
+    /* To destroy waits for what is queued, and a lost GPU never ends that. */
     for (uint32_t i = 0; i < silo->num_comms; i++)
         (void)(silo->lost ? silo->nccl.comm_abort : silo->nccl.comm_destroy)(silo->comms[i]);
     fedge_gpu_watch_end(&silo->watch, &closing);
     fedge_gpu_watch_fini(&silo->watch);
+    /* After the communicators, which use the cohorts' streams and buffers. */
     close_gpus(silo);
     fedge_nccl_unload(&silo->nccl);
     free(silo->order.order);
@@ -245,6 +250,8 @@ fedge_status fedge_silo_evaluate(fedge_silo *silo, const fedge_cohort_task *task
                                  const float *values, fedge_cancel_fn cancel, void *cancel_user,
                                  fedge_trainer_result *result, fedge_error *err)
 {
+    /* By the first GPU alone, in pieces whose number is fixed: their sums are added in their order,
+     * so the loss has the same bits for any number of GPUs. */
     evaluation self = {.cancel = cancel, .cancel_user = cancel_user};
     const uint32_t each = (task->num_examples + FEDGE_SILO_PARTS - 1) / FEDGE_SILO_PARTS;
     for (uint32_t i = 0; i < FEDGE_SILO_PARTS; i++) {

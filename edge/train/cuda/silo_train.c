@@ -73,6 +73,8 @@ static fedge_status stage(const run *self, fedge_cohort *cohort, uint32_t at, fl
                           const float *from, size_t count, fedge_error *err)
 {
     const size_t size = count * sizeof(float);
+    /* The copy before from this buffer may not have been read yet. Values and correction have one
+     * each, so that neither waits for the other. */
     fedge_status status = wait_for(self->silo, cohort, cohort->staged[at], err);
     if (status != FEDGE_OK)
         return status;
@@ -135,6 +137,8 @@ static fedge_status tell(const run *self, fedge_silo_gpu *gpu, fedge_error *err)
     const fedge_silo *silo = self->silo;
     fedge_cohort *cohort = gpu->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
+    /* Two in turn: the host fills one while the GPU may still read the other, so a step's examples
+     * are ready when the step before ends. */
     fedge_cohort_told *told = &cohort->told[cohort->turn++ % 2];
     const size_t first = (size_t)gpu->first_part * silo->share.part;
     const size_t left = first < self->turn.count ? self->turn.count - first : 0;
@@ -244,6 +248,8 @@ static fedge_nccl_result call(const fedge_silo *silo, uint32_t index, int what)
     return what == JOIN_SUMS
                ? silo->nccl.reduce_scatter(arrays->sums, arrays->joined, each, FEDGE_NCCL_INT64,
                                            FEDGE_NCCL_SUM, silo->comms[index], cohort->stream)
+               /* In place: NCCL takes it so where a GPU's own piece lies at index · each of the
+                * whole. */
                : silo->nccl.all_gather(all + index * each, all, each, FEDGE_NCCL_FLOAT32,
                                        silo->comms[index], cohort->stream);
 }
@@ -251,8 +257,11 @@ static fedge_nccl_result call(const fedge_silo *silo, uint32_t index, int what)
 /* One collective of all GPUs. */
 static fedge_status together(fedge_silo *silo, int what, fedge_error *err)
 {
+    /* One GPU has no communicator: its sums are the joined ones, and its values the whole. */
     if (silo->num_comms == 0)
         return FEDGE_OK;
+    /* The group's end may wait for a GPU that does not answer, and nothing but the watch ends that.
+     */
     fedge_gpu_call joining = {FEDGE_GPU_NCCL, silo->names, "joining gradients", 0, NULL};
     fedge_gpu_watch_begin(&silo->watch, &joining);
     fedge_status status = fedge_silo_nccl(silo, silo->nccl.group_start(), "joining gradients", err);
@@ -309,6 +318,7 @@ static fedge_status take_step(run *self, fedge_error *err)
     fedge_silo *silo = self->silo;
     const uint32_t gpus = silo->share.num_gpus;
     fedge_status status = FEDGE_OK;
+    /* Drawn once for all GPUs, by the first one's plan: each gets its parts of the same batch. */
     self->turn =
         fedge_cohort_next_turn(silo->gpus[0].cohort, self->training, &silo->order, silo->indices,
                                silo->config.cohort.augmentation ? silo->moves : NULL);
@@ -373,8 +383,12 @@ static fedge_status add_up(const run *self, fedge_trainer_result *result, fedge_
     for (uint32_t i = 0; i < silo->share.num_gpus; i++) {
         for (uint32_t p = 0; p < silo->gpus[i].num_parts; p++) {
             const fedge_cohort_tally *tally = &silo->gpus[i].tallies[p];
+            /* Doubles are added in the parts' order, which does not depend on how many GPUs there
+             * are. */
             result->loss_sum += tally->loss_sum;
             result->correct += tally->correct;
+            /* The earliest step's, and the first part's of that step: the message is the same for
+             * any number of GPUs, too. */
             bad = tally->bad_step > 0 && (!bad || tally->bad_step < bad->bad_step) ? tally : bad;
             bad_value = tally->bad_value > bad_value ? tally->bad_value : bad_value;
         }
@@ -382,6 +396,7 @@ static fedge_status add_up(const run *self, fedge_trainer_result *result, fedge_
     if (bad)
         return fail_loss(self, bad, err);
     const fedge_cohort *first = silo->gpus[0].cohort;
+    /* A step may also end in a value that is not finite from gradients that are. */
     for (uint32_t i = 0; i < first->plan.num_values && bad_value == 0; i++)
         bad_value = isfinite(first->endings[0].values[i]) ? 0 : ~i;
     return bad_value == 0
@@ -442,6 +457,8 @@ fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
                               fedge_trainer_result *result, fedge_error *err)
 {
     fedge_cohort_task mine = *task;
+    /* Gradients are at most ±2^16 (FEDGE_COHORT_SHARE_MOST), over at most 2^log2_up examples: sums
+     * stay within ±2^62, and an int64 holds them. */
     run self = {.silo = silo,
                 .training = training,
                 .task = &mine,
