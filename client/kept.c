@@ -40,6 +40,8 @@ static fedge_status load_own(fedge_hooks_state *state, uint64_t last_accepted, f
     fedge_status status = FEDGE_OK;
     memset(state->own, 0, count * sizeof(float));
     *kept = (fedge_kept){.lost = last_accepted != 0};
+    /* One of the two places may be of an update that the server never counted; the task id tells.
+     */
     for (unsigned i = 0; i < 2 && kept->lost && !status; i++) {
         uint8_t *bytes = NULL;
         status = get(store, run_id, key_of(state->plan, i), size, log, &bytes, err);
@@ -133,6 +135,8 @@ fedge_status fedge_kept_store(const fedge_hooks_state *state, const fedge_kept *
     uint8_t *value = malloc(size);
     if (!value)
         return fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY);
+    /* At the place that the update counted last does not have, so that one stays whatever comes of
+     * this one. */
     fedge_put_u64(value, upload->task_id);
     fedge_put_f32s(value + HEADER, state->own, state->num_kept);
     fedge_status status =

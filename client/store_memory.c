@@ -137,6 +137,7 @@ static fedge_status memory_replace(void *user, const char *name, fedge_bytes_vie
     if (strlen(name) >= MAX_NAME)
         return no_room(name, err);
     pthread_mutex_lock(&memory->mutex);
+    /* As in a directory, the old value stays until the new one is whole. */
     fedge_status status = put_at(memory, fresh, 0, first, err);
     if (!status)
         status = put_at(memory, fresh, first.size, second, err);

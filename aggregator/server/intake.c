@@ -222,6 +222,7 @@ bool fedge_intake_recall(fedge_intake *intake, uint32_t slot)
 bool fedge_intake_validated(fedge_intake *intake, uint32_t slot, bool valid)
 {
     assert(slot < intake->num_slots);
+    /* One that was refused may be announced again, and comes from its first byte. */
     intake->slots[slot].next = 0;
     return fedge_hold_validated(&intake->slots[slot].hold, valid);
 }

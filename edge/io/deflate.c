@@ -40,6 +40,7 @@ static int run(z_stream *stream, int (*step)(z_stream *, int), const uint8_t *in
         uInt took = in_before - stream->avail_in, gave = out_before - stream->avail_out;
         *used += took;
         *made += gave;
+        /* zlib waits for bytes or room that there are not: without this the loop would not end. */
         if (code == Z_OK && took == 0 && gave == 0)
             code = Z_BUF_ERROR;
     }
@@ -79,6 +80,8 @@ bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_s
                         size_t out_size, size_t *size)
 {
     size_t used = 0;
+    /* Made once and reset: its memory, of some 256 KiB, would otherwise be taken for each section.
+     */
     (void)deflateReset(&deflater->stream);
     return run(&deflater->stream, deflate, in, in_size, out, out_size, &used, size) == Z_STREAM_END;
 }

@@ -299,6 +299,7 @@ static const fedge_json_field NOTICE[] = {
 
 /* --- metrics: an object of names and numbers -------------------------------------------------- */
 
+/* Names go to logs and tables, whose lines a control character could forge. */
 static bool is_plain(const char *text)
 {
     for (; *text != '\0'; text++) {
@@ -392,6 +393,7 @@ static fedge_status read(const fedge_message *message, const fedge_json_field *f
 {
     const char *name = fedge_message_type_name(message->type);
     bool carries = message->type == FEDGE_MESSAGE_CHUNK || message->type == FEDGE_MESSAGE_PART;
+    /* Bytes that no reader of this type looks at would pass unchecked. */
     if (carries != (message->payload_size > 0)) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s: %u bytes of payload, %s", name,
                           message->payload_size,
@@ -568,7 +570,8 @@ fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notic
     if (st != FEDGE_OK)
         return st;
     *notice = wire.notice;
-    /* A reason that this release does not know: one of the same class stands for it. */
+    /* A reason that this release does not know: one of the same class stands for it. Without a
+     * class, too, it is taken as "later", the mildest. */
     if (notice->reason == FEDGE_REASON_COUNT) {
         notice->reason = strcmp(wire.class, "never") == 0   ? FEDGE_REASON_UNSUPPORTED
                          : strcmp(wire.class, "retry") == 0 ? FEDGE_REASON_TIMEOUT

@@ -76,6 +76,7 @@ static fedge_status add_buffers(fedge_plan *plan, fedge_error *err)
 {
     fedge_status st = FEDGE_OK;
     const fedge_tensor_spec *tensor = plan->schema.tensors;
+    /* Buffers lie behind all parameters in the schema, in the layers' order as well. */
     while (tensor < plan->schema.tensors + plan->schema.num_tensors &&
            tensor->offset < plan->num_parameters)
         tensor++;
@@ -273,6 +274,7 @@ static int8_t statistics_bound(const fedge_plan *plan, const float *values, size
 {
     float largest = 0;
     int bound = plan->update.buffer_bound_log2;
+    /* Statistics may grow fourfold in a round before a value is cut at the bound. */
     for (size_t i = 0; i < count; i++)
         largest = fabsf(values[i]) > largest ? fabsf(values[i]) : largest;
     while (bound < FEDGE_FIXED_MAX_BOUND_LOG2 && ldexpf(1.0f, bound) < 4 * largest)

@@ -62,6 +62,7 @@ static const float *take_trained(void *user, uint32_t index, size_t at, size_t n
     float *trained = find_trained(user, index, at, &start);
     for (size_t i = 0; i < n; i++)
         room[i] = trained[i] - start[i];
+    /* Back in the same pass, while the piece is in the first-level cache. */
     memcpy(trained, start, n * sizeof(*trained));
     return room;
 }
@@ -88,6 +89,8 @@ static fedge_status give(void *user, uint32_t index, size_t at, const uint32_t *
 static size_t pack(const fedge_update *update, uint8_t *raw, size_t raw_size)
 {
     size_t size = 0;
+    /* Room for a byte less than there is: what does not become shorter fails, and stays as it is.
+     */
     if (!update->plan->update.deflate || raw_size <= 1 ||
         !fedge_deflater_run(update->deflater, raw, raw_size, update->packed, raw_size - 1, &size))
         return raw_size;
@@ -142,6 +145,7 @@ static void begin_residual(const fedge_update *update)
     const size_t n = plan->sent.sections[0].schema.num_elements;
     const uint32_t half_life = plan->update.residual_half_life;
     float *rest = update->residual;
+    /* The last value of the residual is the round that it is of. */
     const uint32_t last = (uint32_t)rest[n];
     if (!fedge_plan_keeps_residual(plan)) {
         memset(rest, 0, n * sizeof(*rest));
@@ -230,6 +234,7 @@ fedge_status fedge_update_encode(const fedge_update *wanted, fedge_upload *uploa
         free(update.bytes);
         return st;
     }
+    /* A result does not hold memory for the largest one. */
     uint8_t *shorter = upload->size > 0 && upload->size < most
                            ? realloc(update.bytes, (size_t)upload->size)
                            : NULL;
@@ -270,6 +275,8 @@ static fedge_status check_section(const fedge_plan *plan, const fedge_section *w
                           section->name, raw_size,
                           fedge_codec_is_plain(&wanted->codec) ? "" : "at most ", largest);
     }
+    /* An encoder keeps deflated bytes only if they are fewer, so equal sizes say that they are as
+     * they were; anything else would let one update have two forms. */
     if (section->deflate == (section->size == raw_size) || section->size == 0 ||
         section->size > raw_size) {
         return fedge_fail(err, FEDGE_MISMATCH,
@@ -403,6 +410,8 @@ fedge_status fedge_update_unpack_read(const fedge_plan *plan, const fedge_upload
     if (st != FEDGE_OK)
         return st;
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        /* What is wrong with the data is told later: the checksum wants all bytes, and has the
+         * first word. */
         st = unpack_section(&from, &upload->sections[i], raw, &found);
         if (from.failed.status != FEDGE_OK || st == FEDGE_NO_MEMORY)
             return fedge_fail(err, st, "%s", found.message);

@@ -202,6 +202,8 @@ static fedge_status append_proof(const mbedtls_x509_crt *present, mbedtls_pk_con
     mbedtls_x509_csr_init(&csr);
     int code = mbedtls_x509_csr_parse(&csr, out->data, out->size + 1);
     if (code == 0) {
+        /* What is signed is the whole request, with its own key and signature, so a proof cannot be
+         * moved to another one. */
         renewal_hash(csr.raw.p, csr.raw.len, hash);
         code = mbedtls_pk_sign(key, MBEDTLS_MD_SHA256, hash, sizeof(hash), signature,
                                sizeof(signature), &size, fedge_x509_random, NULL);
@@ -293,6 +295,8 @@ static fedge_status check_proof(fedge_key_request *request, mbedtls_x509_crt *pr
     fedge_status status = fedge_x509_info(present, &request->present, err);
     if (status != FEDGE_OK)
         return status;
+    /* Whether the certificate is of this federation, and not revoked, is for the signer to ask its
+     * registry; here only what the two say of each other. */
     if (strcmp(request->present.device_id, request->names.device_id) != 0 ||
         request->present.role != request->names.role) {
         return fedge_fail(err, FEDGE_DENIED,

@@ -24,6 +24,7 @@ uint64_t fedge_client_states_size(uint32_t num_clients, uint32_t cohort, uint32_
 {
     const uint64_t most = (uint64_t)cohort * rounds;
     const uint64_t clients = most < num_clients ? most : num_clients;
+    /* In an open round those of the cohort have two places each. */
     const uint64_t values = (clients + cohort) * num_values * sizeof(float);
     return (memory > 0 && memory < values ? memory : values) +
            (uint64_t)num_clients * 2 * sizeof(fedge_client_place);
@@ -151,6 +152,8 @@ static fedge_status write_place(const fedge_client_states *states, const fedge_c
         memcpy(place->values, values, size);
         return FEDGE_OK;
     }
+    /* Without the lock: a slot is one client's, which one thread has in hand, and the place in the
+     * file is named with each call. */
     const fedge_status status =
         fedge_os_write_at(&states->file, (uint64_t)(place->slot - 1) * size, values, size, err);
     return status == FEDGE_OK ? status : fail_file(status, err);
@@ -203,6 +206,7 @@ static void take_over(fedge_client_states *states, uint32_t client)
 {
     if (!is_taken(&states->open[client]))
         return;
+    /* Not before the round has closed: until then it is what an undo goes back to. */
     give_back(states, &states->kept[client]);
     states->kept[client] = states->open[client];
     states->open[client] = (fedge_client_place){0};

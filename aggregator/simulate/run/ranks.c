@@ -102,6 +102,8 @@ static void tell_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,
                              .num_tasks = num_tasks,
                              .num_indices = run->num_indices,
                              .state_size = run->state.size,
+                             /* Only if it has moved since the others had it: a round trains and
+                              * evaluates on one model. */
                              .has_model = !self->is_told,
                              .has_bounds = bounds_log2 != NULL};
     if (bounds_log2)
@@ -151,6 +153,7 @@ static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
     shared_run run;
     fedge_error err;
     if (make_run(self, tasks, num_tasks, &run, &err) != FEDGE_OK) {
+        /* Nothing is told yet, so the other ranks wait for the next command as before. */
         for (uint32_t i = 0; i < num_tasks; i++) {
             tasks[i].status = err.status;
             memcpy(tasks[i].message, err.message, sizeof(tasks[i].message));
@@ -162,6 +165,7 @@ static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
     const uint32_t count = ranks_share(self, 0, run.sent, num_tasks, run.own);
     for (uint32_t i = 0; i < count; i++)
         run.results[i] = tasks[run.own[i]];
+    /* Before the others are heard, which are at work meanwhile. */
     fedge_trainer_engine_run(&self->own, round, bounds_log2, run.results, count);
     for (uint32_t i = 0; i < count; i++)
         take_result(&tasks[run.own[i]], &run.results[i]);
@@ -200,6 +204,7 @@ fedge_status fedge_sim_ranks_join(fedge_sim_ranks *ranks, fedge_error *err)
     if (!ranks->collective)
         return FEDGE_OK;
     tell(ranks, &(ranks_command){.kind = RANKS_JOIN});
+    /* The step that follows moves the model. */
     ranks->is_told = false;
     return fedge_joined_join(&ranks->config.global->accumulator, FEDGE_OK, err);
 }
@@ -241,6 +246,8 @@ fedge_status fedge_sim_ranks_collect(fedge_sim_ranks *ranks, fedge_error *err)
     if (!ranks->collective || !ranks->keeps)
         return FEDGE_OK;
     float *room = malloc(ranks->config.states->num_values * sizeof(*room));
+    /* What was lost once is nowhere any more: a rank sends only what has moved since it last sent,
+     * so there is no second try. */
     if (room && !ranks->lacks_kept) {
         tell(ranks, &(ranks_command){.kind = RANKS_COLLECT});
         for (uint32_t rank = 1; rank < ranks->collective->num_ranks; rank++)
@@ -271,6 +278,8 @@ fedge_status fedge_sim_ranks_spread(fedge_sim_ranks *ranks, fedge_error *err)
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < states->num_clients; i++) {
         if (fedge_client_states_has(states, i)) {
+            /* After a failure it goes on with whatever lies there: the others count on this many,
+             * and hear of the failure below. */
             if (status == FEDGE_OK)
                 status = fedge_client_states_get(states, i, values, err);
             fedge_collective_broadcast(ranks->collective, &i, sizeof(i), 0);
