@@ -74,8 +74,7 @@ AVX512 static size_t floats_avx512(int64_t *sum, const fedge_summand *updates, u
     return i;
 }
 
-/* ---- int8: bytes of two updates side by side, multiplied by their limbs and added at once -----
- */
+/* ---- int8: bytes of two updates side by side, multiplied by their limbs and added at once ---- */
 
 /* The limbs of updates [u] and [u] + 1, in one number. */
 static inline int limb_pair(const int16_t *limbs, uint32_t u)

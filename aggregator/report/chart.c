@@ -10,7 +10,7 @@
 #define MAX_TICKS 64   /* at an axis; steps leave far fewer */
 #define MAX_LABEL 96
 #define MAX_TICK_LABEL 32
-#define FINE_DECADES 3.0 /* so many powers of ten have ticks between them */
+#define FINE_DECADES 3.0 /* up to this many powers of ten have ticks between them */
 #define MAX_DECADE_TICKS 8
 #define SHORT_DECADES 3 /* 0.001 and 1000 are written in full, others with an exponent */
 

@@ -11,7 +11,7 @@
 
 /* How many results a phase is after, and how many tasks it sends to get them. */
 typedef struct fedge_cohort_size {
-    uint32_t wanted; /* the phase closes when so many have reported */
+    uint32_t wanted; /* the phase closes when this many have reported */
     uint32_t asked;  /* tasks sent, wanted ≤ asked ≤ min(available, max_cohort) */
 } fedge_cohort_size;
 

@@ -220,7 +220,7 @@ static int report_check(const program *self)
     return FEDGE_EXIT_OK;
 }
 
-/* Every connection needs a file descriptor: fewer of them if there are not so many. */
+/* Every connection needs a file descriptor: fewer connections where there are too few. */
 static fedge_status limit_connections(program *self, fedge_error *err)
 {
     uint32_t granted = 0;

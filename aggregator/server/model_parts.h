@@ -9,7 +9,7 @@
 #include "edge/core/tensor.h"
 
 #define FEDGE_MODEL_PARTS_MIN_BYTES ((size_t)1 << 16) /* smaller models come whole */
-/* One byte of so many has to be known for a list to be offered: it takes clients a FETCH more. */
+/* One byte of this many has to be known for a list to be offered: it takes clients a FETCH more. */
 #define FEDGE_MODEL_PARTS_SHARE 16u
 
 /* Lists the parts of [model], which lies in memory: files of [file_size] bytes with the tensors of

@@ -1,4 +1,4 @@
-/* How often something may happen: a burst at once, and so many a second over time. Plain data, no
+/* How often something may happen: a burst at once, and a number a second over time. Plain data, no
  * clock. For what others cause, e.g. lines of the log. */
 #ifndef FEDGE_AGGREGATOR_SERVER_QUOTA_H
 #define FEDGE_AGGREGATOR_SERVER_QUOTA_H

@@ -13,7 +13,7 @@
 #include "edge/io/protocol.h"
 
 #define FEDGE_SUPERVISOR_QUICK_MS 10000     /* a child that lived less has failed at its start */
-#define FEDGE_SUPERVISOR_MAX_QUICK 5        /* so many of them in a row, and it is given up */
+#define FEDGE_SUPERVISOR_MAX_QUICK 5        /* of them in a row, then it is given up */
 #define FEDGE_SUPERVISOR_MAX_PAUSE_MS 30000 /* between starts: 1 s at first, doubled each time */
 
 #define FEDGE_SUPERVISOR_NUMBER_TEXT 17 /* 64 bits as text, NUL included */

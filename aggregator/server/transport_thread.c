@@ -109,8 +109,7 @@ static void take_arrivals(fedge_network *network)
     }
 }
 
-/* ---- whose handshake begins -------------------------------------------------------------------
- */
+/* ---- whose handshake begins ------------------------------------------------------------------ */
 
 static bool has_begun_lately(const fedge_network *network, const fedge_peer_address *from)
 {

@@ -60,7 +60,7 @@ typedef struct fedge_journal_phase {
     uint32_t incarnation;
     uint32_t round;              /* from 1 */
     uint32_t attempt;            /* from 0 */
-    uint32_t wanted;             /* fedge_rounds_wanted: the phase closes with so many reports */
+    uint32_t wanted;             /* fedge_rounds_wanted: the phase closes with this many reports */
     char model[FEDGE_HASH_TEXT]; /* SHA-256 of the base model's file */
     uint64_t slot_size;          /* most bytes of one upload: fedge_update_max_size */
     uint32_t num_tasks;          /* slots */

@@ -61,7 +61,7 @@ static fedge_status scan(fedge_round_log *log, const char *path, const char *tex
             return FEDGE_OK;
         if (!comes_after_last(log, round, kind)) {
             return fedge_fail(err, FEDGE_CORRUPT,
-                              "%s:%zu: round %" PRIu32 " (%s) stands after round %" PRIu32
+                              "%s:%zu: round %" PRIu32 " (%s) comes after round %" PRIu32
                               "; repair it or move the file away",
                               path, number, round, kind_name(kind), log->last_round);
         }

@@ -77,7 +77,7 @@ static fedge_status read_stage(const char *text, size_t length, fedge_codec *cod
         return fail_unknown(text, named, err);
     if (codec->values || (codecs[i]->chooses && codec->chooses)) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "\"%.*s\" does not go behind what stands before it: a codec chooses "
+                          "\"%.*s\" cannot follow what comes before it: a codec chooses "
                           "values, and one behind it writes them, as in topk:0.01+int8",
                           shown, text);
     }

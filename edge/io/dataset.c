@@ -109,7 +109,7 @@ typedef struct division {
     uint32_t *owner; /* malloc'ed, (examples in the file), or NULL without a partition */
 } division;
 
-/* The csv column that is no value; NULL for none. */
+/* The csv column that is not read as a value; NULL: none. */
 static const char *aside_of(const fedge_data_spec *spec, const division *d)
 {
     const bool natural = d->partition && d->partition->scheme == FEDGE_PARTITION_NATURAL;

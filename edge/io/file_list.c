@@ -137,7 +137,7 @@ static fedge_status add_line(fedge_file_list *list, const char *line, size_t len
     char *name = slash ? slash + 1 : path;
     if (!strchr(name, '*')) {
         return fedge_fail(err, FEDGE_NOT_FOUND, "%s: there is no such file%s", path,
-                          strchr(path, '*') ? "; '*' may stand in its last part only" : "");
+                          strchr(path, '*') ? "; '*' is allowed in its last part only" : "");
     }
     memcpy(pattern, name, strlen(name) + 1);
     *name = '\0';

@@ -204,8 +204,7 @@ static bool lex_digits(fedge_json_lexer *lexer, digits *to)
     const size_t start = to->length;
     while (to->length <= FEDGE_JSON_MAX_NUMBER && lex_one_of(lexer, "0123456789", to))
         ;
-    return to->length > start ||
-           fedge_json_lex_fail(lexer, "a number without digits where they must stand");
+    return to->length > start || fedge_json_lex_fail(lexer, "a number lacks digits");
 }
 
 bool fedge_json_lex_number(fedge_json_lexer *lexer, char text[FEDGE_JSON_MAX_NUMBER + 1])

@@ -15,7 +15,7 @@
 
 #define MAX_KEYS 64  /* of one table */
 #define MAX_LIST 300 /* bytes of the list of valid names in a message */
-#define SHORT_LIST 8 /* so many are listed beside the nearest */
+#define SHORT_LIST 8 /* choices that are listed beside the nearest one */
 
 /* --- names and keys ------------------------------------------------------------------------- */
 

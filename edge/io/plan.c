@@ -483,8 +483,8 @@ static fedge_status validate_update(const fedge_json *json, fedge_error *err)
     const bool up = update && fedge_json_get(update, "up");
     if (up && (fedge_json_get(update, "codec") || fedge_json_get(update, "deflate"))) {
         return fedge_json_fail_at(json, "update.up", err,
-                                  "says what \"codec\" and \"deflate\" say, which stand beside it: "
-                                  "keep one of both");
+                                  "says what \"codec\" and \"deflate\" say, which are given too: "
+                                  "keep one of the two");
     }
     return FEDGE_OK;
 }

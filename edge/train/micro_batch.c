@@ -3,8 +3,8 @@
 #include "edge/train/graph_plan.h"
 #include "edge/train/model_options.h"
 
-#define LEAST_SAVING 8 /* one part in so many of the block, or sums keep their usual order */
-#define LEAST_WORK 2   /* so many bytes of activations for each of gradients */
+#define LEAST_SAVING 8 /* one part in this many of the block, or sums keep their usual order */
+#define LEAST_WORK 2   /* bytes of activations for each byte of gradients */
 
 /* Bytes of activations of a part: so many for each layer, and for so many layers more, which stand
  * for what a part costs besides. With a third of it small nets took up to 1.15 times as long as

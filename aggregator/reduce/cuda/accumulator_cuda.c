@@ -44,8 +44,7 @@ typedef struct cuda_accumulator {
     fedge_error lost; /* status FEDGE_GPU_LOST: what every call returns from then on */
 } cuda_accumulator;
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static fedge_status check_lost(const cuda_accumulator *self, fedge_error *err)
 {
@@ -66,8 +65,7 @@ static fedge_status note(cuda_accumulator *self, fedge_status status, const fedg
     return status == FEDGE_OK ? status : fedge_fail(err, status, "%s", why->message);
 }
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void cuda_close(void *state)
 {
@@ -149,8 +147,7 @@ static fedge_status cuda_open(const fedge_accumulator_config *config, void **sta
     return FEDGE_OK;
 }
 
-/* ---- updates come in --------------------------------------------------------------------------
- */
+/* ---- updates come in ------------------------------------------------------------------------- */
 
 /* The group with the most free slots; those that have as many take turns. */
 static uint32_t choose_group(cuda_accumulator *self)
@@ -267,8 +264,7 @@ static void cuda_drop(void *state, fedge_encoded *update)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* ---- sums -------------------------------------------------------------------------------------
- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 /* As in accumulator_cpu.c: with this limit no partial sum can overflow, on any GPU or when they are
  * joined. The lock is held. */
@@ -494,8 +490,7 @@ static fedge_status cuda_lend(void *state, uint32_t gpu, size_t first, int64_t *
     return status;
 }
 
-/* ---- a round's end ----------------------------------------------------------------------------
- */
+/* ---- a round's end --------------------------------------------------------------------------- */
 
 static void cuda_totals(const void *state, fedge_accumulator_totals *totals)
 {

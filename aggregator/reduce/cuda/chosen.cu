@@ -4,8 +4,7 @@
 
 #define DRAW_PURPOSE (14u << 16) /* FEDGE_PURPOSE_CHOICE */
 
-/* ---- where things lie -------------------------------------------------------------------------
- */
+/* ---- where things lie ------------------------------------------------------------------------ */
 
 static __device__ __forceinline__ const fedge_cuda_tensor_place *
 place_of_tensor(const uint8_t *update, uint32_t tensor)
@@ -70,8 +69,7 @@ static __device__ __forceinline__ bool take_gap(bits *from, uint32_t rice, uint3
     return *gap <= most;
 }
 
-/* ---- check_chosen -----------------------------------------------------------------------------
- */
+/* ---- check_chosen ---------------------------------------------------------------------------- */
 
 /* A block of values for each block of threads. */
 static __global__ void __launch_bounds__(THREADS)
@@ -142,8 +140,7 @@ cudaError_t fedge_cuda_check_chosen(const fedge_cuda_chosen *section, const uint
     return error;
 }
 
-/* ---- add_chosen -------------------------------------------------------------------------------
- */
+/* ---- add_chosen ------------------------------------------------------------------------------ */
 
 /* Coordinates of other GPUs are left to them. */
 static __device__ __forceinline__ void add_at(int64_t *sums, uint64_t num_sums, int64_t at,

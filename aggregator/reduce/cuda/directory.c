@@ -12,8 +12,7 @@ static_assert(FEDGE_FIXED_VALUE_BITS == 30, "a magnitude is an int32");
 
 enum { ENTRY_BYTES = 16 };
 
-/* ---- sizes ------------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 static fedge_cuda_places places_of(const fedge_cuda_segment *cut, const fedge_tensor_spec *spec)
 {
@@ -84,8 +83,7 @@ size_t fedge_cuda_tables_size(const fedge_cuda_geometry *geometry, const fedge_c
            ((size_t)all.blocks + all.groups) * sizeof(fedge_cuda_part);
 }
 
-/* ---- tables -----------------------------------------------------------------------------------
- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 fedge_cuda_chosen fedge_cuda_chosen_at(const fedge_cuda_geometry *geometry,
                                        const fedge_cuda_segment *cut, void *tables,
@@ -136,8 +134,7 @@ void fedge_cuda_tables_fill(const fedge_cuda_geometry *geometry, const fedge_cud
     }
 }
 
-/* ---- of an update -----------------------------------------------------------------------------
- */
+/* ---- of an update ---------------------------------------------------------------------------- */
 
 /* A tensor in[0, left), and where it goes on in the section. */
 typedef struct source {

@@ -11,8 +11,7 @@
 
 static_assert(FEDGE_CUDA_BLOCK == FEDGE_CODEC_BLOCK, "a block of coordinates has one scale");
 
-/* ---- codecs -----------------------------------------------------------------------------------
- */
+/* ---- codecs ---------------------------------------------------------------------------------- */
 
 static fedge_status fail_float(const fedge_tensor_spec *spec, int bound_log2, size_t index,
                                uint32_t bits, fedge_error *err)
@@ -126,8 +125,7 @@ fedge_status fedge_cuda_can_sum(const fedge_layout *layout, fedge_error *err)
         layout->sections[s].codec.tensors ? ", with others for some layers," : "", known);
 }
 
-/* ---- blocks -----------------------------------------------------------------------------------
- */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 static uint32_t blocks_of(const fedge_tensor_spec *spec)
 {

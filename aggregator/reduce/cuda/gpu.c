@@ -11,8 +11,7 @@ static_assert(FEDGE_CUDA_CHUNK_BYTES % 2048 == 0, "a chunk holds whole blocks of
 #define MAX_THREAD_BLOCKS 8 /* that a multiprocessor runs of 256 threads */
 #define READ_VALUES (FEDGE_CUDA_CHUNK_BYTES / sizeof(int64_t))
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* The part of the geometry's segments that is in [first_block, first_block + num_blocks). */
 static size_t cut_segments(const fedge_cuda_geometry *geometry, uint32_t first_block,
@@ -245,15 +244,14 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
     *gpu = (fedge_cuda_gpu){0};
 }
 
-/* ---- updates come in --------------------------------------------------------------------------
- */
+/* ---- updates come in ------------------------------------------------------------------------- */
 
 /* The most blocks from [block] on, up to [end], whose bytes fit into a buffer. */
 static uint32_t blocks_of_chunk(const fedge_cuda_gpu *gpu, const fedge_cuda_segment *segment,
                                 uint32_t block)
 {
     const uint64_t from = gpu->geometry->blocks[block].offset;
-    uint32_t low = 1; /* so many fit */
+    uint32_t low = 1; /* this many fit */
     uint32_t high = segment->first_block + segment->num_blocks + 1 - block;
     while (high - low > 1) {
         const uint32_t middle = low + (high - low) / 2;
@@ -416,8 +414,7 @@ fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, co
     return fedge_cuda_check(gpu, error, "checking an update", err);
 }
 
-/* ---- sums -------------------------------------------------------------------------------------
- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 /* Segment [s], whose codec does not choose. */
 static cudaError_t add_values(fedge_cuda_gpu *gpu, uint32_t s, const uint32_t *slots,

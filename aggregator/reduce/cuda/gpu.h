@@ -137,8 +137,7 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_mark(fedge_cuda_gpu *gpu, uint64_t ti
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_wait(fedge_cuda_gpu *gpu, uint64_t ticket,
                                                 fedge_error *err);
 
-/* ---- of gpu_memory.c and gpu_chosen.c ----------------------------------------------------------
- */
+/* ---- of gpu_memory.c and gpu_chosen.c -------------------------------------------------------- */
 
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_use(const fedge_cuda_gpu *gpu, fedge_error *err);
 /* FEDGE_GPU_LOST: what was being done, and why it failed; FEDGE_OK for cudaSuccess. */

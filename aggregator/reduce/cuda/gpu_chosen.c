@@ -6,8 +6,7 @@
 #include "aggregator/reduce/cuda/directory.h"
 #include "aggregator/reduce/cuda/gpu.h"
 
-/* ---- life -------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* Room for the largest of the segments. */
 static size_t largest_room(const fedge_cuda_segment *segments, uint32_t num_segments)
@@ -87,8 +86,7 @@ void fedge_cuda_gpu_close_chosen(fedge_cuda_gpu *gpu)
     }
 }
 
-/* ---- updates come in --------------------------------------------------------------------------
- */
+/* ---- updates come in ------------------------------------------------------------------------- */
 
 /* Bytes on their way to one place of the GPU, buffer by buffer. */
 typedef struct transfer {
@@ -184,8 +182,7 @@ fedge_status fedge_cuda_gpu_stage_chosen(fedge_cuda_gpu *gpu, fedge_cuda_lane *l
     return fedge_cuda_check(gpu, error, "checking an update", err);
 }
 
-/* ---- sums -------------------------------------------------------------------------------------
- */
+/* ---- sums ------------------------------------------------------------------------------------ */
 
 cudaError_t fedge_cuda_gpu_add_chosen(fedge_cuda_gpu *gpu, uint32_t s, const uint32_t *slots,
                                       const uint32_t *weights, uint32_t count)

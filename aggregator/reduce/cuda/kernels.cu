@@ -4,8 +4,7 @@
 
 #define IN_FLIGHT 8 /* loads that a thread starts before it uses one */
 
-/* ---- stage ------------------------------------------------------------------------------------
- */
+/* ---- stage ----------------------------------------------------------------------------------- */
 
 /* Do its values lie on a plane of int8? */
 static __host__ __device__ __forceinline__ bool is_of_bytes(int codec)
@@ -66,8 +65,7 @@ cudaError_t fedge_cuda_stage(const fedge_cuda_chunk *chunk, cudaStream_t stream)
     return cudaLaunchKernelEx(&config, stage, *chunk);
 }
 
-/* ---- accumulate -------------------------------------------------------------------------------
- */
+/* ---- accumulate ------------------------------------------------------------------------------ */
 
 /* A thread owns four coordinates: one load of 4 or 16 bytes for each update, all neighbours of a
  * warp's. Their sums stay in registers while the batch goes by. */
@@ -171,8 +169,7 @@ cudaError_t fedge_cuda_accumulate(int codec, const fedge_cuda_batch *batch, int6
                : cudaLaunchKernelEx(&config, accumulate<float4, 0>, *batch, pairs, quads);
 }
 
-/* ---- add_fixed --------------------------------------------------------------------------------
- */
+/* ---- add_fixed ------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
     add_fixed(const int32_t *v, uint32_t weight, int64_t *sums, uint32_t count)
@@ -190,8 +187,7 @@ cudaError_t fedge_cuda_add_fixed(const int32_t *v, uint32_t weight, int64_t *sum
     return cudaLaunchKernelEx(&config, add_fixed, v, weight, sums, count);
 }
 
-/* ---- step -------------------------------------------------------------------------------------
- */
+/* ---- step ------------------------------------------------------------------------------------ */
 
 /* Each operation rounds once, in this order, as on the CPU; compiled without fused products. */
 static __global__ void __launch_bounds__(THREADS)

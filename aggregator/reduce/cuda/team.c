@@ -35,8 +35,7 @@ typedef struct share {
     float *vectors[VALUES + 1]; /* what an optimizer keeps, or NULL; then the values */
 } share;
 
-/* ---- NCCL -------------------------------------------------------------------------------------
- */
+/* ---- NCCL ------------------------------------------------------------------------------------ */
 
 static fedge_status check_nccl(const fedge_cuda_team *team, fedge_nccl_result result,
                                const char *doing, fedge_error *err)
@@ -139,8 +138,7 @@ static fedge_status watch(const fedge_cuda_team *team, fedge_cuda_gpu *gpu, fedg
     }
 }
 
-/* ---- shares -----------------------------------------------------------------------------------
- */
+/* ---- shares ---------------------------------------------------------------------------------- */
 
 static uint32_t least(uint32_t a, uint32_t b)
 {
@@ -237,8 +235,7 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
     return status == FEDGE_OK ? measure(team, chunk, true, err) : status;
 }
 
-/* ---- values -----------------------------------------------------------------------------------
- */
+/* ---- values ---------------------------------------------------------------------------------- */
 
 /* What of part [p] lies in a share: values from [from] on, at [at] of its coordinates; false:
  * nothing. */

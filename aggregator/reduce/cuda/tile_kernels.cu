@@ -22,8 +22,7 @@ static cudaLaunchConfig_t for_each(uint32_t count, cudaStream_t stream)
     for (uint64_t k = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x; k < (count);                \
          k += (uint64_t)gridDim.x * blockDim.x)
 
-/* ---- mix --------------------------------------------------------------------------------------
- */
+/* ---- mix ------------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
     mix(fedge_cuda_tile tile, const uint32_t *far, uint32_t num_far, int32_t *to)
@@ -50,8 +49,7 @@ cudaError_t fedge_cuda_mix(const fedge_cuda_tile *tile, const uint32_t *far, uin
     return cudaLaunchKernelEx(&config, mix, *tile, far, num_far, to);
 }
 
-/* ---- dots -------------------------------------------------------------------------------------
- */
+/* ---- dots ------------------------------------------------------------------------------------ */
 
 #define EDGE 16    /* rows of a square of pairs, of which each thread has one */
 #define DEPTH 64   /* coordinates of them in shared memory */
@@ -120,8 +118,7 @@ cudaError_t fedge_cuda_dots(const fedge_cuda_tile *tile, int shift, int norms_on
     return cudaLaunchKernelEx(&config, dots, *tile, shift, norms_only, reaches, high, low);
 }
 
-/* ---- mean -------------------------------------------------------------------------------------
- */
+/* ---- mean ------------------------------------------------------------------------------------ */
 
 static __global__ void __launch_bounds__(THREADS)
     mean(fedge_cuda_tile tile, fedge_cuda_rows chosen, int64_t *sums)
@@ -142,8 +139,7 @@ cudaError_t fedge_cuda_mean(const fedge_cuda_tile *tile, const fedge_cuda_rows *
     return cudaLaunchKernelEx(&config, mean, *tile, *chosen, sums);
 }
 
-/* ---- between, by a network --------------------------------------------------------------------
- */
+/* ---- between, by a network ------------------------------------------------------------------- */
 
 /* A stage of Batcher's odd-even merge sort (Knuth, The art of computer programming, 5.3.4) and all
  * that come behind it: K apart, in sequences of 2 P. All indices are known to the compiler, so that
@@ -184,8 +180,7 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-/* ---- by radix selection -----------------------------------------------------------------------
- */
+/* ---- by radix selection ---------------------------------------------------------------------- */
 
 #define DIGIT 4 /* bits that are decided in a pass over the rows */
 #define DIGITS (1 << DIGIT)
@@ -272,8 +267,7 @@ cudaError_t fedge_cuda_between(const fedge_cuda_tile *tile, const fedge_cuda_row
     return cudaLaunchKernelEx(&config, between_selected, *tile, *chosen, from, to, sums);
 }
 
-/* ---- nearest ----------------------------------------------------------------------------------
- */
+/* ---- nearest --------------------------------------------------------------------------------- */
 
 /* By distance from the median m of 2 v − 2 m, of 33 bits; of two that are as far the greater one is
  * behind the other. */

@@ -55,7 +55,7 @@ typedef struct fedge_robust_rule {
     const char *name;
     fedge_middle
         middle; /* of a coordinate's values; of MEAN Σ a_i v_i / divisor, of the others the mean */
-    /* Needs at least so many updates. */
+    /* The least number of updates. */
     uint32_t (*least)(const fedge_robust_settings *settings);
     /* Sets what it wants of [choice]. FEDGE_NO_MEMORY. NULL: all count. */
     fedge_status (*choose)(const fedge_robust_settings *settings, const fedge_gram *gram,

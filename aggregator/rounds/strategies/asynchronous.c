@@ -35,7 +35,7 @@ fedge_status fedge_asynchronous_derive(const fedge_json *json, fedge_job *job, v
          "models travel whole, since clients are at work on several; remove it"},
         {job->plan.external, "model", "it must be a built-in one; take FedAvg"},
         {with->buffer_size > rounds->max_cohort, "strategy.buffer-size",
-         "a round closes with so many updates, and at most max-cohort clients are at work; lower "
+         "a round closes with this many updates, and at most max-cohort clients are at work; lower "
          "it, or raise rounds.max-cohort"},
     };
     for (size_t i = 0; i < sizeof(refused) / sizeof(refused[0]); i++) {

@@ -38,7 +38,7 @@ typedef struct fedge_asynchronous {
     double exponent, slope; /* a, of polynomial and of hinge */
     uint32_t delay;         /* b */
     uint32_t max_staleness;
-    uint32_t buffer_size; /* K: a round closes with so many updates */
+    uint32_t buffer_size; /* K: the updates that a round closes with */
     double alpha;         /* FedAsync */
 } fedge_asynchronous;
 

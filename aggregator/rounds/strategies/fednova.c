@@ -39,7 +39,7 @@ static matrix product(const matrix *a, const matrix *b)
     return c;
 }
 
-/* a_i of so many steps. */
+/* a_i of this number of steps. */
 static double reach(const fedge_optimizer *optimizer, double learning_rate, uint64_t num_steps)
 {
     const double rho = (double)optimizer->momentum;

@@ -101,8 +101,7 @@ static void post_to_all(fedge_ranks *self, fedge_letter_kind kind, const void *b
         post(self, fedge_letter_new(kind, body, size, to));
 }
 
-/* ---- what the engine and the connections say --------------------------------------------------
- */
+/* ---- what the engine and the connections say ------------------------------------------------- */
 
 /* Rank 0, on the engine's thread: as fedge_deliver_fn. */
 static fedge_status deliver(void *ranks, fedge_reply *reply, fedge_error *err)

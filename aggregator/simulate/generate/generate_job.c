@@ -3,7 +3,7 @@
 
 #include "aggregator/simulate/generate/generate.h"
 
-#define COHORT 10u /* clients of a round, where there are so many */
+#define COHORT 10u /* clients of a round, where there are as many */
 
 /* How a kind is trained. */
 typedef struct recipe {

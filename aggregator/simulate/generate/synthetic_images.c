@@ -4,7 +4,7 @@
 
 /* Whole numbers alone: the same bytes everywhere. */
 enum {
-    NODES = 4,          /* a picture is drawn between so many grey values each way */
+    NODES = 4,          /* a picture is drawn between this many grey values each way */
     ONE = 256,          /* of fixed-point shares */
     MIDDLE = 128,       /* grey */
     CONTRAST = ONE / 4, /* the least; the most is twice as much */

@@ -47,7 +47,7 @@ typedef struct fedge_client_states {
     uint32_t *unused; /* (num_unused) slots */
 } fedge_client_states;
 
-/* Bytes of memory that they take in so many rounds, each of a cohort of so many clients: of all
+/* Bytes of memory that they take in [rounds] rounds, each of a cohort of [cohort] clients: of all
  * that can have trained, and of an open round, at most [memory] (0: no limit); and the places. */
 uint64_t fedge_client_states_size(uint32_t num_clients, uint32_t cohort, uint32_t rounds,
                                   size_t num_values, uint64_t memory);

@@ -91,8 +91,8 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* The column that says whose an example is is no value, whatever the division. natural:COLUMN names
- * it too. */
+/* The column that names the owner of an example is never read as a value, however the data is
+ * divided. natural:COLUMN names it, too. */
 static fedge_status set_owner_aside(fedge_experiment *self, fedge_error *err)
 {
     const char *owner = self->config.options->owner;
@@ -188,7 +188,7 @@ static void sum_data(fedge_experiment *self)
         self->settings.test_sum = fedge_dataset_crc32(self->test_set);
 }
 
-/* A target that nothing is measured against would stand as "not reached". */
+/* A target that nothing is measured against would be reported as "not reached". */
 static fedge_status check_evaluated(const fedge_experiment *self, fedge_error *err)
 {
     return self->config.options->num_targets > 0 && !self->test_set &&

@@ -62,9 +62,7 @@ fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_
     return status;
 }
 
-/* ---- memory
- * ----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static fedge_status take(const fedge_cohort *self, void *pointer, size_t size, bool pinned,
                          fedge_error *err)
@@ -181,9 +179,7 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
                               : status;
 }
 
-/* ---- examples
- * --------------------------------------------------------------------------------
- */
+/* ---- examples -------------------------------------------------------------------------------- */
 
 /* By way of a pinned buffer; waits. */
 static fedge_status upload(fedge_cohort *self, const void *to, const void *from, size_t size,
@@ -287,9 +283,7 @@ static fedge_status check_examples(const fedge_cohort *self, fedge_error *err)
     return status;
 }
 
-/* ---- life
- * ------------------------------------------------------------------------------------
- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 /* tf32 and bf16 came with compute capability 8.0. */
 static fedge_status check_precision(const fedge_cohort *self, fedge_error *err)

@@ -11,8 +11,7 @@
 #define MOST_TOLD ((size_t)8 << 20)      /* bytes of the steps that are told at a time */
 #define MOST_VALUES ((size_t)UINT32_MAX) /* of a slot's array: kernels count them in 32 bits */
 
-/* ---- what it can do
- * -------------------------------------------------------------------------- */
+/* ---- what it can do -------------------------------------------------------------------------- */
 
 static fedge_status refuse(const char *what, fedge_error *err)
 {
@@ -83,9 +82,7 @@ fedge_status fedge_cohort_check(const fedge_cohort_config *config, fedge_error *
     return status;
 }
 
-/* ---- sizes
- * -----------------------------------------------------------------------------------
- */
+/* ---- sizes ----------------------------------------------------------------------------------- */
 
 /* Values of its parameters, or of its statistics. */
 static size_t values_of(const fedge_layer_spec *layer, bool buffers)
@@ -182,7 +179,7 @@ static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *s
     const size_t values = fedge_shape_count(&layer->out);
     plan->most = values > plan->most ? values : plan->most;
     if (status == FEDGE_OK && !add_ranges(plan, &layer->spec, plan->num_values))
-        return refuse("training so many parts of layers", err);
+        return refuse("training this many parts of layers", err);
     layer->trains = plan->num_ranges > before || (before > 0 && plan->ranges[before - 1][1] > tail);
     layer->wants |= layer->trains;
     layer->first_buffer = plan->num_state; /* behind all parameters, once they are counted */
@@ -282,9 +279,7 @@ fedge_status fedge_cohort_plan_make(fedge_cohort_plan *plan, const fedge_cohort_
     return status;
 }
 
-/* ---- places
- * ----------------------------------------------------------------------------------
- */
+/* ---- places ---------------------------------------------------------------------------------- */
 
 typedef struct places {
     char *block;

@@ -224,9 +224,7 @@ static fedge_status begin_slot(running *self, uint32_t index, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* ---- runs of steps
- * ---------------------------------------------------------------------------
- */
+/* ---- runs of steps --------------------------------------------------------------------------- */
 
 /* As many slots as a graph is recorded for, of which the last ones may be idle. */
 static uint32_t round_up(uint32_t active, uint32_t most, uint32_t *which)
@@ -304,9 +302,7 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
     return check(self, error, "copying to it", err);
 }
 
-/* ---- one step
- * --------------------------------------------------------------------------------
- */
+/* ---- one step -------------------------------------------------------------------------------- */
 
 /* What a graph of a step is made of: [active] slots take the next one of their run. */
 typedef struct training_step {
@@ -404,9 +400,7 @@ static fedge_status take_predicted(running *self, uint32_t run, uint32_t active,
     return check(self, error, "copying from it", err);
 }
 
-/* ---- all
- * -------------------------------------------------------------------------------------
- */
+/* ---- all ------------------------------------------------------------------------------------- */
 
 /* Everything that is in slots, or was not begun. */
 static void cancel_rest(running *self)

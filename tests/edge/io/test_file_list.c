@@ -105,7 +105,7 @@ static void what_is_not_there_is_named(void **state)
     expect_refusal(DIR "nowhere", FEDGE_NOT_FOUND, DIR "nowhere: there is no such file");
     expect_refusal(DIR "test.bin\n" DIR "nowhere", FEDGE_NOT_FOUND, DIR "nowhere");
     expect_refusal(DIR "empty", FEDGE_NOT_FOUND, DIR "empty/*: there is no file whose name fits");
-    expect_refusal("test_file_*/test.bin", FEDGE_NOT_FOUND, "'*' may stand in its last part only");
+    expect_refusal("test_file_*/test.bin", FEDGE_NOT_FOUND, "'*' is allowed in its last part only");
     expect_refusal(DIR "nowhere/*", FEDGE_NOT_FOUND, DIR "nowhere/");
     char line[2 * FEDGE_OS_MAX_PATH];
     (void)snprintf(line, sizeof(line), "%0600d", 7);

@@ -118,11 +118,11 @@ static void test_numbers(void **state)
         {"120", "120", NULL, 3},
         {"0x3", "0", NULL, 1},
         {"01", NULL, "a number that begins with 0", 2},
-        {"-", NULL, "a number without digits where they must stand", 1},
-        {"1.", NULL, "a number without digits where they must stand", 2},
-        {"1.e5", NULL, "a number without digits where they must stand", 2},
-        {"1e", NULL, "a number without digits where they must stand", 2},
-        {"1e+x", NULL, "a number without digits where they must stand", 3},
+        {"-", NULL, "a number lacks digits", 1},
+        {"1.", NULL, "a number lacks digits", 2},
+        {"1.e5", NULL, "a number lacks digits", 2},
+        {"1e", NULL, "a number lacks digits", 2},
+        {"1e+x", NULL, "a number lacks digits", 3},
     };
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         for (size_t step = 0; step <= MAX_STEP; step++) {
