@@ -221,6 +221,7 @@ const char *fedge_os_arch(void)
 #define XCR0_ZMM 0xE6u
 
 static unsigned saved_registers(void)
+/* The intrinsic would want the whole file to be compiled for CPUs that have it. */
 {
     unsigned low, high;
     __asm__("xgetbv" : "=a"(low), "=d"(high) : "c"(0));

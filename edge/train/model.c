@@ -217,6 +217,8 @@ void fedge_model_get_trained(const fedge_model *model, float *state)
         return;
     }
     const fedge_storage weights = model->options.weights;
+    /* Only what training has changed: that 16 bits cannot hold the start exactly must not travel as
+     * if it had been learnt. */
     for (size_t i = 0; i < model->num_values; i++) {
         uint16_t start;
         float before, after;
@@ -435,6 +437,7 @@ static fedge_status pass_parts(fedge_model *model, const fedge_batch *batch,
         *correct += right;
         if (optimizer)
             fedge_graph_backward(model, optimizer);
+        /* The next part's outputs come to the same place. */
         memcpy(model->all_outputs + (size_t)first * model->outputs, model->last_outputs,
                (size_t)part.size * model->outputs * sizeof(float));
     }
@@ -462,6 +465,7 @@ fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
                                 : pass(model, batch, batch->size, true, loss_sum, correct, err);
     if (status != FEDGE_OK)
         return status;
+    /* Before the step is taken: Adam's corrections are of step 1 at the first. */
     model->num_steps++;
     if (model->fused) {
         fedge_fused_backward(model, batch->x, optimizer);

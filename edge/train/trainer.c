@@ -165,6 +165,8 @@ fedge_status fedge_trainer_check(const fedge_model *model, uint32_t num_examples
     if (status != FEDGE_OK)
         return status;
     const uint32_t left = num_examples % size;
+    /* Both sizes that will come: a layer may refuse the last, shorter batch although the whole one
+     * suits it. */
     status = fedge_model_check_size(model, whole, true, err);
     if (status == FEDGE_OK && left > 0 && steps > num_examples / size)
         status = fedge_model_check_size(model, left, true, err);
@@ -193,6 +195,8 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
         return status;
     fedge_model_set_random(model, config->seed, config->round, config->client_index);
     for (uint32_t epoch = 0; status == FEDGE_OK && result->num_steps < steps; epoch++) {
+        /* Every epoch shuffles the natural order, so its order depends on its number and not on the
+         * epochs before. */
         feed_rewind(&from);
         fedge_rng rng = fedge_rng_stream(config->seed, FEDGE_PURPOSE_SHUFFLE, config->round,
                                          config->client_index, (uint16_t)epoch);
@@ -220,6 +224,7 @@ fedge_status fedge_trainer_run(fedge_model *model, const fedge_examples *example
         return fedge_error_prefix(err, status, "round %u, step %llu", (unsigned)config->round,
                                   (unsigned long long)result->num_steps + 1);
     }
+    /* A step's loss is of the values before it: here are those that the last step left. */
     status = fedge_model_check(model, err);
     return status == FEDGE_OK
                ? FEDGE_OK

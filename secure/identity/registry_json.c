@@ -245,6 +245,7 @@ static fedge_status load(const char *dir, bool may_miss, fedge_registry **regist
     if (status != FEDGE_OK)
         return status;
     cJSON *root = NULL;
+    /* Into one of its own, so that a damaged file leaves the registry that is in use as it is. */
     fedge_registry *loaded = NULL;
     status = parse((const char *)data, size, &root, err);
     free(data);

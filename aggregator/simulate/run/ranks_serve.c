@@ -51,6 +51,7 @@ static uint32_t unpack(const fedge_sim_ranks *self, const ranks_command *command
                                       indices + at, sent[i].num_indices};
             task->predicted = sent[i].wants_classes ? classes + at : NULL;
         }
+        /* Those of the other ranks' tasks are passed over. */
         at += sent[i].num_indices;
     }
     return count;
@@ -88,6 +89,7 @@ static fedge_status run(fedge_sim_ranks *self, const ranks_command *command, fed
                                      command->has_bounds ? command->bounds_log2 : NULL, tasks,
                                      count);
         }
+        /* It answers also after a failure, for each task: rank 0 waits for all of them. */
         for (uint32_t i = 0; self->failed.status != FEDGE_OK && i < count; i++) {
             tasks[i].status = self->failed.status;
             memcpy(tasks[i].message, self->failed.message, sizeof(tasks[i].message));
@@ -150,6 +152,7 @@ static void send_kept(fedge_sim_ranks *self)
     fedge_collective_send(self->collective, &count, sizeof(count), 0);
     for (uint32_t i = 0; values && i < states->num_clients; i++) {
         if (self->unsent[i]) {
+            /* One that cannot be read is sent all the same, as it is in [count]; [whole] tells. */
             whole = fedge_client_states_get(states, i, values, &err) == FEDGE_OK && whole;
             fedge_collective_send(self->collective, &i, sizeof(i), 0);
             fedge_collective_send(self->collective, values, size, 0);
@@ -185,6 +188,7 @@ static fedge_status take_kept(fedge_sim_ranks *self, const ranks_command *comman
         const fedge_status known = fedge_collective_agree(self->collective, status, NULL, 0, err);
         (void)known;
     }
+    /* Without memory what is broadcast cannot be heard: this rank ends, and with it the job. */
     return values ? FEDGE_OK : status;
 }
 

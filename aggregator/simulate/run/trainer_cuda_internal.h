@@ -86,7 +86,8 @@ struct trainer_cuda {
 
 fedge_status fedge_trainer_cuda_count_gpus(const fedge_trainer_engine_config *config,
                                            uint32_t *count, fedge_error *err);
-/* [has] is filled, and must outlive the result. Of one of [num_gpus] GPUs, for [num_members] runs. */
+/* [has] is filled, and must outlive the result. Of one of [num_gpus] GPUs, for [num_members] runs.
+ */
 fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_trainer_engine_config *config,
                                                  uint32_t num_gpus, uint32_t num_members,
                                                  trainer_cuda_needs *has);

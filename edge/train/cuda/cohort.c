@@ -50,6 +50,7 @@ fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_
     *memory = (fedge_cohort_memory){0};
     if (status == FEDGE_OK) {
         fedge_cohort_plan *plan = &counted->plan;
+        /* Laid out from NULL: only the sizes are wanted. */
         memory->slot = fedge_cohort_place_slots(plan, &counted->arrays, NULL, 1, 1);
         memory->slots = fedge_cohort_place_slots(plan, &counted->arrays, NULL, config->most_slots,
                                                  fedge_cohort_run_of(plan, config->most_slots));
@@ -142,6 +143,7 @@ static fedge_status make_told(fedge_cohort *self, fedge_cohort_told *told, fedge
 
 static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending, fedge_error *err)
 {
+    /* A silo brings back one model, by its first ending. */
     const bool brings = self->plan.share.num_parts == 0 || ending == self->endings;
     fedge_status status = FEDGE_OK;
     if (brings)
@@ -192,6 +194,7 @@ static fedge_status upload(fedge_cohort *self, const void *to, const void *from,
         memcpy(&place, &to, sizeof(place));
         memcpy(pinned, (const char *)from + at, part);
         error = cudaMemcpyAsync(place + at, pinned, part, cudaMemcpyHostToDevice, self->stream);
+        /* The one buffer is filled anew; this is done once in a cohort's life. */
         if (error == cudaSuccess)
             error = cudaStreamSynchronize(self->stream);
         at += part;
@@ -311,6 +314,7 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
         status = check_precision(self, err);
     if (status == FEDGE_OK)
         status = choose_slots(self, err);
+    /* Not to wait for what others in the process do on CUDA's default stream. */
     if (status == FEDGE_OK) {
         status =
             fedge_cohort_cuda(self, cudaStreamCreateWithFlags(&self->stream, cudaStreamNonBlocking),
@@ -427,6 +431,7 @@ void fedge_cohort_free(fedge_cohort *cohort)
 {
     if (!cohort)
         return;
+    /* The current GPU is the thread's, and this one may have looked at another. */
     (void)cudaSetDevice(cohort->config.gpu);
     fedge_cohort_forget_graphs(cohort);
     if (cohort->stream) {
