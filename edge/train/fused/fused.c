@@ -46,6 +46,8 @@ bool fedge_fused_fits(const fedge_model_spec *spec, const fedge_model_options *o
     if (!fedge_multiplies_fp32(options) || options->weights != FEDGE_STORAGE_FP32 ||
         options->activations != FEDGE_STORAGE_FP32)
         return false;
+    /* A stage steps its parameters as it goes backward: what needs the whole gradient first (clip),
+     * or more of each value than SGD with momentum, is the graph's. */
     if (options->general || options->unshared || fedge_micro_batch(options) < options->max_batch ||
         spec->loss != FEDGE_LOSS_CROSS_ENTROPY ||
         (options->training && (options->optimizer != FEDGE_OPTIMIZER_SGD || options->nesterov ||

@@ -262,6 +262,7 @@ fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, b
     memset(&plan->slide, 0, sizeof(plan->slide));
     stage->slide = &plan->slide;
     stage->in = plan->grid;
+    /* Nothing before the first parameters wants a gradient. */
     stage->pass_gradient = plan->num_parameters > 0;
     status = take_stage(plan, stage, err);
     if (status == FEDGE_OK)
@@ -291,6 +292,8 @@ size_t fedge_stage_pool_size(const fedge_stage *stage)
 
 uint32_t fedge_stage_band_rows(const fedge_stage *stage)
 {
+    /* Windows that do not overlap need their own rows of the convolution only, one band at a time.
+     */
     const bool apart = stage->slide->pool.stride[0] >= stage->slide->pool.kernel[0] &&
                        stage->slide->pool.pad[0] == 0;
     return apart ? stage->slide->pool.kernel[0] : stage->slide->conv.out[0];
