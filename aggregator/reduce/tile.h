@@ -62,9 +62,11 @@ typedef struct fedge_tile_ops {
                          fedge_error *err);
     void (*close)(void *state); /* NULL is fine */
 
-    /* From now on load makes each row the mean of the row and of all but those [far] from it,
-     * rounded to the nearest integer, of two the even one. far (config->num, num_far). */
-    fedge_status (*mix)(void *state, const uint32_t *far, uint32_t num_far, fedge_error *err);
+    /* From now on load makes each of the first [num_mixed] rows the mean of all of these but those
+     * [far] from it, rounded to the nearest integer, of two the even one. Other rows stay as they
+     * are. far (num_mixed, num_far). */
+    fedge_status (*mix)(void *state, const uint32_t *far, uint32_t num_far, uint32_t num_mixed,
+                        fedge_error *err);
 
     /* (num) rows for [count] coordinates; filled by the caller before load. */
     int32_t **(*rows)(void *state, uint32_t thread, uint32_t num, size_t count);

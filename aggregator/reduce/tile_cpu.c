@@ -30,7 +30,7 @@ typedef struct cpu_tiles {
     room *rooms; /* (num_threads) */
     const uint32_t *far;
     uint32_t *own_far;
-    uint32_t num_far;
+    uint32_t num_far, num_mixed;
 } cpu_tiles;
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -104,16 +104,18 @@ static int32_t **cpu_rows(void *state, uint32_t thread, uint32_t num, size_t cou
 
 /* ---- mixing ---------------------------------------------------------------------------------- */
 
-static fedge_status cpu_mix(void *state, const uint32_t *far, uint32_t num_far, fedge_error *err)
+static fedge_status cpu_mix(void *state, const uint32_t *far, uint32_t num_far, uint32_t num_mixed,
+                            fedge_error *err)
 {
     cpu_tiles *self = state;
-    const size_t size = (size_t)self->config.num * num_far * sizeof(*far);
+    const size_t size = (size_t)num_mixed * num_far * sizeof(*far);
     self->own_far = malloc(size + 1);
     if (!self->own_far)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes of neighbours", size);
     memcpy(self->own_far, far, size);
     self->far = self->own_far;
     self->num_far = num_far;
+    self->num_mixed = num_mixed;
     return FEDGE_OK;
 }
 
@@ -122,15 +124,15 @@ static void mix(const cpu_tiles *self, uint32_t num, int32_t *const *from, int32
                 size_t count)
 {
     int64_t all[MIX], sum[MIX];
-    const uint32_t num_near = num - self->num_far;
+    const uint32_t num_mixed = self->num_mixed, num_near = num_mixed - self->num_far;
     for (size_t at = 0; at < count; at += MIX) {
         const size_t n = count - at < MIX ? count - at : MIX;
         memset(all, 0, sizeof(all));
-        for (uint32_t i = 0; i < num; i++) {
+        for (uint32_t i = 0; i < num_mixed; i++) {
             for (size_t k = 0; k < n; k++)
                 all[k] += from[i][at + k];
         }
-        for (uint32_t i = 0; i < num; i++) {
+        for (uint32_t i = 0; i < num_mixed; i++) {
             memcpy(sum, all, sizeof(sum));
             for (uint32_t j = 0; j < self->num_far; j++) {
                 const int32_t *less = from[self->far[(size_t)i * self->num_far + j]] + at;
@@ -141,6 +143,8 @@ static void mix(const cpu_tiles *self, uint32_t num, int32_t *const *from, int32
                 to[i][at + k] = (int32_t)rint((double)sum[k] / num_near);
         }
     }
+    for (uint32_t i = num_mixed; i < num; i++)
+        memcpy(to[i], from[i], count * sizeof(**to));
 }
 
 static fedge_status cpu_load(void *state, uint32_t thread, uint32_t num, size_t count,

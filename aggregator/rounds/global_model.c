@@ -98,8 +98,8 @@ static fedge_status take_memory(fedge_global_model *model, const char *accumulat
 static fedge_status check_robust_memory(const fedge_global_model *model, fedge_error *err)
 {
     const uint32_t cohort = model->job->rounds.max_cohort;
-    /* The other half keeps the updates themselves (begin). */
-    const uint64_t least = 2 * fedge_tiles_least_bytes(cohort);
+    /* The other half keeps the updates themselves (begin); one of them may be the server's own. */
+    const uint64_t least = 2 * fedge_tiles_least_bytes(cohort + 1);
     return model->robust_memory >= least
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,

@@ -48,7 +48,7 @@ static void close_gpus(fedge_accumulator *accumulator)
 
 /* A tile, and what is to be made of it. */
 typedef struct work {
-    uint32_t num, num_far;
+    uint32_t num, num_far, num_mixed;
     size_t count;
     int shift;
     bool norms_only;
@@ -69,6 +69,7 @@ static work draw(uint32_t num, size_t count)
     work drawn = {.num = num,
                   .count = count,
                   .num_far = fedge_rng_below(&rng, 2) * fedge_rng_below(&rng, num / 2 + 1),
+                  .num_mixed = num - fedge_rng_below(&rng, 2),
                   .shift = 6 + (int)fedge_rng_below(&rng, 25),
                   .norms_only = fedge_rng_below(&rng, 3) == 0};
     const uint32_t kind = fedge_rng_below(&rng, 3);
@@ -76,7 +77,7 @@ static work draw(uint32_t num, size_t count)
         for (size_t k = 0; k < count; k++)
             values[i][k] = draw_value(kind);
         for (uint32_t j = 0; j < drawn.num_far; j++)
-            far[i * drawn.num_far + j] = (i + 1 + 3 * j) % num;
+            far[i * drawn.num_far + j] = (i + 1 + 3 * j) % drawn.num_mixed;
     }
     fedge_tile_choice *choice = &drawn.choice;
     choice->middle = (fedge_middle)fedge_rng_below(&rng, 4);
@@ -125,7 +126,7 @@ static fedge_status run(const fedge_accumulator *accumulator, const work *of, in
             status = ops->take_dots(state, of->num, products[to], err);
         }
         if (status == FEDGE_OK && round == 0 && of->num_far > 0)
-            status = ops->mix(state, far, of->num_far, err);
+            status = ops->mix(state, far, of->num_far, of->num_mixed, err);
     }
     for (uint32_t thread = 0; thread < THREADS && status == FEDGE_OK; thread++) {
         status = fill(ops, state, thread, of, err);
@@ -217,6 +218,7 @@ static void fail_each(const char *at, int error, fedge_status expected)
     rng = fedge_rng_stream(9, FEDGE_PURPOSE_TEST, 22, 0, 0);
     work of = draw(9, 500);
     of.num_far = 2;
+    of.num_mixed = 9;
     for (uint32_t i = 0; i < 18; i++)
         far[i] = (i + 1) % 9;
     uint32_t num_failed = 0;

@@ -1,5 +1,6 @@
-"""Fails where a strategy, a sampler or client hooks have more than 150 lines, or where code beside a strategy's own
-files says its name: test_strategies.py ROOT
+"""Fails where a strategy, a sampler or client hooks have more than 150 lines, where a strategy's file does not begin
+with its paper's year, its formula and its defaults, or where code beside a strategy's own files says its name:
+test_strategies.py ROOT
 
 Strategies are found by name in a table (aggregator/rounds/strategy.h). What knows one of them otherwise is a special
 case: a text that is exactly its name, or its table. Comments, and messages that recommend one, may name it.
@@ -21,6 +22,9 @@ OTHERS = ("tests" + os.sep, "examples" + os.sep)
 SCHEMA = os.path.join("docs", "job.schema.json")
 MAP = re.compile(r"#define FEDGE_STRATEGY_MAP\(X\)(.*?[^\\])\n", re.S)
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
+DEFINES = re.compile(r"\bconst fedge_strategy_ops fedge_strategy_\w+ =|^FEDGE_ROBUST_STRATEGY", re.M)
+TELLS = (("the year of its paper", re.compile(r"\b20\d\d\b")), ("its formula", re.compile("x(_j)? ← ")),
+         ("its defaults", re.compile(r"\bdefaults?\b", re.I)))
 
 
 def names(root):
@@ -29,6 +33,13 @@ def names(root):
         choices = json.load(file)["properties"]["strategy"]["oneOf"]
     listed = MAP.search("\n".join(source_tree.lines(root, LISTS[0])) + "\n").group(1)
     return [choice["$ref"].split("strategy-")[1] for choice in choices], re.findall(r"X\((\w+)\)", listed)
+
+
+def untold(lines):
+    """What the first comment of a strategy's file lacks."""
+    text = "\n".join(lines)
+    first = COMMENT.match(text)
+    return [what for what, found in TELLS if not (first and found.search(first.group()))] if DEFINES.search(text) else []
 
 
 def check(root):
@@ -40,6 +51,7 @@ def check(root):
         if path.startswith(OWN):
             if len(lines) > MAX_LINES:
                 faults.append(f"{path}: {len(lines)} lines, {MAX_LINES} are the most of a strategy, a sampler or hooks")
+            faults += [f"{path}: begins without {what}" for what in untold(lines)]
         elif path not in LISTS and not path.startswith(OTHERS):
             text = COMMENT.sub(lambda found: "\n" * found.group().count("\n"), "\n".join(lines))
             faults += [f"{path}:{number}: names a strategy: {line.strip()}"
@@ -53,7 +65,8 @@ def self_test():
                                                                {"$ref": "#/$defs/strategy-Krum"}]}}})
     good = {
         LISTS[0]: "#define FEDGE_STRATEGY_MAP(X) \\\n    X(fedavg) \\\n    X(krum)\n\n",
-        OWN[0] + "krum.c": 'x = "Krum";\n' * MAX_LINES,
+        OWN[0] + "krum.c": '/* Krum, 2017: x ← x + Δ; f has no default. */\nconst fedge_strategy_ops '
+                           'fedge_strategy_krum = {\n' + 'x = "Krum";\n' * (MAX_LINES - 2),
         "comment.c": '/* "Krum" and\n * fedge_strategy_krum */\nconst char *x = "use Krum, or FedAvg";\n',
         OTHERS[0] + "test.c": 'x = "Krum";\n',
     }
@@ -61,6 +74,9 @@ def self_test():
         OWN[0] + "long.c": "int x;\n" * (MAX_LINES + 1),
         OWN[1] + "long.c": "int x;\n" * (MAX_LINES + 1),
         OWN[2] + "long.c": "int x;\n" * (MAX_LINES + 1),
+        OWN[0] + "year.c": '/* x ← x + Δ; no default. */\nconst fedge_strategy_ops fedge_strategy_krum = {\n',
+        OWN[0] + "formula.c": '/* 2017; no default. */\nFEDGE_ROBUST_STRATEGY(krum, "Krum");\n',
+        OWN[0] + "default.c": '/* 2017: x ← x + Δ */\nFEDGE_ROBUST_STRATEGY(krum, "Krum");\n',
         "text.c": 'if (strcmp(name, "FedAvg") == 0)\n',
         "table.c": "use(&fedge_strategy_krum);\n",
     }

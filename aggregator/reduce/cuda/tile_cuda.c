@@ -198,10 +198,11 @@ static void cuda_close(void *state)
 
 /* ---- a tile ---------------------------------------------------------------------------------- */
 
-static fedge_status cuda_mix(void *state, const uint32_t *far, uint32_t num_far, fedge_error *err)
+static fedge_status cuda_mix(void *state, const uint32_t *far, uint32_t num_far, uint32_t num_mixed,
+                             fedge_error *err)
 {
     fedge_cuda_tiles *self = state;
-    const size_t size = (size_t)self->num * num_far * sizeof(*far);
+    const size_t size = (size_t)num_mixed * num_far * sizeof(*far);
     fedge_status status = FEDGE_OK;
     for (uint32_t g = 0; g < self->team->num_gpus && num_far > 0 && status == FEDGE_OK; g++) {
         status = fedge_cuda_gpu_use(&self->team->gpus[g], err);
@@ -209,6 +210,7 @@ static fedge_status cuda_mix(void *state, const uint32_t *far, uint32_t num_far,
             status = fedge_cuda_gpu_copy(&self->team->gpus[g], self->places[g].far, far, size, err);
     }
     self->num_far = num_far;
+    self->num_mixed = num_mixed;
     self->mixed = true;
     return status;
 }
@@ -249,7 +251,7 @@ static fedge_status cuda_load(void *state, uint32_t thread, uint32_t num, size_t
         fedge_cuda_tile tile = tile_of(self, lane, num, count);
         tile.values = lane->values;
         error = fedge_cuda_mix(&tile, self->places[thread % self->team->num_gpus].far,
-                               self->num_far, lane->mixed, lane->stream);
+                               self->num_far, self->num_mixed, lane->mixed, lane->stream);
     }
     return fedge_cuda_check(lane->gpu, error, DOING, err);
 }

@@ -32,6 +32,7 @@ typedef struct fedge_cuda_tiles {
     fedge_cuda_tile_lane *lanes;
     fedge_cuda_tile_place places[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num, num_far; /* updates of this round, and those that are far from each */
+    uint32_t num_mixed;    /* the first ones, which are mixed */
     bool mixed;
 } fedge_cuda_tiles;
 

@@ -25,28 +25,31 @@ static cudaLaunchConfig_t for_each(uint32_t count, cudaStream_t stream)
 /* ---- mix ------------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(THREADS)
-    mix(fedge_cuda_tile tile, const uint32_t *far, uint32_t num_far, int32_t *to)
+    mix(fedge_cuda_tile tile, const uint32_t *far, uint32_t num_far, uint32_t num_mixed,
+        int32_t *to)
 {
-    const double num_near = (double)(tile.num - num_far);
+    const double num_near = (double)(num_mixed - num_far);
     EACH_COORDINATE(k, tile.count)
     {
         long long all = 0;
-        for (uint32_t i = 0; i < tile.num; i++)
+        for (uint32_t i = 0; i < num_mixed; i++)
             all += tile.values[i * tile.stride + k];
-        for (uint32_t i = 0; i < tile.num; i++) {
+        for (uint32_t i = 0; i < num_mixed; i++) {
             long long sum = all;
             for (uint32_t j = 0; j < num_far; j++)
                 sum -= tile.values[far[(uint64_t)i * num_far + j] * tile.stride + k];
             to[i * tile.stride + k] = (int32_t)rint((double)sum / num_near);
         }
+        for (uint32_t i = num_mixed; i < tile.num; i++)
+            to[i * tile.stride + k] = tile.values[i * tile.stride + k];
     }
 }
 
 cudaError_t fedge_cuda_mix(const fedge_cuda_tile *tile, const uint32_t *far, uint32_t num_far,
-                           int32_t *to, cudaStream_t stream)
+                           uint32_t num_mixed, int32_t *to, cudaStream_t stream)
 {
     const cudaLaunchConfig_t config = for_each(tile->count, stream);
-    return cudaLaunchKernelEx(&config, mix, *tile, far, num_far, to);
+    return cudaLaunchKernelEx(&config, mix, *tile, far, num_far, num_mixed, to);
 }
 
 /* ---- dots ------------------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /* The kernels that reduce tiles of updates (aggregator/reduce/tile.h): a C interface, implemented
  * in tile_kernels.cu.
  *
- *     mix       each row the mean of the rows that are not far from it
+ *     mix       each of the first rows the mean of those of them that are not far from it
  *     dots      exact products of all pairs of rows
  *     mean      Σ a_i v_i of each coordinate
  *     between   sorted by a network in registers, up to 64 rows, else by radix selection: the sum
@@ -37,9 +37,9 @@ typedef struct fedge_cuda_rows {
     uint32_t num;
 } fedge_cuda_rows;
 
-/* far (tile->num, num_far); to: as the tile's values. */
+/* far (num_mixed, num_far), num_far < num_mixed ≤ tile->num; to: as the tile's values. */
 cudaError_t fedge_cuda_mix(const fedge_cuda_tile *tile, const uint32_t *far, uint32_t num_far,
-                           int32_t *to, cudaStream_t stream);
+                           uint32_t num_mixed, int32_t *to, cudaStream_t stream);
 /* Adds u_i · u_j of j ≤ i to high[p] · 2^32 + low[p], p = i (i + 1) / 2 + j; u, shift and
  * norms_only: as fedge_tile_ops.dots. */
 cudaError_t fedge_cuda_dots(const fedge_cuda_tile *tile, int shift, int norms_only,

@@ -179,7 +179,8 @@ static fedge_status choose(const fedge_robust_rule *rule, const fedge_robust_set
     if (settings->mixing) {
         status = fedge_gram_init(&gram, tiles, FEDGE_GRAM_ALL, err);
         if (status == FEDGE_OK)
-            status = fedge_tiles_mix(tiles, gram.squares, settings->num_malicious, err);
+            status = fedge_tiles_mix(tiles, gram.squares, choice->num - rule->num_own,
+                                     settings->num_malicious, err);
         fedge_gram_fini(&gram);
     }
     if (status == FEDGE_OK)
@@ -199,11 +200,12 @@ static fedge_status check(const fedge_robust_rule *rule, const fedge_robust_sett
 {
     const fedge_status status = fedge_strategy_check_updates(sum, rule->name, err);
     const uint32_t least = least_updates(rule, settings);
-    return status != FEDGE_OK || sum->num_updates >= least
+    const uint32_t num_updates = sum->num_updates - rule->num_own;
+    return status != FEDGE_OK || num_updates >= least
                ? status
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "%s: round %" PRIu32 " has %" PRIu32 " updates and needs %" PRIu32,
-                            rule->name, sum->round, sum->num_updates, least);
+                            rule->name, sum->round, num_updates, least);
 }
 
 fedge_status fedge_robust_step(const fedge_robust_rule *rule, void *state,

@@ -61,6 +61,7 @@ typedef struct fedge_robust_rule {
     fedge_status (*choose)(const fedge_robust_settings *settings, const fedge_gram *gram,
                            fedge_robust_choice *choice, fedge_error *err);
     fedge_gram_extent looks_at; /* what choose does; the rest of [gram] is not set */
+    uint32_t num_own;           /* the last updates, which are the server's and are not mixed */
 } fedge_robust_rule;
 
 /* The fewest updates that a round of the job may close with. */

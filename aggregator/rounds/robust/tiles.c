@@ -146,24 +146,24 @@ static int by_distance(const void *a, const void *b)
     return (x->index < y->index) - (x->index > y->index);
 }
 
-fedge_status fedge_tiles_mix(fedge_tiles *tiles, const double *squares, uint32_t num_far,
-                             fedge_error *err)
+fedge_status fedge_tiles_mix(fedge_tiles *tiles, const double *squares, uint32_t num_mixed,
+                             uint32_t num_far, fedge_error *err)
 {
-    const uint32_t num = tiles->num;
-    distance *order = malloc(num * sizeof(*order));
-    uint32_t *far = malloc((size_t)num * num_far * sizeof(*far) + 1);
+    distance *order = malloc(num_mixed * sizeof(*order) + 1);
+    uint32_t *far = malloc((size_t)num_mixed * num_far * sizeof(*far) + 1);
     fedge_status status = FEDGE_OK;
     if (!order || !far)
-        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u neighbours", (unsigned)num);
-    for (uint32_t i = 0; status == FEDGE_OK && i < num; i++) {
-        for (uint32_t j = 0; j < num; j++)
-            order[j] = (distance){squares[(size_t)i * num + j], j};
-        qsort(order, num, sizeof(*order), by_distance);
+        status =
+            fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u neighbours", (unsigned)num_mixed);
+    for (uint32_t i = 0; status == FEDGE_OK && i < num_mixed; i++) {
+        for (uint32_t j = 0; j < num_mixed; j++)
+            order[j] = (distance){squares[(size_t)i * tiles->num + j], j};
+        qsort(order, num_mixed, sizeof(*order), by_distance);
         for (uint32_t k = 0; k < num_far; k++)
             far[(size_t)i * num_far + k] = order[k].index;
     }
     if (status == FEDGE_OK)
-        status = tiles->ops->mix(tiles->state, far, num_far, err);
+        status = tiles->ops->mix(tiles->state, far, num_far, num_mixed, err);
     tiles->mixed = true;
     free(order);
     free(far);

@@ -52,11 +52,11 @@ FEDGE_MUST_USE fedge_status fedge_tiles_init(fedge_tiles *tiles, const fedge_str
                                              bool mixing, fedge_error *err);
 void fedge_tiles_fini(fedge_tiles *tiles);
 
-/* From now on rows are mixed: of each update with those but the num_far farthest from it, itself
- * counted; of equal distances the first slot is nearer. squares: (num, num), as in a fedge_gram.
- * FEDGE_NO_MEMORY. */
+/* From now on the first [num_mixed] rows are mixed: of each update with those of them but the
+ * num_far farthest from it, itself counted; of equal distances the first slot is nearer. squares:
+ * (num, num), as in a fedge_gram. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_tiles_mix(fedge_tiles *tiles, const double *squares,
-                                            uint32_t num_far, fedge_error *err);
+                                            uint32_t num_mixed, uint32_t num_far, fedge_error *err);
 /* From now on there are rows of so many updates only, in this order. Not with mixed rows. */
 void fedge_tiles_read_only(fedge_tiles *tiles, const uint32_t *order, uint32_t num);
 

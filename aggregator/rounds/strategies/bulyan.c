@@ -4,7 +4,7 @@
  *
  *     x ← x + η_s · mean(nearest(Δ_k)),   n ≥ 4 f + 3
  *
- * Krum's n − f − 2 falls with those that are left, to 1 at least.
+ * Krum's n − f − 2 falls with those that are left, to 1 at least. f has no default; η_s is 1.
  */
 #include <stdlib.h>
 #include <string.h>

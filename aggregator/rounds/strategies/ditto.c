@@ -1,6 +1,10 @@
 /* Ditto (Li et al., "Ditto: Fair and robust federated learning through personalization", ICML
- * 2021): the server does as in FedAvg, and each client trains a model of its own beside that
- * (edge/io/hooks/ditto.c), which it is evaluated by. lambda is 0.1 by default.
+ * 2021): the server does as in FedAvg,
+ *
+ *     x ← x + η_s · Σ w_i Δ_i / Σ w_i
+ *
+ * and each client trains a model v of its own beside x, with λ (v − x) added to every gradient
+ * (edge/io/hooks/ditto.c), which it is evaluated by. λ is 0.1 by default.
  */
 #include "aggregator/rounds/strategies/fedavg.h"
 #include "edge/io/client_hooks.h"

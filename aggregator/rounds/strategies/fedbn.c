@@ -3,6 +3,8 @@
  * averages the others:
  *
  *     x ← x + η_s · Σ w_i Δ_i / Σ w_i          of the layers that clients share
+ *
+ * By default η_s is 1.
  */
 #include "aggregator/rounds/strategies/fedavg.h"
 

@@ -1,7 +1,7 @@
 /* FedMedian (Yin et al., "Byzantine-robust distributed learning: towards optimal statistical
  * rates", ICML 2018): the median of each coordinate, of an even number the mean of the two,
  *
- *     x ← x + η_s · median(Δ_i)
+ *     x ← x + η_s · median(Δ_i),   η_s = 1 by default
  */
 #include "aggregator/rounds/robust/robust.h"
 

@@ -12,7 +12,8 @@
  *
  * Weights in the sums are integers: w_i = round(2^k n_i / a_i), 1 to max-weight, where 2^k is
  * max-weight / 1024, and the p_i are those that these weights have: p_i = w_i a_i / Σ w_j a_j. So
- * n_i / a_i, about batch-size / local-epochs, is resolved to 2^−k and cut at 1024.
+ * n_i / a_i, about batch-size / local-epochs, is resolved to 2^−k and cut at 1024. By default η_s
+ * is 1.
  */
 #include <math.h>
 

@@ -3,8 +3,8 @@
  *
  *     F_i(w) + μ / 2 · ‖w − x‖²                every gradient gets μ · (w − x)
  *
- * and the server does as in FedAvg. The term is the trainer's (training.proximal-mu of a plan), so
- * there are no client hooks.
+ * and the server does as in FedAvg, x ← x + η_s · Σ w_i Δ_i / Σ w_i. The term is the trainer's
+ * (training.proximal-mu of a plan), so there are no client hooks. μ has no default; η_s is 1.
  */
 #include "aggregator/rounds/strategies/fedavg.h"
 #include "edge/io/json.h"

@@ -6,7 +6,7 @@
  *
  * Δ_0 is what a client with the root set would send (root_trainer.h). Where nobody is
  * trusted x stays. The factors are integers in the sum, of 30 bits or as many as all together
- * have room for; in the paper too η_s is 1.
+ * have room for. By default η_s is 1, as in the paper, and nothing is mixed; Δ_0 never is.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -33,26 +33,10 @@ static const fedge_json_field ROOT_SET[] = {
 static const fedge_json_field ARGUMENTS[] = {
     {"root-set", "root_set", FEDGE_JSON_OBJECT, FEDGE_JSON_REQUIRED, FEDGE_JSON_AT(settings, root),
      .fields = ROOT_SET},
+    FEDGE_ROBUST_MALICIOUS(0),
+    FEDGE_ROBUST_MIXING,
     FEDGE_JSON_END,
 };
-
-static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
-{
-    (void)job;
-    fedge_test_set *root = &((settings *)of)->root;
-    return fedge_paths_resolve(json->options.name, root->images) &&
-                   fedge_paths_resolve(json->options.name, root->labels)
-               ? FEDGE_OK
-               : fedge_json_fail_at(json, "strategy.root-set", err,
-                                    "has paths that are too long with the folder of the job before "
-                                    "them: move the files nearer");
-}
-
-static fedge_status check(const fedge_json *json, const fedge_job *job, fedge_error *err)
-{
-    const fedge_status status = fedge_robust_check(json, job, err);
-    return status == FEDGE_OK ? fedge_root_trainer_check(json, job, err) : status;
-}
 
 typedef struct trust {
     settings *with; /* the job's */
@@ -83,8 +67,28 @@ static fedge_status choose(const fedge_robust_settings *with, const fedge_gram *
     return FEDGE_OK;
 }
 
-static const fedge_robust_rule RULE = {
-    .name = "FLTrust", .middle = FEDGE_MIDDLE_MEAN, .choose = choose, .looks_at = FEDGE_GRAM_ALL};
+static const fedge_robust_rule RULE = {.name = "FLTrust",
+                                       .middle = FEDGE_MIDDLE_MEAN,
+                                       .choose = choose,
+                                       .looks_at = FEDGE_GRAM_ALL,
+                                       .num_own = 1};
+
+static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
+{
+    settings *self = of;
+    return fedge_paths_resolve(json->options.name, self->root.images) &&
+                   fedge_paths_resolve(json->options.name, self->root.labels)
+               ? fedge_robust_derive(&RULE, json, job, &self->robust, err)
+               : fedge_json_fail_at(json, "strategy.root-set", err,
+                                    "has paths that are too long with the folder of the job before "
+                                    "them: move the files nearer");
+}
+
+static fedge_status check(const fedge_json *json, const fedge_job *job, fedge_error *err)
+{
+    const fedge_status status = fedge_robust_check(json, job, err);
+    return status == FEDGE_OK ? fedge_root_trainer_check(json, job, err) : status;
+}
 
 static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)
 {

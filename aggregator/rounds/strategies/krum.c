@@ -3,7 +3,7 @@
  *
  *     x ← x + η_s Δ_k,   k = argmin_i Σ ‖Δ_i − Δ_j‖² over the n − f − 2 nearest j
  *
- * n ≥ 2 f + 3. Of equal scores the first slot's wins.
+ * n ≥ 2 f + 3. Of equal scores the first slot's wins. f has no default; η_s is 1.
  */
 #include "aggregator/rounds/strategies/krum.h"
 

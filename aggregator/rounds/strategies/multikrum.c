@@ -1,4 +1,5 @@
-/* MultiKrum (Blanchard et al., as Krum): the mean of the m updates with the lowest scores,
+/* MultiKrum (Blanchard et al., NeurIPS 2017, as Krum): the mean of the m updates with the lowest
+ * scores,
  *
  *     x ← x + η_s · mean(Δ_k of the m lowest scores),   m = n − f by default
  */

@@ -3,8 +3,8 @@
  *
  *     x ← x + η_s · mean(Δ_i · min(1, C / ‖Δ_i‖))
  *
- * C is the argument, or the median of the round's ‖Δ_i‖. The factors are integers in the sum, of 30
- * bits or as many as all together have room for.
+ * C is the argument, or by default the median of the round's ‖Δ_i‖. The factors are integers in the
+ * sum, of 30 bits or as many as all together have room for.
  */
 #include <math.h>
 #include <stdlib.h>

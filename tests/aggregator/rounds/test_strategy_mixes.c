@@ -41,6 +41,9 @@ static const mix TOO_FEW[] = {
      {"needs 5 updates, and a round of this job may close with 4", "min-report-fraction"}},
     {{.strategy = "{\"type\": \"FedMedian\", \"num-malicious-nodes\": 4, \"mixing\": true}"},
      {"with 4 malicious nodes and mixing needs 9 updates", "lower num-malicious-nodes"}},
+    {{.strategy = "{\"type\": \"FLTrust\", \"root-set\": {\"values\": \"v\"}, "
+                  "\"num-malicious-nodes\": 4, \"mixing\": true}"},
+     {"FLTrust with 4 malicious nodes and mixing needs 9 updates", "lower num-malicious-nodes"}},
     {{.strategy = "{\"type\": \"RFA\", \"mixing\": true}"},
      {"strategy.mixing: ", "set num-malicious-nodes"}},
     {{.strategy =

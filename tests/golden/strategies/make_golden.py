@@ -290,19 +290,25 @@ def descend(x, points, labels, rate, steps):
     return np.concatenate([weights.ravel(), biases])
 
 
-def fltrust(name, seed, rate, steps):
-    run = Run(name, {"type": "FLTrust", "root-set": {"values": "fltrust-root.csv"}, "server-learning-rate": rate},
+def fltrust(name, seed, rate, steps, f=0):
+    """[f]: so many clients send something far off, and the others' changes are mixed."""
+    run = Run(name, {"type": "FLTrust", "root-set": {"values": "fltrust-root.csv"}, "server-learning-rate": rate,
+                     **({"mixing": True, "num-malicious-nodes": f} if f else {})},
               seed, {"learning-rate": 0.5, "local-steps": steps, "batch-size": ROOT_EXAMPLES})
+    if f:
+        run.case["rounds-spec"] = {"min-train-nodes": MIN_TRAIN_NODES, "min-available-nodes": MIN_TRAIN_NODES}
     points, labels = root_set()
     x = run.start
     for _ in range(ROUNDS):
-        clients = run.clients()
+        clients = attacked(run, f) if f else run.clients()
+        changes = [change for _, change in clients]
+        changes = mix(changes, f) if f else changes
         own = descend(x, points, labels, 0.5, steps) - x
-        norms = [np.linalg.norm(change) for _, change in clients]
-        trust = [max(0, own @ change / np.linalg.norm(own) / norm) for (_, change), norm in zip(clients, norms)]
+        norms = [np.linalg.norm(change) for change in changes]
+        trust = [max(0, own @ change / np.linalg.norm(own) / norm) for change, norm in zip(changes, norms)]
         if sum(trust) > 0:
             x = x + rate * sum(t * np.linalg.norm(own) / norm * change
-                               for t, (_, change), norm in zip(trust, clients, norms)) / sum(trust)
+                               for t, change, norm in zip(trust, changes, norms)) / sum(trust)
         run.keep(clients, x)
     return run
 
@@ -313,6 +319,10 @@ def fltrust_default():
 
 def fltrust_steps():
     return fltrust("fltrust-steps", 52, 0.5, 4)
+
+
+def fltrust_mixing():
+    return fltrust("fltrust-mixing", 53, 0.5, 2, f=3)
 
 
 def ifca(name, seed, k, rate=1.0):
@@ -427,7 +437,7 @@ def qfedavg_arguments():
 
 CASES = [fedavg, fedavg_cosine, fedprox, fedavgm, fedadagrad, fedadam, fedadam_arguments, fedyogi,
          fednova_epochs, fednova_momentum, fednova_steps, scaffold, feddyn,
-         qfedavg_default, qfedavg_arguments, fltrust_default, fltrust_steps,
+         qfedavg_default, qfedavg_arguments, fltrust_default, fltrust_steps, fltrust_mixing,
          ifca_default, ifca_more]
 
 
