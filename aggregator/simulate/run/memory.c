@@ -109,6 +109,22 @@ fedge_status fedge_memory_count(fedge_memory *memory, const fedge_memory_demand 
     return count_model(memory, demand, err);
 }
 
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+    return b > UINT64_MAX - a ? UINT64_MAX : a + b;
+}
+
+/* Half, since pages of the file want memory too. */
+uint64_t fedge_memory_state_budget(const fedge_memory *memory, uint64_t usable)
+{
+    const uint64_t rest =
+        sum(sum(memory->present, memory->model), sum(memory->threads, memory->tasks));
+    const uint64_t left = usable > rest ? usable - rest : 0;
+    if (usable == 0 || memory->states <= left)
+        return 0;
+    return left > 1 ? left / 2 : 1;
+}
+
 /* ---- telling --------------------------------------------------------------------------------- */
 
 typedef struct part {
@@ -150,7 +166,7 @@ fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable, fed
         {memory->tasks, "for a round's tasks", "fewer clients a round"}};
     uint64_t all = 0;
     for (uint32_t i = 0; i < MAX_PARTS; i++)
-        all = parts[i].bytes > UINT64_MAX - all ? UINT64_MAX : all + parts[i].bytes;
+        all = sum(all, parts[i].bytes);
     if (usable == 0 || all <= usable)
         return FEDGE_OK;
     qsort(parts, MAX_PARTS, sizeof(parts[0]), by_bytes);

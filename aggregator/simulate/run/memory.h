@@ -39,6 +39,10 @@ uint64_t fedge_memory_left(void);
 FEDGE_MUST_USE fedge_status fedge_memory_count(fedge_memory *memory,
                                                const fedge_memory_demand *demand, fedge_error *err);
 
+/* How much of what clients keep may be in memory where not all of it fits beside the rest: half of
+ * what the rest leaves of [usable] (0: unknown), at least 1 byte. 0: it fits. */
+uint64_t fedge_memory_state_budget(const fedge_memory *memory, uint64_t usable);
+
 /* FEDGE_TOO_BIG when all of it is more than [usable] (0: unknown, nothing is too much): the message
  * has the parts, the largest first, and what to change. */
 FEDGE_MUST_USE fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable,

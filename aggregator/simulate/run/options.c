@@ -182,9 +182,10 @@ static const fedge_option OPTIONS[] = {
     {OPTION("robust-memory", "BYTES", "memory that robust aggregation rules may use (1 GiB)", U64,
             sums.robust_memory),
      .max = (uint64_t)1 << 50, .advanced = true},
-    {OPTION("client-state-memory", "BYTES",
-            "memory for what virtual clients keep between rounds; the rest goes to a file (all)",
-            U64, client_state_memory),
+    {OPTION(
+         "client-state-memory", "BYTES",
+         "memory for what virtual clients keep between rounds; the rest goes to a file (as fits)",
+         U64, client_state_memory),
      .min = 1, .max = (uint64_t)1 << 50, .advanced = true},
     {OPTION("strategy-plugin", "FILE", "load a strategy or metrics from a shared object", TEXT,
             strategy_plugin),

@@ -41,7 +41,7 @@ typedef struct fedge_simulate_options {
     const char *engine;            /* name of what trains, or "auto"; "cpu" when not given */
     const char *accumulator;       /* name of a kind, or "auto"; "cpu" when not given */
     fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
-    uint64_t client_state_memory;  /* bytes; 0: all that there is */
+    uint64_t client_state_memory;  /* bytes; 0: as much as there is */
     uint32_t evaluate_every;       /* 1 when not given */
     uint32_t client_accuracy;      /* clients whose own examples the last model is evaluated on */
     double validation_split;

@@ -321,13 +321,20 @@ static fedge_status check_memory(fedge_simulation *self, const fedge_trainer_eng
 {
     fedge_memory memory;
     fedge_memory_demand demand;
+    const uint64_t usable = fedge_os_usable_bytes(NULL);
     fedge_status status = demand_of(&self->config, engine, &demand, err);
+    demand.state_memory = self->states_memory;
     if (status == FEDGE_OK)
         status = fedge_memory_count(&memory, &demand, err);
+    if (status == FEDGE_OK && demand.state_memory == 0) {
+        self->states_memory = demand.state_memory = fedge_memory_state_budget(&memory, usable);
+        if (demand.state_memory > 0)
+            status = fedge_memory_count(&memory, &demand, err);
+    }
     if (status != FEDGE_OK)
         return status;
     self->promised = memory.model + memory.threads + memory.states + memory.tasks;
-    return fedge_memory_check(&memory, fedge_os_usable_bytes(NULL), err);
+    return fedge_memory_check(&memory, usable, err);
 }
 
 /* Once, when the first client's values have no room in memory. */
@@ -337,8 +344,10 @@ static void tell_of_spill(void *user, const char *folder)
     if (self->config.log) {
         FEDGE_LOG(self->config.log, FEDGE_LOG_WARN, "client-states-on-disk",
                   fedge_log_str("folder", folder),
-                  fedge_log_str("because", "--client-state-memory is full"),
-                  fedge_log_int("bytes", (int64_t)self->config.states.memory));
+                  fedge_log_str("because", self->config.states.memory > 0
+                                               ? "--client-state-memory is full"
+                                               : "memory has no room for all of it"),
+                  fedge_log_int("bytes", (int64_t)self->states_memory));
     }
 }
 
@@ -390,7 +399,7 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         free(file);
     }
     if (status == FEDGE_OK && fedge_plan_keeps(self->plan)) {
-        const fedge_client_states_limit limit = {config->states.memory, config->states.folder,
+        const fedge_client_states_limit limit = {self->states_memory, config->states.folder,
                                                  tell_of_spill, self};
         status = fedge_client_states_init(&self->states, config->client_data->num_clients,
                                           fedge_plan_num_kept(self->plan), &limit, err);
@@ -431,6 +440,7 @@ fedge_status fedge_simulation_new(const fedge_simulation_config *config,
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a simulation");
     fresh->config = *config;
+    fresh->states_memory = config->states.memory;
     fresh->plan = &config->job->plan;
     fresh->next_task_id = 1;
     fresh->last_round = config->job->rounds.num_server_rounds;

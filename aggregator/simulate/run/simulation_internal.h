@@ -32,6 +32,7 @@ struct fedge_simulation {
     fedge_view test_set;        /* all of it, by index; count 0: none */
     fedge_evaluator *measurer;  /* of a plugin's metrics; NULL: there are none */
     fedge_client_states states; /* what clients keep for the strategy */
+    uint64_t states_memory;     /* bytes, as config.states has it: what was found if that is 0 */
     uint64_t promised;          /* bytes: fedge_memory of this run */
     fedge_trainer_engine engine;
     fedge_sim_ranks ranks; /* that share its work; all 0: none */

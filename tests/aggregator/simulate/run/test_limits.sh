@@ -62,13 +62,19 @@ made_up() { unshare -rm bash made_up.sh "$@"; }
 made_up 1 "${run[@]}" >said 2>&1 || true
 if grep -qF "0 MB for this program" said; then
     # 20 variates and 2 copies of 4 MB, and more: refused before the first round, by the parts together
-    ends 3 "88 MB for what clients keep" made_up 40000000 "${run[@]}" --out tight
+    ends 3 "88 MB for what clients keep" made_up 40000000 "${run[@]}" --out tight --client-state-memory 100000000
     grep -qF "40 MB for this program: use " said || fail "not what there is: $(cat said)"
     grep -qF "fewer clients or rounds" said || fail "not what to change: $(cat said)"
+    # Without the option what clients keep has what the rest leaves, and the rest has to fit.
+    ends 3 "for the global model" made_up 20000000 "${run[@]}" --out tight
     [ ! -e tight ] || fail "a folder for a run that was refused"
     needed=$(sed -n 's/^fedge-simulate: \([0-9]*\) MB are needed: .*/\1/p' said)
     ends 3 "MB are needed" made_up "$((needed - 3))000000" "${run[@]}" --out tight
-    ends 0 "complete after 10 rounds" made_up "$((needed + 3))000000" "${run[@]}" --out tight
+    ends 0 "complete after 10 rounds" made_up "$((needed + 20))000000" "${run[@]}" --out tight
+    grep -F client-states-on-disk said | grep -qF "memory has no room for all of it" || fail "nothing of the file: $(cat said)"
+    ends 0 "complete after 10 rounds" made_up "$((needed + 95))000000" "${run[@]}" --out roomy
+    if grep -F client-states-on-disk said; then fail "a file for what has room"; fi
+    cmp tight/model.safetensors roomy/model.safetensors
     # data is compared before it is read: 80 MB of zeros that pack into little
     python3 - <<'PY'
 import gzip, struct

@@ -39,6 +39,22 @@ static void the_parts_are_summed(void **state)
         "smaller cohort or another strategy; fewer or smaller examples");
 }
 
+/* What clients keep has half of what the rest leaves, where not all of it fits. */
+static void what_clients_keep_has_what_is_left(void **state)
+{
+    (void)state;
+    const fedge_memory memory = {
+        .present = 10, .model = 20, .threads = 30, .states = 100, .tasks = 40, .num_threads = 1};
+    const struct {
+        uint64_t usable, budget;
+    } CASES[] = {{0, 0},   {200, 0}, {UINT64_MAX, 0}, {199, 49},
+                 {102, 1}, {101, 1}, {100, 1},        {1, 1}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
+        assert_int_equal(fedge_memory_state_budget(&memory, CASES[i].usable), CASES[i].budget);
+    const fedge_memory much = {.present = UINT64_MAX, .model = 1, .states = 1};
+    assert_int_equal(fedge_memory_state_budget(&much, UINT64_MAX), 1);
+}
+
 /* The longest message is whole. */
 static void all_parts_have_room_in_the_message(void **state)
 {
@@ -100,6 +116,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_parts_are_summed),
+        cmocka_unit_test(what_clients_keep_has_what_is_left),
         cmocka_unit_test(all_parts_have_room_in_the_message),
         cmocka_unit_test(threads_take_what_was_counted),
         cmocka_unit_test(a_run_has_all_its_parts),
