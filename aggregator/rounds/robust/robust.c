@@ -178,9 +178,10 @@ static fedge_status choose(const fedge_robust_rule *rule, const fedge_robust_set
     fedge_status status = FEDGE_OK;
     if (settings->mixing) {
         status = fedge_gram_init(&gram, tiles, FEDGE_GRAM_ALL, err);
-        if (status == FEDGE_OK)
+        if (status == FEDGE_OK) {
             status = fedge_tiles_mix(tiles, gram.squares, choice->num - rule->num_own,
                                      settings->num_malicious, err);
+        }
         fedge_gram_fini(&gram);
     }
     if (status == FEDGE_OK)

@@ -152,9 +152,10 @@ fedge_status fedge_tiles_mix(fedge_tiles *tiles, const double *squares, uint32_t
     distance *order = malloc(num_mixed * sizeof(*order) + 1);
     uint32_t *far = malloc((size_t)num_mixed * num_far * sizeof(*far) + 1);
     fedge_status status = FEDGE_OK;
-    if (!order || !far)
+    if (!order || !far) {
         status =
             fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u neighbours", (unsigned)num_mixed);
+    }
     for (uint32_t i = 0; status == FEDGE_OK && i < num_mixed; i++) {
         for (uint32_t j = 0; j < num_mixed; j++)
             order[j] = (distance){squares[(size_t)i * tiles->num + j], j};
