@@ -12,7 +12,7 @@ static const fedge_strategy_ops *const strategies[] = {FEDGE_STRATEGY_MAP(ENTRY)
 #define READER(name) &fedge_strategy_##name.reader,
 const fedge_strategy_reader *const fedge_strategy_readers[] = {FEDGE_STRATEGY_MAP(READER) NULL};
 #define PARTS 64   /* tensors that are moved in one call */
-#define PIECE 4096 /* sums that are read in one call */
+#define PIECE 1024 /* sums that are read in one call, which stay in the first-level cache */
 #define NUM_STRATEGIES (sizeof(strategies) / sizeof(strategies[0]))
 
 static fedge_status move(const fedge_strategy_sum *sum, const fedge_strategy_section *section,

@@ -1,9 +1,14 @@
-/* Seconds of one core that a robust rule takes for a round: bench_robust_fedge UPDATES PARAMETERS
- * RUNS STRATEGY..., a JSON object as in a job each. Prints the least of RUNS for each strategy.
- * Updates are kept decoded in memory, and a tile of them is copied from there. */
+/* Seconds that a robust rule takes for a round: bench_robust_fedge UPDATES PARAMETERS RUNS THREADS
+ * STRATEGY..., a JSON object as in a job each. Prints the least of RUNS for each strategy, of CPU
+ * time for one thread and by the clock for more, and at last by how many bytes the process has
+ * grown for the updates and the steps. Updates are kept decoded, as far as half of
+ * FEDGE_ROBUST_MEMORY goes in memory and else in a file without a name, and a tile of them is
+ * copied from there. */
+#define _GNU_SOURCE /* getrusage */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "aggregator/rounds/global_model.h"
 #include "edge/core/os.h"
@@ -55,8 +60,20 @@ static void fill(fedge_kept_updates *kept, uint32_t count, size_t size, fedge_up
     free(order);
 }
 
+static double now(uint32_t num_threads)
+{
+    return num_threads == 1 ? fedge_os_cpu_seconds() : (double)fedge_os_monotonic_ns() * 1e-9;
+}
+
+static long most_kib(void)
+{
+    struct rusage usage;
+    return getrusage(RUSAGE_SELF, &usage) == 0 ? usage.ru_maxrss : 0;
+}
+
 static double seconds_of(const char *strategy, const fedge_schema *schema,
-                         const fedge_updates *updates, long runs, float *model)
+                         const fedge_updates *updates, long runs, uint32_t num_threads,
+                         float *model)
 {
     const int8_t bound = 2;
     const fedge_strategy_ops *ops = NULL;
@@ -71,13 +88,13 @@ static double seconds_of(const char *strategy, const fedge_schema *schema,
                                     .total_weight = updates->num,
                                     .delta = {schema, &bound},
                                     .updates = updates,
-                                    .memory = FEDGE_ROBUST_MEMORY,
-                                    .num_threads = 1};
+                                    .memory = FEDGE_ROBUST_MEMORY / 2,
+                                    .num_threads = num_threads};
     for (long run = 0; run < runs; run++) {
-        const double start = fedge_os_cpu_seconds();
+        const double start = now(num_threads);
         if (ops->step(job->strategy_settings, &sum, model, &err) != FEDGE_OK)
             end(&err);
-        const double taken = fedge_os_cpu_seconds() - start;
+        const double taken = now(num_threads) - start;
         least = taken < least ? taken : least;
     }
     fedge_job_free(job);
@@ -86,7 +103,7 @@ static double seconds_of(const char *strategy, const fedge_schema *schema,
 
 int main(int argc, char **argv)
 {
-    if (argc < 5)
+    if (argc < 6)
         return 2;
     const uint32_t count = (uint32_t)strtoul(argv[1], NULL, 10);
     const size_t size = strtoul(argv[2], NULL, 10);
@@ -97,13 +114,16 @@ int main(int argc, char **argv)
     float *model = calloc(size, sizeof(*model));
     if (!model)
         return 1;
-    fedge_kept_updates_init(&kept, &schema, UINT64_MAX);
+    memset(model, 1, size * sizeof(*model));
+    const long before = most_kib();
+    fedge_kept_updates_init(&kept, &schema, FEDGE_ROBUST_MEMORY / 2);
     fill(&kept, count, size, &updates);
-    for (int i = 4; i < argc; i++) {
-        (void)printf("%.4f\n",
-                     seconds_of(argv[i], &schema, &updates, strtol(argv[3], NULL, 10), model));
+    for (int i = 5; i < argc; i++) {
+        (void)printf("%.4f\n", seconds_of(argv[i], &schema, &updates, strtol(argv[3], NULL, 10),
+                                          (uint32_t)strtoul(argv[4], NULL, 10), model));
         (void)fflush(stdout);
     }
+    (void)printf("%ld\n", (most_kib() - before) * 1024);
     fedge_kept_updates_fini(&kept);
     free(model);
     return 0;
