@@ -145,7 +145,7 @@ class Papers(unittest.TestCase):
         self.replace("attacks", ("in iid dirichlet:0.3;", "in iid;"), ("sign-flip:4:4 ipm:4:0.5 ", ""),
                      (" alie:4:1.5 label-flip:4 backdoor:4", ""))
         table = self.run_all("attacks")
-        self.assertEqual(len(re.findall(r"^\| \w[\w, ]* \|(?: \d+\.\d \|){2}$", table, re.MULTILINE)), 9, table)
+        self.assertEqual(len(re.findall(r"^\| \w[\w, ]* \|(?: \d+\.\d \|){2}$", table, re.MULTILINE)), 10, table)
 
     def test_nguyen_2022(self):
         self.shorten("nguyen-2022")
@@ -160,7 +160,7 @@ class Papers(unittest.TestCase):
         self.replace("attacks", ("in iid dirichlet:0.3;", "in iid;"),
                      ("(none sign-flip:4:4 ipm:4:0.5 ipm:4:10 alie:4:1.5 label-flip:4 backdoor:4)", "(backdoor:4)"))
         table = self.run_all("attacks")
-        self.assertEqual(len(re.findall(r"^\| \w[\w, ]* \| \d+\.\d \(\d+\.\d\) \|$", table, re.MULTILINE)), 9, table)
+        self.assertEqual(len(re.findall(r"^\| \w[\w, ]* \| \d+\.\d \(\d+\.\d\) \|$", table, re.MULTILINE)), 10, table)
 
     def test_wang_2020(self):
         self.shorten("wang-2020")

@@ -7,6 +7,19 @@ out=$1
 shift
 rounds=200
 mkdir -p "$out"
+# FLTrust's root set: 100 training images.
+python3 - "$here/client.json" "$out" <<'PYTHON'
+import gzip, json, os, sys
+files = next(iter(json.load(open(sys.argv[1]))["data"].values()))
+for kind, header in (("values", 16), ("labels", 8)):
+    path = os.path.join(os.path.dirname(sys.argv[1]), files[kind])
+    with open(path, "rb") as file:
+        data = file.read()
+    data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    size = (len(data) - header) // int.from_bytes(data[4:8], "big")
+    with open(os.path.join(sys.argv[2], f"root-{kind}"), "wb") as file:
+        file.write(data[:4] + (100).to_bytes(4, "big") + data[8:header] + data[header:header + 100 * size])
+PYTHON
 f='"num-malicious-nodes": 4'
 rules=(
     'mean|{"type": "FedTrimmedAvg", "beta": 0}'
@@ -18,6 +31,7 @@ rules=(
     'Bulyan|{"type": "Bulyan", '"$f"'}'
     'RFA|{"type": "RFA"}'
     'NormClipping|{"type": "NormClipping"}'
+    'FLTrust|{"type": "FLTrust", "root-set": {"values": "root-values", "labels": "root-labels"}}'
 )
 attacks=(none sign-flip:4:4 ipm:4:0.5 ipm:4:10 alie:4:1.5 label-flip:4 backdoor:4)
 for partition in iid dirichlet:0.3; do
