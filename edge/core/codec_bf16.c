@@ -4,6 +4,7 @@
 #include "edge/core/bytes.h"
 #include "edge/core/codec_floats.h"
 #include "edge/core/half.h"
+#include "edge/core/half_simd.h"
 
 #define CHUNK 1024 /* values that are decoded at a time, on the stack */
 
@@ -18,7 +19,7 @@ static void bf16_encode(int bound_log2, const float *x, size_t n, int32_t *v, ui
 {
     float kept[FEDGE_CODEC_BLOCK];
     fedge_codec_cut(bound_log2, x, n, kept, stats);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = fedge_bf16_narrow_simd(kept, n, out); i < n; i++) {
         const uint16_t half = fedge_bf16_from_float(kept[i]);
         kept[i] = fedge_bf16_to_float(half);
         if (out)
@@ -34,8 +35,9 @@ static fedge_status bf16_decode(const fedge_tensor_spec *spec, int bound_log2, s
     float chunk[CHUNK];
     for (size_t done = 0; done < count; done += CHUNK) {
         const size_t n = count - done < CHUNK ? count - done : CHUNK;
-        for (size_t i = 0; i < n; i++)
-            chunk[i] = fedge_bf16_to_float(fedge_get_u16(in + (done + i) * sizeof(uint16_t)));
+        const uint8_t *at = in + done * sizeof(uint16_t);
+        for (size_t i = fedge_bf16_widen_simd(at, n, chunk); i < n; i++)
+            chunk[i] = fedge_bf16_to_float(fedge_get_u16(at + i * sizeof(uint16_t)));
         if (fedge_fixed_quantise_strict(chunk, n, bound_log2, v + done, NULL) != FEDGE_OK)
             return fedge_codec_fail_value(spec, bound_log2, first + done, chunk, err);
     }
@@ -46,7 +48,7 @@ static fedge_status bf16_validate(const fedge_tensor_spec *spec, int bound_log2,
                                   size_t count, const uint8_t *in, fedge_error *err)
 {
     const uint32_t limit = fedge_float_bits(ldexpf(1.0f, bound_log2)) >> 16;
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = fedge_half_within_simd(in, count, (uint16_t)limit); i < count; i++) {
         const uint16_t half = fedge_get_u16(in + i * sizeof(half));
         if ((half & 0x7fffu) > limit) {
             const float value = fedge_bf16_to_float(half);

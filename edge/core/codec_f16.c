@@ -6,6 +6,7 @@
 #include "edge/core/bytes.h"
 #include "edge/core/codec_floats.h"
 #include "edge/core/half.h"
+#include "edge/core/half_simd.h"
 
 #define CHUNK 1024    /* values that are decoded at a time, on the stack */
 #define BOUND_LOG2 15 /* of h */
@@ -22,8 +23,10 @@ static void f16_encode(int bound_log2, const float *x, size_t n, int32_t *v, uin
     const float scale = ldexpf(1.0f, BOUND_LOG2 - bound_log2);
     float kept[FEDGE_CODEC_BLOCK];
     fedge_codec_cut(bound_log2, x, n, kept, stats);
-    for (size_t i = 0; i < n; i++) {
-        const uint16_t half = fedge_f16_from_float(kept[i] * scale);
+    for (size_t i = 0; i < n; i++)
+        kept[i] *= scale;
+    for (size_t i = fedge_f16_narrow_simd(kept, n, out); i < n; i++) {
+        const uint16_t half = fedge_f16_from_float(kept[i]);
         kept[i] = fedge_f16_to_float(half);
         if (out)
             fedge_put_u16(out + i * sizeof(half), half);
@@ -43,7 +46,7 @@ static fedge_status fail_value(const fedge_tensor_spec *spec, int bound_log2, si
 static fedge_status f16_validate(const fedge_tensor_spec *spec, int bound_log2, size_t first,
                                  size_t count, const uint8_t *in, fedge_error *err)
 {
-    for (size_t i = 0; i < count; i++) {
+    for (size_t i = fedge_half_within_simd(in, count, BOUND_BITS); i < count; i++) {
         const uint16_t half = fedge_get_u16(in + i * sizeof(half));
         if ((half & 0x7fffu) > BOUND_BITS)
             return fail_value(spec, bound_log2, first + i, half, err);
@@ -59,8 +62,9 @@ static fedge_status f16_decode(const fedge_tensor_spec *spec, int bound_log2, si
     const fedge_status status = f16_validate(spec, bound_log2, first, count, in, err);
     for (size_t done = 0; done < count && status == FEDGE_OK; done += CHUNK) {
         const size_t n = count - done < CHUNK ? count - done : CHUNK;
-        for (size_t i = 0; i < n; i++)
-            chunk[i] = fedge_f16_to_float(fedge_get_u16(in + (done + i) * sizeof(uint16_t)));
+        const uint8_t *at = in + done * sizeof(uint16_t);
+        for (size_t i = fedge_f16_widen_simd(at, n, chunk); i < n; i++)
+            chunk[i] = fedge_f16_to_float(fedge_get_u16(at + i * sizeof(uint16_t)));
         fedge_fixed_quantise(chunk, n, BOUND_LOG2, v + done, &none, &none);
     }
     return status;

@@ -2,10 +2,12 @@
 
 #include <math.h>
 
+#include "edge/core/half_simd.h"
+
 void fedge_codec_cut(int bound_log2, const float *x, size_t n, float *cut, fedge_codec_stats *stats)
 {
     const float bound = ldexpf(1.0f, bound_log2);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = fedge_cut_simd(bound, x, n, cut, stats); i < n; i++) {
         stats->not_finite += isnan(x[i]) ? 1 : 0;
         stats->clamped += fabsf(x[i]) > bound ? 1 : 0;
         cut[i] = isnan(x[i]) ? 0 : x[i] > bound ? bound : x[i] < -bound ? -bound : x[i];

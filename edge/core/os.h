@@ -175,7 +175,7 @@ const char *fedge_os_arch(void);   /* "x86_64", "aarch64", "armv7l", … */
 /* Bits of what the CPU can do, read once. The environment variable FEDGE_CPU_LEVEL, "scalar",
  * "avx2" or "avx512" (without its extensions), makes it less: to repeat on one machine what another
  * computed, and to test. */
-#define FEDGE_CPU_AVX2 0x1u   /* with FMA */
+#define FEDGE_CPU_AVX2 0x1u   /* with FMA and F16C */
 #define FEDGE_CPU_AVX512 0x2u /* F, BW, DQ, VL */
 #define FEDGE_CPU_NEON 0x4u
 #define FEDGE_CPU_AVX512BF16 0x8u  /* sums of products of two bf16 numbers */

@@ -240,7 +240,7 @@ static unsigned x86_features(void)
     (void)__get_cpuid(1, &a, &b, &c, &d);
     if (has(c, bit_AES | bit_PCLMUL))
         features = FEDGE_CPU_AES;
-    if (!has(c, bit_OSXSAVE | bit_FMA) || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d))
+    if (!has(c, bit_OSXSAVE | bit_FMA | bit_F16C) || !__get_cpuid_count(7, 0, &a, &b7, &c7, &d))
         return features;
     const unsigned saved = saved_registers();
     if (has(saved, XCR0_YMM) && has(b7, bit_AVX2))
