@@ -55,14 +55,16 @@ typedef struct table {
     int num_figures;
 } table;
 
-/* Most bytes of an update whose delta is in this codec; statistics have their own. */
+/* Most bytes of an update whose delta is in this codec; statistics have their own, and so has what
+ * the strategy adds where the plan gives it one. */
 static uint64_t update_size(const fedge_plan *plan, const fedge_codec *codec)
 {
     uint64_t size = 0;
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
         const fedge_section *section = &plan->sent.sections[i];
-        size += fedge_codec_size(section->kind == FEDGE_SECTION_BUFFERS ? &section->codec : codec,
-                                 &section->schema);
+        const bool own = section->kind == FEDGE_SECTION_BUFFERS ||
+                         (section->kind == FEDGE_SECTION_HOOKS && plan->update.control.values);
+        size += fedge_codec_size(own ? &section->codec : codec, &section->schema);
     }
     return size;
 }

@@ -141,7 +141,7 @@ bool fedge_codec_equal(const fedge_codec *a, const fedge_codec *b)
 
 bool fedge_codec_has(const fedge_codec *codec, const char *name)
 {
-    return strcmp(codec->values->name, name) == 0 ||
+    return (codec->values && strcmp(codec->values->name, name) == 0) ||
            (codec->chooses && strcmp(codec->chooses->name, name) == 0);
 }
 

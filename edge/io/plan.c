@@ -207,6 +207,12 @@ static fedge_status write_codec(const void *record, const char *key, cJSON *obje
     return fedge_codec_write_json(&((const fedge_update_spec *)record)->codec, key, object, err);
 }
 
+static fedge_status write_if_any(const fedge_codec *codec, const char *key, cJSON *object,
+                                 fedge_error *err)
+{
+    return codec->values ? fedge_codec_write_json(codec, key, object, err) : FEDGE_OK;
+}
+
 /* "up" stands for "codec" and "deflate", which plans have. */
 static fedge_status read_up(const fedge_json *json, const cJSON *node, void *record,
                             fedge_error *err)
@@ -237,6 +243,30 @@ static fedge_status write_nothing(const void *record, const char *key, cJSON *ob
     return FEDGE_OK;
 }
 
+static fedge_status read_control(const fedge_json *json, const cJSON *node, void *record,
+                                 fedge_error *err)
+{
+    return fedge_codec_read_json(json, node, &((fedge_update_spec *)record)->control, err);
+}
+
+static fedge_status write_control(const void *record, const char *key, cJSON *object,
+                                  fedge_error *err)
+{
+    return write_if_any(&((const fedge_update_spec *)record)->control, key, object, err);
+}
+
+static fedge_status read_buffers(const fedge_json *json, const cJSON *node, void *record,
+                                 fedge_error *err)
+{
+    return fedge_codec_read_json(json, node, &((fedge_update_spec *)record)->buffers, err);
+}
+
+static fedge_status write_buffers(const void *record, const char *key, cJSON *object,
+                                  fedge_error *err)
+{
+    return write_if_any(&((const fedge_update_spec *)record)->buffers, key, object, err);
+}
+
 static fedge_status read_layer_codec(const fedge_json *json, const cJSON *node, void *record,
                                      fedge_error *err)
 {
@@ -258,8 +288,7 @@ static fedge_status read_layer_down(const fedge_json *json, const cJSON *node, v
 static fedge_status write_layer_down(const void *record, const char *key, cJSON *object,
                                      fedge_error *err)
 {
-    const fedge_codec *down = &((const fedge_layer_codec *)record)->down;
-    return down->values ? fedge_codec_write_json(down, key, object, err) : FEDGE_OK;
+    return write_if_any(&((const fedge_layer_codec *)record)->down, key, object, err);
 }
 
 static const fedge_json_field layer_codec_fields[] = {
@@ -287,6 +316,8 @@ const fedge_json_field fedge_update_fields[] = {
      FEDGE_JSON_ARRAY(fedge_update_spec, layers, num_layers),
      .fields = layer_codec_fields},
     {.key = "down", .kind = FEDGE_JSON_CUSTOM, .read = read_down, .write = write_down},
+    {.key = "control", .kind = FEDGE_JSON_CUSTOM, .read = read_control, .write = write_control},
+    {.key = "buffers", .kind = FEDGE_JSON_CUSTOM, .read = read_buffers, .write = write_buffers},
     {.key = "error-feedback",
      .kind = FEDGE_JSON_ENUM,
      .flags = FEDGE_JSON_SPARSE,

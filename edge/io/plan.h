@@ -109,6 +109,9 @@ typedef struct fedge_update_spec {
     int bound_log2;              /* b of every parameter, until the server tightens it */
     int buffer_bound_log2;       /* the least b of statistics */
     int control_bound_log2;      /* b of what the strategy has clients send besides */
+    fedge_codec control;         /* of the same; values NULL: that of what is trained, without what
+                                    chooses */
+    fedge_codec buffers;         /* of statistics; values NULL: they travel as floats */
 } fedge_update_spec;
 
 #define FEDGE_MAX_CLUSTERS 16

@@ -52,7 +52,8 @@
     FEDGE_MODEL_FEATURE_MAP(MODEL_FEATURE)                                                         \
     EVERY_PLAN("error-feedback", plan->update.error_feedback != FEDGE_ERROR_FEEDBACK_AUTO)         \
     EVERY_PLAN("codec-by-layer", plan->update.num_layers > 0)                                      \
-    EVERY_PLAN("down-by-layer", plan->update.down.tensors)
+    EVERY_PLAN("down-by-layer", plan->update.down.tensors)                                         \
+    EVERY_PLAN("codec-by-section", plan->update.control.values || plan->update.buffers.values)
 
 /* --- their names: all that a client needs ----------------------------------------------------- */
 
@@ -82,7 +83,8 @@ static bool has_codec(const fedge_plan *plan, const char *name)
     bool has = fedge_codec_has(&plan->update.codec, name);
     for (uint32_t i = 0; i < plan->update.num_layers; i++)
         has = has || fedge_codec_has(&plan->update.layers[i].codec, name);
-    return has;
+    return has || fedge_codec_has(&plan->update.control, name) ||
+           fedge_codec_has(&plan->update.buffers, name);
 }
 
 static bool has_layer(const fedge_plan *plan, fedge_layer_type type)

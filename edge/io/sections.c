@@ -180,10 +180,28 @@ static fedge_status choose_codecs(fedge_plan *plan, fedge_error *err)
     return FEDGE_OK;
 }
 
+/* A section's own codec, or [other]. Nothing of it may stay behind, for nobody keeps that. */
+static fedge_status end_whole(fedge_plan *plan, fedge_section_kind kind, const char *name,
+                              const fedge_codec *own, const fedge_codec *other, fedge_error *err)
+{
+    const uint32_t before = plan->sent.num_sections;
+    if (own->chooses) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "chooses what travels, and nothing may stay behind here: take one that "
+                          "writes all values, such as int8");
+    }
+    end_section(&plan->sent, kind, name, own->values ? own : other);
+    return !own->values || plan->sent.num_sections > before
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "is for what this job's clients do not send: remove it");
+}
+
 fedge_status fedge_sections_make(fedge_plan *plan, const char **key, fedge_error *err)
 {
     fedge_sent *sent = &plan->sent;
     const fedge_codec lossless = fedge_codec_lossless();
+    const fedge_codec whole = {.values = plan->update.codec.values};
     *key = "model.layers";
     sent->num_sections = 0;
     plan->personal.num_parts = 0;
@@ -198,17 +216,26 @@ fedge_status fedge_sections_make(fedge_plan *plan, const char **key, fedge_error
     }
     end_section(sent, FEDGE_SECTION_DELTA, "delta", &plan->update.codec);
     st = choose_codecs(plan, err);
-    if (st != FEDGE_OK)
+    if (st != FEDGE_OK) {
         *key = "update.layers";
-    else if (!plan->external)
+        return st;
+    }
+    if (!plan->external)
         st = add_buffers(plan, err);
-    end_section(sent, FEDGE_SECTION_BUFFERS, "buffers", &lossless);
+    if (st == FEDGE_OK) {
+        *key = "update.buffers";
+        st = end_whole(plan, FEDGE_SECTION_BUFFERS, "buffers", &plan->update.buffers, &lossless,
+                       err);
+    }
     const char *own = plan->hooks ? plan->hooks->section : NULL;
-    if (st == FEDGE_OK && own)
+    if (st == FEDGE_OK && own) {
+        *key = "model.layers";
         st = add_hooks(sent, own, err);
-    /* Nothing of it may stay behind. */
-    const fedge_codec whole = {.values = plan->update.codec.values};
-    end_section(sent, FEDGE_SECTION_HOOKS, own, &whole);
+    }
+    if (st == FEDGE_OK) {
+        *key = "update.control";
+        st = end_whole(plan, FEDGE_SECTION_HOOKS, own, &plan->update.control, &whole, err);
+    }
     return st;
 }
 

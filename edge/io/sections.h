@@ -4,7 +4,8 @@
  * tensor by tensor, in the order of the model; sums, bounds and the journal follow this layout:
  *
  *     delta    w_end − w_start of the trained rows of every trained parameter
- *     buffers  how far BatchNorm's statistics moved, unless they are frozen; always as floats
+ *     buffers  how far BatchNorm's statistics moved, unless they are frozen; as floats, if the plan
+ *              names no codec for them
  *     and what a strategy has clients send besides, under a name of its own (client_hooks.h): a
  * value for each of the delta
  */

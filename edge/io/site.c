@@ -260,9 +260,11 @@ static bool forbids_codec(const fedge_site *site, const fedge_update_spec *updat
 {
     const fedge_codec *codec = &update->codec;
     for (uint32_t i = 0; allows_codec(site, codec); i++) {
-        if (i == update->num_layers)
+        if (i == update->num_layers + 2)
             return false;
-        codec = &update->layers[i].codec;
+        codec = i < update->num_layers    ? &update->layers[i].codec
+                : i == update->num_layers ? &update->control
+                                          : &update->buffers;
     }
     (void)fedge_codec_text(codec, text);
     return true;

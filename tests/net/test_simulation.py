@@ -165,6 +165,10 @@ class Simulation(NetTest):
         self.assert_same(prepare=test_sections.points_as_images, data__shape=[3, 2, 2],
                          model=test_sections.batchnorm())
 
+    def test_statistics_in_a_codec_of_their_own(self):
+        self.assert_same(prepare=test_sections.points_as_images, data__shape=[3, 2, 2],
+                         model=test_sections.batchnorm(), update={"up": "topk:0.5+int8", "buffers": "bf16"})
+
 
 if __name__ == "__main__":
     harness.main()

@@ -171,6 +171,22 @@ static void test_down_by_layer(void **state)
     free(plan);
 }
 
+/* A section's own codec is asked for, and travels in the plan. */
+static void test_codec_by_section(void **state)
+{
+    (void)state;
+    static const variant CONTROL = {
+        .rest = ", \"update\": {\"deflate\": false, \"control\": \"bf16\"}, "
+                "\"strategy\": {\"type\": \"SCAFFOLD\"}"};
+    char *plan = plan_of_variant(&CONTROL);
+    assert_true(asks(plan, "codec-by-section"));
+    assert_true(asks(plan, "codec:bf16"));
+    assert_true(asks(plan, "codec:int8"));
+    assert_non_null(strstr(plan, "\"control\":\"bf16\""));
+    assert_null(strstr(plan, "\"buffers\""));
+    free(plan);
+}
+
 static const char IMAGES[] =
     "{\"fedge-job\": 1, \"name\": \"j\", \"model\": {\"input-shape\": [1, 32, 32], \"layers\":"
     " [{\"type\": \"%s\", \"kernel_size\": %d%s}, {\"type\": \"AdaptiveAvgPool2d\","
@@ -234,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_plain_plans_ask_for_little),
         cmocka_unit_test(test_each_is_asked_for_where_it_is_needed),
         cmocka_unit_test(test_down_by_layer),
+        cmocka_unit_test(test_codec_by_section),
         cmocka_unit_test(test_pools_of_images),
         cmocka_unit_test(test_external_models),
     };

@@ -160,12 +160,11 @@ static void a_model_that_is_all_frozen_is_refused(void **state)
     assert_non_null(strstr(err.message, "every layer is frozen"));
 }
 
-/* [layer]: more arguments of the BatchNorm2d. */
-static fedge_job *parse_batchnorm(const char *layer)
+/* [layer]: more arguments of the BatchNorm2d; [more]: keys of the job. */
+static fedge_status parse_batchnorm_with(const char *layer, const char *more, fedge_job **job,
+                                         fedge_error *err)
 {
     char text[2048];
-    fedge_error err = {0};
-    fedge_job *job = NULL;
     (void)snprintf(
         text, sizeof(text),
         "{\"fedge-job\": 1, \"name\": \"bn\", \"model\": {\"input-shape\": [2, 1, 1], \"layers\": ["
@@ -173,9 +172,16 @@ static fedge_job *parse_batchnorm(const char *layer)
         "{\"type\": \"Flatten\"},"
         "{\"type\": \"Linear\", \"in_features\": 2, \"out_features\": 3}]},"
         "\"data\": {\"name\": \"d\", \"shape\": [2, 1, 1], \"dtype\": \"f32\", \"labels\": 3},"
-        "\"training\": {\"learning-rate\": 0.1}, \"rounds\": {\"num-server-rounds\": 3}}",
-        layer);
-    if (fedge_job_parse(text, strlen(text), "job.json", &job, &err) != FEDGE_OK)
+        "\"training\": {\"learning-rate\": 0.1}, \"rounds\": {\"num-server-rounds\": 3}%s}",
+        layer, more);
+    return fedge_job_parse(text, strlen(text), "job.json", job, err);
+}
+
+static fedge_job *parse_batchnorm(const char *layer)
+{
+    fedge_error err = {0};
+    fedge_job *job = NULL;
+    if (parse_batchnorm_with(layer, "", &job, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     return job;
 }
@@ -234,6 +240,39 @@ static void statistics_are_a_section_of_their_own(void **state)
     upload.num_sections = 1;
     assert_int_equal(fedge_update_check(plan, &upload, &err), FEDGE_MISMATCH);
     free(bytes);
+    fedge_job_free(job);
+}
+
+static void sections_have_codecs_of_their_own(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *more, *layer, *says;
+    } WRONG[] = {
+        {", \"update\": {\"buffers\": \"topk:0.1+int8\"}", "",
+         "update.buffers: chooses what travels"},
+        {", \"update\": {\"buffers\": \"int8+deflate\"}", "", "\"deflate\" goes last"},
+        {", \"update\": {\"buffers\": \"f16\"}", ", \"frozen\": true",
+         "update.buffers: is for what this job's clients do not send: remove it"},
+        {", \"update\": {\"control\": \"f16\"}", "",
+         "update.control: is for what this job's clients do not send: remove it"},
+    };
+    fedge_job *job = NULL;
+    fedge_error err = {0};
+    for (size_t i = 0; i < sizeof(WRONG) / sizeof(WRONG[0]); i++) {
+        assert_int_equal(parse_batchnorm_with(WRONG[i].layer, WRONG[i].more, &job, &err),
+                         FEDGE_INVALID_ARGUMENT);
+        if (!strstr(err.message, WRONG[i].says))
+            fail_msg("%s gave %s", WRONG[i].more, err.message);
+    }
+    assert_int_equal(
+        parse_batchnorm_with("", ", \"update\": {\"up\": \"topk:0.5+int8\", \"buffers\": \"f16\"}",
+                             &job, &err),
+        FEDGE_OK);
+    const fedge_section *buffers = fedge_sections_find(&job->plan.sent, FEDGE_SECTION_BUFFERS);
+    assert_true(fedge_codec_has(&buffers->codec, "f16"));
+    assert_null(buffers->codec.chooses);
+    assert_non_null(job->plan.sent.sections[0].codec.chooses);
     fedge_job_free(job);
 }
 
@@ -349,6 +388,7 @@ int main(void)
         cmocka_unit_test(ranges_that_are_none),
         cmocka_unit_test(a_model_that_is_all_frozen_is_refused),
         cmocka_unit_test(statistics_are_a_section_of_their_own),
+        cmocka_unit_test(sections_have_codecs_of_their_own),
         cmocka_unit_test(statistics_that_never_change_do_not_travel),
         cmocka_unit_test(scaffold_sends_variates_of_what_is_trained),
         cmocka_unit_test(scaffold_is_refused_where_its_formula_does_not_hold),

@@ -229,6 +229,13 @@ static void the_policy_wins(void **state)
     plan->update.codec = NONE;
     expect(site, plan, FEDGE_DENIED, "codec is none, which is not among this site's policy.codecs");
     plan->update.codec = INT8;
+    plan->update.buffers = NONE;
+    expect(site, plan, FEDGE_DENIED, "codec is none, which is not among this site's policy.codecs");
+    plan->update.buffers = (fedge_codec){0};
+    plan->update.control = NONE;
+    expect(site, plan, FEDGE_DENIED, "codec is none, which is not among this site's policy.codecs");
+    plan->update.control = INT8;
+    expect(site, plan, FEDGE_OK, "");
     site->max_ram_bytes = 100;
     expect(site, plan, FEDGE_DENIED, "this site's policy.max-ram is 100; most of it for batch, ");
     fedge_client_memory memory;
