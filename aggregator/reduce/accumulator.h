@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/optimizer.h"
+#include "aggregator/reduce/scatter.h"
 #include "aggregator/reduce/tile.h"
 #include "edge/core/codec.h"
 #include "edge/core/log.h"
@@ -98,6 +99,8 @@ typedef struct fedge_accumulator_config {
     bool skip_missing; /* leave out those of gpus[] that cannot be used, as after a loss, and say so
                         */
     fedge_shard shard;
+    const char *join; /* what joins the sums of several ranks: "mpi", the name of a scatter, or
+                         "auto", also NULL (joined.h) */
     uint64_t robust_memory; /* bytes for strategies that go through a round's updates one by one;
                                not the accumulator's */
     const fedge_log *log;   /* is told what was found and chosen, and why, and outlives the
@@ -169,6 +172,9 @@ typedef struct fedge_accumulator_ops {
     fedge_status (*step)(void *state, const fedge_step_part *parts, uint32_t num_parts,
                          fedge_error *err);
     fedge_status (*reset)(void *state, fedge_error *err); /* sums and totals are 0 */
+
+    /* How the sums of several ranks are added up where they are; NULL: on the host alone. */
+    const fedge_scatter_ops *scatter;
 
     /* Who reduces tiles of updates there, and the place that its open takes; *num_places: pieces of
      * hardware, each of which wants a thread at least. NULL: fedge_tile_cpu does. */

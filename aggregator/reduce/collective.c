@@ -97,6 +97,19 @@ void fedge_collective_sum_shards(const fedge_collective *collective, int64_t *va
     }
 }
 
+void fedge_collective_gather_shards(const fedge_collective *collective, int64_t *values,
+                                    size_t count)
+{
+    for (uint32_t rank = 1; rank < collective->num_ranks; rank++) {
+        const fedge_collective_shard shard = fedge_collective_shard_of(collective, count, rank);
+        const size_t size = shard.count * sizeof(*values);
+        if (collective->rank == 0)
+            collective->ops->receive(collective->state, values + shard.first, size, rank);
+        else if (collective->rank == rank)
+            collective->ops->send(collective->state, values + shard.first, size, 0);
+    }
+}
+
 void fedge_collective_broadcast(const fedge_collective *collective, void *bytes, size_t size,
                                 uint32_t from)
 {

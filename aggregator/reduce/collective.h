@@ -79,6 +79,9 @@ fedge_collective_shard fedge_collective_shard_of(const fedge_collective *collect
 /* values (count) of all ranks are added up, and each gets the sums of its shard in their place; the
  * rest stay. */
 void fedge_collective_sum_shards(const fedge_collective *collective, int64_t *values, size_t count);
+/* Rank 0 gets the values of all others' shards. */
+void fedge_collective_gather_shards(const fedge_collective *collective, int64_t *values,
+                                    size_t count);
 
 /* The functions of the table; nothing when alone. Sums are rank 0's. */
 void fedge_collective_sum(const fedge_collective *collective, int64_t *values, size_t count);

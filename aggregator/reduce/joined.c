@@ -1,11 +1,14 @@
 #include "aggregator/reduce/joined.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "edge/core/fixed.h"
 
+#define AUTO "auto"
+#define MPI "mpi"
 #define MAX_KEPT 2
 #define MAX_PARTS 64u /* of a step, in one word of rank 0 */
 
@@ -15,6 +18,10 @@ typedef enum act { ACT_JOIN, ACT_STEP, ACT_GATHER } act;
 typedef struct joined {
     fedge_accumulator own;
     const fedge_collective *collective;
+    const fedge_log *log; /* may be NULL */
+    const char *join;
+    void *scatter; /* of own; NULL: sums go by the host and MPI */
+    bool settled;  /* all ranks know whether there is one */
     size_t num_elements;
     int64_t *sums; /* (num_elements): of all ranks, while they are joined; on shards: those of
                       this rank's */
@@ -36,10 +43,18 @@ typedef struct joined {
 
 /* ---- what the rank's own does ---------------------------------------------------------------- */
 
+static void close_scatter(joined *self)
+{
+    if (self->scatter)
+        self->own.ops->scatter->close(self->scatter);
+    self->scatter = NULL;
+}
+
 static void close_joined(void *state)
 {
     joined *self = state;
     if (self) {
+        close_scatter(self);
         fedge_accumulator_close(&self->own);
         free(self->sums);
         free(self->values);
@@ -206,8 +221,25 @@ static const fedge_accumulator_ops JOINED = {
     .stats = stats,
 };
 
+fedge_status fedge_joined_check_name(const char *name, fedge_error *err)
+{
+    char known[128] = AUTO ", " MPI;
+    bool found = strcmp(name, AUTO) == 0 || strcmp(name, MPI) == 0;
+    for (size_t i = 0; fedge_accumulator_kinds[i]; i++) {
+        const fedge_scatter_ops *scatter = fedge_accumulator_kinds[i]->scatter;
+        const size_t used = strlen(known);
+        found = found || (scatter && strcmp(name, scatter->name) == 0);
+        if (scatter)
+            snprintf(known + used, sizeof(known) - used, ", %s", scatter->name);
+    }
+    return found ? FEDGE_OK
+                 : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "nothing joins sums by \"%.40s\"; this build has %s", name, known);
+}
+
 fedge_status fedge_joined_wrap(fedge_accumulator *accumulator, const fedge_collective *collective,
-                               size_t num_elements, fedge_error *err)
+                               size_t num_elements, const fedge_accumulator_config *config,
+                               fedge_error *err)
 {
     joined *fresh = calloc(1, sizeof(*fresh));
     int64_t *sums = malloc(num_elements * sizeof(*sums));
@@ -220,6 +252,8 @@ fedge_status fedge_joined_wrap(fedge_accumulator *accumulator, const fedge_colle
     *fresh =
         (joined){.own = *accumulator,
                  .collective = collective,
+                 .log = config->log,
+                 .join = config->join ? config->join : AUTO,
                  .num_elements = num_elements,
                  .sums = sums,
                  .shard = fedge_collective_shard_of(collective, num_elements, collective->rank)};
@@ -229,10 +263,87 @@ fedge_status fedge_joined_wrap(fedge_accumulator *accumulator, const fedge_colle
 
 /* ---- joining --------------------------------------------------------------------------------- */
 
+/* Whether this rank can; what it has is said for all to compare. */
+static fedge_status prepare_scatter(const joined *self, fedge_collective_fact *has,
+                                    fedge_error *err)
+{
+    const fedge_scatter_ops *scatter = self->own.ops->scatter;
+    *has = (fedge_collective_fact){.name = "what joins sums",
+                                   .advice = "install the same on all machines"};
+    if (strcmp(self->join, MPI) == 0)
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "as asked for");
+    if (!scatter) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "its accumulator is %s", self->own.ops->name);
+    }
+    char release[FEDGE_COLLECTIVE_FACT_TEXT] = "";
+    const fedge_status status = scatter->prepare(self->own.state, release, err);
+    snprintf(has->text, sizeof(has->text), "%s %.100s", scatter->name, release);
+    return status;
+}
+
+/* All ranks together, and all or none. */
+static fedge_status open_scatter(joined *self, fedge_error *err)
+{
+    fedge_collective_fact has;
+    fedge_status status = prepare_scatter(self, &has, err);
+    status = fedge_collective_agree(self->collective, status, &has, 1, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = self->own.ops->scatter->open(self->own.state, self->collective, self->num_elements,
+                                          &self->scatter, err);
+    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
+    if (status != FEDGE_OK)
+        close_scatter(self);
+    return status;
+}
+
+/* Which way sums go, found anew by all where one of them has been opened anew. */
+static fedge_status settle(joined *self, fedge_error *err)
+{
+    fedge_error why = {0};
+    int64_t fresh = !self->settled;
+    fedge_collective_sum(self->collective, &fresh, 1);
+    fedge_collective_broadcast(self->collective, &fresh, sizeof(fresh), 0);
+    if (fresh == 0)
+        return FEDGE_OK;
+    close_scatter(self);
+    const fedge_status status = open_scatter(self, &why);
+    self->settled = true;
+    if (self->log && self->collective->rank == 0) {
+        FEDGE_LOG(self->log, FEDGE_LOG_INFO, "sums-joined-by",
+                  fedge_log_str("kind", self->scatter ? self->own.ops->scatter->name : MPI),
+                  fedge_log_str("because", self->scatter ? "every rank can" : why.message));
+    }
+    return status == FEDGE_OK || strcmp(self->join, AUTO) == 0 || strcmp(self->join, MPI) == 0
+               ? FEDGE_OK
+               : fedge_fail(err, status, "sums cannot be joined by %.40s: %.200s", self->join,
+                            why.message);
+}
+
+/* All ranks together; what each of them has is ready. */
+static fedge_status add_up(joined *self, bool on_shard, fedge_error *err)
+{
+    if (!self->scatter && on_shard)
+        fedge_collective_sum_shards(self->collective, self->sums, self->num_elements);
+    else if (!self->scatter)
+        fedge_collective_sum(self->collective, self->sums, self->num_elements);
+    if (!self->scatter)
+        return FEDGE_OK;
+    fedge_status status = self->own.ops->scatter->sum(self->scatter, self->sums, err);
+    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
+    if (status == FEDGE_OK && !on_shard)
+        fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
+    return status;
+}
+
 static fedge_status join(joined *self, bool on_shard, fedge_status status, fedge_error *err)
 {
+    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = settle(self, err);
     /* Before all agree, as it may fail: who enters the sums waits there for every rank. */
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK && !self->scatter)
         status = fedge_accumulator_read(&self->own, 0, self->num_elements, self->sums, err);
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
     if (status != FEDGE_OK)
@@ -240,10 +351,9 @@ static fedge_status join(joined *self, bool on_shard, fedge_status status, fedge
     const fedge_accumulator_totals own = fedge_accumulator_get_totals(&self->own);
     int64_t all[3] = {(int64_t)own.total_weight, own.num_updates, self->values != NULL};
     fedge_collective_sum(self->collective, all, 3);
-    if (on_shard)
-        fedge_collective_sum_shards(self->collective, self->sums, self->num_elements);
-    else
-        fedge_collective_sum(self->collective, self->sums, self->num_elements);
+    status = add_up(self, on_shard, err);
+    if (status != FEDGE_OK)
+        return status;
     self->totals = (fedge_accumulator_totals){.total_weight = (uint64_t)all[0],
                                               .num_updates = (uint32_t)all[1]};
     /* Rank 0 keeps none of them itself. */
@@ -367,17 +477,6 @@ static void lead_step(joined *self)
         exchange(self, rank, true);
 }
 
-static void lead_gather(joined *self)
-{
-    for (uint32_t rank = 1; rank < self->collective->num_ranks; rank++) {
-        const fedge_collective_shard shard =
-            fedge_collective_shard_of(self->collective, self->num_elements, rank);
-        fedge_collective_receive(self->collective, self->sums + shard.first,
-                                 shard.count * sizeof(*self->sums), rank);
-    }
-    self->on_shard = false;
-}
-
 fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
 {
     joined *self = accumulator->state;
@@ -389,7 +488,8 @@ fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
         lead_step(self);
         break;
     case ACT_GATHER:
-        lead_gather(self);
+        fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
+        self->on_shard = false;
         break;
     }
     return FEDGE_OK;
@@ -467,8 +567,7 @@ fedge_status fedge_joined_follow(fedge_accumulator *accumulator, fedge_status st
         status = follow_step(self, &said, err);
         break;
     case ACT_GATHER:
-        fedge_collective_send(self->collective, self->sums + self->shard.first,
-                              self->shard.count * sizeof(*self->sums), 0);
+        fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
         break;
     }
     /* Rank 0 has what it waits for, so there is time for this. */

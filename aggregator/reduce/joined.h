@@ -4,7 +4,12 @@
  * rank 0 the sums and totals over all ranks, from which it reads and steps on CPUs until it is
  * reset; integers are added, so they are those of one process that had all the updates.
  *
- * Sums come together in one of two ways:
+ * The accumulators themselves add up their sums where all ranks have a scatter of one kind
+ * (scatter.h) and it opens; else by way of the host's memory and MPI. When ranks first join, and
+ * when one of them is wrapped anew, all find out which, and the log of rank 0 says it, with the
+ * reason ("sums-joined-by").
+ *
+ * Sums come together in one of two forms:
  *
  *     on rank 0    fedge_joined_join, which all ranks call; the rest is rank 0's alone
  *     on shards    each rank gets the sums of its shard of the coordinates (a reduce-scatter), and
@@ -14,7 +19,7 @@
  *
  * On shards, rank 0 alone says what is done: when it joins, steps or reads, its
  * fedge_joined_together_fn has the others call fedge_joined_follow, and calls fedge_joined_lead.
- * Elements move one by one, so the bits are the same in either way and for any number of ranks.
+ * Elements move one by one, so the bits are the same in any way and for any number of ranks.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_JOINED_H
 #define FEDGE_AGGREGATOR_REDUCE_JOINED_H
@@ -22,11 +27,18 @@
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/reduce/collective.h"
 
+/* Can sums be joined by what is named so, or is it "auto"? FEDGE_INVALID_ARGUMENT lists what this
+ * build has. */
+FEDGE_MUST_USE fedge_status fedge_joined_check_name(const char *name, fedge_error *err);
+
 /* Puts itself around [*accumulator], which sums [num_elements] values; the collective outlives it.
- * FEDGE_NO_MEMORY leaves it as it was. */
+ * [config]: its join and its log. With a join that is neither "auto" nor "mpi" a way that cannot be
+ * taken is a failure of the first that joins. FEDGE_NO_MEMORY leaves it as it was. */
 FEDGE_MUST_USE fedge_status fedge_joined_wrap(fedge_accumulator *accumulator,
                                               const fedge_collective *collective,
-                                              size_t num_elements, fedge_error *err);
+                                              size_t num_elements,
+                                              const fedge_accumulator_config *config,
+                                              fedge_error *err);
 
 /* On rank 0. All ranks together: adds up what they have. FEDGE_OUT_OF_RANGE, on rank 0, when the
  * total weight exceeds FEDGE_FIXED_MAX_TOTAL_WEIGHT. [status], with [err]:

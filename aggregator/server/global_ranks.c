@@ -45,7 +45,8 @@ fedge_status fedge_global_wrap_sums(fedge_global *global, fedge_error *err)
     if (!global->ranks)
         return FEDGE_OK;
     const fedge_status status = fedge_joined_wrap(&global->model.accumulator, others(global),
-                                                  global->plan->sent.schema.num_elements, err);
+                                                  global->plan->sent.schema.num_elements,
+                                                  &global->sums, err);
     if (status == FEDGE_OK)
         fedge_joined_on_shards(&global->model.accumulator, together, global);
     return status;

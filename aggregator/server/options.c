@@ -3,6 +3,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "aggregator/reduce/joined.h"
 #include "aggregator/server/ingest.h"
 #include "aggregator/server/transport.h"
 #include "edge/core/command_line.h"
@@ -53,6 +54,15 @@ static fedge_status take_shard(void *settings, const char *option, const char *v
     (void)option;
     fedge_options *out = settings;
     return fedge_accumulator_parse_shard(value, &out->sums.shard, err);
+}
+
+static fedge_status take_join(void *settings, const char *option, const char *value,
+                              fedge_error *err)
+{
+    (void)option;
+    fedge_options *out = settings;
+    out->sums.join = value;
+    return fedge_joined_check_name(value, err);
 }
 
 #define OPTION(name, argument, help, type, field)                                                  \
@@ -116,6 +126,8 @@ static const fedge_option OPTIONS[] = {
     {OPTION("shard", "HOW", "how GPUs share the work: by clients or by coordinates (auto)", OTHER,
             sums),
      .take = take_shard, .advanced = true},
+    {OPTION("join", "KIND", "what joins the sums of several ranks: nccl, mpi or auto", OTHER, sums),
+     .take = take_join, .advanced = true},
     {OPTION("robust-memory", "BYTES", "memory that robust aggregation rules may use (1 GiB)", U64,
             sums.robust_memory),
      .max = (uint64_t)1 << 50, .advanced = true},

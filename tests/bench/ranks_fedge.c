@@ -57,7 +57,7 @@ static void open_sums(bench *b)
                                  .size = b->count * sizeof(float)};
     const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 1};
     must(fedge_accumulator_open("cpu", &config, &b->accumulator, &err), &err);
-    must(fedge_joined_wrap(&b->accumulator, &b->collective, b->count, &err), &err);
+    must(fedge_joined_wrap(&b->accumulator, &b->collective, b->count, &config, &err), &err);
     fedge_joined_on_shards(&b->accumulator, lead, NULL);
 }
 

@@ -25,6 +25,8 @@ SAME_VALUE(FEDGE_NCCL_SUM, ncclSum);
 SAME_VALUE(sizeof(fedge_nccl_result), sizeof(ncclResult_t));
 SAME_VALUE(sizeof(fedge_nccl_type), sizeof(ncclDataType_t));
 SAME_VALUE(sizeof(int), sizeof(ncclRedOp_t));
+SAME_VALUE(sizeof(fedge_nccl_id), sizeof(ncclUniqueId));
+SAME_VALUE(_Alignof(fedge_nccl_id), _Alignof(ncclUniqueId));
 SAME_VALUE(FEDGE_NCCL_OLDEST, NCCL_VERSION(2, 14, 0));
 static_assert(FEDGE_NCCL_OLDEST <= NCCL_VERSION_CODE, "the header is of an NCCL that is taken");
 
@@ -56,11 +58,21 @@ SAME_FUNCTION(group_start, ncclGroupStart, OF_GROUP);
 SAME_FUNCTION(group_end, ncclGroupEnd, OF_GROUP);
 SAME_FUNCTION(reduce_scatter, ncclReduceScatter, REDUCE_SCATTER);
 SAME_FUNCTION(all_gather, ncclAllGather, ALL_GATHER);
+/* The id is a struct of either side, of the same bytes. */
+#define SAME_WITH_ID(member, theirs, OURS, THEIRS)                                                 \
+    static_assert(__builtin_types_compatible_p(__typeof__(((fedge_nccl *)NULL)->member), OURS) &&  \
+                      __builtin_types_compatible_p(__typeof__(&(theirs)), THEIRS),                 \
+                  #member " does not have the type of " #theirs)
+SAME_WITH_ID(get_unique_id, ncclGetUniqueId, fedge_nccl_result (*)(fedge_nccl_id *),
+             ncclResult_t (*)(ncclUniqueId *));
+SAME_WITH_ID(comm_init_rank, ncclCommInitRank,
+             fedge_nccl_result (*)(ncclComm_t *, int, fedge_nccl_id, int),
+             ncclResult_t (*)(ncclComm_t *, int, ncclUniqueId, int));
 static_assert(__builtin_types_compatible_p(__typeof__(&ncclGetVersion), ncclResult_t (*)(int *)),
               "nccl_api.c asks for the version otherwise");
 
 /* A function without a line above would go unseen: each is one pointer of the struct. */
-static_assert(sizeof(fedge_nccl) == sizeof(void *) + sizeof(void (*)(void)) * 10,
+static_assert(sizeof(fedge_nccl) == sizeof(void *) + sizeof(void (*)(void)) * 12,
               "a function of fedge_nccl is not compared");
 
 static void it_compiles(void **state)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "aggregator/reduce/cuda/open.h"
+#include "aggregator/reduce/cuda/scatter_nccl.h"
 #include "aggregator/reduce/cuda/team.h"
 #include "aggregator/reduce/cuda/tile_cuda.h"
 #include "edge/core/fixed.h"
@@ -616,6 +617,11 @@ static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t r
     return self->team.num_gpus;
 }
 
+fedge_cuda_team *fedge_accumulator_cuda_team(void *state)
+{
+    return &((cuda_accumulator *)state)->team;
+}
+
 const fedge_accumulator_ops fedge_accumulator_cuda = {
     .name = "cuda",
     .optimizes = true,
@@ -634,6 +640,7 @@ const fedge_accumulator_ops fedge_accumulator_cuda = {
     .read = cuda_read,
     .step = cuda_step,
     .reset = cuda_reset,
+    .scatter = &fedge_scatter_nccl,
     .tiles = cuda_tiles,
     .describe = cuda_describe,
     .forecast = cuda_forecast,

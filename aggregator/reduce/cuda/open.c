@@ -272,8 +272,11 @@ static fedge_status open_gpus(const plan *self, fedge_cuda_team *team,
 {
     const uint32_t num_tensors = self->geometry->num_tensors;
     *starts = true;
-    const int used = snprintf(team->names, sizeof(team->names), "one of GPUs ");
-    list_numbers(self, team->names + used, sizeof(team->names) - (size_t)used);
+    fedge_cuda_comms *comms = &team->comms;
+    comms->nccl = &team->nccl;
+    comms->watch = &team->watch;
+    const int used = snprintf(comms->names, sizeof(comms->names), "one of GPUs ");
+    list_numbers(self, comms->names + used, sizeof(comms->names) - (size_t)used);
     team->holds = calloc(num_tensors, sizeof(*team->holds));
     if (!team->holds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");

@@ -1,18 +1,12 @@
-#define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include "aggregator/reduce/cuda/team.h"
 
 #include <assert.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "aggregator/reduce/cuda/optimizers.h"
 #include "edge/core/fixed.h"
-#include "edge/core/os.h"
-
-#define POLL_NS 20000
 
 /* One step under way. */
 typedef struct step {
@@ -37,49 +31,25 @@ typedef struct share {
 
 /* ---- NCCL ------------------------------------------------------------------------------------ */
 
-static fedge_status check_nccl(const fedge_cuda_team *team, fedge_nccl_result result,
-                               const char *doing, fedge_error *err)
-{
-    if (result == FEDGE_NCCL_SUCCESS)
-        return FEDGE_OK;
-    return fedge_fail(err, FEDGE_GPU_LOST, "%s is lost while %s: NCCL: %s", team->names, doing,
-                      team->nccl.get_error_string(result));
-}
-
 fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err)
 {
+    fedge_cuda_comms *comms = &team->comms;
     int ordinals[FEDGE_ACCUMULATOR_MAX_GPUS];
     for (uint32_t i = 0; i < team->num_gpus; i++)
         ordinals[i] = team->gpus[i].ordinal;
-    fedge_gpu_call call = {FEDGE_GPU_NCCL, team->names, "starting NCCL", 0, NULL};
+    fedge_gpu_call call = fedge_cuda_comms_call(comms, "starting NCCL");
     fedge_gpu_watch_begin(&team->watch, &call);
     const fedge_nccl_result result =
-        team->nccl.comm_init_all(team->comms, (int)team->num_gpus, ordinals);
+        team->nccl.comm_init_all(comms->of, (int)team->num_gpus, ordinals);
     fedge_gpu_watch_end(&team->watch, &call);
-    const fedge_status status = check_nccl(team, result, "starting NCCL", err);
-    team->num_comms = status == FEDGE_OK ? team->num_gpus : 0;
+    const fedge_status status = fedge_cuda_comms_check(comms, result, "starting NCCL", err);
+    comms->num = status == FEDGE_OK ? team->num_gpus : 0;
     return status;
-}
-
-/* Ends all that is under way, so that no stream waits for ever. */
-static void abort_comms(fedge_cuda_team *team)
-{
-    fedge_gpu_call call = {FEDGE_GPU_NCCL, team->names, "ending what is under way", 0, NULL};
-    fedge_gpu_watch_begin(&team->watch, &call);
-    for (uint32_t i = 0; i < team->num_comms; i++)
-        (void)team->nccl.comm_abort(team->comms[i]);
-    fedge_gpu_watch_end(&team->watch, &call);
-    team->num_comms = 0;
 }
 
 void fedge_cuda_team_close(fedge_cuda_team *team)
 {
-    fedge_gpu_call call = {FEDGE_GPU_NCCL, team->names, "closing NCCL", 0, NULL};
-    fedge_gpu_watch_begin(&team->watch, &call);
-    for (uint32_t i = 0; i < team->num_comms; i++)
-        (void)team->nccl.comm_destroy(team->comms[i]);
-    fedge_gpu_watch_end(&team->watch, &call);
-    team->num_comms = 0;
+    fedge_cuda_comms_close(&team->comms);
     for (uint32_t i = 0; i < team->num_gpus; i++)
         fedge_cuda_gpu_close(&team->gpus[i]);
     fedge_gpu_watch_fini(&team->watch);
@@ -89,53 +59,11 @@ void fedge_cuda_team_close(fedge_cuda_team *team)
     fedge_nccl_unload(&team->nccl);
 }
 
-static fedge_status look_at_comms(const fedge_cuda_team *team, fedge_error *err)
-{
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < team->num_comms && status == FEDGE_OK; i++) {
-        fedge_nccl_result found = FEDGE_NCCL_SUCCESS;
-        const fedge_nccl_result result = team->nccl.comm_get_async_error(team->comms[i], &found);
-        /* A communicator that is at work is none that has failed. */
-        found = found == FEDGE_NCCL_IN_PROGRESS ? FEDGE_NCCL_SUCCESS : found;
-        status =
-            check_nccl(team, result != FEDGE_NCCL_SUCCESS ? result : found, "joining sums", err);
-    }
-    return status;
-}
-
-/* Whoever closed this GPU would wait for what it does, for ever. */
-static fedge_status give_up(const fedge_cuda_team *team, const fedge_cuda_gpu *gpu,
-                            fedge_error *err)
-{
-    fedge_error why;
-    (void)fedge_fail(&why, FEDGE_GPU_LOST, "%s is lost while taking the step: no progress in %d s",
-                     gpu->name, FEDGE_CUDA_TIMEOUT_MS / 1000);
-    /* It ends the process, if it is there. */
-    if (team->watch.stuck)
-        team->watch.stuck(&why);
-    return fedge_fail(err, why.status, "%s", why.message);
-}
-
-/* Waits for a span's end, but not for a GPU that is gone; and measures it. */
 static fedge_status watch(const fedge_cuda_team *team, fedge_cuda_gpu *gpu, fedge_cuda_span *span,
                           fedge_error *err)
 {
-    const uint64_t start = fedge_os_monotonic_ms();
-    for (;;) {
-        /* Asked, not waited for: when a peer is lost NCCL's kernels never end, and only NCCL itself
-         * tells. */
-        cudaError_t error = cudaEventQuery(span->done);
-        if (error == cudaSuccess)
-            error = fedge_cuda_span_count(span, &gpu->times);
-        if (error != cudaErrorNotReady)
-            return fedge_cuda_check(gpu, error, "taking the step", err);
-        const fedge_status status = look_at_comms(team, err);
-        if (status != FEDGE_OK)
-            return status;
-        if (fedge_os_monotonic_ms() - start > FEDGE_CUDA_TIMEOUT_MS)
-            return give_up(team, gpu, err);
-        (void)nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
-    }
+    const fedge_cuda_patience patience = {gpu->name, "taking the step", FEDGE_CUDA_TIMEOUT_MS};
+    return fedge_cuda_comms_watch(&team->comms, gpu, span, &patience, err);
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */
@@ -212,26 +140,26 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
     fedge_status status = measure(team, chunk, false, err);
     if (status != FEDGE_OK)
         return status;
-    fedge_gpu_call call = {FEDGE_GPU_NCCL, team->names, "joining sums", 0, NULL};
+    fedge_gpu_call call = fedge_cuda_comms_call(&team->comms, "joining sums");
     fedge_gpu_watch_begin(&team->watch, &call);
     /* One thread speaks for all GPUs: outside a group its first call would wait for the others. */
-    status = check_nccl(team, team->nccl.group_start(), "joining sums", err);
+    status = fedge_cuda_comms_check(&team->comms, team->nccl.group_start(), "joining sums", err);
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
         const fedge_cuda_gpu *gpu = &team->gpus[i];
         status = fedge_cuda_gpu_use(gpu, err);
         if (status == FEDGE_OK) {
-            status = check_nccl(
-                team,
+            status = fedge_cuda_comms_check(
+                &team->comms,
                 team->nccl.reduce_scatter(gpu->sums + (size_t)first * FEDGE_CUDA_BLOCK,
                                           gpu->joined[chunk % 2], count, FEDGE_NCCL_INT64,
-                                          FEDGE_NCCL_SUM, team->comms[i], gpu->stream),
+                                          FEDGE_NCCL_SUM, team->comms.of[i], gpu->stream),
                 "joining sums", err);
         }
     }
     /* Also when a member could not be called: the group has to end. */
     const fedge_nccl_result ended = team->nccl.group_end();
     fedge_gpu_watch_end(&team->watch, &call);
-    status = status == FEDGE_OK ? check_nccl(team, ended, "joining sums", err) : status;
+    status = status == FEDGE_OK ? fedge_cuda_comms_check(&team->comms, ended, "joining sums", err) : status;
     return status == FEDGE_OK ? measure(team, chunk, true, err) : status;
 }
 
@@ -413,8 +341,7 @@ static fedge_status run(const step *self, fedge_error *err)
     return status;
 }
 
-/* What was added before must have come: the work buffers are free then. */
-static fedge_status wait_for_adds(fedge_cuda_team *team, fedge_error *err)
+fedge_status fedge_cuda_team_wait(fedge_cuda_team *team, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
@@ -447,7 +374,7 @@ fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *
     const int num_kept =
         num_parts > 0 && parts[0].optimizer ? (int)parts[0].optimizer->num_kept : 0;
     step self = {team, parts, runs, num_parts, total_weight, count_chunks(team), 0, true, 0, 0};
-    fedge_status status = wait_for_adds(team, err);
+    fedge_status status = fedge_cuda_team_wait(team, err);
     /* What an optimizer keeps comes first and goes last, each through the buffers of the values. */
     for (self.vector = 0; self.vector < num_kept && status == FEDGE_OK; self.vector++)
         status = run(&self, err);
@@ -463,7 +390,7 @@ fedge_status fedge_cuda_team_step(fedge_cuda_team *team, const fedge_step_part *
     if (status == FEDGE_OK)
         note_held(team, &self);
     else
-        abort_comms(team);
+        fedge_cuda_comms_abort(&team->comms);
     free(runs);
     return status;
 }

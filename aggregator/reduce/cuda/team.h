@@ -8,18 +8,11 @@
  * beforehand. Each GPU keeps the values that it steps, and
  * takes them from the host only where it has none or they have changed there. What it has stepped
  * goes back over its own link. No other GPU needs it, so there is no all-gather.
- *
- * Nothing waits for a GPU without watching it. An error that NCCL reports ends what is under way
- * with FEDGE_GPU_LOST. So does no progress in FEDGE_CUDA_TIMEOUT_MS; whoever closed the GPU would
- * wait for what it does, so [stuck] of the accumulator's config is told first, which ends the
- * process. Calls on the host, which nobody can end: edge/train/cuda/gpu_watch.h.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
 #define FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
 
-#include "aggregator/reduce/cuda/gpu.h"
-#include "edge/train/cuda/gpu_watch.h"
-#include "edge/train/cuda/nccl_api.h"
+#include "aggregator/reduce/cuda/comms.h"
 
 #ifndef FEDGE_CUDA_TIMEOUT_MS
 #define FEDGE_CUDA_TIMEOUT_MS 30000
@@ -30,15 +23,16 @@ typedef struct fedge_cuda_team {
     uint32_t num_gpus;
     bool joins; /* by clients, and more than one */
     fedge_nccl nccl;
-    fedge_gpu_watch watch;                           /* of calls of CUDA and NCCL */
-    char names[16 + FEDGE_ACCUMULATOR_MAX_GPUS * 4]; /* "one of GPUs 3,0": for messages */
-    ncclComm_t comms[FEDGE_ACCUMULATOR_MAX_GPUS];
-    uint32_t num_comms;
+    fedge_gpu_watch watch;  /* of calls of CUDA and NCCL */
+    fedge_cuda_comms comms; /* among themselves; none unless it joins */
     bool *holds; /* (tensors), malloc'ed: the GPUs have the values of the tensor's last step */
 } fedge_cuda_team;
 
 /* Communicators for the GPUs, which are open. [nccl] is loaded and the team's from now on. */
 FEDGE_MUST_USE fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err);
+
+/* What was added before has come: the work buffers are free. */
+FEDGE_MUST_USE fedge_status fedge_cuda_team_wait(fedge_cuda_team *team, fedge_error *err);
 
 /* As fedge_accumulator_step, for the sums of all GPUs. */
 FEDGE_MUST_USE fedge_status fedge_cuda_team_step(fedge_cuda_team *team,

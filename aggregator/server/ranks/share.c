@@ -204,7 +204,7 @@ static fedge_status open_sums(fedge_share *self, fedge_error *err)
     const fedge_status status =
         fedge_accumulator_open(self->config.accumulator, &sums, &self->accumulator, err);
     return status == FEDGE_OK ? fedge_joined_wrap(&self->accumulator, self->config.collective,
-                                                  layout.num_elements, err)
+                                                  layout.num_elements, &sums, err)
                               : status;
 }
 

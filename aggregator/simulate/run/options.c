@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/reduce/joined.h"
 #include "aggregator/simulate/limits.h"
 #include "aggregator/simulate/run/client_data.h"
 #include "aggregator/simulate/run/final_evaluation.h"
@@ -143,6 +144,15 @@ static fedge_status take_shard(void *settings, const char *option, const char *v
     return fedge_accumulator_parse_shard(value, &out->sums.shard, err);
 }
 
+static fedge_status take_join(void *settings, const char *option, const char *value,
+                              fedge_error *err)
+{
+    (void)option;
+    fedge_simulate_options *out = settings;
+    out->sums.join = value;
+    return fedge_joined_check_name(value, err);
+}
+
 #define OPTION(name, argument, help, type, field)                                                  \
     FEDGE_OPTION(name, argument, help, type, fedge_simulate_options, field)
 #define GIVEN(field) .given = offsetof(fedge_simulate_options, field)
@@ -179,6 +189,8 @@ static const fedge_option OPTIONS[] = {
     {OPTION("shard", "HOW", "how GPUs share the sums: by clients or by coordinates (auto)", OTHER,
             sums),
      .take = take_shard, .advanced = true},
+    {OPTION("join", "KIND", "what joins the sums of several ranks: nccl, mpi or auto", OTHER, sums),
+     .take = take_join, .advanced = true},
     {OPTION("robust-memory", "BYTES", "memory that robust aggregation rules may use (1 GiB)", U64,
             sums.robust_memory),
      .max = (uint64_t)1 << 50, .advanced = true},

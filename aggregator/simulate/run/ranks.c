@@ -306,13 +306,14 @@ void fedge_sim_ranks_lead(fedge_sim_ranks *ranks)
 
 fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks, const fedge_collective *collective,
                                   const fedge_trainer_engine_config *config,
+                                  const fedge_accumulator_config *sums,
                                   fedge_trainer_engine *engine, fedge_error *err)
 {
     *ranks = (fedge_sim_ranks){0};
     if (fedge_collective_is_alone(collective))
         return FEDGE_OK;
     const fedge_status status = fedge_joined_wrap(&config->global->accumulator, collective,
-                                                  config->job->plan.sent.schema.num_elements, err);
+                                                  config->job->plan.sent.schema.num_elements, sums, err);
     if (status != FEDGE_OK)
         return status;
     *ranks = (fedge_sim_ranks){.collective = collective,

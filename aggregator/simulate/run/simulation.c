@@ -382,8 +382,8 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         status = check_memory(self, engine, err);
     if (status == FEDGE_OK)
         status = list_test_set(self, err);
+    fedge_accumulator_config sums = config->sums;
     if (status == FEDGE_OK) {
-        fedge_accumulator_config sums = config->sums;
         /* A lane for each thread, so that none waits for another while adding. */
         sums.num_lanes = config->num_threads;
         status =
@@ -415,8 +415,9 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         status = open_engine(self, engine, &wanted, err);
     }
     if (status == FEDGE_OK) {
-        status =
-            fedge_sim_ranks_init(&self->ranks, config->collective, &wanted, &self->engine, err);
+        sums.log = config->log;
+        status = fedge_sim_ranks_init(&self->ranks, config->collective, &wanted, &sums,
+                                      &self->engine, err);
     }
     /* Everybody is there before the first round opens. */
     fedge_rounds_spec spec = config->job->rounds;

@@ -8,7 +8,7 @@
 #define LIBRARY "libnccl.so.2"
 
 /* From 2.9 on versions are written with two digits for the middle number. */
-static void version_text(int version, char *text, size_t size)
+void fedge_nccl_version_text(int version, char *text, size_t size)
 {
     const int major = version < 10000 ? version / 1000 : version / 10000;
     const int minor = version < 10000 ? version / 100 % 10 : version / 100 % 100;
@@ -33,8 +33,8 @@ static fedge_status check_version(fedge_nccl *nccl, fedge_error *err)
     if (get_version(&nccl->version) != FEDGE_NCCL_SUCCESS || nccl->version < FEDGE_NCCL_OLDEST) {
         char has[32];
         char needs[32];
-        version_text(nccl->version, has, sizeof(has));
-        version_text(FEDGE_NCCL_OLDEST, needs, sizeof(needs));
+        fedge_nccl_version_text(nccl->version, has, sizeof(has));
+        fedge_nccl_version_text(FEDGE_NCCL_OLDEST, needs, sizeof(needs));
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "NCCL is version %s; install %s or newer, or use one GPU", has, needs);
     }
@@ -45,6 +45,8 @@ static bool find_all(fedge_nccl *nccl, fedge_error *err)
 {
     return find(nccl, "ncclGetErrorString", &nccl->get_error_string, err) &&
            find(nccl, "ncclCommInitAll", &nccl->comm_init_all, err) &&
+           find(nccl, "ncclGetUniqueId", &nccl->get_unique_id, err) &&
+           find(nccl, "ncclCommInitRank", &nccl->comm_init_rank, err) &&
            find(nccl, "ncclCommDestroy", &nccl->comm_destroy, err) &&
            find(nccl, "ncclCommAbort", &nccl->comm_abort, err) &&
            find(nccl, "ncclCommGetAsyncError", &nccl->comm_get_async_error, err) &&

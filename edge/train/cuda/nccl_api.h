@@ -16,6 +16,11 @@
 
 typedef struct ncclComm *ncclComm_t;
 
+/* What processes need to meet in one communicator: ncclUniqueId, which goes by value. */
+typedef struct fedge_nccl_id {
+    char bytes[128];
+} fedge_nccl_id;
+
 typedef enum fedge_nccl_result {
     FEDGE_NCCL_SUCCESS = 0,
     FEDGE_NCCL_UNHANDLED_CUDA_ERROR = 1,
@@ -39,6 +44,8 @@ typedef struct fedge_nccl {
     int version; /* 22809: 2.28.9 */
     const char *(*get_error_string)(fedge_nccl_result result);
     fedge_nccl_result (*comm_init_all)(ncclComm_t *comms, int count, const int *gpus);
+    fedge_nccl_result (*get_unique_id)(fedge_nccl_id *id);
+    fedge_nccl_result (*comm_init_rank)(ncclComm_t *comm, int count, fedge_nccl_id id, int rank);
     fedge_nccl_result (*comm_destroy)(ncclComm_t comm);
     fedge_nccl_result (*comm_abort)(ncclComm_t comm);
     fedge_nccl_result (*comm_get_async_error)(ncclComm_t comm, fedge_nccl_result *error);
@@ -54,6 +61,8 @@ typedef struct fedge_nccl {
 /* Loads libnccl.so.2. FEDGE_NOT_FOUND: it is not there; FEDGE_UNSUPPORTED: it is older than
  * FEDGE_NCCL_OLDEST or lacks a function. The messages say which and what to do. */
 FEDGE_MUST_USE fedge_status fedge_nccl_load(fedge_nccl *nccl, fedge_error *err);
+/* "2.28.9" */
+void fedge_nccl_version_text(int version, char *text, size_t size);
 void fedge_nccl_unload(fedge_nccl *nccl); /* all zero is fine */
 
 #endif

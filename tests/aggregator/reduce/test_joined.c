@@ -53,6 +53,8 @@ static void add_update(fedge_accumulator *accumulator, uint32_t update)
     must(fedge_accumulator_add_values(accumulator, update % 2, v, 0, VALUES, update + 1, &err));
 }
 
+static const fedge_accumulator_config SILENT;
+
 static void step(fedge_accumulator *accumulator, float *values)
 {
     fedge_error err;
@@ -68,7 +70,7 @@ static void join_as(const fedge_collective *collective, void *user)
     fedge_accumulator accumulator;
     fedge_error err;
     open_cpu(&accumulator);
-    must(fedge_joined_wrap(&accumulator, collective, VALUES, &err));
+    must(fedge_joined_wrap(&accumulator, collective, VALUES, &SILENT, &err));
     for (uint32_t i = rank; i < UPDATES; i += RANKS)
         add_update(&accumulator, i);
     if (self->failed[rank] != FEDGE_OK)
@@ -190,7 +192,7 @@ static void play_on_shards(const fedge_collective *collective, void *user)
     fedge_accumulator accumulator;
     fedge_error err;
     open_cpu(&accumulator);
-    must(fedge_joined_wrap(&accumulator, collective, VALUES, &err));
+    must(fedge_joined_wrap(&accumulator, collective, VALUES, &SILENT, &err));
     fedge_joined_on_shards(&accumulator, lead, NULL);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         add_round(&accumulator, round, collective->rank, collective->num_ranks);

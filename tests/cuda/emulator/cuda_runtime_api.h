@@ -27,7 +27,12 @@ typedef enum cudaError {
 
 enum { cudaStreamNonBlocking = 1, cudaHostAllocPortable = 1 };
 enum { cudaEventDefault = 0, cudaEventDisableTiming = 2 };
-enum cudaMemcpyKind { cudaMemcpyHostToDevice = 1, cudaMemcpyDeviceToHost, cudaMemcpyDefault = 4 };
+enum cudaMemcpyKind {
+    cudaMemcpyHostToDevice = 1,
+    cudaMemcpyDeviceToHost,
+    cudaMemcpyDeviceToDevice,
+    cudaMemcpyDefault
+};
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal = 1 };
 enum cudaDeviceAttr {
     cudaDevAttrMultiProcessorCount = 16,

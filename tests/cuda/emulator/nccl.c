@@ -1,4 +1,5 @@
-/* A stand-in for NCCL: one process, all GPUs, group calls; dlopen of libnccl finds it (--wrap).
+/* A stand-in for NCCL: all GPUs of a process, group calls, and communicators of several processes
+ * of this machine (world.h); dlopen of libnccl finds it (--wrap).
  *
  * A collective runs when it is at the head of every member's stream, as on GPUs, so one that a
  * member never comes to hangs. */
@@ -9,6 +10,7 @@
 #include <string.h>
 
 #include "tests/cuda/emulator/internal.h"
+#include "tests/cuda/emulator/world.h"
 
 enum { MAX_CALLS = 64 };
 enum { REDUCE_SCATTER, ALL_REDUCE, ALL_GATHER };
@@ -16,9 +18,12 @@ enum { REDUCE_SCATTER, ALL_REDUCE, ALL_GATHER };
 typedef struct clique {
     struct clique
         *next; /* in [cliques]: kept until all begins anew, for work that is still queued */
-    int count;
+    int count; /* of this process */
     struct ncclComm *members[EMULATOR_MAX_GPUS];
     bool failed;
+    int size;         /* of all processes */
+    world *world;     /* of several; NULL: one */
+    uint64_t started; /* collectives */
 } clique;
 
 struct ncclComm {
@@ -39,7 +44,9 @@ typedef struct call {
 
 typedef struct collective { /* of all members */
     call calls[EMULATOR_MAX_GPUS];
+    clique *group;
     int count, arrived, left;
+    uint64_t number; /* of its group's, from 1 */
     bool ran, hangs;
 } collective;
 
@@ -49,8 +56,15 @@ typedef struct member { /* what lies on one stream */
     bool arrived;
 } member;
 
+typedef struct init { /* a member that is to join in a communicator of several processes */
+    ncclComm_t *comm;
+    fedge_nccl_id id;
+    int size, rank, gpu;
+} init;
+
 static call queued[MAX_CALLS];
-static int num_queued, depth;
+static init joining[EMULATOR_MAX_GPUS];
+static int num_queued, num_joining, depth;
 static uint64_t collectives;
 static clique *cliques;
 
@@ -61,9 +75,10 @@ void emulated_nccl_reset(void)
         cliques = group->next;
         for (int i = 0; i < group->count; i++)
             free(group->members[i]);
+        emulated_world_leave(group->world);
         free(group);
     }
-    num_queued = depth = 0;
+    num_queued = num_joining = depth = 0;
     collectives = 0;
 }
 
@@ -93,26 +108,63 @@ static void add(void *to, const void *from, size_t count, fedge_nccl_type type)
     }
 }
 
-/* All members' sums or parts, made beside them first: input and output may be the same memory. */
-static void carry_out(const collective *self)
+static size_t whole_of(const collective *self)
 {
     const call *first = &self->calls[0];
-    const size_t size = type_size(first->type), ranks = (size_t)self->count;
-    const size_t whole = first->kind == ALL_REDUCE ? first->count : first->count * ranks;
-    char *result = calloc(whole, size);
-    for (size_t r = 0; r < ranks; r++) {
+    return first->kind == ALL_REDUCE ? first->count : first->count * (size_t)self->group->size;
+}
+
+/* The sums or parts of this process' members. */
+static void contribute(const collective *self, char *result)
+{
+    const size_t size = type_size(self->calls[0].type);
+    memset(result, 0, whole_of(self) * size);
+    for (int r = 0; r < self->count; r++) {
         const call *c = &self->calls[r];
         if (c->kind == ALL_GATHER)
-            memcpy(result + r * c->count * size, c->from, c->count * size);
+            memcpy(result + (size_t)c->comm->rank * c->count * size, c->from, c->count * size);
         else
-            add(result, c->from, whole, c->type);
+            add(result, c->from, whole_of(self), c->type);
     }
-    for (size_t r = 0; r < ranks; r++) {
+}
+
+/* The result is made beside inputs and outputs first: these may be the same memory. */
+static void deliver(const collective *self, const char *result)
+{
+    const size_t size = type_size(self->calls[0].type);
+    for (int r = 0; r < self->count; r++) {
         const call *c = &self->calls[r];
-        const size_t part = c->kind == REDUCE_SCATTER ? c->count : whole;
-        memcpy(c->to, result + (c->kind == REDUCE_SCATTER ? r * c->count * size : 0), part * size);
+        const size_t place = c->kind == REDUCE_SCATTER ? (size_t)c->comm->rank * c->count : 0;
+        memcpy(c->to, result + place * size,
+               (c->kind == REDUCE_SCATTER ? c->count : whole_of(self)) * size);
     }
+}
+
+static void carry_out(const collective *self)
+{
+    const size_t size = type_size(self->calls[0].type), whole = whole_of(self);
+    char *result = calloc(whole, size);
+    if (!self->group->world)
+        contribute(self, result);
+    for (uint32_t p = 0; self->group->world && p < emulated_world_processes(self->group->world);
+         p++)
+        add(result, emulated_world_room(self->group->world, p, self->number), whole,
+            self->calls[0].type);
+    deliver(self, result);
     free(result);
+}
+
+/* What this process has is there for the others, and theirs for it. */
+static bool has_exchanged(const collective *self)
+{
+    world *all = self->group->world;
+    if (!emulated_world_has_told(all, self->number)) {
+        emulated_expose(-1, true);
+        contribute(self, emulated_world_own_room(all, self->number));
+        emulated_expose(-1, false);
+        emulated_world_tell(all, self->number);
+    }
+    return emulated_world_all_told(all, self->number);
 }
 
 static bool member_ready(void *data)
@@ -122,7 +174,8 @@ static bool member_ready(void *data)
         return true;
     self->of->arrived += !self->arrived;
     self->arrived = true;
-    return self->of->arrived == self->of->count && !self->of->hangs;
+    return self->of->arrived == self->of->count && !self->of->hangs &&
+           (!self->of->group->world || self->of->ran || has_exchanged(self->of));
 }
 
 static void member_run(void *data)
@@ -143,7 +196,9 @@ static void member_run(void *data)
 static fedge_nccl_result start_one(clique *group, int index)
 {
     collective *made = calloc(1, sizeof(*made));
+    made->group = group;
     made->count = made->left = group->count;
+    made->number = ++group->started;
     made->hangs = ++collectives == emulated_config()->hang_collective;
     group->failed = group->failed || (made->hangs && emulated_config()->nccl_async_error);
     for (int r = 0; r < group->count; r++) {
@@ -204,13 +259,77 @@ static fedge_nccl_result group_start(void)
     return leave(result);
 }
 
+static clique *make_clique(int count, int size)
+{
+    clique *group = calloc(1, sizeof(*group));
+    group->count = count;
+    group->size = size;
+    group->next = cliques;
+    cliques = group;
+    return group;
+}
+
+static void add_member(clique *group, int index, int rank, ncclComm_t *comm)
+{
+    *comm = group->members[index] = calloc(1, sizeof(**comm));
+    **comm = (struct ncclComm){group, rank, false};
+    emulated_count(1);
+}
+
+/* All members that this process has in one communicator. */
+static fedge_nccl_result join_world(const init *wanted, int count)
+{
+    for (int i = 0; i < count; i++) {
+        for (int j = 0; j < i; j++) {
+            if (wanted[i].gpu == wanted[j].gpu)
+                return FEDGE_NCCL_INVALID_USAGE;
+        }
+    }
+    world *all = emulated_world_join(&wanted->id, count, wanted->size);
+    if (!all)
+        return FEDGE_NCCL_REMOTE_ERROR;
+    clique *group = make_clique(count, wanted->size);
+    group->world = all;
+    for (int i = 0; i < count; i++)
+        add_member(group, i, wanted[i].rank, wanted[i].comm);
+    return FEDGE_NCCL_SUCCESS;
+}
+
 static fedge_nccl_result group_end(void)
 {
     fedge_nccl_result result = enter("ncclGroupEnd");
     if (depth > 0 && --depth == 0) {
+        const int count = num_joining;
+        num_joining = 0;
+        if (!result && count > 0)
+            result = join_world(joining, count);
         const fedge_nccl_result flushed = result ? result : flush();
         num_queued = 0;
         result = flushed;
+    }
+    return leave(result);
+}
+
+static fedge_nccl_result get_unique_id(fedge_nccl_id *id)
+{
+    const fedge_nccl_result result = enter("ncclGetUniqueId");
+    return leave(result                        ? result
+                 : emulated_world_make_id(id) ? FEDGE_NCCL_SUCCESS
+                                               : FEDGE_NCCL_UNHANDLED_CUDA_ERROR);
+}
+
+static fedge_nccl_result init_rank(ncclComm_t *comm, int size, fedge_nccl_id id, int rank)
+{
+    fedge_nccl_result result = enter("ncclCommInitRank");
+    if (result) {
+        emulated_world_fail(&id); /* the others hear of it, as when connections end */
+    } else if (num_joining == EMULATOR_MAX_GPUS || depth == 0) {
+        emulated_fault("one thread drives all GPUs: their inits belong in a group");
+        result = FEDGE_NCCL_INVALID_USAGE;
+    } else {
+        int gpu = 0;
+        (void)cudaGetDevice(&gpu);
+        joining[num_joining++] = (init){comm, id, size, rank, gpu};
     }
     return leave(result);
 }
@@ -257,15 +376,9 @@ static fedge_nccl_result init_all(ncclComm_t *comms, int count, const int *gpus)
             result = gpus[i] == gpus[j] ? FEDGE_NCCL_INVALID_USAGE : result;
     }
     if (!result) {
-        clique *group = calloc(1, sizeof(*group));
-        group->count = count;
-        group->next = cliques;
-        cliques = group;
-        for (int i = 0; i < count; i++) {
-            comms[i] = group->members[i] = calloc(1, sizeof(**comms));
-            *comms[i] = (struct ncclComm){group, i, false};
-            emulated_count(1);
-        }
+        clique *group = make_clique(count, count);
+        for (int i = 0; i < count; i++)
+            add_member(group, i, i, &comms[i]);
     }
     return leave(result);
 }
@@ -276,13 +389,17 @@ static fedge_nccl_result end(ncclComm_t comm)
     const fedge_nccl_result result = enter("ncclCommDestroy");
     emulated_count(comm->aborted ? 0 : -1);
     comm->aborted = true;
+    if (comm->clique->world)
+        emulated_world_end(comm->clique->world);
     return leave(result);
 }
 
 static fedge_nccl_result get_async_error(ncclComm_t comm, fedge_nccl_result *error)
 {
     const fedge_nccl_result result = enter("ncclCommGetAsyncError");
-    *error = comm->clique->failed ? FEDGE_NCCL_REMOTE_ERROR : FEDGE_NCCL_SUCCESS;
+    const clique *group = comm->clique;
+    const bool lost = group->world && emulated_world_has_lost(group->world, group->started);
+    *error = group->failed || lost ? FEDGE_NCCL_REMOTE_ERROR : FEDGE_NCCL_SUCCESS;
     return leave(result);
 }
 
@@ -337,6 +454,8 @@ void *__wrap_dlsym(void *library, const char *name)
         {"ncclGetVersion", (void (*)(void))get_version},
         {"ncclGetErrorString", (void (*)(void))get_error_string},
         {"ncclCommInitAll", (void (*)(void))init_all},
+        {"ncclGetUniqueId", (void (*)(void))get_unique_id},
+        {"ncclCommInitRank", (void (*)(void))init_rank},
         {"ncclCommDestroy", (void (*)(void))end},
         {"ncclCommAbort", (void (*)(void))end},
         {"ncclCommGetAsyncError", (void (*)(void))get_async_error},

@@ -1,0 +1,320 @@
+#include "aggregator/reduce/cuda/scatter_nccl.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/reduce/cuda/accumulator_cuda.h"
+
+#define DOING "joining sums of ranks"
+#define ALIGNED ((size_t)16) /* sums of a piece, where it has as many: 128 bytes */
+
+/* A GPU of any rank: the coordinates whose sums it gets. */
+typedef struct member {
+    size_t first, count;
+} member;
+
+typedef struct scatter {
+    fedge_cuda_team *team;
+    fedge_cuda_comms comms; /* with all ranks */
+    member *members;        /* (num_members), in the order of ranks */
+    uint32_t num_members;
+    uint32_t own; /* this rank's first; the others follow */
+    size_t piece; /* sums that each gets at a time */
+    size_t num_pieces;
+} scatter;
+
+static fedge_status prepare(void *accumulator, char release[FEDGE_COLLECTIVE_FACT_TEXT],
+                            fedge_error *err)
+{
+    fedge_cuda_team *team = fedge_accumulator_cuda_team(accumulator);
+    if (team->num_gpus > 1 && !team->joins) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "its GPUs share the coordinates, and not the clients (--shard)");
+    }
+    const fedge_status status =
+        team->nccl.library ? FEDGE_OK : fedge_nccl_load(&team->nccl, err);
+    if (status == FEDGE_OK)
+        fedge_nccl_version_text(team->nccl.version, release, FEDGE_COLLECTIVE_FACT_TEXT);
+    return status;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------
+ */
+
+static void scatter_close(void *state)
+{
+    scatter *self = state;
+    if (self) {
+        /* To destroy communicators would wait for other ranks, which may have new ones by now. */
+        fedge_cuda_comms_abort(&self->comms);
+        free(self->members);
+        free(self);
+    }
+}
+
+/* counts (num_ranks): GPUs of each rank. */
+static fedge_status divide(scatter *self, const fedge_collective *ranks, const int64_t *counts,
+                           size_t num_elements, fedge_error *err)
+{
+    size_t most = 0;
+    for (uint32_t rank = 0; rank < ranks->num_ranks; rank++)
+        self->num_members += (uint32_t)counts[rank];
+    self->members = calloc(self->num_members, sizeof(*self->members));
+    self->piece = FEDGE_CUDA_CHUNK_BYTES / sizeof(int64_t) / self->num_members;
+    self->piece -= self->piece > ALIGNED ? self->piece % ALIGNED : 0;
+    if (!self->members || self->piece == 0)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u GPUs", self->num_members);
+    uint32_t made = 0;
+    for (uint32_t rank = 0; rank < ranks->num_ranks; rank++) {
+        const fedge_collective_shard shard = fedge_collective_shard_of(ranks, num_elements, rank);
+        const uint64_t num = (uint64_t)counts[rank];
+        self->own = rank == ranks->rank ? made : self->own;
+        for (uint64_t i = 0; i < num; i++, made++) {
+            const size_t first = (size_t)(shard.count * i / num);
+            const size_t count = (size_t)(shard.count * (i + 1) / num) - first;
+            self->members[made] = (member){shard.first + first, count};
+            most = count > most ? count : most;
+        }
+    }
+    self->num_pieces = (most + self->piece - 1) / self->piece;
+    return FEDGE_OK;
+}
+
+/* Who is where: all ranks know it alike. */
+static fedge_status meet(scatter *self, const fedge_collective *ranks, size_t num_elements,
+                         fedge_error *err)
+{
+    int64_t *counts = calloc(ranks->num_ranks, sizeof(*counts));
+    fedge_status status =
+        counts ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the GPUs of all ranks");
+    status = fedge_collective_agree(ranks, status, NULL, 0, err);
+    if (status == FEDGE_OK) {
+        counts[ranks->rank] = self->team->num_gpus;
+        fedge_collective_sum(ranks, counts, ranks->num_ranks);
+        fedge_collective_broadcast(ranks, counts, ranks->num_ranks * sizeof(*counts), 0);
+        status = divide(self, ranks, counts, num_elements, err);
+    }
+    free(counts);
+    return status;
+}
+
+static fedge_status make_id(const scatter *self, fedge_nccl_id *id, fedge_error *err)
+{
+    fedge_gpu_call call = fedge_cuda_comms_call(&self->comms, "starting NCCL");
+    fedge_gpu_watch_begin(self->comms.watch, &call);
+    const fedge_nccl_result result = self->team->nccl.get_unique_id(id);
+    fedge_gpu_watch_end(self->comms.watch, &call);
+    return fedge_cuda_comms_check(&self->comms, result, "starting NCCL", err);
+}
+
+/* All ranks at the same time: each waits for the others. */
+static fedge_status start(scatter *self, fedge_nccl_id id, fedge_error *err)
+{
+    fedge_cuda_comms *comms = &self->comms;
+    const fedge_nccl *nccl = comms->nccl;
+    fedge_gpu_call call = fedge_cuda_comms_call(comms, "starting NCCL");
+    fedge_gpu_watch_begin(comms->watch, &call);
+    fedge_status status = fedge_cuda_comms_check(comms, nccl->group_start(), "starting NCCL", err);
+    for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
+        status = fedge_cuda_gpu_use(&self->team->gpus[i], err);
+        if (status == FEDGE_OK) {
+            status = fedge_cuda_comms_check(comms,
+                                            nccl->comm_init_rank(&comms->of[i],
+                                                                 (int)self->num_members, id,
+                                                                 (int)(self->own + i)),
+                                            "starting NCCL", err);
+        }
+    }
+    const fedge_nccl_result ended = nccl->group_end();
+    fedge_gpu_watch_end(comms->watch, &call);
+    if (status == FEDGE_OK && ended == FEDGE_NCCL_INVALID_USAGE) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "NCCL does not start (%s): give each rank GPUs of its own by --gpus",
+                          nccl->get_error_string(ended));
+    }
+    status = status == FEDGE_OK ? fedge_cuda_comms_check(comms, ended, "starting NCCL", err)
+                                : status;
+    comms->num = status == FEDGE_OK ? self->team->num_gpus : 0;
+    return status;
+}
+
+static fedge_status scatter_open(void *accumulator, const fedge_collective *ranks,
+                                 size_t num_elements, void **state, fedge_error *err)
+{
+    scatter *self = calloc(1, sizeof(*self));
+    fedge_nccl_id id = {{0}};
+    *state = NULL;
+    fedge_status status =
+        self ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for NCCL");
+    status = fedge_collective_agree(ranks, status, NULL, 0, err);
+    if (status == FEDGE_OK) {
+        self->team = fedge_accumulator_cuda_team(accumulator);
+        self->comms.nccl = &self->team->nccl;
+        self->comms.watch = &self->team->watch;
+        (void)snprintf(self->comms.names, sizeof(self->comms.names), "%s or of another rank's",
+                       self->team->comms.names);
+        status = meet(self, ranks, num_elements, err);
+    }
+    if (status == FEDGE_OK && ranks->rank == 0)
+        status = make_id(self, &id, err);
+    status = fedge_collective_agree(ranks, status, NULL, 0, err);
+    if (status == FEDGE_OK) {
+        fedge_collective_broadcast(ranks, &id, sizeof(id), 0);
+        status = start(self, id, err);
+    }
+    if (status == FEDGE_OK)
+        *state = self;
+    else
+        scatter_close(self);
+    return status;
+}
+
+/* ---- sums -------------------------------------------------------------------------------------
+ */
+
+/* Of piece [at]: what of it a member gets. */
+static member part_of(const scatter *self, uint32_t index, size_t at)
+{
+    const member *of = &self->members[index];
+    const size_t done = at * self->piece < of->count ? at * self->piece : of->count;
+    const size_t left = of->count - done;
+    return (member){of->first + done, left < self->piece ? left : self->piece};
+}
+
+/* Lays the GPU's sums of a piece side by side for all members. Behind the last of a part that ends
+ * lies anything, and it is added to what nobody reads. */
+static cudaError_t pack(const scatter *self, const fedge_cuda_gpu *gpu, size_t at, int64_t *to)
+{
+    cudaError_t error = cudaSuccess;
+    for (uint32_t i = 0; i < self->num_members; i++, to += self->piece) {
+        member left = part_of(self, i, at);
+        int64_t *next = to;
+        while (left.count > 0 && error == cudaSuccess) {
+            const fedge_cuda_run run = fedge_cuda_run_at(gpu->geometry, left.first, left.count);
+            error = fedge_cuda_copy(gpu, next, gpu->sums + run.padded, run.count * sizeof(*next),
+                                    cudaMemcpyDeviceToDevice, gpu->stream);
+            next += run.count;
+            left.first += run.count;
+            left.count -= run.count;
+        }
+    }
+    return error;
+}
+
+static int64_t *buffer_of(const fedge_cuda_gpu *gpu, size_t at)
+{
+    return (int64_t *)(void *)gpu->work[at % 2].device;
+}
+
+static fedge_status pack_all(scatter *self, size_t at, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
+        fedge_cuda_gpu *gpu = &self->team->gpus[i];
+        status = fedge_cuda_gpu_use(gpu, err);
+        if (status == FEDGE_OK) {
+            cudaError_t error = fedge_cuda_span_begin(&gpu->work[at % 2].span, FEDGE_CUDA_REDUCE,
+                                                      gpu->stream);
+            if (error == cudaSuccess)
+                error = pack(self, gpu, at, buffer_of(gpu, at));
+            status = fedge_cuda_check(gpu, error, DOING, err);
+        }
+    }
+    return status;
+}
+
+/* In place: each member's result takes the place of its own share. */
+static fedge_status reduce(scatter *self, size_t at, fedge_error *err)
+{
+    const fedge_cuda_comms *comms = &self->comms;
+    fedge_gpu_call call = fedge_cuda_comms_call(comms, DOING);
+    fedge_gpu_watch_begin(comms->watch, &call);
+    fedge_status status = fedge_cuda_comms_check(comms, comms->nccl->group_start(), DOING, err);
+    for (uint32_t i = 0; i < comms->num && status == FEDGE_OK; i++) {
+        const fedge_cuda_gpu *gpu = &self->team->gpus[i];
+        int64_t *buffer = buffer_of(gpu, at);
+        status = fedge_cuda_gpu_use(gpu, err);
+        if (status == FEDGE_OK) {
+            status = fedge_cuda_comms_check(
+                comms,
+                comms->nccl->reduce_scatter(buffer, buffer + (self->own + i) * self->piece,
+                                            self->piece, FEDGE_NCCL_INT64, FEDGE_NCCL_SUM,
+                                            comms->of[i], gpu->stream),
+                DOING, err);
+        }
+    }
+    const fedge_nccl_result ended = comms->nccl->group_end();
+    fedge_gpu_watch_end(comms->watch, &call);
+    return status == FEDGE_OK ? fedge_cuda_comms_check(comms, ended, DOING, err) : status;
+}
+
+static fedge_status fetch_all(scatter *self, size_t at, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
+        fedge_cuda_gpu *gpu = &self->team->gpus[i];
+        fedge_cuda_buffer *work = &gpu->work[at % 2];
+        const size_t count = part_of(self, self->own + i, at).count;
+        status = fedge_cuda_gpu_use(gpu, err);
+        if (status == FEDGE_OK) {
+            cudaError_t error = cudaSuccess;
+            if (count > 0) {
+                error = fedge_cuda_copy(gpu, work->pinned,
+                                        buffer_of(gpu, at) + (self->own + i) * self->piece,
+                                        count * sizeof(int64_t), cudaMemcpyDeviceToHost,
+                                        gpu->stream);
+            }
+            if (error == cudaSuccess)
+                error = fedge_cuda_span_end(&work->span, gpu->stream);
+            status = fedge_cuda_check(gpu, error, DOING, err);
+        }
+    }
+    return status;
+}
+
+static fedge_status collect_all(scatter *self, size_t at, int64_t *sums, fedge_error *err)
+{
+    const fedge_cuda_patience patience = {self->comms.names, DOING, FEDGE_CUDA_RANKS_TIMEOUT_MS};
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
+        fedge_cuda_gpu *gpu = &self->team->gpus[i];
+        fedge_cuda_buffer *work = &gpu->work[at % 2];
+        const member part = part_of(self, self->own + i, at);
+        status = fedge_cuda_gpu_use(gpu, err);
+        if (status == FEDGE_OK)
+            status = fedge_cuda_comms_watch(&self->comms, gpu, &work->span, &patience, err);
+        if (status == FEDGE_OK && part.count > 0)
+            memcpy(sums + part.first, work->pinned, part.count * sizeof(*sums));
+    }
+    return status;
+}
+
+static fedge_status scatter_sum(void *state, int64_t *sums, fedge_error *err)
+{
+    scatter *self = state;
+    fedge_status status = fedge_cuda_team_wait(self->team, err);
+    for (size_t at = 0; at < self->num_pieces + 2 && status == FEDGE_OK; at++) {
+        if (at >= 2)
+            status = collect_all(self, at - 2, sums, err);
+        if (at < self->num_pieces && status == FEDGE_OK)
+            status = pack_all(self, at, err);
+        if (at < self->num_pieces && status == FEDGE_OK)
+            status = reduce(self, at, err);
+        if (at < self->num_pieces && status == FEDGE_OK)
+            status = fetch_all(self, at, err);
+    }
+    for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++)
+        status = fedge_cuda_gpu_count_times(&self->team->gpus[i], err);
+    if (status != FEDGE_OK)
+        fedge_cuda_comms_abort(&self->comms);
+    return status;
+}
+
+const fedge_scatter_ops fedge_scatter_nccl = {
+    .name = "nccl",
+    .prepare = prepare,
+    .open = scatter_open,
+    .close = scatter_close,
+    .sum = scatter_sum,
+};
