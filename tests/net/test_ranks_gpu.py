@@ -1,4 +1,5 @@
-"""Several ranks with emulated GPUs each: the models of one process on the CPU, also with other GPUs from a round on."""
+"""Several ranks with emulated GPUs each, whose sums one communicator of NCCL joins, or MPI: the models of one process on
+the CPU, also with other GPUs from a round on."""
 
 import os
 import signal
@@ -6,6 +7,8 @@ import unittest
 
 from ranks import RanksTest
 from test_gpu import FOLDER, JOB, Emulated
+
+HANGS, DIES = 10000, 10001  # of tests/cuda/emulator
 
 
 def write(made, gpus):
@@ -24,6 +27,50 @@ class RanksWithGpus(RanksTest):
                 for i in range(4):
                     together.start_client(i, server=together.servers[i % 2])
                 self.assertEqual(together.complete()["model_sha256"], alone["model_sha256"])
+                self.assertEqual(self.ways(together), [("nccl", "every rank can")])
+
+    def ways(self, made):
+        return [(event["kind"], event["because"]) for event in made.aggregator.events("sums-joined-by")]
+
+    def test_mpi_joins_sums_where_nccl_cannot(self):
+        """The same models, and the log says why."""
+        job = {**JOB, "rounds__min_train_nodes": 4}
+        alone = self.play(self.federation(clients=4, **job))
+        for emulator, again, arguments, words in (
+                ("gpus=2", "gpus=1", ("--accumulator", "cuda", "--join", "mpi"), "as asked for"),
+                ("gpus=2", "gpus=0", ("--accumulator", "auto"), "its accumulator is cpu"),
+                ("gpus=2 at=ncclCommInitRank fail=1 error=999", "gpus=1", ("--accumulator", "cuda"), "while starting NCCL")):
+            with self.subTest(words):
+                made = self.ranks(2, clients=4, **job)
+                Emulated(made)
+                made.start_aggregator(*arguments, environment={  # whichever rank is the first
+                    "FEDGE_EMULATOR": emulator, "FEDGE_EMULATOR_AGAIN": again, "FEDGE_EMULATOR_MARK": made.path("mark")})
+                for i in range(4):
+                    made.start_client(i, server=made.servers[i % 2])
+                self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
+                (kind, because), = self.ways(made)
+                self.assertEqual(kind, "mpi")
+                self.assertIn(words, because)
+
+    def test_a_rank_lost_while_sums_are_joined_ends_all(self):
+        """Killed, or in a call of NCCL that never returns; the next ranks go on with the round."""
+        job = {**JOB, "rounds__min_train_nodes": 4}
+        alone = self.play(self.federation(clients=4, **job))
+        for error, words in ((DIES, "exited on signal 9"), (HANGS, "is lost while joining sums of ranks: NCCL's call has not")):
+            with self.subTest(words):
+                made = self.ranks(2, clients=4, **job)
+                Emulated(made)
+                made.write_hosts("localhost slots=2")
+                made.start_aggregator(
+                    "--supervise", "--hosts", made.path("hosts"), "--accumulator", "cuda", "--gpus", "0", prefix=("env",),
+                    environment={"FEDGE_EMULATOR": f"gpus=1 at=ncclReduceScatter fail=3 error={error}",
+                                 "FEDGE_EMULATOR_AGAIN": "gpus=1", "FEDGE_EMULATOR_MARK": made.path("mark")})
+                for i in range(4):
+                    made.start_client(i, server=made.servers[i % 2])
+                self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
+                self.assertIn(words, made.aggregator.log())
+                self.assertIn("starting it again", made.aggregator.log())
+                self.assertEqual({kind for kind, _ in self.ways(made)}, {"nccl"})
 
     def start(self, job, gpus="0,1"):
         made = self.ranks(2, clients=4, **job)
@@ -43,6 +90,7 @@ class RanksWithGpus(RanksTest):
                                          environment={"FEDGE_EMULATOR": "gpus=2 order=2 seed=7"})
                 chosen = [event for seen in made.seen for event in seen.events("accumulator") if "gpus" in event]
                 self.assertEqual({event["kind"] for event in chosen}, {"cuda"})
+                self.assertEqual(self.ways(made), [("nccl", "every rank can")])
 
     def test_other_gpus_on_all_ranks(self):
         """One signal to one rank."""

@@ -2,7 +2,9 @@
 #include "tests/aggregator/reduce/local_ranks.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "tests/edge/core/cmocka_all.h"
@@ -82,12 +84,22 @@ static void *run(void *arg)
     return NULL;
 }
 
-void local_ranks_run(uint32_t num_ranks,
-                     void (*work)(const fedge_collective *collective, void *user), void *user)
+/* Of [num_ranks] × [num_ranks], the ends that are not [rank]'s; or all. */
+static void close_pipes(int (*pipes)[LOCAL_RANKS_MAX][2], uint32_t num_ranks, uint32_t rank)
 {
-    int pipes[LOCAL_RANKS_MAX][LOCAL_RANKS_MAX][2];
-    local_rank ranks[LOCAL_RANKS_MAX];
-    pthread_t threads[LOCAL_RANKS_MAX];
+    for (uint32_t from = 0; from < num_ranks; from++) {
+        for (uint32_t to = 0; to < num_ranks; to++) {
+            if (to != rank)
+                close(pipes[from][to][0]);
+            if (from != rank)
+                close(pipes[from][to][1]);
+        }
+    }
+}
+
+static void make_ranks(local_rank *ranks, int (*pipes)[LOCAL_RANKS_MAX][2], uint32_t num_ranks,
+                       void (*work)(const fedge_collective *collective, void *user), void *user)
+{
     assert_true(num_ranks <= LOCAL_RANKS_MAX);
     for (uint32_t from = 0; from < num_ranks; from++) {
         for (uint32_t to = 0; to < num_ranks; to++)
@@ -97,14 +109,49 @@ void local_ranks_run(uint32_t num_ranks,
         ranks[i] = (local_rank){.pipes = pipes, .work = work, .user = user};
         ranks[i].collective = (fedge_collective){
             .ops = &LOCAL, .state = &ranks[i], .rank = i, .num_ranks = num_ranks, .host = "here"};
-        assert_int_equal(pthread_create(&threads[i], NULL, run, &ranks[i]), 0);
     }
+}
+
+void local_ranks_run(uint32_t num_ranks,
+                     void (*work)(const fedge_collective *collective, void *user), void *user)
+{
+    int pipes[LOCAL_RANKS_MAX][LOCAL_RANKS_MAX][2];
+    local_rank ranks[LOCAL_RANKS_MAX];
+    pthread_t threads[LOCAL_RANKS_MAX];
+    make_ranks(ranks, pipes, num_ranks, work, user);
+    for (uint32_t i = 0; i < num_ranks; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, run, &ranks[i]), 0);
     for (uint32_t i = 0; i < num_ranks; i++)
         assert_int_equal(pthread_join(threads[i], NULL), 0);
-    for (uint32_t from = 0; from < num_ranks; from++) {
-        for (uint32_t to = 0; to < num_ranks; to++) {
-            close(pipes[from][to][0]);
-            close(pipes[from][to][1]);
+    close_pipes(pipes, num_ranks, LOCAL_RANKS_MAX);
+}
+
+void local_ranks_fork(uint32_t num_ranks,
+                      void (*work)(const fedge_collective *collective, void *user), void *user,
+                      int *codes)
+{
+    int pipes[LOCAL_RANKS_MAX][LOCAL_RANKS_MAX][2];
+    local_rank ranks[LOCAL_RANKS_MAX];
+    pid_t pids[LOCAL_RANKS_MAX];
+    make_ranks(ranks, pipes, num_ranks, work, user);
+    (void)fflush(NULL);
+    for (uint32_t i = 0; i < num_ranks; i++) {
+        pids[i] = fork();
+        assert_true(pids[i] >= 0);
+        if (pids[i] == 0) {
+            close_pipes(pipes, num_ranks, i);
+            (void)run(&ranks[i]);
+            _exit(0);
+        }
+    }
+    close_pipes(pipes, num_ranks, LOCAL_RANKS_MAX);
+    /* In the order in which they end, for one that is not waited for seems to live. */
+    for (uint32_t ended = 0; ended < num_ranks; ended++) {
+        int status = 0;
+        const pid_t pid = wait(&status);
+        for (uint32_t i = 0; i < num_ranks; i++) {
+            if (pids[i] == pid)
+                codes[i] = WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
         }
     }
 }

@@ -17,7 +17,7 @@
 enum { EMULATOR_MAX_GPUS = 8 };
 /* What events measure: a copied byte takes 1 ns, a kernel or a collective so many. */
 enum { EMULATOR_LAUNCH_NS = 1000 };
-enum { EMULATOR_HANGS = 10000 };
+enum { EMULATOR_HANGS = 10000, EMULATOR_DIES };
 
 /* When work on a stream is done: at once; when somebody waits for it; at any time between. */
 typedef enum emulator_order { EMULATOR_EAGER, EMULATOR_LAZY, EMULATOR_RANDOM } emulator_order;
@@ -35,7 +35,8 @@ typedef struct emulator_config {
     const char *fail_at;      /* only calls of this name are counted: "allocation", "copy" to a GPU,
                                  "read" from      one, a kernel's or NCCL's function; NULL: all */
     int fail_error;           /* with this cudaError; 0: ECC. Sticky ones stay on that GPU.
-                                 EMULATOR_HANGS: it never returns */
+                                 EMULATOR_HANGS: it never returns; EMULATOR_DIES: the process is
+                                 killed */
     uint64_t hang_collective; /* this collective never ends, from 1; 0: none */
     bool nccl_async_error;    /* and ncclCommGetAsyncError tells of it */
     bool old_chip;            /* of compute capability 7.5, else 9.0 */

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,6 +233,8 @@ cudaError_t emulated_call(const char *name)
             all.config.fail_error ? (cudaError_t)all.config.fail_error : cudaErrorECCUncorrectable;
         if (all.config.fail_error == EMULATOR_HANGS)
             wait_for_ever();
+        if (all.config.fail_error == EMULATOR_DIES)
+            (void)raise(SIGKILL);
         if (is_sticky(error))
             all.sticky[current_gpu] = error;
         return error;
