@@ -13,7 +13,7 @@
 #define MAX_PARTS 64u /* of a step, in one word of rank 0 */
 
 /* What rank 0 wants of all. */
-typedef enum act { ACT_JOIN, ACT_STEP, ACT_GATHER } act;
+typedef enum act { ACT_JOIN, ACT_STEP, ACT_GATHER, ACT_SETTLE } act;
 
 typedef struct joined {
     fedge_accumulator own;
@@ -307,17 +307,18 @@ static fedge_status settle(joined *self, fedge_error *err)
     if (fresh == 0)
         return FEDGE_OK;
     close_scatter(self);
-    const fedge_status status = open_scatter(self, &why);
+    const bool opened = open_scatter(self, &why) == FEDGE_OK;
+    if (!opened && strcmp(self->join, AUTO) != 0 && strcmp(self->join, MPI) != 0) {
+        return fedge_fail(err, FEDGE_GPU_LOST, "sums cannot be joined by %.40s: %.200s", self->join,
+                          why.message);
+    }
     self->settled = true;
     if (self->log && self->collective->rank == 0) {
         FEDGE_LOG(self->log, FEDGE_LOG_INFO, "sums-joined-by",
-                  fedge_log_str("kind", self->scatter ? self->own.ops->scatter->name : MPI),
-                  fedge_log_str("because", self->scatter ? "every rank can" : why.message));
+                  fedge_log_str("kind", opened ? self->own.ops->scatter->name : MPI),
+                  fedge_log_str("because", opened ? "every rank can" : why.message));
     }
-    return status == FEDGE_OK || strcmp(self->join, AUTO) == 0 || strcmp(self->join, MPI) == 0
-               ? FEDGE_OK
-               : fedge_fail(err, status, "sums cannot be joined by %.40s: %.200s", self->join,
-                            why.message);
+    return FEDGE_OK;
 }
 
 /* All ranks together; what each of them has is ready. */
@@ -336,12 +337,18 @@ static fedge_status add_up(joined *self, bool on_shard, fedge_error *err)
     return status;
 }
 
-static fedge_status join(joined *self, bool on_shard, fedge_status status, fedge_error *err)
+/* All ranks together: before there are sums, and whenever they join. */
+static fedge_status settle_all(joined *self, fedge_status status, fedge_error *err)
 {
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = settle(self, err);
+    if (status == FEDGE_OK)
+        status = settle(self, err);
+    return fedge_collective_agree(self->collective, status, NULL, 0, err);
+}
+
+static fedge_status join(joined *self, bool on_shard, fedge_status status, fedge_error *err)
+{
+    status = settle_all(self, status, err);
     /* Before all agree, as it may fail: who enters the sums waits there for every rank. */
     if (status == FEDGE_OK && !self->scatter)
         status = fedge_accumulator_read(&self->own, 0, self->num_elements, self->sums, err);
@@ -380,6 +387,11 @@ void fedge_joined_on_shards(fedge_accumulator *accumulator, fedge_joined_togethe
     joined *self = accumulator->state;
     self->together = together;
     self->user = user;
+}
+
+fedge_status fedge_joined_settle(fedge_accumulator *accumulator, fedge_error *err)
+{
+    return do_together(accumulator->state, ACT_SETTLE, err);
 }
 
 /* ---- on shards ------------------------------------------------------------------------------- */
@@ -491,6 +503,8 @@ fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
         fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
         self->on_shard = false;
         break;
+    case ACT_SETTLE:
+        return settle_all(self, FEDGE_OK, err);
     }
     return FEDGE_OK;
 }
@@ -569,6 +583,8 @@ fedge_status fedge_joined_follow(fedge_accumulator *accumulator, fedge_status st
     case ACT_GATHER:
         fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
         break;
+    case ACT_SETTLE:
+        return settle_all(self, status, err);
     }
     /* Rank 0 has what it waits for, so there is time for this. */
     return status == FEDGE_OK && self->is_joined ? reset(self, err) : status;

@@ -1,6 +1,6 @@
 /* A scatter: how the sums of several ranks are added up where accumulators have them, so that each
- * rank gets the sums of its shard (a reduce-scatter). A kind of accumulator may have one; any can do
- * by way of the host's memory and MPI (joined.h).
+ * rank gets the sums of its shard (a reduce-scatter). A kind of accumulator may have one; any can
+ * do by way of the host's memory and MPI (joined.h).
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_SCATTER_H
 #define FEDGE_AGGREGATOR_REDUCE_SCATTER_H

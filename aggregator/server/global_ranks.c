@@ -44,12 +44,17 @@ fedge_status fedge_global_wrap_sums(fedge_global *global, fedge_error *err)
 {
     if (!global->ranks)
         return FEDGE_OK;
-    const fedge_status status = fedge_joined_wrap(&global->model.accumulator, others(global),
-                                                  global->plan->sent.schema.num_elements,
-                                                  &global->sums, err);
+    const fedge_status status =
+        fedge_joined_wrap(&global->model.accumulator, others(global),
+                          global->plan->sent.schema.num_elements, &global->sums, err);
     if (status == FEDGE_OK)
         fedge_joined_on_shards(&global->model.accumulator, together, global);
     return status;
+}
+
+fedge_status fedge_global_settle_sums(fedge_global *global, fedge_error *err)
+{
+    return global->ranks ? fedge_joined_settle(&global->model.accumulator, err) : FEDGE_OK;
 }
 
 fedge_status fedge_global_join_sums(fedge_global *global, fedge_error *err)

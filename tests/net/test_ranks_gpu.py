@@ -52,6 +52,15 @@ class RanksWithGpus(RanksTest):
                 self.assertEqual(kind, "mpi")
                 self.assertIn(words, because)
 
+    def test_without_nccl_that_was_asked_for_nothing_begins(self):
+        made = self.ranks(2, clients=4, **{**JOB, "rounds__min_train_nodes": 4})
+        Emulated(made)
+        made.launch_aggregator("--join", "nccl", environment={
+            "FEDGE_EMULATOR": "gpus=1", "FEDGE_EMULATOR_AGAIN": "gpus=0", "FEDGE_EMULATOR_MARK": made.path("mark")})
+        self.assertEqual(made.aggregator.wait(), 7)
+        self.assertIn("sums cannot be joined by nccl: ", made.aggregator.log())
+        self.assertFalse(made.aggregator.events("listening"))
+
     def test_a_rank_lost_while_sums_are_joined_ends_all(self):
         """Killed, or in a call of NCCL that never returns; the next ranks go on with the round."""
         job = {**JOB, "rounds__min_train_nodes": 4}

@@ -32,8 +32,7 @@ static fedge_status prepare(void *accumulator, char release[FEDGE_COLLECTIVE_FAC
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "its GPUs share the coordinates, and not the clients (--shard)");
     }
-    const fedge_status status =
-        team->nccl.library ? FEDGE_OK : fedge_nccl_load(&team->nccl, err);
+    const fedge_status status = team->nccl.library ? FEDGE_OK : fedge_nccl_load(&team->nccl, err);
     if (status == FEDGE_OK)
         fedge_nccl_version_text(team->nccl.version, release, FEDGE_COLLECTIVE_FACT_TEXT);
     return status;
@@ -119,11 +118,11 @@ static fedge_status start(scatter *self, fedge_nccl_id id, fedge_error *err)
     for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
         status = fedge_cuda_gpu_use(&self->team->gpus[i], err);
         if (status == FEDGE_OK) {
-            status = fedge_cuda_comms_check(comms,
-                                            nccl->comm_init_rank(&comms->of[i],
-                                                                 (int)self->num_members, id,
-                                                                 (int)(self->own + i)),
-                                            "starting NCCL", err);
+            status =
+                fedge_cuda_comms_check(comms,
+                                       nccl->comm_init_rank(&comms->of[i], (int)self->num_members,
+                                                            id, (int)(self->own + i)),
+                                       "starting NCCL", err);
         }
     }
     const fedge_nccl_result ended = nccl->group_end();
@@ -133,8 +132,8 @@ static fedge_status start(scatter *self, fedge_nccl_id id, fedge_error *err)
                           "NCCL does not start (%s): give each rank GPUs of its own by --gpus",
                           nccl->get_error_string(ended));
     }
-    status = status == FEDGE_OK ? fedge_cuda_comms_check(comms, ended, "starting NCCL", err)
-                                : status;
+    status =
+        status == FEDGE_OK ? fedge_cuda_comms_check(comms, ended, "starting NCCL", err) : status;
     comms->num = status == FEDGE_OK ? self->team->num_gpus : 0;
     return status;
 }
@@ -145,8 +144,7 @@ static fedge_status scatter_open(void *accumulator, const fedge_collective *rank
     scatter *self = calloc(1, sizeof(*self));
     fedge_nccl_id id = {{0}};
     *state = NULL;
-    fedge_status status =
-        self ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for NCCL");
+    fedge_status status = self ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for NCCL");
     status = fedge_collective_agree(ranks, status, NULL, 0, err);
     if (status == FEDGE_OK) {
         self->team = fedge_accumulator_cuda_team(accumulator);
@@ -214,8 +212,8 @@ static fedge_status pack_all(scatter *self, size_t at, fedge_error *err)
         fedge_cuda_gpu *gpu = &self->team->gpus[i];
         status = fedge_cuda_gpu_use(gpu, err);
         if (status == FEDGE_OK) {
-            cudaError_t error = fedge_cuda_span_begin(&gpu->work[at % 2].span, FEDGE_CUDA_REDUCE,
-                                                      gpu->stream);
+            cudaError_t error =
+                fedge_cuda_span_begin(&gpu->work[at % 2].span, FEDGE_CUDA_REDUCE, gpu->stream);
             if (error == cudaSuccess)
                 error = pack(self, gpu, at, buffer_of(gpu, at));
             status = fedge_cuda_check(gpu, error, DOING, err);
@@ -260,10 +258,9 @@ static fedge_status fetch_all(scatter *self, size_t at, fedge_error *err)
         if (status == FEDGE_OK) {
             cudaError_t error = cudaSuccess;
             if (count > 0) {
-                error = fedge_cuda_copy(gpu, work->pinned,
-                                        buffer_of(gpu, at) + (self->own + i) * self->piece,
-                                        count * sizeof(int64_t), cudaMemcpyDeviceToHost,
-                                        gpu->stream);
+                error = fedge_cuda_copy(
+                    gpu, work->pinned, buffer_of(gpu, at) + (self->own + i) * self->piece,
+                    count * sizeof(int64_t), cudaMemcpyDeviceToHost, gpu->stream);
             }
             if (error == cudaSuccess)
                 error = fedge_cuda_span_end(&work->span, gpu->stream);

@@ -159,7 +159,8 @@ static fedge_status join(fedge_cuda_team *team, uint32_t chunk, fedge_error *err
     /* Also when a member could not be called: the group has to end. */
     const fedge_nccl_result ended = team->nccl.group_end();
     fedge_gpu_watch_end(&team->watch, &call);
-    status = status == FEDGE_OK ? fedge_cuda_comms_check(&team->comms, ended, "joining sums", err) : status;
+    status = status == FEDGE_OK ? fedge_cuda_comms_check(&team->comms, ended, "joining sums", err)
+                                : status;
     return status == FEDGE_OK ? measure(team, chunk, true, err) : status;
 }
 

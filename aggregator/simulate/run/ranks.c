@@ -312,8 +312,9 @@ fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks, const fedge_collective
     *ranks = (fedge_sim_ranks){0};
     if (fedge_collective_is_alone(collective))
         return FEDGE_OK;
-    const fedge_status status = fedge_joined_wrap(&config->global->accumulator, collective,
-                                                  config->job->plan.sent.schema.num_elements, sums, err);
+    const fedge_status status =
+        fedge_joined_wrap(&config->global->accumulator, collective,
+                          config->job->plan.sent.schema.num_elements, sums, err);
     if (status != FEDGE_OK)
         return status;
     *ranks = (fedge_sim_ranks){.collective = collective,

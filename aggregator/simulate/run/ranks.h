@@ -41,8 +41,9 @@ uint32_t fedge_ranks_owner(uint32_t num_ranks, bool keeps, const fedge_trainer_e
                            uint32_t place);
 
 /* Takes [*engine], which was opened with [config], and on rank 0 leaves in its place one that
- * shares the work; the accumulator of config->global becomes one that joins, as [sums] say. Nothing when
- * [collective] is alone. FEDGE_NO_MEMORY. Not to be moved after; _fini after the engine's close. */
+ * shares the work; the accumulator of config->global becomes one that joins, as [sums] say. Nothing
+ * when [collective] is alone. FEDGE_NO_MEMORY. Not to be moved after; _fini after the engine's
+ * close. */
 FEDGE_MUST_USE fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks,
                                                  const fedge_collective *collective,
                                                  const fedge_trainer_engine_config *config,

@@ -53,6 +53,7 @@ static void everything(void **state)
                      "--new-run --restored --drain --port-file p --log-level debug --log-json "
                      "--json --http-host box.example --max-unauthenticated 7 "
                      "--max-per-address 5 --accumulator auto --gpus 3,0 --shard coordinates "
+                     "--join mpi "
                      "--supervise",
               &options, &err),
         FEDGE_OK);
@@ -74,6 +75,7 @@ static void everything(void **state)
     assert_int_equal(options.sums.gpus[0], 3);
     assert_int_equal(options.sums.gpus[1], 0);
     assert_int_equal(options.sums.shard, FEDGE_SHARD_COORDINATES);
+    assert_string_equal(options.sums.join, "mpi");
     assert_null(options.gpus_file);
     assert_true(options.supervise);
 }
@@ -140,6 +142,7 @@ static void mistakes(void **state)
         {NEEDED "--gpus 256", "with commas between them"},
         {NEEDED "--gpus 2,1,2", "GPU 2 is named twice"},
         {NEEDED "--shard both", "not by \"both\""},
+        {NEEDED "--join pipes", "nothing joins sums by \"pipes\"; this build has auto, mpi"},
         {NEEDED "--listen 9092", "--listen: '9092' is not ADDRESS:PORT"},
         {NEEDED "--listen :9092", "--listen: ':9092' is not ADDRESS:PORT"},
         {NEEDED "--listen 0.0.0.0:", "the port must be a number"},

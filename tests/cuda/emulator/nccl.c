@@ -313,9 +313,9 @@ static fedge_nccl_result group_end(void)
 static fedge_nccl_result get_unique_id(fedge_nccl_id *id)
 {
     const fedge_nccl_result result = enter("ncclGetUniqueId");
-    return leave(result                        ? result
+    return leave(result                       ? result
                  : emulated_world_make_id(id) ? FEDGE_NCCL_SUCCESS
-                                               : FEDGE_NCCL_UNHANDLED_CUDA_ERROR);
+                                              : FEDGE_NCCL_UNHANDLED_CUDA_ERROR);
 }
 
 static fedge_nccl_result init_rank(ncclComm_t *comm, int size, fedge_nccl_id id, int rank)

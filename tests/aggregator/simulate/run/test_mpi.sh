@@ -63,6 +63,11 @@ if [ -n "$emulated" ]; then
     export FEDGE_EMULATOR="gpus=2"
     same engine 2 "$emulated" --job g/scaffold.json --engine cuda --accumulator cuda
     same accumulator 3 "$emulated" --job g/scaffold.json --accumulator cuda
+    for kind in nccl mpi; do
+        mpirun -n 2 "$emulated" --data g/client.json --threads 1 --rounds 1 --job g/scaffold.json --accumulator cuda \
+            --join "$kind" >said 2>&1 || fail "joined by $kind: $(cat said)"
+        grep -q "sums-joined-by kind=$kind" said || fail "no word of $kind: $(cat said)"
+    done
     unset FEDGE_EMULATOR
 fi
 
