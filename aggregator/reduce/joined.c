@@ -272,9 +272,8 @@ static fedge_status prepare_scatter(const joined *self, fedge_collective_fact *h
                                    .advice = "install the same on all machines"};
     if (strcmp(self->join, MPI) == 0)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "as asked for");
-    if (!scatter) {
+    if (!scatter)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "its accumulator is %s", self->own.ops->name);
-    }
     char release[FEDGE_COLLECTIVE_FACT_TEXT] = "";
     const fedge_status status = scatter->prepare(self->own.state, release, err);
     snprintf(has->text, sizeof(has->text), "%s %.100s", scatter->name, release);

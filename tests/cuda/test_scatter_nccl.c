@@ -216,9 +216,10 @@ static void expect_same(trial *self, const char *words, int times)
     assert_memory_equal(results->moved, results->moved_alone, sizeof(results->moved));
     for (uint32_t round = 0; round < ROUNDS; round++) {
         assert_int_equal(results->totals[round].num_updates, UPDATES);
-        if (reads(self, round))
+        if (reads(self, round)) {
             assert_memory_equal(results->sums[round], results->alone[round],
                                 sizeof(int64_t[VALUES]));
+        }
     }
     for (const char *at = results->told; (at = strstr(at, "sums-joined-by")) != NULL; at++)
         times--;

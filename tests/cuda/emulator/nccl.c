@@ -146,10 +146,11 @@ static void carry_out(const collective *self)
     char *result = calloc(whole, size);
     if (!self->group->world)
         contribute(self, result);
-    for (uint32_t p = 0; self->group->world && p < emulated_world_processes(self->group->world);
-         p++)
+    const uint32_t num = self->group->world ? emulated_world_processes(self->group->world) : 0;
+    for (uint32_t p = 0; p < num; p++) {
         add(result, emulated_world_room(self->group->world, p, self->number), whole,
             self->calls[0].type);
+    }
     deliver(self, result);
     free(result);
 }
