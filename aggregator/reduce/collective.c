@@ -64,10 +64,26 @@ void fedge_collective_close(fedge_collective *collective)
     *collective = (fedge_collective){0};
 }
 
-void fedge_collective_abort(fedge_collective *collective, int code)
+void fedge_collective_abort(const fedge_collective *collective, int code)
 {
     if (collective->ops)
         collective->ops->abort(collective->state, code);
+}
+
+fedge_status fedge_collective_split(const fedge_collective *collective, uint32_t group,
+                                    fedge_collective *part, fedge_error *err)
+{
+    fedge_collective fresh = *collective;
+    *part = (fedge_collective){0};
+    if (!collective->ops->split)
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "these ranks form no groups");
+    const fedge_status status = collective->ops->split(collective->state, group, &fresh.state,
+                                                       &fresh.rank, &fresh.num_ranks, err);
+    if (status == FEDGE_OK && fresh.num_ranks == 1)
+        fedge_collective_close(&fresh);
+    else if (status == FEDGE_OK)
+        *part = fresh;
+    return status;
 }
 
 bool fedge_collective_is_alone(const fedge_collective *collective)
@@ -160,7 +176,7 @@ static void compare(verdict *with, const verdict *ours, const fedge_collective_f
                     uint32_t num_facts)
 {
     for (uint32_t i = 0; i < num_facts && with->status == FEDGE_OK; i++) {
-        if (strcmp(with->facts[i], ours->facts[i]) != 0) {
+        if (with->facts[i][0] != '\0' && strcmp(with->facts[i], ours->facts[i]) != 0) {
             fedge_error err;
             with->status =
                 fedge_fail(&err, FEDGE_MISMATCH, "%s is %.70s, and on rank 0 %.70s: %s",
@@ -213,4 +229,42 @@ fedge_status fedge_collective_agree(const fedge_collective *collective, fedge_st
     collective->ops->broadcast(collective->state, &said, sizeof(said), 0);
     return said.status == FEDGE_OK ? FEDGE_OK
                                    : fedge_fail(err, (fedge_status)said.status, "%s", said.message);
+}
+
+/* ---- what all say ---------------------------------------------------------------------------- */
+
+fedge_status fedge_collective_gather(const fedge_collective *collective, const void *bytes,
+                                     size_t size, fedge_collective_said *said, fedge_error *err)
+{
+    size_t whole = 0;
+    *said = (fedge_collective_said){
+        .starts = calloc((size_t)collective->num_ranks + 1, sizeof(*said->starts))};
+    for (uint32_t rank = 0; rank < collective->num_ranks; rank++) {
+        size_t theirs = size;
+        fedge_collective_broadcast(collective, &theirs, sizeof(theirs), rank);
+        whole += theirs;
+        if (said->starts)
+            said->starts[rank + 1] = whole;
+    }
+    said->bytes = malloc(whole + 1);
+    fedge_status status =
+        said->starts && said->bytes
+            ? FEDGE_OK
+            : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes that ranks say", whole);
+    status = fedge_collective_agree(collective, status, NULL, 0, err);
+    for (uint32_t rank = 0; status == FEDGE_OK && rank < collective->num_ranks; rank++) {
+        uint8_t *at = said->bytes + said->starts[rank];
+        if (rank == collective->rank && size > 0)
+            memcpy(at, bytes, size);
+        fedge_collective_broadcast(collective, at, said->starts[rank + 1] - said->starts[rank],
+                                   rank);
+    }
+    return status;
+}
+
+void fedge_collective_said_fini(fedge_collective_said *said)
+{
+    free(said->bytes);
+    free(said->starts);
+    *said = (fedge_collective_said){0};
 }

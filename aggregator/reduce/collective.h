@@ -29,6 +29,10 @@
 typedef struct fedge_collective_ops {
     const char *name; /* "mpi" */
 
+    /* As fedge_collective_split; NULL: it cannot be. What it opens is closed as this one is. */
+    fedge_status (*split)(void *state, uint32_t group, void **part, uint32_t *rank,
+                          uint32_t *num_ranks, fedge_error *err);
+
     /* FEDGE_NOT_FOUND: its library is not there; FEDGE_UNSUPPORTED: it lacks something. */
     fedge_status (*open)(void **state, uint32_t *rank, uint32_t *num_ranks, fedge_error *err);
     void (*close)(void *state);           /* waits for the others to close */
@@ -66,7 +70,13 @@ FEDGE_MUST_USE fedge_status fedge_collective_open(fedge_collective *collective, 
 void fedge_collective_close(fedge_collective *collective);
 /* Ends all ranks, this one too, with an exit code; returns only when alone. For a failure that the
  * others would wait for in vain. */
-void fedge_collective_abort(fedge_collective *collective, int code);
+void fedge_collective_abort(const fedge_collective *collective, int code);
+
+/* Ranks that name the same [group] form one, in their order; all call this. Of one rank, *part is
+ * alone. To be closed, by all of the group, before this one. FEDGE_UNSUPPORTED, FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_collective_split(const fedge_collective *collective,
+                                                   uint32_t group, fedge_collective *part,
+                                                   fedge_error *err);
 
 bool fedge_collective_is_alone(const fedge_collective *collective);
 
@@ -83,7 +93,8 @@ void fedge_collective_sum_shards(const fedge_collective *collective, int64_t *va
 void fedge_collective_gather_shards(const fedge_collective *collective, int64_t *values,
                                     size_t count);
 
-/* The functions of the table; nothing when alone. Sums are rank 0's. */
+/* The functions of the table; nothing when alone. Sums are rank 0's. Who waits long in _receive
+ * sleeps in between; sums and broadcasts are for ranks that come to them at the same time. */
 void fedge_collective_sum(const fedge_collective *collective, int64_t *values, size_t count);
 void fedge_collective_broadcast(const fedge_collective *collective, void *bytes, size_t size,
                                 uint32_t from);
@@ -91,6 +102,18 @@ void fedge_collective_send(const fedge_collective *collective, const void *bytes
                            uint32_t to);
 void fedge_collective_receive(const fedge_collective *collective, void *bytes, size_t size,
                               uint32_t from);
+
+/* What all ranks have said: rank r [bytes + starts[r], bytes + starts[r + 1]). */
+typedef struct fedge_collective_said {
+    uint8_t *bytes;
+    size_t *starts; /* (num_ranks + 1) */
+} fedge_collective_said;
+
+/* Everyone gets what everyone says. On all ranks alike: FEDGE_NO_MEMORY. _fini also after that. */
+FEDGE_MUST_USE fedge_status fedge_collective_gather(const fedge_collective *collective,
+                                                    const void *bytes, size_t size,
+                                                    fedge_collective_said *said, fedge_error *err);
+void fedge_collective_said_fini(fedge_collective_said *said); /* one that is all 0 is fine */
 
 /* Begins to send [bytes] (size ≤ FEDGE_COLLECTIVE_MAX_MESSAGE); they stay as they are until
  * fedge_collective_is_done. NULL: no memory. Not when alone, as all that follows. */
@@ -107,9 +130,9 @@ bool fedge_collective_is_done(const fedge_collective *collective, void *handle);
 
 /* What must be the same on all ranks. */
 typedef struct fedge_collective_fact {
-    const char *name; /* "accumulator" */
-    char text[FEDGE_COLLECTIVE_FACT_TEXT];
-    const char *advice; /* "install the same release everywhere" */
+    const char *name;                      /* "accumulator" */
+    char text[FEDGE_COLLECTIVE_FACT_TEXT]; /* "": this rank has none to compare */
+    const char *advice;                    /* "install the same release everywhere" */
 } fedge_collective_fact;
 
 /* The verdict of all ranks, the same on each: FEDGE_OK when each comes with FEDGE_OK and with the

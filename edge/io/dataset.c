@@ -213,12 +213,9 @@ static fedge_status fill(fedge_dataset *dataset, const char *values_path, const 
     return status ? status : make_levels(dataset, err);
 }
 
-/* On failure division->owner may be there all the same. */
-static fedge_status load(const fedge_data_spec *spec, const char *values_path,
-                         const char *labels_path, division *d, fedge_dataset **out,
-                         fedge_error *err)
+/* Without examples. */
+static fedge_status make(const fedge_data_spec *spec, fedge_dataset **out, fedge_error *err)
 {
-    *out = NULL;
     size_t example_values = 0;
     fedge_status status = check_spec(spec, &example_values, err);
     if (status)
@@ -229,6 +226,20 @@ static fedge_status load(const fedge_data_spec *spec, const char *values_path,
     dataset->spec = *spec;
     dataset->example_values = example_values;
     dataset->plane = example_values / (spec->num_channels > 1 ? spec->num_channels : 1);
+    *out = dataset;
+    return FEDGE_OK;
+}
+
+/* On failure division->owner may be there all the same. */
+static fedge_status load(const fedge_data_spec *spec, const char *values_path,
+                         const char *labels_path, division *d, fedge_dataset **out,
+                         fedge_error *err)
+{
+    *out = NULL;
+    fedge_dataset *dataset = NULL;
+    fedge_status status = make(spec, &dataset, err);
+    if (status)
+        return status;
     fedge_dataset_files files = {.ends = NULL};
     status = fill(dataset, values_path, labels_path, &files, d, err);
     fedge_file_list_close(&files.values);
@@ -270,6 +281,16 @@ fedge_status fedge_dataset_load_divided(const fedge_data_spec *spec, const char 
 {
     *dataset = NULL;
     *owner = NULL;
+    if (num_parts == 0) {
+        fedge_status made = make(spec, dataset, err);
+        if (!made)
+            made = make_levels(*dataset, err);
+        if (made) {
+            fedge_dataset_free(*dataset);
+            *dataset = NULL;
+        }
+        return made;
+    }
     /* By a pointer, so that what only simulations do is no part of a client. */
     division d = {.partition = partition,
                   .num_parts = num_parts,

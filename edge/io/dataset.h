@@ -58,7 +58,8 @@ FEDGE_MUST_USE fedge_status fedge_dataset_load_part(const fedge_data_spec *spec,
  * *owner, malloc'ed, (size), whose each example is, or FEDGE_PARTITION_UNUSED. Part j of
  * fedge_dataset_load_part has the examples that have owner j here, in the same order. With a
  * [validation] share over 0 the examples of that share are FEDGE_PARTITION_VALIDATION, and the rest
- * is divided (fedge_partition_assign_rest). On failure both are NULL. */
+ * is divided (fedge_partition_assign_rest). Without any part the data set is empty, and no file is
+ * read. On failure both are NULL. */
 FEDGE_MUST_USE fedge_status fedge_dataset_load_divided(
     const fedge_data_spec *spec, const char *values_path, const char *labels_path,
     const fedge_partition_spec *partition, double validation, uint32_t num_parts,
@@ -86,6 +87,12 @@ void fedge_dataset_set_label(fedge_dataset *dataset, uint32_t example, int32_t l
  * 255, or for f32 what is 1 once it is divided (divide-by). */
 #define FEDGE_DATASET_MARK 4u
 void fedge_dataset_stamp(fedge_dataset *dataset, uint32_t example);
+/* Bytes of an example's values as they are stored. */
+size_t fedge_dataset_example_size(const fedge_dataset *dataset);
+/* Room for [count] examples behind the others, which the caller fills before anyone reads:
+ * *values, as they are stored, and *labels. FEDGE_NO_MEMORY leaves the data set as it was. */
+FEDGE_MUST_USE fedge_status fedge_dataset_extend(fedge_dataset *dataset, uint32_t count,
+                                                 void **values, int32_t **labels, fedge_error *err);
 /* CRC-32 of values and labels as they are stored, whatever files they came from. */
 uint32_t fedge_dataset_crc32(const fedge_dataset *dataset);
 

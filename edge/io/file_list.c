@@ -29,10 +29,8 @@ static int compare_numbers(const char **a, const char **b)
     return order;
 }
 
-/* By bytes, numbers by their value; names that differ only in zeros before a number by bytes. */
-static int compare_paths(const void *left, const void *right)
+int fedge_file_list_compare(const char *a, const char *b)
 {
-    const char *a = *(const char *const *)left, *b = *(const char *const *)right;
     const char *const whole_a = a, *const whole_b = b;
     for (;;) {
         if (is_digit(*a) && is_digit(*b)) {
@@ -48,6 +46,11 @@ static int compare_paths(const void *left, const void *right)
             b++;
         }
     }
+}
+
+static int compare_paths(const void *left, const void *right)
+{
+    return fedge_file_list_compare(*(const char *const *)left, *(const char *const *)right);
 }
 
 /* --- the list --------------------------------------------------------------------------------- */

@@ -31,6 +31,10 @@ FEDGE_MUST_USE fedge_status fedge_file_list_open(fedge_file_list *list, const ch
                                                  fedge_error *err);
 void fedge_file_list_close(fedge_file_list *list); /* one that is closed is fine */
 
+/* The order of names: by bytes, numbers within them by their value; those that differ only in zeros
+ * before a number by bytes. As strcmp. */
+int fedge_file_list_compare(const char *a, const char *b);
+
 /* Leaves file [index] alone in the list. */
 void fedge_file_list_keep(fedge_file_list *list, uint32_t index);
 

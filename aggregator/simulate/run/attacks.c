@@ -190,6 +190,11 @@ fedge_status fedge_attack_spoil(const fedge_attack *attack, const fedge_plan *pl
                           "classes (data.labels); use sign-flip, ipm or alie",
                           attack->kind->name);
     }
+    if (client_data->placement && client_data->placement->holders) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "--attack %s: it changes data, so give every rank all clients' files",
+                          attack->kind->name);
+    }
     for (uint32_t c = 0; c < attack->num && c < client_data->num_clients; c++) {
         const fedge_view view = fedge_client_data_train(client_data, c);
         for (uint32_t i = 0; i < view.count; i++) { /* the share, spread evenly */

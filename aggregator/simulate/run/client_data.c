@@ -23,7 +23,7 @@ static fedge_status check_room(uint32_t count, uint32_t clients, fedge_error *er
 static fedge_status group(fedge_client_data *client_data, fedge_error *err)
 {
     const uint32_t clients = client_data->num_clients;
-    const uint32_t count = fedge_dataset_size(client_data->dataset);
+    const uint32_t count = client_data->num_examples;
     const fedge_status status = check_room(count, clients, err);
     if (status != FEDGE_OK)
         return status;
@@ -82,6 +82,16 @@ static fedge_status split(fedge_client_data *client_data, double fraction, uint6
     return status;
 }
 
+fedge_status fedge_client_data_divide(fedge_client_data *fresh, uint32_t *owner,
+                                      uint32_t num_examples, double held_out, uint64_t seed,
+                                      fedge_error *err)
+{
+    fresh->owner = owner;
+    fresh->num_examples = num_examples;
+    const fedge_status status = group(fresh, err);
+    return status == FEDGE_OK ? split(fresh, held_out, seed, err) : status;
+}
+
 fedge_status fedge_client_data_new(const fedge_plan *plan, const fedge_site_data *data,
                                    double validation_split, uint32_t num_clients,
                                    fedge_client_data **client_data, fedge_error *err)
@@ -94,14 +104,15 @@ fedge_status fedge_client_data_new(const fedge_plan *plan, const fedge_site_data
     fedge_client_data *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients' data");
+    uint32_t *owner = NULL;
     fresh->num_clients = num_clients;
-    fedge_status status = fedge_dataset_load_divided(
-        &plan->data, data->values, data->labels, &data->partition, validation_split, num_clients,
-        &fresh->dataset, &fresh->owner, err);
-    if (status == FEDGE_OK)
-        status = group(fresh, err);
-    if (status == FEDGE_OK)
-        status = split(fresh, data->validation_fraction, plan->seed, err);
+    fedge_status status =
+        fedge_dataset_load_divided(&plan->data, data->values, data->labels, &data->partition,
+                                   validation_split, num_clients, &fresh->dataset, &owner, err);
+    if (status == FEDGE_OK) {
+        status = fedge_client_data_divide(fresh, owner, fedge_dataset_size(fresh->dataset),
+                                          data->validation_fraction, plan->seed, err);
+    }
     if (status != FEDGE_OK) {
         fedge_client_data_free(fresh);
         return status;
@@ -115,6 +126,7 @@ void fedge_client_data_free(fedge_client_data *client_data)
     if (!client_data)
         return;
     fedge_dataset_free(client_data->dataset);
+    free(client_data->labels);
     free(client_data->owner);
     free(client_data->examples);
     free(client_data->first);
@@ -141,4 +153,29 @@ fedge_view fedge_client_data_validation(const fedge_client_data *client_data)
     return (fedge_view){client_data->dataset,
                         client_data->examples + client_data->first[client_data->num_clients],
                         client_data->num_validation};
+}
+
+const int32_t *fedge_client_data_labels(const fedge_client_data *client_data)
+{
+    return client_data->labels ? client_data->labels : fedge_dataset_labels(client_data->dataset);
+}
+
+uint32_t fedge_client_data_crc32(const fedge_client_data *client_data)
+{
+    return client_data->labels ? client_data->crc32 : fedge_dataset_crc32(client_data->dataset);
+}
+
+uint32_t fedge_client_data_client_at(const fedge_client_data *client_data, uint32_t at)
+{
+    uint32_t low = 0, high = client_data->num_clients; /* first[low] ≤ at < first[high] */
+    if (at >= client_data->first[high])
+        return FEDGE_PLACEMENT_ANYONE;
+    while (high - low > 1) {
+        const uint32_t middle = low + (high - low) / 2;
+        if (client_data->first[middle] <= at)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
 }

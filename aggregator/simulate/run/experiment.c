@@ -20,6 +20,7 @@
 #include "secure/hash/sha256.h"
 
 #define DRAW_MS 100 /* between two pictures of the bar */
+#define SAME_FILES "give all machines the same files"
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
@@ -168,7 +169,9 @@ static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     self->settings.num_clients = self->config.options->num_clients;
-    if (self->settings.num_clients == 0) {
+    if (self->placement.holders) {
+        self->settings.num_clients = self->placement.num_clients;
+    } else if (self->settings.num_clients == 0) {
         status = fedge_partition_is_counted(&self->data.partition)
                      ? fedge_partition_num_parts(&self->data.partition, self->data.values,
                                                  &self->settings.num_clients, err)
@@ -177,13 +180,18 @@ static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
     return status;
 }
 
+static bool leads(const fedge_experiment *self)
+{
+    return !self->config.collective || self->config.collective->rank == 0;
+}
+
 /* What --resume knows the data by. */
 static void sum_data(fedge_experiment *self)
 {
     self->settings.has_data_sum = self->config.out != NULL;
     self->settings.has_test_sum = self->config.out && self->test_set;
     if (self->settings.has_data_sum)
-        self->settings.data_sum = fedge_dataset_crc32(self->client_data->dataset);
+        self->settings.data_sum = fedge_client_data_crc32(self->client_data);
     if (self->settings.has_test_sum)
         self->settings.test_sum = fedge_dataset_crc32(self->test_set);
 }
@@ -191,7 +199,7 @@ static void sum_data(fedge_experiment *self)
 /* A target that nothing is measured against would be reported as "not reached". */
 static fedge_status check_evaluated(const fedge_experiment *self, fedge_error *err)
 {
-    return self->config.options->num_targets > 0 && !self->test_set &&
+    return leads(self) && self->config.options->num_targets > 0 && !self->test_set &&
                    self->client_data->num_validation == 0
                ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "--target needs something to evaluate on: give the job a \"test-set\" "
@@ -234,7 +242,8 @@ static bool has_column(const char *lines, const char *name)
     return has;
 }
 
-/* A test set may be without the column that says whose an example is. */
+/* A test set may be without the column that says whose an example is. Ranks but 0 may be without a
+ * test set. */
 static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
 {
     limit_data(self);
@@ -243,6 +252,8 @@ static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
     if (spec.aside && !has_column(set->images, spec.aside))
         spec.aside = NULL;
     fedge_status status = fedge_dataset_load(&spec, set->images, set->labels, &self->test_set, err);
+    if (status == FEDGE_NOT_FOUND && !leads(self))
+        return FEDGE_OK;
     status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "test-set");
     return tell_limit(status, err);
 }
@@ -250,21 +261,74 @@ static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
 static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
 {
     limit_data(self);
-    const char *owner = self->config.options->owner;
+    const fedge_simulate_options *options = self->config.options;
+    const bool placed = self->placement.holders != NULL;
+    const char *files = placed ? self->placement.values : self->data.values;
     fedge_status status =
-        fedge_client_data_new(&self->job->plan, &self->data, self->config.options->validation_split,
-                              self->settings.num_clients, &self->client_data, err);
-    if (status == FEDGE_OK && owner && !has_column(self->data.values, owner)) {
+        placed ? fedge_client_data_new_placed(&self->job->plan, &self->data,
+                                              options->validation_split, &self->placement,
+                                              self->config.collective, &self->client_data, err)
+               : fedge_client_data_new(&self->job->plan, &self->data, options->validation_split,
+                                       self->settings.num_clients, &self->client_data, err);
+    if (status == FEDGE_OK)
+        self->client_data->placement = &self->placement;
+    if (status == FEDGE_OK && options->owner && files[0] && !has_column(files, options->owner)) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "--owner %.64s: it names a column of csv files, but the values are in "
                             "another format; leave it out",
-                            owner);
+                            options->owner);
     }
-    if (status == FEDGE_OK) {
-        status = fedge_attack_spoil(&self->config.options->attack, &self->job->plan,
-                                    self->client_data, err);
-    }
+    if (status == FEDGE_OK)
+        status = fedge_attack_spoil(&options->attack, &self->job->plan, self->client_data, err);
     return tell_limit(status, err);
+}
+
+static fedge_collective_fact *add_fact(fedge_collective_fact *at, const char *name,
+                                       const char *text, const char *advice)
+{
+    *at = (fedge_collective_fact){.name = name, .advice = advice};
+    (void)fedge_os_format(at->text, sizeof(at->text), "%s", text);
+    return at + 1;
+}
+
+/* All ranks together, before they say anything else: who has which of the clients' files, where
+ * each file is one client's. Ranks of another release, job or division would not understand each
+ * other. */
+static fedge_status find_files(fedge_experiment *self, fedge_status status, fedge_error *err)
+{
+    const fedge_collective *all = self->config.collective;
+    fedge_collective_fact facts[3], *at = facts;
+    if (fedge_collective_is_alone(all))
+        return status;
+    if (status == FEDGE_OK) {
+        char text[FEDGE_COLLECTIVE_FACT_TEXT], hash[FEDGE_HASH_TEXT];
+        char partition[FEDGE_PARTITION_MAX_TEXT];
+        (void)snprintf(text, sizeof(text), FEDGE_VERSION " (%zu)",
+                       sizeof(fedge_trainer_engine_task));
+        at = add_fact(at, "the release", text, "install the same everywhere");
+        fedge_sha256_text((const uint8_t *)self->config.job_text, self->config.job_size, hash);
+        at = add_fact(at, "the job's SHA-256", hash, SAME_FILES);
+        fedge_partition_text(&self->data.partition, partition);
+        partition[strcspn(partition, ":")] = '\0'; /* a file may lie elsewhere */
+        at = add_fact(at, "the division", partition, "give all ranks the same --partition");
+    }
+    status = fedge_collective_agree(all, status, facts, (uint32_t)(at - facts), err);
+    return status == FEDGE_OK && self->data.partition.scheme == FEDGE_PARTITION_PER_FILE
+               ? fedge_placement_find(&self->placement, all, &self->data,
+                                      self->config.options->num_clients, err)
+               : status;
+}
+
+/* Likewise: who has the test set? */
+static fedge_status find_tests(fedge_experiment *self, fedge_status status, fedge_error *err)
+{
+    const fedge_collective *all = self->config.collective;
+    if (fedge_collective_is_alone(all))
+        return status;
+    status = fedge_collective_agree(all, status, NULL, 0, err);
+    return status == FEDGE_OK
+               ? fedge_placement_find_tests(&self->placement, all, self->test_set != NULL, err)
+               : status;
 }
 
 static fedge_status load(fedge_experiment *self, fedge_error *err)
@@ -272,10 +336,12 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
     fedge_status status = load_job(self, err);
     if (status == FEDGE_OK)
         status = load_site(self, err);
+    status = find_files(self, status, err);
     if (status == FEDGE_OK && self->job->test_set.present)
         status = load_test_set(self, err);
     if (status == FEDGE_OK)
         status = count_clients(self, err);
+    status = find_tests(self, status, err);
     if (status == FEDGE_OK)
         status = load_client_data(self, err);
     if (status == FEDGE_OK)
@@ -418,38 +484,34 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
     return fedge_simulation_new(&config, &self->simulation, err);
 }
 
-static fedge_collective_fact *add_fact(fedge_collective_fact *at, const char *name,
-                                       const char *text, const char *advice)
-{
-    *at = (fedge_collective_fact){.name = name, .advice = advice};
-    (void)fedge_os_format(at->text, sizeof(at->text), "%s", text);
-    return at + 1;
-}
-
 /* Of the examples, and of whose they are. */
 static uint32_t crc_of(const fedge_client_data *data)
 {
     const uint32_t clients = data->num_clients;
-    uint32_t crc = fedge_dataset_crc32(data->dataset);
+    uint32_t crc = fedge_client_data_crc32(data);
     crc = fedge_crc32(crc, data->first, (clients + 1) * sizeof(*data->first));
-    return fedge_crc32(crc, data->examples, data->first[clients] * sizeof(*data->examples));
+    return fedge_crc32(crc, data->owner, data->num_examples * sizeof(*data->owner));
+}
+
+/* Of the test set on this rank; "" where another rank has it. */
+static void test_set_text(const fedge_experiment *self, char text[FEDGE_COLLECTIVE_FACT_TEXT])
+{
+    text[0] = '\0';
+    if (self->test_set) {
+        (void)snprintf(text, FEDGE_COLLECTIVE_FACT_TEXT, "%08" PRIx32,
+                       fedge_dataset_crc32(self->test_set));
+    }
 }
 
 /* All ranks together: is it the same simulation for everyone? */
 static fedge_status agree(const fedge_experiment *self, fedge_status status, fedge_error *err)
 {
-    static const char SAME_FILES[] = "give all machines the same files";
     fedge_collective_fact facts[FEDGE_COLLECTIVE_MAX_FACTS], *at = facts;
     if (fedge_collective_is_alone(self->config.collective))
         return status;
     if (status == FEDGE_OK) {
         const fedge_simulation_settings *settings = &self->settings;
-        char text[FEDGE_COLLECTIVE_FACT_TEXT], hash[FEDGE_HASH_TEXT];
-        (void)snprintf(text, sizeof(text), FEDGE_VERSION " (%zu)",
-                       sizeof(fedge_trainer_engine_task));
-        at = add_fact(at, "the release", text, "install the same everywhere");
-        fedge_sha256_text((const uint8_t *)self->config.job_text, self->config.job_size, hash);
-        at = add_fact(at, "the job's SHA-256", hash, SAME_FILES);
+        char text[FEDGE_COLLECTIVE_FACT_TEXT];
         (void)snprintf(text, sizeof(text),
                        "%" PRIu32 " clients, seeds %" PRIu64 " and %" PRIu64 ", %" PRIu32 " rounds",
                        settings->num_clients, settings->seed, settings->partition_seed,
@@ -457,8 +519,7 @@ static fedge_status agree(const fedge_experiment *self, fedge_status status, fed
         at = add_fact(at, "the simulation", text, "give all ranks the same options");
         (void)snprintf(text, sizeof(text), "%08" PRIx32, crc_of(self->client_data));
         at = add_fact(at, "the CRC-32 of the clients' data", text, SAME_FILES);
-        (void)snprintf(text, sizeof(text), "%08" PRIx32,
-                       self->test_set ? fedge_dataset_crc32(self->test_set) : 0);
+        test_set_text(self, text);
         at = add_fact(at, "the CRC-32 of the test set", text, SAME_FILES);
         at = add_fact(at, "the engine", fedge_simulation_engine(self->simulation),
                       "name one that all machines have with --engine");
@@ -467,11 +528,6 @@ static fedge_status agree(const fedge_experiment *self, fedge_status status, fed
     }
     return fedge_collective_agree(self->config.collective, status, facts, (uint32_t)(at - facts),
                                   err);
-}
-
-static bool leads(const fedge_experiment *self)
-{
-    return !self->config.collective || self->config.collective->rank == 0;
 }
 
 static fedge_status open_results(fedge_experiment *self, fedge_error *err)
@@ -530,6 +586,7 @@ void fedge_experiment_fini(fedge_experiment *experiment)
     fedge_replay_fini(&experiment->replay);
     fedge_client_profiles_free(experiment->profiles);
     fedge_client_data_free(experiment->client_data);
+    fedge_placement_fini(&experiment->placement);
     fedge_dataset_free(experiment->test_set);
     fedge_site_free(experiment->site);
     fedge_job_free(experiment->job);

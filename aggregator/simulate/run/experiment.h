@@ -39,7 +39,8 @@ typedef struct fedge_experiment {
     fedge_site *site;
     fedge_site_data data; /* the job's, with the command line's partition */
     fedge_simulation_settings settings;
-    fedge_dataset *test_set; /* NULL: the job has none */
+    fedge_dataset *test_set;   /* NULL: the job has none, or not on this rank */
+    fedge_placement placement; /* of the data on the ranks */
     fedge_client_data *client_data;
     fedge_client_profiles *profiles; /* NULL: time is not virtual */
     fedge_replay replay;             /* of options->replay; all 0: none */

@@ -11,29 +11,60 @@
 
 /* ---- whose work ------------------------------------------------------------------------------ */
 
-uint32_t fedge_ranks_owner(uint32_t num_ranks, bool keeps, const fedge_trainer_engine_task *task,
-                           uint32_t place)
-{
-    const bool stays = keeps && (task->work == FEDGE_TRAINER_ENGINE_TRAIN || task->own);
-    return (stays ? task->client : place) % num_ranks;
-}
-
 size_t fedge_ranks_task_bytes(const fedge_collective *collective)
 {
     return fedge_collective_is_alone(collective)
                ? 0
-               : sizeof(ranks_task) + sizeof(fedge_trainer_engine_task) + sizeof(uint32_t);
+               : sizeof(ranks_task) + sizeof(fedge_trainer_engine_task) +
+                     sizeof(fedge_placement_work) + sizeof(uint32_t);
 }
 
-uint32_t ranks_share(const fedge_sim_ranks *self, uint32_t rank, const ranks_task *tasks,
-                     uint32_t num_tasks, uint32_t *own)
+fedge_status ranks_deal(const fedge_sim_ranks *self, const ranks_task *tasks, uint32_t num_tasks,
+                        uint32_t *rank_of, fedge_error *err)
 {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < num_tasks; i++) {
-        if (fedge_ranks_owner(self->collective->num_ranks, self->keeps, &tasks[i].task, i) == rank)
-            own[count++] = i;
+    fedge_placement_work *work = malloc((num_tasks + 1) * sizeof(*work));
+    if (!work)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to deal %u tasks", (unsigned)num_tasks);
+    for (uint32_t i = 0; i < num_tasks; i++)
+        work[i] = tasks[i].work;
+    fedge_placement_deal(&self->placement, self->collective->num_ranks, work, num_tasks,
+                         self->loads, rank_of);
+    free(work);
+    return FEDGE_OK;
+}
+
+/* Where a task's examples are, and what it needs. */
+static void describe_test(const fedge_sim_ranks *self, const fedge_trainer_engine_task *task,
+                          ranks_task *sent)
+{
+    const fedge_client_data *data = self->config.client_data;
+    const uint32_t listed = data->first[data->num_clients] + data->num_validation;
+    const uintptr_t at = (uintptr_t)task->view.indices, list = (uintptr_t)data->examples;
+    sent->work.tests = at < list || at >= list + listed * sizeof(*data->examples);
+    sent->first = sent->work.tests ? task->view.indices[0]
+                                   : (uint32_t)((at - list) / sizeof(*data->examples));
+    sent->wants_classes = task->predicted != NULL;
+    sent->work.client =
+        sent->work.tests ? FEDGE_PLACEMENT_ANYONE : fedge_client_data_client_at(data, sent->first);
+    sent->work.size = task->view.count;
+    sent->work.is_at_home = self->keeps && task->own;
+}
+
+static void describe_task(const fedge_sim_ranks *self, const fedge_trainer_engine_task *task,
+                          ranks_task *sent)
+{
+    const fedge_client_data *data = self->config.client_data;
+    const bool trains = task->work == FEDGE_TRAINER_ENGINE_TRAIN;
+    sent->task = *task;
+    if (task->work == FEDGE_TRAINER_ENGINE_TEST) {
+        describe_test(self, task, sent);
+        return;
     }
-    return count;
+    const fedge_view view = trains ? fedge_client_data_train(data, task->client)
+                                   : fedge_client_data_held_out(data, task->client);
+    sent->work = (fedge_placement_work){.client = task->client,
+                                        .is_at_home = self->keeps && (trains || task->own),
+                                        .size = view.count};
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
@@ -42,18 +73,15 @@ uint32_t ranks_share(const fedge_sim_ranks *self, uint32_t rank, const ranks_tas
 typedef struct shared_run {
     ranks_task *sent;                   /* (num_tasks) */
     fedge_trainer_engine_task *results; /* (num_tasks): of one rank */
-    uint32_t *own;                      /* (num_tasks): whose they are */
-    uint32_t *indices;                  /* of all TEST tasks, one after another */
-    uint64_t num_indices;
-    fedge_buffer state; /* the strategy's */
+    uint32_t *rank_of;                  /* (num_tasks) */
+    fedge_buffer state;                 /* the strategy's */
 } shared_run;
 
 static void free_run(shared_run *run)
 {
     free(run->sent);
     free(run->results);
-    free(run->own);
-    free(run->indices);
+    free(run->rank_of);
     fedge_buffer_fini(&run->state);
 }
 
@@ -63,34 +91,25 @@ static fedge_status make_run(const fedge_sim_ranks *self, const fedge_trainer_en
     const fedge_global_model *global = self->config.global;
     *run = (shared_run){.sent = calloc(num_tasks, sizeof(*run->sent)),
                         .results = calloc(num_tasks, sizeof(*run->results)),
-                        .own = calloc(num_tasks, sizeof(*run->own))};
+                        .rank_of = calloc(num_tasks, sizeof(*run->rank_of))};
     fedge_buffer_init(&run->state, FEDGE_STRATEGY_MAX_STATE);
-    for (uint32_t i = 0; i < num_tasks; i++)
-        run->num_indices += tasks[i].work == FEDGE_TRAINER_ENGINE_TEST ? tasks[i].view.count : 0;
-    run->indices = calloc(run->num_indices + 1, sizeof(*run->indices));
-    if (!run->sent || !run->results || !run->own || !run->indices)
+    if (!run->sent || !run->results || !run->rank_of)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u tasks", (unsigned)num_tasks);
-    uint64_t at = 0;
-    for (uint32_t i = 0; i < num_tasks; i++) {
-        ranks_task *sent = &run->sent[i];
-        sent->task = tasks[i];
-        if (tasks[i].work == FEDGE_TRAINER_ENGINE_TEST) {
-            sent->num_indices = tasks[i].view.count;
-            sent->is_of_test_set = tasks[i].view.dataset == self->config.test_set;
-            sent->wants_classes = tasks[i].predicted != NULL;
-            memcpy(run->indices + at, tasks[i].view.indices,
-                   sent->num_indices * sizeof(*run->indices));
-            at += sent->num_indices;
-        }
-    }
+    for (uint32_t i = 0; i < num_tasks; i++)
+        describe_task(self, &tasks[i], &run->sent[i]);
+    const fedge_status status = ranks_deal(self, run->sent, num_tasks, run->rank_of, err);
+    if (status != FEDGE_OK)
+        return status;
     return !self->is_told && global->strategy->told
                ? global->strategy->save(global->strategy_state, &run->state, err)
                : FEDGE_OK;
 }
 
-static void tell(const fedge_sim_ranks *self, ranks_command *command)
+/* Not by broadcast: who waits for that does not sleep (fedge_collective_receive). */
+static void tell(const fedge_sim_ranks *self, const ranks_command *command)
 {
-    fedge_collective_broadcast(self->collective, command, sizeof(*command), 0);
+    for (uint32_t rank = 1; rank < self->collective->num_ranks; rank++)
+        fedge_collective_send(self->collective, command, sizeof(*command), rank);
 }
 
 static void tell_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,
@@ -100,7 +119,6 @@ static void tell_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,
     ranks_command command = {.kind = RANKS_RUN,
                              .round = round,
                              .num_tasks = num_tasks,
-                             .num_indices = run->num_indices,
                              .state_size = run->state.size,
                              /* Only if it has moved since the others had it: a round trains and
                               * evaluates on one model. */
@@ -116,7 +134,6 @@ static void tell_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,
         fedge_collective_broadcast(all, run->state.data, run->state.size, 0);
     }
     fedge_collective_broadcast(all, run->sent, num_tasks * sizeof(*run->sent), 0);
-    fedge_collective_broadcast(all, run->indices, run->num_indices * sizeof(*run->indices), 0);
     self->is_told = true;
 }
 
@@ -133,14 +150,17 @@ static void take_result(fedge_trainer_engine_task *task, const fedge_trainer_eng
 static void hear(const fedge_sim_ranks *self, uint32_t rank, shared_run *run,
                  fedge_trainer_engine_task *tasks, uint32_t num_tasks)
 {
-    const uint32_t count = ranks_share(self, rank, run->sent, num_tasks, run->own);
+    uint32_t count = 0, next = 0;
+    for (uint32_t i = 0; i < num_tasks; i++)
+        count += run->rank_of[i] == rank;
     fedge_collective_receive(self->collective, run->results, count * sizeof(*run->results), rank);
-    for (uint32_t i = 0; i < count; i++) {
-        fedge_trainer_engine_task *task = &tasks[run->own[i]];
-        take_result(task, &run->results[i]);
-        if (task->predicted) {
-            fedge_collective_receive(self->collective, task->predicted,
-                                     task->view.count * sizeof(*task->predicted), rank);
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        if (run->rank_of[i] != rank)
+            continue;
+        take_result(&tasks[i], &run->results[next++]);
+        if (tasks[i].predicted) {
+            fedge_collective_receive(self->collective, tasks[i].predicted,
+                                     tasks[i].view.count * sizeof(*tasks[i].predicted), rank);
         }
     }
 }
@@ -162,13 +182,17 @@ static void run_shared(void *state, uint32_t round, const int8_t *bounds_log2,
         return;
     }
     tell_run(self, &run, round, bounds_log2, num_tasks);
-    const uint32_t count = ranks_share(self, 0, run.sent, num_tasks, run.own);
-    for (uint32_t i = 0; i < count; i++)
-        run.results[i] = tasks[run.own[i]];
+    uint32_t count = 0, next = 0;
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        if (run.rank_of[i] == 0)
+            run.results[count++] = tasks[i];
+    }
     /* Before the others are heard, which are at work meanwhile. */
     fedge_trainer_engine_run(&self->own, round, bounds_log2, run.results, count);
-    for (uint32_t i = 0; i < count; i++)
-        take_result(&tasks[run.own[i]], &run.results[i]);
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        if (run.rank_of[i] == 0)
+            take_result(&tasks[i], &run.results[next++]);
+    }
     for (uint32_t rank = 1; rank < self->collective->num_ranks; rank++)
         hear(self, rank, &run, tasks, num_tasks);
     free_run(&run);
@@ -327,9 +351,12 @@ fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks, const fedge_collective
     ranks->shared.bytes_per_thread = bytes_per_thread;
     ranks->shared.describe = describe;
     *engine = (fedge_trainer_engine){.ops = &ranks->shared, .state = ranks};
+    if (config->client_data->placement)
+        ranks->placement = *config->client_data->placement;
+    ranks->loads = calloc(collective->num_ranks, sizeof(*ranks->loads));
     if (collective->rank > 0 && ranks->keeps)
         ranks->unsent = calloc(config->states->num_clients, sizeof(*ranks->unsent));
-    return collective->rank == 0 || !ranks->keeps || ranks->unsent
+    return ranks->loads && (collective->rank == 0 || !ranks->keeps || ranks->unsent)
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients of a rank");
 }
@@ -337,5 +364,6 @@ fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks, const fedge_collective
 void fedge_sim_ranks_fini(fedge_sim_ranks *ranks)
 {
     free(ranks->unsent);
+    free(ranks->loads);
     *ranks = (fedge_sim_ranks){0};
 }

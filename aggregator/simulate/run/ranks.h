@@ -5,10 +5,10 @@
  * if it has moved, and the tasks; each does its share and sends back what came of it. Before a step
  * the sums of all are joined on rank 0.
  *
- * Where clients keep something, a client trains on the rank that its number names, so that what it
- * keeps stays there; rank 0 collects what has moved before a checkpoint. Elsewhere tasks are dealt
- * in turn. What a task gives depends on neither, so the run is that of one process, bit for bit on
- * the same CPU kernels.
+ * Work is dealt to ranks that have the data for it (placement.h), so that all have as many
+ * examples. Where clients keep something, a client always trains on the same rank, and what it
+ * keeps stays there; rank 0 collects what has moved before a checkpoint. What a task gives depends
+ * on neither, so the run is that of one process, bit for bit on the same CPU kernels.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_RANKS_H
 #define FEDGE_AGGREGATOR_SIMULATE_RUN_RANKS_H
@@ -31,14 +31,12 @@ typedef struct fedge_sim_ranks {
     bool lacks_kept;    /* rank 0: what a client keeps was lost for want of memory */
     fedge_error failed; /* not on rank 0: why it can do no more work; FEDGE_OK: it can */
     bool *unsent; /* (num_clients), not on rank 0: what it keeps has moved since rank 0 had it */
+    fedge_placement placement; /* config.client_data's, or all 0 */
+    uint64_t *loads;           /* (num_ranks): room to deal */
 } fedge_sim_ranks;
 
 /* Bytes that a task takes on its way between ranks. */
 size_t fedge_ranks_task_bytes(const fedge_collective *collective);
-
-/* What of a client's work is which rank's: [place] is the task's among those of one run. */
-uint32_t fedge_ranks_owner(uint32_t num_ranks, bool keeps, const fedge_trainer_engine_task *task,
-                           uint32_t place);
 
 /* Takes [*engine], which was opened with [config], and on rank 0 leaves in its place one that
  * shares the work; the accumulator of config->global becomes one that joins, as [sums] say. Nothing

@@ -6,7 +6,7 @@
 
 /* What rank 0 says. */
 typedef enum ranks_command_kind {
-    RANKS_RUN,     /* the model if it moved, tasks, their indices → results, classes */
+    RANKS_RUN,     /* the model if it moved, tasks → results, classes */
     RANKS_JOIN,    /* → sums */
     RANKS_KEEP,    /* of a round */
     RANKS_DROP,    /* the open round */
@@ -20,7 +20,6 @@ typedef struct ranks_command {
     uint32_t round;       /* RUN, KEEP, SPREAD */
     uint32_t num_tasks;   /* RUN */
     uint32_t num_clients; /* SPREAD: of whom something is kept */
-    uint64_t num_indices; /* RUN: of all TEST tasks */
     uint64_t state_size;  /* RUN: of the strategy, which tells clients of it; 0: not sent */
     bool has_model, has_bounds;
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
@@ -28,14 +27,15 @@ typedef struct ranks_command {
 
 /* A task as ranks send it to each other: the same program, so the same layout. */
 typedef struct ranks_task {
-    fedge_trainer_engine_task task; /* with [view] and [predicted] of no meaning */
-    uint32_t num_indices;           /* TEST */
-    bool is_of_test_set;            /* else of the client data */
+    fedge_trainer_engine_task task; /* with [view], but for its count, and [predicted] of no
+                                     * meaning */
+    fedge_placement_work work;
+    uint32_t first; /* TEST: of its examples, in the client data's list or in the test set */
     bool wants_classes;
 } ranks_task;
 
-/* Those of a rank: [own] (room for num_tasks) are their places among [tasks]. */
-uint32_t ranks_share(const fedge_sim_ranks *self, uint32_t rank, const ranks_task *tasks,
-                     uint32_t num_tasks, uint32_t *own);
+/* Whose tasks they are: the same on all ranks. rank_of: (num_tasks). FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status ranks_deal(const fedge_sim_ranks *self, const ranks_task *tasks,
+                                       uint32_t num_tasks, uint32_t *rank_of, fedge_error *err);
 
 #endif

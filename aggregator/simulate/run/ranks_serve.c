@@ -34,27 +34,66 @@ static fedge_status hear_model(const fedge_sim_ranks *self, const ranks_command 
     return status;
 }
 
-/* The tasks of this rank, as its engine takes them. [indices] and [classes] have room for those of
- * all tasks. */
-static uint32_t unpack(const fedge_sim_ranks *self, const ranks_command *command,
-                       const ranks_task *sent, uint32_t *indices, int32_t *classes,
-                       fedge_trainer_engine_task *tasks, uint32_t *own)
+/* What a run of tasks takes on this rank. */
+typedef struct own_run {
+    ranks_task *sent;                 /* (num_tasks): of all */
+    uint32_t *rank_of;                /* (num_tasks) */
+    fedge_trainer_engine_task *tasks; /* (count) */
+    uint32_t *indices;                /* (num_indices): of those that test */
+    int32_t *classes;                 /* (num_indices) */
+    uint32_t count;
+} own_run;
+
+static void free_run(own_run *run)
 {
-    const uint32_t count = ranks_share(self, self->collective->rank, sent, command->num_tasks, own);
-    uint64_t at = 0;
-    for (uint32_t i = 0, next = 0; i < command->num_tasks; i++) {
-        if (next < count && own[next] == i) {
-            fedge_trainer_engine_task *task = &tasks[next++];
-            *task = sent[i].task;
-            task->view = (fedge_view){sent[i].is_of_test_set ? self->config.test_set
-                                                             : self->config.client_data->dataset,
-                                      indices + at, sent[i].num_indices};
-            task->predicted = sent[i].wants_classes ? classes + at : NULL;
-        }
-        /* Those of the other ranks' tasks are passed over. */
-        at += sent[i].num_indices;
+    free(run->sent);
+    free(run->rank_of);
+    free(run->tasks);
+    free(run->indices);
+    free(run->classes);
+}
+
+/* The examples of a task that tests, in [indices]. */
+static fedge_view view_of(const fedge_sim_ranks *self, const ranks_task *sent, uint32_t *indices)
+{
+    const fedge_client_data *data = self->config.client_data;
+    const uint32_t count = sent->task.view.count;
+    for (uint32_t i = 0; i < count; i++)
+        indices[i] = sent->work.tests ? sent->first + i : data->examples[sent->first + i];
+    return (fedge_view){sent->work.tests ? self->config.test_set : data->dataset, indices, count};
+}
+
+/* The tasks of this rank, as its engine takes them. */
+static fedge_status unpack(const fedge_sim_ranks *self, uint32_t num_tasks, own_run *run,
+                           fedge_error *err)
+{
+    size_t num_indices = 0, at = 0;
+    const fedge_status status = ranks_deal(self, run->sent, num_tasks, run->rank_of, err);
+    if (status != FEDGE_OK)
+        return status;
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        const bool own = run->rank_of[i] == self->collective->rank;
+        const bool tests = run->sent[i].task.work == FEDGE_TRAINER_ENGINE_TEST;
+        run->count += own;
+        num_indices += own && tests ? run->sent[i].task.view.count : 0;
     }
-    return count;
+    run->tasks = calloc((size_t)run->count + 1, sizeof(*run->tasks));
+    run->indices = calloc(num_indices + 1, sizeof(*run->indices));
+    run->classes = calloc(num_indices + 1, sizeof(*run->classes));
+    if (!run->tasks || !run->indices || !run->classes)
+        return no_memory(err);
+    for (uint32_t i = 0, next = 0; i < num_tasks; i++) {
+        if (run->rank_of[i] != self->collective->rank)
+            continue;
+        fedge_trainer_engine_task *task = &run->tasks[next++];
+        *task = run->sent[i].task;
+        if (task->work == FEDGE_TRAINER_ENGINE_TEST) {
+            task->view = view_of(self, &run->sent[i], run->indices + at);
+            task->predicted = run->sent[i].wants_classes ? run->classes + at : NULL;
+            at += task->view.count;
+        }
+    }
+    return FEDGE_OK;
 }
 
 static void answer(const fedge_sim_ranks *self, const fedge_trainer_engine_task *tasks,
@@ -69,38 +108,38 @@ static void answer(const fedge_sim_ranks *self, const fedge_trainer_engine_task 
     }
 }
 
+static void work(fedge_sim_ranks *self, const ranks_command *command, const own_run *run)
+{
+    if (self->failed.status == FEDGE_OK) {
+        fedge_trainer_engine_run(&self->own, command->round,
+                                 command->has_bounds ? command->bounds_log2 : NULL, run->tasks,
+                                 run->count);
+        return;
+    }
+    /* It answers also after a failure, for each task: rank 0 waits for all of them. */
+    for (uint32_t i = 0; i < run->count; i++) {
+        run->tasks[i].status = self->failed.status;
+        memcpy(run->tasks[i].message, self->failed.message, sizeof(run->tasks[i].message));
+    }
+}
+
 static fedge_status run(fedge_sim_ranks *self, const ranks_command *command, fedge_error *err)
 {
-    const uint64_t num_indices = command->num_indices + 1;
-    ranks_task *sent = calloc(command->num_tasks, sizeof(*sent));
-    uint32_t *own = calloc(command->num_tasks, sizeof(*own));
-    fedge_trainer_engine_task *tasks = calloc(command->num_tasks, sizeof(*tasks));
-    uint32_t *indices = calloc(num_indices, sizeof(*indices));
-    int32_t *classes = calloc(num_indices, sizeof(*classes));
-    fedge_status status = sent && own && tasks && indices && classes ? FEDGE_OK : no_memory(err);
+    const uint32_t num_tasks = command->num_tasks;
+    own_run run = {.sent = calloc((size_t)num_tasks + 1, sizeof(*run.sent)),
+                   .rank_of = calloc((size_t)num_tasks + 1, sizeof(*run.rank_of))};
+    fedge_status status = run.sent && run.rank_of ? FEDGE_OK : no_memory(err);
     if (status == FEDGE_OK && command->has_model)
         status = hear_model(self, command, err);
     if (status == FEDGE_OK) {
-        hear(self, sent, command->num_tasks * sizeof(*sent));
-        hear(self, indices, command->num_indices * sizeof(*indices));
-        const uint32_t count = unpack(self, command, sent, indices, classes, tasks, own);
-        if (self->failed.status == FEDGE_OK) {
-            fedge_trainer_engine_run(&self->own, command->round,
-                                     command->has_bounds ? command->bounds_log2 : NULL, tasks,
-                                     count);
-        }
-        /* It answers also after a failure, for each task: rank 0 waits for all of them. */
-        for (uint32_t i = 0; self->failed.status != FEDGE_OK && i < count; i++) {
-            tasks[i].status = self->failed.status;
-            memcpy(tasks[i].message, self->failed.message, sizeof(tasks[i].message));
-        }
-        answer(self, tasks, count);
+        hear(self, run.sent, num_tasks * sizeof(*run.sent));
+        status = unpack(self, num_tasks, &run, err);
     }
-    free(sent);
-    free(own);
-    free(tasks);
-    free(indices);
-    free(classes);
+    if (status == FEDGE_OK) {
+        work(self, command, &run);
+        answer(self, run.tasks, run.count);
+    }
+    free_run(&run);
     return status;
 }
 
@@ -174,9 +213,7 @@ static fedge_status take_kept(fedge_sim_ranks *self, const ranks_command *comman
         uint32_t client = 0;
         hear(self, &client, sizeof(client));
         hear(self, values, size);
-        const fedge_trainer_engine_task task = {.work = FEDGE_TRAINER_ENGINE_TRAIN,
-                                                .client = client};
-        if (fedge_ranks_owner(self->collective->num_ranks, true, &task, 0) !=
+        if (fedge_placement_home(&self->placement, self->collective->num_ranks, client) !=
             self->collective->rank)
             continue;
         if (status == FEDGE_OK)
@@ -199,7 +236,7 @@ fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_error *err)
     for (;;) {
         ranks_command command;
         fedge_status status = FEDGE_OK;
-        hear(ranks, &command, sizeof(command));
+        fedge_collective_receive(ranks->collective, &command, sizeof(command), 0);
         switch (command.kind) {
         case RANKS_RUN:
             status = run(ranks, &command, err);

@@ -37,9 +37,9 @@ fedge_status fedge_results_partition(const fedge_results *results,
         return FEDGE_OK;
     (void)snprintf(title, sizeof(title), "%s, %s", results->job->plan.name,
                    results->settings.partition);
-    const fedge_partition_data data = {.num_examples = fedge_dataset_size(client_data->dataset),
+    const fedge_partition_data data = {.num_examples = client_data->num_examples,
                                        .num_labels = results->job->plan.data.num_labels,
-                                       .labels = fedge_dataset_labels(client_data->dataset)};
+                                       .labels = fedge_client_data_labels(client_data)};
     fedge_status status = fedge_path_join(results->dir, "partition.csv", path, err);
     if (status == FEDGE_OK && results->resumed && fedge_os_exists(path))
         status = check_division(path, &data, client_data, err);

@@ -82,11 +82,41 @@ static void ranks_agree_or_hear_the_first_that_does_not(void **state)
     all_hear_the_same(&self, FEDGE_IO, "no such file");
 }
 
+/* Rank r says r times its number; who has nothing to compare ("") agrees with all. */
+static void gather(const fedge_collective *collective, void *user)
+{
+    bool *whole = user;
+    const uint8_t words[RANKS] = {(uint8_t)collective->rank, (uint8_t)collective->rank,
+                                  (uint8_t)collective->rank};
+    static const uint8_t ALL[] = {1, 2, 2};
+    static const size_t STARTS[] = {0, 0, 1, 3};
+    fedge_collective_said said;
+    fedge_error err;
+    fedge_collective_fact fact = {.name = "the test set"};
+    (void)snprintf(fact.text, sizeof(fact.text), "%s", collective->rank == 1 ? "" : "here");
+    whole[collective->rank] =
+        fedge_collective_gather(collective, words, collective->rank, &said, &err) == FEDGE_OK &&
+        memcmp(said.starts, STARTS, sizeof(STARTS)) == 0 &&
+        memcmp(said.bytes, ALL, sizeof(ALL)) == 0 &&
+        fedge_collective_agree(collective, FEDGE_OK, &fact, 1, &err) == FEDGE_OK;
+    fedge_collective_said_fini(&said);
+}
+
+static void all_hear_what_all_say(void **state)
+{
+    (void)state;
+    bool whole[RANKS] = {false};
+    local_ranks_run(RANKS, gather, whole);
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        assert_true(whole[rank]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone_nothing_is_said),
         cmocka_unit_test(ranks_agree_or_hear_the_first_that_does_not),
+        cmocka_unit_test(all_hear_what_all_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

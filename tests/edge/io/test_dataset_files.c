@@ -243,6 +243,31 @@ static void test_files_must_fit_each_other(void **state)
                    "bad.csv:2: the label of example 1 is 6; the job has labels 0 to 5");
 }
 
+/* As on a rank whose clients others have: it gets examples of theirs. */
+static void test_examples_come_behind_none_or_others(void **state)
+{
+    (void)state;
+    const fedge_partition_spec per_file = {.scheme = FEDGE_PARTITION_PER_FILE};
+    fedge_dataset *dataset = NULL;
+    uint32_t *owner = NULL;
+    fedge_error err;
+    assert_int_equal(
+        fedge_dataset_load_divided(&SPEC, "", "", &per_file, 0, 0, &dataset, &owner, &err),
+        FEDGE_OK);
+    assert_null(owner);
+    assert_int_equal(fedge_dataset_size(dataset), 0);
+    assert_int_equal(fedge_dataset_example_size(dataset), 2);
+    for (uint8_t e = 4; e < 6; e++) {
+        void *values = NULL;
+        int32_t *labels = NULL;
+        assert_int_equal(fedge_dataset_extend(dataset, 1, &values, &labels, &err), FEDGE_OK);
+        memcpy(values, (const uint8_t[]){e, (uint8_t)(100 + e)}, 2);
+        labels[0] = e;
+    }
+    expect_examples(dataset, "45");
+    fedge_dataset_free(dataset);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -253,6 +278,7 @@ int main(void)
         cmocka_unit_test_setup(test_owners_may_stand_in_several_files, set_up),
         cmocka_unit_test_setup(test_headers_must_agree, set_up),
         cmocka_unit_test_setup(test_files_must_fit_each_other, set_up),
+        cmocka_unit_test(test_examples_come_behind_none_or_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,23 +10,6 @@
 #define ROUNDS "\"num-server-rounds\":4,\"fraction-train\":0.6"
 #define CLIENTS 7u
 
-static void work_is_dealt_in_turn_unless_something_stays_where_it_was(void **state)
-{
-    (void)state;
-    const fedge_trainer_engine_task train = {.work = FEDGE_TRAINER_ENGINE_TRAIN, .client = 5};
-    const fedge_trainer_engine_task test = {.work = FEDGE_TRAINER_ENGINE_TEST};
-    const fedge_trainer_engine_task evaluate = {.work = FEDGE_TRAINER_ENGINE_EVALUATE, .client = 5};
-    const fedge_trainer_engine_task own = {
-        .work = FEDGE_TRAINER_ENGINE_EVALUATE, .client = 5, .own = true};
-    for (uint32_t place = 0; place < 9; place++) {
-        assert_int_equal(fedge_ranks_owner(3, false, &train, place), place % 3);
-        assert_int_equal(fedge_ranks_owner(3, true, &train, place), 5 % 3);
-        assert_int_equal(fedge_ranks_owner(3, true, &evaluate, place), place % 3);
-        assert_int_equal(fedge_ranks_owner(3, true, &test, place), place % 3);
-        assert_int_equal(fedge_ranks_owner(3, true, &own, place), 5 % 3);
-    }
-}
-
 /* A run on all ranks. */
 typedef struct shared {
     run of[LOCAL_RANKS_MAX];
@@ -198,7 +181,6 @@ static void a_rank_that_is_told_to_end_ends_all(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(work_is_dealt_in_turn_unless_something_stays_where_it_was),
         cmocka_unit_test(any_number_of_ranks_gives_the_same),
         cmocka_unit_test(what_is_a_client_s_own_is_evaluated_where_it_is),
         cmocka_unit_test(rank_0_saves_what_all_clients_keep),
