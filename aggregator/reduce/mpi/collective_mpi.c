@@ -37,10 +37,37 @@ static fedge_status mpi_open(void **state, uint32_t *rank, uint32_t *num_ranks, 
     return FEDGE_OK;
 }
 
+static fedge_status mpi_split(void *state, uint32_t group, void **part, uint32_t *rank,
+                              uint32_t *num_ranks, fedge_error *err)
+{
+    const fedge_mpi *whole = state;
+    MPI_Comm comm;
+    int place = 0, size = 0;
+    (void)whole->comm_rank(whole->world, &place);
+    (void)whole->comm_split(whole->world, (int)group, place, &comm);
+    fedge_mpi *mpi = malloc(sizeof(*mpi));
+    *part = mpi;
+    if (!mpi) {
+        (void)whole->comm_free(&comm);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for MPI");
+    }
+    *mpi = *whole;
+    mpi->world = comm;
+    mpi->is_part = true;
+    (void)mpi->comm_rank(comm, &place);
+    (void)mpi->comm_size(comm, &size);
+    *rank = (uint32_t)place;
+    *num_ranks = (uint32_t)size;
+    return FEDGE_OK;
+}
+
 static void mpi_close(void *state)
 {
     fedge_mpi *mpi = state;
-    (void)mpi->finalize();
+    if (mpi->is_part)
+        (void)mpi->comm_free(&mpi->world);
+    else
+        (void)mpi->finalize();
     free(mpi); /* its library stays: it has left handlers behind */
 }
 
@@ -145,6 +172,7 @@ static void *mpi_begin_receive(void *state, void *bytes, size_t size, uint32_t f
 
 const fedge_collective_ops fedge_collective_mpi = {
     .name = "mpi",
+    .split = mpi_split,
     .open = mpi_open,
     .close = mpi_close,
     .abort = mpi_abort,

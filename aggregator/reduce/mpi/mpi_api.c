@@ -17,6 +17,8 @@ IS_SAME(finalize, MPI_Finalize);
 IS_SAME(abort, MPI_Abort);
 IS_SAME(comm_rank, MPI_Comm_rank);
 IS_SAME(comm_size, MPI_Comm_size);
+IS_SAME(comm_split, MPI_Comm_split);
+IS_SAME(comm_free, MPI_Comm_free);
 IS_SAME(reduce, MPI_Reduce);
 IS_SAME(bcast, MPI_Bcast);
 IS_SAME(send, MPI_Send);
@@ -57,6 +59,8 @@ fedge_status fedge_mpi_load(fedge_mpi *mpi, fedge_error *err)
         find(mpi, "MPI_Abort", &mpi->abort, err) &&
         find(mpi, "MPI_Comm_rank", &mpi->comm_rank, err) &&
         find(mpi, "MPI_Comm_size", &mpi->comm_size, err) &&
+        find(mpi, "MPI_Comm_split", &mpi->comm_split, err) &&
+        find(mpi, "MPI_Comm_free", &mpi->comm_free, err) &&
         find(mpi, "MPI_Reduce", &mpi->reduce, err) && find(mpi, "MPI_Bcast", &mpi->bcast, err) &&
         find(mpi, "MPI_Send", &mpi->send, err) && find(mpi, "MPI_Recv", &mpi->recv, err) &&
         find(mpi, "MPI_Isend", &mpi->isend, err) && find(mpi, "MPI_Irecv", &mpi->irecv, err) &&

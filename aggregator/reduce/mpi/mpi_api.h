@@ -9,13 +9,15 @@
 #define FEDGE_AGGREGATOR_REDUCE_MPI_MPI_API_H
 
 #include <mpi.h>
+#include <stdbool.h>
 
 #include "edge/core/status.h"
 
 /* Functions named as there without "MPI_". */
 typedef struct fedge_mpi {
     void *library;
-    MPI_Comm world;
+    MPI_Comm world; /* or a group of it, and then [is_part] */
+    bool is_part;
     MPI_Datatype byte, int64;
     MPI_Op add;
     int (*init_thread)(int *argc, char ***argv, int required, int *provided);
@@ -23,6 +25,8 @@ typedef struct fedge_mpi {
     int (*abort)(MPI_Comm comm, int code);
     int (*comm_rank)(MPI_Comm comm, int *rank);
     int (*comm_size)(MPI_Comm comm, int *size);
+    int (*comm_split)(MPI_Comm comm, int color, int key, MPI_Comm *part);
+    int (*comm_free)(MPI_Comm *comm);
     int (*reduce)(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op, int root,
                   MPI_Comm comm);
     int (*bcast)(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm);

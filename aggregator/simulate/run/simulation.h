@@ -80,6 +80,9 @@ typedef struct fedge_simulation_state {
 FEDGE_MUST_USE fedge_status fedge_simulation_check_clients(const fedge_rounds_spec *spec,
                                                            uint32_t num_clients, fedge_error *err);
 
+/* Can ranks share the job's rounds? FEDGE_UNSUPPORTED says why not. */
+FEDGE_MUST_USE fedge_status fedge_simulation_check_shared(const fedge_job *job, fedge_error *err);
+
 /* What decides how much memory the run will take (memory.h). */
 FEDGE_MUST_USE fedge_status fedge_simulation_demand(const fedge_simulation_config *config,
                                                     fedge_memory_demand *demand, fedge_error *err);

@@ -54,6 +54,25 @@ static fedge_status check_evaluation(const fedge_simulation_config *config, fedg
     return FEDGE_OK;
 }
 
+fedge_status fedge_simulation_check_shared(const fedge_job *job, fedge_error *err)
+{
+    const fedge_strategy_ops *strategy = NULL;
+    const fedge_status status = fedge_strategy_of(job, &strategy, err);
+    if (status == FEDGE_OK && strategy->collects) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s looks at a round's updates one by one, and each update stays with "
+                          "the rank that made it: start this simulation without mpirun",
+                          job->strategy);
+    }
+    if (status == FEDGE_OK && job->rounds.buffer_size > 0) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s has clients train from several models, which other ranks do not "
+                          "have: start this simulation without mpirun",
+                          job->strategy);
+    }
+    return status;
+}
+
 fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge_error *err)
 {
     const fedge_rounds_spec *spec = &config->job->rounds;
@@ -67,20 +86,8 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
         return enough;
     const fedge_strategy_ops *strategy = NULL;
     fedge_status status = fedge_strategy_of(config->job, &strategy, err);
-    if (status == FEDGE_OK && strategy->collects &&
-        !fedge_collective_is_alone(config->collective)) {
-        status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "%s looks at a round's updates one by one, and each update stays with "
-                            "the rank that made it: start this simulation without mpirun",
-                            config->job->strategy);
-    }
-    if (status == FEDGE_OK && spec->buffer_size > 0 &&
-        !fedge_collective_is_alone(config->collective)) {
-        status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "%s has clients train from several models, which other ranks do not "
-                            "have: start this simulation without mpirun",
-                            config->job->strategy);
-    }
+    if (status == FEDGE_OK && !fedge_collective_is_alone(config->collective))
+        status = fedge_simulation_check_shared(config->job, err);
     if (status == FEDGE_OK && spec->buffer_size > 0 && config->profiles &&
         config->profiles->availability) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,

@@ -23,7 +23,8 @@ fedge_status fedge_sweep_new(const fedge_simulate_options *options,
         fresh->outcomes =
             calloc((size_t)fresh->num_combinations * fresh->num_seeds, sizeof(*fresh->outcomes));
         fresh->cohorts = calloc(fresh->num_combinations, sizeof(*fresh->cohorts));
-        status = fresh->outcomes && fresh->cohorts
+        fresh->shareable = calloc(fresh->num_combinations, sizeof(*fresh->shareable));
+        status = fresh->outcomes && fresh->cohorts && fresh->shareable
                      ? FEDGE_OK
                      : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs",
                                   fresh->num_combinations * fresh->num_seeds);
@@ -45,6 +46,7 @@ void fedge_sweep_free(fedge_sweep *sweep)
     if (sweep) {
         free(sweep->outcomes);
         free(sweep->cohorts);
+        free(sweep->shareable);
         free(sweep);
     }
 }

@@ -153,7 +153,8 @@ static bool may_evaluate(const fedge_experiment *experiment)
 /* Can it be run, as far as that is known without the data? *cohort: clients that train in a round;
  * 0: unknown. */
 static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *options,
-                            const char *text, size_t size, uint32_t *cohort, fedge_error *err)
+                            const char *text, size_t size, uint32_t *cohort, bool *shareable,
+                            fedge_error *err)
 {
     fedge_experiment *experiment = calloc(1, sizeof(*experiment));
     if (!experiment)
@@ -172,6 +173,9 @@ static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *op
         status = check_profiles(sweep, options, job, clients, err);
     if (status == FEDGE_OK)
         status = choose_engine(sweep, options, job, clients, err);
+    /* What a backdoor does is measured by one process alone. */
+    *shareable = status == FEDGE_OK && !fedge_attack_is_backdoor(&options->attack) &&
+                 fedge_simulation_check_shared(job, NULL) == FEDGE_OK;
     sweep->is_measured = sweep->is_measured || (status == FEDGE_OK && may_evaluate(experiment));
     fedge_experiment_fini(experiment);
     free(experiment);
@@ -183,9 +187,10 @@ static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *op
 static bool is_own(fedge_sweep *sweep, fedge_error *err)
 {
     uint32_t cohort = 0;
+    bool shareable = false;
     fedge_error own;
     const fedge_status status =
-        examine(sweep, sweep->options, sweep->job_text, sweep->job_size, &cohort, &own);
+        examine(sweep, sweep->options, sweep->job_text, sweep->job_size, &cohort, &shareable, &own);
     if (status == FEDGE_OK || strcmp(behind_place(own.message), behind_place(err->message)) != 0)
         return false;
     *err = own;
@@ -198,8 +203,10 @@ fedge_status fedge_sweep_check(fedge_sweep *sweep, uint32_t combination, fedge_e
     fedge_simulate_options options;
     fedge_status status = fedge_sweep_make(sweep, combination, &options, &text, err);
     options.seed_offset = sweep->num_seeds - 1; /* the highest */
-    if (status == FEDGE_OK)
-        status = examine(sweep, &options, text, strlen(text), &sweep->cohorts[combination], err);
+    if (status == FEDGE_OK) {
+        status = examine(sweep, &options, text, strlen(text), &sweep->cohorts[combination],
+                         &sweep->shareable[combination], err);
+    }
     free(text);
     if (status == FEDGE_OK && sweep->options->out &&
         fedge_sweep_folder_of(sweep, combination, name) + sizeof(SEED_PART) >

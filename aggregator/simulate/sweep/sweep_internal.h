@@ -39,9 +39,10 @@ typedef struct sweep_outcome {
 typedef struct sweep_run {
     uint32_t number; /* in the order of running, from 1 */
     uint32_t combination, seed;
-    uint32_t num_threads;       /* ≥ 1 */
-    bool alone;                 /* no other goes beside it: it may draw its bar */
-    fedge_trainer_share *share; /* with those beside it; NULL: none */
+    uint32_t num_threads;               /* ≥ 1 */
+    bool alone;                         /* no other goes beside it: it may draw its bar */
+    fedge_trainer_share *share;         /* with those beside it; NULL: none */
+    const fedge_collective *collective; /* of the ranks that share it; NULL: alone */
 } sweep_run;
 
 /* Who looks after a run. */
@@ -69,6 +70,7 @@ struct fedge_sweep {
     uint32_t num_combinations; /* without seeds */
     sweep_outcome *outcomes;   /* num_combinations · num_seeds, seeds innermost */
     uint32_t *cohorts;         /* of each combination: clients that train in a round; 0: unknown */
+    bool *shareable;           /* of each combination: ranks can share its runs */
     sweep_counted counted[FEDGE_SWEEP_MAX_VALUES];
     uint32_t num_counted;
     uint32_t profiles[FEDGE_SWEEP_MAX_VALUES]; /* numbers of clients whose profiles are checked */
@@ -145,6 +147,17 @@ uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t mos
 /* sweep_pool.c: is there memory for another beside [running] runs? One goes alone until what a run
  * needs is known; usable 0: there is no telling. */
 bool fedge_sweep_has_room(uint32_t running, uint64_t at_start, uint64_t need, uint64_t usable);
+
+/* sweep_ranks.c: how many of the runs are left for all ranks together, when each has done its whole
+ * runs: those that would leave half of the ranks or more without one. */
+uint32_t fedge_sweep_num_shared(uint32_t num_runs, uint32_t num_ranks);
+
+/* sweep_ranks.c: makes these, which are the last, each by a group of ranks; all ranks call it.
+ * [status], with [err]: how this rank has fared; where one has failed, nothing is done. On all
+ * ranks alike: the first failure. */
+FEDGE_MUST_USE fedge_status fedge_sweep_share(fedge_sweep *sweep, uint32_t num_threads,
+                                              fedge_cancel_fn cancel, void *user,
+                                              fedge_status status, fedge_error *err);
 
 /* sweep_check.c: can the combination be run, as far as that is known without its data? Its cohort
  * is noted. */

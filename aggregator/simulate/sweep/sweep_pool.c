@@ -17,8 +17,9 @@ typedef struct pool {
     fedge_sweep *sweep;
     fedge_cancel_fn cancel;
     void *user;
-    uint32_t num_runs, num_threads; /* of all runs together */
-    uint32_t joined;                /* runs that are trained together; 0: each has its threads */
+    uint32_t num_runs;    /* that are dealt whole */
+    uint32_t num_threads; /* of all runs together */
+    uint32_t joined;      /* runs that are trained together; 0: each has its threads */
     fedge_trainer_share share;
     uint64_t usable, at_start; /* bytes: of the machine, and resident before any run */
     atomic_bool stopping;      /* the machine failed one: the others end as with Ctrl-C */
@@ -63,6 +64,14 @@ static uint32_t threads_of(const pool *self, uint32_t combination, uint32_t most
                   : self->num_threads;
 }
 
+/* Of the runs from [next] on. */
+static uint32_t own_runs(const pool *self, uint32_t next)
+{
+    const fedge_collective *all = self->sweep->collective;
+    const uint32_t ranks = fedge_collective_is_alone(all) ? 1 : all->num_ranks;
+    return (self->num_runs - next + ranks - 1) / ranks;
+}
+
 /* One of every combination first: who stops early can compare them. */
 static sweep_run next_run(pool *self)
 {
@@ -70,7 +79,7 @@ static sweep_run next_run(pool *self)
     sweep_run run = {.number = self->next + 1,
                      .combination = self->next % combinations,
                      .seed = self->next / combinations};
-    const uint32_t left = self->running + self->num_runs - self->next;
+    const uint32_t left = self->running + own_runs(self, self->next);
     run.num_threads = threads_of(self, run.combination, least(left, self->num_workers));
     run.alone = self->joined < 2 && run.num_threads == self->num_threads;
     run.share = self->joined > 1 ? &self->share : NULL;
@@ -242,10 +251,10 @@ static uint32_t most_at_once(const pool *self)
 {
     uint32_t most = self->joined > 0 ? self->joined : 1;
     for (uint32_t c = 0; c < self->sweep->num_combinations; c++) {
-        const uint32_t each = threads_of(self, c, self->num_runs);
+        const uint32_t each = threads_of(self, c, own_runs(self, 0));
         most = self->num_threads / each > most ? self->num_threads / each : most;
     }
-    return least(most, self->num_runs);
+    return least(most, own_runs(self, 0));
 }
 
 /* With fewer workers than were wanted, fewer runs go side by side. */
@@ -292,15 +301,18 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
                              fedge_error *err)
 {
     const uint32_t threads = sweep->options->num_threads;
+    const uint32_t num_runs = sweep->num_combinations * sweep->num_seeds;
+    const uint32_t num_shared = fedge_sweep_num_shared(
+        num_runs, fedge_collective_is_alone(sweep->collective) ? 1 : sweep->collective->num_ranks);
     pool self = {.sweep = sweep,
                  .cancel = cancel,
                  .user = user,
-                 .num_runs = sweep->num_combinations * sweep->num_seeds,
+                 .num_runs = num_runs - num_shared,
                  .num_threads = threads > 0 ? threads : fedge_os_num_cpus(),
                  .usable = fedge_os_usable_bytes(NULL),
                  .at_start = fedge_os_resident_bytes()};
     if (fedge_trainer_engine_joins_runs(sweep->engine))
-        self.joined = least(self.num_runs, FEDGE_SWEEP_MAX_JOINED);
+        self.joined = least(own_runs(&self, 0), FEDGE_SWEEP_MAX_JOINED);
     fedge_trainer_share_init(&self.share, self.joined);
     print_replaced(sweep);
     if (strcmp(sweep->options->engine, FEDGE_TRAINER_ENGINE_AUTO) == 0)
@@ -311,7 +323,7 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
     pthread_mutex_init(&self.mutex, NULL);
     pthread_cond_init(&self.changed, NULL);
     self.num_workers = most_at_once(&self);
-    const fedge_status started = work_together(&self, err);
+    const fedge_status started = self.num_runs > 0 ? work_together(&self, err) : FEDGE_OK;
     fedge_trainer_share_fini(&self.share);
     pthread_cond_destroy(&self.changed);
     pthread_mutex_destroy(&self.mutex);
@@ -322,6 +334,8 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
     } else if (started == FEDGE_OK && status != FEDGE_OK) {
         *err = self.err;
     }
+    if (num_shared > 0)
+        status = fedge_sweep_share(sweep, self.num_threads, cancel, user, status, err);
     return bring_together(sweep, status, err);
 }
 

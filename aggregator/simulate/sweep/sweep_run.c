@@ -118,11 +118,13 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
     fedge_status status = fedge_sweep_make(sweep, run->combination, &options, &text, err);
     (void)snprintf(number, sizeof(number), "run %" PRIu32 " of %" PRIu32, run->number,
                    sweep->num_combinations * sweep->num_seeds);
-    const bool seen = run->alone && !sweep->options->quiet && !sweep->options->json;
+    const bool leads = !run->collective || run->collective->rank == 0;
+    const bool seen = run->alone && leads && !sweep->options->quiet && !sweep->options->json;
     fedge_experiment_config config = {.options = &options,
                                       .job_text = text,
                                       .job_size = text ? strlen(text) : 0,
-                                      .out = sweep->options->out ? out : NULL,
+                                      .collective = run->collective,
+                                      .out = sweep->options->out && leads ? out : NULL,
                                       .summary = sweep->options->out != NULL,
                                       .progress = seen ? stderr : NULL,
                                       .run = number,

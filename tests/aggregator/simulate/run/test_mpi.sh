@@ -92,17 +92,22 @@ fi
 ends 0 "complete after 100 rounds" mpirun -n 2 "$simulate" "${options[@]}" --job g/long.json --out parts --resume
 cmp whole/model.safetensors parts/model.safetensors || fail "after a kill there is another model"
 
-# A sweep's runs are dealt among the ranks.
+# A sweep's runs are dealt among the ranks, and shared by ranks that would have none.
 sweep=(--job g/fedavg.json --data g/holding.json --sweep training.learning-rate=0.1,0.01 --sweep seeds=2 --threads 1 --json)
 "$simulate" "${sweep[@]}" --out swept >alone.json 2>said
-mpirun -n 3 "$simulate" "${sweep[@]}" --out dealt >together.json 2>said || fail "sweep: $(cat said)"
-python3 - <<'PY' || fail "the tables differ: $(cat alone.json together.json)"
+for ranks in 2 3 6; do # two runs each; one each, and the last by all; four runs by groups of two, two, one and one
+    rm -rf dealt
+    mpirun -n $ranks "$simulate" "${sweep[@]}" --out dealt >together.json 2>said || fail "sweep on $ranks ranks: $(cat said)"
+    python3 - <<'PY' || fail "the tables differ: $(cat alone.json together.json)"
 import json
 def rows(path):
     return [{k: v for k, v in json.loads(line).items() if "second" not in k} for line in open(path)]
 assert rows("alone.json") == rows("together.json") and len(rows("alone.json")) >= 2
 PY
-[ -f "dealt/training.learning-rate=0.01,seed=1/model.safetensors" ] || fail "runs are missing: $(ls dealt)"
+    for run in swept/*/; do
+        diff <(left "$run") <(left "dealt/${run#swept/}") || fail "$run on $ranks ranks"
+    done
+done
 ends 3 "has a simulation already" mpirun -n 2 "$simulate" "${sweep[@]}" --out dealt
 
 # What differs between ranks is said before a round begins.

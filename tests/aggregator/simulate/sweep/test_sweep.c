@@ -139,6 +139,17 @@ static void a_run_gets_its_share_of_threads(void **state)
     }
 }
 
+static void runs_are_shared_where_ranks_would_have_none(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t runs, ranks, shared;
+    } cases[] = {{4, 1, 0}, {4, 2, 0}, {4, 4, 0}, {1, 4, 1}, {3, 4, 3},  {4, 3, 1},
+                 {5, 4, 1}, {6, 4, 2}, {7, 4, 0}, {9, 8, 1}, {13, 8, 0}, {12, 8, 4}};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        assert_int_equal(fedge_sweep_num_shared(cases[i].runs, cases[i].ranks), cases[i].shared);
+}
+
 static void no_more_begin_than_memory_holds(void **state)
 {
     (void)state;
@@ -156,6 +167,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_beside_others_are_the_same),
         cmocka_unit_test(a_run_gets_its_share_of_threads),
+        cmocka_unit_test(runs_are_shared_where_ranks_would_have_none),
         cmocka_unit_test(no_more_begin_than_memory_holds),
     };
     return cmocka_run_group_tests(tests, set_up_files, NULL);
