@@ -101,6 +101,8 @@ typedef struct fedge_accumulator_config {
     fedge_shard shard;
     const char *join; /* what joins the sums of several ranks: "mpi", the name of a scatter, or
                          "auto", also NULL (joined.h) */
+    bool in_place; /* changes are added where the sums lie (lend): little room for updates will do
+                    */
     uint64_t robust_memory; /* bytes for strategies that go through a round's updates one by one;
                                not the accumulator's */
     const fedge_log *log;   /* is told what was found and chosen, and why, and outlives the

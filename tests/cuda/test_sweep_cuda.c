@@ -147,11 +147,33 @@ static void auto_trains_together_where_it_can(void **state)
     engine = "cuda";
 }
 
+/* Which engine fits is known with the data, when runs begin: in each size of memory all end. */
+static void auto_takes_the_cpu_where_data_do_not_fit(void **state)
+{
+    (void)state;
+    emulator_config machine = {.num_gpus = 1, .memory_bytes = 3 << 10};
+    uint32_t found_late = 0;
+    engine = "auto";
+    do {
+        machine.memory_bytes += 512;
+        assert_int_equal(sweep_and_listen(OPTIONS "--sweep lr=0.05,0.1", &machine), 2);
+        if (strstr(told, "--engine auto is cuda: ") && strstr(told, ": --engine auto is cpu: ")) {
+            if (!strstr(told, "fedge-simulate: lr=0.05,seed=1: --engine auto is cpu: GPU 0 has 0 MiB free, "))
+                fail_msg("%s", told);
+            assert_non_null(strstr(told, "fedge-simulate: lr=0.1,seed=1: --engine auto is cpu: "));
+            found_late++;
+        }
+    } while (strstr(told, "is cpu: "));
+    assert_true(found_late > 0);
+    engine = "cuda";
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(runs_beside_others_are_the_same),
         cmocka_unit_test(auto_trains_together_where_it_can),
+        cmocka_unit_test(auto_takes_the_cpu_where_data_do_not_fit),
         cmocka_unit_test(too_little_memory_for_all_does_not_show),
     };
     return cmocka_run_group_tests(tests, set_up_files, NULL);

@@ -116,7 +116,7 @@ static bool is_over(void *user)
     return self->stop_asked > 0 && ++self->asked >= self->stop_asked;
 }
 
-static const char *accumulator; /* what sums; NULL: the CPU */
+static const char *accumulator; /* what sums; NULL: what trains, where it can */
 static bool stays;              /* the last run's changes stayed on the GPUs */
 
 /* On GPUs [0, num_gpus) with engine "cuda" or "auto". */
@@ -232,8 +232,8 @@ static void neither_gpus_nor_waves_show(void **state)
     }
 }
 
-/* Changes that are summed where they are trained, in every codec that GPUs know: the sums are those
- * of changes that come to the host, bit for bit. */
+/* Changes that are summed where they are trained, in every codec that GPUs know, and joined by NCCL:
+ * the sums are those of changes that come to the host, bit for bit. */
 static void changes_stay_on_the_gpu(void **state)
 {
     (void)state;
@@ -248,14 +248,16 @@ static void changes_stay_on_the_gpu(void **state)
         float host[200], gpu[200];
         const size_t size = VALUES[u] * sizeof(float);
         const emulator_config one = {.num_gpus = 1};
+        accumulator = "cpu";
         (void)run_all(layers, "", update, "cuda", &one, host);
         assert_false(stays);
         for (uint32_t gpus = 1; gpus <= (u == 0 ? 8 : 3); gpus += gpus == 3 ? 5 : 1) {
             const emulator_config machine = {.num_gpus = gpus, .order = EMULATOR_RANDOM, .seed = u};
-            accumulator = "cuda";
+            accumulator = gpus % 2 ? NULL : "cuda";
             (void)run_all(layers, "", update, "cuda", &machine, gpu);
             accumulator = NULL;
             assert_true(stays);
+            assert_true((emulator_collectives() >= ROUNDS) == (gpus > 1));
             assert_memory_equal(host, gpu, size);
         }
     }
@@ -303,6 +305,28 @@ static void what_gpus_lack_is_named(void **state)
     assert_string_equal(fedge_simulation_engine(self.simulation), "cpu");
     assert_non_null(strstr(self.told, "trainer-engine kind=cpu because="));
     assert_non_null(strstr(self.told, "layer 1 (BatchNorm2d "));
+    end(&self);
+}
+
+static void a_precision_that_the_chip_lacks_is_told_beforehand(void **state)
+{
+    (void)state;
+    run self = {0};
+    emulator_start(&(emulator_config){.num_gpus = 2, .old_chip = true});
+    make_job(&self, MLP, ",\"precision\":\"bf16\"", "");
+    begin(&self, "cuda", 2);
+    assert_int_equal(self.status, FEDGE_UNSUPPORTED);
+    assert_string_equal(self.err.message, "GPU 0 has compute capability 7.5, and precision bf16 "
+                                          "wants 8.0: set the job's precision to fp32");
+    begin(&self, "auto", 2);
+    assert_int_equal(self.status, FEDGE_OK);
+    assert_string_equal(fedge_simulation_engine(self.simulation), "cpu");
+    assert_non_null(strstr(self.told, "kind=cpu because=\"GPU 0 has compute capability 7.5, "));
+    end(&self);
+    make_job(&self, MLP, "", "");
+    begin(&self, "auto", 2);
+    assert_int_equal(self.status, FEDGE_OK);
+    assert_string_equal(fedge_simulation_engine(self.simulation), "cuda");
     end(&self);
 }
 
@@ -620,6 +644,7 @@ int main(void)
         cmocka_unit_test(changes_stay_on_the_gpu),
         cmocka_unit_test(evaluation_is_the_cpus),
         cmocka_unit_test(what_gpus_lack_is_named),
+        cmocka_unit_test(a_precision_that_the_chip_lacks_is_told_beforehand),
         cmocka_unit_test(without_a_gpu_the_cpu_trains),
         cmocka_unit_test(too_little_memory_is_told_beforehand),
         cmocka_unit_test(where_no_client_fits_the_cpu_trains),

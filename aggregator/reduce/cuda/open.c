@@ -10,6 +10,7 @@ typedef struct plan {
     int ordinals[FEDGE_ACCUMULATOR_MAX_GPUS];
     size_t free_bytes[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num_gpus;
+    uint32_t most_slots;
     char why[FEDGE_ERROR_MESSAGE_SIZE]; /* they share the work so, for the log */
 } plan;
 
@@ -119,7 +120,7 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
                                 fedge_error *err)
 {
     const bool joins = shard == FEDGE_SHARD_CLIENTS && self->num_gpus > 1;
-    *num_slots = FEDGE_CUDA_MAX_SLOTS;
+    *num_slots = self->most_slots;
     for (uint32_t i = 0; i < self->num_gpus; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(self, shard, i, &first);
@@ -141,7 +142,7 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
         const size_t fit = room > needed ? FEDGE_CUDA_MIN_SLOTS + (room - needed) / bytes.slot : 0;
         const uint32_t here =
             fit > FEDGE_CUDA_MIN_SLOTS
-                ? (uint32_t)(fit < FEDGE_CUDA_MAX_SLOTS ? fit : FEDGE_CUDA_MAX_SLOTS)
+                ? (uint32_t)(fit < self->most_slots ? fit : self->most_slots)
                 : FEDGE_CUDA_MIN_SLOTS;
         /* An update lies in the same slot of every GPU of its group. */
         *num_slots = here < *num_slots ? here : *num_slots;
@@ -218,6 +219,7 @@ static fedge_status choose(plan *self, fedge_cuda_team *team,
                            fedge_error *err)
 {
     fedge_status status = choose_gpus(self, config, err);
+    self->most_slots = config->in_place ? FEDGE_CUDA_MIN_SLOTS : FEDGE_CUDA_MAX_SLOTS;
     if (status == FEDGE_OK)
         status = ask_memory(self, config, err);
     if (status == FEDGE_OK)

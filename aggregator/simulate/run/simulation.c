@@ -351,6 +351,21 @@ static void tell_of_spill(void *user, const char *folder)
     }
 }
 
+/* Unless the caller names it, sums are made where clients are trained: on GPUs, where no update then
+ * goes to the host. */
+static fedge_status open_global(fedge_simulation *self, const fedge_trainer_engine_ops *engine,
+                                fedge_error *err)
+{
+    const fedge_simulation_config *config = &self->config;
+    const fedge_trainer_engine_config wanted = engine_config(config);
+    fedge_accumulator_config sums = config->sums;
+    /* A lane for each thread, so that none waits for another while adding. */
+    sums.num_lanes = config->num_threads;
+    sums.in_place = engine->adds_in_place && engine->adds_in_place(&wanted);
+    const char *kind = config->accumulator ? config->accumulator : sums.in_place ? "auto" : "cpu";
+    return fedge_global_model_init(&self->global, config->job, kind, &sums, err);
+}
+
 /* With "auto" of another than [engine], where what was made meanwhile leaves it no memory. */
 static fedge_status open_engine(fedge_simulation *self, const fedge_trainer_engine_ops *engine,
                                 const fedge_trainer_engine_config *wanted, fedge_error *err)
@@ -382,14 +397,8 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         status = check_memory(self, engine, err);
     if (status == FEDGE_OK)
         status = list_test_set(self, err);
-    fedge_accumulator_config sums = config->sums;
-    if (status == FEDGE_OK) {
-        /* A lane for each thread, so that none waits for another while adding. */
-        sums.num_lanes = config->num_threads;
-        status =
-            fedge_global_model_init(&self->global, config->job,
-                                    config->accumulator ? config->accumulator : "cpu", &sums, err);
-    }
+    if (status == FEDGE_OK)
+        status = open_global(self, engine, err);
     if (status == FEDGE_OK)
         status = fedge_global_model_begin(&self->global, err);
     if (status == FEDGE_OK) {
@@ -415,6 +424,7 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
         status = open_engine(self, engine, &wanted, err);
     }
     if (status == FEDGE_OK) {
+        fedge_accumulator_config sums = config->sums;
         sums.log = config->log;
         status = fedge_sim_ranks_init(&self->ranks, config->collective, &wanted, &sums,
                                       &self->engine, err);

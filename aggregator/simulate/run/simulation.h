@@ -44,7 +44,7 @@ typedef struct fedge_simulation_config {
     const char *engine;                /* what trains, or "auto" (trainer_engine.h); NULL: "cpu" */
     fedge_trainer_share *share;        /* with simulations beside it; NULL: none */
     const fedge_log *log;              /* is told what trains, and why; may be NULL */
-    const char *accumulator;           /* what sums; NULL: "cpu" */
+    const char *accumulator;           /* what sums; NULL: what trains, where it can, else "cpu" */
     fedge_accumulator_config sums;     /* its gpus, which are the engine's too, and shard */
     fedge_attack attack;               /* all 0: nobody lies; the data are spoilt already */
     const struct fedge_replay *replay; /* of an asynchronous job: its order (replay.h); NULL: as the

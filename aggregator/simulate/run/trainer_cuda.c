@@ -5,14 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/strategy.h"
 #include "aggregator/simulate/run/trainer_cuda_internal.h"
 #include "edge/core/os.h"
 
 /* ---- what it can do -------------------------------------------------------------------------- */
 
-/* Does each GPU hold at least one client? Runs that share GPUs see what the others have left, and
- * are told when they join them. */
-static fedge_status check_room(const fedge_trainer_engine_config *config, fedge_error *err)
+/* Has each GPU the job's precision, and room for at least one client? Runs that share GPUs see what
+ * the others have left, and are told when they join them. */
+static fedge_status check_gpus(const fedge_trainer_engine_config *config, fedge_error *err)
 {
     uint32_t num_gpus = 0;
     trainer_cuda_needs has;
@@ -20,7 +21,7 @@ static fedge_status check_room(const fedge_trainer_engine_config *config, fedge_
     for (uint32_t i = 0; i < num_gpus && !config->share && status == FEDGE_OK; i++) {
         fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, num_gpus, 1, &has);
         cohort.gpu = (int)fedge_trainer_cuda_number(config, i);
-        status = fedge_cohort_check_room(&cohort, err);
+        status = fedge_cohort_check_gpu(&cohort, err);
     }
     return status;
 }
@@ -56,7 +57,15 @@ static fedge_status check(const fedge_trainer_engine_config *config, fedge_error
             config->job->strategy);
     }
     const fedge_status status = fedge_cohort_check(&cohort, err);
-    return status == FEDGE_OK ? check_room(config, err) : status;
+    return status == FEDGE_OK ? check_gpus(config, err) : status;
+}
+
+static bool adds_in_place(const fedge_trainer_engine_config *config)
+{
+    const fedge_strategy_ops *strategy = NULL;
+    fedge_error why;
+    return fedge_trainer_cuda_count_pieces(&config->job->plan) > 0 &&
+           fedge_strategy_of(config->job, &strategy, &why) == FEDGE_OK && !strategy->collects;
 }
 
 static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *bytes,
@@ -276,6 +285,7 @@ static void describe(const void *state, char *text, size_t size)
 const fedge_trainer_engine_ops fedge_trainer_engine_cuda = {.name = "cuda",
                                                             .joins_runs = true,
                                                             .check = check,
+                                                            .adds_in_place = adds_in_place,
                                                             .size = size,
                                                             .open = open_engine,
                                                             .close = close_engine,

@@ -91,6 +91,10 @@ typedef struct fedge_trainer_engine_ops {
      * without data. NULL: it can do all. */
     fedge_status (*check)(const fedge_trainer_engine_config *config, fedge_error *err);
 
+    /* Does it add what clients have changed to the sums of an accumulator of its hardware, where
+     * they are trained? [config] as for check. NULL: it never does. */
+    bool (*adds_in_place)(const fedge_trainer_engine_config *config);
+
     /* Bytes of this machine's memory, for each thread: [config] without its global model. */
     fedge_status (*size)(const fedge_trainer_engine_config *config, uint64_t *bytes,
                          fedge_error *err);

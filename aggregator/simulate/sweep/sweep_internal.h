@@ -43,6 +43,7 @@ typedef struct sweep_run {
     bool alone;                         /* no other goes beside it: it may draw its bar */
     fedge_trainer_share *share;         /* with those beside it; NULL: none */
     const fedge_collective *collective; /* of the ranks that share it; NULL: alone */
+    const char *engine;                 /* NULL: the sweep's */
 } sweep_run;
 
 /* Who looks after a run. */

@@ -169,14 +169,9 @@ static void take_outcome(pool *self, const sweep_run *run, sweep_outcome *of, fe
         fedge_sweep_print_run(self->sweep, run, of);
 }
 
-/* Runs side by side count each other's memory: one that finds too little waits until no other is
- * under way, and tries once more. */
-static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_watch *watch,
-                                sweep_outcome *to, fedge_error *err)
+/* Until no other is under way. True: there was one. */
+static bool wait_for_others(pool *self, const sweep_run *run)
 {
-    const fedge_status status = fedge_sweep_run_one(self->sweep, run, watch, to, err);
-    if (to->begun || (status != FEDGE_TOO_BIG && status != FEDGE_NO_MEMORY))
-        return status;
     pthread_mutex_lock(&self->mutex);
     const bool alone = self->running == 1;
     if (!alone) {
@@ -189,7 +184,40 @@ static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_wa
         self->at_work += run->num_threads;
     }
     pthread_mutex_unlock(&self->mutex);
-    return alone ? status : fedge_sweep_run_one(self->sweep, run, watch, to, err);
+    return !alone;
+}
+
+/* With "auto", GPUs were chosen before there were data: where these leave no room for a client, the
+ * run has the last engine of the table for itself. */
+static fedge_status run_elsewhere(pool *self, const sweep_run *run, const sweep_watch *watch,
+                                  sweep_outcome *to, fedge_error *err)
+{
+    sweep_run other = *run;
+    char name[FEDGE_SWEEP_MAX_FOLDER];
+    for (const fedge_trainer_engine_ops *const *at = fedge_trainer_engines; *at; at++)
+        other.engine = (*at)->name;
+    other.share = NULL;
+    fprintf(stderr, "fedge-simulate: %s: --engine auto is %s: %s\n",
+            fedge_sweep_folder_name(self->sweep, run->combination, run->seed, name), other.engine,
+            err->message);
+    return fedge_sweep_run_one(self->sweep, &other, watch, to, err);
+}
+
+/* Runs side by side count each other's memory: one that finds too little waits until no other is
+ * under way, and tries once more. */
+static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_watch *watch,
+                                sweep_outcome *to, fedge_error *err)
+{
+    const bool has_other = strcmp(self->sweep->options->engine, FEDGE_TRAINER_ENGINE_AUTO) == 0 &&
+                           fedge_trainer_engine_joins_runs(self->sweep->engine);
+    fedge_status status = fedge_sweep_run_one(self->sweep, run, watch, to, err);
+    if (to->begun || (status != FEDGE_TOO_BIG && status != FEDGE_NO_MEMORY))
+        return status;
+    if (wait_for_others(self, run))
+        status = fedge_sweep_run_one(self->sweep, run, watch, to, err);
+    return !to->begun && status == FEDGE_NO_MEMORY && has_other
+               ? run_elsewhere(self, run, watch, to, err)
+               : status;
 }
 
 static void work(pool *self)

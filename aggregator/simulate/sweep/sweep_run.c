@@ -133,6 +133,7 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
                                       .cancel_user = watch->user};
     options.seed_offset = run->seed;
     options.num_threads = run->num_threads;
+    options.engine = run->engine ? run->engine : options.engine;
     if (status == FEDGE_OK && config.out) {
         status = fedge_sweep_run_folder(sweep, run->combination, run->seed, out, err);
         config.resume = sweep->options->resume;

@@ -65,8 +65,8 @@ fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static fedge_status take(const fedge_cohort *self, void *pointer, size_t size, bool pinned,
-                         fedge_error *err)
+fedge_status fedge_cohort_take(const fedge_cohort *cohort, void *pointer, size_t size, bool pinned,
+                               fedge_error *err)
 {
     void *memory = NULL;
     const cudaError_t error =
@@ -75,10 +75,10 @@ static fedge_status take(const fedge_cohort *self, void *pointer, size_t size, b
         return fedge_fail(err, FEDGE_NO_MEMORY,
                           "GPU %d: no memory for %zu bytes%s: use a smaller batch-size or model, "
                           "or --engine cpu",
-                          self->config.gpu, size, pinned ? " of pinned memory of the host" : "");
+                          cohort->config.gpu, size, pinned ? " of pinned memory of the host" : "");
     }
     memcpy(pointer, &memory, sizeof(memory));
-    return fedge_cohort_cuda(self, error, "taking memory", err);
+    return fedge_cohort_cuda(cohort, error, "taking memory", err);
 }
 
 static size_t bytes_of(fedge_cohort *self, uint32_t slots)
@@ -129,14 +129,14 @@ static fedge_status make_event(const fedge_cohort *self, cudaEvent_t *event, fed
 static fedge_status make_told(fedge_cohort *self, fedge_cohort_told *told, fedge_error *err)
 {
     const size_t turns = (size_t)self->run * self->num_slots;
-    fedge_status status = take(self, &told->turns, turns * sizeof(*told->turns), true, err);
+    fedge_status status = fedge_cohort_take(self, &told->turns, turns * sizeof(*told->turns), true, err);
     if (status == FEDGE_OK) {
-        status = take(self, &told->indices, turns * self->plan.batch * sizeof(*told->indices), true,
+        status = fedge_cohort_take(self, &told->indices, turns * self->plan.batch * sizeof(*told->indices), true,
                       err);
     }
     if (status == FEDGE_OK && self->plan.augments) {
         status =
-            take(self, &told->moves, turns * self->plan.batch * sizeof(*told->moves), true, err);
+            fedge_cohort_take(self, &told->moves, turns * self->plan.batch * sizeof(*told->moves), true, err);
     }
     return status == FEDGE_OK ? make_event(self, &told->done, err) : status;
 }
@@ -147,9 +147,9 @@ static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending,
     const bool brings = self->plan.share.num_parts == 0 || ending == self->endings;
     fedge_status status = FEDGE_OK;
     if (brings)
-        status = take(self, &ending->values, self->plan.num_state * sizeof(float), true, err);
+        status = fedge_cohort_take(self, &ending->values, self->plan.num_state * sizeof(float), true, err);
     if (status == FEDGE_OK)
-        status = take(self, &ending->tally, sizeof(*ending->tally), true, err);
+        status = fedge_cohort_take(self, &ending->tally, sizeof(*ending->tally), true, err);
     return status == FEDGE_OK ? make_event(self, &ending->done, err) : status;
 }
 
@@ -159,7 +159,7 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
     for (uint32_t i = 0; i < 2 && status == FEDGE_OK; i++) {
         status = make_told(self, &self->told[i], err);
         if (status == FEDGE_OK)
-            status = take(self, &self->staging[i], self->plan.num_state * sizeof(float), true, err);
+            status = fedge_cohort_take(self, &self->staging[i], self->plan.num_state * sizeof(float), true, err);
         if (status == FEDGE_OK)
             status = make_event(self, &self->staged[i], err);
     }
@@ -169,15 +169,15 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
     for (uint32_t i = 0; i < self->plan.num_states && share->states_on_host && status == FEDGE_OK;
          i++) {
         const size_t size = fedge_cohort_kept(&self->plan) * fedge_cohort_state_size(&self->plan);
-        status = take(self, &self->host_states[i], size, true, err);
+        status = fedge_cohort_take(self, &self->host_states[i], size, true, err);
         self->arrays.states[i] = self->host_states[i];
     }
     if (status == FEDGE_OK && self->config.num_pieces > 0) {
         const size_t count = (size_t)fedge_cohort_members(&self->config) * self->config.num_pieces;
-        status = take(self, &self->pieces, count * sizeof(*self->pieces), true, err);
+        status = fedge_cohort_take(self, &self->pieces, count * sizeof(*self->pieces), true, err);
     }
     const size_t predicted = (size_t)self->run * self->num_slots * self->plan.batch;
-    return status == FEDGE_OK ? take(self, &self->predicted, predicted * sizeof(int32_t), true, err)
+    return status == FEDGE_OK ? fedge_cohort_take(self, &self->predicted, predicted * sizeof(int32_t), true, err)
                               : status;
 }
 
@@ -292,6 +292,8 @@ static fedge_status check_examples(const fedge_cohort *self, fedge_error *err)
 static fedge_status check_precision(const fedge_cohort *self, fedge_error *err)
 {
     int major = 0, minor = 0;
+    if (fedge_cohort_dropped(&self->plan) == 0)
+        return FEDGE_OK;
     cudaError_t error =
         cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, self->config.gpu);
     if (error == cudaSuccess)
@@ -310,7 +312,7 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
     char *pinned = NULL;
     fedge_status status =
         fedge_cohort_cuda(self, cudaSetDevice(self->config.gpu), "choosing it", err);
-    if (status == FEDGE_OK && fedge_cohort_dropped(&self->plan) > 0)
+    if (status == FEDGE_OK)
         status = check_precision(self, err);
     if (status == FEDGE_OK)
         status = choose_slots(self, err);
@@ -323,9 +325,9 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
     const size_t shared =
         fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, NULL);
     if (status == FEDGE_OK)
-        status = take(self, &self->shared_block, shared, false, err);
+        status = fedge_cohort_take(self, &self->shared_block, shared, false, err);
     if (status == FEDGE_OK)
-        status = take(self, &self->slot_block, bytes_of(self, self->num_slots), false, err);
+        status = fedge_cohort_take(self, &self->slot_block, bytes_of(self, self->num_slots), false, err);
     if (status == FEDGE_OK) {
         (void)fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays,
                                         self->shared_block);
@@ -334,7 +336,7 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
         status = make_host(self, err);
     }
     if (status == FEDGE_OK)
-        status = take(self, &pinned, UPLOAD, true, err);
+        status = fedge_cohort_take(self, &pinned, UPLOAD, true, err);
     if (status == FEDGE_OK)
         status = upload_all(self, pinned, err);
     if (pinned)
@@ -367,12 +369,14 @@ static fedge_status make_planned(const fedge_cohort_config *config, fedge_cohort
     return status;
 }
 
-fedge_status fedge_cohort_check_room(const fedge_cohort_config *config, fedge_error *err)
+fedge_status fedge_cohort_check_gpu(const fedge_cohort_config *config, fedge_error *err)
 {
     fedge_cohort *planned = NULL;
     fedge_status status = make_planned(config, &planned, err);
     if (status == FEDGE_OK)
         status = fedge_cohort_cuda(planned, cudaSetDevice(config->gpu), "choosing it", err);
+    if (status == FEDGE_OK)
+        status = check_precision(planned, err);
     if (status == FEDGE_OK)
         status = choose_slots(planned, err);
     free(planned);

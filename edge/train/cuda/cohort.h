@@ -137,14 +137,16 @@ FEDGE_MUST_USE fedge_status fedge_cohort_check(const fedge_cohort_config *config
 FEDGE_MUST_USE fedge_status fedge_cohort_bytes(const fedge_cohort_config *config,
                                                fedge_cohort_memory *memory, fedge_error *err);
 
-/* Do nine tenths of the GPU's free memory hold the examples and one slot? FEDGE_NO_MEMORY with the
- * numbers; FEDGE_NOT_FOUND and FEDGE_GPU_LOST as fedge_cohort_new. Takes nothing. */
-FEDGE_MUST_USE fedge_status fedge_cohort_check_room(const fedge_cohort_config *config,
+/* Has the GPU the model's precision, and do nine tenths of its free memory hold the examples and one
+ * slot? FEDGE_UNSUPPORTED, FEDGE_NO_MEMORY with the numbers; FEDGE_NOT_FOUND and FEDGE_GPU_LOST as
+ * fedge_cohort_new. Takes nothing. */
+FEDGE_MUST_USE fedge_status fedge_cohort_check_gpu(const fedge_cohort_config *config,
                                                     fedge_error *err);
 
 /* Takes as many slots as nine tenths of the GPU's free memory hold, but no more
  * than are wanted, and brings the examples there. FEDGE_NO_MEMORY: not even one
- * fits; FEDGE_NOT_FOUND: no such GPU; FEDGE_GPU_LOST. */
+ * fits; FEDGE_UNSUPPORTED: a precision that the GPU lacks;
+ * FEDGE_NOT_FOUND: no such GPU; FEDGE_GPU_LOST. */
 FEDGE_MUST_USE fedge_status fedge_cohort_new(const fedge_cohort_config *config,
                                              fedge_cohort **cohort, fedge_error *err);
 void fedge_cohort_free(fedge_cohort *cohort); /* NULL is fine */

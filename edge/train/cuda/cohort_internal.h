@@ -70,6 +70,11 @@ struct fedge_cohort {
 fedge_status fedge_cohort_cuda(const fedge_cohort *cohort, cudaError_t error, const char *doing,
                                fedge_error *err);
 
+/* [size] bytes of the GPU, or of the host, pinned; their place goes to the pointer that [pointer]
+ * points to. FEDGE_NO_MEMORY says what to do. */
+fedge_status fedge_cohort_take(const fedge_cohort *cohort, void *pointer, size_t size, bool pinned,
+                               fedge_error *err);
+
 /* ---- cohort_order.c */
 
 /* Room for the order of so many examples. */

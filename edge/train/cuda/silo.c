@@ -67,16 +67,10 @@ static fedge_status open_gpu(fedge_silo *self, uint32_t index, fedge_error *err)
     /* In order, and as evenly as whole parts allow. */
     gpu->first_part = self->num_parts * index / self->share.num_gpus;
     gpu->num_parts = self->num_parts * (index + 1) / self->share.num_gpus - gpu->first_part;
-    fedge_status status = fedge_cohort_new(&cohort, &gpu->cohort, err);
-    if (status == FEDGE_OK) {
-        const size_t tallies = (size_t)gpu->num_parts * sizeof(*gpu->tallies);
-        void *pinned = NULL;
-        status =
-            fedge_cohort_cuda(gpu->cohort, cudaHostAlloc(&pinned, tallies, cudaHostAllocPortable),
-                              "taking memory", err);
-        gpu->tallies = pinned;
-    }
-    return status;
+    const fedge_status status = fedge_cohort_new(&cohort, &gpu->cohort, err);
+    return status == FEDGE_OK ? fedge_cohort_take(gpu->cohort, &gpu->tallies,
+                                                  gpu->num_parts * sizeof(*gpu->tallies), true, err)
+                              : status;
 }
 
 static void close_gpus(fedge_silo *self)
@@ -128,7 +122,8 @@ static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
     return status;
 }
 
-/* Names the GPUs, where the caller wants all. */
+/* Names the GPUs, where the caller wants all. One that is not there is told also where the batch has
+ * no part for it. */
 static fedge_status choose_gpus(fedge_silo *self, fedge_error *err)
 {
     uint32_t there = 0;
@@ -139,6 +134,12 @@ static fedge_status choose_gpus(fedge_silo *self, fedge_error *err)
     for (uint32_t i = 0; i < there && self->config.num_gpus == 0; i++)
         self->config.gpus[i] = i;
     self->config.num_gpus = self->config.num_gpus == 0 ? there : self->config.num_gpus;
+    for (uint32_t i = 0; i < self->config.num_gpus; i++) {
+        if (self->config.gpus[i] >= there) {
+            return fedge_fail(err, FEDGE_NOT_FOUND, "GPU %u is not there: there are 0 to %u",
+                              (unsigned)self->config.gpus[i], (unsigned)there - 1);
+        }
+    }
     return FEDGE_OK;
 }
 

@@ -36,7 +36,7 @@ struct emulated_fiber {
     emulated_fiber *next; /* in the pool */
 };
 
-static emulated_fiber host, *running = &host, *pool;
+static emulated_fiber host, *running = &host, *before, *pool;
 static const void *host_bottom;
 static size_t host_size;
 
@@ -48,9 +48,21 @@ __asm__(".text\n.type emulated_switch,@function\nemulated_switch:\n"
         "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n");
 #endif
 
+/* On a stack of its own, after a jump. */
+static void arrive(const emulated_fiber *self)
+{
+    const void *bottom = NULL;
+    size_t size = 0;
+    __sanitizer_finish_switch_fiber(self->fake, &bottom, &size);
+    if (before == &host) {
+        host_bottom = bottom;
+        host_size = size;
+    }
+}
+
 static void start(void)
 {
-    __sanitizer_finish_switch_fiber(running->fake, &host_bottom, &host_size);
+    arrive(running);
     running->entry();
     abort();
 }
@@ -71,6 +83,7 @@ static void prepare(emulated_fiber *fiber)
 
 static void jump(emulated_fiber *from, emulated_fiber *to)
 {
+    before = from;
     running = to;
     __tsan_switch_to_fiber(to->tsan, 0);
 #if defined(__x86_64__)
@@ -101,18 +114,25 @@ void emulated_fiber_release(emulated_fiber *fiber)
     pool = fiber;
 }
 
-void emulated_fiber_resume(emulated_fiber *fiber)
+emulated_fiber *emulated_fiber_resume(emulated_fiber *fiber)
 {
     host.tsan = __tsan_get_current_fiber();
     __sanitizer_start_switch_fiber(&host.fake, fiber->stack, STACK);
     jump(&host, fiber);
     __sanitizer_finish_switch_fiber(host.fake, NULL, NULL);
+    return before;
 }
 
-void emulated_fiber_back(void)
+emulated_fiber *emulated_fiber_self(void)
+{
+    return running;
+}
+
+void emulated_fiber_go(emulated_fiber *fiber)
 {
     emulated_fiber *self = running;
-    __sanitizer_start_switch_fiber(&self->fake, host_bottom, host_size);
-    jump(self, &host);
-    __sanitizer_finish_switch_fiber(self->fake, &host_bottom, &host_size);
+    __sanitizer_start_switch_fiber(&self->fake, fiber ? fiber->stack : host_bottom,
+                                   fiber ? STACK : host_size);
+    jump(self, fiber ? fiber : &host);
+    arrive(self);
 }

@@ -28,6 +28,8 @@ static struct {
     thread threads[MAX_THREADS + 1]; /* the last: none */
     uint32_t order[MAX_THREADS];     /* in which they begin */
     uint32_t ready[MAX_THREADS];     /* those that can go on */
+    uint3 places[MAX_THREADS];       /* threadIdx of each */
+    dim3 placed;                     /* the blockDim that these are of */
     uint32_t count, begun, done, at_barrier, num_ready, block, current;
     uint64_t launch;
     bool active, stopped;
@@ -90,8 +92,18 @@ static void enter_thread(uint32_t index)
 {
     run.current = index;
     run.threads[index].life = RUNNING;
-    threadIdx = (uint3){index % blockDim.x, index / blockDim.x % blockDim.y,
-                        index / (blockDim.x * blockDim.y)};
+    threadIdx = run.places[index];
+}
+
+static void place_threads(void)
+{
+    if (memcmp(&run.placed, &blockDim, sizeof(blockDim)) == 0)
+        return;
+    run.placed = blockDim;
+    for (uint32_t i = 0; i < run.count; i++) {
+        run.places[i] = (uint3){i % blockDim.x, i / blockDim.x % blockDim.y,
+                                i / (blockDim.x * blockDim.y)};
+    }
 }
 
 static void stop(const char *why, uint32_t line)
@@ -156,6 +168,28 @@ static void release_warp(uint32_t index)
     }
 }
 
+static void work(void);
+
+/* A thread that can go on, drawn; there is one. */
+static uint32_t take_ready(void)
+{
+    const uint32_t at = emulated_random(run.num_ready), index = run.ready[at];
+    run.ready[at] = run.ready[--run.num_ready];
+    return index;
+}
+
+/* The stack of who goes on: a thread that can, or those that have not begun. NULL: nobody can. */
+static emulated_fiber *choose(void)
+{
+    const bool fresh = run.begun < run.count && (run.num_ready == 0 || emulated_random(2) == 0);
+    if (run.stopped || (!fresh && run.num_ready == 0))
+        return NULL;
+    run.current = fresh ? MAX_THREADS : take_ready();
+    emulated_fiber *fiber = fresh ? emulated_fiber_take(work) : run.threads[run.current].fiber;
+    run.threads[run.current].fiber = NULL;
+    return fiber;
+}
+
 unsigned long long emulated_meet(int kind, unsigned line, unsigned mask, unsigned long long value,
                                  unsigned source);
 unsigned long long emulated_meet(int kind, unsigned line, unsigned mask, unsigned long long value,
@@ -175,7 +209,10 @@ unsigned long long emulated_meet(int kind, unsigned line, unsigned mask, unsigne
         stop("a lane is not in the mask that it names", line);
     else
         release_warp(index);
-    emulated_fiber_back();
+    self->fiber = emulated_fiber_self();
+    emulated_fiber *next = choose();
+    if (next != emulated_fiber_self())
+        emulated_fiber_go(next);
     enter_thread(index);
     return self->result;
 }
@@ -209,22 +246,14 @@ static void work(void)
             break;
     }
     run.current = MAX_THREADS;
-    emulated_fiber_back();
-}
-
-/* A thread that can go on, drawn; there is one. */
-static uint32_t take_ready(void)
-{
-    const uint32_t at = emulated_random(run.num_ready), index = run.ready[at];
-    run.ready[at] = run.ready[--run.num_ready];
-    return index;
+    emulated_fiber_go(NULL);
 }
 
 static void run_threads(void)
 {
     while (run.done < run.count && !run.stopped) {
-        const bool fresh = run.begun < run.count && (run.num_ready == 0 || emulated_random(2) == 0);
-        if (!fresh && run.num_ready == 0) {
+        emulated_fiber *next = choose();
+        if (!next) {
             uint32_t waits = 0;
             while (run.threads[waits].life != WAITING)
                 waits++;
@@ -233,16 +262,10 @@ static void run_threads(void)
                  run.threads[waits].line);
             break;
         }
-        const uint32_t index = fresh ? MAX_THREADS : take_ready();
-        emulated_fiber *fiber = fresh ? emulated_fiber_take(work) : run.threads[index].fiber;
-        if (!fresh)
-            run.threads[index].fiber = NULL;
-        run.current = index;
-        emulated_fiber_resume(fiber);
+        /* Threads that wait go to one another. */
+        next = emulated_fiber_resume(next);
         if (run.current == MAX_THREADS)
-            emulated_fiber_release(fiber);
-        else
-            run.threads[run.current].fiber = fiber;
+            emulated_fiber_release(next);
     }
     for (uint32_t i = 0; i < run.count; i++) {
         if (run.threads[i].fiber) { /* stopped: what is on that stack is abandoned */
@@ -280,6 +303,7 @@ bool emulated_run(const emulated_kernel *kernel)
     run.stopped = false;
     blockDim = kernel->block;
     gridDim = kernel->grid;
+    place_threads();
     const uint32_t blocks = gridDim.x * gridDim.y * gridDim.z;
     /* All blocks once, from a drawn one on, up or down. */
     const uint32_t first = emulated_random(blocks), down = emulated_random(2);

@@ -27,7 +27,7 @@ static void defaults(void **state)
     assert_false(fedge_client_profiles_is_wanted(&options.profiles));
     assert_int_equal(options.evaluate_every, 1);
     assert_int_equal(options.client_accuracy, 10000);
-    assert_string_equal(options.accumulator, "cpu");
+    assert_null(options.accumulator);
     assert_string_equal(options.engine, "cpu");
     assert_true(options.validation_split == 0.0);
     assert_int_equal(options.num_clients + options.num_threads + options.num_rounds, 0);
