@@ -12,7 +12,7 @@
 #include "edge/train/model.h"
 #include "edge/train/trainer.h"
 
-enum { EXAMPLES = 37, SIDE = 6, CHANNELS = 2, VALUES = CHANNELS * SIDE * SIDE, CLASSES = 3 };
+enum { EXAMPLES = 27, SIDE = 6, CHANNELS = 2, VALUES = CHANNELS * SIDE * SIDE, CLASSES = 3 };
 enum { MAX_VALUES = 2048, BATCH = 16 };
 
 #define SILO_BOUND 2e-5 /* of parameters beside the CPU's, whose largest are about 1 */

@@ -48,13 +48,13 @@ static void factors_are_rounded(void **state)
     (void)state;
     static float in_fp32[CLIENTS][MAX_VALUES], alone[CLIENTS][MAX_VALUES];
     static const fedge_precision PRECISIONS[] = {FEDGE_PRECISION_BF16, FEDGE_PRECISION_TF32};
-    static const double BOUNDS[] = {2e-3, 1e-3}, LEAST[] = {1e-4, 1e-5};
+    static const double BOUNDS[] = {2e-3, 1e-3}, LEAST[] = {5e-5, 1e-5};
     drawn_are_floats = false;
     for (uint64_t seed = fedge_test_is_long() ? 0 : 1; seed < 3; seed++) {
         drawn_family = seed < 2 ? DRAWN_PLAIN : DRAWN_ENCODERS;
         drawn_model(seed);
         if (!fedge_test_is_long())
-            drawn_training.local_steps = 2;
+            drawn_training.local_steps = seed == 1 ? 2 : 1;
         drawn_train_on_gpu(1, 3);
         memcpy(in_fp32, drawn_trained, sizeof(drawn_trained));
         drawn_options.precision = PRECISIONS[seed % 2];

@@ -82,6 +82,8 @@ static void members_do_not_show(void **state)
     drawn_are_floats = false;
     for (uint32_t i = 0; i < (fedge_test_is_long() ? 4 : 2); i++) {
         drawn_model(SEEDS_OF_MEMBERS[i]);
+        if (!fedge_test_is_long())
+            drawn_training.local_steps = 3;
         make_members();
         train_members(i, 4);
         for (uint32_t m = 0; m < MEMBERS; m++) {

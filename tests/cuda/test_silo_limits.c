@@ -18,6 +18,7 @@ static void too_little_memory_does_not_show(void **state)
     bool in_waves = false, alone = false, on_host = false;
     fedge_error err;
     silo_draw(1);
+    silo_training.local_steps = 2;
     silo_train_on(1, 2, 0);
     silo_keep_first();
     size_t memory = MUCH;
@@ -49,11 +50,8 @@ static fedge_status fail_at(uint64_t i, const char *at, int error, fedge_error *
 {
     const fedge_silo_config config = silo_config_of(11);
     fedge_silo_facts facts = {0};
-    assert_true(emulator_start(&(emulator_config){.num_gpus = 2,
-                                                  .fail_call = i,
-                                                  .fail_at = at,
-                                                  .fail_error = error,
-                                                  .unprotected = true}));
+    assert_true(emulator_start(&(emulator_config){
+        .num_gpus = 2, .fail_call = i, .fail_at = at, .fail_error = error, .unprotected = true}));
     return silo_try(&config, &facts, err);
 }
 
@@ -63,7 +61,7 @@ static bool begin_failures(void)
     fedge_silo_facts facts;
     silo_draw(0);
     const fedge_silo_config config = silo_config_of(11);
-    silo_training.local_steps = 2;
+    silo_training.local_steps = 1;
     if (!emulator_start(&(emulator_config){.num_gpus = 2, .joins = true}) ||
         emulator_real_gpus() > 0)
         return false;

@@ -13,7 +13,7 @@
 
 #define ALONE "sweep-cuda-alone"
 #define BESIDE "sweep-cuda-beside"
-#define JOB CLASSIFIER(4)
+#define JOB CLASSIFIER(2)
 #define OPTIONS                                                                                    \
     "--job job.json --data sweep-cuda-client.json --partition dirichlet:0.5 --clients 6 --quiet "  \
     "--threads 2 "
@@ -158,7 +158,9 @@ static void auto_takes_the_cpu_where_data_do_not_fit(void **state)
         machine.memory_bytes += 512;
         assert_int_equal(sweep_and_listen(OPTIONS "--sweep lr=0.05,0.1", &machine), 2);
         if (strstr(told, "--engine auto is cuda: ") && strstr(told, ": --engine auto is cpu: ")) {
-            if (!strstr(told, "fedge-simulate: lr=0.05,seed=1: --engine auto is cpu: GPU 0 has 0 MiB free, "))
+            if (!strstr(
+                    told,
+                    "fedge-simulate: lr=0.05,seed=1: --engine auto is cpu: GPU 0 has 0 MiB free, "))
                 fail_msg("%s", told);
             assert_non_null(strstr(told, "fedge-simulate: lr=0.1,seed=1: --engine auto is cpu: "));
             found_late++;

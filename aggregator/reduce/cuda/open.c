@@ -140,10 +140,9 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
                 joins ? ", and a tenth for NCCL" : "");
         }
         const size_t fit = room > needed ? FEDGE_CUDA_MIN_SLOTS + (room - needed) / bytes.slot : 0;
-        const uint32_t here =
-            fit > FEDGE_CUDA_MIN_SLOTS
-                ? (uint32_t)(fit < self->most_slots ? fit : self->most_slots)
-                : FEDGE_CUDA_MIN_SLOTS;
+        const uint32_t here = fit > FEDGE_CUDA_MIN_SLOTS
+                                  ? (uint32_t)(fit < self->most_slots ? fit : self->most_slots)
+                                  : FEDGE_CUDA_MIN_SLOTS;
         /* An update lies in the same slot of every GPU of its group. */
         *num_slots = here < *num_slots ? here : *num_slots;
     }

@@ -351,8 +351,8 @@ static void tell_of_spill(void *user, const char *folder)
     }
 }
 
-/* Unless the caller names it, sums are made where clients are trained: on GPUs, where no update then
- * goes to the host. */
+/* Unless the caller names it, sums are made where clients are trained: on GPUs, where no update
+ * then goes to the host. */
 static fedge_status open_global(fedge_simulation *self, const fedge_trainer_engine_ops *engine,
                                 fedge_error *err)
 {

@@ -129,14 +129,15 @@ static fedge_status make_event(const fedge_cohort *self, cudaEvent_t *event, fed
 static fedge_status make_told(fedge_cohort *self, fedge_cohort_told *told, fedge_error *err)
 {
     const size_t turns = (size_t)self->run * self->num_slots;
-    fedge_status status = fedge_cohort_take(self, &told->turns, turns * sizeof(*told->turns), true, err);
+    fedge_status status =
+        fedge_cohort_take(self, &told->turns, turns * sizeof(*told->turns), true, err);
     if (status == FEDGE_OK) {
-        status = fedge_cohort_take(self, &told->indices, turns * self->plan.batch * sizeof(*told->indices), true,
-                      err);
+        status = fedge_cohort_take(self, &told->indices,
+                                   turns * self->plan.batch * sizeof(*told->indices), true, err);
     }
     if (status == FEDGE_OK && self->plan.augments) {
-        status =
-            fedge_cohort_take(self, &told->moves, turns * self->plan.batch * sizeof(*told->moves), true, err);
+        status = fedge_cohort_take(self, &told->moves,
+                                   turns * self->plan.batch * sizeof(*told->moves), true, err);
     }
     return status == FEDGE_OK ? make_event(self, &told->done, err) : status;
 }
@@ -147,7 +148,8 @@ static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending,
     const bool brings = self->plan.share.num_parts == 0 || ending == self->endings;
     fedge_status status = FEDGE_OK;
     if (brings)
-        status = fedge_cohort_take(self, &ending->values, self->plan.num_state * sizeof(float), true, err);
+        status = fedge_cohort_take(self, &ending->values, self->plan.num_state * sizeof(float),
+                                   true, err);
     if (status == FEDGE_OK)
         status = fedge_cohort_take(self, &ending->tally, sizeof(*ending->tally), true, err);
     return status == FEDGE_OK ? make_event(self, &ending->done, err) : status;
@@ -159,7 +161,8 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
     for (uint32_t i = 0; i < 2 && status == FEDGE_OK; i++) {
         status = make_told(self, &self->told[i], err);
         if (status == FEDGE_OK)
-            status = fedge_cohort_take(self, &self->staging[i], self->plan.num_state * sizeof(float), true, err);
+            status = fedge_cohort_take(self, &self->staging[i],
+                                       self->plan.num_state * sizeof(float), true, err);
         if (status == FEDGE_OK)
             status = make_event(self, &self->staged[i], err);
     }
@@ -177,8 +180,9 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
         status = fedge_cohort_take(self, &self->pieces, count * sizeof(*self->pieces), true, err);
     }
     const size_t predicted = (size_t)self->run * self->num_slots * self->plan.batch;
-    return status == FEDGE_OK ? fedge_cohort_take(self, &self->predicted, predicted * sizeof(int32_t), true, err)
-                              : status;
+    return status == FEDGE_OK
+               ? fedge_cohort_take(self, &self->predicted, predicted * sizeof(int32_t), true, err)
+               : status;
 }
 
 /* ---- examples -------------------------------------------------------------------------------- */
@@ -327,7 +331,8 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
     if (status == FEDGE_OK)
         status = fedge_cohort_take(self, &self->shared_block, shared, false, err);
     if (status == FEDGE_OK)
-        status = fedge_cohort_take(self, &self->slot_block, bytes_of(self, self->num_slots), false, err);
+        status =
+            fedge_cohort_take(self, &self->slot_block, bytes_of(self, self->num_slots), false, err);
     if (status == FEDGE_OK) {
         (void)fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays,
                                         self->shared_block);

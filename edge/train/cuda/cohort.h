@@ -137,11 +137,11 @@ FEDGE_MUST_USE fedge_status fedge_cohort_check(const fedge_cohort_config *config
 FEDGE_MUST_USE fedge_status fedge_cohort_bytes(const fedge_cohort_config *config,
                                                fedge_cohort_memory *memory, fedge_error *err);
 
-/* Has the GPU the model's precision, and do nine tenths of its free memory hold the examples and one
- * slot? FEDGE_UNSUPPORTED, FEDGE_NO_MEMORY with the numbers; FEDGE_NOT_FOUND and FEDGE_GPU_LOST as
- * fedge_cohort_new. Takes nothing. */
+/* Has the GPU the model's precision, and do nine tenths of its free memory hold the examples and
+ * one slot? FEDGE_UNSUPPORTED, FEDGE_NO_MEMORY with the numbers; FEDGE_NOT_FOUND and FEDGE_GPU_LOST
+ * as fedge_cohort_new. Takes nothing. */
 FEDGE_MUST_USE fedge_status fedge_cohort_check_gpu(const fedge_cohort_config *config,
-                                                    fedge_error *err);
+                                                   fedge_error *err);
 
 /* Takes as many slots as nine tenths of the GPU's free memory hold, but no more
  * than are wanted, and brings the examples there. FEDGE_NO_MEMORY: not even one

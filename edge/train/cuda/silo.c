@@ -122,8 +122,8 @@ static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
     return status;
 }
 
-/* Names the GPUs, where the caller wants all. One that is not there is told also where the batch has
- * no part for it. */
+/* Names the GPUs, where the caller wants all. One that is not there is told also where the batch
+ * has no part for it. */
 static fedge_status choose_gpus(fedge_silo *self, fedge_error *err)
 {
     uint32_t there = 0;

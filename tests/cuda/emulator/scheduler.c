@@ -101,8 +101,8 @@ static void place_threads(void)
         return;
     run.placed = blockDim;
     for (uint32_t i = 0; i < run.count; i++) {
-        run.places[i] = (uint3){i % blockDim.x, i / blockDim.x % blockDim.y,
-                                i / (blockDim.x * blockDim.y)};
+        run.places[i] =
+            (uint3){i % blockDim.x, i / blockDim.x % blockDim.y, i / (blockDim.x * blockDim.y)};
     }
 }
 
