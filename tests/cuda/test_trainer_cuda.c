@@ -117,8 +117,9 @@ static bool is_over(void *user)
     return self->stop_asked > 0 && ++self->asked >= self->stop_asked;
 }
 
-static const char *accumulator; /* what sums; NULL: what trains, where it can */
-static bool stays;              /* the last run's changes stayed on the GPUs */
+static const char *accumulator;       /* what sums; NULL: what trains, where it can */
+static const fedge_dataset *test_set; /* of the server; NULL: none */
+static bool stays;                    /* the last run's changes stayed on the GPUs */
 
 /* On GPUs [0, num_gpus) with engine "cuda" or "auto". */
 static void begin(run *self, const char *engine, uint32_t num_gpus)
@@ -127,6 +128,7 @@ static void begin(run *self, const char *engine, uint32_t num_gpus)
     const fedge_simulation_config config = {
         .job = self->job,
         .client_data = self->client_data,
+        .test_set = test_set,
         .engine = engine,
         .accumulator = accumulator,
         .share = share,
@@ -268,29 +270,56 @@ static void changes_stay_on_the_gpu(void **state)
     }
 }
 
-/* The last model on the examples for validation: the same classes as on the CPU. */
+enum { EVALUATED = 4 };
+
+/* A client's examples and those that it holds out, those set apart for validation, and the server's
+ * test set, which is another data set. */
+static void choose_evaluated(const run *self, const fedge_dataset *test, uint32_t *places,
+                             int32_t (*classes)[PICTURE_COUNT],
+                             fedge_evaluation_set sets[EVALUATED])
+{
+    const uint32_t count = fedge_dataset_size(test);
+    const fedge_view views[EVALUATED] = {fedge_client_data_train(self->client_data, 0),
+                                         fedge_client_data_held_out(self->client_data, 0),
+                                         fedge_client_data_validation(self->client_data),
+                                         {test, places, count}};
+    for (uint32_t i = 0; i < count; i++)
+        places[i] = count - 1 - i;
+    for (uint32_t i = 0; i < EVALUATED; i++) {
+        sets[i] = (fedge_evaluation_set){.view = views[i], .predicted = classes[i]};
+        assert_true(views[i].count > 0);
+    }
+}
+
+/* The same classes as on the CPU, and losses. */
 static void evaluation_is_the_cpus(void **state)
 {
     (void)state;
-    int32_t classes[2][PICTURE_COUNT];
-    double losses[2];
+    static int32_t classes[2][EVALUATED][PICTURE_COUNT];
+    fedge_evaluation_set sets[2][EVALUATED];
+    run other = {0};
+    make_job(&other, CNN, "", "");
+    test_set = other.client_data->dataset;
     for (int on_gpu = 0; on_gpu < 2; on_gpu++) {
         run self = {0};
+        uint32_t places[PICTURE_COUNT];
         emulator_start(&(emulator_config){.num_gpus = 2});
         make_job(&self, CNN, "", "");
         begin(&self, on_gpu ? "cuda" : "cpu", 2);
         assert_int_equal(self.status, FEDGE_OK);
-        fedge_evaluation_set set = {.view = fedge_client_data_train(self.client_data, 0),
-                                    .predicted = classes[on_gpu]};
-        assert_true(set.view.count > 6);
-        assert_int_equal(fedge_simulation_evaluate(self.simulation, &set, 1, false, &self.err),
-                         FEDGE_OK);
-        losses[on_gpu] = set.loss;
-        if (on_gpu)
-            assert_memory_equal(classes[0], classes[1], set.view.count * sizeof(int32_t));
+        choose_evaluated(&self, test_set, places, classes[on_gpu], sets[on_gpu]);
+        assert_int_equal(
+            fedge_simulation_evaluate(self.simulation, sets[on_gpu], EVALUATED, false, &self.err),
+            FEDGE_OK);
         end(&self);
     }
-    assert_true(fabs(losses[0] - losses[1]) <= 1e-6 * losses[0]);
+    test_set = NULL;
+    end(&other);
+    for (uint32_t i = 0; i < EVALUATED; i++) {
+        const double loss = sets[0][i].loss;
+        assert_memory_equal(classes[0][i], classes[1][i], sets[0][i].view.count * sizeof(int32_t));
+        assert_true(loss > 0.0 && fabs(loss - sets[1][i].loss) <= 1e-6 * loss);
+    }
 }
 
 static void what_gpus_lack_is_named(void **state)

@@ -17,20 +17,33 @@ def lines(folder, name):
 
 
 def against_torch(rows):
-    """PyTorch's rounds have no ratio of their own: the GPU's round of the same case is put beside them."""
-    ours = {row["case"]: row["value"] for row in rows if row["unit"] == "rounds/s"}
+    """PyTorch's rows have no ratio of their own: the GPU's of the same case is put beside them."""
+    ours = {(row["case"], row["unit"]): row["value"] for row in rows}
     for row in rows:
-        mine = ours.get(row["case"].removesuffix(" in PyTorch"))
-        if row["case"].endswith(" in PyTorch") and mine:
-            yield {"bench": "gpu", "case": row["case"].replace(" in PyTorch", ": fedge"), "value": mine,
-                   "unit": "rounds/s", "peer": "PyTorch on the same GPU", "peer_value": row["value"],
+        case, told, way = row["case"].partition(" in PyTorch")
+        mine = ours.get((case, row["unit"]))
+        if told and mine:
+            yield {"bench": "gpu", "case": f"{case}: fedge", "value": mine, "unit": row["unit"],
+                   "peer": f"PyTorch on the same GPU{way}", "peer_value": row["value"],
                    "ratio": float(f"{mine / row['value']:.4g}")}
+
+
+def shares(rows):
+    """Of the matrix peak and of memory's bandwidth in the same run, for rows that say what a sample takes."""
+    found = {row["case"].partition(", GPU")[0]: row for row in rows}
+    for row in rows:
+        for what, key, scale, of in (("matrix peak, fp32", "flops", 1.0, "the matrix peak, fp32"),
+                                     ("memory, read only", "bytes", 1e9, "the bandwidth of memory, by parameters alone")):
+            if key in row and what in found:
+                share = row["value"] * row[key] / (found[what]["value"] * scale)
+                yield {"bench": "gpu", "case": f"{row['case']}: share of {of}", "value": float(f"{100 * share:.4g}"),
+                       "unit": "%"}
 
 
 def main():
     folder = sys.argv[1]
     rows = [json.loads(line) for line in lines(folder, "rows.jsonl")]
-    rows += list(against_torch(rows))
+    rows += [*against_torch(rows), *shares(rows)]
     tests = [dict(zip(("name", "result", "seconds"), line.split("\t"))) for line in lines(folder, "tests.tsv")]
     machine = lines(folder, "machine.txt")
     with open(os.path.join(folder, "gpu.json"), "w", encoding="utf-8") as file:

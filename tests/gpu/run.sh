@@ -126,11 +126,16 @@ else
 fi
 if [ -n "$measure" ]; then
     measure bench-kernels 60 "$tests/bench_gpu" kernels
-    measure bench-cohort 90 "$tests/bench_cohort"
+    measure bench-products 30 "$tests/bench_products"
+    measure bench-cohort 60 "$tests/bench_cohort"
     measure bench-rounds 90 "$tests/bench_gpu" rounds
     measure bench-robust 60 "$tests/bench_robust"
+    if [ -x "$build/bin/fedge-simulate" ] && command -v python3 >/dev/null; then
+        measure cohorts 120 python3 -B tests/gpu/cohorts.py "$build/bin/fedge-simulate" --seconds 60
+    fi
     for python in ${PYTHON-} python3; do
         if "$python" -c 'import torch' 2>/dev/null; then
+            measure torch-cohorts 120 "$python" -B tests/gpu/torch_cohort.py --seconds 80
             measure torch-rounds 60 "$python" -B tests/gpu/torch_round.py
             measure torch-robust 60 "$python" -B tests/gpu/torch_robust.py
             break

@@ -1,4 +1,5 @@
-"""The benches of GPUs and report.py on emulated ones: test_bench_gpu.py BENCH_GPU BENCH_COHORT BENCH_ROBUST.
+"""The benches of GPUs and report.py on emulated ones: test_bench_gpu.py BENCH_GPU BENCH_COHORT BENCH_ROBUST
+BENCH_PRODUCTS.
 
 Every row is there and well formed; the figures mean nothing."""
 
@@ -38,6 +39,13 @@ def main():
     assert {row["case"] for row in more} == {f"train {model}, B=2, {clients} clients at once"
                                              for model in ("2NN", "CNN") for clients in (1, 4)}, more
     assert bench(sys.argv[2], "gpus=0").returncode == 3
+
+    products = bench(sys.argv[4], "gpus=1")
+    assert products.returncode == 0 and "cuBLAS is not here" in products.stderr, products.stderr
+    multiplied = [json.loads(line) for line in products.stdout.splitlines()]
+    assert [row["case"] for row in multiplied] == [f"products of 2 clients, 3 × 20 by 20 × 5, {precision}"
+                                                   for precision in ("fp32", "tf32")], multiplied
+    assert bench(sys.argv[4], "gpus=0").returncode == 3
 
     robust = bench(sys.argv[3], "gpus=1")
     assert robust.returncode == 0, robust.stderr

@@ -32,7 +32,7 @@ class Machine:
                             "FEDGE_BUILD": os.path.join(folder, "build"), "PYTHON": ""}
         for name, text in TOOLS.items():
             script(os.path.join(folder, "tools"), name, text)
-        for name in (*(f"gpu_test_{test}" for test in TESTS), "bench_gpu", "bench_cohort", "bench_robust"):
+        for name in (*(f"gpu_test_{test}" for test in TESTS), "bench_gpu", "bench_cohort", "bench_products", "bench_robust"):
             text = f"echo '{ROW}'" if name.startswith("bench") else "echo fine"
             script(os.path.join(folder, "build", "bin"), name, programs.get(name, text))
 

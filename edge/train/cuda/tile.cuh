@@ -2,7 +2,9 @@
  * elements and adds their products from the first k to the last, so that the
  * sum depends on neither the tile's size nor its place. Where factors are
  * rounded, tensor cores add the products, so many k at a time from the first to
- * the last. Operands are told how they lie by types that have
+ * the last. cuBLAS may be faster, but chooses the order of a sum by the GPU's
+ * size and by how many products a launch has (docs/simulation.md). Operands are
+ * told how they lie by types that have
  *
  *     static const bool K_FIRST   neighbours in memory have neighbouring k
  * (else neighbouring i) at(i)                       what does not depend on k,
