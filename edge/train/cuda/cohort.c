@@ -147,9 +147,10 @@ static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending,
     /* A silo brings back one model, by its first ending. */
     const bool brings = self->plan.share.num_parts == 0 || ending == self->endings;
     fedge_status status = FEDGE_OK;
-    if (brings)
+    if (brings) {
         status = fedge_cohort_take(self, &ending->values, self->plan.num_state * sizeof(float),
                                    true, err);
+    }
     if (status == FEDGE_OK)
         status = fedge_cohort_take(self, &ending->tally, sizeof(*ending->tally), true, err);
     return status == FEDGE_OK ? make_event(self, &ending->done, err) : status;
@@ -160,9 +161,10 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < 2 && status == FEDGE_OK; i++) {
         status = make_told(self, &self->told[i], err);
-        if (status == FEDGE_OK)
+        if (status == FEDGE_OK) {
             status = fedge_cohort_take(self, &self->staging[i],
                                        self->plan.num_state * sizeof(float), true, err);
+        }
         if (status == FEDGE_OK)
             status = make_event(self, &self->staged[i], err);
     }
@@ -330,9 +332,10 @@ static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
         fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, NULL);
     if (status == FEDGE_OK)
         status = fedge_cohort_take(self, &self->shared_block, shared, false, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
         status =
             fedge_cohort_take(self, &self->slot_block, bytes_of(self, self->num_slots), false, err);
+    }
     if (status == FEDGE_OK) {
         (void)fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays,
                                         self->shared_block);

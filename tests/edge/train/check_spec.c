@@ -143,7 +143,7 @@ void check_spec(const fedge_model_spec *spec, uint32_t batch, size_t samples)
         fill_inputs(spec, &rng, x, size * batch, labels, batch);
         roughen(&self.schema, &rng, fedge_model_values(self.model));
         double *own = to_double(fedge_model_values(self.model), n), *gradient = new_doubles(n);
-        if (values == NULL) { /* the reference has no levels: once is enough */
+        if (!values) { /* the reference has no levels: once is enough */
             values = own;
             differences = new_doubles(n);
             double *wide = to_double(x, size * batch);
