@@ -93,8 +93,7 @@ void fedge_collective_sum_shards(const fedge_collective *collective, int64_t *va
 void fedge_collective_gather_shards(const fedge_collective *collective, int64_t *values,
                                     size_t count);
 
-/* The functions of the table; nothing when alone. Sums are rank 0's. Who waits long in _receive
- * sleeps in between; sums and broadcasts are for ranks that come to them at the same time. */
+/* The functions of the table; nothing when alone. Sums are rank 0's. */
 void fedge_collective_sum(const fedge_collective *collective, int64_t *values, size_t count);
 void fedge_collective_broadcast(const fedge_collective *collective, void *bytes, size_t size,
                                 uint32_t from);

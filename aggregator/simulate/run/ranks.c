@@ -105,11 +105,9 @@ static fedge_status make_run(const fedge_sim_ranks *self, const fedge_trainer_en
                : FEDGE_OK;
 }
 
-/* Not by broadcast: who waits for that does not sleep (fedge_collective_receive). */
-static void tell(const fedge_sim_ranks *self, const ranks_command *command)
+static void tell(const fedge_sim_ranks *self, ranks_command *command)
 {
-    for (uint32_t rank = 1; rank < self->collective->num_ranks; rank++)
-        fedge_collective_send(self->collective, command, sizeof(*command), rank);
+    fedge_collective_broadcast(self->collective, command, sizeof(*command), 0);
 }
 
 static void tell_run(fedge_sim_ranks *self, shared_run *run, uint32_t round,

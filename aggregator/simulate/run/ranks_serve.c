@@ -236,7 +236,7 @@ fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_error *err)
     for (;;) {
         ranks_command command;
         fedge_status status = FEDGE_OK;
-        fedge_collective_receive(ranks->collective, &command, sizeof(command), 0);
+        hear(ranks, &command, sizeof(command));
         switch (command.kind) {
         case RANKS_RUN:
             status = run(ranks, &command, err);
