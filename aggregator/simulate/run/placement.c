@@ -377,7 +377,7 @@ bool fedge_placement_has(const fedge_placement *placement, uint32_t rank, uint32
     if (!placement->holders || client == FEDGE_PLACEMENT_ANYONE)
         return true;
     const uint8_t *holders = placement->holders + client * stride_of(placement->num_ranks);
-    return (holders[rank / 8] >> rank % 8 & 1u) != 0;
+    return (holders[rank / 8] & 1u << rank % 8) != 0;
 }
 
 uint32_t fedge_placement_first(const fedge_placement *placement, uint32_t client)
