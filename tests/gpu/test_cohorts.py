@@ -24,7 +24,7 @@ def fails(folder, job, *words):
     with open(os.path.join(folder, "job.json"), "w", encoding="utf-8") as file:
         json.dump(job, file)
     done = subprocess.run([sys.argv[1], "--job", os.path.join(folder, "job.json"), "--engine", "cuda", *words], text=True,
-                          check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          check=False, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder,
                           env={**os.environ, "FEDGE_EMULATOR": "gpus=2"})
     assert done.returncode == 3 and not done.stdout, done
     return done.stderr
@@ -36,7 +36,7 @@ def bad_input(folder):
         with open(os.path.join(folder, f"{name}.csv"), "w", encoding="ascii") as file:
             file.write(rows)
     with open(os.path.join(folder, "client.json"), "w", encoding="ascii") as file:
-        file.write('{"data":{"points":{"values":"?.csv","partition":"per-file"}}}')
+        file.write('{"data":{"points":{"values":"*.csv","partition":"per-file"}}}')
 
     def job(shape, features):
         return {"fedge-job": 1, "name": "points", "seed": 4,
