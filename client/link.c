@@ -454,6 +454,7 @@ static const char *address_of(const fedge_link *link, char text[INET6_ADDRSTRLEN
         return link->host;
     for (at = all; at; at = at->ai_next)
         *(at->ai_family == AF_INET ? &num_v4 : &num_v6) += 1;
+    assert(num_v4 + num_v6 > 0);
     if (num_v4 != 1 || num_v6 != 1) {
         at = all;
         for (uint32_t skip = link->turn % (num_v4 + num_v6); skip > 0; skip--)

@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L /* gethostname */
 #include "aggregator/reduce/collective.h"
 
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -252,6 +253,7 @@ fedge_status fedge_collective_gather(const fedge_collective *collective, const v
             ? FEDGE_OK
             : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes that ranks say", whole);
     status = fedge_collective_agree(collective, status, NULL, 0, err);
+    assert(status != FEDGE_OK || (said->starts && said->bytes)); /* or this rank had not agreed */
     for (uint32_t rank = 0; status == FEDGE_OK && rank < collective->num_ranks; rank++) {
         uint8_t *at = said->bytes + said->starts[rank];
         if (rank == collective->rank && size > 0)

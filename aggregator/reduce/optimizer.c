@@ -1,5 +1,6 @@
 #include "aggregator/reduce/optimizer.h"
 
+#include <assert.h>
 #include <math.h>
 
 #include "edge/core/fixed.h"
@@ -35,6 +36,7 @@ INLINE void move(fedge_step_rule rule, const fedge_optimizer_step *step, double 
                  const double *restrict mean, size_t count, moved of)
 {
     const double beta1 = step->beta1, beta2 = step->beta2, tau = step->tau;
+    assert(rule == FEDGE_STEP_RULE_MOMENTUM || rule == FEDGE_STEP_RULE_DYN || of.v);
     for (size_t i = 0; i < count; i++) {
         double change;
         if (rule == FEDGE_STEP_RULE_MOMENTUM) {

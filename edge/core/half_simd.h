@@ -13,7 +13,7 @@
 #include "edge/core/codec.h"
 
 /* As fedge_codec_cut. */
-size_t fedge_cut_simd(float bound, const float *x, size_t n, float *cut, fedge_codec_stats *stats);
+size_t fedge_cut_simd(float bound, const float *x, size_t n, float *to, fedge_codec_stats *stats);
 
 /* [x] becomes what is read back of it; no value is NaN. out: (n); NULL: the bytes are not wanted.
  */

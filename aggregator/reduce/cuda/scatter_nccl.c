@@ -1,5 +1,6 @@
 #include "aggregator/reduce/cuda/scatter_nccl.h"
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,7 @@ static fedge_status meet(scatter *self, const fedge_collective *ranks, size_t nu
         counts ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the GPUs of all ranks");
     status = fedge_collective_agree(ranks, status, NULL, 0, err);
     if (status == FEDGE_OK) {
+        assert(counts); /* or this rank had not agreed */
         counts[ranks->rank] = self->team->num_gpus;
         fedge_collective_sum(ranks, counts, ranks->num_ranks);
         fedge_collective_broadcast(ranks, counts, ranks->num_ranks * sizeof(*counts), 0);
@@ -147,6 +149,7 @@ static fedge_status scatter_open(void *accumulator, const fedge_collective *rank
     fedge_status status = self ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for NCCL");
     status = fedge_collective_agree(ranks, status, NULL, 0, err);
     if (status == FEDGE_OK) {
+        assert(self);
         self->team = fedge_accumulator_cuda_team(accumulator);
         self->comms.nccl = &self->team->nccl;
         self->comms.watch = &self->team->watch;

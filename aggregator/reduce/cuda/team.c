@@ -76,6 +76,7 @@ static uint32_t least(uint32_t a, uint32_t b)
 /* Blocks that each GPU gets of chunk [chunk], by clients. */
 static uint32_t scattered(const fedge_cuda_team *team, uint32_t chunk, uint32_t *first)
 {
+    assert(team->num_gpus > 0);
     const uint32_t all = team->gpus[0].num_blocks;
     const uint32_t most = FEDGE_CUDA_STEP_BLOCKS * team->num_gpus;
     *first = chunk * most;

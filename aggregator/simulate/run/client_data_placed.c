@@ -1,6 +1,7 @@
 /* The clients' data where each rank has files of its own. Each loads its files; what all must know
  * of the others' (how many examples, their labels, and the examples for validation) they say to
  * each other. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -168,8 +169,8 @@ static fedge_status divide(loading *self, double validation_split, fedge_error *
                                        .num_labels = self->plan->data.num_labels,
                                        .num_files = clients,
                                        .file_ends = self->ends};
-    uint32_t *owner = malloc(examples * sizeof(*owner));
-    self->fresh->labels = malloc(examples * sizeof(*self->fresh->labels));
+    uint32_t *owner = malloc(((size_t)examples + 1) * sizeof(*owner));
+    self->fresh->labels = malloc(((size_t)examples + 1) * sizeof(*self->fresh->labels));
     fedge_status status = owner && self->fresh->labels ? FEDGE_OK : no_memory(err);
     if (status == FEDGE_OK) {
         status = fedge_partition_assign_rest(&self->data->partition, &data, validation_split,
@@ -273,13 +274,14 @@ static fedge_status exchange(loading *self, fedge_error *err)
     const uint32_t lacking = count_lacking(self);
     void *values = NULL;
     int32_t *labels = NULL;
-    uint32_t *places = malloc(fresh->num_examples * sizeof(*places));
+    uint32_t *places = malloc(((size_t)fresh->num_examples + 1) * sizeof(*places));
     uint8_t *room = malloc(fedge_dataset_example_size(fresh->dataset));
     fedge_status status = places && room ? FEDGE_OK : no_memory(err);
     if (status == FEDGE_OK)
         status = fedge_dataset_extend(fresh->dataset, lacking, &values, &labels, err);
     status = agree(self, status, err);
     if (status == FEDGE_OK) {
+        assert(places && room);
         exchange_validation(self, places, values, labels, room);
         const uint32_t listed = fresh->first[fresh->num_clients] + fresh->num_validation;
         for (uint32_t i = 0; i < listed; i++)
@@ -306,6 +308,7 @@ static fedge_status load(loading *self, double validation_split, fedge_error *er
         status = load_own(self, err);
     status = agree(self, status, err);
     if (status == FEDGE_OK) {
+        assert(self->own && self->files && self->ends); /* or this rank had not agreed */
         status = fedge_collective_gather(self->collective, self->own,
                                          (placement->num_own + 1) * sizeof(*self->own), &said, err);
     }
@@ -334,8 +337,10 @@ fedge_status fedge_client_data_new_placed(const fedge_plan *plan, const fedge_si
                     .fresh = calloc(1, sizeof(*self.fresh))};
     fedge_status status = self.fresh ? FEDGE_OK : no_memory(err);
     status = agree(&self, status, err);
-    if (status == FEDGE_OK)
+    if (status == FEDGE_OK) {
+        assert(self.fresh);
         status = load(&self, validation_split, err);
+    }
     free(self.own);
     free(self.files);
     free(self.ends);

@@ -1,4 +1,5 @@
 /* Runs of a sweep that several ranks share. */
+#include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -53,6 +54,7 @@ fedge_status fedge_sweep_share(fedge_sweep *sweep, uint32_t num_threads, fedge_c
     const fedge_collective *all = sweep->collective;
     const uint32_t num_runs = sweep->num_combinations * sweep->num_seeds;
     const uint32_t num_shared = fedge_sweep_num_shared(num_runs, all->num_ranks);
+    assert(num_shared > 0);
     const uint32_t group = all->rank % num_shared, at = num_runs - num_shared + group;
     const uint32_t combination = at % sweep->num_combinations;
     const sweep_watch watch = {.cancel = cancel, .begun = on_begun, .user = user};
