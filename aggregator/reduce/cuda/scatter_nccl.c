@@ -161,6 +161,7 @@ static fedge_status scatter_open(void *accumulator, const fedge_collective *rank
         status = make_id(self, &id, err);
     status = fedge_collective_agree(ranks, status, NULL, 0, err);
     if (status == FEDGE_OK) {
+        assert(self);
         fedge_collective_broadcast(ranks, &id, sizeof(id), 0);
         status = start(self, id, err);
     }
