@@ -66,7 +66,7 @@ if grep -qF "0 MB for this program" said; then
     grep -qF "40 MB for this program: use " said || fail "not what there is: $(cat said)"
     grep -qF "fewer clients or rounds" said || fail "not what to change: $(cat said)"
     # Without the option what clients keep has what the rest leaves, and the rest has to fit.
-    ends 3 "for the global model" made_up 20000000 "${run[@]}" --out tight
+    ends 3 "for the global model" made_up 60000000 "${run[@]}" --out tight
     [ ! -e tight ] || fail "a folder for a run that was refused"
     needed=$(sed -n 's/^fedge-simulate: \([0-9]*\) MB are needed: .*/\1/p' said)
     ends 3 "MB are needed" made_up "$((needed - 3))000000" "${run[@]}" --out tight
