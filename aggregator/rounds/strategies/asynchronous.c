@@ -4,6 +4,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "edge/io/client_hooks.h"
+
 const char *fedge_staleness_weight_name(unsigned weight)
 {
     static const char *const NAMES[] = {"polynomial", "constant", "hinge"};
@@ -33,6 +35,12 @@ fedge_status fedge_asynchronous_derive(const fedge_json *json, fedge_job *job, v
          "clients are asked one by one as others finish; remove it"},
         {job->plan.update.down.values != NULL, "update.down",
          "models travel whole, since clients are at work on several; remove it"},
+        /* What is chosen goes by the round, and a residual from one round to the next: here a
+         * client may be at work as one closes, and be asked twice in another. */
+        {fedge_plan_makes_residual(&job->plan), "update",
+         "what a client keeps of it needs rounds that wait for clients; take a codec that does not "
+         "choose, such as int8, "
+         "without error-feedback"},
         {job->plan.external, "model", "it must be a built-in one; take FedAvg"},
         {with->buffer_size > rounds->max_cohort, "strategy.buffer-size",
          "a round closes with this many updates, and at most max-cohort clients are at work; lower "

@@ -10,6 +10,8 @@
 #define TEST_SET ", \"test-set\": {\"values\": \"v\", \"labels\": \"l\"}"
 #define DOWN ", \"update\": {\"down\": \"int8\"}"
 #define RESIDUAL ", \"update\": {\"codec\": \"topk:0.1\"}"
+#define ROUNDED ", \"update\": {\"codec\": \"int8\", \"error-feedback\": \"on\"}"
+#define CHOSEN ", \"update\": {\"codec\": \"randk:0.1\", \"error-feedback\": \"off\"}"
 #define MOMENTUM ", \"optimizer\": {\"type\": \"SGD\", \"momentum\": 0.9}"
 #define ADAM ", \"optimizer\": {\"type\": \"Adam\"}"
 #define PROXIMAL ", \"proximal-mu\": 0.1"
@@ -151,6 +153,9 @@ static const mix WITHOUT_WAITING[] = {
     {{.rounds = ", \"sampler\": {\"type\": \"available\"}"},
      {"rounds.sampler: does not go with ", "remove it"}},
     {{.more = DOWN}, {"update.down: does not go with ", "remove it"}},
+    {{.more = RESIDUAL}, {"update: does not go with ", "take a codec that does not choose"}},
+    {{.more = CHOSEN}, {"update: does not go with ", "take a codec that does not choose"}},
+    {{.more = ROUNDED}, {"update: does not go with ", "without error-feedback"}},
     {{.model = EXTERNAL}, {"model: does not go with ", "take FedAvg"}},
     {{.model = BATCHNORM}, {"model.layers: ", "use GroupNorm and train all layers"}},
     {{.model = FROZEN}, {"model.layers: ", "use GroupNorm and train all layers"}},
