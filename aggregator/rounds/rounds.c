@@ -457,8 +457,10 @@ fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint
         rounds->num_connected++;
         fedge_rounds_note_connected(rounds, client_index, true);
     }
-    /* It has given up and comes anew: what was wrong may have been mended. */
-    fedge_rounds_wake(rounds, client_index);
+    /* It has given up and comes anew: what was wrong may have been mended. A time that it gave,
+     * such as that of its site's hours, holds on another connection too. */
+    if (fedge_rounds_rests_until(rounds, client_index) == UINT64_MAX)
+        fedge_rounds_wake(rounds, client_index);
     participant *found = fedge_rounds_find_participant(rounds, client_index);
     if (found && found->aside)
         fedge_rounds_remove_participant(rounds, found);

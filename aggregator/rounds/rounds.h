@@ -154,8 +154,10 @@ FEDGE_MUST_USE fedge_status fedge_rounds_lose(fedge_rounds *rounds, uint64_t tas
 FEDGE_MUST_USE fedge_status fedge_rounds_give_up(fedge_rounds *rounds, uint64_t task_id,
                                                  fedge_error *err);
 /* The device would rather not be asked before [until_ms]: cohorts do without it where there are
- * enough others, until then or until it joins anew. Without memory for that it is as others are. */
+ * enough others; UINT64_MAX: until it joins anew. Without memory for that it is as others are. */
 void fedge_rounds_rest(fedge_rounds *rounds, uint32_t client_index, uint64_t until_ms);
+/* What was said last; 0: nothing, or it is long over. */
+uint64_t fedge_rounds_rests_until(const fedge_rounds *rounds, uint32_t client_index);
 /* The deadline, and what follows pauses, are looked at here only: call it at least when
  * fedge_rounds_deadline_ms has come, and now and then while WAITING. */
 void fedge_rounds_tick(fedge_rounds *rounds, uint64_t now_ms);

@@ -231,10 +231,23 @@ uint32_t fedge_rounds_list_available(fedge_rounds *rounds)
 
 static uint32_t rest_place(const fedge_rounds *rounds, uint32_t client_index)
 {
-    uint32_t place = 0;
-    while (place < rounds->num_resting && rounds->resting[place].client_index < client_index)
-        place++;
+    uint32_t place = 0, end = rounds->num_resting;
+    while (place < end) {
+        const uint32_t middle = place + (end - place) / 2;
+        if (rounds->resting[middle].client_index < client_index)
+            place = middle + 1;
+        else
+            end = middle;
+    }
     return place;
+}
+
+uint64_t fedge_rounds_rests_until(const fedge_rounds *rounds, uint32_t client_index)
+{
+    const uint32_t place = rest_place(rounds, client_index);
+    const bool rests =
+        place < rounds->num_resting && rounds->resting[place].client_index == client_index;
+    return rests ? rounds->resting[place].until_ms : 0;
 }
 
 void fedge_rounds_wake(fedge_rounds *rounds, uint32_t client_index)

@@ -22,6 +22,14 @@ static uint64_t rest_of(const fedge_engine *engine, uint64_t now_ms)
     return rest > FEDGE_ENGINE_MIN_REST_MS ? rest : FEDGE_ENGINE_MIN_REST_MS;
 }
 
+/* The rest of a device that has said until when it cannot work is that, if it is longer. */
+static uint64_t rest_of_device(const fedge_engine *engine, uint32_t index, uint64_t now_ms)
+{
+    const uint64_t rest = rest_of(engine, now_ms);
+    const uint64_t until = fedge_rounds_rests_until(engine->rounds, index);
+    return until != UINT64_MAX && until > now_ms + rest ? until - now_ms : rest;
+}
+
 static void mark(fedge_engine *engine, bool at_work)
 {
     uint32_t num_tasks = 0;
@@ -44,7 +52,7 @@ void fedge_engine_send_to_rest(fedge_engine *engine, uint64_t now_ms)
         const fedge_engine_device *device = &engine->devices[i];
         if (device->conn_id != FEDGE_CONN_ALL && device->hangs_up && !device->at_work) {
             fedge_engine_close_conn(engine, device->conn_id, FEDGE_MESSAGE_BYE,
-                                    FEDGE_REASON_COME_LATER, rest_of(engine, now_ms),
+                                    FEDGE_REASON_COME_LATER, rest_of_device(engine, i, now_ms),
                                     "this round has no task for the client");
         }
     }

@@ -38,9 +38,8 @@ fedge_status fedge_asynchronous_derive(const fedge_json *json, fedge_job *job, v
         /* What is chosen goes by the round, and a residual from one round to the next: here a
          * client may be at work as one closes, and be asked twice in another. */
         {fedge_plan_makes_residual(&job->plan), "update",
-         "what a client keeps of it needs rounds that wait for clients; take a codec that does not "
-         "choose, such as int8, "
-         "without error-feedback"},
+         "what clients keep of it needs rounds that wait for them; take a codec that does not "
+         "choose, such as int8, without error-feedback"},
         {job->plan.external, "model", "it must be a built-in one; take FedAvg"},
         {with->buffer_size > rounds->max_cohort, "strategy.buffer-size",
          "a round closes with this many updates, and at most max-cohort clients are at work; lower "

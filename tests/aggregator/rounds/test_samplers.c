@@ -204,9 +204,9 @@ static void a_lost_slot_goes_by_score(void **state)
     fedge_client_history_fini(&history);
 }
 
-/* The cohort of 3 of 6 clients, of which the first [resting] rest until 1000 ms and then [anew], if
- * below 6, joins anew, as bits; the last to come opens the round at [now_ms]. */
-static unsigned cohort_of(uint32_t resting, uint32_t anew, uint64_t now_ms)
+/* The cohort of 3 of 6 clients, of which the first [resting] rest until [until_ms] and then [anew],
+ * if below 6, joins anew, as bits; the last to come opens the round at [now_ms]. */
+static unsigned cohort_of(uint32_t resting, uint64_t until_ms, uint32_t anew, uint64_t now_ms)
 {
     fedge_rounds_spec spec = base_spec();
     unsigned clients = 0;
@@ -218,7 +218,9 @@ static unsigned cohort_of(uint32_t resting, uint32_t anew, uint64_t now_ms)
     for (uint32_t i = resting; i > 0; i--)
         fedge_rounds_rest(rounds, i - 1, 2000);
     for (uint32_t i = 0; i < resting; i++)
-        fedge_rounds_rest(rounds, i, 1000); /* the last word counts */
+        fedge_rounds_rest(rounds, i, until_ms); /* the last word counts */
+    for (uint32_t i = 0; i < 6; i++)
+        assert_int_equal(fedge_rounds_rests_until(rounds, i), i < resting ? until_ms : 0);
     if (anew < 6)
         assert_int_equal(fedge_rounds_join(rounds, anew, 0, NULL), FEDGE_OK);
     assert_int_equal(fedge_rounds_join(rounds, 5, now_ms, NULL), FEDGE_OK);
@@ -233,11 +235,12 @@ static unsigned cohort_of(uint32_t resting, uint32_t anew, uint64_t now_ms)
 static void who_rests_is_asked_last(void **state)
 {
     (void)state;
-    const unsigned any = cohort_of(0, 6, 0);
-    assert_int_equal(cohort_of(3, 6, 999), 0x38); /* 3, 4 and 5 */
-    assert_int_equal(cohort_of(3, 6, 1000), any); /* their time has come */
-    assert_int_equal(cohort_of(4, 6, 0), any);    /* two others are not enough */
-    assert_int_equal(cohort_of(4, 0, 0), 0x31);   /* 0 has come anew */
+    const unsigned any = cohort_of(0, 1000, 6, 0);
+    assert_int_equal(cohort_of(3, 1000, 6, 999), 0x38);     /* 3, 4 and 5 */
+    assert_int_equal(cohort_of(3, 1000, 6, 1000), any);     /* their time has come */
+    assert_int_equal(cohort_of(4, 1000, 6, 0), any);        /* two others are not enough */
+    assert_int_equal(cohort_of(3, 1000, 0, 999), 0x38);     /* 0 has come before its time */
+    assert_int_equal(cohort_of(4, UINT64_MAX, 0, 0), 0x31); /* 0 has come anew */
 }
 
 int main(void)

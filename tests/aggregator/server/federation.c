@@ -212,7 +212,11 @@ static void say_hello(fed_device *device)
 {
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     size_t size = 0;
-    fedge_hello hello = {.protocol_min = 1, .protocol_max = 1, .release = "test", .arch = "test"};
+    fedge_hello hello = {.protocol_min = 1,
+                         .protocol_max = 1,
+                         .release = "test",
+                         .arch = "test",
+                         .hangs_up = device->hangs_up};
     MUST(fedge_hello_pack(&hello, frame, sizeof(frame), &size, ERR));
     receive(device, frame, size);
 }
@@ -273,16 +277,29 @@ void fed_send_part(fed_device *device)
     receive(device, frame, size);
 }
 
-void fed_decline(fed_device *device, bool task)
+static void decline(fed_device *device, const fedge_notice *notice)
 {
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     size_t size = 0;
-    fedge_notice notice = {.has_task = task,
-                           .task_id = device->task.task_id,
-                           .reason = FEDGE_REASON_POLICY,
-                           .text = "not\u202ehere"};
-    MUST(fedge_notice_pack(FEDGE_MESSAGE_DECLINE, &notice, frame, sizeof(frame), &size, ERR));
+    MUST(fedge_notice_pack(FEDGE_MESSAGE_DECLINE, notice, frame, sizeof(frame), &size, ERR));
     receive(device, frame, size);
+}
+
+void fed_decline(fed_device *device, bool task)
+{
+    decline(device, &(fedge_notice){.has_task = task,
+                                    .task_id = device->task.task_id,
+                                    .reason = FEDGE_REASON_POLICY,
+                                    .text = "not\u202ehere"});
+}
+
+void fed_put_off(fed_device *device, fedge_reason reason, uint64_t after_ms)
+{
+    decline(device, &(fedge_notice){.has_task = true,
+                                    .task_id = device->task.task_id,
+                                    .reason = reason,
+                                    .after_ms = after_ms,
+                                    .text = "not now"});
 }
 
 void fed_end_conn(fed_device *device, fedge_reason reason)
@@ -360,6 +377,7 @@ static void take_notice(fed_device *device, const fedge_message *message)
             forget_result(device, notice.task_id);
     } else {
         device->farewell = notice.reason;
+        device->farewell_after_ms = notice.after_ms;
     }
 }
 

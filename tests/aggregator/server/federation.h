@@ -54,7 +54,9 @@ typedef struct fed_device {
     /* What it does and what it was told. */
     bool idle; /* takes tasks and does nothing */
     bool deaf; /* reads nothing */
+    bool hangs_up;
     fedge_reason refusal, farewell;
+    uint64_t farewell_after_ms;
     uint64_t refused_task;
     uint32_t num_refusals, num_cancels, num_resumes;
     fedge_ack ack; /* the last */
@@ -127,7 +129,9 @@ void fed_send(fed_device *device, fedge_message_type type, const char *meta, con
 void fed_make_result(fed_device *device);
 void fed_announce(fed_device *device); /* UPLOAD */
 void fed_send_part(fed_device *device);
-void fed_decline(fed_device *device, bool task);
+void fed_decline(fed_device *device, bool task); /* by policy, for good */
+/* Its task, for so long. */
+void fed_put_off(fed_device *device, fedge_reason reason, uint64_t after_ms);
 void fed_fetch(fed_device *device, const char *hash, uint64_t offset);
 void fed_end_conn(fed_device *device, fedge_reason reason); /* the transport does, with REFUSE */
 /* Gives connections and devices what the engine has said; fed_step does, too. */
