@@ -18,7 +18,7 @@
 #define DEFAULT_BACKOFF_CAP_MS 60000
 #define DEFAULT_PROGRESS_TIMEOUT_MS 60000
 #define DEFAULT_STOP_GRACE_MS 500
-#define LOOK_MS 2000   /* between looks whether the site's conditions still hold, while at work */
+#define LOOK_MS 2000   /* between looks whether the site's conditions still hold */
 #define GOODBYE_MS 300 /* for the close frame, after the session has ended */
 
 static uint64_t now(void)
@@ -101,6 +101,7 @@ static bool may_work(fedge_client *c)
 {
     const fedge_site *site = c->config.site;
     fedge_obstacle obstacle;
+    c->look_at = now() + LOOK_MS;
     if (!site || fedge_conditions_hold(&site->conditions, fedge_os_local_minute(),
                                        c->config.state_dir, &obstacle))
         return true;
@@ -131,11 +132,11 @@ static void start_job(fedge_client *c, const fedge_session_action *action)
     } else {
         job.kind = FEDGE_JOB_TASK;
         job.task = *action->task;
-        c->working = true;
-        /* The site's conditions are looked at again while the work lasts. */
-        c->look_at = now() + LOOK_MS;
     }
     fedge_worker_start(c->worker, &job);
+    /* They may have changed while the model came: then the work is cancelled as it begins. */
+    if (job.kind == FEDGE_JOB_TASK)
+        (void)may_work(c);
 }
 
 static void end(fedge_client *c, const fedge_session_action *action)
@@ -217,10 +218,10 @@ static void perform(fedge_client *c, const fedge_session_action *action)
     }
 }
 
-/* Is there work during which the site's conditions must go on to hold? */
+/* Is there a task, from the fetching of its model on, for which the site's conditions must hold? */
 static bool watches(const fedge_client *c)
 {
-    return c->config.site && c->config.site->conditions.given && c->working;
+    return c->config.site && c->config.site->conditions.given && fedge_session_has_task(c->session);
 }
 
 /* Carries out all that is due; events that come up meanwhile are served by the same loop. */
@@ -404,9 +405,7 @@ static void on_woken(void *user)
         fedge_session_stop(c->session, now(), FEDGE_EXIT_OK, "this client was asked to stop");
     while (fedge_worker_take(c->worker, &c->result)) {
         const fedge_worker_result *r = &c->result;
-        /* A result that is cancelled comes here as well, so [working] ends with every one. */
         bool plan = r->job.kind == FEDGE_JOB_PLAN;
-        c->working = c->working && plan;
         if (r->status && r->bad_blob) {
             fedge_session_blob_bad(c->session, now(),
                                    plan ? r->job.plan_hash : bad_hash(&r->job.task));
@@ -418,10 +417,8 @@ static void on_woken(void *user)
         drain(c);
     }
     fedge_session_tick(c->session, now());
-    if (watches(c) && now() >= c->look_at) {
-        c->look_at = now() + LOOK_MS;
+    if (watches(c) && now() >= c->look_at)
         (void)may_work(c);
-    }
     drain(c);
 }
 

@@ -27,10 +27,9 @@ struct fedge_client {
     fedge_identity *identity;
     atomic_bool stop_asked;
     bool draining, stopped;
-    bool working;       /* at a task */
     bool seed_compared; /* with the run's first model */
     bool new_run;       /* the last WELCOME was the first of its run */
-    uint64_t look_at;   /* at the site's conditions, meanwhile */
+    uint64_t look_at;   /* at the site's conditions, while there is a task */
     fedge_exit exit_code;
     char exit_text[FEDGE_MAX_TEXT];
     char plan_hash[FEDGE_HASH_TEXT], initial_model[FEDGE_HASH_TEXT]; /* as the last WELCOME has */

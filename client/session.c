@@ -201,6 +201,11 @@ bool fedge_session_online(const fedge_session *session)
     return session->link == LINK_ONLINE;
 }
 
+bool fedge_session_has_task(const fedge_session *session)
+{
+    return session->has_task || (session->working && !session->cancelled);
+}
+
 /* --- the end ------------------------------------------------------------------------------- */
 
 void fedge_session_end(fedge_session *s, fedge_exit exit_code, fedge_message_type farewell,

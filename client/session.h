@@ -162,5 +162,8 @@ bool fedge_session_wants_write(const fedge_session *session);
 uint64_t fedge_session_deadline(const fedge_session *session);
 /* True from WELCOME to the end of the link. */
 bool fedge_session_online(const fedge_session *session);
+/* There is a task that waits, for its model or behind a result, or is worked on and still wanted.
+ */
+bool fedge_session_has_task(const fedge_session *session);
 
 #endif

@@ -117,21 +117,26 @@ static void test_policy_declines_for_now(void **state)
     fedge_session_task_declined(f->session, f->now_ms, FEDGE_REASON_TOO_HOT, 5, "nothing there");
     fake_run(f);
     assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 0);
+    assert_false(fedge_session_has_task(f->session));
     fake_task(f, 1, FAKE_MODEL);
+    assert_true(fedge_session_has_task(f->session)); /* while its model comes */
     fedge_session_task_declined(f->session, f->now_ms, FEDGE_REASON_ON_BATTERY, 7000, "battery");
     fake_run(f);
     assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 1);
     assert_true(f->notice.has_task && f->notice.task_id == 1);
     assert_int_equal(f->notice.reason, FEDGE_REASON_ON_BATTERY);
     assert_int_equal(f->notice.after_ms, 7000);
+    assert_false(fedge_session_has_task(f->session));
     fake_chunk(f, FAKE_MODEL, 0, 100);
     assert_int_equal(f->num_works, 0);
     f->model_held = 0;
     fake_task(f, 2, FAKE_MODEL);
     fake_serve(f, FAKE_MODEL);
     assert_int_equal(f->num_works, 1);
+    assert_true(fedge_session_has_task(f->session));
     fedge_session_task_declined(f->session, f->now_ms, FEDGE_REASON_TOO_HOT, 0, "90 degrees");
     fake_run(f);
+    assert_false(fedge_session_has_task(f->session)); /* though the work has not ended */
     assert_int_equal(f->num_cancels, 1);
     assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 2);
     assert_int_equal(f->notice.task_id, 2);

@@ -17,9 +17,10 @@ USAGE = 2
 class Relay:
     """Carries bytes between who connects and a server; with [connect] it is a proxy that is told which."""
 
-    def __init__(self, target=None, forgets_after_s=None, status="200 Connection established"):
-        self.target, self.forgets_after_s, self.status = target, forgets_after_s, status
+    def __init__(self, target=None, forgets_after_s=None, status="200 Connection established", down_bytes_s=None):
+        self.target, self.forgets_after_s, self.status, self.down_bytes_s = target, forgets_after_s, status, down_bytes_s
         self.asked = []
+        self.bytes_down = 0
         self.forgotten = 0
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
@@ -78,9 +79,12 @@ class Relay:
                 time.sleep(harness.PATIENCE_S)
                 return
             for side in ready:
-                data = side.recv(65536)
+                data = side.recv(2048 if self.down_bytes_s else 65536)
                 if not data:
                     return
+                if side is both[1]:
+                    self.bytes_down += len(data)
+                    time.sleep(len(data) / self.down_bytes_s if self.down_bytes_s else 0)
                 (both[1] if side is both[0] else both[0]).sendall(data)
 
 

@@ -4,6 +4,8 @@ import json
 import os
 
 import harness
+import test_blobs
+import test_link
 from harness import NetTest
 
 
@@ -13,6 +15,8 @@ class Conditions(NetTest):
         federation = self.federation(clients=1, rounds__min_train_nodes=1, **job)
         self.device = federation.path("device")
         self.supply(federation, "Discharging")
+        if "initial-model" in job:
+            test_blobs.write_model(federation.path(job["initial-model"]))
         with open(federation.site_path, encoding="utf-8") as file:
             site = json.load(file)
         site["policy"] = {"conditions": {"mains-power": True, "min-battery": 20, "root": self.device}}
@@ -42,6 +46,21 @@ class Conditions(NetTest):
         federation.start_client(0)  # one that joins anew is asked at once
         federation.complete()
         self.assertEqual(federation.hashes(), expected)
+
+    def test_a_download_ends_when_the_plug_is_pulled(self):
+        """Of a model that takes half a minute over its link."""
+        federation = self.start(**test_blobs.LARGE, **{"initial-model": "start.safetensors"})
+        self.supply(federation, "Charging")
+        way = test_link.Relay(("127.0.0.1", federation.port), down_bytes_s=10000)
+        self.addCleanup(way.close)
+        client = federation.start_client(0, server=f"wss://127.0.0.1:{way.port}")
+        client.wait_event("task")
+        self.supply(federation, "Discharging")
+        declined = federation.aggregator.wait_event("client-declined")
+        self.assertEqual(declined["reason"], "on-battery", declined)
+        self.assertLess(way.bytes_down, os.path.getsize(federation.path("start.safetensors")))
+        self.assertEqual(client.events("trained"), [])
+        self.assertTrue(client.running())
 
     def test_work_under_way_ends_when_the_plug_is_pulled(self):
         federation = self.start(rounds__num_server_rounds=1, training__local_epochs=65536)
