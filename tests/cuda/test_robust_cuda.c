@@ -44,6 +44,47 @@ static fedge_job *parse(const char *strategy)
     return job;
 }
 
+#define ROOT_VALUES "test-robust-cuda-values.npy"
+#define ROOT_LABELS "test-robust-cuda-labels.npy"
+
+static void write_npy(const char *path, const char *type, const char *shape, const void *data,
+                      size_t size)
+{
+    char head[128] = "\x93NUMPY\x01\0\x76"; /* of 118 bytes behind the first ten */
+    const int used = snprintf(
+        head + 10, 117, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }", type, shape);
+    memset(head + 10 + used, ' ', (size_t)(117 - used));
+    head[127] = '\n';
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(head, 1, sizeof(head), file), sizeof(head));
+    assert_int_equal(fwrite(data, 1, size, file), size);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* What FLTrust trains on. */
+static int write_root_set(void **state)
+{
+    static float values[24][64];
+    int64_t labels[24];
+    (void)state;
+    fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 24, 0, 0);
+    for (int i = 0; i < 24; i++) {
+        labels[i] = i % 7;
+        for (int k = 0; k < 64; k++)
+            values[i][k] = (float)fedge_rng_normal(&rng) + (k % 7 == i % 7 ? 1.0f : 0.0f);
+    }
+    write_npy(ROOT_VALUES, "<f4", "24, 64", values, sizeof(values));
+    write_npy(ROOT_LABELS, "<i8", "24,", labels, sizeof(labels));
+    return 0;
+}
+
+static int remove_root_set(void **state)
+{
+    (void)state;
+    return remove(ROOT_VALUES) | remove(ROOT_LABELS);
+}
+
 /* Random updates, of which one is far off. */
 static void keep_updates(fedge_global_model *model, uint64_t seed, fedge_updates *updates)
 {
@@ -118,6 +159,8 @@ static void rules_have_the_bits_of_the_cpu(void **state)
         "{\"type\": \"Bulyan\", \"num-malicious-nodes\": 2}",
         "{\"type\": \"RFA\"}",
         "{\"type\": \"NormClipping\", \"norm\": 3}",
+        "{\"type\": \"FLTrust\", \"root-set\": {\"values\": \"" ROOT_VALUES
+        "\", \"labels\": \"" ROOT_LABELS "\"}}",
     };
     for (uint32_t i = 0; i < sizeof(RULES) / sizeof(*RULES); i++) {
         const uint32_t num_gpus = 1 + i % 3;
@@ -190,7 +233,8 @@ static void a_lost_gpu_ends_the_step(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rules_have_the_bits_of_the_cpu),
+        cmocka_unit_test_setup_teardown(rules_have_the_bits_of_the_cpu, write_root_set,
+                                        remove_root_set),
         cmocka_unit_test(where_memory_is_short_the_cpu_goes_on),
         cmocka_unit_test(a_lost_gpu_ends_the_step),
     };

@@ -98,11 +98,17 @@ class Ways(NetTest):
         return self.federation(clients=1, rounds__num_server_rounds=2, rounds__min_train_nodes=1, **job)
 
     def connects(self, client):
-        """Until it has, or cannot; libwebsockets of an older cmake/deps.sh can do neither."""
+        """Until it has, or cannot; libwebsockets of an older cmake/deps.sh knows no proxies."""
         harness.wait_until("the client to come so far", lambda: client.events("welcome") or
                            client.events("disconnected") or not client.running())
-        if "without proxies" in client.log() or (not client.events("welcome") and "[::1]" in client.log()):
+        if "without proxies" in client.log():
             self.skipTest("libwebsockets is without it: run cmake/deps.sh")
+
+    def needs_ipv6(self):
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError as error:
+            self.skipTest(f"this machine has no ::1: {error}")
 
     def test_through_a_proxy(self):
         expected = harness.undisturbed(2, clients=1, rounds__min_train_nodes=1)
@@ -171,15 +177,13 @@ class Ways(NetTest):
                 self.assertNotIn("secret", client.log())
 
     def test_over_ipv6(self):
-        if not socket.has_ipv6 or not os.path.exists("/proc/net/if_inet6"):
-            self.skipTest("this machine has no IPv6")
+        self.needs_ipv6()
         keys = os.path.join(harness.make_folder(), "keys")
         harness.make_keys(keys, 1, ip="::1")
         expected = harness.undisturbed(2, clients=1, rounds__min_train_nodes=1)
         federation = self.alone(keys=keys)
         federation.start_aggregator(listen="[::1]:0")
-        client = federation.start_client(0, server=f"wss://[::1]:{federation.port}")
-        self.connects(client)
+        federation.start_client(0, server=f"wss://[::1]:{federation.port}")
         federation.complete()
         self.assertEqual(federation.hashes(), expected)
         self.assertEqual(federation.aggregator.events("client-connected")[0]["address"].rsplit(":", 1)[0],
@@ -187,10 +191,11 @@ class Ways(NetTest):
 
     def test_a_server_of_another_ipv6_address(self):
         """Its certificate is for 127.0.0.1 only."""
+        self.needs_ipv6()
         federation = self.alone()
         federation.start_aggregator(listen="[::1]:0")
         client = federation.start_client(0, server=f"wss://[::1]:{federation.port}")
-        client.wait_event("disconnected")
+        self.assertIn("not for the host name connected to", client.wait_event("disconnected")["message"])
         self.assertEqual(client.events("welcome"), [])
 
 
@@ -216,8 +221,8 @@ class Rest(NetTest):
             holds.next_task()
             said = rests.wait_event("disconnect")
             self.assertIn("come-later", said["message"])
-            again = rests.wait_event("reconnect")["message"]  # no round has closed: a minute, and an eighth
-            self.assertRegex(again, r"next connection in 6[0-9]\.\d s")
+            again = rests.wait_event("reconnect")["message"]  # after the five minutes that it gave, and an eighth
+            self.assertRegex(again, r"next connection in (29[5-9]|3[0-3][0-9])\.\d s")
             harness.wait_until("it to be gone", lambda: federation.health()["connected"] == 1)
             self.assertTrue(rests.running())
 

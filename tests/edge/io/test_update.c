@@ -117,6 +117,57 @@ static void layers_have_codecs_of_their_own(void **state)
     free(bytes);
 }
 
+/* What is left of a residual of round [last] in [round], whose change is 0: of values that do not
+ * travel, since there are larger ones. */
+static float left_of_residual(uint32_t last, uint32_t round)
+{
+    static float residual[COUNT + 1];
+    static const float nothing[COUNT];
+    fedge_error err;
+    for (uint32_t i = 0; i < COUNT; i++)
+        residual[i] = i < 90 ? 2.0f : i < 900 ? 0.125f : 0.0f;
+    residual[COUNT] = (float)last;
+    const fedge_update made = {.plan = &plan,
+                               .bounds_log2 = BOUNDS,
+                               .changes = nothing,
+                               .residual = residual,
+                               .round = round};
+    assert_int_equal(fedge_update_encode(&made, &upload, &bytes, &err), FEDGE_OK);
+    assert_int_equal(decode(&err), FEDGE_OK);
+    for (uint32_t i = 0; i < 900; i++) {
+        const float sent = ldexpf((float)v[i], 2 - FEDGE_FIXED_VALUE_BITS);
+        assert_true(sent == (i < 90 ? 16.0f * residual[90] : 0.0f)); /* of which is left as much */
+        assert_true(residual[i] == (i < 90 ? 0.0f : residual[90]));
+    }
+    assert_true(residual[COUNT] == (float)round);
+    free(bytes);
+    return residual[90] / 0.125f;
+}
+
+static void a_residual_fades(void **state)
+{
+    (void)state;
+    fedge_error err;
+    fedge_codec codec;
+    assert_int_equal(fedge_codec_parse("topk:0.1", &codec, &err), FEDGE_OK);
+    make_plan(&codec, false);
+    memset(&upload, 0, sizeof(upload));
+    plan.update.residual_half_life = 64;
+    assert_true(left_of_residual(0, 500) == 1.0f); /* of no round */
+    assert_true(left_of_residual(10, 11) == 1.0f); /* of the round before */
+    assert_true(left_of_residual(10, 12) == 1.0f - 0.5f / 64);
+    assert_true(left_of_residual(10, 43) == 0.75f); /* on a straight line */
+    assert_true(left_of_residual(10, 75) == 0.5f);
+    assert_true(left_of_residual(10, 107) == 0.375f);
+    assert_true(left_of_residual(10, 139) == 0.25f);
+    plan.update.residual_half_life = 1;
+    assert_true(left_of_residual(10, 14) == 0.125f);
+    plan.update.residual_half_life = 0;
+    assert_true(left_of_residual(10, 5000) == 1.0f);
+    plan.update.error_feedback = FEDGE_ERROR_FEEDBACK_OFF;
+    assert_true(left_of_residual(10, 11) == 0.0f);
+}
+
 static void layers_without_tensors_are_refused(void **state)
 {
     (void)state;
@@ -339,6 +390,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(layers_have_codecs_of_their_own),
+        cmocka_unit_test(a_residual_fades),
         cmocka_unit_test(layers_without_tensors_are_refused),
         cmocka_unit_test(what_is_encoded_decodes),
         cmocka_unit_test(deflate_is_dropped_when_it_does_not_help),
