@@ -12,10 +12,11 @@
 
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
+#include "edge/io/model_delta.h"
 #include "edge/io/plan.h"
 
 /* That are kept, as long as they are together smaller than a whole model. */
-#define FEDGE_DOWNLINK_STEPS 32
+#define FEDGE_DOWNLINK_STEPS FEDGE_MODEL_DELTA_MAX_STEPS
 
 /* One that is all 0 is of a plan without "down": nothing is done, and there are no deltas. */
 typedef struct fedge_downlink {

@@ -215,7 +215,11 @@ fedge_status fedge_model_delta_apply(const fedge_plan *plan, const uint8_t *byte
     const size_t statistics = num_statistics(plan) * sizeof(float);
     const size_t most = fedge_codec_size(&plan->update.down, &plan->sent.sections[0].schema);
     fedge_status status = FEDGE_OK;
-    while (size > 0 && status == FEDGE_OK) {
+    for (uint32_t step = 0; size > 0 && status == FEDGE_OK; step++) {
+        if (step == FEDGE_MODEL_DELTA_MAX_STEPS) {
+            return fedge_fail(err, FEDGE_TOO_BIG, "a model's delta has over %u steps",
+                              (unsigned)step);
+        }
         const uint64_t raw = size >= HEAD ? fedge_get_u64(bytes) : 0;
         const uint64_t packed = size >= HEAD ? fedge_get_u64(bytes + 8) : 0;
         if (size < HEAD || packed > size - HEAD || statistics > size - HEAD - packed)

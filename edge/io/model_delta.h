@@ -5,7 +5,8 @@
  * next residual client   model += delta
  *
  * so both have the same bits, and nothing that the codec dropped is lost. A file is a chain of
- * steps, each from one round's model to the next one's, little-endian:
+ * steps, 1 … FEDGE_MODEL_DELTA_MAX_STEPS, each from one round's model to the next one's,
+ * little-endian:
  *
  *     u64 raw bytes of the section, u64 bytes that follow of it: fewer when they are deflated
  *     the section: the trained values' changes in the codec of "down", with the plan's bound
@@ -19,6 +20,8 @@
 
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
+
+#define FEDGE_MODEL_DELTA_MAX_STEPS 32 /* of a chain: each costs the work of a whole model */
 
 /* The step of a round. before: the model that clients have; after: the one that they should have,
  * which becomes the one that they will have; each plan->schema.num_elements. residual: of the

@@ -170,6 +170,23 @@ static void sizes_that_lie_are_refused(void **state)
     assert_int_equal(fedge_model_delta_apply(plan, chain, 0, client, &err), FEDGE_OK);
 }
 
+/* Each of them is small on the way and costs the work of a whole model. */
+static void a_chain_has_an_end(void **state)
+{
+    (void)state;
+    fedge_error err;
+    run(0, false);
+    const size_t step = chain_size / ROUNDS, steps = FEDGE_MODEL_DELTA_MAX_STEPS;
+    uint8_t *longer = malloc((steps + 1) * step);
+    for (size_t i = 0; i <= steps; i++)
+        memcpy(longer + i * step, chain, step);
+    assert_int_equal(fedge_model_delta_apply(plan, longer, steps * step, client, &err), FEDGE_OK);
+    assert_int_equal(fedge_model_delta_apply(plan, longer, (steps + 1) * step, client, &err),
+                     FEDGE_TOO_BIG);
+    assert_string_equal(err.message, "a model's delta has over 32 steps");
+    free(longer);
+}
+
 static void a_change_that_is_no_number_leaves_no_bytes(void **state)
 {
     (void)state;
@@ -191,6 +208,7 @@ int main(void)
         cmocka_unit_test(what_is_dropped_is_the_residual),
         cmocka_unit_test(any_bytes_are_refused_or_fit),
         cmocka_unit_test(sizes_that_lie_are_refused),
+        cmocka_unit_test(a_chain_has_an_end),
         cmocka_unit_test(a_change_that_is_no_number_leaves_no_bytes),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
