@@ -64,7 +64,10 @@ fedge_status fedge_last_accepted_add(fedge_last_accepted *last_accepted, fedge_j
         const fedge_status status = hold(last_accepted, client + 1, err);
         if (status != FEDGE_OK)
             return status;
-        last_accepted->task_ids[client] = slot.task.task_id;
+        /* A client may have several in a round that does not wait: ids ascend with time, and slots
+         * need not. */
+        if (slot.task.task_id > last_accepted->task_ids[client])
+            last_accepted->task_ids[client] = slot.task.task_id;
     }
     return FEDGE_OK;
 }

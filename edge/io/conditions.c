@@ -215,6 +215,10 @@ static bool power_holds(const fedge_conditions *c, fedge_obstacle *o)
         return obstacle_is(o, FEDGE_REASON_ON_BATTERY,
                            "the device runs on its battery; policy wants mains-power");
     }
+    if (c->min_battery > 0 && seen.has_battery && seen.level < 0) {
+        return obstacle_is(o, FEDGE_REASON_BATTERY_LOW,
+                           "no battery tells its charge, so min-battery is not known to hold");
+    }
     if (c->min_battery > 0 && seen.has_battery && seen.level < (long)c->min_battery) {
         return obstacle_is(o, FEDGE_REASON_BATTERY_LOW,
                            "the battery is at %ld %%; policy's min-battery is %" PRIu32, seen.level,

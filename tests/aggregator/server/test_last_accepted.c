@@ -68,6 +68,29 @@ static void the_last_accepted_is_kept(void **state)
     fedge_last_accepted_clear(&read);
 }
 
+/* Where a round does not wait a client may have two updates in it, and the later one in a slot that
+ * was given away before. */
+static void the_latest_task_is_the_last(void **state)
+{
+    static const uint64_t ids[TEST_SLOTS] = {13, 11, 12, 10};
+    fedge_last_accepted last_accepted = {0};
+    fedge_journal *journal;
+    fedge_journal_task tasks[TEST_SLOTS];
+    const fedge_journal_phase phase = test_phase(1, 0);
+    for (uint32_t i = 0; i < TEST_SLOTS; i++) {
+        tasks[i] = test_task(ids[i]);
+        tasks[i].client_index = i / 2;
+    }
+    OK(fedge_journal_create(*state, &phase, tasks, 0, &journal, NULL));
+    for (uint32_t i = 0; i < TEST_SLOTS; i++)
+        OK(test_accept(journal, i, ids[i], NULL));
+    OK(fedge_journal_close(journal, NULL));
+    OK(fedge_last_accepted_add(&last_accepted, journal, NULL));
+    assert_tasks(&last_accepted, (const uint64_t[]){13, 12}, 2);
+    fedge_journal_free(journal);
+    fedge_last_accepted_clear(&last_accepted);
+}
+
 static void no_registry_has_so_many(void **state)
 {
     fedge_error err;
@@ -84,6 +107,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(the_last_accepted_is_kept, test_dir_setup,
+                                        test_dir_teardown),
+        cmocka_unit_test_setup_teardown(the_latest_task_is_the_last, test_dir_setup,
                                         test_dir_teardown),
         cmocka_unit_test_setup_teardown(no_registry_has_so_many, test_dir_setup, test_dir_teardown),
     };

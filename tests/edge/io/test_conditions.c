@@ -91,10 +91,13 @@ static void battery_level(void **state)
 {
     (void)state;
     fedge_conditions c = conditions();
+    fedge_obstacle obstacle;
     c.min_battery = 40;
     assert_int_equal(reason(&c), FEDGE_REASON_NONE); /* no battery */
     fact(BATTERY, "type", "Battery\n");
     assert_int_equal(reason(&c), FEDGE_REASON_BATTERY_LOW); /* one that does not tell */
+    assert_false(fedge_conditions_hold(&c, 0, ".", &obstacle));
+    assert_null(strchr(obstacle.text, '%'));
     fact(BATTERY, "capacity", "39\n");
     assert_int_equal(reason(&c), FEDGE_REASON_BATTERY_LOW);
     fact(BATTERY, "capacity", "40\n");
