@@ -3,9 +3,11 @@
 import argparse
 import json
 import os
+import re
 import subprocess
 import tempfile
 import time
+import zlib
 
 from codec_picture import picture
 from rows import Rows, load_average, note
@@ -84,16 +86,25 @@ def speed(options, rows):
                      f" {4000 * VALUES / size:6.1f}× fewer bytes")
 
 
-def simulated(options, folder, partition, up, feedback, down, rounds):
+def cases(options):
+    """What goes up and down: how it is called, and a job's "update"."""
+    if options.update:
+        return [("f32", {"up": "f32"}), (json.dumps(options.update), options.update)]
+    return [(" ".join(filter(None, [up, feedback and f"error feedback {feedback}", down and f"down {down}"])),
+             {"up": up, **({"error-feedback": feedback} if feedback else {}), **({"down": down} if down else {})})
+            for up, feedback, down in (RATE[:2] if options.quick else RATE)]
+
+
+def simulated(options, folder, partition, case, update, rounds):
     """What one simulation says, from DIR where it is there."""
-    words = [partition, up, feedback and f"error feedback {feedback}", down and f"down {down}", f"{rounds} rounds"]
-    name = "-".join(word.replace(":", "").replace(" ", "-") for word in words if word)
+    short = case if len(case) < 100 else f"update {zlib.crc32(case.encode()):08x}"
+    words = [partition, short, f"seed {options.seed}" if options.seed != 1 else "", f"{rounds} rounds"]
+    name = "-".join(re.sub(r"[^\w.+-]", "", word.replace(" ", "-")) for word in words if word)
     path = os.path.join(folder, f"{name}.json")
     if not os.path.exists(path):
         with open(JOB, encoding="utf-8") as file:
             job = json.load(file)
-        job["update"] = {"up": up, **({"error-feedback": feedback} if feedback else {}),
-                         **({"down": down} if down else {})}
+        job["seed"], job["update"] = options.seed, update
         job["rounds"].update({"num-server-rounds": rounds, "fraction-train": 0.1, "min-train-nodes": 10,
                               "min-available-nodes": 100})
         with open(os.path.join(folder, f"{name}.job"), "w", encoding="utf-8") as file:
@@ -113,16 +124,16 @@ def rate(options, rows, folder):
     points = []
     for partition in PARTITIONS[:1] if options.quick else PARTITIONS:
         plain = None
-        for up, feedback, down in RATE[:2] if options.quick else RATE:
-            found = simulated(options, folder, partition, up, feedback, down, rounds)
+        for what, update in cases(options):
+            found = simulated(options, folder, partition, what, update, rounds)
             plain = plain or found
             fewer = plain["bytes_up"] / found["bytes_up"]
             both = (plain["bytes_up"] + plain["bytes_down"]) / (found["bytes_up"] + found["bytes_down"])
-            case = " ".join(filter(None, [partition, up, feedback and f"error feedback {feedback}", down and f"down {down}"]))
+            case = f"{partition} {what}"
             rows.put(("codec", case, round(100 * found["accuracy"], 2), "% accuracy", "f32",
                       round(100 * plain["accuracy"], 2), round(fewer, 1)),
                      f"{case:62} {100 * found['accuracy']:6.2f} % {fewer:7.1f}× fewer bytes up, {both:5.1f}× both ways")
-            points.append((partition, case[len(partition) + 1:], found["bytes_up"], found["accuracy"]))
+            points.append((partition, what, found["bytes_up"], found["accuracy"]))
     with open(os.path.join(folder, "rate.svg"), "w", encoding="utf-8") as file:
         file.write(picture(points))
 
@@ -137,6 +148,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=100)
     parser.add_argument("--out")
     parser.add_argument("--only")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--update", type=json.loads)
     options = parser.parse_args()
     rows = Rows(options.json, "codec")
     if options.only != "rate":

@@ -2,7 +2,9 @@
 
 import argparse
 import json
+import os
 import subprocess
+import tempfile
 import time
 
 import numpy as np
@@ -97,12 +99,22 @@ def clipping(each):
     each.make(lambda x: (x * shares).mean(axis=0))
 
 
+def trust(each):
+    """The last row stands for the server's update, which fedge trains in its time on a few examples."""
+    dots = sum(each(lambda x: x @ x[-1]))
+    norms = np.sqrt(sum(each(lambda x: np.linalg.norm(x, axis=1) ** 2)))
+    trusted = np.maximum(0, dots / (norms * norms[-1]))
+    shares = (trusted / trusted.sum() * norms[-1] / norms).astype(np.float32)
+    each.make(lambda x: shares @ x)
+
+
 def mixed_median(each):
     order = np.argsort(squares(each), axis=1)[:, :UPDATES - F]
     each.make(lambda x: np.median(np.stack([x[row].mean(axis=0) for row in order]), axis=0))
 
 
 MALICIOUS = {"num-malicious-nodes": F}
+ROOT = {"root-set": {"values": "root-values.npy", "labels": "root-labels.npy"}}
 RULES = {
     "FedMedian": (median, {}),
     "FedTrimmedAvg": (trimmed, {}),
@@ -111,14 +123,23 @@ RULES = {
     "Bulyan": (bulyan, MALICIOUS),
     "RFA": (geometric_median, {}),
     "NormClipping": (clipping, {}),
+    "FLTrust": (trust, ROOT),
     "FedMedian, mixing": (mixed_median, {"mixing": True, **MALICIOUS}),
 }
 
 
-def compare(options, rows, parameters, threads, runs):
+def measured(options, parameters, threads, runs):
+    """What fedge says: seconds of each rule, and the bytes that the process has grown by."""
     jobs = [json.dumps({"type": name.split(",")[0], **arguments}) for name, (_, arguments) in RULES.items()]
-    *mine, grown = subprocess.run([options.fedge, str(UPDATES), str(parameters), str(runs), str(threads), *jobs],
-                                  check=True, text=True, stdout=subprocess.PIPE).stdout.split()
+    with tempfile.TemporaryDirectory() as folder:
+        np.save(os.path.join(folder, ROOT["root-set"]["values"]), np.linspace(-1, 1, 32, dtype=np.float32)[:, None])
+        np.save(os.path.join(folder, ROOT["root-set"]["labels"]), np.arange(32) // 16)
+        return subprocess.run([os.path.abspath(options.fedge), str(UPDATES), str(parameters), str(runs), str(threads),
+                               *jobs], check=True, text=True, stdout=subprocess.PIPE, cwd=folder).stdout.split()
+
+
+def compare(options, rows, parameters, threads, runs):
+    *mine, grown = measured(options, parameters, threads, runs)
     note(f"{parameters} parameters, {threads} threads: the process grew by {int(grown) / 2 ** 20:.0f} MiB")
     size = parameters if parameters <= PIECE * 1.1 else PIECE
     x = np.random.default_rng(1).standard_normal((UPDATES, size), dtype=np.float32) * np.float32(0.01)
