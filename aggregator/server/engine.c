@@ -396,10 +396,13 @@ void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* All devices may lose their connections at once: so long it takes until all are back. */
+/* All devices may lose their connections at once: so long it takes until all are back. Of a reload
+ * a device hears when it connects next. */
 static uint32_t return_within_ms(const fedge_engine *engine)
 {
-    const uint64_t ms = (uint64_t)engine->num_devices * engine->config.return_every_us / 1000;
+    const fedge_engine_config *config = &engine->config;
+    const uint64_t registered = config->num_registered(config->registry);
+    const uint64_t ms = registered * config->return_every_us / 1000;
     return ms < FEDGE_MAX_RETURN_WITHIN_MS ? (uint32_t)ms : FEDGE_MAX_RETURN_WITHIN_MS;
 }
 

@@ -35,10 +35,11 @@ typedef struct fedge_engine_config {
     uint32_t num_workers;          /* ingest threads, ≥ 1 */
     const char *accumulator;       /* what sums: the name of a kind, or "auto" */
     fedge_accumulator_config sums; /* what it is opened with, but for the layout */
-    uint32_t num_clients;          /* indices of the registry are below this; may grow by reload */
-    const fedge_rank_link *ranks;  /* that take updates too; NULL: none. Outlives the engine */
-    uint32_t return_every_us;      /* in which one device that has lost its connection is let in */
-    uint32_t heartbeat_s;          /* what clients are told of it, ≥ 1 */
+    uint32_t (*num_registered)(void *registry); /* devices at present; thread-safe */
+    void *registry;
+    const fedge_rank_link *ranks; /* that take updates too; NULL: none. Outlives the engine */
+    uint32_t return_every_us;     /* in which one device that has lost its connection is let in */
+    uint32_t heartbeat_s;         /* what clients are told of it, ≥ 1 */
     const fedge_log *log;
     void (*wake)(void *user); /* wakes the engine's thread; thread-safe */
     void *wake_user;

@@ -299,6 +299,12 @@ static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_e
     return fedge_ranks_together(((program *)user)->ranks, accumulator, err);
 }
 
+/* For fedge_engine_config. */
+static uint32_t num_registered(void *peers)
+{
+    return fedge_peers_num_devices(peers);
+}
+
 static fedge_status open_share(program *self, fedge_error *err)
 {
     fedge_share_config config = {.job = self->job,
@@ -328,7 +334,8 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .num_workers = num_workers(self),
                                   .accumulator = self->options.accumulator,
                                   .sums = self->options.sums,
-                                  .num_clients = fedge_peers_num_devices(self->peers),
+                                  .num_registered = num_registered,
+                                  .registry = self->peers,
                                   .ranks = ranks_share_updates(self) ? &self->link : NULL,
                                   .return_every_us = 1000 * FEDGE_RETURN_EVERY_MS /
                                                      self->options.num_network_threads,

@@ -132,6 +132,11 @@ static void wake(void *user)
     (void)user; /* fed_step looks at the completions anyway */
 }
 
+static uint32_t num_registered(void *user)
+{
+    return ((federation *)user)->num_registered;
+}
+
 static void on_round(federation *fed, const fedge_round_summary *summary)
 {
     must(fed->num_summaries < FED_MAX_SUMMARIES, "summaries", "too many");
@@ -153,7 +158,9 @@ fedge_status fed_try_open(federation *fed, fedge_error *err)
                                   .num_workers = fed->num_workers,
                                   .accumulator = fed->accumulator,
                                   .sums = fed->sums,
-                                  .num_clients = FED_DEVICES,
+                                  .num_registered = num_registered,
+                                  .registry = fed,
+                                  .return_every_us = fed->return_every_us,
                                   .log = &fed->log,
                                   .wake = wake,
                                   .traffic = &fed->traffic};

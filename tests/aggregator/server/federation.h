@@ -87,6 +87,7 @@ typedef struct federation {
     fedge_accumulator_config sums;
     uint32_t turn; /* whose device comes first, and in which direction */
     bool restored;
+    uint32_t num_registered, return_every_us;
     uint64_t now_ms;
     uint64_t events; /* frames taken or parts sent by devices */
     uint64_t die_at; /* ≠ 0: SIGKILL to this process at that event, if the run is open */

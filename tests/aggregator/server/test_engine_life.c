@@ -412,6 +412,29 @@ static void a_drain_does_not_wait_for_room(void **state)
     assert_int_equal(fed_status(&fed).rounds_closed, 3);
 }
 
+/* How long a lost connection may take to be made anew goes by the devices that are registered, not
+ * by those that have come, and by the registry as it is when a device connects. */
+static void a_device_is_told_when_all_are_back(void **state)
+{
+    (void)state;
+    static const struct {
+        uint32_t device, registered, every_us, within_ms;
+    } CASES[] = {{5, 10000, 5000, 50000},
+                 {0, 10001, 1250, 12501},
+                 {3, FED_DEVICES, 5000, 30},
+                 {1, FEDGE_REGISTRY_MAX_DEVICES, 5000, FEDGE_MAX_RETURN_WITHIN_MS}};
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        if (i > 0)
+            fed_fini(&fed);
+        fed_init(&fed, "engine-life-test", FOUR_OF_FOUR);
+        fed.return_every_us = CASES[i].every_us;
+        fed_open(&fed);
+        fed.num_registered = CASES[i].registered;
+        fed_join(&fed, CASES[i].device);
+        assert_int_equal(fed.devices[CASES[i].device].welcome.return_within_ms, CASES[i].within_ms);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +452,7 @@ int main(void)
         cmocka_unit_test_teardown(a_drain_leaves_a_round_open_for_who_is_away, tear_down),
         cmocka_unit_test_teardown(a_round_waits_for_room_on_the_disk, tear_down),
         cmocka_unit_test_teardown(a_drain_does_not_wait_for_room, tear_down),
+        cmocka_unit_test_teardown(a_device_is_told_when_all_are_back, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
