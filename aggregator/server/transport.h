@@ -21,7 +21,6 @@
 
 #define FEDGE_HANDSHAKE_TIMEOUT_S 10   /* from the first bytes to the end of TLS; then for HTTP */
 #define FEDGE_NEWCOMER_TIMEOUT_MS 5000 /* silence until a certificate is shown */
-#define FEDGE_FLOOD_SIZE 25 /* handshakes in vain of a thread in a second: fewer than its turns */
 #define FEDGE_TURN_MS                                                                              \
     20 /* so often at least a handshake begins, whatever else a thread has to do */
 #define FEDGE_RETURN_EVERY_MS                                                                      \

@@ -21,12 +21,10 @@
 #include "aggregator/server/http.h"
 #include "aggregator/server/slots.h"
 #include "aggregator/server/transport.h"
+#include "aggregator/server/turns.h"
 #include "aggregator/server/ws_frame.h"
 #include "secure/identity/chain.h"
 #include "secure/identity/tickets.h"
-
-/* From one place a handshake begins after those of as many others that wait. */
-#define FEDGE_TURNS_APART 8
 
 struct fedge_peer;
 struct fedge_network;
@@ -110,13 +108,9 @@ typedef struct fedge_network {
     atomic_bool must_stop;
     _Atomic uint32_t num_connections; /* handshakes and arrivals included */
 
-    fedge_slots slots;                           /* names the connections of [clients] */
-    fedge_peer_list waiting;                     /* arrivals whose handshake has not begun */
-    fedge_peer_address begun[FEDGE_TURNS_APART]; /* where the last that did came from, in a ring */
-    uint32_t num_begun;
-    uint32_t
-        num_in_vain; /* handshakes that ended without an accepted certificate, in this second */
-    bool flooded;    /* there were many in the last one: the idle watcher rests */
+    fedge_slots slots;         /* names the connections of [clients] */
+    fedge_peer_list waiting;   /* arrivals whose handshake has not begun */
+    fedge_turns turns;         /* which of them is next; in a flood the idle watcher rests */
     fedge_peer_list newcomers; /* of the clients' port, without an accepted certificate */
     fedge_peer_list clients;   /* with one; of the HTTP port: all */
     fedge_peer *adopting;      /* within lws_adopt…: told when it is gone on return */

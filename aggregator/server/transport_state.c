@@ -109,10 +109,8 @@ void fedge_peer_end_guest(fedge_peer *peer)
  * there are many, they begin in their turns only. */
 static void count_in_vain(fedge_network *network)
 {
-    if (++network->num_in_vain >= FEDGE_FLOOD_SIZE && !network->flooded) {
-        network->flooded = true;
+    if (fedge_turns_in_vain(&network->turns))
         ev_idle_stop(network->loop, &network->idle_watcher);
-    }
 }
 
 void fedge_peer_forget(fedge_peer *gone)

@@ -2,6 +2,7 @@
  * libwebsockets context of its own, so that no two threads share a connection. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11; explicit_bzero */
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -102,7 +103,7 @@ static void take_arrivals(fedge_network *network)
         } else {
             fedge_peer_append(&network->waiting, (fedge_peer *)item);
             /* In a flood handshakes begin by the timer alone, however idle the thread is. */
-            if (!network->flooded)
+            if (!network->turns.flooded)
                 ev_idle_start(network->loop, &network->idle_watcher);
             ev_timer_start(network->loop, &network->turn_watcher);
         }
@@ -111,38 +112,25 @@ static void take_arrivals(fedge_network *network)
 
 /* ---- whose handshake begins ------------------------------------------------------------------ */
 
-static bool has_begun_lately(const fedge_network *network, const fedge_peer_address *from)
-{
-    const uint32_t number =
-        network->num_begun < FEDGE_TURNS_APART ? network->num_begun : FEDGE_TURNS_APART;
-    for (uint32_t i = 0; i < number; i++) {
-        if (fedge_peer_address_same_place(&network->begun[i], from))
-            return true;
-    }
-    return false;
-}
-
 /* A handshake takes milliseconds of the thread, whoever asks for it. One begins when the thread has
  * nothing else to do, so that many of them do not delay the messages of devices that are there; and
- * one every FEDGE_TURN_MS in any case. Who comes from where others have come from waits behind
- * those from elsewhere; and while there are many in vain, who comes from where no device has come
- * from behind the others. */
+ * one every FEDGE_TURN_MS in any case. */
 static void begin_one(fedge_network *network)
 {
+    fedge_turns *turns = &network->turns;
     fedge_peers *peers = network->transport->config.peers;
     fedge_peer *next = NULL;
-    for (fedge_peer *peer = network->waiting.first; peer; peer = peer->next) {
-        if (has_begun_lately(network, &peer->address))
-            continue;
-        next = next ? next : peer;
-        if (!network->flooded || fedge_peers_has_seen(peers, &peer->address)) {
+    unsigned best = UINT_MAX;
+    for (fedge_peer *peer = network->waiting.first; peer && best > 0; peer = peer->next) {
+        const bool known = turns->flooded && fedge_peers_has_seen(peers, &peer->address);
+        const unsigned rank = fedge_turns_rank(turns, &peer->address, known);
+        if (rank < best) {
+            best = rank;
             next = peer;
-            break;
         }
     }
-    next = next ? next : network->waiting.first;
     if (next) {
-        network->begun[network->num_begun++ % FEDGE_TURNS_APART] = next->address;
+        fedge_turns_begin(turns, &next->address);
         fedge_peer_take_out(next);
         fedge_peer_adopt(next);
     }
@@ -155,9 +143,8 @@ static void begin_one(fedge_network *network)
 
 static void judge_flood(fedge_network *network)
 {
-    network->flooded = network->num_in_vain >= FEDGE_FLOOD_SIZE;
-    network->num_in_vain = 0;
-    if (!network->flooded && network->waiting.first)
+    fedge_turns_second(&network->turns);
+    if (!network->turns.flooded && network->waiting.first)
         ev_idle_start(network->loop, &network->idle_watcher);
 }
 

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import struct
+import subprocess
 
 import harness
 from harness import NetTest
@@ -252,6 +253,27 @@ class Ending(NetTest):
         federation.complete()
         for client in clients:
             self.assertEqual(client.wait(), 0, client.tail())
+
+    def test_both_sides_say_which_ciphers_are_in_use(self):
+        """In --version and in the log; with libgcrypt built in, also where it refuses: in FIPS mode."""
+        with open(os.path.join(harness.BIN, "fedge-aggregator"), "rb") as file:
+            has_libgcrypt = b"libgcrypt.so" in file.read()
+        number = r"[0-9]+\.[0-9]+\.[0-9]+"
+        alone = f"mbedTLS {number}"
+        cases = [({}, f"libgcrypt {number}"),
+                 ({"LIBGCRYPT_FORCE_FIPS_MODE": "1"}, f"{alone}, not libgcrypt {number}: it is in FIPS mode")]
+        for environment, expected in cases if has_libgcrypt else [({}, alone)]:
+            federation = self.federation(clients=1, rounds__num_server_rounds=1)
+            federation.start_aggregator(environment=environment)
+            client = federation.start_client(0, environment=environment)
+            federation.complete()
+            said = federation.aggregator.wait_event("listening")["ciphers"]
+            self.assertRegex(said, f"^{expected}$")
+            self.assertEqual(client.wait_event("connect")["ciphers"], said)
+            for program in ("fedge-aggregator", "fedge-client"):
+                version = subprocess.run([os.path.join(harness.BIN, program), "--version"], text=True, check=True,
+                                         stdout=subprocess.PIPE, env={**os.environ, **environment})
+                self.assertEqual(version.stdout.splitlines()[1], f"ciphers: {said}")
 
 
 if __name__ == "__main__":

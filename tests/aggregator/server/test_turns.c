@@ -1,0 +1,95 @@
+/* Whose handshake is next, and what a flood of handshakes in vain changes. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include "aggregator/server/turns.h"
+
+static fedge_peer_address place(uint8_t number)
+{
+    return (fedge_peer_address){.host = {[10] = 0xff, [11] = 0xff, 10, 0, 0, number},
+                                .port = number};
+}
+
+/* The rank of a place that is [known], or not. */
+static unsigned rank(const fedge_turns *turns, uint8_t number, bool known)
+{
+    const fedge_peer_address from = place(number);
+    return fedge_turns_rank(turns, &from, known);
+}
+
+static void begin(fedge_turns *turns, uint8_t number)
+{
+    const fedge_peer_address from = place(number);
+    fedge_turns_begin(turns, &from);
+}
+
+static void handshakes_in_vain(fedge_turns *turns, unsigned count)
+{
+    for (unsigned i = 0; i < count; i++)
+        (void)fedge_turns_in_vain(turns);
+}
+
+static void one_place_waits_behind_others(void **state)
+{
+    (void)state;
+    fedge_turns turns = {0};
+    assert_int_equal(rank(&turns, 1, false), 0);
+    /* Nor is anything of what the empty ring holds a place. */
+    assert_int_equal(fedge_turns_rank(&turns, &(fedge_peer_address){0}, false), 0);
+    begin(&turns, 1);
+    assert_int_equal(rank(&turns, 1, false), 2);
+    assert_int_equal(rank(&turns, 1, true), 2);
+    assert_int_equal(rank(&turns, 2, false), 0);
+    for (uint8_t i = 0; i < FEDGE_TURNS_APART - 1; i++)
+        begin(&turns, (uint8_t)(10 + i));
+    assert_int_equal(rank(&turns, 1, false), 2);
+    begin(&turns, 50); /* takes its cell */
+    assert_int_equal(rank(&turns, 1, false), 0);
+    assert_int_equal(rank(&turns, 10, false), 2);
+}
+
+static void known_places_come_first_in_a_flood(void **state)
+{
+    (void)state;
+    fedge_turns turns = {0};
+    begin(&turns, 1);
+    assert_int_equal(rank(&turns, 2, false), rank(&turns, 2, true));
+    handshakes_in_vain(&turns, FEDGE_FLOOD_SIZE);
+    assert_true(rank(&turns, 2, true) < rank(&turns, 3, false));
+    /* Where one has just begun waits, known or not: the flooder may be behind the same address. */
+    assert_true(rank(&turns, 3, false) < rank(&turns, 1, true));
+    assert_int_equal(rank(&turns, 1, true), rank(&turns, 1, false));
+}
+
+static void a_flood_begins_at_once_and_ends_with_a_quiet_second(void **state)
+{
+    (void)state;
+    fedge_turns turns = {0};
+    for (int second = 0; second < 3; second++) { /* never enough within one */
+        for (unsigned i = 1; i < FEDGE_FLOOD_SIZE; i++)
+            assert_false(fedge_turns_in_vain(&turns));
+        fedge_turns_second(&turns);
+        assert_false(turns.flooded);
+    }
+    handshakes_in_vain(&turns, FEDGE_FLOOD_SIZE - 1);
+    assert_true(fedge_turns_in_vain(&turns)); /* before the second is over */
+    assert_true(turns.flooded);
+    assert_false(fedge_turns_in_vain(&turns)); /* said once */
+    fedge_turns_second(&turns);
+    assert_true(turns.flooded);
+    handshakes_in_vain(&turns, FEDGE_FLOOD_SIZE);
+    fedge_turns_second(&turns);
+    assert_true(turns.flooded);
+    handshakes_in_vain(&turns, FEDGE_FLOOD_SIZE - 1);
+    fedge_turns_second(&turns);
+    assert_false(turns.flooded);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_place_waits_behind_others),
+        cmocka_unit_test(known_places_come_first_in_a_flood),
+        cmocka_unit_test(a_flood_begins_at_once_and_ends_with_a_quiet_second),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
