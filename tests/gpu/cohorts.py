@@ -91,8 +91,12 @@ def main():
     limit = float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 120.0
     end = time.monotonic() + limit
     failed = 0
-    with tempfile.TemporaryDirectory() as folder:
-        run_pfl(sys.argv[1], folder, PFL_QUICK if quick else PFL)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run_pfl(sys.argv[1], folder, PFL_QUICK if quick else PFL)
+    except (RuntimeError, subprocess.CalledProcessError) as error:
+        failed = 1
+        print(f"cohorts.py: simulation: {error}", file=sys.stderr)
     for name, job, examples, cohorts, flops in selected(quick):
         for cohort in cohorts:
             case = f"train {name}, B={BATCH}, cohort of {cohort}"

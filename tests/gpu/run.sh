@@ -120,7 +120,9 @@ done
 check limits 60 "$tests/gpu_test_accumulator_cuda_limits"
 if [ -x "$build/bin/fedge-simulate" ]; then
     check simulator 60 bash tests/gpu/same_model.sh "$build/bin/fedge-simulate"
-    check training 90 bash tests/gpu/same_training.sh "$build/bin/fedge-simulate"
+    if command -v python3 >/dev/null; then
+        check training 150 python3 -B tests/gpu/same_training.py "$build/bin/fedge-simulate"
+    fi
 else
     echo "run.sh: cJSON or zlib is not here: the simulator is left out"
 fi

@@ -81,6 +81,8 @@ def main():
 
     without = measure("gpus=0")
     assert without.returncode == 1 and "no GPU is found" in without.stderr, without.stderr
+    # Neither keeps the other from being tried.
+    assert "cohorts.py: simulation: " in without.stderr and f"cohorts.py: {CASE}: " in without.stderr, without.stderr
 
 
 if __name__ == "__main__":

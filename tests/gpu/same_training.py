@@ -1,0 +1,112 @@
+"""Five rounds of each job of the zoo: the same model from one GPU and from all, and the accuracy of the CPU's within 0.3
+points: same_training.py SIMULATOR [--quick]
+
+The examples are made up, and labels can be learned from them. --quick: one job, and sizes for emulated GPUs, to see that
+it runs."""
+
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+from cohort_cases import ROOT, SEED, write_npy
+
+ROUNDS = 5
+CLIENTS, EACH, TESTED = 4, 20, 1000
+QUICK_CLIENTS, QUICK_EACH, QUICK_TESTED = 2, 2, 8
+POINTS = 0.3
+
+
+def zoo(quick):
+    folder = os.path.join(ROOT, "examples/zoo")
+    names = ["2nn.json"] if quick else sorted(name for name in os.listdir(folder) if name.endswith(".json"))
+    for name in names:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            yield name.removesuffix(".json"), json.load(file)
+
+
+def examples(data, count, seed):
+    """Values and labels: half of an example's values are those of its label, the others are drawn."""
+    size = 1
+    for extent in data["shape"]:
+        size *= extent
+    drawn = random.Random(SEED)
+    most = data["labels"] if len(data["shape"]) == 1 else 256  # a text's characters are below the number of labels
+    is_float = data["dtype"] == "f32"
+
+    def some():
+        return [drawn.gauss(0, 1) if is_float else drawn.randrange(most) for _ in range(size)]
+
+    of_label = [some() for _ in range(data["labels"])]
+    drawn.seed(seed)
+    values, labels = [], bytes(i % data["labels"] for i in range(count))
+    for label in labels:
+        values += [own if drawn.random() < 0.5 else other for own, other in zip(of_label[label], some())]
+    return struct.pack(f"<{len(values)}f", *values) if is_float else bytes(values), labels
+
+
+def write_examples(folder, name, data, count, seed):
+    values, labels = examples(data, count, seed)
+    paths = {"values": os.path.join(folder, f"{name}-values.npy"), "labels": os.path.join(folder, f"{name}-labels.npy")}
+    write_npy(paths["values"], "<f4" if data["dtype"] == "f32" else "|u1", (count, *data["shape"]), values)
+    write_npy(paths["labels"], "|u1", (count,), labels)
+    return paths
+
+
+def prepare(folder, job, clients, each, tested):
+    files = {"data": {job["data"]["name"]: write_examples(folder, "train", job["data"], clients * each, 1)}}
+    job["test-set"] = write_examples(folder, "test", job["data"], tested, 2)
+    job["rounds"] = {"num-server-rounds": ROUNDS, "min-train-nodes": clients, "min-available-nodes": clients}
+    job["update"]["deflate"] = False
+    for name, content in ("job", job), ("client", files):
+        with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as file:
+            json.dump(content, file)
+
+
+def simulate(simulator, folder, clients, *engine):
+    """The last model's hash and its accuracy in percent."""
+    done = subprocess.run([simulator, "--job", os.path.join(folder, "job.json"), "--clients", str(clients), "--partition",
+                           "iid", "--evaluate-every", str(ROUNDS), "--quiet", "--json", "--engine", *engine],
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise ValueError(done.stderr.strip() or f"code {done.returncode}")
+    summary = json.loads(done.stdout)
+    digest, accuracy = summary.get("model_sha256"), summary.get("accuracy")
+    if not isinstance(digest, str) or len(digest) != 64 or not isinstance(accuracy, (int, float)):
+        raise ValueError(f"{engine[0]}: no hash of 64 digits or no accuracy: {digest}, {accuracy}")
+    return digest, 100 * accuracy
+
+
+def compare(simulator, folder, clients):
+    """One line about both; ValueError if they are not as alike as they should be."""
+    _, cpu = simulate(simulator, folder, clients, "cpu")
+    one, cuda = simulate(simulator, folder, clients, "cuda", "--gpus", "0")
+    every, _ = simulate(simulator, folder, clients, "cuda")
+    said = f"accuracies: cpu {cpu:.2f}, cuda {cuda:.2f}; one GPU {one}, all {every}"
+    if one != every:
+        raise ValueError(f"other bits on several GPUs; {said}")
+    if not abs(cpu - cuda) <= POINTS + 1e-9:
+        raise ValueError(f"more than {POINTS} points apart; {said}")
+    return said
+
+
+def main():
+    quick = "--quick" in sys.argv
+    clients, each, tested = (QUICK_CLIENTS, QUICK_EACH, QUICK_TESTED) if quick else (CLIENTS, EACH, TESTED)
+    failed = 0
+    for name, job in zoo(quick):
+        with tempfile.TemporaryDirectory() as folder:
+            prepare(folder, job, clients, each, tested)
+            try:
+                print(f"{name}: {compare(sys.argv[1], folder, clients)}", flush=True)
+            except ValueError as error:
+                failed = 1
+                print(f"same_training.py: {name}: {error}", file=sys.stderr)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
