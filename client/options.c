@@ -67,7 +67,11 @@ static const fedge_option OPTIONS[] = {
     {OPTION("log-json", NULL, "log in JSON lines", FLAG, log_json)},
     {OPTION("check-config", NULL, "check config, data, identity and trust, and exit", FLAG,
             check_config)},
+#ifdef FEDGE_WITH_CUDA
+    {OPTION("plan", "JOB", "print JOB's memory by layer and on one GPU, and exit", TEXT, plan)},
+#else
     {OPTION("plan", "JOB", "print the memory that JOB needs by layer, and exit", TEXT, plan)},
+#endif
     {OPTION("json", NULL, "print the plan as JSON", FLAG, json)}};
 
 static const fedge_command_line COMMAND_LINE = {
