@@ -65,6 +65,12 @@ def status_bytes(pid, *keys):
     return [int(lines[key].split()[0]) * 1024 for key in keys]
 
 
+def written_bytes(pid):
+    """To files on disks (none of tmpfs), since its start; what of it was removed again counts."""
+    with open(f"/proc/{pid}/io", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("write_bytes:"))
+
+
 def pss_bytes(pid):
     with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
         return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
@@ -268,11 +274,12 @@ def exchange(out, parameters, codec, deflate, clients, rounds):
         aggregator.wait_event("round-closed", round=number, timeout_s=3600)
         state.append((federation.metric("fedge_bytes_received_total"),
                       federation.metric("fedge_bytes_sent_total"), thread_seconds(aggregator.pid),
-                      time.monotonic()))
+                      time.monotonic(), [written_bytes(program.pid) for program in (aggregator, *trainers)]))
     peak, resident = status_bytes(aggregator.pid, "VmHWM", "VmRSS")
     theirs = max(status_bytes(client.pid, "VmHWM")[0] for client in trainers)
     federation.stop()
-    (up0, down0, threads0, at0), (up1, down1, threads1, at1) = state
+    (up0, down0, threads0, at0, written0), (up1, down1, threads1, at1, written1) = state
+    written = [(last - first) // (rounds - 1) for first, last in zip(written0, written1)]
     spent, gigabytes = Spent(threads0, threads1), (up1 - up0) / 1e9
     case = f"{clients} clients, {parameters:,} parameters, {name}: "
     out.row("exchange", case + "a round", round((at1 - at0) / (rounds - 1), 2), "s")
@@ -287,6 +294,8 @@ def exchange(out, parameters, codec, deflate, clients, rounds):
     out.row("exchange", case + "aggregator after a round (VmRSS)", resident, "bytes")
     out.row("exchange", case + "a client, peak", theirs, "bytes")
     out.row("exchange", case + "the same, each parameter", round(theirs / parameters, 1), "bytes")
+    out.row("exchange", case + "aggregator, written in a round", written[0], "bytes")
+    out.row("exchange", case + "a client, written in a round, the most", max(written[1:]), "bytes")
 
 
 def bench_exchange(out, quick):
