@@ -53,6 +53,19 @@ def bad_input(folder):
         file.write("0.1,0.2,1\n")
     assert "GPU 3 is not there: there are 0 to 1" in fails(folder, job(2, 2), "--gpus", "0,3")
 
+    # What docs/simulation.md says that GPUs refuse (FedBN, which needs BatchNorm, is one of the personal ones).
+    made = job(2, 2)
+    made["model"]["layers"] = [{"type": "Linear", "in_features": 2, "out_features": 4}, {"type": "ReLU"},
+                               {"type": "Linear", "in_features": 4, "out_features": 3}]
+    for kinds, words in ((("QFedAvg",), "needs the loss before training"),
+                         (("FedBuff", "FedAsync"), "trains from several models at a time"),
+                         (("IFCA",), "has clients choose among models"),
+                         (("FedPer", "FedRep", "Ditto"), "keeps a part of the model on clients")):
+        for kind in kinds:
+            assert f"{kind} {words}" in fails(folder, {**made, "strategy": {"type": kind}}), kind
+    made["training"]["evaluation"] = "int8"
+    assert "GPUs cannot evaluate in int8" in fails(folder, made)
+
 
 def main():
     with tempfile.TemporaryDirectory() as folder:
