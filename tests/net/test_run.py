@@ -263,7 +263,7 @@ class Ending(NetTest):
         cases = [({}, f"libgcrypt {number}"),
                  ({"LIBGCRYPT_FORCE_FIPS_MODE": "1"}, f"{alone}, not libgcrypt {number}: it is in FIPS mode")]
         for environment, expected in cases if has_libgcrypt else [({}, alone)]:
-            federation = self.federation(clients=1, rounds__num_server_rounds=1)
+            federation = self.federation(clients=1, rounds__num_server_rounds=1, rounds__min_train_nodes=1)
             federation.start_aggregator(environment=environment)
             client = federation.start_client(0, environment=environment)
             federation.complete()

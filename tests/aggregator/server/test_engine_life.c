@@ -431,6 +431,7 @@ static void a_device_is_told_when_all_are_back(void **state)
         fed_open(&fed);
         fed.num_registered = CASES[i].registered;
         fed_join(&fed, CASES[i].device);
+        fed_settle(&fed);
         assert_int_equal(fed.devices[CASES[i].device].welcome.return_within_ms, CASES[i].within_ms);
     }
 }
