@@ -245,11 +245,12 @@ static void offer_deltas(const fedge_engine *engine, fedge_engine_device *device
 static void send_task(fedge_engine *engine, const fedge_rounds_action *action, uint64_t now_ms)
 {
     fedge_error err;
-    fedge_engine_slot *slot = &engine->slots[action->slot];
     const fedge_rounds_task *of = fedge_rounds_find(engine->rounds, action->task_id, NULL);
     fedge_blob *model = of ? fedge_engine_model_of(engine, of->base) : NULL;
     if (!model)
         return; /* the task is over */
+    assert(action->slot < engine->num_slots);
+    fedge_engine_slot *slot = &engine->slots[action->slot];
     if (action->fresh && action->kind == FEDGE_TASK_TRAIN) {
         /* It is not waited for: the acceptance of what it brings comes behind it in the same log,
          * and a crash before that loses a task of which nothing was acknowledged. */

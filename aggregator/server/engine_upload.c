@@ -1,4 +1,5 @@
 /* What clients send to the engine: results, their bytes, refusals. */
+#include <assert.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -271,6 +272,7 @@ static void refuse_kind(fedge_engine *engine, const fedge_request *from, uint32_
     refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the result is of another kind of task");
     if (is_with_workers(engine, index))
         return; /* the right one has come already */
+    assert(index < engine->num_slots);
     if (++engine->slots[index].bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
         lose(engine, from->upload->task_id, now_ms);
     else
@@ -280,6 +282,14 @@ static void refuse_kind(fedge_engine *engine, const fedge_request *from, uint32_
 static bool is_of_kind(const fedge_upload *upload, fedge_task_kind kind)
 {
     return (upload->num_sections == 0 && upload->size == 0) == (kind == FEDGE_TASK_EVALUATE);
+}
+
+/* Between phases there are no slots. Only an update is kept until there are some, for a task that a
+ * buffer carries over. */
+static bool may_be_taken(const fedge_engine *engine, const fedge_upload *upload, uint32_t index)
+{
+    return index < engine->num_slots ||
+           (fedge_engine_has_buffer(engine) && is_of_kind(upload, FEDGE_TASK_TRAIN));
 }
 
 void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
@@ -298,7 +308,7 @@ void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64
     } else if ((!task || index >= engine->num_slots) &&
                was_accepted(engine, upload->task_id, from->client_index)) {
         acknowledge(engine, from->conn_id, upload->task_id, true);
-    } else if (!task || (index >= engine->num_slots && !fedge_engine_has_buffer(engine))) {
+    } else if (!task || !may_be_taken(engine, upload, index)) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the task is not open (any more)");
     } else if (task->client_index != from->client_index) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK,

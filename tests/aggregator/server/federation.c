@@ -18,7 +18,7 @@ static const char JOB[] =
     "{\"type\":\"Linear\",\"in_features\":3,\"out_features\":4}],\"loss\":{\"type\":"
     "\"CrossEntropyLoss\"}},\"data\":{\"name\":\"points\",\"shape\":[3],\"dtype\":\"f32\","
     "\"labels\":4},\"training\":{\"local-epochs\":1,\"batch-size\":4,\"learning-rate\":0.1,"
-    "\"optimizer\":{\"type\":\"SGD\"}},\"rounds\":{%s},\"strategy\":{\"type\":\"FedAvg\"},"
+    "\"optimizer\":{\"type\":\"SGD\"}},\"rounds\":{%s},\"strategy\":{\"type\":\"%s\"},"
     "\"update\":{\"codec\":\"none\",\"deflate\":false},\"min-free-disk\":0}";
 
 static void must(bool holds, const char *what, const char *why)
@@ -48,13 +48,18 @@ static void load_job(federation *fed)
 
 void fed_init(federation *fed, const char *name, const char *rounds)
 {
+    fed_init_strategy(fed, name, rounds, "FedAvg");
+}
+
+void fed_init_strategy(federation *fed, const char *name, const char *rounds, const char *strategy)
+{
     memset(fed, 0, sizeof(*fed));
     fed->num_workers = 2;
     fed->accumulator = "cpu";
     fed->sums.num_lanes = 1;
     fed->now_ms = 1000;
     snprintf(fed->state_dir, sizeof(fed->state_dir), "%s-%ld", name, (long)getpid());
-    int size = snprintf(fed->job_text, sizeof(fed->job_text), JOB, rounds);
+    int size = snprintf(fed->job_text, sizeof(fed->job_text), JOB, rounds, strategy);
     must(size > 0 && (size_t)size < sizeof(fed->job_text), "job", "too long");
     MUST(fedge_os_remove_tree(fed->state_dir, ERR));
     load_job(fed);

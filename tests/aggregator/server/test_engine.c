@@ -447,6 +447,48 @@ static void who_only_sends_another_kind_loses_its_task(void **state)
     assert_int_equal(device->num_tasks, 3);
 }
 
+static bool has_closed_a_round(const federation *of)
+{
+    return of->num_summaries > 0;
+}
+
+/* A task that a buffer carries over is open between rounds, when there are no slots: an update for
+ * it waits for the next round, and nothing else does. */
+static void another_kind_between_rounds_is_stale(void **state)
+{
+    (void)state;
+    fed_init_strategy(&fed, "engine-test", "\"num-server-rounds\":2,\"min-available-nodes\":2",
+                      "FedAsync");
+    fed_open(&fed);
+    set_idle(2, true);
+    fed_join_all(&fed, 2);
+    fed_settle(&fed);
+    fed_device *quick = &fed.devices[0], *slow = &fed.devices[1];
+    fed_make_result(quick);
+    fed_announce(quick);
+    fed_settle(&fed);
+    while (quick->sending)
+        fed_send_part(quick);
+    fed_leave(&fed, 0); /* so that the next round waits for it */
+    fed_until(&fed, has_closed_a_round, "a round");
+    slow->task.kind = FEDGE_TASK_EVALUATE;
+    fed_make_result(slow);
+    fed_announce(slow);
+    fed_settle(&fed);
+    assert_refused(slow, FEDGE_REASON_STALE_TASK);
+    assert_int_equal(slow->num_tasks, 1);
+    assert_non_null(slow->conn);
+    slow->task.kind = FEDGE_TASK_TRAIN;
+    wake_up(slow);
+    fed_settle(&fed);
+    assert_int_equal(slow->num_refusals, 1);
+    assert_int_equal(slow->num_acks, 0);
+    fed_join(&fed, 0);
+    finish();
+    assert_int_equal(slow->num_acks, 1);
+    assert_int_equal(fed.summaries[1].reported, 1);
+}
+
 /* What comes behind its end would be written over the next slot. */
 static void a_part_beyond_the_end_ends_the_connection(void **state)
 {
@@ -721,6 +763,7 @@ int main(void)
         cmocka_unit_test_teardown(worthless_results_are_refused, tear_down),
         cmocka_unit_test_teardown(a_result_of_another_kind_is_stale, tear_down),
         cmocka_unit_test_teardown(who_only_sends_another_kind_loses_its_task, tear_down),
+        cmocka_unit_test_teardown(another_kind_between_rounds_is_stale, tear_down),
         cmocka_unit_test_teardown(a_part_beyond_the_end_ends_the_connection, tear_down),
         cmocka_unit_test_teardown(a_part_out_of_place_ends_the_connection, tear_down),
         cmocka_unit_test_teardown(wild_metrics_do_no_harm, tear_down),
