@@ -10,10 +10,12 @@
 #include "aggregator/server/ingest.h"
 #include "aggregator/server/intake.h"
 #include "aggregator/server/mailbox.h"
+#include "aggregator/server/quota.h"
 #include "aggregator/server/ranks/claim.h"
 #include "aggregator/server/round_finalizer.h"
 
 #define FEDGE_ENGINE_MAX_BAD_UPLOADS 3   /* useless uploads of one task before it is lost */
+#define FEDGE_ENGINE_GONE_LINES 10       /* a second: refusals whose device is gone, logged */
 #define FEDGE_ENGINE_SPACE_RETRY_MS 5000 /* between tries when the disk has no room */
 #define FEDGE_ENGINE_WAIT_MS 5000        /* nobody at work for so long: the log says so */
 #define FEDGE_ENGINE_WAIT_AGAIN_MS 60000 /* and again, when something has changed */
@@ -116,6 +118,7 @@ struct fedge_engine {
 
     uint64_t run_bytes_up, run_bytes_down;
     uint64_t updates_accepted, updates_refused, updates_duplicate;
+    fedge_quota gone_lines; /* of the log, about updates whose devices are gone */
     uint32_t rounds_closed;
     double loss, accuracy;
 

@@ -22,17 +22,24 @@ static void note_why(fedge_engine *engine, uint32_t client_index, fedge_reason r
     engine->gave_up_client = client_index;
 }
 
-/* [conn_id] FEDGE_CONN_ALL: the device is gone, and only the log is told. */
+/* The device is gone, and only the log is told. There is no connection that has lines of its own,
+ * so these share theirs: devices that come and go must not fill the log. */
+static void log_refusal(fedge_engine *engine, uint64_t task_id, fedge_reason reason,
+                        const char *text, uint64_t now_ms)
+{
+    engine->updates_refused++;
+    if (!fedge_quota_take(&engine->gone_lines, FEDGE_ENGINE_GONE_LINES, FEDGE_ENGINE_GONE_LINES,
+                          now_ms))
+        return;
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "update-refused",
+              fedge_log_int("task", (int64_t)task_id), fedge_log_str("device", "gone"),
+              fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));
+}
+
 static void refuse_task(fedge_engine *engine, uint64_t conn_id, uint32_t client_index,
                         uint64_t task_id, fedge_reason reason, const char *text)
 {
     engine->updates_refused++;
-    if (conn_id == FEDGE_CONN_ALL) {
-        FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "update-refused",
-                  fedge_log_int("task", (int64_t)task_id), fedge_log_str("device", "gone"),
-                  fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));
-        return;
-    }
     /* Of another class the same client comes again, and nobody need look after it. */
     if (strcmp(fedge_reason_class(reason), "never") == 0)
         note_why(engine, client_index, reason, text);
@@ -395,8 +402,11 @@ static void refuse_result(fedge_engine *engine, const fedge_engine_result *resul
         return;
     }
     const fedge_reason reason = reason_of(result->status);
-    refuse_task(engine, fedge_engine_conn_of(engine, client_index), client_index, result->task_id,
-                reason, result->message);
+    const uint64_t conn_id = fedge_engine_conn_of(engine, client_index);
+    if (conn_id == FEDGE_CONN_ALL)
+        log_refusal(engine, result->task_id, reason, result->message, now_ms);
+    else
+        refuse_task(engine, conn_id, client_index, result->task_id, reason, result->message);
     /* Bytes may be damaged on the way and whole the next time; of all else the same would come
      * again. */
     if (reason != FEDGE_REASON_BAD_DATA || ++slot->bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)

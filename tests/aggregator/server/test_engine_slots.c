@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "aggregator/server/engine_state.h"
+#include "edge/core/message.h"
 #include "edge/core/os.h"
 #include "tests/aggregator/server/federation.h"
 
@@ -76,6 +77,17 @@ static void count_waits(void *user, const char *line, size_t size)
 {
     (void)user, (void)size;
     num_waits_logged += strstr(line, "round-waits-for-disk") != NULL;
+}
+
+/* ---- lines of the log -------------------------------------------------------------------------
+ */
+
+static unsigned num_refusals_logged;
+
+static void count_refusals(void *user, const char *line, size_t size)
+{
+    (void)user, (void)size;
+    num_refusals_logged += strstr(line, "update-refused") != NULL;
 }
 
 /* ---- one round --------------------------------------------------------------------------------
@@ -416,6 +428,33 @@ static void a_full_disk_is_told_once(void **state)
     assert_int_equal(fed_status(&fed).rounds_closed, 2);
 }
 
+/* A device that sends nonsense and is gone before that is known, again and again. */
+static void devices_that_are_gone_do_not_fill_the_log(void **state)
+{
+    (void)state;
+    const uint32_t tries = FEDGE_ENGINE_GONE_LINES + 3;
+    fed_device *device = &fed.devices[0];
+    begin_idle("\"num-server-rounds\":1,\"min-train-nodes\":5,\"min-available-nodes\":5");
+    fed.log = (fedge_log){.level = FEDGE_LOG_WARN, .write = count_refusals};
+    num_refusals_logged = 0;
+    for (uint32_t i = 0; i < tries; i++) {
+        const float nonsense = 1e30f; /* beyond the bound */
+        fed_make_result(device);
+        memcpy(device->bytes, &nonsense, sizeof(nonsense));
+        device->result.crc32 = fedge_crc32(0, device->bytes, sizeof(device->bytes));
+        begin_upload(device);
+        while (device->sending)
+            fed_send_part(device);
+        fed_leave(&fed, 0);
+        while (fed_status(&fed).updates_refused < i + 1)
+            fed_step(&fed);
+        fed_join(&fed, 0);
+        fed_settle(&fed);
+    }
+    assert_int_equal(device->num_refusals, 0); /* it was never there to hear */
+    assert_int_equal(num_refusals_logged, FEDGE_ENGINE_GONE_LINES);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -426,6 +465,7 @@ int main(void)
         cmocka_unit_test_teardown(a_sender_waits_for_room, tear_down),
         cmocka_unit_test_teardown(old_rounds_are_removed, tear_down),
         cmocka_unit_test_teardown(a_full_disk_is_told_once, tear_down),
+        cmocka_unit_test_teardown(devices_that_are_gone_do_not_fill_the_log, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
