@@ -643,9 +643,11 @@ int main(int argc, char **argv)
     fedge_os_return_large_blocks();
     if (fedge_options_parse(argc, argv, &self.options, &err) != FEDGE_OK)
         return fail(&err, FEDGE_EXIT_USAGE);
+    self.log.level = self.options.log_level;
+    self.log.json = self.options.log_json;
     const bool ranked = self.options.hosts && fedge_collective_started();
     if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN && ranked) {
-        fedge_handover_take(&self.supervised, self.options.state);
+        fedge_handover_take(&self.supervised, self.options.state, &self.log);
         take_over(&self);
     } else if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN) {
         int code = FEDGE_EXIT_OK;
@@ -658,8 +660,6 @@ int main(int argc, char **argv)
             return run_ranks(&self, argc, argv);
         take_over(&self);
     }
-    self.log.level = self.options.log_level;
-    self.log.json = self.options.log_json;
     int code = FEDGE_EXIT_OK;
     if (self.options.action == FEDGE_OPTIONS_HELP ||
         self.options.action == FEDGE_OPTIONS_HELP_ALL) {

@@ -7,11 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/store/json_file.h"
 #include "aggregator/store/path.h"
-#include "edge/core/os.h"
 
 #define NAME "supervised"
-#define MAX_SIZE 128u /* bytes of the variable and of the file */
+#define MAX_SIZE 256u /* bytes of the variable and of the file */
 
 fedge_status fedge_handover_give(const fedge_supervised *self, fedge_error *err)
 {
@@ -22,27 +22,36 @@ fedge_status fedge_handover_give(const fedge_supervised *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* What a rank 0 of the same supervisor has left. */
-static void read_run(fedge_supervised *self, const char *state_dir)
+/* What a rank 0 of the same supervisor has left; [run_id] stays "" when another one has. */
+static fedge_status read_run(const fedge_supervised *self, const char *path,
+                             char run_id[FEDGE_RUN_ID_TEXT], fedge_error *err)
 {
-    char path[FEDGE_MAX_PATH], number[FEDGE_SUPERVISOR_NUMBER_TEXT], run_id[FEDGE_RUN_ID_TEXT];
-    uint8_t *text = NULL;
-    size_t size = 0;
-    fedge_error err;
-    if (fedge_path_join(state_dir, NAME, path, &err) == FEDGE_OK &&
-        fedge_os_read_file(path, MAX_SIZE, &text, &size, &err) == FEDGE_OK &&
-        sscanf((const char *)text, "%16s %32s", number, run_id) == 2 &&
-        strcmp(number, self->number) == 0)
-        memcpy(self->run_id, run_id, sizeof(run_id));
-    free(text);
+    char number[FEDGE_SUPERVISOR_NUMBER_TEXT], found[FEDGE_RUN_ID_TEXT];
+    cJSON *json = NULL;
+    fedge_status status = fedge_json_file_read(path, MAX_SIZE, &json, err);
+    if (status == FEDGE_OK)
+        status = fedge_json_get_text(json, "supervisor", path, number, sizeof(number), err);
+    if (status == FEDGE_OK)
+        status = fedge_json_get_text(json, "run-id", path, found, sizeof(found), err);
+    if (status == FEDGE_OK && strcmp(number, self->number) == 0)
+        memcpy(run_id, found, sizeof(found));
+    cJSON_Delete(json);
+    return status;
 }
 
-void fedge_handover_take(fedge_supervised *self, const char *state_dir)
+void fedge_handover_take(fedge_supervised *self, const char *state_dir, const fedge_log *log)
 {
+    char path[FEDGE_MAX_PATH];
+    fedge_error err;
     const char *text = getenv(FEDGE_HANDOVER_VARIABLE);
     if (!text || sscanf(text, "%" SCNu32 ":%16s", &self->restarts, self->number) != 2)
         return;
-    read_run(self, state_dir);
+    fedge_status status = fedge_path_join(state_dir, NAME, path, &err);
+    if (status == FEDGE_OK)
+        status = read_run(self, path, self->run_id, &err);
+    /* The first rank 0 finds none. */
+    if (status != FEDGE_OK && status != FEDGE_NOT_FOUND)
+        fedge_log_failure(log, FEDGE_LOG_WARN, "supervised-discarded", &err);
 }
 
 fedge_status fedge_handover_opened(const fedge_supervised *self, const char *state_dir,
@@ -51,7 +60,8 @@ fedge_status fedge_handover_opened(const fedge_supervised *self, const char *sta
     char path[FEDGE_MAX_PATH], text[MAX_SIZE];
     if (!self->number[0])
         return FEDGE_OK;
-    const int size = snprintf(text, sizeof(text), "%s %s\n", self->number, run_id);
+    const int size = snprintf(text, sizeof(text), "{\"supervisor\":\"%s\",\"run-id\":\"%s\"}",
+                              self->number, run_id);
     const fedge_status status = fedge_path_join(state_dir, NAME, path, err);
-    return status == FEDGE_OK ? fedge_os_write_file(path, text, (size_t)size, 0644, err) : status;
+    return status == FEDGE_OK ? fedge_json_file_write(path, text, (size_t)size, err) : status;
 }

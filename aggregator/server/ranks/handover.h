@@ -8,6 +8,7 @@
 #define FEDGE_AGGREGATOR_SERVER_RANKS_HANDOVER_H
 
 #include "aggregator/server/supervisor.h"
+#include "edge/core/log.h"
 #include "edge/core/status.h"
 
 #define FEDGE_HANDOVER_VARIABLE "FEDGE_SUPERVISED" /* RESTARTS:NUMBER */
@@ -16,8 +17,8 @@
 FEDGE_MUST_USE fedge_status fedge_handover_give(const fedge_supervised *self, fedge_error *err);
 
 /* In a rank: fills [self] from the variable and from what is in [state_dir]. Without the variable
- * it stays as it is. */
-void fedge_handover_take(fedge_supervised *self, const char *state_dir);
+ * it stays as it is. A damaged file counts as none, and the log says so. */
+void fedge_handover_take(fedge_supervised *self, const char *state_dir, const fedge_log *log);
 
 /* In rank 0: this run is open. Nothing is done for a process that no supervisor has started by
  * mpirun. Errors are those of the file. */
