@@ -3,7 +3,7 @@
 #
 #   bash tests/run.sh [--all] [--preset NAME] [--label LABEL]... [--soak] [argument for ctest]...
 #
-#   (alone)         unit, net and style tests and some seconds of each fuzzer: a few minutes
+#   (alone)         unit, net and style tests and some seconds of each fuzzer: some six to twelve minutes on two cores
 #   --all           and those labelled long (net tests again on four network threads, ranks that die, emulated GPUs
 #                   under the race detector, the papers' examples), more cases of others, longer fuzzers, and the
 #                   builds for other processors

@@ -121,8 +121,8 @@ static fedge_status read_data(const fedge_json *json, const cJSON *node, void *r
             (data->has_partition_id &&
              (!data->has_partition || data->partition_id >= data->num_partitions))) {
             return fedge_json_fail(json, child, NULL, err,
-                                   "partition-id, from 0, and num-partitions, which is more, go "
-                                   "with a partition, and together");
+                                   "give partition, num-partitions, and a partition-id from 0 to "
+                                   "num-partitions - 1, or leave out both numbers");
         }
         const bool has_file = data->has_partition && data->partition.scheme == FEDGE_PARTITION_FILE;
         if (!fedge_paths_resolve(json->options.name, data->values) ||
