@@ -119,23 +119,23 @@ static void look_up(fedge_client *c, const fedge_session_action *action)
         store_failed(c, &err);
 }
 
-static void start_job(fedge_client *c, const fedge_session_action *action)
+static void start_assignment(fedge_client *c, const fedge_session_action *action)
 {
-    fedge_worker_job job = {.incarnation = c->state.incarnation, .client_index = c->client_index};
-    snprintf(job.run_id, sizeof(job.run_id), "%s", c->state.run_id);
+    fedge_assignment given = {.incarnation = c->state.incarnation, .client_index = c->client_index};
+    snprintf(given.run_id, sizeof(given.run_id), "%s", c->state.run_id);
     if (action->type == FEDGE_SESSION_LOAD_PLAN) {
-        job.kind = FEDGE_JOB_PLAN;
-        memcpy(job.plan_hash, action->hash, sizeof(job.plan_hash));
-        job.plan_size = action->size;
-        job.new_run = c->new_run;
-        memcpy(job.initial_model, c->initial_model, sizeof(job.initial_model));
+        given.kind = FEDGE_ASSIGNMENT_PLAN;
+        memcpy(given.plan_hash, action->hash, sizeof(given.plan_hash));
+        given.plan_size = action->size;
+        given.new_run = c->new_run;
+        memcpy(given.initial_model, c->initial_model, sizeof(given.initial_model));
     } else {
-        job.kind = FEDGE_JOB_TASK;
-        job.task = *action->task;
+        given.kind = FEDGE_ASSIGNMENT_TASK;
+        given.task = *action->task;
     }
-    fedge_worker_start(c->worker, &job);
+    fedge_worker_start(c->worker, &given);
     /* They may have changed while the model came: then the work is cancelled as it begins. */
-    if (job.kind == FEDGE_JOB_TASK)
+    if (given.kind == FEDGE_ASSIGNMENT_TASK)
         (void)may_work(c);
 }
 
@@ -195,7 +195,7 @@ static void perform(fedge_client *c, const fedge_session_action *action)
         break;
     case FEDGE_SESSION_LOAD_PLAN:
     case FEDGE_SESSION_WORK:
-        start_job(c, action);
+        start_assignment(c, action);
         break;
     case FEDGE_SESSION_CANCEL:
         fedge_worker_cancel(c->worker);
@@ -324,7 +324,7 @@ static size_t on_writeable(void *user, uint8_t *out, size_t out_size)
 
 static void plan_done(fedge_client *c, const fedge_worker_result *r)
 {
-    const char *hash = r->job.plan_hash;
+    const char *hash = r->assignment.plan_hash;
     switch (r->status) {
     case FEDGE_OK:
         fedge_session_plan_ready(c->session, now(), hash, r->max_model_size);
@@ -362,7 +362,7 @@ static double metric(const fedge_upload *upload, const char *name)
 
 static void task_done(fedge_client *c, const fedge_worker_result *r)
 {
-    const fedge_task *task = &r->job.task;
+    const fedge_task *task = &r->assignment.task;
     if (r->status) {
         fedge_reason reason = FEDGE_REASON_INTERNAL;
         /* Nobody waits for it: the server has cancelled it, or the site has. */
@@ -405,10 +405,10 @@ static void on_woken(void *user)
         fedge_session_stop(c->session, now(), FEDGE_EXIT_OK, "this client was asked to stop");
     while (fedge_worker_take(c->worker, &c->result)) {
         const fedge_worker_result *r = &c->result;
-        bool plan = r->job.kind == FEDGE_JOB_PLAN;
+        bool plan = r->assignment.kind == FEDGE_ASSIGNMENT_PLAN;
         if (r->status && r->bad_blob) {
             fedge_session_blob_bad(c->session, now(),
-                                   plan ? r->job.plan_hash : bad_hash(&r->job.task));
+                                   plan ? r->assignment.plan_hash : bad_hash(&r->assignment.task));
         } else if (plan) {
             plan_done(c, r);
         } else {

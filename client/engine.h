@@ -14,22 +14,22 @@
 
 /* As this device's owner wants it. */
 typedef struct fedge_client_engine_settings {
-    const char *devices;        /* such as "0,1"; NULL: all */
+    const char *gpus;           /* such as "0,1"; NULL: all */
     bool bf16_optimizer_states; /* else fp32 */
 } fedge_client_engine_settings;
 
 typedef struct fedge_client_engine_ops {
     const char *name; /* "cuda" */
-    /* Does it know the settings, and are the devices there? FEDGE_INVALID_ARGUMENT,
+    /* Does it know the settings, and are the GPUs there? FEDGE_INVALID_ARGUMENT,
      * FEDGE_NOT_FOUND. */
     fedge_status (*find)(const fedge_client_engine_settings *settings, fedge_error *err);
     /* FEDGE_UNSUPPORTED with what it cannot train. */
     fedge_status (*check)(const fedge_plan *plan, fedge_error *err);
-    /* Memory of one device: for the whole batch at once, and at least. */
+    /* Memory of one GPU: for the whole batch at once, and at least. */
     fedge_status (*bytes)(const fedge_plan *plan, const fedge_client_engine_settings *settings,
                           uint64_t *all, uint64_t *least, fedge_error *err);
     /* [plan] and [log] must outlive the state, [dataset] need not. [lost]: told, on another thread,
-     * that a call to a device does not return; it ends the process. NULL: such a call is waited
+     * that a call to a GPU does not return; it ends the process. NULL: such a call is waited
      * for. */
     fedge_status (*open)(const fedge_plan *plan, const fedge_dataset *dataset,
                          const fedge_client_engine_settings *settings, const fedge_log *log,

@@ -32,7 +32,7 @@ static fedge_silo_config config_of(const fedge_plan *plan, engine *self)
                                .part = plan->training.micro_batch_size};
 }
 
-static fedge_status read_devices(const char *text, fedge_silo_config *config, fedge_error *err)
+static fedge_status read_gpus(const char *text, fedge_silo_config *config, fedge_error *err)
 {
     while (text && *text) {
         char *end = NULL;
@@ -58,7 +58,7 @@ static fedge_status read_settings(const fedge_client_engine_settings *settings,
                                   fedge_silo_config *config, fedge_error *err)
 {
     config->states_bf16 = settings->bf16_optimizer_states;
-    return read_devices(settings->devices, config, err);
+    return read_gpus(settings->gpus, config, err);
 }
 
 static fedge_status find(const fedge_client_engine_settings *settings, fedge_error *err)

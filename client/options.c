@@ -56,7 +56,7 @@ static const fedge_option OPTIONS[] = {
      .max = FEDGE_SITE_MAX_PARTITIONS},
     {OPTION("engine", "NAME", "what trains: cpu, or cuda where it is built", TEXT, engine),
      .preset = "cpu"},
-    {OPTION("gpus", "LIST", "GPUs that train together, such as 0,1 (all)", TEXT, settings.devices)},
+    {OPTION("gpus", "LIST", "GPUs that train together, such as 0,1 (all)", TEXT, settings.gpus)},
 #ifdef FEDGE_WITH_CUDA
     {OPTION("optimizer-states", "TYPE", "on GPUs: fp32, or bf16 in half the memory", OTHER,
             settings.bf16_optimizer_states),

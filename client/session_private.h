@@ -23,7 +23,7 @@ typedef enum session_blob {
     BLOB_WHOLE
 } session_blob;
 
-typedef enum session_plan { PLAN_NONE, PLAN_LOADING, PLAN_READY } session_plan;
+typedef enum session_plan_state { PLAN_NONE, PLAN_LOADING, PLAN_READY } session_plan_state;
 
 typedef enum session_upload {
     UPLOAD_NONE,
@@ -63,7 +63,7 @@ struct fedge_session {
     fedge_welcome welcome;
     fedge_notice last; /* with which the server ends this link; all zero: it has not */
 
-    session_plan plan;
+    session_plan_state plan;
     session_fetch plan_fetch;
     uint64_t max_model_size;
 

@@ -27,7 +27,7 @@ struct fedge_worker {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     bool stopping, busy, has_result;
-    fedge_worker_job next; /* FEDGE_JOB_NONE: nothing waits */
+    fedge_assignment next; /* FEDGE_ASSIGNMENT_NONE: nothing waits */
     fedge_worker_result result;
     atomic_bool cancelled;
 
@@ -85,7 +85,7 @@ static void fill_view(fedge_worker *w)
                                   .full = plan};
 }
 
-/* A blob that cannot be used is fetched again; other failures are the job's own. */
+/* A blob that cannot be used is fetched again; other failures are the assignment's own. */
 static fedge_status of_blob(fedge_worker *w, fedge_status status)
 {
     /* Truncated or gone counts as damaged: the file is fetched and hashed anew. */
@@ -141,12 +141,12 @@ static fedge_status store_model(fedge_worker *w, const char *hash, uint64_t size
  * server has, a task's model is fetched. */
 static void make_initial_model(fedge_worker *w, uint64_t size)
 {
-    const char *wanted = w->at_work.job.initial_model;
+    const char *wanted = w->at_work.assignment.initial_model;
     unsigned num_blobs = 0;
     uint64_t held = 0;
     fedge_error err;
     if (!wanted[0] || fedge_store_blobs_count(w->config.store, &num_blobs, &err) ||
-        (num_blobs > 1 && !w->at_work.job.new_run) ||
+        (num_blobs > 1 && !w->at_work.assignment.new_run) ||
         fedge_store_blob_held(w->config.store, wanted, size, &held, &err) || held > 0) {
         return; /* the plan is one of the blobs, others are of a run before; it may lie beside them
                  */
@@ -158,16 +158,16 @@ static void make_initial_model(fedge_worker *w, uint64_t size)
 
 static fedge_status do_plan(fedge_worker *w, fedge_error *err)
 {
-    const fedge_worker_job *job = &w->at_work.job;
+    const fedge_assignment *given = &w->at_work.assignment;
     uint8_t *text;
     size_t model_size;
     /* The old plan's memory goes first: a device has room for one. */
     drop_plan(w);
     fedge_status status = of_blob(
-        w, fedge_store_blob_load(w->config.store, job->plan_hash, job->plan_size, &text, err));
+        w, fedge_store_blob_load(w->config.store, given->plan_hash, given->plan_size, &text, err));
     if (status)
         return status;
-    status = fedge_plan_parse((const char *)text, (size_t)job->plan_size, &w->plan, err);
+    status = fedge_plan_parse((const char *)text, (size_t)given->plan_size, &w->plan, err);
     free(text);
     if (!status && w->config.site)
         status = fedge_site_check(w->config.site, w->plan, err);
@@ -177,7 +177,7 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
         status = make_room(w, err);
     if (status)
         return status;
-    memcpy(w->run_id, job->run_id, sizeof(w->run_id));
+    memcpy(w->run_id, given->run_id, sizeof(w->run_id));
     fill_view(w);
     /* A model file may say more in its header than ours does. */
     w->at_work.max_model_size =
@@ -194,7 +194,7 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
 /* Reads w->values from the model's file in blob [hash], or takes its values from them. */
 static fedge_status read_model(fedge_worker *w, const char *hash, bool subtract, fedge_error *err)
 {
-    const fedge_task *task = &w->at_work.job.task;
+    const fedge_task *task = &w->at_work.assignment.task;
     fedge_store_blob blob = {w->config.store, hash, task->model_size};
     const fedge_status status =
         of_blob(w, fedge_store_blob_check(blob.store, hash, blob.size, err));
@@ -208,7 +208,7 @@ static fedge_status read_model(fedge_worker *w, const char *hash, bool subtract,
 /* The model of its base and a delta; its file takes its place in the store. */
 static fedge_status apply_delta(fedge_worker *w, const fedge_delta_ref *delta, fedge_error *err)
 {
-    const fedge_task *task = &w->at_work.job.task;
+    const fedge_task *task = &w->at_work.assignment.task;
     uint8_t *bytes;
     fedge_status status = read_model(w, delta->base, false, err);
     if (!status)
@@ -223,7 +223,7 @@ static fedge_status apply_delta(fedge_worker *w, const fedge_delta_ref *delta, f
 /* The task's model in w->values. */
 static fedge_status take_model(fedge_worker *w, fedge_error *err)
 {
-    const fedge_task *task = &w->at_work.job.task;
+    const fedge_task *task = &w->at_work.assignment.task;
     /* A server must not lead a plan without deltas into one: the whole model is asked for. */
     if (!task->delta || !w->plan->update.down.values)
         return read_model(w, task->model, false, err);
@@ -236,7 +236,7 @@ static fedge_status take_model(fedge_worker *w, fedge_error *err)
 /* What is told behind the model's file, malloc'ed. */
 static fedge_status read_told(fedge_worker *w, uint8_t **told, fedge_error *err)
 {
-    const fedge_task *task = &w->at_work.job.task;
+    const fedge_task *task = &w->at_work.assignment.task;
     const size_t size = (size_t)task->control_size;
     *told = size > 0 ? malloc(size) : NULL;
     if (size == 0)
@@ -249,7 +249,7 @@ static fedge_status read_told(fedge_worker *w, uint8_t **told, fedge_error *err)
 
 static fedge_status load_model(fedge_worker *w, fedge_error *err)
 {
-    const fedge_task *task = &w->at_work.job.task;
+    const fedge_task *task = &w->at_work.assignment.task;
     uint8_t *told = NULL;
     if (task->control_size >= task->model_size) {
         return fedge_fail(err, FEDGE_MISMATCH, "a control file of %llu bytes in a blob of %llu",
@@ -275,7 +275,7 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
 
 static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
 {
-    const fedge_task *task = &w->at_work.job.task;
+    const fedge_task *task = &w->at_work.assignment.task;
     uint32_t n = w->plan->sent.schema.num_tensors;
     if (task->num_bounds != 0 && task->num_bounds != n) {
         return fedge_fail(err, FEDGE_MISMATCH, "the task has %u bounds for %u tensors",
@@ -313,12 +313,12 @@ static fedge_status check_report(const fedge_client_report *report, fedge_task_k
 static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
 {
     const fedge_client_callbacks *call = &w->config.callbacks;
-    const fedge_worker_job *job = &w->at_work.job;
-    const fedge_client_task task = {.task_id = job->task.task_id,
-                                    .round = job->task.round,
-                                    .client_index = job->client_index,
-                                    .learning_rate = job->task.learning_rate,
-                                    .deadline_ms = job->task.deadline_ms,
+    const fedge_assignment *given = &w->at_work.assignment;
+    const fedge_client_task task = {.task_id = given->task.task_id,
+                                    .round = given->task.round,
+                                    .client_index = given->client_index,
+                                    .learning_rate = given->task.learning_rate,
+                                    .deadline_ms = given->task.deadline_ms,
                                     .plan = &w->view,
                                     .correction = w->hooks.correction,
                                     .own = fedge_plan_is_personal(w->plan) ? w->hooks.own : NULL,
@@ -326,13 +326,13 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
     /* A trainer fills in what it has; all else is 0. */
     memset(&w->report, 0, sizeof(w->report));
     fedge_status status;
-    if (job->task.kind == FEDGE_TASK_TRAIN)
+    if (given->task.kind == FEDGE_TASK_TRAIN)
         status = call->train(call->user, w->config.client, &task, w->values, &w->report, err);
     else if (call->evaluate)
         status = call->evaluate(call->user, w->config.client, &task, w->values, &w->report, err);
     else
         return fedge_fail(err, FEDGE_UNSUPPORTED, "this client's trainer does not evaluate");
-    return status ? status : check_report(&w->report, job->task.kind, err);
+    return status ? status : check_report(&w->report, given->task.kind, err);
 }
 
 static void add_metric(fedge_upload *upload, const char *name, double value)
@@ -346,19 +346,19 @@ static void add_metric(fedge_upload *upload, const char *name, double value)
 
 static void fill_upload(fedge_worker *w, double seconds)
 {
-    const fedge_worker_job *job = &w->at_work.job;
+    const fedge_assignment *given = &w->at_work.assignment;
     fedge_upload *upload = &w->at_work.upload;
     memset(upload, 0, sizeof(*upload));
-    upload->task_id = job->task.task_id;
-    memcpy(upload->run_id, job->run_id, sizeof(upload->run_id));
-    upload->incarnation = job->incarnation;
+    upload->task_id = given->task.task_id;
+    memcpy(upload->run_id, given->run_id, sizeof(upload->run_id));
+    upload->incarnation = given->incarnation;
     upload->num_examples = w->report.num_examples;
-    if (w->plan->hooks && !w->plan->hooks->alone && job->task.kind == FEDGE_TASK_TRAIN &&
+    if (w->plan->hooks && !w->plan->hooks->alone && given->task.kind == FEDGE_TASK_TRAIN &&
         w->kept.lost)
         add_metric(upload, FEDGE_KEPT_LOST, 1); /* first: a trainer's may be many */
     for (uint32_t i = 0; i < w->report.num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
         add_metric(upload, w->report.metrics[i].name, w->report.metrics[i].value);
-    add_metric(upload, job->task.kind == FEDGE_TASK_TRAIN ? "seconds-train" : "seconds-evaluate",
+    add_metric(upload, given->task.kind == FEDGE_TASK_TRAIN ? "seconds-train" : "seconds-evaluate",
                seconds);
 }
 
@@ -390,7 +390,7 @@ static fedge_status take_start(fedge_worker *w, fedge_error *err)
     }
     if (atomic_load(&w->cancelled))
         return fedge_fail(err, FEDGE_CANCELLED, "cancelled");
-    const fedge_status status = read_model(w, w->at_work.job.task.model, true, err);
+    const fedge_status status = read_model(w, w->at_work.assignment.task.model, true, err);
     if (!status)
         fedge_sections_take(&w->plan->sent, w->values);
     return status;
@@ -405,7 +405,7 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
                                  .changes = w->values,
                                  .residual =
                                      fedge_plan_makes_residual(w->plan) ? w->hooks.own : NULL,
-                                 .round = w->at_work.job.task.round};
+                                 .round = w->at_work.assignment.task.round};
     /* Before the changes are taken: these values are the device's own, not differences. */
     uint64_t start_ns = fedge_os_monotonic_ns();
     if (fedge_plan_replaces(w->plan))
@@ -418,8 +418,8 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
     if (fedge_plan_measures(w->plan))
         add_metric(upload, FEDGE_SQUARED_NORM, fedge_squared_norm(w->plan, w->values));
     if (w->plan->hooks) {
-        status = fedge_hooks_end(&w->hooks, w->report.num_steps, w->at_work.job.task.learning_rate,
-                                 w->values, err);
+        status = fedge_hooks_end(&w->hooks, w->report.num_steps,
+                                 w->at_work.assignment.task.learning_rate, w->values, err);
     }
     if (!status)
         status = fedge_kept_encode(&w->hooks, &update, upload, bytes, err);
@@ -437,11 +437,11 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
 
 static fedge_status do_task(fedge_worker *w, fedge_error *err)
 {
-    const fedge_worker_job *job = &w->at_work.job;
+    const fedge_assignment *given = &w->at_work.assignment;
     uint8_t *bytes = NULL;
     if (!w->plan)
         return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
-    memcpy(w->run_id, job->run_id, sizeof(w->run_id));
+    memcpy(w->run_id, given->run_id, sizeof(w->run_id));
     fedge_status status = load_model(w, err);
     if (!status)
         status = set_bounds(w, err);
@@ -452,7 +452,7 @@ static fedge_status do_task(fedge_worker *w, fedge_error *err)
     if (status)
         return status;
     fill_upload(w, seconds_since(start_ns));
-    if (job->task.kind == FEDGE_TASK_TRAIN)
+    if (given->task.kind == FEDGE_TASK_TRAIN)
         status = encode(w, &bytes, err);
     /* Training may have ended just before it was cancelled: the result is not wanted all the same.
      */
@@ -469,12 +469,13 @@ static fedge_status do_task(fedge_worker *w, fedge_error *err)
 
 /* --- the thread ------------------------------------------------------------------------------ */
 
-static void do_job(fedge_worker *w)
+static void do_assignment(fedge_worker *w)
 {
     fedge_worker_result *r = &w->at_work;
     r->error.message[0] = '\0';
     r->bad_blob = false;
-    r->status = r->job.kind == FEDGE_JOB_PLAN ? do_plan(w, &r->error) : do_task(w, &r->error);
+    r->status =
+        r->assignment.kind == FEDGE_ASSIGNMENT_PLAN ? do_plan(w, &r->error) : do_task(w, &r->error);
 }
 
 static void *run(void *user)
@@ -482,22 +483,22 @@ static void *run(void *user)
     fedge_worker *w = user;
     pthread_mutex_lock(&w->mutex);
     while (!w->stopping) {
-        /* A result waits to be taken before the next job begins. */
-        if (w->next.kind == FEDGE_JOB_NONE || w->has_result) {
+        /* A result waits to be taken before the next assignment begins. */
+        if (w->next.kind == FEDGE_ASSIGNMENT_NONE || w->has_result) {
             pthread_cond_wait(&w->changed, &w->mutex);
             continue;
         }
-        /* A copy: the next job may come while this one is at work. */
-        w->at_work.job = w->next;
-        w->next.kind = FEDGE_JOB_NONE;
+        /* A copy: the next assignment may come while this one is at work. */
+        w->at_work.assignment = w->next;
+        w->next.kind = FEDGE_ASSIGNMENT_NONE;
         w->busy = true;
         atomic_store(&w->cancelled, false);
         pthread_mutex_unlock(&w->mutex);
-        do_job(w);
+        do_assignment(w);
         pthread_mutex_lock(&w->mutex);
         w->busy = false;
         w->has_result = true;
-        /* Copied under the lock, as the thread's own one is overwritten by the next job. */
+        /* Copied under the lock, as the thread's own one is overwritten by the next one. */
         w->result = w->at_work;
         pthread_cond_broadcast(&w->changed);
         w->config.done(w->config.user);
@@ -541,11 +542,12 @@ void fedge_worker_free(fedge_worker *worker)
     free(worker);
 }
 
-void fedge_worker_start(fedge_worker *worker, const fedge_worker_job *job)
+void fedge_worker_start(fedge_worker *worker, const fedge_assignment *assignment)
 {
     pthread_mutex_lock(&worker->mutex);
-    /* A newer job replaces one that has not begun: only the latest word of the server counts. */
-    worker->next = *job;
+    /* A newer assignment replaces one that has not begun: only the latest word of the server
+     * counts. */
+    worker->next = *assignment;
     pthread_cond_broadcast(&worker->changed);
     pthread_mutex_unlock(&worker->mutex);
 }
@@ -567,15 +569,15 @@ void fedge_worker_cancel(fedge_worker *worker)
     pthread_mutex_lock(&worker->mutex);
     /* The session waits for an answer to each task that it has given. One that has not begun begins
      * cancelled: it is taken back and reported as such. */
-    if (worker->next.kind == FEDGE_JOB_TASK && !worker->busy && !worker->has_result) {
-        worker->result.job = worker->next;
+    if (worker->next.kind == FEDGE_ASSIGNMENT_TASK && !worker->busy && !worker->has_result) {
+        worker->result.assignment = worker->next;
         worker->result.status = FEDGE_CANCELLED;
         worker->result.bad_blob = false;
-        worker->next.kind = FEDGE_JOB_NONE;
+        worker->next.kind = FEDGE_ASSIGNMENT_NONE;
         worker->has_result = true;
         worker->config.done(worker->config.user);
     }
-    bool call = worker->busy && worker->at_work.job.kind == FEDGE_JOB_TASK;
+    bool call = worker->busy && worker->at_work.assignment.kind == FEDGE_ASSIGNMENT_TASK;
     if (call)
         atomic_store(&worker->cancelled, true);
     pthread_mutex_unlock(&worker->mutex);

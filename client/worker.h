@@ -1,6 +1,6 @@
 /* The thread on which plans are loaded and models trained, so that the link goes on meanwhile.
  *
- * One job at a time, from blob to durable result:
+ * One assignment at a time, from blob to durable result:
  *   plan:     blob → JSON → site policy → callback
  *   train:    blob → values → callback → delta → encoded update → store
  *   evaluate: blob → values → callback → metrics → store
@@ -15,11 +15,15 @@
 #include "client/store.h"
 #include "edge/io/protocol.h"
 
-typedef enum fedge_job_kind { FEDGE_JOB_NONE, FEDGE_JOB_PLAN, FEDGE_JOB_TASK } fedge_job_kind;
+typedef enum fedge_assignment_kind {
+    FEDGE_ASSIGNMENT_NONE,
+    FEDGE_ASSIGNMENT_PLAN,
+    FEDGE_ASSIGNMENT_TASK
+} fedge_assignment_kind;
 
 /* What to do. Plain data. */
-typedef struct fedge_worker_job {
-    fedge_job_kind kind;
+typedef struct fedge_assignment {
+    fedge_assignment_kind kind;
     char run_id[FEDGE_RUN_ID_TEXT];
     uint32_t incarnation, client_index;
     char plan_hash[FEDGE_HASH_TEXT]; /* PLAN */
@@ -27,11 +31,12 @@ typedef struct fedge_worker_job {
     char initial_model[FEDGE_HASH_TEXT]; /* PLAN: as WELCOME has it */
     bool new_run;                        /* PLAN: what else is held is of another run */
     fedge_task task;                     /* TASK */
-} fedge_worker_job;
+} fedge_assignment;
 
-/* How it ended. FEDGE_JOB_PLAN: max_model_size; FEDGE_JOB_TASK: upload, already stored. */
+/* How it ended. FEDGE_ASSIGNMENT_PLAN: max_model_size; FEDGE_ASSIGNMENT_TASK: upload, already
+ * stored. */
 typedef struct fedge_worker_result {
-    fedge_worker_job job;
+    fedge_assignment assignment;
     fedge_status status;
     fedge_error error;
     bool bad_blob; /* the blob is not held or does not have its hash: fetch it (again) */
@@ -53,20 +58,20 @@ typedef struct fedge_worker fedge_worker;
 
 FEDGE_MUST_USE fedge_status fedge_worker_new(const fedge_worker_config *config,
                                              fedge_worker **worker, fedge_error *err);
-/* Cancels and waits for the job under way. NULL is fine. */
+/* Cancels and waits for the assignment under way. NULL is fine. */
 void fedge_worker_free(fedge_worker *worker);
 
-/* Begins the job, or keeps it until the present one ends (in place of one that waited). */
-void fedge_worker_start(fedge_worker *worker, const fedge_worker_job *job);
-/* Takes the result of a job that ended; false when there is none. */
+/* Begins the assignment, or keeps it until the present one ends (in place of one that waited). */
+void fedge_worker_start(fedge_worker *worker, const fedge_assignment *assignment);
+/* Takes the result of an assignment that ended; false when there is none. */
 bool fedge_worker_take(fedge_worker *worker, fedge_worker_result *result);
 /* Asks the task under way to end. */
 void fedge_worker_cancel(fedge_worker *worker);
 bool fedge_worker_cancelled(fedge_worker *worker);
-/* Of the job under way; for callbacks. */
+/* Of the assignment under way; for callbacks. */
 const char *fedge_worker_run_id(const fedge_worker *worker);
 bool fedge_worker_busy(fedge_worker *worker);
-/* Waits until no job is under way, at most [ms]; true when it is so. */
+/* Waits until no assignment is under way, at most [ms]; true when it is so. */
 bool fedge_worker_wait(fedge_worker *worker, uint64_t ms);
 
 #endif

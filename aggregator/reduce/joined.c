@@ -13,7 +13,7 @@
 #define MAX_PARTS 64u /* of a step, in one word of rank 0 */
 
 /* What rank 0 wants of all. */
-typedef enum act { ACT_JOIN, ACT_STEP, ACT_GATHER, ACT_SETTLE } act;
+typedef enum act { ACT_JOIN, ACT_STEP, ACT_GATHER, ACT_AGREE } act;
 
 typedef struct joined {
     fedge_accumulator own;
@@ -21,7 +21,7 @@ typedef struct joined {
     const fedge_log *log; /* may be NULL */
     const char *join;
     void *scatter; /* of own; NULL: sums go by the host and MPI */
-    bool settled;  /* all ranks know whether there is one */
+    bool agreed;   /* all ranks know whether there is one */
     size_t num_elements;
     int64_t *sums; /* (num_elements): of all ranks, while they are joined; on shards: those of
                       this rank's */
@@ -297,10 +297,10 @@ static fedge_status open_scatter(joined *self, fedge_error *err)
 }
 
 /* Which way sums go, found anew by all where one of them has been opened anew. */
-static fedge_status settle(joined *self, fedge_error *err)
+static fedge_status agree_on_way(joined *self, fedge_error *err)
 {
     fedge_error why = {0};
-    int64_t fresh = !self->settled;
+    int64_t fresh = !self->agreed;
     fedge_collective_sum(self->collective, &fresh, 1);
     fedge_collective_broadcast(self->collective, &fresh, sizeof(fresh), 0);
     if (fresh == 0)
@@ -311,7 +311,7 @@ static fedge_status settle(joined *self, fedge_error *err)
         return fedge_fail(err, FEDGE_GPU_LOST, "sums cannot be joined by %.40s: %.200s", self->join,
                           why.message);
     }
-    self->settled = true;
+    self->agreed = true;
     if (self->log && self->collective->rank == 0) {
         FEDGE_LOG(self->log, FEDGE_LOG_INFO, "sums-joined-by",
                   fedge_log_str("kind", opened ? self->own.ops->scatter->name : MPI),
@@ -341,7 +341,7 @@ static fedge_status settle_all(joined *self, fedge_status status, fedge_error *e
 {
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
     if (status == FEDGE_OK)
-        status = settle(self, err);
+        status = agree_on_way(self, err);
     return fedge_collective_agree(self->collective, status, NULL, 0, err);
 }
 
@@ -388,9 +388,9 @@ void fedge_joined_on_shards(fedge_accumulator *accumulator, fedge_joined_togethe
     self->user = user;
 }
 
-fedge_status fedge_joined_settle(fedge_accumulator *accumulator, fedge_error *err)
+fedge_status fedge_joined_agree(fedge_accumulator *accumulator, fedge_error *err)
 {
-    return do_together(accumulator->state, ACT_SETTLE, err);
+    return do_together(accumulator->state, ACT_AGREE, err);
 }
 
 /* ---- on shards ------------------------------------------------------------------------------- */
@@ -502,7 +502,7 @@ fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
         fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
         self->on_shard = false;
         break;
-    case ACT_SETTLE:
+    case ACT_AGREE:
         return settle_all(self, FEDGE_OK, err);
     }
     return FEDGE_OK;
@@ -582,7 +582,7 @@ fedge_status fedge_joined_follow(fedge_accumulator *accumulator, fedge_status st
     case ACT_GATHER:
         fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
         break;
-    case ACT_SETTLE:
+    case ACT_AGREE:
         return settle_all(self, status, err);
     }
     /* Rank 0 has what it waits for, so there is time for this. */

@@ -33,7 +33,7 @@ FEDGE_MUST_USE fedge_status fedge_joined_check_name(const char *name, fedge_erro
 
 /* Puts itself around [*accumulator], which sums [num_elements] values; the collective outlives it.
  * [config]: its join and its log. With a join that is neither "auto" nor "mpi" a way that cannot be
- * taken is FEDGE_GPU_LOST when they settle. FEDGE_NO_MEMORY leaves it as it was. */
+ * taken is FEDGE_GPU_LOST when they agree on it. FEDGE_NO_MEMORY leaves it as it was. */
 FEDGE_MUST_USE fedge_status fedge_joined_wrap(fedge_accumulator *accumulator,
                                               const fedge_collective *collective,
                                               size_t num_elements,
@@ -56,7 +56,7 @@ void fedge_joined_on_shards(fedge_accumulator *accumulator, fedge_joined_togethe
                             void *user);
 /* Rank 0: finds out how sums are joined before there are any, so that what is wrong shows at the
  * start. */
-FEDGE_MUST_USE fedge_status fedge_joined_settle(fedge_accumulator *accumulator, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_joined_agree(fedge_accumulator *accumulator, fedge_error *err);
 /* Rank 0: what was wanted of it; to join, if nothing was. As fedge_joined_join with FEDGE_OK. */
 FEDGE_MUST_USE fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err);
 /* Any other rank, at the same time. Its own sums are 0 again when rank 0 has used them; who adds

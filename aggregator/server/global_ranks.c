@@ -54,7 +54,7 @@ fedge_status fedge_global_wrap_sums(fedge_global *global, fedge_error *err)
 
 fedge_status fedge_global_settle_sums(fedge_global *global, fedge_error *err)
 {
-    return global->ranks ? fedge_joined_settle(&global->model.accumulator, err) : FEDGE_OK;
+    return global->ranks ? fedge_joined_agree(&global->model.accumulator, err) : FEDGE_OK;
 }
 
 fedge_status fedge_global_join_sums(fedge_global *global, fedge_error *err)

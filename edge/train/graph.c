@@ -79,7 +79,7 @@ fedge_status fedge_graph_survey(fedge_layout *layout, fedge_error *err)
 static void *part(const fedge_graph_plan *plan, uint8_t *arena, uint32_t index, fedge_part which)
 {
     const fedge_layer_plan *layer = &plan->layers[index];
-    const bool output = which == FEDGE_PART_OUTPUT || which == FEDGE_PART_AGAIN;
+    const bool output = which == FEDGE_PART_OUTPUT || which == FEDGE_PART_RECOMPUTE;
     const uint32_t root = output                         ? layer->output_of
                           : which == FEDGE_PART_GRADIENT ? layer->gradient_of
                                                          : index;
@@ -164,7 +164,7 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     self->recompute_time = layer->recompute;
     if (layer->recompute != 0) {
         const uint32_t when = 2 * plan->spec->num_layers - layer->recompute;
-        self->recompute = part(plan, arena, index, FEDGE_PART_AGAIN);
+        self->recompute = part(plan, arena, index, FEDGE_PART_RECOMPUTE);
         self->again_scratch = part(plan, arena, when, FEDGE_PART_BACKWARD);
     }
     if (model->narrow) {
@@ -173,7 +173,7 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
         self->wide[WIDE_AGAIN] = (float *)(void *)behind(self->again_scratch, forward);
     }
     if (plan->layers[layer->output_of].widen != 0) {
-        self->recompute = part(plan, arena, index, FEDGE_PART_AGAIN);
+        self->recompute = part(plan, arena, index, FEDGE_PART_RECOMPUTE);
         self->kept = part(plan, arena, index, FEDGE_PART_KEPT);
         self->narrow = layer->narrow;
         self->widen = layer->widen;

@@ -344,7 +344,7 @@ static uint64_t recompute_bytes(const fedge_graph_plan *plan, uint32_t time)
 static void use_backward(fedge_graph_plan *plan, uint32_t index, uint32_t time)
 {
     fedge_layer_plan *layer = &plan->layers[index];
-    extend(&layer->parts[layer->recompute != 0 ? FEDGE_PART_AGAIN : FEDGE_PART_OUTPUT], time);
+    extend(&layer->parts[layer->recompute != 0 ? FEDGE_PART_RECOMPUTE : FEDGE_PART_OUTPUT], time);
 }
 
 /* Layer [index]'s inputs are used forward, and backward when they are needed there. */
@@ -377,7 +377,7 @@ static void set_parts(fedge_graph_plan *plan)
         const uint64_t widened = fedge_graph_widened(plan, i);
         set_part(layer, FEDGE_PART_FORWARD, fedge_graph_aligned(sizes.forward) + widened, i, i);
         if (layer->recompute != 0)
-            set_part(layer, FEDGE_PART_AGAIN, out, layer->recompute, layer->recompute);
+            set_part(layer, FEDGE_PART_RECOMPUTE, out, layer->recompute, layer->recompute);
         use_inputs(plan, i);
         if (layer->backward) {
             const uint64_t gradients =
@@ -408,9 +408,9 @@ static void join_parts(fedge_graph_plan *plan)
             extend(whole, layer->parts[FEDGE_PART_OUTPUT].end);
             layer->parts[FEDGE_PART_OUTPUT].size = 0;
             if (layer->recompute != 0) { /* then what it lies on is made again too, before it */
-                extend(&plan->layers[layer->output_of].parts[FEDGE_PART_AGAIN],
-                       layer->parts[FEDGE_PART_AGAIN].end);
-                layer->parts[FEDGE_PART_AGAIN].size = 0;
+                extend(&plan->layers[layer->output_of].parts[FEDGE_PART_RECOMPUTE],
+                       layer->parts[FEDGE_PART_RECOMPUTE].end);
+                layer->parts[FEDGE_PART_RECOMPUTE].size = 0;
             }
         }
         fedge_layer_plan *root = &plan->layers[layer->output_of];
@@ -475,7 +475,7 @@ static void narrow_parts(fedge_graph_plan *plan)
             output->end <= loss || i == plan->layers[loss - 1].output_of)
             continue;
         find_uses(plan, i, &forward, &backward);
-        layer->parts[FEDGE_PART_AGAIN] =
+        layer->parts[FEDGE_PART_RECOMPUTE] =
             (fedge_interval){.size = output->size, .begin = (uint16_t)backward, .end = output->end};
         set_part(layer, FEDGE_PART_KEPT,
                  (uint64_t)fedge_shape_count(&layer->out) * fedge_micro_batch(plan->options) *

@@ -16,17 +16,17 @@
 #include "edge/train/layer.h"
 
 typedef enum fedge_part {
-    FEDGE_PART_OUTPUT,   /* y: (batch, out…) */
-    FEDGE_PART_AGAIN,    /* y, made again or widened for the backward pass */
-    FEDGE_PART_KEPT,     /* y in 16 bits, between its uses forward and those backward */
-    FEDGE_PART_GRADIENT, /* dy: (batch, out…) */
-    FEDGE_PART_SAVED,    /* from the layer's forward pass to its backward pass */
-    FEDGE_PART_FORWARD,  /* the layer's scratch forward */
-    FEDGE_PART_BACKWARD, /* backward: at first the forward scratch of layers that are run again at
-                            this time, one after another; over it the layer's scratch, then its
-                            parameters' gradients unless the model keeps them all, then the
-                            gradients of inputs that are made apart
-                          */
+    FEDGE_PART_OUTPUT,    /* y: (batch, out…) */
+    FEDGE_PART_RECOMPUTE, /* y, made again or widened for the backward pass */
+    FEDGE_PART_KEPT,      /* y in 16 bits, between its uses forward and those backward */
+    FEDGE_PART_GRADIENT,  /* dy: (batch, out…) */
+    FEDGE_PART_SAVED,     /* from the layer's forward pass to its backward pass */
+    FEDGE_PART_FORWARD,   /* the layer's scratch forward */
+    FEDGE_PART_BACKWARD,  /* backward: at first the forward scratch of layers that are run again at
+                             this time, one after another; over it the layer's scratch, then its
+                             parameters' gradients unless the model keeps them all, then the
+                             gradients of inputs that are made apart
+                           */
     FEDGE_PARTS
 } fedge_part;
 

@@ -136,9 +136,9 @@ static void on_done(void *user)
     (void)sem_post(&((rig *)user)->done);
 }
 
-static void do_job(rig *r, const fedge_worker_job *job)
+static void do_assignment(rig *r, const fedge_assignment *assignment)
 {
-    fedge_worker_start(r->worker, job);
+    fedge_worker_start(r->worker, assignment);
     while (!fedge_worker_take(r->worker, &r->result))
         (void)sem_wait(&r->done);
     if (r->result.status != FEDGE_OK)
@@ -153,19 +153,19 @@ static void put_blob(rig *r, uint8_t *bytes, size_t size, char hash[FEDGE_HASH_T
     free(bytes);
 }
 
-static void put_plan(rig *r, fedge_worker_job *job)
+static void put_plan(rig *r, fedge_assignment *given)
 {
     char *text = NULL;
     size_t size = 0;
     assert_int_equal(fedge_plan_write(&r->job->plan, &text, &size, NULL), FEDGE_OK);
-    job->kind = FEDGE_JOB_PLAN;
-    job->plan_size = size;
-    memcpy(job->run_id, RUN, sizeof(RUN));
-    put_blob(r, (uint8_t *)text, size, job->plan_hash);
+    given->kind = FEDGE_ASSIGNMENT_PLAN;
+    given->plan_size = size;
+    memcpy(given->run_id, RUN, sizeof(RUN));
+    put_blob(r, (uint8_t *)text, size, given->plan_hash);
 }
 
 /* A model of the initial values, and with SCAFFOLD a control file of them behind it. */
-static void put_task(rig *r, fedge_worker_job *job)
+static void put_task(rig *r, fedge_assignment *given)
 {
     const fedge_plan *plan = &r->job->plan;
     const fedge_schema *control = &plan->sent.sections[0].schema;
@@ -182,31 +182,31 @@ static void put_task(rig *r, fedge_worker_job *job)
                          FEDGE_OK);
     }
     free(values);
-    job->kind = FEDGE_JOB_TASK;
-    job->task = (fedge_task){.kind = FEDGE_TASK_TRAIN,
-                             .model_size = size + control_size,
-                             .control_size = control_size,
-                             .learning_rate = 0.01};
-    put_blob(r, file, size + control_size, job->task.model);
+    given->kind = FEDGE_ASSIGNMENT_TASK;
+    given->task = (fedge_task){.kind = FEDGE_TASK_TRAIN,
+                               .model_size = size + control_size,
+                               .control_size = control_size,
+                               .learning_rate = 0.01};
+    put_blob(r, file, size + control_size, given->task.model);
 }
 
 /* Highest sum of what was allocated from the plan to the end of the second round. */
 static size_t measure(rig *r)
 {
-    static fedge_worker_job plan, task;
+    static fedge_assignment plan, task;
     const size_t before = counter.live;
     put_plan(r, &plan);
     put_task(r, &task);
     assert_int_equal(counter.live, before);
     counter.peak = before;
-    do_job(r, &plan);
+    do_assignment(r, &plan);
     for (uint64_t round = 1; round <= 2; round++) {
         memcpy(task.run_id, RUN, sizeof(RUN));
         task.task.round = (uint32_t)round;
         task.task.task_id = round;
         task.task.has_last_accepted = true;
         task.task.last_accepted = round - 1;
-        do_job(r, &task);
+        do_assignment(r, &task);
     }
     return counter.peak - before;
 }

@@ -35,7 +35,7 @@ typedef struct rig {
     float seen[2];              /* what the last training began with */
     bool has_deltas;            /* the plan's models travel as deltas, too */
     bool trains, loses;         /* a training ends well; the model's blob is gone then */
-    fedge_worker_job plan;
+    fedge_assignment plan;
 } rig;
 
 static void on_done(void *user)
@@ -74,9 +74,9 @@ static fedge_status evaluate(void *user, fedge_client *client, const fedge_clien
     return FEDGE_OK;
 }
 
-static void do_job(rig *r, const fedge_worker_job *job)
+static void do_assignment(rig *r, const fedge_assignment *assignment)
 {
-    fedge_worker_start(r->worker, job);
+    fedge_worker_start(r->worker, assignment);
     while (!fedge_worker_take(r->worker, &r->result))
         (void)sem_wait(&r->done);
 }
@@ -88,7 +88,7 @@ static void put_blob(rig *r, const void *bytes, size_t size, char hash[FEDGE_HAS
 }
 
 /* A worker that has its plan; *task is to evaluate a model that it holds. */
-static void begin(rig *r, fedge_worker_job *task)
+static void begin(rig *r, fedge_assignment *task)
 {
     fedge_job *job;
     char *text;
@@ -108,18 +108,18 @@ static void begin(rig *r, fedge_worker_job *task)
                                         .done = on_done,
                                         .user = r};
     assert_int_equal(fedge_worker_new(&config, &r->worker, NULL), FEDGE_OK);
-    fedge_worker_job plan = {.kind = FEDGE_JOB_PLAN, .run_id = RUN};
+    fedge_assignment plan = {.kind = FEDGE_ASSIGNMENT_PLAN, .run_id = RUN};
     assert_int_equal(fedge_plan_write(&job->plan, &text, &size, NULL), FEDGE_OK);
     plan.plan_size = size;
     put_blob(r, text, size, plan.plan_hash);
     free(text);
-    do_job(r, &plan);
+    do_assignment(r, &plan);
     assert_int_equal(r->result.status, FEDGE_OK);
     r->plan = plan;
     assert_int_equal(fedge_safetensors_size(&job->plan.schema, &size, NULL), FEDGE_OK);
     assert_in_range(size, 1, sizeof(file));
     assert_int_equal(fedge_safetensors_write(&job->plan.schema, MODEL, file, size, NULL), FEDGE_OK);
-    *task = (fedge_worker_job){.kind = FEDGE_JOB_TASK, .run_id = RUN};
+    *task = (fedge_assignment){.kind = FEDGE_ASSIGNMENT_TASK, .run_id = RUN};
     task->task =
         (fedge_task){.task_id = 1, .kind = FEDGE_TASK_EVALUATE, .round = 1, .model_size = size};
     put_blob(r, file, size, task->task.model);
@@ -138,7 +138,7 @@ static void a_metric_that_is_not_finite_is_missing(void **state)
 {
     (void)state;
     static rig r;
-    fedge_worker_job task;
+    fedge_assignment task;
     begin(&r, &task);
     r.report = (fedge_client_report){
         .num_examples = 4, .num_metrics = 2, .metrics = {{"loss", 0.5}, {"accuracy", 1}}};
@@ -147,13 +147,13 @@ static void a_metric_that_is_not_finite_is_missing(void **state)
         const double good = r.report.metrics[metric].value;
         for (int i = 0; i < 3; i++) {
             r.report.metrics[metric].value = NOT_FINITE[i];
-            do_job(&r, &task);
+            do_assignment(&r, &task);
             assert_int_equal(r.result.status, FEDGE_INVALID_ARGUMENT);
             assert_non_null(strstr(r.result.error.message, "must report \"loss\" and"));
         }
         r.report.metrics[metric].value = good;
     }
-    do_job(&r, &task);
+    do_assignment(&r, &task);
     assert_int_equal(r.result.status, FEDGE_OK);
     assert_true(r.result.upload.num_metrics >= 2);
     end(&r);
@@ -163,13 +163,13 @@ static void training_begins_with_the_tasks_model(void **state)
 {
     (void)state;
     static rig r;
-    fedge_worker_job task;
+    fedge_assignment task;
     begin(&r, &task);
     task.task.kind = FEDGE_TASK_TRAIN;
     task.task.learning_rate = 0.1F;
     for (int again = 0; again < 2; again++) {
         memset(r.seen, 0, sizeof(r.seen));
-        do_job(&r, &task);
+        do_assignment(&r, &task);
         assert_int_equal(r.result.status, FEDGE_INTERNAL);
         assert_memory_equal(r.seen, MODEL, sizeof(MODEL));
     }
@@ -183,7 +183,7 @@ static void a_delta_that_makes_no_model_is_a_bad_blob(void **state)
     (void)state;
     for (int with = 0; with < 2; with++) {
         static rig r;
-        fedge_worker_job task;
+        fedge_assignment task;
         r.has_deltas = with != 0;
         begin(&r, &task);
         r.report = (fedge_client_report){
@@ -195,12 +195,12 @@ static void a_delta_that_makes_no_model_is_a_bad_blob(void **state)
         task.task.num_deltas = task.task.delta = 1;
         memcpy(task.task.model, delta->hash, sizeof(task.task.model)); /* not a model's */
         task.task.model[0] = task.task.model[0] == 'a' ? 'b' : 'a';
-        do_job(&r, &task);
+        do_assignment(&r, &task);
         assert_int_equal(r.result.status, with ? FEDGE_TRUNCATED : FEDGE_NOT_FOUND);
         assert_true(r.result.bad_blob);
         memcpy(task.task.model, delta->base, sizeof(task.task.model));
         task.task.num_deltas = task.task.delta = 0;
-        do_job(&r, &task);
+        do_assignment(&r, &task);
         assert_int_equal(r.result.status, FEDGE_OK);
         assert_false(r.result.bad_blob);
         end(&r);
@@ -212,20 +212,20 @@ static void the_update_is_what_has_changed(void **state)
 {
     (void)state;
     static rig r;
-    fedge_worker_job task;
+    fedge_assignment task;
     float sent[2];
     begin(&r, &task);
     r.report = (fedge_client_report){.num_examples = 4};
     r.trains = true;
     task.task.kind = FEDGE_TASK_TRAIN;
-    do_job(&r, &task);
+    do_assignment(&r, &task);
     assert_int_equal(r.result.status, FEDGE_OK);
     assert_int_equal(r.result.upload.size, sizeof(sent));
     assert_int_equal(fedge_store_result_read(r.store, 0, (uint8_t *)sent, sizeof(sent), NULL),
                      FEDGE_OK);
     assert_true(sent[0] == 1 && sent[1] == -2);
     r.loses = true;
-    do_job(&r, &task);
+    do_assignment(&r, &task);
     assert_int_equal(r.result.status, FEDGE_NOT_FOUND);
     assert_true(r.result.bad_blob);
     end(&r);
@@ -236,7 +236,7 @@ static void the_initial_model_is_made(void **state)
 {
     (void)state;
     static rig r;
-    fedge_worker_job task;
+    fedge_assignment task;
     static const float ZEROS[2] = {0}; /* the model is external */
     uint8_t file[1024], *made = NULL;
     char initial[FEDGE_HASH_TEXT];
@@ -250,20 +250,20 @@ static void the_initial_model_is_made(void **state)
     assert_int_equal(fedge_safetensors_write(&schema, ZEROS, file, size, NULL), FEDGE_OK);
     fedge_sha256_text(file, size, initial);
     memcpy(r.plan.initial_model, initial, sizeof(initial));
-    do_job(&r, &r.plan); /* another model is held */
+    do_assignment(&r, &r.plan); /* another model is held */
     assert_int_equal(fedge_store_blob_held(r.store, initial, size, &held, NULL), FEDGE_OK);
     assert_int_equal(held, 0);
     for (int right = 0; right < 2; right++) {
         assert_int_equal(
             fedge_store_blobs_keep(r.store, (const char *[]){r.plan.plan_hash}, 1, NULL), FEDGE_OK);
         memcpy(r.plan.initial_model, right ? initial : task.task.model, sizeof(initial));
-        do_job(&r, &r.plan);
+        do_assignment(&r, &r.plan);
         assert_int_equal(r.result.status, FEDGE_OK);
         assert_int_equal(fedge_store_blob_held(r.store, r.plan.initial_model, size, &held, NULL),
                          FEDGE_OK);
         assert_int_equal(held, right ? size : 0);
     }
-    do_job(&r, &r.plan); /* it is held */
+    do_assignment(&r, &r.plan); /* it is held */
     assert_int_equal(fedge_store_blob_load(r.store, initial, size, &made, NULL), FEDGE_OK);
     assert_memory_equal(made, file, size);
     free(made);

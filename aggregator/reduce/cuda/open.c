@@ -5,14 +5,14 @@
 #include <string.h>
 
 /* The GPUs to take, before any of them is opened. */
-typedef struct plan {
+typedef struct selection {
     const fedge_cuda_geometry *geometry;
     int ordinals[FEDGE_ACCUMULATOR_MAX_GPUS];
     size_t free_bytes[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num_gpus;
     uint32_t most_slots;
     char why[FEDGE_ERROR_MESSAGE_SIZE]; /* they share the work so, for the log */
-} plan;
+} selection;
 
 static fedge_status fail_hardware(cudaError_t error, fedge_error *err)
 {
@@ -35,7 +35,7 @@ static void leave_out(int ordinal, const fedge_accumulator_config *config, const
     }
 }
 
-static fedge_status take_gpu(plan *self, int ordinal, int there,
+static fedge_status take_gpu(selection *self, int ordinal, int there,
                              const fedge_accumulator_config *config, fedge_error *err)
 {
     if (ordinal < 0 || ordinal >= there) {
@@ -54,7 +54,7 @@ static fedge_status take_gpu(plan *self, int ordinal, int there,
     return FEDGE_OK;
 }
 
-static fedge_status choose_gpus(plan *self, const fedge_accumulator_config *config,
+static fedge_status choose_gpus(selection *self, const fedge_accumulator_config *config,
                                 fedge_error *err)
 {
     int there = 0;
@@ -81,7 +81,8 @@ static fedge_status ask_one(int ordinal, size_t *free_bytes, fedge_error *err)
                               : status;
 }
 
-static fedge_status ask_memory(plan *self, const fedge_accumulator_config *config, fedge_error *err)
+static fedge_status ask_memory(selection *self, const fedge_accumulator_config *config,
+                               fedge_error *err)
 {
     uint32_t kept = 0;
     for (uint32_t i = 0; i < self->num_gpus; i++) {
@@ -104,7 +105,7 @@ static fedge_status ask_memory(plan *self, const fedge_accumulator_config *confi
 }
 
 /* Blocks of GPU [index]: all by clients, else an equal part. */
-static uint32_t blocks_of(const plan *self, fedge_shard shard, uint32_t index, uint32_t *first)
+static uint32_t blocks_of(const selection *self, fedge_shard shard, uint32_t index, uint32_t *first)
 {
     const uint64_t all = self->geometry->num_blocks;
     if (shard == FEDGE_SHARD_CLIENTS) {
@@ -116,7 +117,7 @@ static uint32_t blocks_of(const plan *self, fedge_shard shard, uint32_t index, u
 }
 
 /* How many slots fit on every GPU. FEDGE_NO_MEMORY: fewer than are needed. */
-static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *num_slots,
+static fedge_status count_slots(const selection *self, fedge_shard shard, uint32_t *num_slots,
                                 fedge_error *err)
 {
     const bool joins = shard == FEDGE_SHARD_CLIENTS && self->num_gpus > 1;
@@ -149,12 +150,12 @@ static fedge_status count_slots(const plan *self, fedge_shard shard, uint32_t *n
     return FEDGE_OK;
 }
 
-static void say_why(plan *self, const char *what, const char *detail)
+static void say_why(selection *self, const char *what, const char *detail)
 {
     (void)snprintf(self->why, sizeof(self->why), "%s%.200s", what, detail);
 }
 
-static fedge_status choose_coordinates(plan *self, fedge_cuda_choice *choice, fedge_error *err)
+static fedge_status choose_coordinates(selection *self, fedge_cuda_choice *choice, fedge_error *err)
 {
     choice->shard = FEDGE_SHARD_COORDINATES;
     /* A block is not divided. */
@@ -164,7 +165,7 @@ static fedge_status choose_coordinates(plan *self, fedge_cuda_choice *choice, fe
 }
 
 /* Sets shard and slots, and loads NCCL where it is needed. */
-static fedge_status choose_shard(plan *self, fedge_cuda_team *team, fedge_shard wanted,
+static fedge_status choose_shard(selection *self, fedge_cuda_team *team, fedge_shard wanted,
                                  fedge_cuda_choice *choice, fedge_error *err)
 {
     choice->shard = FEDGE_SHARD_CLIENTS;
@@ -192,15 +193,15 @@ static fedge_status choose_shard(plan *self, fedge_cuda_team *team, fedge_shard 
 }
 
 /* "3,0" */
-static void list_numbers(const plan *self, char *text, size_t size)
+static void list_numbers(const selection *self, char *text, size_t size)
 {
     size_t used = 0;
     for (uint32_t i = 0; i < self->num_gpus && used + 4 < size; i++)
         used += (size_t)snprintf(text + used, size - used, "%s%d", i ? "," : "", self->ordinals[i]);
 }
 
-static void tell(const plan *self, const fedge_cuda_choice *choice, const fedge_cuda_team *team,
-                 const fedge_log *log)
+static void tell(const selection *self, const fedge_cuda_choice *choice,
+                 const fedge_cuda_team *team, const fedge_log *log)
 {
     char numbers[FEDGE_ACCUMULATOR_MAX_GPUS * 4] = "";
     list_numbers(self, numbers, sizeof(numbers));
@@ -213,7 +214,7 @@ static void tell(const plan *self, const fedge_cuda_choice *choice, const fedge_
 }
 
 /* All that is chosen before anything is taken. */
-static fedge_status choose(plan *self, fedge_cuda_team *team,
+static fedge_status choose(selection *self, fedge_cuda_team *team,
                            const fedge_accumulator_config *config, fedge_cuda_choice *choice,
                            fedge_error *err)
 {
@@ -246,7 +247,7 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
                                       size_t size, fedge_error *err)
 {
     fedge_cuda_team team = {0};
-    plan self = {.geometry = geometry};
+    selection self = {.geometry = geometry};
     fedge_cuda_choice choice = {0};
     size_t used = 0;
     const fedge_status status = choose(&self, &team, config, &choice, err);
@@ -267,7 +268,7 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
 }
 
 /* Takes what was chosen. *starts: NCCL does, or is not needed. */
-static fedge_status open_gpus(const plan *self, fedge_cuda_team *team,
+static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
                               const fedge_accumulator_config *config,
                               const fedge_cuda_choice *choice, bool *starts, fedge_error *err)
 {
@@ -300,7 +301,7 @@ static fedge_status open_gpus(const plan *self, fedge_cuda_team *team,
 
 /* NCCL starts where it finds memory of the GPUs and of the host and a way from GPU to GPU, which
  * nobody can tell before. */
-static fedge_status open_without_nccl(plan *self, fedge_cuda_team *team,
+static fedge_status open_without_nccl(selection *self, fedge_cuda_team *team,
                                       const fedge_accumulator_config *config,
                                       fedge_cuda_choice *choice, const fedge_error *found,
                                       fedge_error *err)
@@ -321,7 +322,7 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
                                   const fedge_accumulator_config *config, fedge_cuda_choice *choice,
                                   fedge_error *err)
 {
-    plan self = {.geometry = geometry};
+    selection self = {.geometry = geometry};
     bool starts = true;
     fedge_error found = {0};
     fedge_status status = choose(&self, team, config, choice, err);

@@ -17,26 +17,26 @@
 enum { RELU, GELU, ACTIVATIONS };
 
 /* The layer's arguments and sizes, for a chunk of examples. */
-typedef struct plan {
+typedef struct layout {
     size_t steps, dim, heads, hidden, examples, rows;
     bool gelu, bias, causal;
     float dropout, eps;
-} plan;
+} layout;
 
-static plan plan_of(const fedge_layer_run *run, size_t examples)
+static layout layout_of(const fedge_layer_run *run, size_t examples)
 {
     const fedge_layer_spec *spec = run->spec;
-    return (plan){.steps = run->in[0].dims[0],
-                  .dim = run->in[0].dims[1],
-                  .heads = spec->u.transformerencoderlayer.nhead,
-                  .hidden = spec->u.transformerencoderlayer.dim_feedforward,
-                  .examples = examples,
-                  .rows = examples * run->in[0].dims[0],
-                  .gelu = spec->u.transformerencoderlayer.activation == GELU,
-                  .bias = spec->u.transformerencoderlayer.bias,
-                  .causal = spec->u.transformerencoderlayer.is_causal,
-                  .dropout = spec->u.transformerencoderlayer.dropout,
-                  .eps = spec->u.transformerencoderlayer.layer_norm_eps};
+    return (layout){.steps = run->in[0].dims[0],
+                    .dim = run->in[0].dims[1],
+                    .heads = spec->u.transformerencoderlayer.nhead,
+                    .hidden = spec->u.transformerencoderlayer.dim_feedforward,
+                    .examples = examples,
+                    .rows = examples * run->in[0].dims[0],
+                    .gelu = spec->u.transformerencoderlayer.activation == GELU,
+                    .bias = spec->u.transformerencoderlayer.bias,
+                    .causal = spec->u.transformerencoderlayer.is_causal,
+                    .dropout = spec->u.transformerencoderlayer.dropout,
+                    .eps = spec->u.transformerencoderlayer.layer_norm_eps};
 }
 
 static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
@@ -110,7 +110,7 @@ typedef struct masks {
     uint64_t attention, residual, hidden;
 } masks;
 
-static masks masks_of(const plan *self)
+static masks masks_of(const layout *self)
 {
     if (!(self->dropout > 0.0f))
         return (masks){0};
@@ -121,7 +121,7 @@ static masks masks_of(const plan *self)
 }
 
 /* Bytes for one example, a multiple of 4. */
-static uint64_t record_bytes(const plan *self)
+static uint64_t record_bytes(const layout *self)
 {
     const masks bits = masks_of(self);
     const uint64_t steps = self->steps;
@@ -130,7 +130,7 @@ static uint64_t record_bytes(const plan *self)
     return floats * sizeof(float) + (bits.attention + 2 * bits.residual + bits.hidden + 3) / 4 * 4;
 }
 
-static record record_at(const plan *self, void *base)
+static record record_at(const layout *self, void *base)
 {
     const size_t rows = self->rows, dim = self->dim, n = self->examples;
     const masks bits = masks_of(self);
@@ -152,7 +152,7 @@ static record record_at(const plan *self, void *base)
 
 /* ---- working memory of one chunk, in floats behind the attention's ---- */
 
-static uint64_t attention_scratch(const plan *self)
+static uint64_t attention_scratch(const layout *self)
 {
     return fedge_attention_scratch(self->steps, self->dim, self->heads);
 }
@@ -164,7 +164,7 @@ static uint64_t larger(uint64_t a, uint64_t b)
 
 /* Backward: gradients of (rows, dim), and once more where dropout changes them on the way; then q,
  * k and v's gradient or the hidden values and their gradient, whichever is larger. */
-static uint64_t backward_floats(const plan *self)
+static uint64_t backward_floats(const layout *self)
 {
     const uint64_t arrays = self->dropout > 0.0f ? 3 : 2;
     const uint64_t wide =
@@ -172,14 +172,14 @@ static uint64_t backward_floats(const plan *self)
     return (uint64_t)self->rows * (arrays * self->dim + wide);
 }
 
-static uint64_t forward_floats(const plan *self)
+static uint64_t forward_floats(const layout *self)
 {
     return (uint64_t)self->rows * larger(self->dim, self->gelu ? self->hidden : 0);
 }
 
 static void sizes(const fedge_layer_run *run, fedge_layer_sizes *need)
 {
-    const plan self = plan_of(run, fedge_attention_chunk(run->in[0].dims[0], run->batch));
+    const layout self = layout_of(run, fedge_attention_chunk(run->in[0].dims[0], run->batch));
     const uint64_t core = attention_scratch(&self), one = record_bytes(&self);
     need->saved = run->batch * one;
     need->forward = (core + forward_floats(&self)) * sizeof(float) + self.examples * one;
@@ -195,7 +195,7 @@ typedef struct parts {
 } parts;
 
 /* The next tensors of the run: a weight, and a bias where there is one. */
-static void take_affine(const fedge_layer_run *run, const plan *self, uint32_t *next, size_t in,
+static void take_affine(const fedge_layer_run *run, const layout *self, uint32_t *next, size_t in,
                         size_t out, fedge_affine *made)
 {
     const uint32_t at = *next;
@@ -211,8 +211,8 @@ static void take_affine(const fedge_layer_run *run, const plan *self, uint32_t *
     *next += self->bias ? 2 : 1;
 }
 
-static void take_norm(const fedge_layer_run *run, const plan *self, uint32_t *next, float *moments,
-                      fedge_norm *made)
+static void take_norm(const fedge_layer_run *run, const layout *self, uint32_t *next,
+                      float *moments, fedge_norm *made)
 {
     const uint32_t at = *next;
     *made = (fedge_norm){.kernels = run->kernels,
@@ -229,7 +229,7 @@ static void take_norm(const fedge_layer_run *run, const plan *self, uint32_t *ne
     *next += self->bias ? 2 : 1;
 }
 
-static parts parts_of(const fedge_layer_run *run, const plan *self, const record *kept)
+static parts parts_of(const fedge_layer_run *run, const layout *self, const record *kept)
 {
     uint32_t next = 0;
     parts made = {.core = {.kernels = run->kernels,
@@ -252,7 +252,7 @@ static parts parts_of(const fedge_layer_run *run, const plan *self, const record
 /* ---- the passes ---- */
 
 /* In place, where this is training with dropout. [kept]: bytes for each example, or NULL. */
-static void drop(const fedge_layer_run *run, const plan *self, size_t width, float *x,
+static void drop(const fedge_layer_run *run, const layout *self, size_t width, float *x,
                  uint8_t *kept)
 {
     const size_t n = self->steps * width;
@@ -263,8 +263,8 @@ static void drop(const fedge_layer_run *run, const plan *self, size_t width, flo
 }
 
 /* dx = dy as dropout let it through; dx may be dy. */
-static void undrop(const fedge_layer_run *run, const plan *self, size_t width, const uint8_t *kept,
-                   const float *dy, float *dx)
+static void undrop(const fedge_layer_run *run, const layout *self, size_t width,
+                   const uint8_t *kept, const float *dy, float *dx)
 {
     const size_t n = self->steps * width;
     for (size_t i = 0; i < self->examples; i++) {
@@ -273,7 +273,7 @@ static void undrop(const fedge_layer_run *run, const plan *self, size_t width, c
     }
 }
 
-static void forward_chunk(const fedge_layer_run *run, const plan *self, const record *kept,
+static void forward_chunk(const fedge_layer_run *run, const layout *self, const record *kept,
                           const float *x, float *y, float *scratch)
 {
     const parts at = parts_of(run, self, kept);
@@ -304,7 +304,7 @@ static void forward_chunk(const fedge_layer_run *run, const plan *self, const re
 
 /* dh = the gradient before the activation, from the gradient after it. Returns what the activation
  * and dropout made; GELU's is made again behind dh. */
-static const float *backward_activation(const fedge_layer_run *run, const plan *self,
+static const float *backward_activation(const fedge_layer_run *run, const layout *self,
                                         const record *kept, float *dh)
 {
     const size_t hidden = self->rows * self->hidden;
@@ -326,7 +326,7 @@ static const float *backward_activation(const fedge_layer_run *run, const plan *
 }
 
 /* dm: the gradient of m, made here. t: (rows, dim). dh: (rows, hidden), with GELU twice. */
-static void backward_feedforward(const fedge_layer_run *run, const plan *self, const parts *at,
+static void backward_feedforward(const fedge_layer_run *run, const layout *self, const parts *at,
                                  const record *kept, const float *dy, float *dm, float *t,
                                  float *dh)
 {
@@ -344,7 +344,7 @@ static void backward_feedforward(const fedge_layer_run *run, const plan *self, c
     run->kernels->add(dy, self->rows * self->dim, dm);
 }
 
-static void backward_chunk(const fedge_layer_run *run, const plan *self, const record *kept,
+static void backward_chunk(const fedge_layer_run *run, const layout *self, const record *kept,
                            const float *x, const float *dy, float *dx)
 {
     const parts at = parts_of(run, self, kept);
@@ -376,12 +376,12 @@ static void forward(const fedge_layer_run *run)
     const size_t steps = run->in[0].dims[0], example = steps * run->in[0].dims[1];
     const size_t chunk = fedge_attention_chunk(steps, run->batch);
     float *scratch = run->scratch;
-    const plan largest = plan_of(run, chunk);
+    const layout largest = layout_of(run, chunk);
     float *unkept = scratch + (size_t)(attention_scratch(&largest) + forward_floats(&largest));
     uint8_t *base = run->saved;
     for (size_t first = 0, n; first < run->batch; first += n) {
         n = fedge_attention_next(chunk, run->batch - first);
-        const plan self = plan_of(run, n);
+        const layout self = layout_of(run, n);
         const record kept = record_at(&self, !base ? (void *)unkept : base);
         forward_chunk(run, &self, &kept, run->x[0] + first * example, run->y + first * example,
                       scratch);
@@ -396,7 +396,7 @@ static void backward(const fedge_layer_run *run)
     uint8_t *base = run->saved;
     for (size_t first = 0, n; first < run->batch; first += n) {
         n = fedge_attention_next(chunk, run->batch - first);
-        const plan self = plan_of(run, n);
+        const layout self = layout_of(run, n);
         const record kept = record_at(&self, base);
         backward_chunk(run, &self, &kept, run->x[0] + first * example, run->dy + first * example,
                        !run->dx[0] ? NULL : run->dx[0] + first * example);
