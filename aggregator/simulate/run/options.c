@@ -273,33 +273,34 @@ const char *fedge_simulate_options_help(bool all, char text[FEDGE_HELP_SIZE])
 
 static const fedge_option COMPARE_OPTIONS[] = {
     {OPTION("out", "FILE.svg",
-            "draw accuracy and loss of up to 14 lines into one picture, means with a band from the "
-            "lowest seed to the highest; and leave the table beside it, in FILE.csv",
+            "draw accuracy and loss of up to 14 lines, as means of their seeds with a band from "
+            "the lowest to the highest, and write the table to FILE.csv",
             TEXT, out)},
-    {OPTION("each", NULL, "a line for each folder, seeds too", FLAG, each)},
-    {OPTION("json", NULL, "their summaries, a line of JSON each", FLAG, json)}};
+    {OPTION("each", NULL, "give every folder its own line, even if only seeds differ", FLAG, each)},
+    {OPTION("json", NULL, "print the summaries as JSON, one on each line", FLAG, json)}};
 
 static const fedge_command_line COMPARE_LINE = {
     .name = "fedge-simulate compare",
     .command = true,
     .usage = "Usage: fedge-simulate compare DIR... [--out FILE.svg] [--each] [--json]\n"
-             "Lays simulations side by side, from the folders that --out has left: a line\n"
-             "for each, or for those together that differ in their seeds only, with mean\n"
-             "± sample standard deviation, and the columns that any of them has.\n"
-             "Those of a sweep are in the folders in its --out: compare grid/*\n"
+             "Compares simulations. Each DIR is a folder that a simulation's --out has made.\n"
+             "Simulations that differ only in their seeds share a line, which has the mean\n"
+             "± the sample standard deviation. Every other one has a line of its own.\n"
+             "A column is shown if at least one simulation has a value for it.\n"
+             "A sweep has a folder for each simulation in its --out: compare grid/*\n"
              "\n"
-             "  last 10, best      mean of the last ten accuracies, and the highest\n"
+             "  last 10, best      mean of the last ten accuracies, and the highest accuracy\n"
              "  validation, there  best accuracy on the examples of --validation-split, and\n"
-             "                     the accuracy on the test set in that round\n"
-             "  on clients         last accuracy on what clients hold out\n"
-             "  virtual s          simulated time; behind it why a run ended, if not complete\n"
+             "                     the accuracy on the test set in the same round\n"
+             "  on clients         last accuracy on the examples that clients hold out\n"
+             "  virtual s          simulated time, and why the run ended if it is incomplete\n"
              "\n",
     .options = COMPARE_OPTIONS,
     .num_options = sizeof(COMPARE_OPTIONS) / sizeof(*COMPARE_OPTIONS),
     .notes = "\n"
-             "Exit: 0 done; 1 failed, as when FILE.svg cannot be written; 2 usage, as when\n"
-             "its name does not end in .svg; 3 a folder has no simulation that has ended,\n"
-             "or more than 14 lines are to be drawn\n",
+             "Exit: 0 done; 1 failed, for example because FILE.svg cannot be written;\n"
+             "2 wrong usage, for example a name that does not end in .svg; 3 a folder has no\n"
+             "simulation that has ended, or there are more than 14 lines to draw\n",
     .arguments = true};
 
 const char *fedge_simulate_compare_help(char text[FEDGE_HELP_SIZE])
