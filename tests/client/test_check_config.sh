@@ -80,5 +80,5 @@ says "examples=20 "
 for wrong in '"partition-id": 1' '"num-partitions": 2' '"partition-id": 2, "num-partitions": 2'; do
     site "\"points\": {\"values\": \"points.csv\", \"partition\": \"iid\", $wrong}"
     check 3
-    says "partition-id, from 0, and num-partitions"
+    says "a partition-id from 0 to num-partitions - 1"
 done
