@@ -281,6 +281,7 @@ static void expect_open(emulator_config machine, fedge_shard shard, uint32_t gpu
     char text[512];
     assert_int_equal(ops->forecast(&config, text, sizeof(text), &err), status);
     const fedge_error forecast = err;
+    emulator_start(&machine); /* what fails once fails here, too */
     assert_int_equal(ops->open(&config, &opened, &err), status);
     assert_string_equal(err.message, forecast.message);
     if (status != FEDGE_OK) {
@@ -290,6 +291,12 @@ static void expect_open(emulator_config machine, fedge_shard shard, uint32_t gpu
     }
     ops->close(opened);
     assert_int_equal(emulator_leaks(), 0);
+}
+
+/* Each process's first call of that name, with an error that goes by. */
+static emulator_config failing(const char *call, int error)
+{
+    return (emulator_config){.num_gpus = 2, .fail_at = call, .fail_call = 1, .fail_error = error};
 }
 
 static char told[4096];
@@ -346,6 +353,11 @@ static void test_hardware(void **state)
     expect_open((emulator_config){.num_gpus = 1}, any, 2, FEDGE_NOT_FOUND, "GPU 1");
     expect_open((emulator_config){.num_gpus = 2, .memory_bytes = 5000}, any, 0, FEDGE_NO_MEMORY,
                 "MiB");
+    expect_open(failing("memory", 2), any, 0, FEDGE_NO_MEMORY, "GPU 0 has no memory left");
+    expect_open(failing("choosing", 2), any, 0, FEDGE_NO_MEMORY, "GPU 0 has no memory left");
+    expect_open(failing("choosing", 46), any, 0, FEDGE_NOT_FOUND, "compute mode");
+    expect_open((emulator_config){.num_gpus = 2, .no_code = true, .old_chip = true}, any, 0,
+                FEDGE_NOT_FOUND, "GPU 0 has compute capability 7.5, and this build has no code");
     const emulator_config no_nccl = {.num_gpus = 2, .no_nccl = true};
     const emulator_config old_nccl = {.num_gpus = 2, .nccl_version = 2708};
     const emulator_config no_start = {

@@ -218,6 +218,24 @@ static void the_cpu_gives_way(void **state)
     end();
 }
 
+/* With "auto" a GPU that others have, or that this build has no code for, is none. */
+static void the_cpu_stands_in(void **state)
+{
+    (void)state;
+    const emulator_config machines[] = {
+        {.num_gpus = 1, .fail_at = "memory", .fail_call = 1, .fail_error = 2},
+        {.num_gpus = 1, .fail_at = "choosing", .fail_call = 1, .fail_error = 46},
+        {.num_gpus = 1, .no_code = true}};
+    for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
+        emulator_start(&machines[i]);
+        begin("auto", FEDGE_SHARD_AUTO, "all");
+        start();
+        assert_string_equal(fed_status(&fed).accumulator, "cpu");
+        finish_as_expected();
+        end();
+    }
+}
+
 /* ---- what they did ----------------------------------------------------------------------------
  */
 
@@ -364,13 +382,10 @@ static void the_only_gpu_is_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        TEST(gpus_change_between_rounds),
-        TEST(what_cannot_be_opened_is_refused),
-        TEST(lines_tell_what_gpus_did),
-        TEST(the_same_list_changes_nothing),
-        TEST(the_cpu_gives_way),
-        TEST(a_gpu_is_lost_by_clients),
-        TEST(a_gpu_is_lost_by_coordinates),
+        TEST(gpus_change_between_rounds), TEST(what_cannot_be_opened_is_refused),
+        TEST(lines_tell_what_gpus_did),   TEST(the_same_list_changes_nothing),
+        TEST(the_cpu_gives_way),          TEST(the_cpu_stands_in),
+        TEST(a_gpu_is_lost_by_clients),   TEST(a_gpu_is_lost_by_coordinates),
         TEST(the_only_gpu_is_lost),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);

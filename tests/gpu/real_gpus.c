@@ -33,9 +33,9 @@ bool emulator_start(const emulator_config *config)
 {
     const bool here = config->num_gpus > 0 && config->num_gpus <= emulator_real_gpus() &&
                       (!config->joins || has_nccl()) && config->memory_bytes == 0 &&
-                      !config->no_driver && !config->old_chip && !config->no_nccl &&
-                      config->nccl_version == 0 && config->fail_call == 0 && !config->fail_at &&
-                      config->hang_collective == 0 && !config->watched;
+                      !config->no_driver && !config->old_chip && !config->no_code &&
+                      !config->no_nccl && config->nccl_version == 0 && config->fail_call == 0 &&
+                      !config->fail_at && config->hang_collective == 0 && !config->watched;
     machines_asked++;
     machines_given += here;
     return here;

@@ -187,6 +187,13 @@ cudaError_t fedge_cuda_add_fixed(const int32_t *v, uint32_t weight, int64_t *sum
     return cudaLaunchKernelEx(&config, add_fixed, v, weight, sums, count);
 }
 
+/* Any kernel tells: all are built for the same GPUs. */
+cudaError_t fedge_cuda_has_code(void)
+{
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, add_fixed);
+}
+
 /* ---- step ------------------------------------------------------------------------------------ */
 
 /* Each operation rounds once, in this order, as on the CPU; compiled without fused products. */

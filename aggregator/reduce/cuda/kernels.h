@@ -31,6 +31,10 @@ extern "C" {
  * kernels for those that choose which values travel. */
 enum { FEDGE_CUDA_NONE, FEDGE_CUDA_INT8, FEDGE_CUDA_F16, FEDGE_CUDA_BF16, FEDGE_CUDA_INT4 };
 
+/* cudaErrorNoKernelImageForDevice, or what else says so: the current GPU is of a kind that this
+ * build has no kernels for. */
+cudaError_t fedge_cuda_has_code(void);
+
 /* Where a block's values lie among the bytes of its section. */
 typedef struct fedge_cuda_block {
     uint64_t offset; /* of its first byte (int8: of its scale) */

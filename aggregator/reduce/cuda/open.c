@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/reduce/cuda/kernels.h"
+
 /* The GPUs to take, before any of them is opened. */
 typedef struct selection {
     const fedge_cuda_geometry *geometry;
@@ -71,14 +73,49 @@ static fedge_status choose_gpus(selection *self, const fedge_accumulator_config 
     return status;
 }
 
+/* Before a GPU has work, what stands in the way is no loss of it: who takes any kind that can is
+ * given another. */
+static fedge_status cannot_take(const fedge_cuda_gpu *gpu, cudaError_t error, fedge_error *err)
+{
+    static const char ADVICE[] = "take others with --gpus, or sum on the CPU";
+    int major = 0, minor = 0;
+    switch (error) {
+    case cudaErrorMemoryAllocation:
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "GPU %d has no memory left for another process (%s): see with nvidia-smi "
+                          "who has it, %s",
+                          gpu->ordinal, cudaGetErrorString(error), ADVICE);
+    case cudaErrorDevicesUnavailable:
+        return fedge_fail(err, FEDGE_NOT_FOUND,
+                          "GPU %d is closed to this process (%s): see its compute mode with "
+                          "nvidia-smi -q, %s",
+                          gpu->ordinal, cudaGetErrorString(error), ADVICE);
+    case cudaErrorNoKernelImageForDevice:
+    case cudaErrorJitCompilerNotFound:
+    case cudaErrorUnsupportedPtxVersion:
+        (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu->ordinal);
+        (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu->ordinal);
+        return fedge_fail(err, FEDGE_NOT_FOUND,
+                          "GPU %d has compute capability %d.%d, and this build has no code for it "
+                          "(%s), only for sm " FEDGE_CUDA_BUILT_FOR
+                          ": build with -DFEDGE_CUDA_ARCHITECTURES=%d%d, %s",
+                          gpu->ordinal, major, minor, cudaGetErrorString(error), major, minor,
+                          ADVICE);
+    default:
+        return fedge_cuda_check(gpu, error, "asking what it has", err);
+    }
+}
+
 static fedge_status ask_one(int ordinal, size_t *free_bytes, fedge_error *err)
 {
     const fedge_cuda_gpu gpu = {.ordinal = ordinal};
     size_t total = 0;
-    fedge_status status = fedge_cuda_gpu_use(&gpu, err);
-    return status == FEDGE_OK ? fedge_cuda_check(&gpu, cudaMemGetInfo(free_bytes, &total),
-                                                 "asking for its memory", err)
-                              : status;
+    cudaError_t error = cudaSetDevice(ordinal);
+    if (error == cudaSuccess)
+        error = cudaMemGetInfo(free_bytes, &total);
+    if (error == cudaSuccess)
+        error = fedge_cuda_has_code();
+    return cannot_take(&gpu, error, err);
 }
 
 static fedge_status ask_memory(selection *self, const fedge_accumulator_config *config,

@@ -136,6 +136,12 @@ static inline int __float_as_int(float x)
 /* ---- launching --------------------------------------------------------------------------------
  */
 
+template <typename... Params>
+static inline cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, void (*)(Params...))
+{
+    return emulated_attributes(attributes);
+}
+
 /* A macro, to know the kernel's name. */
 #define cudaLaunchKernelEx(config, kernel, ...)                                                    \
     emulated_launch_kernel(#kernel, config, kernel, __VA_ARGS__)

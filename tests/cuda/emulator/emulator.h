@@ -33,13 +33,15 @@ typedef struct emulator_config {
     int nccl_version;         /* 0: 22809 */
     uint64_t fail_call;       /* this call of runtime or NCCL fails, from 1; 0: none */
     const char *fail_at;      /* only calls of this name are counted: "allocation", "copy" to a GPU,
-                                 "read" from      one, a kernel's or NCCL's function; NULL: all */
+                                 "read" from one, "choosing" it, "memory" (that it has), a kernel's
+                                 or NCCL's function; NULL: all */
     int fail_error;           /* with this cudaError; 0: ECC. Sticky ones stay on that GPU.
                                  EMULATOR_HANGS: it never returns; EMULATOR_DIES: the process is
                                  killed */
     uint64_t hang_collective; /* this collective never ends, from 1; 0: none */
     bool nccl_async_error;    /* and ncclCommGetAsyncError tells of it */
     bool old_chip;            /* of compute capability 7.5, else 9.0 */
+    bool no_code;             /* no kernel is compiled for the chip */
     bool joins;               /* NCCL is to be there */
     bool watched;             /* real GPUs are not: their clock and queues cannot be looked at */
 } emulator_config;

@@ -388,7 +388,7 @@ cudaError_t cudaFreeHost(void *pointer)
 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total_bytes)
 {
-    const cudaError_t error = emulated_enter();
+    const cudaError_t error = emulated_enter_as("memory");
     *total_bytes = memory_of_gpu();
     *free_bytes = *total_bytes - all.used[current_gpu];
     return emulated_leave(error);
@@ -506,6 +506,8 @@ cudaError_t emulated_launch(const char *name, const cudaLaunchConfig_t *config,
     const dim3 g = config->gridDim, b = config->blockDim;
     if (error || !is_here(config->stream))
         return emulated_leave(error ? error : cudaErrorInvalidResourceHandle);
+    if (all.config.no_code)
+        return emulated_leave(cudaErrorNoKernelImageForDevice);
     if (!g.x || g.x > MAX_GRID || !g.y || g.y > 65535 || !g.z || !b.x || b.x > 1024 || !b.y ||
         b.y > 1024 || !b.z || b.x * b.y * b.z > 1024 || config->dynamicSmemBytes > 48 << 10)
         return emulated_leave(cudaErrorInvalidConfiguration);
@@ -733,7 +735,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
     return emulated_leave(error);
 }
 
-/* ---- devices and words ------------------------------------------------------------------------
+/* ---- devices ------------------------------------------------------------------------
  */
 
 cudaError_t cudaGetDeviceCount(int *count)
@@ -745,7 +747,7 @@ cudaError_t cudaGetDeviceCount(int *count)
 
 cudaError_t cudaSetDevice(int device)
 {
-    cudaError_t error = emulated_enter();
+    cudaError_t error = emulated_enter_as("choosing");
     if (error == cudaErrorInsufficientDriver || device < 0 || device >= (int)all.config.num_gpus)
         return emulated_leave(error ? error : cudaErrorInvalidDevice);
     error = error && error != all.sticky[current_gpu] ? error : all.sticky[device];
@@ -757,42 +759,4 @@ cudaError_t cudaGetDevice(int *device)
 {
     *device = current_gpu;
     return cudaSuccess;
-}
-
-cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, int device)
-{
-    const cudaError_t error = emulated_enter();
-    (void)device;
-    *value = attribute == cudaDevAttrMultiProcessorCount ? 2
-             : attribute == cudaDevAttrComputeCapabilityMajor
-                 ? (emulated_config()->old_chip ? 7 : 9)
-             : emulated_config()->old_chip ? 5
-                                           : 0;
-    return emulated_leave(error);
-}
-
-cudaError_t cudaGetLastError(void)
-{
-    return cudaSuccess;
-}
-
-const char *cudaGetErrorName(cudaError_t error)
-{
-    return error == cudaErrorECCUncorrectable ? "cudaErrorECCUncorrectable" : "cudaErrorEmulated";
-}
-
-const char *cudaGetErrorString(cudaError_t error)
-{
-    switch (error) {
-    case cudaErrorMemoryAllocation:
-        return "out of memory";
-    case cudaErrorNoDevice:
-        return "no CUDA-capable device is detected";
-    case cudaErrorInsufficientDriver:
-        return "CUDA driver version is insufficient for CUDA runtime version";
-    case cudaErrorECCUncorrectable:
-        return "uncorrectable ECC error encountered";
-    default:
-        return "an emulated error";
-    }
 }
