@@ -467,9 +467,13 @@ static void exchange(const joined *self, uint32_t rank, bool back)
     }
 }
 
-static void lead_step(joined *self)
+static fedge_status lead_step(joined *self, fedge_error *err)
 {
     const uint32_t num_ranks = self->collective->num_ranks;
+    /* A rank without room could neither take what it is sent nor send what is waited for. */
+    const fedge_status status = fedge_collective_agree(self->collective, FEDGE_OK, NULL, 0, err);
+    if (status != FEDGE_OK)
+        return status;
     /* First to the others, which step while this rank does. */
     for (uint32_t rank = 1; rank < num_ranks; rank++)
         exchange(self, rank, false);
@@ -486,6 +490,7 @@ static void lead_step(joined *self)
     }
     for (uint32_t rank = 1; rank < num_ranks; rank++)
         exchange(self, rank, true);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
@@ -496,8 +501,7 @@ fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
     case ACT_JOIN:
         return join(self, true, FEDGE_OK, err);
     case ACT_STEP:
-        lead_step(self);
-        break;
+        return lead_step(self, err);
     case ACT_GATHER:
         fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
         self->on_shard = false;
@@ -537,17 +541,22 @@ static fedge_status place(joined *self, part_word *of, const fedge_collective_sh
     return status;
 }
 
-static fedge_status follow_step(joined *self, const word *said, fedge_error *err)
+static fedge_status follow_step(joined *self, const word *said, fedge_status status,
+                                fedge_error *err)
 {
     part_word parts[MAX_PARTS];
     memset(parts, 0, sizeof(parts));
     fedge_collective_broadcast(self->collective, parts, said->num_parts * sizeof(parts[0]), 0);
+    for (uint32_t i = 0; i < said->num_parts && status == FEDGE_OK; i++) {
+        const fedge_collective_shard its = overlap(&parts[i].part, &self->shard);
+        status = place(self, &parts[i], &its, err);
+    }
+    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
+    if (status != FEDGE_OK)
+        return status;
     for (uint32_t i = 0; i < said->num_parts; i++) {
         const fedge_step_part *part = &parts[i].part;
         const fedge_collective_shard its = overlap(part, &self->shard);
-        const fedge_status status = place(self, &parts[i], &its, err);
-        if (status != FEDGE_OK)
-            return status;
         /* All of it before the first is moved: rank 0 sends on, and does not wait. */
         for (unsigned k = 0; its.count > 0 && !part->unchanged && k < num_moved(part); k++) {
             fedge_collective_receive(self->collective, moved(part, k), its.count * sizeof(float),
@@ -577,7 +586,7 @@ fedge_status fedge_joined_follow(fedge_accumulator *accumulator, fedge_status st
     case ACT_JOIN:
         return join(self, true, status, err);
     case ACT_STEP:
-        status = follow_step(self, &said, err);
+        status = follow_step(self, &said, status, err);
         break;
     case ACT_GATHER:
         fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);

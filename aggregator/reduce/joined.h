@@ -57,11 +57,12 @@ void fedge_joined_on_shards(fedge_accumulator *accumulator, fedge_joined_togethe
 /* Rank 0: finds out how sums are joined before there are any, so that what is wrong shows at the
  * start. */
 FEDGE_MUST_USE fedge_status fedge_joined_agree(fedge_accumulator *accumulator, fedge_error *err);
-/* Rank 0: what was wanted of it; to join, if nothing was. As fedge_joined_join with FEDGE_OK. */
+/* Rank 0: what was wanted of it; to join, if nothing was. As fedge_joined_join with FEDGE_OK; what
+ * one rank has failed in, room for its step too, all fail in. */
 FEDGE_MUST_USE fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err);
 /* Any other rank, at the same time. Its own sums are 0 again when rank 0 has used them; who adds
  * to them anew resets them before, where there are some. [status], with [err]: as above.
- * FEDGE_NO_MEMORY, and rank 0 waits in vain. */
+ */
 FEDGE_MUST_USE fedge_status fedge_joined_follow(fedge_accumulator *accumulator, fedge_status status,
                                                 fedge_error *err);
 

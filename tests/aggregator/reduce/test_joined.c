@@ -7,6 +7,7 @@
 #include "tests/aggregator/reduce/local_ranks.h"
 #include "tests/edge/core/cmocka_all.h"
 #include "tests/edge/core/codecs.h"
+#include "tests/edge/core/no_memory.h"
 
 #define VALUES 1000u
 #define UPDATES 7u
@@ -237,6 +238,41 @@ static void steps_on_shards_are_those_of_one_process(void **state)
     }
 }
 
+/* In a process of its own, as one that has ended is not waited for. */
+static void step_without_room(const fedge_collective *collective, void *user)
+{
+    static float values[VALUES];
+    const fedge_step_part part = {.count = VALUES, .bound_log2 = 2, .rate = 0.5, .values = values};
+    fedge_accumulator accumulator;
+    fedge_error err;
+    fedge_status heard;
+    (void)user;
+    open_cpu(&accumulator);
+    must(fedge_joined_wrap(&accumulator, collective, VALUES, &SILENT, &err));
+    fedge_joined_on_shards(&accumulator, lead, NULL);
+    add_round(&accumulator, 0, collective->rank, collective->num_ranks);
+    if (collective->rank > 0) {
+        must(fedge_joined_follow(&accumulator, FEDGE_OK, &err));
+        no_memory.left = collective->rank == 1 ? 0 : -1;
+        heard = fedge_joined_follow(&accumulator, FEDGE_OK, &err);
+    } else {
+        must(fedge_joined_lead(&accumulator, &err));
+        heard = fedge_accumulator_step(&accumulator, &part, 1, &err);
+    }
+    if (heard != FEDGE_NO_MEMORY || !strstr(err.message, "no memory for a shard"))
+        abort();
+    fedge_accumulator_close(&accumulator);
+}
+
+static void none_waits_for_a_rank_without_room_for_a_step(void **state)
+{
+    (void)state;
+    int codes[RANKS];
+    local_ranks_fork(RANKS, step_without_room, NULL, codes);
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        assert_int_equal(codes[rank], 0);
+}
+
 static void a_shard_is_what_is_left_of_the_others(void **state)
 {
     (void)state;
@@ -262,6 +298,7 @@ int main(void)
         cmocka_unit_test(joined_sums_are_those_of_one_process),
         cmocka_unit_test(what_one_fails_in_all_fail_in),
         cmocka_unit_test(steps_on_shards_are_those_of_one_process),
+        cmocka_unit_test(none_waits_for_a_rank_without_room_for_a_step),
         cmocka_unit_test(a_shard_is_what_is_left_of_the_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
