@@ -1,6 +1,7 @@
 /* fedge-aggregator. */
 #define _GNU_SOURCE /* sleep and _exit are POSIX, not C11 */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -607,17 +608,28 @@ static fedge_status find_hosts(const program *self, char found[FEDGE_MAX_PATH], 
         fprintf(stderr,
                 "fedge-aggregator: %s: start it, or change the file; trying again in %lld s\n",
                 err->message, (long long)(pause_ms / 1000));
+        /* A signal ends it sooner: the file may be another now. */
         sleep((unsigned)(pause_ms / 1000));
     }
 }
 
+static volatile sig_atomic_t drain_asked;
+
+static void note_drain(int signal)
+{
+    (void)signal;
+    drain_asked = 1;
+}
+
 /* In a child of the supervisor: the ranks. */
-static int run_ranks(const program *self, int argc, char **argv)
+static int run_ranks(program *self, int argc, char **argv)
 {
     fedge_error err;
     char hosts[FEDGE_MAX_PATH];
-    if (find_hosts(self, hosts, &err) == FEDGE_OK &&
-        fedge_handover_give(&self->supervised, &err) == FEDGE_OK)
+    const fedge_status status = find_hosts(self, hosts, &err);
+    /* What came before there were ranks to be told is their first word. */
+    self->supervised.draining = self->supervised.draining || drain_asked;
+    if (status == FEDGE_OK && fedge_handover_give(&self->supervised, &err) == FEDGE_OK)
         (void)!fedge_hosts_run(hosts, argc, argv, self->supervised.draining, &err);
     return fail(&err, FEDGE_EXIT_CONFIG);
 }
@@ -654,6 +666,10 @@ int main(int argc, char **argv)
         const fedge_launcher mpirun = {may_change_hosts, &self};
         if (check_supervised(&self.options, &err) != FEDGE_OK)
             return fail(&err, FEDGE_EXIT_CONFIG);
+        /* Before there is a child that it could kill; mpirun has its own. */
+        const struct sigaction note = {.sa_handler = note_drain, .sa_flags = SA_RESTART};
+        if (self.options.hosts)
+            (void)sigaction(SIGUSR1, &note, NULL);
         if (!fedge_supervise(self.options.hosts ? &mpirun : NULL, &self.supervised, &code))
             return code;
         if (self.options.hosts)

@@ -46,6 +46,20 @@ class Supervised(RanksTest):
         supervised.aggregator.wait_event("listening", 2)
         self.assertEqual(supervised.aggregator.stop(), 0)
 
+    def test_a_change_of_hosts_while_machines_are_probed(self):
+        """The signal finds no ranks: it is theirs once the machine that has the run answers."""
+        supervised = self.ranks(2, clients=3, rounds__num_server_rounds=2, rounds__min_train_nodes=3)
+        supervised.write_hosts("192.0.2.1 slots=1", "localhost slots=2")
+        supervised.launch_aggregator("--supervise", "--hosts", supervised.path("hosts"), prefix=("env",))
+        said = supervised.aggregator
+        wait_until("a second try", lambda: "192.0.2.1, the first machine of" in said.log())
+        supervised.write_hosts("localhost slots=2")
+        said.send(signal.SIGHUP)
+        wait_until("ranks that begin by draining", lambda: "the ranks have drained; starting them again" in said.log())
+        supervised.start_clients()
+        self.assertEqual(supervised.complete()["rounds"], 2)
+        self.assertNotIn("was killed by signal", said.log())
+
     def test_the_supervisor_takes_other_hosts_at_sighup(self):
         """After the open round; a file that is wrong changes nothing."""
         job = {"clients": 3, "rounds__num_server_rounds": 200, "rounds__min_train_nodes": 3}
