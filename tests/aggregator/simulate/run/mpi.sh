@@ -9,15 +9,17 @@ export OMPI_MCA_odls_base_sigkill_timeout=1 # from Ctrl-C to SIGTERM, and from t
 export TMPDIR=/tmp # its sockets' paths are short
 export ASAN_OPTIONS="${ASAN_OPTIONS:-}:detect_leaks=0" # Open MPI keeps memory to the end
 
-# Everything that a run leaves but its times.
+# Everything that a run leaves but its times, pictures and checkpoints too.
 left() {
     (cd "$1" && python3 - <<'PY'
-import json
+import glob, json
+TIMED = ("crc32", "elapsed_ms")
 def plain(value):
-    return {k: v for k, v in value.items() if "second" not in k and k != "crc32"} if isinstance(value, dict) else value
-for name in ("summary.json", "rounds.jsonl"):
+    return {k: v for k, v in value.items() if "second" not in k and k not in TIMED} if isinstance(value, dict) else value
+for name in ("summary.json", "rounds.jsonl", *sorted(glob.glob("checkpoints/*/state.json"))):
     for line in open(name):
-        print(json.dumps(plain(json.loads(line)), sort_keys=True))
+        print(name, json.dumps(plain(json.loads(line)), sort_keys=True))
 PY
-        sha256sum model.safetensors partition.csv)
+        sha256sum model.safetensors partition.csv partition.svg rounds.svg
+        find checkpoints -type f ! -name state.json -exec sha256sum {} + | sort -k 2)
 }

@@ -25,10 +25,13 @@ sed 's/"partition"/"validation-fraction": 0.2, &/' g/client.json >g/holding.json
 
 # same NAME "RANKS ..." SIMULATE OPTION...: they all leave what one process does
 same() {
-    local name=$1 numbers=$2 program=$3 ranks
+    local name=$1 numbers=$2 program=$3 ranks file
     shift 3
     rm -rf alone
     "$program" "${options[@]}" --out alone "$@" >said 2>&1 || fail "$name alone: $(cat said)"
+    for file in rounds.svg partition.svg 'checkpoints/round-*/state.json' 'checkpoints/round-*/model.safetensors'; do
+        compgen -G "alone/$file" >/dev/null || fail "$name alone left no $file"
+    done
     for ranks in $numbers; do
         rm -rf together
         mpirun -n "$ranks" "$program" "${options[@]}" --out together "$@" >said 2>&1 ||
