@@ -134,6 +134,8 @@ if [ -n "$measure" ]; then
     measure bench-robust 60 "$tests/bench_robust"
     if [ -x "$build/bin/fedge-simulate" ] && command -v python3 >/dev/null; then
         measure cohorts 120 python3 -B tests/gpu/cohorts.py "$build/bin/fedge-simulate" --seconds 60
+    else
+        echo "run.sh: the simulator or python3 is not here: its cohorts are not measured"
     fi
     for python in ${PYTHON-} python3; do
         if "$python" -c 'import torch' 2>/dev/null; then
@@ -157,10 +159,6 @@ else
     echo "run.sh: compute-sanitizer is not here: memcheck and racecheck are left out"
 fi
 
-if command -v python3 >/dev/null; then
-    python3 -B tests/gpu/report.py "$out" && cat "$out/gpu.md"
-else
-    cat "$out"/{tests.tsv,rows.jsonl} 2>/dev/null
-fi
+awk -v folder="$out" -f tests/gpu/report.awk && cat "$out/gpu.md"
 [ $failed = 0 ] || echo "run.sh: something failed; see above and in $out" >&2
 exit $failed

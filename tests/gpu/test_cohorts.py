@@ -1,4 +1,4 @@
-"""cohorts.py on an emulated GPU, and what report.py makes of its rows and of PyTorch's: test_cohorts.py SIMULATOR.
+"""cohorts.py on an emulated GPU, and what report.awk makes of its rows and of PyTorch's: test_cohorts.py SIMULATOR.
 
 Every row is there and well formed; the figures mean nothing."""
 
@@ -85,7 +85,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         with open(os.path.join(folder, "rows.jsonl"), "w", encoding="utf-8") as file:
             file.writelines(json.dumps(row) + "\n" for row in rows)
-        subprocess.run([sys.executable, "-B", os.path.join(HERE, "report.py"), folder], check=True)
+        subprocess.run(["awk", "-v", f"folder={folder}", "-f", os.path.join(HERE, "report.awk")], check=True)
         with open(os.path.join(folder, "gpu.json"), encoding="utf-8") as file:
             made = {row["case"]: row for row in json.load(file)["rows"]}
     assert made[f"{CASE}: fedge"]["ratio"] == 3.0, made

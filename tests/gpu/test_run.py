@@ -61,6 +61,17 @@ def a_failure(folder):
     assert results["silo"] == "FAILED" and results["cohort-losses"] == "passed", results
 
 
+def half_a_row(folder):
+    """Of a bench that is ended while it writes; and no Python is needed for the table."""
+    machine = Machine(folder, bench_robust="printf '%s' '{\"bench\": \"gpu\", \"case\": \"half'")
+    script(os.path.join(folder, "tools"), "python3", "exit 127")
+    done, results, report = machine.run()
+    assert done.returncode == 0 and results["bench-robust"] == "passed", done.stdout
+    assert {row["case"] for row in report["rows"]} == {"a case"}, report
+    with open(os.path.join(folder, "report", "gpu.md"), encoding="utf-8") as file:
+        assert "| a case | 2 GB/s |  |  |" in file.read()
+
+
 def too_little_time(folder):
     done, results, _ = Machine(folder, gpu_test_kernels="exec sleep 600").run("--seconds", "10")
     assert done.returncode == 0, done.stdout
@@ -85,7 +96,7 @@ def bad_words(folder):
 
 
 def main():
-    for case in (all_in_time, a_failure, too_little_time, tests_only, bad_words):
+    for case in (all_in_time, a_failure, half_a_row, too_little_time, tests_only, bad_words):
         with tempfile.TemporaryDirectory() as folder:
             case(folder)
 
