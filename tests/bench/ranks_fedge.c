@@ -3,10 +3,13 @@
  *     shards     the sums come to the ranks' shards, each takes its step, and rank 0 gathers
  *                (fedge_joined_lead): a served round
  *     rank 0     the sums of all ranks come to rank 0 (fedge_joined_join), and its step: a
- * simulated one step       the step alone, of all parameters allreduce  MPI_Allreduce of as many
- * int64
+ *                simulated one
+ *     step       the step alone, of all parameters
+ *     allreduce  MPI_Allreduce of as many int64
  *
- * Arguments: parameters, passes. Writes one line: ranks, parameters, and the four medians.
+ * Arguments: parameters, passes, accumulator, and what joins the sums (--join's). With "cuda" a
+ * rank has the GPU of its number on its machine. Writes one line: ranks, parameters, and the four
+ * medians; what joined is on standard error.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -43,8 +46,16 @@ static fedge_status lead(void *user, fedge_accumulator *accumulator, fedge_error
     return fedge_joined_lead(accumulator, err);
 }
 
-static void open_sums(bench *b)
+static void write_log(void *user, const char *line, size_t size)
 {
+    (void)user;
+    (void)fwrite(line, 1, size, stderr);
+}
+
+static void open_sums(bench *b, const char *accumulator, const char *join)
+{
+    static const fedge_log log = {.level = FEDGE_LOG_INFO, .write = write_log};
+    const char *place = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
     static fedge_tensor_spec tensor = {.name = "w"};
     static fedge_schema schema = {.tensors = &tensor, .num_tensors = 1};
     fedge_error err;
@@ -55,8 +66,13 @@ static void open_sums(bench *b)
                                  .sections = {{.codec = none, .schema = &schema}},
                                  .num_elements = b->count,
                                  .size = b->count * sizeof(float)};
-    const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 1};
-    must(fedge_accumulator_open("cpu", &config, &b->accumulator, &err), &err);
+    const fedge_accumulator_config config = {.layout = &layout,
+                                             .num_lanes = 1,
+                                             .num_gpus = 1,
+                                             .gpus = {place ? (uint32_t)atoi(place) : 0},
+                                             .join = join,
+                                             .log = &log};
+    must(fedge_accumulator_open(accumulator, &config, &b->accumulator, &err), &err);
     must(fedge_joined_wrap(&b->accumulator, &b->collective, b->count, &config, &err), &err);
     fedge_joined_on_shards(&b->accumulator, lead, NULL);
 }
@@ -119,8 +135,11 @@ int main(int argc, char **argv)
     fedge_error err;
     const int passes = argc > 2 ? atoi(argv[2]) : 0;
     must(fedge_collective_open(&b.collective, &err), &err);
-    if (passes < 1 || passes > MAX_PASSES || fedge_collective_is_alone(&b.collective)) {
-        fprintf(stderr, "usage: mpirun -n 2 ranks_fedge PARAMETERS PASSES (1 to %d)\n", MAX_PASSES);
+    if (argc != 5 || passes < 1 || passes > MAX_PASSES ||
+        fedge_collective_is_alone(&b.collective)) {
+        fprintf(stderr,
+                "usage: mpirun -n 2 ranks_fedge PARAMETERS PASSES (1 to %d) ACCUMULATOR JOIN\n",
+                MAX_PASSES);
         return 2;
     }
     const size_t num_ranks = b.collective.num_ranks;
@@ -130,7 +149,7 @@ int main(int argc, char **argv)
     b.values = calloc(b.count, sizeof(*b.values));
     if (!b.sums || !b.others || !b.values)
         exit(1);
-    open_sums(&b);
+    open_sums(&b, argv[3], argv[4]);
     for (int pass = -1; pass < passes; pass++) { /* the first is not counted */
         for (int kind = 0; kind < NUM_KINDS; kind++) {
             if (kind == SHARDS || kind == RANK_0)
