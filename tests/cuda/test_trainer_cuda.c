@@ -379,6 +379,39 @@ static void without_a_gpu_the_cpu_trains(void **state)
     end(&self);
 }
 
+static void a_gpu_that_cannot_be_taken_is_passed_over(void **state)
+{
+    (void)state;
+    static const struct {
+        emulator_config machine;
+        fedge_status status;
+        const char *words;
+    } CASES[] = {
+        {{.num_gpus = 1, .fail_at = "memory", .fail_call = 1, .fail_error = 2},
+         FEDGE_NO_MEMORY,
+         "GPU 0 has no memory left"},
+        {{.num_gpus = 1, .fail_at = "choosing", .fail_call = 1, .fail_error = 46},
+         FEDGE_NOT_FOUND,
+         "GPU 0 is closed to this process"},
+        {{.num_gpus = 1, .no_code = true}, FEDGE_NOT_FOUND, "GPU 0 has compute capability 9.0"},
+    };
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        run self = {0};
+        emulator_start(&CASES[i].machine);
+        make_job(&self, MLP, "", "");
+        begin(&self, "cuda", 1);
+        assert_int_equal(self.status, CASES[i].status);
+        assert_non_null(strstr(self.err.message, CASES[i].words));
+        emulator_start(&CASES[i].machine);
+        begin(&self, "auto", 1);
+        assert_int_equal(self.status, FEDGE_OK);
+        assert_string_equal(fedge_simulation_engine(self.simulation), "cpu");
+        assert_non_null(strstr(self.told, "trainer-engine kind=cpu because="));
+        assert_non_null(strstr(self.told, CASES[i].words));
+        end(&self);
+    }
+}
+
 static void too_little_memory_is_told_beforehand(void **state)
 {
     (void)state;
@@ -680,6 +713,7 @@ int main(void)
         cmocka_unit_test(what_gpus_lack_is_named),
         cmocka_unit_test(a_precision_that_the_chip_lacks_is_told_beforehand),
         cmocka_unit_test(without_a_gpu_the_cpu_trains),
+        cmocka_unit_test(a_gpu_that_cannot_be_taken_is_passed_over),
         cmocka_unit_test(too_little_memory_is_told_beforehand),
         cmocka_unit_test(where_no_client_fits_the_cpu_trains),
         cmocka_unit_test(the_plan_has_waves_and_memory),

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "aggregator/reduce/cuda/kernels.h"
+#include "edge/train/cuda/gpu_refused.h"
 
 /* The GPUs to take, before any of them is opened. */
 typedef struct selection {
@@ -73,39 +74,6 @@ static fedge_status choose_gpus(selection *self, const fedge_accumulator_config 
     return status;
 }
 
-/* Before a GPU has work, what stands in the way is no loss of it: who takes any kind that can is
- * given another. */
-static fedge_status cannot_take(const fedge_cuda_gpu *gpu, cudaError_t error, fedge_error *err)
-{
-    static const char ADVICE[] = "take others with --gpus, or sum on the CPU";
-    int major = 0, minor = 0;
-    switch (error) {
-    case cudaErrorMemoryAllocation:
-        return fedge_fail(err, FEDGE_NO_MEMORY,
-                          "GPU %d has no memory left for another process (%s): see with nvidia-smi "
-                          "who has it, %s",
-                          gpu->ordinal, cudaGetErrorString(error), ADVICE);
-    case cudaErrorDevicesUnavailable:
-        return fedge_fail(err, FEDGE_NOT_FOUND,
-                          "GPU %d is closed to this process (%s): see its compute mode with "
-                          "nvidia-smi -q, %s",
-                          gpu->ordinal, cudaGetErrorString(error), ADVICE);
-    case cudaErrorNoKernelImageForDevice:
-    case cudaErrorJitCompilerNotFound:
-    case cudaErrorUnsupportedPtxVersion:
-        (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu->ordinal);
-        (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, gpu->ordinal);
-        return fedge_fail(err, FEDGE_NOT_FOUND,
-                          "GPU %d has compute capability %d.%d, and this build has no code for it "
-                          "(%s), only for sm " FEDGE_CUDA_BUILT_FOR
-                          ": build with -DFEDGE_CUDA_ARCHITECTURES=%d%d, %s",
-                          gpu->ordinal, major, minor, cudaGetErrorString(error), major, minor,
-                          ADVICE);
-    default:
-        return fedge_cuda_check(gpu, error, "asking what it has", err);
-    }
-}
-
 static fedge_status ask_one(int ordinal, size_t *free_bytes, fedge_error *err)
 {
     const fedge_cuda_gpu gpu = {.ordinal = ordinal};
@@ -115,7 +83,9 @@ static fedge_status ask_one(int ordinal, size_t *free_bytes, fedge_error *err)
         error = cudaMemGetInfo(free_bytes, &total);
     if (error == cudaSuccess)
         error = fedge_cuda_has_code();
-    return cannot_take(&gpu, error, err);
+    const fedge_status status =
+        fedge_gpu_refused(ordinal, error, "take others with --gpus, or sum on the CPU", err);
+    return status == FEDGE_OK ? fedge_cuda_check(&gpu, error, "asking what it has", err) : status;
 }
 
 static fedge_status ask_memory(selection *self, const fedge_accumulator_config *config,

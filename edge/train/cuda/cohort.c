@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "edge/train/cuda/cohort_internal.h"
+#include "edge/train/cuda/gpu_refused.h"
 
 #define UPLOAD ((size_t)1 << 20) /* bytes of a copy of examples */
 
@@ -313,11 +314,24 @@ static fedge_status check_precision(const fedge_cohort *self, fedge_error *err)
                : fedge_cohort_cuda(self, error, "asking what it can do", err);
 }
 
+/* Makes the GPU's context: one that cannot be used fails here. */
+static fedge_status take_gpu(const fedge_cohort *self, fedge_error *err)
+{
+    size_t there = 0, total = 0;
+    cudaError_t error = cudaSetDevice(self->config.gpu);
+    if (error == cudaSuccess)
+        error = cudaMemGetInfo(&there, &total);
+    if (error == cudaSuccess)
+        error = fedge_cohort_has_code();
+    const fedge_status status =
+        fedge_gpu_refused(self->config.gpu, error, "take another, or --engine cpu", err);
+    return status == FEDGE_OK ? fedge_cohort_cuda(self, error, "choosing it", err) : status;
+}
+
 static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)
 {
     char *pinned = NULL;
-    fedge_status status =
-        fedge_cohort_cuda(self, cudaSetDevice(self->config.gpu), "choosing it", err);
+    fedge_status status = take_gpu(self, err);
     if (status == FEDGE_OK)
         status = check_precision(self, err);
     if (status == FEDGE_OK)
@@ -382,7 +396,7 @@ fedge_status fedge_cohort_check_gpu(const fedge_cohort_config *config, fedge_err
     fedge_cohort *planned = NULL;
     fedge_status status = make_planned(config, &planned, err);
     if (status == FEDGE_OK)
-        status = fedge_cohort_cuda(planned, cudaSetDevice(config->gpu), "choosing it", err);
+        status = take_gpu(planned, err);
     if (status == FEDGE_OK)
         status = check_precision(planned, err);
     if (status == FEDGE_OK)

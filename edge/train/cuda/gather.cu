@@ -65,6 +65,13 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     }
 }
 
+/* Any kernel tells: all are built for the same GPUs. */
+cudaError_t fedge_cohort_has_code(void)
+{
+    cudaFuncAttributes attributes;
+    return cudaFuncGetAttributes(&attributes, advance);
+}
+
 cudaError_t fedge_cohort_launch_advance(const fedge_cohort_shape *shape,
                                         const fedge_cohort_advance *args)
 {

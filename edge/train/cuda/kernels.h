@@ -103,6 +103,10 @@ typedef struct fedge_cohort_gather {
 cudaError_t fedge_cohort_launch_gather(const fedge_cohort_shape *shape,
                                        const fedge_cohort_gather *args);
 
+/* cudaErrorNoKernelImageForDevice, or what else says so: this build has no kernels for the current
+ * GPU's kind. */
+cudaError_t fedge_cohort_has_code(void);
+
 /* ---- gather.cu: the next step of each slot, out of a run that was told. So all steps of a run
  * have the same arguments. The shape's turns are not read. */
 

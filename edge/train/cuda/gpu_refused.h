@@ -1,0 +1,16 @@
+/* A GPU that cannot be taken. What the runtime answers before a GPU has work is no loss of it: its
+ * memory is others', it is closed to this process, or the build has no code for its kind. Whoever
+ * takes any machinery that can is given another. */
+#ifndef FEDGE_EDGE_TRAIN_CUDA_GPU_REFUSED_H
+#define FEDGE_EDGE_TRAIN_CUDA_GPU_REFUSED_H
+
+#include <cuda_runtime_api.h>
+
+#include "edge/core/status.h"
+
+/* FEDGE_NO_MEMORY, FEDGE_NOT_FOUND: [error] is one of these, with [advice] in the message.
+ * FEDGE_OK: it is none, or another error. */
+FEDGE_MUST_USE fedge_status fedge_gpu_refused(int gpu, cudaError_t error, const char *advice,
+                                              fedge_error *err);
+
+#endif
