@@ -114,6 +114,7 @@ static fedge_status start(scatter *self, fedge_nccl_id id, fedge_error *err)
 {
     fedge_cuda_comms *comms = &self->comms;
     const fedge_nccl *nccl = comms->nccl;
+    assert(nccl);
     fedge_gpu_call call = fedge_cuda_comms_call(comms, "starting NCCL");
     fedge_gpu_watch_begin(comms->watch, &call);
     fedge_status status = fedge_cuda_comms_check(comms, nccl->group_start(), "starting NCCL", err);
