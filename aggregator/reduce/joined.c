@@ -336,7 +336,7 @@ static fedge_status add_up(joined *self, bool on_shard, fedge_error *err)
     return status;
 }
 
-/* All ranks together: before there are sums, and whenever they join. */
+/* All ranks together, before there are sums. */
 static fedge_status settle_all(joined *self, fedge_status status, fedge_error *err)
 {
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
@@ -347,7 +347,9 @@ static fedge_status settle_all(joined *self, fedge_status status, fedge_error *e
 
 static fedge_status join(joined *self, bool on_shard, fedge_status status, fedge_error *err)
 {
-    status = settle_all(self, status, err);
+    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
+    if (status == FEDGE_OK)
+        status = agree_on_way(self, err);
     /* Before all agree, as it may fail: who enters the sums waits there for every rank. */
     if (status == FEDGE_OK && !self->scatter)
         status = fedge_accumulator_read(&self->own, 0, self->num_elements, self->sums, err);

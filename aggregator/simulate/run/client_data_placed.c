@@ -243,7 +243,6 @@ static void exchange_validation(loading *self, uint32_t *places, uint8_t *values
     const fedge_client_data *fresh = self->fresh;
     const size_t size = fedge_dataset_example_size(fresh->dataset);
     const uint8_t *stored = fedge_dataset_values(fresh->dataset);
-    const uint8_t *received = values;
     client_range at = {0};
     for (uint32_t c = 0; c < fresh->num_clients; c++) {
         at = range_of(self, c, &at);
@@ -259,8 +258,7 @@ static void exchange_validation(loading *self, uint32_t *places, uint8_t *values
             if (!at.is_here) {
                 memcpy(values, room, size);
                 *labels++ = fresh->labels[e];
-                places[e] = (uint32_t)((size_t)(received - stored) / size +
-                                       (size_t)(values - received) / size);
+                places[e] = (uint32_t)((size_t)(values - stored) / size);
                 values += size;
             }
         }

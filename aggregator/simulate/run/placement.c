@@ -138,6 +138,7 @@ static fedge_status list_own(own_files *own, const fedge_collective *collective,
 /* A file that a rank has. */
 typedef struct found_file {
     uint32_t line, rank;
+    uint32_t client;  /* whose file it is */
     bool alone;       /* as said_file has it */
     const char *name; /* in what all said */
 } found_file;
@@ -145,6 +146,7 @@ typedef struct found_file {
 typedef struct found_files {
     found_file *files; /* (count), sorted: client by client */
     size_t count;
+    uint32_t num_clients;
     const char **hosts; /* (num_ranks) */
 } found_files;
 
@@ -177,10 +179,15 @@ static fedge_status read_all(found_files *all, const fedge_collective_said *said
             said_file file;
             memcpy(&file, at, sizeof(file));
             at += sizeof(file);
-            all->files[all->count++] = (found_file){file.line, rank, file.alone, at};
+            all->files[all->count++] =
+                (found_file){.line = file.line, .rank = rank, .alone = file.alone, .name = at};
         }
     }
     qsort(all->files, all->count, sizeof(*all->files), by_client);
+    for (size_t i = 0; i < all->count; i++) {
+        all->num_clients += i == 0 || !is_same_client(&all->files[i - 1], &all->files[i]);
+        all->files[i].client = all->num_clients - 1;
+    }
     return FEDGE_OK;
 }
 
@@ -215,9 +222,7 @@ static fedge_status check_lines(const found_files *all, const char *lines, uint3
         while (at < all->count && all->files[at].line == number)
             at++;
         if (at == first) {
-            uint32_t client = 0;
-            for (size_t i = 0; i < first; i++)
-                client += i == 0 || !is_same_client(&all->files[i - 1], &all->files[i]);
+            const uint32_t client = first > 0 ? all->files[first - 1].client + 1 : 0;
             tell_ranks(all, num_ranks, ranks);
             return fedge_fail(err, FEDGE_NOT_FOUND,
                               "client %" PRIu32 ": no rank has its file %.150s (%s files): give it "
@@ -225,7 +230,7 @@ static fedge_status check_lines(const found_files *all, const char *lines, uint3
                               client, line, ranks);
         }
         const found_file *a = &all->files[first], *b = &all->files[at - 1];
-        if (a->alone && b->alone && !is_same_client(a, b)) {
+        if (a->alone && b->alone && a->client != b->client) {
             return fedge_fail(err, FEDGE_MISMATCH,
                               "file %" PRIu32 " of the values is %.80s on rank %" PRIu32
                               ", and %.80s on rank %" PRIu32
@@ -267,13 +272,11 @@ static fedge_status place(fedge_placement *self, const found_files *all, uint32_
     self->own = calloc(all->count + 1, sizeof(*self->own));
     if (!self->holders || !self->own)
         return no_memory(err);
-    uint32_t client = 0;
     for (size_t i = 0; i < all->count; i++) {
         const found_file *file = &all->files[i];
-        client += i > 0 && !is_same_client(file - 1, file);
-        self->holders[client * stride + file->rank / 8] |= (uint8_t)(1u << file->rank % 8);
+        self->holders[file->client * stride + file->rank / 8] |= (uint8_t)(1u << file->rank % 8);
         if (file->rank == own_rank)
-            self->own[self->num_own++] = client;
+            self->own[self->num_own++] = file->client;
     }
     return choose_homes(self, err);
 }
@@ -283,12 +286,10 @@ static fedge_status place_all(fedge_placement *placement, const fedge_collective
                               fedge_error *err)
 {
     char ranks[MAX_RANKS_TEXT];
-    fedge_placement fresh = {.num_ranks = collective->num_ranks};
+    fedge_placement fresh = {.num_ranks = collective->num_ranks, .num_clients = all->num_clients};
     fedge_status status = check_lines(all, data->values, fresh.num_ranks, err);
     if (status != FEDGE_OK)
         return status;
-    for (size_t i = 0; i < all->count; i++)
-        fresh.num_clients += i == 0 || !is_same_client(&all->files[i - 1], &all->files[i]);
     if (wanted > 0)
         status = fedge_partition_check_files(fresh.num_clients, wanted, err);
     if (status != FEDGE_OK) {
