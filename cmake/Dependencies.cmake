@@ -136,8 +136,8 @@ endif()
 # --- several machines, GPUs, tests ---------------------------------------------------------------
 
 # nvcc, CUDA's headers and its static runtime; the driver and NCCL are looked for when programs run.
-set(FEDGE_CUDA_ARCHITECTURES "75;80;86;89;90;100;120" CACHE STRING
-    "The GPUs to build for, by compute capability; those that nvcc does not know are left out")
+set(FEDGE_CUDA_ARCHITECTURES ALL CACHE STRING
+    "The GPUs to build for, by compute capability (75;90), or ALL; those that nvcc does not know are left out")
 set(fedge_missing)
 if(NOT FEDGE_CUDA STREQUAL "OFF")
   find_program(FEDGE_NVCC nvcc HINTS /usr/local/cuda/bin)
@@ -151,7 +151,11 @@ if(NOT FEDGE_CUDA STREQUAL "OFF")
     execute_process(COMMAND "${FEDGE_NVCC}" --list-gpu-code
       OUTPUT_VARIABLE nvcc_knows ERROR_QUIET RESULT_VARIABLE nvcc_failed)
     string(REPLACE "\n" ";" nvcc_knows "${nvcc_knows}")
-    foreach(architecture IN LISTS FEDGE_CUDA_ARCHITECTURES)
+    set(architectures "${FEDGE_CUDA_ARCHITECTURES}")
+    if(architectures STREQUAL "ALL")
+      set(architectures 75 80 86 89 90 100 120)
+    endif()
+    foreach(architecture IN LISTS architectures)
       if("sm_${architecture}" IN_LIST nvcc_knows)
         list(APPEND FEDGE_CUDA_BUILT ${architecture})
       endif()

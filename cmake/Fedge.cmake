@@ -46,7 +46,7 @@ endfunction()
 
 # What every test has in common. A sanitizer or an emulator makes programs several times slower, so
 # limits grow. Tests with a high limit begin first: a long one would else run alone at the end. Places are
-# PROCESSORS of ctest: tests/run.sh has three for each core, and those that mostly wait take one.
+# PROCESSORS of ctest: tests/run.sh has four for each core, and those that mostly wait take one.
 function(fedge_test_properties name labels timeout_s places env)
   if(FEDGE_SANITIZE OR CMAKE_CROSSCOMPILING)
     math(EXPR timeout_s "${timeout_s} * 5")
