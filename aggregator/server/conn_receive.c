@@ -204,6 +204,15 @@ static void wait_for_room(fedge_conn *conn)
     fedge_conn_pause_reading(conn, conn->paused, true);
 }
 
+static void stop_waiting(fedge_conn *conn)
+{
+    if (conn->waiting) {
+        conn->budget->num_waiting--;
+        conn->must_wait = false;
+        fedge_conn_pause_reading(conn, conn->paused, false);
+    }
+}
+
 /* Takes bytes up to the end of the header, then checks it and gets a block for the frame. */
 static bool take_header(fedge_conn *conn, const uint8_t **data, size_t *size, uint64_t now_ms)
 {
@@ -246,8 +255,7 @@ bool fedge_conn_take_room(fedge_conn *conn, uint64_t now_ms)
     if (!fits(conn->budget, conn->frame_size) || !grow_frame(conn, conn->frame_size))
         return false;
     conn->frame_started_ms = now_ms;
-    conn->budget->num_waiting--;
-    fedge_conn_pause_reading(conn, conn->paused, false);
+    stop_waiting(conn);
     return true;
 }
 
@@ -255,6 +263,8 @@ static void end_frame(fedge_conn *conn, uint64_t now_ms)
 {
     uint8_t *frame = fedge_conn_take_frame(conn);
     size_t received = conn->received;
+    /* Its last bytes may have been decrypted before the peer was no longer read. */
+    stop_waiting(conn);
     conn->received = 0;
     conn->frame_started_ms = 0;
     fedge_message message;

@@ -31,6 +31,8 @@ static void post(fedge_peer *peer, fedge_request *request)
 static void queue_for_room(fedge_peer *peer)
 {
     fedge_network *network = peer->network;
+    if (peer->waits)
+        return; /* the frame that it waited for has ended, and the next has its place */
     if (!network->first_for_room)
         network->last_for_room = &network->first_for_room;
     peer->waits = true;

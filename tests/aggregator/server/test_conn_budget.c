@@ -131,6 +131,38 @@ static void a_frame_waits_for_room(void **state)
     assert_true(take_room(r, second));
 }
 
+/* All of it was decrypted already. */
+static void a_frame_may_end_while_it_waits(void **state)
+{
+    rig *r = *state;
+    line *first = &r->lines[0], *second = &r->lines[1];
+    receive(r, first, r->frame, START, false);
+    receive(r, second, r->frame, START, false);
+    assert_int_equal(r->budget.num_waiting, 1);
+    receive(r, second, r->frame + START, r->size - START, true);
+    assert_int_equal(second->requests, 2);
+    assert_int_equal(second->resumes, 1);
+    assert_int_equal(r->budget.num_waiting, 0);
+    end(first);
+    assert_true(take_room(r, second));
+    assert_int_equal(r->budget.in, 0); /* nothing arrives */
+    fedge_conn_tick(second->conn, r->now_ms + FEDGE_CONN_FRAME_TIMEOUT_MS);
+    assert_false(fedge_conn_is_closing(second->conn));
+    receive(r, second, r->frame, r->size, true);
+    assert_int_equal(second->requests, 3);
+}
+
+static void a_frame_may_break_off_when_it_would_wait(void **state)
+{
+    rig *r = *state;
+    line *second = &r->lines[1];
+    receive(r, &r->lines[0], r->frame, START, false);
+    receive(r, second, r->frame, START, true);
+    assert_true(fedge_conn_is_closing(second->conn));
+    assert_int_equal(second->waits, 0);
+    assert_int_equal(r->budget.num_waiting, 0);
+}
+
 /* Who waits is not slow. */
 static void time_begins_when_there_is_room(void **state)
 {
@@ -210,6 +242,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(a_frame_waits_for_room),
+        TEST(a_frame_may_end_while_it_waits),
+        TEST(a_frame_may_break_off_when_it_would_wait),
         TEST(time_begins_when_there_is_room),
         TEST(nobody_overtakes_who_waits),
         TEST(a_frame_that_is_all_there_does_not_wait),
