@@ -26,8 +26,8 @@ fedge_request *fedge_conn_new_request(const fedge_conn *conn, fedge_request_type
 }
 
 fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id, const fedge_registry_match *match,
-                            fedge_traffic *traffic, fedge_conn_budget *budget, const fedge_log *log,
-                            uint64_t now_ms, fedge_error *err)
+                            fedge_traffic *traffic, fedge_conn_budget *budget, uint64_t now_ms,
+                            fedge_error *err)
 {
     *conn = NULL;
     assert(id != FEDGE_CONN_ALL);
@@ -37,8 +37,8 @@ fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id, const fedge_registry
         fresh->match = *match;
         fresh->traffic = traffic;
         fresh->budget = budget;
-        fresh->log = log;
         fresh->out_tail = &fresh->out_head;
+        fresh->last_note = &fresh->notes;
         fresh->last_request = &fresh->requests;
         fresh->deadline_ms = now_ms + FEDGE_CONN_HELLO_TIMEOUT_MS;
         /* Made now, so that a connection can always leave: the engine would keep the place of one
@@ -91,11 +91,12 @@ void fedge_conn_free(fedge_conn *conn)
 {
     if (!conn)
         return;
-    assert(!conn->joined && !conn->requests);
+    assert(!conn->joined && !conn->requests && !conn->notes);
     discard_output(conn);
     conn->budget->num_waiting -= conn->waiting;
     free(fedge_conn_take_frame(conn));
     free(conn->farewell);
+    free(conn->noted);
     free(conn);
 }
 
@@ -110,6 +111,39 @@ const fedge_registry_match *fedge_conn_match(const fedge_conn *conn)
 }
 
 /* ---- actions --------------------------------------------------------------------------------- */
+
+bool fedge_conn_has_actions(const fedge_conn *conn)
+{
+    return conn->notes || conn->requests || conn->was_replaced || conn->must_pause ||
+           conn->must_resume || conn->must_wait || conn->must_write || conn->must_drop;
+}
+
+static size_t text_size(const fedge_log_field *field)
+{
+    return field->type == FEDGE_LOG_FIELD_STR && field->str ? strlen(field->str) + 1 : 0;
+}
+
+void fedge_conn_note_down(fedge_conn *conn, fedge_log_level level, const char *event,
+                          const fedge_log_field *fields, size_t num_fields)
+{
+    size_t size = sizeof(fedge_conn_note) + num_fields * sizeof(*fields);
+    for (size_t i = 0; i < num_fields; i++)
+        size += text_size(&fields[i]);
+    fedge_conn_note *note = malloc(size);
+    if (!note)
+        return;
+    *note = (fedge_conn_note){.level = level, .event = event, .num_fields = num_fields};
+    char *text = (char *)(note->fields + num_fields);
+    for (size_t i = 0; i < num_fields; i++) {
+        const size_t length = text_size(&fields[i]);
+        note->fields[i] = fields[i];
+        if (length > 0)
+            note->fields[i].str = memcpy(text, fields[i].str, length);
+        text += length;
+    }
+    *conn->last_note = note;
+    conn->last_note = &note->next;
+}
 
 void fedge_conn_ask(fedge_conn *conn, fedge_request *request)
 {
@@ -130,6 +164,7 @@ void fedge_conn_leave(fedge_conn *conn)
 
 void fedge_conn_end(fedge_conn *conn)
 {
+    assert(!fedge_conn_has_actions(conn));
     fedge_conn_leave(conn);
 }
 
@@ -140,6 +175,15 @@ static fedge_request *next_request(fedge_conn *conn)
     if (!conn->requests)
         conn->last_request = &conn->requests;
     return request;
+}
+
+static const fedge_conn_note *next_note(fedge_conn *conn)
+{
+    conn->noted = conn->notes;
+    conn->notes = conn->noted->next;
+    if (!conn->notes)
+        conn->last_note = &conn->notes;
+    return conn->noted;
 }
 
 static bool take_flag(bool *flag)
@@ -157,10 +201,16 @@ bool fedge_conn_next_action(fedge_conn *conn, fedge_conn_action *action)
     } flags[] = {{&conn->was_replaced, FEDGE_CONN_REPLACED}, {&conn->must_pause, FEDGE_CONN_PAUSE},
                  {&conn->must_resume, FEDGE_CONN_RESUME},    {&conn->must_wait, FEDGE_CONN_WAIT},
                  {&conn->must_write, FEDGE_CONN_WRITE},      {&conn->must_drop, FEDGE_CONN_DROP}};
-    /* Requests before everything else: what was said before the end must reach the engine before
-     * the end does. */
+    free(conn->noted);
+    conn->noted = NULL;
+    if (conn->notes) {
+        *action = (fedge_conn_action){.type = FEDGE_CONN_NOTE, .note = next_note(conn)};
+        return true;
+    }
+    /* Requests before what ends it: what was said before the end must reach the engine before the
+     * end does. */
     if (conn->requests) {
-        *action = (fedge_conn_action){FEDGE_CONN_REQUEST, next_request(conn)};
+        *action = (fedge_conn_action){.type = FEDGE_CONN_REQUEST, .request = next_request(conn)};
         return true;
     }
     for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
@@ -192,9 +242,9 @@ static void enqueue(fedge_conn *conn, const uint8_t *bytes, size_t size)
      * when the last one has left. */
     const bool no_room = conn->budget->out + size > conn->budget->limit;
     if (conn->out_count >= (no_room ? 1 : FEDGE_CONN_MAX_QUEUED)) {
-        FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "client-does-not-read",
-                  fedge_log_str("device", conn->match.device_id),
-                  fedge_log_int("frames-queued", conn->out_count));
+        FEDGE_CONN_NOTE_DOWN(conn, FEDGE_LOG_WARN, "client-does-not-read",
+                             fedge_log_str("device", conn->match.device_id),
+                             fedge_log_int("frames-queued", conn->out_count));
         conn->must_drop = true;
         return;
     }
@@ -230,6 +280,15 @@ static fedge_status pack(const fedge_reply *reply, uint8_t *out, size_t room, si
     }
 }
 
+/* What the server says is within every limit: this is a bug. */
+static void give_up_packing(fedge_conn *conn, const fedge_error *err)
+{
+    FEDGE_CONN_NOTE_DOWN(conn, FEDGE_LOG_ERROR, "frame-not-packed",
+                         fedge_log_str("error", err->message),
+                         fedge_log_str("status", fedge_status_text(err->status)));
+    conn->must_drop = true;
+}
+
 #define SMALL_FRAME (FEDGE_MESSAGE_HEADER_SIZE + FEDGE_MESSAGE_MAX_META)
 
 static void send_message(fedge_conn *conn, const fedge_reply *reply)
@@ -238,9 +297,7 @@ static void send_message(fedge_conn *conn, const fedge_reply *reply)
     size_t size = 0;
     fedge_error err;
     if (pack(reply, bytes, sizeof(bytes), &size, &err) != FEDGE_OK) {
-        /* What the server says is within every limit: this is a bug. */
-        fedge_log_failure(conn->log, FEDGE_LOG_ERROR, "frame-not-packed", &err);
-        conn->must_drop = true;
+        give_up_packing(conn, &err);
         return;
     }
     enqueue(conn, bytes, size);
@@ -268,8 +325,8 @@ static bool is_orderly(fedge_reason reason)
            reason == FEDGE_REASON_COME_LATER;
 }
 
-void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
-                      uint64_t after_ms, const char *text, uint64_t now_ms)
+static void say_last(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
+                     uint64_t after_ms, const char *text, uint64_t now_ms)
 {
     if (conn->state == FEDGE_CONN_STATE_CLOSING)
         return;
@@ -296,6 +353,13 @@ void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason re
     send_notice(conn, type, &notice);
 }
 
+void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
+                      uint64_t after_ms, const char *text, uint64_t now_ms)
+{
+    assert(!fedge_conn_has_actions(conn));
+    say_last(conn, type, reason, after_ms, text, now_ms);
+}
+
 void fedge_conn_set_redirect(fedge_conn *conn, const char *server)
 {
     conn->redirect = server;
@@ -310,61 +374,73 @@ static void withdraw_blob(fedge_conn *conn, const fedge_blob *blob)
     }
 }
 
-static void log_refusal(const fedge_conn *conn, fedge_reason reason, const char *text)
+static void note_refusal(fedge_conn *conn, fedge_reason reason, const char *text)
 {
-    FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "message-refused",
-              fedge_log_str("device", conn->match.device_id),
-              fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));
+    FEDGE_CONN_NOTE_DOWN(
+        conn, FEDGE_LOG_WARN, "message-refused", fedge_log_str("device", conn->match.device_id),
+        fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));
 }
 
-void fedge_conn_broke_rules(const fedge_conn *conn, const char *why)
+void fedge_conn_broke_rules(fedge_conn *conn, const char *why)
 {
-    log_refusal(conn, FEDGE_REASON_BAD_FRAME, why);
+    assert(!fedge_conn_has_actions(conn));
+    note_refusal(conn, FEDGE_REASON_BAD_FRAME, why);
 }
 
 void fedge_conn_refuse(fedge_conn *conn, fedge_reason reason, const char *text, uint64_t now_ms)
 {
-    log_refusal(conn, reason, text);
-    fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, reason, 0, text, now_ms);
+    note_refusal(conn, reason, text);
+    say_last(conn, FEDGE_MESSAGE_REFUSE, reason, 0, text, now_ms);
 }
 
 void fedge_conn_refuse_for_memory(fedge_conn *conn, uint64_t now_ms)
 {
-    fedge_conn_close(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, "out of memory", now_ms);
+    say_last(conn, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000, "out of memory", now_ms);
 }
 
-static size_t next_chunk(fedge_conn *conn, uint8_t *out)
+/* Bytes of the blob in the next CHUNK. */
+static uint32_t chunk_size(const fedge_conn *conn)
 {
-    fedge_blob *blob = conn->sending;
-    uint64_t left = conn->sending_end - conn->sending_offset;
-    uint32_t part = left < FEDGE_MESSAGE_MAX_PAYLOAD ? (uint32_t)left : FEDGE_MESSAGE_MAX_PAYLOAD;
+    const uint64_t left = conn->sending_end - conn->sending_offset;
+    return left < FEDGE_MESSAGE_MAX_PAYLOAD ? (uint32_t)left : FEDGE_MESSAGE_MAX_PAYLOAD;
+}
+
+bool fedge_conn_next_chunk(const fedge_conn *conn, fedge_conn_chunk *chunk)
+{
+    if (conn->out_head || !conn->sending)
+        return false;
+    *chunk = (fedge_conn_chunk){.blob = conn->sending,
+                                .offset = conn->sending_offset,
+                                .size = chunk_size(conn),
+                                .at = conn->chunk_head}; /* or packing moves it there */
+    return true;
+}
+
+/* Packs the bytes that the caller has put at their place. */
+static size_t pack_chunk(fedge_conn *conn, uint8_t *out)
+{
+    const fedge_blob *blob = conn->sending;
+    const uint32_t part = chunk_size(conn);
     fedge_blob_ref ref = {.offset = conn->sending_offset, .size = blob->size};
     memcpy(ref.hash, blob->hash, sizeof(ref.hash));
     size_t size = 0;
     fedge_error err;
-    uint8_t *payload = out + conn->chunk_head; /* its place, or packing moves it there */
-    if (fedge_blob_read(blob, conn->sending_offset, payload, part, &err) != FEDGE_OK) {
-        fedge_log_failure(conn->log, FEDGE_LOG_ERROR, "blob-not-read", &err);
-        conn->must_drop = true;
-        return 0;
-    }
-    if (fedge_chunk_pack(&ref, payload, part, out, FEDGE_MESSAGE_MAX_SIZE, &size, &err) !=
-        FEDGE_OK) {
-        fedge_log_failure(conn->log, FEDGE_LOG_ERROR, "frame-not-packed", &err);
-        conn->must_drop = true;
+    if (fedge_chunk_pack(&ref, out + conn->chunk_head, part, out, FEDGE_MESSAGE_MAX_SIZE, &size,
+                         &err) != FEDGE_OK) {
+        give_up_packing(conn, &err);
+        stop_blob(conn);
         return 0;
     }
     conn->chunk_head = size - part;
     conn->sending_offset += part;
-    if (conn->sending_offset == conn->sending_end) {
-        fedge_blob_release(blob);
-        conn->sending = NULL;
-    }
+    if (conn->sending_offset == conn->sending_end)
+        stop_blob(conn);
     return size;
 }
 
 size_t fedge_conn_next_frame(fedge_conn *conn, uint8_t *out)
 {
+    assert(!fedge_conn_has_actions(conn));
     size_t size = 0;
     queued_frame *frame = conn->out_head;
     if (frame) {
@@ -376,7 +452,7 @@ size_t fedge_conn_next_frame(fedge_conn *conn, uint8_t *out)
         conn->out_count--;
         free_queued(conn, frame);
     } else if (conn->sending) {
-        size = next_chunk(conn, out);
+        size = pack_chunk(conn, out);
     }
     atomic_fetch_add(&conn->traffic->down, size);
     return size;
@@ -399,13 +475,13 @@ bool fedge_conn_should_close(const fedge_conn *conn)
 
 /* ---- replies --------------------------------------------------------------------------------- */
 
-static void log_refused_update(const fedge_conn *conn, const fedge_notice *notice)
+static void note_refused_update(fedge_conn *conn, const fedge_notice *notice)
 {
-    FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "update-refused",
-              fedge_log_int("task", (int64_t)notice->task_id),
-              fedge_log_str("device", conn->match.device_id),
-              fedge_log_str("reason", fedge_reason_name(notice->reason)),
-              fedge_log_str("error", notice->text));
+    FEDGE_CONN_NOTE_DOWN(conn, FEDGE_LOG_WARN, "update-refused",
+                         fedge_log_int("task", (int64_t)notice->task_id),
+                         fedge_log_str("device", conn->match.device_id),
+                         fedge_log_str("reason", fedge_reason_name(notice->reason)),
+                         fedge_log_str("error", notice->text));
 }
 
 static void begin_blob(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms)
@@ -424,12 +500,13 @@ static void begin_blob(fedge_conn *conn, const fedge_reply *reply, uint64_t now_
 
 void fedge_conn_take(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms)
 {
+    assert(!fedge_conn_has_actions(conn));
     if (conn->state == FEDGE_CONN_STATE_CLOSING)
         return;
     switch (reply->type) {
     case FEDGE_REPLY_MESSAGE:
         if (reply->message == FEDGE_MESSAGE_REFUSE && reply->notice.has_task)
-            log_refused_update(conn, &reply->notice);
+            note_refused_update(conn, &reply->notice);
         send_message(conn, reply);
         break;
     case FEDGE_REPLY_BLOB:
@@ -439,8 +516,8 @@ void fedge_conn_take(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms
         withdraw_blob(conn, reply->blob);
         break;
     case FEDGE_REPLY_CLOSE:
-        fedge_conn_close(conn, reply->message, reply->notice.reason, reply->notice.after_ms,
-                         reply->notice.text, now_ms);
+        say_last(conn, reply->message, reply->notice.reason, reply->notice.after_ms,
+                 reply->notice.text, now_ms);
         break;
     case FEDGE_REPLY_PAUSE:
     case FEDGE_REPLY_RESUME:

@@ -1,12 +1,13 @@
 /* One client's connection, as the protocol sees it. Pure: bytes, replies and time go in, actions
- * come out; it does no I/O, reads no clock and calls nobody.
+ * come out; it reads and writes nothing, a log's lines and a blob's bytes included, knows no clock,
+ * and takes no lock. Of blobs it holds references.
  *
  * Memory while idle is this struct alone: a frame is gathered in a block that exists only until the
- * frame is handled, and blobs are sent straight from their bytes. Who the peer is was decided by
- * the transport from its certificate; nothing in a payload can change it.
+ * frame is handled, and a blob's bytes are read into the frame that carries them. Who the peer is
+ * was decided by the transport from its certificate; nothing in a payload can change it.
  *
  * Whoever calls a function that may leave actions takes them all with fedge_conn_next_action before
- * the next call.
+ * the next call, which fails an assertion otherwise.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_CONN_H
 #define FEDGE_AGGREGATOR_SERVER_CONN_H
@@ -44,7 +45,17 @@ typedef struct fedge_conn_budget {
     uint32_t num_waiting; /* connections, for room */
 } fedge_conn_budget;
 
+/* A line for the log. */
+typedef struct fedge_conn_note {
+    struct fedge_conn_note *next; /* the connection's own */
+    fedge_log_level level;
+    const char *event; /* static text */
+    size_t num_fields;
+    fedge_log_field fields[]; /* (num_fields); their texts lie behind them */
+} fedge_conn_note;
+
 typedef enum fedge_conn_action_type {
+    FEDGE_CONN_NOTE,     /* log [note] */
     FEDGE_CONN_REQUEST,  /* [request] is for the engine, and the taker's */
     FEDGE_CONN_REPLACED, /* the same device has connected again */
     FEDGE_CONN_PAUSE,    /* stop reading from the peer */
@@ -56,15 +67,24 @@ typedef enum fedge_conn_action_type {
 
 typedef struct fedge_conn_action {
     fedge_conn_action_type type;
-    fedge_request *request; /* REQUEST */
+    fedge_request *request;      /* REQUEST */
+    const fedge_conn_note *note; /* NOTE; until the next call of fedge_conn_next_action */
 } fedge_conn_action;
 
-/* [id] ≥ 1 names the connection and is never used again; [match] is copied. [log] may be NULL; it,
- * [traffic] and [budget] outlive the connection. */
+/* Bytes that the next frame carries. */
+typedef struct fedge_conn_chunk {
+    fedge_blob *blob; /* the connection's */
+    uint64_t offset;
+    uint32_t size;
+    size_t at; /* where they belong in the frame */
+} fedge_conn_chunk;
+
+/* [id] ≥ 1 names the connection and is never used again; [match] is copied. [traffic] and [budget]
+ * outlive the connection. */
 FEDGE_MUST_USE fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id,
                                            const fedge_registry_match *match,
                                            fedge_traffic *traffic, fedge_conn_budget *budget,
-                                           const fedge_log *log, uint64_t now_ms, fedge_error *err);
+                                           uint64_t now_ms, fedge_error *err);
 /* A device that the server is too busy for, or that is told of its end, is sent to [server], which
  * outlives the connection; NULL: nowhere, as at first. */
 void fedge_conn_set_redirect(fedge_conn *conn, const char *server);
@@ -85,7 +105,7 @@ bool fedge_conn_take_room(fedge_conn *conn, uint64_t now_ms);
 /* A text frame came: refused. */
 void fedge_conn_receive_text(fedge_conn *conn, uint64_t now_ms);
 /* A frame came that no websocket may send, and why: to the log. The transport closes. */
-void fedge_conn_broke_rules(const fedge_conn *conn, const char *why);
+void fedge_conn_broke_rules(fedge_conn *conn, const char *why);
 
 /* What the engine says; not ROUND. [reply] stays the caller's. Messages are queued; an overflowing
  * queue drops the peer, which did not read. */
@@ -94,8 +114,11 @@ void fedge_conn_take(fedge_conn *conn, const fedge_reply *reply, uint64_t now_ms
 void fedge_conn_close(fedge_conn *conn, fedge_message_type type, fedge_reason reason,
                       uint64_t after_ms, const char *text, uint64_t now_ms);
 
+/* Whether the next frame carries bytes of a blob. They are to be read into the same [out] before
+ * fedge_conn_next_frame is called; a transport that cannot closes the connection. */
+bool fedge_conn_next_chunk(const fedge_conn *conn, fedge_conn_chunk *chunk);
 /* Writes the next frame into out[0, FEDGE_MESSAGE_MAX_SIZE) and returns its size; 0 when there is
- * none. */
+ * none. May leave actions. */
 size_t fedge_conn_next_frame(fedge_conn *conn, uint8_t *out);
 bool fedge_conn_has_frames(const fedge_conn *conn);
 /* A last message is on its way, or was sent. */

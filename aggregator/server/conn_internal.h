@@ -13,7 +13,6 @@ typedef enum fedge_conn_state {
 
 struct fedge_conn {
     uint64_t id;
-    const fedge_log *log;
     fedge_traffic *traffic;
     fedge_conn_budget *budget;
     fedge_registry_match match;
@@ -38,12 +37,22 @@ struct fedge_conn {
     size_t chunk_head; /* bytes of the last CHUNK before its payload */
 
     /* Actions that nobody has taken yet. */
+    fedge_conn_note *notes, **last_note;
+    fedge_conn_note *noted; /* the last one that was taken */
     fedge_mailbox_item *requests, **last_request;
     bool must_write, must_drop, was_replaced, must_pause, must_resume, must_wait;
     bool paused, waiting; /* by the engine; for room */
     bool counted;         /* the frame that arrives, in the budget */
 };
 
+/* Whether actions are left that nobody has taken. */
+bool fedge_conn_has_actions(const fedge_conn *conn);
+/* Leaves a line for the log; it is lost when there is no memory for it. Texts are copied. */
+void fedge_conn_note_down(fedge_conn *conn, fedge_log_level level, const char *event,
+                          const fedge_log_field *fields, size_t num_fields);
+#define FEDGE_CONN_NOTE_DOWN(conn, level, event, ...)                                              \
+    fedge_conn_note_down(conn, level, event, (const fedge_log_field[]){__VA_ARGS__},               \
+                         sizeof((const fedge_log_field[]){__VA_ARGS__}) / sizeof(fedge_log_field))
 /* A request of this connection, which asks for nothing yet; NULL: no memory. */
 fedge_request *fedge_conn_new_request(const fedge_conn *conn, fedge_request_type type);
 /* Leaves it to the engine; [request] is the queue's. */
@@ -53,7 +62,7 @@ void fedge_conn_leave(fedge_conn *conn);
 void fedge_conn_pause_reading(fedge_conn *conn, bool paused, bool waiting);
 /* The block of the frame that arrives, which is the caller's from now on; NULL: there is none. */
 uint8_t *fedge_conn_take_frame(fedge_conn *conn);
-/* Log, REFUSE, and the end. */
+/* A line, REFUSE, and the end. */
 void fedge_conn_refuse(fedge_conn *conn, fedge_reason reason, const char *text, uint64_t now_ms);
 void fedge_conn_refuse_for_memory(fedge_conn *conn, uint64_t now_ms);
 

@@ -5,25 +5,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Who calls has taken what the last call left. */
-static bool has_actions(const fedge_conn *conn)
-{
-    return conn->requests || conn->was_replaced || conn->must_pause || conn->must_resume ||
-           conn->must_wait || conn->must_write || conn->must_drop;
-}
-
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static void log_hello(const fedge_conn *conn, const fedge_hello *hello)
+static void note_hello(fedge_conn *conn, const fedge_hello *hello)
 {
-    FEDGE_LOG(conn->log, FEDGE_LOG_INFO, "client-hello",
-              fedge_log_str("device", conn->match.device_id),
-              fedge_log_int("client", conn->match.index), fedge_log_str("release", hello->release),
-              fedge_log_str("arch", hello->arch), fedge_log_int("ram", (int64_t)hello->ram_bytes));
+    FEDGE_CONN_NOTE_DOWN(
+        conn, FEDGE_LOG_INFO, "client-hello", fedge_log_str("device", conn->match.device_id),
+        fedge_log_int("client", conn->match.index), fedge_log_str("release", hello->release),
+        fedge_log_str("arch", hello->arch), fedge_log_int("ram", (int64_t)hello->ram_bytes));
     for (uint32_t i = 0; i < hello->num_errors; i++) {
-        FEDGE_LOG(conn->log, FEDGE_LOG_WARN, "client-reported-error",
-                  fedge_log_str("device", conn->match.device_id),
-                  fedge_log_str("error", hello->errors[i]));
+        FEDGE_CONN_NOTE_DOWN(conn, FEDGE_LOG_WARN, "client-reported-error",
+                             fedge_log_str("device", conn->match.device_id),
+                             fedge_log_str("error", hello->errors[i]));
     }
 }
 
@@ -43,7 +36,7 @@ static void handle_hello(fedge_conn *conn, const fedge_message *message, fedge_r
         fedge_conn_refuse(conn, FEDGE_REASON_PROTOCOL_RANGE,
                           "no common protocol version: this aggregator speaks version 1", now_ms);
     } else {
-        log_hello(conn, hello);
+        note_hello(conn, hello);
         conn->state = FEDGE_CONN_STATE_READY;
         conn->joined = true;
         request->hangs_up = hello->hangs_up;
@@ -67,11 +60,11 @@ static void hand_over(fedge_conn *conn, const fedge_message *message, fedge_requ
     fedge_conn_ask(conn, request);
 }
 
-static void log_notice(const fedge_conn *conn, fedge_message_type type, const fedge_notice *notice)
+static void note_notice(fedge_conn *conn, fedge_message_type type, const fedge_notice *notice)
 {
     const bool bye = type == FEDGE_MESSAGE_BYE;
-    FEDGE_LOG(
-        conn->log, bye ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, bye ? "client-bye" : "client-declined",
+    FEDGE_CONN_NOTE_DOWN(
+        conn, bye ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, bye ? "client-bye" : "client-declined",
         fedge_log_str("device", conn->match.device_id), fedge_log_int("client", conn->match.index),
         fedge_log_str("reason", fedge_reason_name(notice->reason)),
         fedge_log_str("text", notice->text));
@@ -79,7 +72,7 @@ static void log_notice(const fedge_conn *conn, fedge_message_type type, const fe
 
 static void handle_notice(fedge_conn *conn, fedge_message_type type, fedge_request *request)
 {
-    log_notice(conn, type, &request->notice);
+    note_notice(conn, type, &request->notice);
     if (type != FEDGE_MESSAGE_DECLINE || !conn->joined) {
         fedge_request_free(request);
         return;
@@ -249,7 +242,7 @@ static bool take_header(fedge_conn *conn, const uint8_t **data, size_t *size, ui
 
 bool fedge_conn_take_room(fedge_conn *conn, uint64_t now_ms)
 {
-    assert(!has_actions(conn));
+    assert(!fedge_conn_has_actions(conn));
     if (!conn->waiting)
         return true;
     if (!fits(conn->budget, conn->frame_size) || !grow_frame(conn, conn->frame_size))
@@ -283,7 +276,7 @@ static void end_frame(fedge_conn *conn, uint64_t now_ms)
 void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool final,
                         uint64_t now_ms)
 {
-    assert(!has_actions(conn));
+    assert(!fedge_conn_has_actions(conn));
     atomic_fetch_add(&conn->traffic->up, size);
     if (conn->state == FEDGE_CONN_STATE_CLOSING)
         return;
@@ -309,7 +302,7 @@ void fedge_conn_receive(fedge_conn *conn, const uint8_t *data, size_t size, bool
 
 void fedge_conn_receive_text(fedge_conn *conn, uint64_t now_ms)
 {
-    assert(!has_actions(conn));
+    assert(!fedge_conn_has_actions(conn));
     fedge_conn_refuse(conn, FEDGE_REASON_BAD_FRAME, "text messages are not part of fedge.v1",
                       now_ms);
 }
@@ -323,7 +316,7 @@ static void refuse_late(fedge_conn *conn, const char *what, unsigned limit_ms, u
 
 void fedge_conn_tick(fedge_conn *conn, uint64_t now_ms)
 {
-    assert(!has_actions(conn));
+    assert(!fedge_conn_has_actions(conn));
     if (conn->state == FEDGE_CONN_STATE_CLOSING) {
         if (now_ms >= conn->deadline_ms)
             conn->must_drop = true;

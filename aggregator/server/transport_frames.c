@@ -19,13 +19,9 @@ static void tell_replaced(const fedge_peer *peer)
                           &peer->address, fedge_os_monotonic_ms());
 }
 
-/* The engine has too much to do: what it gets from this peer is enough for now. */
-static void post(fedge_peer *peer, fedge_request *request)
+void fedge_peer_note(const fedge_peer *peer, const fedge_conn_note *note)
 {
-    if (!fedge_engine_thread_post(peer->network->transport->engine, request)) {
-        const fedge_reply pause = {.type = FEDGE_REPLY_PAUSE};
-        fedge_conn_take(peer->conn, &pause, fedge_os_monotonic_ms());
-    }
+    fedge_log_write(&peer->log, note->level, note->event, note->fields, note->num_fields);
 }
 
 static void queue_for_room(fedge_peer *peer)
@@ -53,13 +49,19 @@ void fedge_network_give_room(fedge_network *network)
     }
 }
 
-void fedge_peer_carry_out(fedge_peer *peer)
+/* False: the engine has too much to do, and what it gets from this peer is enough for now. */
+static bool carry_out(fedge_peer *peer)
 {
+    bool goes_on = true;
     fedge_conn_action action;
     while (fedge_conn_next_action(peer->conn, &action)) {
         switch (action.type) {
+        case FEDGE_CONN_NOTE:
+            fedge_peer_note(peer, action.note);
+            break;
         case FEDGE_CONN_REQUEST:
-            post(peer, action.request);
+            if (!fedge_engine_thread_post(peer->network->transport->engine, action.request))
+                goes_on = false;
             break;
         case FEDGE_CONN_REPLACED:
             tell_replaced(peer);
@@ -77,6 +79,16 @@ void fedge_peer_carry_out(fedge_peer *peer)
         case FEDGE_CONN_DROP:
             fedge_peer_drop(peer);
         }
+    }
+    return goes_on;
+}
+
+void fedge_peer_carry_out(fedge_peer *peer)
+{
+    if (!carry_out(peer)) {
+        const fedge_reply pause = {.type = FEDGE_REPLY_PAUSE};
+        fedge_conn_take(peer->conn, &pause, fedge_os_monotonic_ms());
+        (void)carry_out(peer); /* which posts nothing */
     }
 }
 
@@ -104,6 +116,7 @@ static void broke_rules(fedge_peer *peer, const char *why)
 {
     if (peer->conn) {
         fedge_conn_broke_rules(peer->conn, why);
+        fedge_peer_carry_out(peer);
         fedge_peer_end_conn(peer);
     }
 }

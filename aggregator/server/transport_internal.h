@@ -225,6 +225,8 @@ void fedge_door_evict(fedge_network *network);
 
 /* transport_frames.c */
 
+/* To the log, within what its device may cause there. */
+void fedge_peer_note(const fedge_peer *peer, const fedge_conn_note *note);
 /* Carries out what its fedge_conn wants. */
 void fedge_peer_carry_out(fedge_peer *peer);
 /* Has those be read again that waited for room which there is now. */

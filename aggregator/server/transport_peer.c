@@ -220,7 +220,7 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
     peer->heard_ms = now_ms;
     const uint64_t id = fedge_slots_take(&network->slots, peer);
     if (fedge_conn_new(&peer->conn, id, &match, fedge_engine_thread_traffic(transport->engine),
-                       &network->budget, &peer->log, now_ms, &err) != FEDGE_OK) {
+                       &network->budget, now_ms, &err) != FEDGE_OK) {
         fedge_slots_give_back(&network->slots, id);
         fedge_log_failure(transport->config.log, FEDGE_LOG_ERROR, "client-not-accepted", &err);
         return fedge_http_send_text(peer->network, wsi, 503, err.message);
@@ -264,6 +264,21 @@ static int answer_plain(fedge_peer *peer, struct lws *wsi)
                                 "this port speaks websockets, subprotocol " FEDGE_SUBPROTOCOL);
 }
 
+/* The next frame into [out], and its size; negative: the connection closes. */
+static int next_frame(fedge_peer *peer, uint8_t *out)
+{
+    fedge_conn_chunk chunk;
+    fedge_error err;
+    if (fedge_conn_next_chunk(peer->conn, &chunk) &&
+        fedge_blob_read(chunk.blob, chunk.offset, out + chunk.at, chunk.size, &err) != FEDGE_OK) {
+        fedge_log_failure(&peer->log, FEDGE_LOG_ERROR, "blob-not-read", &err);
+        return -1;
+    }
+    const size_t size = fedge_conn_next_frame(peer->conn, out);
+    fedge_peer_carry_out(peer);
+    return (int)size;
+}
+
 /* One frame per call, so that a pending one is never mixed with another. */
 static int write_next(fedge_peer *peer, struct lws *wsi)
 {
@@ -276,8 +291,8 @@ static int write_next(fedge_peer *peer, struct lws *wsi)
         if (lws_write(wsi, out, 1, LWS_WRITE_PING) < 1)
             return -1;
     } else {
-        size_t size = fedge_conn_next_frame(peer->conn, out);
-        if (size > 0 && fedge_peer_write(wsi, out, size) < (int)size)
+        const int size = next_frame(peer, out);
+        if (size < 0 || (size > 0 && fedge_peer_write(wsi, out, (size_t)size) < size))
             return -1;
     }
     if (fedge_conn_should_close(peer->conn)) {

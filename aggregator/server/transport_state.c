@@ -88,6 +88,8 @@ static void end_conn(fedge_peer *peer)
         fedge_conn_action action;
         fedge_conn_end(peer->conn);
         while (fedge_conn_next_action(peer->conn, &action)) {
+            if (action.type == FEDGE_CONN_NOTE)
+                fedge_peer_note(peer, action.note);
             if (action.type == FEDGE_CONN_REQUEST)
                 (void)fedge_engine_thread_post(network->transport->engine, action.request);
         }

@@ -8,6 +8,9 @@
 Includes of the project are written from the root. edge/core and edge/train live on the C library
 alone (only edge/core/os_*.c may use the system), edge/io adds cJSON, zlib and ISA-L, secure adds mbedTLS and
 libgcrypt, and only client and aggregator may know libwebsockets. A folder without a rule here is a fault.
+
+The pure state machines (connections, the client's session, rounds) do no I/O, know no clock, no threads and no lock:
+their files include none of what does, and neither write lines to a log nor read a blob.
 """
 
 import os
@@ -61,6 +64,14 @@ STANDARD = re.compile(
 )
 # Layers, losses and their arguments, which edge/io reads by their tables only (docs/layers.md).
 OF_ONE_LAYER = re.compile(r"\bFEDGE_(LAYER|LOSS)_(?!MAP\b|COUNT\b)[A-Z0-9]\w*|->u\.\w+|\.u\.\w+")
+# State machines: events and the time go in, actions come out.
+PURE = re.compile(r"(aggregator/server/conn|aggregator/rounds/rounds|client/session)(_\w+)?\.[ch]$")
+IMPURE_INCLUDE = re.compile(
+    r"(edge/core/os|client/(link|store|worker)|aggregator/server/(engine\w*|transport\w*|listener)|libwebsockets|ev|"
+    r"pthread|threads|time|unistd|fcntl|sys/\w+)\.h$")
+IMPURE_CALL = re.compile(
+    r"\b(FEDGE_LOG|fedge_log_(?:write|failure)|fedge_os_\w+|fedge_blob_(?:new|read|move)\w*|pthread_\w+|time|clock\w*|"
+    r"f?printf|fopen|open)\(")
 INCLUDE = re.compile(r'\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 
 
@@ -100,6 +111,10 @@ def check(root):
             fault = include and fault_of(root, path, layer, *include.groups())
             if fault:
                 faults.append(f"{path}:{number}: {fault}")
+            if PURE.match(path):
+                impure = include and IMPURE_INCLUDE.match(include[1] or include[2]) or IMPURE_CALL.search(line)
+                if impure:
+                    faults.append(f"{path}:{number}: {impure[0]}: a state machine does no I/O and knows no clock")
             named = layer == "edge/io" and OF_ONE_LAYER.search(line)
             if named:
                 faults.append(f"{path}:{number}: {named[0]}: what one layer or loss is, its table says")
@@ -110,6 +125,7 @@ def self_test():
     """Each rule is broken once, in a tree of its own, and must be found; so must nothing else."""
     good = {
         "edge/core/a.h": "#include <stdint.h>\n",
+        "edge/core/os.h": "",
         "edge/core/os_posix.c": '#include "edge/core/a.h"\n#include <unistd.h>\n',
         "edge/train/b.h": '#include "edge/core/a.h"\n',
         "edge/io/c.h": '#include "edge/train/b.h"\n#include <zlib.h>\nFEDGE_LAYER_MAP(FEDGE_LAYER_##X)\n',
@@ -117,6 +133,7 @@ def self_test():
         "client/e.h": '#include "secure/d.h"\n#include <libwebsockets.h>\n',
         "aggregator/store/f.h": '#include "edge/io/c.h"\n#include <sys/socket.h>\n',
         "aggregator/simulate/main.h": "",
+        "client/session.h": '#include "edge/core/a.h"\n#include <string.h>\nlog(x); fedge_log_str(x);\n',
         "tests/g.c": '#include "client/e.h"\n#include "aggregator/store/f.h"\n',
     }
     bad = {
@@ -135,6 +152,10 @@ def self_test():
         "aggregator/rounds/angle.c": "#include <edge/core/a.h>\n",
         "aggregator/rounds/up.c": '#include "aggregator/store/f.h"\n',
         "aggregator/simulate/run/up.c": '#include "aggregator/simulate/main.h"\n',
+        "aggregator/server/conn.c": "#include <pthread.h>\n",
+        "aggregator/server/conn_x.c": '    FEDGE_LOG(log, 1, "x");\n',
+        "aggregator/rounds/rounds.c": "    now_ms = fedge_os_unix_ms();\n",
+        "client/session_x.c": '#include "edge/core/os.h"\n',
         "newfolder/x.c": "",
     }
     with tempfile.TemporaryDirectory() as root:

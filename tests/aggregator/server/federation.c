@@ -94,6 +94,10 @@ static void carry_out(fed_device *device)
 {
     fedge_conn_action action;
     while (device->conn && fedge_conn_next_action(device->conn, &action)) {
+        if (action.type == FEDGE_CONN_NOTE) {
+            fedge_log_write(&device->federation->log, action.note->level, action.note->event,
+                            action.note->fields, action.note->num_fields);
+        }
         if (action.type == FEDGE_CONN_REQUEST) {
             fedge_engine_handle(device->federation->engine, action.request,
                                 device->federation->now_ms);
@@ -442,6 +446,9 @@ static bool act(fed_device *device)
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
     if (!device->conn || device->dropped || device->deaf)
         return false;
+    fedge_conn_chunk chunk;
+    if (fedge_conn_next_chunk(device->conn, &chunk))
+        MUST(fedge_blob_read(chunk.blob, chunk.offset, frame + chunk.at, chunk.size, ERR));
     size_t size = fedge_conn_next_frame(device->conn, frame);
     if (size > 0)
         take_frame(device, frame, size);
@@ -471,7 +478,7 @@ void fed_join(federation *fed, uint32_t index)
     device->announced = device->sending = false;
     fed->budget.limit = FEDGE_CONN_WAITING_BYTES;
     MUST(fedge_conn_new(&device->conn, ++fed->next_conn_id, &match, &fed->traffic, &fed->budget,
-                        &fed->log, fed->now_ms, ERR));
+                        fed->now_ms, ERR));
     say_hello(device);
 }
 

@@ -83,7 +83,7 @@ static int set_up(void **state)
         const fedge_registry_match match = {.index = i, .role = FEDGE_ROLE_DEVICE};
         line *l = &r->lines[i];
         assert_int_equal(
-            fedge_conn_new(&l->conn, i + 1, &match, &r->traffic, &r->budget, NULL, r->now_ms, NULL),
+            fedge_conn_new(&l->conn, i + 1, &match, &r->traffic, &r->budget, r->now_ms, NULL),
             FEDGE_OK);
         receive(r, l, r->frame, r->size, true);
         assert_int_equal(l->requests, 1);
