@@ -156,6 +156,16 @@ static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
     return status;
 }
 
+void fedge_engine_hand_over(fedge_engine *engine)
+{
+    engine->owner = pthread_self();
+}
+
+static bool is_own(const fedge_engine *engine)
+{
+    return pthread_equal(engine->owner, pthread_self());
+}
+
 fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms,
                               fedge_engine **engine, fedge_error *err)
 {
@@ -163,6 +173,7 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
     fedge_engine *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the engine");
+    fedge_engine_hand_over(fresh);
     fresh->config = *config;
     fresh->loss = NAN;
     fresh->accuracy = NAN;
@@ -201,6 +212,7 @@ void fedge_engine_free(fedge_engine *engine)
 {
     if (!engine)
         return;
+    assert(is_own(engine));
     /* In the reverse order of start_threads: the finalizer flushes the ingest, and threads of both
      * post to the mailbox until they have ended. */
     fedge_round_finalizer_free(engine->finalizer);
@@ -303,7 +315,7 @@ static fedge_status export_last(const fedge_engine *engine, const char *path,
 
 fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 {
-    assert(engine->done);
+    assert(is_own(engine) && engine->done);
     const fedge_run *run = &engine->global.run;
     char model[FEDGE_MAX_PATH], log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
     fedge_status status = fedge_round_finalizer_wait(engine->finalizer, err);
@@ -336,6 +348,7 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 
 fedge_status fedge_engine_conclude(fedge_engine *engine, fedge_error *err)
 {
+    assert(is_own(engine) && engine->done);
     /* A drained run is not over: the next start goes on with it. */
     return fedge_rounds_is_complete(engine->rounds) ? fedge_run_finish(&engine->global.run, err)
                                                     : FEDGE_OK;
@@ -343,6 +356,7 @@ fedge_status fedge_engine_conclude(fedge_engine *engine, fedge_error *err)
 
 void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
 {
+    assert(is_own(engine));
     if (!engine->done) {
         fedge_rounds_tick(engine->rounds, now_ms);
         fedge_engine_pump(engine, now_ms);
@@ -353,6 +367,7 @@ void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
 
 void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms)
 {
+    assert(is_own(engine));
     FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "draining",
               fedge_log_int("round", fedge_rounds_round(engine->rounds)));
     engine->draining = true;
@@ -362,6 +377,7 @@ void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms)
 
 void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
 {
+    assert(is_own(engine));
     for (fedge_mailbox_item *item = fedge_mailbox_take(engine->mailbox), *next; item; item = next) {
         fedge_completion *completion = (fedge_completion *)item;
         /* Taken before the item is handled, which frees it. */
@@ -558,6 +574,7 @@ static void handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms
 
 void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
 {
+    assert(is_own(engine));
     /* From DRAIN on they come from this process or from other ranks, and no connection can displace
      * them. */
     const bool of_device = request->type < FEDGE_REQUEST_DRAIN;

@@ -1,7 +1,8 @@
 /* The run behind the connections: carries out what the round state machine decides.
  *
- * It is one thread's (engine_thread.h): connections send it requests, and it posts replies, so that
- * it knows no connection and no socket. Slow work (disk, decoding, sums, evaluation) happens on
+ * It is one thread's (engine_thread.h), which is asserted where something is done with it:
+ * connections send it requests, and it posts replies, so that it knows no connection and no socket.
+ * Slow work (disk, decoding, sums, evaluation) happens on
  * ingest workers and on the round finalizer's thread, which answer through a mailbox. Starting and
  * recovering are the same path: fedge_engine_new finds out where the run stands.
  */
@@ -51,6 +52,8 @@ typedef struct fedge_engine_config {
  */
 FEDGE_MUST_USE fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms,
                                              fedge_engine **engine, fedge_error *err);
+/* It belongs to the thread that calls this, from now on; at first, to the one that made it. */
+void fedge_engine_hand_over(fedge_engine *engine);
 /* Stops the threads, closes files. NULL is fine. */
 void fedge_engine_free(fedge_engine *engine);
 

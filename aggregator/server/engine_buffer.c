@@ -1,5 +1,6 @@
 #include "aggregator/server/engine_buffer.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,6 +56,7 @@ fedge_blob *fedge_engine_find_old_model(const fedge_engine *engine, const char *
 static fedge_status add_old_model(fedge_engine *engine, uint32_t base, fedge_blob *model,
                                   fedge_error *err)
 {
+    assert(!old_model(engine, base)); /* its tasks would get one, and the other would stay */
     const size_t size = (engine->num_old_models + (size_t)1) * sizeof(*engine->old_models);
     fedge_engine_old_model *grown = realloc(engine->old_models, size);
     if (!grown)
@@ -137,6 +139,7 @@ fedge_status fedge_engine_restore_old_models(fedge_engine *engine, fedge_error *
 
 void fedge_engine_hold_upload(fedge_engine *engine, fedge_grant *grant)
 {
+    assert(fedge_engine_has_buffer(engine));
     /* Announced twice: the connection of the later one is the present one. */
     for (uint32_t i = 0; i < engine->num_held; i++) {
         if (engine->held[i]->task.task_id == grant->task.task_id) {
@@ -147,7 +150,7 @@ void fedge_engine_hold_upload(fedge_engine *engine, fedge_grant *grant)
     }
     fedge_grant **grown =
         realloc(engine->held, (engine->num_held + (size_t)1) * sizeof(fedge_grant *));
-    if (!grown) { /* its client waits in vain, and announces it again once it has lost patience */
+    if (!grown) { /* its client waits in vain until its time-out, and then announces it again */
         fedge_grant_free(grant);
         return;
     }
@@ -157,6 +160,7 @@ void fedge_engine_hold_upload(fedge_engine *engine, fedge_grant *grant)
 
 void fedge_engine_hold_slot(fedge_engine *engine, uint32_t index, const fedge_rounds_task *task)
 {
+    assert(index < engine->num_slots && index < engine->intake.num_slots);
     fedge_intake_slot *slot = &engine->intake.slots[index];
     fedge_grant *grant = engine->slots[index].asked;
     engine->slots[index].asked = NULL;

@@ -4,6 +4,8 @@
 #ifndef FEDGE_AGGREGATOR_SERVER_ENGINE_STATE_H
 #define FEDGE_AGGREGATOR_SERVER_ENGINE_STATE_H
 
+#include <pthread.h>
+
 #include "aggregator/server/completion.h"
 #include "aggregator/server/engine.h"
 #include "aggregator/server/global.h"
@@ -74,6 +76,7 @@ typedef struct fedge_engine_accepted {
 } fedge_engine_accepted;
 
 struct fedge_engine {
+    pthread_t owner;
     fedge_engine_config config;
     fedge_global global;
     fedge_mailbox *mailbox;

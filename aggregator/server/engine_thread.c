@@ -52,8 +52,9 @@ static void send_replies(void *thread)
             fedge_error err;
             /* The thread ends with it in tell_done: here the engine is in the middle of something.
              */
-            if (self->deliver(self->deliver_user, reply, &err) != FEDGE_OK)
-                self->lost = err;
+            if (self->deliver(self->deliver_user, reply, &err) != FEDGE_OK &&
+                self->lost.status == FEDGE_OK)
+                self->lost = err; /* the first says why */
         }
     }
 }
@@ -132,12 +133,14 @@ fedge_mailbox *fedge_engine_thread_replies(fedge_engine_thread *thread)
 void fedge_engine_thread_deliver_to(fedge_engine_thread *thread, fedge_deliver_fn deliver,
                                     void *user)
 {
+    assert(!thread->engine && !thread->forward);
     thread->deliver = deliver;
     thread->deliver_user = user;
 }
 
 void fedge_engine_thread_stand_in(fedge_engine_thread *thread, fedge_forward_fn forward, void *user)
 {
+    assert(!thread->engine && !thread->forward && forward);
     thread->forward = forward;
     thread->forward_user = user;
     thread->status = (fedge_engine_status){
@@ -146,6 +149,7 @@ void fedge_engine_thread_stand_in(fedge_engine_thread *thread, fedge_forward_fn 
 
 void fedge_engine_thread_tell(fedge_engine_thread *thread, const fedge_engine_status *status)
 {
+    assert(thread->forward);
     pthread_mutex_lock(&thread->mutex);
     thread->status = *status;
     pthread_mutex_unlock(&thread->mutex);
@@ -153,6 +157,7 @@ void fedge_engine_thread_tell(fedge_engine_thread *thread, const fedge_engine_st
 
 void fedge_engine_thread_end(fedge_engine_thread *thread, const fedge_error *failure)
 {
+    assert(thread->forward);
     pthread_mutex_lock(&thread->mutex);
     thread->done = true;
     thread->failure = *failure;
@@ -250,6 +255,7 @@ static void *run(void *arg)
     fedge_engine_thread *self = arg;
     uint64_t next_tick_ms = 0;
     fedge_os_name_thread("engine");
+    fedge_engine_hand_over(self->engine);
     while (wait_for_work(self, next_tick_ms)) {
         handle_requests(self);
         fedge_engine_handle_completions(self->engine, fedge_os_monotonic_ms());
@@ -271,7 +277,7 @@ static void *run(void *arg)
 fedge_status fedge_engine_thread_start(fedge_engine_thread *thread, fedge_engine *engine,
                                        fedge_error *err)
 {
-    assert(!thread->running);
+    assert(!thread->engine && !thread->forward);
     thread->engine = engine;
     const int failed = pthread_create(&thread->thread, NULL, run, thread);
     if (failed)
@@ -290,6 +296,7 @@ void fedge_engine_thread_stop(fedge_engine_thread *thread)
     pthread_mutex_unlock(&thread->mutex);
     pthread_join(thread->thread, NULL);
     thread->running = false;
+    fedge_engine_hand_over(thread->engine);
 }
 
 /* ---- from other threads ---------------------------------------------------------------------- */
@@ -324,6 +331,7 @@ fedge_reply *fedge_engine_thread_take(fedge_engine_thread *thread)
 
 void fedge_engine_thread_status(fedge_engine_thread *thread, fedge_engine_status *status)
 {
+    assert(thread->engine || thread->forward);
     pthread_mutex_lock(&thread->mutex);
     const uint64_t mine = ++thread->num_asked;
     thread->awake = true;

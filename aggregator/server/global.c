@@ -1,5 +1,6 @@
 #include "aggregator/server/global.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -232,6 +233,7 @@ static fedge_status count_in_checkpoint(fedge_global *global, const fedge_round_
 fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round_summary *summary,
                                          fedge_error *err)
 {
+    assert(summary->kind == FEDGE_TASK_EVALUATE);
     (void)fedge_selection_add(&global->selection, summary);
     global->checkpoint.selection = global->selection.state;
     /* Before the line: without one the evaluation is repeated. */
@@ -301,6 +303,7 @@ void fedge_global_saved(fedge_global *global, const fedge_save *save)
 {
     const fedge_checkpoint *written = &save->checkpoint;
     fedge_checkpoint *present = &global->checkpoint;
+    assert(written->round == present->round); /* the last that was made */
     /* The hashes alone: the rest of [present] may be ahead of what was written. */
     memcpy(present->model, written->model, sizeof(present->model));
     memcpy(present->strategy_state, written->strategy_state, sizeof(present->strategy_state));
@@ -400,6 +403,7 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
                                fedge_round_summary *summary, fedge_save **save, fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
+    assert(phase->round == global->checkpoint.round + 1); /* no round twice, and none left out */
     uint32_t lost = 0;
     fedge_accepted_updates updates = {0};
     *save = NULL;

@@ -181,7 +181,9 @@ static fedge_status finish(fedge_intake *self, uint32_t index, uint64_t now_ms, 
 fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_request *from,
                                uint64_t now_ms, fedge_error *err)
 {
+    assert(slot < intake->num_slots);
     fedge_intake_slot *own = &intake->slots[slot];
+    assert(!own->hold.uploading || own->incoming);
     const fedge_position *position = &from->position;
     const uint32_t size = from->payload_size;
     /* Such a part was sent to the phase before, and the client is told by RESUME where to go on. */

@@ -19,11 +19,6 @@ static void tell_replaced(const fedge_peer *peer)
                           &peer->address, fedge_os_monotonic_ms());
 }
 
-void fedge_peer_note(const fedge_peer *peer, const fedge_conn_note *note)
-{
-    fedge_log_write(&peer->log, note->level, note->event, note->fields, note->num_fields);
-}
-
 static void queue_for_room(fedge_peer *peer)
 {
     fedge_network *network = peer->network;

@@ -164,6 +164,8 @@ fedge_peer *fedge_peer_new(fedge_network *network, int socket, const fedge_peer_
 void fedge_peer_forget(fedge_peer *gone);
 /* Its certificate was accepted, or it is gone. */
 void fedge_peer_end_guest(fedge_peer *peer);
+/* To the log, within what its device may cause there. */
+void fedge_peer_note(const fedge_peer *peer, const fedge_conn_note *note);
 /* Frees its fedge_conn and says so in the log. */
 void fedge_peer_end_conn(fedge_peer *peer);
 /* Asks for its end; also from within callbacks, where nothing may be freed. */
@@ -225,8 +227,6 @@ void fedge_door_evict(fedge_network *network);
 
 /* transport_frames.c */
 
-/* To the log, within what its device may cause there. */
-void fedge_peer_note(const fedge_peer *peer, const fedge_conn_note *note);
 /* Carries out what its fedge_conn wants. */
 void fedge_peer_carry_out(fedge_peer *peer);
 /* Has those be read again that waited for room which there is now. */

@@ -1,5 +1,6 @@
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,6 +32,7 @@ static void write_limited(void *user, const char *line, size_t size)
 void fedge_peer_adopt(fedge_peer *peer)
 {
     fedge_network *network = peer->network;
+    assert(!peer->wsi && !peer->list && !network->adopting);
     const bool on_http = !peer->guest;
     lws_adopt_desc_t adoption = {.vh = network->vhost,
                                  .type = LWS_ADOPT_SOCKET | LWS_ADOPT_HTTP |

@@ -1,6 +1,7 @@
 /* What all parts of the transport use: records of connections and their lists, guests, answers. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
+#include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -11,6 +12,7 @@
 
 void fedge_peer_append(fedge_peer_list *list, fedge_peer *peer)
 {
+    assert(!peer->list); /* it is in one at a time */
     peer->list = list;
     peer->previous = list->last;
     peer->next = NULL;
@@ -22,9 +24,11 @@ void fedge_peer_append(fedge_peer_list *list, fedge_peer *peer)
 void fedge_peer_take_out(fedge_peer *peer)
 {
     fedge_peer_list *list = peer->list;
+    assert(list && list->count > 0);
     *(peer->previous ? &peer->previous->next : &list->first) = peer->next;
     *(peer->next ? &peer->next->previous : &list->last) = peer->previous;
     list->count--;
+    peer->list = NULL;
 }
 
 fedge_peer *fedge_peer_find(const fedge_peer_list *list, int socket)
@@ -41,6 +45,7 @@ void fedge_guest_leave(fedge_transport *transport, fedge_guest *guest)
 {
     fedge_guests *guests = &transport->guests;
     pthread_mutex_lock(&guests->mutex);
+    assert(guests->count > 0);
     *(guest->previous ? &guest->previous->next : &guests->first) = guest->next;
     *(guest->next ? &guest->next->previous : &guests->last) = guest->previous;
     guests->count--;
@@ -78,6 +83,11 @@ fedge_peer *fedge_peer_new(fedge_network *network, int socket, const fedge_peer_
         atomic_fetch_add(&network->num_connections, 1);
     }
     return peer;
+}
+
+void fedge_peer_note(const fedge_peer *peer, const fedge_conn_note *note)
+{
+    fedge_log_write(&peer->log, note->level, note->event, note->fields, note->num_fields);
 }
 
 /* The engine hears that it has gone. */
@@ -118,6 +128,7 @@ static void count_in_vain(fedge_network *network)
 void fedge_peer_forget(fedge_peer *gone)
 {
     fedge_network *network = gone->network;
+    const bool in_vain = gone->guest && gone->list == &network->newcomers;
     end_conn(gone);
     for (fedge_peer **at = &network->drops; *at; at = &(*at)->next_drop) {
         if (*at == gone) {
@@ -139,7 +150,7 @@ void fedge_peer_forget(fedge_peer *gone)
         fedge_peer_take_out(gone);
     if (gone->admitted)
         atomic_fetch_sub(&network->transport->num_clients, 1);
-    if (gone->guest && gone->list == &network->newcomers)
+    if (in_vain)
         count_in_vain(network);
     fedge_peer_end_guest(gone);
     free(gone->ticket);
@@ -206,6 +217,7 @@ int fedge_http_send(fedge_network *network, struct lws *wsi, bool head, unsigned
                         "Connection: close\r\n\r\n"
                         "%.*s",
                         status, text, type, size, extra, head ? 0 : (int)size, body);
+    assert(used >= 0 && (size_t)used < FEDGE_MESSAGE_MAX_SIZE); /* the caller's page is whole */
     lws_write(wsi, (unsigned char *)out, (size_t)used, LWS_WRITE_HTTP_HEADERS);
     return -1;
 }

@@ -2,6 +2,7 @@
  * libwebsockets context of its own, so that no two threads share a connection. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11; explicit_bzero */
 
+#include <assert.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -311,6 +312,7 @@ static void *run(void *arg)
 void fedge_network_stop(fedge_network *network)
 {
     if (network && network->running) {
+        assert(!pthread_equal(network->thread, pthread_self()));
         atomic_store(&network->must_stop, true);
         fedge_network_wake(network);
         pthread_join(network->thread, NULL);
@@ -511,6 +513,7 @@ void fedge_network_free(fedge_network *network)
         empty_mailboxes(network);
     fedge_mailbox_free(network->arrivals);
     fedge_mailbox_free(network->replies);
+    assert(atomic_load(&network->num_connections) == 0);
     if (network->loop && network->own_loop)
         ev_loop_destroy(network->loop);
     fedge_slots_fini(&network->slots);

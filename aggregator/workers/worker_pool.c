@@ -223,6 +223,16 @@ uint32_t fedge_worker_pool_size(const fedge_worker_pool *pool)
 
 /* ---- from other threads ---------------------------------------------------------------------- */
 
+/* Who waits for a worker on one of them may wait for itself. */
+static bool is_on_worker(const fedge_worker_pool *pool)
+{
+    const pthread_t self = pthread_self();
+    uint32_t i = 0;
+    while (i < pool->num_workers && !pthread_equal(pool->workers[i].thread, self))
+        i++;
+    return i < pool->num_workers;
+}
+
 /* Counted behind the mutex: a worker that spins would run into it. */
 void fedge_worker_pool_post(fedge_worker_pool *pool, uint32_t worker, fedge_work *work)
 {
@@ -239,6 +249,7 @@ void fedge_worker_pool_post(fedge_worker_pool *pool, uint32_t worker, fedge_work
 
 void fedge_worker_pool_wait(fedge_worker_pool *pool)
 {
+    assert(!is_on_worker(pool));
     for (uint32_t i = 0; i < pool->num_workers; i++) {
         pool_worker *self = &pool->workers[i];
         pthread_mutex_lock(&self->mutex);
@@ -267,7 +278,7 @@ static void run_each(void *user, uint32_t worker, fedge_work *work)
 void fedge_worker_pool_begin(fedge_worker_pool *pool, void (*run)(void *user, uint32_t worker),
                              void *user)
 {
-    assert(atomic_load(&pool->num_running) == 0);
+    assert(atomic_load(&pool->num_running) == 0 && !is_on_worker(pool));
     pool->run = run;
     pool->run_user = user;
     atomic_store(&pool->num_running, pool->num_workers);
@@ -285,6 +296,7 @@ static bool has_ended(const void *what)
 
 void fedge_worker_pool_end(fedge_worker_pool *pool)
 {
+    assert(!is_on_worker(pool));
     spin(&pool->backoff, has_ended, pool);
     if (has_ended(pool))
         return;

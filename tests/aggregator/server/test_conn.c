@@ -20,7 +20,6 @@ typedef struct bench {
     fedge_upload upload;
     fedge_blob_ref wanted; /* of the last FETCH */
     int writes_wanted, drops, replacements;
-    char notes[512]; /* since take_notes: each event and its texts, in order */
     bool paused;
     fedge_blob *blob; /* is served */
     bool refuse_join;
@@ -125,23 +124,12 @@ static void handle(bench *b, fedge_request *request)
 
 /* ---- the transport --------------------------------------------------------------------------- */
 
-static void add_note(bench *b, const char *text)
-{
-    const size_t used = strlen(b->notes);
-    snprintf(b->notes + used, sizeof(b->notes) - used, "%s%s", used > 0 ? " " : "", text);
-}
-
 static void drain_actions(bench *b)
 {
     fedge_conn_action action;
     while (fedge_conn_next_action(b->conn, &action)) {
         switch (action.type) {
-        case FEDGE_CONN_NOTE:
-            add_note(b, action.note->event);
-            for (size_t i = 0; i < action.note->num_fields; i++) {
-                if (action.note->fields[i].type == FEDGE_LOG_FIELD_STR)
-                    add_note(b, action.note->fields[i].str);
-            }
+        case FEDGE_CONN_NOTE: /* test_conn_actions.c */
             break;
         case FEDGE_CONN_REQUEST:
             handle(b, action.request);
@@ -622,31 +610,6 @@ static void blob_outlives_the_engines_interest(void **state)
     assert_int_equal(next_message(b).payload_size, 1000);
 }
 
-/* It asks for the bytes, and takes what it is given. */
-static void the_transport_reads_a_blob(void **state)
-{
-    bench *b = *state;
-    fedge_conn_chunk chunk;
-    say_hello(b);
-    make_blob(b, 1000);
-    assert_false(fedge_conn_next_chunk(b->conn, &chunk));
-    fetch(b, b->blob->hash, 990);
-    acknowledge(b, 4);
-    assert_false(fedge_conn_next_chunk(b->conn, &chunk)); /* the ACK is first */
-    assert_int_equal(next_message(b).type, FEDGE_MESSAGE_ACK);
-    assert_true(fedge_conn_next_chunk(b->conn, &chunk));
-    assert_ptr_equal(chunk.blob, b->blob);
-    assert_int_equal(chunk.offset, 990);
-    assert_int_equal(chunk.size, 10);
-    memcpy(b->out + chunk.at, "0123456789", 10);
-    const size_t size = fedge_conn_next_frame(b->conn, b->out);
-    fedge_message message;
-    fedge_error err;
-    assert_int_equal(fedge_message_unpack(b->out, size, &message, &err), FEDGE_OK);
-    assert_memory_equal(message.payload, "0123456789", 10);
-    assert_false(fedge_conn_next_chunk(b->conn, &chunk));
-}
-
 static void unknown_blob_is_refused_and_the_connection_stays(void **state)
 {
     bench *b = *state;
@@ -786,64 +749,6 @@ static void pause_reaches_the_transport(void **state)
     assert_false(fedge_conn_next_action(b->conn, &action)); /* it was reading already */
 }
 
-/* ---- the log --------------------------------------------------------------------------------- */
-
-#define DEVICE "01234567-89ab-cdef-0123-456789abcdef"
-
-static void take_notes(bench *b, const char *expected)
-{
-    assert_string_equal(b->notes, expected);
-    b->notes[0] = '\0';
-}
-
-static void lines_for_the_log_are_actions(void **state)
-{
-    bench *b = *state;
-    say_hello(b);
-    take_notes(b, "client-hello " DEVICE " 0.1.0 x86_64");
-    fedge_reply reply = {.type = FEDGE_REPLY_MESSAGE,
-                         .message = FEDGE_MESSAGE_REFUSE,
-                         .notice = {.has_task = true, .reason = FEDGE_REASON_BAD_VALUE}};
-    snprintf(reply.notice.text, sizeof(reply.notice.text), "too large");
-    fedge_conn_take(b->conn, &reply, b->now_ms);
-    snprintf(reply.notice.text, sizeof(reply.notice.text),
-             "changed"); /* a note's texts are its own */
-    drain_actions(b);
-    take_notes(b, "update-refused " DEVICE " bad-value too large");
-    fedge_conn_broke_rules(b->conn, "a reserved bit");
-    drain_actions(b);
-    take_notes(b, "message-refused " DEVICE " bad-frame a reserved bit");
-    for (int i = 0; i < FEDGE_CONN_MAX_QUEUED; i++)
-        acknowledge(b, (uint64_t)i);
-    take_notes(b, "client-does-not-read " DEVICE);
-}
-
-/* A line before what it tells of, and several in their order. */
-static void lines_come_first(void **state)
-{
-    bench *b = *state;
-    uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
-    fedge_hello hello = {.protocol_min = 1, .protocol_max = 1, .release = "1", .arch = "a"};
-    hello.num_errors = 2;
-    snprintf(hello.errors[0], sizeof(hello.errors[0]), "first");
-    snprintf(hello.errors[1], sizeof(hello.errors[1]), "second");
-    size_t size = 0;
-    fedge_error err;
-    assert_int_equal(fedge_hello_pack(&hello, frame, sizeof(frame), &size, &err), FEDGE_OK);
-    fedge_conn_receive(b->conn, frame, size, true, b->now_ms);
-    fedge_conn_action action;
-    assert_true(fedge_conn_next_action(b->conn, &action));
-    assert_int_equal(action.type, FEDGE_CONN_NOTE);
-    assert_string_equal(action.note->event, "client-hello");
-    assert_true(fedge_conn_next_action(b->conn, &action));
-    assert_string_equal(action.note->fields[1].str, "first");
-    assert_true(fedge_conn_next_action(b->conn, &action));
-    assert_string_equal(action.note->fields[1].str, "second");
-    assert_int_equal(b->joins, 0);
-    drain_actions(b);
-    assert_int_equal(b->joins, 1);
-}
-
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -866,7 +771,6 @@ int main(void)
         TEST(blob_comes_in_order),
         TEST(another_fetch_replaces_the_first),
         TEST(blob_outlives_the_engines_interest),
-        TEST(the_transport_reads_a_blob),
         TEST(unknown_blob_is_refused_and_the_connection_stays),
         TEST(offset_beyond_the_blob_is_refused),
         TEST(who_says_nothing_is_refused),
@@ -877,8 +781,6 @@ int main(void)
         TEST(close_tells_why_and_forgets_the_rest),
         TEST(an_end_comes_behind_what_was_said),
         TEST(pause_reaches_the_transport),
-        TEST(lines_for_the_log_are_actions),
-        TEST(lines_come_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

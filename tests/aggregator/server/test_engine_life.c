@@ -2,11 +2,13 @@
 #include "tests/edge/core/cmocka_all.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/server/engine_state.h"
+#include "tests/aggregator/misuse.h"
 #include "tests/aggregator/server/federation.h"
 
 #define FOUR_OF_FOUR "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
@@ -221,6 +223,27 @@ static void evaluation_follows_training(void **state)
     double loss = (1.0 * 10 + 2.0 * 17 + 3.0 * 24 + 4.0 * 31) / (10 + 17 + 24 + 31);
     assert_true(fabs(fed.summaries[1].loss - loss) < 1e-12);
     assert_true(fabs(fed.summaries[1].accuracy - 0.5) < 1e-12);
+}
+
+static void *drain(void *unused)
+{
+    fedge_engine_drain(fed.engine, fed.now_ms);
+    return unused;
+}
+
+static void drain_from_another_thread(void *user)
+{
+    pthread_t other;
+    (void)user;
+    assert_int_equal(pthread_create(&other, NULL, drain, NULL), 0);
+    (void)pthread_join(other, NULL);
+}
+
+static void the_engine_is_one_threads(void **state)
+{
+    (void)state;
+    begin(FOUR_OF_FOUR, 4);
+    assert_misuse(drain_from_another_thread, NULL);
 }
 
 static void a_drained_run_goes_on_later(void **state)
@@ -446,6 +469,7 @@ int main(void)
         cmocka_unit_test_teardown(an_evaluations_bytes_outlive_the_process, tear_down),
         cmocka_unit_test_teardown(a_failed_attempts_bytes_outlive_the_process, tear_down),
         cmocka_unit_test_teardown(evaluation_follows_training, tear_down),
+        cmocka_unit_test_teardown(the_engine_is_one_threads, tear_down),
         cmocka_unit_test_teardown(a_drained_run_goes_on_later, tear_down),
         cmocka_unit_test_teardown(a_device_that_declined_is_asked_when_it_comes_anew, tear_down),
         cmocka_unit_test_teardown(a_slot_of_another_is_taken_and_recovered, tear_down),

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "aggregator/server/engine_thread.h"
+#include "tests/aggregator/misuse.h"
 
 #define PART_BYTES 1000000u
 
@@ -27,6 +28,11 @@ static fedge_engine_thread *thread;
 static atomic_uint num_wakes;
 
 /* ---- the engine ------------------------------------------------------------------------------ */
+
+void fedge_engine_hand_over(fedge_engine *self)
+{
+    (void)self;
+}
 
 void fedge_engine_handle(fedge_engine *self, fedge_request *request, uint64_t now_ms)
 {
@@ -205,6 +211,68 @@ static void what_is_left_is_freed(void **state)
     assert_true(post(1, 0));
 }
 
+/* ---- replies that cannot be delivered -------------------------------------------------------- */
+
+static fedge_status refuse_reply(void *user, fedge_reply *reply, fedge_error *err)
+{
+    unsigned *refused = user;
+    fedge_reply_free(reply);
+    return fedge_fail(err, FEDGE_IO, "reply %u", ++*refused);
+}
+
+static void the_first_that_was_lost_says_why(void **state)
+{
+    (void)state;
+    unsigned refused = 0;
+    fedge_error failure = {.status = FEDGE_OK};
+    fedge_engine_thread_deliver_to(thread, refuse_reply, &refused);
+    fedge_engine_resume_all(&engine);
+    fedge_engine_resume_all(&engine);
+    start();
+    while (!fedge_engine_thread_done(thread, &failure))
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(refused, 2);
+    assert_string_equal(failure.message, "reply 1");
+}
+
+/* ---- what must not be ------------------------------------------------------------------------ */
+
+static void deliver_late(void *user)
+{
+    start();
+    fedge_engine_thread_deliver_to(thread, refuse_reply, user);
+}
+
+static void ask_early(void *user)
+{
+    (void)user;
+    fedge_engine_status status;
+    fedge_engine_thread_status(thread, &status);
+}
+
+static bool forward_nothing(void *user, fedge_request *request)
+{
+    (void)user;
+    fedge_request_free(request);
+    return true;
+}
+
+static void stand_in_late(void *user)
+{
+    start();
+    fedge_engine_thread_stand_in(thread, forward_nothing, user);
+}
+
+static void it_is_set_up_before_it_starts(void **state)
+{
+    (void)state;
+    assert_misuse(deliver_late, NULL);
+    assert_misuse(stand_in_late, NULL);
+    assert_misuse(ask_early, NULL);
+    fedge_engine_thread_stand_in(thread, forward_nothing, NULL);
+    assert_true(post(1, 0));
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -212,7 +280,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(requests_are_handled_in_order),   TEST(completions_wake_it),
         TEST(a_full_inbox_holds_senders_back), TEST(its_state_and_its_end_are_seen),
-        TEST(what_is_left_is_freed),
+        TEST(what_is_left_is_freed),           TEST(the_first_that_was_lost_says_why),
+        TEST(it_is_set_up_before_it_starts),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,6 +69,11 @@ static void take_part(fedge_engine *engine, const fedge_request *from, uint64_t 
     }
 }
 
+void fedge_engine_hand_over(fedge_engine *engine)
+{
+    (void)engine;
+}
+
 void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
 {
     if (request->type == FEDGE_REQUEST_JOIN)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "aggregator/workers/worker_pool.h"
+#include "tests/aggregator/misuse.h"
 
 #define WORKERS 3
 #define TASKS 2000
@@ -219,6 +220,29 @@ static void a_thread_that_cannot_start_is_told(void **state)
     fedge_worker_pool_free(pool);
 }
 
+static fedge_worker_pool *waited_for;
+
+static void wait_on_worker(void *user, uint32_t worker, fedge_work *work)
+{
+    (void)user, (void)worker, (void)work;
+    fedge_worker_pool_wait(waited_for);
+}
+
+static void wait_for_oneself(void *user)
+{
+    fedge_work work = {.run = wait_on_worker};
+    waited_for = new_pool(WORKERS, 0, user);
+    fedge_worker_pool_post(waited_for, 0, &work);
+    fedge_worker_pool_free(waited_for);
+}
+
+static void a_worker_must_not_wait_for_its_pool(void **state)
+{
+    (void)state;
+    journal done = {0};
+    assert_misuse(wait_for_oneself, &done);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -229,6 +253,7 @@ int main(void)
         cmocka_unit_test(a_pool_may_have_no_workers),
         cmocka_unit_test(between_tasks_it_is_asked),
         cmocka_unit_test(a_thread_that_cannot_start_is_told),
+        cmocka_unit_test(a_worker_must_not_wait_for_its_pool),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
