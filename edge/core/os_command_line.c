@@ -11,8 +11,9 @@
 #define MAX_COLUMNS 80
 #define MAX_LEFT 22 /* an entry's names; longer ones have no column beside them */
 
-/* What getopt_long returns: FIRST + the option's place in the table, or one of these. */
-enum { HELP = 'h', HELP_ALL = 'a', VERSION = 'v', FIRST = 256 };
+/* What getopt_long returns for long options, behind all characters: one of these, or FIRST + the
+ * option's place in the table. */
+enum { HELP = 256, HELP_ALL, VERSION, FIRST };
 
 /* --- reading --------------------------------------------------------------------------------- */
 
@@ -87,11 +88,13 @@ static fedge_status check(const fedge_command_line *line, int found, char **argv
 {
     if (found != ':' && found != '?')
         return FEDGE_OK;
-    const char *what = found == ':'      ? "a value is missing for"
-                       : optopt >= FIRST ? "there is a value, but none is wanted, in"
-                                         : "unknown option";
+    const char *what = found == ':'     ? "a value is missing for"
+                       : optopt >= HELP ? "there is a value, but none is wanted, in"
+                                        : "unknown option";
+    /* Of letters behind one hyphen: until the last of them optind is at the word before. */
+    const char letter[] = {'-', (char)optopt, '\0'};
     return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s '%s' (see %s --help)", what,
-                      argv[optind - 1], line->name);
+                      optopt > 0 && optopt < HELP ? letter : argv[optind - 1], line->name);
 }
 
 static fedge_status read_options(const fedge_command_line *line, int argc, char **argv,
@@ -105,10 +108,10 @@ static fedge_status read_options(const fedge_command_line *line, int argc, char 
         const int found = getopt_long(argc, argv, line->short_help ? ":h" : ":", table, NULL);
         if (found == -1)
             return FEDGE_OK;
-        if (found == HELP || found == HELP_ALL || found == VERSION) {
-            *asked = found == HELP       ? FEDGE_ASKED_HELP
-                     : found == HELP_ALL ? FEDGE_ASKED_HELP_ALL
-                                         : FEDGE_ASKED_VERSION;
+        if (found == 'h' || found == HELP || found == HELP_ALL || found == VERSION) {
+            *asked = found == HELP_ALL  ? FEDGE_ASKED_HELP_ALL
+                     : found == VERSION ? FEDGE_ASKED_VERSION
+                                        : FEDGE_ASKED_HELP;
             return FEDGE_OK;
         }
         fedge_status status = check(line, found, argv, err);

@@ -128,7 +128,9 @@ static void mistakes_are_named(void **state)
                  {"--port", "0", "--port must be a number from 1 to 65535, not '0'"},
                  {"--workers", "5", "--workers must be a number from 0 to 4, not '5'"},
                  {"--log-level", "loud", "log level 'loud' is not known"},
-                 {"-h", NULL, "unknown option '-h'"}};
+                 {"--help=1", NULL, "there is a value, but none is wanted, in '--help=1'"},
+                 {"-h", NULL, "unknown option '-h'"},
+                 {"-job", "x", "unknown option '-j'"}};
     settings given;
     fedge_error err;
     for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
