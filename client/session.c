@@ -196,11 +196,6 @@ void fedge_session_disconnected(fedge_session *session, uint64_t now_ms, unsigne
     go_offline(session, 0);
 }
 
-bool fedge_session_online(const fedge_session *session)
-{
-    return session->link == LINK_ONLINE;
-}
-
 bool fedge_session_has_task(const fedge_session *session)
 {
     return session->has_task || (session->working && !session->cancelled);

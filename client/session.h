@@ -160,8 +160,6 @@ bool fedge_session_next(fedge_session *session, bool writeable, fedge_session_ac
 bool fedge_session_wants_write(const fedge_session *session);
 /* When fedge_session_tick is due; FEDGE_SESSION_NEVER when nothing is timed. */
 uint64_t fedge_session_deadline(const fedge_session *session);
-/* True from WELCOME to the end of the link. */
-bool fedge_session_online(const fedge_session *session);
 /* There is a task that waits, for its model or behind a result, or is worked on and still wanted.
  */
 bool fedge_session_has_task(const fedge_session *session);

@@ -189,7 +189,6 @@ const fedge_rounds_task *fedge_rounds_cohort(const fedge_rounds *rounds, uint32_
 fedge_draw fedge_rounds_draw(const fedge_rounds *rounds);
 /* How many reports close the present phase; the journal keeps it for fedge_rounds_restore. */
 uint32_t fedge_rounds_wanted(const fedge_rounds *rounds);
-uint32_t fedge_rounds_num_reported(const fedge_rounds *rounds); /* of the present phase */
 uint32_t fedge_rounds_num_connected(const fedge_rounds *rounds);
 /* Finds a task of the present phase, and its slot; NULL when there is none. */
 const fedge_rounds_task *fedge_rounds_find(const fedge_rounds *rounds, uint64_t task_id,

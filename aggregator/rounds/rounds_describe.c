@@ -48,11 +48,6 @@ uint32_t fedge_rounds_wanted(const fedge_rounds *rounds)
     return rounds->wanted;
 }
 
-uint32_t fedge_rounds_num_reported(const fedge_rounds *rounds)
-{
-    return rounds->num_reported;
-}
-
 uint32_t fedge_rounds_num_connected(const fedge_rounds *rounds)
 {
     return rounds->num_connected;

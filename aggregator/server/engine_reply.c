@@ -76,21 +76,11 @@ void fedge_engine_close_conn(fedge_engine *engine, uint64_t conn_id, fedge_messa
     }
 }
 
-static void set_pace(fedge_engine *engine, uint64_t conn_id, fedge_reply_type type)
-{
-    fedge_reply *reply = new_reply(engine, conn_id, type);
-    if (reply)
-        post(engine, reply);
-}
-
-void fedge_engine_pause(fedge_engine *engine, uint64_t conn_id)
-{
-    set_pace(engine, conn_id, FEDGE_REPLY_PAUSE);
-}
-
 void fedge_engine_resume_all(fedge_engine *engine)
 {
-    set_pace(engine, FEDGE_CONN_ALL, FEDGE_REPLY_RESUME);
+    fedge_reply *reply = new_reply(engine, FEDGE_CONN_ALL, FEDGE_REPLY_RESUME);
+    if (reply)
+        post(engine, reply);
 }
 
 static void withdraw(fedge_engine *engine, fedge_blob *blob)

@@ -16,7 +16,6 @@ void fedge_engine_send_blob(fedge_engine *engine, uint64_t conn_id, fedge_blob *
 /* A last message, and the end of the connection. */
 void fedge_engine_close_conn(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
                              fedge_reason reason, uint64_t after_ms, const char *text);
-void fedge_engine_pause(fedge_engine *engine, uint64_t conn_id); /* until fedge_engine_resume_all */
 void fedge_engine_withdraw(fedge_engine *engine, fedge_blob *blob); /* to all */
 void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *summary);
 

@@ -74,11 +74,6 @@ fedge_status fedge_device_id_random(fedge_device_id *id, fedge_error *err)
     return FEDGE_OK;
 }
 
-bool fedge_device_id_equal(const fedge_device_id *a, const fedge_device_id *b)
-{
-    return memcmp(a->bytes, b->bytes, sizeof(a->bytes)) == 0;
-}
-
 char *fedge_hex_encode(const void *data, size_t size, char *text)
 {
     const uint8_t *bytes = data;

@@ -26,8 +26,6 @@ FEDGE_MUST_USE fedge_status fedge_device_id_parse(const char *text, fedge_device
 /* A random id (UUID version 4, RFC 9562) from the system's CSPRNG. */
 FEDGE_MUST_USE fedge_status fedge_device_id_random(fedge_device_id *id, fedge_error *err);
 
-bool fedge_device_id_equal(const fedge_device_id *a, const fedge_device_id *b);
-
 /* Writes 2 · size lower-case digits and a NUL to [text]; returns [text]. */
 char *fedge_hex_encode(const void *data, size_t size, char *text);
 

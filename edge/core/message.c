@@ -43,14 +43,6 @@ const char *fedge_reason_class(fedge_reason reason)
     return (unsigned)reason < FEDGE_REASON_COUNT ? reasons[reason].class : NULL;
 }
 
-fedge_reason fedge_reason_from_name(const char *name)
-{
-    unsigned i = 0;
-    while (i < FEDGE_REASON_COUNT && strcmp(reasons[i].name, name) != 0)
-        i++;
-    return (fedge_reason)i;
-}
-
 size_t fedge_message_size(const fedge_message *message)
 {
     return (size_t)FEDGE_MESSAGE_HEADER_SIZE + message->meta_size + message->payload_size;

@@ -104,8 +104,6 @@ typedef enum fedge_reason {
 
 const char *fedge_reason_name(fedge_reason reason);
 const char *fedge_reason_class(fedge_reason reason);
-/* FEDGE_REASON_COUNT when the name is not known. */
-fedge_reason fedge_reason_from_name(const char *name);
 
 /* A message, pointing into the caller's bytes: nothing is owned. */
 typedef struct fedge_message {

@@ -107,39 +107,6 @@ const fedge_tensor_spec *fedge_schema_find(const fedge_schema *schema, const cha
     return NULL;
 }
 
-static bool spec_equal(const fedge_tensor_spec *a, const fedge_tensor_spec *b)
-{
-    return strcmp(a->name, b->name) == 0 && a->dtype == b->dtype && a->rank == b->rank &&
-           memcmp(a->shape, b->shape, a->rank * sizeof(a->shape[0])) == 0;
-}
-
-fedge_status fedge_schema_compare(const fedge_schema *a, const char *expected,
-                                  const fedge_schema *b, const char *actual, fedge_error *err)
-{
-    uint32_t both = a->num_tensors < b->num_tensors ? a->num_tensors : b->num_tensors;
-    for (uint32_t i = 0; i < both; i++) {
-        const fedge_tensor_spec *x = &a->tensors[i];
-        const fedge_tensor_spec *y = &b->tensors[i];
-        if (spec_equal(x, y))
-            continue;
-        char shape_x[FEDGE_SHAPE_TEXT_SIZE];
-        char shape_y[FEDGE_SHAPE_TEXT_SIZE];
-        return fedge_fail(err, FEDGE_MISMATCH,
-                          "tensor %u: %s has \"%s\" %s %s, but %s has \"%s\" %s %s", (unsigned)i,
-                          expected, x->name, fedge_dtype_name(x->dtype),
-                          fedge_shape_text(x->rank, x->shape, shape_x), actual, y->name,
-                          fedge_dtype_name(y->dtype), fedge_shape_text(y->rank, y->shape, shape_y));
-    }
-    if (a->num_tensors != b->num_tensors) {
-        const fedge_schema *longer = a->num_tensors > b->num_tensors ? a : b;
-        return fedge_fail(err, FEDGE_MISMATCH,
-                          "%s has %u tensors, but %s has %u; the first extra one is \"%s\"",
-                          expected, (unsigned)a->num_tensors, actual, (unsigned)b->num_tensors,
-                          longer->tensors[both].name);
-    }
-    return FEDGE_OK;
-}
-
 char *fedge_shape_text(uint32_t rank, const uint32_t *shape, char text[FEDGE_SHAPE_TEXT_SIZE])
 {
     size_t used = 0;

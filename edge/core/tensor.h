@@ -70,13 +70,6 @@ FEDGE_MUST_USE fedge_status fedge_schema_add(fedge_schema *schema, const char *n
 /* The tensor named [name], or NULL. */
 const fedge_tensor_spec *fedge_schema_find(const fedge_schema *schema, const char *name);
 
-/* FEDGE_OK when both have the same tensors (name, dtype, shape) in the same order; else
- * FEDGE_MISMATCH and a message that names the first difference. [expected] and [actual] label the
- * sides in the message. */
-FEDGE_MUST_USE fedge_status fedge_schema_compare(const fedge_schema *a, const char *expected,
-                                                 const fedge_schema *b, const char *actual,
-                                                 fedge_error *err);
-
 /* Writes "[16, 3, 3, 3]" to [text]; returns [text]. The size fits FEDGE_MAX_RANK numbers of ten
  * digits; dimensions beyond FEDGE_MAX_RANK are shown as "...". */
 #define FEDGE_SHAPE_TEXT_SIZE 104

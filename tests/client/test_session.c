@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "client/session_private.h"
 #include "edge/core/rng.h"
 #include "tests/client/fake_server.h"
 
@@ -734,7 +735,7 @@ static void test_random_events(void **state)
             f->model_held = fedge_rng_below(&rng, 3) ? f->model_held : FAKE_BLOB_SIZE;
             break;
         case 11:
-            if (!fedge_session_online(f->session))
+            if (f->session->link != LINK_ONLINE)
                 fake_welcome(f);
             break;
         default:

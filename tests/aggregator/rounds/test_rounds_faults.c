@@ -147,7 +147,7 @@ static void on_send(federation *f, const fedge_rounds_action *action)
 
 static void on_end(federation *f, const fedge_rounds_action *action)
 {
-    uint32_t reported = fedge_rounds_num_reported(f->rounds);
+    uint32_t reported = f->rounds->num_reported;
     uint32_t enough = fedge_cohort_min_reports(&f->spec, fedge_rounds_wanted(f->rounds));
     bool failed = action->type == FEDGE_ROUNDS_FAIL;
     CHECK(f, !f->must_open && !f->must_end);
@@ -218,7 +218,7 @@ static void step_client(federation *f, uint32_t client, bool faults)
         known_task *task = known(f, task_id);
         bool lose = faults && draw(f, 4) == 0;
         bool gives_up = lose && draw(f, 2) == 0;
-        uint32_t before = fedge_rounds_num_reported(f->rounds);
+        uint32_t before = f->rounds->num_reported;
         fedge_status (*event)(fedge_rounds *, uint64_t, fedge_error *) =
             gives_up ? fedge_rounds_give_up
             : lose   ? fedge_rounds_lose
@@ -227,12 +227,12 @@ static void step_client(federation *f, uint32_t client, bool faults)
         if (status == FEDGE_OK) {
             CHECK(f, task->ended == 0);
             task->ended = lose ? 2 : 1;
-            CHECK(f, fedge_rounds_num_reported(f->rounds) == before + !lose);
+            CHECK(f, f->rounds->num_reported == before + !lose);
             if (gives_up && !f->must_end)
                 f->gave_up_ms[client] = f->now_ms + 1;
         } else {
             CHECK(f, status == FEDGE_STALE || (status == FEDGE_DUPLICATE && task->ended == 1));
-            CHECK(f, fedge_rounds_num_reported(f->rounds) == before);
+            CHECK(f, f->rounds->num_reported == before);
         }
     }
 }

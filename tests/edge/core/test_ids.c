@@ -16,10 +16,6 @@ static void ids_round_trip(void **state)
     assert_int_equal(fedge_device_id_parse(canonical, &id, NULL), FEDGE_OK);
     assert_memory_equal(id.bytes, bytes, sizeof(bytes));
     assert_string_equal(fedge_device_id_format(&id, text), canonical);
-    fedge_device_id other = id;
-    assert_true(fedge_device_id_equal(&id, &other));
-    other.bytes[15] ^= 1;
-    assert_false(fedge_device_id_equal(&id, &other));
 }
 
 static void only_the_canonical_spelling_is_read(void **state)
@@ -62,12 +58,12 @@ static void random_ids_differ(void **state)
     char text[FEDGE_DEVICE_ID_TEXT_SIZE];
     assert_int_equal(fedge_device_id_random(&a, NULL), FEDGE_OK);
     assert_int_equal(fedge_device_id_random(&b, NULL), FEDGE_OK);
-    assert_false(fedge_device_id_equal(&a, &b));
+    assert_memory_not_equal(a.bytes, b.bytes, sizeof(a.bytes));
     fedge_device_id_format(&a, text);
     assert_int_equal(text[14], '4');
     assert_non_null(strchr("89ab", text[19]));
     assert_int_equal(fedge_device_id_parse(text, &b, NULL), FEDGE_OK);
-    assert_true(fedge_device_id_equal(&a, &b));
+    assert_memory_equal(a.bytes, b.bytes, sizeof(a.bytes));
 }
 
 static void hexadecimal_round_trips(void **state)

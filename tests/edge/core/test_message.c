@@ -39,13 +39,12 @@ static void names_of_types_and_reasons(void **state)
     assert_null(fedge_message_type_name(14));
     for (unsigned i = 0; i < FEDGE_REASON_COUNT; i++) {
         const char *class = fedge_reason_class((fedge_reason)i);
-        assert_int_equal(fedge_reason_from_name(fedge_reason_name((fedge_reason)i)), i);
+        assert_non_null(fedge_reason_name((fedge_reason)i));
         assert_true(strcmp(class, "retry") == 0 || strcmp(class, "later") == 0 ||
                     strcmp(class, "never") == 0);
     }
     assert_string_equal(fedge_reason_name(FEDGE_REASON_NO_SPACE), "no-space");
     assert_string_equal(fedge_reason_class(FEDGE_REASON_NO_SPACE), "later");
-    assert_int_equal(fedge_reason_from_name("no-such"), FEDGE_REASON_COUNT);
     assert_null(fedge_reason_name(FEDGE_REASON_COUNT));
     assert_null(fedge_reason_class(FEDGE_REASON_COUNT));
 }

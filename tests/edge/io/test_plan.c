@@ -12,6 +12,7 @@
 
 #include "edge/io/plan.h"
 #include "edge/io/protocol.h"
+#include "tests/edge/core/schemas.h"
 #include "tests/edge/io/data_files.h"
 
 static const char JOB[] =
@@ -101,8 +102,7 @@ static void plans_come_from_jobs_and_read_back(void **state)
     expect_text(&job->plan, PLAN);
     fedge_plan *plan = parse(PLAN);
     expect_text(plan, PLAN);
-    assert_int_equal(fedge_schema_compare(&job->plan.schema, "job", &plan->schema, "plan", &err),
-                     FEDGE_OK);
+    assert_schemas_equal(&job->plan.schema, &plan->schema);
     assert_memory_equal(&plan->training, &job->plan.training, sizeof(plan->training));
     expect_same_data(&plan->data, &job->plan.data);
     fedge_plan_free(plan);

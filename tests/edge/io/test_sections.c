@@ -13,6 +13,7 @@
 #include "edge/io/plan.h"
 #include "edge/io/update.h"
 #include "tests/edge/core/codecs.h"
+#include "tests/edge/core/schemas.h"
 
 /* Linear(3, 4), Linear(4, 5), Linear(5, 2): 16 + 25 + 12 parameters. [model] and [first] … are put
  * into the model and its layers. */
@@ -369,9 +370,7 @@ static void the_plan_has_it_too(void **state)
     assert_null(strstr(text, "train-last"));
     if (fedge_plan_parse(text, size, &plan, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
-    assert_int_equal(
-        fedge_schema_compare(&job->plan.sent.schema, "job", &plan->sent.schema, "plan", &err),
-        FEDGE_OK);
+    assert_schemas_equal(&job->plan.sent.schema, &plan->sent.schema);
     assert_memory_equal(plan->sent.places, job->plan.sent.places,
                         plan->sent.schema.num_tensors * sizeof(plan->sent.places[0]));
     free(text);
