@@ -337,7 +337,7 @@ static fedge_status add_up(joined *self, bool on_shard, fedge_error *err)
 }
 
 /* All ranks together, before there are sums. */
-static fedge_status settle_all(joined *self, fedge_status status, fedge_error *err)
+static fedge_status agree_all(joined *self, fedge_status status, fedge_error *err)
 {
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
     if (status == FEDGE_OK)
@@ -509,7 +509,7 @@ fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
         self->on_shard = false;
         break;
     case ACT_AGREE:
-        return settle_all(self, FEDGE_OK, err);
+        return agree_all(self, FEDGE_OK, err);
     }
     return FEDGE_OK;
 }
@@ -594,7 +594,7 @@ fedge_status fedge_joined_follow(fedge_accumulator *accumulator, fedge_status st
         fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
         break;
     case ACT_AGREE:
-        return settle_all(self, status, err);
+        return agree_all(self, status, err);
     }
     /* Rank 0 has what it waits for, so there is time for this. */
     return status == FEDGE_OK && self->is_joined ? reset(self, err) : status;

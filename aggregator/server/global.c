@@ -746,7 +746,7 @@ fedge_status fedge_global_open(fedge_global *global, const fedge_job *job,
         status = recover_once(global, recovery, &done, err);
     }
     if (status == FEDGE_OK && !global->run.finished)
-        status = fedge_global_settle_sums(global, err);
+        status = fedge_global_agree_on_sums(global, err);
     if (met)
         fedge_global_part(global);
     if (status == FEDGE_OK && !global->run.finished)

@@ -52,7 +52,7 @@ fedge_status fedge_global_wrap_sums(fedge_global *global, fedge_error *err)
     return status;
 }
 
-fedge_status fedge_global_settle_sums(fedge_global *global, fedge_error *err)
+fedge_status fedge_global_agree_on_sums(fedge_global *global, fedge_error *err)
 {
     return global->ranks ? fedge_joined_agree(&global->model.accumulator, err) : FEDGE_OK;
 }

@@ -20,7 +20,7 @@ FEDGE_MUST_USE fedge_status fedge_global_find_updates(fedge_global *global,
 /* The accumulator of the model sums for all ranks; nothing when alone. After each open of it. */
 FEDGE_MUST_USE fedge_status fedge_global_wrap_sums(fedge_global *global, fedge_error *err);
 /* All know how these will be joined. */
-FEDGE_MUST_USE fedge_status fedge_global_settle_sums(fedge_global *global, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_global_agree_on_sums(fedge_global *global, fedge_error *err);
 /* It has the sums of all. */
 FEDGE_MUST_USE fedge_status fedge_global_join_sums(fedge_global *global, fedge_error *err);
 

@@ -1,7 +1,7 @@
 /* Jobs: what users write. A job is its plan (plan.c), which clients get, and what the aggregator
  * alone needs: rounds, strategy, test set, what is kept. The tables read each key by itself; what
  * has to hold between keys is derived afterwards, in an order in which each step may look at what
- * the ones before it have settled. */
+ * the ones before it have derived. */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -28,10 +28,10 @@ typedef struct node {
     float *wide[3];    /* its parameters widened: forward, when it is run again, backward */
     uint16_t *kept;    /* its output in 16 bits, from time narrow to time widen; NULL: not so */
     uint16_t narrow, widen;
-    void *again_scratch;
+    void *recompute_scratch;
 } node;
 
-enum { WIDE_FORWARD, WIDE_AGAIN, WIDE_BACKWARD };
+enum { WIDE_FORWARD, WIDE_RECOMPUTE, WIDE_BACKWARD };
 
 struct fedge_graph {
     node *nodes;
@@ -165,12 +165,12 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
     if (layer->recompute != 0) {
         const uint32_t when = 2 * plan->spec->num_layers - layer->recompute;
         self->recompute = part(plan, arena, index, FEDGE_PART_RECOMPUTE);
-        self->again_scratch = part(plan, arena, when, FEDGE_PART_BACKWARD);
+        self->recompute_scratch = part(plan, arena, when, FEDGE_PART_BACKWARD);
     }
     if (model->narrow) {
         const uint64_t forward = fedge_graph_aligned(sizes.forward);
         self->wide[WIDE_FORWARD] = (float *)(void *)behind(self->forward_scratch, forward);
-        self->wide[WIDE_AGAIN] = (float *)(void *)behind(self->again_scratch, forward);
+        self->wide[WIDE_RECOMPUTE] = (float *)(void *)behind(self->recompute_scratch, forward);
     }
     if (plan->layers[layer->output_of].widen != 0) {
         self->recompute = part(plan, arena, index, FEDGE_PART_RECOMPUTE);
@@ -536,10 +536,10 @@ static void run_again(const fedge_model *model, uint32_t time)
             fedge_layer_run run = at->run;
             fedge_rng rng = *at->stream;
             use_again(self, at, &run);
-            run.scratch = at->again_scratch;
+            run.scratch = at->recompute_scratch;
             run.rng = &rng;
             run.recompute = true;
-            widen_values(model, at, at->wide[WIDE_AGAIN], &run);
+            widen_values(model, at, at->wide[WIDE_RECOMPUTE], &run);
             at->ops->forward(&run);
         }
     }

@@ -59,12 +59,12 @@ static fedge_status look(const fedge_cuda_comms *comms, fedge_error *err)
 }
 
 /* Whoever closed this GPU would wait for what it does, for ever. */
-static fedge_status give_up(const fedge_cuda_comms *comms, const fedge_cuda_patience *patience,
+static fedge_status give_up(const fedge_cuda_comms *comms, const fedge_cuda_wait *wait,
                             fedge_error *err)
 {
     fedge_error why;
-    (void)fedge_fail(&why, FEDGE_GPU_LOST, "%s is lost while %s: no progress in %g s",
-                     patience->who, patience->doing, patience->limit_ms / 1000.0);
+    (void)fedge_fail(&why, FEDGE_GPU_LOST, "%s is lost while %s: no progress in %g s", wait->who,
+                     wait->doing, wait->limit_ms / 1000.0);
     /* It ends the process, if it is there. */
     if (comms->watch->stuck)
         comms->watch->stuck(&why);
@@ -72,7 +72,7 @@ static fedge_status give_up(const fedge_cuda_comms *comms, const fedge_cuda_pati
 }
 
 fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms, fedge_cuda_gpu *gpu,
-                                    fedge_cuda_span *span, const fedge_cuda_patience *patience,
+                                    fedge_cuda_span *span, const fedge_cuda_wait *wait,
                                     fedge_error *err)
 {
     const uint64_t start = fedge_os_monotonic_ms();
@@ -83,12 +83,12 @@ fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms, fedge_cuda_gp
         if (error == cudaSuccess)
             error = fedge_cuda_span_count(span, &gpu->times);
         if (error != cudaErrorNotReady)
-            return fedge_cuda_check(gpu, error, patience->doing, err);
+            return fedge_cuda_check(gpu, error, wait->doing, err);
         const fedge_status status = look(comms, err);
         if (status != FEDGE_OK)
             return status;
-        if (fedge_os_monotonic_ms() - start > patience->limit_ms)
-            return give_up(comms, patience, err);
+        if (fedge_os_monotonic_ms() - start > wait->limit_ms)
+            return give_up(comms, wait, err);
         (void)nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     }
 }

@@ -36,15 +36,14 @@ void fedge_cuda_comms_abort(fedge_cuda_comms *comms);
 void fedge_cuda_comms_close(fedge_cuda_comms *comms);
 
 /* What is waited for, how long, and whose it is. */
-typedef struct fedge_cuda_patience {
+typedef struct fedge_cuda_wait {
     const char *who, *doing; /* "GPU 3", "taking the step" */
     uint32_t limit_ms;
-} fedge_cuda_patience;
+} fedge_cuda_wait;
 
 /* Waits for a span's end, but not for a GPU that is gone; and measures it. */
 FEDGE_MUST_USE fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms,
                                                    fedge_cuda_gpu *gpu, fedge_cuda_span *span,
-                                                   const fedge_cuda_patience *patience,
-                                                   fedge_error *err);
+                                                   const fedge_cuda_wait *wait, fedge_error *err);
 
 #endif

@@ -277,7 +277,7 @@ static fedge_status fetch_all(scatter *self, size_t at, fedge_error *err)
 
 static fedge_status collect_all(scatter *self, size_t at, int64_t *sums, fedge_error *err)
 {
-    const fedge_cuda_patience patience = {self->comms.names, DOING, FEDGE_CUDA_RANKS_TIMEOUT_MS};
+    const fedge_cuda_wait wait = {self->comms.names, DOING, FEDGE_CUDA_RANKS_TIMEOUT_MS};
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
         fedge_cuda_gpu *gpu = &self->team->gpus[i];
@@ -285,7 +285,7 @@ static fedge_status collect_all(scatter *self, size_t at, int64_t *sums, fedge_e
         const member part = part_of(self, self->own + i, at);
         status = fedge_cuda_gpu_use(gpu, err);
         if (status == FEDGE_OK)
-            status = fedge_cuda_comms_watch(&self->comms, gpu, &work->span, &patience, err);
+            status = fedge_cuda_comms_watch(&self->comms, gpu, &work->span, &wait, err);
         if (status == FEDGE_OK && part.count > 0)
             memcpy(sums + part.first, work->pinned, part.count * sizeof(*sums));
     }

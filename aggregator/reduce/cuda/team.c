@@ -62,8 +62,8 @@ void fedge_cuda_team_close(fedge_cuda_team *team)
 static fedge_status watch(const fedge_cuda_team *team, fedge_cuda_gpu *gpu, fedge_cuda_span *span,
                           fedge_error *err)
 {
-    const fedge_cuda_patience patience = {gpu->name, "taking the step", FEDGE_CUDA_TIMEOUT_MS};
-    return fedge_cuda_comms_watch(&team->comms, gpu, span, &patience, err);
+    const fedge_cuda_wait wait = {gpu->name, "taking the step", FEDGE_CUDA_TIMEOUT_MS};
+    return fedge_cuda_comms_watch(&team->comms, gpu, span, &wait, err);
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */

@@ -112,7 +112,7 @@ void fedge_norm_forward(const fedge_norm *self, const float *x, float *y)
     }
 }
 
-void fedge_norm_again(const fedge_norm *self, const float *x, float *y)
+void fedge_norm_recompute(const fedge_norm *self, const float *x, float *y)
 {
     const size_t n = self->channels * self->spatial;
     if (by_value(self)) {

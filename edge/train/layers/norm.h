@@ -29,7 +29,7 @@ bool fedge_norm_fuses_relu(const fedge_norm *self);
 void fedge_norm_forward(const fedge_norm *self, const float *x, float *y);
 
 /* y again from the moments that forward kept. */
-void fedge_norm_again(const fedge_norm *self, const float *x, float *y);
+void fedge_norm_recompute(const fedge_norm *self, const float *x, float *y);
 
 /* dx may be dy, or NULL: not wanted. */
 void fedge_norm_backward(const fedge_norm *self, const float *x, const float *dy, float *dx);

@@ -337,7 +337,7 @@ static void backward_feedforward(const fedge_layer_run *run, const layout *self,
     }
     fedge_affine_backward(&at->linear2, g, dh);
     fedge_affine_gradients(&at->linear2, backward_activation(run, self, kept, dh), g);
-    fedge_norm_again(&at->norm2, kept->middle, t);
+    fedge_norm_recompute(&at->norm2, kept->middle, t);
     fedge_affine_gradients(&at->linear1, t, dh);
     fedge_affine_backward(&at->linear1, dh, t);
     fedge_norm_backward(&at->norm2, kept->middle, t, dm);
@@ -362,7 +362,7 @@ static void backward_chunk(const fedge_layer_run *run, const layout *self, const
     fedge_affine_gradients(&at.out, kept->context, g);
     fedge_affine_backward(&at.out, g, t);
     fedge_attention_backward(&at.core, kept->qkv, kept->softmax, kept->kept, t, wide, scratch);
-    fedge_norm_again(&at.norm1, x, t);
+    fedge_norm_recompute(&at.norm1, x, t);
     fedge_affine_gradients(&at.in, t, wide);
     fedge_affine_backward(&at.in, wide, t);
     fedge_norm_backward(&at.norm1, x, t, dx);
