@@ -296,6 +296,8 @@ static int write_next(fedge_peer *peer, struct lws *wsi)
         const int size = next_frame(peer, out);
         if (size < 0 || (size > 0 && fedge_peer_write(wsi, out, (size_t)size) < size))
             return -1;
+        if (peer->dropping)
+            return 0; /* closed before the loop waits again */
     }
     if (fedge_conn_should_close(peer->conn)) {
         lws_close_reason(wsi, LWS_CLOSE_STATUS_NORMAL, NULL, 0);

@@ -8,6 +8,7 @@ import threading
 import harness
 from harness import NetTest, fault
 from peer import Peer, encode_int8, tensor_sizes
+from test_blobs import HIDDEN, write_model
 
 FAILURE, USAGE, CONFIG, STATE, PORT, DISK = 1, 2, 3, 4, 5, 6
 CLIENT_CONFIG, CLIENT_STATE, CLIENT_DECLINED = 3, 5, 8
@@ -141,6 +142,31 @@ class Full(NetTest):
         waits = federation.aggregator.wait_event("round-waits-for-disk")
         self.assertRegex(waits["error"], "min-free-disk|free")
         self.assertEqual(federation.aggregator.stop(), 0, federation.aggregator.tail())
+
+
+class Unreadable(NetTest):
+    def test_a_model_that_cannot_be_read_costs_one_connection(self):
+        """Its file, while it is sent; the same device gets it over its next connection."""
+        federation = self.federation(clients=2, hidden=HIDDEN, **{"initial-model": "start.safetensors"})
+        write_model(federation.path("start.safetensors"))
+        aggregator = federation.start_aggregator(environment=fault("pread", 3, "EIO", "round-000000/model.safetensors"))
+        with Peer(federation, 0) as first, Peer(federation, 1) as second:
+            for peer in (first, second):
+                peer.hello()
+            for peer in (first, second):
+                peer.next_task()
+            size = first.task["model-size"]
+            first.send("fetch", {"hash": first.task["model"], "offset": 0})
+            first.expect_end()
+            self.assertIn("model.safetensors", aggregator.wait_event("blob-not-read")["error"])
+            aggregator.wait_event("client-disconnected")
+            # The other goes on, and the file is read again.
+            second.fetch(second.task["model"], size)
+            with Peer(federation, 0) as again:
+                again.hello()
+                again.fetch(first.task["model"], size)
+            self.assertEqual(len(aggregator.events("blob-not-read")), 1)
+        self.assertEqual(aggregator.stop(), 0, aggregator.tail())
 
 
 class Damaged(NetTest):
