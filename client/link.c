@@ -83,7 +83,7 @@ static void gone(fedge_link *link, const char *otherwise)
     char why[MAX_WHY];
     snprintf(why, sizeof(why), "%s", link->why[0] ? link->why : otherwise);
     unsigned http_status = link->http_status == 101 ? 0 : link->http_status;
-    if (http_status)
+    if (http_status && http_status != 503)
         fedge_resume_forget(); /* refused: the certificate must be seen again */
     link->wsi = NULL;
     link->established = link->connecting = false;

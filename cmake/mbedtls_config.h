@@ -26,6 +26,11 @@
 #error "fedge needs MBEDTLS_SSL_KEEP_PEER_CERTIFICATE: a peer is known by its certificate"
 #endif
 
+/* Ages of tickets, as the two sides' clocks have them, need not agree: the rule keeps early data
+ * from being played again, and here there is none. A server whose wall clock was set would
+ * otherwise make full handshakes with all that hold tickets of before. */
+#define MBEDTLS_SSL_TLS1_3_TICKET_AGE_TOLERANCE (7 * 24 * 3600 * 1000)
+
 /* Record buffers stay at 16 KB each way (MBEDTLS_SSL_IN_CONTENT_LEN, MBEDTLS_SSL_OUT_CONTENT_LEN):
  * smaller ones would slow transfers, and a server's idle connections have none
  * (secure/identity/tls_buffers.h).

@@ -24,7 +24,7 @@
 #define FEDGE_TURN_MS                                                                              \
     20 /* so often at least a handshake begins, whatever else a thread has to do */
 #define FEDGE_RETURN_EVERY_MS                                                                      \
-    5 /* told to come back later, a thread's connections are so far apart */
+    10 /* told to come back later, a thread's connections are so far apart */
 #define FEDGE_JUDGE_EVERY_MS 60000 /* all connections' chains, besides at each reload */
 /* A connection that is silent so long gets a ping: from its client, or else from here. */
 #define FEDGE_DEFAULT_HEARTBEAT_S 20

@@ -13,6 +13,7 @@
 /* Of this thread. */
 static _Thread_local mbedtls_ssl_session kept;
 static _Thread_local bool is_kept;
+static _Thread_local bool was_lost; /* the last handshake that offered it broke off */
 
 static bool is_client(const mbedtls_ssl_config *conf)
 {
@@ -45,10 +46,19 @@ static void before_step(mbedtls_ssl_context *ssl, int socket)
 
 static void after_step(mbedtls_ssl_context *ssl, int code)
 {
-    (void)ssl;
-    /* The ticket may be to blame: the next handshake does without one. */
-    if (code != 0 && code != MBEDTLS_ERR_SSL_WANT_READ && code != MBEDTLS_ERR_SSL_WANT_WRITE)
+    if (code == MBEDTLS_ERR_SSL_WANT_READ || code == MBEDTLS_ERR_SSL_WANT_WRITE)
+        return;
+    if (code == 0) {
+        if (ssl->MBEDTLS_PRIVATE(state) == MBEDTLS_SSL_HANDSHAKE_OVER)
+            was_lost = false;
+        return;
+    }
+    /* The ticket may be to blame: the next handshake does without one. A connection that is lost
+     * says nothing against it, the first time: a server that is killed, say, loses them all. */
+    const bool lost = fedge_tls_is_lost(code) && !was_lost;
+    if (!lost)
         fedge_resume_forget();
+    was_lost = lost;
 }
 
 static bool after_read(mbedtls_ssl_context *ssl, int code)

@@ -1,6 +1,7 @@
 /* The client's part in resumption (tickets.h): keeps the latest ticket of its server, in memory,
- * and shows it on the next connection to the same host. The server's certificate stays that of the
- * handshake in which it was verified, and is for the caller to check again (fedge_peer_check).
+ * and shows it on the next connection to the same host, until a handshake with it fails, or two in
+ * a row are lost with their connections. The server's certificate stays that of the handshake in
+ * which it was verified, and is for the caller to check again (fedge_peer_check).
  *
  * For all connections of one thread, to one server at a time.
  */

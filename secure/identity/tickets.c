@@ -133,6 +133,8 @@ static bool read_body(const uint8_t body[BODY_SIZE], mbedtls_ssl_session *sessio
 
 /* --- mbedTLS's functions ---------------------------------------------------------------------- */
 
+/* False after a resumption, too, which has shown no certificate: no ticket in return for a ticket,
+ * or a device could stay for years without showing its certificate. */
 static bool owner_of(const mbedtls_ssl_session *session, fedge_ticket_owner *owner)
 {
     fedge_certificate_info info;
@@ -199,9 +201,8 @@ static bool open_ticket(const unsigned char *ticket, size_t size, uint64_t now_m
     if (size != TICKET_SIZE)
         return false;
     const uint32_t day = fedge_get_u32(ticket);
-    /* Before any cryptography: junk costs the server a comparison. Two days suffice, since a ticket
-     * lives 24 hours. */
-    if (day > day_of(now_ms) || day + 1 < day_of(now_ms))
+    /* Before any cryptography: junk costs the server a comparison. */
+    if (day > day_of(now_ms) || day_of(now_ms) - day > FEDGE_TICKET_LIFETIME_MS / FEDGE_DAY_MS)
         return false;
     mbedtls_gcm_context gcm;
     mbedtls_gcm_init(&gcm);
@@ -215,7 +216,7 @@ static bool open_ticket(const unsigned char *ticket, size_t size, uint64_t now_m
 
 static int read_ticket(void *user, mbedtls_ssl_session *session, unsigned char *ticket, size_t size)
 {
-    mbedtls_ssl_config *conf = user;
+    (void)user;
     const uint64_t now_ms = fedge_tls_now_ms();
     uint64_t issued_ms = 0;
     fedge_ticket_owner owner;
@@ -237,9 +238,6 @@ static int read_ticket(void *user, mbedtls_ssl_session *session, unsigned char *
     OF(session, endpoint) = MBEDTLS_SSL_IS_SERVER;
     /* mbedTLS's clock begins anew when the machine does. */
     OF(session, ticket_creation_time) = mbedtls_ms_time() - (mbedtls_ms_time_t)(now_ms - issued_ms);
-    /* No ticket in return for a ticket: otherwise a device could stay for years without showing its
-     * certificate. */
-    mbedtls_ssl_conf_new_session_tickets(conf, 0); /* which is this connection's alone */
     hooks.shown(hooks.user, socket_in_step, &owner);
     return 0;
 }
@@ -249,7 +247,7 @@ static int read_ticket(void *user, mbedtls_ssl_session *session, unsigned char *
 static void configure(mbedtls_ssl_config *conf)
 {
     if (mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_SERVER)
-        mbedtls_ssl_conf_session_tickets_cb(conf, write_ticket, read_ticket, conf);
+        mbedtls_ssl_conf_session_tickets_cb(conf, write_ticket, read_ticket, NULL);
 }
 
 static void before_step(mbedtls_ssl_context *ssl, int socket)

@@ -21,7 +21,8 @@
 #include "secure/identity/chain.h"
 #include "secure/identity/identity.h"
 
-#define FEDGE_TICKET_LIFETIME_MS ((uint64_t)24 * 3600 * 1000)
+/* The longest that TLS 1.3 allows. */
+#define FEDGE_TICKET_LIFETIME_MS ((uint64_t)7 * 24 * 3600 * 1000)
 
 /* What is sealed about the owner. Plain data. */
 typedef struct fedge_ticket_owner {

@@ -303,7 +303,7 @@ static const char *alert_text(int alert)
     }
 }
 
-static bool is_lost_connection(int code)
+bool fedge_tls_is_lost(int code)
 {
     return code == MBEDTLS_ERR_SSL_CONN_EOF || code == MBEDTLS_ERR_NET_RECV_FAILED ||
            code == MBEDTLS_ERR_NET_SEND_FAILED || code == MBEDTLS_ERR_NET_CONN_RESET ||
@@ -338,7 +338,7 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
 {
     char text[160];
     const char *reason = NULL;
-    if (is_lost_connection(code)) {
+    if (fedge_tls_is_lost(code)) {
         /* A server has scanners for visitors; a client would hear of a bad certificate. */
         if (!is_client(ssl))
             return;

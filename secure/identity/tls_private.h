@@ -35,6 +35,9 @@ void fedge_tls_lend_buffers(bool (*take)(mbedtls_ssl_context *ssl),
 void fedge_tls_watch_chains(void (*see)(const mbedtls_x509_crt *certificate, int depth),
                             void (*end)(int socket));
 
+/* Whether a step of a handshake returned this because its connection was gone. */
+bool fedge_tls_is_lost(int code);
+
 /* What tickets.c or resume.c does around the connections of this thread. Any may be NULL. */
 typedef struct fedge_tls_resumption {
     void (*configure)(mbedtls_ssl_config *conf); /* when a configuration gets its defaults */

@@ -27,7 +27,7 @@ SANITIZED = bool(os.environ.get("FEDGE_SANITIZE"))
 PATIENCE_S = int(os.environ.get("FEDGE_NET_PATIENCE_S", "60")) * (5 if SANITIZED else 1)
 SKIPPED = 77
 LONG = bool(os.environ.get("FEDGE_TEST_LONG"))  # tests/run.sh --all: more cases of the same kind
-NETWORK_THREADS = os.environ.get("FEDGE_TEST_NETWORK_THREADS")  # of aggregators; None: their default
+NETWORK_THREADS = os.environ.get("FEDGE_TEST_NETWORK_THREADS", "1")  # of aggregators
 FAULTS = os.path.join(os.environ.get("FEDGE_NET_DIR", ""), "net_faults.so")
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -84,6 +84,12 @@ def reserve_ports(num):
         first = _draw_port.randrange(10000, 30000)
         if all(reserve(port) and is_free(port) for port in range(first, first + num)):
             return first
+
+
+def memory_of(pid, key="VmRSS"):
+    """Bytes that are resident, or were at the most (VmHWM)."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(key + ":"))
 
 
 def wait_until(what, condition, timeout_s=PATIENCE_S):

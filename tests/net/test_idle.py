@@ -1,54 +1,79 @@
 """Many devices that wait: each takes little memory, and after a crash all come back while a round goes on."""
 
 import os
+import re
 import resource
+import unittest
 from concurrent.futures import ThreadPoolExecutor
 
 import harness
-from harness import NetTest
+from harness import NetTest, memory_of
 from peer import Peer
 
 DEVICES = int(os.environ.get("FEDGE_NET_IDLE", "60"))
-THREADS = int(harness.NETWORK_THREADS or 1)
+THREADS = int(harness.NETWORK_THREADS)
 MOST_BYTES = 32 * 1024 * (3 if harness.SANITIZED else 1)
 
 
-def resident(pid):
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("VmRSS:"))
-
-
 class Idle(NetTest):
-    def connect(self, federation, resume=None):
+    def connect(self, federation, indices, resume=None):
         def one(index):
             peer = Peer(federation, index, resume=resume[index] if resume else None)
             peer.hello()
             return peer
         with ThreadPoolExecutor(4) as pool:
-            peers = list(pool.map(one, range(DEVICES)))
+            peers = list(pool.map(one, indices))
         for peer in peers:
             self.addCleanup(peer.close)
         return peers
 
-    def test_many_wait_and_come_back(self):
+    def waiting(self, devices, clients=1):
+        """A federation whose first round waits for all of so many devices."""
         resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-        keys = harness.make_keys(harness.make_folder() + "/keys", DEVICES + 1)
-        federation = self.federation(keys=keys, clients=1, rounds__min_train_nodes=DEVICES + 1,
-                                     rounds__min_available_nodes=DEVICES + 1)
+        keys = harness.make_keys(harness.make_folder() + "/keys", devices)
+        return self.federation(keys=keys, clients=clients, rounds__min_train_nodes=devices,
+                               rounds__min_available_nodes=devices)
+
+    @unittest.skipIf(harness.SANITIZED, "a sanitizer's own memory is most of it")
+    def test_an_idle_device_takes_32_kb_at_most(self):
+        few, many = 100, 300
+        federation = self.waiting(many + 1)
+        aggregator = federation.start_aggregator()
+        self.connect(federation, range(few))  # and what is taken once
+        before = memory_of(aggregator.pid)
+        self.connect(federation, range(few, many))
+        self.assertLess((memory_of(aggregator.pid) - before) / (many - few), MOST_BYTES)
+
+    def test_clients_come_back_within_the_time_that_they_were_told(self):
+        """Real ones, after a crash; of so many that this is more than the 0.5 s of a few."""
+        devices, clients = 301, 6
+        federation = self.waiting(devices, clients)
+        federation.start_aggregator(network_threads=1)
+        running = federation.start_clients(*range(clients))
+        federation.aggregator.wait_event("client-hello", clients)
+        federation.aggregator.kill()
+        federation.start_aggregator(network_threads=1)
+        federation.aggregator.wait_event("client-hello", clients)
+        waits = [float(re.search(r"next connection in ([0-9.]+) s", client.log())[1]) for client in running]
+        self.assertLessEqual(max(waits), devices * 0.010 + 0.05, waits)  # told to a tenth of a second
+        self.assertGreater(max(waits), 0.5, waits)
+
+    def test_many_wait_and_come_back(self):
+        federation = self.waiting(DEVICES + 1)
 
         def start():
             federation.start_aggregator("--max-per-address", "65536", network_threads=THREADS)
         start()
         with Peer(federation, DEVICES) as first:  # what is taken once
             first.hello()
-        before = resident(federation.aggregator.pid)
-        peers = self.connect(federation)
-        self.assertEqual(peers[0].welcome["return-within-ms"], (DEVICES + 1) * (5000 // THREADS) // 1000)
+        before = memory_of(federation.aggregator.pid)
+        peers = self.connect(federation, range(DEVICES))
+        self.assertEqual(peers[0].welcome["return-within-ms"], (DEVICES + 1) * (10000 // THREADS) // 1000)
         if DEVICES >= 1000:  # of fewer, the heap's own steps are the larger part
-            self.assertLess((resident(federation.aggregator.pid) - before) / DEVICES, MOST_BYTES)
+            self.assertLess((memory_of(federation.aggregator.pid) - before) / DEVICES, MOST_BYTES)
         federation.aggregator.kill()
         start()
-        back = self.connect(federation, peers)
+        back = self.connect(federation, range(DEVICES), peers)
         self.assertTrue(all(peer.resumed for peer in back))
         with Peer(federation, DEVICES) as last:  # the last: the round opens, and everybody is asked
             last.hello()

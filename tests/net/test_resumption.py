@@ -2,10 +2,38 @@
 
 import os
 import signal
+import socket
+import threading
 
 import harness
 from harness import NetTest, run
 from peer import Peer, Refused
+from test_link import Relay
+
+
+class Way(Relay):
+    """A way to the server that can be cut: the connections that there are, and the next [hellos] behind what the
+    client says first. While it is shut, connections wait."""
+
+    def __init__(self, port):
+        self.hellos, self.live, self.open = 0, [], threading.Event()
+        self.open.set()
+        super().__init__(("127.0.0.1", port))
+
+    def cut(self, hellos=0):
+        self.hellos = hellos
+        while self.live:
+            self.live.pop().shutdown(socket.SHUT_RDWR)
+
+    def _serve(self, client):
+        self.open.wait(harness.PATIENCE_S)
+        if self.hellos > 0:
+            self.hellos -= 1
+            client.recv(1)  # a reset, as the rest is not read
+            client.close()
+            return
+        self.live.append(client)
+        super()._serve(client)
 
 
 class Resumption(NetTest):
@@ -136,6 +164,37 @@ class Resumption(NetTest):
         handshakes = [event["handshake"] for event in federation.aggregator.events("client-connected")]
         self.assertEqual(handshakes[-1], "resumed", handshakes)
         self.assertEqual(client.stop(), 0)
+
+    def over_a_way(self, *more):
+        """A client that has its ticket, and the way that it has come."""
+        federation = self.federation(clients=2, rounds__num_server_rounds=1000)
+        federation.start_aggregator(*more)
+        way = Way(federation.port)
+        self.addCleanup(way.close)
+        federation.start_client(0, server=f"wss://127.0.0.1:{way.port}")
+        federation.aggregator.wait_event("client-hello")
+        return federation, way
+
+    def test_a_connection_lost_in_the_handshake_costs_no_ticket(self):
+        """The second in a row does: the ticket may be to blame."""
+        federation, way = self.over_a_way()
+        for number, (hellos, handshake) in enumerate(((1, "resumed"), (1, "resumed"), (2, "full")), 2):
+            way.cut(hellos)
+            federation.aggregator.wait_event("client-hello", number)
+            self.assertEqual(federation.aggregator.events("client-connected")[-1]["handshake"], handshake)
+
+    def test_a_server_that_is_full_costs_no_ticket(self):
+        federation, way = self.over_a_way("--max-connections", "1")
+        way.open.clear()
+        way.cut()
+        federation.aggregator.wait_event("client-disconnected")
+        with Peer(federation, 1) as peer:
+            peer.hello()
+            way.open.set()
+            federation.aggregator.wait_event("connection-refused")
+        federation.aggregator.wait_event("client-hello", 3)
+        self.assertEqual([event["handshake"] for event in federation.aggregator.events("client-connected")],
+                         ["full", "full", "resumed"])
 
 
 if __name__ == "__main__":
