@@ -7,6 +7,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -207,6 +208,12 @@ fedge_first_bytes fedge_socket_first_bytes(int socket)
     if (bytes[0] != 0x16 || (size > 1 && bytes[1] != 0x03) || (size > 5 && bytes[5] != 0x01))
         return FEDGE_FIRST_OTHER;
     return size == sizeof(bytes) ? FEDGE_FIRST_HELLO : FEDGE_FIRST_TOO_FEW;
+}
+
+bool fedge_socket_has_hung_up(int socket)
+{
+    struct pollfd look = {.fd = socket, .events = POLLRDHUP};
+    return poll(&look, 1, 0) > 0;
 }
 
 uint64_t fedge_socket_silent_ms(int socket)

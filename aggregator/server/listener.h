@@ -54,6 +54,9 @@ typedef enum fedge_first_bytes {
 } fedge_first_bytes;
 fedge_first_bytes fedge_socket_first_bytes(int socket);
 
+/* The peer has hung up, or its connection is broken. */
+bool fedge_socket_has_hung_up(int socket);
+
 /* For how long the peer has sent nothing; 0 while bytes of it wait to be read, and where the system
  * does not tell. */
 uint64_t fedge_socket_silent_ms(int socket);

@@ -12,10 +12,7 @@
 #include "aggregator/server/transport_internal.h"
 #include "edge/core/os.h"
 
-#define STOPPED_AFTER_MS                                                                           \
-    2000u /* silence in a handshake, of which a second may be the last look's */
 #define LOOKS_AT_ONCE 64
-#define SLOW_AFTER_MS 2000u /* a handshake's age from which it may end for another */
 
 static void log_refused(const fedge_transport *transport, const fedge_peer_address *from,
                         const char *reason, uint64_t now_ms)
@@ -70,26 +67,39 @@ static void close_door(fedge_guest *guest)
 
 /* ---- the limits ------------------------------------------------------------------------------ */
 
-/* A guest to end in favour of another, so that neither silence nor slowness can keep others out:
- * the oldest that has not begun, the oldest that has stopped in its handshake, or the oldest of all
- * if it has had time enough. [from]: only of this place; NULL: of any. */
-static fedge_guest *find_idle(const fedge_guests *guests, const fedge_peer_address *from,
+/* What speaks for ending this guest in favour of another. */
+static unsigned judge_guest(const fedge_transport *transport, const fedge_guest *guest,
+                            uint64_t now_ms)
+{
+    const fedge_turns_guest facts = {
+        .at_door = guest->at_door,
+        .waits = guest->waits,
+        .known = fedge_peers_has_seen(transport->config.peers, &guest->address),
+        .lately = guest->network && fedge_turns_lately(&guest->network->turns, &guest->address),
+        .age_ms = now_ms - guest->accepted_ms,
+        .silent_ms = now_ms > guest->heard_ms ? now_ms - guest->heard_ms : 0};
+    return fedge_turns_spare(&facts);
+}
+
+/* A guest to end in favour of another, so that neither silence nor slowness can keep others out.
+ * [from]: only of this place; NULL: of any. */
+static fedge_guest *find_idle(const fedge_transport *transport, const fedge_peer_address *from,
                               uint64_t now_ms)
 {
-    fedge_guest *stopped = NULL;
-    fedge_guest *slow = NULL;
+    fedge_guest *found = NULL;
+    unsigned most = 0;
     /* In the order in which they came: the first that fits is the oldest. */
-    for (fedge_guest *guest = guests->first; guest; guest = guest->next) {
+    for (fedge_guest *guest = transport->guests.first; guest && most < FEDGE_TURNS_MOST_SPARE;
+         guest = guest->next) {
         if (guest->sent_away || (from && !fedge_peer_address_same_place(&guest->address, from)))
             continue;
-        if (guest->at_door)
-            return guest;
-        if (!stopped && now_ms >= guest->heard_ms + STOPPED_AFTER_MS)
-            stopped = guest;
-        if (!slow && now_ms - guest->accepted_ms >= SLOW_AFTER_MS)
-            slow = guest;
+        const unsigned spare = judge_guest(transport, guest, now_ms);
+        if (spare > most) {
+            most = spare;
+            found = guest;
+        }
     }
-    return stopped ? stopped : slow;
+    return found;
 }
 
 /* Sends one away for another, at whichever stage it is. */
@@ -97,7 +107,7 @@ static bool evict_idle(fedge_transport *transport, const fedge_peer_address *fro
                        const char *reason, uint64_t now_ms)
 {
     pthread_mutex_lock(&transport->guests.mutex);
-    fedge_guest *guest = find_idle(&transport->guests, from, now_ms);
+    fedge_guest *guest = find_idle(transport, from, now_ms);
     const bool at_door = guest && guest->at_door;
     fedge_peer_address address = {0};
     if (guest) {
@@ -180,6 +190,8 @@ static void hand_over(fedge_guest *guest)
     stop_waiting(guest);
     pthread_mutex_lock(&transport->guests.mutex);
     guest->at_door = false;
+    guest->waits = true;
+    guest->network = fewest;
     pthread_mutex_unlock(&transport->guests.mutex);
     fedge_mailbox_post(fewest->arrivals, &peer->item);
 }
@@ -281,6 +293,24 @@ void fedge_door_shut(fedge_transport *transport)
 
 /* ---- on network threads ---------------------------------------------------------------------- */
 
+void fedge_door_begin(fedge_peer *peer)
+{
+    fedge_guests *guests = &peer->network->transport->guests;
+    peer->heard_ms = fedge_os_monotonic_ms(); /* it owed nothing while it waited */
+    pthread_mutex_lock(&guests->mutex);
+    peer->guest->waits = false;
+    peer->guest->heard_ms = peer->heard_ms;
+    pthread_mutex_unlock(&guests->mutex);
+}
+
+/* Since its handshake began, at the most. */
+static uint64_t silent_ms_of(const fedge_peer *peer, uint64_t now_ms)
+{
+    const uint64_t silent_ms = fedge_socket_silent_ms(peer->socket);
+    const uint64_t begun_ms = now_ms > peer->heard_ms ? now_ms - peer->heard_ms : 0;
+    return silent_ms < begun_ms ? silent_ms : begun_ms;
+}
+
 void fedge_door_watch(fedge_network *network, uint64_t now_ms)
 {
     fedge_transport *transport = network->transport;
@@ -288,7 +318,7 @@ void fedge_door_watch(fedge_network *network, uint64_t now_ms)
         /* Who has shown a certificate has libwebsockets' time for the upgrade. */
         if (peer->dropping || peer->chain_known || !peer->wsi)
             continue;
-        const uint64_t silent_ms = fedge_socket_silent_ms(peer->socket);
+        const uint64_t silent_ms = silent_ms_of(peer, now_ms);
         if (silent_ms >= transport->config.newcomer_timeout_ms) {
             log_refused(transport, &peer->address, "it fell silent in the handshake", now_ms);
             fedge_peer_drop(peer);

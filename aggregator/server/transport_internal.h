@@ -37,7 +37,9 @@ typedef struct fedge_guest {
     uint64_t accepted_ms;
     uint64_t heard_ms; /* when something of its handshake came, as its thread last saw it */
     bool sent_away;    /* its thread is to drop it */
-    bool at_door;      /* until its first bytes have come; then it is on a network thread */
+    bool at_door;      /* until its first bytes have come; then it is on a network thread, */
+    bool waits;        /* and waits until its handshake begins */
+    const struct fedge_network *network; /* that thread's; NULL at the door */
     /* Of the accepting thread: */
     fedge_transport *transport;
     int socket;
@@ -70,7 +72,8 @@ typedef struct fedge_peer {
     fedge_conn *conn;   /* NULL until its certificate is accepted; always on the HTTP port */
     int socket;
     fedge_peer_address address;
-    uint64_t accepted_ms, heard_ms, pinged_ms;
+    uint64_t heard_ms; /* until it is a client: when its handshake began */
+    uint64_t pinged_ms;
     fedge_chain chain;          /* of its certificate, once chain_known */
     fedge_ticket_owner *ticket; /* what it has shown, until its certificate is accepted; or NULL */
     uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE];
@@ -217,6 +220,8 @@ void fedge_door_close(fedge_transport *transport);
 void fedge_door_tick(fedge_transport *transport, uint64_t now_ms);
 /* Turns all away that are still at the door. */
 void fedge_door_shut(fedge_transport *transport);
+/* For network threads: the handshake of one that has waited begins. */
+void fedge_door_begin(fedge_peer *peer);
 /* For network threads: looks once a second how long [network]'s newcomers have said nothing, and
  * turns away who fell silent. */
 void fedge_door_watch(fedge_network *network, uint64_t now_ms);

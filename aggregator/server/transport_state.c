@@ -79,7 +79,7 @@ fedge_peer *fedge_peer_new(fedge_network *network, int socket, const fedge_peer_
         peer->socket = socket;
         peer->address = *address;
         peer->guest = guest;
-        peer->accepted_ms = peer->heard_ms = fedge_os_monotonic_ms();
+        peer->heard_ms = fedge_os_monotonic_ms();
         atomic_fetch_add(&network->num_connections, 1);
     }
     return peer;

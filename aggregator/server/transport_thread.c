@@ -113,12 +113,9 @@ static void take_arrivals(fedge_network *network)
 
 /* ---- whose handshake begins ------------------------------------------------------------------ */
 
-/* A handshake takes milliseconds of the thread, whoever asks for it. One begins when the thread has
- * nothing else to do, so that many of them do not delay the messages of devices that are there; and
- * one every FEDGE_TURN_MS in any case. */
-static void begin_one(fedge_network *network)
+static fedge_peer *choose_next(const fedge_network *network)
 {
-    fedge_turns *turns = &network->turns;
+    const fedge_turns *turns = &network->turns;
     fedge_peers *peers = network->transport->config.peers;
     fedge_peer *next = NULL;
     unsigned best = UINT_MAX;
@@ -130,8 +127,23 @@ static void begin_one(fedge_network *network)
             next = peer;
         }
     }
+    return next;
+}
+
+/* A handshake takes milliseconds of the thread, whoever asks for it. One begins when the thread has
+ * nothing else to do, so that many of them do not delay the messages of devices that are there; and
+ * one every FEDGE_TURN_MS in any case. */
+static void begin_one(fedge_network *network)
+{
+    fedge_peer *next = choose_next(network);
+    /* Who did not wait for its turn takes nobody else's. */
+    while (next && fedge_socket_has_hung_up(next->socket)) {
+        refuse_arrival(next);
+        next = choose_next(network);
+    }
     if (next) {
-        fedge_turns_begin(turns, &next->address);
+        fedge_turns_begin(&network->turns, &next->address);
+        fedge_door_begin(next);
         fedge_peer_take_out(next);
         fedge_peer_adopt(next);
     }

@@ -54,8 +54,12 @@ static void accepts(void **state)
     char expected[FEDGE_ADDRESS_TEXT];
     snprintf(expected, sizeof(expected), "127.0.0.1:%u", port_of(client));
     assert_string_equal(fedge_peer_address_text(&from, address), expected);
-    fedge_listener_close(taken);
+    assert_false(fedge_socket_has_hung_up(taken));
+    assert_int_equal(send(client, "x", 1, 0), 1);
+    assert_false(fedge_socket_has_hung_up(taken));
     fedge_listener_close(client);
+    assert_true(fedge_socket_has_hung_up(taken)); /* although a byte waits to be read */
+    fedge_listener_close(taken);
     fedge_listener_close(listener);
     fedge_listener_close(-1);
 }
@@ -111,6 +115,7 @@ static void knows_who_is_gone(void **state)
     assert_true(taken >= 0);
     char address[FEDGE_ADDRESS_TEXT];
     assert_string_equal(fedge_peer_address_text(&from, address), expected);
+    assert_true(fedge_socket_has_hung_up(taken));
     assert_int_equal(fedge_socket_first_bytes(taken), FEDGE_FIRST_CLOSED);
     fedge_listener_close(taken);
     fedge_listener_close(listener);

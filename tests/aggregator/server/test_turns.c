@@ -84,12 +84,50 @@ static void a_flood_begins_at_once_and_ends_with_a_quiet_second(void **state)
     assert_false(turns.flooded);
 }
 
+static void who_waits_has_not_stopped(void **state)
+{
+    (void)state;
+    const uint64_t long_ms = 10 * FEDGE_STOPPED_AFTER_MS;
+    fedge_turns_guest stopped = {.known = true, .age_ms = long_ms, .silent_ms = long_ms};
+    fedge_turns_guest waiter = stopped;
+    waiter.waits = true;
+    fedge_turns_guest slow = stopped;
+    slow.silent_ms = 0;
+    /* Its silence is the server's own: only its age speaks against it, as against one that talks.
+     */
+    assert_true(fedge_turns_spare(&stopped) > fedge_turns_spare(&waiter));
+    assert_int_equal(fedge_turns_spare(&waiter), fedge_turns_spare(&slow));
+    waiter.age_ms = slow.age_ms = FEDGE_SLOW_AFTER_MS - 1;
+    assert_int_equal(fedge_turns_spare(&waiter), 0);
+    assert_int_equal(fedge_turns_spare(&slow), 0);
+    const fedge_turns_guest at_door = {.at_door = true, .known = true};
+    assert_int_equal(fedge_turns_spare(&at_door), FEDGE_TURNS_MOST_SPARE);
+    assert_true(fedge_turns_spare(&at_door) > fedge_turns_spare(&stopped));
+}
+
+static void who_floods_makes_room_first(void **state)
+{
+    (void)state;
+    fedge_turns_guest known = {.waits = true, .known = true, .age_ms = FEDGE_SLOW_AFTER_MS};
+    fedge_turns_guest unknown = known;
+    unknown.known = false;
+    assert_true(fedge_turns_spare(&unknown) > fedge_turns_spare(&known));
+    fedge_turns_guest lately = known; /* the flooder may be behind a device's address */
+    lately.lately = true;
+    assert_true(fedge_turns_spare(&lately) > fedge_turns_spare(&unknown));
+    /* The handshake that has just begun may be its own. */
+    lately.waits = false;
+    assert_int_equal(fedge_turns_spare(&lately), fedge_turns_spare(&known));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_place_waits_behind_others),
         cmocka_unit_test(known_places_come_first_in_a_flood),
         cmocka_unit_test(a_flood_begins_at_once_and_ends_with_a_quiet_second),
+        cmocka_unit_test(who_waits_has_not_stopped),
+        cmocka_unit_test(who_floods_makes_room_first),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
