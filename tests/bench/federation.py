@@ -23,6 +23,9 @@ import ranks  # noqa: E402
 import sampling  # noqa: E402
 from rows import Rows, load_average, note  # noqa: E402
 
+# As users have it where it is not said: one for each two CPUs.
+harness.NETWORK_THREADS = os.environ.get("FEDGE_TEST_NETWORK_THREADS")
+
 FASHION_MNIST = "/usr/share/datasets/fashion-mnist"
 PARTS = ("train", "encode", "upload", "validate", "journal", "sum", "step", "evaluate")
 
@@ -385,6 +388,41 @@ def bench_ranks(out, quick):
             out.row("ranks", case + f"rank {rank}, of it between ranks", cpu[2 * rank + 1], "CPU s/GB in")
 
 
+def moved_on(threads, clients, parameters, rounds):
+    """GB/s both ways on so many network threads, and CPU s/GB of the connections."""
+    federation = Exchange(clients, parameters, "none", False)
+    aggregator = federation.start_aggregator(network_threads=threads)
+    for index in range(clients):
+        federation.start_trainer(index)
+    state = []
+    for closed in (1, rounds):
+        aggregator.wait_event("round-closed", round=closed, timeout_s=3600)
+        state.append((federation.metric("fedge_bytes_received_total") + federation.metric("fedge_bytes_sent_total"),
+                      time.monotonic(), thread_seconds(aggregator.pid)))
+    federation.stop()
+    (bytes0, at0, spent0), (bytes1, at1, spent1) = state
+    gigabytes = (bytes1 - bytes0) / 1e9
+    return gigabytes / (at1 - at0), Spent(spent0, spent1).connections / gigabytes
+
+
+def bench_threads(out, quick):
+    """The exchange on one and two network threads, in turn: bytes a second both ways. Medians."""
+    parameters, clients, rounds, turns = (2_000_000, 6, 6, 5) if quick else (20_000_000, 6, 4, 7)
+    note(f"threads: {clients} clients, {parameters:,} parameters, none, {rounds} rounds, {turns} turns")
+    runs = {1: [], 2: []}
+    for _ in range(turns):
+        for number, of in runs.items():
+            of.append(moved_on(number, clients, parameters, rounds))
+        note(f"load average {load_average()}: {runs[1][-1][0]:.3f} GB/s, {runs[2][-1][0]:.3f} GB/s")
+    one = round(statistics.median(run[0] for run in runs[1]), 3)
+    for number, of in runs.items():
+        case = f"{number} network threads, {clients} clients, {parameters:,} parameters, none: "
+        speed, cpu = (round(statistics.median(values), 3) for values in zip(*of))
+        out.row("threads", case + "both ways", speed, "GB/s",
+                *(("1 thread", one, round(speed / one, 2)) if number > 1 else ()))
+        out.row("threads", case + "connections", cpu, "CPU s/GB")
+
+
 def importing_python(python):
     """Resident memory of a Python that has what a federated client needs, at the least."""
     code = ("import sys, ssl, asyncio, numpy, torch\n"
@@ -666,7 +704,8 @@ def main():
     args = parser.parse_args()
     benches = {"round": bench_round, "tiny": bench_tiny, "cpu": bench_cpu,
                "client": lambda out, quick: bench_client(out, quick, args.python),
-               "memory": bench_memory, "exchange": bench_exchange, "profile": bench_profile, "ranks": bench_ranks,
+               "memory": bench_memory, "exchange": bench_exchange, "profile": bench_profile,
+               "threads": bench_threads, "ranks": bench_ranks,
                "connections": bench_connections,
                "flood": bench_flood}
     note(f"load average before: {load_average()}, {os.cpu_count()} cores")

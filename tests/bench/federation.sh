@@ -4,14 +4,14 @@
 #
 #   tests/bench/federation.sh [--quick] [--json] [ROW...]
 #
-# ROW is one of: round tiny cpu client memory exchange profile ranks connections flood (default: all).
+# ROW is one of: round tiny cpu client memory exchange profile threads ranks connections flood (default: all).
 # Needs the Debian package dataset-fashion-mnist (cmake/setup.sh installs it); profile needs linux-perf
 # and is left out without. The peer of the idle client's memory is a Python with PyTorch imported; PYTHON
 # names it, and without one those columns are null.
 
 # shellcheck source=tests/bench/common.sh
 . "$(dirname "$0")/common.sh"
-take_arguments 'round|tiny|cpu|client|memory|exchange|profile|ranks|connections|flood' "$@"
+take_arguments 'round|tiny|cpu|client|memory|exchange|profile|threads|ranks|connections|flood' "$@"
 make_targets programs bench_exchange_fedge
 
 export FEDGE_BIN_DIR
