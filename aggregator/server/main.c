@@ -369,7 +369,9 @@ static fedge_status announce(const program *self, fedge_error *err)
               fedge_log_str("address", self->options.listen.host), fedge_log_int("port", clients),
               fedge_log_int("http-port", http),
               fedge_log_int("devices", fedge_peers_num_devices(self->peers)),
-              fedge_log_int("rank", self->collective.rank), fedge_log_str("release", FEDGE_VERSION),
+              fedge_log_int("rank", self->collective.rank),
+              fedge_log_int("network-threads", self->options.num_network_threads),
+              fedge_log_int("workers", num_workers(self)), fedge_log_str("release", FEDGE_VERSION),
               fedge_log_str("ciphers", fedge_ciphers_text(ciphers)));
     if (!self->options.port_file)
         return FEDGE_OK;
@@ -530,11 +532,12 @@ static int run(program *self)
     if (!agree(self, announce(self, &err), NULL, 0, &code, &err))
         return code;
     if (!fedge_collective_is_alone(&self->collective)) {
-        const fedge_ranks_config config = {.collective = &self->collective,
-                                           .engine = self->engine_thread,
-                                           .transport = self->transport,
-                                           .share = self->share,
-                                           .log = &self->log};
+        const fedge_ranks_config config = {
+            .collective = &self->collective,
+            .engine = self->engine_thread,
+            .transport = self->transport,
+            .share = self->share,
+            .log = &self->log};
         code = FEDGE_EXIT_FAILURE;
         if (!agree(self, fedge_ranks_new(&config, &self->ranks, &err), NULL, 0, &code, &err))
             return code;
@@ -549,8 +552,12 @@ static int begin(program *self)
     fedge_collective_fact facts[FEDGE_RANKS_NUM_FACTS];
     fedge_status status = load(self, &err);
     int code = FEDGE_EXIT_CONFIG;
+    fedge_ranks_check_cores(&self->log);
     if (status != FEDGE_OK) {
         code = code_of_loading(self, &err);
+    } else if (self->collective.num_ranks > FEDGE_RANKS_MAX) {
+        status = fedge_fail(&err, FEDGE_UNSUPPORTED, "%u ranks: one aggregator has at most %u",
+                            (unsigned)self->collective.num_ranks, FEDGE_RANKS_MAX);
     } else if (!fedge_collective_is_alone(&self->collective)) {
         fedge_ranks_place(&self->collective, &self->options.listen, &self->options.http);
         status = fedge_ranks_facts(self->job_text, self->job_size, self->options.registry,

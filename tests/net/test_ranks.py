@@ -67,7 +67,8 @@ class Alike(RanksTest):
     def test_hosts(self):
         made = self.ranks(2)
         words = ("env",)
-        for text, said in (("a\nb slots=2\na slots=1\n", "names a twice"), ("# none\n", "names no machine")):
+        for text, said in (("a\nb slots=2\na slots=1\n", "names a twice"), ("Big\nbig\n", "names big twice"),
+                           ("# none\n", "names no machine")):
             with open(made.path("hosts"), "w", encoding="ascii") as file:
                 file.write(text)
             made.launch_aggregator("--supervise", "--hosts", made.path("hosts"), prefix=words)
@@ -101,11 +102,30 @@ class Alike(RanksTest):
             file.write("#!/bin/sh\nenv >&2\nexit 3\n")
         os.chmod(made.path("mpirun"), 0o755)
         for more, time_s in ({}, 20), ({"OMPI_MCA_oob_tcp_keepalive_time": "60"}, 60):
-            made.launch_aggregator("--supervise", "--hosts", made.path("hosts"), prefix=("env",),
+            made.launch_aggregator("--supervise", "--hosts", made.path("hosts"),
+                                   prefix=("env", "-u", "OMPI_MCA_hwloc_base_binding_policy"),
                                    environment={"PATH": made.folder + ":" + os.environ["PATH"], **more})
             self.assertEqual(made.aggregator.wait(), 3)
             for name, value in ("time", time_s), ("intvl", 5), ("probes", 4):
                 self.assertIn(f"OMPI_MCA_oob_tcp_keepalive_{name}={value}\n", made.aggregator.log())
+            self.assertIn("OMPI_MCA_hwloc_base_binding_policy=none\n", made.aggregator.log())
+
+    def test_ranks_that_are_bound(self):
+        """As Open MPI binds them where nobody says otherwise, and the log says that."""
+        made = self.ranks(2)
+        if os.cpu_count() < 2:
+            self.skipTest("one core")
+        made.start_aggregator(prefix=("mpirun", "--bind-to", "hwthread", "-n", "2"), workers=None, network_threads=None)
+        self.assertEqual([(e["cores"], e["of"]) for e in made.aggregator.events("bound-to-few-cores")],
+                         2 * [(1, os.cpu_count())])
+        for event in made.aggregator.events("listening"):
+            self.assertEqual((event["network-threads"], event["workers"]), (1, 1))
+        made.kill_rank(1)
+        self.assertFalse(made.start_aggregator().events("bound-to-few-cores"))
+
+    def test_too_many_ranks(self):
+        made = self.ranks(65)
+        self.refused(made, None, 3, "65 ranks: one aggregator has at most 64")
 
     def test_what_ranks_must_have_alike(self):
         made = self.ranks(2)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 #include "aggregator/server/ranks/handover.h"
@@ -36,7 +37,7 @@ static fedge_status check_text(const char *text, const char *path, fedge_error *
         for (const char *before = text; before < line;
              before += strcspn(before, "\n"), before += *before == '\n') {
             if (fedge_hosts_name(before, strcspn(before, "\n"), other) &&
-                strcmp(name, other) == 0) {
+                strcasecmp(name, other) == 0) {
                 return fedge_fail(err, FEDGE_DUPLICATE,
                                   "%s names %s twice: give it one line, with slots=2", path, name);
             }
@@ -74,8 +75,10 @@ fedge_status fedge_hosts_check_user(fedge_error *err)
 }
 
 /* The environment is what Open MPI reads parameters from that its command line does not name. */
-static void set_silence(void)
+static void set_parameters(void)
 {
+    /* Open MPI binds each rank of a small job to one core, where all its threads would stay. */
+    (void)setenv("OMPI_MCA_hwloc_base_binding_policy", "none", false);
     (void)setenv("OMPI_MCA_oob_tcp_keepalive_time", TEXT(FEDGE_HOSTS_IDLE_S), false);
     (void)setenv("OMPI_MCA_oob_tcp_keepalive_intvl", TEXT(FEDGE_HOSTS_PROBE_S), false);
     (void)setenv("OMPI_MCA_oob_tcp_keepalive_probes", TEXT(FEDGE_HOSTS_PROBES), false);
@@ -98,7 +101,7 @@ fedge_status fedge_hosts_run(const char *path, int argc, char **argv, bool drain
     memcpy(all, words, sizeof(words));
     memcpy(all + WORDS_OF_MPIRUN, argv + 1, (size_t)(argc - 1) * sizeof(*all));
     all[argc + WORDS_OF_MPIRUN - 1] = drain ? "--drain" : NULL;
-    set_silence();
+    set_parameters();
     sigset_t blocked;
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGHUP);

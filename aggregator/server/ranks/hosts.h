@@ -22,7 +22,8 @@
 FEDGE_MUST_USE fedge_status fedge_hosts_check_user(fedge_error *err);
 
 /* One machine a line: NAME, then what mpirun reads (slots=2); # begins a comment. FEDGE_NOT_FOUND:
- * there is none in it; FEDGE_DUPLICATE: one is named twice; and errors of the file. */
+ * there is none in it; FEDGE_DUPLICATE: one is named twice, be it in capitals; and errors of the
+ * file. */
 FEDGE_MUST_USE fedge_status fedge_hosts_check(const char *path, fedge_error *err);
 
 /* The machine of a line of [size] bytes: its first word. False: the line is empty. */
@@ -31,7 +32,8 @@ bool fedge_hosts_name(const char *line, size_t size, char name[FEDGE_HOSTS_MAX_N
 /* This process becomes an mpirun that starts the program [argv] on the machines of [path], with
  * [drain] one more option --drain. Returns only when there is no mpirun. HUP stays blocked, for
  * mpirun ends its ranks by it. A machine that is silent for FEDGE_HOSTS_SILENCE_S ends the ranks,
- * unless the environment has set Open MPI's parameters for that. */
+ * and ranks are bound to no cores, unless the environment has set Open MPI's parameters for that.
+ */
 FEDGE_MUST_USE fedge_status fedge_hosts_run(const char *path, int argc, char **argv, bool drain,
                                             fedge_error *err);
 

@@ -684,11 +684,8 @@ static void *run(void *arg)
 fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ranks,
                              fedge_error *err)
 {
+    assert(config->collective->num_ranks <= FEDGE_RANKS_MAX);
     *ranks = NULL;
-    if (config->collective->num_ranks > FEDGE_RANKS_MAX) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "%u ranks: one aggregator has at most %u",
-                          (unsigned)config->collective->num_ranks, FEDGE_RANKS_MAX);
-    }
     fedge_ranks *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what ranks tell each other");

@@ -1,8 +1,11 @@
+#define _GNU_SOURCE /* sysconf of the cores that are there */
+
 #include "aggregator/server/ranks/start.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "aggregator/server/engine.h"
 #include "aggregator/server/exchange.h"
@@ -69,6 +72,17 @@ void fedge_ranks_place(const fedge_collective *collective, fedge_address *listen
         local ? (uint32_t)strtoul(local, NULL, 10) : collective->rank; /* one host, then */
     fedge_ranks_move(listen, local_rank);
     fedge_ranks_move(http, local_rank);
+}
+
+void fedge_ranks_check_cores(const fedge_log *log)
+{
+    const long has = sysconf(_SC_NPROCESSORS_ONLN);
+    /* Open MPI says so to those that it has bound. A container with few cores is not its doing. */
+    if (!getenv("OMPI_MCA_orte_bound_at_launch") || (long)fedge_os_num_cpus() >= has)
+        return;
+    FEDGE_LOG(log, FEDGE_LOG_WARN, "bound-to-few-cores",
+              fedge_log_int("cores", fedge_os_num_cpus()), fedge_log_int("of", has),
+              fedge_log_str("advice", "mpirun --bind-to none"));
 }
 
 fedge_status fedge_ranks_port_file(const fedge_collective *collective, const char *path,

@@ -7,6 +7,7 @@
 
 #include "aggregator/reduce/collective.h"
 #include "aggregator/server/listener.h"
+#include "edge/core/log.h"
 #include "edge/core/os.h"
 #include "edge/core/status.h"
 #include "edge/io/plan.h"
@@ -27,6 +28,9 @@ void fedge_ranks_place(const fedge_collective *collective, fedge_address *listen
                        fedge_address *http);
 /* The same with the rank's number on its host, for tests. */
 void fedge_ranks_move(fedge_address *address, uint32_t local_rank);
+
+/* Warns where Open MPI has bound this process to fewer cores than its machine has. */
+void fedge_ranks_check_cores(const fedge_log *log);
 
 /* [path] for rank 0 or alone, and PATH.RANK for the others. FEDGE_TOO_BIG. */
 FEDGE_MUST_USE fedge_status fedge_ranks_port_file(const fedge_collective *collective,
