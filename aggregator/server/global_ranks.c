@@ -144,8 +144,11 @@ static fedge_status take_choices(fedge_global *global, fedge_recovery *recovery,
                   fedge_log_str("then", "they are asked for again"));
     }
     if (lost > 0 && recovery->reclose) {
-        recovery->reclose = false;
-        status = fedge_journal_reopen(journal, err);
+        FEDGE_LOG(global->log, FEDGE_LOG_WARN, "round-reopened",
+                  fedge_log_int("round", phase->round),
+                  fedge_log_str("why", "it had closed, its checkpoint is damaged"),
+                  fedge_log_str("then", "what came for rounds after it is asked for again"));
+        status = fedge_recovery_reopen(&global->run, recovery, err);
     }
     global->model.draw = phase->draw;
     for (uint32_t i = 0; i < phase->num_tasks && status == FEDGE_OK; i++) {

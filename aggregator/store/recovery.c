@@ -36,6 +36,7 @@ typedef struct journal_visit {
     uint32_t attempt; /* the highest of that round */
     bool any;         /* there are journals at all */
     uint32_t before;  /* retention: journals of rounds before this one go */
+    uint32_t after;   /* and of those after this one; 0: none */
 } journal_visit;
 
 static fedge_status visit_journal(void *user, const char *name, fedge_error *err)
@@ -50,7 +51,7 @@ static fedge_status visit_journal(void *user, const char *name, fedge_error *err
         visit->found = true;
         visit->attempt = attempt;
     }
-    if (round >= visit->before)
+    if (round >= visit->before && (visit->after == 0 || round <= visit->after))
         return FEDGE_OK;
     fedge_status status = fedge_journal_make_path(visit->dir, round, attempt, path, err);
     return status == FEDGE_OK ? fedge_os_remove(path, err) : status;
@@ -257,6 +258,35 @@ fedge_status fedge_recover(const fedge_run *run, fedge_recovery *recovery, fedge
         status = recover(run, checkpoints, journals, recovery, err);
     if (status != FEDGE_OK)
         fedge_recovery_fini(recovery);
+    return status;
+}
+
+fedge_status fedge_recovery_reopen(const fedge_run *run, fedge_recovery *recovery, fedge_error *err)
+{
+    char checkpoints[FEDGE_MAX_PATH], journals[FEDGE_MAX_PATH];
+    uint32_t newest = 0;
+    assert(recovery->reclose);
+    fedge_status status = fedge_run_path(run, "checkpoints", checkpoints, err);
+    if (status == FEDGE_OK)
+        status = fedge_run_path(run, "journal", journals, err);
+    if (status == FEDGE_OK)
+        status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
+    while (status == FEDGE_OK && newest > recovery->last_closed) {
+        status = fedge_checkpoint_remove(checkpoints, newest, err);
+        if (status == FEDGE_OK)
+            status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
+    }
+    /* The rounds after it are opened anew when it has closed. */
+    journal_visit visit = {.dir = journals, .after = recovery->last_closed + 1};
+    if (status == FEDGE_OK)
+        status = fedge_os_list_dir(journals, visit_journal, &visit, err);
+    /* Durable before the journal is open, which would look like a loss beside a checkpoint. */
+    if (status == FEDGE_OK)
+        status = sync_dirs(run, checkpoints, journals, err);
+    if (status == FEDGE_OK)
+        status = fedge_journal_reopen(recovery->journal, err);
+    if (status == FEDGE_OK)
+        recovery->reclose = false;
     return status;
 }
 

@@ -53,6 +53,11 @@ FEDGE_MUST_USE fedge_status fedge_recover(const fedge_run *run, fedge_recovery *
                                           fedge_error *err);
 /* [recovery]->tasks as its journal has them now, after updates of it were found or lost. */
 FEDGE_MUST_USE fedge_status fedge_recovery_take_tasks(fedge_recovery *recovery, fedge_error *err);
+/* Updates of the journal that was to be closed again are gone: its round is open again. What is
+ * left of later checkpoints goes first, all of them damaged, and so do later journals: the next
+ * start would take them for a loss, and the rounds after it for open already. */
+FEDGE_MUST_USE fedge_status fedge_recovery_reopen(const fedge_run *run, fedge_recovery *recovery,
+                                                  fedge_error *err);
 /* Frees what it holds; a journal (or checkpoint bytes) that the caller took over must be NULL. */
 void fedge_recovery_fini(fedge_recovery *recovery);
 

@@ -242,6 +242,41 @@ static void closed_rounds_are_closed_again(void **state)
     fedge_state_close(&f.state);
 }
 
+/* The newest checkpoint is damaged, and its round cannot be closed again since updates are gone: it
+ * is open at this start and at each after a crash. */
+static void a_round_that_is_opened_again_stays_open(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    char hash[FEDGE_HASH_TEXT], path[FEDGE_MAX_PATH + 64];
+    checkpoint(&f, 0, 1, hash);
+    fedge_journal *journal = journal_of(&f, 1, 0, hash, 10, 3);
+    OK(fedge_journal_close(journal, NULL));
+    fedge_journal_free(journal);
+    checkpoint(&f, 1, 14, hash);
+    snprintf(path, sizeof(path), "%s/round-000001/model.safetensors", f.checkpoints);
+    OK(fedge_os_write_file(path, "x", 1, 0600, NULL));
+    fedge_journal_free(journal_of(&f, 2, 0, hash, 20, 1));
+    reopen(&f);
+    OK(fedge_recover(&f.run, &recovery, NULL));
+    assert_true(recovery.reclose);
+    OK(fedge_recovery_reopen(&f.run, &recovery, NULL));
+    for (int start = 0; start < 2; start++) {
+        assert_false(recovery.reclose);
+        assert_int_equal(recovery.last_closed, 0);
+        assert_int_equal(fedge_journal_get_state(recovery.journal), FEDGE_JOURNAL_OPEN);
+        assert_int_equal(fedge_journal_num_accepted(recovery.journal), 3);
+        fedge_recovery_fini(&recovery);
+        reopen(&f);
+        OK(fedge_recover(&f.run, &recovery, NULL));
+    }
+    fedge_recovery_fini(&recovery);
+    /* It closes, and the next one opens. */
+    checkpoint(&f, 1, 14, hash);
+    fedge_journal_free(journal_of(&f, 2, 0, hash, 30, 1));
+    fedge_state_close(&f.state);
+}
+
 static void what_cannot_be_repaired_is_told(void **state)
 {
     run_fixture f = open_fixture(*state);
@@ -399,6 +434,7 @@ int main(void)
         TEST(a_slot_is_empty_whose_client_has_another),
         TEST(task_ids_begin_behind_the_last_start),
         TEST(closed_rounds_are_closed_again),
+        TEST(a_round_that_is_opened_again_stays_open),
         TEST(what_cannot_be_repaired_is_told),
         TEST(retention_keeps_what_is_needed),
         TEST(retention_keeps_the_best),
