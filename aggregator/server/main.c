@@ -537,6 +537,7 @@ static int run(program *self)
             .engine = self->engine_thread,
             .transport = self->transport,
             .share = self->share,
+            .sum_bytes = fedge_plan_layout(&self->job->plan).num_elements * sizeof(int64_t),
             .log = &self->log};
         code = FEDGE_EXIT_FAILURE;
         if (!agree(self, fedge_ranks_new(&config, &self->ranks, &err), NULL, 0, &code, &err))

@@ -2,12 +2,13 @@
  *
  *   FEDGE_FAULT=CALL:N:WHAT   the N-th call (from 1) of CALL, by this process
  *     CALL  pwrite, fsync, fdatasync, rename, posix_fallocate, write, mkostemps, or io (any of
- *           these); open or pread
- *     WHAT  EIO, ENOSPC: it fails so, once; kill-before, kill-after: SIGKILL there
+ *           these); open or pread; MPI_Reduce, or MPI_Send of more than 4 KiB
+ *     WHAT  EIO, ENOSPC: it fails so, once; kill-before, kill-after: SIGKILL there; stop: SIGSTOP
+ *           before it
  *     half  (pwrite) half of the bytes are written, then SIGKILL
  *   FEDGE_FAULT_ONCE=PATH   only in the first process that comes so far: PATH is made then
  *   FEDGE_FAULT_FILE=TEXT   only calls on files with TEXT in their path count; the temporary name
- *                           of a file has its own in it
+ *                           of a file has its own in it, and MPI's calls are on "rank-N"
  *   FEDGE_CLOCK=PATH        once there is a symbolic link at PATH, the time of day is ahead by as
  *                           many seconds as it points to
  *
@@ -33,6 +34,7 @@ typedef enum fault_kind {
     FAULT_ENOSPC,
     FAULT_KILL_BEFORE,
     FAULT_KILL_AFTER,
+    FAULT_STOP,
     FAULT_HALF
 } fault_kind;
 
@@ -47,6 +49,7 @@ static fault_kind kind_of(const char *what)
                  {"ENOSPC", FAULT_ENOSPC},
                  {"kill-before", FAULT_KILL_BEFORE},
                  {"kill-after", FAULT_KILL_AFTER},
+                 {"stop", FAULT_STOP},
                  {"half", FAULT_HALF}};
     for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
         if (strcmp(what, known[i].name) == 0)
@@ -84,7 +87,8 @@ static fault_kind next(const char *name, int fd, const char *path)
     (void)snprintf(text, sizeof(text), "%s", given);
     const char *call = strsep(&at, ":");
     const char *number = strsep(&at, ":");
-    const int reads = strcmp(name, "open") == 0 || strcmp(name, "pread") == 0;
+    const int reads =
+        strcmp(name, "open") == 0 || strcmp(name, "pread") == 0 || strncmp(name, "MPI_", 4) == 0;
     if (!at || (strcmp(call, name) != 0 && (reads || strcmp(call, "io") != 0)) ||
         !counts(fd, path) || atomic_fetch_add(&calls, 1) + 1 != strtol(number, NULL, 10))
         return FAULT_NONE;
@@ -94,6 +98,8 @@ static fault_kind next(const char *name, int fd, const char *path)
     fault_kind kind = kind_of(at);
     if (kind == FAULT_KILL_BEFORE || (kind == FAULT_HALF && strcmp(name, "pwrite") != 0))
         (void)kill(getpid(), SIGKILL);
+    if (kind == FAULT_STOP)
+        (void)kill(getpid(), SIGSTOP);
     return kind;
 }
 
@@ -108,10 +114,22 @@ static void after(fault_kind kind)
         (void)kill(getpid(), SIGKILL);
 }
 
+/* The linker's own, which this file has one of its own for. */
+static void *find(void *handle, const char *name)
+{
+    static const char *const VERSIONS[] = {"GLIBC_2.34", "GLIBC_2.2.5", "GLIBC_2.17"};
+    void *(*real)(void *, const char *) = NULL;
+    for (size_t i = 0; !real && i < sizeof(VERSIONS) / sizeof(VERSIONS[0]); i++) {
+        void *symbol = dlvsym(RTLD_NEXT, "dlsym", VERSIONS[i]);
+        memcpy(&real, &symbol, sizeof(real));
+    }
+    return real ? real(handle, name) : NULL;
+}
+
 /* The function that would be called without this file; copied, since ISO C has no conversion from
  * void * to a function. */
 #define FIND(real, name)                                                                           \
-    void *symbol = dlsym(RTLD_NEXT, name);                                                         \
+    void *symbol = find(RTLD_NEXT, name);                                                          \
     memcpy(&(real), &symbol, sizeof(real))
 
 /* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): the headers' are reserved */
@@ -241,6 +259,51 @@ ssize_t pread(int fd, void *data, size_t size, off_t offset)
     ssize_t done = real(fd, data, size, offset);
     after(kind);
     return done;
+}
+
+/* ---- MPI, which the program looks up in its library ------------------------------------------ */
+
+/* Open MPI's handles are pointers. */
+static int (*real_reduce)(const void *, void *, int, void *, void *, int, void *);
+static int (*real_send)(const void *, int, void *, int, int, void *);
+
+static fault_kind next_of_rank(const char *name)
+{
+    char rank[32];
+    const char *number = getenv("OMPI_COMM_WORLD_RANK");
+    (void)snprintf(rank, sizeof(rank), "rank-%s", number ? number : "");
+    return next(name, -1, rank);
+}
+
+static int reduce(const void *from, void *to, int count, void *type, void *op, int root, void *comm)
+{
+    const fault_kind kind = next_of_rank("MPI_Reduce");
+    const int done = real_reduce(from, to, count, type, op, root, comm);
+    after(kind);
+    return done;
+}
+
+static int send_bytes(const void *from, int count, void *type, int to, int tag, void *comm)
+{
+    const fault_kind kind = count > 4096 ? next_of_rank("MPI_Send") : FAULT_NONE;
+    const int done = real_send(from, count, type, to, tag, comm);
+    after(kind);
+    return done;
+}
+
+void *dlsym(void *handle, const char *name)
+{
+    void *found = find(handle, name);
+    int (*const own_reduce)(const void *, void *, int, void *, void *, int, void *) = reduce;
+    int (*const own_send)(const void *, int, void *, int, int, void *) = send_bytes;
+    if (found && strcmp(name, "MPI_Reduce") == 0) {
+        memcpy(&real_reduce, &found, sizeof(found));
+        memcpy(&found, &own_reduce, sizeof(found));
+    } else if (found && strcmp(name, "MPI_Send") == 0) {
+        memcpy(&real_send, &found, sizeof(found));
+        memcpy(&found, &own_send, sizeof(found));
+    }
+    return found;
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now)

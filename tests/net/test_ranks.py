@@ -127,6 +127,27 @@ class Alike(RanksTest):
         made = self.ranks(65)
         self.refused(made, None, 3, "65 ranks: one aggregator has at most 64")
 
+    def test_a_rank_that_hangs(self):
+        """Its process is there and says nothing: the others end, and mpirun ends it."""
+        for rank, other in ((1, 0), (0, 1)):
+            made = self.ranks(2)
+            made.start_aggregator(environment={"FEDGE_RANK_SILENCE_S": "4"})
+            os.kill(made.pid_of(rank), signal.SIGSTOP)
+            said = made.wait_for_loss()
+            self.assertIn(f"fedge-aggregator: rank {other} on ", said)
+            self.assertIn(f"rank {rank} has said nothing for ", said)
+
+    def test_a_rank_that_hangs_while_sums_are_joined(self):
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        alone = self.play(self.federation(**job))
+        made = self.ranks(2, **job)
+        # The start joins nothing, and the first sum of rank 1 says only that.
+        made.launch_aggregator(environment={"FEDGE_RANK_SILENCE_S": "4", **fault("MPI_Reduce", 4, "stop", "rank-1")})
+        made.start_clients()
+        self.assertIn("joining sums has not ended in ", made.wait_for_loss())
+        made.start_aggregator()
+        self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
+
     def test_what_ranks_must_have_alike(self):
         made = self.ranks(2)
         other = made.write("other.json", harness.make_job(seed=8, rounds__min_available_nodes=3))

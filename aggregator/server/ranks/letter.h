@@ -31,6 +31,7 @@ typedef enum fedge_letter_kind {
     FEDGE_LETTER_RELOAD,  /* to rank 0: one was told to reload; from it: do, as if a signal had come
                            */
     FEDGE_LETTER_END,     /* from rank 0: a fedge_error, how the run has ended */
+    FEDGE_LETTER_ALIVE,   /* to rank 0: its sender is there */
     FEDGE_LETTER_LAST     /* no other follows */
 } fedge_letter_kind;
 

@@ -14,12 +14,15 @@
 
 #include "aggregator/reduce/joined.h"
 #include "aggregator/server/exit_codes.h"
+#include "aggregator/server/ranks/blobs.h"
 #include "aggregator/server/ranks/letter.h"
+#include "aggregator/server/ranks/watch.h"
 #include "aggregator/server/slots.h"
 #include "edge/core/os.h"
 
 #define FIRST_NAP_US 20u
-#define MOST_AT_ONCE 64 /* letters that are read before others are sent */
+#define JOINING "joining sums" /* or a step on shards of them */
+#define MOST_AT_ONCE 64        /* letters that are read before others are sent */
 
 struct fedge_ranks {
     fedge_ranks_config config;
@@ -42,13 +45,14 @@ struct fedge_ranks {
 
     /* Of the thread. */
     fedge_letter *sending, **sending_tail; /* not sent yet */
-    fedge_blob *blobs[FEDGE_RANKS_BLOBS];  /* that all ranks have; NULL: free */
-    uint8_t *piece;                        /* (FEDGE_RANKS_PIECE_BYTES) */
-    uint8_t *in;                           /* (FEDGE_LETTER_MAX_SIZE) */
-    void *reading;                         /* what is read into it; NULL: nothing */
+    fedge_rank_blobs blobs;
+    fedge_ranks_watch watch;
+    uint8_t *in;   /* (FEDGE_LETTER_MAX_SIZE) */
+    void *reading; /* what is read into it; NULL: nothing */
     size_t in_size;
+    uint32_t in_from;
     uint64_t told_up, told_down; /* of the traffic, in letters that were sent */
-    uint64_t status_ms;          /* of the next letter with it */
+    uint64_t status_ms;          /* of the next letter with it, or without anything */
     uint32_t num_last;           /* ranks that say nothing more */
     uint32_t nap_us;
     bool said_last;
@@ -203,92 +207,26 @@ static fedge_accumulator *to_join(fedge_ranks *self)
 static void follow_sums(fedge_ranks *self)
 {
     fedge_error err;
+    fedge_ranks_watch_begin(&self->watch, JOINING);
     if (fedge_joined_follow(fedge_share_accumulator(self->config.share), FEDGE_OK, &err) !=
         FEDGE_OK)
         give_up(self, &err);
+    fedge_ranks_watch_end(&self->watch);
 }
 
 /* ---- blobs ----------------------------------------------------------------------------------- */
 
-static fedge_blob **find_blob(fedge_ranks *self, const char *hash)
-{
-    for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++) {
-        if (self->blobs[i] && strcmp(self->blobs[i]->hash, hash) == 0)
-            return &self->blobs[i];
-    }
-    return NULL;
-}
-
-static void keep_blob(fedge_ranks *self, fedge_blob *blob)
-{
-    for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++) {
-        if (!self->blobs[i]) {
-            self->blobs[i] = blob;
-            return;
-        }
-    }
-    fedge_blob_release(blob);
-    fedge_error err;
-    (void)fedge_fail(&err, FEDGE_INTERNAL, "more than %u blobs are served", FEDGE_RANKS_BLOBS);
-    give_up(self, &err);
-}
-
-static void drop_blob(fedge_ranks *self, const char *hash)
-{
-    fedge_blob **found = find_blob(self, hash);
-    if (found) {
-        fedge_blob_release(*found);
-        *found = NULL;
-    }
-}
-
-/* Rank 0: all ranks get its bytes now. */
-static void broadcast_blob(fedge_ranks *self, fedge_blob *blob)
-{
-    const fedge_collective *all = self->config.collective;
-    /* Piece by piece, as a model may be larger than what MPI counts in one call. */
-    fedge_error err;
-    for (uint64_t at = 0; at < blob->size;) {
-        const uint64_t left = blob->size - at;
-        const size_t size = left < FEDGE_RANKS_PIECE_BYTES ? (size_t)left : FEDGE_RANKS_PIECE_BYTES;
-        if (fedge_blob_read(blob, at, self->piece, size, &err) != FEDGE_OK)
-            give_up(self, &err);
-        fedge_collective_broadcast(all, self->piece, size, 0);
-        at += size;
-    }
-    keep_blob(self, fedge_blob_retain(blob));
-}
-
-/* Any other rank: gets the bytes that the letter announces. */
 static fedge_status receive_blob(fedge_ranks *self, const uint8_t *body, size_t size,
                                  fedge_error *err)
 {
     fedge_letter_blob said;
-    fedge_blob *blob = NULL;
     if (size != sizeof(said))
         return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks names no blob");
     memcpy(&said, body, sizeof(said));
-    uint8_t *bytes = malloc((size_t)said.size + 1);
-    if (!bytes) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %llu bytes",
-                          (unsigned long long)said.size);
-    }
-    for (uint64_t at = 0; at < said.size;) {
-        const uint64_t left = said.size - at;
-        const size_t part = left < FEDGE_RANKS_PIECE_BYTES ? (size_t)left : FEDGE_RANKS_PIECE_BYTES;
-        fedge_collective_broadcast(self->config.collective, bytes + at, part, 0);
-        at += part;
-    }
-    const fedge_status status = fedge_blob_new(bytes, (size_t)said.size, &blob, err);
-    if (status != FEDGE_OK)
-        return status;
-    /* Between machines no checksum of a transport is known to this program. */
-    if (strcmp(blob->hash, said.hash) != 0) {
-        fedge_blob_release(blob);
-        return fedge_fail(err, FEDGE_CORRUPT, "a model has changed on its way from rank 0");
-    }
-    keep_blob(self, blob);
-    return FEDGE_OK;
+    fedge_ranks_watch_begin(&self->watch, "a model's way to all ranks");
+    const fedge_status status = fedge_rank_blobs_receive(&self->blobs, &said, err);
+    fedge_ranks_watch_end(&self->watch);
+    return status;
 }
 
 /* ---- sending --------------------------------------------------------------------------------- */
@@ -331,7 +269,9 @@ static bool lead_sums(fedge_ranks *self)
         else
             post(self, NULL);
     }
+    fedge_ranks_watch_begin(&self->watch, JOINING);
     err.status = fedge_joined_lead(accumulator, &err);
+    fedge_ranks_watch_end(&self->watch);
     answer_join(self, &err, false);
     return true;
 }
@@ -346,8 +286,8 @@ static void prepare_blob(fedge_ranks *self, fedge_letter *letter)
     if (head->kind != FEDGE_LETTER_REPLY || !letter->blob)
         return;
     if (reply->type == FEDGE_REPLY_WITHDRAW) {
-        drop_blob(self, letter->blob->hash);
-    } else if (!find_blob(self, letter->blob->hash)) {
+        fedge_rank_blobs_drop(&self->blobs, letter->blob->hash);
+    } else if (!fedge_rank_blobs_find(&self->blobs, letter->blob->hash)) {
         for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
             fedge_letter *word =
                 fedge_letter_new(FEDGE_LETTER_BLOB, &head->blob, sizeof(head->blob), to);
@@ -356,7 +296,11 @@ static void prepare_blob(fedge_ranks *self, fedge_letter *letter)
             else
                 post(self, NULL);
         }
-        broadcast_blob(self, letter->blob);
+        fedge_error err;
+        fedge_ranks_watch_begin(&self->watch, "a model's way to all ranks");
+        if (fedge_rank_blobs_broadcast(&self->blobs, letter->blob, &err) != FEDGE_OK)
+            give_up(self, &err);
+        fedge_ranks_watch_end(&self->watch);
     }
     fedge_blob_release(letter->blob);
     letter->blob = NULL;
@@ -487,14 +431,14 @@ static fedge_status take_reply(fedge_ranks *self, const fedge_letter_head *head,
         return status;
     /* The pointer in it is another process's: the blob is found again by its hash. */
     if (head->blob.hash[0]) {
-        fedge_blob **found = find_blob(self, head->blob.hash);
+        fedge_blob *found = fedge_rank_blobs_find(&self->blobs, head->blob.hash);
         if (!found) { /* withdrawn, and never asked for here */
             fedge_reply_free(reply);
             return FEDGE_OK;
         }
-        reply->blob = fedge_blob_retain(*found);
+        reply->blob = fedge_blob_retain(found);
         if (reply->type == FEDGE_REPLY_WITHDRAW)
-            drop_blob(self, head->blob.hash);
+            fedge_rank_blobs_drop(&self->blobs, head->blob.hash);
     }
     return fedge_transport_deliver(self->config.transport, reply, err);
 }
@@ -527,6 +471,7 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
     const fedge_status status = fedge_letter_open(self->in, size, &head, &body, err);
     if (status != FEDGE_OK)
         return status;
+    fedge_ranks_watch_heard(&self->watch, self->in_from);
     fedge_traffic *traffic = fedge_engine_thread_traffic(self->config.engine);
     if (leads(self)) {
         atomic_fetch_add(&traffic->up, head.up);
@@ -560,30 +505,39 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
         return FEDGE_OK;
     case FEDGE_LETTER_END:
         return take_end(self, body, head.body_size, err);
+    case FEDGE_LETTER_ALIVE:
+        return FEDGE_OK;
     case FEDGE_LETTER_LAST:
+        fedge_ranks_watch_forget(&self->watch, self->in_from);
         self->num_last++;
         return FEDGE_OK;
     }
     return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks is of kind %u", head.kind);
 }
 
+static fedge_status receive_next(fedge_ranks *self, fedge_error *err)
+{
+    const fedge_collective *all = self->config.collective;
+    if (self->in_size > FEDGE_LETTER_MAX_SIZE) {
+        return fedge_fail(err, FEDGE_CORRUPT, "a letter of rank %u has %zu bytes",
+                          (unsigned)self->in_from, self->in_size);
+    }
+    self->reading = fedge_collective_begin_receive(all, self->in, self->in_size, self->in_from);
+    return self->reading ? FEDGE_OK
+                         : fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a letter");
+}
+
 /* Begins to read the next letter, if there is one. */
 static fedge_status begin_to_read(fedge_ranks *self, fedge_error *err)
 {
     const fedge_collective *all = self->config.collective;
-    uint32_t from = 0;
     /* While the engine's inbox is full nothing more is read: MPI holds letters back on the sending
      * side. */
-    if (self->reading || atomic_load(&self->held) ||
-        !fedge_collective_probe(all, &from, &self->in_size))
-        return FEDGE_OK;
-    if (self->in_size > FEDGE_LETTER_MAX_SIZE) {
-        return fedge_fail(err, FEDGE_CORRUPT, "a letter of rank %u has %zu bytes", (unsigned)from,
-                          self->in_size);
-    }
-    self->reading = fedge_collective_begin_receive(all, self->in, self->in_size, from);
-    return self->reading ? FEDGE_OK
-                         : fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a letter");
+    if (atomic_load(&self->held))
+        fedge_ranks_watch_pause(&self->watch);
+    else if (!self->reading && fedge_collective_probe(all, &self->in_from, &self->in_size))
+        return receive_next(self, err);
+    return FEDGE_OK;
 }
 
 static bool read_new(fedge_ranks *self)
@@ -609,13 +563,17 @@ static bool read_new(fedge_ranks *self)
 static void tell_status(fedge_ranks *self)
 {
     const uint64_t now_ms = fedge_os_monotonic_ms();
-    /* Others answer those who look at their metrics from this. */
-    if (leads(self) && now_ms >= self->status_ms && !atomic_load(&self->ending)) {
-        fedge_engine_status status;
-        fedge_engine_thread_status(self->config.engine, &status);
-        post_to_all(self, FEDGE_LETTER_STATUS, &status, sizeof(status));
-        self->status_ms = now_ms + FEDGE_RANKS_STATUS_MS;
+    if (now_ms < self->status_ms || atomic_load(&self->ending))
+        return;
+    self->status_ms = now_ms + FEDGE_RANKS_STATUS_MS;
+    if (!leads(self)) { /* or its silence would end all */
+        post(self, fedge_letter_new(FEDGE_LETTER_ALIVE, NULL, 0, 0));
+        return;
     }
+    /* Others answer those who look at their metrics from this. */
+    fedge_engine_status status;
+    fedge_engine_thread_status(self->config.engine, &status);
+    post_to_all(self, FEDGE_LETTER_STATUS, &status, sizeof(status));
 }
 
 static void nap(fedge_ranks *self)
@@ -698,10 +656,11 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
     pthread_cond_init(&fresh->joined_now, NULL);
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&fresh->mutex, NULL);
-    fresh->piece = malloc(FEDGE_RANKS_PIECE_BYTES);
     fresh->in = malloc(FEDGE_LETTER_MAX_SIZE);
     fedge_status status = fedge_mailbox_new(&fresh->outbox, wake, fresh, err);
-    if (status == FEDGE_OK && (!fresh->piece || !fresh->in))
+    if (status == FEDGE_OK)
+        status = fedge_rank_blobs_init(&fresh->blobs, config->collective, config->log, err);
+    if (status == FEDGE_OK && !fresh->in)
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what ranks tell each other");
     if (status != FEDGE_OK) {
         fedge_ranks_free(fresh);
@@ -734,9 +693,7 @@ void fedge_ranks_free(fedge_ranks *ranks)
         fedge_letter_free((fedge_letter *)item);
     }
     fedge_mailbox_free(ranks->outbox);
-    for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++)
-        fedge_blob_release(ranks->blobs[i]);
-    free(ranks->piece);
+    fedge_rank_blobs_fini(&ranks->blobs);
     free(ranks->in);
     pthread_cond_destroy(&ranks->changed);
     pthread_cond_destroy(&ranks->joined_now);
@@ -744,11 +701,26 @@ void fedge_ranks_free(fedge_ranks *ranks)
     free(ranks);
 }
 
+static void on_stuck(void *ranks, const fedge_error *err)
+{
+    give_up(ranks, err);
+}
+
 fedge_status fedge_ranks_start(fedge_ranks *ranks, fedge_error *err)
 {
+    const fedge_status status = fedge_ranks_watch_init(
+        &ranks->watch, fedge_ranks_silence_ms(ranks->config.sum_bytes), on_stuck, ranks, err);
+    if (status != FEDGE_OK)
+        return status;
+    for (uint32_t rank = 1; leads(ranks) && rank < ranks->config.collective->num_ranks; rank++)
+        fedge_ranks_watch_heard(&ranks->watch, rank);
+    if (!leads(ranks))
+        fedge_ranks_watch_heard(&ranks->watch, 0);
     const int failed = pthread_create(&ranks->thread, NULL, run, ranks);
-    if (failed)
+    if (failed) {
+        fedge_ranks_watch_fini(&ranks->watch);
         return fedge_fail_errno(err, failed, "cannot start the thread that speaks to other ranks");
+    }
     ranks->running = true;
     return FEDGE_OK;
 }
@@ -791,5 +763,6 @@ void fedge_ranks_end(fedge_ranks *ranks, bool stopped)
     atomic_store(&ranks->ending, true);
     wake(ranks);
     pthread_join(ranks->thread, NULL);
+    fedge_ranks_watch_fini(&ranks->watch);
     ranks->running = false;
 }

@@ -12,8 +12,9 @@
  * needs it; from then on each rank serves it from its own memory.
  *
  * One thread makes all calls of the collective between fedge_ranks_start and fedge_ranks_end. A
- * rank that is lost ends the whole job: MPI sees to that. The next start, with as many ranks as
- * there are, goes on from the journals that are there.
+ * rank that is lost ends the whole job: MPI sees to that, and for one that says nothing more
+ * watch.h does. The next start, with as many ranks as there are, goes on from the journals that are
+ * there.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_RANKS_RANKS_H
 #define FEDGE_AGGREGATOR_SERVER_RANKS_RANKS_H
@@ -22,7 +23,6 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/collective.h"
-#include "aggregator/rounds/downlink.h"
 #include "aggregator/server/engine_thread.h"
 #include "aggregator/server/ranks/order.h"
 #include "aggregator/server/ranks/share.h"
@@ -32,10 +32,8 @@
 
 #define FEDGE_RANKS_TAGS FEDGE_MAX_NETWORK_THREADS   /* of each rank */
 #define FEDGE_RANKS_OUTBOX_BYTES ((uint64_t)8 << 20) /* of requests that wait; then peers pause */
-#define FEDGE_RANKS_BLOBS (2 * FEDGE_DOWNLINK_STEPS + 6) /* that the ranks have at a time */
-#define FEDGE_RANKS_PIECE_BYTES ((size_t)1 << 20)        /* of a blob's broadcast */
 #define FEDGE_RANKS_AWAY_MS 1000     /* when clients of a rank that ends come back */
-#define FEDGE_RANKS_STATUS_MS 1000   /* between two letters with the status */
+#define FEDGE_RANKS_STATUS_MS 1000   /* between two letters with the status; or of another rank */
 #define FEDGE_RANKS_MAX_NAP_US 2000u /* between two looks for messages */
 
 typedef struct fedge_ranks fedge_ranks;
@@ -45,13 +43,14 @@ typedef struct fedge_ranks_config {
     fedge_engine_thread *engine;        /* rank 0: with an engine; else it stands in for one */
     fedge_transport *transport;         /* whose first tag is fedge_ranks_first_tag */
     fedge_share *share; /* of a rank other than 0; NULL: all bytes of updates go to rank 0 */
+    uint64_t sum_bytes; /* of all sums, the most that one call of the collective moves */
     const fedge_log *log;
 } fedge_ranks_config;
 
 /* What the numbers of a rank's connections begin with. */
 uint32_t fedge_ranks_first_tag(const fedge_collective *collective);
 
-/* FEDGE_UNSUPPORTED: more than FEDGE_RANKS_MAX ranks. The engine's replies go through the ranks
+/* At most FEDGE_RANKS_MAX ranks. FEDGE_NO_MEMORY. The engine's replies go through the ranks
  * from then on, and another rank's requests to rank 0; so before either thread starts. */
 FEDGE_MUST_USE fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ranks,
                                             fedge_error *err);
