@@ -17,6 +17,7 @@
 #include "edge/io/file_list.h"
 #include "edge/io/json.h"
 #include "edge/io/path.h"
+#include "edge/train/kernels.h"
 #include "secure/hash/sha256.h"
 
 #define DRAW_MS 100 /* between two pictures of the bar */
@@ -503,6 +504,13 @@ static void test_set_text(const fedge_experiment *self, char text[FEDGE_COLLECTI
     }
 }
 
+/* Equal inputs give equal bits on equal kernels only. "" where GPUs train. */
+static const char *cpu_kernels(const fedge_experiment *self)
+{
+    const bool trains = strcmp(fedge_simulation_engine(self->simulation), "cpu") == 0;
+    return trains ? fedge_kernels_choose(fedge_os_cpu_features())->name : "";
+}
+
 /* All ranks together: is it the same simulation for everyone? */
 static fedge_status agree(const fedge_experiment *self, fedge_status status, fedge_error *err)
 {
@@ -525,6 +533,8 @@ static fedge_status agree(const fedge_experiment *self, fedge_status status, fed
                       "name one that all machines have with --engine");
         at = add_fact(at, "the accumulator", fedge_simulation_accumulator(self->simulation),
                       "name one that all machines have with --accumulator");
+        at = add_fact(at, "the kind of CPU kernels", cpu_kernels(self),
+                      "set FEDGE_CPU_LEVEL to what all machines have");
     }
     return fedge_collective_agree(self->config.collective, status, facts, (uint32_t)(at - facts),
                                   err);

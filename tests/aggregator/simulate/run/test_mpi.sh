@@ -123,6 +123,11 @@ differ() { # WORDS, then the second rank's options
 differ "rank 1 on $(hostname): the job's SHA-256 is" --data g/client.json --job g/feddyn.json
 differ "the simulation is 24 clients" --data g/client.json --job g/scaffold.json --seed 7
 differ "cannot open g/nothing.json" --data g/nothing.json --job g/scaffold.json
+if grep -qw avx2 /proc/cpuinfo; then
+    ends 3 "rank 1 on $(hostname): the kind of CPU kernels is scalar, and on rank 0 avx" mpirun -n 1 "$simulate" "${options[@]}" --job g/scaffold.json --out never : \
+        -n 1 env FEDGE_CPU_LEVEL=scalar "$simulate" "${options[@]}" --job g/scaffold.json
+    [ ! -e never ] || fail "a folder was made"
+fi
 cp -r g h
 python3 - <<'PY'
 data = bytearray(open("h/train-values.npy", "rb").read())
