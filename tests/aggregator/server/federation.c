@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "aggregator/rounds/strategy.h"
+#include "aggregator/server/ranks/ranks.h"
 #include "edge/core/os.h"
 #include "edge/io/update.h"
 
@@ -92,16 +93,17 @@ void fed_fini(federation *fed)
  * within. */
 static void carry_out(fed_device *device)
 {
+    federation *fed = device->federation;
     fedge_conn_action action;
     while (device->conn && fedge_conn_next_action(device->conn, &action)) {
         if (action.type == FEDGE_CONN_NOTE) {
-            fedge_log_write(&device->federation->log, action.note->level, action.note->event,
-                            action.note->fields, action.note->num_fields);
+            fedge_log_write(&fed->log, action.note->level, action.note->event, action.note->fields,
+                            action.note->num_fields);
         }
-        if (action.type == FEDGE_CONN_REQUEST) {
-            fedge_engine_handle(device->federation->engine, action.request,
-                                device->federation->now_ms);
-        }
+        if (action.type == FEDGE_CONN_REQUEST && fed->post)
+            fed->post(fed, device->rank, action.request);
+        else if (action.type == FEDGE_CONN_REQUEST)
+            fedge_engine_handle(fed->engine, action.request, fed->now_ms);
         device->dropped = device->dropped || action.type == FEDGE_CONN_DROP;
         device->paused =
             action.type == FEDGE_CONN_PAUSE || (device->paused && action.type != FEDGE_CONN_RESUME);
@@ -110,11 +112,11 @@ static void carry_out(fed_device *device)
 
 static void on_round(federation *fed, const fedge_round_summary *summary);
 
-static void give(federation *fed, const fedge_reply *reply)
+void fed_give(federation *fed, uint32_t rank, const fedge_reply *reply)
 {
     for (uint32_t i = 0; i < FED_DEVICES; i++) {
         fed_device *device = &fed->devices[i];
-        if (device->conn &&
+        if (device->conn && device->rank == rank &&
             (reply->conn_id == FEDGE_CONN_ALL || reply->conn_id == fedge_conn_id(device->conn))) {
             fedge_conn_take(device->conn, reply, fed->now_ms);
             carry_out(device);
@@ -127,10 +129,12 @@ void fed_take_replies(federation *fed)
 {
     for (fedge_mailbox_item *item = fedge_mailbox_take(fed->replies), *next; item; item = next) {
         fedge_reply *reply = (fedge_reply *)item;
+        if (reply->type != FEDGE_REPLY_ROUND && fed->pass_on)
+            fed->pass_on(fed, reply);
         if (reply->type == FEDGE_REPLY_ROUND)
             on_round(fed, &reply->summary);
         else
-            give(fed, reply);
+            fed_give(fed, 0, reply);
         next = item->next ? item->next : fedge_mailbox_take(fed->replies);
         fedge_reply_free(reply);
     }
@@ -169,6 +173,7 @@ fedge_status fed_try_open(federation *fed, fedge_error *err)
                                   .sums = fed->sums,
                                   .num_registered = num_registered,
                                   .registry = fed,
+                                  .ranks = fed->ranks,
                                   .return_every_us = fed->return_every_us,
                                   .log = &fed->log,
                                   .wake = wake,
@@ -477,8 +482,11 @@ void fed_join(federation *fed, uint32_t index)
     device->dropped = device->paused = device->welcomed = false;
     device->announced = device->sending = false;
     fed->budget.limit = FEDGE_CONN_WAITING_BYTES;
-    MUST(fedge_conn_new(&device->conn, ++fed->next_conn_id, &match, &fed->traffic, &fed->budget,
-                        fed->now_ms, ERR));
+    /* As slots.c makes them, which the engine reads the rank from. */
+    const uint64_t tag = (uint64_t)device->rank * FEDGE_RANKS_TAGS;
+    const uint64_t conn_id = ++fed->next_conn_id << 32 | tag << 20;
+    MUST(fedge_conn_new(&device->conn, conn_id, &match, &fed->traffic, &fed->budget, fed->now_ms,
+                        ERR));
     say_hello(device);
 }
 

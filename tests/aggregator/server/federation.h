@@ -42,6 +42,7 @@ typedef struct fed_device {
     uint32_t num_asked_again; /* training tasks for a round that it was acknowledged in */
 
     /* The connection. */
+    uint32_t rank; /* where it connects next */
     fedge_conn *conn;
     bool dropped, paused;
     fedge_welcome welcome;
@@ -98,6 +99,12 @@ typedef struct federation {
     fed_issue issued[FED_MAX_ISSUED]; /* in all lives: an id that is used twice aborts */
     uint32_t num_issued;
     uint32_t life; /* of the aggregator */
+
+    /* With other ranks, else NULL. [post] takes what a connection asks, at its rank; [pass_on]
+     * sees each answer before the connections of rank 0 do. */
+    const fedge_rank_link *ranks;
+    void (*post)(struct federation *fed, uint32_t rank, fedge_request *request);
+    void (*pass_on)(struct federation *fed, const fedge_reply *reply);
 } federation;
 
 /* [rounds]: the inside of the job's "rounds" object. An empty state directory, no engine yet. */
@@ -139,6 +146,8 @@ void fed_fetch(fed_device *device, const char *hash, uint64_t offset);
 void fed_end_conn(fed_device *device, fedge_reason reason); /* the transport does, with REFUSE */
 /* Gives connections and devices what the engine has said; fed_step does, too. */
 void fed_take_replies(federation *fed);
+/* An answer for connections at a rank has come there. */
+void fed_give(federation *fed, uint32_t rank, const fedge_reply *reply);
 fedge_engine_status fed_status(const federation *fed);
 
 #endif
