@@ -148,6 +148,32 @@ class Alike(RanksTest):
         made.start_aggregator()
         self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
 
+    def test_models_come_to_other_ranks_once(self):
+        """However many of their clients fetch them, in however many rounds."""
+        made = self.ranks(3, clients=4, rounds__num_server_rounds=3, rounds__min_train_nodes=4)
+        made.start_aggregator("--log-level", "debug")
+        for i in range(4):
+            made.start_client(i, server=made.servers[1 + i % 2])
+        made.complete()
+        came = [(event["rank"], event["sha256"]) for event in made.aggregator.events("blob-broadcast")]
+        self.assertEqual(len(came), len(set(came)))
+        each = [sorted(sha256 for at, sha256 in came if at == rank) for rank in range(3)]
+        self.assertEqual(each[0], each[1])
+        self.assertEqual(each[0], each[2])
+        self.assertGreaterEqual(len(each[0]), 3)  # the plan, and what leads on to each later model
+
+    def test_a_round_waits_for_a_rank_without_room(self):
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        alone = self.play(self.federation(**job))
+        made = self.ranks(2, **job)
+        made.launch_aggregator(environment=fault("posix_fallocate", 1, "ENOSPC", "/ranks/"))
+        made.start_clients()
+        made.aggregator.wait_event("round-waits-for-disk")
+        self.assertFalse(made.aggregator.events("round-opened"))
+        self.assertEqual(made.complete()["model_sha256"], alone["model_sha256"])
+        waited, = made.aggregator.events("round-waits-for-disk")
+        self.assertIn("rank 1: ", waited["error"])
+
     def test_what_ranks_must_have_alike(self):
         made = self.ranks(2)
         other = made.write("other.json", harness.make_job(seed=8, rounds__min_available_nodes=3))

@@ -20,7 +20,9 @@ SEED = int(os.environ.get("FEDGE_NET_SEED", "1"))
 PHASES = (
     (fault("posix_fallocate", 1, "kill-before", "/runs/"), "run-started", "round-opened"),  # room is reserved
     (fault("fdatasync", 2, "kill-after", "/ranks/"), "round-opened", "round-closed"),  # an update is durable
-    (fault("io", 1, "kill-before", "checkpoints/round-000001"), "run-resumed", "checkpoint-saved"),
+    (fault("MPI_Reduce", 4, "kill-before", "rank-1"), "run-resumed", "round-closed"),  # sums are joined, shard by shard
+    (fault("MPI_Send", 1, "kill-before", "rank-1"), None, "run-resumed"),  # its shard has its step, which rank 0 lacks
+    (fault("io", 1, "kill-before", "checkpoints/round-000002"), "run-resumed", "checkpoint-saved"),
     (fault("rename", 2, "kill-before", "run.json"), "run-complete", "run-started"),  # it is over
 )
 
@@ -53,7 +55,8 @@ class Elastic(RanksTest):
 
     def test_a_rank_dies_in_each_phase_of_a_round(self):
         """One run that loses a rank in each; the log says that it was there."""
-        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        job = {"clients": 3, "rounds__num_server_rounds": 3, "rounds__min_train_nodes": 3,
+               "hidden": 1024}  # so large that a shard of the model is told from words between ranks
         alone = self.play(self.federation(**job))
         killed = self.ranks(2, **job)
         for environment, there, not_yet in PHASES:
@@ -63,11 +66,54 @@ class Elastic(RanksTest):
                     killed.start_client(i, server=killed.servers[i % 2])
             killed.wait_for_loss()
             with self.subTest(environment["FEDGE_FAULT"]):
-                self.assertTrue(aggregator.events(there), aggregator.tail())
+                self.assertTrue(there is None or aggregator.events(there), aggregator.tail())
                 self.assertFalse(aggregator.events(not_yet), aggregator.tail())
         killed.start_aggregator()
         self.assertEqual(killed.complete()["model_sha256"], alone["model_sha256"])
-        self.assertEqual(len(killed.hashes()), 2)
+        self.assertEqual(len(killed.hashes()), 3)
+
+    def test_a_rank_dies_while_clients_are_awaited(self):
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        alone = self.play(self.federation(**job))
+        killed = self.ranks(2, **job)
+        for rank in (1, 0):
+            killed.start_aggregator()
+            if rank == 0:
+                killed.start_client(0)
+                killed.aggregator.wait_event("client-hello")
+            killed.kill_rank(rank)
+            self.assertFalse(killed.aggregator.events("round-opened"))
+        killed.start_aggregator()
+        killed.start_clients(1, 2)
+        self.assertEqual(killed.complete()["model_sha256"], alone["model_sha256"])
+
+    def test_a_rank_dies_while_clients_evaluate(self):
+        """Two of three have, and the third is asked again by the ranks that follow."""
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3,
+               "rounds__fraction_evaluate": 1.0, "rounds__min_evaluate_nodes": 3, "site": {"validation-fraction": 0.2}}
+        alone = self.federation(**job)
+        self.play(alone)
+        for rank in (1, 0):
+            killed = self.ranks(2, **job)
+            killed.start_aggregator()
+            clients = {i: killed.start_client(i) for i in (0, 1)}
+            killed.aggregator.wait_event("client-hello", 2)
+            for client in clients.values():
+                client.send(signal.SIGSTOP)  # known, and the third reports first
+            third = killed.start_client(2)
+            third.wait_event("accepted")
+            third.send(signal.SIGSTOP)
+            for client in clients.values():
+                client.send(signal.SIGCONT)
+            wait_until("two evaluations", lambda: "evaluat" in killed.health()["state"] and killed.reported(2))
+            killed.kill_rank(rank)
+            self.assertTrue(killed.aggregator.events("round-closed"))
+            self.assertFalse(killed.aggregator.events("evaluation-closed"))
+            killed.start_aggregator()
+            third.send(signal.SIGCONT)
+            self.assertEqual(killed.complete()["model_sha256"], alone.result()["model_sha256"])
+            self.assertEqual([(line["clients"], line["accuracy"]) for line in killed.lines("evaluate")],
+                             [(line["clients"], line["accuracy"]) for line in alone.lines("evaluate")])
 
     def test_a_rank_dies_at_a_step_of_writing(self):
         """Before, in or after a call of the system: with an update durable and no ACK sent, with a journal half made, with
@@ -102,10 +148,10 @@ class Elastic(RanksTest):
         self.assertEqual(killed.complete()["model_sha256"], alone["model_sha256"])
         self.assertEqual([line["clients"] for line in killed.lines()], [3, 3])
 
-    def on_disks(self, change):
+    def on_disks(self, change, **more):
         """Two clients have reported through rank 1, which has a disk of its own; then all end, [change] what is there,
         and the round goes on with the third."""
-        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}
+        job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3, **more}
         alone = self.play(self.federation(**job))
         apart = self.ranks(2, **job)
         apart.on_disks()
@@ -128,7 +174,38 @@ class Elastic(RanksTest):
 
     def test_a_machine_that_is_gone_for_good(self):
         """What its rank had acknowledged is asked for again, and the log says how many."""
-        self.assertEqual(self.on_disks(lambda apart: shutil.rmtree(apart.disk(1))), (0, [2]))
+        for more in ({}, {"strategy__type": "SCAFFOLD", "training__optimizer": {"type": "SGD"}},
+                     {"update": {"codec": "topk:0.1+int8", "error-feedback": "on"}}):
+            self.assertEqual(self.on_disks(lambda apart: shutil.rmtree(apart.disk(1)), **more), (0, [2]))
+
+    def test_a_machine_and_a_checkpoint_that_are_gone(self):
+        """The newest one is damaged, and its round cannot be closed again: it is open again, at each start."""
+        job = {"clients": 3, "rounds__num_server_rounds": 40, "rounds__min_train_nodes": 3}
+        alone = self.play(self.federation(**job))
+        apart = self.ranks(2, **job)
+        apart.on_disks()
+        clients = [apart.start_client(i, server=apart.servers[1]) for i in range(3)]
+        apart.aggregator.wait_event("checkpoint-saved", 3)
+        for client in clients:
+            client.send(signal.SIGSTOP)
+        apart.kill_rank(1)
+        newest = max(glob.glob(os.path.join(apart.run_folder(), "checkpoints", "round-*")))
+        with open(os.path.join(newest, "model.safetensors"), "r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read(1)
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last[0] ^ 1]))
+        shutil.rmtree(apart.disk(1))
+        for start in range(2):
+            apart.on_disks()
+            self.assertEqual(apart.aggregator.wait_event("run-resumed")["rounds-closed"], int(newest[-6:]) - 1)
+            self.assertEqual(len(apart.aggregator.events("round-reopened")), 1 - start)
+            if start == 0:
+                apart.kill_rank(0)
+        for client in clients:
+            client.send(signal.SIGCONT)
+        self.assertEqual(apart.complete()["model_sha256"], alone["model_sha256"])
+        self.assertEqual(len(apart.hashes()), 40)
 
     def test_a_damaged_record_in_one_journal(self):
         """Of the last update that a rank had taken: it is asked for again, and the other one of that journal counts."""
