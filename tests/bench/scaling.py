@@ -14,6 +14,8 @@ CONNECTION = 22e3  # bytes
 CONNECTIONS, MESSAGES, WORKERS = 0.69, 0.15, 1.1  # CPU s/GB: of both directions, and twice of what is received
 PARAMETER, JOINING = 16, 8  # bytes; the second on one of several ranks
 STEP_S = 0.016
+JOIN = 2.24  # s/GB of sums, on two ranks
+WORDS_S = 1e-3  # CPU for each update of another rank, at most
 DISK, LINK = 175e6, 1.25e9  # bytes/s
 
 
@@ -50,10 +52,12 @@ def needs(devices, ranks=1):
         "down, up": f"{size(down)}, {size(up)}",
         "connections, one thread": seconds(CONNECTIONS * (down + up) / 1e9),
         "messages and rounds, on rank 0": seconds(MESSAGES * up * ranks / 1e9),
+        "words between ranks, on rank 0": seconds(WORDS_S * cohort) if ranks > 1 else "none",
         "workers, one core": seconds(WORKERS * up / 1e9),
         "journal, at 175 MB/s": seconds(up / DISK),
         "10 Gbit/s down": seconds(down / LINK),
         "step": seconds(STEP_S),
+        "join of the sums": seconds(JOIN * 8 * P / 1e9) if ranks > 1 else "none",
         "`max-weight` at most": "2²⁰, the default" if weight == MOST_WEIGHT else f"{weight:,}",
     }
 
