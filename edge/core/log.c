@@ -47,14 +47,16 @@ static void put_escaped(line *out, const char *text)
 {
     for (const char *p = text; *p; p++) {
         const unsigned steering = fedge_text_steering(p);
+        /* A space as in fedge_text_plain. */
         if (steering > 1)
-            p += steering - 1;
+            put(out, " ");
         else if (steering == 1)
             put(out, "\\u%04x", *p);
         else if (*p == '"' || *p == '\\')
             put(out, "\\%c", *p);
         else
             put(out, "%c", *p);
+        p += steering > 1 ? steering - 1 : 0;
     }
 }
 
@@ -62,8 +64,8 @@ static bool needs_quotes(const char *text)
 {
     if (!*text)
         return true;
-    for (const unsigned char *p = (const unsigned char *)text; *p; p++) {
-        if (*p <= ' ' || *p == '"' || *p == '=' || *p == '\\' || *p == 0x7f)
+    for (const char *p = text; *p; p++) {
+        if (*p == ' ' || *p == '"' || *p == '=' || *p == '\\' || fedge_text_steering(p) > 0)
             return true;
     }
     return false;

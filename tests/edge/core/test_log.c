@@ -62,16 +62,21 @@ static void test_what_steers_the_reader(void **state)
     (void)state;
     sink out = {.count = 0};
     fedge_log log = to_sink(&out, true);
-    /* Directions, separators of lines, controls: gone. Their neighbours: kept. */
+    /* Directions, separators of lines, controls: a space each, so that what is left and right of
+     * one makes no other. Their neighbours: kept. */
     FEDGE_LOG(&log, FEDGE_LOG_INFO, "x",
               fedge_log_str("s", "a\u200e\u200f\u2028\u2029\u202a\u202e\u2066\u2069\u061c\u202a"),
               fedge_log_str("c1", "\xc2\x80\xc2\x85"
                                   "b\xc2\x9f"),
               fedge_log_str("near", "\u200d\u2010\u2027\u202f\u2065\u206a\u061b\u061d\u00a0\u00e4"),
-              fedge_log_str("cut", "\xe2\x80"));
-    assert_non_null(strstr(out.line, "\"s\":\"a\",\"c1\":\"b\","
+              fedge_log_str("split", "\xe2\u202e\x80\xae"), fedge_log_str("cut", "\xe2\x80"));
+    assert_non_null(strstr(out.line, "\"s\":\"a          \",\"c1\":\"  b \","
                                      "\"near\":\"\u200d\u2010\u2027\u202f\u2065\u206a\u061b\u061d"
-                                     "\u00a0\u00e4\",\"cut\":\"\xe2\x80\"}"));
+                                     "\u00a0\u00e4\",\"split\":\"\xe2 \x80\xae\","
+                                     "\"cut\":\"\xe2\x80\"}"));
+    log.json = false;
+    FEDGE_LOG(&log, FEDGE_LOG_INFO, "x", fedge_log_str("s", "a\u202e"), fedge_log_str("t", "b"));
+    assert_non_null(strstr(out.line, " s=\"a \" t=b\n"));
 }
 
 static void test_plain_text(void **state)
