@@ -6,7 +6,7 @@
 
 typedef enum fedge_exit_code {
     FEDGE_EXIT_OK = 0,      /* the run is complete or drained, or a signal asked to stop */
-    FEDGE_EXIT_FAILURE = 1, /* no memory or threads, or failed while running: start again */
+    FEDGE_EXIT_FAILURE = 1, /* no memory, threads or files, or failed while running: start again */
     FEDGE_EXIT_USAGE = 2,   /* wrong command line */
     FEDGE_EXIT_CONFIG = 3,  /* job, identity, trust, registry or data: mend the file named */
     FEDGE_EXIT_STATE = 4,   /* state directory in use, damaged, of another job or release */

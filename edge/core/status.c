@@ -89,7 +89,7 @@ fedge_status fedge_fail(fedge_error *err, fedge_status status, const char *forma
 
 static fedge_status status_of_errno(int errnum)
 {
-    switch (errnum == EAGAIN ? ENOMEM : errnum) { /* of threads, which pass like memory */
+    switch (errnum) {
     case ENOSPC:
     case EDQUOT:
         return FEDGE_NO_SPACE;
@@ -101,6 +101,9 @@ static fedge_status status_of_errno(int errnum)
     case EEXIST:
         return FEDGE_EXISTS;
     case ENOMEM:
+    case EAGAIN: /* of threads, which pass like memory; so do descriptors */
+    case EMFILE:
+    case ENFILE:
         return FEDGE_NO_MEMORY;
     default:
         return FEDGE_IO;
@@ -121,7 +124,9 @@ fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, 
     size_t used = append(err, 0, body.text);
     used = append(err, used, ": ");
     /* Thread-safe in glibc (2.32 and later) and musl, which return constants for known numbers. */
-    append(err, used, strerror(errnum));
+    used = append(err, used, strerror(errnum));
+    if (errnum == EMFILE)
+        append(err, used, " (raise the limit: ulimit -n, LimitNOFILE=)");
     return status;
 }
 

@@ -73,7 +73,8 @@ fedge_status fedge_fail(fedge_error *err, fedge_status status, const char *forma
 
 /* As fedge_fail, and appends ": " and the text of the errno value [errnum]. ENOSPC and EDQUOT
  * become FEDGE_NO_SPACE, ENOENT FEDGE_NOT_FOUND, EACCES and EPERM FEDGE_DENIED, EEXIST
- * FEDGE_EXISTS, ENOMEM FEDGE_NO_MEMORY, anything else FEDGE_IO. */
+ * FEDGE_EXISTS, ENOMEM, EAGAIN (no thread), EMFILE and ENFILE FEDGE_NO_MEMORY, anything else
+ * FEDGE_IO. */
 fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

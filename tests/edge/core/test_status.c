@@ -71,8 +71,8 @@ static void errno_values_are_mapped(void **state)
     } cases[] = {
         {ENOSPC, FEDGE_NO_SPACE},  {EDQUOT, FEDGE_NO_SPACE},  {ENOENT, FEDGE_NOT_FOUND},
         {EACCES, FEDGE_DENIED},    {EPERM, FEDGE_DENIED},     {EEXIST, FEDGE_EXISTS},
-        {EAGAIN, FEDGE_NO_MEMORY}, {ENOMEM, FEDGE_NO_MEMORY}, {EIO, FEDGE_IO},
-        {EBADF, FEDGE_IO},
+        {EAGAIN, FEDGE_NO_MEMORY}, {ENOMEM, FEDGE_NO_MEMORY}, {ENFILE, FEDGE_NO_MEMORY},
+        {EIO, FEDGE_IO},           {EBADF, FEDGE_IO},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fedge_error err;
@@ -82,6 +82,10 @@ static void errno_values_are_mapped(void **state)
         assert_string_equal(err.message + 8, strerror(cases[i].errnum));
         assert_int_equal(fedge_fail_errno(NULL, cases[i].errnum, "x"), cases[i].status);
     }
+    fedge_error err;
+    assert_int_equal(fedge_fail_errno(&err, EMFILE, "cannot open f"), FEDGE_NO_MEMORY);
+    assert_non_null(strstr(err.message, strerror(EMFILE)));
+    assert_non_null(strstr(err.message, "LimitNOFILE="));
 }
 
 static void prefix_puts_context_before(void **state)
