@@ -102,8 +102,9 @@ fedge_status fedge_round_log_mend(const char *path, fedge_error *err)
     if (snprintf(aside, sizeof(aside), "%s" FEDGE_ROUND_LOG_DAMAGED, path) >= (int)sizeof(aside))
         return fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s... is too long", path);
     fedge_status status = fedge_os_read_file(path, FEDGE_ROUND_LOG_MAX_SIZE, &text, &size, err);
+    /* A copy first: whatever ends this in between, the log is there, as it was or mended. */
     if (status == FEDGE_OK)
-        status = fedge_os_rename(path, aside, err);
+        status = fedge_os_write_file(aside, text, size, 0600, err);
     if (status == FEDGE_OK)
         status = fedge_os_write_file(path, text, keep_good_lines((char *)text, size), 0600, err);
     free(text);

@@ -2,6 +2,7 @@
 
 import glob
 import os
+import signal
 import socket
 import threading
 
@@ -323,6 +324,33 @@ class Damaged(NetTest):
         self.assertIn("rounds.jsonl:1", said["error"])
         with open(path + ".damaged", "rb") as file:
             self.assertEqual(file.read(), damaged)
+
+    def test_a_kill_while_the_round_log_is_mended(self):
+        """At each call on its files: it stays as it was, or is mended, and the next start goes on from there."""
+        expected = self.undamaged()
+        federation = self.half_done()
+        path = os.path.join(federation.run_folder(), "rounds.jsonl")
+        with open(path, "rb") as file:
+            whole = file.read()
+        first, second = whole.splitlines(keepends=True)
+        damaged = first.replace(b'"round":1', b'"round":0') + second
+        kills = 0
+        while True:
+            with open(path, "wb") as file:
+                file.write(damaged)
+            aggregator = federation.launch_aggregator(
+                environment=fault("io", kills + 1, "kill-before", "rounds.jsonl"))
+            harness.wait_until("its end or port", lambda: not aggregator.running()
+                               or os.path.exists(federation.path("ports")))
+            if aggregator.running():
+                break
+            self.assertEqual(aggregator.wait(), -signal.SIGKILL, aggregator.tail())
+            kills += 1
+            with open(path, "rb") as file:
+                self.assertIn(file.read(), (damaged, second))
+        aggregator.kill()
+        self.assertGreaterEqual(kills, 8)  # two files are made, written, synced and given their names
+        self.assertEqual(self.play_to_the_end(federation), expected[1:])
 
 
 class Files(NetTest):
