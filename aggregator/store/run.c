@@ -10,6 +10,7 @@
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/path.h"
 #include "edge/core/os.h"
+#include "secure/hash/sha256.h"
 
 #define NEW_RUN_PREFIX "new-" /* of a run's directory until it is complete */
 
@@ -117,14 +118,16 @@ void fedge_state_close(fedge_state *state)
 static fedge_status write_run_file(const fedge_run *run, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH], text[256];
+    const bool sealed = run->job_sha256[0] != '\0';
     fedge_status status = fedge_run_path(run, "run.json", path, err);
     if (status != FEDGE_OK)
         return status;
-    int size = snprintf(text, sizeof(text),
-                        "{\"number\":%" PRIu64 ",\"incarnation\":%" PRIu32
-                        ",\"finished\":%s,\"next_task_id\":%" PRIu64 "}",
-                        run->number, run->incarnation, run->finished ? "true" : "false",
-                        run->next_task_id);
+    int size =
+        snprintf(text, sizeof(text),
+                 "{\"number\":%" PRIu64 ",\"incarnation\":%" PRIu32
+                 ",\"finished\":%s,\"next_task_id\":%" PRIu64 "%s%s%s}",
+                 run->number, run->incarnation, run->finished ? "true" : "false", run->next_task_id,
+                 sealed ? ",\"job_sha256\":\"" : "", run->job_sha256, sealed ? "\"" : "");
     return fedge_json_file_write(path, text, (size_t)size, err);
 }
 
@@ -148,6 +151,10 @@ static fedge_status read_run_file(fedge_run *run, fedge_error *err)
     run->incarnation = (uint32_t)incarnation;
     if (status == FEDGE_OK && cJSON_HasObjectItem(json, "next_task_id"))
         status = fedge_json_get_u64(json, "next_task_id", path, &run->next_task_id, err);
+    if (status == FEDGE_OK && cJSON_HasObjectItem(json, "job_sha256")) {
+        status = fedge_json_get_text(json, "job_sha256", path, run->job_sha256,
+                                     sizeof(run->job_sha256), err);
+    }
     run->finished = cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "finished"));
     cJSON_Delete(json);
     return status;
@@ -194,6 +201,7 @@ fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err)
 typedef struct run_search {
     const char *runs_dir;
     const fedge_run_request *request;
+    char job_sha256[FEDGE_HASH_TEXT]; /* of the job asked for */
     uint32_t num_runs;
     uint64_t last_number;
     fedge_run named;    /* the wanted one, if it is of this job; number 0 when none */
@@ -214,6 +222,11 @@ static fedge_status is_same_job(const fedge_run *run, const run_search *search, 
     char path[FEDGE_MAX_PATH];
     uint8_t *job;
     size_t size;
+    /* Only the job that the run is of can mend its job.json: another's damage is no matter here. */
+    const bool sealed = run->job_sha256[0] != '\0';
+    *same = false;
+    if (sealed && strcmp(run->job_sha256, search->job_sha256) != 0)
+        return FEDGE_OK;
     fedge_status status = fedge_run_path(run, "job.json", path, err);
     if (status == FEDGE_OK)
         status = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &job, &size, err);
@@ -223,6 +236,10 @@ static fedge_status is_same_job(const fedge_run *run, const run_search *search, 
      * began the run and this one. */
     *same = size == search->request->job_size && memcmp(job, search->request->job, size) == 0;
     free(job);
+    if (sealed && !*same) {
+        return fedge_fail(err, FEDGE_CORRUPT, "%s is damaged: put a copy of the given job there",
+                          path);
+    }
     return FEDGE_OK;
 }
 
@@ -254,6 +271,9 @@ static fedge_status look_at_run(void *user, const char *name, fedge_error *err)
      * directory. */
     if (status != FEDGE_OK || (run.finished && !same))
         return status;
+    /* That of an older release has it from its next write on. */
+    if (same)
+        memcpy(run.job_sha256, search->job_sha256, sizeof(run.job_sha256));
     const char *named = search->request->run_id;
     if (same && named && strcmp(name, named) == 0)
         search->named = run;
@@ -377,6 +397,7 @@ static fedge_status make_run(const run_search *search, fedge_run *run, fedge_err
     if (status != FEDGE_OK)
         return status;
     *run = (fedge_run){.number = search->last_number + 1, .incarnation = 1};
+    memcpy(run->job_sha256, search->job_sha256, sizeof(run->job_sha256));
     for (size_t i = 0; i < sizeof(id); i++)
         snprintf(run->run_id + 2 * i, 3, "%02x", id[i]);
     snprintf(name, sizeof(name), NEW_RUN_PREFIX "%s", run->run_id);
@@ -401,6 +422,7 @@ fedge_status fedge_run_open(const fedge_state *state, const fedge_run_request *r
     if (status != FEDGE_OK)
         return status;
     run_search search = {.runs_dir = runs_dir, .request = request};
+    fedge_sha256_text(request->job, request->job_size, search.job_sha256);
     status = fedge_os_list_dir(runs_dir, look_at_run, &search, err);
     if (status != FEDGE_OK)
         return status;

@@ -3,7 +3,7 @@
  *     STATE/format.json                 {"format": 1}; a newer program reads an older format
  *     STATE/lock                        held by the one aggregator that uses the directory
  *     STATE/runs/RUN_ID/job.json        the job's bytes, as given
- *     STATE/runs/RUN_ID/run.json        number, incarnation, finished, next_task_id
+ *     STATE/runs/RUN_ID/run.json        number, incarnation, finished, next_task_id, job_sha256
  *     STATE/runs/RUN_ID/journal/        journal.h
  *     STATE/runs/RUN_ID/checkpoints/    checkpoint.h
  *     STATE/runs/RUN_ID/rounds.jsonl    round_log.h
@@ -52,8 +52,9 @@ typedef struct fedge_run {
     uint64_t number;       /* of the run in its state directory, from 1: the newest is highest */
     uint32_t incarnation;  /* from 1; raised when a backup is restored */
     uint64_t next_task_id; /* that the last start began with; 0: of an older release, or none yet */
-    bool finished;         /* after fedge_run_open: it was named, or its results are missing */
-    bool resumed;          /* existed before fedge_run_open */
+    char job_sha256[FEDGE_HASH_TEXT]; /* of job.json; "": of an older release */
+    bool finished; /* after fedge_run_open: it was named, or its results are missing */
+    bool resumed;  /* existed before fedge_run_open */
     char lost[FEDGE_RUN_ID_TEXT]; /* of a new run: the finished one whose missing results nothing is
                                      left to write from; "": none */
 } fedge_run;
@@ -68,12 +69,13 @@ typedef struct fedge_run_request {
     uint32_t num_cluster_models; /* that it leaves beside the model */
 } fedge_run_request;
 
-/* Opens the newest unfinished run whose job.json equals the given job byte by byte. Where there is
- * none, opens the newest finished run of this job if one of its results is missing (models,
- * picture, the best round's model if it has one, request->result) and there is a checkpoint to make
- * it from. Otherwise, or with new_run, makes a new run. Before all that, the run of this job that
- * run_id names is opened. FEDGE_MISMATCH: there are unfinished runs, of other jobs only; the
- * message says what to do. */
+/* Opens the newest unfinished run whose job.json equals the given job byte by byte (by the SHA-256
+ * in its run.json: FEDGE_CORRUPT when that is the given job's and job.json has another). Where
+ * there is none, opens the newest finished run of this job if one of its results is missing
+ * (models, picture, the best round's model if it has one, request->result) and there is a
+ * checkpoint to make it from. Otherwise, or with new_run, makes a new run. Before all that, the run
+ * of this job that run_id names is opened. FEDGE_MISMATCH: there are unfinished runs, of other jobs
+ * only; the message says what to do. */
 FEDGE_MUST_USE fedge_status fedge_run_open(const fedge_state *state,
                                            const fedge_run_request *request, fedge_run *run,
                                            fedge_error *err);

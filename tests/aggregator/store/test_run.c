@@ -77,6 +77,13 @@ static void a_finished_run_is_left_alone(void **state)
     fedge_state_close(&place);
 }
 
+static void write_text(const char *dir, const char *name, const char *text)
+{
+    char path[FEDGE_MAX_PATH + 64];
+    snprintf(path, sizeof(path), "%s/%s", dir, name);
+    OK(fedge_os_write_file(path, text, strlen(text), 0600, NULL));
+}
+
 static void write_result(const fedge_run *run, const char *name)
 {
     char path[FEDGE_MAX_PATH];
@@ -231,6 +238,51 @@ static void a_new_run_leaves_missing_results(void **state)
     fedge_state_close(&place);
 }
 
+/* Bits of the job.json of [run]: told with what mends it, and no run of this job is begun. */
+static void assert_damage_is_told(const fedge_state *place, const fedge_run *run)
+{
+    char text[sizeof(job_a)];
+    fedge_run again;
+    fedge_error err;
+    for (size_t bit = 0; bit < 8 * strlen(job_a); bit += 7) {
+        memcpy(text, job_a, sizeof(job_a));
+        text[bit / 8] ^= (char)(1 << bit % 8);
+        write_text(run->dir, "job.json", text);
+        assert_int_equal(open_run(place, job_a, false, &again, &err), FEDGE_CORRUPT);
+        assert_non_null(strstr(err.message, "job.json is damaged: put a copy of the given job"));
+        assert_non_null(strstr(err.message, run->run_id));
+    }
+    OK(open_run(place, job_b, true, &again, NULL)); /* no matter of another job's */
+    OK(fedge_os_remove_tree(again.dir, NULL));
+    write_text(run->dir, "job.json", job_a); /* as the message says */
+    OK(open_run(place, job_a, false, &again, NULL));
+    assert_string_equal(again.run_id, run->run_id);
+}
+
+static void a_damaged_job_is_told(void **state)
+{
+    fedge_state place;
+    fedge_run run, again;
+    fedge_error err;
+    OK(fedge_state_open(*state, &place, NULL));
+    OK(open_run(&place, job_a, false, &run, NULL));
+    assert_damage_is_told(&place, &run);
+    OK(fedge_run_begin_task_ids(&run, 77, NULL));
+    assert_damage_is_told(&place, &run);
+    OK(fedge_os_remove_tree(run.dir, NULL));
+    make_finished(&place, 0, &run);
+    remove_from(&run, FEDGE_RUN_MODEL);
+    assert_damage_is_told(&place, &run);
+    /* Of an older release, until the next write. */
+    write_text(run.dir, "run.json", "{\"number\":1,\"incarnation\":1}");
+    OK(open_run(&place, job_a, false, &run, NULL));
+    write_text(run.dir, "job.json", "{\"name\": \"c\"}");
+    assert_int_equal(open_run(&place, job_a, false, &again, &err), FEDGE_MISMATCH);
+    OK(fedge_run_begin_task_ids(&run, 78, NULL));
+    assert_int_equal(open_run(&place, job_a, false, &again, &err), FEDGE_CORRUPT);
+    fedge_state_close(&place);
+}
+
 /* A run that is asked for by its name is neither followed by a new one nor passed over. */
 static void a_named_run_is_opened_though_finished(void **state)
 {
@@ -270,13 +322,6 @@ static void a_second_aggregator_is_refused(void **state)
     fedge_state_close(&first);
     OK(fedge_state_open(*state, &second, &err));
     fedge_state_close(&second);
-}
-
-static void write_text(const char *dir, const char *name, const char *text)
-{
-    char path[FEDGE_MAX_PATH + 64];
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    OK(fedge_os_write_file(path, text, strlen(text), 0600, NULL));
 }
 
 static void bad_state_is_told(void **state)
@@ -349,6 +394,7 @@ int main(void)
         TEST(a_missing_result_elsewhere_counts),
         TEST(results_that_nothing_is_left_of_are_told),
         TEST(a_new_run_leaves_missing_results),
+        TEST(a_damaged_job_is_told),
         TEST(a_named_run_is_opened_though_finished),
         TEST(a_second_aggregator_is_refused),
         TEST(bad_state_is_told),
