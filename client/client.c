@@ -64,13 +64,14 @@ static void remember_error(fedge_client *c, const char *text)
 
 /* --- carrying out ---------------------------------------------------------------------------- */
 
-/* A failure of the store. The link is dropped and comes back after its backoff: a full disk may
- * have room then, and the log says why. */
-static void store_failed(fedge_client *c, const fedge_error *err)
+/* What was to be done with a blob failed in the store. */
+static void store_failed(fedge_client *c, const char *hash, const fedge_error *err)
 {
     fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", err);
-    remember_error(c, err->message);
-    fedge_session_garbage(c->session, now(), "the state directory cannot be written");
+    fedge_session_store_failed(c->session, now(), hash,
+                               err->status == FEDGE_NO_SPACE ? FEDGE_REASON_NO_SPACE
+                                                             : FEDGE_REASON_INTERNAL,
+                               err->message);
 }
 
 static void welcomed(fedge_client *c, const fedge_session_action *action)
@@ -116,7 +117,7 @@ static void look_up(fedge_client *c, const fedge_session_action *action)
     /* A plan is small and says what the site has to judge. Before anything of a model is fetched.
      */
     if ((!action->task || may_work(c)) && fedge_client_look_up(c, action, &err))
-        store_failed(c, &err);
+        store_failed(c, action->hash, &err);
 }
 
 static void start_assignment(fedge_client *c, const fedge_session_action *action)
@@ -191,7 +192,7 @@ static void perform(fedge_client *c, const fedge_session_action *action)
         break;
     case FEDGE_SESSION_STORE_CHUNK:
         if (fedge_client_store_chunk(c, action, &err))
-            store_failed(c, &err);
+            store_failed(c, action->hash, &err);
         break;
     case FEDGE_SESSION_LOAD_PLAN:
     case FEDGE_SESSION_WORK:

@@ -347,6 +347,22 @@ void fedge_session_advance(fedge_session *s)
         advance_task(s);
 }
 
+void fedge_session_store_failed(fedge_session *session, uint64_t now_ms, const char *hash,
+                                fedge_reason reason, const char *text)
+{
+    session_fetch *fetch = fetch_of(session, hash);
+    session->now_ms = now_ms;
+    if (!fetch)
+        return;
+    /* What the store holds by then is looked up when it is wanted again; the chunks that are on
+     * their way are not. The link is not to blame, and the server paces what it asks anew. */
+    fetch->state = BLOB_UNKNOWN;
+    fetch->ask = false;
+    if (session->has_task)
+        decline_task(session, session->task.task_id, reason, text);
+    session->has_task = false;
+}
+
 void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *hash,
                            uint64_t offset)
 {
@@ -355,6 +371,8 @@ void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *
     if (!fetch || fetch->state == BLOB_WHOLE || fetch->state == BLOB_UNKNOWN)
         return;
     bool first = fetch->state == BLOB_LOOKUP;
+    if (!first)
+        fedge_session_progress(session); /* only now: a chunk that finds no room is none */
     /* A store that says more than the blob has is not believed. */
     fetch->offset = offset <= fetch->size ? offset : 0;
     if (fetch->offset == fetch->size && fetch->size > 0) {

@@ -59,7 +59,8 @@ typedef enum fedge_session_action_type {
                                   With task->parts also fedge_session_wants_list, and once
                                   task->list is HELD, fedge_session_blob_run */
     FEDGE_SESSION_STORE_CHUNK, /* write [data] of blob [hash] at [offset]; then blob_at.
-                                 [data] points into the frame last given */
+                                 [data] points into the frame last given. A failure of these
+                                 two is fedge_session_store_failed */
     FEDGE_SESSION_LOAD_PLAN,   /* verify and load blob [hash] of [size] bytes as the plan */
     FEDGE_SESSION_WORK,        /* do [task] with blob task->model */
     FEDGE_SESSION_CANCEL,      /* stop the work under way; it still reports its end */
@@ -110,6 +111,10 @@ void fedge_session_frame(fedge_session *session, uint64_t now_ms, const uint8_t 
                          size_t size);
 /* What came is not a message: a text frame, a bad header, one over the limit. */
 void fedge_session_garbage(fedge_session *session, uint64_t now_ms, const char *what);
+/* Blob [hash] could not be looked up, or a chunk of it not be stored: its fetch is given up until
+ * the next task, and a task that waits is declined with [reason]. */
+void fedge_session_store_failed(fedge_session *session, uint64_t now_ms, const char *hash,
+                                fedge_reason reason, const char *text);
 /* So many bytes of the blob are stored; a whole one is its size. */
 void fedge_session_blob_at(fedge_session *session, uint64_t now_ms, const char *hash,
                            uint64_t offset);

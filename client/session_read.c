@@ -133,7 +133,6 @@ static void take_chunk(fedge_session *s, session_fetch *fetch, const fedge_blob_
         return;
     }
     fetch->repaired = fetch->refused = false;
-    fedge_session_progress(s);
     fedge_session_action *action = fedge_session_push(s, FEDGE_SESSION_STORE_CHUNK);
     memcpy(action->hash, fetch->hash, sizeof(action->hash));
     action->offset = fetch->offset;

@@ -120,9 +120,24 @@ static void send_part(fake *f, const fedge_session_action *action)
     take_sent(f, f->frame, size);
 }
 
+static void look_up(fake *f, const fedge_session_action *action)
+{
+    if (f->store_fails) {
+        fedge_session_store_failed(f->session, f->now_ms, action->hash, FEDGE_REASON_NO_SPACE,
+                                   "no room");
+    } else {
+        fedge_session_blob_at(f->session, f->now_ms, action->hash, *held(f, action->hash));
+    }
+}
+
 static void store_chunk(fake *f, const fedge_session_action *action)
 {
     uint64_t *at = held(f, action->hash);
+    if (f->store_fails) {
+        fedge_session_store_failed(f->session, f->now_ms, action->hash, FEDGE_REASON_NO_SPACE,
+                                   "no room");
+        return;
+    }
     assert_int_equal(action->offset, *at);
     *at += action->data_size;
     fedge_session_blob_at(f->session, f->now_ms, action->hash, *at);
@@ -169,7 +184,7 @@ static void perform(fake *f, const fedge_session_action *action)
             f->plan_held = f->model_held = 0;
         break;
     case FEDGE_SESSION_LOOKUP_BLOB:
-        fedge_session_blob_at(f->session, f->now_ms, action->hash, *held(f, action->hash));
+        look_up(f, action);
         break;
     case FEDGE_SESSION_STORE_CHUNK:
         store_chunk(f, action);

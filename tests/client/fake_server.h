@@ -30,6 +30,7 @@ typedef struct fake {
     fedge_exit exit_code;
     char text[FEDGE_MAX_TEXT];
     uint64_t plan_held, model_held;
+    bool store_fails; /* at each chunk and each lookup: there is no room */
     bool has_result;
     fedge_upload result;
     uint32_t return_within_ms; /* of WELCOME */

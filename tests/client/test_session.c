@@ -671,6 +671,7 @@ static void still_works(fake *f)
     if (f->linked)
         fake_break(f);
     f->plan_held = f->model_held = 0;
+    f->store_fails = false;
     fake_restart(f);
     fake_welcome(f);
     fake_plan(f);
@@ -696,7 +697,7 @@ static void test_random_events(void **state)
         fedge_reason reason = fedge_rng_below(&rng, FEDGE_REASON_COUNT);
         if (strcmp(fedge_reason_class(reason), "never") == 0)
             reason = FEDGE_REASON_STALE_TASK;
-        switch (fedge_rng_below(&rng, 13)) {
+        switch (fedge_rng_below(&rng, 14)) {
         case 0:
             fake_task(f, task, fedge_rng_below(&rng, 2) ? FAKE_MODEL : FAKE_MODEL2);
             break;
@@ -737,6 +738,9 @@ static void test_random_events(void **state)
         case 11:
             if (f->session->link != LINK_ONLINE)
                 fake_welcome(f);
+            break;
+        case 12:
+            f->store_fails = fedge_rng_below(&rng, 4) == 0;
             break;
         default:
             fake_chunk(f, FAKE_PLAN, f->plan_held, 10000);

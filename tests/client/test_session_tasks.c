@@ -176,6 +176,82 @@ static void test_where_it_goes_next(void **state)
     assert_string_equal(f->sent_to, "wss://c.example");
 }
 
+/* What cannot be stored does not bring the client back at once. */
+static void test_a_chunk_without_room_is_no_progress(void **state)
+{
+    fake *f = *state;
+    uint64_t longest = 0;
+    for (unsigned i = 0; i < 20; i++) {
+        fake_welcome(f);
+        f->store_fails = true;
+        fake_chunk(f, FAKE_PLAN, 0, 65536);
+        f->store_fails = false;
+        fake_break(f);
+        const uint64_t wait = fedge_session_deadline(f->session) - f->now_ms;
+        longest = wait > longest ? wait : longest;
+    }
+    assert_in_range(longest, 10000, 60000);
+    fake_welcome(f);
+    fake_chunk(f, FAKE_PLAN, 0, 65536);
+    fake_break(f);
+    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 0, 500);
+}
+
+/* Declined at once, on a link that stays; the next task goes on from what the store holds. */
+static void test_a_model_without_room_is_declined(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    fake_plan(f);
+    fake_task(f, 1, FAKE_MODEL);
+    fake_chunk(f, FAKE_MODEL, 0, 65536);
+    f->store_fails = true;
+    fake_chunk(f, FAKE_MODEL, 65536, 65536);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 1);
+    assert_int_equal(f->notice.reason, FEDGE_REASON_NO_SPACE);
+    assert_int_equal(f->notice.task_id, 1);
+    assert_string_equal(f->notice.text, "no room");
+    fake_chunk(f, FAKE_MODEL, 131072, 65536); /* was on its way */
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 1);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), 2);
+    assert_true(f->linked);
+    assert_int_equal(fedge_session_deadline(f->session), FEDGE_SESSION_NEVER);
+    f->store_fails = false;
+    f->model_held += 1000; /* of the chunk that failed */
+    fake_task(f, 2, FAKE_MODEL);
+    assert_int_equal(f->fetch.offset, 66536);
+    fake_serve(f, FAKE_MODEL);
+    assert_int_equal(f->work.task_id, 2);
+    assert_int_equal(f->num_connects, 1);
+}
+
+/* The same with the plan, which is fetched again for the next task. */
+static void test_a_plan_without_room(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    f->store_fails = true;
+    fake_chunk(f, FAKE_PLAN, 0, 65536);
+    fake_chunk(f, FAKE_PLAN, 65536, 4464);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), 1);
+    fake_task(f, 1, FAKE_MODEL); /* it cannot even be looked up */
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_DECLINE), 1);
+    assert_int_equal(f->notice.task_id, 1);
+    f->store_fails = false;
+    fake_task(f, 2, FAKE_MODEL);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), 2);
+    assert_string_equal(f->fetch.hash, FAKE_PLAN);
+    f->store_fails = true;
+    fake_chunk(f, FAKE_PLAN, 0, 65536);
+    assert_int_equal(f->notice.task_id, 2);
+    f->store_fails = false;
+    fake_task(f, 3, FAKE_MODEL);
+    fake_plan(f);
+    fake_serve(f, FAKE_MODEL);
+    assert_int_equal(f->work.task_id, 3);
+    assert_int_equal(f->num_connects, 1);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, fake_set_up, fake_tear_down)
 
 int main(void)
@@ -186,6 +262,9 @@ int main(void)
         TEST(test_an_answered_task_is_done),
         TEST(test_a_refusal_of_another_task_leaves_the_result),
         TEST(test_a_task_of_another_run_is_dropped),
+        TEST(test_a_chunk_without_room_is_no_progress),
+        TEST(test_a_model_without_room_is_declined),
+        TEST(test_a_plan_without_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,10 @@
 /* Preloaded into a program, makes a chosen call of the system fail, or ends the program at one:
  *
- *   FEDGE_FAULT=CALL:N:WHAT   the N-th call (from 1) of CALL, by this process
+ *   FEDGE_FAULT=CALL:N:WHAT   the N-th call (from 1) of CALL, by this process; N+: all from there
  *     CALL  pwrite, fsync, fdatasync, rename, posix_fallocate, write, mkostemps, or io (any of
- *           these); open or pread; MPI_Reduce, or MPI_Send of more than 4 KiB
- *     WHAT  EIO, ENOSPC: it fails so, once; kill-before, kill-after: SIGKILL there; stop: SIGSTOP
- *           before it
+ *           these); open, pread or pthread_create; MPI_Reduce, or MPI_Send of more than 4 KiB
+ *     WHAT  EIO, ENOSPC, EAGAIN, EMFILE: it fails so; kill-before, kill-after: SIGKILL there;
+ *           stop: SIGSTOP before it
  *     half  (pwrite) half of the bytes are written, then SIGKILL
  *   FEDGE_FAULT_ONCE=PATH   only in the first process that comes so far: PATH is made then
  *   FEDGE_FAULT_FILE=TEXT   only calls on files with TEXT in their path count; the temporary name
@@ -19,6 +19,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -32,6 +33,8 @@ typedef enum fault_kind {
     FAULT_NONE,
     FAULT_EIO,
     FAULT_ENOSPC,
+    FAULT_EAGAIN,
+    FAULT_EMFILE,
     FAULT_KILL_BEFORE,
     FAULT_KILL_AFTER,
     FAULT_STOP,
@@ -47,6 +50,8 @@ static fault_kind kind_of(const char *what)
         fault_kind kind;
     } known[] = {{"EIO", FAULT_EIO},
                  {"ENOSPC", FAULT_ENOSPC},
+                 {"EAGAIN", FAULT_EAGAIN},
+                 {"EMFILE", FAULT_EMFILE},
                  {"kill-before", FAULT_KILL_BEFORE},
                  {"kill-after", FAULT_KILL_AFTER},
                  {"stop", FAULT_STOP},
@@ -76,6 +81,15 @@ static int counts(int fd, const char *path)
     return strstr(path, wanted) != NULL;
 }
 
+/* Is this call, if its name and file are those wanted, the one of [number]: "N", or "N+" and later?
+ */
+static int is_due(const char *number)
+{
+    char *end;
+    const long from = strtol(number, &end, 10), call = atomic_fetch_add(&calls, 1) + 1;
+    return call == from || (*end == '+' && call > from);
+}
+
 /* What is to happen at this call of [name] on the file at [path], or open as [fd] where that is
  * NULL; ends the process itself for kill-before. */
 static fault_kind next(const char *name, int fd, const char *path)
@@ -87,10 +101,10 @@ static fault_kind next(const char *name, int fd, const char *path)
     (void)snprintf(text, sizeof(text), "%s", given);
     const char *call = strsep(&at, ":");
     const char *number = strsep(&at, ":");
-    const int reads =
-        strcmp(name, "open") == 0 || strcmp(name, "pread") == 0 || strncmp(name, "MPI_", 4) == 0;
-    if (!at || (strcmp(call, name) != 0 && (reads || strcmp(call, "io") != 0)) ||
-        !counts(fd, path) || atomic_fetch_add(&calls, 1) + 1 != strtol(number, NULL, 10))
+    const int writes = strcmp(name, "open") != 0 && strcmp(name, "pread") != 0 &&
+                       strcmp(name, "pthread_create") != 0 && strncmp(name, "MPI_", 4) != 0;
+    if (!at || (strcmp(call, name) != 0 && (!writes || strcmp(call, "io") != 0)) ||
+        !counts(fd, path) || !is_due(number))
         return FAULT_NONE;
     const char *once = getenv("FEDGE_FAULT_ONCE");
     if (once && symlink("done", once) != 0)
@@ -105,7 +119,12 @@ static fault_kind next(const char *name, int fd, const char *path)
 
 static int error_of(fault_kind kind)
 {
-    return kind == FAULT_EIO ? EIO : kind == FAULT_ENOSPC ? ENOSPC : 0;
+    static const int errors[] = {[FAULT_EIO] = EIO,
+                                 [FAULT_ENOSPC] = ENOSPC,
+                                 [FAULT_EAGAIN] = EAGAIN,
+                                 [FAULT_EMFILE] = EMFILE,
+                                 [FAULT_HALF] = 0};
+    return errors[kind];
 }
 
 static void after(fault_kind kind)
@@ -257,6 +276,19 @@ ssize_t pread(int fd, void *data, size_t size, off_t offset)
         return -1;
     }
     ssize_t done = real(fd, data, size, offset);
+    after(kind);
+    return done;
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                   void *user)
+{
+    int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    FIND(real, "pthread_create");
+    fault_kind kind = next("pthread_create", -1, "");
+    if (error_of(kind))
+        return error_of(kind);
+    int done = real(thread, attributes, run, user);
     after(kind);
     return done;
 }

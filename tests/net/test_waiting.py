@@ -90,6 +90,30 @@ class Waiting(NetTest):
         self.assertEqual([line["attempt"] for line in federation.lines()], [0, 0])
         self.assertEqual(federation.hashes(), expected)
 
+    def test_a_model_without_room_is_declined(self):
+        expected = harness.undisturbed(2, clients=1, rounds__min_train_nodes=1)
+        federation = self.alone()
+        client = federation.start_client(
+            0, environment=fault("pwrite", 1, "ENOSPC", f"client-0/blobs/{expected[0]}"))
+        federation.complete()
+        self.assertEqual(client.wait(), 0, client.tail())
+        declined = federation.aggregator.events("client-declined")
+        self.assertEqual([event["reason"] for event in declined], ["no-space"])
+        self.assertIn("No space left", declined[0]["text"])
+        self.assertEqual(len(client.events("connect")), 1, client.tail())
+        self.assertEqual([line["attempt"] for line in federation.lines()], [0, 1])
+        self.assertEqual(federation.hashes(), expected)
+
+    def test_a_plan_without_room_is_fetched_again(self):
+        expected = harness.undisturbed(2, clients=1, rounds__min_train_nodes=1)
+        federation = self.alone()
+        client = federation.start_client(0, environment=fault("pwrite", 1, "ENOSPC", "client-0/blobs"))
+        client.wait_event("store")
+        federation.complete()
+        self.assertEqual(client.wait(), 0, client.tail())
+        self.assertEqual(len(client.events("connect")), 1, client.tail())
+        self.assertEqual(federation.hashes(), expected)
+
     def test_a_result_without_room_is_given_up_with_its_client(self):
         federation = self.alone()
         client = federation.start_client(0, environment=fault("pwrite", 1, "ENOSPC", "client-0/result"))
