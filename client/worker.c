@@ -19,6 +19,7 @@
 #include "secure/hash/sha256.h"
 
 #define ROOM_RETRY_MS 5000 /* between tries to store a result on a full disk */
+#define ROOM_RETRIES 6     /* then its task is declined: the round has others, or a drain waits */
 #define ROOM_LOOK_MS 200   /* meanwhile, between looks whether it is still wanted */
 
 struct fedge_worker {
@@ -33,6 +34,7 @@ struct fedge_worker {
 
     /* The thread's own. */
     fedge_worker_result at_work;
+    unsigned room_retries; /* of the task */
     fedge_plan *plan;
     fedge_client_plan view; /* of [plan], for the callbacks */
     char run_id[FEDGE_RUN_ID_TEXT];
@@ -367,11 +369,13 @@ static double seconds_since(uint64_t start_ns)
     return (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
 }
 
-/* The disk is full: a result is not thrown away for that, but put again. False when it is not
- * wanted any more. */
+/* The disk is full: a result is not thrown away for that at once, but put again. False when it is
+ * not wanted any more, or there was no room for too long. */
 static bool wait_for_room(fedge_worker *w, const fedge_error *err)
 {
     fedge_log_failure(w->config.log, FEDGE_LOG_ERROR, "store", err);
+    if (w->room_retries++ == ROOM_RETRIES)
+        return false;
     for (int i = 0; i < ROOM_RETRY_MS / ROOM_LOOK_MS && !atomic_load(&w->cancelled); i++)
         fedge_worker_wait(w, ROOM_LOOK_MS); /* busy itself: until the time is over */
     return !atomic_load(&w->cancelled);
@@ -442,6 +446,7 @@ static fedge_status do_task(fedge_worker *w, fedge_error *err)
     if (!w->plan)
         return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
     memcpy(w->run_id, given->run_id, sizeof(w->run_id));
+    w->room_retries = 0;
     fedge_status status = load_model(w, err);
     if (!status)
         status = set_bounds(w, err);

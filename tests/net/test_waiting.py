@@ -90,6 +90,24 @@ class Waiting(NetTest):
         self.assertEqual([line["attempt"] for line in federation.lines()], [0, 0])
         self.assertEqual(federation.hashes(), expected)
 
+    def test_a_drain_does_not_wait_for_room_on_a_device(self):
+        expected = harness.undisturbed(2, clients=1, rounds__min_train_nodes=1)
+        federation = self.alone()
+        client = federation.start_client(0, environment=fault("pwrite", "1+", "ENOSPC", "client-0/result"))
+        client.wait_event("store")
+        federation.aggregator.send(signal.SIGUSR1)
+        self.assertEqual(federation.aggregator.wait(), 0, federation.aggregator.tail())
+        federation.aggregator.wait_event("drained")
+        declined = federation.aggregator.wait_event("client-declined")
+        self.assertEqual(declined["reason"], "no-space", declined)
+        self.assertIn("No space left", declined["text"], declined)
+        self.assertGreater(len(client.events("store")), 2, client.tail())  # it was put again before
+        client.kill()
+        federation.start_aggregator()
+        federation.start_client(0)
+        federation.complete()
+        self.assertEqual(federation.hashes(), expected)
+
     def test_a_model_without_room_is_declined(self):
         expected = harness.undisturbed(2, clients=1, rounds__min_train_nodes=1)
         federation = self.alone()
