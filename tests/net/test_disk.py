@@ -503,6 +503,38 @@ class Files(NetTest):
         self.assertIn("codec", client.log())
 
 
+class Lacking(NetTest):
+    """What passes by itself, threads and file descriptors, ends a program with 1."""
+
+    def test_an_aggregator_without_threads(self):
+        federation = self.federation(clients=2)
+        for number in range(1, 100):
+            aggregator = federation.launch_aggregator(environment=fault("pthread_create", number, "EAGAIN"))
+            harness.wait_until("its end or port", lambda: not aggregator.running()
+                               or os.path.exists(federation.path("ports")))
+            if aggregator.running():
+                break
+            self.assertEqual(aggregator.wait(), FAILURE, aggregator.tail())
+            self.assertRegex(aggregator.log(), "cannot start .*temporarily unavailable")
+        self.assertGreater(number, 3)  # of the run, of the network and of workers
+
+    def test_a_client_without_threads(self):
+        federation = self.federation(clients=2)
+        client = federation.start_client(0, environment=fault("pthread_create", 1, "EAGAIN"))
+        self.assertEqual(client.wait(), FAILURE, client.tail())
+        self.assertIn("thread", client.events("start")[0]["error"])
+
+    def test_no_descriptors(self):
+        federation = self.federation(clients=2)
+        federation.start_aggregator().kill()
+        for file, program in (("run.json", federation.launch_aggregator),
+                              ("state.json", lambda **how: federation.start_client(0, **how))):
+            with self.subTest(file):
+                started = program(environment=fault("open", 1, "EMFILE", file))
+                self.assertEqual(started.wait(), FAILURE, started.tail())
+                self.assertIn("LimitNOFILE=", started.log())
+
+
 class InUse(NetTest):
     def test_a_port(self):
         federation = self.federation(clients=2)

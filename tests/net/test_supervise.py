@@ -89,6 +89,16 @@ class Supervise(NetTest):
         self.assertEqual(len(federation.hashes()), 2)  # of the only run
         self.assertEqual(result["model_sha256"], federation.hashes()[-1])
 
+    def test_a_process_without_threads_is_started_again(self):
+        federation = self.federation(rounds__num_server_rounds=2)
+        environment = fault("pthread_create", 1, "EAGAIN")
+        environment["FEDGE_FAULT_ONCE"] = federation.path("once")
+        federation.start_aggregator("--supervise", environment=environment)
+        self.assertIn("ended with code 1; starting it again", federation.aggregator.log())
+        federation.start_clients()
+        federation.complete()
+        self.assertEqual(federation.hashes(), undisturbed(2))
+
     def test_what_a_new_start_cannot_mend_is_not_repeated(self):
         federation = self.federation()
         federation.launch_aggregator("--supervise", trust=federation.path("nowhere"))
