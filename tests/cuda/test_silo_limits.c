@@ -116,6 +116,32 @@ static void a_gpu_is_lost_in_every_phase(void **state)
     assert_true(lost > 15);
 }
 
+/* By an error that does not come again: what was asked for then lay on the caller's stack, and
+ * nothing of it is looked at any more. */
+static void an_evaluation_that_lost_its_gpu_is_over(void **state)
+{
+    (void)state;
+    enum { REFUSED = 701 };
+    fedge_silo *silo = NULL;
+    fedge_error err;
+    fedge_trainer_result result;
+    silo_draw(0);
+    const fedge_silo_config config = silo_config_of(11);
+    if (!emulator_start(&(emulator_config){
+            .num_gpus = 1, .fail_call = 2, .fail_at = "sum_losses", .fail_error = REFUSED}))
+        return;
+    assert_int_equal(fedge_silo_new(&config, &silo, &err), FEDGE_OK);
+    for (uint32_t again = 0; again < 2; again++) {
+        const fedge_cohort_task task = silo_task_of();
+        assert_int_equal(fedge_silo_evaluate(silo, &task, silo_start, NULL, NULL, &result, &err),
+                         FEDGE_GPU_LOST);
+        assert_non_null(strstr(err.message, "GPU 0 is lost while evaluating: "));
+        assert_int_equal(emulator_counted(), 2);
+    }
+    fedge_silo_free(silo);
+    assert_int_equal(emulator_leaks(), 0);
+}
+
 static void a_gpu_without_a_part_is_looked_for(void **state)
 {
     (void)state;
@@ -137,6 +163,7 @@ int main(void)
         cmocka_unit_test(too_little_memory_does_not_show),
         cmocka_unit_test(out_of_memory_at_every_allocation),
         cmocka_unit_test(a_gpu_is_lost_in_every_phase),
+        cmocka_unit_test(an_evaluation_that_lost_its_gpu_is_over),
         cmocka_unit_test(a_gpu_without_a_part_is_looked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -273,7 +273,7 @@ void fedge_trainer_cuda_work(trainer_cuda_team *team)
     trainer_cuda *waiting[FEDGE_COHORT_MAX_MEMBERS], *having[FEDGE_COHORT_MAX_MEMBERS];
     const uint32_t count = team->num_members;
     pthread_mutex_lock(&team->mutex);
-    team->lost = false; /* a GPU that is gone says so again */
+    team->lost = false; /* a cohort whose GPU is gone says so again */
     pthread_mutex_unlock(&team->mutex);
     for (uint32_t i = 0; i < team->num_gpus; i++)
         team->gpus[i].status = FEDGE_OK;

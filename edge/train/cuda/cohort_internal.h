@@ -63,6 +63,7 @@ struct fedge_cohort {
     fedge_cohort_graph graphs[FEDGE_COHORT_MAX_GRAPHS];
     fedge_cohort_step recorded; /* the optimizer's arguments that are in these */
     bool no_graphs;             /* they were refused */
+    fedge_error lost;           /* why it can only be freed; FEDGE_OK: it is not lost */
 };
 
 /* FEDGE_GPU_LOST: what was being done, and why it failed; FEDGE_OK for

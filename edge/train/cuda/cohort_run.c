@@ -517,31 +517,56 @@ static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_wo
     return FEDGE_OK;
 }
 
+/* Tasks are the caller's, who may free them behind a failure. What is still queued knows arrays and
+ * sums alone. */
+static void forget_tasks(fedge_cohort *cohort)
+{
+    for (uint32_t s = 0; s < cohort->num_slots; s++)
+        cohort->slots[s].task = NULL;
+    cohort->num_endings = 0;
+}
+
+static fedge_status run_all(running *self, fedge_error *err)
+{
+    fedge_cohort *cohort = self->cohort;
+    const fedge_cohort_work *work = self->work;
+    fedge_status status = check(self, cudaSetDevice(cohort->config.gpu), "choosing it", err);
+    if (status == FEDGE_OK)
+        keep_graphs(self);
+    for (uint32_t m = 0; m < work->num_members && status == FEDGE_OK; m++) {
+        status = stage(self, cohort->arrays.start + m * cohort->plan.stride, work->members[m].start,
+                       cohort->plan.num_state, err);
+    }
+    if (status == FEDGE_OK)
+        status = stage_pieces(self, err);
+    for (bool idle = false; status == FEDGE_OK && !idle;) {
+        /* Between runs: what is queued ends, and a run is short. */
+        if (work->cancel && work->cancel(work->user))
+            cancel_rest(self);
+        status = run_once(self, &idle, err);
+    }
+    while (status == FEDGE_OK && cohort->num_endings > 0)
+        status = end_oldest(self, err);
+    return status;
+}
+
 fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *work, fedge_error *err)
 {
     running self = {.cohort = cohort, .work = work};
     fedge_status status = check_work(cohort, work, err);
-    if (status == FEDGE_OK)
-        self.step = fedge_cohort_step_of(cohort, work->members[0].training);
-    if (status == FEDGE_OK && has_own(&self))
+    if (status != FEDGE_OK)
+        return status;
+    if (cohort->lost.status != FEDGE_OK) { /* not every error of a GPU comes again by itself */
+        *err = cohort->lost;
+        return cohort->lost.status;
+    }
+    self.step = fedge_cohort_step_of(cohort, work->members[0].training);
+    if (has_own(&self))
         self.step.values = cohort->arrays.values;
-    if (status == FEDGE_OK)
-        status = check(&self, cudaSetDevice(cohort->config.gpu), "choosing it", err);
-    if (status == FEDGE_OK)
-        keep_graphs(&self);
-    for (uint32_t m = 0; m < work->num_members && status == FEDGE_OK; m++) {
-        status = stage(&self, cohort->arrays.start + m * cohort->plan.stride,
-                       work->members[m].start, cohort->plan.num_state, err);
-    }
-    if (status == FEDGE_OK)
-        status = stage_pieces(&self, err);
-    for (bool idle = false; status == FEDGE_OK && !idle;) {
-        /* Between runs: what is queued ends, and a run is short. */
-        if (work->cancel && work->cancel(work->user))
-            cancel_rest(&self);
-        status = run_once(&self, &idle, err);
-    }
-    while (status == FEDGE_OK && cohort->num_endings > 0)
-        status = end_oldest(&self, err);
+    status = run_all(&self, err);
+    if (status != FEDGE_OK)
+        forget_tasks(cohort);
+    if (status == FEDGE_GPU_LOST)
+        cohort->lost = *err;
     return status;
 }
