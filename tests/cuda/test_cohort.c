@@ -108,6 +108,28 @@ static void steps_are_recorded(void **state)
     }
 }
 
+/* A ReLU that alone reads a product is a part of it, and no launch of its own but going back. */
+static void rectifiers_are_parts_of_products(void **state)
+{
+    (void)state;
+    uint64_t calls = 0;
+    fedge_error err;
+    if (!emulator_start(&(emulator_config){.num_gpus = 1, .fail_at = "activation"}))
+        return;
+    for (uint64_t seed = 0; seed < 2; seed++) {
+        drawn_model(seed);
+        assert_int_equal(train_on("activation", 0, &calls, &err), FEDGE_OK);
+        assert_int_equal(calls, 0);
+        assert_int_equal(train_on("activation_backward", 0, &calls, &err), FEDGE_OK);
+        assert_true(calls > 0);
+    }
+    drawn_family = DRAWN_RESIDUAL; /* over sums and norms */
+    drawn_model(0);
+    assert_int_equal(train_on("activation", 0, &calls, &err), FEDGE_OK);
+    assert_true(calls > 0);
+    drawn_family = DRAWN_PLAIN;
+}
+
 /* Pieces of random lengths, as tensors have them, with gaps between their sums. */
 static size_t make_pieces(int64_t *sums)
 {
@@ -252,6 +274,7 @@ int main(void)
         cmocka_unit_test(clients_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(old_chips_are_refused),
         cmocka_unit_test(steps_are_recorded),
+        cmocka_unit_test(rectifiers_are_parts_of_products),
         cmocka_unit_test(changes_are_summed_as_codecs_make_them),
         cmocka_unit_test(losses_that_are_no_numbers_are_told),
         cmocka_unit_test(clients_without_examples_are_told),

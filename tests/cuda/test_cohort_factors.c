@@ -71,11 +71,38 @@ static void factors_are_rounded(void **state)
     drawn_family = DRAWN_PLAIN;
 }
 
+/* Each of so many layers has a bias that is trained, behind a weight that is not. */
+static void parts_that_are_trained_are_counted(void **state)
+{
+    (void)state;
+    enum { MOST_PARTS = 64 };
+    static fedge_model_spec spec;
+    drawn_model(0);
+    spec = (fedge_model_spec){.input_rank = 1, .input_shape = {2}};
+    for (uint32_t i = 0; i <= MOST_PARTS; i++) {
+        spec.layers[i] = (fedge_layer_spec){
+            .type = FEDGE_LAYER_LINEAR, .train = FEDGE_TRAIN_BIAS, .u.linear = {2, 2, true, 0, 0}};
+    }
+    fedge_cohort_config config = drawn_config_of(1);
+    fedge_cohort_memory memory;
+    fedge_error err;
+    config.model = &spec;
+    spec.num_layers = MOST_PARTS;
+    assert_int_equal(fedge_cohort_bytes(&config, &memory, &err), FEDGE_OK);
+    spec.num_layers++;
+    assert_int_equal(fedge_cohort_bytes(&config, &memory, &err), FEDGE_UNSUPPORTED);
+    assert_string_equal(err.message,
+                        "layer 64 (Linear \"64\"): with it over 64 stretches of values are trained "
+                        "that frozen ones part, and GPUs take no more: freeze neighbours alike, or "
+                        "take --engine cpu");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(adaptations_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(the_base_stays),
+        cmocka_unit_test(parts_that_are_trained_are_counted),
         cmocka_unit_test(factors_are_rounded),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

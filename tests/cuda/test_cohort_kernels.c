@@ -33,6 +33,7 @@ static fedge_cohort_conv2d draw_conv(uint64_t seed)
 {
     fedge_cohort_conv2d c = {.groups = 1,
                              .tensors = {.dropped = dropped_of(seed),
+                                         .relu = seed / 6 % 2,
                                          .in = 1 + kernel_below(seed % 3 ? 4 : 18),
                                          .out = 1 + kernel_below(seed % 4 ? 5 : 19)}};
     for (int axis = 0; axis < 2; axis++) {
@@ -109,6 +110,8 @@ static void check_products(const fedge_cohort_conv2d *c)
     kernel_fetch(&gradients);
     for (uint32_t s = 0; s < SLOTS; s++) {
         plain_conv(c, s);
+        for (size_t i = 0; i < kernel_counts[s] * out && c->tensors.relu; i++)
+            expected[i] = expected[i] < 0.0f ? 0.0f : expected[i];
         kernel_same(&y, s, expected, kernel_counts[s] * out, "y");
         kernel_same(&dx, s, expected_dx, kernel_counts[s] * in, "dx");
         kernel_same(&gradients, s, expected_dw, kernel_counts[s] > 0 ? gradients.values : 0,
@@ -175,6 +178,7 @@ static void linears_are_exact(void **state)
         c.tensors.out = 1 + kernel_below(80);
         c.tensors.steps = 1;
         c.tensors.dropped = dropped_of(seed);
+        c.tensors.relu = seed / 6 % 2;
         make_arrays(&c.tensors, c.tensors.in, c.tensors.out, (size_t)c.tensors.in * c.tensors.out);
         kernel_must(fedge_cohort_launch_linear(&kernel_shape, &c.tensors));
         kernel_must(fedge_cohort_launch_linear_backward(&kernel_shape, &c.tensors));
@@ -183,12 +187,36 @@ static void linears_are_exact(void **state)
     }
 }
 
+/* More rows than a grid is high in tiles, of which all but a few are there in name only. */
+static void products_may_be_tall(void **state)
+{
+    (void)state;
+    enum { TALLEST = 65535 * 64 };
+    fedge_cohort_conv2d c = {.groups = 1,
+                             .in_size = {1, 1},
+                             .out_size = {1, 1},
+                             .kernel = {1, 1},
+                             .stride = {1, 1},
+                             .dilation = {1, 1},
+                             .tensors = {.in = 3, .out = 5, .steps = 1}};
+    kernel_begin(1);
+    make_arrays(&c.tensors, c.tensors.in, c.tensors.out, (size_t)c.tensors.in * c.tensors.out);
+    kernel_shape.slots = 1;
+    kernel_shape.batch = TALLEST + 1;
+    kernel_must(fedge_cohort_launch_linear(&kernel_shape, &c.tensors));
+    kernel_must(fedge_cohort_launch_linear_backward(&kernel_shape, &c.tensors));
+    memset(kernel_counts + 1, 0, sizeof(kernel_counts) - sizeof(*kernel_counts));
+    check_products(&c);
+    kernel_end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(linears_are_exact),
         cmocka_unit_test(convolutions_are_exact),
         cmocka_unit_test(grouped_convolutions_are_exact),
+        cmocka_unit_test(products_may_be_tall),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

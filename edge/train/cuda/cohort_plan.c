@@ -178,8 +178,14 @@ static fedge_status add_layer(fedge_cohort_plan *plan, const fedge_model_spec *s
     const fedge_status status = connect(plan, spec, index, err);
     const size_t values = fedge_shape_count(&layer->out);
     plan->most = values > plan->most ? values : plan->most;
-    if (status == FEDGE_OK && !add_ranges(plan, &layer->spec, plan->num_values))
-        return refuse("training this many parts of layers", err);
+    if (status == FEDGE_OK && !add_ranges(plan, &layer->spec, plan->num_values)) {
+        const fedge_status many = fedge_fail(err, FEDGE_UNSUPPORTED,
+                                             "with it over %d stretches of values are trained that "
+                                             "frozen ones part, and GPUs take no more: freeze "
+                                             "neighbours alike, or take --engine cpu",
+                                             FEDGE_COHORT_MAX_RANGES);
+        return fedge_layer_fail(spec, index, many, err);
+    }
     layer->trains = plan->num_ranges > before || (before > 0 && plan->ranges[before - 1][1] > tail);
     layer->wants |= layer->trains;
     layer->first_buffer = plan->num_state; /* behind all parameters, once they are counted */
@@ -220,7 +226,8 @@ static void choose_recomputed(fedge_cohort_plan *plan)
     }
 }
 
-/* A layer may work over its input where nobody else reads that array, now or going back. */
+/* A layer may work over its input where nobody else reads that array, now or going back. A ReLU
+ * over a product is then a part of it: going back it needs only what it has made. */
 static fedge_status choose_over_input(fedge_cohort_plan *plan, fedge_error *err)
 {
     uint32_t readers[FEDGE_MAX_LAYERS] = {0};
@@ -235,6 +242,10 @@ static fedge_status choose_over_input(fedge_cohort_plan *plan, fedge_error *err)
                             (model ? of_model : readers[from]) == 1 &&
                             !(layer->ops->changes && in_use);
         kept[i] = layer->ops->keeps_y || (layer->over_input && in_use);
+        layer->is_done = layer->over_input && !model && layer->spec.type == FEDGE_LAYER_RELU &&
+                         plan->layers[from].ops->may_rectify;
+        if (layer->is_done)
+            plan->layers[from].rectifies = true;
         if (readers[i] == 0 && i + 1 < plan->num_layers)
             return refuse("a layer whose output nobody reads", err);
     }

@@ -191,8 +191,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     conv2d_forward(conv c, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
-    const uint32_t s = blockIdx.z, count = turns[s].count, first = blockIdx.x * 4 * TILE_SIDE;
-    const uint32_t plane = plane_of(c.out_size);
+    const uint32_t s = blockIdx.z, count = turns[s].count, plane = plane_of(c.out_size);
+    const tile_place tile = place_of_tile(batch * plane, 4 * TILE_SIDE);
+    const uint32_t first = tile.right * 4 * TILE_SIDE;
     if (first >= count * plane)
         return;
     const uint32_t deep = t.in * window_of(c);
@@ -200,11 +201,11 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const windows b = {c, t.x + (size_t)s * batch * t.in * plane_of(c.in_size), count};
     const float *bias = t.bias.values ? t.bias.values + s * t.bias.stride : nullptr;
     float *y = t.y + (size_t)s * batch * t.out * plane;
-    const uint32_t out = t.out;
-    multiply_tile<ROWS, 4>(a, b, blockIdx.y * ROWS * TILE_SIDE, first, t.dropped,
+    const uint32_t out = t.out, relu = t.relu;
+    multiply_tile<ROWS, 4>(a, b, tile.down * ROWS * TILE_SIDE, first, t.dropped,
                            [=](uint32_t m, uint32_t n, float sum) {
                                y[((size_t)(n / plane) * out + m) * plane + n % plane] =
-                                   bias ? sum + bias[m] : sum;
+                                   activated(bias ? sum + bias[m] : sum, relu);
                            });
 }
 
@@ -213,14 +214,15 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     conv2d_dx(conv c, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
-    const uint32_t s = blockIdx.z, count = turns[s].count, first = blockIdx.x * 4 * TILE_SIDE;
-    const uint32_t plane = plane_of(c.in_size), in = t.in;
+    const uint32_t s = blockIdx.z, count = turns[s].count, plane = plane_of(c.in_size), in = t.in;
+    const tile_place tile = place_of_tile(batch * plane, 4 * TILE_SIDE);
+    const uint32_t first = tile.right * 4 * TILE_SIDE;
     if (first >= count * plane)
         return;
     const weights_of_inputs a = {c, t.weight.values + s * t.weight.stride};
     const outputs_of_inputs b = {c, t.dy + (size_t)s * batch * t.out * plane_of(c.out_size), count};
     float *dx = t.dx + (size_t)s * batch * t.in * plane;
-    multiply_tile<ROWS, 4>(a, b, blockIdx.y * ROWS * TILE_SIDE, first, t.dropped,
+    multiply_tile<ROWS, 4>(a, b, tile.down * ROWS * TILE_SIDE, first, t.dropped,
                            [=](uint32_t m, uint32_t n, float sum) {
                                dx[((size_t)(n / plane) * in + m) * plane + n % plane] = sum;
                            });
@@ -242,18 +244,19 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     conv2d_dweight(conv c, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
-    const uint32_t s = blockIdx.z, count = turns[s].count;
-    const uint32_t first = blockIdx.y * ROWS * TILE_SIDE, deep = t.in * window_of(c);
+    const uint32_t s = blockIdx.z, count = turns[s].count, deep = t.in * window_of(c);
+    const tile_place tile = place_of_tile(deep, 4 * TILE_SIDE);
+    const uint32_t first = tile.down * ROWS * TILE_SIDE;
     if (count == 0)
         return;
     const output_rows a = {c, t.dy + (size_t)s * batch * t.out * plane_of(c.out_size), count};
     const window_places b = {c, t.x + (size_t)s * batch * t.in * plane_of(c.in_size), count};
     float *dweight = t.dweight + s * t.gradient_stride;
     multiply_tile<ROWS, 4>(
-        a, b, first, blockIdx.x * 4 * TILE_SIDE, t.dropped,
+        a, b, first, tile.right * 4 * TILE_SIDE, t.dropped,
         [=](uint32_t m, uint32_t n, float sum) { dweight[(size_t)m * deep + n] = sum; });
     const uint32_t last = first + ROWS * TILE_SIDE < t.out ? first + ROWS * TILE_SIDE : t.out;
-    if (t.dbias && blockIdx.x == 0) {
+    if (t.dbias && tile.right == 0) {
         for (uint32_t o = first + threadIdx.x / 32; o < last; o += TILE_THREADS / 32) {
             const float sum = sum_of_channel(a, o);
             if (threadIdx.x % 32 == 0)

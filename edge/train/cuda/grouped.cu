@@ -36,7 +36,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
         }
     }
     t.y[(b * t.out + o) * out + p] =
-        t.bias.values ? sum + t.bias.values[s * t.bias.stride + o] : sum;
+        activated(t.bias.values ? sum + t.bias.values[s * t.bias.stride + o] : sum, t.relu);
 }
 
 /* A thread for each input. */

@@ -125,8 +125,8 @@ cudaError_t fedge_cohort_launch_advance(const fedge_cohort_shape *shape,
 /* Of a float's 23 bits behind the point. To tf32 GPUs round ties away from 0, to bf16 to even. */
 enum { FEDGE_COHORT_TF32 = 13, FEDGE_COHORT_BF16 = 16 };
 
-/* ---- linear.cu: y = x Wᵀ + b;  dx = dy W;  dW = dyᵀ x;  db = Σ dy. With a factor y and dx are
- * that many times the sums. */
+/* ---- linear.cu: y = x Wᵀ + b, or what a ReLU makes of it;  dx = dy W;  dW = dyᵀ x;  db = Σ dy.
+ * With a factor y and dx are that many times the sums. */
 
 typedef struct fedge_cohort_linear {
     fedge_cohort_weights weight, bias; /* (out, in), (out); bias.values NULL: none */
@@ -142,6 +142,7 @@ typedef struct fedge_cohort_linear {
     size_t gradient_stride;
     float y_factor, dx_factor; /* 0: 1; a convolution has no use for these four */
     uint32_t y_adds, dx_adds;  /* to what is there */
+    uint32_t relu;             /* y is what is stored, but 0 where that is less */
 } fedge_cohort_linear;
 cudaError_t fedge_cohort_launch_linear(const fedge_cohort_shape *shape,
                                        const fedge_cohort_linear *args);

@@ -199,6 +199,12 @@ static __device__ __forceinline__ void multiply_tile(const A &a, const B &b, uin
     }
 }
 
+/* What a layer stores: activation.cu's bits, where a ReLU works over its output. */
+static __device__ __forceinline__ float activated(float y, uint32_t relu)
+{
+    return relu && y < 0.0f ? 0.0f : y;
+}
+
 /* A matrix whose neighbours along k lie side by side: element (i, k) at i ·
  * pitch + k. */
 struct tile_rows {
@@ -250,14 +256,28 @@ struct tile_columns {
     }
 };
 
-/* Tiles of [height] × [width] over [rows] × [columns] for each slot: columns in
- * x, rows in y. */
+static __host__ __device__ __forceinline__ uint32_t tiles_over(uint32_t values, uint32_t size)
+{
+    return values / size + (values % size > 0);
+}
+
+/* The block's tile, of [columns] in tiles of [width]: which one from the top, and from the left. */
+struct tile_place {
+    uint32_t down, right;
+};
+static __device__ __forceinline__ tile_place place_of_tile(uint32_t columns, uint32_t width)
+{
+    const uint32_t across = tiles_over(columns, width);
+    return {blockIdx.x / across, blockIdx.x % across};
+}
+
+/* Tiles of [height] × [width] over [rows] × [columns] for each slot, row by row: all of them in x,
+ * which alone may be longer than 65,535. */
 static inline cudaLaunchConfig_t tile_grid(const fedge_cohort_shape *shape, uint32_t rows,
                                            uint32_t height, uint32_t columns, uint32_t width)
 {
     cudaLaunchConfig_t config = {};
-    config.gridDim =
-        dim3((columns + width - 1) / width, (rows + height - 1) / height, shape->slots);
+    config.gridDim = dim3(tiles_over(columns, width) * tiles_over(rows, height), 1, shape->slots);
     config.blockDim = dim3(TILE_THREADS);
     config.stream = shape->stream;
     return config;

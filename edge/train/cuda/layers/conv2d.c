@@ -35,6 +35,7 @@ static fedge_cohort_conv2d tensors_of(const fedge_cohort_layer *layer,
     conv.tensors.weight = (fedge_cohort_weights){values + first, pass->values.stride};
     conv.tensors.bias = (fedge_cohort_weights){bias ? values + behind : NULL, pass->values.stride};
     conv.tensors.dropped = pass->dropped;
+    conv.tensors.relu = layer->rectifies;
     conv.tensors.x = layer->x[0];
     conv.tensors.y = layer->y;
     conv.tensors.dy = layer->dy;
@@ -59,4 +60,5 @@ static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_
                            : fedge_cohort_launch_conv2d_backward(&pass->shape, &conv);
 }
 
-const fedge_cohort_layer_ops fedge_cohort_layer_conv2d = {.forward = forward, .backward = backward};
+const fedge_cohort_layer_ops fedge_cohort_layer_conv2d = {
+    .may_rectify = true, .forward = forward, .backward = backward};
