@@ -45,6 +45,25 @@ static void the_number_of_gpus_does_not_show(void **state)
     }
 }
 
+/* Each GPU's parts are queued one by one in the first step alone. */
+static void steps_are_recorded(void **state)
+{
+    (void)state;
+    fedge_error err;
+    fedge_silo_facts facts;
+    silo_draw(0);
+    silo_training.local_steps = 5;
+    const fedge_silo_config config = silo_config_of(0);
+    for (uint32_t gpus = 1; gpus <= 2; gpus++) {
+        if (!emulator_start(&(emulator_config){
+                .num_gpus = gpus, .joins = gpus > 1, .fail_at = "cudaGraphLaunch"}))
+            return;
+        assert_int_equal(silo_try(&config, &facts, &err), FEDGE_OK);
+        assert_int_equal(silo_result.num_steps, 5);
+        assert_int_equal(emulator_counted(), gpus * 4);
+    }
+}
+
 /* A batch's statistics want all of it on one GPU. */
 static void a_batch_norm_is_not_cut(void **state)
 {
@@ -181,6 +200,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_number_of_gpus_does_not_show),
+        cmocka_unit_test(steps_are_recorded),
         cmocka_unit_test(a_batch_norm_is_not_cut),
         cmocka_unit_test(micro_batches_drop_the_same),
         cmocka_unit_test(a_hanging_collective_is_seen),
