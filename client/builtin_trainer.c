@@ -56,6 +56,15 @@ static void drop_plan(fedge_builtin *t)
     t->plan = NULL;
 }
 
+/* Tells of a lost device; other failures are the plan's or the task's alone. */
+static fedge_status check_engine(const fedge_builtin *t, fedge_status status,
+                                 const fedge_error *err)
+{
+    if (status == FEDGE_GPU_LOST && t->config.lost)
+        t->config.lost(err);
+    return status;
+}
+
 /* --- plan ------------------------------------------------------------------------------------ */
 
 static fedge_status fail_undivided(const fedge_site_data *data, fedge_error *err)
@@ -117,6 +126,10 @@ static fedge_status on_plan(void *user, fedge_client *client, const fedge_client
     fedge_status status = check_data(t, plan, err);
     if (!status && t->config.engine) {
         status = t->config.engine->check(plan, err);
+        if (!status) {
+            status =
+                check_engine(t, t->config.engine->check_gpus(plan, t->config.settings, err), err);
+        }
         t->plan = status ? NULL : plan;
         return status;
     }
@@ -174,22 +187,16 @@ static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_err
         }
     }
     if (!status && t->config.engine) {
-        status = t->config.engine->open(t->plan, t->dataset, t->config.settings, t->config.log,
-                                        t->config.lost, &t->engine, err);
+        status =
+            check_engine(t,
+                         t->config.engine->open(t->plan, t->dataset, t->config.settings,
+                                                t->config.log, t->config.lost, &t->engine, err),
+                         err);
     }
     if (status)
         drop_data(t);
     /* Also after a failure: there is no dataset then, and it is loaded anew. */
     t->client_index = client_index;
-    return status;
-}
-
-/* Tells of a lost device; other failures are the task's alone. */
-static fedge_status check_engine(const fedge_builtin *t, fedge_status status,
-                                 const fedge_error *err)
-{
-    if (status == FEDGE_GPU_LOST && t->config.lost)
-        t->config.lost(err);
     return status;
 }
 

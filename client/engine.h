@@ -25,12 +25,16 @@ typedef struct fedge_client_engine_ops {
     fedge_status (*find)(const fedge_client_engine_settings *settings, fedge_error *err);
     /* FEDGE_UNSUPPORTED with what it cannot train. */
     fedge_status (*check)(const fedge_plan *plan, fedge_error *err);
+    /* Can the GPUs of the settings train it, as far as is known without examples?
+     * FEDGE_UNSUPPORTED, FEDGE_NO_MEMORY with the numbers; FEDGE_GPU_LOST. */
+    fedge_status (*check_gpus)(const fedge_plan *plan, const fedge_client_engine_settings *settings,
+                               fedge_error *err);
     /* Memory of one GPU: for the whole batch at once, and at least. */
     fedge_status (*bytes)(const fedge_plan *plan, const fedge_client_engine_settings *settings,
                           uint64_t *all, uint64_t *least, fedge_error *err);
     /* [plan] and [log] must outlive the state, [dataset] need not. [lost]: told, on another thread,
      * that a call to a GPU does not return; it ends the process. NULL: such a call is waited
-     * for. */
+     * for. Errors as check_gpus, which data may be too large for. */
     fedge_status (*open)(const fedge_plan *plan, const fedge_dataset *dataset,
                          const fedge_client_engine_settings *settings, const fedge_log *log,
                          void (*lost)(const fedge_error *err), void **state, fedge_error *err);

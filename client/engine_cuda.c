@@ -92,6 +92,23 @@ static fedge_status check(const fedge_plan *plan, fedge_error *err)
     return fedge_cohort_check(&config.cohort, err);
 }
 
+/* To the client what is not found are data; that its GPUs are not is for the server to hear. */
+static fedge_status of_gpus(fedge_status status, fedge_error *err)
+{
+    if (status == FEDGE_NOT_FOUND)
+        err->status = status = FEDGE_UNSUPPORTED;
+    return status;
+}
+
+static fedge_status check_gpus(const fedge_plan *plan, const fedge_client_engine_settings *settings,
+                               fedge_error *err)
+{
+    engine self;
+    fedge_silo_config config = config_of(plan, &self);
+    const fedge_status status = read_settings(settings, &config, err);
+    return status == FEDGE_OK ? of_gpus(fedge_silo_check_gpus(&config, err), err) : status;
+}
+
 static fedge_status bytes(const fedge_plan *plan, const fedge_client_engine_settings *settings,
                           uint64_t *all, uint64_t *least, fedge_error *err)
 {
@@ -147,7 +164,7 @@ static fedge_status open_engine(const fedge_plan *plan, const fedge_dataset *dat
                                                     fedge_dataset_labels(dataset), count};
     fedge_status status = read_settings(settings, &config, err);
     if (status == FEDGE_OK)
-        status = fedge_silo_new(&config, &fresh->silo, err);
+        status = of_gpus(fedge_silo_new(&config, &fresh->silo, err), err);
     if (status != FEDGE_OK) {
         close_engine(fresh);
         return status;
@@ -187,6 +204,7 @@ static fedge_status evaluate(void *state, const fedge_view *view, const float *v
 const fedge_client_engine_ops fedge_client_engine_cuda = {.name = "cuda",
                                                           .find = find,
                                                           .check = check,
+                                                          .check_gpus = check_gpus,
                                                           .bytes = bytes,
                                                           .open = open_engine,
                                                           .close = close_engine,

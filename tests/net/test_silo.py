@@ -66,6 +66,29 @@ class Silo(NetTest):
             self.assertEqual(client.wait(), 3, client.tail())
             self.assertIn(message, client.log())
 
+    def test_what_cannot_train_the_job_is_told_before_the_first_round(self):
+        for emulator, job, code, reason, message in (
+                ("gpus=1 old=1", {"training__precision": "bf16"}, 8, "unsupported",
+                 "GPU 0 has compute capability 7.5, and precision bf16 wants 8.0"),
+                ("gpus=1 memory=8192", {}, 1, "internal", "GPU 0 has 0 MiB free, and "),
+                ("gpus=1 at=choosing fail=1 error=46", {}, 8, "unsupported", "GPU 0 is closed to this process"),
+                ("gpus=1 no-code=1", {}, 8, "unsupported", "this build has no code for it"),
+                ("gpus=2 no-nccl=1", {}, 8, "unsupported", "NCCL is not found")):
+            with self.subTest(emulator=emulator):
+                federation = self.federation(clients=1, **JOB, **job)
+                federation.start_aggregator()
+                client = self.start(federation, emulator)
+                self.assertEqual(client.wait(), code, client.tail())
+                self.assertIn(message, client.log())
+                declined = federation.aggregator.wait_event("client-declined")
+                self.assertEqual(declined["reason"], reason, declined)
+                self.assertIn(message, declined["text"])
+                self.assertFalse(client.events("trained"))
+
+    def test_one_gpu_needs_no_nccl(self):
+        expected = self.play("gpus=1")[0].hashes()
+        self.assertEqual(self.play("gpus=2 no-nccl=1", "--gpus", "1")[0].hashes(), expected)
+
     def test_the_plan_tells_the_memory_of_a_gpu(self):
         federation = self.federation(clients=1, **JOB)
         done = subprocess.run([PROGRAM, "--plan", federation.job_path, "--json"], stdout=subprocess.PIPE,

@@ -38,19 +38,30 @@ static fedge_cohort_config cohort_of(const fedge_silo_config *config, fedge_coho
     return cohort;
 }
 
+/* One part after another, with the optimizer's state on the host and no examples yet. */
+static fedge_cohort_config least_of(const fedge_silo_config *config, fedge_cohort_share share)
+{
+    share.states_on_host = true;
+    fedge_cohort_config cohort = cohort_of(config, share);
+    cohort.most_slots = 1;
+    memset(cohort.sets, 0, sizeof(cohort.sets));
+    return cohort;
+}
+
 fedge_status fedge_silo_bytes(const fedge_silo_config *config, uint32_t num_gpus, uint64_t *all,
                               uint64_t *least, fedge_error *err)
 {
     uint32_t num_parts = 0;
     uint64_t *const to[] = {all, least};
-    fedge_cohort_share share = share_of(config, num_gpus, &num_parts);
+    const fedge_cohort_share share = share_of(config, num_gpus, &num_parts);
     fedge_status status = FEDGE_OK;
     for (int i = 0; i < 2 && status == FEDGE_OK; i++) {
         fedge_cohort_memory memory;
-        fedge_cohort_config cohort = cohort_of(config, share);
-        cohort.most_slots = i == 0 ? share.num_parts : 1;
-        cohort.share.states_on_host = i == 1;
-        memset(cohort.sets, 0, sizeof(cohort.sets));
+        fedge_cohort_config cohort = least_of(config, share);
+        if (i == 0) {
+            cohort.most_slots = share.num_parts;
+            cohort.share.states_on_host = false;
+        }
         status = fedge_cohort_bytes(&cohort, &memory, err);
         *to[i] = status == FEDGE_OK ? memory.slots + memory.shared : 0;
     }
@@ -124,29 +135,53 @@ static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
 
 /* Names the GPUs, where the caller wants all. One that is not there is told also where the batch
  * has no part for it. */
-static fedge_status choose_gpus(fedge_silo *self, fedge_error *err)
+static fedge_status choose_gpus(fedge_silo_config *config, fedge_error *err)
 {
     uint32_t there = 0;
     const fedge_status status = fedge_cohort_count_gpus(&there, err);
     if (status != FEDGE_OK)
         return status;
     there = there < FEDGE_COHORT_MAX_GPUS ? there : FEDGE_COHORT_MAX_GPUS;
-    for (uint32_t i = 0; i < there && self->config.num_gpus == 0; i++)
-        self->config.gpus[i] = i;
-    self->config.num_gpus = self->config.num_gpus == 0 ? there : self->config.num_gpus;
-    for (uint32_t i = 0; i < self->config.num_gpus; i++) {
-        if (self->config.gpus[i] >= there) {
+    for (uint32_t i = 0; i < there && config->num_gpus == 0; i++)
+        config->gpus[i] = i;
+    config->num_gpus = config->num_gpus == 0 ? there : config->num_gpus;
+    for (uint32_t i = 0; i < config->num_gpus; i++) {
+        if (config->gpus[i] >= there) {
             return fedge_fail(err, FEDGE_NOT_FOUND, "GPU %u is not there: there are 0 to %u",
-                              (unsigned)self->config.gpus[i], (unsigned)there - 1);
+                              (unsigned)config->gpus[i], (unsigned)there - 1);
         }
     }
     return FEDGE_OK;
 }
 
+fedge_status fedge_silo_check_gpus(const fedge_silo_config *config, fedge_error *err)
+{
+    fedge_silo_config wanted = *config;
+    uint32_t num_parts = 0;
+    fedge_nccl nccl;
+    fedge_status status = fedge_cohort_check(&config->cohort, err);
+    if (status == FEDGE_OK)
+        status = choose_gpus(&wanted, err);
+    if (status != FEDGE_OK)
+        return status;
+    const fedge_cohort_share share = share_of(&wanted, wanted.num_gpus, &num_parts);
+    fedge_cohort_config cohort = least_of(&wanted, share);
+    for (uint32_t i = 0; i < share.num_gpus && status == FEDGE_OK; i++) {
+        cohort.gpu = (int)wanted.gpus[i];
+        status = fedge_cohort_check_gpu(&cohort, err);
+    }
+    if (status == FEDGE_OK && share.num_gpus > 1) {
+        status = fedge_nccl_load(&nccl, err);
+        if (status == FEDGE_OK)
+            fedge_nccl_unload(&nccl);
+    }
+    return status;
+}
+
 static fedge_status open_silo(fedge_silo *self, fedge_error *err)
 {
     const uint32_t batch = self->config.cohort.options->max_batch;
-    fedge_status status = choose_gpus(self, err);
+    fedge_status status = choose_gpus(&self->config, err);
     if (status == FEDGE_OK) {
         self->share = share_of(&self->config, self->config.num_gpus, &self->num_parts);
         self->indices = calloc(batch, sizeof(*self->indices));

@@ -57,6 +57,12 @@ typedef struct fedge_silo_facts {
 
 typedef struct fedge_silo fedge_silo;
 
+/* Can the GPUs that would get a part train it: are they there and open to this process, have they
+ * code, the precision, room for a part with the optimizer's state on the host, and is NCCL there
+ * where they are several? As fedge_silo_new says it, before there are examples; takes nothing. */
+FEDGE_MUST_USE fedge_status fedge_silo_check_gpus(const fedge_silo_config *config,
+                                                  fedge_error *err);
+
 /* Bytes of one of [num_gpus] GPUs, without examples: that trains all its parts at once, and that
  * trains them one after another with the optimizer's state on the host. Looks for no GPU. */
 FEDGE_MUST_USE fedge_status fedge_silo_bytes(const fedge_silo_config *config, uint32_t num_gpus,

@@ -2,10 +2,9 @@
  * tests run there.
  *
  * Without emulator_start, the first call reads the environment variable FEDGE_EMULATOR, such as
- * "gpus=2 order=2 seed=7 memory=1048576 fail=120 error=214 at=copy": names as in the struct below.
- * With
- * FEDGE_EMULATOR_MARK, a file that is made then, each process but the first reads
- * FEDGE_EMULATOR_AGAIN instead.
+ * "gpus=2 order=2 seed=7 memory=1048576 fail=120 error=214 at=copy old=1 no-code=1 no-nccl=1":
+ * names as in the struct below. With FEDGE_EMULATOR_MARK, a file that is made then, each process
+ * but the first reads FEDGE_EMULATOR_AGAIN instead.
  */
 #ifndef FEDGE_EMULATOR_H
 #define FEDGE_EMULATOR_H

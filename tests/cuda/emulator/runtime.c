@@ -112,9 +112,11 @@ static void start_from_environment(void)
     static char fail_at[32];
     const char *text = rules();
     const char *at = text ? strstr(text, "at=") : NULL;
-    unsigned long long values[6] = {1};
-    static const char *const KEYS[6] = {"gpus=", "order=", "seed=", "memory=", "fail=", "error="};
-    for (int i = 0; text && i < 6; i++) {
+    enum { COUNT = 9 };
+    unsigned long long values[COUNT] = {1};
+    static const char *const KEYS[COUNT] = {
+        "gpus=", "order=", "seed=", "memory=", "fail=", "error=", "old=", "no-code=", "no-nccl="};
+    for (int i = 0; text && i < COUNT; i++) {
         const char *found = strstr(text, KEYS[i]);
         values[i] = found ? strtoull(found + strlen(KEYS[i]), NULL, 10) : values[i];
     }
@@ -125,7 +127,10 @@ static void start_from_environment(void)
                            .memory_bytes = values[3],
                            .fail_call = values[4],
                            .fail_at = at && sscanf(at, "at=%31s", fail_at) == 1 ? fail_at : NULL,
-                           .fail_error = (int)values[5]});
+                           .fail_error = (int)values[5],
+                           .old_chip = values[6] > 0,
+                           .no_code = values[7] > 0,
+                           .no_nccl = values[8] > 0});
 }
 
 uint32_t emulator_real_gpus(void)
