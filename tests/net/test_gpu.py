@@ -1,6 +1,7 @@
 """A whole federation on emulated GPUs: the models of the CPU, whatever the number of GPUs and the way they
 share the work, also when a GPU is lost and the supervisor goes on with fewer."""
 
+import json
 import os
 import re
 import signal
@@ -235,6 +236,30 @@ class Gpu(NetTest):
                 "--out", out, "--quiet", *words)
             hashes.append(run("fedge-simulate", "model", os.path.join(out, "model.safetensors"))[0])
         self.assertEqual(hashes[0].splitlines()[-1], hashes[1].splitlines()[-1])
+
+    def test_a_simulation_that_lost_a_gpu_goes_on_with_those_that_are_left(self):
+        federation = self.federation(clients=CLIENTS, **JOB, update=CODECS[1])
+
+        def simulate(name, emulator, *more, code=0):
+            out = federation.path(name)
+            done = subprocess.run(
+                [os.path.join(FOLDER, "fedge-simulate"), "--job", federation.job_path, "--data", federation.site_path,
+                 "--clients", str(CLIENTS), "--out", out, "--engine", "cuda", "--quiet", *more],
+                text=True, capture_output=True, timeout=60, env={**os.environ, "FEDGE_EMULATOR": emulator}, check=False)
+            self.assertEqual(done.returncode, code, done.stderr)
+            with open(os.path.join(out, "rounds.jsonl"), encoding="utf-8") as file:
+                return done.stderr, [json.loads(line)["model_sha256"] for line in file if '"train"' in line]
+
+        _, expected = simulate("whole", "gpus=2")
+        self.assertEqual(len(expected), ROUNDS)
+        for fault, left in (("at=step_all fail=20", 1), ("at=ncclReduceScatter fail=3", 2)):
+            with self.subTest(fault=fault):
+                name = fault.split()[0]
+                said, lost = simulate(name, f"gpus=2 {fault}", code=1)
+                self.assertIn(" is lost while ", said)
+                self.assertEqual(lost, expected[:len(lost)])
+                self.assertLess(len(lost), ROUNDS)
+                self.assertEqual(simulate(name, f"gpus={left}", "--resume")[1], expected)
 
 
 if __name__ == "__main__":
