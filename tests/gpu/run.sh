@@ -5,7 +5,8 @@
 #
 #   bash tests/gpu/run.sh [--out DIR] [--tests-only] [--seconds N]
 #
-#   --out DIR       where gpu.md and gpu.json go (default: build/gpu/report)
+#   --out DIR       where gpu.md and gpu.json go, with what each part wrote (default: build/gpu/report); what else
+#                   is in it stays
 #   --tests-only    measures nothing
 #   --seconds N     for everything, the build included (default: 465). Tests come first, then what is
 #                   measured, then the tests again under compute-sanitizer; what the time does not suffice
@@ -16,6 +17,7 @@
 # Exit codes: 0: what ran has passed; what was left out, or not ended in time, is in the table and does not
 # count as failed. 1: a test failed, or the build. 2: the command line. 3: there is no GPU.
 set -euo pipefail
+from=$PWD
 cd "$(dirname "$0")/../.."
 
 build=${FEDGE_BUILD:-build/gpu}
@@ -24,7 +26,7 @@ while [ $# -gt 0 ]; do
     case $1 in
     --out)
         [ $# -ge 2 ] || { echo "run.sh: --out needs a folder" >&2; exit 2; }
-        out=$2
+        [[ $2 = /* ]] && out=$2 || out=$from/$2
         shift
         ;;
     --tests-only) measure= ;;
@@ -53,7 +55,7 @@ fi
 architectures=${FEDGE_CUDA_ARCHITECTURES:-$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader |
     tr -d . | sort -u | paste -sd ';')}
 mkdir -p "$out"
-rm -f "$out"/*.{jsonl,tsv,md,json,txt,log}
+rm -f "$out"/{rows.jsonl,tests.tsv,gpu.md,gpu.json}
 {
     nvidia-smi --query-gpu=name,memory.total,driver_version,pcie.link.gen.max,pcie.link.width.max --format=csv,noheader
     echo "$(nproc) CPUs, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
@@ -81,6 +83,7 @@ left() {
 part() {
     local name=$1 limit=$2 file=$3 result=passed start=$SECONDS code=0
     shift 3
+    rm -f "$out/$name".{txt,log} # of the run before
     if [ "$(left)" -lt 1 ]; then
         note "$name" 'left out' 0
         return

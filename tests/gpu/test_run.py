@@ -36,10 +36,10 @@ class Machine:
             text = f"echo '{ROW}'" if name.startswith("bench") else "echo fine"
             script(os.path.join(folder, "build", "bin"), name, programs.get(name, text))
 
-    def run(self, *arguments):
-        done = subprocess.run(["bash", os.path.join(sys.argv[1], "run.sh"), "--out", self.out, *arguments],
-                              env=self.environment, text=True, check=False, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT)
+    def run(self, *arguments, out=None, where=None):
+        done = subprocess.run(["bash", os.path.abspath(os.path.join(sys.argv[1], "run.sh")), "--out", out or self.out,
+                               *arguments], env=self.environment, text=True, check=False, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, cwd=where)
         report = {}
         if os.path.exists(os.path.join(self.out, "gpu.json")):
             with open(os.path.join(self.out, "gpu.json"), encoding="utf-8") as file:
@@ -87,6 +87,24 @@ def tests_only(folder):
     assert done.returncode == 0 and not report["rows"] and "bench-cohort" not in results, results
 
 
+def what_is_not_its_own_stays(folder):
+    """In the folder of the table, which is the caller's, and of a run before only what is written anew."""
+    machine = Machine(folder)
+    os.mkdir(machine.out)
+    others = ("README.md", "notes.txt", "package.json", "data.jsonl", "their.log", "their.tsv")
+    for name in (*others, "silo.txt", "tests.tsv", "gpu.json"):
+        with open(os.path.join(machine.out, name), "w", encoding="ascii") as file:
+            file.write("kept\n")
+    for out, where in ((".", machine.out), ("report", folder)):
+        done, results, _ = machine.run("--tests-only", out=out, where=where)
+        assert done.returncode == 0 and results["silo"] == "passed", done.stdout
+        for name in others:
+            with open(os.path.join(machine.out, name), encoding="ascii") as file:
+                assert file.read() == "kept\n", name
+        with open(os.path.join(machine.out, "silo.txt"), encoding="ascii") as file:
+            assert file.read() == "fine\n"
+
+
 def bad_words(folder):
     machine = Machine(folder)
     for words in ("--seconds", "soon"), ("--seconds",), ("--fast",):
@@ -96,7 +114,8 @@ def bad_words(folder):
 
 
 def main():
-    for case in (all_in_time, a_failure, half_a_row, too_little_time, tests_only, bad_words):
+    for case in (all_in_time, a_failure, half_a_row, too_little_time, tests_only, what_is_not_its_own_stays,
+                 bad_words):
         with tempfile.TemporaryDirectory() as folder:
             case(folder)
 
