@@ -53,7 +53,7 @@ typedef struct fedge_layout {
 } fedge_layout;
 
 /* One encoded update. It stays valid and unchanged from validate until add returns or drop is
- * called; with an accumulator that copies (below), until validate returns. */
+ * called. Where validate has [copied] it, its bytes need not. */
 typedef struct fedge_encoded {
     const uint8_t *bytes;  /* as many as [sizes] say; NULL: they are pulled by [read], and no
                               section has a codec that is not plain */
@@ -65,7 +65,8 @@ typedef struct fedge_encoded {
     void *user;
     const int8_t *bounds_log2; /* b of each tensor, over all sections */
     uint32_t weight;           /* ≥ 1 */
-    void *held; /* the accumulator's, from validate until add or drop; NULL at first */
+    void *held;  /* the accumulator's, from validate until add or drop; NULL at first */
+    bool copied; /* validate's: the accumulator has a copy, and reads the bytes no more */
 } fedge_encoded;
 
 /* One tensor's values and the sums that move them. A place that sums elsewhere may keep the values
@@ -129,7 +130,6 @@ typedef struct fedge_gpu_stats {
 
 typedef struct fedge_accumulator_ops {
     const char *name; /* "cpu", "cuda" */
-    bool copies;      /* validate keeps a copy: the update's bytes are not read again */
     bool optimizes;   /* step can take an optimizer's parts */
 
     /* Can it sum updates of this layout? FEDGE_INVALID_ARGUMENT names the codec that it cannot.

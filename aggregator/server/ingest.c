@@ -191,8 +191,8 @@ static bool is_ours(fedge_status status)
            status == FEDGE_GPU_LOST;
 }
 
-/* Checks and appends one update. An inflated one is added at once, for its room is wanted by the
- * next; the others are with the group. *fatal: the failure is the disk's or ours. */
+/* Checks and appends one update. One that still lies in its room is added at once, for the room is
+ * wanted by the next; the others are with the group. *fatal: the failure is the disk's or ours. */
 static fedge_status take_update(worker *self, item *work, fedge_upload_room *room, bool *fatal,
                                 fedge_error *err)
 {
@@ -224,7 +224,7 @@ static fedge_status take_update(worker *self, item *work, fedge_upload_room *roo
         fedge_accumulator_drop(ingest->accumulator, encoded);
         return status;
     }
-    if (encoded->bytes && !ingest->accumulator->ops->copies) {
+    if (encoded->bytes && !encoded->copied) {
         status = fedge_accumulator_add(ingest->accumulator, &encoded, 1, &self->ticket, err);
         work->added = true;
         *fatal = status != FEDGE_OK; /* it is in the journal but not in the sums */

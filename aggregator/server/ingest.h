@@ -13,8 +13,10 @@
  *
  * All work of one slot run on one worker, in order. A worker holds at most one inflated update at a
  * time, whatever the number of clients, and all of them as many as upload_rooms.h
- * has room for: a worker waits for another's room. Each queue has a limit in bytes; who exceeds it
- * is told, and stops reading from the peer.
+ * has room for: a worker waits for another's room. So a CPU adds an update that had to be unpacked
+ * at once and alone: a queue of 16 would take 16 rooms of each worker, 16 times the model's bytes.
+ * On a GPU, which has copied it, it is added with its group. Each queue has a limit in bytes; who
+ * exceeds it is told, and stops reading from the peer.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_INGEST_H
 #define FEDGE_AGGREGATOR_SERVER_INGEST_H

@@ -241,6 +241,7 @@ static fedge_status cuda_validate(void *state, fedge_encoded *update, fedge_erro
     }
     return status;
 }
+        update->copied = keeps;
 
 /* Takes the update's copy from it, and frees its slot for what comes next. The lock is held. */
 static const copy *release(cuda_accumulator *self, fedge_encoded *update)
@@ -625,7 +626,6 @@ fedge_cuda_team *fedge_accumulator_cuda_team(void *state)
 const fedge_accumulator_ops fedge_accumulator_cuda = {
     .name = "cuda",
     .optimizes = true,
-    .copies = false, /* only while there is room on the GPUs */
     .can_sum = fedge_cuda_can_sum,
     .open = cuda_open,
     .close = cuda_close,
