@@ -107,6 +107,8 @@ typedef struct fedge_accumulator_config {
     uint64_t robust_memory; /* bytes for strategies that go through a round's updates one by one;
                                not the accumulator's */
     const fedge_log *log;   /* is told what was found and chosen, and why, and outlives the
+    unsigned num_kept; /* vectors of an optimizer that step takes, 0 to 2: room is made for them
+                          where the sums are */
                                accumulator; may be NULL */
     /* Told, on a thread of its own, that a call to a GPU does not return: FEDGE_GPU_LOST, with the
      * GPU. It has to end the process. NULL: such a call is waited for. */
@@ -170,7 +172,7 @@ typedef struct fedge_accumulator_ops {
     fedge_status (*read)(void *state, size_t first, size_t count, int64_t *sums, fedge_error *err);
     /* fedge_fixed_step of each part, or the optimizer's, by the total weight, which must not be 0,
      * bit for bit. After a failure the values are undefined, but after FEDGE_UNSUPPORTED: where the
-     * sums are there is no room for what the optimizer keeps. */
+     * sums are there is no room for what the optimizer keeps, and the log says so once. */
     fedge_status (*step)(void *state, const fedge_step_part *parts, uint32_t num_parts,
                          fedge_error *err);
     fedge_status (*reset)(void *state, fedge_error *err); /* sums and totals are 0 */

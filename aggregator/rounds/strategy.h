@@ -145,6 +145,7 @@ typedef struct fedge_strategy_ops {
     size_t state_per_value;
     /* How often, where arguments say so. NULL: once. */
     uint32_t (*num_vectors)(const void *settings);
+    unsigned num_kept; /* vectors of it that fedge_strategy_optimize moves: optimizer->num_kept */
     /* What clients are told of the state, fedge_plan_num_told times schema->num_elements; lives as
      * long as the state and changes in step and load. Set exactly when the client hooks have
      * [tells]. */

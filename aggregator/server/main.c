@@ -10,6 +10,7 @@
 #include "aggregator/reduce/collective.h"
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/progress.h"
+#include "aggregator/rounds/strategy.h"
 #include "aggregator/rounds/strategy_plugin.h"
 #include "aggregator/server/checks.h"
 #include "aggregator/server/engine.h"
@@ -204,8 +205,11 @@ static int report_check(const program *self)
     fedge_error err;
     const fedge_layout layout = fedge_plan_layout(&self->job->plan);
     fedge_accumulator_config config = self->options.sums;
+    const fedge_strategy_ops *strategy = NULL;
     config.layout = &layout;
     config.log = &self->log; /* why it is not the GPUs */
+    if (fedge_strategy_of(self->job, &strategy, &err) == FEDGE_OK)
+        config.num_kept = strategy->num_kept;
     if (fedge_global_model_check(self->job, &config, &err) != FEDGE_OK ||
         fedge_accumulator_forecast(self->options.accumulator, &config, places, sizeof(places),
                                    &err) != FEDGE_OK)

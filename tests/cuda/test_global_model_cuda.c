@@ -207,53 +207,90 @@ static void optimizers_have_the_bits_of_the_cpu(void **state)
         play(strategies[seed % 5], GPUS[seed % 3], seed);
 }
 
-/* Bytes that GPU [gpu] has lost since [before], or has free where that is 0. */
-static size_t taken(int gpu, size_t before)
+/* Bytes that are taken on GPU [gpu]. */
+static size_t taken(uint32_t gpu)
 {
     size_t free_bytes = 0, total_bytes = 0;
-    assert_int_equal(cudaSetDevice(gpu), cudaSuccess);
+    assert_int_equal(cudaSetDevice((int)gpu), cudaSuccess);
     assert_int_equal(cudaMemGetInfo(&free_bytes, &total_bytes), cudaSuccess);
-    return before > 0 ? before - free_bytes : free_bytes;
+    return total_bytes - free_bytes;
 }
 
-/* Each GPU has what is kept of its share alone, whichever way the work is divided. */
+/* What a strategy's model takes on each GPU, from its open on, as its statistics say. Returns the
+ * values that are trained. */
+static size_t measure(const char *strategy, uint32_t num_gpus, size_t all[3])
+{
+    const fedge_accumulator_config config = config_of(num_gpus);
+    fedge_job *job = parse(strategy);
+    fedge_global_model model;
+    fedge_gpu_stats stats[3];
+    assert_true(emulator_start(&(emulator_config){.num_gpus = 3, .unprotected = true}));
+    assert_int_equal(fedge_global_model_init(&model, job, "cuda", &config, &err), FEDGE_OK);
+    assert_int_equal(fedge_global_model_begin(&model, &err), FEDGE_OK);
+    for (uint32_t g = 0; g < num_gpus; g++)
+        all[g] = taken(g);
+    assert_int_equal(fedge_accumulator_begin(&model.accumulator, 1, &err), FEDGE_OK);
+    (void)step(&model, 1);
+    assert_int_equal(fedge_accumulator_stats(&model.accumulator, stats, 3), num_gpus);
+    for (uint32_t g = 0; g < num_gpus; g++) {
+        assert_int_equal(taken(g), all[g]);
+        assert_int_equal(stats[g].memory_bytes, all[g]);
+    }
+    const size_t trained = model.plan->sent.sections[0].schema.num_elements;
+    fedge_global_model_fini(&model);
+    fedge_job_free(job);
+    assert_null(emulator_fault());
+    assert_int_equal(emulator_leaks(), 0);
+    return trained;
+}
+
+/* Each GPU has what is kept of its share alone, whichever way the work is divided, and has it from
+ * the open on. */
 static void what_optimizers_keep_is_divided_as_the_sums_are(void **state)
 {
     (void)state;
     for (uint32_t i = 0; i < 3; i++) {
         const uint32_t num_gpus = GPUS[i];
-        const fedge_accumulator_config config = config_of(num_gpus);
-        fedge_job *job = parse("FedAdam");
-        fedge_global_model model;
-        size_t before[3], all = 0;
-        assert_true(emulator_start(&(emulator_config){.num_gpus = 3, .unprotected = true}));
-        assert_int_equal(fedge_global_model_init(&model, job, "cuda", &config, &err), FEDGE_OK);
-        assert_int_equal(fedge_global_model_begin(&model, &err), FEDGE_OK);
-        for (uint32_t g = 0; g < num_gpus; g++)
-            before[g] = taken((int)g, 0);
-        assert_int_equal(fedge_accumulator_begin(&model.accumulator, 1, &err), FEDGE_OK);
-        (void)step(&model, 1);
-        const size_t whole = 2 * sizeof(float) * model.plan->sent.sections[0].schema.num_elements;
+        size_t plain[3], kept[3], all = 0;
+        (void)measure("FedAvg", num_gpus, plain);
+        const size_t whole = 2 * sizeof(float) * measure("FedAdam", num_gpus, kept);
         for (uint32_t g = 0; g < num_gpus; g++) {
-            const size_t own = taken((int)g, before[g]);
-            assert_in_range(own, 1, whole / num_gpus + 2 * PADDING);
-            all += own;
+            assert_in_range(kept[g] - plain[g], 1, whole / num_gpus + 2 * PADDING);
+            all += kept[g] - plain[g];
         }
         assert_in_range(all, whole, whole + 2 * num_gpus * PADDING);
-        fedge_global_model_fini(&model);
-        fedge_job_free(job);
-        assert_null(emulator_fault());
-        assert_int_equal(emulator_leaks(), 0);
     }
 }
 
+static unsigned num_told;
+
+static void count_told(void *user, const char *line, size_t size)
+{
+    (void)user;
+    (void)size;
+    num_told += strstr(line, "optimizer-on-cpu") != NULL;
+}
+
+/* As if others had taken the memory for what the optimizer keeps: the open has taken none. */
+static void open_without_kept(fedge_global_model *model, uint32_t num_gpus, const fedge_log *log)
+{
+    const fedge_layout layout = fedge_plan_layout(model->plan);
+    fedge_accumulator_config config = config_of(num_gpus);
+    config.layout = &layout;
+    config.log = log;
+    fedge_accumulator_close(&model->accumulator);
+    assert_int_equal(fedge_accumulator_open("cuda", &config, &model->accumulator, &err), FEDGE_OK);
+}
+
 /* One step of each model, the second's allocation [call] of it failing. Bits and what is kept are
- * those of the CPU, and the GPUs take the next step when there is room. */
+ * those of the CPU, the log says so, and the GPUs take the next step when there is room. */
 static bool step_without_room(const char *strategy, uint64_t call)
 {
     fedge_job *job = parse(strategy);
     fedge_global_model models[2];
     const fedge_accumulator_config config = config_of(2);
+    const fedge_log log = {.level = FEDGE_LOG_WARN, .write = count_told};
+    num_told = 0;
     rng = fedge_rng_stream(call, FEDGE_PURPOSE_TEST, 6, 0, 0);
     /* What opening takes is counted first: it must not be what fails. */
     uint64_t before = 0;
@@ -268,6 +305,7 @@ static bool step_without_room(const char *strategy, uint64_t call)
                 fedge_global_model_init(&models[m], job, m == CPU ? "cpu" : "cuda", &config, &err),
                 FEDGE_OK);
         }
+        open_without_kept(&models[CUDA], 2, &log);
         before = emulator_counted();
         for (int m = CPU; m <= CUDA && pass == 0; m++)
             fedge_global_model_fini(&models[m]);
@@ -280,6 +318,7 @@ static bool step_without_room(const char *strategy, uint64_t call)
         check_same(models, strategy, round);
     }
     const bool failed = emulator_failed();
+    assert_int_equal(num_told, failed);
     for (int m = CPU; m <= CUDA; m++)
         fedge_global_model_fini(&models[m]);
     fedge_job_free(job);

@@ -43,6 +43,8 @@ typedef struct cuda_accumulator {
     uint64_t ticket;
     fedge_accumulator_totals totals;
     fedge_error lost; /* status FEDGE_GPU_LOST: what every call returns from then on */
+    const fedge_log *log;
+    bool told_no_room;
 } cuda_accumulator;
 
 /* ---- errors ---------------------------------------------------------------------------------- */
@@ -115,6 +117,7 @@ static fedge_status open_all(cuda_accumulator *self, const fedge_accumulator_con
                              fedge_error *err)
 {
     fedge_cuda_choice choice = {0};
+    self->log = config->log;
     self->tiles = (fedge_cuda_tiles){.team = &self->team, .log = config->log};
     self->has_lock = pthread_mutex_init(&self->lock, NULL) == 0;
     self->has_cond = pthread_cond_init(&self->freed, NULL) == 0;
@@ -238,10 +241,10 @@ static fedge_status cuda_validate(void *state, fedge_encoded *update, fedge_erro
     if (status == FEDGE_OK) {
         update->held =
             keeps ? &self->copies[(size_t)g * self->slots_each + slot] : &self->only_checked;
+        update->copied = keeps;
     }
     return status;
 }
-        update->copied = keeps;
 
 /* Takes the update's copy from it, and frees its slot for what comes next. The lock is held. */
 static const copy *release(cuda_accumulator *self, fedge_encoded *update)
@@ -519,6 +522,17 @@ static fedge_status cuda_read(void *state, size_t first, size_t count, int64_t *
     return note(self, status, &why, err);
 }
 
+/* Once: it is so for every step. */
+static void tell_no_room(cuda_accumulator *self, const fedge_error *why)
+{
+    if (self->log && !self->told_no_room) {
+        FEDGE_LOG(self->log, FEDGE_LOG_WARN, "optimizer-on-cpu", fedge_log_str("why", why->message),
+                  fedge_log_str("advice", "end what else uses the GPU, or take more GPUs by "
+                                          "coordinates"));
+    }
+    self->told_no_room = true;
+}
+
 static fedge_status cuda_step(void *state, const fedge_step_part *parts, uint32_t num_parts,
                               fedge_error *err)
 {
@@ -527,7 +541,7 @@ static fedge_status cuda_step(void *state, const fedge_step_part *parts, uint32_
     assert(self->totals.total_weight > 0);
     fedge_status status = check_lost(self, &why);
     bool fits = true;
-    /* Its memory is taken at the first step that wants it, and stays. */
+    /* Where the open has not taken its memory, the first step that wants it does. */
     for (uint32_t i = 0; num_parts > 0 && parts[0].optimizer && i < self->team.num_gpus; i++) {
         if (status == FEDGE_OK && fits) {
             status = fedge_cuda_gpu_take_kept(&self->team.gpus[i], parts[0].optimizer->num_kept,
@@ -535,8 +549,10 @@ static fedge_status cuda_step(void *state, const fedge_step_part *parts, uint32_
         }
     }
     /* Nothing is lost by that: the host takes the step instead. */
-    if (status == FEDGE_OK && !fits)
-        return fedge_fail(err, FEDGE_UNSUPPORTED, "GPUs have no room for what the optimizer keeps");
+    if (status == FEDGE_OK && !fits) {
+        tell_no_room(self, &why);
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "%s", why.message);
+    }
     if (status == FEDGE_OK) {
         status =
             fedge_cuda_team_step(&self->team, parts, num_parts, self->totals.total_weight, &why);
@@ -565,12 +581,14 @@ static const fedge_tile_ops *cuda_tiles(void *state, void **place, uint32_t *num
 
 static fedge_cuda_place place_of(const cuda_accumulator *self, const fedge_cuda_gpu *gpu)
 {
-    return (fedge_cuda_place){
+    fedge_cuda_place place = {
         .ordinal = gpu->ordinal,
         .by_clients = self->num_groups == self->team.num_gpus,
         .num_slots = gpu->num_slots,
         .bytes = fedge_cuda_gpu_bytes(&self->geometry, gpu->first_block, gpu->num_blocks,
-                                      self->team.joins ? self->team.num_gpus : 1)};
+                                      self->team.joins ? self->team.num_gpus : 1, 0)};
+    place.bytes.kept = atomic_load(&gpu->kept_bytes); /* what it has, whatever was planned */
+    return place;
 }
 
 static void cuda_describe(const void *state, char *text, size_t size)
@@ -610,8 +628,8 @@ static uint32_t cuda_stats(const void *state, fedge_gpu_stats *stats, uint32_t r
     for (uint32_t i = 0; i < self->team.num_gpus && i < room; i++) {
         const fedge_cuda_place place = place_of(self, &self->team.gpus[i]);
         stats[i] = (fedge_gpu_stats){.gpu = (uint32_t)place.ordinal};
-        stats[i].memory_bytes = place.bytes.sums + place.bytes.values +
-                                place.num_slots * place.bytes.slot + place.bytes.others;
+        stats[i].memory_bytes =
+            fedge_cuda_place_bytes(&place) + atomic_load(&self->team.gpus[i].tile_bytes);
         stats[i].decoded_bytes = self->team.gpus[i].decoded_bytes;
         fill_times(&stats[i], &self->team.gpus[i].times);
     }

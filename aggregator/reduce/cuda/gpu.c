@@ -46,7 +46,7 @@ static size_t values_bytes(uint32_t num_blocks, uint32_t sharers)
 }
 
 fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
-                                      uint32_t num_blocks, uint32_t sharers)
+                                      uint32_t num_blocks, uint32_t sharers, unsigned num_kept)
 {
     const bool joins = sharers > 1;
     fedge_cuda_segment segments[FEDGE_ACCUMULATOR_MAX_SECTIONS];
@@ -57,6 +57,7 @@ fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint3
         2 * FEDGE_CUDA_CHUNK_BYTES + (joins ? 2 * FEDGE_CUDA_CHUNK_BYTES : 0);
     return (fedge_cuda_bytes){.sums = sums_bytes(num_blocks, joins),
                               .values = values_bytes(num_blocks, sharers),
+                              .kept = num_kept * values_bytes(num_blocks, sharers),
                               .slot = planes + num_blocks * sizeof(uint16_t),
                               .others = buffers + num_blocks * sizeof(fedge_cuda_block) +
                                         fedge_cuda_chosen_bytes(geometry, segments, count)};
@@ -173,7 +174,8 @@ fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry 
                                  fedge_error *err)
 {
     int processors = 0;
-    const fedge_cuda_bytes bytes = fedge_cuda_gpu_bytes(geometry, first_block, num_blocks, sharers);
+    const fedge_cuda_bytes bytes =
+        fedge_cuda_gpu_bytes(geometry, first_block, num_blocks, sharers, 0);
     *gpu = (fedge_cuda_gpu){.ordinal = ordinal,
                             .watch = watch,
                             .geometry = geometry,

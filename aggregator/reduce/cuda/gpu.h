@@ -76,7 +76,9 @@ typedef struct fedge_cuda_gpu {
     int64_t *joined[2];        /* (FEDGE_CUDA_STEP_BLOCKS, 256): all GPUs' sums; NULL: one GPU */
     float *values;             /* of the coordinates that it steps, chunk by chunk */
     size_t values_bytes;
-    float *kept[2]; /* likewise, of an optimizer; NULL until a step has one */
+    float *kept[2];              /* likewise, of an optimizer; NULL until they are taken */
+    _Atomic uint64_t kept_bytes; /* of these */
+    _Atomic uint64_t tile_bytes; /* of robust rules' tiles (tile_cuda.h) */
 } fedge_cuda_gpu;
 
 /* What a GPU needs of its memory, in bytes. [sharers]: GPUs that join their sums of these blocks
@@ -84,11 +86,12 @@ typedef struct fedge_cuda_gpu {
 typedef struct fedge_cuda_bytes {
     size_t sums;
     size_t values; /* that it steps */
+    size_t kept;   /* of an optimizer */
     size_t slot;   /* of each update */
     size_t others; /* buffers of lanes and of the step, and the tables */
 } fedge_cuda_bytes;
 fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint32_t first_block,
-                                      uint32_t num_blocks, uint32_t sharers);
+                                      uint32_t num_blocks, uint32_t sharers, unsigned num_kept);
 
 /* All sums 0. [watch] is not the GPU's. [gpu] is to be closed also on failure. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu,

@@ -97,8 +97,11 @@ fedge_status fedge_cuda_gpu_take_kept(fedge_cuda_gpu *gpu, unsigned num_kept, bo
 {
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     for (unsigned k = 0; k < num_kept && status == FEDGE_OK; k++) {
-        if (!gpu->kept[k])
-            status = fedge_cuda_gpu_take(gpu, &gpu->kept[k], gpu->values_bytes, false, err);
+        if (gpu->kept[k])
+            continue;
+        status = fedge_cuda_gpu_take(gpu, &gpu->kept[k], gpu->values_bytes, false, err);
+        if (status == FEDGE_OK)
+            (void)atomic_fetch_add(&gpu->kept_bytes, gpu->values_bytes);
     }
     *fits = status == FEDGE_OK;
     return status == FEDGE_NO_MEMORY ? FEDGE_OK : status;

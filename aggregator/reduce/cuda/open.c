@@ -14,6 +14,7 @@ typedef struct selection {
     size_t free_bytes[FEDGE_ACCUMULATOR_MAX_GPUS];
     uint32_t num_gpus;
     uint32_t most_slots;
+    unsigned num_kept;                  /* vectors of an optimizer */
     char why[FEDGE_ERROR_MESSAGE_SIZE]; /* they share the work so, for the log */
 } selection;
 
@@ -132,19 +133,20 @@ static fedge_status count_slots(const selection *self, fedge_shard shard, uint32
     for (uint32_t i = 0; i < self->num_gpus; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(self, shard, i, &first);
-        const fedge_cuda_bytes bytes =
-            fedge_cuda_gpu_bytes(self->geometry, first, blocks, joins ? self->num_gpus : 1);
-        const size_t needed =
-            bytes.sums + bytes.values + bytes.others + FEDGE_CUDA_MIN_SLOTS * bytes.slot;
+        const fedge_cuda_bytes bytes = fedge_cuda_gpu_bytes(
+            self->geometry, first, blocks, joins ? self->num_gpus : 1, self->num_kept);
+        const size_t needed = fedge_cuda_place_bytes(
+            &(fedge_cuda_place){.num_slots = FEDGE_CUDA_MIN_SLOTS, .bytes = bytes});
         /* A tenth is left for what the driver and NCCL take. */
         const size_t room = self->free_bytes[i] / 10 * 9;
         /* Where GPUs do not join, nothing but slots is taken beyond this. */
         if (needed > (joins ? room : self->free_bytes[i])) {
             return fedge_fail(
                 err, FEDGE_NO_MEMORY,
-                "GPU %d has %zu MiB free and needs %zu MiB for sums, values and updates%s; "
+                "GPU %d has %zu MiB free and needs %zu MiB for sums, values%s and updates%s; "
                 "take more GPUs by coordinates, or sum on the CPU",
                 self->ordinals[i], self->free_bytes[i] >> 20, needed >> 20,
+                self->num_kept ? ", what the optimizer keeps" : "",
                 joins ? ", and a tenth for NCCL" : "");
         }
         const size_t fit = room > needed ? FEDGE_CUDA_MIN_SLOTS + (room - needed) / bytes.slot : 0;
@@ -226,6 +228,7 @@ static fedge_status choose(selection *self, fedge_cuda_team *team,
                            fedge_error *err)
 {
     fedge_status status = choose_gpus(self, config, err);
+    self->num_kept = config->num_kept;
     self->most_slots = config->in_place ? FEDGE_CUDA_MIN_SLOTS : FEDGE_CUDA_MAX_SLOTS;
     if (status == FEDGE_OK)
         status = ask_memory(self, config, err);
@@ -235,17 +238,26 @@ static fedge_status choose(selection *self, fedge_cuda_team *team,
     return status;
 }
 
+size_t fedge_cuda_place_bytes(const fedge_cuda_place *place)
+{
+    const fedge_cuda_bytes *bytes = &place->bytes;
+    return bytes->sums + bytes->values + bytes->kept + place->num_slots * bytes->slot +
+           bytes->others;
+}
+
 size_t fedge_cuda_describe_place(const fedge_cuda_place *place, char *text, size_t size)
 {
     const fedge_cuda_bytes *bytes = &place->bytes;
-    const int length =
-        snprintf(text, size,
-                 "GPU %d, by %s: %zu bytes, %zu of sums, %zu of values, %zu of %u "
-                 "updates of %zu, %zu of buffers and tables",
-                 place->ordinal, place->by_clients ? "clients" : "coordinates",
-                 bytes->sums + bytes->values + place->num_slots * bytes->slot + bytes->others,
-                 bytes->sums, bytes->values, place->num_slots * bytes->slot,
-                 (unsigned)place->num_slots, bytes->slot, bytes->others);
+    char kept[64] = "";
+    if (bytes->kept > 0)
+        (void)snprintf(kept, sizeof(kept), ", %zu that the optimizer keeps", bytes->kept);
+    const int length = snprintf(text, size,
+                                "GPU %d, by %s: %zu bytes, %zu of sums, %zu of values%s, %zu of %u "
+                                "updates of %zu, %zu of buffers and tables",
+                                place->ordinal, place->by_clients ? "clients" : "coordinates",
+                                fedge_cuda_place_bytes(place), bytes->sums, bytes->values, kept,
+                                place->num_slots * bytes->slot, (unsigned)place->num_slots,
+                                bytes->slot, bytes->others);
     return length < 0 ? 0 : (size_t)length < size ? (size_t)length : size - 1;
 }
 
@@ -265,7 +277,8 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
             .ordinal = self.ordinals[i],
             .by_clients = choice.shard == FEDGE_SHARD_CLIENTS,
             .num_slots = choice.num_slots,
-            .bytes = fedge_cuda_gpu_bytes(geometry, first, blocks, team.joins ? self.num_gpus : 1)};
+            .bytes = fedge_cuda_gpu_bytes(geometry, first, blocks, team.joins ? self.num_gpus : 1,
+                                          self.num_kept)};
         if (i > 0)
             text[used++] = '\n';
         used += fedge_cuda_describe_place(&place, text + used, size - used);
@@ -280,6 +293,7 @@ static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
                               const fedge_cuda_choice *choice, bool *starts, fedge_error *err)
 {
     const uint32_t num_tensors = self->geometry->num_tensors;
+    bool fits = true;
     *starts = true;
     fedge_cuda_comms *comms = &team->comms;
     comms->nccl = &team->nccl;
@@ -294,10 +308,13 @@ static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(self, choice->shard, i, &first);
         /* Counted before it is open: one that fails halfway is closed like the others. */
-        team->num_gpus++;
-        status = fedge_cuda_gpu_open(&team->gpus[i], self->geometry, self->ordinals[i], first,
-                                     blocks, choice->num_slots, team->joins ? self->num_gpus : 1,
+        fedge_cuda_gpu *gpu = &team->gpus[team->num_gpus++];
+        status = fedge_cuda_gpu_open(gpu, self->geometry, self->ordinals[i], first, blocks,
+                                     choice->num_slots, team->joins ? self->num_gpus : 1,
                                      &team->watch, err);
+        /* Others may have taken the memory by now: then the host steps, and says so. */
+        if (status == FEDGE_OK && fits)
+            status = fedge_cuda_gpu_take_kept(gpu, self->num_kept, &fits, err);
     }
     if (status == FEDGE_OK && team->joins) {
         status = fedge_cuda_team_join(team, err);

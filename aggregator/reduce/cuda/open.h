@@ -21,6 +21,9 @@ typedef struct fedge_cuda_place {
     fedge_cuda_bytes bytes;
 } fedge_cuda_place;
 
+/* All of it. */
+size_t fedge_cuda_place_bytes(const fedge_cuda_place *place);
+
 /* A line without an end, for people; gives its length. size ≥ 1. */
 size_t fedge_cuda_describe_place(const fedge_cuda_place *place, char *text, size_t size);
 

@@ -52,6 +52,7 @@ void fedge_cuda_tiles_fini(fedge_cuda_tiles *tiles)
     }
     for (uint32_t g = 0; tiles->lanes && g < tiles->team->num_gpus; g++) {
         const fedge_cuda_tile_place *place = &tiles->places[g];
+        atomic_store(&tiles->team->gpus[g].tile_bytes, 0);
         if (fedge_cuda_gpu_use(&tiles->team->gpus[g], NULL) != FEDGE_OK)
             continue;
         (void)cudaFree(place->far);
@@ -109,6 +110,20 @@ static fedge_status make_place(const fedge_cuda_gpu *gpu, fedge_cuda_tile_place 
                : status;
 }
 
+/* What the above has taken on the GPUs. */
+static void count_bytes(const fedge_cuda_tiles *self, const fedge_tile_config *config)
+{
+    const uint64_t num = config->num, rows = num * config->size * sizeof(int32_t);
+    const uint64_t lane = (config->mixes ? 2 : 1) * rows + config->size * sizeof(int64_t) +
+                          2 * num * sizeof(uint32_t);
+    const uint64_t place = 2 * fedge_tile_pairs(config->num) * sizeof(*self->places[0].dots) +
+                           (config->mixes ? num * num * sizeof(*self->places[0].far) : 0);
+    for (uint32_t t = 0; t < config->num_threads; t++)
+        (void)atomic_fetch_add(&self->lanes[t].gpu->tile_bytes, lane);
+    for (uint32_t g = 0; g < self->team->num_gpus; g++)
+        (void)atomic_fetch_add(&self->team->gpus[g].tile_bytes, place);
+}
+
 static fedge_status make_all(fedge_cuda_tiles *self, const fedge_tile_config *config,
                              fedge_error *err)
 {
@@ -126,6 +141,8 @@ static fedge_status make_all(fedge_cuda_tiles *self, const fedge_tile_config *co
         self->lanes[t].gpu = &team->gpus[t % team->num_gpus];
         status = make_lane(&self->lanes[t], config, err);
     }
+    if (status == FEDGE_OK)
+        count_bytes(self, config);
     return status;
 }
 

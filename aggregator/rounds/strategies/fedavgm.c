@@ -44,4 +44,5 @@ const fedge_strategy_ops fedge_strategy_fedavgm = {
     .load = fedge_strategy_vectors_load,
     .free = free,
     .state_per_value = sizeof(float),
+    .num_kept = 1,
 };

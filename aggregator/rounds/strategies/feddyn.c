@@ -77,5 +77,6 @@ const fedge_strategy_ops fedge_strategy_feddyn = {
     .load = fedge_strategy_vectors_load,
     .free = free,
     .state_per_value = sizeof(float),
+    .num_kept = 1,
     .forget = fedge_strategy_vectors_forget, /* clients' gradients are 0 then, and h is their sum */
 };
