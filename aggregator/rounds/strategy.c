@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/rounds/samplers.h"
@@ -11,8 +12,9 @@
 static const fedge_strategy_ops *const strategies[] = {FEDGE_STRATEGY_MAP(ENTRY)};
 #define READER(name) &fedge_strategy_##name.reader,
 const fedge_strategy_reader *const fedge_strategy_readers[] = {FEDGE_STRATEGY_MAP(READER) NULL};
-#define PARTS 64   /* tensors that are moved in one call */
-#define PIECE 1024 /* sums that are read in one call, which stay in the first-level cache */
+#define PARTS 64        /* tensors that are moved in one call */
+#define PIECE 1024      /* sums that are read in one call, which stay in the first-level cache */
+#define FAR_PIECE 65536 /* likewise, where each call waits for a copy from a GPU */
 #define NUM_STRATEGIES (sizeof(strategies) / sizeof(strategies[0]))
 
 static fedge_status move(const fedge_strategy_sum *sum, const fedge_strategy_section *section,
@@ -51,31 +53,43 @@ fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
     return move(sum, section, rate, NULL, NULL, values, err);
 }
 
+/* Room for so many sums as are read in one call: [own], or malloc'ed. */
+static int64_t *make_room(const fedge_strategy_sum *sum, int64_t own[PIECE], size_t *piece)
+{
+    const bool near = sum->accumulator->ops == &fedge_accumulator_cpu;
+    int64_t *made = near ? NULL : malloc(FAR_PIECE * sizeof(*made));
+    *piece = made ? FAR_PIECE : PIECE;
+    return made ? made : own;
+}
+
 static fedge_status optimize_on_host(const fedge_strategy_sum *sum,
                                      const fedge_strategy_section *section, double rate,
                                      const fedge_optimizer_step *optimizer, float *const kept[2],
                                      float *values, fedge_error *err)
 {
     const fedge_schema *schema = section->schema;
-    int64_t sums[PIECE];
+    int64_t own[PIECE], *sums;
+    size_t piece;
+    fedge_status status = FEDGE_OK;
+    sums = make_room(sum, own, &piece);
     for (uint32_t t = 0; t < schema->num_tensors; t++) {
         const fedge_tensor_spec *tensor = &schema->tensors[t];
-        for (size_t at = 0; at < tensor->count; at += PIECE) {
-            const size_t left = tensor->count - at, count = left < PIECE ? left : PIECE;
+        for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += piece) {
+            const size_t left = tensor->count - at, count = left < piece ? left : piece;
             const size_t place = tensor->offset + at - schema->tensors[0].offset;
             const fedge_optimizer_sums by = {.sums = sums,
                                              .count = count,
                                              .total_weight = sum->total_weight,
                                              .bound_log2 = section->bounds_log2[t]};
             float *moved[2] = {kept[0] + place, optimizer->num_kept > 1 ? kept[1] + place : NULL};
-            const fedge_status status =
+            status =
                 fedge_accumulator_read(sum->accumulator, tensor->offset + at, count, sums, err);
-            if (status != FEDGE_OK)
-                return status;
-            fedge_optimizer_move(optimizer, rate, &by, values + place, moved);
+            if (status == FEDGE_OK)
+                fedge_optimizer_move(optimizer, rate, &by, values + place, moved);
         }
     }
-    return FEDGE_OK;
+    free(sums == own ? NULL : sums);
+    return status;
 }
 
 fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
@@ -97,23 +111,28 @@ fedge_strategy_each_mean(const fedge_strategy_sum *sum, const fedge_strategy_sec
                          void *user, fedge_error *err)
 {
     const fedge_schema *schema = section->schema;
-    int64_t sums[PIECE];
+    int64_t own[PIECE], *sums;
     double mean[PIECE];
+    size_t piece;
+    fedge_status status = FEDGE_OK;
+    sums = make_room(sum, own, &piece);
     for (uint32_t t = 0; t < schema->num_tensors; t++) {
         const fedge_tensor_spec *tensor = &schema->tensors[t];
         const double unit = ldexp(1.0, section->bounds_log2[t] - FEDGE_FIXED_VALUE_BITS);
-        for (size_t at = 0; at < tensor->count; at += PIECE) {
-            const size_t left = tensor->count - at, count = left < PIECE ? left : PIECE;
-            const fedge_status status =
+        for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += piece) {
+            const size_t left = tensor->count - at, count = left < piece ? left : piece;
+            status =
                 fedge_accumulator_read(sum->accumulator, tensor->offset + at, count, sums, err);
-            if (status != FEDGE_OK)
-                return status;
-            for (size_t i = 0; i < count; i++)
-                mean[i] = (double)sums[i] / (double)sum->total_weight * unit;
-            visit(user, tensor->offset + at - schema->tensors[0].offset, count, mean);
+            for (size_t from = 0; from < count && status == FEDGE_OK; from += PIECE) {
+                const size_t num = count - from < PIECE ? count - from : PIECE;
+                for (size_t i = 0; i < num; i++)
+                    mean[i] = (double)sums[from + i] / (double)sum->total_weight * unit;
+                visit(user, tensor->offset + at + from - schema->tensors[0].offset, num, mean);
+            }
         }
     }
-    return FEDGE_OK;
+    free(sums == own ? NULL : sums);
+    return status;
 }
 
 fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops, fedge_error *err)
