@@ -24,6 +24,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "aggregator/reduce/lost_gpus.h"
 #include "aggregator/reduce/optimizer.h"
 #include "aggregator/reduce/scatter.h"
 #include "aggregator/reduce/tile.h"
@@ -95,20 +96,22 @@ typedef struct fedge_accumulator_config {
     const fedge_layout *layout; /* copied; its schemas outlive the accumulator */
     uint32_t num_lanes; /* CPU: blocks of sums, 1 to FEDGE_ACCUMULATOR_MAX_LANES. The more there
                            are, the less threads wait for each other; they are joined in the step */
-    uint32_t num_gpus;  /* of gpus[]; 0: all that there are */
+    uint32_t num_gpus;  /* of gpus[]; 0: all that there are and can be used */
     uint32_t gpus[FEDGE_ACCUMULATOR_MAX_GPUS]; /* the driver's numbers */
     bool skip_missing; /* leave out those of gpus[] that cannot be used, as after a loss, and say so
                         */
+    fedge_lost_gpus *lost; /* those that are left out, too; those that are lost are marked there.
+                              NULL: nobody remembers */
     fedge_shard shard;
     const char *join; /* what joins the sums of several ranks: "mpi", the name of a scatter, or
                          "auto", also NULL (joined.h) */
     bool in_place; /* changes are added where the sums lie (lend): little room for updates will do
                     */
+    unsigned num_kept; /* vectors of an optimizer that step takes, 0 to 2: room is made for them
+                          where the sums are */
     uint64_t robust_memory; /* bytes for strategies that go through a round's updates one by one;
                                not the accumulator's */
     const fedge_log *log;   /* is told what was found and chosen, and why, and outlives the
-    unsigned num_kept; /* vectors of an optimizer that step takes, 0 to 2: room is made for them
-                          where the sums are */
                                accumulator; may be NULL */
     /* Told, on a thread of its own, that a call to a GPU does not return: FEDGE_GPU_LOST, with the
      * GPU. It has to end the process. NULL: such a call is waited for. */

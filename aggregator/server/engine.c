@@ -529,14 +529,15 @@ static bool is_displaced(const fedge_engine *engine, const fedge_request *from)
            present != from->conn_id;
 }
 
-/* From the next round on. Those that are asked for by name must all be there. skip_missing is for a
- * start after a GPU was lost; this list is what somebody has just written. */
+/* From the next round on. Those that are asked for by name must all be there. skip_missing, and
+ * which have been lost, are for a start after that; this list is what somebody has just written. */
 static void want_gpus(fedge_engine *engine, const fedge_accumulator_config *sums)
 {
     fedge_accumulator_config *wanted = &engine->config.sums;
     wanted->num_gpus = sums->num_gpus;
     memcpy(wanted->gpus, sums->gpus, sizeof(wanted->gpus));
     wanted->skip_missing = false;
+    fedge_lost_gpus_forget(wanted->lost, wanted->gpus, wanted->num_gpus);
     engine->gpus_wanted = true;
 }
 

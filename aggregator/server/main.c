@@ -656,6 +656,7 @@ static void take_over(program *self)
     }
     self->options.drain = self->options.drain || before->draining;
     self->options.sums.skip_missing = before->restarts > 0; /* it may have been a GPU */
+    self->options.sums.lost = before->lost_gpus;
 }
 
 int main(int argc, char **argv)

@@ -127,12 +127,21 @@ static void collect_signals(sigset_t *signals)
     sigaddset(signals, SIGUSR1);
 }
 
-/* What children share with the supervisor, all zero; NULL when there is no memory. */
-static char *make_shared(void)
+/* What children share with the supervisor, and what they leave for each other. */
+typedef struct shared_page {
+    char opened_run_id[FEDGE_RUN_ID_TEXT];
+    fedge_lost_gpus lost_gpus;
+} shared_page;
+
+/* All zero; without memory nothing is shared. */
+static void make_shared(fedge_supervised *self)
 {
-    void *shared =
-        mmap(NULL, FEDGE_RUN_ID_TEXT, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    return shared == MAP_FAILED ? NULL : shared;
+    shared_page *shared =
+        mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED)
+        return;
+    self->opened_run_id = shared->opened_run_id;
+    self->lost_gpus = &shared->lost_gpus;
 }
 
 void fedge_supervised_opened(fedge_supervised *self, const char run_id[FEDGE_RUN_ID_TEXT])
@@ -181,7 +190,8 @@ bool fedge_supervise(const fedge_launcher *launcher, fedge_supervised *self, int
 {
     sigset_t signals, before;
     wishes wanted = {0};
-    *self = (fedge_supervised){.opened_run_id = make_shared()};
+    *self = (fedge_supervised){0};
+    make_shared(self);
     draw_number(self->number);
     collect_signals(&signals);
     /* Before the first child: no signal is lost between two of them. */

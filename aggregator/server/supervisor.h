@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "aggregator/reduce/lost_gpus.h"
 #include "edge/io/protocol.h"
 
 #define FEDGE_SUPERVISOR_QUICK_MS 10000     /* a child that lived less has failed at its start */
@@ -32,6 +33,7 @@ typedef struct fedge_supervised {
     char number[FEDGE_SUPERVISOR_NUMBER_TEXT]; /* of the supervisor, random */
     char run_id[FEDGE_RUN_ID_TEXT]; /* of the run that one of them has opened; "": none has */
     char *opened_run_id;            /* the same, shared with the supervisor; NULL: not supervised */
+    fedge_lost_gpus *lost_gpus;     /* shared with it and with all that come after; likewise */
 } fedge_supervised;
 
 /* A child that becomes a launcher of others (mpirun). Its code of a stop is a failure's, and here 0

@@ -353,9 +353,27 @@ static void test_hardware(void **state)
     expect_open((emulator_config){.num_gpus = 1}, any, 2, FEDGE_NOT_FOUND, "GPU 1");
     expect_open((emulator_config){.num_gpus = 2, .memory_bytes = 5000}, any, 0, FEDGE_NO_MEMORY,
                 "MiB");
-    expect_open(failing("memory", 2), any, 0, FEDGE_NO_MEMORY, "GPU 0 has no memory left");
-    expect_open(failing("choosing", 2), any, 0, FEDGE_NO_MEMORY, "GPU 0 has no memory left");
-    expect_open(failing("choosing", 46), any, 0, FEDGE_NOT_FOUND, "compute mode");
+    expect_open(failing("memory", 2), any, 2, FEDGE_NO_MEMORY, "GPU 0 has no memory left");
+    expect_open(failing("choosing", 2), any, 2, FEDGE_NO_MEMORY, "GPU 0 has no memory left");
+    expect_open(failing("choosing", 46), any, 2, FEDGE_NOT_FOUND, "compute mode");
+    /* Who takes all that there are gets those that work. */
+    static const struct {
+        const char *call;
+        int error;
+        const char *words;
+    } BROKEN[] = {{"memory", 2, "GPU 0 has no memory left"}, {"choosing", 46, "compute mode"},
+                  {"choosing", 214, "GPU 0 is lost"},        {"choosing", 999, "GPU 0 is lost"},
+                  {"memory", 214, "GPU 0 is lost"},          {"memory", 999, "GPU 0 is lost"}};
+    for (size_t i = 0; i < sizeof(BROKEN) / sizeof(BROKEN[0]); i++) {
+        emulator_config machine = failing(BROKEN[i].call, BROKEN[i].error);
+        expect_told(machine, BROKEN[i].words);
+        expect_told(machine, "gpu-left-out gpu=0");
+        expect_told(machine, "gpus=1 ");
+        machine.num_gpus = 1;
+        expect_open(machine, any, 0, FEDGE_NOT_FOUND, BROKEN[i].words);
+        if (BROKEN[i].error > 100)
+            expect_open(machine, any, 1, FEDGE_GPU_LOST, BROKEN[i].words);
+    }
     expect_open((emulator_config){.num_gpus = 2, .no_code = true, .old_chip = true}, any, 0,
                 FEDGE_NOT_FOUND, "GPU 0 has compute capability 7.5, and this build has no code");
     const emulator_config no_nccl = {.num_gpus = 2, .no_nccl = true};
@@ -373,6 +391,75 @@ static void test_hardware(void **state)
     expect_told((emulator_config){.num_gpus = 1}, "because=\"there is one\"");
     expect_told(no_start, "shard=coordinates because=\"NCCL cannot be started: one of GPUs 0,1");
     expect_no_start(no_start);
+    free_updates();
+}
+
+/* A round on the GPUs that are not marked as lost; how it ends. What the log says is in told. */
+static fedge_status play_without_lost(emulator_config machine, fedge_lost_gpus *lost,
+                                      bool skip_missing, fedge_error *err)
+{
+    void *opened = NULL;
+    const fedge_log log = {.level = FEDGE_LOG_INFO, .write = write_told};
+    const fedge_accumulator_config config = {.layout = &layout,
+                                             .num_gpus = 2,
+                                             .gpus = {0, 1},
+                                             .skip_missing = skip_missing,
+                                             .lost = lost,
+                                             .log = &log};
+    memset(told, 0, sizeof(told));
+    assert_true(emulator_start(&machine));
+    fedge_status status = ops->open(&config, &opened, err);
+    if (status == FEDGE_OK)
+        status = run_round(opened, err);
+    ops->close(opened);
+    return status;
+}
+
+/* A GPU that fails at work, and that the driver lists all the same, is not taken again until
+ * somebody says so; nor is anything remembered of GPUs that may be others now. */
+static void test_lost(void **state)
+{
+    (void)state;
+    fedge_lost_gpus lost = {0};
+    fedge_error err = {0};
+    const emulator_config sound = {.num_gpus = 2}, one = {.num_gpus = 1}, three = {.num_gpus = 3};
+    if (!emulator_start(&(emulator_config){
+            .num_gpus = 2, .fail_at = "accumulate", .fail_call = 1, .watched = true}))
+        skip();
+    seed_all(31, &INT8, 800);
+    for (uint64_t call = 1; call <= 2; call++) {
+        const emulator_config fails = {.num_gpus = 2, .fail_at = "accumulate", .fail_call = call};
+        const uint64_t before = atomic_load(&lost.numbers);
+        assert_int_equal(play_without_lost(fails, &lost, true, &err), FEDGE_GPU_LOST);
+        const uint64_t numbers = atomic_load(&lost.numbers);
+        assert_true(numbers != before && (numbers & before) == before);
+        assert_int_equal(play_without_lost(sound, &lost, true, &err),
+                         numbers == 3 ? FEDGE_NOT_FOUND : FEDGE_OK);
+        assert_non_null(strstr(told, "gpu-left-out"));
+        assert_non_null(strstr(told, "it was lost before"));
+        if (numbers != 3)
+            assert_non_null(strstr(told, numbers == 1 ? "gpus=1 " : "gpus=0 "));
+    }
+    assert_int_equal(atomic_load(&lost.numbers), 3);
+    assert_non_null(strstr(err.message, "each was lost before"));
+    /* Somebody names it. */
+    fedge_lost_gpus_forget(&lost, (const uint32_t[]){1}, 1);
+    assert_int_equal(atomic_load(&lost.numbers), 1);
+    assert_int_equal(play_without_lost(sound, &lost, false, &err), FEDGE_OK);
+    assert_non_null(strstr(told, "gpus=1 "));
+    fedge_lost_gpus_forget(&lost, NULL, 0);
+    assert_int_equal(play_without_lost(sound, &lost, false, &err), FEDGE_OK);
+    assert_non_null(strstr(told, "gpus=0,1 "));
+    /* One is gone, and the other may have its number; later there are more again. */
+    atomic_store(&lost.numbers, 1);
+    assert_int_equal(play_without_lost(one, &lost, true, &err), FEDGE_OK);
+    assert_non_null(strstr(told, "gpus=0 "));
+    atomic_store(&lost.numbers, 1);
+    assert_int_equal(play_without_lost(three, &lost, true, &err), FEDGE_OK);
+    assert_non_null(strstr(told, "gpus=0,1 "));
+    fedge_lost_gpus_forget(NULL, (const uint32_t[]){200}, 1); /* nobody remembers */
+    assert_null(emulator_fault());
+    assert_int_equal(emulator_leaks(), 0);
     free_updates();
 }
 
@@ -572,12 +659,18 @@ static void test_hang(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_hardware),  cmocka_unit_test(test_little_memory),
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_hang),      cmocka_unit_test(test_forecast),
-        cmocka_unit_test(test_wait),      cmocka_unit_test(test_times),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_hardware),
+        cmocka_unit_test(test_little_memory),
+        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_hang),
+        cmocka_unit_test(test_forecast),
+        cmocka_unit_test(test_wait),
+        cmocka_unit_test(test_times),
         cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -176,6 +176,30 @@ static void what_cannot_be_opened_is_refused(void **state)
     end();
 }
 
+/* A GPU that an earlier process has lost is left out, until somebody names it. */
+static void a_lost_gpu_comes_back_when_it_is_named(void **state)
+{
+    (void)state;
+    static const char *const lists[] = {"0,1", "all"};
+    for (size_t i = 0; i < 2; i++) {
+        fedge_lost_gpus lost = {.numbers = 1, .there = 2};
+        emulator_start(&(emulator_config){.num_gpus = 2});
+        begin("auto", FEDGE_SHARD_COORDINATES, "0,1");
+        fed.sums.lost = &lost;
+        fed.sums.skip_missing = true;
+        start();
+        expect_gpus("1");
+        fed_until(&fed, first_round_trains, "the first round");
+        ask_for(lists[i]);
+        fed_until(&fed, second_round_trains, "the second round");
+        expect_gpus("0,1");
+        finish_as_expected();
+        assert_string_equal(refused, "");
+        assert_int_equal(atomic_load(&lost.numbers), 0);
+        end();
+    }
+}
+
 static bool first_round_is_closed(const federation *it)
 {
     return it->num_summaries == 1;
@@ -218,13 +242,16 @@ static void the_cpu_gives_way(void **state)
     end();
 }
 
-/* With "auto" a GPU that others have, or that this build has no code for, is none. */
+/* With "auto" a GPU that others have, that is broken, or that this build has no code for, is none.
+ */
 static void the_cpu_stands_in(void **state)
 {
     (void)state;
     const emulator_config machines[] = {
         {.num_gpus = 1, .fail_at = "memory", .fail_call = 1, .fail_error = 2},
         {.num_gpus = 1, .fail_at = "choosing", .fail_call = 1, .fail_error = 46},
+        {.num_gpus = 1, .fail_at = "choosing", .fail_call = 1, .fail_error = 214},
+        {.num_gpus = 1, .fail_at = "memory", .fail_call = 1, .fail_error = 999},
         {.num_gpus = 1, .no_code = true}};
     for (size_t i = 0; i < sizeof(machines) / sizeof(machines[0]); i++) {
         emulator_start(&machines[i]);
@@ -386,7 +413,7 @@ int main(void)
         TEST(lines_tell_what_gpus_did),   TEST(the_same_list_changes_nothing),
         TEST(the_cpu_gives_way),          TEST(the_cpu_stands_in),
         TEST(a_gpu_is_lost_by_clients),   TEST(a_gpu_is_lost_by_coordinates),
-        TEST(the_only_gpu_is_lost),
+        TEST(the_only_gpu_is_lost),       TEST(a_lost_gpu_comes_back_when_it_is_named),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

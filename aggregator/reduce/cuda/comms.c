@@ -18,7 +18,7 @@ fedge_status fedge_cuda_comms_check(const fedge_cuda_comms *comms, fedge_nccl_re
 
 fedge_gpu_call fedge_cuda_comms_call(const fedge_cuda_comms *comms, const char *doing)
 {
-    return (fedge_gpu_call){FEDGE_GPU_NCCL, comms->names, doing, 0, NULL};
+    return (fedge_gpu_call){FEDGE_GPU_NCCL, comms->names, doing, 0, NULL, 0};
 }
 
 static void end(fedge_cuda_comms *comms, const char *doing,

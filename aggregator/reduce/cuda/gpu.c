@@ -184,6 +184,8 @@ fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry 
     (void)snprintf(gpu->name, sizeof(gpu->name), "GPU %d", ordinal);
     gpu->scales =
         cut_segments(geometry, first_block, num_blocks, gpu->segments, &gpu->num_segments);
+    fedge_gpu_call call = fedge_cuda_call(gpu, "opening it");
+    fedge_gpu_watch_begin(watch, &call);
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status == FEDGE_OK) {
         status = fedge_cuda_check(
@@ -200,7 +202,10 @@ fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry 
         status = make_slots(gpu, num_slots, bytes.slot, err);
     if (status == FEDGE_OK)
         status = copy_blocks(gpu, err);
-    return status == FEDGE_OK ? fedge_cuda_gpu_open_chosen(gpu, err) : status;
+    if (status == FEDGE_OK)
+        status = fedge_cuda_gpu_open_chosen(gpu, err);
+    fedge_gpu_watch_end(watch, &call);
+    return status;
 }
 
 static void free_buffers(fedge_cuda_buffer *buffers)

@@ -143,7 +143,8 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_wait(fedge_cuda_gpu *gpu, uint64_t ti
 /* ---- of gpu_memory.c and gpu_chosen.c -------------------------------------------------------- */
 
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_use(const fedge_cuda_gpu *gpu, fedge_error *err);
-/* FEDGE_GPU_LOST: what was being done, and why it failed; FEDGE_OK for cudaSuccess. */
+/* FEDGE_GPU_LOST: what was being done, and why it failed, and the GPU is marked as lost; FEDGE_OK
+ * for cudaSuccess. */
 fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
                               fedge_error *err);
 

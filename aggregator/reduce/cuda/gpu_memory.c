@@ -8,13 +8,15 @@ fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, cons
 {
     if (error == cudaSuccess)
         return FEDGE_OK;
+    if (gpu->watch && gpu->watch->lost)
+        (void)atomic_fetch_or(gpu->watch->lost, 1ULL << gpu->ordinal);
     return fedge_fail(err, FEDGE_GPU_LOST, "GPU %d is lost while %s: %s", gpu->ordinal, doing,
                       cudaGetErrorString(error));
 }
 
 fedge_gpu_call fedge_cuda_call(const fedge_cuda_gpu *gpu, const char *doing)
 {
-    return (fedge_gpu_call){FEDGE_GPU_CUDA, gpu->name, doing, 0, NULL};
+    return (fedge_gpu_call){FEDGE_GPU_CUDA, gpu->name, doing, 0, NULL, 1ULL << gpu->ordinal};
 }
 
 cudaError_t fedge_cuda_wait_event(const fedge_cuda_gpu *gpu, cudaEvent_t event)
@@ -54,9 +56,12 @@ fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void *pointer, size_
                                  fedge_error *err)
 {
     void *memory = NULL;
+    fedge_gpu_call call = fedge_cuda_call(gpu, "taking memory");
+    fedge_gpu_watch_begin(gpu->watch, &call);
     const cudaError_t error =
         /* Portable: a buffer is pinned for every GPU and thread, whichever takes it first. */
         pinned ? cudaHostAlloc(&memory, size, cudaHostAllocPortable) : cudaMalloc(&memory, size);
+    fedge_gpu_watch_end(gpu->watch, &call);
     /* The one error that CUDA forgets; after any other nothing on this GPU can be relied on. */
     if (error == cudaErrorMemoryAllocation) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "GPU %d: no memory for %zu bytes%s", gpu->ordinal,

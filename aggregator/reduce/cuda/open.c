@@ -30,7 +30,7 @@ static fedge_status fail_hardware(cudaError_t error, fedge_error *err)
                       cudaGetErrorString(error));
 }
 
-/* After a loss, who asked for this GPU can do without it. */
+/* After a loss, or where all were asked for, the others will do. */
 static void leave_out(int ordinal, const fedge_accumulator_config *config, const char *why)
 {
     if (config->log) {
@@ -54,18 +54,27 @@ static fedge_status take_gpu(selection *self, int ordinal, int there,
         if (self->ordinals[i] == ordinal)
             return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "GPU %d is named twice", ordinal);
     }
+    if (config->lost && atomic_load(&config->lost->numbers) >> ordinal & 1) {
+        leave_out(ordinal, config, "it was lost before");
+        return FEDGE_OK;
+    }
     self->ordinals[self->num_gpus++] = ordinal;
     return FEDGE_OK;
 }
 
-static fedge_status choose_gpus(selection *self, const fedge_accumulator_config *config,
-                                fedge_error *err)
+static fedge_status choose_gpus(selection *self, fedge_gpu_watch *watch,
+                                const fedge_accumulator_config *config, fedge_error *err)
 {
     int there = 0;
+    fedge_gpu_call call = {FEDGE_GPU_CUDA, "a GPU", "counting them", 0, NULL, 0};
+    fedge_gpu_watch_begin(watch, &call);
     const cudaError_t error = cudaGetDeviceCount(&there);
+    fedge_gpu_watch_end(watch, &call);
     if (error != cudaSuccess || there <= 0)
         return fail_hardware(error != cudaSuccess ? error : cudaErrorNoDevice, err);
     there = there < FEDGE_ACCUMULATOR_MAX_GPUS ? there : FEDGE_ACCUMULATOR_MAX_GPUS;
+    if (config->lost && atomic_exchange(&config->lost->there, (uint32_t)there) != (uint32_t)there)
+        atomic_store(&config->lost->numbers, 0);
     const uint32_t wanted = config->num_gpus ? config->num_gpus : (uint32_t)there;
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < wanted && status == FEDGE_OK; i++) {
@@ -75,41 +84,52 @@ static fedge_status choose_gpus(selection *self, const fedge_accumulator_config 
     return status;
 }
 
-static fedge_status ask_one(int ordinal, size_t *free_bytes, fedge_error *err)
+static fedge_status ask_one(int ordinal, fedge_gpu_watch *watch, size_t *free_bytes,
+                            fedge_error *err)
 {
-    const fedge_cuda_gpu gpu = {.ordinal = ordinal};
+    fedge_cuda_gpu gpu = {.ordinal = ordinal};
     size_t total = 0;
+    (void)snprintf(gpu.name, sizeof(gpu.name), "GPU %d", ordinal);
+    fedge_gpu_call call = fedge_cuda_call(&gpu, "asking what it has");
+    fedge_gpu_watch_begin(watch, &call);
     cudaError_t error = cudaSetDevice(ordinal);
     if (error == cudaSuccess)
         error = cudaMemGetInfo(free_bytes, &total);
     if (error == cudaSuccess)
         error = fedge_cuda_has_code();
+    fedge_gpu_watch_end(watch, &call);
     const fedge_status status =
         fedge_gpu_refused(ordinal, error, "take others with --gpus, or sum on the CPU", err);
     return status == FEDGE_OK ? fedge_cuda_check(&gpu, error, "asking what it has", err) : status;
 }
 
-static fedge_status ask_memory(selection *self, const fedge_accumulator_config *config,
-                               fedge_error *err)
+/* Who names GPUs gets those or none; who takes all there are, all that work. */
+static fedge_status ask_memory(selection *self, fedge_gpu_watch *watch,
+                               const fedge_accumulator_config *config, fedge_error *err)
 {
     uint32_t kept = 0;
+    fedge_error first = {.message = "each was lost before, or is not there"};
     for (uint32_t i = 0; i < self->num_gpus; i++) {
         const int ordinal = self->ordinals[i];
         fedge_error why;
         /* It also makes the GPU's context: one that cannot be used fails here. */
-        fedge_status status = ask_one(ordinal, &self->free_bytes[kept], &why);
-        if (status == FEDGE_OK)
+        fedge_status status = ask_one(ordinal, watch, &self->free_bytes[kept], &why);
+        if (status == FEDGE_OK) {
             self->ordinals[kept++] = ordinal;
-        else if (config->skip_missing)
-            leave_out(ordinal, config, why.message);
-        else
+            continue;
+        }
+        if (!config->skip_missing && config->num_gpus > 0)
             return fedge_fail(err, status, "%s", why.message);
+        leave_out(ordinal, config, why.message);
+        if (first.status == FEDGE_OK)
+            first = why;
     }
     self->num_gpus = kept;
     return kept > 0 ? FEDGE_OK
                     : fedge_fail(err, FEDGE_NOT_FOUND,
-                                 "none of the GPUs can be used; see what nvidia-smi says, or sum "
-                                 "on the CPU");
+                                 "none of the GPUs can be used (%s); see what nvidia-smi says, or "
+                                 "sum on the CPU",
+                                 first.message);
 }
 
 /* Blocks of GPU [index]: all by clients, else an equal part. */
@@ -222,16 +242,26 @@ static void tell(const selection *self, const fedge_cuda_choice *choice,
         fedge_log_int("updates-held", choice->num_slots - 1));
 }
 
-/* All that is chosen before anything is taken. */
+static fedge_status start_watch(fedge_gpu_watch *watch, const fedge_accumulator_config *config,
+                                fedge_error *err)
+{
+    return fedge_gpu_watch_init(watch, config->stuck, config->lost ? &config->lost->numbers : NULL,
+                                err);
+}
+
+/* All that is chosen before anything is taken. A GPU may hang from the first call on. */
 static fedge_status choose(selection *self, fedge_cuda_team *team,
                            const fedge_accumulator_config *config, fedge_cuda_choice *choice,
                            fedge_error *err)
 {
-    fedge_status status = choose_gpus(self, config, err);
+    fedge_gpu_watch *watch = &team->watch;
+    fedge_status status = start_watch(watch, config, err);
+    if (status == FEDGE_OK)
+        status = choose_gpus(self, watch, config, err);
     self->num_kept = config->num_kept;
     self->most_slots = config->in_place ? FEDGE_CUDA_MIN_SLOTS : FEDGE_CUDA_MAX_SLOTS;
     if (status == FEDGE_OK)
-        status = ask_memory(self, config, err);
+        status = ask_memory(self, watch, config, err);
     if (status == FEDGE_OK)
         status = choose_shard(self, team, config->shard, choice, err);
     team->joins = choice->shard == FEDGE_SHARD_CLIENTS && self->num_gpus > 1;
@@ -289,7 +319,6 @@ fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
 
 /* Takes what was chosen. *starts: NCCL does, or is not needed. */
 static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
-                              const fedge_accumulator_config *config,
                               const fedge_cuda_choice *choice, bool *starts, fedge_error *err)
 {
     const uint32_t num_tensors = self->geometry->num_tensors;
@@ -303,7 +332,7 @@ static fedge_status open_gpus(const selection *self, fedge_cuda_team *team,
     team->holds = calloc(num_tensors, sizeof(*team->holds));
     if (!team->holds)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an accumulator");
-    fedge_status status = fedge_gpu_watch_init(&team->watch, config->stuck, err);
+    fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < self->num_gpus && status == FEDGE_OK; i++) {
         uint32_t first = 0;
         const uint32_t blocks = blocks_of(self, choice->shard, i, &first);
@@ -338,8 +367,10 @@ static fedge_status open_without_nccl(selection *self, fedge_cuda_team *team,
     say_why(self, "NCCL cannot be started: ", found->message);
     fedge_cuda_team_close(team);
     *team = (fedge_cuda_team){0};
-    const fedge_status status = choose_coordinates(self, choice, err);
-    return status == FEDGE_OK ? open_gpus(self, team, config, choice, &starts, err) : status;
+    fedge_status status = start_watch(&team->watch, config, err);
+    if (status == FEDGE_OK)
+        status = choose_coordinates(self, choice, err);
+    return status == FEDGE_OK ? open_gpus(self, team, choice, &starts, err) : status;
 }
 
 fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geometry *geometry,
@@ -352,7 +383,7 @@ fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geomet
     fedge_status status = choose(&self, team, config, choice, err);
     if (status != FEDGE_OK)
         return status;
-    status = open_gpus(&self, team, config, choice, &starts, &found);
+    status = open_gpus(&self, team, choice, &starts, &found);
     if (!starts)
         status = open_without_nccl(&self, team, config, choice, &found, err);
     else if (status != FEDGE_OK)

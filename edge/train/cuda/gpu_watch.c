@@ -16,6 +16,8 @@ static const struct {
 static void tell(const fedge_gpu_watch *self, const fedge_gpu_call *call)
 {
     fedge_error err;
+    if (self->lost)
+        (void)atomic_fetch_or(self->lost, call->bit);
     (void)fedge_fail(&err, FEDGE_GPU_LOST,
                      "%s is lost while %s: %s's call has not returned in %g s; start again, with "
                      "the GPUs that there are",
@@ -56,9 +58,9 @@ static void *look(void *user)
 }
 
 fedge_status fedge_gpu_watch_init(fedge_gpu_watch *watch, fedge_gpu_stuck_fn stuck,
-                                  fedge_error *err)
+                                  _Atomic uint64_t *lost, fedge_error *err)
 {
-    *watch = (fedge_gpu_watch){.stuck = stuck};
+    *watch = (fedge_gpu_watch){.stuck = stuck, .lost = lost};
     if (!stuck)
         return FEDGE_OK;
     const bool locks = pthread_mutex_init(&watch->lock, NULL) == 0;

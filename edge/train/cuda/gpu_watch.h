@@ -37,10 +37,12 @@ typedef struct fedge_gpu_call {
     const char *doing;         /* "joining sums" */
     uint64_t since;            /* ms of the monotonic clock; the watch's */
     struct fedge_gpu_call *next;
+    uint64_t bit; /* 1 << the driver's number of the one GPU that it is about; 0: of several */
 } fedge_gpu_call;
 
 typedef struct fedge_gpu_watch {
     fedge_gpu_stuck_fn stuck; /* NULL: nobody watches */
+    _Atomic uint64_t *lost;   /* gets the bit of a call that does not return; may be NULL */
     pthread_mutex_t lock;
     fedge_gpu_call *calls; /* under way, of all threads; guarded */
     pthread_t thread;
@@ -48,9 +50,9 @@ typedef struct fedge_gpu_watch {
     atomic_bool ends;
 } fedge_gpu_watch;
 
-/* Starts the thread, if there is somebody to tell. FEDGE_NO_MEMORY. */
+/* Starts the thread, if there is somebody to tell. [lost] outlives it. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_gpu_watch_init(fedge_gpu_watch *watch, fedge_gpu_stuck_fn stuck,
-                                                 fedge_error *err);
+                                                 _Atomic uint64_t *lost, fedge_error *err);
 void fedge_gpu_watch_fini(fedge_gpu_watch *watch); /* all zero is fine */
 
 /* Around one call, or a group of them, on any thread. A call within another is watched as well.

@@ -120,9 +120,9 @@ static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
     (void)snprintf(self->names, sizeof(self->names), "one of %u GPUs",
                    (unsigned)self->share.num_gpus);
     if (status == FEDGE_OK)
-        status = fedge_gpu_watch_init(&self->watch, self->config.stuck, err);
+        status = fedge_gpu_watch_init(&self->watch, self->config.stuck, NULL, err);
     if (status == FEDGE_OK) {
-        fedge_gpu_call call = {FEDGE_GPU_NCCL, self->names, "starting NCCL", 0, NULL};
+        fedge_gpu_call call = {FEDGE_GPU_NCCL, self->names, "starting NCCL", 0, NULL, 0};
         fedge_gpu_watch_begin(&self->watch, &call);
         const fedge_nccl_result result =
             self->nccl.comm_init_all(self->comms, (int)self->share.num_gpus, numbers);
@@ -215,7 +215,7 @@ void fedge_silo_free(fedge_silo *silo)
 {
     if (!silo)
         return;
-    fedge_gpu_call closing = {FEDGE_GPU_NCCL, silo->names, "closing NCCL", 0, NULL};
+    fedge_gpu_call closing = {FEDGE_GPU_NCCL, silo->names, "closing NCCL", 0, NULL, 0};
     fedge_gpu_watch_begin(&silo->watch, &closing);
     /* To destroy waits for what is queued, and a lost GPU never ends that. */
     for (uint32_t i = 0; i < silo->num_comms; i++)

@@ -262,7 +262,7 @@ static fedge_status together(fedge_silo *silo, int what, fedge_error *err)
         return FEDGE_OK;
     /* The group's end may wait for a GPU that does not answer, and nothing but the watch ends that.
      */
-    fedge_gpu_call joining = {FEDGE_GPU_NCCL, silo->names, "joining gradients", 0, NULL};
+    fedge_gpu_call joining = {FEDGE_GPU_NCCL, silo->names, "joining gradients", 0, NULL, 0};
     fedge_gpu_watch_begin(&silo->watch, &joining);
     fedge_status status = fedge_silo_nccl(silo, silo->nccl.group_start(), "joining gradients", err);
     for (uint32_t i = 0; i < silo->num_comms && status == FEDGE_OK; i++) {

@@ -59,6 +59,24 @@ static void the_next_process_knows_the_run(void **state)
     assert_int_equal(self.restarts, 1);
 }
 
+/* And which GPUs have been lost before, in each of those before it. */
+static void the_next_process_knows_the_lost_gpus(void **state)
+{
+    (void)state;
+    fedge_supervised self;
+    int code = -1;
+    if (fedge_supervise(NULL, &self, &code)) {
+        const uint64_t known = atomic_load(&self.lost_gpus->numbers);
+        if (self.restarts == 0) {
+            (void)atomic_fetch_or(&self.lost_gpus->numbers, 1ULL << 63 | 1);
+            _exit(known == 0 ? FEDGE_EXIT_GPU : FEDGE_EXIT_STATE);
+        }
+        _exit(known == (1ULL << 63 | 1) ? FEDGE_EXIT_OK : FEDGE_EXIT_STATE);
+    }
+    assert_int_equal(code, FEDGE_EXIT_OK);
+    assert_int_equal(self.restarts, 1);
+}
+
 static bool may_change(void *user)
 {
     return --*(int *)user == 0;
@@ -120,6 +138,7 @@ int main(void)
         cmocka_unit_test(only_what_a_new_start_mends_is_started_again),
         cmocka_unit_test(pauses_grow_until_it_is_given_up),
         cmocka_unit_test(the_next_process_knows_the_run),
+        cmocka_unit_test(the_next_process_knows_the_lost_gpus),
         cmocka_unit_test(a_stop_of_a_launcher_is_no_failure),
         cmocka_unit_test(a_hang_up_drains_a_launcher_and_starts_it_again),
     };

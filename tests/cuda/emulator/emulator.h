@@ -32,8 +32,8 @@ typedef struct emulator_config {
     int nccl_version;         /* 0: 22809 */
     uint64_t fail_call;       /* this call of runtime or NCCL fails, from 1; 0: none */
     const char *fail_at;      /* only calls of this name are counted: "allocation", "copy" to a GPU,
-                                 "read" from one, "choosing" it, "memory" (that it has), a kernel's
-                                 or NCCL's function; NULL: all */
+                                 "read" from one, "choosing" it, "counting" them, "memory" (that it
+                                 has), a kernel's or NCCL's function; NULL: all */
     int fail_error;           /* with this cudaError; 0: ECC. Sticky ones stay on that GPU.
                                  EMULATOR_HANGS: it never returns; EMULATOR_DIES: the process is
                                  killed */

@@ -385,14 +385,24 @@ static fedge_nccl_result init_all(ncclComm_t *comms, int count, const int *gpus)
 }
 
 /* Ends what of it is under way; a destroy should find nothing. */
-static fedge_nccl_result end(ncclComm_t comm)
+static fedge_nccl_result end_as(const char *name, ncclComm_t comm)
 {
-    const fedge_nccl_result result = enter("ncclCommDestroy");
+    const fedge_nccl_result result = enter(name);
     emulated_count(comm->aborted ? 0 : -1);
     comm->aborted = true;
     if (comm->clique->world)
         emulated_world_end(comm->clique->world);
     return leave(result);
+}
+
+static fedge_nccl_result destroy(ncclComm_t comm)
+{
+    return end_as("ncclCommDestroy", comm);
+}
+
+static fedge_nccl_result abort_now(ncclComm_t comm)
+{
+    return end_as("ncclCommAbort", comm);
 }
 
 static fedge_nccl_result get_async_error(ncclComm_t comm, fedge_nccl_result *error)
@@ -457,8 +467,8 @@ void *__wrap_dlsym(void *library, const char *name)
         {"ncclCommInitAll", (void (*)(void))init_all},
         {"ncclGetUniqueId", (void (*)(void))get_unique_id},
         {"ncclCommInitRank", (void (*)(void))init_rank},
-        {"ncclCommDestroy", (void (*)(void))end},
-        {"ncclCommAbort", (void (*)(void))end},
+        {"ncclCommDestroy", (void (*)(void))destroy},
+        {"ncclCommAbort", (void (*)(void))abort_now},
         {"ncclCommGetAsyncError", (void (*)(void))get_async_error},
         {"ncclGroupStart", (void (*)(void))group_start},
         {"ncclGroupEnd", (void (*)(void))group_end},

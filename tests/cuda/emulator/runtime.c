@@ -745,7 +745,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    cudaError_t error = emulated_enter();
+    cudaError_t error = emulated_enter_as("counting");
     *count = (int)all.config.num_gpus;
     return emulated_leave(error ? error : *count == 0 ? cudaErrorNoDevice : cudaSuccess);
 }
