@@ -531,6 +531,53 @@ static void test_times(void **state)
     num_updates = UPDATES;
 }
 
+static void add_twice(void *opened, const int32_t *v, size_t count)
+{
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(ops->add_values(opened, 0, v, 0, count, 1, NULL), FEDGE_OK);
+}
+
+/* A table that goes by the buffers of sums ends no span that was measured there before. */
+static void test_tables_are_no_sums(void **state)
+{
+    (void)state;
+    enum { COUNT = 100, NUM = 8 };
+    const int32_t v[COUNT] = {0};
+    const uint32_t far[NUM * NUM] = {0};
+    const fedge_tile_config wanted = {.num = NUM, .num_threads = 1, .size = 64, .mixes = true};
+    void *opened = NULL, *place = NULL, *tiles = NULL;
+    uint32_t num_places = 0;
+    fedge_gpu_stats stats;
+    if (!emulator_start(&(emulator_config){.num_gpus = 1, .watched = true}))
+        skip();
+    num_updates = 1;
+    seed_all(33, &INT8, 200);
+    const fedge_accumulator_config config = {.layout = &layout, .num_lanes = 1};
+    assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
+    const size_t count = specs[0].count < COUNT ? specs[0].count : COUNT;
+    add_twice(opened, v, count);
+    const fedge_tile_ops *tile = ops->tiles(opened, &place, &num_places);
+    assert_int_equal(ops->stats(opened, &stats, 1), 1);
+    const uint64_t before = stats.memory_bytes;
+    assert_int_equal(tile->open(place, &wanted, &tiles, NULL), FEDGE_OK);
+    assert_int_equal(tile->mix(tiles, far, NUM, NUM, NULL), FEDGE_OK);
+    add_twice(opened, v, count);
+    size_t left = 0, total = 0;
+    assert_int_equal(cudaMemGetInfo(&left, &total), cudaSuccess);
+    assert_int_equal(ops->stats(opened, &stats, 1), 1);
+    assert_ns(stats.seconds_reduce, 2 * EMULATOR_LAUNCH_NS);
+    assert_ns(stats.seconds_copy, 2 * count * sizeof(*v));
+    /* And what tiles take is counted. */
+    assert_true(stats.memory_bytes > before);
+    assert_int_equal(stats.memory_bytes, total - left);
+    tile->close(tiles);
+    ops->close(opened);
+    assert_null(emulator_fault());
+    assert_int_equal(emulator_leaks(), 0);
+    free_updates();
+    num_updates = UPDATES;
+}
+
 /* The forecast takes nothing, and says what an open takes. */
 static void check_forecast(uint32_t gpus, fedge_shard shard, size_t memory, unsigned num_kept)
 {
@@ -671,6 +718,7 @@ int main(void)
         cmocka_unit_test(test_times),
         cmocka_unit_test(test_any_bytes),
         cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_tables_are_no_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,8 +161,8 @@ FEDGE_MUST_USE cudaError_t fedge_cuda_copy(const fedge_cuda_gpu *gpu, void *to, 
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void *pointer,
                                                 size_t size, bool pinned, fedge_error *err);
 /* Copies a table to the GPU by way of the work buffers, and waits. */
-FEDGE_MUST_USE fedge_status fedge_cuda_gpu_copy(const fedge_cuda_gpu *gpu, void *to,
-                                                const void *from, size_t size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_copy(fedge_cuda_gpu *gpu, void *to, const void *from,
+                                                size_t size, fedge_error *err);
 
 /* What segments with a chooser need besides their slots: on the GPU, in bytes. */
 size_t fedge_cuda_chosen_bytes(const fedge_cuda_geometry *geometry,

@@ -72,16 +72,19 @@ fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void *pointer, size_
     return fedge_cuda_check(gpu, error, "taking memory", err);
 }
 
-fedge_status fedge_cuda_gpu_copy(const fedge_cuda_gpu *gpu, void *to, const void *from, size_t size,
+fedge_status fedge_cuda_gpu_copy(fedge_cuda_gpu *gpu, void *to, const void *from, size_t size,
                                  fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     uint32_t turn = 0;
     for (size_t done = 0; done < size && status == FEDGE_OK; turn++) {
-        const fedge_cuda_buffer *buffer = &gpu->work[turn % 2];
+        fedge_cuda_buffer *buffer = &gpu->work[turn % 2];
         const size_t part =
             size - done < FEDGE_CUDA_CHUNK_BYTES ? size - done : FEDGE_CUDA_CHUNK_BYTES;
         cudaError_t error = fedge_cuda_wait_event(gpu, buffer->span.done);
+        /* Before its end is recorded anew, here. */
+        if (error == cudaSuccess)
+            error = fedge_cuda_span_count(&buffer->span, &gpu->times);
         if (error == cudaSuccess) {
             memcpy(buffer->pinned, (const char *)from + done, part);
             error = fedge_cuda_copy(gpu, (char *)to + done, buffer->pinned, part,
