@@ -2,10 +2,12 @@
  *
  *     bench_gpu [--tiny] PART...
  *
- *     kernels   decode and accumulate: batches in memory of the GPU, in turn so that no cache holds
- * them, beside a kernel that only reads rounds    from encoded updates in host memory to the new
- * model in host memory, on 1, 2, 4 … GPUs by clients and by coordinates and on the CPU, beside
- * copies to the GPUs and nothing else
+ *     kernels   staging (encoded bytes are checked and laid on planes) and decode and accumulate:
+ *               chunks and batches in memory of the GPU, in turn so that no cache holds them,
+ *               beside a kernel that only reads
+ *     rounds    from encoded updates in host memory to the new model in host memory, on 1, 2, 4 …
+ *               GPUs by clients and by coordinates and on the CPU, beside copies to the GPUs and
+ *               nothing else
  *
  * Prints a row of JSON for each case, as tests/bench does: ratio > 1 is better than the peer.
  * --tiny: sizes for emulated GPUs, to see that it runs. Exit code 3: there is no GPU. */
@@ -141,6 +143,118 @@ static void measure_memory(cudaStream_t stream)
     must(cudaFree(sink), "free");
 }
 
+/* By way of pinned memory, and waits. */
+static void copy(void *to, const void *from, size_t size, bool to_gpu, cudaStream_t stream)
+{
+    void *pinned = NULL;
+    must(cudaHostAlloc(&pinned, size, cudaHostAllocPortable), "pinned memory");
+    if (to_gpu)
+        memcpy(pinned, from, size);
+    must(cudaMemcpyAsync(to_gpu ? to : pinned, to_gpu ? pinned : from, size,
+                         to_gpu ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, stream),
+         "copy");
+    must(cudaStreamSynchronize(stream), "copy");
+    if (!to_gpu)
+        memcpy(to, pinned, size);
+    must(cudaFreeHost(pinned), "free");
+}
+
+/* Encoded blocks of one tensor, chunk by chunk as they come by a lane's buffers, and their planes.
+ */
+typedef struct staged {
+    int codec;
+    uint32_t num_chunks, in_chunk; /* blocks of each */
+    size_t block_bytes, plane_bytes;
+    uint8_t *encoded, *planes;
+    uint16_t *scales;
+    fedge_cuda_block *blocks; /* of a chunk: they are alike */
+    int8_t *bound;
+    unsigned long long *bad;
+} staged;
+
+static staged make_staged(int codec, cudaStream_t stream)
+{
+    const bool floats = codec == FEDGE_CUDA_NONE;
+    const size_t most = least_bytes < FEDGE_CUDA_CHUNK_BYTES ? least_bytes : FEDGE_CUDA_CHUNK_BYTES;
+    staged s = {.codec = codec,
+                .block_bytes = floats ? 4 * FEDGE_CUDA_BLOCK : 2 + FEDGE_CUDA_BLOCK,
+                .plane_bytes = (floats ? 4 : 1) * FEDGE_CUDA_BLOCK};
+    s.num_chunks = (uint32_t)((least_bytes + most - 1) / most);
+    s.in_chunk = (uint32_t)(most / s.block_bytes);
+    const size_t count = (size_t)s.num_chunks * s.in_chunk;
+    const size_t table_bytes = s.in_chunk * sizeof(*s.blocks);
+    fedge_cuda_block *table = calloc(s.in_chunk, sizeof(*table));
+    const int8_t bound = FEDGE_FIXED_DEFAULT_BOUND_LOG2;
+    if (!table)
+        fail("blocks", "no memory");
+    for (uint32_t b = 0; b < s.in_chunk; b++)
+        table[b] = (fedge_cuda_block){.offset = b * s.block_bytes, .count = FEDGE_CUDA_BLOCK};
+    s.encoded = gpu_memory(count * s.block_bytes + 4);
+    s.planes = gpu_memory(count * s.plane_bytes);
+    s.scales = gpu_memory(count * sizeof(*s.scales));
+    s.blocks = gpu_memory(table_bytes);
+    s.bound = gpu_memory(sizeof(bound));
+    s.bad = gpu_memory(sizeof(*s.bad));
+    /* No value is bad: floats of 2^-7, bytes that are not -128. */
+    fill(s.encoded, count * s.block_bytes + 3, floats ? 0x807fffffu : 0x7f7f7f7fu,
+         floats ? 0x3c000000u : 0, stream);
+    must(cudaMemsetAsync(s.bad, 0xFF, sizeof(*s.bad), stream), "memset");
+    copy(s.blocks, table, table_bytes, true, stream);
+    copy(s.bound, &bound, sizeof(bound), true, stream);
+    free(table);
+    return s;
+}
+
+static void stage_all(const staged *s, cudaStream_t stream)
+{
+    for (uint32_t c = 0; c < s->num_chunks; c++) {
+        const size_t first = (size_t)c * s->in_chunk;
+        const fedge_cuda_chunk chunk = {.codec = s->codec,
+                                        .num_blocks = s->in_chunk,
+                                        .blocks = s->blocks,
+                                        .bytes = s->encoded + first * s->block_bytes,
+                                        .bounds_log2 = s->bound,
+                                        .values = s->planes + first * s->plane_bytes,
+                                        .scales = s->scales + first,
+                                        .bad = s->bad};
+        must(fedge_cuda_stage(&chunk, stream), "stage");
+    }
+    must(cudaStreamSynchronize(stream), "stage");
+}
+
+/* It reads the encoded bytes and writes as many, beside a table of 16 bytes for each block. */
+static void measure_stage(int codec, cudaStream_t stream)
+{
+    staged s = make_staged(codec, stream);
+    const char *word = codec == FEDGE_CUDA_INT8 ? "int8" : "fp32";
+    const double blocks = (double)s.num_chunks * s.in_chunk;
+    const double encoded = blocks * (double)s.block_bytes;
+    const double moved =
+        encoded + blocks * (double)(s.plane_bytes + sizeof(*s.scales) + sizeof(*s.blocks));
+    unsigned long long bad = 0;
+    double seconds[REPEATS];
+    char name[96];
+    for (int r = -1; r < REPEATS; r++) {
+        const double start = now();
+        stage_all(&s, stream);
+        if (r >= 0)
+            seconds[r] = now() - start;
+    }
+    copy(&bad, s.bad, sizeof(bad), false, stream);
+    if (bad != FEDGE_CUDA_NOT_BAD)
+        fail("stage", "a good value was found bad");
+    const double time = median(seconds, REPEATS);
+    snprintf(name, sizeof(name), "stage %s, 4 MiB a launch: bytes moved", word);
+    print_row(name, moved / time * 1e-9, "GB/s", "memory, read only",
+              memory_bytes_per_second * 1e-9);
+    snprintf(name, sizeof(name), "stage %s: encoded bytes", word);
+    print_row(name, encoded / time * 1e-9, "GB/s", "memory, read only",
+              memory_bytes_per_second * 1e-9);
+    void *const taken[] = {s.encoded, s.planes, s.scales, s.blocks, s.bound, s.bad};
+    for (size_t i = 0; i < sizeof(taken) / sizeof(taken[0]); i++)
+        must(cudaFree(taken[i]), "free");
+}
+
 typedef struct batches {
     fedge_cuda_batch *all;
     uint32_t count;
@@ -240,6 +354,8 @@ static void measure_kernels(void)
     must(cudaSetDevice(0), "GPU 0");
     must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "a stream");
     measure_memory(stream);
+    measure_stage(FEDGE_CUDA_NONE, stream);
+    measure_stage(FEDGE_CUDA_INT8, stream);
     for (int s = 0; s < num_sizes; s++) {
         measure_accumulate(FEDGE_CUDA_NONE, &sizes[s], stream);
         measure_accumulate(FEDGE_CUDA_INT8, &sizes[s], stream);

@@ -25,7 +25,8 @@ def main():
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     cases = [row["case"] for row in rows]
     assert all(row["bench"] == "gpu" and row["value"] > 0 for row in rows), rows
-    for word in ("memory, read only", "pinned memory to GPU 0", "accumulate fp32", "accumulate int8"):
+    for word in ("memory, read only", "pinned memory to GPU 0", "stage fp32", "stage int8",
+                 "accumulate fp32", "accumulate int8"):
         assert any(case.startswith(word) for case in cases), (word, cases)
     for codec in ("fp32", "int8", "topk", "randk", "ternary"):
         for where in ("CPU", "1 GPU", "2 GPUs by clients", "2 GPUs by coordinates", "4 GPUs by clients",
