@@ -1,6 +1,7 @@
 /* The sums of the same updates are the same bits, whatever the order, the batches, the threads, the
  * lanes, and whether their bytes lie in memory or are pulled; and they are what the codec's own
  * decoder and plain integer arithmetic give. */
+#define _DEFAULT_SOURCE /* getrusage */
 #include "tests/edge/core/cmocka_all.h"
 
 #include <math.h>
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "aggregator/reduce/accumulator.h"
 #include "edge/core/bytes.h"
@@ -16,6 +18,9 @@
 #include "tests/edge/core/codecs.h"
 
 enum { NUM_UPDATES = 37, MAX_THREADS = 8, MAX_TENSORS = 8, NUM_SECTIONS = 6 };
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define COUNTS_FAULTS /* with sanitizers some are theirs */
+#endif
 #define EXTREME ((int32_t)1 << FEDGE_FIXED_VALUE_BITS)
 
 /* Tensors that end in part of a block, of a tile and of a stripe; sections in all codecs. */
@@ -499,6 +504,54 @@ static void the_total_weight_has_a_limit(void **state)
     fedge_accumulator_close(&accumulator);
 }
 
+#ifdef COUNTS_FAULTS
+
+static long page_faults(void)
+{
+    struct rusage usage;
+    assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
+    return usage.ru_minflt;
+}
+
+/* A round of batches of 16, all of them validated, pulled and added, and the sums read. */
+static void play_batches(fedge_accumulator *accumulator, uint32_t num_batches)
+{
+    fedge_encoded encoded[FEDGE_ACCUMULATOR_MAX_BATCH], *batch[FEDGE_ACCUMULATOR_MAX_BATCH];
+    source sources[FEDGE_ACCUMULATOR_MAX_BATCH];
+    for (uint32_t b = 0; b < num_batches; b++) {
+        uint64_t ticket = 0;
+        for (uint32_t i = 0; i < FEDGE_ACCUMULATOR_MAX_BATCH; i++) {
+            encoded[i] = encoded_of((b + i) % NUM_UPDATES, &sources[i]);
+            encoded[i].weight = 1;
+            batch[i] = &encoded[i];
+            assert_int_equal(fedge_accumulator_validate(accumulator, batch[i], NULL), FEDGE_OK);
+        }
+        assert_int_equal(
+            fedge_accumulator_add(accumulator, batch, FEDGE_ACCUMULATOR_MAX_BATCH, &ticket, NULL),
+            FEDGE_OK);
+        assert_int_equal(fedge_accumulator_wait(accumulator, ticket, NULL), FEDGE_OK);
+    }
+    assert_int_equal(fedge_accumulator_read(accumulator, 0, layout.num_elements, sums, NULL),
+                     FEDGE_OK);
+    assert_int_equal(fedge_accumulator_reset(accumulator, NULL), FEDGE_OK);
+}
+
+/* What is needed is taken by the first round, and kept. */
+static void the_steady_state_has_no_page_faults(void **state)
+{
+    (void)state;
+    fedge_accumulator accumulator = open_cpu(2);
+    for (int round = 0; round < 2; round++)
+        play_batches(&accumulator, 2); /* one on each lane */
+    const long before = page_faults();
+    play_batches(&accumulator, 100);
+    const long after = page_faults();
+    fedge_accumulator_close(&accumulator);
+    assert_int_equal(after, before);
+}
+
+#endif
+
 static void what_cannot_be_opened_is_refused(void **state)
 {
     (void)state;
@@ -567,6 +620,9 @@ int main(void)
         cmocka_unit_test(reset_forgets_everything),
         cmocka_unit_test(what_is_only_counted_is_not_summed),
         cmocka_unit_test(the_total_weight_has_a_limit),
+#ifdef COUNTS_FAULTS
+        cmocka_unit_test(the_steady_state_has_no_page_faults),
+#endif
         cmocka_unit_test(what_cannot_be_opened_is_refused),
         cmocka_unit_test(what_is_taken_is_described),
         cmocka_unit_test(auto_takes_what_there_is),
