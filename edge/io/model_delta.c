@@ -71,7 +71,7 @@ static fedge_status get_statistics(const fedge_plan *plan, const uint8_t *in, fl
 typedef struct maker {
     const fedge_plan *plan;
     uint32_t round;
-    float *changes; /* in the order of the section */
+    float *wanted; /* in the order of the section: the changes with what has not travelled before */
     float *after;
 } maker;
 
@@ -80,7 +80,7 @@ static const float *take_change(void *user, uint32_t index, size_t at, size_t n,
     const maker *self = user;
     (void)n;
     (void)room;
-    return self->changes + self->plan->sent.sections[0].schema.tensors[index].offset + at;
+    return self->wanted + self->plan->sent.sections[0].schema.tensors[index].offset + at;
 }
 
 static fedge_status give_change(void *user, uint32_t index, size_t at, const uint32_t *places,
@@ -91,18 +91,41 @@ static fedge_status give_change(void *user, uint32_t index, size_t at, const uin
     return move(&to, at, places, n, v, err);
 }
 
-/* The changes come out of [after], where what was before them comes back. */
-static void take_changes(maker *self, const float *before)
+/* The changes come out of [after], where what was before them comes back, and what had not
+ * travelled comes out of the residual. */
+static fedge_status take_wanted(maker *self, const float *before, float *residual, fedge_error *err)
 {
     const fedge_section *delta = &self->plan->sent.sections[0];
     for (uint32_t i = 0; i < delta->schema.num_tensors; i++) {
         const fedge_tensor_spec *tensor = &delta->schema.tensors[i];
         float *after = self->after + self->plan->sent.places[i];
         const float *from = before + self->plan->sent.places[i];
+        float *rest = residual + tensor->offset;
         for (size_t k = 0; k < tensor->count; k++) {
-            self->changes[tensor->offset + k] = after[k] - from[k];
+            const float wanted = rest[k] + (after[k] - from[k]);
+            if (!isfinite(wanted)) {
+                return fedge_fail(err, FEDGE_NOT_FINITE,
+                                  "the change of value %zu of tensor \"%s\" is %g", k, tensor->name,
+                                  (double)wanted);
+            }
+            self->wanted[tensor->offset + k] = wanted;
+            rest[k] = 0.0f;
             after[k] = from[k];
         }
+    }
+    return FEDGE_OK;
+}
+
+/* The codec cuts what is over the bound. Clients lose that on their way up, which keeps one that
+ * diverges from being heard for many rounds; a server's own step goes on in the next delta. */
+static void keep_excess(const maker *self, float *residual)
+{
+    const size_t n = self->plan->sent.sections[0].schema.num_elements;
+    const float bound = ldexpf(1.0f, self->plan->update.bound_log2);
+    for (size_t i = 0; i < n; i++) {
+        const float wanted = self->wanted[i];
+        if (fabsf(wanted) > bound)
+            residual[i] += wanted - copysignf(bound, wanted);
     }
 }
 
@@ -112,7 +135,7 @@ static fedge_status encode(maker *self, float *residual, uint8_t *out, size_t *s
     const fedge_plan *plan = self->plan;
     const fedge_section *delta = &plan->sent.sections[0];
     int8_t bounds[FEDGE_MAX_TENSORS];
-    fedge_codec_stats unused;
+    fedge_codec_stats unused; /* what was cut is kept */
     const fedge_codec_ends ends = {.user = self,
                                    .take = take_change,
                                    .give = give_change,
@@ -120,8 +143,11 @@ static fedge_status encode(maker *self, float *residual, uint8_t *out, size_t *s
                                    .seed = plan->seed,
                                    .round = self->round};
     memset(bounds, plan->update.bound_log2, delta->schema.num_tensors);
-    return fedge_codec_encode_pieces(&plan->update.down, &delta->schema, bounds, &ends, out, size,
-                                     &unused, err);
+    const fedge_status status = fedge_codec_encode_pieces(&plan->update.down, &delta->schema,
+                                                          bounds, &ends, out, size, &unused, err);
+    if (status == FEDGE_OK)
+        keep_excess(self, residual);
+    return status;
 }
 
 /* Deflates the section behind the head in its place where it helps. Returns its bytes. */
@@ -152,13 +178,14 @@ fedge_status fedge_model_delta_make(const fedge_plan *plan, uint32_t round, cons
     uint8_t *out = malloc(most);
     size_t raw = 0;
     fedge_status status = FEDGE_OK;
-    if (!self.changes || !out) {
+    if (!self.wanted || !out) {
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model's delta of %zu bytes",
                             most + delta->schema.num_elements * sizeof(float));
     } else {
-        take_changes(&self, before);
-        status = encode(&self, residual, out + HEAD, &raw, err);
+        status = take_wanted(&self, before, residual, err);
     }
+    if (status == FEDGE_OK)
+        status = encode(&self, residual, out + HEAD, &raw, err);
     if (status == FEDGE_OK) {
         const size_t packed = plan->update.down_deflate ? pack(out + HEAD, raw) : raw;
         fedge_put_u64(out, raw);
@@ -168,7 +195,7 @@ fedge_status fedge_model_delta_make(const fedge_plan *plan, uint32_t round, cons
         *size = HEAD + packed + statistics;
         out = NULL;
     }
-    free(self.changes);
+    free(self.wanted);
     free(out);
     return status;
 }

@@ -130,6 +130,34 @@ static void what_is_dropped_is_the_residual(void **state)
     }
 }
 
+/* At b = 2 a delta has room for 4 a value, in some codecs for less. */
+static void a_change_over_the_bound_goes_on_in_the_next_steps(void **state)
+{
+    (void)state;
+    static const size_t WHOLE[] = {0, 1, 2}; /* of DOWN: what has all values of a matrix */
+    const size_t place = plan->sent.places[0];
+    for (size_t i = 0; i < sizeof(WHOLE) / sizeof(WHOLE[0]); i++) {
+        run(WHOLE[i], false);
+        memset(residual, 0, plan->schema.num_elements * sizeof(float));
+        const float before = model[place];
+        for (int step = 0; step < 6; step++) {
+            uint8_t *bytes;
+            size_t size;
+            fedge_error err;
+            memcpy(after, model, plan->schema.num_elements * sizeof(float));
+            after[place] += step == 0 ? 10.0f : 0.0f;
+            if (fedge_model_delta_make(plan, ROUNDS + 1, model, residual, after, &bytes, &size,
+                                       &err) != FEDGE_OK)
+                fail_msg("%s", err.message);
+            assert_true(fabsf(after[place] - model[place]) <= 4.0f);
+            assert_true(fabsf(after[place] + residual[0] - (before + 10.0f)) < 1e-5f);
+            memcpy(model, after, plan->schema.num_elements * sizeof(float));
+            free(bytes);
+        }
+        assert_true(fabsf(model[place] - (before + 10.0f)) < 0.01f);
+    }
+}
+
 static void any_bytes_are_refused_or_fit(void **state)
 {
     (void)state;
@@ -187,18 +215,21 @@ static void a_chain_has_an_end(void **state)
     free(longer);
 }
 
-static void a_change_that_is_no_number_leaves_no_bytes(void **state)
+static void a_change_that_is_not_finite_leaves_no_bytes(void **state)
 {
     (void)state;
-    run(0, false);
-    uint8_t *bytes = chain;
-    size_t size;
-    fedge_error err;
-    after[plan->sent.places[0]] = NAN;
-    assert_int_equal(
-        fedge_model_delta_make(plan, ROUNDS + 1, model, residual, after, &bytes, &size, &err),
-        FEDGE_NOT_FINITE);
-    assert_null(bytes);
+    static const float BAD[] = {NAN, INFINITY, -INFINITY};
+    for (size_t i = 0; i < sizeof(BAD) / sizeof(BAD[0]); i++) {
+        run(0, false);
+        uint8_t *bytes = chain;
+        size_t size;
+        fedge_error err;
+        after[plan->sent.places[0]] = BAD[i];
+        assert_int_equal(
+            fedge_model_delta_make(plan, ROUNDS + 1, model, residual, after, &bytes, &size, &err),
+            FEDGE_NOT_FINITE);
+        assert_null(bytes);
+    }
 }
 
 int main(void)
@@ -206,10 +237,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(both_sides_have_the_same_bits),
         cmocka_unit_test(what_is_dropped_is_the_residual),
+        cmocka_unit_test(a_change_over_the_bound_goes_on_in_the_next_steps),
         cmocka_unit_test(any_bytes_are_refused_or_fit),
         cmocka_unit_test(sizes_that_lie_are_refused),
         cmocka_unit_test(a_chain_has_an_end),
-        cmocka_unit_test(a_change_that_is_no_number_leaves_no_bytes),
+        cmocka_unit_test(a_change_that_is_not_finite_leaves_no_bytes),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
