@@ -90,6 +90,8 @@ def cases(options):
     """What goes up and down: how it is called, and a job's "update"."""
     if options.update:
         return [("f32", {"up": "f32"}), (json.dumps(options.update), options.update)]
+    if options.up:
+        return [(up, {"up": up}) for up in ("f32", *options.up.split(","))][:2 if options.quick else None]
     return [(" ".join(filter(None, [up, feedback and f"error feedback {feedback}", down and f"down {down}"])),
              {"up": up, **({"error-feedback": feedback} if feedback else {}), **({"down": down} if down else {})})
             for up, feedback, down in (RATE[:2] if options.quick else RATE)]
@@ -98,11 +100,12 @@ def cases(options):
 def simulated(options, folder, partition, case, update, rounds):
     """What one simulation says, from DIR where it is there."""
     short = case if len(case) < 100 else f"update {zlib.crc32(case.encode()):08x}"
-    words = [partition, short, f"seed {options.seed}" if options.seed != 1 else "", f"{rounds} rounds"]
+    model = os.path.splitext(os.path.basename(options.model))[0] if options.model != JOB else ""
+    words = [model, partition, short, f"seed {options.seed}" if options.seed != 1 else "", f"{rounds} rounds"]
     name = "-".join(re.sub(r"[^\w.+-]", "", word.replace(" ", "-")) for word in words if word)
     path = os.path.join(folder, f"{name}.json")
     if not os.path.exists(path):
-        with open(JOB, encoding="utf-8") as file:
+        with open(options.model, encoding="utf-8") as file:
             job = json.load(file)
         job["seed"], job["update"] = options.seed, update
         job["rounds"].update({"num-server-rounds": rounds, "fraction-train": 0.1, "min-train-nodes": 10,
@@ -122,7 +125,7 @@ def simulated(options, folder, partition, case, update, rounds):
 def rate(options, rows, folder):
     rounds = 3 if options.quick else options.rounds
     points = []
-    for partition in PARTITIONS[:1] if options.quick else PARTITIONS:
+    for partition in [options.partition] if options.partition else PARTITIONS[:1] if options.quick else PARTITIONS:
         plain = None
         for what, update in cases(options):
             found = simulated(options, folder, partition, what, update, rounds)
@@ -150,6 +153,9 @@ def main():
     parser.add_argument("--only")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--update", type=json.loads)
+    parser.add_argument("--model", default=JOB)
+    parser.add_argument("--up")
+    parser.add_argument("--partition", choices=PARTITIONS)
     options = parser.parse_args()
     rows = Rows(options.json, "codec")
     if options.only != "rate":
