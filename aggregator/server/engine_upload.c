@@ -40,9 +40,12 @@ static void refuse_task(fedge_engine *engine, uint64_t conn_id, uint32_t client_
                         uint64_t task_id, fedge_reason reason, const char *text)
 {
     engine->updates_refused++;
-    /* Of another class the same client comes again, and nobody need look after it. */
-    if (strcmp(fedge_reason_class(reason), "never") == 0)
+    /* Of another class the same client comes again, and nobody need look after it. Of this one its
+     * next result would be as wrong: it is asked last until it connects anew. */
+    if (strcmp(fedge_reason_class(reason), "never") == 0) {
         note_why(engine, client_index, reason, text);
+        fedge_rounds_rest(engine->rounds, client_index, UINT64_MAX);
+    }
     fedge_notice notice = {.has_task = true, .task_id = task_id, .reason = reason};
     snprintf(notice.text, sizeof(notice.text), "%s", text);
     fedge_engine_send_notice(engine, conn_id, FEDGE_MESSAGE_REFUSE, &notice);
@@ -409,8 +412,12 @@ static void refuse_result(fedge_engine *engine, const fedge_engine_result *resul
         refuse_task(engine, conn_id, client_index, result->task_id, reason, result->message);
     /* Bytes may be damaged on the way and whole the next time; of all else the same would come
      * again. */
-    if (reason != FEDGE_REASON_BAD_DATA || ++slot->bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
-        lose(engine, result->task_id, now_ms);
+    const bool damaged = reason == FEDGE_REASON_BAD_DATA;
+    if (damaged && ++slot->bad_uploads < FEDGE_ENGINE_MAX_BAD_UPLOADS)
+        return;
+    if (damaged)
+        fedge_rounds_rest(engine->rounds, client_index, UINT64_MAX);
+    lose(engine, result->task_id, now_ms);
 }
 
 void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *result,

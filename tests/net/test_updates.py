@@ -3,6 +3,7 @@
 import math
 import zlib
 
+from harness import NetTest
 from misuse import MisuseTest, Peer, harness
 from peer import encode_int8, encode_none, tensor_sizes
 
@@ -119,6 +120,33 @@ class Form(MisuseTest):
             federation.complete()
         line = federation.lines()[0]
         self.assertEqual((line["clients"], line["examples"]), (2, 200))
+
+
+class Liars(NetTest):
+    def test_who_lies_is_told_why_and_asked_last(self):
+        federation = self.federation(clients=3, rounds__num_server_rounds=5, rounds__fraction_train=0.5,
+                                     rounds__min_available_nodes=2, **PLAIN)
+        federation.start_aggregator()
+        with Peer(federation, 0) as liar, Peer(federation, 1) as second, Peer(federation, 2) as third:
+            liar.hello()
+            second.hello()
+            liar.next_task()
+            second.next_task()
+            liar.send("upload", liar.upload_meta(GOOD, "none", size=4 * COUNT - 1))
+            refusal = liar.expect_refusal("schema-mismatch")
+            self.assertEqual((refusal["task-id"], refusal["class"]), (liar.task["task-id"], "never"))
+            self.assertIn(f"upload of {4 * COUNT - 1} bytes", refusal["text"])
+            third.hello()  # and gets the liar's place in the round
+            third.next_task()
+            for number in range(1, 6):
+                for peer in (second, third):
+                    if number > 1:
+                        peer.next_task()
+                    peer.upload(GOOD, codec="none")
+            liar.expect("bye")  # without another task before
+            federation.complete()
+        for line in federation.lines():
+            self.assertEqual((line["clients"], line["examples"]), (2, 200), line)
 
 
 class Values(MisuseTest):

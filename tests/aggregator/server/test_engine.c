@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/server/engine_state.h"
 #include "edge/core/message.h"
 #include "tests/aggregator/server/federation.h"
 #include "tests/edge/core/codecs.h"
@@ -284,6 +285,12 @@ static void a_restored_backup_refuses_what_was_before(void **state)
 
 /* ---- damaged and wrong results --------------------------------------------------------------- */
 
+/* Is it asked only where there are no others, until it connects anew? */
+static bool is_asked_last(const fed_device *device)
+{
+    return fedge_rounds_rests_until(fed.engine->rounds, device->index) == UINT64_MAX;
+}
+
 static void a_damaged_result_is_asked_for_again_then_given_away(void **state)
 {
     (void)state;
@@ -300,6 +307,7 @@ static void a_damaged_result_is_asked_for_again_then_given_away(void **state)
     }
     fed_settle(&fed);
     assert_int_equal(other->num_tasks, 1);
+    assert_true(is_asked_last(device));
     fed_announce(device); /* a fourth time: no longer its task */
     fed_settle(&fed);
     assert_refused(device, FEDGE_REASON_STALE_TASK);
@@ -319,6 +327,7 @@ static void a_damaged_result_that_comes_whole_counts(void **state)
     fed_settle(&fed);
     assert_int_equal(device->num_acks, 1);
     assert_int_equal(free_device(5)->num_tasks, 0);
+    assert_false(is_asked_last(device));
 }
 
 /* A result that no repetition can mend costs the task. */
@@ -335,6 +344,7 @@ static void assert_worthless(fedge_reason reason, void (*spoil)(fed_device *devi
     assert_int_equal(device->num_acks, 0);
     assert_int_equal(other->num_tasks, 1);
     assert_int_equal(fed_status(&fed).updates_refused, 1);
+    assert_true(is_asked_last(device));
     fed_fini(&fed);
 }
 
