@@ -26,7 +26,7 @@
 
 #define FEATURES                                                                                   \
     FEDGE_CODEC_MAP(CODEC_FEATURE)                                                                 \
-    EVERY_PLAN("deflate", plan->update.deflate)                                                    \
+    EVERY_PLAN("deflate", plan->update.deflate || plan->update.down_deflate)                       \
     EVERY_PLAN("external", plan->external)                                                         \
     FEDGE_LAYER_MAP(LAYER_FEATURE)                                                                 \
     FEDGE_LOSS_MAP(LOSS_FEATURE)                                                                   \
@@ -77,14 +77,16 @@ static bool is_normalised(const fedge_plan *plan)
     return plan->has_data && (plan->data.num_channels > 0 || plan->data.divide_by != 1);
 }
 
-/* Has an update a stage of this name, for all tensors or some? */
+/* Has an update or a model's delta a stage of this name, for all tensors or some? */
 static bool has_codec(const fedge_plan *plan, const char *name)
 {
-    bool has = fedge_codec_has(&plan->update.codec, name);
-    for (uint32_t i = 0; i < plan->update.num_layers; i++)
-        has = has || fedge_codec_has(&plan->update.layers[i].codec, name);
-    return has || fedge_codec_has(&plan->update.control, name) ||
-           fedge_codec_has(&plan->update.buffers, name);
+    const fedge_update_spec *update = &plan->update;
+    bool has = fedge_codec_has(&update->codec, name) || fedge_codec_has(&update->down, name);
+    for (uint32_t i = 0; i < update->num_layers; i++)
+        has = has || fedge_codec_has(&update->layers[i].codec, name) ||
+              fedge_codec_has(&update->layers[i].down, name);
+    return has || fedge_codec_has(&update->control, name) ||
+           fedge_codec_has(&update->buffers, name);
 }
 
 static bool has_layer(const fedge_plan *plan, fedge_layer_type type)

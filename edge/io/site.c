@@ -254,20 +254,23 @@ static bool allows_codec(const fedge_site *site, const fedge_codec *codec)
     return true;
 }
 
-/* Is one of the plan's codecs not allowed? Then text: the first of them. */
-static bool forbids_codec(const fedge_site *site, const fedge_update_spec *update,
-                          char text[FEDGE_CODEC_TEXT])
+/* The first of the plan's codecs that is not allowed, up or down; NULL: all are. */
+static const fedge_codec *find_forbidden(const fedge_site *site, const fedge_update_spec *update)
 {
-    const fedge_codec *codec = &update->codec;
-    for (uint32_t i = 0; allows_codec(site, codec); i++) {
-        if (i == update->num_layers + 2)
-            return false;
-        codec = i < update->num_layers    ? &update->layers[i].codec
-                : i == update->num_layers ? &update->control
-                                          : &update->buffers;
+    const fedge_codec *const whole[] = {&update->codec, &update->control, &update->buffers,
+                                        &update->down};
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+        if (!allows_codec(site, whole[i]))
+            return whole[i];
     }
-    (void)fedge_codec_text(codec, text);
-    return true;
+    for (uint32_t i = 0; i < update->num_layers; i++) {
+        const fedge_layer_codec *layer = &update->layers[i];
+        if (!allows_codec(site, &layer->codec))
+            return &layer->codec;
+        if (!allows_codec(site, &layer->down))
+            return &layer->down;
+    }
+    return NULL;
 }
 
 /* The site's policy, which wins over whatever an aggregator asks: it is held on the device, before
@@ -282,10 +285,11 @@ fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fe
             "job \"%s\" is not among this site's policy.jobs; add it there to allow it",
             plan->name);
     }
-    if (forbids_codec(site, &plan->update, text)) {
+    const fedge_codec *forbidden = find_forbidden(site, &plan->update);
+    if (forbidden) {
         return fedge_fail(err, FEDGE_DENIED,
                           "the plan's codec is %s, which is not among this site's policy.codecs",
-                          text);
+                          fedge_codec_text(forbidden, text));
     }
     if (site->max_local_epochs != 0 && plan->training.local_epochs > site->max_local_epochs) {
         return fedge_fail(err, FEDGE_DENIED,

@@ -167,7 +167,22 @@ static void test_down_by_layer(void **state)
     char *plan = plan_of_variant(&BOTH);
     assert_true(asks(plan, "codec-by-layer"));
     assert_true(asks(plan, "down-by-layer"));
+    assert_true(asks(plan, "codec:none"));
     assert_non_null(strstr(plan, "\"codec\":\"int8\",\"down\":\"none\"}"));
+    free(plan);
+}
+
+/* Of a codec that only deltas of the model have, too. */
+static void test_codec_down(void **state)
+{
+    (void)state;
+    static const variant DOWN = {
+        .rest = ", \"update\": {\"up\": \"int8\", \"down\": \"topk:0.1+int4+deflate\"}"};
+    char *plan = plan_of_variant(&DOWN);
+    assert_true(asks(plan, "codec:int8"));
+    assert_true(asks(plan, "codec:topk"));
+    assert_true(asks(plan, "codec:int4"));
+    assert_true(asks(plan, "deflate"));
     free(plan);
 }
 
@@ -250,6 +265,7 @@ int main(void)
         cmocka_unit_test(test_plain_plans_ask_for_little),
         cmocka_unit_test(test_each_is_asked_for_where_it_is_needed),
         cmocka_unit_test(test_down_by_layer),
+        cmocka_unit_test(test_codec_down),
         cmocka_unit_test(test_codec_by_section),
         cmocka_unit_test(test_pools_of_images),
         cmocka_unit_test(test_external_models),

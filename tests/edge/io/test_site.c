@@ -236,7 +236,17 @@ static void the_policy_wins(void **state)
     plan->update.control = NONE;
     expect(site, plan, FEDGE_DENIED, "codec is none, which is not among this site's policy.codecs");
     plan->update.control = INT8;
+    plan->update.down = NONE;
+    expect(site, plan, FEDGE_DENIED, "codec is none, which is not among this site's policy.codecs");
+    plan->update.down = INT8;
+    plan->update.num_layers = 1;
+    plan->update.layers[0] = (fedge_layer_codec){.codec = INT8, .down = codec_named("topk:0.1")};
+    expect(site, plan, FEDGE_DENIED,
+           "codec is topk:0.1, which is not among this site's policy.codecs");
+    plan->update.layers[0] = (fedge_layer_codec){.codec = INT8};
     expect(site, plan, FEDGE_OK, "");
+    plan->update.num_layers = 0;
+    plan->update.down = (fedge_codec){0};
     site->max_ram_bytes = 100;
     expect(site, plan, FEDGE_DENIED, "this site's policy.max-ram is 100; most of it for batch, ");
     fedge_client_memory memory;
