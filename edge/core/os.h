@@ -152,6 +152,9 @@ void fedge_os_large_pages(void *block, size_t size);
 /* What of a small file of the system (/proc, /sys) fits: at most size − 1 bytes and NUL. False when
  * it is not there or does not answer. */
 bool fedge_os_read_fact(const char *path, char *out, size_t size);
+/* Gives each line of such a file, which may be long, its end with it; lines of over 255 bytes in
+ * pieces. None when it is not there. */
+void fedge_os_each_line(const char *path, void (*take)(void *user, char *line), void *user);
 /* Of the day, 0 … 1439: by this machine's time zone, of UTC where FEDGE_SMALL is built. */
 unsigned fedge_os_local_minute(void);
 

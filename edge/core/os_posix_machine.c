@@ -143,6 +143,16 @@ bool fedge_os_read_fact(const char *path, char *out, size_t size)
     return got >= 0;
 }
 
+void fedge_os_each_line(const char *path, void (*take)(void *user, char *line), void *user)
+{
+    char line[256];
+    FILE *file = fopen(path, "re");
+    while (file && fgets(line, sizeof(line), file))
+        take(user, line);
+    if (file)
+        fclose(file);
+}
+
 unsigned fedge_os_local_minute(void)
 {
     const time_t now = time(NULL);

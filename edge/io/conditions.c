@@ -37,15 +37,21 @@ const fedge_json_field fedge_conditions_fields[] = {
 
 /* --- facts ------------------------------------------------------------------------------------ */
 
+static bool path_of(char path[FEDGE_OS_MAX_PATH], const char *root, const char *folder,
+                    const char *name, const char *file)
+{
+    const int size = snprintf(path, FEDGE_OS_MAX_PATH, "%s/%s/%s%s%s", root, folder, name,
+                              name[0] != '\0' ? "/" : "", file);
+    return size > 0 && size < FEDGE_OS_MAX_PATH;
+}
+
 /* A file of the system as text; "" when it is not there or does not answer. */
 static bool read_fact(char out[MAX_FACT], const char *root, const char *folder, const char *name,
                       const char *file)
 {
     char path[FEDGE_OS_MAX_PATH];
-    const int size = snprintf(path, sizeof(path), "%s/%s/%s%s%s", root, folder, name,
-                              name[0] != '\0' ? "/" : "", file);
     out[0] = '\0';
-    return size > 0 && size < (int)sizeof(path) && fedge_os_read_fact(path, out, MAX_FACT) &&
+    return path_of(path, root, folder, name, file) && fedge_os_read_fact(path, out, MAX_FACT) &&
            out[0] != '\0';
 }
 
@@ -121,22 +127,17 @@ static void each_of(const char *root, const char *folder, fedge_os_visit visit, 
 
 #define ROUTE_COLUMNS 11
 
-/* The next line of [*rest] in its columns, at most ROUTE_COLUMNS; how many it has, −1: no line. */
-static int next_line(char **rest, char *columns[ROUTE_COLUMNS])
+/* A line in its columns, at most ROUTE_COLUMNS; how many it has. */
+static int split(char *at, char *columns[ROUTE_COLUMNS])
 {
-    char *at = *rest;
+    static const char blank[] = " \t\n";
     int count = 0;
-    if (*at == '\0')
-        return -1;
-    *rest = at + strcspn(at, "\n");
-    if (**rest != '\0')
-        *(*rest)++ = '\0';
     for (;;) {
-        at += strspn(at, " \t");
+        at += strspn(at, blank);
         if (*at == '\0' || count == ROUTE_COLUMNS)
             return count;
         columns[count++] = at;
-        at += strcspn(at, " \t");
+        at += strcspn(at, blank);
         if (*at != '\0')
             *at++ = '\0';
     }
@@ -154,26 +155,39 @@ typedef struct route_columns {
     int base;                                     /* of the metric */
 } route_columns;
 
-/* The link of the table's default route of the least metric. */
-static bool default_of(const char *root, const route_columns *at,
-                       char link[FEDGE_CONDITIONS_MAX_LINK])
+/* The table's default route of the least metric. */
+typedef struct best_route {
+    const route_columns *at;
+    char *link; /* FEDGE_CONDITIONS_MAX_LINK */
+    unsigned long metric;
+    bool found;
+} best_route;
+
+static void see_route(void *user, char *line)
 {
-    char fact[MAX_FACT], *rest = fact, *columns[ROUTE_COLUMNS];
-    unsigned long least = 0;
-    bool found = false;
-    int count;
-    (void)read_fact(fact, root, "proc/net", "", at->file);
-    while ((count = next_line(&rest, columns)) >= 0) {
-        if (count < 10 || !all_zero(columns[at->destination]) || !all_zero(columns[at->length]) ||
-            !(strtoul(columns[at->flags], NULL, 16) & 1u) || strcmp(columns[at->name], "lo") == 0)
-            continue;
-        const unsigned long metric = strtoul(columns[at->metric], NULL, at->base);
-        if (!found || metric < least)
-            (void)snprintf(link, FEDGE_CONDITIONS_MAX_LINK, "%s", columns[at->name]);
-        least = !found || metric < least ? metric : least;
-        found = true;
-    }
-    return found;
+    best_route *best = user;
+    const route_columns *at = best->at;
+    char *columns[ROUTE_COLUMNS];
+    if (split(line, columns) < 10 || !all_zero(columns[at->destination]) ||
+        !all_zero(columns[at->length]) || !(strtoul(columns[at->flags], NULL, 16) & 1u) ||
+        strcmp(columns[at->name], "lo") == 0)
+        return;
+    const unsigned long metric = strtoul(columns[at->metric], NULL, at->base);
+    if (best->found && metric >= best->metric)
+        return;
+    (void)snprintf(best->link, FEDGE_CONDITIONS_MAX_LINK, "%s", columns[at->name]);
+    best->metric = metric;
+    best->found = true;
+}
+
+/* A machine with many routes has more of them than a fact is long. */
+static bool default_of(const char *root, const route_columns *at, char *link)
+{
+    best_route best = {.at = at, .link = link};
+    char path[FEDGE_OS_MAX_PATH];
+    if (path_of(path, root, "proc/net", "", at->file))
+        fedge_os_each_line(path, see_route, &best);
+    return best.found;
 }
 
 /* Of IPv4's default route; of IPv6's when there is none. */

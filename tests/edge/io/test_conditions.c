@@ -150,6 +150,42 @@ static void unmetered_links(void **state)
     assert_int_equal(reason(&c), FEDGE_REASON_METERED_LINK);
 }
 
+/* The kernel lists the prefixes before ::/0, and a router knows many. */
+static void links_of_many_routes(void **state)
+{
+    (void)state;
+    static char text[16384];
+    fedge_conditions c = conditions();
+    int size = 0;
+    c.num_links = 1;
+    snprintf(c.links[0], sizeof(c.links[0]), "wlan0");
+    for (int i = 0; i < 40; i++) {
+        size += snprintf(text + size, sizeof(text) - (size_t)size,
+                         "20010db8%04x00000000000000000000 30 " ZEROS " 00 " ZEROS
+                         " 00000100 00000001 00000000 00000001     eth0\n",
+                         (unsigned)i);
+    }
+    fact("proc/net", "ipv6_route", text);
+    assert_int_equal(reason(&c), FEDGE_REASON_METERED_LINK);
+    (void)snprintf(text + size, sizeof(text) - (size_t)size,
+                   ZEROS " 00 " ZEROS " 00 fe800000000000000000000000000001 00000400 00000001"
+                         " 00000000 00000003    wlan0\n");
+    fact("proc/net", "ipv6_route", text);
+    assert_int_equal(reason(&c), FEDGE_REASON_NONE);
+    size = 0;
+    for (unsigned i = 0; i < 60; i++) {
+        size +=
+            snprintf(text + size, sizeof(text) - (size_t)size,
+                     "eth0\t%08X\t00000000\t0001\t0\t0\t100\tFFFFFFFF\t0\t0\t0%40s\n", i + 1, "");
+    }
+    (void)snprintf(text + size, sizeof(text) - (size_t)size,
+                   "usb0\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\t0\t0\t0%40s\n", "");
+    fact("proc/net", "route", text);
+    assert_int_equal(reason(&c), FEDGE_REASON_METERED_LINK); /* IPv4's comes first */
+    snprintf(c.links[0], sizeof(c.links[0]), "usb0");
+    assert_int_equal(reason(&c), FEDGE_REASON_NONE);
+}
+
 static void hours(void **state)
 {
     (void)state;
@@ -233,9 +269,14 @@ static void in_the_site_file(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        TEST(mains_power),           TEST(battery_level),   TEST(temperature),
-        TEST(unmetered_links),       TEST(hours),           TEST(room),
-        TEST(facts_of_this_machine), TEST(in_the_site_file)};
+    const struct CMUnitTest tests[] = {TEST(mains_power),
+                                       TEST(battery_level),
+                                       TEST(temperature),
+                                       TEST(unmetered_links),
+                                       TEST(links_of_many_routes),
+                                       TEST(hours),
+                                       TEST(room),
+                                       TEST(facts_of_this_machine),
+                                       TEST(in_the_site_file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
