@@ -281,12 +281,9 @@ fedge_status fedge_store_blob_held(fedge_store *store, const char *hash, uint64_
     fedge_status status = store->backend.size(store->backend.user, name, held, err);
     if (status == FEDGE_NOT_FOUND)
         return FEDGE_OK;
-    /* More than the whole blob: the file is not one that this client has written. It begins at byte
-     * 0. */
-    if (!status && *held > size) {
-        *held = 0;
-        status = store->backend.remove(store->backend.user, name, err);
-    }
+    /* More than the whole blob: the file is not one that this client has written. No more of it is
+     * read, and the check says so where that is another blob. */
+    *held = *held < size ? *held : size;
     return status;
 }
 

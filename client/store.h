@@ -67,7 +67,7 @@ FEDGE_MUST_USE fedge_status fedge_store_seed(fedge_store *store, const char *pat
 /* The hash of that file, "" when there is none, and its size. */
 const char *fedge_store_seed_hash(const fedge_store *store, uint64_t *size);
 
-/* How many bytes of blob [hash] are held; 0 when none, or more than [size] (it is removed then). */
+/* How many bytes of blob [hash] are held, at most [size] of a file that is longer; 0 when none. */
 FEDGE_MUST_USE fedge_status fedge_store_blob_held(fedge_store *store, const char *hash,
                                                   uint64_t size, uint64_t *held, fedge_error *err);
 /* Appends: [offset] must be what is held. [total]: size of the whole blob, against max_bytes. */

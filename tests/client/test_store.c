@@ -115,6 +115,13 @@ static void test_blobs(void **state)
     assert_int_equal(held, 0);
     assert_int_equal(fedge_store_blob_held(r->store, other, 10, &held, NULL), FEDGE_OK);
     assert_int_equal(held, 10);
+    /* A file that is longer than the blob is checked like one that is whole. */
+    assert_int_equal(fedge_store_blob_held(r->store, other, 8, &held, NULL), FEDGE_OK);
+    assert_int_equal(held, 8);
+    assert_int_equal(fedge_store_blob_load(r->store, other, 8, &loaded, &err), FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, "removed"));
+    assert_int_equal(fedge_store_blob_held(r->store, other, 8, &held, NULL), FEDGE_OK);
+    assert_int_equal(held, 0);
 }
 
 static void a_seed_is_held_and_stays(void **state)
