@@ -1,9 +1,9 @@
 /* What codec_int8.c and codec_int4.c do with a block's values and its scale; internal to edge/core.
  *
- * On x86 with AVX2 a division of doubles would give the rounded quotient at once, but takes 8
- * cycles for four. The product with the reciprocal, in binary32, is less than 2^−15 off where |v /
- * d| ≤ 129, so rounded it is the quotient or its neighbour. Which of them is right the remainder
- * says, exactly. */
+ * On x86 with AVX2 and on 64-bit ARM a division of doubles would give the rounded quotient at once,
+ * but takes 8 cycles or more for four. The product with the reciprocal, in binary32, is less than
+ * 2^−15 off where |v / d| ≤ 129, so rounded it is the quotient or its neighbour. Which of them is
+ * right the remainder says, exactly. */
 #ifndef FEDGE_EDGE_CORE_BLOCK_SCALE_H
 #define FEDGE_EDGE_CORE_BLOCK_SCALE_H
 
@@ -69,6 +69,39 @@ FEDGE_AVX2 static inline __m128i fedge_block_bytes_avx2(__m256i first, __m256i s
     /* Packing goes by halves, so the middle quarters change places first. */
     const __m256i both = _mm256_permute4x64_epi64(_mm256_packs_epi32(first, second), 0xd8);
     return _mm_packs_epi16(_mm256_castsi256_si128(both), _mm256_extracti128_si256(both, 1));
+}
+
+#elif defined(__aarch64__)
+
+#include <arm_neon.h>
+
+static inline int32_t fedge_block_largest_neon(const int32_t *v, size_t count)
+{
+    int32x4_t most = vdupq_n_s32(0);
+    size_t i = 0;
+    for (; i + 4 <= count; i += 4)
+        most = vmaxq_s32(most, vabsq_s32(vld1q_s32(v + i)));
+    return fedge_block_largest(v + i, count - i, vmaxvq_s32(most));
+}
+
+/* As fedge_block_quotients_avx2. */
+static inline int32x4_t fedge_block_quotients_neon(int32x4_t v, int32x4_t d, float reciprocal)
+{
+    const int32x4_t near = vcvtnq_s32_f32(vmulq_n_f32(vcvtq_f32_s32(v), reciprocal));
+    const int32x4_t rest = vmlsq_s32(v, near, d);
+    const int32x4_t twice = vaddq_s32(rest, rest);
+    const int32x4_t odd = vandq_s32(near, vdupq_n_s32(1));
+    const uint32x4_t above = vcgtq_s32(twice, vsubq_s32(d, odd));
+    const uint32x4_t below = vcgtq_s32(vsubq_s32(odd, d), twice);
+    return vaddq_s32(vsubq_s32(near, vreinterpretq_s32_u32(above)), vreinterpretq_s32_u32(below));
+}
+
+/* 16 integers as bytes, in order, cut to −128 … 127. */
+static inline int8x16_t fedge_block_bytes_neon(const int32x4_t v[4])
+{
+    const int16x8_t first = vqmovn_high_s32(vqmovn_s32(v[0]), v[1]);
+    const int16x8_t second = vqmovn_high_s32(vqmovn_s32(v[2]), v[3]);
+    return vqmovn_high_s16(vqmovn_s16(first), second);
 }
 
 #endif

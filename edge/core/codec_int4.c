@@ -111,6 +111,66 @@ static void pack(const int8_t *q, size_t n, uint8_t *out)
         pack_scalar(q, n, out);
 }
 
+#elif defined(__aarch64__)
+
+#include "edge/core/os.h"
+
+static void encode_neon(int32_t *v, size_t n, int32_t step, int8_t *q)
+{
+    const int32x4_t d = vdupq_n_s32(step);
+    const float reciprocal = 1.0f / (float)step;
+    const int32x4_t most = vdupq_n_s32(Q_MAX), least = vdupq_n_s32(-Q_MAX);
+    size_t i = 0;
+    for (; step != 0 && i + 16 <= n; i += 16) {
+        int32x4_t found[4];
+        for (size_t k = 0; k < 4; k++) {
+            int32_t *at = v + i + 4 * k;
+            const int32x4_t all = fedge_block_quotients_neon(vld1q_s32(at), d, reciprocal);
+            found[k] = vmaxq_s32(vminq_s32(all, most), least);
+            vst1q_s32(at, vmulq_s32(found[k], d));
+        }
+        vst1q_s8(q + i, fedge_block_bytes_neon(found));
+    }
+    encode_scalar(v + i, n - i, step, q + i);
+}
+
+static void pack_neon(const int8_t *q, size_t n, uint8_t *out)
+{
+    const uint8x8_t lower = vdup_n_u8(0xf);
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        const uint8x8x2_t pairs = vld2_u8((const uint8_t *)q + i);
+        vst1_u8(out + i / 2, vorr_u8(vand_u8(pairs.val[0], lower), vshl_n_u8(pairs.val[1], 4)));
+    }
+    pack_scalar(q + i, n - i, out + i / 2);
+}
+
+static bool has_neon(void)
+{
+    return (fedge_os_cpu_features() & FEDGE_CPU_NEON) != 0;
+}
+
+static int32_t largest_of(const int32_t *v, size_t n)
+{
+    return has_neon() ? fedge_block_largest_neon(v, n) : fedge_block_largest(v, n, 0);
+}
+
+static void encode(int32_t *v, size_t n, int32_t step, int8_t *q)
+{
+    if (has_neon())
+        encode_neon(v, n, step, q);
+    else
+        encode_scalar(v, n, step, q);
+}
+
+static void pack(const int8_t *q, size_t n, uint8_t *out)
+{
+    if (has_neon())
+        pack_neon(q, n, out);
+    else
+        pack_scalar(q, n, out);
+}
+
 #else
 
 static int32_t largest_of(const int32_t *v, size_t n)

@@ -103,6 +103,62 @@ bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v
     return fedge_int8_decode_scalar(q, count, scale, v);
 }
 
+#elif defined(__aarch64__)
+
+static uint16_t encode_neon(const int32_t *v, size_t count, int8_t *q)
+{
+    const uint16_t scale = scale_for(fedge_block_largest_neon(v, count));
+    size_t i = 0;
+    if (scale > 0) {
+        const int32_t divisor = (int32_t)scale << SCALE_SHIFT;
+        const int32x4_t d = vdupq_n_s32(divisor);
+        const float reciprocal = 1.0f / (float)divisor;
+        const int8x16_t low = vdupq_n_s8(-Q_MAX); /* packing saturates to −128 … 127 */
+        for (; i + 16 <= count; i += 16) {
+            int32x4_t found[4];
+            for (size_t k = 0; k < 4; k++) {
+                found[k] = fedge_block_quotients_neon(vld1q_s32(v + i + 4 * k), d, reciprocal);
+            }
+            vst1q_s8(q + i, vmaxq_s8(fedge_block_bytes_neon(found), low));
+        }
+    }
+    divide_scalar(v + i, count - i, scale, q + i);
+    return scale;
+}
+
+static bool decode_neon(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
+{
+    const int32_t factor = (int32_t)scale << SCALE_SHIFT;
+    const int8x16_t forbidden = vdupq_n_s8(INT8_MIN);
+    uint8x16_t found = vdupq_n_u8(0);
+    size_t i = 0;
+    for (; i + 16 <= count; i += 16) {
+        const int8x16_t bytes = vld1q_s8(q + i);
+        const int16x8_t low = vmovl_s8(vget_low_s8(bytes)), high = vmovl_high_s8(bytes);
+        found = vorrq_u8(found, vceqq_s8(bytes, forbidden));
+        vst1q_s32(v + i, vmulq_n_s32(vmovl_s16(vget_low_s16(low)), factor));
+        vst1q_s32(v + i + 4, vmulq_n_s32(vmovl_high_s16(low), factor));
+        vst1q_s32(v + i + 8, vmulq_n_s32(vmovl_s16(vget_low_s16(high)), factor));
+        vst1q_s32(v + i + 12, vmulq_n_s32(vmovl_high_s16(high), factor));
+    }
+    const bool tail_is_valid = fedge_int8_decode_scalar(q + i, count - i, scale, v + i);
+    return tail_is_valid && vmaxvq_u8(found) == 0;
+}
+
+uint16_t fedge_int8_encode(const int32_t *v, size_t count, int8_t *q)
+{
+    if ((fedge_os_cpu_features() & FEDGE_CPU_NEON) != 0)
+        return encode_neon(v, count, q);
+    return fedge_int8_encode_scalar(v, count, q);
+}
+
+bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
+{
+    if ((fedge_os_cpu_features() & FEDGE_CPU_NEON) != 0)
+        return decode_neon(q, count, scale, v);
+    return fedge_int8_decode_scalar(q, count, scale, v);
+}
+
 #else
 
 uint16_t fedge_int8_encode(const int32_t *v, size_t count, int8_t *q)

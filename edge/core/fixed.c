@@ -5,11 +5,17 @@
 #include <stdbool.h>
 
 #include "edge/core/fixed_avx2.h"
+#include "edge/core/fixed_neon.h"
 #include "edge/core/os.h"
 
 static bool has_avx2(void)
 {
     return (fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0;
+}
+
+static bool has_neon(void)
+{
+    return (fedge_os_cpu_features() & FEDGE_CPU_NEON) != 0;
 }
 
 static bool bound_is_valid(int bound_log2)
@@ -52,6 +58,8 @@ void fedge_fixed_quantise(const float *x, size_t n, int bound_log2, int32_t *v, 
     size_t done = 0;
     if (has_avx2())
         done = fedge_fixed_quantise_avx2(x, n, bound_log2, v, clamped, not_finite);
+    else if (has_neon())
+        done = fedge_fixed_quantise_neon(x, n, bound_log2, v, clamped, not_finite);
     fedge_fixed_quantise_scalar(x + done, n - done, bound_log2, v + done, clamped, not_finite);
 }
 
@@ -72,6 +80,8 @@ void fedge_fixed_quantise_change(float *x, const float *y, size_t n, int bound_l
     size_t done = 0;
     if (has_avx2())
         done = fedge_fixed_quantise_change_avx2(x, y, n, bound_log2, v, clamped, not_finite);
+    else if (has_neon())
+        done = fedge_fixed_quantise_change_neon(x, y, n, bound_log2, v, clamped, not_finite);
     fedge_fixed_quantise_change_scalar(x + done, y + done, n - done, bound_log2, v + done, clamped,
                                        not_finite);
 }
