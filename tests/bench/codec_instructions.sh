@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Instructions that an aarch64 device executes to encode one update : what stands for energy.
+# Instructions that an aarch64 device executes to encode one update: what stands for energy.
 #
 #   tests/bench/codec_instructions.sh [--quick] [--json] [CODEC...]
 #
@@ -27,14 +27,17 @@ for argument in ${arguments[@]+"${arguments[@]}"}; do
     *) codecs+=("$argument") ;;
     esac
 done
-[ ${#codecs[@]} -gt 0 ] || codecs=(none int8 int4 topk:0.1+int4 topk:0.01+int8 ternary:0.1 randk:0.01+int8)
+[ ${#codecs[@]} -gt 0 ] || codecs=(none f16 bf16 int8 int8+deflate int4 topk:0.1+int4 topk:0.01+int8
+    ternary:0.1 randk:0.01+int8)
 [ -z "$quick" ] || { codecs=("${codecs[@]:0:2}") && thousands=1; }
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-aarch64-linux-gnu-gcc -std=c11 -Os -ffp-contract=off -static -I. -o "$work/encode" tests/bench/codec_fedge.c \
-    edge/core/{bytes,codec,codec_*,crc32,crc32_x86,fixed,fixed_avx2,ids,log,number,os_posix,os_posix_machine}.c \
-    edge/core/{rng,status,tensor}.c -lm
+bash cmake/deps.sh aarch64 >&2 # zlib
+aarch64-linux-gnu-gcc -std=c11 -Os -ffp-contract=off -ffunction-sections -Wl,--gc-sections -static -I. \
+    -Ibuild/deps-aarch64/include -o "$work/encode" tests/bench/codec_fedge.c edge/io/deflate.c \
+    edge/core/{bytes,codec,codec_*,crc32,crc32_x86,fixed,fixed_avx2,fixed_neon,half_simd,ids,log,number,os_posix}.c \
+    edge/core/{os_posix_machine,rng,status,tensor}.c build/deps-aarch64/lib/libz.a -lm
 
 # count CODEC N: instructions of the program that encodes N times.
 count() {
