@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Sums of updates: how many encoded updates a second an accumulator decodes and adds, floats and int8, in
 # queues of 1, 4 and 16, on one core and on all, beside what one core reads from memory in the same run and
-# beside FedAvg's arithmetic on lists of NumPy arrays. And the memory that 10, 100 and 1,000 updates take.
+# beside FedAvg's arithmetic on lists of NumPy arrays; other codecs in a queue of 16 on one core. And the memory that 10, 100 and 1,000 updates take.
 #
 #   tests/bench/reduce.sh [--quick] [--json] [--accumulator=KIND]
 #

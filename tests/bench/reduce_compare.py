@@ -12,6 +12,7 @@ from rows import Rows, load_average, note
 
 CNN = 1663370
 LARGE = 25600000
+DECODED = ("int4", "topk:0.01+int8", "ternary:0.01")  # to integers first, and then added
 SHAPES = {CNN: [(32, 1, 5, 5), (32,), (64, 32, 5, 5), (64,), (512, 3136), (512,), (10, 512), (10,)],
           LARGE: [(3200, 1000)] * 8}
 
@@ -84,6 +85,13 @@ def main():
                         rows.put(("reduce", f"{case} against NumPy", round(rate, 1), "updates/s", "NumPy",
                                   round(peers[size], 1), round(ratio, 1)),
                                  f"{'':38s} {peers[size]:9.0f}            {ratio:.0f} times NumPy's list of arrays")
+    for codec in DECODED:
+        rate, update = run(options.fedge, "add", options.accumulator, codec, CNN, 16, 1, seconds)
+        case = f"{options.accumulator} {codec} {CNN} queue 16 threads 1"
+        peer = peers.get(CNN)
+        rows.put(("reduce", case, round(rate, 1), "updates/s", "NumPy" if peer else None, peer and round(peer, 1),
+                  peer and round(rate / peer, 1)),
+                 f"{case:38s} {rate:9.0f} {rate * update / 1e9:8.1f}" + (f"   {rate / peer:.0f} times NumPy's" if peer else ""))
     base = None
     for count in (10, 100, 1000):
         resident, = run(options.fedge, "memory", options.accumulator, "none", CNN, count)

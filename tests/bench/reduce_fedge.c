@@ -37,6 +37,7 @@ static fedge_schema schema = {.tensors = tensors, .num_tensors = MAX_TENSORS};
 static fedge_layout layout;
 static int8_t bounds_log2[MAX_TENSORS];
 static uint8_t *pool[POOL_MAX];
+static uint64_t pool_sizes[POOL_MAX]; /* of the bytes of each */
 static uint32_t pool_size;
 
 static _Noreturn void fail(const char *what, const fedge_error *err)
@@ -51,10 +52,12 @@ static void make_layout(size_t parameters, fedge_codec codec)
     for (uint32_t t = 0; t < MAX_TENSORS; t++) {
         const size_t share = parameters / MAX_TENSORS;
         const size_t last = parameters - share * (MAX_TENSORS - 1);
+        const bool is_cnn = parameters == CNN_PARAMETERS;
         tensors[t] = (fedge_tensor_spec){.offset = offset,
-                                         .count = parameters == CNN_PARAMETERS ? CNN[t]
-                                                  : t + 1 == MAX_TENSORS       ? last
-                                                                               : share};
+                                         .rank = is_cnn && t % 2 == 1 ? 1 : 2, /* biases: 1 */
+                                         .count = is_cnn                 ? CNN[t]
+                                                  : t + 1 == MAX_TENSORS ? last
+                                                                         : share};
         snprintf(tensors[t].name, sizeof(tensors[t].name), "%u", (unsigned)t);
         offset += tensors[t].count;
         bounds_log2[t] = FEDGE_FIXED_DEFAULT_BOUND_LOG2;
@@ -66,22 +69,27 @@ static void make_layout(size_t parameters, fedge_codec codec)
                             .size = fedge_codec_size(&codec, &schema)};
 }
 
-/* Updates as training makes them: small changes, none the same. */
-static uint8_t *make_update(uint32_t index)
+/* Updates as training makes them: small changes, none the same. *sent: of their bytes. */
+static uint8_t *make_update(uint32_t index, uint64_t *sent)
 {
+    const fedge_codec *codec = &layout.sections[0].codec;
+    const bool plain = fedge_codec_is_plain(codec);
     float *values = malloc(layout.num_elements * sizeof(*values));
+    float *residual = plain ? NULL : calloc(layout.num_elements, sizeof(*residual));
     uint8_t *bytes = malloc(layout.size);
     size_t size = 0;
     fedge_error err;
-    if (!values || !bytes)
+    if (!values || !bytes || (!plain && !residual))
         fail("no memory for updates", NULL);
     fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, index, 0, 0);
     for (size_t i = 0; i < layout.num_elements; i++)
         values[i] = ((float)fedge_rng_u32(&rng) * 0x1p-32f - 0.5f) * 0.02f;
-    if (fedge_codec_encode(&layout.sections[0].codec, &schema, bounds_log2, values, NULL, bytes,
-                           layout.size, &size, NULL, &err) != FEDGE_OK)
+    if (fedge_codec_encode(codec, &schema, bounds_log2, values, residual, bytes, layout.size, &size,
+                           NULL, &err) != FEDGE_OK)
         fail("encoding", &err);
     free(values);
+    free(residual);
+    *sent = size;
     return bytes;
 }
 
@@ -90,7 +98,7 @@ static void make_pool(uint32_t least)
     const size_t most = POOL_BYTES / layout.size;
     pool_size = most < least ? least : most > POOL_MAX ? POOL_MAX : (uint32_t)most;
     for (uint32_t i = 0; i < pool_size; i++)
-        pool[i] = make_update(i);
+        pool[i] = make_update(i, &pool_sizes[i]);
 }
 
 static fedge_accumulator open_accumulator(const char *name)
@@ -128,6 +136,7 @@ static void *add_until_stopped(void *argument)
     for (uint32_t at = self->first; !atomic_load(self->stop); at += self->batch) {
         for (uint32_t i = 0; i < self->batch; i++) {
             encoded[i] = (fedge_encoded){.bytes = pool[(at + i) % pool_size],
+                                         .sizes = &pool_sizes[(at + i) % pool_size],
                                          .bounds_log2 = bounds_log2,
                                          .weight = 1 + (at + i) % 600};
             batch[i] = &encoded[i];
@@ -190,7 +199,7 @@ static int add(const char *name, uint32_t batch, uint32_t num_threads, double se
     for (int i = 0; i < STRETCHES; i++)
         rates[i] = stretch(&accumulator, batch, num_threads, seconds / STRETCHES, by_cpu_time);
     qsort(rates, STRETCHES, sizeof(rates[0]), compare);
-    printf("%.1f %zu\n", rates[STRETCHES / 2], layout.size);
+    printf("%.1f %llu\n", rates[STRETCHES / 2], (unsigned long long)pool_sizes[0]);
     fedge_accumulator_close(&accumulator);
     return 0;
 }
@@ -203,14 +212,17 @@ static int validate(const char *name, double seconds)
     uint64_t checked = 0;
     const double start = thread_cpu_seconds();
     do {
-        fedge_encoded update = {
-            .bytes = pool[checked % pool_size], .bounds_log2 = bounds_log2, .weight = 1};
+        fedge_encoded update = {.bytes = pool[checked % pool_size],
+                                .sizes = &pool_sizes[checked % pool_size],
+                                .bounds_log2 = bounds_log2,
+                                .weight = 1};
         if (fedge_accumulator_validate(&accumulator, &update, &err) != FEDGE_OK)
             fail("validating", &err);
         fedge_accumulator_drop(&accumulator, &update);
         checked++;
     } while (thread_cpu_seconds() - start < seconds);
-    printf("%.1f %zu\n", (double)checked / (thread_cpu_seconds() - start), layout.size);
+    printf("%.1f %llu\n", (double)checked / (thread_cpu_seconds() - start),
+           (unsigned long long)pool_sizes[0]);
     fedge_accumulator_close(&accumulator);
     return 0;
 }

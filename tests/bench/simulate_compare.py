@@ -26,6 +26,11 @@ CASES = {
 }
 WHOLE_RUN = 100  # rounds of logistic's whole run
 PLAIN = {"codec": "none", "deflate": False}
+TOPK = {"up": "topk:0.01+int8"}
+# What updates may be in place of PLAIN, and options for it; all but the first keep residuals.
+UPDATES = {"int8 and deflate": ({"codec": "int8", "deflate": True}, ()), "topk:0.01+int8": (TOPK, ()),
+           "topk:0.01+int8, residuals on disk": (TOPK, ("--client-state-memory", "1000000")),
+           "int4 with error feedback": ({"up": "int4", "error-feedback": "on"}, ())}
 ONE_CLIENT = {"num-server-rounds": 1, "min-train-nodes": 1, "min-available-nodes": 1}
 QUICK = {"2nn": ("alone", "PyTorch"), "logistic": ("in all", "Flower")}  # the parts of each case
 PEERS = {"PyTorch": "plain_pytorch.py", "Flower": "flower_simulation.py"}  # in tests/bench/simulate
@@ -89,10 +94,11 @@ class Case:
 class Run:
     """One run of fedge-simulate: seconds of its rounds, of the process, of its CPU time; its largest memory."""
 
-    def __init__(self, args, case, rounds, threads, job=None, clients=None, core=None, prefix=(), environment=None):
+    def __init__(self, args, case, rounds, threads, job=None, clients=None, core=None, prefix=(), environment=None,
+                 options=()):
         command = [args.fedge, "--job", job or case.path, "--data", case.site, "--partition", "iid", "--clients",
                    str(clients or case.clients), "--rounds", str(rounds), "--threads", str(threads),
-                   "--client-accuracy", "0", "--json"]
+                   "--client-accuracy", "0", "--json", *options]
         start = time.monotonic()
         process = subprocess.Popen([*prefix, *(["taskset", "-c", str(core)] if core is not None else []), *command],
                                    stdout=subprocess.PIPE, env={**os.environ, **(environment or {})})
@@ -212,12 +218,13 @@ def alone(args, table, case):
         table.row(f"{case.title}: rounds, {args.cores} threads", 1 / median(many), "rounds/s", other, rate)
 
 
-def with_int8(args, table, case):
-    path = case.write("int8", dict(case.job, update={"codec": "int8", "deflate": True}))
-    pairs = [(Run(args, case, case.rounds, args.cores, job=path).round,
-              Run(args, case, case.rounds, args.cores).round) for _ in range(args.turns)]
-    mine, plain = (1 / median(side) for side in zip(*pairs))
-    table.row(case.title + ": rounds, int8 and deflate", mine, "rounds/s", "codec none", plain)
+def with_codecs(args, table, case):
+    for name, (update, options) in UPDATES.items():
+        path = case.write("codec", dict(case.job, update=update))
+        pairs = [(Run(args, case, case.rounds, args.cores, job=path, options=options).round,
+                  Run(args, case, case.rounds, args.cores).round) for _ in range(args.turns)]
+        mine, plain = (1 / median(side) for side in zip(*pairs))
+        table.row(f"{case.title}: rounds, {name}", mine, "rounds/s", "codec none", plain)
 
 
 def in_all(args, table, case):
@@ -234,13 +241,13 @@ def measure(args, table, case):
     case.rounds = as_many(args, Run(args, case, case.rounds, args.cores).round)
     run = Run(args, case, case.rounds, args.cores)
     case.memory = run.memory
-    parts = args.quick and QUICK.get(case.name) or ("in all", "alone", "int8", *PEERS)
+    parts = args.quick and QUICK.get(case.name) or ("in all", "alone", "codecs", *PEERS)
     if "in all" in parts and case.name == "logistic":
         in_all(args, table, case)
     if "alone" in parts:
         alone(args, table, case)
-    if "int8" in parts:
-        with_int8(args, table, case)
+    if "codecs" in parts:
+        with_codecs(args, table, case)
     for name, script in PEERS.items():
         python = getattr(args, name.lower())
         if python and name in parts:

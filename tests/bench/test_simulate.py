@@ -31,10 +31,12 @@ class Simulate(unittest.TestCase):
 
     def test_fedge_alone(self):
         rows = self.rows("logistic")
-        units = {row["case"].split(": ")[1]: row["unit"] for row in rows}
+        units = {row["case"].split(": ", 1)[1]: row["unit"] for row in rows}
         units.setdefault("samples, one thread's CPU time", "samples/s")  # left out of turns shorter than noise
         self.assertEqual(units, {"100 rounds": "s", "100 rounds, in all": "s", "rounds": "rounds/s",
                                  "samples, one thread's CPU time": "samples/s", "rounds, int8 and deflate": "rounds/s",
+                                 "rounds, topk:0.01+int8": "rounds/s", "rounds, int4 with error feedback": "rounds/s",
+                                 "rounds, topk:0.01+int8, residuals on disk": "rounds/s",
                                  f"rounds, {len(os.sched_getaffinity(0))} threads": "rounds/s"})
         cores = len(os.sched_getaffinity(0))
         self.assertEqual([row["peer"] for row in rows if row["case"].endswith(" threads")],
