@@ -9,6 +9,7 @@ import shutil
 import struct
 
 import harness
+import test_link
 from harness import FEATURES, LABELS, NetTest, wait_until
 
 HIDDEN = 4000
@@ -122,6 +123,50 @@ class Known(NetTest):
         federation.start_aggregator()
         federation.start_clients()
         self.only_messages(federation, os.path.getsize(model))
+
+    def damaged(self, damage):
+        """A run whose client is killed while the model comes, over a slow link, and goes on after damage(file, size)
+        to the part that it has. What it says then, the model at the end, and the bytes that went down over the size."""
+        federation = self.from_file(clients=1, rounds__min_train_nodes=1)
+        federation.start_aggregator()
+        model = self.model_of(federation)
+        size = os.path.getsize(model)
+        with open(model, "rb") as file:
+            part = federation.path("client-0", "blobs", hashlib.sha256(file.read()).hexdigest())
+        way = test_link.Relay(("127.0.0.1", federation.port), down_bytes_s=100000)
+        self.addCleanup(way.close)
+        client = federation.start_client(0, server=f"wss://127.0.0.1:{way.port}")
+        wait_until("a part of the model", lambda: os.path.exists(part) and os.path.getsize(part) > size // 4)
+        client.kill()
+        held = os.path.getsize(part)
+        self.assertLess(held, size)
+        with open(part, "r+b") as file:
+            damage(file, size)
+        client = federation.start_client(0)
+        federation.complete()
+        self.assertEqual(client.wait(), 0, client.tail())
+        return client.events("bad-blob"), federation.hashes(), federation.lines()[0]["bytes_down"] / size, held / size
+
+    def test_a_damaged_part_of_a_model_is_fetched_again(self):
+        """Once, and whole; also where more than the model lies there."""
+        def flip(file, _):
+            file.seek(1000)
+            byte = file.read(1)
+            file.seek(1000)
+            file.write(bytes([byte[0] ^ 4]))
+
+        def lengthen(file, size):
+            file.seek(0, os.SEEK_END)
+            file.write(bytes(size))
+        said, expected, _, _ = self.damaged(lambda *_: None)
+        self.assertEqual(said, [])
+        for damage in (flip, lengthen):
+            with self.subTest(damage.__name__):
+                said, hashes, fetched, _ = self.damaged(damage)
+                self.assertEqual([event["level"] for event in said], ["warn"])
+                self.assertEqual(hashes, expected)
+                self.assertGreater(fetched, 1)
+                self.assertLess(fetched, 2.2)
 
 
 def write_tensors(path, tensors):

@@ -235,5 +235,22 @@ class Alike(RanksTest):
             self.refused(made, None, 5, "rank 1 on ")
 
 
+class Deltas(RanksTest):
+    def test_models_travel_as_deltas(self):
+        """Of one rank's model to the clients of all, with the bits of one process."""
+        job = {"clients": 3, "rounds__num_server_rounds": 4, "rounds__min_train_nodes": 3, "hidden": 400}
+        down = {"update": {"up": "int8", "down": "int8+deflate"}}
+        alone = self.play(self.federation(**job, **down))
+        whole, together = self.ranks(2, update={"up": "int8"}, **job), self.ranks(2, **job, **down)
+        self.play(whole)
+        together.start_aggregator()
+        for i in range(3):
+            together.start_client(i, server=together.servers[i % 2])
+        self.assertEqual(together.complete()["model_sha256"], alone["model_sha256"])
+        fetched, models = (sum(line["bytes_down"] for line in run.lines()) for run in (together, whole))
+        self.assertGreater(fetched, 0)
+        self.assertLess(fetched, 0.5 * models)
+
+
 if __name__ == "__main__":
     unittest.main()

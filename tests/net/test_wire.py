@@ -5,9 +5,11 @@ FEDGE_NET_ROUNDS chooses how many rounds; FEDGE_NET_SHAPED=1 runs the slow link 
 
 import os
 import sys
+import threading
 import time
 
 import harness
+import test_link
 import wire
 from harness import NetTest
 
@@ -91,6 +93,32 @@ class BadNetwork(NetTest):
         client, counts = self.idle(heartbeat_s=2, idle_s=FORGETS_S + 4)
         self.assertEqual(len(client.events("welcome")), 1, client.tail())
         self.assertEqual(counts["forgotten"], 0, counts)
+
+    def test_a_proxy_and_port_443(self):
+        """All that a strict firewall lets through: the client's network has a proxy, which connects to the port of
+        HTTPS on the server's."""
+        keys = harness.make_keys(os.path.join(harness.make_folder(), "keys"), 1, ip=wire.Wire.SERVER)
+        federation = self.federation(keys=keys, clients=1, rounds__num_server_rounds=2, rounds__min_train_nodes=1)
+        made = []
+
+        def in_client_network():  # a thread's sockets are of its network, and so are those of the threads it starts
+            net.enter_client()
+            made.append(test_link.Relay())
+        with wire.Wire() as net:
+            thread = threading.Thread(target=in_client_network)
+            thread.start()
+            thread.join()
+            proxy, = made
+            self.addCleanup(proxy.close)
+            federation.start_aggregator(listen=f"{net.SERVER}:443", http="off", before=net.enter_server)
+            client = federation.start_client(0, server=f"wss://{net.SERVER}:443", before=net.enter_client,
+                                             proxy=f"http://127.0.0.1:{proxy.port}")
+            test_link.Ways.connects(self, client)
+            federation.complete()
+            federation.stop()
+        self.assertEqual(proxy.asked, [f"CONNECT {wire.Wire.SERVER}:443"])
+        self.assertGreater(net.counts["forwarded"], 0, net.counts)
+        self.assertEqual(federation.hashes(), harness.undisturbed(2, clients=1, rounds__min_train_nodes=1))
 
     @harness.unittest.skipUnless(harness.LONG, "takes a minute")
     def test_without_pings_a_nat_forgets(self):
