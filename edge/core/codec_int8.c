@@ -116,9 +116,8 @@ static uint16_t encode_neon(const int32_t *v, size_t count, int8_t *q)
         const int8x16_t low = vdupq_n_s8(-Q_MAX); /* packing saturates to −128 … 127 */
         for (; i + 16 <= count; i += 16) {
             int32x4_t found[4];
-            for (size_t k = 0; k < 4; k++) {
+            for (size_t k = 0; k < 4; k++)
                 found[k] = fedge_block_quotients_neon(vld1q_s32(v + i + 4 * k), d, reciprocal);
-            }
             vst1q_s8(q + i, vmaxq_s8(fedge_block_bytes_neon(found), low));
         }
     }

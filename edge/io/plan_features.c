@@ -82,9 +82,10 @@ static bool has_codec(const fedge_plan *plan, const char *name)
 {
     const fedge_update_spec *update = &plan->update;
     bool has = fedge_codec_has(&update->codec, name) || fedge_codec_has(&update->down, name);
-    for (uint32_t i = 0; i < update->num_layers; i++)
+    for (uint32_t i = 0; i < update->num_layers; i++) {
         has = has || fedge_codec_has(&update->layers[i].codec, name) ||
               fedge_codec_has(&update->layers[i].down, name);
+    }
     return has || fedge_codec_has(&update->control, name) ||
            fedge_codec_has(&update->buffers, name);
 }
