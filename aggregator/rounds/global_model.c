@@ -1,6 +1,7 @@
 #include "aggregator/rounds/global_model.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +11,8 @@
 #include "edge/io/client_hooks.h"
 #include "edge/io/safetensors.h"
 #include "edge/train/model.h"
+
+#define INFINITE 0x7f800000 /* bits of a float that is */
 
 uint32_t fedge_report_weight(const fedge_job *job, uint64_t num_examples)
 {
@@ -111,6 +114,21 @@ static fedge_status check_robust_memory(const fedge_global_model *model, fedge_e
                             model->robust_memory >> 20);
 }
 
+/* Would what the strategy keeps fit in a checkpoint? */
+static fedge_status check_state(const fedge_strategy_ops *strategy, const fedge_job *job,
+                                fedge_error *err)
+{
+    const uint64_t num_values = job->plan.sent.sections[0].schema.num_elements;
+    const uint64_t size = fedge_strategy_state_per_value(strategy, job) * num_values;
+    return size <= FEDGE_STRATEGY_MAX_STATE
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "%s keeps %" PRIu64 " bytes with this model and these arguments, and a "
+                            "checkpoint has room for %" PRIu64 " of them: have it keep fewer "
+                            "vectors (max-staleness, num-clusters), or take a smaller model",
+                            job->strategy, size, (uint64_t)FEDGE_STRATEGY_MAX_STATE);
+}
+
 /* All but the values and what adds to them. */
 static fedge_status begin(fedge_global_model *model, const fedge_job *job,
                           const fedge_accumulator_config *config, fedge_error *err)
@@ -129,6 +147,8 @@ static fedge_status begin(fedge_global_model *model, const fedge_job *job,
     if (!job->strategy_settings)
         return fedge_fail(err, FEDGE_INTERNAL, "the job was read without strategies");
     fedge_status status = fedge_strategy_of(job, &model->strategy, err);
+    if (status == FEDGE_OK)
+        status = check_state(model->strategy, job, err);
     if (status == FEDGE_OK && model->strategy->collects)
         status = check_robust_memory(model, err);
     if (status == FEDGE_OK)
@@ -272,18 +292,42 @@ fedge_status fedge_global_model_write(const fedge_global_model *model, uint8_t *
 
 /* ---- a round's end --------------------------------------------------------------------------- */
 
+/* Ends a run whose strategy has left the numbers, by its own fault or by what clients said: no
+ * later round can mend such a model. */
+static fedge_status check_finite(const fedge_global_model *model, const float *trained,
+                                 fedge_error *err)
+{
+    const size_t count = model->plan->sent.sections[0].schema.num_elements;
+    int32_t most = 0; /* bits without the sign: a greatest one, so that vectors find it */
+    for (size_t i = 0; i < count; i++) {
+        int32_t bits;
+        memcpy(&bits, &trained[i], sizeof(bits));
+        bits &= INT32_MAX;
+        most = bits > most ? bits : most;
+    }
+    if (most < INFINITE)
+        return FEDGE_OK;
+    size_t first = 0;
+    while (isfinite(trained[first]))
+        first++;
+    return fedge_fail(err, FEDGE_NOT_FINITE, "%s made value %zu of the model infinite or no number",
+                      model->strategy->reader.name, first);
+}
+
 /* The strategy's step on what is trained; the rest of the model stays as it is. */
 static fedge_status step_trained(fedge_global_model *model, const fedge_strategy_sum *sum,
                                  fedge_error *err)
 {
     const fedge_sent *sent = &model->plan->sent;
     const fedge_section *delta = &sent->sections[0];
-    if (!model->trained)
-        return model->strategy->step(model->strategy_state, sum, model->values, err);
-    fedge_section_gather(sent, delta, model->values, model->trained);
-    fedge_status status = model->strategy->step(model->strategy_state, sum, model->trained, err);
+    float *trained = model->trained ? model->trained : model->values;
+    if (model->trained)
+        fedge_section_gather(sent, delta, model->values, trained);
+    fedge_status status = model->strategy->step(model->strategy_state, sum, trained, err);
     if (status == FEDGE_OK)
-        fedge_section_scatter(sent, delta, model->trained, model->values);
+        status = check_finite(model, trained, err);
+    if (status == FEDGE_OK && model->trained)
+        fedge_section_scatter(sent, delta, trained, model->values);
     return status;
 }
 

@@ -199,18 +199,31 @@ static fedge_status derive_rounds(const fedge_json *json, fedge_rounds_spec *rou
     return FEDGE_OK;
 }
 
-fedge_status fedge_job_check_rates(const fedge_job *job, fedge_error *err)
+fedge_status fedge_job_check_rates(const fedge_job *job, const char **key, fedge_error *err)
 {
     /* Only a gamma over 1 can take the rate over its limit, and exponentially at that. A job whose
      * last rounds clients would refuse is refused now, not after days of work. */
     const bool grows = job->plan.training.schedule.gamma > 1;
-    for (uint32_t round = 1; grows && round <= job->rounds.num_server_rounds; round++) {
+    const fedge_strategy_reader *reader = fedge_strategy_reader_of(job);
+    const bool divides = reader && reader->divides_by_rate;
+    for (uint32_t round = 1; (grows || divides) && round <= job->rounds.num_server_rounds;
+         round++) {
         const double rate = fedge_plan_learning_rate(&job->plan, round);
         if (!(rate <= FEDGE_MAX_LEARNING_RATE)) {
+            *key = "training.schedule.gamma";
             return fedge_fail(err, FEDGE_OUT_OF_RANGE,
                               "makes the learning rate of round %" PRIu32
                               " %g, and %g is the most; lower it, or num-server-rounds",
                               round, rate, FEDGE_MAX_LEARNING_RATE);
+        }
+        /* As a float, which clients train with. */
+        if (divides && !((float)rate > 0.0f)) {
+            *key = "training.schedule";
+            return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                              "makes the learning rate of round %" PRIu32
+                              " 0, by which %s divides; set eta_min (or raise gamma), or lower "
+                              "num-server-rounds",
+                              round, job->strategy);
         }
     }
     return FEDGE_OK;
@@ -219,9 +232,10 @@ fedge_status fedge_job_check_rates(const fedge_job *job, fedge_error *err)
 static fedge_status derive_schedule(const fedge_json *json, const fedge_job *job, fedge_error *err)
 {
     fedge_error cause = {0};
-    return fedge_job_check_rates(job, &cause) == FEDGE_OK
+    const char *key = NULL;
+    return fedge_job_check_rates(job, &key, &cause) == FEDGE_OK
                ? FEDGE_OK
-               : fedge_json_fail_at(json, "training.schedule.gamma", err, "%s", cause.message);
+               : fedge_json_fail_at(json, key, err, "%s", cause.message);
 }
 
 /* Makes the job's paths relative to where its file lies. */

@@ -153,8 +153,7 @@ fedge_status fedge_job_check_server_rates(const fedge_job *job, fedge_error *err
     return FEDGE_OK;
 }
 
-/* NULL: the job is read without strategies. */
-static const fedge_strategy_reader *reader_of(const fedge_job *job)
+const fedge_strategy_reader *fedge_strategy_reader_of(const fedge_job *job)
 {
     for (size_t i = 0; job->strategies && job->strategies[i]; i++) {
         if (strcmp(job->strategies[i]->name, job->strategy) == 0)
@@ -166,7 +165,7 @@ static const fedge_strategy_reader *reader_of(const fedge_job *job)
 fedge_status fedge_strategy_derive(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
     fedge_error cause = {0};
-    const fedge_strategy_reader *reader = reader_of(job);
+    const fedge_strategy_reader *reader = fedge_strategy_reader_of(job);
     if (!reader)
         return FEDGE_OK;
     if (fedge_job_check_server_rates(job, &cause) != FEDGE_OK)
@@ -176,6 +175,6 @@ fedge_status fedge_strategy_derive(const fedge_json *json, fedge_job *job, fedge
 
 fedge_status fedge_strategy_check(const fedge_json *json, const fedge_job *job, fedge_error *err)
 {
-    const fedge_strategy_reader *reader = reader_of(job);
+    const fedge_strategy_reader *reader = fedge_strategy_reader_of(job);
     return reader && reader->check ? reader->check(json, job, err) : FEDGE_OK;
 }

@@ -216,6 +216,7 @@ typedef struct fedge_strategy_reader {
      */
     fedge_status (*check)(const struct fedge_json *json, const struct fedge_job *job,
                           fedge_error *err);
+    bool divides_by_rate; /* by the clients' learning rate, which is 0 in no round then */
 } fedge_strategy_reader;
 
 /* What tells a good model from a bad one. */
@@ -271,10 +272,11 @@ FEDGE_MUST_USE fedge_status fedge_job_parse_with(const char *text, size_t size, 
 FEDGE_MUST_USE fedge_status fedge_job_load_plan(const char *path, fedge_plan **plan,
                                                 fedge_error *err);
 
-/* Is every round's learning rate one that a task may ask for? FEDGE_OUT_OF_RANGE with the first
- * round that has none. A job that has been read has passed; for one whose rounds are changed
- * afterwards. */
-FEDGE_MUST_USE fedge_status fedge_job_check_rates(const fedge_job *job, fedge_error *err);
+/* Is every round's learning rate one that a task may ask for, and that the strategy takes?
+ * FEDGE_OUT_OF_RANGE with the first round that has none, and *key, of the job, to change. A job
+ * that has been read has passed; for one whose rounds are changed afterwards. */
+FEDGE_MUST_USE fedge_status fedge_job_check_rates(const fedge_job *job, const char **key,
+                                                  fedge_error *err);
 /* The same of the server's learning rate; fine for a job that was read without strategies. */
 FEDGE_MUST_USE fedge_status fedge_job_check_server_rates(const fedge_job *job, fedge_error *err);
 void fedge_job_free(fedge_job *job); /* NULL is fine */

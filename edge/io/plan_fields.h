@@ -52,6 +52,8 @@ FEDGE_MUST_USE fedge_status fedge_job_check_models(const fedge_json *json, const
 /* Reads the strategy of a job whose [strategies] are set, and finds the plan's hooks. */
 FEDGE_MUST_USE fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job,
                                                 fedge_error *err);
+/* NULL: the job is read without strategies. */
+const fedge_strategy_reader *fedge_strategy_reader_of(const fedge_job *job);
 /* Once the rounds are derived, before the plan is. */
 FEDGE_MUST_USE fedge_status fedge_strategy_derive(const fedge_json *json, fedge_job *job,
                                                   fedge_error *err);

@@ -6,7 +6,8 @@
  * F_i is the mean loss of x on the client's examples (edge/io/hooks/qfedavg.c). q is 0.2 by
  * default; 0 is a plain mean. Weights in the sums are integers: w_i = round(2^k F_i^q), 1 to
  * max-weight, where 2^k is max-weight / 64, and F_i^q in the formula is w_i / 2^k: cut at 64. No
- * loss is below 1e-10.
+ * loss is below 1e-10, and no ‖Δ_i‖² over what values within their bounds can have, Σ B². Both are
+ * what a client says, so that one that lies can hold the model still: the strategy is not robust.
  */
 #include <math.h>
 
@@ -47,6 +48,15 @@ static uint32_t weight(const void *state, const fedge_job *job, const fedge_upda
     return value < 1.0 ? 1 : value < most ? (uint32_t)value : job->rounds.max_weight;
 }
 
+/* Σ B² of the delta. */
+static double most_squared_norm(const fedge_strategy_section *delta)
+{
+    double most = 0.0;
+    for (uint32_t t = 0; t < delta->schema->num_tensors; t++)
+        most += ldexp((double)delta->schema->tensors[t].count, 2 * delta->bounds_log2[t]);
+    return most;
+}
+
 static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
 {
     const settings *with = state;
@@ -55,11 +65,12 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
         return status;
     const double unit = unit_of(sum->job);
     const double lipschitz = 1.0 / fedge_plan_learning_rate(&sum->job->plan, sum->round);
+    const double most = most_squared_norm(&sum->delta);
     double h = 0.0;
     for (uint32_t i = 0; i < sum->num_updates; i++) {
         const fedge_update_facts *facts = &sum->facts[i];
         const double power = (double)weight(state, sum->job, facts) / unit;
-        const double square = facts->squared_norm > 0.0 ? facts->squared_norm : 0.0;
+        const double square = facts->squared_norm > 0.0 ? fmin(facts->squared_norm, most) : 0.0;
         h += with->q * power / loss_of(facts) * lipschitz * lipschitz * square + power * lipschitz;
     }
     /* The mean is Σ w Δ / W. */
@@ -69,7 +80,10 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 }
 
 const fedge_strategy_ops fedge_strategy_qfedavg = {
-    .reader = {.name = "QFedAvg", .arguments = ARGUMENTS, .settings_size = sizeof(settings)},
+    .reader = {.name = "QFedAvg",
+               .arguments = ARGUMENTS,
+               .settings_size = sizeof(settings),
+               .divides_by_rate = true},
     .weight = weight,
     .init = fedge_fedavg_init,
     .step = step,

@@ -66,9 +66,10 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
         return added;
     if (options->num_rounds > 0) {
         self->job->rounds.num_server_rounds = options->num_rounds;
-        const fedge_status checked = fedge_job_check_rates(self->job, err);
+        const char *key = NULL;
+        const fedge_status checked = fedge_job_check_rates(self->job, &key, err);
         if (checked != FEDGE_OK)
-            return fedge_error_prefix(err, checked, "%s: training.schedule.gamma", options->job);
+            return fedge_error_prefix(err, checked, "%s: %s", options->job, key);
         const fedge_status server = fedge_job_check_server_rates(self->job, err);
         if (server != FEDGE_OK) {
             return fedge_error_prefix(err, server, "%s: strategy.server-schedule.gamma",

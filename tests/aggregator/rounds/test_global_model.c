@@ -2,6 +2,7 @@
  * the rest stays. All numbers are exact in fixed point. */
 #include "tests/edge/core/cmocka_all.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -236,6 +237,84 @@ static void scaffolds_variate_is_of_what_is_trained(void **state)
     fedge_job_free(job);
 }
 
+/* Where it has come from a strategy's step, of all values and of some. */
+static void a_value_that_is_no_number_ends_the_run(void **state)
+{
+    (void)state;
+    static const char *const PARTS[] = {"", ", \"train\": \"none\""};
+    for (size_t i = 0; i < 2; i++) {
+        fedge_job *job = parse(PARTS[i], "", ", \"strategy\": {\"type\": \"QFedAvg\"}");
+        fedge_global_model model;
+        int8_t bounds[FEDGE_MAX_TENSORS];
+        const fedge_update_facts facts = {.num_examples = 1, .start_loss = 1.0};
+        begin(&model, job, 1);
+        fedge_sections_bounds(&job->plan, model.values, bounds);
+        add(&model, 0, bounds, 0.0f, 0.0f, 1);
+        assert_int_equal(fedge_global_model_step(&model, 1, bounds, &facts, NULL, &err), FEDGE_OK);
+        /* The rate by which it divides is 0 from now on, as no job that is read has it. */
+        job->plan.training.schedule = (fedge_schedule){.type = FEDGE_SCHEDULE_COSINE, .t_max = 1};
+        assert_int_equal(fedge_global_model_step(&model, 2, bounds, &facts, NULL, &err),
+                         FEDGE_NOT_FINITE);
+        assert_non_null(strstr(err.message, "QFedAvg made value 0 of the model infinite"));
+        fedge_global_model_fini(&model);
+        fedge_job_free(job);
+        job = parse(PARTS[i], "", "");
+        begin(&model, job, 1);
+        add(&model, 0, bounds, 0.0f, 0.0f, 1);
+        model.values[job->plan.schema.num_elements - 1] = -INFINITY;
+        assert_int_equal(fedge_global_model_step(&model, 1, bounds, NULL, NULL, &err),
+                         FEDGE_NOT_FINITE);
+        assert_non_null(strstr(err.message, i == 0 ? "FedAvg made value 25" : "made value 9"));
+        fedge_global_model_fini(&model);
+        fedge_job_free(job);
+    }
+}
+
+/* A client's word is worth no more than its values can make true. */
+static void a_norm_is_at_most_what_the_bounds_allow(void **state)
+{
+    (void)state;
+    fedge_job *job = parse("", "", ", \"strategy\": {\"type\": \"QFedAvg\"}");
+    float before[MAX_VALUES] = {0}, after[2][MAX_VALUES] = {{0}};
+    const double said[2] = {26 * 16.0, 1e308}; /* values, of at most 4 */
+    for (size_t i = 0; i < 2; i++) {
+        fedge_global_model model;
+        int8_t bounds[FEDGE_MAX_TENSORS];
+        const fedge_update_facts facts = {
+            .num_examples = 1, .start_loss = 1.0, .squared_norm = said[i]};
+        begin(&model, job, 1);
+        copy_values(&model, before);
+        fedge_sections_bounds(&job->plan, model.values, bounds);
+        add(&model, 0, bounds, 64.0f, 0.0f, fedge_update_weight(&model, &facts));
+        assert_int_equal(fedge_global_model_step(&model, 1, bounds, &facts, NULL, &err), FEDGE_OK);
+        copy_values(&model, after[i]);
+        fedge_global_model_fini(&model);
+    }
+    assert_memory_equal(after[0], after[1], sizeof(after[0]));
+    assert_true(after[1][0] > before[0]);
+    fedge_job_free(job);
+}
+
+/* 1000 models of 9,003,000 parameters: refused before memory is taken. */
+static void a_state_that_no_checkpoint_has_room_for_is_refused(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "{\"fedge-job\": 1, \"name\": \"big\", \"model\": {\"input-shape\": [3000], \"layers\": ["
+        "{\"type\": \"Linear\", \"in_features\": 3000, \"out_features\": 3000}]},"
+        "\"data\": {\"name\": \"d\", \"shape\": [3000], \"dtype\": \"f32\", \"labels\": 3000},"
+        "\"training\": {\"learning-rate\": 0.1}, \"rounds\": {\"num-server-rounds\": 3},"
+        "\"strategy\": {\"type\": \"FedBuff\", \"max-staleness\": 1000}}";
+    const fedge_accumulator_config config = {.num_lanes = 1};
+    fedge_job *job = NULL;
+    if (fedge_strategy_job_parse(text, strlen(text), "job.json", &job, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    assert_int_equal(fedge_global_model_check(job, &config, &err), FEDGE_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "FedBuff keeps 36012000000 bytes"));
+    assert_non_null(strstr(err.message, "max-staleness"));
+    fedge_job_free(job);
+}
+
 static void a_written_model_is_read_again(void **state)
 {
     (void)state;
@@ -335,6 +414,9 @@ int main(void)
         cmocka_unit_test(the_servers_rate_counts),
         cmocka_unit_test(statistics_move_by_the_plain_mean),
         cmocka_unit_test(scaffolds_variate_is_of_what_is_trained),
+        cmocka_unit_test(a_value_that_is_no_number_ends_the_run),
+        cmocka_unit_test(a_norm_is_at_most_what_the_bounds_allow),
+        cmocka_unit_test(a_state_that_no_checkpoint_has_room_for_is_refused),
         cmocka_unit_test(a_written_model_is_read_again),
         cmocka_unit_test(weights_are_bounded),
         cmocka_unit_test(lanes_are_joined),

@@ -15,6 +15,8 @@
 #define MOMENTUM ", \"optimizer\": {\"type\": \"SGD\", \"momentum\": 0.9}"
 #define ADAM ", \"optimizer\": {\"type\": \"Adam\"}"
 #define PROXIMAL ", \"proximal-mu\": 0.1"
+#define COSINE(more) ", \"schedule\": {\"type\": \"CosineAnnealingLR\", \"T_max\": 9" more "}"
+#define VANISHING ", \"schedule\": {\"type\": \"ExponentialLR\", \"gamma\": 1e-6}"
 #define INVERSE                                                                                    \
     ", \"sampler\": {\"type\": \"utility\", \"inverse-probability\": true}, "                      \
     "\"fraction-train\": 0.5"
@@ -144,6 +146,18 @@ static const mix TRAINING[] = {
      {"strategy.root-set.values: is missing", ""}},
 };
 
+/* Of those that divide by the learning rate. */
+static const mix NO_RATE[] = {
+    {{.strategy = "{\"type\": \"SCAFFOLD\"}", .training = COSINE("")},
+     {"training.schedule: makes the learning rate of round 10 0, by which SCAFFOLD divides",
+      "set eta_min"}},
+    {{.strategy = "{\"type\": \"QFedAvg\"}", .training = COSINE("")},
+     {"training.schedule: makes the learning rate of round 10 0, by which QFedAvg divides",
+      "lower num-server-rounds"}},
+    {{.strategy = "{\"type\": \"SCAFFOLD\"}", .training = VANISHING}, /* as a float */
+     {"makes the learning rate of round 9 0", "raise gamma"}},
+};
+
 /* Of both that go on while rounds close; the type is put before. */
 static const mix WITHOUT_WAITING[] = {
     {{.rounds = ", \"over-selection\": 1.5"},
@@ -220,6 +234,27 @@ static void training_is_as_the_strategy_needs_it(void **state)
     REFUSE_ALL(TRAINING);
 }
 
+static void a_rate_that_is_divided_by_is_not_0(void **state)
+{
+    (void)state;
+    static const job_parts FINE[] = {
+        {.strategy = "{\"type\": \"SCAFFOLD\"}", .training = COSINE(", \"eta_min\": 1e-4")},
+        {.strategy = "{\"type\": \"QFedAvg\"}", .training = COSINE(", \"eta_min\": 1e-4")},
+        {.strategy = "{\"type\": \"FedAvg\"}", .training = COSINE("")},
+    };
+    REFUSE_ALL(NO_RATE);
+    for (size_t i = 0; i < sizeof(FINE) / sizeof(FINE[0]); i++) {
+        fedge_job *job = NULL;
+        fedge_error err;
+        const char *key = NULL;
+        if (parse_parts(&FINE[i], &job, &err) != FEDGE_OK)
+            fail_msg("%s", err.message);
+        job->rounds.num_server_rounds = 2000; /* as where a run is made longer */
+        assert_int_equal(fedge_job_check_rates(job, &key, &err), FEDGE_OK);
+        fedge_job_free(job);
+    }
+}
+
 static void nobody_waits(void **state)
 {
     (void)state;
@@ -269,6 +304,7 @@ int main(void)
         cmocka_unit_test(weights_against_the_draw_need_weights),
         cmocka_unit_test(a_server_does_not_have_the_models_of_clients),
         cmocka_unit_test(training_is_as_the_strategy_needs_it),
+        cmocka_unit_test(a_rate_that_is_divided_by_is_not_0),
         cmocka_unit_test(nobody_waits),
         cmocka_unit_test(rules_do_not_guard_statistics),
     };
