@@ -8,10 +8,14 @@
 #include "aggregator/rounds/metrics.h"
 #include "aggregator/rounds/strategies/vectors.h"
 #include "aggregator/rounds/strategy_plugin_api.h"
-#include "edge/io/json.h"
+#include "edge/io/plan_fields.h"
 
 #define MAX_STRATEGIES 63 /* with the plugin's: what a job's reader can tell apart */
 #define MESSAGE 256
+/* Sizes of the tables of the first release: what any table has at least. */
+#define END_OF(type, member) (offsetof(type, member) + sizeof(((type *)0)->member))
+#define FIRST_STRATEGY END_OF(fedge_strategy_plugin, step)
+#define FIRST_METRICS END_OF(fedge_metric_plugin, finish)
 
 typedef struct settings {
     fedge_strategy_common common;
@@ -20,8 +24,10 @@ typedef struct settings {
 
 struct fedge_plugin {
     fedge_strategy_ops ops;
-    const fedge_strategy_plugin *table; /* NULL: it has no strategy */
-    const fedge_metric_plugin *metrics; /* NULL: it has none */
+    const fedge_strategy_plugin *table; /* own_table; NULL: it has no strategy */
+    const fedge_metric_plugin *metrics; /* own_metrics; NULL: it has none */
+    fedge_strategy_plugin own_table;    /* as far as the library's goes, and 0 from there on */
+    fedge_metric_plugin own_metrics;    /* likewise */
     void *library;
     fedge_json_field fields[FEDGE_STRATEGY_PLUGIN_MAX_ARGUMENTS + 1];
     const fedge_strategy_reader *readers[MAX_STRATEGIES + 1];
@@ -86,18 +92,6 @@ static void take_mean(void *user, size_t first, size_t count, const double *mean
     memcpy((double *)user + first, mean, count * sizeof(*mean));
 }
 
-static fedge_status check_model(const plugin_state *state, const float *model, fedge_error *err)
-{
-    for (size_t i = 0; i < state->vectors->num_values; i++) {
-        if (!isfinite(model[i])) {
-            return fedge_fail(err, FEDGE_NOT_FINITE,
-                              "%s made value %zu of the model infinite or no number",
-                              state->table->name, i);
-        }
-    }
-    return FEDGE_OK;
-}
-
 static fedge_status step(void *of, const fedge_strategy_sum *sum, float *model, fedge_error *err)
 {
     plugin_state *state = of;
@@ -120,11 +114,9 @@ static fedge_status step(void *of, const fedge_strategy_sum *sum, float *model, 
                                       .model = model};
     const int failed = state->table->step(&round, message);
     message[MESSAGE - 1] = '\0';
-    if (failed != 0) {
-        return fedge_fail(err, FEDGE_INTERNAL, "%s failed with %d: %s", state->table->name, failed,
-                          message);
-    }
-    return check_model(state, model, err);
+    return failed == 0 ? FEDGE_OK
+                       : fedge_fail(err, FEDGE_INTERNAL, "%s failed with %d: %s",
+                                    state->table->name, failed, message);
 }
 
 static fedge_status save(const void *of, fedge_buffer *out, fedge_error *err)
@@ -141,11 +133,25 @@ static fedge_status load(void *of, const uint8_t *bytes, size_t size, fedge_erro
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static const char *wrong_argument(const fedge_plugin_argument *argument)
+/* Of every strategy? */
+static bool is_common(const char *name)
 {
+    return strcmp(name, "type") == 0 || fedge_json_field_of(fedge_strategy_common_fields, name);
+}
+
+static const char *wrong_argument(const fedge_strategy_plugin *table, uint32_t index)
+{
+    const fedge_plugin_argument *argument = &table->arguments[index];
     const bool has_default = !isnan(argument->by_default);
-    return !argument->name || argument->name[0] == '\0' ? "an argument has no name"
-           : !(argument->min < argument->max)           ? "an argument's min is not below its max"
+    if (!argument->name || argument->name[0] == '\0')
+        return "an argument has no name";
+    for (uint32_t i = 0; i < index; i++) {
+        if (strcmp(table->arguments[i].name, argument->name) == 0)
+            return "two arguments have one name";
+    }
+    return is_common(argument->name)
+               ? "an argument has a name that every strategy has: choose another"
+           : !(argument->min < argument->max) ? "an argument's min is not below its max"
            : has_default &&
                    !(argument->by_default >= argument->min && argument->by_default <= argument->max)
                ? "an argument's default is not in its range"
@@ -168,7 +174,7 @@ static const char *wrong_table(const fedge_strategy_plugin *table)
         (table->num_arguments > 0 && !table->arguments))
         return "it has over 16 arguments, or a number of them and no list";
     for (uint32_t i = 0; i < table->num_arguments; i++) {
-        const char *wrong = wrong_argument(&table->arguments[i]);
+        const char *wrong = wrong_argument(table, i);
         if (wrong)
             return wrong;
     }
@@ -222,52 +228,75 @@ static const void *call(void *library, const char *name)
     return get ? get() : NULL;
 }
 
+void fedge_plugin_copy_table(void *to, size_t own_size, const void *from, size_t size)
+{
+    memset(to, 0, own_size);
+    memcpy(to, from, size < own_size ? size : own_size);
+}
+
 static fedge_status check_version(const char *path, const char *header, uint32_t version,
-                                  size_t size, uint32_t own_version, size_t own_size,
+                                  size_t size, uint32_t own_version, size_t first_size,
                                   fedge_error *err)
 {
-    if (size >= own_size && version == own_version)
+    if (size >= first_size && version == own_version)
         return FEDGE_OK;
     return fedge_fail(err, FEDGE_UNSUPPORTED,
                       "--strategy-plugin %s: its table is of version %u and %zu bytes, and this "
-                      "program has version %u of %zu: build it with this release's %s",
-                      path, (unsigned)version, size, (unsigned)own_version, own_size, header);
+                      "program takes version %u of at least %zu: build it with this release's %s",
+                      path, (unsigned)version, size, (unsigned)own_version, first_size, header);
 }
 
-static fedge_status check_tables(const fedge_plugin *plugin, const char *path, fedge_error *err)
+static fedge_status take_strategy(fedge_plugin *plugin, const char *path, fedge_error *err)
 {
-    const fedge_strategy_plugin *strategy = plugin->table;
-    const fedge_metric_plugin *metrics = plugin->metrics;
-    fedge_status status = FEDGE_OK;
-    if (strategy) {
-        status = check_version(path, "fedge/strategy.h", strategy->version, strategy->struct_size,
-                               FEDGE_STRATEGY_PLUGIN_VERSION, sizeof(*strategy), err);
-    }
-    if (status == FEDGE_OK && metrics) {
-        status = check_version(path, "fedge/metric.h", metrics->version, metrics->struct_size,
-                               FEDGE_METRIC_PLUGIN_VERSION, sizeof(*metrics), err);
-    }
+    const fedge_strategy_plugin *found = call(plugin->library, FEDGE_STRATEGY_PLUGIN_GET);
+    if (!found)
+        return FEDGE_OK;
+    const fedge_status status =
+        check_version(path, "fedge/strategy.h", found->version, found->struct_size,
+                      FEDGE_STRATEGY_PLUGIN_VERSION, FIRST_STRATEGY, err);
     if (status != FEDGE_OK)
         return status;
-    const char *wrong = strategy ? wrong_table(strategy) : NULL;
-    if (!wrong && metrics)
-        wrong = fedge_metrics_wrong(metrics);
-    return !wrong
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--strategy-plugin %s: %s", path, wrong);
+    fedge_plugin_copy_table(&plugin->own_table, sizeof(plugin->own_table), found,
+                            found->struct_size);
+    plugin->table = &plugin->own_table;
+    return FEDGE_OK;
+}
+
+static fedge_status take_metrics(fedge_plugin *plugin, const char *path, fedge_error *err)
+{
+    const fedge_metric_plugin *found = call(plugin->library, FEDGE_METRIC_PLUGIN_GET);
+    if (!found)
+        return FEDGE_OK;
+    const fedge_status status =
+        check_version(path, "fedge/metric.h", found->version, found->struct_size,
+                      FEDGE_METRIC_PLUGIN_VERSION, FIRST_METRICS, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_plugin_copy_table(&plugin->own_metrics, sizeof(plugin->own_metrics), found,
+                            found->struct_size);
+    plugin->metrics = &plugin->own_metrics;
+    return FEDGE_OK;
 }
 
 static fedge_status take_tables(fedge_plugin *plugin, const char *path, fedge_error *err)
 {
-    plugin->table = call(plugin->library, FEDGE_STRATEGY_PLUGIN_GET);
-    plugin->metrics = call(plugin->library, FEDGE_METRIC_PLUGIN_GET);
+    fedge_status status = take_strategy(plugin, path, err);
+    if (status == FEDGE_OK)
+        status = take_metrics(plugin, path, err);
+    if (status != FEDGE_OK)
+        return status;
     if (!plugin->table && !plugin->metrics) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "--strategy-plugin %s: it has no " FEDGE_STRATEGY_PLUGIN_GET
                           " or " FEDGE_METRIC_PLUGIN_GET " that returns a table",
                           path);
     }
-    return check_tables(plugin, path, err);
+    const char *wrong = plugin->table ? wrong_table(plugin->table) : NULL;
+    if (!wrong && plugin->metrics)
+        wrong = fedge_metrics_wrong(plugin->metrics);
+    return !wrong
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--strategy-plugin %s: %s", path, wrong);
 }
 
 fedge_status fedge_plugin_load(const char *path, fedge_plugin **plugin, fedge_error *err)

@@ -19,6 +19,10 @@ void fedge_plugin_free(
  * (NULL), or one without a strategy: fedge_strategy_readers. Lives as long as the plugin. */
 const fedge_strategy_reader *const *fedge_plugin_readers(const fedge_plugin *plugin);
 
+/* A table of [size] bytes as this release has it, of own_size bytes: what that one lacks is 0, what
+ * it has behind is left out. */
+void fedge_plugin_copy_table(void *to, size_t own_size, const void *from, size_t size);
+
 /* Its metrics; NULL: it has none, or there is no plugin. Lives as long as the plugin. */
 const fedge_metric_plugin *fedge_plugin_metrics(const fedge_plugin *plugin);
 

@@ -30,7 +30,7 @@
 
 /* A number that a job may give. */
 typedef struct fedge_plugin_argument {
-    const char *name;  /* lower case, words joined by "-" */
+    const char *name;  /* lower case, words joined by "-"; unlike those of every strategy */
     double min, max;   /* a job with another value is refused; min < max */
     double by_default; /* when the job does not say; NaN: it has to */
 } fedge_plugin_argument;

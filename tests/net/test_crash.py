@@ -65,13 +65,13 @@ class Victim:
 
 
 class Crash(NetTest):
-    def disturbed(self, rounds, aggregator_kills, client_kills, seed, examples=600, cohort=CLIENTS, **job):
-        """Plays a run with so many kills; returns what its rounds say."""
+    def disturbed(self, rounds, aggregator_kills, client_kills, seed, examples=600, cohort=CLIENTS, options=(), **job):
+        """Plays a run with so many kills; returns what its rounds say. [options]: the aggregator's."""
         draw = random.Random(seed)
         federation = self.federation(clients=CLIENTS, rounds__num_server_rounds=rounds, **job)
-        federation.start_aggregator()  # finds the ports that all use from now on
+        federation.start_aggregator(*options)  # finds the ports that all use from now on
         federation.aggregator.kill()
-        aggregator = Victim(lambda environment: federation.launch_aggregator(environment=environment),
+        aggregator = Victim(lambda environment: federation.launch_aggregator(*options, environment=environment),
                             aggregator_kills, draw, 80, 12)
         clients = [Victim(lambda environment, i=i: federation.start_client(i, environment=environment),
                           client_kills, draw, 30, 12) for i in range(CLIENTS)]

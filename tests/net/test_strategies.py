@@ -121,6 +121,12 @@ class Strategies(NetTest):
                                "--clients", federation.clients, *more, code=3)
             self.assertIn(why, said.stderr if hasattr(said, "stderr") else str(said))
 
+    def test_kills_change_nothing_that_a_plugin_keeps(self):
+        option = ("--strategy-plugin", self.plugin(self.federation()))
+        hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 17, options=option, strategy={
+            "type": "NormalisedAvg", "server-learning-rate": 0.1, "beta": 0.5})
+        self.assertEqual([line["model_sha256"] for line in self.simulated(self.last, *option)], hashes)
+
     def test_metrics_of_a_plugin(self):
         """Deployed as simulated, each evaluation by itself."""
         federation = self.federation(rounds__num_server_rounds=3)

@@ -2,6 +2,7 @@
  * precision), with the state saved and loaded into a new one between rounds. */
 #include "tests/aggregator/rounds/strategy_fixture.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "aggregator/rounds/global_model.h"
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
+#include "edge/io/client_hooks.h"
 
 #define DIR FEDGE_SOURCE_DIR "/tests/golden/strategies/"
 #define VALUES 6
@@ -228,6 +230,45 @@ static void all_follow_their_formulas(void **state)
     free(text);
 }
 
+/* Is the golden file of [name] in [folder] one of the strategy? */
+static bool is_of(const char *folder, const char *name, const char *strategy)
+{
+    char path[256];
+    (void)snprintf(path, sizeof(path), "%s%s", folder, name);
+    cJSON *root = load(path);
+    const bool same = strcmp(get(get(root, "strategy"), "type")->valuestring, strategy) == 0;
+    cJSON_Delete(root);
+    return same;
+}
+
+/* Those whose clients have a part of the model have theirs in tests/golden/personal
+ * (test_personal.c), which are called as they are. */
+static void all_have_a_golden_file(void **state)
+{
+    (void)state;
+    for (size_t i = 0; fedge_strategy_readers[i]; i++) {
+        const char *strategy = fedge_strategy_readers[i]->name;
+        const fedge_client_hooks *hooks = fedge_client_hooks_find(strategy);
+        uint8_t *text = NULL;
+        size_t size = 0;
+        bool found = false;
+        if (hooks && hooks->personal) {
+            char name[FEDGE_MAX_STRATEGY_NAME] = "";
+            for (size_t k = 0; strategy[k] != '\0'; k++)
+                name[k] = (char)tolower((unsigned char)strategy[k]);
+            assert_true(is_of("../personal/", name, strategy));
+            continue;
+        }
+        assert_int_equal(fedge_os_read_file(DIR "cases.txt", 1 << 16, &text, &size, NULL),
+                         FEDGE_OK);
+        for (char *name = strtok((char *)text, "\n"); name && !found; name = strtok(NULL, "\n"))
+            found = is_of("", name, strategy);
+        if (!found)
+            fail_msg("no golden file is of %s: add one to make_golden.py", strategy);
+        free(text);
+    }
+}
+
 /* A round without updates is refused, and moves nothing. */
 static void no_update_is_no_step(void **state)
 {
@@ -262,6 +303,7 @@ int main(void)
         return 1;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_follow_their_formulas),
+        cmocka_unit_test(all_have_a_golden_file),
         cmocka_unit_test(no_update_is_no_step),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
