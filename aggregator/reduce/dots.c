@@ -16,6 +16,16 @@ void fedge_dots_scalar(const int32_t *a, const int32_t *const b[4], size_t count
     }
 }
 
+void fedge_squares_scalar(const int32_t *const b[4], size_t count, int64_t out[4])
+{
+    for (int j = 0; j < 4; j++) {
+        int64_t sum = 0;
+        for (size_t k = 0; k < count; k++)
+            sum += (int64_t)b[j][k] * b[j][k];
+        out[j] = sum;
+    }
+}
+
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static size_t dots_avx2(const int32_t *a, const int32_t *const b[4],
                                                         size_t count, int64_t out[4])
@@ -61,6 +71,47 @@ dots_avx512(const int32_t *a, const int32_t *const b[4], size_t count, int64_t o
         out[j] = _mm512_reduce_add_epi64(sum[j]);
     return k;
 }
+
+__attribute__((target("avx2"))) static size_t squares_avx2(const int32_t *const b[4], size_t count,
+                                                           int64_t out[4])
+{
+    __m256i sum[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+                      _mm256_setzero_si256()};
+    size_t k = 0;
+    for (; k + 8 <= count; k += 8) {
+        for (int j = 0; j < 4; j++) {
+            const __m256i y = _mm256_loadu_si256((const __m256i *)(b[j] + k));
+            const __m256i y_odd = _mm256_srli_epi64(y, 32);
+            sum[j] = _mm256_add_epi64(sum[j], _mm256_mul_epi32(y, y));
+            sum[j] = _mm256_add_epi64(sum[j], _mm256_mul_epi32(y_odd, y_odd));
+        }
+    }
+    for (int j = 0; j < 4; j++) {
+        int64_t parts[4];
+        _mm256_storeu_si256((__m256i *)parts, sum[j]);
+        out[j] = parts[0] + parts[1] + parts[2] + parts[3];
+    }
+    return k;
+}
+
+__attribute__((target("avx512f"))) static size_t squares_avx512(const int32_t *const b[4],
+                                                                size_t count, int64_t out[4])
+{
+    __m512i sum[4] = {_mm512_setzero_si512(), _mm512_setzero_si512(), _mm512_setzero_si512(),
+                      _mm512_setzero_si512()};
+    size_t k = 0;
+    for (; k + 16 <= count; k += 16) {
+        for (int j = 0; j < 4; j++) {
+            const __m512i y = _mm512_loadu_si512(b[j] + k);
+            const __m512i y_odd = _mm512_srli_epi64(y, 32);
+            sum[j] = _mm512_add_epi64(sum[j], _mm512_mul_epi32(y, y));
+            sum[j] = _mm512_add_epi64(sum[j], _mm512_mul_epi32(y_odd, y_odd));
+        }
+    }
+    for (int j = 0; j < 4; j++)
+        out[j] = _mm512_reduce_add_epi64(sum[j]);
+    return k;
+}
 #endif
 
 void fedge_dots(const int32_t *a, const int32_t *const b[4], size_t count, int64_t out[4])
@@ -78,6 +129,25 @@ void fedge_dots(const int32_t *a, const int32_t *const b[4], size_t count, int64
     const int32_t *const rest[4] = {b[0] + done, b[1] + done, b[2] + done, b[3] + done};
     int64_t more[4];
     fedge_dots_scalar(a + done, rest, count - done, more);
+    for (int j = 0; j < 4; j++)
+        out[j] += more[j];
+}
+
+void fedge_squares(const int32_t *const b[4], size_t count, int64_t out[4])
+{
+    size_t done = 0;
+    for (int j = 0; j < 4; j++)
+        out[j] = 0;
+#if defined(__x86_64__)
+    const unsigned features = fedge_os_cpu_features();
+    if (features & FEDGE_CPU_AVX512)
+        done = squares_avx512(b, count, out);
+    else if (features & FEDGE_CPU_AVX2)
+        done = squares_avx2(b, count, out);
+#endif
+    const int32_t *const rest[4] = {b[0] + done, b[1] + done, b[2] + done, b[3] + done};
+    int64_t more[4];
+    fedge_squares_scalar(rest, count - done, more);
     for (int j = 0; j < 4; j++)
         out[j] += more[j];
 }

@@ -38,6 +38,13 @@ typedef struct fedge_tile_choice {
     uint32_t cut;            /* 2 · cut < num */
 } fedge_tile_choice;
 
+/* Of which pairs of rows products are wanted. */
+typedef enum fedge_tile_products {
+    FEDGE_PRODUCTS_NORMS, /* each row with itself */
+    FEDGE_PRODUCTS_LAST,  /* the same, and the last row with all */
+    FEDGE_PRODUCTS_ALL
+} fedge_tile_products;
+
 /* An exact sum: high · 2^32 + low. A product of 4096 coordinates may be 2^60, and eight of them
  * overflow an int64; here low grows by less than 2^32 with each, which leaves room for 2^31. */
 typedef struct fedge_tile_sum {
@@ -64,7 +71,7 @@ typedef struct fedge_tile_ops {
 
     /* From now on load makes each of the first [num_mixed] rows the mean of all of these but those
      * [far] from it, rounded to the nearest integer, of two the even one. Other rows stay as they
-     * are. far (num_mixed, num_far). */
+     * are. far (num_mixed, num_far), which outlives the state. */
     fedge_status (*mix)(void *state, const uint32_t *far, uint32_t num_far, uint32_t num_mixed,
                         fedge_error *err);
 
@@ -73,10 +80,10 @@ typedef struct fedge_tile_ops {
     fedge_status (*load)(void *state, uint32_t thread, uint32_t num, size_t count,
                          fedge_error *err);
 
-    /* Adds Σ_k u_ik u_jk of all pairs of the rows that were loaded, u = (v + 2^(shift − 1)) >>
-     * shift, |u| ≤ 2^24, shift 1 to 30; [norms_only]: of i = j only. Changes the rows. */
+    /* Adds Σ_k u_ik u_jk of those pairs of the rows that were loaded, u = (v + 2^(shift − 1)) >>
+     * shift, |u| ≤ 2^24, shift 1 to 30. Changes the rows. */
     fedge_status (*dots)(void *state, uint32_t thread, uint32_t num, size_t count, int shift,
-                         bool norms_only, fedge_error *err);
+                         fedge_tile_products products, fedge_error *err);
     /* What dots has added since the last call: of all threads, of pair (i, j ≤ i) at i (i + 1) / 2
      * + j. sums (num (num + 1) / 2). */
     fedge_status (*take_dots)(void *state, uint32_t num, fedge_tile_sum *sums, fedge_error *err);

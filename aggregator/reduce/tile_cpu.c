@@ -27,9 +27,8 @@ typedef struct cpu_tiles {
     int32_t *values; /* of each thread: its rows, then with mixing the mixed ones */
     int32_t **lists; /* of each thread: what its room's lists are */
     int64_t *sums;
-    room *rooms; /* (num_threads) */
-    const uint32_t *far;
-    uint32_t *own_far;
+    room *rooms;         /* (num_threads) */
+    const uint32_t *far; /* NULL: rows are not mixed */
     uint32_t num_far, num_mixed;
 } cpu_tiles;
 
@@ -46,7 +45,6 @@ static void cpu_close(void *state)
     free(self->values);
     free(self->lists);
     free(self->sums);
-    free(self->own_far);
     free(self);
 }
 
@@ -108,12 +106,8 @@ static fedge_status cpu_mix(void *state, const uint32_t *far, uint32_t num_far, 
                             fedge_error *err)
 {
     cpu_tiles *self = state;
-    const size_t size = (size_t)num_mixed * num_far * sizeof(*far);
-    self->own_far = malloc(size + 1);
-    if (!self->own_far)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes of neighbours", size);
-    memcpy(self->own_far, far, size);
-    self->far = self->own_far;
+    (void)err;
+    self->far = far;
     self->num_far = num_far;
     self->num_mixed = num_mixed;
     return FEDGE_OK;
@@ -175,11 +169,11 @@ static void add(fedge_tile_sum *to, int64_t value)
 }
 
 /* Row i with those up to it, in coordinates that fedge_dots takes at a time. */
-static void add_dots(const room *own, uint32_t i, size_t at, size_t count, bool norms_only)
+static void add_dots(const room *own, uint32_t i, size_t at, size_t count)
 {
     /* Four rows against one: row i is loaded once for four products. Where fewer are left it
      * stands in for the missing ones, and their sums are not used. */
-    for (uint32_t j = norms_only ? i : 0; j <= i; j += 4) {
+    for (uint32_t j = 0; j <= i; j += 4) {
         const int32_t *four[4];
         int64_t dots[4];
         for (uint32_t k = 0; k < 4; k++)
@@ -190,8 +184,42 @@ static void add_dots(const room *own, uint32_t i, size_t at, size_t count, bool 
     }
 }
 
+/* Each of the first [num] rows with itself; the first stands in for those that four are short of.
+ */
+static void add_norms(const room *own, uint32_t num, size_t at, size_t count)
+{
+    for (uint32_t i = 0; i < num; i += 4) {
+        const int32_t *four[4];
+        int64_t squares[4];
+        for (uint32_t k = 0; k < 4; k++)
+            four[k] = own->seen[i + k < num ? i + k : 0] + at;
+        fedge_squares(four, count, squares);
+        for (uint32_t k = 0; k < 4 && i + k < num; k++)
+            add(&own->dots[fedge_tile_pair(i + k, i + k)], squares[k]);
+    }
+}
+
+static void add_products(const room *own, uint32_t num, fedge_tile_products products, size_t at,
+                         size_t count)
+{
+    const uint32_t last = num - 1;
+    switch (products) {
+    case FEDGE_PRODUCTS_NORMS:
+        add_norms(own, num, at, count);
+        break;
+    case FEDGE_PRODUCTS_LAST:
+        add_norms(own, last, at, count);
+        add_dots(own, last, at, count);
+        break;
+    case FEDGE_PRODUCTS_ALL:
+        for (uint32_t i = 0; i < num; i++)
+            add_dots(own, i, at, count);
+        break;
+    }
+}
+
 static fedge_status cpu_dots(void *state, uint32_t thread, uint32_t num, size_t count, int shift,
-                             bool norms_only, fedge_error *err)
+                             fedge_tile_products products, fedge_error *err)
 {
     const cpu_tiles *self = state;
     room *own = &self->rooms[thread];
@@ -205,8 +233,7 @@ static fedge_status cpu_dots(void *state, uint32_t thread, uint32_t num, size_t 
         shorten(own->seen[i], count, shift);
     for (size_t at = 0; at < count; at += FEDGE_DOTS_COUNT) {
         const size_t left = count - at, n = left < FEDGE_DOTS_COUNT ? left : FEDGE_DOTS_COUNT;
-        for (uint32_t i = 0; i < num; i++)
-            add_dots(own, i, at, n, norms_only);
+        add_products(own, num, products, at, n);
     }
     return FEDGE_OK;
 }

@@ -30,13 +30,20 @@ fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates, const 
     return FEDGE_OK;
 }
 
+static void free_room(fedge_accepted_updates *self)
+{
+    free(self->bytes);
+    free(self->raw);
+    free(self->v);
+    self->bytes = self->raw = NULL;
+    self->v = NULL;
+}
+
 void fedge_accepted_updates_fini(fedge_accepted_updates *updates)
 {
+    free_room(updates);
     free(updates->places);
     free(updates->offsets);
-    free(updates->bytes);
-    free(updates->raw);
-    free(updates->v);
     *updates = (fedge_accepted_updates){0};
 }
 
@@ -111,5 +118,7 @@ static fedge_status read_one(void *user, uint32_t index, uint32_t tensor, size_t
 
 fedge_updates fedge_accepted_updates_get(fedge_accepted_updates *updates)
 {
+    /* The step wants the memory now. */
+    free_room(updates);
     return (fedge_updates){.num = updates->num, .read = read_one, .user = updates};
 }

@@ -42,7 +42,8 @@ FEDGE_MUST_USE fedge_status fedge_accepted_updates_add(fedge_accepted_updates *u
                                                        uint32_t slot, const fedge_upload *upload,
                                                        fedge_error *err);
 
-/* All that were added; valid as long as they are. */
+/* All that were added; valid as long as they are. What adding takes, three times the size of an
+ * update at most, is free then. */
 fedge_updates fedge_accepted_updates_get(fedge_accepted_updates *updates);
 
 #endif

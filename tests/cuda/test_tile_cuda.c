@@ -51,7 +51,7 @@ typedef struct work {
     uint32_t num, num_far, num_mixed;
     size_t count;
     int shift;
-    bool norms_only;
+    fedge_tile_products products;
     fedge_tile_choice choice;
 } work;
 
@@ -71,7 +71,7 @@ static work draw(uint32_t num, size_t count)
                   .num_far = fedge_rng_below(&rng, 2) * fedge_rng_below(&rng, num / 2 + 1),
                   .num_mixed = num - fedge_rng_below(&rng, 2),
                   .shift = 6 + (int)fedge_rng_below(&rng, 25),
-                  .norms_only = fedge_rng_below(&rng, 3) == 0};
+                  .products = (fedge_tile_products)fedge_rng_below(&rng, 3)};
     const uint32_t kind = fedge_rng_below(&rng, 3);
     for (uint32_t i = 0; i < num; i++) {
         for (size_t k = 0; k < count; k++)
@@ -117,10 +117,8 @@ static fedge_status run(const fedge_accumulator *accumulator, const work *of, in
     for (uint32_t round = 0; round < 2 && status == FEDGE_OK; round++) {
         for (uint32_t thread = 0; thread < THREADS && status == FEDGE_OK; thread++) {
             status = fill(ops, state, thread, of, err);
-            if (status == FEDGE_OK) {
-                status =
-                    ops->dots(state, thread, of->num, of->count, of->shift, of->norms_only, err);
-            }
+            if (status == FEDGE_OK)
+                status = ops->dots(state, thread, of->num, of->count, of->shift, of->products, err);
         }
         if (status == FEDGE_OK) { /* the second replaces the first */
             status = ops->take_dots(state, of->num, products[to], err);
@@ -183,7 +181,7 @@ static void tiles_have_the_bits_of_the_cpu(void **state)
         }
         /* One that products take in several parts. */
         work of = draw(5, seed == 0 ? LONG_ROWS : 1);
-        of.norms_only = false;
+        of.products = FEDGE_PRODUCTS_ALL;
         compare(&gpus, &of);
         close_gpus(&gpus);
     }
@@ -205,7 +203,7 @@ static void every_middle_of_every_number(void **state)
         for (int middle = FEDGE_MIDDLE_MEAN; middle <= FEDGE_MIDDLE_NEAREST; middle++) {
             work of = draw(num, num % 7 == 0 ? 257 : 1 + num % 3);
             of.choice.middle = (fedge_middle)middle;
-            of.norms_only = true;
+            of.products = num % 2 == 0 ? FEDGE_PRODUCTS_NORMS : FEDGE_PRODUCTS_LAST;
             compare(&gpus, &of);
         }
     }

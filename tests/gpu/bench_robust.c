@@ -116,7 +116,9 @@ static void take_krum(void *user)
     on_gpu *self = user;
     const size_t pairs = fedge_tile_pairs(UPDATES);
     must(cudaMemsetAsync(self->dots, 0, 2 * pairs * sizeof(*self->dots), self->stream), "Krum");
-    must(fedge_cuda_dots(&self->tile, 6, 0, self->dots, self->dots + pairs, self->stream), "Krum");
+    must(fedge_cuda_dots(&self->tile, 6, FEDGE_PRODUCTS_ALL, self->dots, self->dots + pairs,
+                         self->stream),
+         "Krum");
     must(cudaMemcpyAsync(self->found, self->dots, 2 * pairs * sizeof(*self->dots),
                          cudaMemcpyDeviceToHost, self->stream),
          "Krum");
@@ -189,10 +191,12 @@ static void *work(void *user)
         for (size_t i = 0; i < UPDATES; i++)
             memcpy(rows[i], of->values + i * parameters + first, count * sizeof(**rows));
         fedge_status status = of->ops->load(of->state, self->thread, UPDATES, count, &err);
-        if (status == FEDGE_OK && of->distances)
-            status = of->ops->dots(of->state, self->thread, UPDATES, count, 6, false, &err);
-        else if (status == FEDGE_OK)
+        if (status == FEDGE_OK && of->distances) {
+            status =
+                of->ops->dots(of->state, self->thread, UPDATES, count, 6, FEDGE_PRODUCTS_ALL, &err);
+        } else if (status == FEDGE_OK) {
             status = of->ops->reduce(of->state, self->thread, count, &choice, &sums, &err);
+        }
         must_do(status, "a tile", &err);
     }
 }

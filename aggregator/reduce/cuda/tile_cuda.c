@@ -274,7 +274,7 @@ static fedge_status cuda_load(void *state, uint32_t thread, uint32_t num, size_t
 }
 
 static fedge_status cuda_dots(void *state, uint32_t thread, uint32_t num, size_t count, int shift,
-                              bool norms_only, fedge_error *err)
+                              fedge_tile_products products, fedge_error *err)
 {
     const fedge_cuda_tiles *self = state;
     const fedge_cuda_tile_lane *lane = &self->lanes[thread];
@@ -282,7 +282,7 @@ static fedge_status cuda_dots(void *state, uint32_t thread, uint32_t num, size_t
     unsigned long long *dots = self->places[thread % self->team->num_gpus].dots;
     /* cuda_load has chosen the GPU, on this thread. All threads of a GPU add to the same dots, in
      * whatever order: they are integers. */
-    cudaError_t error = fedge_cuda_dots(&tile, shift, norms_only, dots,
+    cudaError_t error = fedge_cuda_dots(&tile, shift, products, dots,
                                         dots + fedge_tile_pairs(self->room.num), lane->stream);
     /* Before the pinned rows are filled again. */
     if (error == cudaSuccess)

@@ -75,21 +75,42 @@ static __device__ __forceinline__ void load_rows(const fedge_cuda_tile &tile, ui
     }
 }
 
+/* Where a square of pairs is: how far down the triangle of them, and *square how far across. Of
+ * norms there are those on the diagonal; with the last row's products those of its row behind them.
+ */
+static __device__ __forceinline__ uint32_t place_square(fedge_tile_products products,
+                                                        uint32_t edges, uint32_t *square)
+{
+    uint32_t down = 0;
+    if (products != FEDGE_PRODUCTS_ALL) {
+        if (*square < edges)
+            return *square;
+        *square -= edges;
+        return edges - 1;
+    }
+    while (*square > down) {
+        *square -= down + 1;
+        down++;
+    }
+    return down;
+}
+
+static __device__ __forceinline__ bool is_wanted(fedge_tile_products products, uint32_t i,
+                                                 uint32_t j, uint32_t num)
+{
+    const bool any =
+        products == FEDGE_PRODUCTS_ALL || (products == FEDGE_PRODUCTS_LAST && i == num - 1);
+    return i < num && (any ? j <= i : j == i);
+}
+
 /* A block of threads for each square of pairs and each REACH coordinates. */
 static __global__ void __launch_bounds__(THREADS)
-    dots(fedge_cuda_tile tile, int shift, int norms_only, uint32_t reaches,
+    dots(fedge_cuda_tile tile, int shift, fedge_tile_products products, uint32_t reaches,
          unsigned long long *high, unsigned long long *low)
 {
     __shared__ int32_t a[EDGE * APART], b[EDGE * APART];
-    uint32_t square = blockIdx.x / reaches, down = 0;
-    if (norms_only) {
-        down = square;
-    } else {
-        while (square > down) {
-            square -= down + 1;
-            down++;
-        }
-    }
+    uint32_t square = blockIdx.x / reaches;
+    const uint32_t down = place_square(products, (tile.num + EDGE - 1) / EDGE, &square);
     const uint32_t i = down * EDGE + threadIdx.x / EDGE, j = square * EDGE + threadIdx.x % EDGE;
     const uint64_t begin = (uint64_t)(blockIdx.x % reaches) * REACH;
     const int32_t *x = a + threadIdx.x / EDGE * APART, *y = b + threadIdx.x % EDGE * APART;
@@ -102,23 +123,25 @@ static __global__ void __launch_bounds__(THREADS)
             sum += (long long)x[k] * y[k];
         __syncthreads();
     }
-    if (i < tile.num && (norms_only ? j == i : j <= i)) {
+    if (is_wanted(products, i, j, tile.num)) {
         const uint64_t pair = (uint64_t)i * (i + 1) / 2 + j;
         atomicAdd(&high[pair], (unsigned long long)(sum >> 32));
         atomicAdd(&low[pair], (unsigned long long)(sum & 0xffffffff));
     }
 }
 
-cudaError_t fedge_cuda_dots(const fedge_cuda_tile *tile, int shift, int norms_only,
+cudaError_t fedge_cuda_dots(const fedge_cuda_tile *tile, int shift, fedge_tile_products products,
                             unsigned long long *high, unsigned long long *low, cudaStream_t stream)
 {
     const uint64_t edges = (tile->num + EDGE - 1) / EDGE;
-    const uint64_t squares = norms_only ? edges : edges * (edges + 1) / 2;
+    const uint64_t squares = products == FEDGE_PRODUCTS_ALL    ? edges * (edges + 1) / 2
+                             : products == FEDGE_PRODUCTS_LAST ? 2 * edges - 1
+                                                               : edges;
     const uint32_t reaches = (tile->count + REACH - 1) / REACH;
     if (squares * reaches > 0x7fffffff)
         return cudaErrorInvalidConfiguration;
     const cudaLaunchConfig_t config = shape(squares * reaches, 0x7fffffff, stream);
-    return cudaLaunchKernelEx(&config, dots, *tile, shift, norms_only, reaches, high, low);
+    return cudaLaunchKernelEx(&config, dots, *tile, shift, products, reaches, high, low);
 }
 
 /* ---- mean ------------------------------------------------------------------------------------ */

@@ -18,6 +18,8 @@
 #include <cuda_runtime_api.h>
 #include <stdint.h>
 
+#include "aggregator/reduce/tile.h"
+
 #define FEDGE_CUDA_NETWORK 64 /* rows that are sorted in registers */
 
 #ifdef __cplusplus
@@ -41,8 +43,8 @@ typedef struct fedge_cuda_rows {
 cudaError_t fedge_cuda_mix(const fedge_cuda_tile *tile, const uint32_t *far, uint32_t num_far,
                            uint32_t num_mixed, int32_t *to, cudaStream_t stream);
 /* Adds u_i · u_j of j ≤ i to high[p] · 2^32 + low[p], p = i (i + 1) / 2 + j; u, shift and
- * norms_only: as fedge_tile_ops.dots. */
-cudaError_t fedge_cuda_dots(const fedge_cuda_tile *tile, int shift, int norms_only,
+ * products: as fedge_tile_ops.dots. */
+cudaError_t fedge_cuda_dots(const fedge_cuda_tile *tile, int shift, fedge_tile_products products,
                             unsigned long long *high, unsigned long long *low, cudaStream_t stream);
 /* sums (count). */
 cudaError_t fedge_cuda_mean(const fedge_cuda_tile *tile, const fedge_cuda_rows *chosen,

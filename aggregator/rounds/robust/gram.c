@@ -20,7 +20,7 @@ typedef struct pass {
     const fedge_tiles *tiles;
     const fedge_strategy_section *delta;
     int8_t most_bound_log2;
-    bool norms_only;
+    fedge_tile_products products;
 } pass;
 
 /* Of values rounded to BITS bits of the largest bound. */
@@ -34,22 +34,32 @@ static fedge_status add_tile(void *user, const fedge_tile *tile, fedge_error *er
      * is a unit at most. */
     const int shift = bits < FEDGE_FIXED_VALUE_BITS ? bits : FEDGE_FIXED_VALUE_BITS;
     return tiles->ops->dots(tiles->state, tile->thread, tile->num, tile->count, shift,
-                            self->norms_only, err);
+                            self->products, err);
 }
 
 static void fill(fedge_gram *gram, const fedge_tile_sum *sums)
 {
     for (uint32_t i = 0; i < gram->num; i++) {
         for (uint32_t j = 0; j < gram->num; j++) {
+            const size_t at = (size_t)i * gram->num + j;
             const fedge_tile_sum *a = &sums[fedge_tile_pair(i, i)];
             const fedge_tile_sum *b = &sums[fedge_tile_pair(j, j)];
             const fedge_tile_sum *ab = &sums[fedge_tile_pair(i, j)];
             const fedge_tile_sum square = {a->high + b->high - 2 * ab->high,
                                            a->low + b->low - 2 * ab->low};
-            gram->dots[(size_t)i * gram->num + j] = get(*ab);
-            gram->squares[(size_t)i * gram->num + j] = get(square);
+            if (gram->squares)
+                gram->squares[at] = get(square);
+            else
+                gram->dots[at] = get(*ab);
         }
     }
+}
+
+static fedge_tile_products products_of(fedge_gram_extent extent)
+{
+    return extent == FEDGE_GRAM_NORMS  ? FEDGE_PRODUCTS_NORMS
+           : extent == FEDGE_GRAM_LAST ? FEDGE_PRODUCTS_LAST
+                                       : FEDGE_PRODUCTS_ALL;
 }
 
 fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles, fedge_gram_extent extent,
@@ -63,21 +73,23 @@ fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles, fedge_gram_ex
     pass of = {.tiles = tiles,
                .delta = delta,
                .most_bound_log2 = delta->bounds_log2[0],
-               .norms_only = extent == FEDGE_GRAM_NORMS};
+               .products = products_of(extent)};
     for (uint32_t t = 1; t < delta->schema->num_tensors; t++) {
         if (delta->bounds_log2[t] > of.most_bound_log2)
             of.most_bound_log2 = delta->bounds_log2[t];
     }
+    /* Both are counted in what tiles take (tiles.c). */
     fedge_tile_sum *sums = malloc(fedge_tile_pairs(num) * sizeof(*sums));
-    *gram = (fedge_gram){.num = num,
-                         .unit = ldexp(1.0, of.most_bound_log2 - BITS),
-                         .dots = malloc((size_t)num * num * sizeof(double)),
-                         .squares = malloc((size_t)num * num * sizeof(double))};
+    double *values = malloc((size_t)num * num * sizeof(*values));
+    gram->unit = ldexp(1.0, of.most_bound_log2 - BITS);
+    if (extent == FEDGE_GRAM_SQUARES)
+        gram->squares = values;
+    else
+        gram->dots = values;
     fedge_status status =
-        sums && gram->dots && gram->squares
-            ? fedge_tiles_each(tiles, add_tile, &of, err)
-            : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the distances of %u updates",
-                         (unsigned)num);
+        sums && values ? fedge_tiles_each(tiles, add_tile, &of, err)
+                       : fedge_fail(err, FEDGE_NO_MEMORY,
+                                    "no memory for the distances of %u updates", (unsigned)num);
     if (status == FEDGE_OK)
         status = tiles->ops->take_dots(tiles->state, num, sums, err);
     if (status == FEDGE_OK)

@@ -177,7 +177,7 @@ static fedge_status choose(const fedge_robust_rule *rule, const fedge_robust_set
     fedge_gram gram = {0};
     fedge_status status = FEDGE_OK;
     if (settings->mixing) {
-        status = fedge_gram_init(&gram, tiles, FEDGE_GRAM_ALL, err);
+        status = fedge_gram_init(&gram, tiles, FEDGE_GRAM_SQUARES, err);
         if (status == FEDGE_OK) {
             status = fedge_tiles_mix(tiles, gram.squares, choice->num - rule->num_own,
                                      settings->num_malicious, err);

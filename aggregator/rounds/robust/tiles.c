@@ -5,20 +5,24 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "aggregator/reduce/dots.h"
 #include "aggregator/workers/worker_pool.h"
+
+/* Visits that make something of the rows themselves, on the CPU, have room for a piece (ifca.c). */
+static_assert(FEDGE_DOTS_COUNT <= FEDGE_UPDATES_PIECE, "a tile of the CPU's is a piece at most");
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-/* Of the sums that a thread makes Gram matrices of. */
+/* Of the sums that Gram matrices are made of. */
 static uint64_t gram_sums_bytes(uint32_t num)
 {
     return (uint64_t)num * (num + 1) / 2 * sizeof(fedge_tile_sum);
 }
 
-/* Of both matrices. */
+/* Of a matrix, and of the sums of all threads. */
 static uint64_t gram_bytes(uint32_t num)
 {
-    return (uint64_t)num * num * 2 * sizeof(double);
+    return (uint64_t)num * num * sizeof(double) + gram_sums_bytes(num);
 }
 
 static uint64_t thread_bytes(uint32_t num, size_t size, bool mixing)
@@ -120,6 +124,7 @@ void fedge_tiles_fini(fedge_tiles *tiles)
     fedge_worker_pool_free(tiles->helpers);
     if (tiles->ops)
         tiles->ops->close(tiles->state);
+    free(tiles->far);
     *tiles = (fedge_tiles){0};
 }
 
@@ -152,6 +157,8 @@ fedge_status fedge_tiles_mix(fedge_tiles *tiles, const double *squares, uint32_t
     distance *order = malloc(num_mixed * sizeof(*order) + 1);
     uint32_t *far = malloc((size_t)num_mixed * num_far * sizeof(*far) + 1);
     fedge_status status = FEDGE_OK;
+    free(tiles->far);
+    tiles->far = far;
     if (!order || !far) {
         status =
             fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u neighbours", (unsigned)num_mixed);
@@ -167,7 +174,6 @@ fedge_status fedge_tiles_mix(fedge_tiles *tiles, const double *squares, uint32_t
         status = tiles->ops->mix(tiles->state, far, num_far, num_mixed, err);
     tiles->mixed = true;
     free(order);
-    free(far);
     return status;
 }
 

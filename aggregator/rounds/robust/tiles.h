@@ -36,6 +36,7 @@ typedef struct fedge_tiles {
     size_t num_tiles;                  /* of all tensors */
     const fedge_tile_ops *ops;         /* who reduces them */
     void *state;                       /* its own */
+    uint32_t *far;                     /* as ops->mix was told */
     struct fedge_worker_pool *helpers; /* all threads but the caller's */
     bool mixed;
 } fedge_tiles;

@@ -65,6 +65,6 @@ static const fedge_robust_rule RULE = {.name = "Bulyan",
                                        .middle = FEDGE_MIDDLE_NEAREST,
                                        .least = least,
                                        .choose = choose,
-                                       .looks_at = FEDGE_GRAM_ALL};
+                                       .looks_at = FEDGE_GRAM_SQUARES};
 
 FEDGE_ROBUST_STRATEGY(bulyan, "Bulyan");

@@ -70,7 +70,7 @@ static fedge_status choose(const fedge_robust_settings *with, const fedge_gram *
 static const fedge_robust_rule RULE = {.name = "FLTrust",
                                        .middle = FEDGE_MIDDLE_MEAN,
                                        .choose = choose,
-                                       .looks_at = FEDGE_GRAM_ALL,
+                                       .looks_at = FEDGE_GRAM_LAST,
                                        .num_own = 1};
 
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)

@@ -23,6 +23,6 @@ static const fedge_robust_rule RULE = {.name = "Krum",
                                        .middle = FEDGE_MIDDLE_MEAN,
                                        .least = fedge_krum_least,
                                        .choose = choose,
-                                       .looks_at = FEDGE_GRAM_ALL};
+                                       .looks_at = FEDGE_GRAM_SQUARES};
 
 FEDGE_ROBUST_STRATEGY(krum, "Krum");

@@ -68,7 +68,7 @@ static const fedge_robust_rule RULE = {.name = "MultiKrum",
                                        .middle = FEDGE_MIDDLE_MEAN,
                                        .least = fedge_krum_least,
                                        .choose = choose,
-                                       .looks_at = FEDGE_GRAM_ALL};
+                                       .looks_at = FEDGE_GRAM_SQUARES};
 
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fedge_error *err)
 {

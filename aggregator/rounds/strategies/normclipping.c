@@ -29,9 +29,10 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
                            fedge_robust_choice *choice, fedge_error *err)
 {
     const uint32_t num = gram->num;
-    double *norms = malloc(2 * (size_t)num * sizeof(*norms)), *sorted = norms + num;
+    double *norms = malloc(2 * (size_t)num * sizeof(*norms));
     if (!norms)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u norms", (unsigned)num);
+    double *sorted = norms + num;
     for (uint32_t i = 0; i < num; i++)
         sorted[i] = norms[i] = sqrt(gram->dots[(size_t)i * num + i]) * gram->unit;
     qsort(sorted, num, sizeof(*sorted), by_value);

@@ -21,6 +21,14 @@ static void compare(size_t count)
     fedge_dots_scalar(rows[0], four, count, plain);
     for (int j = 0; j < 4; j++)
         assert_true(fast[j] == plain[j]);
+    fedge_squares(four, count, fast);
+    fedge_squares_scalar(four, count, plain);
+    for (int j = 0; j < 4; j++) {
+        int64_t same[4];
+        const int32_t *const itself[4] = {four[j], four[j], four[j], four[j]};
+        fedge_dots_scalar(four[j], itself, count, same);
+        assert_true(fast[j] == plain[j] && plain[j] == same[0]);
+    }
 }
 
 static void fast_dots_are_the_plain_ones(void **state)
@@ -48,6 +56,8 @@ static void the_largest_fit(void **state)
     int64_t dots[4];
     fedge_dots(rows[0], four, COUNT, dots);
     assert_true(dots[0] == (int64_t)1 << 60 && dots[1] == -((int64_t)1 << 60));
+    fedge_squares(four, COUNT, dots);
+    assert_true(dots[0] == (int64_t)1 << 60 && dots[1] == (int64_t)1 << 60);
 }
 
 int main(void)
