@@ -259,7 +259,7 @@ def best_mean(groups, key):
 
 def hsu_2019(runs):
     runs = pick(runs, job="hsu-2019")
-    rates = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3)
+    rates = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1)
     rows = []
     for partition in ("dirichlet-client:0.1", "dirichlet-client:0.01"):
         for strategy in ("FedAvg", "FedAvgM"):

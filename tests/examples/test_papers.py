@@ -184,7 +184,7 @@ class Papers(unittest.TestCase):
         self.replace("hsu-2019", ("--clients 100", "--clients 20"), ("seeds=3", "seeds=2"))
         table = self.run_all("hsu-2019")
         self.assertNotIn("not yet run", table)
-        self.assertEqual(table.count("(2 seeds)"), 24, table)
+        self.assertEqual(table.count("(2 seeds)"), 28, table)
 
     def test_reddi_2021(self):
         self.shorten("reddi-2021")

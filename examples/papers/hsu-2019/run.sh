@@ -7,4 +7,4 @@ out=$1
 shift
 fedge-simulate --job "$here/job.json" --clients 100 --evaluate-every 10 --out "$out" --resume --quiet \
     --sweep partition=dirichlet-client:0.1,dirichlet-client:0.01 strategy=FedAvg,FedAvgM \
-    lr=0.001,0.003,0.01,0.03,0.1,0.3 seeds=3 "$@"
+    lr=0.001,0.003,0.01,0.03,0.1,0.3,1 seeds=3 "$@"

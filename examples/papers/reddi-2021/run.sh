@@ -9,7 +9,7 @@ shift 2
 if [ "$task" = images ]; then
     common=(--job "$here/images.json" --clients 500 --partition dirichlet-client:0.1 --evaluate-every 10
         --validation-split 0.1)
-    rates=0.01,0.03,0.1,0.3
+    rates=0.01,0.03,0.1,0.3,1
     momentum=0.03,0.1,0.3,1
     adaptive=0.003,0.01,0.03,0.1
     seeds=3
