@@ -711,13 +711,18 @@ static void lose_gpus(uint32_t how)
     emulator_config machine = {.num_gpus = FAILING[how].num_gpus, .unprotected = true};
     assert_int_equal(try_run(&machine, how, message), FEDGE_OK);
     const uint64_t calls = calls_of_run;
-    uint32_t lost = 0;
-    /* The last chooses the GPU again for work that does not come. */
+    uint32_t lost = 0, unnoticed = 0;
     for (uint64_t i = 1; i < calls; i += 9) {
         machine.fail_call = i;
         const fedge_status status = try_run(&machine, how, message);
         if (status == FEDGE_NOT_FOUND && strstr(message, "is found"))
             continue; /* it was asked for the number of GPUs, or for NCCL's version */
+        /* Calls differ by a few from run to run. The last of each GPU chooses it again for work
+         * that does not come, often long before the other GPU's last. */
+        if (status == FEDGE_OK) {
+            unnoticed += emulator_failed();
+            continue;
+        }
         if (status != FEDGE_GPU_LOST || !strstr(message, " is lost while ") ||
             (how == 0 && !strstr(message, "start again with --resume"))) {
             fail_msg("call %u of %u: status %d: %s", (unsigned)i, (unsigned)calls, (int)status,
@@ -725,7 +730,7 @@ static void lose_gpus(uint32_t how)
         }
         lost++;
     }
-    assert_true(lost > 20);
+    assert_true(lost > 20 && unnoticed <= 2 * machine.num_gpus);
 }
 
 static void a_gpu_is_lost_in_every_phase(void **state)

@@ -284,7 +284,7 @@ class Gpu(NetTest):
 
         _, expected = simulate("whole", "gpus=2")
         self.assertEqual(len(expected), ROUNDS)
-        for fault, left in (("at=step_all fail=20", 1), ("at=ncclReduceScatter fail=3", 2)):
+        for fault, left in (("at=step_all fail=5", 1), ("at=ncclReduceScatter fail=3", 2)):
             with self.subTest(fault=fault):
                 name = fault.split()[0]
                 said, lost = simulate(name, f"gpus=2 {fault}", code=1)

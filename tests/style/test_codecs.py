@@ -18,6 +18,7 @@ LIST = os.path.join("edge", "core", "codec.h")
 FASTER = ("aggregator/reduce/sum.c", "aggregator/reduce/cuda/geometry.c", "aggregator/simulate/run/trainer_cuda_config.c")
 # The same words for other things: formats that training computes and keeps numbers in, and nothing at all.
 HOMONYMS = {
+    "aggregator/server/ranks/hosts.c": ("none",),
     "client/engine_cuda.c": ("bf16",),
     "client/options.c": ("bf16",),
     "edge/core/message.h": ("none",),

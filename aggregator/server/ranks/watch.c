@@ -96,12 +96,13 @@ fedge_status fedge_ranks_watch_init(fedge_ranks_watch *watch, uint64_t limit_ms,
     pthread_cond_init(&watch->changed, &attributes);
     pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&watch->mutex, NULL);
-    watch->runs = pthread_create(&watch->thread, NULL, look, watch) == 0;
+    const int failed = pthread_create(&watch->thread, NULL, look, watch);
+    watch->runs = failed == 0;
     if (watch->runs)
         return FEDGE_OK;
     pthread_cond_destroy(&watch->changed);
     pthread_mutex_destroy(&watch->mutex);
-    return fedge_fail(err, FEDGE_NO_MEMORY, "cannot start a thread that watches other ranks");
+    return fedge_fail_errno(err, failed, "cannot start a thread that watches other ranks");
 }
 
 void fedge_ranks_watch_fini(fedge_ranks_watch *watch)

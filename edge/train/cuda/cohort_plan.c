@@ -243,9 +243,9 @@ static fedge_status choose_over_input(fedge_cohort_plan *plan, fedge_error *err)
                             !(layer->ops->changes && in_use);
         kept[i] = layer->ops->keeps_y || (layer->over_input && in_use);
         layer->is_done = layer->over_input && !model && layer->spec.type == FEDGE_LAYER_RELU &&
-                         plan->layers[from].ops->may_rectify;
+                         plan->layers[from].ops->may_fuse_relu;
         if (layer->is_done)
-            plan->layers[from].rectifies = true;
+            plan->layers[from].fuses_relu = true;
         if (readers[i] == 0 && i + 1 < plan->num_layers)
             return refuse("a layer whose output nobody reads", err);
     }

@@ -63,13 +63,16 @@ fedge_status fedge_gpu_watch_init(fedge_gpu_watch *watch, fedge_gpu_stuck_fn stu
     *watch = (fedge_gpu_watch){.stuck = stuck, .lost = lost};
     if (!stuck)
         return FEDGE_OK;
-    const bool locks = pthread_mutex_init(&watch->lock, NULL) == 0;
-    watch->runs = locks && pthread_create(&watch->thread, NULL, look, watch) == 0;
+    int failed = pthread_mutex_init(&watch->lock, NULL);
+    const bool locks = failed == 0;
+    if (locks)
+        failed = pthread_create(&watch->thread, NULL, look, watch);
+    watch->runs = failed == 0;
     if (watch->runs)
         return FEDGE_OK;
     if (locks)
         (void)pthread_mutex_destroy(&watch->lock);
-    return fedge_fail(err, FEDGE_NO_MEMORY, "cannot start a thread that watches GPUs");
+    return fedge_fail_errno(err, failed, "cannot start a thread that watches GPUs");
 }
 
 void fedge_gpu_watch_fini(fedge_gpu_watch *watch)

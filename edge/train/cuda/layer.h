@@ -23,7 +23,7 @@ typedef struct fedge_cohort_layer {
     uint16_t inputs[FEDGE_MAX_LAYER_INPUTS]; /* layers, or FEDGE_INPUT_MODEL */
     fedge_shape in, out;                     /* in: of each input */
     bool over_input;     /* y is x[0], and dx[0] is dy: nobody else reads that array */
-    bool rectifies;      /* its output is stored as the ReLU over it would make it; then */
+    bool fuses_relu;     /* its output is stored as the ReLU over it would make it; then */
     bool is_done;        /* that ReLU has nothing to do going forward */
     bool recompute;      /* its output is not kept: backward has it made again (cohort_pass.c) */
     bool trains;         /* some of its values are trained */
@@ -50,11 +50,11 @@ typedef struct fedge_cohort_pass {
 } fedge_cohort_pass;
 
 struct fedge_cohort_layer_ops {
-    bool in_place;    /* forward and backward may work over their input */
-    bool changes;     /* then: what is there changes */
-    bool keeps_y;     /* backward reads y */
-    bool may_rectify; /* forward may have a ReLU's work done as it stores y */
-    bool many_inputs; /* it is the sum of its inputs; else it has one */
+    bool in_place;      /* forward and backward may work over their input */
+    bool changes;       /* then: what is there changes */
+    bool keeps_y;       /* backward reads y */
+    bool may_fuse_relu; /* forward may have a ReLU's work done as it stores y */
+    bool many_inputs;   /* it is the sum of its inputs; else it has one */
     /* Why the GPU cannot do it, such as "its groups"; NULL: it can. NULL
      * function: it always can.
      */

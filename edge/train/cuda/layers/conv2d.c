@@ -35,7 +35,7 @@ static fedge_cohort_conv2d tensors_of(const fedge_cohort_layer *layer,
     conv.tensors.weight = (fedge_cohort_weights){values + first, pass->values.stride};
     conv.tensors.bias = (fedge_cohort_weights){bias ? values + behind : NULL, pass->values.stride};
     conv.tensors.dropped = pass->dropped;
-    conv.tensors.relu = layer->rectifies;
+    conv.tensors.relu = layer->fuses_relu;
     conv.tensors.x = layer->x[0];
     conv.tensors.y = layer->y;
     conv.tensors.dy = layer->dy;
@@ -61,4 +61,4 @@ static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_
 }
 
 const fedge_cohort_layer_ops fedge_cohort_layer_conv2d = {
-    .may_rectify = true, .forward = forward, .backward = backward};
+    .may_fuse_relu = true, .forward = forward, .backward = backward};

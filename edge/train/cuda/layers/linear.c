@@ -37,7 +37,7 @@ static fedge_cohort_linear whole_of(const fedge_cohort_layer *layer, const fedge
         whole.bias = (fedge_cohort_weights){pass->values.values + behind, pass->values.stride};
         whole.dbias = pass->gradients ? pass->gradients + behind : NULL;
     }
-    whole.relu = layer->rectifies && layer->spec.u.linear.r == 0;
+    whole.relu = layer->fuses_relu && layer->spec.u.linear.r == 0;
     if (layer->spec.u.linear.r > 0)
         whole.dweight = whole.dbias = NULL;
     whole.x = layer->x[0];
@@ -70,7 +70,7 @@ static factors factors_of(const fedge_cohort_layer *layer, const fedge_cohort_pa
     made.up.x = u;
     made.up.y = layer->y;
     made.up.y_adds = 1;
-    made.up.relu = layer->rectifies; /* of the whole sum, which is complete here */
+    made.up.relu = layer->fuses_relu; /* of the whole sum, which is complete here */
     made.up.dy = layer->dy;
     made.up.dx = v;
     made.up.dx_factor = factor;
@@ -103,4 +103,4 @@ static cudaError_t backward(const fedge_cohort_layer *layer, const fedge_cohort_
 }
 
 const fedge_cohort_layer_ops fedge_cohort_layer_linear = {
-    .may_rectify = true, .saved = saved, .forward = forward, .backward = backward};
+    .may_fuse_relu = true, .saved = saved, .forward = forward, .backward = backward};
