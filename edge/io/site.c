@@ -254,23 +254,24 @@ static bool allows_codec(const fedge_site *site, const fedge_codec *codec)
     return true;
 }
 
-/* The first of the plan's codecs that is not allowed, up or down; NULL: all are. */
-static const fedge_codec *find_forbidden(const fedge_site *site, const fedge_update_spec *update)
+/* Are all codecs of the plan allowed, up and down? [forbidden]: else the first that is not. */
+static bool allows_codecs(const fedge_site *site, const fedge_update_spec *update,
+                          const fedge_codec **forbidden)
 {
     const fedge_codec *const whole[] = {&update->codec, &update->control, &update->buffers,
                                         &update->down};
     for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+        *forbidden = whole[i];
         if (!allows_codec(site, whole[i]))
-            return whole[i];
+            return false;
     }
     for (uint32_t i = 0; i < update->num_layers; i++) {
         const fedge_layer_codec *layer = &update->layers[i];
-        if (!allows_codec(site, &layer->codec))
-            return &layer->codec;
-        if (!allows_codec(site, &layer->down))
-            return &layer->down;
+        *forbidden = !allows_codec(site, &layer->codec) ? &layer->codec : &layer->down;
+        if (!allows_codec(site, *forbidden))
+            return false;
     }
-    return NULL;
+    return true;
 }
 
 /* The site's policy, which wins over whatever an aggregator asks: it is held on the device, before
@@ -285,8 +286,8 @@ fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fe
             "job \"%s\" is not among this site's policy.jobs; add it there to allow it",
             plan->name);
     }
-    const fedge_codec *forbidden = find_forbidden(site, &plan->update);
-    if (forbidden) {
+    const fedge_codec *forbidden;
+    if (!allows_codecs(site, &plan->update, &forbidden)) {
         return fedge_fail(err, FEDGE_DENIED,
                           "the plan's codec is %s, which is not among this site's policy.codecs",
                           fedge_codec_text(forbidden, text));

@@ -123,6 +123,7 @@ class Alike(RanksTest):
         made.kill_rank(1)
         self.assertFalse(made.start_aggregator().events("bound-to-few-cores"))
 
+    @unittest.skipUnless(harness.LONG, "65 processes start")
     def test_too_many_ranks(self):
         made = self.ranks(65)
         self.refused(made, None, 3, "65 ranks: one aggregator has at most 64")
