@@ -117,6 +117,8 @@ static fedge_status dir_replace(void *user, const char *name, fedge_bytes_view f
         status = make_parent(path, err);
     if (!status)
         status = write_new(fresh, first, second, err);
+    if (status == FEDGE_NO_SPACE)
+        (void)!fedge_os_remove(fresh, NULL); /* its room is for what can be stored */
     return status ? status : fedge_os_publish(fresh, path, err);
 }
 

@@ -537,7 +537,6 @@ static void want_gpus(fedge_engine *engine, const fedge_accumulator_config *sums
     wanted->num_gpus = sums->num_gpus;
     memcpy(wanted->gpus, sums->gpus, sizeof(wanted->gpus));
     wanted->skip_missing = false;
-    fedge_lost_gpus_forget(wanted->lost, wanted->gpus, wanted->num_gpus);
     engine->gpus_wanted = true;
 }
 

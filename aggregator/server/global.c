@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -478,6 +479,9 @@ fedge_status fedge_global_change_gpus(fedge_global *global, const fedge_accumula
 {
     if (are_in_use(global, sums))
         return FEDGE_OK;
+    /* Who names a GPU that was lost wants it again. */
+    const uint64_t lost = sums->lost ? atomic_load(&sums->lost->numbers) : 0;
+    fedge_lost_gpus_forget(sums->lost, sums->gpus, sums->num_gpus);
     fedge_error why;
     const char *present = fedge_joined_kind(&global->model.accumulator);
     /* Where GPUs sum, the CPU is no answer to a list that cannot be opened. */
@@ -490,6 +494,8 @@ fedge_status fedge_global_change_gpus(fedge_global *global, const fedge_accumula
     }
     fedge_log_failure(global->log, FEDGE_LOG_ERROR, "gpus-refused", &why);
     memset(global->told, 0, sizeof(global->told));
+    if (sums->lost)
+        (void)atomic_fetch_or(&sums->lost->numbers, lost);
     /* What was in use a moment ago can be opened again, or a GPU has been lost and the process
      * ends. */
     const fedge_status status = fedge_global_model_reopen(&global->model, name, &global->sums, err);

@@ -133,6 +133,7 @@ static void after(fault_kind kind)
         (void)kill(getpid(), SIGKILL);
 }
 
+#ifdef FAULTS_OF_MPI
 /* The linker's own, which this file has one of its own for. */
 static void *find(void *handle, const char *name)
 {
@@ -144,6 +145,9 @@ static void *find(void *handle, const char *name)
     }
     return real ? real(handle, name) : NULL;
 }
+#else
+#define find dlsym
+#endif
 
 /* The function that would be called without this file; copied, since ISO C has no conversion from
  * void * to a function. */
@@ -293,6 +297,7 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
     return done;
 }
 
+#ifdef FAULTS_OF_MPI
 /* ---- MPI, which the program looks up in its library ------------------------------------------ */
 
 /* Open MPI's handles are pointers. */
@@ -337,6 +342,7 @@ void *dlsym(void *handle, const char *name)
     }
     return found;
 }
+#endif
 
 int clock_gettime(clockid_t clock, struct timespec *now)
 {

@@ -115,6 +115,8 @@ def preload(**variables):
 def fault(call, number, what, file=None):
     """The environment of a program in which a call fails; [file]: part of a path."""
     environment = preload(FEDGE_FAULT=f"{call}:{number}:{what}")
+    if call.startswith("MPI_"):
+        environment["LD_PRELOAD"] = FAULTS.replace("net_faults.so", "net_mpi_faults.so")
     if file is not None:
         environment["FEDGE_FAULT_FILE"] = file
     return environment

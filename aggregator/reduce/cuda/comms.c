@@ -1,6 +1,7 @@
 #define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include "aggregator/reduce/cuda/comms.h"
 
+#include <stdatomic.h>
 #include <time.h>
 
 #include "edge/core/os.h"
@@ -59,10 +60,13 @@ static fedge_status look(const fedge_cuda_comms *comms, fedge_error *err)
 }
 
 /* Whoever closed this GPU would wait for what it does, for ever. */
-static fedge_status give_up(const fedge_cuda_comms *comms, const fedge_cuda_wait *wait,
-                            fedge_error *err)
+static fedge_status give_up(const fedge_cuda_comms *comms, const fedge_cuda_gpu *gpu,
+                            const fedge_cuda_wait *wait, fedge_error *err)
 {
     fedge_error why;
+    /* Of a collective nobody knows whose fault it is. */
+    if (comms->num == 0 && comms->watch->lost)
+        (void)atomic_fetch_or(comms->watch->lost, 1ULL << gpu->ordinal);
     (void)fedge_fail(&why, FEDGE_GPU_LOST, "%s is lost while %s: no progress in %g s", wait->who,
                      wait->doing, wait->limit_ms / 1000.0);
     /* It ends the process, if it is there. */
@@ -88,7 +92,7 @@ fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms, fedge_cuda_gp
         if (status != FEDGE_OK)
             return status;
         if (fedge_os_monotonic_ms() - start > wait->limit_ms)
-            return give_up(comms, wait, err);
+            return give_up(comms, gpu, wait, err);
         (void)nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);
     }
 }

@@ -264,6 +264,11 @@ static fedge_status choose(selection *self, fedge_cuda_team *team,
         status = ask_memory(self, watch, config, err);
     if (status == FEDGE_OK)
         status = choose_shard(self, team, config->shard, choice, err);
+    /* Rather the host's steps than no sums: the first step tries once more, and says so. */
+    if (status == FEDGE_NO_MEMORY && self->num_kept > 0) {
+        self->num_kept = 0;
+        status = choose_shard(self, team, config->shard, choice, err);
+    }
     team->joins = choice->shard == FEDGE_SHARD_CLIENTS && self->num_gpus > 1;
     return status;
 }

@@ -59,7 +59,8 @@ typedef struct fedge_silo fedge_silo;
 
 /* Can the GPUs that would get a part train it: are they there and open to this process, have they
  * code, the precision, room for a part with the optimizer's state on the host, and is NCCL there
- * where they are several? As fedge_silo_new says it, before there are examples; takes nothing. */
+ * where they are several? As fedge_silo_new says it, before there are examples; takes no memory
+ * but each GPU's context. */
 FEDGE_MUST_USE fedge_status fedge_silo_check_gpus(const fedge_silo_config *config,
                                                   fedge_error *err);
 
