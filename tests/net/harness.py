@@ -210,8 +210,9 @@ class Program:
 
     def wait_event(self, name, count=1, timeout_s=PATIENCE_S, **fields):
         def look():
+            running = self.running()  # asked first: what it has said last is in the log then
             found = self.events(name, **fields)
-            if len(found) < count and not self.running():
+            if len(found) < count and not running:
                 raise AssertionError(f"{self.name} ended ({self._process.returncode}) without "
                                      f"{name}:\n{self.tail()}")
             return found if len(found) >= count else None

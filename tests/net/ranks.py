@@ -1,5 +1,6 @@
 """An aggregator on several ranks of this machine: mpirun and where each rank listens."""
 
+import glob
 import os
 import re
 import signal
@@ -80,6 +81,16 @@ class Ranks(harness.Federation):
                 if f"OMPI_COMM_WORLD_RANK={rank}".encode() in file.read().split(b"\0"):
                     return pid
         raise AssertionError(f"mpirun has no rank {rank}")
+
+    def wait_for_watch(self, rank):
+        """Until it hears when others say nothing: it does not yet while it starts."""
+        def watches():
+            for path in glob.glob(f"/proc/{self.pid_of(rank)}/task/*/comm"):
+                with open(path, encoding="ascii") as file:
+                    if file.read() == "ranks-watch\n":
+                        return True
+            return False
+        wait_until(f"rank {rank} watches others", watches)
 
     def kill_rank(self, rank):
         """What Open MPI says of it; all ranks have ended then."""

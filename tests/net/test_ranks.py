@@ -132,7 +132,8 @@ class Alike(RanksTest):
         """Its process is there and says nothing: the others end, and mpirun ends it."""
         for rank, other in ((1, 0), (0, 1)):
             made = self.ranks(2)
-            made.start_aggregator(environment={"FEDGE_RANK_SILENCE_S": "4"})
+            made.start_aggregator(environment={"FEDGE_RANK_SILENCE_S": "20" if harness.SANITIZED else "8"})
+            made.wait_for_watch(other)
             os.kill(made.pid_of(rank), signal.SIGSTOP)
             said = made.wait_for_loss()
             self.assertIn(f"fedge-aggregator: rank {other} on ", said)
@@ -144,7 +145,7 @@ class Alike(RanksTest):
         alone = self.play(self.federation(**job))
         made = self.ranks(2, **job)
         # The start joins nothing, and the first sum of rank 1 says only that.
-        made.launch_aggregator(environment={"FEDGE_RANK_SILENCE_S": "4", **fault("MPI_Reduce", 4, "stop", "rank-1")})
+        made.launch_aggregator(environment={"FEDGE_RANK_SILENCE_S": "8", **fault("MPI_Reduce", 4, "stop", "rank-1")})
         made.start_clients()
         self.assertIn("joining sums has not ended in ", made.wait_for_loss())
         made.start_aggregator()

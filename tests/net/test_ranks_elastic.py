@@ -190,7 +190,7 @@ class Elastic(RanksTest):
         for client in clients:
             client.send(signal.SIGSTOP)
         apart.kill_rank(1)
-        newest = max(glob.glob(os.path.join(apart.run_folder(), "checkpoints", "round-*")))
+        newest = max(glob.glob(os.path.join(apart.run_folder(), "checkpoints", "round-" + 6 * "[0-9]")))
         with open(os.path.join(newest, "model.safetensors"), "r+b") as file:
             file.seek(-1, os.SEEK_END)
             last = file.read(1)
