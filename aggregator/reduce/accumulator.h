@@ -107,6 +107,7 @@ typedef struct fedge_accumulator_config {
                          "auto", also NULL (joined.h) */
     bool in_place; /* changes are added where the sums lie (lend): little room for updates will do
                     */
+    bool joined;   /* with the sums of other ranks, whose hosts take the steps */
     unsigned num_kept; /* vectors of an optimizer that step takes, 0 to 2: room is made for them
                           where the sums are */
     uint64_t robust_memory; /* bytes for strategies that go through a round's updates one by one;

@@ -68,7 +68,7 @@ fedge_status fedge_global_model_reopen(fedge_global_model *model, const char *ac
     const fedge_layout layout = fedge_plan_layout(model->plan);
     fedge_accumulator_config with_layout = *config;
     with_layout.layout = &layout;
-    with_layout.num_kept = model->strategy->num_kept;
+    with_layout.num_kept = config->joined ? 0 : model->strategy->num_kept;
     /* First: the old one may have the memory that the new one wants. */
     fedge_accumulator_close(&model->accumulator);
     model->unchanged = false;

@@ -361,6 +361,7 @@ static fedge_status open_global(fedge_simulation *self, const fedge_trainer_engi
     fedge_accumulator_config sums = config->sums;
     /* A lane for each thread, so that none waits for another while adding. */
     sums.num_lanes = config->num_threads;
+    sums.joined = config->collective && !fedge_collective_is_alone(config->collective);
     sums.in_place = engine->adds_in_place && engine->adds_in_place(&wanted);
     const char *kind = config->accumulator ? config->accumulator : sums.in_place ? "auto" : "cpu";
     return fedge_global_model_init(&self->global, config->job, kind, &sums, err);
