@@ -35,6 +35,10 @@ static inline int8_t fedge_block_quotient(int32_t v, double divisor, int8_t most
 #include <immintrin.h>
 
 #define FEDGE_AVX2 __attribute__((target("avx2")))
+/* Where the processor has this feature, FEDGE_BLOCK_FAST(f) does what f does. Neither is defined
+ * for machines without such functions. */
+#define FEDGE_BLOCK_FEATURE FEDGE_CPU_AVX2
+#define FEDGE_BLOCK_FAST(f) f##_avx2
 
 FEDGE_AVX2 static inline int32_t fedge_block_largest_avx2(const int32_t *v, size_t count)
 {
@@ -74,6 +78,9 @@ FEDGE_AVX2 static inline __m128i fedge_block_bytes_avx2(__m256i first, __m256i s
 #elif defined(__aarch64__)
 
 #include <arm_neon.h>
+
+#define FEDGE_BLOCK_FEATURE FEDGE_CPU_NEON
+#define FEDGE_BLOCK_FAST(f) f##_neon
 
 static inline int32_t fedge_block_largest_neon(const int32_t *v, size_t count)
 {

@@ -11,6 +11,7 @@
 #include "edge/core/block_scale.h"
 #include "edge/core/bytes.h"
 #include "edge/core/codec.h"
+#include "edge/core/os.h"
 
 #define SCALE_BYTES 2
 #define SCALE_SHIFT 11
@@ -51,8 +52,6 @@ static void pack_scalar(const int8_t *q, size_t n, uint8_t *out)
 
 #if defined(__x86_64__) || defined(__i386__)
 
-#include "edge/core/os.h"
-
 FEDGE_AVX2 static void encode_avx2(int32_t *v, size_t n, int32_t step, int8_t *q)
 {
     const __m256i d = _mm256_set1_epi32(step);
@@ -85,35 +84,7 @@ FEDGE_AVX2 static void pack_avx2(const int8_t *q, size_t n, uint8_t *out)
     pack_scalar(q + i, n - i, out + i / 2);
 }
 
-static bool has_avx2(void)
-{
-    return (fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0;
-}
-
-static int32_t largest_of(const int32_t *v, size_t n)
-{
-    return has_avx2() ? fedge_block_largest_avx2(v, n) : fedge_block_largest(v, n, 0);
-}
-
-static void encode(int32_t *v, size_t n, int32_t step, int8_t *q)
-{
-    if (has_avx2())
-        encode_avx2(v, n, step, q);
-    else
-        encode_scalar(v, n, step, q);
-}
-
-static void pack(const int8_t *q, size_t n, uint8_t *out)
-{
-    if (has_avx2())
-        pack_avx2(q, n, out);
-    else
-        pack_scalar(q, n, out);
-}
-
 #elif defined(__aarch64__)
-
-#include "edge/core/os.h"
 
 static void encode_neon(int32_t *v, size_t n, int32_t step, int8_t *q)
 {
@@ -145,50 +116,38 @@ static void pack_neon(const int8_t *q, size_t n, uint8_t *out)
     pack_scalar(q + i, n - i, out + i / 2);
 }
 
-static bool has_neon(void)
-{
-    return (fedge_os_cpu_features() & FEDGE_CPU_NEON) != 0;
-}
+#endif
 
 static int32_t largest_of(const int32_t *v, size_t n)
 {
-    return has_neon() ? fedge_block_largest_neon(v, n) : fedge_block_largest(v, n, 0);
-}
-
-static void encode(int32_t *v, size_t n, int32_t step, int8_t *q)
-{
-    if (has_neon())
-        encode_neon(v, n, step, q);
-    else
-        encode_scalar(v, n, step, q);
-}
-
-static void pack(const int8_t *q, size_t n, uint8_t *out)
-{
-    if (has_neon())
-        pack_neon(q, n, out);
-    else
-        pack_scalar(q, n, out);
-}
-
-#else
-
-static int32_t largest_of(const int32_t *v, size_t n)
-{
+#ifdef FEDGE_BLOCK_FEATURE
+    if ((fedge_os_cpu_features() & FEDGE_BLOCK_FEATURE) != 0)
+        return FEDGE_BLOCK_FAST(fedge_block_largest)(v, n);
+#endif
     return fedge_block_largest(v, n, 0);
 }
 
 static void encode(int32_t *v, size_t n, int32_t step, int8_t *q)
 {
+#ifdef FEDGE_BLOCK_FEATURE
+    if ((fedge_os_cpu_features() & FEDGE_BLOCK_FEATURE) != 0) {
+        FEDGE_BLOCK_FAST(encode)(v, n, step, q);
+        return;
+    }
+#endif
     encode_scalar(v, n, step, q);
 }
 
 static void pack(const int8_t *q, size_t n, uint8_t *out)
 {
+#ifdef FEDGE_BLOCK_FEATURE
+    if ((fedge_os_cpu_features() & FEDGE_BLOCK_FEATURE) != 0) {
+        FEDGE_BLOCK_FAST(pack)(q, n, out);
+        return;
+    }
+#endif
     pack_scalar(q, n, out);
 }
-
-#endif
 
 static void int4_encode(int bound_log2, const float *x, size_t n, int32_t *v, uint8_t *out,
                         fedge_codec_stats *stats)

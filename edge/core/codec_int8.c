@@ -89,20 +89,6 @@ FEDGE_AVX2 static bool decode_avx2(const int8_t *q, size_t count, uint16_t scale
     return tail_is_valid && _mm_movemask_epi8(found) == 0;
 }
 
-uint16_t fedge_int8_encode(const int32_t *v, size_t count, int8_t *q)
-{
-    if ((fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0)
-        return encode_avx2(v, count, q);
-    return fedge_int8_encode_scalar(v, count, q);
-}
-
-bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
-{
-    if ((fedge_os_cpu_features() & FEDGE_CPU_AVX2) != 0)
-        return decode_avx2(q, count, scale, v);
-    return fedge_int8_decode_scalar(q, count, scale, v);
-}
-
 #elif defined(__aarch64__)
 
 static uint16_t encode_neon(const int32_t *v, size_t count, int8_t *q)
@@ -144,33 +130,25 @@ static bool decode_neon(const int8_t *q, size_t count, uint16_t scale, int32_t *
     return tail_is_valid && vmaxvq_u8(found) == 0;
 }
 
-uint16_t fedge_int8_encode(const int32_t *v, size_t count, int8_t *q)
-{
-    if ((fedge_os_cpu_features() & FEDGE_CPU_NEON) != 0)
-        return encode_neon(v, count, q);
-    return fedge_int8_encode_scalar(v, count, q);
-}
-
-bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
-{
-    if ((fedge_os_cpu_features() & FEDGE_CPU_NEON) != 0)
-        return decode_neon(q, count, scale, v);
-    return fedge_int8_decode_scalar(q, count, scale, v);
-}
-
-#else
-
-uint16_t fedge_int8_encode(const int32_t *v, size_t count, int8_t *q)
-{
-    return fedge_int8_encode_scalar(v, count, q);
-}
-
-bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
-{
-    return fedge_int8_decode_scalar(q, count, scale, v);
-}
-
 #endif
+
+uint16_t fedge_int8_encode(const int32_t *v, size_t count, int8_t *q)
+{
+#ifdef FEDGE_BLOCK_FEATURE
+    if ((fedge_os_cpu_features() & FEDGE_BLOCK_FEATURE) != 0)
+        return FEDGE_BLOCK_FAST(encode)(v, count, q);
+#endif
+    return fedge_int8_encode_scalar(v, count, q);
+}
+
+bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
+{
+#ifdef FEDGE_BLOCK_FEATURE
+    if ((fedge_os_cpu_features() & FEDGE_BLOCK_FEATURE) != 0)
+        return FEDGE_BLOCK_FAST(decode)(q, count, scale, v);
+#endif
+    return fedge_int8_decode_scalar(q, count, scale, v);
+}
 
 /* ---- the codec ------------------------------------------------------------------------------- */
 
