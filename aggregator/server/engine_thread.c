@@ -1,5 +1,3 @@
-#define _POSIX_C_SOURCE 200809L /* pthread_condattr_setclock */
-
 #include "aggregator/server/engine_thread.h"
 
 #include <assert.h>
@@ -7,8 +5,8 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <time.h>
 
+#include "aggregator/workers/condition.h"
 #include "edge/core/os.h"
 
 struct fedge_engine_thread {
@@ -68,12 +66,7 @@ fedge_status fedge_engine_thread_new(fedge_engine_thread **thread, void (*on_rep
     fedge_engine_thread *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the engine's thread");
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    /* The wall clock may be set while somebody waits. */
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&fresh->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    fedge_condition_init(&fresh->changed);
     pthread_mutex_init(&fresh->mutex, NULL);
     pthread_cond_init(&fresh->told, NULL);
     fedge_status status = fedge_mailbox_new(&fresh->requests, fedge_engine_thread_wake, fresh, err);
@@ -224,25 +217,13 @@ static void tell_status(fedge_engine_thread *self)
     }
 }
 
-static struct timespec in_ms(uint64_t ms)
-{
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)ms * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    return until;
-}
-
 /* Until there is something to do, or the next tick; false: the thread shall end. */
 static bool wait_for_work(fedge_engine_thread *self, uint64_t next_tick_ms)
 {
     const uint64_t now_ms = fedge_os_monotonic_ms();
     pthread_mutex_lock(&self->mutex);
-    if (!self->awake && !self->stopping && now_ms < next_tick_ms) {
-        const struct timespec until = in_ms(next_tick_ms - now_ms);
-        pthread_cond_timedwait(&self->changed, &self->mutex, &until);
-    }
+    if (!self->awake && !self->stopping && now_ms < next_tick_ms)
+        fedge_condition_wait_us(&self->changed, &self->mutex, 1000 * (next_tick_ms - now_ms));
     const bool goes_on = !self->stopping;
     /* What comes from here on ends the next wait; what came before is handled after this one. */
     self->awake = false;

@@ -11,7 +11,8 @@
  *                      no tasks (server/engine_thread.h);
  *   the network's      their library's loops;
  *   between ranks      it waits for MPI's messages (server/ranks/ranks.c);
- *   the GPUs' watcher  it sleeps (edge/train/cuda/gpu_watch.h);
+ *   the watchers of GPUs and of ranks  they sleep (edge/train/cuda/gpu_watch.h,
+ *                      server/ranks/watch.h);
  *   a client's worker  it keeps one job and drops the one before (client/worker.h), on devices that
  *                      have no use for more.
  */

@@ -1,4 +1,4 @@
-#define _POSIX_C_SOURCE 200809L /* kill, pthread_condattr_setclock */
+#define _POSIX_C_SOURCE 200809L /* kill */
 
 #include "aggregator/server/ranks/ranks.h"
 
@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "aggregator/reduce/joined.h"
@@ -18,6 +17,7 @@
 #include "aggregator/server/ranks/letter.h"
 #include "aggregator/server/ranks/watch.h"
 #include "aggregator/server/slots.h"
+#include "aggregator/workers/condition.h"
 #include "edge/core/os.h"
 
 #define FIRST_NAP_US 20u
@@ -578,14 +578,9 @@ static void tell_status(fedge_ranks *self)
 
 static void nap(fedge_ranks *self)
 {
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)self->nap_us * 1000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
     pthread_mutex_lock(&self->mutex);
     if (!self->awake)
-        pthread_cond_timedwait(&self->changed, &self->mutex, &until);
+        fedge_condition_wait_us(&self->changed, &self->mutex, self->nap_us);
     self->awake = false;
     pthread_mutex_unlock(&self->mutex);
 }
@@ -649,12 +644,8 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what ranks tell each other");
     fresh->config = *config;
     fresh->sending_tail = &fresh->sending;
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&fresh->changed, &attributes);
+    fedge_condition_init(&fresh->changed);
     pthread_cond_init(&fresh->joined_now, NULL);
-    pthread_condattr_destroy(&attributes);
     pthread_mutex_init(&fresh->mutex, NULL);
     fresh->in = malloc(FEDGE_LETTER_MAX_SIZE);
     fedge_status status = fedge_mailbox_new(&fresh->outbox, wake, fresh, err);

@@ -1,10 +1,8 @@
-#define _POSIX_C_SOURCE 200809L /* pthread_condattr_setclock */
-
 #include "aggregator/server/ranks/watch.h"
 
 #include <stdlib.h>
-#include <time.h>
 
+#include "aggregator/workers/condition.h"
 #include "edge/core/os.h"
 
 #define LOOK_MS 100u
@@ -54,16 +52,6 @@ static void allow_for_stop(fedge_ranks_watch *self, uint64_t before_ms, uint64_t
     }
 }
 
-static void wait_a_little(fedge_ranks_watch *self)
-{
-    struct timespec until;
-    (void)clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += (long)LOOK_MS * 1000000;
-    until.tv_sec += until.tv_nsec / 1000000000;
-    until.tv_nsec %= 1000000000;
-    (void)pthread_cond_timedwait(&self->changed, &self->mutex, &until);
-}
-
 static void *look(void *arg)
 {
     fedge_ranks_watch *self = arg;
@@ -72,7 +60,7 @@ static void *look(void *arg)
     (void)pthread_mutex_lock(&self->mutex);
     while (!self->ends) {
         fedge_error err;
-        wait_a_little(self);
+        fedge_condition_wait_us(&self->changed, &self->mutex, LOOK_MS * 1000u);
         const uint64_t now_ms = fedge_os_monotonic_ms();
         allow_for_stop(self, before_ms, now_ms);
         before_ms = now_ms;
@@ -89,12 +77,8 @@ static void *look(void *arg)
 fedge_status fedge_ranks_watch_init(fedge_ranks_watch *watch, uint64_t limit_ms,
                                     fedge_ranks_stuck_fn stuck, void *user, fedge_error *err)
 {
-    pthread_condattr_t attributes;
     *watch = (fedge_ranks_watch){.stuck = stuck, .user = user, .limit_ms = limit_ms};
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&watch->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    fedge_condition_init(&watch->changed);
     pthread_mutex_init(&watch->mutex, NULL);
     const int failed = pthread_create(&watch->thread, NULL, look, watch);
     watch->runs = failed == 0;
