@@ -53,43 +53,61 @@ fedge_status fedge_strategy_move(const fedge_strategy_sum *sum,
     return move(sum, section, rate, NULL, NULL, values, err);
 }
 
-/* Room for so many sums as are read in one call: [own], or malloc'ed. */
-static int64_t *make_room(const fedge_strategy_sum *sum, int64_t own[PIECE], size_t *piece)
-{
-    const bool near = sum->accumulator->ops == &fedge_accumulator_cpu;
-    int64_t *made = near ? NULL : malloc(FAR_PIECE * sizeof(*made));
-    *piece = made ? FAR_PIECE : PIECE;
-    return made ? made : own;
-}
+/* Some of a tensor's sums. */
+typedef struct sums_piece {
+    uint32_t tensor;     /* of the section */
+    size_t place, count; /* in a vector of the section's values */
+    const int64_t *sums;
+} sums_piece;
 
-static fedge_status optimize_on_host(const fedge_strategy_sum *sum,
-                                     const fedge_strategy_section *section, double rate,
-                                     const fedge_optimizer_step *optimizer, float *const kept[2],
-                                     float *values, fedge_error *err)
+/* Visits all sums of a section in their order, piece by piece. */
+static fedge_status each_piece(const fedge_strategy_sum *sum, const fedge_strategy_section *section,
+                               void (*visit)(void *user, const sums_piece *piece), void *user,
+                               fedge_error *err)
 {
     const fedge_schema *schema = section->schema;
-    int64_t own[PIECE], *sums;
-    size_t piece;
+    const bool near = sum->accumulator->ops == &fedge_accumulator_cpu;
+    int64_t own[PIECE], *far = near ? NULL : malloc(FAR_PIECE * sizeof(*far));
+    int64_t *sums = far ? far : own;
+    const size_t most = far ? FAR_PIECE : PIECE;
     fedge_status status = FEDGE_OK;
-    sums = make_room(sum, own, &piece);
     for (uint32_t t = 0; t < schema->num_tensors; t++) {
         const fedge_tensor_spec *tensor = &schema->tensors[t];
-        for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += piece) {
-            const size_t left = tensor->count - at, count = left < piece ? left : piece;
-            const size_t place = tensor->offset + at - schema->tensors[0].offset;
-            const fedge_optimizer_sums by = {.sums = sums,
-                                             .count = count,
-                                             .total_weight = sum->total_weight,
-                                             .bound_log2 = section->bounds_log2[t]};
-            float *moved[2] = {kept[0] + place, optimizer->num_kept > 1 ? kept[1] + place : NULL};
-            status =
-                fedge_accumulator_read(sum->accumulator, tensor->offset + at, count, sums, err);
+        for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += most) {
+            const size_t left = tensor->count - at;
+            const sums_piece piece = {.tensor = t,
+                                      .place = tensor->offset + at - schema->tensors[0].offset,
+                                      .count = left < most ? left : most,
+                                      .sums = sums};
+            status = fedge_accumulator_read(sum->accumulator, tensor->offset + at, piece.count,
+                                            sums, err);
             if (status == FEDGE_OK)
-                fedge_optimizer_move(optimizer, rate, &by, values + place, moved);
+                visit(user, &piece);
         }
     }
-    free(sums == own ? NULL : sums);
+    free(far);
     return status;
+}
+
+typedef struct host_step {
+    const fedge_strategy_sum *sum;
+    const fedge_strategy_section *section;
+    double rate;
+    const fedge_optimizer_step *optimizer;
+    float *const *kept;
+    float *values;
+} host_step;
+
+static void optimize_piece(void *user, const sums_piece *piece)
+{
+    const host_step *step = user;
+    const fedge_optimizer_sums by = {.sums = piece->sums,
+                                     .count = piece->count,
+                                     .total_weight = step->sum->total_weight,
+                                     .bound_log2 = step->section->bounds_log2[piece->tensor]};
+    float *moved[2] = {step->kept[0] + piece->place,
+                       step->optimizer->num_kept > 1 ? step->kept[1] + piece->place : NULL};
+    fedge_optimizer_move(step->optimizer, step->rate, &by, step->values + piece->place, moved);
 }
 
 fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
@@ -97,12 +115,34 @@ fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
                                      const fedge_optimizer_step *optimizer, float *const kept[2],
                                      float *values, fedge_error *err)
 {
+    host_step step = {sum, section, rate, optimizer, kept, values};
     fedge_status status = FEDGE_UNSUPPORTED;
     if (sum->accumulator->ops->optimizes)
         status = move(sum, section, rate, optimizer, kept, values, err);
     return status == FEDGE_UNSUPPORTED /* of the first part, if of any */
-               ? optimize_on_host(sum, section, rate, optimizer, kept, values, err)
+               ? each_piece(sum, section, optimize_piece, &step, err)
                : status;
+}
+
+typedef struct mean_visit {
+    const fedge_strategy_sum *sum;
+    const fedge_strategy_section *section;
+    void (*visit)(void *user, size_t first, size_t count, const double *mean);
+    void *user;
+} mean_visit;
+
+static void take_means(void *user, const sums_piece *piece)
+{
+    const mean_visit *to = user;
+    const double unit =
+        ldexp(1.0, to->section->bounds_log2[piece->tensor] - FEDGE_FIXED_VALUE_BITS);
+    double mean[PIECE];
+    for (size_t from = 0; from < piece->count; from += PIECE) {
+        const size_t left = piece->count - from, num = left < PIECE ? left : PIECE;
+        for (size_t i = 0; i < num; i++)
+            mean[i] = (double)piece->sums[from + i] / (double)to->sum->total_weight * unit;
+        to->visit(to->user, piece->place + from, num, mean);
+    }
 }
 
 fedge_status
@@ -110,29 +150,8 @@ fedge_strategy_each_mean(const fedge_strategy_sum *sum, const fedge_strategy_sec
                          void (*visit)(void *user, size_t first, size_t count, const double *mean),
                          void *user, fedge_error *err)
 {
-    const fedge_schema *schema = section->schema;
-    int64_t own[PIECE], *sums;
-    double mean[PIECE];
-    size_t piece;
-    fedge_status status = FEDGE_OK;
-    sums = make_room(sum, own, &piece);
-    for (uint32_t t = 0; t < schema->num_tensors; t++) {
-        const fedge_tensor_spec *tensor = &schema->tensors[t];
-        const double unit = ldexp(1.0, section->bounds_log2[t] - FEDGE_FIXED_VALUE_BITS);
-        for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += piece) {
-            const size_t left = tensor->count - at, count = left < piece ? left : piece;
-            status =
-                fedge_accumulator_read(sum->accumulator, tensor->offset + at, count, sums, err);
-            for (size_t from = 0; from < count && status == FEDGE_OK; from += PIECE) {
-                const size_t num = count - from < PIECE ? count - from : PIECE;
-                for (size_t i = 0; i < num; i++)
-                    mean[i] = (double)sums[from + i] / (double)sum->total_weight * unit;
-                visit(user, tensor->offset + at + from - schema->tensors[0].offset, num, mean);
-            }
-        }
-    }
-    free(sums == own ? NULL : sums);
-    return status;
+    mean_visit to = {sum, section, visit, user};
+    return each_piece(sum, section, take_means, &to, err);
 }
 
 fedge_status fedge_strategy_find(const char *name, const fedge_strategy_ops **ops, fedge_error *err)
