@@ -22,7 +22,7 @@ static const char JOB[] =
     "\"optimizer\":{\"type\":\"SGD\"}},\"rounds\":{%s},\"strategy\":{\"type\":\"%s\"},"
     "\"update\":{\"codec\":\"none\",\"deflate\":false},\"min-free-disk\":0}";
 
-static void must(bool holds, const char *what, const char *why)
+void fed_must(bool holds, const char *what, const char *why)
 {
     if (!holds) {
         fprintf(stderr, "federation: %s: %s\n", what, why);
@@ -30,21 +30,13 @@ static void must(bool holds, const char *what, const char *why)
     }
 }
 
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        fedge_error must_err = {0};                                                                \
-        fedge_status must_status = (call);                                                         \
-        must(must_status == FEDGE_OK, #call, must_err.message);                                    \
-    } while (0)
-#define ERR &must_err
-
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
 static void load_job(federation *fed)
 {
     MUST(
         fedge_strategy_job_parse(fed->job_text, strlen(fed->job_text), "job.json", &fed->job, ERR));
-    must(fed->job->plan.schema.num_elements == FED_ELEMENTS, "job", "another model");
+    fed_must(fed->job->plan.schema.num_elements == FED_ELEMENTS, "job", "another model");
 }
 
 void fed_init(federation *fed, const char *name, const char *rounds)
@@ -61,7 +53,7 @@ void fed_init_strategy(federation *fed, const char *name, const char *rounds, co
     fed->now_ms = 1000;
     snprintf(fed->state_dir, sizeof(fed->state_dir), "%s-%ld", name, (long)getpid());
     int size = snprintf(fed->job_text, sizeof(fed->job_text), JOB, rounds, strategy);
-    must(size > 0 && (size_t)size < sizeof(fed->job_text), "job", "too long");
+    fed_must(size > 0 && (size_t)size < sizeof(fed->job_text), "job", "too long");
     MUST(fedge_os_remove_tree(fed->state_dir, ERR));
     load_job(fed);
     for (uint32_t i = 0; i < FED_DEVICES; i++) {
@@ -152,7 +144,7 @@ static uint32_t num_registered(void *user)
 
 static void on_round(federation *fed, const fedge_round_summary *summary)
 {
-    must(fed->num_summaries < FED_MAX_SUMMARIES, "summaries", "too many");
+    fed_must(fed->num_summaries < FED_MAX_SUMMARIES, "summaries", "too many");
     fed->summaries[fed->num_summaries++] = *summary;
 }
 
@@ -267,7 +259,7 @@ void fed_make_result(fed_device *device)
     uint8_t *bytes = NULL;
     MUST(fedge_update_encode(&(fedge_update){.plan = plan, .bounds_log2 = bounds, .changes = delta},
                              result, &bytes, ERR));
-    must(result->size == sizeof(device->bytes), "update", "of another size");
+    fed_must(result->size == sizeof(device->bytes), "update", "of another size");
     memcpy(device->bytes, bytes, sizeof(device->bytes));
     free(bytes);
 }
@@ -353,13 +345,13 @@ static void note_issued(const fed_device *device)
     for (uint32_t i = 0; i < fed->num_issued; i++) {
         const fed_issue *old = &fed->issued[i];
         if (old->task_id == issue.task_id) {
-            must(old->kind == issue.kind && old->round == issue.round &&
-                     old->device == issue.device && old->life == issue.life,
-                 "task id", "used twice");
+            fed_must(old->kind == issue.kind && old->round == issue.round &&
+                         old->device == issue.device && old->life == issue.life,
+                     "task id", "used twice");
             return;
         }
     }
-    must(fed->num_issued < FED_MAX_ISSUED, "issued tasks", "too many");
+    fed_must(fed->num_issued < FED_MAX_ISSUED, "issued tasks", "too many");
     fed->issued[fed->num_issued++] = issue;
 }
 
@@ -405,7 +397,7 @@ static void take_notice(fed_device *device, const fedge_message *message)
 static void take_ack(fed_device *device, const fedge_message *message)
 {
     MUST(fedge_ack_read(message, &device->ack, ERR));
-    must(device->num_acks < FED_MAX_ACKS, "acks", "too many");
+    fed_must(device->num_acks < FED_MAX_ACKS, "acks", "too many");
     device->awaiting = false;
     device->acks[device->num_acks++] = device->ack.task_id;
     if (device->task.task_id == device->ack.task_id && device->task.kind == FEDGE_TASK_TRAIN)
@@ -551,7 +543,7 @@ void fed_until(federation *fed, bool (*condition)(const federation *fed), const 
 {
     uint64_t end = fedge_os_monotonic_ms() + 60000;
     while (!condition(fed)) {
-        must(fedge_os_monotonic_ms() < end, "waited in vain for", what);
+        fed_must(fedge_os_monotonic_ms() < end, "waited in vain for", what);
         fed_step(fed);
     }
 }
@@ -559,7 +551,7 @@ void fed_until(federation *fed, bool (*condition)(const federation *fed), const 
 void fed_finish(federation *fed, fedge_error *failure)
 {
     fed_until(fed, is_done, "the end of the run");
-    must(fedge_engine_done(fed->engine, failure), "run", "not done");
+    fed_must(fedge_engine_done(fed->engine, failure), "run", "not done");
 }
 
 /* Whether a thread of the engine owes something. */
@@ -580,7 +572,7 @@ void fed_settle(federation *fed)
 {
     uint64_t end = fedge_os_monotonic_ms() + 60000;
     for (int quiet = 0; quiet < 3;) {
-        must(fedge_os_monotonic_ms() < end, "waited in vain for", "quiet");
+        fed_must(fedge_os_monotonic_ms() < end, "waited in vain for", "quiet");
         quiet = turn(fed) || is_at_work(fed) ? 0 : quiet + 1;
         wait_a_little();
     }

@@ -130,6 +130,16 @@ void fed_step(federation *fed);
 void fed_until(federation *fed, bool (*condition)(const federation *fed), const char *what);
 /* Until the run is over; *failure is FEDGE_OK or why it failed. */
 void fed_finish(federation *fed, fedge_error *failure);
+/* Ends the process where cmocka's asserts cannot: in a child, or on another thread than its. */
+void fed_must(bool holds, const char *what, const char *why);
+#define MUST(call)                                                                                 \
+    do {                                                                                           \
+        fedge_error must_err = {0};                                                                \
+        fedge_status must_status = (call);                                                         \
+        fed_must(must_status == FEDGE_OK, #call, must_err.message);                                \
+    } while (0)
+#define ERR &must_err
+
 /* Until nothing happens any more: queues and mailbox are empty, every device waits. */
 void fed_settle(federation *fed);
 

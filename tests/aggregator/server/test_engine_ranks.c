@@ -26,23 +26,6 @@
 
 enum { RANKS = LOCAL_RANKS_MAX, ROUNDS = 3, SEEDS = 5, MAX_OLD = 32, PATIENCE_MS = 60000 };
 
-/* cmocka's asserts are for the main thread. */
-static void must(bool holds, const char *what, const char *why)
-{
-    if (!holds) {
-        fprintf(stderr, "ranks: %s: %s\n", what, why);
-        abort();
-    }
-}
-
-#define MUST(call)                                                                                 \
-    do {                                                                                           \
-        fedge_error must_err = {0};                                                                \
-        fedge_status must_status = (call);                                                         \
-        must(must_status == FEDGE_OK, #call, must_err.message);                                    \
-    } while (0)
-#define ERR &must_err
-
 /* Letters in the order in which they were said. */
 typedef struct line {
     fedge_mailbox *said;
@@ -118,7 +101,7 @@ static void remember(old_word *words, uint32_t *count, uint32_t rank, const uint
     const uint32_t at = *count < MAX_OLD ? (*count)++ : draw(MAX_OLD);
     free(words[at].bytes);
     words[at] = (old_word){.rank = rank, .size = size, .bytes = malloc(size)};
-    must(words[at].bytes != NULL, "memory", "none");
+    fed_must(words[at].bytes != NULL, "memory", "none");
     memcpy(words[at].bytes, bytes, size);
 }
 
@@ -135,7 +118,7 @@ static void report_arrives(const uint8_t *bytes, size_t size)
 {
     fedge_request *request = calloc(1, sizeof(*request));
     uint8_t *frame = malloc(size);
-    must(request && frame, "memory", "none");
+    fed_must(request && frame, "memory", "none");
     memcpy(frame, bytes, size);
     request->type = FEDGE_REQUEST_REPORT;
     request->frame = frame;
@@ -172,7 +155,7 @@ static void say_again(void)
 
 static void put(line *in, fedge_letter *letter)
 {
-    must(letter != NULL, "memory", "none");
+    fed_must(letter != NULL, "memory", "none");
     fedge_mailbox_post(in->said, &letter->item);
 }
 
@@ -212,7 +195,7 @@ static fedge_status deliver(void *user, fedge_reply *reply, fedge_error *err)
 static void fail_share(void *user, const fedge_error *err)
 {
     (void)user;
-    must(false, "a share", err->message);
+    fed_must(false, "a share", err->message);
 }
 
 /* For the federation. */
@@ -402,15 +385,15 @@ static void lead(const fedge_collective *collective, fedge_engine_status *status
     fed_join_all(&fed, FED_DEVICES);
     while (!fedge_engine_done(fed.engine, &failure)) {
         if (fedge_os_monotonic_ms() > end)
-            must(false, "waited in vain for the end", fed_status(&fed).state);
+            fed_must(false, "waited in vain for the end", fed_status(&fed).state);
         move_letters();
         disturb();
         fed_step(&fed);
     }
-    must(failure.status == FEDGE_OK, "the run", failure.message);
+    fed_must(failure.status == FEDGE_OK, "the run", failure.message);
     *status = fed_status(&fed);
     for (uint32_t i = 0; i < FED_DEVICES; i++)
-        must(fed.devices[i].num_asked_again == 0, "a device", "was asked again after an ACK");
+        fed_must(fed.devices[i].num_asked_again == 0, "a device", "was asked again after an ACK");
     fed_close(&fed);
     pthread_mutex_lock(&lock);
     over = true;
