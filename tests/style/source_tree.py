@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 
 CODE = (".c", ".h", ".cu", ".cuh")
 SCRIPTS = (".sh", ".py", ".cmake")
@@ -31,6 +32,17 @@ def write(root, path, text):
     os.makedirs(os.path.dirname(full), exist_ok=True)
     with open(full, "w", encoding="utf-8") as file:
         file.write(text)
+
+
+def expect(check, good, bad, found_in=None):
+    """A self-test: in a tree of these files (path: text) the check finds one fault in each of [found_in] (all of bad),
+    and none elsewhere."""
+    with tempfile.TemporaryDirectory() as root:
+        for path, text in {**good, **bad}.items():
+            write(root, path, text)
+        found = sorted(fault.split(":")[0].replace(os.sep, "/") for fault in check(root))
+    expected = sorted(bad if found_in is None else found_in)
+    assert found == expected, f"the self-test expected {expected}, found {found}"
 
 
 def main(check, self_test):
