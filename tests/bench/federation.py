@@ -5,6 +5,7 @@ import json
 import os
 import random
 import resource
+import shutil
 import statistics
 import struct
 import subprocess
@@ -264,6 +265,11 @@ class Exchange(harness.Federation):
         self.seen.append(client)
         return client
 
+    def stop(self):
+        """Its files, which are of gigabytes, go at once."""
+        super().stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
 
 def exchange(out, parameters, codec, deflate, clients, rounds):
     name = codec + (" + deflate" if deflate else "")
@@ -369,20 +375,30 @@ def upload_on(number, clients, parameters, rounds):
               for value in (Spent(first, last).all, last.get("ranks", 0) - first.get("ranks", 0))))
 
 
-def bench_ranks(out, quick):
-    """Uploads to one aggregator on one and two ranks, in turn: bytes a second, and the CPU of each rank. Medians."""
+def in_turn(what, measure, quick):
+    """What measure(1 or 2 of them, …) gives, a speed first, taken in turn: of each the number, a name, and medians."""
     parameters, clients, rounds, turns = (2_000_000, 6, 6, 5) if quick else (20_000_000, 6, 4, 7)
-    note(f"ranks: {clients} clients, {parameters:,} parameters, none, {rounds} rounds, {turns} turns")
+    note(f"{what}: {clients} clients, {parameters:,} parameters, none, {rounds} rounds, {turns} turns")
     runs = {1: [], 2: []}
     for _ in range(turns):
         for number, of in runs.items():
-            of.append(upload_on(number, clients, parameters, rounds))
+            of.append(measure(number, clients, parameters, rounds))
         note(f"load average {load_average()}: {runs[1][-1][0]:.3f} GB/s, {runs[2][-1][0]:.3f} GB/s")
-    one = round(statistics.median(run[0] for run in runs[1]), 3)
-    for number, of in runs.items():
-        case = f"{number} ranks, {clients} clients, {parameters:,} parameters, none: "
-        speed, *cpu = (round(statistics.median(values), 3) for values in zip(*of))
-        out.row("ranks", case + "received", speed, "GB/s", *(("1 rank", one, round(speed / one, 2)) if number > 1 else ()))
+    return [(number, f"{number} {what}, {clients} clients, {parameters:,} parameters, none: ",
+             [round(statistics.median(values), 3) for values in zip(*of)]) for number, of in runs.items()]
+
+
+def beside_one(cases, number, name):
+    """The columns of a row of speeds that say how it is with one of them."""
+    (_, _, (one, *_)), (_, _, (two, *_)) = cases
+    return (name, one, round(two / one, 2)) if number > 1 else ()
+
+
+def bench_ranks(out, quick):
+    """Uploads to one aggregator on one and two ranks: bytes a second, and the CPU of each rank."""
+    cases = in_turn("ranks", upload_on, quick)
+    for number, case, (speed, *cpu) in cases:
+        out.row("ranks", case + "received", speed, "GB/s", *beside_one(cases, number, "1 rank"))
         for rank in range(number):
             out.row("ranks", case + f"rank {rank}", cpu[2 * rank], "CPU s/GB in")
             out.row("ranks", case + f"rank {rank}, of it between ranks", cpu[2 * rank + 1], "CPU s/GB in")
@@ -406,20 +422,10 @@ def moved_on(threads, clients, parameters, rounds):
 
 
 def bench_threads(out, quick):
-    """The exchange on one and two network threads, in turn: bytes a second both ways. Medians."""
-    parameters, clients, rounds, turns = (2_000_000, 6, 6, 5) if quick else (20_000_000, 6, 4, 7)
-    note(f"threads: {clients} clients, {parameters:,} parameters, none, {rounds} rounds, {turns} turns")
-    runs = {1: [], 2: []}
-    for _ in range(turns):
-        for number, of in runs.items():
-            of.append(moved_on(number, clients, parameters, rounds))
-        note(f"load average {load_average()}: {runs[1][-1][0]:.3f} GB/s, {runs[2][-1][0]:.3f} GB/s")
-    one = round(statistics.median(run[0] for run in runs[1]), 3)
-    for number, of in runs.items():
-        case = f"{number} network threads, {clients} clients, {parameters:,} parameters, none: "
-        speed, cpu = (round(statistics.median(values), 3) for values in zip(*of))
-        out.row("threads", case + "both ways", speed, "GB/s",
-                *(("1 thread", one, round(speed / one, 2)) if number > 1 else ()))
+    """The exchange on one and two network threads: bytes a second both ways, and the CPU of connections."""
+    cases = in_turn("network threads", moved_on, quick)
+    for number, case, (speed, cpu) in cases:
+        out.row("threads", case + "both ways", speed, "GB/s", *beside_one(cases, number, "1 thread"))
         out.row("threads", case + "connections", cpu, "CPU s/GB")
 
 
