@@ -50,7 +50,8 @@ class Idle(NetTest):
         federation = self.waiting(devices, clients)
         federation.start_aggregator(network_threads=1)
         running = federation.start_clients(*range(clients))
-        federation.aggregator.wait_event("client-hello", clients)
+        for client in running:
+            client.wait_event("welcome")  # which tells them the time
         federation.aggregator.kill()
         federation.start_aggregator(network_threads=1)
         federation.aggregator.wait_event("client-hello", clients)
