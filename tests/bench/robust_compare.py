@@ -123,8 +123,8 @@ RULES = {
     "Bulyan": (bulyan, MALICIOUS),
     "RFA": (geometric_median, {}),
     "NormClipping": (clipping, {}),
-    "FLTrust": (trust, ROOT),
     "FedMedian, mixing": (mixed_median, {"mixing": True, **MALICIOUS}),
+    "FLTrust": (trust, ROOT),  # last: the process's growth is counted up to it
 }
 
 
