@@ -128,8 +128,10 @@ static const fedge_option OPTIONS[] = {
      .take = take_shard, .advanced = true},
     {OPTION("join", "KIND", "what joins the sums of several ranks: nccl, mpi or auto", OTHER, sums),
      .take = take_join, .advanced = true},
-    {OPTION("robust-memory", "BYTES", "memory that robust aggregation rules may use (1 GiB)", U64,
-            sums.robust_memory),
+    {OPTION("robust-memory", "BYTES",
+            "memory that robust aggregation rules may use; where updates are deflated or sparse, "
+            "half of it and 12 bytes per parameter if that is more (1 GiB)",
+            U64, sums.robust_memory),
      .max = (uint64_t)1 << 50, .advanced = true},
     {OPTION("strategy-plugin", "FILE", "load a strategy or metrics from a shared object", TEXT,
             strategy_plugin),
