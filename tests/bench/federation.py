@@ -5,9 +5,7 @@ import json
 import os
 import random
 import resource
-import shutil
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
@@ -18,10 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "net"))
 
-import harness  # noqa: E402 (the path is set above)
+import exchange  # noqa: E402 (the path is set above)
+import harness  # noqa: E402
 import peer  # noqa: E402
-import ranks  # noqa: E402
-import sampling  # noqa: E402
+from processes import Spent, pss_bytes, status_bytes, thread_seconds  # noqa: E402
 from rows import Rows, load_average, note  # noqa: E402
 
 # As users have it where it is not said: one for each two CPUs.
@@ -58,52 +56,6 @@ class Output(Rows):
         number = f"{value:>13,}" if isinstance(value, int) else f"{value:>13,.4g}"
         self.put((bench, case, value, unit, peer_name, peer_value, ratio),
                  f"{bench:12} {case:46} {number} {unit:14} {other}")
-
-
-# --- what the kernel knows of a process ---------------------------------------------------------------
-
-
-def status_bytes(pid, *keys):
-    with open(f"/proc/{pid}/status", encoding="ascii") as file:
-        lines = dict(line.split(":", 1) for line in file)
-    return [int(lines[key].split()[0]) * 1024 for key in keys]
-
-
-def written_bytes(pid):
-    """To files on disks (none of tmpfs), since its start; what of it was removed again counts."""
-    with open(f"/proc/{pid}/io", encoding="ascii") as file:
-        return next(int(line.split()[1]) for line in file if line.startswith("write_bytes:"))
-
-
-def pss_bytes(pid):
-    with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
-        return sum(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
-
-
-# Threads by their names; main's, and those of the network, have any other.
-WORKERS, CLOSING, ENGINE = ("ingest",), ("finalizer", "saver"), ("engine",)
-
-
-def thread_seconds(pid):
-    """CPU seconds of the threads of each name."""
-    seconds = {}
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        with open(f"/proc/{pid}/task/{thread}/comm", encoding="utf-8") as file:
-            name = file.read().strip()
-        with open(f"/proc/{pid}/task/{thread}/schedstat", encoding="ascii") as file:
-            seconds[name] = seconds.get(name, 0) + int(file.read().split()[0]) / 1e9
-    return seconds
-
-
-class Spent:
-    """What threads have spent between two thread_seconds."""
-
-    def __init__(self, first, last):
-        spent = {name: last[name] - first.get(name, 0) for name in last}
-        self.all = sum(spent.values())
-        self.workers, self.closing, self.engine = (
-            sum(spent.get(name, 0) for name in names) for names in (WORKERS, CLOSING, ENGINE))
-        self.connections = self.all - self.workers - self.closing - self.engine
 
 
 # --- federations ---------------------------------------------------------------------------------------
@@ -242,191 +194,6 @@ def bench_cpu(out, quick):
             spent.workers * 1e3 / (clients * (rounds - 1)), 3), "CPU ms")
         out.row("cpu", case + "step, model, checkpoint", round(spent.closing / (rounds - 1), 4), "CPU s/round")
         out.row("cpu", case + "bytes in for each byte out", round(up / down, 3), "ratio")
-
-
-class Exchange(harness.Federation):
-    """A federation that only moves bytes: clients change each value of an external model at random."""
-
-    def __init__(self, clients, parameters, codec, deflate):
-        harness.Federation.__init__(self, harness.shared_keys(8), clients)
-        self.write("job.json", {
-            "fedge-job": 1, "name": "exchange", "seed": 1,
-            "model": {"type": "external", "tensors": [{"name": "w", "shape": [parameters]}]},
-            "training": {"local-epochs": 1, "batch-size": 1, "learning-rate": 1},
-            "rounds": {"num-server-rounds": 100000, "min-available-nodes": clients,
-                       "min-train-nodes": clients, "round-deadline-s": 3600},
-            "strategy": {"type": "FedAvg"}, "update": {"codec": codec, "deflate": deflate}, "min-free-disk": 0})
-
-    def start_trainer(self, index):
-        client = harness.Program(
-            f"client-{index}", ["bench_exchange_fedge", f"wss://127.0.0.1:{self.port}",
-                                f"{self.keys}/clients/{index:04}", f"{self.keys}/trust",
-                                self.path(f"client-{index}"), index], self.folder)
-        self.seen.append(client)
-        return client
-
-    def stop(self):
-        """Its files, which are of gigabytes, go at once."""
-        super().stop()
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def exchange(out, parameters, codec, deflate, clients, rounds):
-    name = codec + (" + deflate" if deflate else "")
-    note(f"exchange: {clients} clients, {parameters:,} parameters, {name}, {rounds} rounds")
-    federation = Exchange(clients, parameters, codec, deflate)
-    aggregator = federation.start_aggregator()
-    before = status_bytes(aggregator.pid, "VmRSS")[0]
-    trainers = [federation.start_trainer(index) for index in range(clients)]
-    state = []
-    for number in (1, rounds):
-        aggregator.wait_event("round-closed", round=number, timeout_s=3600)
-        state.append((federation.metric("fedge_bytes_received_total"),
-                      federation.metric("fedge_bytes_sent_total"), thread_seconds(aggregator.pid),
-                      time.monotonic(), [written_bytes(program.pid) for program in (aggregator, *trainers)]))
-    peak, resident = status_bytes(aggregator.pid, "VmHWM", "VmRSS")
-    theirs = max(status_bytes(client.pid, "VmHWM")[0] for client in trainers)
-    federation.stop()
-    (up0, down0, threads0, at0, written0), (up1, down1, threads1, at1, written1) = state
-    written = [(last - first) // (rounds - 1) for first, last in zip(written0, written1)]
-    spent, gigabytes = Spent(threads0, threads1), (up1 - up0) / 1e9
-    case = f"{clients} clients, {parameters:,} parameters, {name}: "
-    out.row("exchange", case + "a round", round((at1 - at0) / (rounds - 1), 2), "s")
-    out.row("exchange", case + "both ways", round(
-        (up1 - up0 + down1 - down0) / 1e9 / (at1 - at0), 3), "GB/s")
-    out.row("exchange", case + "all", round(spent.all / gigabytes, 3), "CPU s/GB in")
-    for name in ("connections", "engine", "workers", "closing"):
-        out.row("exchange", case + name, round(getattr(spent, name) / gigabytes, 3), "CPU s/GB in")
-    out.row("exchange", case + "aggregator before the first client", before, "bytes")
-    out.row("exchange", case + "aggregator, peak (VmHWM)", peak, "bytes")
-    out.row("exchange", case + "the same, each parameter", round(peak / parameters, 1), "bytes")
-    out.row("exchange", case + "aggregator after a round (VmRSS)", resident, "bytes")
-    out.row("exchange", case + "a client, peak", theirs, "bytes")
-    out.row("exchange", case + "the same, each parameter", round(theirs / parameters, 1), "bytes")
-    out.row("exchange", case + "aggregator, written in a round", written[0], "bytes")
-    out.row("exchange", case + "a client, written in a round, the most", max(written[1:]), "bytes")
-
-
-def bench_exchange(out, quick):
-    """Large models: rounds, bytes a second, and the memory of both sides."""
-    parameters = int(os.environ.get("FEDGE_BENCH_PARAMETERS", 5_000_000 if quick else 50_000_000))
-    for codec, deflate in (("none", False), ("none", True), ("int8", False)):
-        exchange(out, parameters, codec, deflate, 6, 4)
-
-
-def bench_profile(out, quick):
-    """The share of the aggregator's CPU time that each of its threads spends in each part, of 0.5 % and more."""
-    if not sampling.available():
-        note("profile: left out, as Linux's perf is not there or may not sample (kernel.perf_event_paranoid)")
-        return
-    parameters, clients, rounds = 5_000_000 if quick else 50_000_000, 4, 9
-    for codec in ("none", "int8"):
-        federation = Exchange(clients, parameters, codec, False)
-        aggregator = federation.start_aggregator()
-        for index in range(clients):
-            federation.start_trainer(index)
-        aggregator.wait_event("round-closed", round=1, timeout_s=3600)
-        profile = sampling.Profile(aggregator.pid, federation.folder)
-        up, threads = federation.metric("fedge_bytes_received_total"), thread_seconds(aggregator.pid)
-        aggregator.wait_event("round-closed", round=rounds, timeout_s=3600)
-        up = federation.metric("fedge_bytes_received_total") - up
-        spent = Spent(threads, thread_seconds(aggregator.pid))
-        shares = profile.stop()
-        federation.stop()
-        case = f"{parameters:,} parameters, {codec}: "
-        out.row("profile", case + "all", round(spent.all / (up / 1e9), 3), "CPU s/GB in")
-        for thread, part, share in shares:
-            if share >= 0.005:
-                thread = "network" if thread.startswith("fedge-agg") else thread
-                out.row("profile", case + f"{thread}, {part}", round(100 * share, 1), "%")
-
-
-class ExchangeOnRanks(Exchange, ranks.Ranks):
-    """The same, its clients spread over the ranks of one aggregator."""
-
-    def __init__(self, number, clients, parameters):
-        Exchange.__init__(self, clients, parameters, "none", False)
-        self.use(number)
-
-    def start_trainer(self, index):
-        first = self.port
-        self.port = first + 2 * (index % self.ranks)
-        client = super().start_trainer(index)
-        self.port = first
-        return client
-
-
-def upload_on(number, clients, parameters, rounds):
-    """GB/s that one aggregator receives on so many ranks, and of each rank CPU s/GB in all and between ranks."""
-    federation = ExchangeOnRanks(number, clients, parameters)
-    aggregator = federation.start_aggregator()
-    for index in range(clients):
-        federation.start_trainer(index)
-    state = []
-    for closed in (1, rounds):
-        aggregator.wait_event("round-closed", round=closed, timeout_s=3600)
-        state.append((federation.metric("fedge_bytes_received_total"), time.monotonic(),
-                      [thread_seconds(federation.pid_of(rank)) for rank in range(number)]))
-    federation.stop()
-    (up0, at0, spent0), (up1, at1, spent1) = state
-    gigabytes = (up1 - up0) / 1e9
-    return (gigabytes / (at1 - at0),
-            *(value / gigabytes for first, last in zip(spent0, spent1)
-              for value in (Spent(first, last).all, last.get("ranks", 0) - first.get("ranks", 0))))
-
-
-def in_turn(what, measure, quick):
-    """What measure(1 or 2 of them, …) gives, a speed first, taken in turn: of each the number, a name, and medians."""
-    parameters, clients, rounds, turns = (2_000_000, 6, 6, 5) if quick else (20_000_000, 6, 4, 7)
-    note(f"{what}: {clients} clients, {parameters:,} parameters, none, {rounds} rounds, {turns} turns")
-    runs = {1: [], 2: []}
-    for _ in range(turns):
-        for number, of in runs.items():
-            of.append(measure(number, clients, parameters, rounds))
-        note(f"load average {load_average()}: {runs[1][-1][0]:.3f} GB/s, {runs[2][-1][0]:.3f} GB/s")
-    return [(number, f"{number} {what}, {clients} clients, {parameters:,} parameters, none: ",
-             [round(statistics.median(values), 3) for values in zip(*of)]) for number, of in runs.items()]
-
-
-def beside_one(cases, number, name):
-    """The columns of a row of speeds that say how it is with one of them."""
-    (_, _, (one, *_)), (_, _, (two, *_)) = cases
-    return (name, one, round(two / one, 2)) if number > 1 else ()
-
-
-def bench_ranks(out, quick):
-    """Uploads to one aggregator on one and two ranks: bytes a second, and the CPU of each rank."""
-    cases = in_turn("ranks", upload_on, quick)
-    for number, case, (speed, *cpu) in cases:
-        out.row("ranks", case + "received", speed, "GB/s", *beside_one(cases, number, "1 rank"))
-        for rank in range(number):
-            out.row("ranks", case + f"rank {rank}", cpu[2 * rank], "CPU s/GB in")
-            out.row("ranks", case + f"rank {rank}, of it between ranks", cpu[2 * rank + 1], "CPU s/GB in")
-
-
-def moved_on(threads, clients, parameters, rounds):
-    """GB/s both ways on so many network threads, and CPU s/GB of the connections."""
-    federation = Exchange(clients, parameters, "none", False)
-    aggregator = federation.start_aggregator(network_threads=threads)
-    for index in range(clients):
-        federation.start_trainer(index)
-    state = []
-    for closed in (1, rounds):
-        aggregator.wait_event("round-closed", round=closed, timeout_s=3600)
-        state.append((federation.metric("fedge_bytes_received_total") + federation.metric("fedge_bytes_sent_total"),
-                      time.monotonic(), thread_seconds(aggregator.pid)))
-    federation.stop()
-    (bytes0, at0, spent0), (bytes1, at1, spent1) = state
-    gigabytes = (bytes1 - bytes0) / 1e9
-    return gigabytes / (at1 - at0), Spent(spent0, spent1).connections / gigabytes
-
-
-def bench_threads(out, quick):
-    """The exchange on one and two network threads: bytes a second both ways, and the CPU of connections."""
-    cases = in_turn("network threads", moved_on, quick)
-    for number, case, (speed, cpu) in cases:
-        out.row("threads", case + "both ways", speed, "GB/s", *beside_one(cases, number, "1 thread"))
-        out.row("threads", case + "connections", cpu, "CPU s/GB")
 
 
 def importing_python(python):
@@ -710,8 +477,8 @@ def main():
     args = parser.parse_args()
     benches = {"round": bench_round, "tiny": bench_tiny, "cpu": bench_cpu,
                "client": lambda out, quick: bench_client(out, quick, args.python),
-               "memory": bench_memory, "exchange": bench_exchange, "profile": bench_profile,
-               "threads": bench_threads, "ranks": bench_ranks,
+               "memory": bench_memory, "exchange": exchange.bench_exchange, "profile": exchange.bench_profile,
+               "threads": exchange.bench_threads, "ranks": exchange.bench_ranks,
                "connections": bench_connections,
                "flood": bench_flood}
     note(f"load average before: {load_average()}, {os.cpu_count()} cores")
