@@ -1,29 +1,53 @@
 """The rows of federation.sh in which clients only move bytes: an external model that they change at random."""
 
+import json
 import os
+import random
 import shutil
 import statistics
+import struct
+import sys
+import tempfile
 import time
 
 import harness
+import peer
 import ranks
 import sampling
 from processes import Spent, status_bytes, thread_seconds, written_bytes
 from rows import load_average, note
 
 
-class Exchange(harness.Federation):
-    """A federation that only moves bytes: clients change each value of an external model at random."""
+def write_model(path, parameters):
+    """Safetensors of one tensor of random values from 0.5 to 1 and their negatives. No part of it comes twice, as
+    a client would fetch that once."""
+    block = 1 << 18
+    keep, add = (int.from_bytes(word * block, "little") for word in (b"\xff\xff\x7f\x80", b"\x00\x00\x00\x3f"))
+    draw, left = random.Random(1), 4 * parameters
+    head = json.dumps({"w": {"dtype": "F32", "shape": [parameters], "data_offsets": [0, left]}}).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(head)) + head)
+        while left > 0:
+            values = (draw.getrandbits(32 * block) & keep | add).to_bytes(4 * block, "little")
+            left -= file.write(values[:left])
 
-    def __init__(self, clients, parameters, codec, deflate):
+
+class Exchange(harness.Federation):
+    """A federation that only moves bytes: clients change each value of an external model at random. [started]: from
+    a model in a file, which clients cannot make themselves, so that the first round sends it too."""
+
+    def __init__(self, clients, parameters, codec, deflate, started=False):
         harness.Federation.__init__(self, harness.shared_keys(8), clients)
+        if started:
+            write_model(self.path("start.safetensors"), parameters)
         self.write("job.json", {
             "fedge-job": 1, "name": "exchange", "seed": 1,
             "model": {"type": "external", "tensors": [{"name": "w", "shape": [parameters]}]},
             "training": {"local-epochs": 1, "batch-size": 1, "learning-rate": 1},
             "rounds": {"num-server-rounds": 100000, "min-available-nodes": clients,
                        "min-train-nodes": clients, "round-deadline-s": 3600},
-            "strategy": {"type": "FedAvg"}, "update": {"codec": codec, "deflate": deflate}, "min-free-disk": 0})
+            "strategy": {"type": "FedAvg"}, "update": {"codec": codec, "deflate": deflate}, "min-free-disk": 0,
+            **({"initial-model": "start.safetensors"} if started else {})})
 
     def start_trainer(self, index):
         client = harness.Program(
@@ -62,8 +86,14 @@ def exchange(out, parameters, codec, deflate, clients, rounds):
     out.row("exchange", case + "a round", round((at1 - at0) / (rounds - 1), 2), "s")
     out.row("exchange", case + "both ways", round(
         (up1 - up0 + down1 - down0) / 1e9 / (at1 - at0), 3), "GB/s")
-    out.row("exchange", case + "all", round(spent.all / gigabytes, 3), "CPU s/GB in")
-    for name in ("connections", "engine", "workers", "closing"):
+    exchange_costs(out, case, parameters, (spent, gigabytes), (before, peak, resident, theirs), written)
+
+
+def exchange_costs(out, case, parameters, cpu, memory, written):
+    """The rows that say what moving an update has cost both sides; written: by the aggregator, then by clients."""
+    spent, gigabytes = cpu
+    before, peak, resident, theirs = memory
+    for name in ("all", "connections", "engine", "workers", "closing"):
         out.row("exchange", case + name, round(getattr(spent, name) / gigabytes, 3), "CPU s/GB in")
     out.row("exchange", case + "aggregator before the first client", before, "bytes")
     out.row("exchange", case + "aggregator, peak (VmHWM)", peak, "bytes")
@@ -75,9 +105,72 @@ def exchange(out, parameters, codec, deflate, clients, rounds):
     out.row("exchange", case + "a client, written in a round, the most", max(written[1:]), "bytes")
 
 
+def demand_room(clients, parameters):
+    """Ends, before anything is written, where one client at a time does not fit beside the aggregator."""
+    # By the rows of smaller models. On the disk: two models and the clients' updates, a client's model and update.
+    needs = 25 * parameters + 2 ** 28, 4 * (clients + 4) * parameters + 2 ** 28
+    folder = tempfile.gettempdir()
+    with open("/proc/meminfo", encoding="ascii") as file:
+        free = next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable:"))
+    has = free, shutil.disk_usage(folder).free
+    told = [f"{memory / 1e9:.1f} GB of memory and {disk / 1e9:.1f} GB in {folder} (TMPDIR)"
+            for memory, disk in (needs, has)]
+    note(f"exchange: needs {told[0]}")
+    if any(one > other for one, other in zip(needs, has)):
+        sys.exit(f"exchange: {parameters:,} parameters need {told[0]}; free are {told[1]}")
+
+
+def exchange_one_at_a_time(out, parameters, clients):
+    """A round of clients of which one is there at a time. A round asks those who are connected as it opens, and who
+    loses the connection keeps the task: connections without a client open it, and each client comes for its task."""
+    note(f"exchange: {clients} clients one after another, {parameters:,} parameters, none, one round")
+    demand_room(clients, parameters)
+    federation = Exchange(clients, parameters, "none", False, started=True)
+    aggregator = federation.start_aggregator()
+    os.unlink(federation.path("start.safetensors"))  # the run has it as its first checkpoint
+    before = status_bytes(aggregator.pid, "VmRSS")[0]
+    openers = [peer.Peer(federation, index) for index in range(clients)]
+    for opener in openers:
+        opener.hello()
+    aggregator.wait_event("round-opened", round=1, timeout_s=3600)
+    for opener in openers:
+        opener.close()
+    harness.wait_until("their end", lambda: federation.metric("fedge_connections") == 0)
+    names = "fedge_bytes_received_total", "fedge_bytes_sent_total"
+    moved, threads = [federation.metric(name) for name in names], thread_seconds(aggregator.pid)
+    written, own, theirs, start = [written_bytes(aggregator.pid)], [], [], time.monotonic()
+    for index in range(clients):
+        began = time.monotonic()
+        trainer = federation.start_trainer(index)
+        trainer.wait_event("accepted", timeout_s=3600)
+        own.append(time.monotonic() - began)
+        theirs.append(status_bytes(trainer.pid, "VmHWM")[0])
+        written.append(written_bytes(trainer.pid))
+        trainer.kill()
+        shutil.rmtree(federation.path(f"client-{index}"))
+        note(f"client {index}: {own[-1]:.1f} s, load average {load_average()}")
+    aggregator.wait_event("round-closed", round=1, timeout_s=3600)
+    seconds, spent = time.monotonic() - start, Spent(threads, thread_seconds(aggregator.pid))
+    moved = [federation.metric(name) - earlier for name, earlier in zip(names, moved)]
+    aggregator.wait_event("checkpoint-saved", round=1, timeout_s=3600)
+    written[0] = written_bytes(aggregator.pid) - written[0]
+    memory = (before, *status_bytes(aggregator.pid, "VmHWM", "VmRSS"), max(theirs))
+    federation.stop()
+    case = f"{clients} clients one after another, {parameters:,} parameters, none: "
+    out.row("exchange", case + "the first's start to the round's end", round(seconds, 2), "s")
+    out.row("exchange", case + "from start to acknowledgement, all clients' together", round(sum(own), 2), "s")
+    out.row("exchange", case + "received", int(moved[0]), "bytes")
+    out.row("exchange", case + "sent", int(moved[1]), "bytes")
+    out.row("exchange", case + "aggregator", round(spent.all, 2), "CPU s")
+    exchange_costs(out, case, parameters, (spent, moved[0] / 1e9), memory, written)
+
+
 def bench_exchange(out, quick):
     """Large models: rounds, bytes a second, and the memory of both sides."""
     parameters = int(os.environ.get("FEDGE_BENCH_PARAMETERS", 5_000_000 if quick else 50_000_000))
+    if os.environ.get("FEDGE_BENCH_ONE_AT_A_TIME"):
+        exchange_one_at_a_time(out, parameters, 6)
+        return
     for codec, deflate in (("none", False), ("none", True), ("int8", False)):
         exchange(out, parameters, codec, deflate, 6, 4)
 

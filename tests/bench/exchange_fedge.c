@@ -45,7 +45,7 @@ int main(int argc, char **argv)
         return FEDGE_EXIT_USAGE;
     }
     uint32_t seed = (uint32_t)strtoul(argv[5], NULL, 10);
-    const fedge_log log = {.level = FEDGE_LOG_INFO, .write = write_line};
+    const fedge_log log = {.level = FEDGE_LOG_INFO, .json = true, .write = write_line};
     const fedge_client_callbacks callbacks = {
         .struct_size = sizeof(callbacks), .user = &seed, .train = train};
     const fedge_client_config config = {.struct_size = sizeof(config),

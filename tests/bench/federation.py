@@ -16,6 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "net"))
 
+# The first file of a large model takes longer than the answers that tests wait for.
+os.environ.setdefault("FEDGE_NET_PATIENCE_S", "600")
+
 import exchange  # noqa: E402 (the path is set above)
 import harness  # noqa: E402
 import peer  # noqa: E402
