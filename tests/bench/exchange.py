@@ -216,6 +216,11 @@ class ExchangeOnRanks(Exchange, ranks.Ranks):
         self.port = first
         return client
 
+    def stop(self):
+        """In order: ranks outlive an mpirun that is killed."""
+        self.aggregator.stop()
+        super().stop()
+
 
 def upload_on(number, clients, parameters, rounds):
     """GB/s that one aggregator receives on so many ranks, and of each rank CPU s/GB in all and between ranks."""
