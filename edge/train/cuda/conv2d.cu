@@ -1,31 +1,53 @@
 /* Convolutions as products of matrices that are never made: the operands read
  * the images where they lie (implicit GEMM). */
+#include "edge/train/cuda/divisor.h"
 #include "edge/train/cuda/sums.cuh"
 #include "edge/train/cuda/tile.cuh"
 
-typedef fedge_cohort_conv2d conv;
+/* What is asked for, and what places are divided by: sizes of the window and its rows, of planes
+ * and theirs, and strides. */
+struct conv : fedge_cohort_conv2d {
+    fedge_divisor window, window_row, out_plane, out_row, in_plane, in_row, down, right;
+};
 
-static __device__ __forceinline__ uint32_t window_of(const conv &c)
+static conv conv_of(const fedge_cohort_conv2d *args)
 {
-    return c.kernel[0] * c.kernel[1];
+    return {*args,
+            fedge_divisor_of(args->kernel[0] * args->kernel[1]),
+            fedge_divisor_of(args->kernel[1]),
+            fedge_divisor_of(args->out_size[0] * args->out_size[1]),
+            fedge_divisor_of(args->out_size[1]),
+            fedge_divisor_of(args->in_size[0] * args->in_size[1]),
+            fedge_divisor_of(args->in_size[1]),
+            fedge_divisor_of(args->stride[0]),
+            fedge_divisor_of(args->stride[1])};
 }
 
-static __device__ __forceinline__ uint32_t plane_of(const uint32_t size[2])
+/* Where a window begins in the input, or how far from there one of its places is. */
+struct spot {
+    uint32_t row, column;
+};
+
+/* Of the output [p]; wraps below 0. */
+static __device__ __forceinline__ spot corner_of(const conv &c, uint32_t p)
 {
-    return size[0] * size[1];
+    const fedge_divided at = fedge_divide(p, c.out_row);
+    return {at.quotient * c.stride[0] - c.padding[0], at.rest * c.stride[1] - c.padding[1]};
 }
 
-/* Where in the input the window's place [k] is for the output at [y], [x];
- * false: in the padding.
- */
-static __device__ __forceinline__ bool input_of(const conv &c, uint32_t y, uint32_t x, uint32_t k,
-                                                uint32_t *at)
+static __device__ __forceinline__ spot reach_of(const conv &c, uint32_t window)
 {
-    const uint32_t ky = k / c.kernel[1], kx = k % c.kernel[1];
-    const uint32_t row = y * c.stride[0] + ky * c.dilation[0] - c.padding[0]; /* wraps below 0 */
-    const uint32_t column = x * c.stride[1] + kx * c.dilation[1] - c.padding[1];
-    *at = row * c.in_size[1] + column;
-    return row < c.in_size[0] && column < c.in_size[1];
+    const fedge_divided at = fedge_divide(window, c.window_row);
+    return {at.quotient * c.dilation[0], at.rest * c.dilation[1]};
+}
+
+/* What a window sees of a channel; 0 in the padding. */
+static __device__ __forceinline__ float seen_of(const conv &c, const float *channel,
+                                                const spot &corner, const spot &reach)
+{
+    const uint32_t row = corner.row + reach.row, column = corner.column + reach.column;
+    return row < c.in_size[0] && column < c.in_size[1] ? channel[row * c.in_size[1] + column]
+                                                       : 0.0f;
 }
 
 /* What the windows of the outputs (example, y, x) see: column n is an output, k
@@ -34,32 +56,36 @@ struct windows {
     static const bool K_FIRST = false;
     struct place {
         const float *image;
-        uint32_t y, x;
+        spot corner;
+    };
+    struct step {
+        size_t channel;
+        spot reach;
     };
     const conv &c;
     const float *x;
     uint32_t count;
     __device__ __forceinline__ uint32_t size() const
     {
-        return count * plane_of(c.out_size);
+        return count * c.out_plane.by;
     }
     __device__ __forceinline__ uint32_t depth() const
     {
-        return c.tensors.in * window_of(c);
+        return c.tensors.in * c.window.by;
     }
     __device__ __forceinline__ place at(uint32_t n) const
     {
-        const uint32_t b = n / plane_of(c.out_size), p = n % plane_of(c.out_size);
-        return {x + (size_t)b * c.tensors.in * plane_of(c.in_size), p / c.out_size[1],
-                p % c.out_size[1]};
+        const fedge_divided b = fedge_divide(n, c.out_plane);
+        return {x + (size_t)b.quotient * c.tensors.in * c.in_plane.by, corner_of(c, b.rest)};
     }
-    __device__ __forceinline__ float get(const place &n, uint32_t k) const
+    __device__ __forceinline__ step along(uint32_t k) const
     {
-        const uint32_t channel = k / window_of(c);
-        uint32_t at = 0;
-        return input_of(c, n.y, n.x, k % window_of(c), &at)
-                   ? n.image[(size_t)channel * plane_of(c.in_size) + at]
-                   : 0.0f;
+        const fedge_divided channel = fedge_divide(k, c.window);
+        return {(size_t)channel.quotient * c.in_plane.by, reach_of(c, channel.rest)};
+    }
+    __device__ __forceinline__ float get(const place &n, const step &k) const
+    {
+        return seen_of(c, n.image + k.channel, n.corner, k.reach);
     }
 };
 
@@ -69,30 +95,36 @@ struct window_places {
     static const bool K_FIRST = true;
     struct place {
         const float *channel;
-        uint32_t window;
+        spot reach;
+    };
+    struct step {
+        size_t image;
+        spot corner;
     };
     const conv &c;
     const float *x;
     uint32_t count;
     __device__ __forceinline__ uint32_t size() const
     {
-        return c.tensors.in * window_of(c);
+        return c.tensors.in * c.window.by;
     }
     __device__ __forceinline__ uint32_t depth() const
     {
-        return count * plane_of(c.out_size);
+        return count * c.out_plane.by;
     }
     __device__ __forceinline__ place at(uint32_t n) const
     {
-        return {x + (size_t)(n / window_of(c)) * plane_of(c.in_size), n % window_of(c)};
+        const fedge_divided channel = fedge_divide(n, c.window);
+        return {x + (size_t)channel.quotient * c.in_plane.by, reach_of(c, channel.rest)};
     }
-    __device__ __forceinline__ float get(const place &n, uint32_t k) const
+    __device__ __forceinline__ step along(uint32_t k) const
     {
-        const uint32_t b = k / plane_of(c.out_size), p = k % plane_of(c.out_size);
-        uint32_t at = 0;
-        return input_of(c, p / c.out_size[1], p % c.out_size[1], n.window, &at)
-                   ? n.channel[(size_t)b * c.tensors.in * plane_of(c.in_size) + at]
-                   : 0.0f;
+        const fedge_divided b = fedge_divide(k, c.out_plane);
+        return {(size_t)b.quotient * c.tensors.in * c.in_plane.by, corner_of(c, b.rest)};
+    }
+    __device__ __forceinline__ float get(const place &n, const step &k) const
+    {
+        return seen_of(c, n.channel + k.image, k.corner, n.reach);
     }
 };
 
@@ -100,6 +132,7 @@ struct window_places {
 struct output_rows {
     static const bool K_FIRST = true;
     typedef const float *place;
+    typedef size_t step;
     const conv &c;
     const float *dy;
     uint32_t count;
@@ -109,16 +142,20 @@ struct output_rows {
     }
     __device__ __forceinline__ uint32_t depth() const
     {
-        return count * plane_of(c.out_size);
+        return count * c.out_plane.by;
     }
     __device__ __forceinline__ place at(uint32_t m) const
     {
-        return dy + (size_t)m * plane_of(c.out_size);
+        return dy + (size_t)m * c.out_plane.by;
     }
-    __device__ __forceinline__ float get(place row, uint32_t k) const
+    __device__ __forceinline__ step along(uint32_t k) const
     {
-        const uint32_t b = k / plane_of(c.out_size), p = k % plane_of(c.out_size);
-        return row[(size_t)b * c.tensors.out * plane_of(c.out_size) + p];
+        const fedge_divided b = fedge_divide(k, c.out_plane);
+        return (size_t)b.quotient * c.tensors.out * c.out_plane.by + b.rest;
+    }
+    __device__ __forceinline__ float get(place row, step k) const
+    {
+        return row[k];
     }
 };
 
@@ -127,6 +164,7 @@ struct output_rows {
 struct weights_of_inputs {
     static const bool K_FIRST = true;
     typedef const float *place;
+    typedef size_t step;
     const conv &c;
     const float *weight;
     __device__ __forceinline__ uint32_t size() const
@@ -135,53 +173,68 @@ struct weights_of_inputs {
     }
     __device__ __forceinline__ uint32_t depth() const
     {
-        return c.tensors.out * window_of(c);
+        return c.tensors.out * c.window.by;
     }
     __device__ __forceinline__ place at(uint32_t m) const
     {
-        return weight + (size_t)m * window_of(c);
+        return weight + (size_t)m * c.window.by;
     }
-    __device__ __forceinline__ float get(place row, uint32_t k) const
+    __device__ __forceinline__ step along(uint32_t k) const
     {
-        const uint32_t o = k / window_of(c);
-        return row[(size_t)o * c.tensors.in * window_of(c) + k % window_of(c)];
+        const fedge_divided o = fedge_divide(k, c.window);
+        return (size_t)o.quotient * c.tensors.in * c.window.by + o.rest;
+    }
+    __device__ __forceinline__ float get(place row, step k) const
+    {
+        return row[k];
     }
 };
 
 /* What the inputs (example, y, x) have a part in: column n is an input, k
- * (output channel, place in the window). */
+ * (output channel, place in the window). An input is so many outputs and a rest from the window's
+ * first place, and that place from another: with equal rests there is an output. */
 struct outputs_of_inputs {
     static const bool K_FIRST = false;
     struct place {
         const float *image;
-        uint32_t y, x;
+        fedge_divided y, x;
+    };
+    struct step {
+        size_t plane;
+        fedge_divided y, x;
     };
     const conv &c;
     const float *dy;
     uint32_t count;
     __device__ __forceinline__ uint32_t size() const
     {
-        return count * plane_of(c.in_size);
+        return count * c.in_plane.by;
     }
     __device__ __forceinline__ uint32_t depth() const
     {
-        return c.tensors.out * window_of(c);
+        return c.tensors.out * c.window.by;
     }
     __device__ __forceinline__ place at(uint32_t n) const
     {
-        const uint32_t b = n / plane_of(c.in_size), p = n % plane_of(c.in_size);
-        return {dy + (size_t)b * c.tensors.out * plane_of(c.out_size), p / c.in_size[1],
-                p % c.in_size[1]};
+        const fedge_divided b = fedge_divide(n, c.in_plane), p = fedge_divide(b.rest, c.in_row);
+        return {dy + (size_t)b.quotient * c.tensors.out * c.out_plane.by,
+                fedge_divide(p.quotient + c.padding[0], c.down),
+                fedge_divide(p.rest + c.padding[1], c.right)};
     }
-    __device__ __forceinline__ float get(const place &n, uint32_t k) const
+    __device__ __forceinline__ step along(uint32_t k) const
     {
-        const uint32_t o = k / window_of(c), w = k % window_of(c);
-        const uint32_t y = n.y + c.padding[0] - w / c.kernel[1] * c.dilation[0]; /* wraps */
-        const uint32_t x = n.x + c.padding[1] - w % c.kernel[1] * c.dilation[1];
-        const uint32_t row = y / c.stride[0], column = x / c.stride[1];
-        return row < c.out_size[0] && column < c.out_size[1] && row * c.stride[0] == y &&
-                       column * c.stride[1] == x
-                   ? n.image[(size_t)o * plane_of(c.out_size) + row * c.out_size[1] + column]
+        const fedge_divided o = fedge_divide(k, c.window);
+        const spot reach = reach_of(c, o.rest);
+        return {(size_t)o.quotient * c.out_plane.by, fedge_divide(reach.row, c.down),
+                fedge_divide(reach.column, c.right)};
+    }
+    __device__ __forceinline__ float get(const place &n, const step &k) const
+    {
+        const uint32_t row = n.y.quotient - k.y.quotient; /* wraps below 0 */
+        const uint32_t column = n.x.quotient - k.x.quotient;
+        return row < c.out_size[0] && column < c.out_size[1] && n.y.rest == k.y.rest &&
+                       n.x.rest == k.x.rest
+                   ? n.image[k.plane + row * c.out_size[1] + column]
                    : 0.0f;
     }
 };
@@ -191,20 +244,21 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     conv2d_forward(conv c, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
-    const uint32_t s = blockIdx.z, count = turns[s].count, plane = plane_of(c.out_size);
-    const tile_place tile = place_of_tile(batch * plane, 4 * TILE_SIDE);
+    const uint32_t s = blockIdx.z, count = turns[s].count, deep = t.in * c.window.by;
+    const fedge_divisor plane = c.out_plane;
+    const tile_place tile = place_of_tile(batch * plane.by, 4 * TILE_SIDE);
     const uint32_t first = tile.right * 4 * TILE_SIDE;
-    if (first >= count * plane)
+    if (first >= count * plane.by)
         return;
-    const uint32_t deep = t.in * window_of(c);
     const tile_rows a = {t.weight.values + s * t.weight.stride, deep, t.out, deep};
-    const windows b = {c, t.x + (size_t)s * batch * t.in * plane_of(c.in_size), count};
+    const windows b = {c, t.x + (size_t)s * batch * t.in * c.in_plane.by, count};
     const float *bias = t.bias.values ? t.bias.values + s * t.bias.stride : nullptr;
-    float *y = t.y + (size_t)s * batch * t.out * plane;
+    float *y = t.y + (size_t)s * batch * t.out * plane.by;
     const uint32_t out = t.out, relu = t.relu;
     multiply_tile<ROWS, 4>(a, b, tile.down * ROWS * TILE_SIDE, first, t.dropped,
                            [=](uint32_t m, uint32_t n, float sum) {
-                               y[((size_t)(n / plane) * out + m) * plane + n % plane] =
+                               const fedge_divided at = fedge_divide(n, plane);
+                               y[((size_t)at.quotient * out + m) * plane.by + at.rest] =
                                    activated(bias ? sum + bias[m] : sum, relu);
                            });
 }
@@ -214,17 +268,19 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     conv2d_dx(conv c, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
-    const uint32_t s = blockIdx.z, count = turns[s].count, plane = plane_of(c.in_size), in = t.in;
-    const tile_place tile = place_of_tile(batch * plane, 4 * TILE_SIDE);
+    const uint32_t s = blockIdx.z, count = turns[s].count, in = t.in;
+    const fedge_divisor plane = c.in_plane;
+    const tile_place tile = place_of_tile(batch * plane.by, 4 * TILE_SIDE);
     const uint32_t first = tile.right * 4 * TILE_SIDE;
-    if (first >= count * plane)
+    if (first >= count * plane.by)
         return;
     const weights_of_inputs a = {c, t.weight.values + s * t.weight.stride};
-    const outputs_of_inputs b = {c, t.dy + (size_t)s * batch * t.out * plane_of(c.out_size), count};
-    float *dx = t.dx + (size_t)s * batch * t.in * plane;
+    const outputs_of_inputs b = {c, t.dy + (size_t)s * batch * t.out * c.out_plane.by, count};
+    float *dx = t.dx + (size_t)s * batch * t.in * plane.by;
     multiply_tile<ROWS, 4>(a, b, tile.down * ROWS * TILE_SIDE, first, t.dropped,
                            [=](uint32_t m, uint32_t n, float sum) {
-                               dx[((size_t)(n / plane) * in + m) * plane + n % plane] = sum;
+                               const fedge_divided at = fedge_divide(n, plane);
+                               dx[((size_t)at.quotient * in + m) * plane.by + at.rest] = sum;
                            });
 }
 
@@ -234,7 +290,7 @@ static __device__ __forceinline__ float sum_of_channel(const output_rows &dy, ui
     const output_rows::place row = dy.at(channel);
     float sum = 0.0f;
     for (uint32_t k = threadIdx.x % 32; k < dy.depth(); k += 32)
-        sum += dy.get(row, k);
+        sum += dy.get(row, dy.along(k));
     return sum_of_warp(sum);
 }
 
@@ -244,13 +300,13 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     conv2d_dweight(conv c, const fedge_cohort_turn *turns, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
-    const uint32_t s = blockIdx.z, count = turns[s].count, deep = t.in * window_of(c);
+    const uint32_t s = blockIdx.z, count = turns[s].count, deep = t.in * c.window.by;
     const tile_place tile = place_of_tile(deep, 4 * TILE_SIDE);
     const uint32_t first = tile.down * ROWS * TILE_SIDE;
     if (count == 0)
         return;
-    const output_rows a = {c, t.dy + (size_t)s * batch * t.out * plane_of(c.out_size), count};
-    const window_places b = {c, t.x + (size_t)s * batch * t.in * plane_of(c.in_size), count};
+    const output_rows a = {c, t.dy + (size_t)s * batch * t.out * c.out_plane.by, count};
+    const window_places b = {c, t.x + (size_t)s * batch * t.in * c.in_plane.by, count};
     float *dweight = t.dweight + s * t.gradient_stride;
     multiply_tile<ROWS, 4>(
         a, b, first, tile.right * 4 * TILE_SIDE, t.dropped,
@@ -277,9 +333,10 @@ cudaError_t fedge_cohort_launch_conv2d(const fedge_cohort_shape *shape,
     const cudaLaunchConfig_t config =
         tile_grid(shape, args->tensors.out, (small ? 1 : 4) * TILE_SIDE,
                   pixels(shape, args->out_size), 4 * TILE_SIDE);
-    return small
-               ? cudaLaunchKernelEx(&config, conv2d_forward<1>, *args, shape->turns, shape->batch)
-               : cudaLaunchKernelEx(&config, conv2d_forward<4>, *args, shape->turns, shape->batch);
+    return small ? cudaLaunchKernelEx(&config, conv2d_forward<1>, conv_of(args), shape->turns,
+                                      shape->batch)
+                 : cudaLaunchKernelEx(&config, conv2d_forward<4>, conv_of(args), shape->turns,
+                                      shape->batch);
 }
 
 static cudaError_t launch_dweight(const fedge_cohort_shape *shape, const fedge_cohort_conv2d *args)
@@ -288,9 +345,10 @@ static cudaError_t launch_dweight(const fedge_cohort_shape *shape, const fedge_c
     const cudaLaunchConfig_t config =
         tile_grid(shape, args->tensors.out, (small ? 1 : 4) * TILE_SIDE,
                   args->tensors.in * args->kernel[0] * args->kernel[1], 4 * TILE_SIDE);
-    return small
-               ? cudaLaunchKernelEx(&config, conv2d_dweight<1>, *args, shape->turns, shape->batch)
-               : cudaLaunchKernelEx(&config, conv2d_dweight<4>, *args, shape->turns, shape->batch);
+    return small ? cudaLaunchKernelEx(&config, conv2d_dweight<1>, conv_of(args), shape->turns,
+                                      shape->batch)
+                 : cudaLaunchKernelEx(&config, conv2d_dweight<4>, conv_of(args), shape->turns,
+                                      shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_conv2d_backward(const fedge_cohort_shape *shape,
@@ -303,6 +361,8 @@ cudaError_t fedge_cohort_launch_conv2d_backward(const fedge_cohort_shape *shape,
     const cudaLaunchConfig_t config =
         tile_grid(shape, args->tensors.in, (small ? 1 : 4) * TILE_SIDE,
                   pixels(shape, args->in_size), 4 * TILE_SIDE);
-    return small ? cudaLaunchKernelEx(&config, conv2d_dx<1>, *args, shape->turns, shape->batch)
-                 : cudaLaunchKernelEx(&config, conv2d_dx<4>, *args, shape->turns, shape->batch);
+    return small ? cudaLaunchKernelEx(&config, conv2d_dx<1>, conv_of(args), shape->turns,
+                                      shape->batch)
+                 : cudaLaunchKernelEx(&config, conv2d_dx<4>, conv_of(args), shape->turns,
+                                      shape->batch);
 }

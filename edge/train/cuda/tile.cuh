@@ -6,10 +6,11 @@
  * size and by how many products a launch has (docs/simulation.md). Operands are
  * told how they lie by types that have
  *
- *     static const bool K_FIRST   neighbours in memory have neighbouring k
- * (else neighbouring i) at(i)                       what does not depend on k,
- * of row or column i get(at, k)                  the element; k is below
- * depth() size(), depth()             how many i there are, and how many k
+ *     static const bool K_FIRST   neighbours in memory have neighbouring k (else neighbouring i)
+ *     place at(i)                 what depends on row or column i alone: once for each of a thread
+ *     step along(k)               what depends on k alone: once for each k of a thread
+ *     get(at(i), along(k))        the element; k is below depth()
+ *     size(), depth()             how many i there are, and how many k
  */
 #ifndef FEDGE_EDGE_TRAIN_CUDA_TILE_CUH
 #define FEDGE_EDGE_TRAIN_CUDA_TILE_CUH
@@ -35,27 +36,29 @@ static __device__ __forceinline__ float round_factor(float x, uint32_t dropped)
     return __int_as_float((int)((bits + up) >> dropped << dropped));
 }
 
-/* One operand's share of a step in k: SIZE rows or columns, TILE_DEPTH deep. */
+/* One operand's share of a step in k: SIZE rows or columns, TILE_DEPTH deep. A thread has so many
+ * places in i, and so many in k. */
 template <typename Operand, int SIZE> struct tile_loader {
-    static const int EACH = SIZE * TILE_DEPTH / TILE_THREADS; /* elements of a thread */
-    typename Operand::place places[EACH];
+    static const int EACH = SIZE * TILE_DEPTH / TILE_THREADS;
+    static const int PLACES = Operand::K_FIRST ? EACH : 1, STEPS = EACH / PLACES;
+    typename Operand::place places[PLACES];
 
-    static __device__ __forceinline__ int row(int e) /* which of the tile's i */
+    static __device__ __forceinline__ int row(int p) /* which of the tile's i */
     {
-        return Operand::K_FIRST ? (int)threadIdx.x / TILE_DEPTH + e * TILE_SIDE
+        return Operand::K_FIRST ? (int)threadIdx.x / TILE_DEPTH + p * TILE_SIDE
                                 : (int)threadIdx.x % SIZE;
     }
-    static __device__ __forceinline__ int step(int e) /* which of the tile's k */
+    static __device__ __forceinline__ int step(int q) /* which of the tile's k */
     {
         return Operand::K_FIRST ? (int)threadIdx.x % TILE_DEPTH
-                                : (int)threadIdx.x / SIZE + e * (TILE_THREADS / SIZE);
+                                : (int)threadIdx.x / SIZE + q * (TILE_THREADS / SIZE);
     }
     __device__ __forceinline__ void begin(const Operand &from, uint32_t first)
     {
 #pragma unroll
-        for (int e = 0; e < EACH; e++) {
-            const uint32_t i = first + (uint32_t)row(e);
-            places[e] = from.at(i < from.size() ? i : 0);
+        for (int p = 0; p < PLACES; p++) {
+            const uint32_t i = first + (uint32_t)row(p);
+            places[p] = from.at(i < from.size() ? i : 0);
         }
     }
     /* To shared[row · of_row + step · of_step]. */
@@ -64,11 +67,15 @@ template <typename Operand, int SIZE> struct tile_loader {
                                          int of_step) const
     {
 #pragma unroll
-        for (int e = 0; e < EACH; e++) {
-            const uint32_t k = k0 + (uint32_t)step(e);
-            const bool there = first + (uint32_t)row(e) < from.size() && k < from.depth();
-            shared[row(e) * of_row + step(e) * of_step] =
-                there ? round_factor(from.get(places[e], k), dropped) : 0.0f;
+        for (int q = 0; q < STEPS; q++) {
+            const uint32_t k = k0 + (uint32_t)step(q);
+            const typename Operand::step along = from.along(k);
+#pragma unroll
+            for (int p = 0; p < PLACES; p++) {
+                const bool there = first + (uint32_t)row(p) < from.size() && k < from.depth();
+                shared[row(p) * of_row + step(q) * of_step] =
+                    there ? round_factor(from.get(places[p], along), dropped) : 0.0f;
+            }
         }
     }
 };
@@ -210,6 +217,7 @@ static __device__ __forceinline__ float activated(float y, uint32_t relu)
 struct tile_rows {
     static const bool K_FIRST = true;
     typedef const float *place;
+    typedef uint32_t step;
     const float *from;
     size_t pitch;
     uint32_t many, deep;
@@ -225,7 +233,11 @@ struct tile_rows {
     {
         return from + i * pitch;
     }
-    __device__ __forceinline__ float get(place row, uint32_t k) const
+    __device__ __forceinline__ step along(uint32_t k) const
+    {
+        return k;
+    }
+    __device__ __forceinline__ float get(place row, step k) const
     {
         return row[k];
     }
@@ -235,6 +247,7 @@ struct tile_rows {
 struct tile_columns {
     static const bool K_FIRST = false;
     typedef const float *place;
+    typedef size_t step;
     const float *from;
     size_t pitch;
     uint32_t many, deep;
@@ -250,9 +263,13 @@ struct tile_columns {
     {
         return from + i;
     }
-    __device__ __forceinline__ float get(place column, uint32_t k) const
+    __device__ __forceinline__ step along(uint32_t k) const
     {
-        return column[k * pitch];
+        return k * pitch;
+    }
+    __device__ __forceinline__ float get(place column, step k) const
+    {
+        return column[k];
     }
 };
 
