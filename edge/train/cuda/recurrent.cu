@@ -3,6 +3,9 @@
 
 typedef fedge_cohort_recurrent cells;
 
+enum { LANES = 32, WARPS = TILE_THREADS / LANES };
+enum { WARP_EXAMPLES = 2, BLOCK_EXAMPLES = WARP_EXAMPLES * WARPS }; /* in a step forward */
+
 static __device__ __forceinline__ float sigmoid(float x)
 {
     return 1.0f / (1.0f + expf(-x));
@@ -29,58 +32,114 @@ static __device__ __forceinline__ size_t row_behind(const cells &c, size_t row)
     return c.reverse ? row - 1 : row + 1;
 }
 
-/* Row [row] of W_hh by the state before, and its bias. */
-static __device__ __forceinline__ float from_state(const cells &c, uint32_t s, uint32_t row,
-                                                   const float *before)
+/* W_hh by the states before, added to sums: of the lane's number of the state, and of each of its
+ * warp's examples. A sum is one thread's, from the first k to the last. Weights and states pass
+ * through shared memory, so that a warp reads them as they lie, along k, and a block reads a weight
+ * once for all of its examples. [weight], [before]: of the block's first number and example. */
+template <int GATES>
+static __device__ __forceinline__ void
+add_from_states(const cells &c, const float *weight, const float *before, uint32_t numbers,
+                uint32_t examples, float sums[WARP_EXAMPLES][GATES])
 {
-    const float *weight = c.weight.values + s * c.weight.stride + (size_t)row * c.hidden;
-    float sum = c.bias.values ? c.bias.values[s * c.bias.stride + row] : 0.0f;
-    for (uint32_t k = 0; k < c.hidden; k++)
-        sum = fmaf(weight[k], before[k], sum);
-    return sum;
+    __shared__ float weights[GATES][LANES][LANES + 1], states[BLOCK_EXAMPLES][LANES];
+    const uint32_t lane = threadIdx.x % LANES, warp = threadIdx.x / LANES, n = c.hidden;
+    for (uint32_t k0 = 0; k0 < n; k0 += LANES) {
+        const uint32_t deep = n - k0 < LANES ? n - k0 : (uint32_t)LANES;
+        __syncthreads(); /* the last ones are done with */
+#pragma unroll 4
+        for (uint32_t row = 0; row < GATES * LANES; row += WARPS) {
+            const uint32_t gate = row / LANES, i = row % LANES + warp;
+            weights[gate][i][lane] =
+                i < numbers && lane < deep ? weight[((size_t)gate * n + i) * n + k0 + lane] : 0.0f;
+        }
+#pragma unroll
+        for (uint32_t b = 0; b < BLOCK_EXAMPLES; b += WARPS) {
+            states[b + warp][lane] = b + warp < examples && lane < deep
+                                         ? before[(size_t)(b + warp) * c.steps * n + k0 + lane]
+                                         : 0.0f;
+        }
+        __syncthreads();
+        for (uint32_t k = 0; k < deep; k++) {
+#pragma unroll
+            for (uint32_t gate = 0; gate < GATES; gate++) {
+#pragma unroll
+                for (uint32_t e = 0; e < WARP_EXAMPLES; e++) {
+                    sums[e][gate] =
+                        fmaf(weights[gate][lane][k], states[warp + e * WARPS][k], sums[e][gate]);
+                }
+            }
+        }
+    }
 }
 
-/* A thread for each number of the state. Gates have the inputs' share, and get their values; the
- * state goes to h, and to where the next step finds it. */
+/* Number [k] of the state, of a GRU from its three shares and of an LSTM from its four. Gates have
+ * the inputs' share, and get their values. */
+static __device__ __forceinline__ float become(const cells &c, uint32_t, size_t row, uint32_t k,
+                                               const float (&share)[3])
+{
+    const uint32_t n = c.hidden;
+    float *g = c.gates + row * 3 * n + k;
+    const float r = sigmoid(g[0] + share[0]);
+    const float z = sigmoid(g[n] + share[1]);
+    const float q = share[2];
+    const float fresh = tanhf(g[2 * n] + r * q);
+    g[0] = r;
+    g[n] = z;
+    g[2 * n] = fresh;
+    c.cell[row * n + k] = q;
+    return fresh + z * (c.before[row * n + k] - fresh);
+}
+
+static __device__ __forceinline__ float become(const cells &c, uint32_t t, size_t row, uint32_t k,
+                                               const float (&share)[4])
+{
+    const uint32_t n = c.hidden;
+    float *g = c.gates + row * 4 * n + k;
+    const float in = sigmoid(g[0] + share[0]);
+    const float forget = sigmoid(g[n] + share[1]);
+    const float fresh = tanhf(g[2 * n] + share[2]);
+    const float out = sigmoid(g[3 * n] + share[3]);
+    const float last = t != first_step(c) ? c.cell[row_before(c, row) * n + k] : 0.0f;
+    const float cell = forget * last + in * fresh;
+    g[0] = in;
+    g[n] = forget;
+    g[2 * n] = fresh;
+    g[3 * n] = out;
+    c.cell[row * n + k] = cell;
+    return out * tanhf(cell);
+}
+
+/* A lane for each number of the state, and a warp for several examples. The state goes to h, and to
+ * where the next step finds it. */
+template <int GATES>
 static __global__ void __launch_bounds__(TILE_THREADS)
     cell_forward(cells c, uint32_t t, const fedge_cohort_turn *turns, uint32_t batch)
 {
-    const uint32_t s = blockIdx.z, n = c.hidden;
-    const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * n)
+    const uint32_t s = blockIdx.z, n = c.hidden, count = turns[s].count;
+    const tile_place tile = place_of_tile(n, LANES);
+    const uint32_t first = tile.right * LANES, example = tile.down * BLOCK_EXAMPLES;
+    if (example >= count)
         return;
-    const uint32_t k = (uint32_t)(i % n);
-    const size_t row = ((size_t)s * batch + i / n) * c.steps + t;
-    const float *before = c.before + row * n;
-    const uint32_t gates = c.is_gru ? 3 : 4;
-    float *g = c.gates + row * gates * n + k, h;
-    if (c.is_gru) {
-        const float r = sigmoid(g[0] + from_state(c, s, k, before));
-        const float z = sigmoid(g[n] + from_state(c, s, n + k, before));
-        const float q = from_state(c, s, 2 * n + k, before);
-        const float fresh = tanhf(g[2 * n] + r * q);
-        h = fresh + z * (before[k] - fresh);
-        g[0] = r;
-        g[n] = z;
-        g[2 * n] = fresh;
-        c.cell[row * n + k] = q;
-    } else {
-        const float in = sigmoid(g[0] + from_state(c, s, k, before));
-        const float forget = sigmoid(g[n] + from_state(c, s, n + k, before));
-        const float fresh = tanhf(g[2 * n] + from_state(c, s, 2 * n + k, before));
-        const float out = sigmoid(g[3 * n] + from_state(c, s, 3 * n + k, before));
-        const float last = t != first_step(c) ? c.cell[row_before(c, row) * n + k] : 0.0f;
-        const float cell = forget * last + in * fresh;
-        h = out * tanhf(cell);
-        g[0] = in;
-        g[n] = forget;
-        g[2 * n] = fresh;
-        g[3 * n] = out;
-        c.cell[row * n + k] = cell;
+    const uint32_t k = first + threadIdx.x % LANES;
+    const float *bias = c.bias.values && k < n ? c.bias.values + s * c.bias.stride + k : nullptr;
+    float sums[WARP_EXAMPLES][GATES];
+#pragma unroll
+    for (uint32_t i = 0; i < WARP_EXAMPLES * GATES; i++)
+        sums[i / GATES][i % GATES] = bias ? bias[i % GATES * n] : 0.0f;
+    add_from_states<GATES>(c, c.weight.values + s * c.weight.stride + (size_t)first * n,
+                           c.before + (((size_t)s * batch + example) * c.steps + t) * n, n - first,
+                           count - example, sums);
+#pragma unroll
+    for (uint32_t e = 0; e < WARP_EXAMPLES; e++) {
+        const uint32_t b = example + threadIdx.x / LANES + e * WARPS;
+        if (b >= count || k >= n)
+            continue;
+        const size_t row = ((size_t)s * batch + b) * c.steps + t;
+        const float h = become(c, t, row, k, sums[e]);
+        c.h[row * c.h_row + k] = h;
+        if (t != last_step(c))
+            c.before[row_behind(c, row) * n + k] = h;
     }
-    c.h[row * c.h_row + k] = h;
-    if (t != last_step(c))
-        c.before[row_behind(c, row) * n + k] = h;
 }
 
 /* The state before the first step, and what comes from behind the last. */
@@ -158,11 +217,16 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 cudaError_t fedge_cohort_launch_recurrent(const fedge_cohort_shape *shape,
                                           const fedge_cohort_recurrent *args)
 {
-    const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->hidden);
-    cudaError_t error = cudaLaunchKernelEx(&config, clear, *args, 0u, shape->turns, shape->batch);
+    const cudaLaunchConfig_t start = value_grid(shape, (size_t)shape->batch * args->hidden);
+    const cudaLaunchConfig_t config =
+        tile_grid(shape, shape->batch, BLOCK_EXAMPLES, args->hidden, LANES);
+    cudaError_t error = cudaLaunchKernelEx(&start, clear, *args, 0u, shape->turns, shape->batch);
     for (uint32_t k = 0; k < args->steps && error == cudaSuccess; k++) {
         const uint32_t t = args->reverse ? args->steps - 1 - k : k;
-        error = cudaLaunchKernelEx(&config, cell_forward, *args, t, shape->turns, shape->batch);
+        error = args->is_gru ? cudaLaunchKernelEx(&config, cell_forward<3>, *args, t, shape->turns,
+                                                  shape->batch)
+                             : cudaLaunchKernelEx(&config, cell_forward<4>, *args, t, shape->turns,
+                                                  shape->batch);
     }
     return error;
 }
