@@ -38,10 +38,11 @@ static __device__ __forceinline__ float round_factor(float x, uint32_t dropped)
 
 /* One operand's share of a step in k: SIZE rows or columns, TILE_DEPTH deep. A thread has so many
  * places in i, and so many in k. */
-template <typename Operand, int SIZE> struct tile_loader {
+template <typename Operand, int SIZE, int DROPPED> struct tile_loader {
     static const int EACH = SIZE * TILE_DEPTH / TILE_THREADS;
     static const int PLACES = Operand::K_FIRST ? EACH : 1, STEPS = EACH / PLACES;
     typename Operand::place places[PLACES];
+    float fetched[STEPS][PLACES];
 
     static __device__ __forceinline__ int row(int p) /* which of the tile's i */
     {
@@ -61,10 +62,8 @@ template <typename Operand, int SIZE> struct tile_loader {
             places[p] = from.at(i < from.size() ? i : 0);
         }
     }
-    /* To shared[row · of_row + step · of_step]. */
-    __device__ __forceinline__ void load(const Operand &from, uint32_t first, uint32_t k0,
-                                         uint32_t dropped, float *shared, int of_row,
-                                         int of_step) const
+    /* Reads are under way until their values are put. */
+    __device__ __forceinline__ void fetch(const Operand &from, uint32_t first, uint32_t k0)
     {
 #pragma unroll
         for (int q = 0; q < STEPS; q++) {
@@ -73,49 +72,89 @@ template <typename Operand, int SIZE> struct tile_loader {
 #pragma unroll
             for (int p = 0; p < PLACES; p++) {
                 const bool there = first + (uint32_t)row(p) < from.size() && k < from.depth();
-                shared[row(p) * of_row + step(q) * of_step] =
-                    there ? round_factor(from.get(places[p], along), dropped) : 0.0f;
+                fetched[q][p] = there ? from.get(places[p], along) : 0.0f;
             }
+        }
+    }
+    /* For tensor cores row by row, else k by k at an odd pitch, for the banks. */
+    __device__ __forceinline__ void put(float *shared) const
+    {
+        const int of_row = DROPPED ? TILE_PITCH : 1, of_step = DROPPED ? 1 : SIZE + 1;
+#pragma unroll
+        for (int q = 0; q < STEPS; q++) {
+#pragma unroll
+            for (int p = 0; p < PLACES; p++)
+                shared[row(p) * of_row + step(q) * of_step] = round_factor(fetched[q][p], DROPPED);
         }
     }
 };
 
-/* By the tile's threads themselves, in fp32. */
-template <int ROWS, int COLUMNS, typename A, typename B, typename Store>
-static __device__ __forceinline__ void multiply_plain(const A &a, const B &b, uint32_t first_row,
-                                                      uint32_t first_column, float *rows,
-                                                      float *columns, const Store &store)
+/* Factors of two steps in k, taken in turn. */
+template <int ROWS, int COLUMNS> struct tile_factors {
+    float rows[2][ROWS * TILE_SIDE * TILE_PITCH], columns[2][COLUMNS * TILE_SIDE * TILE_PITCH];
+};
+
+/* multiply(rows, columns) for each step in k, from the first to the last, while the next one's
+ * factors are fetched. A thread may put those as soon as all have come to multiply these: then all
+ * are done with the ones before, in whose place they come. */
+template <int DROPPED, int ROWS, int COLUMNS, typename A, typename B, typename Multiply>
+static __device__ __forceinline__ void
+multiply_steps(const A &a, const B &b, uint32_t first_row, uint32_t first_column,
+               tile_factors<ROWS, COLUMNS> &factors, const Multiply &multiply)
 {
-    /* Of a step in shared memory; odd, for its banks. */
-    const int HEIGHT = ROWS * TILE_SIDE + 1, WIDTH = COLUMNS * TILE_SIDE + 1;
-    const int mine_n = (int)threadIdx.x % TILE_SIDE, mine_m = (int)threadIdx.x / TILE_SIDE;
-    tile_loader<A, ROWS * TILE_SIDE> load_a;
-    tile_loader<B, COLUMNS * TILE_SIDE> load_b;
-    float sums[ROWS][COLUMNS] = {};
+    tile_loader<A, ROWS * TILE_SIDE, DROPPED> load_a;
+    tile_loader<B, COLUMNS * TILE_SIDE, DROPPED> load_b;
     load_a.begin(a, first_row);
     load_b.begin(b, first_column);
+    load_a.fetch(a, first_row, 0);
+    load_b.fetch(b, first_column, 0);
     for (uint32_t k0 = 0; k0 < a.depth(); k0 += TILE_DEPTH) {
-        load_a.load(a, first_row, k0, 0, rows, 1, HEIGHT);
-        load_b.load(b, first_column, k0, 0, columns, 1, WIDTH);
+        const uint32_t turn = k0 / TILE_DEPTH % 2;
+        load_a.put(factors.rows[turn]);
+        load_b.put(factors.columns[turn]);
         __syncthreads();
+        load_a.fetch(a, first_row, k0 + TILE_DEPTH); /* behind the last one: nothing */
+        load_b.fetch(b, first_column, k0 + TILE_DEPTH);
+        multiply(factors.rows[turn], factors.columns[turn]);
+    }
+}
+
+/* A step's products, added to a thread's sums: rows and columns from its own first ones on. */
+template <int ROWS, int COLUMNS>
+static __device__ __forceinline__ void add_products(const float *rows, const float *columns,
+                                                    float sums[ROWS][COLUMNS])
+{
+    const int HEIGHT = ROWS * TILE_SIDE + 1, WIDTH = COLUMNS * TILE_SIDE + 1; /* of a k */
 #pragma unroll
-        for (int k = 0; k < TILE_DEPTH; k++) {
-            float x[ROWS], y[COLUMNS];
+    for (int k = 0; k < TILE_DEPTH; k++) {
+        float x[ROWS], y[COLUMNS];
 #pragma unroll
-            for (int i = 0; i < ROWS; i++)
-                x[i] = rows[k * HEIGHT + mine_m + i * TILE_SIDE];
+        for (int i = 0; i < ROWS; i++)
+            x[i] = rows[k * HEIGHT + i * TILE_SIDE];
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++)
+            y[j] = columns[k * WIDTH + j * TILE_SIDE];
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
 #pragma unroll
             for (int j = 0; j < COLUMNS; j++)
-                y[j] = columns[k * WIDTH + mine_n + j * TILE_SIDE];
-#pragma unroll
-            for (int i = 0; i < ROWS; i++) {
-#pragma unroll
-                for (int j = 0; j < COLUMNS; j++)
-                    sums[i][j] = fmaf(x[i], y[j], sums[i][j]);
-            }
+                sums[i][j] = fmaf(x[i], y[j], sums[i][j]);
         }
-        __syncthreads();
     }
+}
+
+/* By the tile's threads themselves, in fp32. */
+template <int ROWS, int COLUMNS, typename A, typename B, typename Store>
+static __device__ __forceinline__ void
+multiply_plain(const A &a, const B &b, uint32_t first_row, uint32_t first_column,
+               tile_factors<ROWS, COLUMNS> &factors, const Store &store)
+{
+    const int mine_n = (int)threadIdx.x % TILE_SIDE, mine_m = (int)threadIdx.x / TILE_SIDE;
+    float sums[ROWS][COLUMNS] = {};
+    multiply_steps<0>(a, b, first_row, first_column, factors,
+                      [&](const float *rows, const float *columns) {
+                          add_products<ROWS, COLUMNS>(rows + mine_m, columns + mine_n, sums);
+                      });
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
 #pragma unroll
@@ -137,47 +176,49 @@ static __device__ __forceinline__ uint32_t core_word(const float *from, int k0, 
                                         : (uint32_t)__float_as_int(from[k0 + t]);
 }
 
-/* By tensor cores: each of the 8 warps has 16 rows, and [BLOCKS] times 8 columns. */
+/* A step's products by tensor cores: of 16 rows and [BLOCKS] times 8 columns, the lane's own first.
+ */
+template <int DROPPED, int BLOCKS>
+static __device__ __forceinline__ void add_by_cores(const float *rows, const float *columns,
+                                                    float sums[BLOCKS][4])
+{
+    const int DEPTH = DROPPED == FEDGE_COHORT_BF16 ? 2 * CORE_WORDS : CORE_WORDS; /* k at a time */
+    const int t = (int)threadIdx.x % 4;
+#pragma unroll
+    for (int k = 0; k < TILE_DEPTH; k += DEPTH) {
+        uint32_t x[4], y[2];
+#pragma unroll
+        for (int r = 0; r < 4; r++)
+            x[r] = core_word<DROPPED>(rows + r % 2 * 8 * TILE_PITCH, k, t + r / 2 * 4);
+#pragma unroll
+        for (int j = 0; j < BLOCKS; j++) {
+            const float *column = columns + j * CORE_COLUMNS * TILE_PITCH;
+            y[0] = core_word<DROPPED>(column, k, t);
+            y[1] = core_word<DROPPED>(column, k, t + 4);
+            if (DROPPED == FEDGE_COHORT_BF16)
+                multiply_bf16(sums[j], x, y);
+            else
+                multiply_tf32(sums[j], x, y);
+        }
+    }
+}
+
+/* By tensor cores, of which each of the 8 warps has one. */
 template <int DROPPED, int ROWS, int COLUMNS, typename A, typename B, typename Store>
-static __device__ __forceinline__ void multiply_by_cores(const A &a, const B &b, uint32_t first_row,
-                                                         uint32_t first_column, float *rows,
-                                                         float *columns, const Store &store)
+static __device__ __forceinline__ void
+multiply_by_cores(const A &a, const B &b, uint32_t first_row, uint32_t first_column,
+                  tile_factors<ROWS, COLUMNS> &factors, const Store &store)
 {
     const int BLOCKS = ROWS * COLUMNS * TILE_SIDE / (TILE_THREADS / 32) / CORE_COLUMNS;
-    const int DEPTH = DROPPED == FEDGE_COHORT_BF16 ? 2 * CORE_WORDS : CORE_WORDS; /* k at a time */
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const int mine_m = (int)threadIdx.x / 32 % ROWS * CORE_ROWS;
     const int mine_n = (int)threadIdx.x / 32 / ROWS * BLOCKS * CORE_COLUMNS;
-    tile_loader<A, ROWS * TILE_SIDE> load_a;
-    tile_loader<B, COLUMNS * TILE_SIDE> load_b;
     float sums[BLOCKS][4] = {};
-    load_a.begin(a, first_row);
-    load_b.begin(b, first_column);
-    for (uint32_t k0 = 0; k0 < a.depth(); k0 += TILE_DEPTH) {
-        load_a.load(a, first_row, k0, DROPPED, rows, TILE_PITCH, 1);
-        load_b.load(b, first_column, k0, DROPPED, columns, TILE_PITCH, 1);
-        __syncthreads();
-#pragma unroll
-        for (int k = 0; k < TILE_DEPTH; k += DEPTH) {
-            uint32_t x[4], y[2];
-#pragma unroll
-            for (int r = 0; r < 4; r++) {
-                const float *row = rows + (mine_m + g + r % 2 * 8) * TILE_PITCH;
-                x[r] = core_word<DROPPED>(row, k, t + r / 2 * 4);
-            }
-#pragma unroll
-            for (int j = 0; j < BLOCKS; j++) {
-                const float *column = columns + (mine_n + j * CORE_COLUMNS + g) * TILE_PITCH;
-                y[0] = core_word<DROPPED>(column, k, t);
-                y[1] = core_word<DROPPED>(column, k, t + 4);
-                if (DROPPED == FEDGE_COHORT_BF16)
-                    multiply_bf16(sums[j], x, y);
-                else
-                    multiply_tf32(sums[j], x, y);
-            }
-        }
-        __syncthreads();
-    }
+    multiply_steps<DROPPED>(
+        a, b, first_row, first_column, factors, [&](const float *rows, const float *columns) {
+            add_by_cores<DROPPED, BLOCKS>(rows + (mine_m + g) * TILE_PITCH,
+                                          columns + (mine_n + g) * TILE_PITCH, sums);
+        });
 #pragma unroll
     for (int i = 0; i < BLOCKS * 4; i++) {
         const uint32_t m = first_row + (uint32_t)(mine_m + g + i % 4 / 2 * 8);
@@ -194,16 +235,13 @@ static __device__ __forceinline__ void multiply_tile(const A &a, const B &b, uin
                                                      uint32_t first_column, uint32_t dropped,
                                                      const Store &store)
 {
-    __shared__ float rows[ROWS * TILE_SIDE * TILE_PITCH], columns[COLUMNS * TILE_SIDE * TILE_PITCH];
-    if (dropped == FEDGE_COHORT_TF32) {
-        multiply_by_cores<FEDGE_COHORT_TF32, ROWS, COLUMNS>(a, b, first_row, first_column, rows,
-                                                            columns, store);
-    } else if (dropped == FEDGE_COHORT_BF16) {
-        multiply_by_cores<FEDGE_COHORT_BF16, ROWS, COLUMNS>(a, b, first_row, first_column, rows,
-                                                            columns, store);
-    } else {
-        multiply_plain<ROWS, COLUMNS>(a, b, first_row, first_column, rows, columns, store);
-    }
+    __shared__ tile_factors<ROWS, COLUMNS> factors;
+    if (dropped == FEDGE_COHORT_TF32)
+        multiply_by_cores<FEDGE_COHORT_TF32>(a, b, first_row, first_column, factors, store);
+    else if (dropped == FEDGE_COHORT_BF16)
+        multiply_by_cores<FEDGE_COHORT_BF16>(a, b, first_row, first_column, factors, store);
+    else
+        multiply_plain(a, b, first_row, first_column, factors, store);
 }
 
 /* What a layer stores: activation.cu's bits, where a ReLU works over its output. */
