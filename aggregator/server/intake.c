@@ -121,6 +121,7 @@ fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64
     slot->next = there > 0 ? there : slot->next;
     slot->started_ms = there > 0 ? now_ms : slot->started_ms;
     slot->carried = false;
+    slot->again = same_task && slot->conn_id == grant->conn_id;
     free(slot->incoming);
     slot->incoming = incoming;
     slot->conn_id = grant->conn_id;
@@ -186,8 +187,10 @@ fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_reques
     assert(!own->hold.uploading || own->incoming);
     const fedge_position *position = &from->position;
     const uint32_t size = from->payload_size;
-    /* Such a part was sent to the phase before, and the client is told by RESUME where to go on. */
-    if (intake->skips && (!own->hold.uploading || position->offset != own->next))
+    /* Such a part was sent to the phase before, or on what an earlier RESUME said: a refusal of
+     * damaged bytes that its client hears on a new connection may cross its announcement there, and
+     * then it announces once more. It is told by RESUME where to go on. */
+    if ((intake->skips || own->again) && (!own->hold.uploading || position->offset != own->next))
         return FEDGE_OK;
     if (!own->hold.uploading || position->offset != own->next || size == 0 ||
         size > own->incoming->upload.size - own->next) {

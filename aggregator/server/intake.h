@@ -33,6 +33,7 @@ typedef struct fedge_intake_slot {
     uint64_t started_ms;           /* of the upload */
     double seconds_upload;         /* once all bytes have come */
     bool carried;                  /* the journal has bytes of the phase before; not granted yet */
+    bool again;                    /* announced more than once on its connection */
     fedge_ingest_upload *incoming; /* malloc'ed; NULL when none. With [skips] it stays when all
                                       bytes have come: the phase may close before it counts */
 } fedge_intake_slot;
@@ -65,7 +66,8 @@ FEDGE_MUST_USE fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant
 /* The slot that is granted to this task; false: none. */
 bool fedge_intake_find(const fedge_intake *intake, uint64_t task_id, uint32_t *slot);
 /* Bytes of the slot's upload; may take the request's frame. A part that does not go on where the
- * last one ended costs its sender the connection. */
+ * last one ended costs its sender the connection, unless it has announced its update more than once
+ * on it. */
 FEDGE_MUST_USE fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot,
                                               fedge_request *from, uint64_t now_ms,
                                               fedge_error *err);

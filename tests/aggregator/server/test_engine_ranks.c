@@ -1,7 +1,7 @@
 /* One engine, and the shares of three other ranks, in one process: all that they say to each other
  * goes by letters that come late, devices change ranks in the middle of everything and so lose what
- * was on its way to them, a disk has no room, and words of phases that are over come once more.
- * What happens when is drawn from a seed. */
+ * was on its way to them, bytes of updates are damaged on theirs, a disk has no room, and words of
+ * phases that are over come once more. What happens when is drawn from a seed. */
 #define _POSIX_C_SOURCE 200809L /* getpid */
 #include "tests/edge/core/cmocka_all.h"
 
@@ -50,15 +50,22 @@ typedef struct old_word {
     uint8_t *bytes; /* (size): a report or an order with what follows it */
 } old_word;
 
+/* Of a device's task. */
+typedef struct damage {
+    uint64_t task_id;
+    uint32_t parts;
+} damage;
+
 static federation fed;
 static place places[RANKS];
+static damage damages[FED_DEVICES];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool over;
 static uint32_t drawn;
 static old_word old_reports[MAX_OLD], old_orders[MAX_OLD];
 static uint32_t num_old_reports, num_old_orders;
-static unsigned num_stale, num_moves, num_recalls, num_released;
+static unsigned num_stale, num_moves, num_recalls, num_released, num_refusals;
 
 static uint32_t draw(uint32_t below)
 {
@@ -198,9 +205,24 @@ static void fail_share(void *user, const fedge_error *err)
     fed_must(false, "a share", err->message);
 }
 
+/* Never all uploads that a task may have: the last would lose it, and with it the round, which
+ * wants all devices. That is as it should be, and the next attempt would be a second one. */
+static void damage_some(fedge_request *part)
+{
+    damage *of = &damages[part->client_index];
+    if (of->task_id != part->position.task_id)
+        *of = (damage){.task_id = part->position.task_id};
+    if (of->parts + 1 < FEDGE_ENGINE_MAX_BAD_UPLOADS && draw(8) == 0) {
+        of->parts++;
+        part->frame[(size_t)(part->payload - part->frame) + draw(part->payload_size)] ^= 1;
+    }
+}
+
 /* For the federation. */
 static void post(federation *of, uint32_t rank, fedge_request *request)
 {
+    if (request->type == FEDGE_REQUEST_PART)
+        damage_some(request);
     if (rank == 0) {
         fedge_engine_handle(of->engine, request, of->now_ms);
     } else if (request->type == FEDGE_REQUEST_PART) {
@@ -370,6 +392,13 @@ static void wait_for_shares(void)
     pthread_mutex_unlock(&lock);
 }
 
+/* A client that has done nothing wrong must not be told so: it would end for good. */
+static void check_farewells(void)
+{
+    for (uint32_t i = 0; i < FED_DEVICES; i++)
+        fed_must(fed.devices[i].farewell != FEDGE_REASON_BAD_STATE, "a device", "is out of step");
+}
+
 static void lead(const fedge_collective *collective, fedge_engine_status *status)
 {
     const fedge_rank_link link = {.collective = collective, .say = say, .together = together};
@@ -389,11 +418,14 @@ static void lead(const fedge_collective *collective, fedge_engine_status *status
         move_letters();
         disturb();
         fed_step(&fed);
+        check_farewells();
     }
     fed_must(failure.status == FEDGE_OK, "the run", failure.message);
     *status = fed_status(&fed);
-    for (uint32_t i = 0; i < FED_DEVICES; i++)
+    for (uint32_t i = 0; i < FED_DEVICES; i++) {
         fed_must(fed.devices[i].num_asked_again == 0, "a device", "was asked again after an ACK");
+        num_refusals += fed.devices[i].num_refusals;
+    }
     fed_close(&fed);
     pthread_mutex_lock(&lock);
     over = true;
@@ -466,6 +498,7 @@ static void play_on_ranks(uint32_t seed, const char *hash)
     fed_init(&fed, "engine-ranks-test", ALL_OF_ALL);
     full = draw(UINT32_MAX) & draw(UINT32_MAX) & draw(UINT32_MAX);
     num_creates = 0;
+    memset(damages, 0, sizeof(damages));
     open_places();
     local_ranks_run(RANKS, work, &status);
     close_places();
@@ -488,7 +521,7 @@ static void every_update_counts_once_on_any_ranks(void **state)
         play_on_ranks(seed, hash);
     /* All of it has happened. */
     assert_true(num_moves > 0 && num_stale > 0 && num_full > 0);
-    assert_true(num_recalls > 0 && num_released > 0);
+    assert_true(num_recalls > 0 && num_released > 0 && num_refusals > 0);
 }
 
 int main(void)

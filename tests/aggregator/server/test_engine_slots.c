@@ -455,6 +455,27 @@ static void devices_that_are_gone_do_not_fill_the_log(void **state)
     assert_int_equal(num_refusals_logged, FEDGE_ENGINE_GONE_LINES);
 }
 
+/* As one does whose announcement on a new connection has crossed the refusal of what it sent on the
+ * old one. */
+static void what_follows_two_announcements_may_cross_the_answers(void **state)
+{
+    (void)state;
+    fed_device *device = &fed.devices[0];
+    begin_idle("\"num-server-rounds\":1,\"min-train-nodes\":5,\"min-available-nodes\":5");
+    fed_make_result(device);
+    begin_upload(device);
+    fed_send_part(device);
+    fed_announce(device);  /* to be answered: from the second part on */
+    fed_send_part(device); /* before it reads that */
+    fed_settle(&fed);
+    assert_int_equal(device->resumed_at, FED_PART_SIZE);
+    while (device->sending)
+        fed_send_part(device);
+    fed_settle(&fed);
+    assert_int_equal(device->num_acks, 1);
+    assert_non_null(device->conn);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -462,6 +483,7 @@ int main(void)
         cmocka_unit_test_teardown(a_slots_next_device_has_all_its_tries, tear_down),
         cmocka_unit_test_teardown(the_device_before_does_no_harm, tear_down),
         cmocka_unit_test_teardown(a_new_task_survives_a_restart, tear_down),
+        cmocka_unit_test_teardown(what_follows_two_announcements_may_cross_the_answers, tear_down),
         cmocka_unit_test_teardown(a_sender_waits_for_room, tear_down),
         cmocka_unit_test_teardown(old_rounds_are_removed, tear_down),
         cmocka_unit_test_teardown(a_full_disk_is_told_once, tear_down),
