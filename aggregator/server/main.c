@@ -533,9 +533,6 @@ static int run(program *self)
     if (!agree(self, leads(self) ? open_run(self, &err) : open_share(self, &err), NULL, 0, &code,
                &err))
         return code;
-    code = FEDGE_EXIT_CONFIG;
-    if (!agree(self, announce(self, &err), NULL, 0, &code, &err))
-        return code;
     if (!fedge_collective_is_alone(&self->collective)) {
         const fedge_ranks_config config = {
             .collective = &self->collective,
@@ -548,7 +545,8 @@ static int run(program *self)
         if (!agree(self, fedge_ranks_new(&config, &self->ranks, &err), NULL, 0, &code, &err))
             return code;
     }
-    return serve(self);
+    code = FEDGE_EXIT_CONFIG;
+    return agree(self, announce(self, &err), NULL, 0, &code, &err) ? serve(self) : code;
 }
 
 /* Loads, and compares what all ranks must have alike. */

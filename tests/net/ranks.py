@@ -87,7 +87,7 @@ class Ranks(harness.Federation):
         def watches():
             for path in glob.glob(f"/proc/{self.pid_of(rank)}/task/*/comm"):
                 with open(path, encoding="ascii") as file:
-                    if file.read() == "ranks-watch\n":
+                    if file.read() == "ranks\n":  # what the watch hears by
                         return True
             return False
         wait_until(f"rank {rank} watches others", watches)

@@ -139,6 +139,16 @@ class Alike(RanksTest):
             self.assertIn(f"fedge-aggregator: rank {other} on ", said)
             self.assertIn(f"rank {rank} has said nothing for ", said)
 
+    def test_a_rank_that_hangs_while_it_starts(self):
+        """It listens, and the other waits for it before it serves."""
+        made = self.ranks(2)
+        made.launch_aggregator(environment={"FEDGE_RANK_SILENCE_S": "20" if harness.SANITIZED else "8",
+                                            **fault("mkostemps", 1, "stop", "/ports.1.")})
+        said = made.wait_for_loss()
+        self.assertIn("fedge-aggregator: rank 0 on ", said)
+        self.assertIn("the start of all ranks has not ended in ", said)
+        self.assertEqual(len(made.aggregator.events("listening")), 2)
+
     @unittest.skipIf(harness.SANITIZED, "what hits calls of MPI stands in a sanitizer's way")
     def test_a_rank_that_hangs_while_sums_are_joined(self):
         job = {"clients": 3, "rounds__num_server_rounds": 2, "rounds__min_train_nodes": 3}

@@ -21,6 +21,7 @@
 #include "edge/core/os.h"
 
 #define FIRST_NAP_US 20u
+#define STARTING "the start of all ranks"
 #define JOINING "joining sums" /* or a step on shards of them */
 #define MOST_AT_ONCE 64        /* letters that are read before others are sent */
 
@@ -634,6 +635,11 @@ static void *run(void *arg)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+static void on_stuck(void *ranks, const fedge_error *err)
+{
+    give_up(ranks, err);
+}
+
 fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ranks,
                              fedge_error *err)
 {
@@ -653,10 +659,16 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
         status = fedge_rank_blobs_init(&fresh->blobs, config->collective, config->log, err);
     if (status == FEDGE_OK && !fresh->in)
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what ranks tell each other");
+    if (status == FEDGE_OK) {
+        status = fedge_ranks_watch_init(&fresh->watch, fedge_ranks_silence_ms(config->sum_bytes),
+                                        on_stuck, fresh, err);
+    }
     if (status != FEDGE_OK) {
         fedge_ranks_free(fresh);
         return status;
     }
+    /* All of it is quick from here on, and the ranks wait for each other. */
+    fedge_ranks_watch_begin(&fresh->watch, STARTING);
     if (leads(fresh))
         fedge_engine_thread_deliver_to(config->engine, deliver, fresh);
     else
@@ -678,6 +690,7 @@ void fedge_ranks_free(fedge_ranks *ranks)
     if (!ranks)
         return;
     assert(!ranks->running);
+    fedge_ranks_watch_fini(&ranks->watch);
     fedge_mailbox_item *item = ranks->outbox ? fedge_mailbox_take(ranks->outbox) : NULL;
     for (fedge_mailbox_item *next; item; item = next) {
         next = item->next;
@@ -692,26 +705,16 @@ void fedge_ranks_free(fedge_ranks *ranks)
     free(ranks);
 }
 
-static void on_stuck(void *ranks, const fedge_error *err)
-{
-    give_up(ranks, err);
-}
-
 fedge_status fedge_ranks_start(fedge_ranks *ranks, fedge_error *err)
 {
-    const fedge_status status = fedge_ranks_watch_init(
-        &ranks->watch, fedge_ranks_silence_ms(ranks->config.sum_bytes), on_stuck, ranks, err);
-    if (status != FEDGE_OK)
-        return status;
     for (uint32_t rank = 1; leads(ranks) && rank < ranks->config.collective->num_ranks; rank++)
         fedge_ranks_watch_heard(&ranks->watch, rank);
     if (!leads(ranks))
         fedge_ranks_watch_heard(&ranks->watch, 0);
+    fedge_ranks_watch_end(&ranks->watch);
     const int failed = pthread_create(&ranks->thread, NULL, run, ranks);
-    if (failed) {
-        fedge_ranks_watch_fini(&ranks->watch);
+    if (failed)
         return fedge_fail_errno(err, failed, "cannot start the thread that speaks to other ranks");
-    }
     ranks->running = true;
     return FEDGE_OK;
 }

@@ -51,7 +51,9 @@ typedef struct fedge_ranks_config {
 uint32_t fedge_ranks_first_tag(const fedge_collective *collective);
 
 /* At most FEDGE_RANKS_MAX ranks. FEDGE_NO_MEMORY. The engine's replies go through the ranks
- * from then on, and another rank's requests to rank 0; so before either thread starts. */
+ * from then on, and another rank's requests to rank 0; so before either thread starts. The others
+ * have as long until fedge_ranks_start as for a call of all ranks (watch.h): what takes longer, as
+ * recovery does, comes before. */
 FEDGE_MUST_USE fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ranks,
                                             fedge_error *err);
 /* After fedge_ranks_end, or without a start; the transport is gone. NULL is fine. */
