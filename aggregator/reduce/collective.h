@@ -10,7 +10,8 @@
  * is sent without waiting, and looked for. Messages of one rank come in the order in which they
  * were sent; other calls do not see them.
  *
- * One thread of a process at a time makes calls.
+ * One thread of a process at a time makes calls of a collective; another may make calls of a part
+ * of it (fedge_collective_split) meanwhile.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_COLLECTIVE_H
 #define FEDGE_AGGREGATOR_REDUCE_COLLECTIVE_H

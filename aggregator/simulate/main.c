@@ -12,6 +12,7 @@
 
 #include "aggregator/simulate/generate/generate_options.h"
 #include "aggregator/simulate/model_command.h"
+#include "aggregator/simulate/run/beats.h"
 #include "aggregator/simulate/run/experiment.h"
 #include "aggregator/simulate/run/options.h"
 #include "aggregator/simulate/sweep/compare.h"
@@ -179,6 +180,12 @@ static int abandon(fedge_collective *collective, const fedge_error *err)
     return EXIT_FAILED;
 }
 
+/* On another thread, while this one waits for that rank. */
+static void on_silence(void *collective, const fedge_error *err)
+{
+    (void)abandon(collective, err);
+}
+
 /* On any rank but 0: its share of the work. */
 static int serve(fedge_experiment *self, fedge_collective *collective)
 {
@@ -303,9 +310,12 @@ static int run(fedge_simulate_options *options)
     size_t size = 0;
     fedge_error err;
     fedge_collective collective;
+    fedge_beats *beats = NULL;
     options->sums.stuck = on_stuck;
     if (fedge_collective_open(&collective, &err) != FEDGE_OK)
         return fail(&err, EXIT_SETTINGS);
+    if (fedge_beats_new(&collective, on_silence, &collective, &beats, &err) != FEDGE_OK)
+        return abandon(&collective, &err);
     catch_signals();
     fedge_status status = fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &size, &err);
     if (status == FEDGE_OK)
@@ -320,6 +330,7 @@ static int run(fedge_simulate_options *options)
         code = run_one(options, &collective, (const char *)text, size);
     free(text);
     fedge_experiment_free_plugin(plugin);
+    fedge_beats_end(beats);
     fedge_collective_close(&collective);
     return code;
 }

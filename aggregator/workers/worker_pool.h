@@ -12,7 +12,8 @@
  *   the network's      their library's loops;
  *   between ranks      it waits for MPI's messages (server/ranks/ranks.c);
  *   the watchers of GPUs and of ranks  they sleep (edge/train/cuda/gpu_watch.h,
- *                      server/ranks/watch.h);
+ *                      ranks_watch.h);
+ *   a simulation's beats  it waits for MPI's messages (simulate/run/beats.h);
  *   a client's worker  it keeps one job and drops the one before (client/worker.h), on devices that
  *                      have no use for more.
  */

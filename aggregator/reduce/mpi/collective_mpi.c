@@ -18,10 +18,10 @@ static fedge_status mpi_open(void **state, uint32_t *rank, uint32_t *num_ranks, 
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for MPI");
     fedge_status status = fedge_mpi_load(mpi, err);
     int provided = 0, place = 0, size = 0;
-    /* Serialized: more than one thread calls, but never two at once. */
-    if (status == FEDGE_OK && mpi->init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &provided) != 0)
+    /* Multiple: of one collective no two threads make calls at once, but of its parts they do. */
+    if (status == FEDGE_OK && mpi->init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &provided) != 0)
         status = fedge_fail(err, FEDGE_UNSUPPORTED, "Open MPI does not start");
-    if (status == FEDGE_OK && provided < MPI_THREAD_SERIALIZED) {
+    if (status == FEDGE_OK && provided < MPI_THREAD_MULTIPLE) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "this Open MPI was built without threads: install Debian's");
     }

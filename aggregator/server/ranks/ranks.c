@@ -15,15 +15,17 @@
 #include "aggregator/server/exit_codes.h"
 #include "aggregator/server/ranks/blobs.h"
 #include "aggregator/server/ranks/letter.h"
-#include "aggregator/server/ranks/watch.h"
 #include "aggregator/server/slots.h"
 #include "aggregator/workers/condition.h"
+#include "aggregator/workers/ranks_watch.h"
 #include "edge/core/os.h"
 
 #define FIRST_NAP_US 20u
 #define STARTING "the start of all ranks"
 #define JOINING "joining sums" /* or a step on shards of them */
 #define MOST_AT_ONCE 64        /* letters that are read before others are sent */
+
+static_assert(FEDGE_RANKS_MAX <= FEDGE_RANKS_WATCH_MAX, "all are watched");
 
 struct fedge_ranks {
     fedge_ranks_config config;

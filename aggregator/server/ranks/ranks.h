@@ -13,8 +13,8 @@
  *
  * One thread makes all calls of the collective between fedge_ranks_start and fedge_ranks_end. A
  * rank that is lost ends the whole job: MPI sees to that, and for one that says nothing more
- * watch.h does. The next start, with as many ranks as there are, goes on from the journals that are
- * there.
+ * workers/ranks_watch.h does. The next start, with as many ranks as there are, goes on from the
+ * journals that are there.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_RANKS_RANKS_H
 #define FEDGE_AGGREGATOR_SERVER_RANKS_RANKS_H
@@ -52,8 +52,8 @@ uint32_t fedge_ranks_first_tag(const fedge_collective *collective);
 
 /* At most FEDGE_RANKS_MAX ranks. FEDGE_NO_MEMORY. The engine's replies go through the ranks
  * from then on, and another rank's requests to rank 0; so before either thread starts. The others
- * have as long until fedge_ranks_start as for a call of all ranks (watch.h): what takes longer, as
- * recovery does, comes before. */
+ * have as long until fedge_ranks_start as for a call of all ranks (workers/ranks_watch.h): what
+ * takes longer, as recovery does, comes before. */
 FEDGE_MUST_USE fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ranks,
                                             fedge_error *err);
 /* After fedge_ranks_end, or without a start; the transport is gone. NULL is fine. */

@@ -95,6 +95,21 @@ fi
 ends 0 "complete after 100 rounds" mpirun -n 2 "$simulate" "${options[@]}" --job g/long.json --out parts --resume
 cmp whole/model.safetensors parts/model.safetensors || fail "after a kill there is another model"
 
+# One that hangs ends it too: no beat comes from it.
+rm -rf parts
+FEDGE_RANK_SILENCE_S=8 mpirun -n 3 "$simulate" "${options[@]}" --job g/long.json --out parts >said 2>&1 &
+pid=$!
+wait_for_rounds parts 2
+pkill -STOP -P "$pid" -n || true
+code=0
+wait "$pid" || code=$?
+pid=
+if [ "$code" != 0 ]; then # else it was sooner done than stopped
+    grep -qE "fedge-simulate: rank [012] on .*: rank [012] has said nothing for 8 s" said || fail "no word of the rank: $(cat said)"
+fi
+ends 0 "complete after 100 rounds" mpirun -n 2 "$simulate" "${options[@]}" --job g/long.json --out parts --resume
+cmp whole/model.safetensors parts/model.safetensors || fail "after a rank that hung there is another model"
+
 # A sweep's runs are dealt among the ranks, and shared by ranks that would have none.
 sweep=(--job g/fedavg.json --data g/holding.json --sweep training.learning-rate=0.1,0.01 --sweep seeds=2 --threads 1 --json)
 "$simulate" "${sweep[@]}" --out swept >alone.json 2>said
@@ -128,6 +143,16 @@ if grep -qw avx2 /proc/cpuinfo; then
         -n 1 env FEDGE_CPU_LEVEL=scalar "$simulate" "${options[@]}" --job g/scaffold.json
     [ ! -e never ] || fail "a folder was made"
 fi
+python3 - "$simulate" "$("$simulate" --version | sed -n 's/^fedge-simulate //p')" <<'PY'
+import sys
+program, release = sys.argv[1], sys.argv[2].encode()
+with open(program, "rb") as file, open("another", "wb") as other:
+    other.write(file.read().replace(release + b" (", release[:-1] + b"~ ("))
+PY
+chmod +x another
+ends 3 "rank 1 on $(hostname): the release is" mpirun -n 1 "$simulate" "${options[@]}" --job g/scaffold.json --out never : \
+    -n 1 ./another "${options[@]}" --job g/scaffold.json
+[ ! -e never ] || fail "a folder was made"
 cp -r g h
 python3 - <<'PY'
 data = bytearray(open("h/train-values.npy", "rb").read())

@@ -1,4 +1,4 @@
-#include "aggregator/server/ranks/watch.h"
+#include "aggregator/workers/ranks_watch.h"
 
 #include <stdlib.h>
 
@@ -17,7 +17,7 @@ uint64_t fedge_ranks_silence_ms(uint64_t bytes)
 
 static void set_heard(fedge_ranks_watch *self, uint64_t now_ms)
 {
-    for (uint32_t rank = 0; rank < FEDGE_RANKS_MAX; rank++)
+    for (uint32_t rank = 0; rank < FEDGE_RANKS_WATCH_MAX; rank++)
         self->heard_ms[rank] = self->heard_ms[rank] > 0 ? now_ms : 0;
 }
 
@@ -31,7 +31,7 @@ static bool is_stuck(const fedge_ranks_watch *self, uint64_t now_ms, fedge_error
                          self->doing, limit_s);
         return true;
     }
-    for (uint32_t rank = 0; rank < FEDGE_RANKS_MAX && !self->doing; rank++) {
+    for (uint32_t rank = 0; rank < FEDGE_RANKS_WATCH_MAX && !self->doing; rank++) {
         if (self->heard_ms[rank] > 0 && now_ms - self->heard_ms[rank] > self->limit_ms) {
             (void)fedge_fail(err, FEDGE_TIMEOUT,
                              "rank %u has said nothing for %g s: it hangs, or "
@@ -121,6 +121,8 @@ void fedge_ranks_watch_end(fedge_ranks_watch *watch)
 
 void fedge_ranks_watch_heard(fedge_ranks_watch *watch, uint32_t rank)
 {
+    if (rank >= FEDGE_RANKS_WATCH_MAX)
+        return;
     (void)pthread_mutex_lock(&watch->mutex);
     watch->heard_ms[rank] = fedge_os_monotonic_ms();
     (void)pthread_mutex_unlock(&watch->mutex);
@@ -128,6 +130,8 @@ void fedge_ranks_watch_heard(fedge_ranks_watch *watch, uint32_t rank)
 
 void fedge_ranks_watch_forget(fedge_ranks_watch *watch, uint32_t rank)
 {
+    if (rank >= FEDGE_RANKS_WATCH_MAX)
+        return;
     (void)pthread_mutex_lock(&watch->mutex);
     watch->heard_ms[rank] = 0;
     (void)pthread_mutex_unlock(&watch->mutex);

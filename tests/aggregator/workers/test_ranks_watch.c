@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/server/ranks/watch.h"
+#include "aggregator/workers/ranks_watch.h"
 #include "edge/core/os.h"
 
 #define LIMIT_MS 1000u

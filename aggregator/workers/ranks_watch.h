@@ -7,18 +7,18 @@
  * something each second. A thread of the watch tells when either has taken too long. That is for
  * good: it ends the process.
  */
-#ifndef FEDGE_AGGREGATOR_SERVER_RANKS_WATCH_H
-#define FEDGE_AGGREGATOR_SERVER_RANKS_WATCH_H
+#ifndef FEDGE_AGGREGATOR_WORKERS_RANKS_WATCH_H
+#define FEDGE_AGGREGATOR_WORKERS_RANKS_WATCH_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/server/ranks/order.h"
 #include "edge/core/status.h"
 
-#define FEDGE_RANKS_SILENCE_MS 90000u                       /* over NCCL's limit, which says more */
+#define FEDGE_RANKS_WATCH_MAX 1024u   /* the first so many; further ones are not watched */
+#define FEDGE_RANKS_SILENCE_MS 90000u /* over NCCL's limit, which says more */
 #define FEDGE_RANKS_SILENCE_VARIABLE "FEDGE_RANK_SILENCE_S" /* in its place, for all ranks */
 /* A slow network may take longer for many bytes; slower than this it counts as none. */
 #define FEDGE_RANKS_LEAST_BYTES_PER_MS 10000u
@@ -33,9 +33,9 @@ typedef struct fedge_ranks_watch {
     pthread_mutex_t mutex; /* of: */
     pthread_cond_t changed;
     bool runs, ends;
-    const char *doing;                  /* in a call of all ranks; NULL: in none */
-    uint64_t since_ms;                  /* of the call */
-    uint64_t heard_ms[FEDGE_RANKS_MAX]; /* 0: nothing is expected of the rank */
+    const char *doing;                        /* in a call of all ranks; NULL: in none */
+    uint64_t since_ms;                        /* of the call */
+    uint64_t heard_ms[FEDGE_RANKS_WATCH_MAX]; /* 0: nothing is expected of the rank */
 } fedge_ranks_watch;
 
 /* What holds for calls that move [bytes], in ms. */
