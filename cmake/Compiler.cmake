@@ -29,7 +29,8 @@ set(CMAKE_C_STANDARD_REQUIRED ON)
 set(CMAKE_C_EXTENSIONS OFF)
 # Asserts stay in release builds: an aggregator that has lost its way must stop, and its journal
 # brings the next process back to the same bits.
-set(CMAKE_C_FLAGS_RELEASE "-O3 -g")
+# Functions and lines for backtraces; variables would take longer to compile and to link.
+set(CMAKE_C_FLAGS_RELEASE "-O3 -g1")
 # For a device where megabytes count: everything but the kernels (fedge_fast_sources) is made small.
 option(FEDGE_SMALL "Prefer small programs to fast ones, but for the kernels" OFF)
 if(FEDGE_SMALL)
