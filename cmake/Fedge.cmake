@@ -44,6 +44,13 @@ function(fedge_program name)
   endif()
 endfunction()
 
+# fedge_for_long_tests(program...): not built without FEDGE_LONG_TESTS, unless asked for by name.
+function(fedge_for_long_tests)
+  if(NOT FEDGE_LONG_TESTS)
+    set_property(TARGET ${ARGN} PROPERTY EXCLUDE_FROM_ALL ON)
+  endif()
+endfunction()
+
 # What every test has in common. A sanitizer or an emulator makes programs several times slower, so
 # limits grow. Tests with a high limit begin first: a long one would else run alone at the end. Places are
 # PROCESSORS of ctest: tests/run.sh has four for each core, and those that mostly wait take one.
@@ -93,6 +100,9 @@ function(fedge_test name)
   endif()
 endfunction()
 
+  if(arg_LONG)
+    fedge_for_long_tests(${name})
+  endif()
 # fedge_script_test(name COMMAND word... [LABEL net] [TIMEOUT seconds] [ENV NAME=VALUE...] [ALONE] [LONG] [BUSY]):
 # any command; 77 as its exit code means skipped. It finds its way by the environment variables
 # FEDGE_SOURCE_DIR, FEDGE_BINARY_DIR, FEDGE_BIN_DIR (the programs) and FEDGE_SANITIZE. ALONE and LONG as

@@ -3,6 +3,11 @@
 
 set(FEDGE_FUZZ_SECONDS 20 CACHE STRING "Seconds that each fuzzer runs in the tests")
 set(FEDGE_FUZZ_SOAK_SECONDS 600 CACHE STRING "Seconds that each fuzzer runs under the label soak")
+# A fuzzer that runs for seconds does not repay what optimising costs.
+set(fedge_fuzz_optimise -O1)
+if(NOT FEDGE_LONG_TESTS)
+  set(fedge_fuzz_optimise -O0)
+endif()
 set(fedge_fuzz_flags -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all)
 
 find_program(FEDGE_CLANG clang)
@@ -43,7 +48,7 @@ function(fedge_fuzz_object source folder out)
   get_property(own_definitions SOURCE "${source}" DIRECTORY "${folder}" PROPERTY COMPILE_DEFINITIONS)
   list(TRANSFORM own_definitions PREPEND -D)
   add_custom_command(OUTPUT "${object}"
-    COMMAND "${FEDGE_CLANG}" -std=c11 -ffp-contract=off -g -O1 -fno-omit-frame-pointer
+    COMMAND "${FEDGE_CLANG}" -std=c11 -ffp-contract=off -gline-tables-only ${fedge_fuzz_optimise} -fno-omit-frame-pointer
             -fsanitize=fuzzer-no-link,address,undefined -fno-sanitize-recover=all
             "-I${PROJECT_SOURCE_DIR}"
             ${own_options} ${own_definitions} -MMD -MF "${object}.d" -c "${source}" -o "${object}"

@@ -3,16 +3,16 @@
 #
 #   bash tests/run.sh [--all] [--preset NAME] [--label LABEL]... [--soak] [argument for ctest]...
 #
-#   (alone)         unit, net and style tests and some seconds of each fuzzer: some six to twelve minutes on two cores
+#   (alone)         unit, net and style tests and some seconds of each fuzzer: some minutes on two cores
 #   --all           and those labelled long (net tests again on four network threads, ranks that die, emulated GPUs
-#                   under the race detector, the papers' examples), more cases of others, longer fuzzers, and the
-#                   builds for other processors
+#                   under the race detector, the papers' examples, benchmarks), more cases of others, longer fuzzers,
+#                   and the builds for other processors
 #   --preset NAME   release (default), debug, asan or tsan; built in build/NAME
 #   --label LABEL   only tests with this label: unit, net, fuzz, style, long, cross (may be repeated)
 #   --soak          and those labelled soak, which take hours
 #   further ones    for ctest: -R test_codec, -V, -j 4, --repeat until-fail:10
 #
-# CI=true makes warnings errors. FEDGE_FUZZ_SECONDS sets the time of each fuzzer (2 alone, else 20).
+# CI=true makes warnings errors. FEDGE_FUZZ_SECONDS sets the time of each fuzzer (1 alone, which makes 2, else 20).
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -20,6 +20,7 @@ preset=release
 labels=
 all=
 left_out='soak|long|cross'
+long=ON places=4
 rest=()
 
 fail() {
@@ -55,7 +56,7 @@ fuzz_seconds=20
 if [ -n "$all$labels" ]; then
     left_out=${left_out%'long|cross'} left_out=${left_out%|}
 else
-    fuzz_seconds=2
+    fuzz_seconds=1 long=OFF places=6 # libFuzzer ends a second later than it is told
 fi
 if [ "$preset" = release ] && [[ "|${labels:-${all:+cross}}|" == *"|cross|"* ]]; then
     needs+=(--cross) # the tests labelled cross are part of this preset only
@@ -63,7 +64,7 @@ fi
 bash cmake/setup.sh "${needs[@]}"
 
 options=(-DFEDGE_TESTS=ON -DFEDGE_NETWORK=ON -DFEDGE_AGGREGATOR=ON -DFEDGE_WERROR=OFF
-    -DFEDGE_FUZZ_SECONDS="${FEDGE_FUZZ_SECONDS:-$fuzz_seconds}")
+    -DFEDGE_LONG_TESTS=$long -DFEDGE_FUZZ_SECONDS="${FEDGE_FUZZ_SECONDS:-$fuzz_seconds}")
 if [ "${CI:-}" = true ]; then
     options+=(-DFEDGE_WERROR=ON)
 fi
@@ -85,6 +86,6 @@ cmake --build "build/$preset" -j "$(nproc)"
 [ -z "$left_out" ] || rest=(-LE "^($left_out)\$" "${rest[@]}")
 [ -z "$labels" ] || rest=(-L "^($labels)\$" "${rest[@]}")
 [ -z "$all" ] || export FEDGE_TEST_LONG=1
-# Four places for each core: tests that compute take two of them, and those that wait for sockets one.
-exec ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$((4 * $(nproc)))" "${rest[@]}" \
+# Places for each core: tests that compute take two of them, and those that wait for sockets one.
+exec ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$((places * $(nproc)))" "${rest[@]}" \
     </dev/null
