@@ -52,13 +52,16 @@ function(fedge_for_long_tests)
 endfunction()
 
 # What every test has in common. A sanitizer or an emulator makes programs several times slower, so
-# limits grow. Tests with a high limit begin first: a long one would else run alone at the end. Places are
-# PROCESSORS of ctest: tests/run.sh has four for each core, and those that mostly wait take one.
+# limits grow. Places are PROCESSORS of ctest: tests/run.sh has four or six for each core, of which a test that
+# computes takes two and one that mostly waits takes one. Those that compute begin before those that wait, and
+# of both those with a high limit first: the places that a test leaves go to one of its kind, and both kinds
+# run beside each other.
 function(fedge_test_properties name labels timeout_s places env)
   if(FEDGE_SANITIZE OR CMAKE_CROSSCOMPILING)
     math(EXPR timeout_s "${timeout_s} * 5")
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout_s} COST ${timeout_s}
+  math(EXPR cost "${timeout_s} + (${places} - 1) * 10000")
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout_s} COST ${cost}
     PROCESSORS ${places})
   set_property(TEST ${name} PROPERTY ENVIRONMENT
     "FEDGE_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
@@ -71,12 +74,18 @@ function(fedge_test_properties name labels timeout_s places env)
     ${env})
 endfunction()
 
+# fedge_early_tests(name...): these wait for a minute or more, and would run alone at the end.
+function(fedge_early_tests)
+  set_tests_properties(${ARGN} PROPERTIES COST 100000)
+endfunction()
+
 # fedge_test(name SOURCES file... [LIBS target...] [LABEL unit] [TIMEOUT seconds] [ENV NAME=VALUE...]
-#            [ALONE] [LONG]): a cmocka program. It is run in its folder of the build tree and sees the macros
-# FEDGE_SOURCE_DIR and FEDGE_BINARY_DIR, and FEDGE_EMULATED when compiled for another machine. ALONE: no
-# other test runs at the same time. LONG: labelled long, too, and left out by tests/run.sh alone.
+#            [ALONE] [LONG] [WAITS]): a cmocka program. It is run in its folder of the build tree and sees the
+# macros FEDGE_SOURCE_DIR and FEDGE_BINARY_DIR, and FEDGE_EMULATED when compiled for another machine. ALONE: no
+# other test runs at the same time. LONG: labelled long, too, and left out by tests/run.sh alone. WAITS: it waits
+# rather than computes.
 function(fedge_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE;LONG" "LABEL;TIMEOUT" "SOURCES;LIBS;ENV")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE;LONG;WAITS" "LABEL;TIMEOUT" "SOURCES;LIBS;ENV")
   if(NOT arg_LABEL)
     set(arg_LABEL unit)
   endif()
@@ -86,23 +95,31 @@ function(fedge_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 60)
   endif()
+  set(places 2)
+  if(arg_WAITS)
+    set(places 1)
+  endif()
   add_executable(${name} ${arg_SOURCES})
+  if(arg_LONG)
+    fedge_for_long_tests(${name})
+  endif()
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
   target_link_libraries(${name} PRIVATE fedge_options ${arg_LIBS} fedge::cmocka)
   target_compile_definitions(${name} PRIVATE
     FEDGE_SOURCE_DIR="${PROJECT_SOURCE_DIR}" FEDGE_BINARY_DIR="${PROJECT_BINARY_DIR}"
     $<$<BOOL:${CMAKE_CROSSCOMPILING}>:FEDGE_EMULATED>)
+  # A test's own code runs too short to repay -O3, but under an emulator.
+  if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT CMAKE_CROSSCOMPILING)
+    target_compile_options(${name} PRIVATE -O1)
+  endif()
   add_test(NAME ${name} COMMAND ${name} WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
-  fedge_test_properties(${name} "${arg_LABEL}" ${arg_TIMEOUT} 2 "${arg_ENV}")
+  fedge_test_properties(${name} "${arg_LABEL}" ${arg_TIMEOUT} ${places} "${arg_ENV}")
   if(arg_ALONE)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()
 endfunction()
 
-  if(arg_LONG)
-    fedge_for_long_tests(${name})
-  endif()
 # fedge_script_test(name COMMAND word... [LABEL net] [TIMEOUT seconds] [ENV NAME=VALUE...] [ALONE] [LONG] [BUSY]):
 # any command; 77 as its exit code means skipped. It finds its way by the environment variables
 # FEDGE_SOURCE_DIR, FEDGE_BINARY_DIR, FEDGE_BIN_DIR (the programs) and FEDGE_SANITIZE. ALONE and LONG as
@@ -118,10 +135,6 @@ function(fedge_script_test name)
   set(places 1)
   if(arg_BUSY)
     set(places 2)
-  endif()
-  # A test's own code runs too short to repay -O3, but under an emulator.
-  if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT CMAKE_CROSSCOMPILING)
-    target_compile_options(${name} PRIVATE -O1)
   endif()
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 120)
