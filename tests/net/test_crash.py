@@ -14,7 +14,7 @@ import time
 import harness
 from harness import NetTest, fault
 
-KILLS = int(os.environ.get("FEDGE_NET_KILLS", "20"))
+KILLS = int(os.environ.get("FEDGE_NET_KILLS", "20" if harness.LONG or harness.SANITIZED else "10"))
 SEED = int(os.environ.get("FEDGE_NET_SEED", "1"))
 CLIENTS = 3
 MANY = 10  # kills, of which some follow each other
