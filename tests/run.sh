@@ -68,9 +68,13 @@ options=(-DFEDGE_TESTS=ON -DFEDGE_NETWORK=ON -DFEDGE_AGGREGATOR=ON -DFEDGE_WERRO
 if [ "${CI:-}" = true ]; then
     options+=(-DFEDGE_WERROR=ON)
 fi
-# No test here runs on a GPU: one kind shows that the code compiles. A build that has code for more keeps it.
-gpus=$(sed -n 's/^FEDGE_CUDA_ARCHITECTURES:[A-Z]*=//p' "build/$preset/CMakeCache.txt" 2>/dev/null) || true
-options+=(-DFEDGE_CUDA_ARCHITECTURES="${gpus:-90}")
+# No test here runs on a GPU: one kind shows that nvcc compiles the code, as the long ones want to see. A build
+# that has code for GPUs, or for more of them, keeps it.
+cached() { sed -n "s/^$1:[A-Z]*=//p" "build/$preset/CMakeCache.txt" 2>/dev/null || true; }
+gpus=$(cached FEDGE_CUDA_ARCHITECTURES)
+cuda=$(cached FEDGE_CUDA)
+[ "$long" = OFF ] || cuda=AUTO
+options+=(-DFEDGE_CUDA_ARCHITECTURES="${gpus:-90}" -DFEDGE_CUDA="${cuda:-OFF}")
 if [ ! -f "build/$preset/CMakeCache.txt" ] && command -v ninja >/dev/null; then
     export CMAKE_GENERATOR=Ninja
 fi
