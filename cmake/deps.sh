@@ -26,6 +26,8 @@ die() {
 }
 
 common=(-DCMAKE_INSTALL_PREFIX="$deps" -DCMAKE_INSTALL_LIBDIR=lib)
+# Which looks for functions faster than make does.
+[ -n "$target${CMAKE_GENERATOR:-}" ] || ! command -v ninja >/dev/null || common+=(-G Ninja)
 optimise="-O3 -g1"
 roles=(-DLWS_WITH_LIBEV=ON -DLWS_WITH_EVLIB_PLUGINS=OFF)
 if [ -n "$target" ]; then
