@@ -1,10 +1,11 @@
 """Five rounds of each job of the zoo: the same model from one GPU and from all, and the accuracy of the CPU's within 0.3
 points: same_training.py SIMULATOR [--quick]
 
-The examples are made up, and labels can be learned from them. --quick: one job, and sizes for emulated GPUs, to see that
-it runs."""
+The examples are made up, and labels can be learned from them: an accuracy near chance would say nothing of the GPUs, and is a
+failure. --quick: one job, and sizes for emulated GPUs, to see that it runs."""
 
 import json
+import math
 import os
 import random
 import struct
@@ -18,6 +19,12 @@ ROUNDS = 5
 CLIENTS, EACH, TESTED = 4, 20, 1000
 QUICK_CLIENTS, QUICK_EACH, QUICK_TESTED = 2, 2, 8
 POINTS = 0.3
+LABELS = 10  # that examples have, at most: those of texts are 80, which five rounds do not tell apart
+OWN = 0.9  # of an example's values are those of its label
+BATCH, EPOCHS = 10, 10  # so that five rounds of few examples have enough steps to learn them
+LEARNED = 3  # times chance
+# What five rounds do not teach to tell labels apart, by its loss, beside that of equal chances for all outputs.
+BY_LOSS = {"char-lstm": 0.75}
 
 
 def zoo(quick):
@@ -28,8 +35,12 @@ def zoo(quick):
             yield name.removesuffix(".json"), json.load(file)
 
 
+def num_labels(data):
+    return min(data["labels"], LABELS)
+
+
 def examples(data, count, seed):
-    """Values and labels: half of an example's values are those of its label, the others are drawn."""
+    """Values and labels: most of an example's values are those of its label, the others are drawn."""
     size = 1
     for extent in data["shape"]:
         size *= extent
@@ -40,11 +51,11 @@ def examples(data, count, seed):
     def some():
         return [drawn.gauss(0, 1) if is_float else drawn.randrange(most) for _ in range(size)]
 
-    of_label = [some() for _ in range(data["labels"])]
+    of_label = [some() for _ in range(num_labels(data))]
     drawn.seed(seed)
-    values, labels = [], bytes(i % data["labels"] for i in range(count))
+    values, labels = [], bytes(i % len(of_label) for i in range(count))
     for label in labels:
-        values += [own if drawn.random() < 0.5 else other for own, other in zip(of_label[label], some())]
+        values += [own if drawn.random() < OWN else other for own, other in zip(of_label[label], some())]
     return struct.pack(f"<{len(values)}f", *values) if is_float else bytes(values), labels
 
 
@@ -56,18 +67,19 @@ def write_examples(folder, name, data, count, seed):
     return paths
 
 
-def prepare(folder, job, clients, each, tested):
+def prepare(folder, name, job, clients, each, tested):
     files = {"data": {job["data"]["name"]: write_examples(folder, "train", job["data"], clients * each, 1)}}
     job["test-set"] = write_examples(folder, "test", job["data"], tested, 2)
     job["rounds"] = {"num-server-rounds": ROUNDS, "min-train-nodes": clients, "min-available-nodes": clients}
+    job["training"].update({"batch-size": BATCH, "local-epochs": 1 if name in BY_LOSS else EPOCHS})
     job["update"]["deflate"] = False
-    for name, content in ("job", job), ("client", files):
-        with open(os.path.join(folder, f"{name}.json"), "w", encoding="utf-8") as file:
+    for part, content in ("job", job), ("client", files):
+        with open(os.path.join(folder, f"{part}.json"), "w", encoding="utf-8") as file:
             json.dump(content, file)
 
 
 def simulate(simulator, folder, clients, *engine):
-    """The last model's hash and its accuracy in percent."""
+    """The last model's hash, its accuracy in percent and its loss."""
     done = subprocess.run([simulator, "--job", os.path.join(folder, "job.json"), "--clients", str(clients), "--partition",
                            "iid", "--evaluate-every", str(ROUNDS), "--quiet", "--json", "--engine", *engine],
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
@@ -77,14 +89,25 @@ def simulate(simulator, folder, clients, *engine):
     digest, accuracy = summary.get("model_sha256"), summary.get("accuracy")
     if not isinstance(digest, str) or len(digest) != 64 or not isinstance(accuracy, (int, float)):
         raise ValueError(f"{engine[0]}: no hash of 64 digits or no accuracy: {digest}, {accuracy}")
-    return digest, 100 * accuracy
+    return digest, 100 * accuracy, summary.get("loss")
 
 
-def compare(simulator, folder, clients):
-    """One line about both; ValueError if they are not as alike as they should be."""
-    _, cpu = simulate(simulator, folder, clients, "cpu")
-    one, cuda = simulate(simulator, folder, clients, "cuda", "--gpus", "0")
-    every, _ = simulate(simulator, folder, clients, "cuda")
+def check_learned(name, data, accuracy, loss):
+    """ValueError if a model that knows nothing would do as well."""
+    least, most = LEARNED * 100 / num_labels(data), BY_LOSS.get(name, 0) * math.log(data["labels"])
+    if accuracy >= least or (isinstance(loss, (int, float)) and loss <= most):
+        return
+    demanded = f"a loss of {most:.3f} at most" if name in BY_LOSS else f"{least:.2f}, {LEARNED} times chance,"
+    raise ValueError(f"nothing is learned that GPUs could get wrong: the CPU's accuracy is {accuracy:.2f}, its loss {loss}, "
+                     f"and {demanded} is demanded")
+
+
+def compare(simulator, folder, clients, name, data):
+    """One line about both; ValueError if they are not as alike as they should be, or have learned nothing."""
+    _, cpu, loss = simulate(simulator, folder, clients, "cpu")
+    check_learned(name, data, cpu, loss)
+    one, cuda, _ = simulate(simulator, folder, clients, "cuda", "--gpus", "0")
+    every, _, _ = simulate(simulator, folder, clients, "cuda")
     said = f"accuracies: cpu {cpu:.2f}, cuda {cuda:.2f}; one GPU {one}, all {every}"
     if one != every:
         raise ValueError(f"other bits on several GPUs; {said}")
@@ -99,9 +122,9 @@ def main():
     failed = 0
     for name, job in zoo(quick):
         with tempfile.TemporaryDirectory() as folder:
-            prepare(folder, job, clients, each, tested)
+            prepare(folder, name, job, clients, each, tested)
             try:
-                print(f"{name}: {compare(sys.argv[1], folder, clients)}", flush=True)
+                print(f"{name}: {compare(sys.argv[1], folder, clients, name, job['data'])}", flush=True)
             except ValueError as error:
                 failed = 1
                 print(f"same_training.py: {name}: {error}", file=sys.stderr)

@@ -37,6 +37,8 @@ def wrong(folder):
         assert done.returncode == 0 and "2nn: accuracies: cpu" in done.stdout, done
     for words, *said in (("apart", summary(other, 0.7535), good, good), ("apart", summary(other, 0.7465), good, good),
                          ("other bits", good, good, summary(other, 0.75)),
+                         ("nothing is learned", *3 * (summary(some, 0.299),)),
+                         ("nothing is learned", *3 * (summary(some, 0.1),)),
                          ("no hash", "{}", good, good), ("no hash", good, "{}", "{}"),
                          ("no hash", good, summary("", 0.75), summary("", 0.75)),
                          ("no accuracy", summary(some, None), good, good), ("no accuracy", good, summary(some, None), good),
