@@ -117,10 +117,12 @@ static fedge_status try_by_name(const char *name, const fedge_accumulator_config
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "accumulator %s", name);
     status = attempt(*ops, config, user, err);
-    /* Who asks for a kind by its name is given no other: the process ends with the code for GPUs.
-     */
-    if (is_passed_over(status) && *ops != &fedge_accumulator_cpu)
-        status = fedge_error_prefix(err, FEDGE_GPU_LOST, "accumulator %s", name);
+    /* Who asks for a kind by its name is given no other: the process ends with a code for GPUs. One
+     * that is too small is as good after another start as it was before it. */
+    if (is_passed_over(status) && *ops != &fedge_accumulator_cpu) {
+        status = status == FEDGE_NO_MEMORY ? FEDGE_GPU_MEMORY : FEDGE_GPU_LOST;
+        status = fedge_error_prefix(err, status, "accumulator %s", name);
+    }
     return status;
 }
 

@@ -15,7 +15,8 @@
  * at once; everything else needs every ticket waited for and no other call running.
  *
  * Any call may return FEDGE_GPU_LOST (the message has the GPU's number). That is final: the process
- * has to start again, with the GPUs that there are then.
+ * has to start again, with the GPUs that there are then. FEDGE_NO_MEMORY, where no call here says
+ * more of it, is as final, but the GPU is sound, and may do with what is free after a new start.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_ACCUMULATOR_H
 #define FEDGE_AGGREGATOR_REDUCE_ACCUMULATOR_H
@@ -213,7 +214,8 @@ typedef struct fedge_accumulator {
 
 /* Opens the kind named [name]; "auto": the first of the table that this machine can, and the log
  * says why not the ones before it. FEDGE_INVALID_ARGUMENT lists the kinds of this build.
- * FEDGE_GPU_LOST: a kind that was asked for by name needs hardware that is not there, or too small.
+ * FEDGE_GPU_LOST: a kind that was asked for by name needs hardware that is not there;
+ * FEDGE_GPU_MEMORY: memory that it has not.
  * *accumulator is closed on failure. */
 FEDGE_MUST_USE fedge_status fedge_accumulator_open(const char *name,
                                                    const fedge_accumulator_config *config,

@@ -10,6 +10,8 @@ int fedge_exit_code_of(fedge_status status, fedge_exit_code otherwise)
         return FEDGE_EXIT_FAILURE;
     case FEDGE_GPU_LOST:
         return FEDGE_EXIT_GPU;
+    case FEDGE_GPU_MEMORY:
+        return FEDGE_EXIT_GPU_MEMORY;
     default:
         return (int)otherwise;
     }

@@ -12,11 +12,12 @@ typedef enum fedge_exit_code {
     FEDGE_EXIT_STATE = 4,   /* state directory in use, damaged, of another job or release */
     FEDGE_EXIT_PORT = 5,    /* an address to listen on is in use or not of this machine */
     FEDGE_EXIT_DISK = 6,    /* no room, or an I/O error, at the start too: look at the disk first */
-    FEDGE_EXIT_GPU = 7      /* a GPU failed, or one that was asked for is not there */
+    FEDGE_EXIT_GPU = 7,     /* a GPU failed, or one that was asked for is not there */
+    FEDGE_EXIT_GPU_MEMORY = 8 /* one that was asked for has too little memory for the sums */
 } fedge_exit_code;
 
 /* Whatever was being done, a disk that fails or is full is for somebody to look at, a want of
- * memory or threads passes, and a GPU is lost; [otherwise]: the code of all else. */
+ * memory or threads passes, and a GPU is lost or too small; [otherwise]: the code of all else. */
 int fedge_exit_code_of(fedge_status status, fedge_exit_code otherwise);
 
 #endif

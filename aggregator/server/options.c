@@ -170,7 +170,7 @@ static const fedge_command_line COMMAND_LINE = {
     .notes = "Signals: TERM and INT stop; a new start resumes. HUP reloads identity, trust,\n"
              "  registry and the list of GPUs. USR1 is as --drain.\n"
              "Exit: 0 complete, drained or stopped; 1 failed; 2 usage; 3 configuration;\n"
-             "  4 state directory; 5 port; 6 disk; 7 GPU\n"};
+             "  4 state directory; 5 port; 6 disk; 7 GPU; 8 GPU memory\n"};
 
 const char *fedge_options_help(bool all, char text[FEDGE_HELP_SIZE])
 {

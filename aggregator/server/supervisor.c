@@ -17,10 +17,13 @@
 
 #define KILLED_BY 128 /* shells' code for a program that a signal has killed, less its number */
 
-bool fedge_supervisor_restarts(int exit_code, int signal)
+bool fedge_supervisor_restarts(int exit_code, int signal, uint32_t restarts)
 {
     if (signal)
         return true;
+    /* A driver may give back only some time later what the process before this one had. */
+    if (exit_code == FEDGE_EXIT_GPU_MEMORY)
+        return restarts > 0;
     /* mpirun ends with a rank's signal in its code. */
     return exit_code > KILLED_BY || exit_code == FEDGE_EXIT_FAILURE || exit_code == FEDGE_EXIT_GPU;
 }
@@ -204,7 +207,7 @@ bool fedge_supervise(const fedge_launcher *launcher, fedge_supervised *self, int
             return true;
         const int signal = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
         *exit_code = signal ? KILLED_BY + signal : WEXITSTATUS(ended);
-        const bool fell = fedge_supervisor_restarts(*exit_code, signal);
+        const bool fell = fedge_supervisor_restarts(*exit_code, signal, self->restarts);
         /* A stop that was asked for has succeeded, whatever code mpirun makes of it. */
         if (launcher && wanted.stop && fell)
             *exit_code = FEDGE_EXIT_OK;

@@ -2,7 +2,7 @@
  *
  * Starting and recovering are one path, so a child that comes after a crash or the loss of a GPU
  * goes on with the open round from the journal. Endings that a new start cannot mend (options,
- * configuration, state, disk) are the supervisor's own.
+ * configuration, state, disk, a GPU that is too small) are the supervisor's own.
  */
 #ifndef FEDGE_AGGREGATOR_SERVER_SUPERVISOR_H
 #define FEDGE_AGGREGATOR_SERVER_SUPERVISOR_H
@@ -19,8 +19,9 @@
 
 #define FEDGE_SUPERVISOR_NUMBER_TEXT 17 /* 64 bits as text, NUL included */
 
-/* Does a child that ended so deserve another start? [signal]: what killed it, or 0. */
-bool fedge_supervisor_restarts(int exit_code, int signal);
+/* Does a child that ended so deserve another start? [signal]: what killed it, or 0; [restarts]:
+ * children before it. */
+bool fedge_supervisor_restarts(int exit_code, int signal, uint32_t restarts);
 
 /* The pause before the next start after [num_quick] quick ends in a row; a negative one: give up.
  */

@@ -107,8 +107,8 @@ fedge_status fedge_upload_source_validate(fedge_upload_source *source,
 {
     fedge_error damage;
     fedge_status status = fedge_accumulator_validate(accumulator, &source->encoded, err);
-    /* Nothing is said of the bytes by either of these, and the process ends. */
-    if (status == FEDGE_GPU_LOST || status == FEDGE_IO)
+    /* Nothing is said of the bytes by any of these, and the process ends. */
+    if (status == FEDGE_GPU_LOST || status == FEDGE_IO || status == FEDGE_NO_MEMORY)
         return status;
     /* After a bad value, too: damaged bytes are asked for again, and bad ones are not. */
     const fedge_status intact = check_rest(source, &damage);

@@ -139,8 +139,8 @@ static bool leads(const fedge_collective *collective)
 /* Exit codes of what failed before, or while, a round ran. */
 static int code_of(fedge_status status, bool running)
 {
-    const bool machine =
-        status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE || status == FEDGE_GPU_LOST;
+    const bool machine = status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE ||
+                         status == FEDGE_GPU_LOST || status == FEDGE_GPU_MEMORY;
     return status == FEDGE_CANCELLED ? EXIT_INTERRUPTED
            : running || machine      ? EXIT_FAILED
                                      : EXIT_SETTINGS;

@@ -38,7 +38,8 @@
     X(TIMEOUT, "timed out")                                                                        \
     X(CLOSED, "closed")                                                                            \
     X(INTERNAL, "internal error")                                                                  \
-    X(GPU_LOST, "a GPU failed or is missing")
+    X(GPU_LOST, "a GPU failed or is missing")                                                      \
+    X(GPU_MEMORY, "a GPU lacks memory")
 
 typedef enum fedge_status {
 #define FEDGE_STATUS_ENUM(code, text) FEDGE_##code,

@@ -27,6 +27,7 @@ uint32_t weights[UPDATES];
 int32_t fixed[MAX_VALUES];
 int64_t expected[MAX_VALUES], sums[MAX_VALUES];
 uint64_t expected_weight;
+fedge_lost_gpus lost_gpus;
 static float values[MAX_VALUES], moved[MAX_VALUES];
 static fedge_step_part parts[MAX_TENSORS];
 static bool stepped; /* the last step succeeded */
@@ -244,7 +245,9 @@ fedge_status run_rounds(uint32_t gpus, fedge_shard shard, int rounds, fedge_erro
                                              .num_lanes = 1,
                                              .num_gpus = gpus,
                                              .gpus = {0, 1, 2, 3, 4, 5, 6, 7},
+                                             .lost = &lost_gpus,
                                              .shard = shard};
+    atomic_store(&lost_gpus.numbers, 0);
     fedge_status status = ops->open(&config, &state, err);
     for (int r = 0; r < rounds && status == FEDGE_OK; r++)
         status = run_round(state, err);

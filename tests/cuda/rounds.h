@@ -30,6 +30,7 @@ extern uint32_t weights[UPDATES];
 extern int32_t fixed[MAX_VALUES];                      /* the last update, decoded */
 extern int64_t expected[MAX_VALUES], sums[MAX_VALUES]; /* of the references; of the GPUs */
 extern uint64_t expected_weight;
+extern fedge_lost_gpus lost_gpus; /* what the last run_rounds has marked */
 
 /* Tensors of up to [largest] values, and num_updates updates in [codec]; with one that chooses,
  * some are matrices, and the first has more than a group of values. free_updates follows. */

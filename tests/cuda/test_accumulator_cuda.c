@@ -370,7 +370,7 @@ static void test_hardware(void **state)
         expect_told(machine, "gpu-left-out gpu=0");
         expect_told(machine, "gpus=1 ");
         machine.num_gpus = 1;
-        expect_open(machine, any, 0, FEDGE_NOT_FOUND, BROKEN[i].words);
+        expect_open(machine, any, 0, i == 0 ? FEDGE_NO_MEMORY : FEDGE_NOT_FOUND, BROKEN[i].words);
         if (BROKEN[i].error > 100)
             expect_open(machine, any, 1, FEDGE_GPU_LOST, BROKEN[i].words);
     }
@@ -642,6 +642,65 @@ static void test_forecast(void **state)
     }
 }
 
+enum { OUT_OF_MEMORY = 2 };
+
+/* A GPU whose memory others have is not lost, and the message says what to do. NCCL does not tell
+ * which error it had. */
+static void check_short_of_memory(fedge_status status, const fedge_error *err)
+{
+    assert_int_equal(atomic_load(&lost_gpus.numbers), 0);
+    if (status == FEDGE_GPU_LOST
+            ? !strstr(err->message, "NCCL")
+            : status == FEDGE_NO_MEMORY && !strstr(err->message, "(--accumulator cpu)"))
+        fail_msg("status %d: %s", (int)status, err->message);
+}
+
+/* With the numbers: what was to be taken, and what is free. */
+static void check_numbers(const fedge_error *err)
+{
+    unsigned gpu = 0;
+    size_t wanted = 0, left = 0, total = 0;
+    const int pinned = sscanf(err->message, "GPU %u: the host cannot pin %zu bytes", &gpu, &wanted);
+    const int own =
+        sscanf(err->message,
+               "GPU %u has no memory left while taking %zu bytes: %zu of its %zu MiB are free",
+               &gpu, &wanted, &left, &total);
+    if (wanted == 0 || (pinned != 2 && (own != 4 || total != 248 || left > total)))
+        fail_msg("\"%s\" does not have the numbers", err->message);
+}
+
+static void test_out_of_memory_at_every_allocation(void **state)
+{
+    (void)state;
+    num_updates = 5;
+    seed_all(37, &INT8, 150);
+    for (int machine = 0; machine < 3; machine++) {
+        const uint32_t gpus = machine == 0 ? 1 : 2;
+        const fedge_shard shard = machine == 2 ? FEDGE_SHARD_COORDINATES : FEDGE_SHARD_CLIENTS;
+        uint64_t call = 1;
+        for (;; call++) {
+            fedge_error err = {0};
+            if (!emulator_start(&(emulator_config){.num_gpus = gpus,
+                                                   .unprotected = true,
+                                                   .fail_at = "allocation",
+                                                   .fail_call = call,
+                                                   .fail_error = OUT_OF_MEMORY}))
+                skip();
+            const fedge_status status = run_rounds(gpus, shard, 1, &err);
+            if (!emulator_failed()) {
+                assert_int_equal(status, FEDGE_OK);
+                break;
+            }
+            assert_int_equal(status, FEDGE_NO_MEMORY);
+            check_short_of_memory(status, &err);
+            check_numbers(&err);
+        }
+        assert_true(call > 40 * gpus);
+    }
+    free_updates();
+    num_updates = UPDATES;
+}
+
 /* Each call of CUDA and NCCL fails once, in turn: with an error of the GPU that stays, or of
  * memory. */
 static void check_failures(uint32_t gpus, fedge_shard shard, int error, uint32_t stride)
@@ -665,6 +724,8 @@ static void check_failures(uint32_t gpus, fedge_shard shard, int error, uint32_t
             assert_true(status == FEDGE_GPU_LOST || status == FEDGE_NO_MEMORY ||
                         status == FEDGE_NOT_FOUND);
             assert_non_null(strstr(err.message, "GPU"));
+            if (error == OUT_OF_MEMORY)
+                check_short_of_memory(status, &err);
         } else {
             status = FEDGE_INTERNAL; /* it failed while closing, or could be done without */
         }
@@ -681,7 +742,8 @@ static void test_failures(void **state)
     check_failures(1, FEDGE_SHARD_CLIENTS, 214, 1);
     check_failures(2, FEDGE_SHARD_CLIENTS, 719, stride);
     check_failures(3, FEDGE_SHARD_COORDINATES, 700, stride);
-    check_failures(2, FEDGE_SHARD_CLIENTS, 2, stride);
+    check_failures(1, FEDGE_SHARD_CLIENTS, OUT_OF_MEMORY, stride);
+    check_failures(2, FEDGE_SHARD_CLIENTS, OUT_OF_MEMORY, stride);
     check_failures(8, FEDGE_SHARD_CLIENTS, 214, 20);
     free_updates();
     num_updates = UPDATES;
@@ -706,19 +768,13 @@ static void test_hang(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_hardware),
-        cmocka_unit_test(test_little_memory),
-        cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_hang),
-        cmocka_unit_test(test_forecast),
-        cmocka_unit_test(test_wait),
-        cmocka_unit_test(test_times),
-        cmocka_unit_test(test_any_bytes),
-        cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_tables_are_no_sums),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_hardware),  cmocka_unit_test(test_little_memory),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_out_of_memory_at_every_allocation),
+        cmocka_unit_test(test_failures),  cmocka_unit_test(test_hang),
+        cmocka_unit_test(test_forecast),  cmocka_unit_test(test_wait),
+        cmocka_unit_test(test_times),     cmocka_unit_test(test_any_bytes),
+        cmocka_unit_test(test_lost),      cmocka_unit_test(test_tables_are_no_sums),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

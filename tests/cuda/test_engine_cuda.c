@@ -322,8 +322,8 @@ static void lines_tell_what_gpus_did(void **state)
 /* ---- GPUs are lost ----------------------------------------------------------------------------
  */
 
-/* A process of an aggregator: false when a GPU was lost in it. */
-static bool live(void)
+/* A process of an aggregator, until the end of the run or a failure that ends it. */
+static fedge_status try_to_live(void)
 {
     fedge_error err = {0};
     fedge_status status = fed_try_open(&fed, &err);
@@ -333,9 +333,16 @@ static bool live(void)
     }
     if (status == FEDGE_OK)
         assert_string_equal(fed_status(&fed).model_hash, expected);
-    else
-        assert_int_equal(status, FEDGE_GPU_LOST);
     fed_close(&fed);
+    return status;
+}
+
+/* False when a GPU was lost in it. */
+static bool live(void)
+{
+    const fedge_status status = try_to_live();
+    if (status != FEDGE_OK)
+        assert_int_equal(status, FEDGE_GPU_LOST);
     return status == FEDGE_OK;
 }
 
@@ -404,6 +411,30 @@ static void the_only_gpu_is_lost(void **state)
     lose_everywhere(FEDGE_SHARD_AUTO, 1, 1);
 }
 
+/* A GPU that lacks memory at work is not lost. Another process goes on with the round. */
+static void memory_ends_at_work(void **state)
+{
+    (void)state;
+    static const char *const NAMES[] = {"copy", "stage", "read", "accumulate", "step"};
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        begin("cuda", FEDGE_SHARD_COORDINATES, "all");
+        /* Not the copies of an open. */
+        emulator_start(&(emulator_config){.num_gpus = 2,
+                                          .unprotected = true,
+                                          .fail_call = i == 0 ? 20 : 3,
+                                          .fail_at = NAMES[i],
+                                          .fail_error = 2});
+        const fedge_status status = try_to_live();
+        assert_true(emulator_failed());
+        if (status != FEDGE_NO_MEMORY)
+            fail_msg("%s: status %d", NAMES[i], (int)status);
+        assert_int_equal(emulator_leaks(), 0);
+        emulator_start(&(emulator_config){.num_gpus = 2, .unprotected = true});
+        assert_true(live());
+        end();
+    }
+}
+
 #define TEST(name) cmocka_unit_test_teardown(name, tear_down)
 
 int main(void)
@@ -414,6 +445,7 @@ int main(void)
         TEST(the_cpu_gives_way),          TEST(the_cpu_stands_in),
         TEST(a_gpu_is_lost_by_clients),   TEST(a_gpu_is_lost_by_coordinates),
         TEST(the_only_gpu_is_lost),       TEST(a_lost_gpu_comes_back_when_it_is_named),
+        TEST(memory_ends_at_work),
     };
     return cmocka_run_group_tests(tests, set_up, NULL);
 }

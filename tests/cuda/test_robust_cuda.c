@@ -201,7 +201,7 @@ static void fail_each(const char *at, int error)
         if (status == FEDGE_OK) {
             check_same(job, expected, found);
         } else { /* while the accumulator is opened, or a GPU is lost */
-            assert_int_equal(status, FEDGE_GPU_LOST);
+            assert_int_equal(status, error != 0 ? FEDGE_GPU_MEMORY : FEDGE_GPU_LOST);
             assert_non_null(strstr(err.message, "GPU "));
             lost++;
         }

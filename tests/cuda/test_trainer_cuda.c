@@ -685,12 +685,11 @@ static void fail_allocations(uint32_t how)
                                          .unprotected = true};
         const fedge_status status = try_run(&machine, how, message);
         failed += emulator_failed();
-        /* To what sums it is a GPU that is of no use. */
         const bool of_sums =
-            status == FEDGE_GPU_LOST && strncmp(message, "accumulator cuda: GPU ", 22) == 0;
+            status == FEDGE_GPU_MEMORY && strncmp(message, "accumulator cuda: GPU ", 22) == 0;
         if (status != (emulator_failed() ? FEDGE_NO_MEMORY : FEDGE_OK) && !of_sums)
             fail_msg("allocation %u: status %d: %s", (unsigned)i, (int)status, message);
-        if (emulator_failed() && !of_sums && !strstr(message, "--engine cpu"))
+        if (emulator_failed() && !strstr(message, of_sums ? "--accumulator cpu" : "--engine cpu"))
             fail_msg("allocation %u: \"%s\" does not say what to do", (unsigned)i, message);
     }
     assert_true(failed > 40); /* of two GPUs: their blocks, and what is pinned for each */

@@ -62,7 +62,7 @@ class Gpt2MediumSized(unittest.TestCase):
     @unittest.skipUnless(os.path.exists(EMULATED), "the program for emulated GPUs is not built")
     def test_less_than_the_least_is_refused(self):
         least = int(re.search(r"one GPU needs (\d+) bytes", self.readme)[1])
-        for memory, expected in ((least, 0), (least - 1, 7)):
+        for memory, expected in ((least, 0), (least - 1, 8)):
             code, _, problems = self.check(EMULATED, "--accumulator", "cuda",
                                            FEDGE_EMULATOR=f"gpus=1 memory={memory}")
             self.assertEqual(code, expected, problems)

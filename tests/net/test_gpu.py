@@ -143,6 +143,31 @@ class Gpu(NetTest):
                 self.assertEqual([line["gpus"] for line in chosen if "gpus" in line][-1], str(1 - left_out[0]["gpu"]))
                 self.assertIn("lost before" if left == 2 else "not there", left_out[0]["why"])
 
+    def test_a_gpu_that_is_too_small_is_no_lost_gpu(self):
+        """At the start it ends the supervisor, too. At work it is taken again, with what is free then."""
+        federation = self.federation(clients=CLIENTS, **JOB)
+        Emulated(federation)
+        federation.start_aggregator()  # finds the ports that all use from now on
+        federation.aggregator.kill()
+        cuda = ("--supervise", "--accumulator", "cuda")
+        federation.launch_aggregator(*cuda, environment={"FEDGE_EMULATOR": "gpus=1 memory=5000"})
+        self.assertEqual(federation.aggregator.wait(), 8, federation.aggregator.tail())
+        said = federation.aggregator.log()
+        self.assertRegex(said, r"GPU 0 has 0 MiB free and needs \d+ MiB .*--shard coordinates, .*--accumulator cpu")
+        self.assertNotIn("starting it again", said)
+        federation.launch_aggregator(*cuda, environment={
+            "FEDGE_EMULATOR": "gpus=2 at=accumulate fail=3 error=2", "FEDGE_EMULATOR_AGAIN": "gpus=2",
+            "FEDGE_EMULATOR_MARK": federation.path("mark")})
+        federation.start_clients()
+        federation.complete()
+        said = federation.aggregator.log()
+        self.assertIn("has no memory left while summing updates", said)
+        self.assertIn("ended with code 1; starting it again", said)
+        self.assertFalse(federation.aggregator.events("gpu-left-out"))
+        self.assertEqual({line["gpus"] for line in federation.aggregator.events("accumulator", kind="cuda")
+                          if "gpus" in line}, {"0,1"})
+        self.assertEqual(federation.hashes(), self.play(0).hashes())
+
     def test_gpus_that_fail_again_and_again_are_taken_once(self):
         """Each process loses a GPU at its first work, though the driver lists both: in the end the CPU sums."""
         federation = self.federation(clients=CLIENTS, **JOB)
@@ -200,6 +225,10 @@ class Gpu(NetTest):
                                      environment={"FEDGE_EMULATOR": "gpus=2"})
         self.assertEqual(federation.aggregator.wait(), 7)
         self.assertIn("GPU 2 is not there: there are 0 to 1", federation.aggregator.log())
+        federation.launch_aggregator("--accumulator", "cuda", "--shard", "clients",
+                                     environment={"FEDGE_EMULATOR": "gpus=2 no-nccl=1"})
+        self.assertEqual(federation.aggregator.wait(), 7)
+        self.assertIn("accumulator cuda: NCCL", federation.aggregator.log())
         federation.start_aggregator(environment={"FEDGE_EMULATOR": "gpus=0"})
         passed = federation.aggregator.wait_event("accumulator-passed-over", accumulator="cuda")
         self.assertIn("no GPU is found", passed["why"])
@@ -244,9 +273,9 @@ class Gpu(NetTest):
         need = sums + values + others + 2 * slot
         said = self.check(federation, 0, *cuda, gpus=1, memory=need)
         self.assertEqual(PLACE.findall(said)[0][2], str(need))
-        refused = self.check(federation, 7, *cuda, gpus=1, memory=need - 1, standard="stderr")
-        self.assertRegex(refused, r"GPU 0 has \d+ MiB free and needs \d+ MiB .* by coordinates")
-        self.check(federation, 7, *cuda, "--shard", "clients", gpus=2, memory=need - 1)
+        refused = self.check(federation, 8, *cuda, gpus=1, memory=need - 1, standard="stderr")
+        self.assertRegex(refused, r"GPU 0 has \d+ MiB free and needs \d+ MiB .*--shard coordinates, .*--accumulator cpu")
+        self.check(federation, 8, *cuda, "--shard", "clients", gpus=2, memory=need - 1)
         said = self.check(federation, 0, *cuda, gpus=2, memory=need - 1)
         self.assertEqual([line[:2] for line in PLACE.findall(said)], [("0", "coordinates"), ("1", "coordinates")])
         # With "auto" the CPU has them, and the log says why.

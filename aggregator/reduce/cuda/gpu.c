@@ -63,32 +63,23 @@ fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint3
                                         fedge_cuda_chosen_bytes(geometry, segments, count)};
 }
 
-/* Memory that others have is no loss of the GPU while it is opened. */
-static fedge_status check_made(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
-                               fedge_error *err)
-{
-    return error == cudaErrorMemoryAllocation
-               ? fedge_fail(err, FEDGE_NO_MEMORY, "GPU %d: no memory for %s", gpu->ordinal, doing)
-               : fedge_cuda_check(gpu, error, doing, err);
-}
-
 static fedge_status make_event(const fedge_cuda_gpu *gpu, cudaEvent_t *event, fedge_error *err)
 {
     /* Without timing an event costs nothing when it is recorded; spans have events that measure. */
-    return check_made(gpu, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
-                      "making an event", err);
+    return fedge_cuda_check(gpu, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
+                            "making an event", err);
 }
 
 static fedge_status make_span(const fedge_cuda_gpu *gpu, fedge_cuda_span *span, fedge_error *err)
 {
-    return check_made(gpu, fedge_cuda_span_init(span), "making an event", err);
+    return fedge_cuda_check(gpu, fedge_cuda_span_init(span), "making an event", err);
 }
 
 static fedge_status make_stream(const fedge_cuda_gpu *gpu, cudaStream_t *stream, fedge_error *err)
 {
     /* Not ordered with the default stream, which would order lanes with each other. */
-    return check_made(gpu, cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
-                      "making a stream", err);
+    return fedge_cuda_check(gpu, cudaStreamCreateWithFlags(stream, cudaStreamNonBlocking),
+                            "making a stream", err);
 }
 
 static fedge_status make_buffers(const fedge_cuda_gpu *gpu, fedge_cuda_buffer *buffers,

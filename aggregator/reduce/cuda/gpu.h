@@ -3,7 +3,7 @@
  * A GPU has the sums of some blocks of coordinates. Updates come in by lanes, each with a stream
  * and pinned buffers of its own, and lie in slots until they are summed on the GPU's one stream of
  * sums. Every function makes the GPU the thread's current one. Errors are FEDGE_GPU_LOST with the
- * GPU's number, but for memory while opening (FEDGE_NO_MEMORY).
+ * GPU's number, but for memory, of which the GPU is not lost (FEDGE_NO_MEMORY).
  *
  * Threads: each lane and slot is one thread's at a time; what works on sums is called by one thread
  * at a time. Which thread that is, accumulator_cuda.c decides.
@@ -143,8 +143,8 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_wait(fedge_cuda_gpu *gpu, uint64_t ti
 /* ---- of gpu_memory.c and gpu_chosen.c -------------------------------------------------------- */
 
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_use(const fedge_cuda_gpu *gpu, fedge_error *err);
-/* FEDGE_GPU_LOST: what was being done, and why it failed, and the GPU is marked as lost; FEDGE_OK
- * for cudaSuccess. */
+/* FEDGE_GPU_LOST: what was being done, and why it failed, and the GPU is marked as lost;
+ * FEDGE_NO_MEMORY: with what is free, and what can be done; FEDGE_OK for cudaSuccess. */
 fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
                               fedge_error *err);
 

@@ -1,13 +1,34 @@
 /* What the parts of a GPU's work stand on: its errors, and its memory. */
+#include <stdio.h>
 #include <string.h>
 
 #include "aggregator/reduce/cuda/gpu.h"
+
+/* Others have it, or the driver itself: the GPU is sound. A new start looks at what is free then.
+ */
+static fedge_status fail_memory(const fedge_cuda_gpu *gpu, const char *doing, fedge_error *err)
+{
+    size_t left = 0, total = 0;
+    fedge_gpu_call call = fedge_cuda_call(gpu, "asking what it has");
+    fedge_gpu_watch_begin(gpu->watch, &call);
+    (void)cudaMemGetInfo(&left, &total);
+    fedge_gpu_watch_end(gpu->watch, &call);
+    return fedge_fail(
+        err, FEDGE_NO_MEMORY,
+        "GPU %d has no memory left while %s: %zu of its %zu MiB are free; start again "
+        "to hold fewer updates at once, end what else uses it, take more GPUs with "
+        "--shard coordinates, or sum on the CPU (--accumulator cpu)",
+        gpu->ordinal, doing, left >> 20, total >> 20);
+}
 
 fedge_status fedge_cuda_check(const fedge_cuda_gpu *gpu, cudaError_t error, const char *doing,
                               fedge_error *err)
 {
     if (error == cudaSuccess)
         return FEDGE_OK;
+    /* The one error that CUDA forgets; after any other nothing on this GPU can be relied on. */
+    if (error == cudaErrorMemoryAllocation)
+        return fail_memory(gpu, doing, err);
     if (gpu->watch && gpu->watch->lost)
         (void)atomic_fetch_or(gpu->watch->lost, 1ULL << gpu->ordinal);
     return fedge_fail(err, FEDGE_GPU_LOST, "GPU %d is lost while %s: %s", gpu->ordinal, doing,
@@ -62,14 +83,17 @@ fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void *pointer, size_
         /* Portable: a buffer is pinned for every GPU and thread, whichever takes it first. */
         pinned ? cudaHostAlloc(&memory, size, cudaHostAllocPortable) : cudaMalloc(&memory, size);
     fedge_gpu_watch_end(gpu->watch, &call);
-    /* The one error that CUDA forgets; after any other nothing on this GPU can be relied on. */
-    if (error == cudaErrorMemoryAllocation) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "GPU %d: no memory for %zu bytes%s", gpu->ordinal,
-                          size, pinned ? " of pinned memory of the host" : "");
+    if (pinned && error == cudaErrorMemoryAllocation) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "GPU %d: the host cannot pin %zu bytes for it; end what else uses the "
+                          "host's memory, or sum on the CPU (--accumulator cpu)",
+                          gpu->ordinal, size);
     }
+    char doing[48];
+    (void)snprintf(doing, sizeof(doing), "taking %zu bytes", size);
     /* [pointer] leads to a pointer of any type. */
     memcpy(pointer, &memory, sizeof(memory));
-    return fedge_cuda_check(gpu, error, "taking memory", err);
+    return fedge_cuda_check(gpu, error, doing, err);
 }
 
 fedge_status fedge_cuda_gpu_copy(fedge_cuda_gpu *gpu, void *to, const void *from, size_t size,

@@ -98,8 +98,8 @@ static fedge_status ask_one(int ordinal, fedge_gpu_watch *watch, size_t *free_by
     if (error == cudaSuccess)
         error = fedge_cuda_has_code();
     fedge_gpu_watch_end(watch, &call);
-    const fedge_status status =
-        fedge_gpu_refused(ordinal, error, "take others with --gpus, or sum on the CPU", err);
+    const fedge_status status = fedge_gpu_refused(
+        ordinal, error, "take others with --gpus, or sum on the CPU (--accumulator cpu)", err);
     return status == FEDGE_OK ? fedge_cuda_check(&gpu, error, "asking what it has", err) : status;
 }
 
@@ -125,8 +125,9 @@ static fedge_status ask_memory(selection *self, fedge_gpu_watch *watch,
             first = why;
     }
     self->num_gpus = kept;
+    const fedge_status none = first.status == FEDGE_NO_MEMORY ? FEDGE_NO_MEMORY : FEDGE_NOT_FOUND;
     return kept > 0 ? FEDGE_OK
-                    : fedge_fail(err, FEDGE_NOT_FOUND,
+                    : fedge_fail(err, none,
                                  "none of the GPUs can be used (%s); see what nvidia-smi says, or "
                                  "sum on the CPU",
                                  first.message);
@@ -164,7 +165,7 @@ static fedge_status count_slots(const selection *self, fedge_shard shard, uint32
             return fedge_fail(
                 err, FEDGE_NO_MEMORY,
                 "GPU %d has %zu MiB free and needs %zu MiB for sums, values%s and updates%s; "
-                "take more GPUs by coordinates, or sum on the CPU",
+                "take more GPUs with --shard coordinates, or sum on the CPU (--accumulator cpu)",
                 self->ordinals[i], self->free_bytes[i] >> 20, needed >> 20,
                 self->num_kept ? ", what the optimizer keeps" : "",
                 joins ? ", and a tenth for NCCL" : "");
