@@ -3,6 +3,7 @@
  * enough memory or a GPU is lost. */
 #include "tests/edge/core/cmocka_all.h"
 
+#include <cuda_runtime_api.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@
 #include "aggregator/simulate/run/simulation.h"
 #include "edge/core/rng.h"
 #include "tests/cuda/emulator/emulator.h"
+#include "tests/cuda/trainer_models.h"
 #include "tests/edge/core/long.h"
 
 #define PICTURES "trainer-cuda-pictures.csv"
@@ -20,31 +22,6 @@
 #define BOUND 1e-4
 
 enum { PICTURE_COUNT = 120, PIXELS = 16, CLIENTS = 9, ROUNDS = 2 };
-
-#define MLP                                                                                        \
-    "{\"type\":\"Flatten\"},{\"type\":\"Linear\",\"in_features\":16,\"out_features\":8},"          \
-    "{\"type\":\"ReLU\"},{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}"
-#define CNN                                                                                        \
-    "{\"type\":\"Conv2d\",\"in_channels\":1,\"out_channels\":4,\"kernel_size\":3,\"padding\":1},"  \
-    "{\"type\":\"ReLU\"},{\"type\":\"MaxPool2d\",\"kernel_size\":2},{\"type\":\"Flatten\"},"       \
-    "{\"type\":\"Linear\",\"in_features\":16,\"out_features\":3}"
-#define NORMED(more)                                                                               \
-    "{\"type\":\"Conv2d\",\"in_channels\":1,\"out_channels\":3,\"kernel_size\":3},"                \
-    "{\"type\":\"BatchNorm2d\",\"num_features\":3" more "},{\"type\":\"ReLU\"},"                   \
-    "{\"type\":\"Dropout\",\"p\":0.25},{\"type\":\"Flatten\"},"                                    \
-    "{\"type\":\"Linear\",\"in_features\":12,\"out_features\":3}"
-
-#define ADAPTED                                                                                    \
-    "{\"type\":\"Flatten\"},{\"type\":\"Linear\",\"in_features\":16,\"out_features\":8,"           \
-    "\"r\":1,\"lora_alpha\":2},{\"type\":\"ReLU\"},"                                               \
-    "{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}"
-
-#define AUGMENTATION ",\"augmentation\":{\"horizontal-flip\":0.5,\"crop\":{\"padding\":1}}"
-
-#define FROZEN                                                                                     \
-    "{\"type\":\"Flatten\"},{\"type\":\"Linear\",\"in_features\":16,\"out_features\":8,"           \
-    "\"train\":\"none\"},{\"type\":\"ReLU\"},"                                                     \
-    "{\"type\":\"Linear\",\"in_features\":8,\"out_features\":3}"
 
 typedef struct run {
     fedge_job *job;
@@ -150,6 +127,31 @@ static void end(run *self)
     *self = (run){0};
 }
 
+static struct {
+    size_t trains, shared, sums;
+} planned; /* what the last run's plan said of GPU 0, in bytes */
+
+/* The plan has what is taken on each GPU, and all of it. */
+static void check_planned(const run *self, uint32_t num_gpus)
+{
+    char text[8192], name[32];
+    fedge_simulation_plan(self->simulation, text, sizeof(text));
+    for (uint32_t g = num_gpus; g-- > 0;) {
+        size_t left = 0, total = 0;
+        assert_int_equal(cudaSetDevice((int)g), cudaSuccess);
+        assert_int_equal(cudaMemGetInfo(&left, &total), cudaSuccess);
+        (void)snprintf(name, sizeof(name), "GPU %u: ", g);
+        assert_int_equal(sscanf(strstr(strstr(text, name), "; "),
+                                "; %zu bytes: %*u each, %zu shared", &planned.trains,
+                                &planned.shared),
+                         2);
+        (void)snprintf(name, sizeof(name), "GPU %u, by ", g);
+        const char *sums = strstr(text, name);
+        planned.sums = sums ? strtoul(strchr(sums, ':') + 1, NULL, 10) : 0;
+        assert_int_equal(planned.trains + planned.sums, total - left);
+    }
+}
+
 /* The whole run on GPUs; its values go to [values]. Returns how many clients GPU 0 has at once. */
 static unsigned run_all(const char *layers, const char *optimizer, const char *more,
                         const char *engine, const emulator_config *gpus, float *values)
@@ -157,11 +159,15 @@ static unsigned run_all(const char *layers, const char *optimizer, const char *m
     run self = {0};
     emulator_start(gpus);
     make_job(&self, layers, optimizer, more);
+    const uint32_t num_planned = strcmp(engine, "cuda") == 0 ? gpus->num_gpus : 0;
     begin(&self, engine, gpus->num_gpus);
-    if (self.status == FEDGE_OK)
+    if (self.status == FEDGE_OK) {
+        check_planned(&self, num_planned); /* beforehand */
         self.status = fedge_simulation_run(self.simulation, &self.err);
+    }
     if (self.status != FEDGE_OK)
         fail_msg("%s", self.err.message);
+    check_planned(&self, num_planned);
     memcpy(values, fedge_simulation_model(self.simulation)->values,
            self.job->plan.schema.num_elements * sizeof(float));
     stays = strstr(self.told, "updates=\"stay on the GPU\"") != NULL;
@@ -237,6 +243,19 @@ static void neither_gpus_nor_waves_show(void **state)
     }
 }
 
+/* Likewise with memory for a quarter of sixteen clients at once; five are asked. */
+static void stay_in_waves(const char *layers, const char *update, const float *host, size_t size)
+{
+    float gpu[200];
+    emulator_config small = {.num_gpus = 1}; /* a tenth is left free */
+    assert_int_equal(run_all(layers, "", update, "cuda", &small, gpu), 16);
+    const size_t wanted = planned.shared + (planned.trains - planned.shared) / 4;
+    small.memory_bytes = planned.sums + wanted * 10 / 9 + 16;
+    assert_in_range(run_all(layers, "", update, "cuda", &small, gpu), 1, 4);
+    assert_true(stays);
+    assert_memory_equal(host, gpu, size);
+}
+
 /* Changes that are summed where they are trained, in every codec that GPUs know, and joined by
  * NCCL: the sums are those of changes that come to the host, bit for bit. */
 static void changes_stay_on_the_gpu(void **state)
@@ -273,6 +292,7 @@ static void changes_stay_on_the_gpu(void **state)
             assert_true((emulator_collectives() >= ROUNDS) == (gpus > 1));
             assert_memory_equal(host, gpu, size);
         }
+        stay_in_waves(layers, update, host, size);
     }
 }
 
@@ -404,6 +424,12 @@ static void a_gpu_that_cannot_be_taken_is_passed_over(void **state)
         assert_non_null(strstr(self.told, CASES[i].words));
         end(&self);
     }
+    run self = {0};
+    make_job(&self, MLP, "", "");
+    begin(&self, "cuda", 2);
+    assert_int_equal(self.status, FEDGE_NOT_FOUND);
+    assert_string_equal(self.err.message, "GPU 1 is not there: there are 0 to 0");
+    end(&self);
 }
 
 static void count_lines(const char *text, const char *with, uint32_t wanted)

@@ -163,6 +163,7 @@ static void tell(const trainer_cuda *self, const trainer_cuda_gpu *at)
             config->log, FEDGE_LOG_INFO, "trainer-engine", fedge_log_str("kind", "cuda"),
             fedge_log_int("gpu", fedge_trainer_cuda_number(config, at->index)),
             fedge_log_int("clients-at-once", fedge_cohort_slots(at->cohort)),
+            fedge_log_int("bytes", (int64_t)(memory->slots + memory->shared)),
             fedge_log_int("bytes-each", (int64_t)memory->slot),
             fedge_log_int("bytes-shared", (int64_t)memory->shared),
             fedge_log_str("updates", self->accumulates ? "stay on the GPU" : "come to the host"));
@@ -273,11 +274,12 @@ static void describe(const void *state, char *text, size_t size)
         const uint32_t slots = fedge_cohort_slots(at->cohort);
         const int length = snprintf(
             text + used, size - used,
-            "%sGPU %u: %u clients at once, %u waves for %u a round; %zu bytes each, %zu "
+            "%sGPU %u: %u clients at once, %u waves for %u a round; %zu bytes: %zu each, %zu "
             "shared; updates %s",
             i > 0 ? "\n" : "", (unsigned)fedge_trainer_cuda_number(config, i), (unsigned)slots,
-            (unsigned)((share + slots - 1) / slots), (unsigned)share, at->memory.slot,
-            at->memory.shared, self->accumulates ? "stay on the GPU" : "come to the host");
+            (unsigned)((share + slots - 1) / slots), (unsigned)share,
+            at->memory.slots + at->memory.shared, at->memory.slot, at->memory.shared,
+            self->accumulates ? "stay on the GPU" : "come to the host");
         used += length > 0 ? (size_t)length : 0;
     }
 }

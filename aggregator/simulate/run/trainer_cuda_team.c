@@ -56,8 +56,11 @@ static fedge_status open_gpu(trainer_cuda_team *team, const fedge_trainer_engine
     cohort.gpu = (int)fedge_trainer_cuda_number(config, index);
     at->team = team;
     at->index = index;
-    const fedge_status status = fedge_cohort_bytes(&cohort, &at->memory, err);
-    return status == FEDGE_OK ? fedge_cohort_new(&cohort, &at->cohort, err) : status;
+    const fedge_status status = fedge_cohort_new(&cohort, &at->cohort, err);
+    if (status != FEDGE_OK)
+        return status;
+    cohort.most_slots = fedge_cohort_slots(at->cohort); /* what it has taken memory for */
+    return fedge_cohort_bytes(&cohort, &at->memory, err);
 }
 
 static fedge_status open_gpus(trainer_cuda_team *team, const fedge_trainer_engine_config *config,
