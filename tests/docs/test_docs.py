@@ -154,7 +154,7 @@ class Pages(unittest.TestCase):
         for program, table in tables.items():
             advice = {int(row.split("|")[1]): row.split("|")[3].strip()
                       for row in rows(table) if row.split("|")[1].strip().isdigit()}
-            found = re.findall(r"\bFEDGE_EXIT_[A-Z]+ = (\d+)|\bX\([A-Z_]+, (\d+)", read(headers[program]))
+            found = re.findall(r"\bFEDGE_EXIT_[A-Z_]+ = (\d+)|\bX\([A-Z_]+, (\d+)", read(headers[program]))
             codes = {int(a or b) for a, b in found}
             unit = read(f"docs/systemd/{program}.service.in")
             never = {int(code) for code in re.search("^RestartPreventExitStatus=(.*)$", unit, re.M)[1].split()}
