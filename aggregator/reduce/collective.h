@@ -11,7 +11,7 @@
  * were sent; other calls do not see them.
  *
  * One thread of a process at a time makes calls of a collective; another may make calls of a part
- * of it (fedge_collective_split) meanwhile.
+ * of it (fedge_collective_split) meanwhile, and any may call fedge_collective_abort.
  */
 #ifndef FEDGE_AGGREGATOR_REDUCE_COLLECTIVE_H
 #define FEDGE_AGGREGATOR_REDUCE_COLLECTIVE_H

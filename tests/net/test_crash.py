@@ -17,7 +17,7 @@ from harness import NetTest, fault
 KILLS = int(os.environ.get("FEDGE_NET_KILLS", "20" if harness.LONG or harness.SANITIZED else "10"))
 SEED = int(os.environ.get("FEDGE_NET_SEED", "1"))
 CLIENTS = 3
-MANY = 10  # kills, of which some follow each other
+MANY = 20  # kills, of which some follow each other; of fewer it may be that none does
 SOON = 12  # calls of the system, of a program that is killed while it recovers
 
 
