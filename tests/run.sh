@@ -55,7 +55,7 @@ needs=(--tests)
 fuzz_seconds=20
 if [ -n "$all$labels" ]; then
     left_out=${left_out%'long|cross'} left_out=${left_out%|}
-else
+elif [ "$left_out" = 'soak|long|cross' ]; then
     fuzz_seconds=1 long=OFF places=6 # libFuzzer ends a second later than it is told
 fi
 if [ "$preset" = release ] && [[ "|${labels:-${all:+cross}}|" == *"|cross|"* ]]; then
@@ -73,7 +73,7 @@ fi
 cached() { sed -n "s/^$1:[A-Z]*=//p" "build/$preset/CMakeCache.txt" 2>/dev/null || true; }
 gpus=$(cached FEDGE_CUDA_ARCHITECTURES)
 cuda=$(cached FEDGE_CUDA)
-[ "$long" = OFF ] || cuda=AUTO
+[ "$long" = OFF ] || [ "$cuda" = ON ] || cuda=AUTO
 options+=(-DFEDGE_CUDA_ARCHITECTURES="${gpus:-90}" -DFEDGE_CUDA="${cuda:-OFF}")
 if [ ! -f "build/$preset/CMakeCache.txt" ] && command -v ninja >/dev/null; then
     export CMAKE_GENERATOR=Ninja

@@ -17,13 +17,13 @@
 
 #define KILLED_BY 128 /* shells' code for a program that a signal has killed, less its number */
 
-bool fedge_supervisor_restarts(int exit_code, int signal, uint32_t restarts)
+bool fedge_supervisor_restarts(int exit_code, int signal, bool may_pass)
 {
     if (signal)
         return true;
     /* A driver may give back only some time later what the process before this one had. */
     if (exit_code == FEDGE_EXIT_GPU_MEMORY)
-        return restarts > 0;
+        return may_pass;
     /* mpirun ends with a rank's signal in its code. */
     return exit_code > KILLED_BY || exit_code == FEDGE_EXIT_FAILURE || exit_code == FEDGE_EXIT_GPU;
 }
@@ -207,7 +207,9 @@ bool fedge_supervise(const fedge_launcher *launcher, fedge_supervised *self, int
             return true;
         const int signal = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
         *exit_code = signal ? KILLED_BY + signal : WEXITSTATUS(ended);
-        const bool fell = fedge_supervisor_restarts(*exit_code, signal, self->restarts);
+        const bool quick = fedge_os_monotonic_ms() - started_ms < FEDGE_SUPERVISOR_QUICK_MS;
+        const bool fell =
+            fedge_supervisor_restarts(*exit_code, signal, self->restarts > 0 || !quick);
         /* A stop that was asked for has succeeded, whatever code mpirun makes of it. */
         if (launcher && wanted.stop && fell)
             *exit_code = FEDGE_EXIT_OK;
@@ -219,7 +221,6 @@ bool fedge_supervise(const fedge_launcher *launcher, fedge_supervised *self, int
         }
         if (wanted.stop || !fell)
             break;
-        const bool quick = fedge_os_monotonic_ms() - started_ms < FEDGE_SUPERVISOR_QUICK_MS;
         num_quick = quick ? num_quick + 1 : 0;
         const int64_t pause_ms = fedge_supervisor_pause_ms(num_quick);
         say_ended(*exit_code, signal, pause_ms);

@@ -19,9 +19,9 @@
 
 #define FEDGE_SUPERVISOR_NUMBER_TEXT 17 /* 64 bits as text, NUL included */
 
-/* Does a child that ended so deserve another start? [signal]: what killed it, or 0; [restarts]:
- * children before it. */
-bool fedge_supervisor_restarts(int exit_code, int signal, uint32_t restarts);
+/* Does a child that ended so deserve another start? [signal]: what killed it, or 0; [may_pass]: it
+ * was not the first, or had been at work, so that a want of a GPU's memory may pass. */
+bool fedge_supervisor_restarts(int exit_code, int signal, bool may_pass);
 
 /* The pause before the next start after [num_quick] quick ends in a row; a negative one: give up.
  */

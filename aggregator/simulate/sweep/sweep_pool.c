@@ -211,7 +211,8 @@ static fedge_status run_or_wait(pool *self, const sweep_run *run, const sweep_wa
     const bool has_other = strcmp(self->sweep->options->engine, FEDGE_TRAINER_ENGINE_AUTO) == 0 &&
                            fedge_trainer_engine_joins_runs(self->sweep->engine);
     fedge_status status = fedge_sweep_run_one(self->sweep, run, watch, to, err);
-    if (to->begun || (status != FEDGE_TOO_BIG && status != FEDGE_NO_MEMORY))
+    if (to->begun ||
+        (status != FEDGE_TOO_BIG && status != FEDGE_NO_MEMORY && status != FEDGE_GPU_MEMORY))
         return status;
     if (wait_for_others(self, run))
         status = fedge_sweep_run_one(self->sweep, run, watch, to, err);

@@ -15,16 +15,15 @@ static void only_what_a_new_start_mends_is_started_again(void **state)
     (void)state;
     const int others[] = {FEDGE_EXIT_OK,    FEDGE_EXIT_USAGE, FEDGE_EXIT_CONFIG,
                           FEDGE_EXIT_STATE, FEDGE_EXIT_PORT,  FEDGE_EXIT_DISK};
-    for (uint32_t restarts = 0; restarts < 2; restarts++) {
-        assert_true(fedge_supervisor_restarts(0, SIGKILL, restarts));
-        assert_true(fedge_supervisor_restarts(0, SIGSEGV, restarts));
-        assert_true(fedge_supervisor_restarts(FEDGE_EXIT_FAILURE, 0, restarts));
-        assert_true(fedge_supervisor_restarts(FEDGE_EXIT_GPU, 0, restarts));
+    for (int may_pass = 0; may_pass < 2; may_pass++) {
+        assert_true(fedge_supervisor_restarts(0, SIGKILL, may_pass));
+        assert_true(fedge_supervisor_restarts(0, SIGSEGV, may_pass));
+        assert_true(fedge_supervisor_restarts(FEDGE_EXIT_FAILURE, 0, may_pass));
+        assert_true(fedge_supervisor_restarts(FEDGE_EXIT_GPU, 0, may_pass));
         for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
-            assert_false(fedge_supervisor_restarts(others[i], 0, restarts));
+            assert_false(fedge_supervisor_restarts(others[i], 0, may_pass));
         /* What a process that fell had of a GPU may be free a little later. */
-        assert_int_equal(fedge_supervisor_restarts(FEDGE_EXIT_GPU_MEMORY, 0, restarts),
-                         restarts > 0);
+        assert_int_equal(fedge_supervisor_restarts(FEDGE_EXIT_GPU_MEMORY, 0, may_pass), may_pass);
     }
 }
 
