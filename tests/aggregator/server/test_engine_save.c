@@ -78,8 +78,10 @@ static fedge_error finish(void)
 static int tear_down(void **state)
 {
     (void)state;
-    hold(0);
-    broken_round = 0;
+    pthread_mutex_lock(&lock); /* the saver may look at both */
+    held_round = broken_round = 0;
+    pthread_cond_broadcast(&changed);
+    pthread_mutex_unlock(&lock);
     fed_fini(&fed);
     return 0;
 }
