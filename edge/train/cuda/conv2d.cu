@@ -128,61 +128,32 @@ struct window_places {
     }
 };
 
-/* dy with an output channel for each row, and k the outputs (example, y, x). */
-struct output_rows {
+/* Planes (outer, row, plane), read with k (outer, place in the plane): dy by its output channels, k
+ * the outputs (example, y, x); and the weight by its input channels, k (output channel, place in
+ * the window). */
+struct plane_rows {
     static const bool K_FIRST = true;
     typedef const float *place;
     typedef size_t step;
-    const conv &c;
-    const float *dy;
-    uint32_t count;
+    const float *from;
+    fedge_divisor plane;
+    uint32_t many, outer;
     __device__ __forceinline__ uint32_t size() const
     {
-        return c.tensors.out;
+        return many;
     }
     __device__ __forceinline__ uint32_t depth() const
     {
-        return count * c.out_plane.by;
+        return outer * plane.by;
     }
     __device__ __forceinline__ place at(uint32_t m) const
     {
-        return dy + (size_t)m * c.out_plane.by;
+        return from + (size_t)m * plane.by;
     }
     __device__ __forceinline__ step along(uint32_t k) const
     {
-        const fedge_divided b = fedge_divide(k, c.out_plane);
-        return (size_t)b.quotient * c.tensors.out * c.out_plane.by + b.rest;
-    }
-    __device__ __forceinline__ float get(place row, step k) const
-    {
-        return row[k];
-    }
-};
-
-/* The weight with an input channel for each row, and k (output channel, place
- * in the window). */
-struct weights_of_inputs {
-    static const bool K_FIRST = true;
-    typedef const float *place;
-    typedef size_t step;
-    const conv &c;
-    const float *weight;
-    __device__ __forceinline__ uint32_t size() const
-    {
-        return c.tensors.in;
-    }
-    __device__ __forceinline__ uint32_t depth() const
-    {
-        return c.tensors.out * c.window.by;
-    }
-    __device__ __forceinline__ place at(uint32_t m) const
-    {
-        return weight + (size_t)m * c.window.by;
-    }
-    __device__ __forceinline__ step along(uint32_t k) const
-    {
-        const fedge_divided o = fedge_divide(k, c.window);
-        return (size_t)o.quotient * c.tensors.in * c.window.by + o.rest;
+        const fedge_divided at = fedge_divide(k, plane);
+        return (size_t)at.quotient * many * plane.by + at.rest;
     }
     __device__ __forceinline__ float get(place row, step k) const
     {
@@ -274,7 +245,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t first = tile.right * 4 * TILE_SIDE;
     if (first >= count * plane.by)
         return;
-    const weights_of_inputs a = {c, t.weight.values + s * t.weight.stride};
+    const plane_rows a = {t.weight.values + s * t.weight.stride, c.window, in, t.out};
     const outputs_of_inputs b = {c, t.dy + (size_t)s * batch * t.out * c.out_plane.by, count};
     float *dx = t.dx + (size_t)s * batch * t.in * plane.by;
     multiply_tile<ROWS, 4>(a, b, tile.down * ROWS * TILE_SIDE, first, t.dropped,
@@ -285,9 +256,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 }
 
 /* The sum of dy over examples and places, by a warp: 32 sums, then a tree. */
-static __device__ __forceinline__ float sum_of_channel(const output_rows &dy, uint32_t channel)
+static __device__ __forceinline__ float sum_of_channel(const plane_rows &dy, uint32_t channel)
 {
-    const output_rows::place row = dy.at(channel);
+    const plane_rows::place row = dy.at(channel);
     float sum = 0.0f;
     for (uint32_t k = threadIdx.x % 32; k < dy.depth(); k += 32)
         sum += dy.get(row, dy.along(k));
@@ -305,7 +276,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     const uint32_t first = tile.down * ROWS * TILE_SIDE;
     if (count == 0)
         return;
-    const output_rows a = {c, t.dy + (size_t)s * batch * t.out * c.out_plane.by, count};
+    const plane_rows a = {t.dy + (size_t)s * batch * t.out * c.out_plane.by, c.out_plane, t.out,
+                          count};
     const window_places b = {c, t.x + (size_t)s * batch * t.in * c.in_plane.by, count};
     float *dweight = t.dweight + s * t.gradient_stride;
     multiply_tile<ROWS, 4>(

@@ -80,35 +80,24 @@ done
 ends 0 "complete after 100 rounds" mpirun -n 3 "$simulate" "${options[@]}" --job g/long.json --out parts --resume
 cmp whole/model.safetensors parts/model.safetensors || fail "the parts make another model"
 
-# A rank that is killed ends the job, and --resume goes on.
-rm -rf parts
-mpirun -n 3 "$simulate" "${options[@]}" --job g/long.json --out parts >said 2>&1 &
-pid=$!
-wait_for_rounds parts 2
-pkill -KILL -P "$pid" -n || true
-code=0
-wait "$pid" || code=$?
-pid=
-if [ "$code" != 0 ]; then # else it was sooner done than killed
-    grep -qE "rank [012] with PID [0-9]+ on node .* exited on signal 9" said || fail "no word of the rank: $(cat said)"
-fi
-ends 0 "complete after 100 rounds" mpirun -n 2 "$simulate" "${options[@]}" --job g/long.json --out parts --resume
-cmp whole/model.safetensors parts/model.safetensors || fail "after a kill there is another model"
-
-# One that hangs ends it too: no beat comes from it.
-rm -rf parts
-FEDGE_RANK_SILENCE_S=8 mpirun -n 3 "$simulate" "${options[@]}" --job g/long.json --out parts >said 2>&1 &
-pid=$!
-wait_for_rounds parts 2
-pkill -STOP -P "$pid" -n || true
-code=0
-wait "$pid" || code=$?
-pid=
-if [ "$code" != 0 ]; then # else it was sooner done than stopped
-    grep -qE "fedge-simulate: rank [012] on .*: rank [012] has said nothing for 8 s" said || fail "no word of the rank: $(cat said)"
-fi
-ends 0 "complete after 100 rounds" mpirun -n 2 "$simulate" "${options[@]}" --job g/long.json --out parts --resume
-cmp whole/model.safetensors parts/model.safetensors || fail "after a rank that hung there is another model"
+# A rank that a signal meets ends the job with words, and --resume goes on: ends_by SIGNAL WORDS.
+ends_by() {
+    rm -rf parts
+    FEDGE_RANK_SILENCE_S=8 mpirun -n 3 "$simulate" "${options[@]}" --job g/long.json --out parts >said 2>&1 &
+    pid=$!
+    wait_for_rounds parts 2
+    pkill "-$1" -P "$pid" -n || true
+    code=0
+    wait "$pid" || code=$?
+    pid=
+    if [ "$code" != 0 ]; then # else it was sooner done than met
+        grep -qE "$2" said || fail "no word of the rank: $(cat said)"
+    fi
+    ends 0 "complete after 100 rounds" mpirun -n 2 "$simulate" "${options[@]}" --job g/long.json --out parts --resume
+    cmp whole/model.safetensors parts/model.safetensors || fail "after SIG$1 there is another model"
+}
+ends_by KILL "rank [012] with PID [0-9]+ on node .* exited on signal 9"
+ends_by STOP "fedge-simulate: rank [012] on .*: rank [012] has said nothing for 8 s" # no beat comes from it
 
 # A sweep's runs are dealt among the ranks, and shared by ranks that would have none.
 sweep=(--job g/fedavg.json --data g/holding.json --sweep training.learning-rate=0.1,0.01 --sweep seeds=2 --threads 1 --json)
