@@ -142,10 +142,9 @@ sums_of() {
     esac
 }
 
-# Whether every file of "SHA256  FILE" lines $1 lies in $sources; what is missing is
-# said on stderr, or in file $2.
+# Whether every file of "SHA256  FILE" lines $1 lies in $sources; what is missing is said on stderr.
 have() {
-    (cd "$sources" && sha256sum --check --quiet - <<<"$1" >&2) 2>"${2:-/dev/stderr}"
+    (cd "$sources" && sha256sum --check --quiet - <<<"$1") >&2
 }
 
 # Fetches those of the files "SHA256  FILE" of lines $1 that are not in $sources from the pools of the
@@ -157,7 +156,7 @@ fetch_from_pools() {
         folder=${package:0:1}
         [[ $package != lib* ]] || folder=${package:0:4}
         for url in "${2}pool/main" ${3:+"${3}pool/updates/main"}; do
-            ! have "$sum  $file" /dev/null || break
+            ! have "$sum  $file" 2>/dev/null || break
             rm -f "$sources/$file"
             /usr/lib/apt/apt-helper download-file "$url/$folder/$package/${file//+/%2b}" "$sources/$file" \
                 "SHA256:$sum" >>"$deps/log/fetch.txt" 2>&1 || true
@@ -182,13 +181,13 @@ sources_from_mirror() {
     # A mirror may lack the .dsc, which fails the command; the checksums of the signed index decide.
     say "fetch ${packages[*]}"
     (cd "$sources" && private_apt source --download-only "${packages[@]}") >>"$deps/log/fetch.txt" 2>&1 || true
-    if ! have "$sums" /dev/null; then
+    if ! have "$sums" 2>/dev/null; then
         # While Debian releases an update, a mirror's index may name files that its pool does not have
         # yet: the pool of security updates has had them for a while. Where it has not, the versions
         # that this tree was tested with do.
         security=$(system_mirror -security)
         fetch_from_pools "$sums" "$mirror" "$security"
-        if ! have "$sums" /dev/null; then
+        if ! have "$sums" 2>/dev/null; then
             sums=$(cat "$root/cmake/$list")
             say "the mirror lacks files that its index names; fetching the versions of cmake/$list"
             fetch_from_pools "$sums" "$mirror" "$security"

@@ -1,5 +1,5 @@
-"""Fails on files over 800 lines, functions over 70, marks of unfinished work, and functions that may
-leave what they make unset: test_style.py ROOT
+"""Fails on files over 800 lines, functions over 70, marks of unfinished work, functions that may leave
+what they make unset, and scripts that empty the file to which their output goes: test_style.py ROOT
 
 A function is what stands between a line "{" and the next line "}", both at column 0: .clang-format
 puts them there, and a brace elsewhere is a fault too.
@@ -26,6 +26,8 @@ TOP_LEVEL = {
 }
 # Written in two parts so that this file does not find itself.
 MARKS = re.compile(r"\b(" + "|".join(["TO" "DO", "FIX" "ME", "XX" "X", "HA" "CK"]) + r")\b|^(<<<<<<<|>>>>>>>) ")
+# Opened by its name, a file is emptied of all that was written to it: a descriptor (>&2) is not.
+REOPENED = re.compile(r"/dev/std(out|err)\b")
 ATTACHED_BRACE = re.compile(r"[A-Za-z_].*\).*\{$")
 
 
@@ -87,6 +89,8 @@ def check(root):
             mark = MARKS.search(line)
             if mark:
                 faults.append(f"{path}:{number}: a mark of unfinished work: {mark.group().strip()}")
+            if path.endswith(".sh") and REOPENED.search(line):
+                faults.append(f"{path}:{number}: output is opened by its name: use its number, as in >&2")
         if path.endswith(source_tree.CODE):
             faults.extend(function_faults(path, lines))
         if path.endswith(".c") and not path.startswith("tests"):
@@ -105,7 +109,7 @@ def self_test():
         "file.c": "int x;\n" * MAX_FILE_LINES,
         "function.c": "struct s {\n    int a;\n};\nint a[] = {\n    1,\n};\n" + function(MAX_FUNCTION_LINES) * 2,
         "made.c": maker.replace("return", "*a = NULL;\n    return"),
-        "name.sh": "mktemp -d /tmp/name.XXXXXX\n",
+        "name.sh": "mktemp -d /tmp/name.XXXXXX >&2\n",
     }
     # Of a name at the top level: those that every tree has, one that is hidden and one that is not known.
     top = {"README.md": "", ".hidden": "", "left.json": ""}
@@ -115,6 +119,7 @@ def self_test():
         "mark.py": "# TO" "DO: later\n",
         "conflict.c": "<<<<<<< ours\n",
         "attached.c": "int f(void) {\n}\n",
+        "reopened.sh": "mktemp 2>/dev/stderr\n",
         "unset.c": maker,
         "unset_late.c": maker.replace("}", "    *a = NULL;\n}"),
     }
