@@ -50,7 +50,10 @@ while [ $# -gt 0 ]; do
         ;;
     --keep) keep=true; shift ;;
     --help) usage; exit 0 ;;
-    *) usage >&2; exit 2 ;;
+    *)
+        echo "quickstart: unknown option '$1'; see --help" >&2
+        exit 2
+        ;;
     esac
 done
 [[ $clients =~ ^[1-9][0-9]{0,3}$ ]] || fail "--clients $clients: use a number from 1 to 9999"
@@ -61,11 +64,11 @@ job=$(cd "$(dirname "$job")" && pwd)/$(basename "$job")
 
 bin=${FEDGE_BIN_DIR:-}
 if [ -z "$bin" ]; then
-    echo "Preparing (packages, libraries, build) ..." >&2
+    echo "Preparing packages and libraries ..." >&2
     bash "$root/cmake/setup.sh" >&2
     log=$root/build/quickstart-build.log
-    mkdir -p "$root/build"
-    (cd "$root" && cmake --preset release && cmake --build --preset release --target programs) \
+    echo "Building; what the compilers say goes to $log ..." >&2
+    (cd "$root" && cmake --preset release && cmake --build --preset release --target programs -j "$(nproc)") \
         >"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "the build failed; the whole log is in $log"; }
     bin=$root/build/release/bin
 fi
@@ -133,21 +136,28 @@ done
 read -r port _ <"$work/port"
 
 echo "Aggregator on 127.0.0.1:$port; starting $clients clients, mutual TLS ..." >&2
+declare -A logs=([$aggregator]=aggregator)
 for ((i = 0; i < clients; i++)); do
     "$bin/fedge-client" --server "wss://127.0.0.1:$port" \
         --identity "$work/keys/clients/$(printf %04d "$i")" --trust "$work/keys/trust" \
         --config "$config" --state "$work/clients/$i" \
         --partition-id "$i" --num-partitions "$clients" 2>"$work/logs/client-$i.log" &
     pids+=("$!")
+    logs[$!]=client-$i
 done
 
-status=0
-wait "$aggregator" || status=$?
-if [ "$status" -ne 0 ]; then
-    tail -n 5 "$work/logs/aggregator.log" >&2
-    keep=true
-    fail "the aggregator ended with exit code $status; logs are in $work/logs"
-fi
+# Every client is needed: the rounds would wait for one that has given up.
+ended=
+while [ "$ended" != "$aggregator" ]; do
+    status=0
+    wait -n -p ended "${!logs[@]}" || status=$?
+    if [ "$status" -ne 0 ]; then
+        tail -n 5 "$work/logs/${logs[$ended]}.log" >&2
+        keep=true
+        fail "${logs[$ended]} ended with exit code $status; logs are in $work/logs"
+    fi
+    unset "logs[$ended]"
+done
 { read -r run; read -r result; } < <(/usr/bin/python3 - "$work/result.json" <<'PYTHON'
 import json, sys
 with open(sys.argv[1]) as file:

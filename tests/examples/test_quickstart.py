@@ -110,13 +110,28 @@ class Quickstart(unittest.TestCase):
         self.assertEqual(processes_with(self.folder.name), [])
         self.assertTrue(os.path.exists(log), "--keep keeps the logs")
 
+    def test_clients_without_the_data(self):
+        config = os.path.join(self.folder.name, "client.json")
+        with open(config, "w") as file:
+            json.dump({"data": {"another": {"values": DATA, "labels": DATA}}}, file)
+        process = self.start("--clients", "2", "--config", config)
+        try:
+            _, stderr = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGTERM)
+            raise
+        self.assertEqual(process.returncode, 1)
+        self.assertIn("is not in this site's data; name its files there", stderr)
+        self.assertRegex(stderr, r"client-[01] ended with exit code 8; logs are in ")
+        self.assertEqual(processes_with(self.folder.name), [])
+
     def test_bad_options(self):
         for options in (["--clients", "0"], ["--rounds", "x"], ["--job", "/nowhere.json"], ["--config", "/nowhere.json"],
                         ["--clients"], ["--unknown"]):
             process = self.start(*options)
             _, stderr = process.communicate(timeout=30)
             self.assertNotEqual(process.returncode, 0, options)
-            self.assertTrue(stderr.strip(), options)
+            self.assertIn(options[-1], stderr)
 
 
 if __name__ == "__main__":
