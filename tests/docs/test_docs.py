@@ -84,6 +84,26 @@ class Pages(unittest.TestCase):
             with self.subTest(key):
                 self.assertTrue(any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", page) for name in names))
 
+    def test_builds_take_no_more_jobs_than_cores(self):
+        for path, page in pages().items():
+            for command in re.findall(r"cmake --build [^\n`]*", page):
+                with self.subTest(f"{path}: {command}"):
+                    self.assertNotRegex(command, r" -j($| (?![\d\"$]))")  # make starts all that it can at once
+
+    @unittest.skipUnless(shutil.which("readelf") and shutil.which("dpkg-query"), "Debian's packages are looked up")
+    @unittest.skipIf(os.environ.get("FEDGE_SANITIZE"), "the sanitizers' libraries are for tests alone")
+    def test_programs_need_the_packages_that_are_named(self):
+        needed = set()
+        for program in glob.glob(f"{BIN}/fedge-*"):
+            said = subprocess.run(["readelf", "-d", program], check=True, capture_output=True, text=True).stdout
+            needed.update(re.findall(r"\(NEEDED\).*\[(.*)\]", said))
+        owners = subprocess.run(["dpkg-query", "-S", *(f"*/{name}" for name in needed)], capture_output=True, text=True)
+        packages = {line.split(":")[0] for line in owners.stdout.splitlines() if not line.startswith("libc6")}
+        self.assertIn("zlib1g", packages)
+        for path in ("README.md", "docs/install.md"):
+            with self.subTest(path):
+                self.assertLessEqual(packages, set(re.findall(r"`(\w+)`", read(path))))
+
     def test_options_are_those_of_the_programs(self):
         page = section(read("docs/operations.md"), "## Programs")
         tables = dict(zip(("fedge-aggregator", "fedge-client"),
