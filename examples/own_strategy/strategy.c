@@ -7,8 +7,8 @@
  *
  *     cc -shared -fPIC strategy.c $(pkg-config --cflags fedge-strategy) -lm -o strategy.so
  *     fedge-simulate generate fedprox:1,1 --out synthetic
- *     sed 's/"FedAvg"/"NormalisedAvg", "server-learning-rate": 0.1/' synthetic/job.json >job.json
- *     fedge-simulate --job job.json --data synthetic/client.json --strategy-plugin ./strategy.so
+ *     sed -i 's/"FedAvg"/"NormalisedAvg", "server-learning-rate": 0.1/' synthetic/job.json
+ *     fedge-simulate --job synthetic/job.json --strategy-plugin ./strategy.so
  */
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,6 @@
 """What "cmake --install" leaves serves programs outside of this tree: by pkg-config and by CMake, with the
 static and with the shared libraries."""
 
-import json
 import os
 import re
 import shutil
@@ -121,30 +120,27 @@ class Install(unittest.TestCase):
         for program in self.four_ways("edge_only", "train").values():
             run(program, env=self.environment())
 
+    def do_as_said(self, source):
+        """The commands in the comment at an example's top, but with two rounds; gives the folder."""
+        run("cc", "-std=c11", *STRICT, "-c", source, *self.pkg_config("--cflags", "fedge-strategy"), "-o", os.devnull)
+        folder = tempfile.mkdtemp(dir=self.folder)
+        shutil.copy(source, folder)
+        with open(source, encoding="utf-8") as file:
+            commands = re.findall(r"^ \*     (\S.*)$", file.read().split("*/")[0].split("installed fedge:")[1], re.MULTILINE)
+        prefix = os.path.join(folder, "prefix")  # without the space, which a shell takes for the end of a word
+        os.symlink(self.prefix, prefix)
+        environment = {**os.environ, "PATH": f"{prefix}/bin:{os.environ['PATH']}",
+                       "PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig"}
+        for command in commands:
+            run("bash", "-c", command.replace("--job", "--rounds 2 --job"), cwd=folder, env=environment)
+        return folder
+
     def test_a_strategy_is_built_and_found(self):
-        out = self.place("strategy.so")
-        source = os.path.join(SOURCE, "examples", "own_strategy", "strategy.c")
-        run("cc", "-std=c11", *STRICT, "-shared", "-fPIC", source, *self.pkg_config("--cflags", "fedge-strategy"), "-lm",
-            "-o", out)
-        simulate, synthetic = f"{self.prefix}/bin/fedge-simulate", self.place("synthetic")
-        run(simulate, "generate", "fedprox:1,1", "--out", synthetic)
-        with open(f"{synthetic}/job.json", encoding="utf-8") as file:
-            job = json.load(file)
-        job["strategy"] = {"type": "NormalisedAvg", "server-learning-rate": 0.1}
-        with open(f"{synthetic}/job.json", "w", encoding="utf-8") as file:
-            json.dump(job, file)
-        run(simulate, "--job", f"{synthetic}/job.json", "--rounds", "2", "--quiet", "--strategy-plugin", out)
+        self.do_as_said(os.path.join(SOURCE, "examples", "own_strategy", "strategy.c"))
 
     def test_metrics_are_built_and_counted(self):
-        out, synthetic = self.place("metric.so"), self.place("synthetic-metric")
-        source = os.path.join(SOURCE, "examples", "own_metric", "metric.c")
-        run("cc", "-std=c11", *STRICT, "-shared", "-fPIC", source, *self.pkg_config("--cflags", "fedge-strategy"), "-lm",
-            "-o", out)
-        simulate = f"{self.prefix}/bin/fedge-simulate"
-        run(simulate, "generate", "fedprox:1,1", "--out", synthetic)
-        run(simulate, "--job", f"{synthetic}/job.json", "--rounds", "1", "--quiet", "--strategy-plugin", out,
-            "--out", f"{synthetic}/run")
-        with open(f"{synthetic}/run/rounds.jsonl", encoding="utf-8") as file:
+        folder = self.do_as_said(os.path.join(SOURCE, "examples", "own_metric", "metric.c"))
+        with open(f"{folder}/run/rounds.jsonl", encoding="utf-8") as file:
             self.assertIn('"metrics":{"top5_accuracy":', file.read())
 
     def test_headers_need_nothing_else(self):
