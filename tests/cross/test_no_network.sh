@@ -9,7 +9,7 @@ job=$FEDGE_SOURCE_DIR/tests/cross/client_job.json
 
 rm -rf "$build"
 cmake -S "$FEDGE_SOURCE_DIR" -B "$build" -DCMAKE_BUILD_TYPE=Release -DFEDGE_NETWORK=OFF \
-    -DFEDGE_DEPS="$build/nothing" -DFEDGE_CUDA_ARCHITECTURES=90 -DFEDGE_TESTS=OFF >"$build.log" 2>&1 || {
+    -DFEDGE_DEPS="$build/nothing" -DFEDGE_CUDA_ARCHITECTURES=90 -DFEDGE_TESTS=ON >"$build.log" 2>&1 || {
     cat "$build.log"
     exit 1
 }
