@@ -76,6 +76,45 @@ void kernel_drop(kernel_array *at)
     kernel_must(cudaFreeHost(at->pinned));
 }
 
+kernel_product kernel_fill_product(fedge_cohort_linear *t, size_t in, size_t out, size_t weights,
+                                   kernel_array (*fill)(size_t of_slot))
+{
+    kernel_product made;
+    made.x = fill(kernel_shape.batch * in);
+    made.dx = fill(kernel_shape.batch * in);
+    made.y = fill(kernel_shape.batch * out);
+    made.dy = fill(kernel_shape.batch * out);
+    made.values = fill(weights + t->out);
+    made.gradients = fill(weights + t->out);
+    t->weight = (fedge_cohort_weights){made.values.gpu, made.values.values};
+    t->bias = (fedge_cohort_weights){made.values.gpu + weights, made.values.values};
+    t->x = made.x.gpu;
+    t->y = made.y.gpu;
+    t->dy = made.dy.gpu;
+    t->dx = made.dx.gpu;
+    t->dweight = made.gradients.gpu;
+    t->dbias = made.gradients.gpu + weights;
+    t->gradient_stride = made.gradients.values;
+    return made;
+}
+
+void kernel_fetch_product(kernel_product *at)
+{
+    kernel_fetch(&at->y);
+    kernel_fetch(&at->dx);
+    kernel_fetch(&at->gradients);
+}
+
+void kernel_drop_product(kernel_product *at)
+{
+    kernel_drop(&at->x);
+    kernel_drop(&at->dx);
+    kernel_drop(&at->y);
+    kernel_drop(&at->dy);
+    kernel_drop(&at->values);
+    kernel_drop(&at->gradients);
+}
+
 void kernel_begin(uint64_t seed)
 {
     kernel_rng = fedge_rng_stream(seed, FEDGE_PURPOSE_TEST, 8, 0, 0);

@@ -38,6 +38,17 @@ void kernel_send_again(const kernel_array *at);
 void kernel_fetch(kernel_array *at); /* waits */
 void kernel_drop(kernel_array *at);
 
+/* What a product reads and makes, going forward and back. */
+typedef struct kernel_product {
+    kernel_array x, dx, y, dy, values, gradients; /* of weights, and of a bias behind them */
+} kernel_product;
+
+/* Of [in] and [out] values for each example; [t] leads to them. [fill] as kernel_fill. */
+kernel_product kernel_fill_product(fedge_cohort_linear *t, size_t in, size_t out, size_t weights,
+                                   kernel_array (*fill)(size_t of_slot));
+void kernel_fetch_product(kernel_product *at); /* what a product makes; waits */
+void kernel_drop_product(kernel_product *at);
+
 /* The first [n] values of a slot, bit for bit but for the sign of 0. */
 void kernel_same(const kernel_array *at, uint32_t slot, const float *expected, size_t n,
                  const char *what);

@@ -7,7 +7,7 @@
 
 #include "tests/cuda/kernel_arrays.h"
 
-static kernel_array x, y, dy, dx, values, gradients;
+static kernel_product product;
 
 /* ---- products ---------------------------------------------------------------------------------
  */
@@ -57,8 +57,9 @@ static void plain_conv(const fedge_cohort_conv2d *c, uint32_t s)
     const uint32_t in_plane = c->in_size[0] * c->in_size[1];
     const uint32_t plane = c->out_size[0] * c->out_size[1];
     const size_t bias = (size_t)out * each * window;
-    const float *w = values.pinned + s * values.values, *image = x.pinned + s * x.values;
-    const float *slope = dy.pinned + s * dy.values;
+    const float *w = product.values.pinned + s * product.values.values,
+                *image = product.x.pinned + s * product.x.values;
+    const float *slope = product.dy.pinned + s * product.dy.values;
     memset(expected_dx, 0, sizeof(expected_dx));
     memset(expected_dw, 0, sizeof(expected_dw));
     for (uint32_t i = 0; i < kernel_counts[s] * out * plane; i++) {
@@ -82,47 +83,21 @@ static void plain_conv(const fedge_cohort_conv2d *c, uint32_t s)
     }
 }
 
-static void make_arrays(fedge_cohort_linear *t, size_t in, size_t out, size_t weights)
-{
-    x = kernel_fill(kernel_shape.batch * in);
-    dx = kernel_fill(kernel_shape.batch * in);
-    y = kernel_fill(kernel_shape.batch * out);
-    dy = kernel_fill(kernel_shape.batch * out);
-    values = kernel_fill(weights + t->out);
-    gradients = kernel_fill(weights + t->out);
-    t->weight = (fedge_cohort_weights){values.gpu, values.values};
-    t->bias = (fedge_cohort_weights){values.gpu + weights, values.values};
-    t->x = x.gpu;
-    t->y = y.gpu;
-    t->dy = dy.gpu;
-    t->dx = dx.gpu;
-    t->dweight = gradients.gpu;
-    t->dbias = gradients.gpu + weights;
-    t->gradient_stride = gradients.values;
-}
-
 static void check_products(const fedge_cohort_conv2d *c)
 {
     const size_t in = (size_t)c->tensors.in * c->in_size[0] * c->in_size[1];
     const size_t out = (size_t)c->tensors.out * c->out_size[0] * c->out_size[1];
-    kernel_fetch(&y);
-    kernel_fetch(&dx);
-    kernel_fetch(&gradients);
+    kernel_fetch_product(&product);
     for (uint32_t s = 0; s < SLOTS; s++) {
         plain_conv(c, s);
         for (size_t i = 0; i < kernel_counts[s] * out && c->tensors.relu; i++)
             expected[i] = expected[i] < 0.0f ? 0.0f : expected[i];
-        kernel_same(&y, s, expected, kernel_counts[s] * out, "y");
-        kernel_same(&dx, s, expected_dx, kernel_counts[s] * in, "dx");
-        kernel_same(&gradients, s, expected_dw, kernel_counts[s] > 0 ? gradients.values : 0,
-                    "gradients");
+        kernel_same(&product.y, s, expected, kernel_counts[s] * out, "y");
+        kernel_same(&product.dx, s, expected_dx, kernel_counts[s] * in, "dx");
+        kernel_same(&product.gradients, s, expected_dw,
+                    kernel_counts[s] > 0 ? product.gradients.values : 0, "gradients");
     }
-    kernel_drop(&x);
-    kernel_drop(&y);
-    kernel_drop(&dx);
-    kernel_drop(&dy);
-    kernel_drop(&values);
-    kernel_drop(&gradients);
+    kernel_drop_product(&product);
 }
 
 static void convolutions_are_exact(void **state)
@@ -131,9 +106,10 @@ static void convolutions_are_exact(void **state)
     for (uint64_t seed = 0; seed < SEEDS; seed++) {
         kernel_begin(seed);
         fedge_cohort_conv2d c = draw_conv(seed);
-        make_arrays(&c.tensors, (size_t)c.tensors.in * c.in_size[0] * c.in_size[1],
-                    (size_t)c.tensors.out * c.out_size[0] * c.out_size[1],
-                    (size_t)c.tensors.out * c.tensors.in * c.kernel[0] * c.kernel[1]);
+        product = kernel_fill_product(
+            &c.tensors, (size_t)c.tensors.in * c.in_size[0] * c.in_size[1],
+            (size_t)c.tensors.out * c.out_size[0] * c.out_size[1],
+            (size_t)c.tensors.out * c.tensors.in * c.kernel[0] * c.kernel[1], kernel_fill);
         kernel_must(fedge_cohort_launch_conv2d(&kernel_shape, &c));
         kernel_must(fedge_cohort_launch_conv2d_backward(&kernel_shape, &c));
         check_products(&c);
@@ -152,9 +128,11 @@ static void grouped_convolutions_are_exact(void **state)
         c.groups = 1 + kernel_below(4);
         c.tensors.in = c.groups * (1 + kernel_below(seed % 2 ? 3 : 1));
         c.tensors.out = c.groups * (1 + kernel_below(3));
-        make_arrays(&c.tensors, (size_t)c.tensors.in * c.in_size[0] * c.in_size[1],
-                    (size_t)c.tensors.out * c.out_size[0] * c.out_size[1],
-                    (size_t)c.tensors.out * (c.tensors.in / c.groups) * c.kernel[0] * c.kernel[1]);
+        product = kernel_fill_product(
+            &c.tensors, (size_t)c.tensors.in * c.in_size[0] * c.in_size[1],
+            (size_t)c.tensors.out * c.out_size[0] * c.out_size[1],
+            (size_t)c.tensors.out * (c.tensors.in / c.groups) * c.kernel[0] * c.kernel[1],
+            kernel_fill);
         kernel_must(fedge_cohort_launch_grouped(&kernel_shape, &c));
         kernel_must(fedge_cohort_launch_grouped_backward(&kernel_shape, &c));
         check_products(&c);
@@ -179,7 +157,8 @@ static void linears_are_exact(void **state)
         c.tensors.steps = 1;
         c.tensors.dropped = dropped_of(seed);
         c.tensors.relu = seed / 6 % 2;
-        make_arrays(&c.tensors, c.tensors.in, c.tensors.out, (size_t)c.tensors.in * c.tensors.out);
+        product = kernel_fill_product(&c.tensors, c.tensors.in, c.tensors.out,
+                                      (size_t)c.tensors.in * c.tensors.out, kernel_fill);
         kernel_must(fedge_cohort_launch_linear(&kernel_shape, &c.tensors));
         kernel_must(fedge_cohort_launch_linear_backward(&kernel_shape, &c.tensors));
         check_products(&c);
@@ -201,7 +180,8 @@ static void products_may_be_tall(void **state)
                              .dilation = {1, 1},
                              .tensors = {.in = 3, .out = 5, .steps = 1}};
     kernel_begin(1);
-    make_arrays(&c.tensors, c.tensors.in, c.tensors.out, (size_t)c.tensors.in * c.tensors.out);
+    product = kernel_fill_product(&c.tensors, c.tensors.in, c.tensors.out,
+                                  (size_t)c.tensors.in * c.tensors.out, kernel_fill);
     kernel_shape.slots = 1;
     kernel_shape.batch = TALLEST + 1;
     kernel_must(fedge_cohort_launch_linear(&kernel_shape, &c.tensors));

@@ -21,7 +21,7 @@ static kernel_array fractions(size_t of_slot)
 /* ---- products ---------------------------------------------------------------------------------
  */
 
-static kernel_array x, y, dy, dx, values, gradients;
+static kernel_product product;
 static float expected[MOST];
 
 /* Of slot s: what output p's window sees at its place [window] of a channel. */
@@ -34,8 +34,8 @@ static float seen(const fedge_cohort_conv2d *c, uint32_t s, uint32_t b, uint32_t
                            window % c->kernel[1] * c->dilation[1] - c->padding[1];
     if (row < 0 || column < 0 || row >= c->in_size[0] || column >= c->in_size[1])
         return 0.0f;
-    const float *image =
-        x.pinned + s * x.values + (size_t)b * c->tensors.in * c->in_size[0] * c->in_size[1];
+    const float *image = product.x.pinned + s * product.x.values +
+                         (size_t)b * c->tensors.in * c->in_size[0] * c->in_size[1];
     return image[(channel * c->in_size[0] + row) * c->in_size[1] + column];
 }
 
@@ -43,7 +43,7 @@ static void check_y(const fedge_cohort_conv2d *c, uint32_t s)
 {
     const uint32_t in = c->tensors.in, out = c->tensors.out, window = c->kernel[0] * c->kernel[1];
     const uint32_t plane = c->out_size[0] * c->out_size[1];
-    const float *weight = values.pinned + s * values.values;
+    const float *weight = product.values.pinned + s * product.values.values;
     for (uint32_t i = 0; i < kernel_counts[s] * out * plane; i++) {
         const uint32_t b = i / (out * plane), o = i / plane % out, p = i % plane;
         float sum = 0.0f;
@@ -51,7 +51,7 @@ static void check_y(const fedge_cohort_conv2d *c, uint32_t s)
             sum = fmaf(weight[o * in * window + k], seen(c, s, b, k / window, k % window, p), sum);
         expected[i] = sum + weight[out * in * window + o];
     }
-    kernel_same(&y, s, expected, (size_t)kernel_counts[s] * out * plane, "y");
+    kernel_same(&product.y, s, expected, (size_t)kernel_counts[s] * out * plane, "y");
 }
 
 static void check_dweight(const fedge_cohort_conv2d *c, uint32_t s)
@@ -63,13 +63,13 @@ static void check_dweight(const fedge_cohort_conv2d *c, uint32_t s)
         float sum = 0.0f;
         for (uint32_t k = 0; k < kernel_counts[s] * plane; k++) {
             const uint32_t b = k / plane, p = k % plane;
-            sum = fmaf(dy.pinned[s * dy.values + (b * out + o) * plane + p],
+            sum = fmaf(product.dy.pinned[s * product.dy.values + (b * out + o) * plane + p],
                        seen(c, s, b, n / window, n % window, p), sum);
         }
         expected[i] = sum;
     }
-    kernel_same(&gradients, s, expected, kernel_counts[s] > 0 ? (size_t)out * in * window : 0,
-                "gradients");
+    kernel_same(&product.gradients, s, expected,
+                kernel_counts[s] > 0 ? (size_t)out * in * window : 0, "gradients");
 }
 
 /* What output dy gives input (row, column) through the window's place; 0 if no output sees it so.
@@ -92,7 +92,8 @@ static void check_dx(const fedge_cohort_conv2d *c, uint32_t s)
     const uint32_t in = c->tensors.in, out = c->tensors.out, window = c->kernel[0] * c->kernel[1];
     const uint32_t in_plane = c->in_size[0] * c->in_size[1];
     const uint32_t plane = c->out_size[0] * c->out_size[1];
-    const float *weight = values.pinned + s * values.values, *slope = dy.pinned + s * dy.values;
+    const float *weight = product.values.pinned + s * product.values.values,
+                *slope = product.dy.pinned + s * product.dy.values;
     for (uint32_t i = 0; i < kernel_counts[s] * in * in_plane; i++) {
         const uint32_t b = i / (in * in_plane), channel = i / in_plane % in, p = i % in_plane;
         float sum = 0.0f;
@@ -103,47 +104,27 @@ static void check_dx(const fedge_cohort_conv2d *c, uint32_t s)
         }
         expected[i] = sum;
     }
-    kernel_same(&dx, s, expected, (size_t)kernel_counts[s] * in * in_plane, "dx");
+    kernel_same(&product.dx, s, expected, (size_t)kernel_counts[s] * in * in_plane, "dx");
 }
 
 static void make_products(fedge_cohort_conv2d *c)
 {
     fedge_cohort_linear *t = &c->tensors;
-    const size_t in = (size_t)kernel_shape.batch * t->in * c->in_size[0] * c->in_size[1];
-    const size_t out = (size_t)kernel_shape.batch * t->out * c->out_size[0] * c->out_size[1];
+    const size_t in = (size_t)t->in * c->in_size[0] * c->in_size[1];
+    const size_t out = (size_t)t->out * c->out_size[0] * c->out_size[1];
     const size_t weights = (size_t)t->out * t->in * c->kernel[0] * c->kernel[1];
-    x = fractions(in);
-    dx = fractions(in);
-    y = fractions(out);
-    dy = fractions(out);
-    values = fractions(weights + t->out);
-    gradients = fractions(weights);
-    t->weight = (fedge_cohort_weights){values.gpu, values.values};
-    t->bias = (fedge_cohort_weights){values.gpu + weights, values.values};
-    t->x = x.gpu;
-    t->y = y.gpu;
-    t->dy = dy.gpu;
-    t->dx = dx.gpu;
-    t->dweight = gradients.gpu;
-    t->gradient_stride = gradients.values;
+    product = kernel_fill_product(t, in, out, weights, fractions);
 }
 
 static void check_products(const fedge_cohort_conv2d *c)
 {
-    kernel_fetch(&y);
-    kernel_fetch(&dx);
-    kernel_fetch(&gradients);
+    kernel_fetch_product(&product);
     for (uint32_t s = 0; s < SLOTS; s++) {
         check_y(c, s);
         check_dx(c, s);
         check_dweight(c, s);
     }
-    kernel_drop(&x);
-    kernel_drop(&y);
-    kernel_drop(&dx);
-    kernel_drop(&dy);
-    kernel_drop(&values);
-    kernel_drop(&gradients);
+    kernel_drop_product(&product);
 }
 
 static fedge_cohort_conv2d draw_conv(uint64_t seed)
@@ -204,7 +185,7 @@ static void linears_sum_in_order(void **state)
 /* ---- recurrences ------------------------------------------------------------------------------
  */
 
-static kernel_array gates, cell, before, h;
+static kernel_array gates, cell, before, h, weights;
 static float expected_gates[MOST], expected_cell[MOST], expected_h[MOST];
 
 static float sigmoid(float of)
@@ -216,7 +197,7 @@ static float sigmoid(float of)
 static float from_state(const fedge_cohort_recurrent *c, uint32_t s, uint32_t row, const float *at)
 {
     const uint32_t rows = (c->is_gru ? 3 : 4) * c->hidden;
-    const float *weight = values.pinned + s * values.values;
+    const float *weight = weights.pinned + s * weights.values;
     float sum = weight[(size_t)rows * c->hidden + row];
     for (uint32_t k = 0; k < c->hidden; k++)
         sum = fmaf(weight[(size_t)row * c->hidden + k], at[k], sum);
@@ -282,7 +263,7 @@ static void check_steps(const fedge_cohort_recurrent *c)
     kernel_drop(&cell);
     kernel_drop(&before);
     kernel_drop(&h);
-    kernel_drop(&values);
+    kernel_drop(&weights);
 }
 
 /* Of more numbers and examples than a block has, and of fewer. */
@@ -301,9 +282,9 @@ static void recurrences_sum_in_order(void **state)
         cell = fractions(rows * c.hidden);
         before = fractions(rows * c.hidden);
         h = fractions(rows * c.hidden);
-        values = fractions(wide * c.hidden + wide);
-        c.weight = (fedge_cohort_weights){values.gpu, values.values};
-        c.bias = (fedge_cohort_weights){values.gpu + wide * c.hidden, values.values};
+        weights = fractions(wide * c.hidden + wide);
+        c.weight = (fedge_cohort_weights){weights.gpu, weights.values};
+        c.bias = (fedge_cohort_weights){weights.gpu + wide * c.hidden, weights.values};
         c.gates = gates.gpu;
         c.cell = cell.gpu;
         c.before = before.gpu;
