@@ -108,6 +108,25 @@ static void steps_are_recorded(void **state)
     }
 }
 
+/* Memory may also end where none is asked for by name: what a driver needs for itself. */
+static void lack_of_memory_is_no_loss(void **state)
+{
+    (void)state;
+    enum { NO_MEMORY = 2 };
+    static const char *const AT[] = {"gather", "read"};
+    uint64_t calls = 0;
+    fedge_error err;
+    if (!emulator_start(&(emulator_config){.num_gpus = 1, .fail_at = "gather"}))
+        return;
+    drawn_model(0);
+    for (size_t i = 0; i < sizeof(AT) / sizeof(*AT); i++) {
+        assert_int_equal(train_on(AT[i], NO_MEMORY, &calls, &err), FEDGE_NO_MEMORY);
+        if (!strstr(err.message, "GPU 0 has no memory left while ") ||
+            !strstr(err.message, "MiB are free; start again with --resume to train less at once"))
+            fail_msg("%s: %s", AT[i], err.message);
+    }
+}
+
 /* A ReLU that alone reads a product is a part of it, and no launch of its own but going back. */
 static void rectifiers_are_parts_of_products(void **state)
 {
@@ -274,6 +293,7 @@ int main(void)
         cmocka_unit_test(clients_become_what_the_cpu_makes_of_them),
         cmocka_unit_test(old_chips_are_refused),
         cmocka_unit_test(steps_are_recorded),
+        cmocka_unit_test(lack_of_memory_is_no_loss),
         cmocka_unit_test(rectifiers_are_parts_of_products),
         cmocka_unit_test(changes_are_summed_as_codecs_make_them),
         cmocka_unit_test(losses_that_are_no_numbers_are_told),

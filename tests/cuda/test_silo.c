@@ -118,6 +118,24 @@ static void a_hanging_collective_is_seen(void **state)
     assert_non_null(strstr(err.message, "NCCL"));
 }
 
+/* The process begins anew: what was queued of the step may still be under way. */
+static void lack_of_memory_ends_it(void **state)
+{
+    (void)state;
+    enum { NO_MEMORY = 2 };
+    fedge_error err;
+    fedge_silo_facts facts;
+    silo_draw(0);
+    const fedge_silo_config config = silo_config_of(0);
+    if (!emulator_start(&(emulator_config){
+            .num_gpus = 2, .fail_at = "gather", .fail_call = 2, .fail_error = NO_MEMORY}))
+        return;
+    assert_int_equal(silo_try(&config, &facts, &err), FEDGE_GPU_LOST);
+    if (!strstr(err.message, "GPU 1 has no memory left while training: ") ||
+        !strstr(err.message, "MiB are free; start again to train less at once"))
+        fail_msg("%s", err.message);
+}
+
 static void what_is_missing_is_named(void **state)
 {
     (void)state;
@@ -204,6 +222,7 @@ int main(void)
         cmocka_unit_test(a_batch_norm_is_not_cut),
         cmocka_unit_test(micro_batches_drop_the_same),
         cmocka_unit_test(a_hanging_collective_is_seen),
+        cmocka_unit_test(lack_of_memory_ends_it),
         cmocka_unit_test(what_is_missing_is_named),
         cmocka_unit_test(training_that_diverges_is_told),
         cmocka_unit_test(evaluation_and_cancelling),

@@ -10,16 +10,34 @@
 
 #define UPLOAD ((size_t)1 << 20) /* bytes of a copy of examples */
 
+/* What a simulation's user adds to its command to go on; a silo's client just begins anew. */
+static const char *with_resume(const fedge_cohort *cohort)
+{
+    return cohort->config.share.num_parts > 0 ? "" : " with --resume";
+}
+
+/* Others have it, or the driver itself: the GPU is sound. A new start takes what fits then. */
+static fedge_status fail_memory(const fedge_cohort *cohort, const char *doing, fedge_error *err)
+{
+    size_t left = 0, total = 0;
+    (void)cudaMemGetInfo(&left, &total);
+    return fedge_fail(err, FEDGE_NO_MEMORY,
+                      "GPU %d has no memory left while %s: %zu of its %zu MiB are free; start "
+                      "again%s to train less at once, end what else uses it, use a smaller "
+                      "batch-size or model, or --engine cpu",
+                      cohort->config.gpu, doing, left >> 20, total >> 20, with_resume(cohort));
+}
+
 fedge_status fedge_cohort_cuda(const fedge_cohort *cohort, cudaError_t error, const char *doing,
                                fedge_error *err)
 {
-    return error == cudaSuccess
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_GPU_LOST,
-                            "GPU %d is lost while %s: %s; start again%s, with the GPUs that there "
-                            "are",
-                            cohort->config.gpu, doing, cudaGetErrorString(error),
-                            cohort->config.share.num_parts > 0 ? "" : " with --resume");
+    if (error == cudaSuccess)
+        return FEDGE_OK;
+    if (error == cudaErrorMemoryAllocation)
+        return fail_memory(cohort, doing, err);
+    return fedge_fail(err, FEDGE_GPU_LOST,
+                      "GPU %d is lost while %s: %s; start again%s, with the GPUs that there are",
+                      cohort->config.gpu, doing, cudaGetErrorString(error), with_resume(cohort));
 }
 
 fedge_status fedge_cohort_count_gpus(uint32_t *count, fedge_error *err)

@@ -66,8 +66,8 @@ struct fedge_cohort {
     fedge_error lost;           /* why it can only be freed; FEDGE_OK: it is not lost */
 };
 
-/* FEDGE_GPU_LOST: what was being done, and why it failed; FEDGE_OK for
- * cudaSuccess. */
+/* FEDGE_GPU_LOST: what was being done, and why it failed; FEDGE_NO_MEMORY where that is the reason;
+ * FEDGE_OK for cudaSuccess. */
 fedge_status fedge_cohort_cuda(const fedge_cohort *cohort, cudaError_t error, const char *doing,
                                fedge_error *err);
 

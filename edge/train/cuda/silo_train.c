@@ -435,7 +435,7 @@ static fedge_status train(run *self, float *values, uint64_t steps, fedge_cancel
                           void *cancel_user, fedge_error *err)
 {
     fedge_silo *silo = self->silo;
-    fedge_status status = fedge_cohort_fit_order(&silo->order, self->task->num_examples, err);
+    fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < silo->share.num_gpus && status == FEDGE_OK; i++)
         status = begin(self, &silo->gpus[i], values, err);
     bool cancelled = false;
@@ -446,6 +446,10 @@ static fedge_status train(run *self, float *values, uint64_t steps, fedge_cancel
     /* Also when it is cancelled: then nothing is under way. */
     for (uint32_t i = 0; i < silo->share.num_gpus && status == FEDGE_OK; i++)
         status = bring_back(self, i, err);
+    /* Where memory ends on one GPU, another may be at work on the step, or wait for it for ever:
+     * that nothing is under way is sure only of a process that begins. */
+    if (status == FEDGE_NO_MEMORY)
+        status = fedge_error_prefix(err, FEDGE_GPU_LOST, "training is cut off");
     return status == FEDGE_OK && cancelled
                ? fedge_fail(err, FEDGE_CANCELLED, "training was cancelled")
                : status;
@@ -470,7 +474,9 @@ fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
     silo->order.task = &mine;
     silo->order.next = silo->order.epoch = 0;
     silo->order.done = silo->order.seen = 0;
-    status = train(&self, values, steps, cancel, cancel_user, err);
+    status = fedge_cohort_fit_order(&silo->order, mine.num_examples, err);
+    if (status == FEDGE_OK)
+        status = train(&self, values, steps, cancel, cancel_user, err);
     silo->order.task = NULL;
     silo->lost |= status == FEDGE_GPU_LOST;
     *result = (fedge_trainer_result){
