@@ -78,7 +78,10 @@ uint64_t fedge_session_jitter(fedge_session *s, uint64_t most)
 static uint64_t backoff(fedge_session *s)
 {
     uint64_t most = s->config.backoff_base_ms;
-    const unsigned rounds = s->attempt / (s->config.num_servers ? s->config.num_servers : 1);
+    unsigned rounds = s->attempt / (s->config.num_servers ? s->config.num_servers : 1);
+    /* Two with one identity would take it from each other at once, over and over. */
+    if (rounds < s->replaced)
+        rounds = s->replaced;
     /* Doubled once all servers of the list have been tried: a server that is down must not slow the
      * way to the next. */
     for (unsigned i = 0; i < rounds && most < s->config.backoff_cap_ms; i++)
@@ -103,7 +106,7 @@ static void go_offline(fedge_session *s, uint64_t later_ms)
 {
     /* A link that has held for long is progress, even if nobody had anything to say on it. */
     if (s->link == LINK_ONLINE && s->now_ms - s->online_since >= s->config.backoff_cap_ms)
-        s->attempt = 0;
+        s->attempt = s->replaced = 0;
     s->link = LINK_OFFLINE;
     s->say_hello = s->say_decline = false;
     /* The result stays, only its upload begins again: the server says at which byte (RESUME). */

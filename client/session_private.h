@@ -56,7 +56,8 @@ struct fedge_session {
     uint64_t connect_at;  /* while offline */
     uint64_t progress_at; /* when something last moved */
     uint64_t online_since;
-    unsigned attempt; /* retries since the last progress */
+    unsigned attempt;  /* retries since the last progress */
+    unsigned replaced; /* how often another has taken this device's place since a link held */
 
     char run_id[FEDGE_RUN_ID_TEXT]; /* "" until known */
     uint32_t incarnation;

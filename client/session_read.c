@@ -330,6 +330,7 @@ static void read_bye(fedge_session *s, const fedge_notice *notice)
     }
     char text[FEDGE_MAX_TEXT];
     s->last = *notice;
+    s->replaced += notice->reason == FEDGE_REASON_REPLACED;
     snprintf(text, sizeof(text), "the server says bye: %s: %.200s",
              fedge_reason_name(notice->reason), notice->text);
     fedge_session_drop(s, FEDGE_REASON_NONE, strcmp(class, "later") == 0 ? notice->after_ms : 0,

@@ -176,6 +176,29 @@ static void test_where_it_goes_next(void **state)
     assert_string_equal(f->sent_to, "wss://c.example");
 }
 
+/* Another device with this one's identity takes its place whenever it comes, work or no work. */
+static void test_backoff_of_the_replaced(void **state)
+{
+    fake *f = *state;
+    uint64_t longest = 0;
+    for (unsigned i = 0; i < 40; i++) {
+        fake_welcome(f);
+        if (i == 0)
+            fake_plan(f);
+        fake_task(f, 1, FAKE_MODEL);
+        fake_notice(f, FEDGE_MESSAGE_BYE, false, 0, FEDGE_REASON_REPLACED, 0);
+        const uint64_t wait = fedge_session_deadline(f->session) - f->now_ms;
+        assert_in_range(wait, 0, i < 6 ? 1000 << i : 60000);
+        longest = wait > longest ? wait : longest;
+        fake_wait(f, wait);
+    }
+    assert_in_range(longest, 40000, 60000);
+    fake_welcome(f);
+    fake_wait(f, 60000); /* the other is gone */
+    fake_break(f);
+    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 0, 500);
+}
+
 /* What cannot be stored does not bring the client back at once. */
 static void test_a_chunk_without_room_is_no_progress(void **state)
 {
@@ -258,6 +281,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(test_where_it_goes_next),
+        TEST(test_backoff_of_the_replaced),
         TEST(test_policy_declines_for_now),
         TEST(test_an_answered_task_is_done),
         TEST(test_a_refusal_of_another_task_leaves_the_result),
