@@ -40,6 +40,24 @@ static fedge_exit fail_with(const fedge_log *log, const char *event, const fedge
     return exit_code;
 }
 
+/* *engine: NULL for the CPU's. */
+static fedge_status find_engine(const fedge_client_options *o,
+                                const fedge_client_engine_ops **engine, fedge_error *err)
+{
+    const fedge_client_engine_ops *const *at = fedge_client_engines;
+    *engine = NULL;
+    if (strcmp(o->engine, "cpu") == 0)
+        return FEDGE_OK;
+    while (*at && strcmp((*at)->name, o->engine) != 0)
+        at++;
+    *engine = *at;
+    return *at ? (*at)->find(&o->settings, err)
+               : fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "--engine %s is not in this build: it has cpu%s%s", o->engine,
+                            *fedge_client_engines ? " and " : "",
+                            *fedge_client_engines ? (*fedge_client_engines)->name : "");
+}
+
 /* --check-config: all that can be known without the server. */
 static fedge_exit check(const fedge_client_options *o, const fedge_site *site, const fedge_log *log)
 {
@@ -53,6 +71,9 @@ static fedge_exit check(const fedge_client_options *o, const fedge_site *site, c
         exit_code = fail_with(log, "identity", &err, FEDGE_EXIT_IDENTITY);
     if (fedge_trust_load(o->trust, &trust, &err))
         exit_code = fail_with(log, "trust", &err, FEDGE_EXIT_IDENTITY);
+    const fedge_client_engine_ops *engine;
+    if (find_engine(o, &engine, &err))
+        exit_code = fail_with(log, "engine", &err, FEDGE_EXIT_CONFIG);
     fedge_plan *plan = NULL;
     if (o->plan && fedge_job_load_plan(o->plan, &plan, &err))
         exit_code = fail_with(log, "plan", &err, FEDGE_EXIT_CONFIG);
@@ -88,24 +109,6 @@ static void on_lost(const fedge_error *err)
 {
     fedge_log_failure(running_log, FEDGE_LOG_ERROR, "gpu-lost", err);
     _exit(FEDGE_EXIT_GPU_LOST);
-}
-
-/* *engine: NULL for the CPU's. */
-static fedge_status find_engine(const fedge_client_options *o,
-                                const fedge_client_engine_ops **engine, fedge_error *err)
-{
-    const fedge_client_engine_ops *const *at = fedge_client_engines;
-    *engine = NULL;
-    if (strcmp(o->engine, "cpu") == 0)
-        return FEDGE_OK;
-    while (*at && strcmp((*at)->name, o->engine) != 0)
-        at++;
-    *engine = *at;
-    return *at ? (*at)->find(&o->settings, err)
-               : fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "--engine %s is not in this build: it has cpu%s%s", o->engine,
-                            *fedge_client_engines ? " and " : "",
-                            *fedge_client_engines ? (*fedge_client_engines)->name : "");
 }
 
 static fedge_exit run(const fedge_client_options *o, const fedge_site *site, const fedge_log *log)

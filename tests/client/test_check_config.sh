@@ -52,6 +52,12 @@ says "not semicolons"
 says "data name=points examples=40 "
 not "config-ok"
 
+# the engine, as a start does
+site '"points": {"values": "points.csv"}'
+check 3 --engine none
+says "error engine error=\"--engine none is not in this build"
+not "config-ok"
+
 # by the job: its shape, labels and policy
 site '"points": {"values": "points.csv"}'
 check 0 --plan job.json
