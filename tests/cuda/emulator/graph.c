@@ -94,14 +94,14 @@ cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec, cudaGraph_t gra
     return emulated_leave(error);
 }
 
+/* Refused as a whole: where one of its kernels fails, none has begun. */
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream)
 {
     cudaError_t error = emulated_enter_as("cudaGraphLaunch");
-    for (const node *n = error ? NULL : exec->first; n && !error; n = n->next) {
+    for (const node *n = error ? NULL : exec->first; n && !error; n = n->next)
         error = emulated_call(n->name);
-        if (!error)
-            emulated_add(stream, n->name, n->work, n->data, n->size);
-    }
+    for (const node *n = error ? NULL : exec->first; n; n = n->next)
+        emulated_add(stream, n->name, n->work, n->data, n->size);
     return emulated_leave(error);
 }
 
