@@ -183,6 +183,18 @@ class Pages(unittest.TestCase):
                 self.assertEqual({code for code, text in advice.items() if code and text.startswith("not ")}, never)
 
 
+    def test_the_unit_allows_all_connections(self):
+        headers = read("aggregator/server/transport.h") + read("aggregator/server/options.h")
+
+        def value(name):
+            return int(re.search(rf"^#define FEDGE_{name} (\d+)", headers, re.M)[1])
+
+        wanted = (value("DEFAULT_CONNECTIONS") + value("DEFAULT_UNAUTHENTICATED") + value("OTHER_FILES") +
+                  value("FILES_PER_NETWORK_THREAD") * value("MAX_NETWORK_THREADS"))
+        unit = read("docs/systemd/fedge-aggregator.service.in")
+        self.assertEqual(int(re.search(r"^LimitNOFILE=(\d+)$", unit, re.M)[1]), wanted)
+
+
 NAMES = {"server": "server", "device": "kitchen-1"}  # of requests and chains at the authority
 
 
