@@ -73,6 +73,12 @@ uint64_t fedge_session_jitter(fedge_session *s, uint64_t most)
     return fedge_rng_below(&s->jitter, bound);
 }
 
+/* [most] or the time that all devices need who come at once, whichever is longer. */
+static uint64_t with_all(const fedge_session *s, uint64_t most)
+{
+    return most < s->welcome.return_within_ms ? s->welcome.return_within_ms : most;
+}
+
 /* Full jitter (Brooker, "Exponential Backoff and Jitter", 2015): spreads the reconnects of many
  * devices evenly, and the worst wait is the cap. */
 static uint64_t backoff(fedge_session *s)
@@ -88,11 +94,9 @@ static uint64_t backoff(fedge_session *s)
         most *= 2;
     if (most > s->config.backoff_cap_ms)
         most = s->config.backoff_cap_ms;
-    /* There are many, and all may have lost it. */
-    if (most < s->welcome.return_within_ms)
-        most = s->welcome.return_within_ms;
     s->attempt++;
-    return fedge_session_jitter(s, most);
+    /* There are many, and all may have lost it. */
+    return fedge_session_jitter(s, with_all(s, most));
 }
 
 void fedge_session_progress(fedge_session *s)
@@ -115,8 +119,10 @@ static void go_offline(fedge_session *s, uint64_t later_ms)
      */
     s->plan_fetch.ask = s->model_fetch.ask = false;
     /* A time that the server gives gets jitter as well: it may have told thousands of devices the
-     * same. */
-    uint64_t wait = later_ms ? later_ms + fedge_session_jitter(s, later_ms / 8) : backoff(s);
+     * same. Not an eighth of a day: a device that waits for its site's hours must not miss them. */
+    const uint64_t cap = with_all(s, s->config.backoff_cap_ms);
+    const uint64_t jitter = later_ms / 8 < cap ? later_ms / 8 : cap;
+    uint64_t wait = later_ms ? later_ms + fedge_session_jitter(s, jitter) : backoff(s);
     s->connect_at = s->now_ms + wait;
     if (!s->stopping) {
         fedge_session_note(s, FEDGE_LOG_INFO, "reconnect", "next connection in %.1f s",

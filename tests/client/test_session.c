@@ -475,6 +475,10 @@ static void test_later(void **state)
     assert_int_equal(f->num_connects, 1);
     fake_wait(f, 15001);
     assert_int_equal(f->num_connects, 2);
+    fake_welcome(f);
+    /* Who waits for its site's hours must not miss them. */
+    fake_notice(f, FEDGE_MESSAGE_BYE, false, 0, FEDGE_REASON_COME_LATER, 86400000);
+    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 86400000, 86460000);
 }
 
 static void test_silence_drops_the_link(void **state)
