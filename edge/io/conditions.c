@@ -86,6 +86,8 @@ static fedge_status see_supply(void *user, const char *name, fedge_error *err)
             seen->on_mains = true;
         return FEDGE_OK;
     }
+    if (read_fact(fact, seen->root, SUPPLIES, name, "present") && atol(fact) == 0)
+        return FEDGE_OK; /* an empty holder */
     seen->has_battery = true;
     if (read_fact(fact, seen->root, SUPPLIES, name, "status") && starts(fact, "Discharging"))
         seen->discharging = true;
@@ -220,11 +222,17 @@ static bool obstacle_is(fedge_obstacle *o, fedge_reason reason, const char *form
 static bool power_holds(const fedge_conditions *c, fedge_obstacle *o)
 {
     power seen = {.root = c->root, .level = -1};
+    char path[FEDGE_OS_MAX_PATH];
     if (!c->mains_power && c->min_battery == 0)
         return true;
+    /* Else a host that is not mounted where root says would pass for one without a battery. */
+    if (!path_of(path, c->root, "sys", "", "") || !fedge_os_is_dir(path)) {
+        return obstacle_is(o, FEDGE_REASON_ON_BATTERY,
+                           "there is no %.100s, so the policy's power is not known to hold", path);
+    }
     each_of(c->root, SUPPLIES, see_supply, &seen);
-    /* A machine that knows no supply, or charges its only battery, hangs on the mains. */
-    const bool mains = seen.has_mains ? seen.on_mains : !seen.discharging;
+    /* A machine without a battery, or that charges its only one, hangs on the mains. */
+    const bool mains = seen.has_mains && seen.has_battery ? seen.on_mains : !seen.discharging;
     if (c->mains_power && !mains) {
         return obstacle_is(o, FEDGE_REASON_ON_BATTERY,
                            "the device runs on its battery; policy wants mains-power");
@@ -244,18 +252,19 @@ static bool power_holds(const fedge_conditions *c, fedge_obstacle *o)
 static bool temperature_holds(const fedge_conditions *c, fedge_obstacle *o)
 {
     heat seen = {.root = c->root};
-    if (!(c->max_temperature > 0))
+    const long most = (long)(c->max_temperature * 1000 + 0.5);
+    if (most == 0)
         return true;
     each_of(c->root, "sys/class/thermal", see_zone, &seen);
     if (!seen.any) {
         return obstacle_is(o, FEDGE_REASON_TOO_HOT,
                            "no thermal zone can be read, so max-temperature is not known to hold");
     }
-    if (seen.most <= (long)(c->max_temperature * 1000))
+    if (seen.most <= most)
         return true;
     return obstacle_is(o, FEDGE_REASON_TOO_HOT,
-                       "the device is at %ld degrees; policy's max-temperature is %ld",
-                       seen.most / 1000, (long)c->max_temperature);
+                       "the device is at %ld.%03ld degrees; policy's max-temperature is %ld.%03ld",
+                       seen.most / 1000, seen.most % 1000, most / 1000, most % 1000);
 }
 
 static bool link_holds(const fedge_conditions *c, fedge_obstacle *o)

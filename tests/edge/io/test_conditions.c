@@ -30,6 +30,13 @@ static int tear_down(void **state)
     return fedge_os_remove_tree(root, NULL) == FEDGE_OK ? 0 : -1;
 }
 
+static const char *path_in(const char *folder)
+{
+    static char path[256];
+    snprintf(path, sizeof(path), "%s/%s", root, folder);
+    return path;
+}
+
 static void fact(const char *folder, const char *name, const char *text)
 {
     char path[256];
@@ -74,12 +81,25 @@ static void mains_power(void **state)
     (void)state;
     fedge_conditions c = conditions();
     c.mains_power = true;
+    assert_int_equal(reason(&c), FEDGE_REASON_ON_BATTERY); /* a host that is not mounted there */
+    fact("sys/class/net", "eth0", "");
     assert_int_equal(reason(&c), FEDGE_REASON_NONE); /* a board that knows of no supply */
+    fact("sys/class/power_supply/usbc", "type", "USB\n");
+    fact("sys/class/power_supply/usbc", "online", "0\n");
+    assert_int_equal(reason(&c), FEDGE_REASON_NONE); /* whose port feeds others */
+    assert_int_equal(fedge_os_remove_tree(path_in("sys/class/power_supply/usbc"), NULL), FEDGE_OK);
     fact(BATTERY, "type", "Battery\n");
     fact(BATTERY, "status", "Discharging\n");
     assert_int_equal(reason(&c), FEDGE_REASON_ON_BATTERY);
     fact(BATTERY, "status", "Charging\n");
     assert_int_equal(reason(&c), FEDGE_REASON_NONE);
+    fact(BATTERY, "status", "Full\n");
+    assert_int_equal(reason(&c), FEDGE_REASON_NONE);
+    fact("sys/class/power_supply/BAT1", "type", "Battery\n");
+    fact("sys/class/power_supply/BAT1", "status", "Discharging\n");
+    assert_int_equal(reason(&c), FEDGE_REASON_ON_BATTERY);
+    fact("sys/class/power_supply/BAT1", "present", "0\n");
+    assert_int_equal(reason(&c), FEDGE_REASON_NONE); /* nor is it there */
     fact(MAINS, "type", "Mains\n");
     fact(MAINS, "online", "0\n");
     assert_int_equal(reason(&c), FEDGE_REASON_ON_BATTERY);
@@ -93,8 +113,11 @@ static void battery_level(void **state)
     fedge_conditions c = conditions();
     fedge_obstacle obstacle;
     c.min_battery = 40;
-    assert_int_equal(reason(&c), FEDGE_REASON_NONE); /* no battery */
+    assert_int_equal(reason(&c), FEDGE_REASON_ON_BATTERY); /* a host that is not mounted there */
     fact(BATTERY, "type", "Battery\n");
+    fact(BATTERY, "present", "0\n");
+    assert_int_equal(reason(&c), FEDGE_REASON_NONE); /* no battery */
+    fact(BATTERY, "present", "1\n");
     assert_int_equal(reason(&c), FEDGE_REASON_BATTERY_LOW); /* one that does not tell */
     assert_false(fedge_conditions_hold(&c, 0, ".", &obstacle));
     assert_null(strchr(obstacle.text, '%'));
@@ -102,6 +125,10 @@ static void battery_level(void **state)
     assert_int_equal(reason(&c), FEDGE_REASON_BATTERY_LOW);
     fact(BATTERY, "capacity", "40\n");
     assert_int_equal(reason(&c), FEDGE_REASON_NONE);
+    fact("sys/class/power_supply/BAT1", "type", "Battery\n");
+    fact("sys/class/power_supply/BAT1", "capacity", "39\n");
+    assert_int_equal(reason(&c), FEDGE_REASON_BATTERY_LOW); /* the emptiest of both counts */
+    fact("sys/class/power_supply/BAT1", "capacity", "100\n");
     fact("sys/class/power_supply/mouse", "type", "Battery\n");
     fact("sys/class/power_supply/mouse", "scope", "Device\n");
     fact("sys/class/power_supply/mouse", "capacity", "5\n");
@@ -112,13 +139,22 @@ static void temperature(void **state)
 {
     (void)state;
     fedge_conditions c = conditions();
+    fedge_obstacle obstacle;
     c.max_temperature = 70;
     assert_int_equal(reason(&c), FEDGE_REASON_TOO_HOT); /* not known */
     fact("sys/class/thermal/thermal_zone0", "temp", "45000\n");
     fact("sys/class/thermal/cooling_device0", "temp", "99000\n");
     assert_int_equal(reason(&c), FEDGE_REASON_NONE);
     fact("sys/class/thermal/thermal_zone1", "temp", "70100\n");
-    assert_int_equal(reason(&c), FEDGE_REASON_TOO_HOT);
+    assert_false(fedge_conditions_hold(&c, 0, NULL, &obstacle));
+    assert_int_equal(obstacle.reason, FEDGE_REASON_TOO_HOT);
+    assert_string_equal(obstacle.text,
+                        "the device is at 70.100 degrees; policy's max-temperature is 70.000");
+    c.max_temperature = 70.1;
+    assert_int_equal(reason(&c), FEDGE_REASON_NONE);
+    fact("sys/class/thermal/thermal_zone0", "temp", "-20000\n");
+    fact("sys/class/thermal/thermal_zone1", "temp", ""); /* one that does not answer */
+    assert_int_equal(reason(&c), FEDGE_REASON_NONE);
 }
 
 #define ROUTES                                                                                     \
