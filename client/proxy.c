@@ -49,27 +49,28 @@ fedge_status fedge_proxy_for(const char *url, const char *given, char out[FEDGE_
     }
     if (!proxy || *proxy == '\0')
         return FEDGE_OK;
-    if (strncmp(proxy, "http://", 7) == 0) {
-        proxy += 7;
-    } else if (strstr(proxy, "://")) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
-                          "the proxy '%.100s' is not http://HOST:PORT, the only kind supported",
-                          proxy);
-    }
+    /* First of all: what follows tells the address, and a password is none of the log's business.
+     */
     if (strchr(proxy, '@')) {
-        return fedge_fail(err, FEDGE_UNSUPPORTED,
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the proxy's address has a user's name, but fedge cannot log in to a "
                           "proxy; give HOST:PORT");
     }
+    if (strncasecmp(proxy, "http://", 7) == 0)
+        proxy += 7;
     const size_t size = strcspn(proxy, "/");
     (void)snprintf(out, FEDGE_PROXY_TEXT, "%.*s", (int)size, proxy);
     const char *colon = strrchr(out, ':');
-    const char *bracket = strchr(out, ']');
+    const char *of_host = out[0] == '[' ? strchr(out, ']') : out;
     char *end = out;
-    const long number = colon && colon > out && colon > bracket ? strtol(colon + 1, &end, 10) : 0;
+    const long number = colon && of_host && colon > out && strchr(of_host, ':') == colon
+                            ? strtol(colon + 1, &end, 10)
+                            : 0;
     if (size >= FEDGE_PROXY_TEXT || number < 1 || number > 65535 || *end) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "'%.100s' is not a proxy's address: http://HOST:PORT", proxy);
+                          "'%.100s' is not a proxy's address: http://HOST:PORT, the only kind "
+                          "supported",
+                          proxy);
     }
     return FEDGE_OK;
 }

@@ -169,10 +169,12 @@ class Ways(NetTest):
         federation.port = 1
         for proxy, words in (("socks5://localhost:1080", "only kind"), ("http://localhost", "HOST:PORT"),
                              ("http://localhost:31x", "HOST:PORT"), ("http://localhost:0", "HOST:PORT"),
-                             ("http://me:secret@localhost:3128", "log in")):
+                             ("[::1", "HOST:PORT"), ("::1:3128", "HOST:PORT"),
+                             ("http://me:secret@localhost:3128", "log in"),
+                             ("https://me:secret@localhost:3128", "log in")):
             with self.subTest(proxy):
                 client = federation.start_client(0, proxy=proxy)
-                self.assertNotEqual(client.wait(), 0)
+                self.assertEqual(client.wait(), USAGE)
                 self.assertIn(words, client.log())
                 self.assertNotIn("secret", client.log())
 
