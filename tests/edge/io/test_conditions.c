@@ -283,7 +283,14 @@ static void in_the_site_file(void **state)
         " \"max-temperature\": 70.5, \"unmetered-links\": [\"eth*\"], \"hours\": "
         "[\"22:00-06:00\"],\n"
         " \"min-free-ram\": 5, \"min-free-disk\": 6, \"root\": \"/host\"}}}";
-    static const char wrong[] = "{\"policy\": {\"conditions\": {\"hours\": [\"22:00-26:00\"]}}}";
+    static const struct {
+        const char *text, *part;
+    } wrong[] = {
+        {"\"hours\": [\"22:00-26:00\"]", "\"22:00-26:00\" must be a span of a day such as"},
+        {"\"hours\": [\"9:00-17:00\"]", "\"9:00-17:00\" must be a span of a day such as"},
+        {"\"hours\": [\"22:00 - 06:00\"]", "hours[0]: must have 0 to 11 bytes"},
+        {"\"hours\": []", "hours: must have 1 to 8 elements"},
+        {"\"unmetered-links\": []", "unmetered-links: must have 1 to 8 elements"}};
     fedge_site *site;
     fedge_error err = {0};
     assert_int_equal(fedge_site_parse(text, sizeof(text) - 1, "site", &site, &err), FEDGE_OK);
@@ -296,9 +303,15 @@ static void in_the_site_file(void **state)
     assert_int_equal(fedge_site_parse("{}", 2, "site", &site, &err), FEDGE_OK);
     assert_int_equal(reason(&site->conditions), FEDGE_REASON_NONE);
     fedge_site_free(site);
-    assert_int_equal(fedge_site_parse(wrong, sizeof(wrong) - 1, "site", &site, &err),
-                     FEDGE_INVALID_ARGUMENT);
-    assert_non_null(strstr(err.message, "22:00-26:00"));
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        char policy[200];
+        const int size =
+            snprintf(policy, sizeof(policy), "{\"policy\": {\"conditions\": {%s}}}", wrong[i].text);
+        assert_int_equal(fedge_site_parse(policy, (size_t)size, "site", &site, &err),
+                         FEDGE_INVALID_ARGUMENT);
+        if (!strstr(err.message, wrong[i].part))
+            fail_msg("%s: %s", wrong[i].text, err.message);
+    }
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
