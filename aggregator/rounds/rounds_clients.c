@@ -138,40 +138,47 @@ void fedge_rounds_note_connected(fedge_rounds *rounds, uint32_t client_index, bo
         has_task->connected = connected;
 }
 
-/* The score of the connected client at [place] that has had no task; 0 when it has had one. *p: the
- * first participant that is not below it. */
-static uint32_t free_score(const fedge_rounds *rounds, uint32_t place, uint32_t *p)
+static uint32_t score_of(const fedge_rounds *rounds, uint32_t client)
 {
-    const uint32_t client = rounds->connected[place];
-    while (*p < rounds->num_participants && rounds->participants[*p].client_index < client)
-        (*p)++;
-    return *p < rounds->num_participants && rounds->participants[*p].client_index == client
-               ? 0
-               : fedge_draw_score(&rounds->draw, &rounds->spec.sampler, rounds->history,
-                                  rounds->round, client);
+    return fedge_draw_score(&rounds->draw, &rounds->spec.sampler, rounds->history, rounds->round,
+                            client);
 }
 
-static bool pick_by_score(fedge_rounds *rounds, uint32_t *client_index)
+/* Of those that have been listed, each as likely as its score says. */
+static bool pick_by_score(fedge_rounds *rounds, uint32_t listed, uint32_t *client_index)
 {
     uint64_t total = 0, reached = 0;
-    for (uint32_t place = 0, p = 0; place < rounds->num_connected; place++)
-        total += free_score(rounds, place, &p);
+    for (uint32_t i = 0; i < listed; i++)
+        total += score_of(rounds, rounds->sampled[i]);
     if (total == 0)
         return false;
     const uint64_t drawn = (uint64_t)fedge_rng_u32(&rounds->rng) << 32;
     /* The bias of the remainder is below total / 2^64. */
     const uint64_t point = (drawn | fedge_rng_u32(&rounds->rng)) % total;
-    for (uint32_t place = 0, p = 0; reached <= point; place++) {
-        reached += free_score(rounds, place, &p);
-        *client_index = rounds->connected[place];
+    for (uint32_t i = 0; reached <= point; i++) {
+        *client_index = rounds->sampled[i];
+        reached += score_of(rounds, *client_index);
     }
     return true;
 }
 
+/* Of those that have been listed, each equally likely. */
+static bool pick_any(fedge_rounds *rounds, uint32_t listed, uint32_t *client_index)
+{
+    if (listed > 0)
+        *client_index = rounds->sampled[fedge_rng_below(&rounds->rng, listed)];
+    return listed > 0;
+}
+
 bool fedge_rounds_pick_free(fedge_rounds *rounds, uint32_t *client_index)
 {
-    if (rounds->draw.available > 0)
-        return pick_by_score(rounds, client_index);
+    const bool by_score = rounds->draw.available > 0;
+    if (by_score || rounds->num_resting > 0) {
+        /* Whose time has come meanwhile counts as resting until the next round opens. */
+        const uint32_t listed =
+            fedge_rounds_spare_resting(rounds, fedge_rounds_list_available(rounds), 1, 0);
+        return (by_score ? pick_by_score : pick_any)(rounds, listed, client_index);
+    }
     uint32_t num_free = rounds->num_connected;
     for (uint32_t p = 0; p < rounds->num_participants; p++)
         num_free -= rounds->participants[p].connected;

@@ -85,10 +85,11 @@ void fedge_rounds_keep_aside(fedge_rounds *rounds, bool aside);
 
 /* One of the connected clients that has had no task in this phase and is not set aside, as likely
  * as its score in the draw says; each equally likely in an uniform one, which takes time
- * O(participants), for a simulation's clients may be many more. */
+ * O(participants), for a simulation's clients may be many more. One who rests only where all who
+ * are free do. */
 bool fedge_rounds_pick_free(fedge_rounds *rounds, uint32_t *client_index);
-/* Fills rounds->sampled with the connected clients that are not set aside; returns how many. Only
- * while WAITING. */
+/* Fills rounds->sampled with the connected clients that are neither set aside nor have had a task;
+ * returns how many. */
 uint32_t fedge_rounds_list_available(fedge_rounds *rounds);
 /* Takes those who rest out of what was listed, where [enough] others are left; returns how many
  * are. */

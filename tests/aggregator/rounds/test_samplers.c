@@ -243,6 +243,52 @@ static void who_rests_is_asked_last(void **state)
     assert_int_equal(cohort_of(4, UINT64_MAX, 0, 0), 0x31); /* 0 has come anew */
 }
 
+/* Of clients 0 to 5 three get a task, and one of them gives it up; who gets it then, for as long as
+ * somebody is free. [resting] are the last that are free. */
+static void lost_slots_of(unsigned sampler, uint32_t resting)
+{
+    fedge_rounds_spec spec = base_spec();
+    fedge_client_history history = {0};
+    spec.min_available_nodes = 6;
+    spec.fraction_train = 0.5;
+    spec.sampler.type = sampler;
+    fedge_rounds *rounds = make(&spec);
+    fedge_rounds_draw_by(rounds, &history);
+    join(rounds, 0, 5);
+    take(rounds, FEDGE_ROUNDS_OPEN);
+    fedge_rounds_opened(rounds, 0);
+    uint32_t had[6] = {0};
+    fedge_rounds_action sent;
+    for (int i = 0; i < 3; i++) {
+        sent = take(rounds, FEDGE_ROUNDS_SEND);
+        had[sent.client_index] = 1;
+    }
+    for (uint32_t i = 6, left = resting; i > 0 && left > 0; i--) {
+        if (!had[i - 1]) {
+            fedge_rounds_rest(rounds, i - 1, 1000);
+            left--;
+        }
+    }
+    for (uint32_t free = 3; free > 0; free--) {
+        assert_int_equal(fedge_rounds_give_up(rounds, sent.task_id, NULL), FEDGE_OK);
+        sent = take(rounds, FEDGE_ROUNDS_SEND);
+        assert_int_equal(had[sent.client_index]++, 0);
+        assert_int_equal(fedge_rounds_rests_until(rounds, sent.client_index),
+                         free <= resting ? 1000 : 0);
+    }
+    fedge_rounds_free(rounds);
+    fedge_client_history_fini(&history);
+}
+
+static void who_rests_gets_a_lost_slot_last(void **state)
+{
+    (void)state;
+    for (uint32_t resting = 0; resting <= 3; resting++) {
+        lost_slots_of(FEDGE_SAMPLER_uniform, resting);
+        lost_slots_of(FEDGE_SAMPLER_available, resting);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -254,6 +300,7 @@ int main(void)
         cmocka_unit_test(history_is_saved),
         cmocka_unit_test(a_lost_slot_goes_by_score),
         cmocka_unit_test(who_rests_is_asked_last),
+        cmocka_unit_test(who_rests_gets_a_lost_slot_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
