@@ -17,8 +17,10 @@ USAGE = 2
 class Relay:
     """Carries bytes between who connects and a server; with [connect] it is a proxy that is told which."""
 
-    def __init__(self, target=None, forgets_after_s=None, status="200 Connection established", down_bytes_s=None):
-        self.target, self.forgets_after_s, self.status, self.down_bytes_s = target, forgets_after_s, status, down_bytes_s
+    ANSWER = "HTTP/1.1 200 Connection established\r\n\r\n"
+
+    def __init__(self, target=None, forgets_after_s=None, answers=(ANSWER,), down_bytes_s=None):
+        self.target, self.forgets_after_s, self.answers, self.down_bytes_s = target, forgets_after_s, answers, down_bytes_s
         self.asked = []
         self.bytes_down = 0
         self.forgotten = 0
@@ -63,8 +65,11 @@ class Relay:
             head += more
         word, address, _ = head.split(b"\r\n")[0].decode().split(" ")
         self.asked.append(f"{word} {address}")
-        client.sendall(f"HTTP/1.1 {self.status}\r\n\r\n".encode())
-        if not self.status.startswith("200"):
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for answer in self.answers:
+            client.sendall(answer.encode())
+            time.sleep(0.001)
+        if not "".join(self.answers).startswith("HTTP/1.1 2"):
             return None
         host, port = address.rsplit(":", 1)
         return host.strip("[]"), int(port)
@@ -130,6 +135,16 @@ class Ways(NetTest):
         federation.complete()
         self.assertEqual(len(proxy.asked), 1)
 
+    def test_a_proxy_whose_answer_comes_in_parts(self):
+        """Byte by byte, and with more to say than that there is a connection."""
+        proxy = self.relay(answers="HTTP/1.1 201 Here you are\r\nProxy-Agent: test\r\nVia: 1.1 test\r\n\r\n")
+        federation = self.alone()
+        federation.start_aggregator()
+        client = federation.start_client(0, proxy=f"http://127.0.0.1:{proxy.port}")
+        self.connects(client)
+        federation.complete()
+        self.assertEqual(client.events("disconnected"), [])
+
     def test_an_address_that_needs_no_proxy(self):
         proxy = self.relay()
         for environment in ({"https_proxy": f"127.0.0.1:{proxy.port}", "no_proxy": "127.0.0.1"},
@@ -155,14 +170,17 @@ class Ways(NetTest):
         self.assertEqual(set(proxy.asked), {f"CONNECT 127.0.0.1:{federation.port}"})
 
     def test_a_proxy_that_refuses(self):
-        proxy = self.relay(status="407 Proxy Authentication Required")
         federation = self.alone()
         federation.start_aggregator()
-        client = federation.start_client(0, proxy=f"http://127.0.0.1:{proxy.port}")
-        self.connects(client)
-        said = client.wait_event("disconnected")
-        self.assertIn("407", said["message"])
-        self.assertTrue(client.running())  # it tries again
+        for answer, words in (("HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", "407"),
+                              ("SSH-2.0-OpenSSH_9.2\r\n", "not HTTP"), ("HTTP/1.", "hung up")):
+            with self.subTest(answer):
+                proxy = self.relay(answers=(answer,))
+                client = federation.start_client(0, proxy=f"http://127.0.0.1:{proxy.port}")
+                self.connects(client)
+                self.assertIn(words, client.wait_event("disconnected")["message"])
+                self.assertTrue(client.running())  # it tries again
+                client.kill()
 
     def test_what_is_no_proxy(self):
         federation = self.alone()
