@@ -9,7 +9,9 @@ void fedge_engine_note_round(fedge_engine *engine, uint64_t took_ms)
         engine->round_ms == 0 ? took_ms : engine->round_ms - engine->round_ms / 4 + took_ms / 4;
 }
 
-/* Until the present phase is expected to end. */
+/* For how long a device without a task may be away, 0: not at all. It is to be back when the
+ * present phase is expected to end, for the next one is of those who are there when it opens. A
+ * device comes up to an eighth later than it is told, so it is told that much less. */
 static uint64_t rest_of(const fedge_engine *engine, uint64_t now_ms)
 {
     const uint64_t passed = now_ms - engine->phase_started_ms;
@@ -19,7 +21,8 @@ static uint64_t rest_of(const fedge_engine *engine, uint64_t now_ms)
     if (engine->round_ms > 0)
         rest = engine->round_ms > passed ? engine->round_ms - passed : 0;
     rest = rest < most ? rest : most;
-    return rest > FEDGE_ENGINE_MIN_REST_MS ? rest : FEDGE_ENGINE_MIN_REST_MS;
+    /* Who has come back that much too soon stays. */
+    return rest < FEDGE_ENGINE_MIN_REST_MS || rest < engine->round_ms / 8 ? 0 : rest - rest / 9;
 }
 
 /* The rest of a device that has said until when it cannot work is that, if it is longer. */
@@ -27,7 +30,8 @@ static uint64_t rest_of_device(const fedge_engine *engine, uint32_t index, uint6
 {
     const uint64_t rest = rest_of(engine, now_ms);
     const uint64_t until = fedge_rounds_rests_until(engine->rounds, index);
-    return until != UINT64_MAX && until > now_ms + rest ? until - now_ms : rest;
+    const bool away = until != UINT64_MAX && until >= now_ms + FEDGE_ENGINE_MIN_REST_MS;
+    return away && until - now_ms > rest ? until - now_ms : rest;
 }
 
 static void mark(fedge_engine *engine, bool at_work)
@@ -50,9 +54,12 @@ void fedge_engine_send_to_rest(fedge_engine *engine, uint64_t now_ms)
     mark(engine, true);
     for (uint32_t i = 0; i < engine->num_devices; i++) {
         const fedge_engine_device *device = &engine->devices[i];
-        if (device->conn_id != FEDGE_CONN_ALL && device->hangs_up && !device->at_work) {
+        if (device->conn_id == FEDGE_CONN_ALL || !device->hangs_up || device->at_work)
+            continue;
+        const uint64_t rest = rest_of_device(engine, i, now_ms);
+        if (rest > 0) {
             fedge_engine_close_conn(engine, device->conn_id, FEDGE_MESSAGE_BYE,
-                                    FEDGE_REASON_COME_LATER, rest_of_device(engine, i, now_ms),
+                                    FEDGE_REASON_COME_LATER, rest,
                                     "this round has no task for the client");
         }
     }

@@ -1,5 +1,5 @@
 /* Duty cycle: clients that may hang up (HELLO's hangs-up) need not hold a connection through a
- * round that has no task for them. They are told when to call again. */
+ * round that has no task for them. They are told when to call again: shortly before it ends. */
 #ifndef FEDGE_AGGREGATOR_SERVER_ENGINE_REST_H
 #define FEDGE_AGGREGATOR_SERVER_ENGINE_REST_H
 
