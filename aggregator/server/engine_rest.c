@@ -4,9 +4,9 @@
 
 void fedge_engine_note_round(fedge_engine *engine, uint64_t took_ms)
 {
-    /* An odd round moves the expectation by a quarter of the way. */
-    engine->round_ms =
-        engine->round_ms == 0 ? took_ms : engine->round_ms - engine->round_ms / 4 + took_ms / 4;
+    /* Rather too little: who is back too soon waits, who is back too late misses the next round. */
+    const bool less = engine->round_ms == 0 || took_ms < engine->round_ms;
+    engine->round_ms = less ? took_ms : engine->round_ms + (took_ms - engine->round_ms) / 4;
 }
 
 /* For how long a device without a task may be away, 0: not at all. It is to be back when the

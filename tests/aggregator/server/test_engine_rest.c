@@ -162,11 +162,25 @@ static void who_has_hung_up_is_there_when_the_next_round_opens(void **state)
     }
 }
 
+/* Who counts on the mean is late for half of the rounds. */
+static void short_rounds_count_more(void **state)
+{
+    (void)state;
+    static const uint64_t TOOK[][2] = {
+        {60000, 60000}, {20000, 20000}, {60000, 30000}, {30000, 30000}, {70000, 40000}};
+    (void)begin();
+    for (size_t i = 0; i < sizeof(TOOK) / sizeof(TOOK[0]); i++) {
+        fedge_engine_note_round(fed.engine, TOOK[i][0]);
+        assert_int_equal(fed.engine->round_ms, TOOK[i][1]);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(the_machine_of_rounds_hears_when_to_ask_again, tear_down),
         cmocka_unit_test_teardown(who_hangs_up_is_away_until_it_can_work, tear_down),
+        cmocka_unit_test_teardown(short_rounds_count_more, tear_down),
         cmocka_unit_test_teardown(who_has_hung_up_is_there_when_the_next_round_opens, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
