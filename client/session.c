@@ -144,7 +144,9 @@ static void close_link(fedge_session *s, fedge_reason reason, const char *text)
 
 void fedge_session_drop(fedge_session *s, fedge_reason reason, uint64_t later_ms, const char *text)
 {
-    fedge_session_note(s, FEDGE_LOG_WARN, "disconnect", "%s", text);
+    /* Each day of a device that hangs up has many of these. */
+    const bool calls_again = s->last.reason == FEDGE_REASON_COME_LATER;
+    fedge_session_note(s, calls_again ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, "disconnect", "%s", text);
     close_link(s, reason, text);
     go_offline(s, later_ms);
 }
@@ -171,7 +173,6 @@ void fedge_session_connected(fedge_session *session, uint64_t now_ms)
     if (session->stopping || session->link != LINK_CONNECTING)
         return;
     session->link = LINK_GREETING;
-    session->last = (fedge_notice){0};
     session->progress_at = now_ms;
     session->say_hello = true;
 }
@@ -631,6 +632,7 @@ void fedge_session_tick(fedge_session *session, uint64_t now_ms)
         if (now_ms < session->connect_at)
             return;
         session->link = LINK_CONNECTING;
+        session->last = (fedge_notice){0};
         session->progress_at = now_ms;
         fedge_session_push(session, FEDGE_SESSION_CONNECT);
         return;

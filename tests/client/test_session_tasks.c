@@ -169,6 +169,10 @@ static void test_where_it_goes_next(void **state)
     fake_welcome(f);
     fake_notice(f, FEDGE_MESSAGE_BYE, false, 0, FEDGE_REASON_COME_LATER, 1000);
     assert_true(f->stays);
+    fake_wait(f, 1125);
+    fake_wait(f, 30000); /* and is not to be had there any more */
+    assert_false(f->linked);
+    assert_false(f->stays);
     fake_wait(f, 60000);
     fake_welcome(f);
     strcpy(f->send_to, "wss://c.example");

@@ -241,6 +241,7 @@ class Rest(NetTest):
             holds.next_task()
             said = rests.wait_event("disconnect")
             self.assertIn("come-later", said["message"])
+            self.assertEqual(said["level"], "info")
             again = rests.wait_event("reconnect")["message"]  # after the five minutes that it gave, and an eighth
             self.assertRegex(again, r"next connection in (29[5-9]|3[0-3][0-9])\.\d s")
             harness.wait_until("it to be gone", lambda: federation.health()["connected"] == 1)
