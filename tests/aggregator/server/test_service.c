@@ -16,6 +16,7 @@ static int status_after(bool caught, int number)
         const fedge_service_config config = {0};
         fedge_service *service = NULL;
         fedge_error err;
+        (void)signal(number, SIG_DFL); /* one that a shell has put in the background ignores INT */
         if (fedge_service_new(&config, &service, &err) == FEDGE_OK) {
             if (caught)
                 fedge_service_catch_signals(service);

@@ -8,7 +8,7 @@
 #include "aggregator/workers/ranks_watch.h"
 #include "edge/core/os.h"
 
-#define LIMIT_MS 1000u
+#define LIMIT_MS 400u
 #define PATIENCE_MS 30000u
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -53,7 +53,7 @@ static void a_call_that_does_not_end_is_told(void **state)
     fedge_ranks_watch watch;
     begin(&watch);
     fedge_ranks_watch_begin(&watch, "joining sums");
-    await(&watch, "joining sums has not ended in 1 s");
+    await(&watch, "joining sums has not ended in 0.4 s");
 }
 
 /* And not one that has said its last word. */
@@ -67,7 +67,16 @@ static void a_rank_that_says_nothing_is_told(void **state)
     fedge_ranks_watch_heard(&watch, 3);
     fedge_ranks_watch_begin(&watch, "joining sums");
     fedge_ranks_watch_end(&watch);
-    await(&watch, "rank 3 has said nothing for 1 s");
+    await(&watch, "rank 3 has said nothing for 0.4 s");
+}
+
+static void the_first_rank_is_watched_too(void **state)
+{
+    (void)state;
+    fedge_ranks_watch watch;
+    begin(&watch);
+    fedge_ranks_watch_heard(&watch, 0);
+    await(&watch, "rank 0 has said nothing for 0.4 s");
 }
 
 static void many_bytes_may_take_longer(void **state)
@@ -92,6 +101,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_call_that_does_not_end_is_told),
         cmocka_unit_test(a_rank_that_says_nothing_is_told),
+        cmocka_unit_test(the_first_rank_is_watched_too),
         cmocka_unit_test(many_bytes_may_take_longer),
         cmocka_unit_test(nothing_is_watched_without_a_start),
     };
