@@ -9,6 +9,37 @@
 #include "aggregator/server/exit_codes.h"
 #include "tests/edge/core/cmocka_all.h"
 
+uint64_t __wrap_fedge_os_monotonic_ms(void);
+int __real_sigwaitinfo(const sigset_t *signals, siginfo_t *info);
+int __wrap_sigwaitinfo(const sigset_t *signals, siginfo_t *info);
+int __real_sigtimedwait(const sigset_t *signals, siginfo_t *info, const struct timespec *limit);
+int __wrap_sigtimedwait(const sigset_t *signals, siginfo_t *info, const struct timespec *limit);
+
+/* A clock that only waits move: pauses are over at once, and a child lives as long as is said here.
+ */
+static uint64_t clock_ms, life_ms;
+
+uint64_t __wrap_fedge_os_monotonic_ms(void)
+{
+    return clock_ms;
+}
+
+int __wrap_sigwaitinfo(const sigset_t *signals, siginfo_t *info)
+{
+    const int got = __real_sigwaitinfo(signals, info);
+    clock_ms += life_ms;
+    return got;
+}
+
+int __wrap_sigtimedwait(const sigset_t *signals, siginfo_t *info, const struct timespec *limit)
+{
+    const struct timespec none = {0};
+    const int got = __real_sigtimedwait(signals, info, &none);
+    if (got < 0)
+        clock_ms += (uint64_t)(limit->tv_sec * 1000 + limit->tv_nsec / 1000000);
+    return got;
+}
+
 /* What passes, or a new start goes round: a crash, a want of memory, a lost GPU. */
 static void only_what_a_new_start_mends_is_started_again(void **state)
 {
@@ -81,6 +112,49 @@ static void the_next_process_knows_the_lost_gpus(void **state)
     assert_int_equal(self.restarts, 1);
 }
 
+/* Only what is the first to ask a GPU for memory, and ends at once, has too small a GPU: another
+ * one may ask for what the process before it has not given back yet. */
+static void a_gpu_may_have_memory_later(void **state)
+{
+    (void)state;
+    const struct {
+        int codes[3];
+        uint64_t life_ms;
+        uint64_t restarts;
+    } cases[] = {
+        {{FEDGE_EXIT_GPU_MEMORY, FEDGE_EXIT_STATE}, FEDGE_SUPERVISOR_QUICK_MS - 1, 0},
+        {{FEDGE_EXIT_GPU_MEMORY, FEDGE_EXIT_OK}, FEDGE_SUPERVISOR_QUICK_MS, 1},
+        {{FEDGE_EXIT_GPU, FEDGE_EXIT_GPU_MEMORY, FEDGE_EXIT_OK}, 0, 2},
+    };
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        fedge_supervised self;
+        int code = -1;
+        life_ms = cases[i].life_ms;
+        if (fedge_supervise(NULL, &self, &code))
+            _exit(self.restarts < 3 ? cases[i].codes[self.restarts] : FEDGE_EXIT_STATE);
+        assert_int_equal(self.restarts, cases[i].restarts);
+        assert_int_equal(code, cases[i].codes[cases[i].restarts]);
+    }
+    life_ms = 0;
+}
+
+/* And the pauses between its starts grow. */
+static void what_always_ends_at_once_is_given_up(void **state)
+{
+    (void)state;
+    fedge_supervised self;
+    int code = -1;
+    const uint64_t began_ms = clock_ms;
+    if (fedge_supervise(NULL, &self, &code))
+        _exit(FEDGE_EXIT_FAILURE);
+    assert_int_equal(code, FEDGE_EXIT_FAILURE);
+    assert_int_equal(self.restarts, FEDGE_SUPERVISOR_MAX_QUICK - 1);
+    uint64_t pauses_ms = 0;
+    for (uint32_t i = 1; i < FEDGE_SUPERVISOR_MAX_QUICK; i++)
+        pauses_ms += (uint64_t)fedge_supervisor_pause_ms(i);
+    assert_int_equal(clock_ms - began_ms, pauses_ms);
+}
+
 static bool may_change(void *user)
 {
     return --*(int *)user == 0;
@@ -126,7 +200,8 @@ static void a_hang_up_drains_a_launcher_and_starts_it_again(void **state)
         const struct timespec soon = {.tv_nsec = 50000000}, late = {.tv_sec = 30};
         for (int i = 0; i < 3 && self.restarts == 0; i++) {
             (void)kill(supervisor, SIGHUP);
-            const bool drained = sigtimedwait(&drain, NULL, i == 1 ? &late : &soon) == SIGUSR1;
+            const bool drained =
+                __real_sigtimedwait(&drain, NULL, i == 1 ? &late : &soon) == SIGUSR1;
             if (drained != (i == 1))
                 _exit(FEDGE_EXIT_STATE);
         }
@@ -143,6 +218,8 @@ int main(void)
         cmocka_unit_test(pauses_grow_until_it_is_given_up),
         cmocka_unit_test(the_next_process_knows_the_run),
         cmocka_unit_test(the_next_process_knows_the_lost_gpus),
+        cmocka_unit_test(a_gpu_may_have_memory_later),
+        cmocka_unit_test(what_always_ends_at_once_is_given_up),
         cmocka_unit_test(a_stop_of_a_launcher_is_no_failure),
         cmocka_unit_test(a_hang_up_drains_a_launcher_and_starts_it_again),
     };
