@@ -67,6 +67,11 @@ FEDGE_AVX2 static inline __m256i fedge_block_quotients_avx2(__m256i v, __m256i d
     return _mm256_add_epi32(_mm256_sub_epi32(near, above), below);
 }
 
+FEDGE_AVX2 static inline __m256i fedge_block_cut_avx2(__m256i v, int32_t most)
+{
+    return _mm256_max_epi32(_mm256_min_epi32(v, _mm256_set1_epi32(most)), _mm256_set1_epi32(-most));
+}
+
 /* 16 integers as bytes, in order, cut to −128 … 127. */
 FEDGE_AVX2 static inline __m128i fedge_block_bytes_avx2(__m256i first, __m256i second)
 {
@@ -101,6 +106,11 @@ static inline int32x4_t fedge_block_quotients_neon(int32x4_t v, int32x4_t d, flo
     const uint32x4_t above = vcgtq_s32(twice, vsubq_s32(d, odd));
     const uint32x4_t below = vcgtq_s32(vsubq_s32(odd, d), twice);
     return vaddq_s32(vsubq_s32(near, vreinterpretq_s32_u32(above)), vreinterpretq_s32_u32(below));
+}
+
+static inline int32x4_t fedge_block_cut_neon(int32x4_t v, int32_t most)
+{
+    return vmaxq_s32(vminq_s32(v, vdupq_n_s32(most)), vdupq_n_s32(-most));
 }
 
 /* 16 integers as bytes, in order, cut to −128 … 127. */

@@ -7,6 +7,10 @@
 #include "edge/core/bytes.h"
 #include "edge/core/half.h"
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #define MAX_RICE 13 /* so that the bytes of a group's gaps fit 16 bits */
 #define INDEX_BYTES 4
 #define MAGNITUDE_BYTES 4
@@ -111,7 +115,7 @@ unsigned fedge_rice_bits(size_t n, size_t k)
 /* ---- the largest ----------------------------------------------------------------------------- */
 
 #define DIGITS 3
-#define SKIPPED 32 /* values that are passed over at a time */
+#define AT_ONCE 32 /* values that are looked at together */
 #define MAX_BUCKETS 2048
 
 static uint32_t magnitude_of(float x)
@@ -119,34 +123,49 @@ static uint32_t magnitude_of(float x)
     return fedge_float_bits(x) & 0x7fffffffu;
 }
 
-/* Where the next 32 or fewer values begin that have one among them whose magnitude is within
- * [least, most]; n: there is none. The inner loop is one that compilers make vectors of. */
-static size_t skip_to(const float *x, size_t at, size_t n, uint32_t least, uint32_t most)
+static uint32_t lowest(uint32_t bits)
 {
-    for (; at + SKIPPED <= n; at += SKIPPED) {
-        uint32_t found = 0;
-        /* One unsigned comparison for both ends: what is below least wraps around. Magnitudes
-         * of floats compare as their bits do. */
-        for (size_t i = 0; i < SKIPPED; i++)
-            found |= (uint32_t)(magnitude_of(x[at + i]) - least <= most - least);
-        if (found != 0)
-            return at;
+    return (uint32_t)__builtin_ctz(bits);
+}
+
+/* A bit for each of the [n] values at x, at most 32, whose magnitude is within [least, most]; both
+ * are below 2^31. Magnitudes of floats compare as their bits do. */
+static uint32_t within(const float *x, size_t n, uint32_t least, uint32_t most)
+{
+    uint32_t found = 0;
+#ifdef __SSE2__
+    const __m128i above = _mm_set1_epi32((int32_t)most), below = _mm_set1_epi32((int32_t)least);
+    const __m128i rest = _mm_set1_epi32(INT32_MAX);
+    for (size_t i = 0; n == AT_ONCE && i < AT_ONCE; i += 4) {
+        const __m128i bits = _mm_and_si128(_mm_loadu_si128((const __m128i *)(x + i)), rest);
+        const __m128i out =
+            _mm_or_si128(_mm_cmplt_epi32(bits, below), _mm_cmpgt_epi32(bits, above));
+        found |= (uint32_t)_mm_movemask_ps(_mm_castsi128_ps(out)) << i;
     }
-    return at;
+    if (n == AT_ONCE)
+        return ~found;
+#else
+    /* There is mostly none, and this loop compilers make vectors of. One unsigned comparison for
+     * both ends: what is below least wraps around. */
+    for (size_t i = 0; i < n; i++)
+        found |= (uint32_t)(magnitude_of(x[i]) - least <= most - least);
+    if (found == 0)
+        return 0;
+#endif
+    found = 0;
+    for (size_t i = 0; i < n; i++)
+        found |= (uint32_t)(magnitude_of(x[i]) - least <= most - least) << i;
+    return found;
 }
 
 /* Counts the digit at [shift] of those whose magnitude is within [least, most]. */
 static void count_digits(const float *x, size_t n, uint32_t least, uint32_t most, unsigned shift,
                          uint32_t buckets, uint32_t *counts)
 {
-    for (size_t at = skip_to(x, 0, n, least, most); at < n;) {
-        const size_t end = at + SKIPPED < n ? at + SKIPPED : n;
-        for (; at < end; at++) {
-            const uint32_t bits = magnitude_of(x[at]);
-            if (bits - least <= most - least)
-                counts[bits >> shift & (buckets - 1)]++;
-        }
-        at = skip_to(x, at, n, least, most);
+    for (size_t at = 0; at < n; at += AT_ONCE) {
+        uint32_t found = within(x + at, n - at < AT_ONCE ? n - at : AT_ONCE, least, most);
+        for (; found != 0; found &= found - 1)
+            counts[magnitude_of(x[at + lowest(found)]) >> shift & (buckets - 1)]++;
     }
 }
 
@@ -175,17 +194,24 @@ fedge_largest fedge_largest_of(const float *x, size_t n, size_t k)
 
 uint32_t fedge_largest_next(fedge_largest *largest)
 {
-    for (;; largest->at++) {
-        if (largest->at % SKIPPED == 0)
-            largest->at = skip_to(largest->x, largest->at, largest->n, largest->least, UINT32_MAX);
-        assert(largest->at < largest->n);
-        const uint32_t bits = magnitude_of(largest->x[largest->at]);
+    for (;;) {
+        while (largest->found == 0) {
+            const size_t at = largest->seen, left = largest->n - at;
+            assert(left > 0);
+            largest->seen += left < AT_ONCE ? left : AT_ONCE;
+            largest->found = within(largest->x + at, largest->seen - at, largest->least, INT32_MAX);
+        }
+        const uint32_t place =
+            (uint32_t)((largest->seen - 1) / AT_ONCE * AT_ONCE) + lowest(largest->found);
+        largest->found &= largest->found - 1;
         /* Of equal magnitudes the first ones are taken: exactly k values on every machine, in the
          * order of their places. */
-        if (bits < largest->least || (bits == largest->least && largest->equals == 0))
-            continue;
-        largest->equals -= bits == largest->least;
-        return (uint32_t)largest->at++;
+        if (magnitude_of(largest->x[place]) > largest->least)
+            return place;
+        if (largest->equals > 0) {
+            largest->equals--;
+            return place;
+        }
     }
 }
 

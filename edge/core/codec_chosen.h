@@ -59,7 +59,8 @@ unsigned fedge_rice_bits(size_t n, size_t k);
  * places; of equals the first. x has no NaN. */
 typedef struct fedge_largest {
     const float *x;
-    size_t n, at;
+    size_t n, seen;
+    uint32_t found; /* a bit for each of the last that have been seen that is still to be given */
     uint32_t least; /* magnitude, as bits, of the smallest that is chosen */
     size_t equals;  /* that are still to be chosen of that magnitude */
 } fedge_largest;

@@ -56,15 +56,13 @@ FEDGE_AVX2 static void encode_avx2(int32_t *v, size_t n, int32_t step, int8_t *q
 {
     const __m256i d = _mm256_set1_epi32(step);
     const __m256 reciprocal = _mm256_set1_ps(1.0f / (float)step);
-    const __m256i most = _mm256_set1_epi32(Q_MAX), least = _mm256_set1_epi32(-Q_MAX);
     size_t i = 0;
     for (; step != 0 && i + 16 <= n; i += 16) {
         __m256i *at = (__m256i *)(v + i);
         __m256i found[2];
         for (int half = 0; half < 2; half++) {
-            const __m256i all =
-                fedge_block_quotients_avx2(_mm256_loadu_si256(at + half), d, reciprocal);
-            found[half] = _mm256_max_epi32(_mm256_min_epi32(all, most), least);
+            found[half] = fedge_block_cut_avx2(
+                fedge_block_quotients_avx2(_mm256_loadu_si256(at + half), d, reciprocal), Q_MAX);
             _mm256_storeu_si256(at + half, _mm256_mullo_epi32(found[half], d));
         }
         _mm_storeu_si128((__m128i *)(q + i), fedge_block_bytes_avx2(found[0], found[1]));
@@ -90,14 +88,13 @@ static void encode_neon(int32_t *v, size_t n, int32_t step, int8_t *q)
 {
     const int32x4_t d = vdupq_n_s32(step);
     const float reciprocal = 1.0f / (float)step;
-    const int32x4_t most = vdupq_n_s32(Q_MAX), least = vdupq_n_s32(-Q_MAX);
     size_t i = 0;
     for (; step != 0 && i + 16 <= n; i += 16) {
         int32x4_t found[4];
         for (size_t k = 0; k < 4; k++) {
             int32_t *at = v + i + 4 * k;
-            const int32x4_t all = fedge_block_quotients_neon(vld1q_s32(at), d, reciprocal);
-            found[k] = vmaxq_s32(vminq_s32(all, most), least);
+            found[k] = fedge_block_cut_neon(
+                fedge_block_quotients_neon(vld1q_s32(at), d, reciprocal), Q_MAX);
             vst1q_s32(at, vmulq_s32(found[k], d));
         }
         vst1q_s8(q + i, fedge_block_bytes_neon(found));

@@ -22,14 +22,16 @@ static uint16_t scale_for(int32_t largest)
     return (uint16_t)(scale < UINT16_MAX ? scale : UINT16_MAX);
 }
 
-static void divide_scalar(const int32_t *v, size_t count, uint16_t scale, int8_t *q)
+static void divide_scalar(int32_t *v, size_t count, uint16_t scale, int8_t *q)
 {
-    const double divisor = (double)((int32_t)scale << SCALE_SHIFT);
-    for (size_t i = 0; i < count; i++)
-        q[i] = scale == 0 ? 0 : fedge_block_quotient(v[i], divisor, Q_MAX);
+    const int32_t factor = (int32_t)scale << SCALE_SHIFT;
+    for (size_t i = 0; i < count; i++) {
+        q[i] = scale == 0 ? 0 : fedge_block_quotient(v[i], (double)factor, Q_MAX);
+        v[i] = q[i] * factor;
+    }
 }
 
-uint16_t fedge_int8_encode_scalar(const int32_t *v, size_t count, int8_t *q)
+uint16_t fedge_int8_encode_scalar(int32_t *v, size_t count, int8_t *q)
 {
     uint16_t scale = scale_for(fedge_block_largest(v, count, 0));
     divide_scalar(v, count, scale, q);
@@ -49,7 +51,7 @@ bool fedge_int8_decode_scalar(const int8_t *q, size_t count, uint16_t scale, int
 
 #if defined(__x86_64__) || defined(__i386__)
 
-FEDGE_AVX2 static uint16_t encode_avx2(const int32_t *v, size_t count, int8_t *q)
+FEDGE_AVX2 static uint16_t encode_avx2(int32_t *v, size_t count, int8_t *q)
 {
     const uint16_t scale = scale_for(fedge_block_largest_avx2(v, count));
     size_t i = 0;
@@ -57,14 +59,15 @@ FEDGE_AVX2 static uint16_t encode_avx2(const int32_t *v, size_t count, int8_t *q
         const int32_t divisor = (int32_t)scale << SCALE_SHIFT;
         const __m256i d = _mm256_set1_epi32(divisor);
         const __m256 reciprocal = _mm256_set1_ps(1.0f / (float)divisor);
-        const __m128i low = _mm_set1_epi8(-Q_MAX); /* packing saturates to −128 … 127 */
         for (; i + 16 <= count; i += 16) {
-            const __m256i *from = (const __m256i *)(v + i);
-            const __m256i a = fedge_block_quotients_avx2(_mm256_loadu_si256(from), d, reciprocal);
-            const __m256i b =
-                fedge_block_quotients_avx2(_mm256_loadu_si256(from + 1), d, reciprocal);
-            const __m128i bytes = fedge_block_bytes_avx2(a, b);
-            _mm_storeu_si128((__m128i *)(q + i), _mm_max_epi8(bytes, low));
+            __m256i found[2];
+            for (int half = 0; half < 2; half++) {
+                __m256i *at = (__m256i *)(v + i) + half;
+                found[half] = fedge_block_cut_avx2(
+                    fedge_block_quotients_avx2(_mm256_loadu_si256(at), d, reciprocal), Q_MAX);
+                _mm256_storeu_si256(at, _mm256_mullo_epi32(found[half], d));
+            }
+            _mm_storeu_si128((__m128i *)(q + i), fedge_block_bytes_avx2(found[0], found[1]));
         }
     }
     divide_scalar(v + i, count - i, scale, q + i);
@@ -91,7 +94,7 @@ FEDGE_AVX2 static bool decode_avx2(const int8_t *q, size_t count, uint16_t scale
 
 #elif defined(__aarch64__)
 
-static uint16_t encode_neon(const int32_t *v, size_t count, int8_t *q)
+static uint16_t encode_neon(int32_t *v, size_t count, int8_t *q)
 {
     const uint16_t scale = scale_for(fedge_block_largest_neon(v, count));
     size_t i = 0;
@@ -99,12 +102,15 @@ static uint16_t encode_neon(const int32_t *v, size_t count, int8_t *q)
         const int32_t divisor = (int32_t)scale << SCALE_SHIFT;
         const int32x4_t d = vdupq_n_s32(divisor);
         const float reciprocal = 1.0f / (float)divisor;
-        const int8x16_t low = vdupq_n_s8(-Q_MAX); /* packing saturates to −128 … 127 */
         for (; i + 16 <= count; i += 16) {
             int32x4_t found[4];
-            for (size_t k = 0; k < 4; k++)
-                found[k] = fedge_block_quotients_neon(vld1q_s32(v + i + 4 * k), d, reciprocal);
-            vst1q_s8(q + i, vmaxq_s8(fedge_block_bytes_neon(found), low));
+            for (size_t k = 0; k < 4; k++) {
+                int32_t *at = v + i + 4 * k;
+                found[k] = fedge_block_cut_neon(
+                    fedge_block_quotients_neon(vld1q_s32(at), d, reciprocal), Q_MAX);
+                vst1q_s32(at, vmulq_s32(found[k], d));
+            }
+            vst1q_s8(q + i, fedge_block_bytes_neon(found));
         }
     }
     divide_scalar(v + i, count - i, scale, q + i);
@@ -132,7 +138,7 @@ static bool decode_neon(const int8_t *q, size_t count, uint16_t scale, int32_t *
 
 #endif
 
-uint16_t fedge_int8_encode(const int32_t *v, size_t count, int8_t *q)
+uint16_t fedge_int8_encode(int32_t *v, size_t count, int8_t *q)
 {
 #ifdef FEDGE_BLOCK_FEATURE
     if ((fedge_os_cpu_features() & FEDGE_BLOCK_FEATURE) != 0)
@@ -165,9 +171,6 @@ static void int8_encode(int bound_log2, const float *x, size_t n, int32_t *v, ui
     int8_t *q = out ? (int8_t *)out + SCALE_BYTES : unwanted;
     fedge_fixed_quantise(x, n, bound_log2, v, &stats->clamped, &stats->not_finite);
     const uint16_t scale = fedge_int8_encode(v, n, q);
-    const bool valid = fedge_int8_decode(q, n, scale, v);
-    assert(valid);
-    (void)valid;
     if (out)
         fedge_put_u16(out, scale);
 }

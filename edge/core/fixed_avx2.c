@@ -49,8 +49,10 @@ AVX2 size_t fedge_fixed_quantise_avx2(const float *x, size_t n, int bound_log2, 
 {
     quantiser by = quantiser_of(bound_log2);
     size_t i = 0;
-    for (; i + 8 <= n; i += 8)
+    for (; i + 8 <= n; i += 8) {
+        _mm_prefetch((const char *)(x + i) + AHEAD, _MM_HINT_T0);
         _mm256_storeu_si256((__m256i *)(v + i), quantise(&by, _mm256_loadu_ps(x + i)));
+    }
     *clamped += by.clamped;
     *not_finite += by.not_finite;
     return i;
