@@ -23,7 +23,7 @@ typedef struct isal_stream {
     uint8_t pending[FEDGE_DEFLATE_MAX_HEADER];
     uint32_t num_pending;
     bool in_block, last, in_trailer;
-    bool lost_history; /* ISA-L may not have kept what the next block may copy */
+    bool lost_history; /* ISA-L may not have kept all that the next block may copy */
 } isal_stream;
 
 static void *begin(void)
@@ -135,7 +135,9 @@ static bool begin_block(isal_stream *stream, fedge_inflater_span *span)
     state->read_in |= 1;
     state->block_state = ISAL_BLOCK_NEW_HDR;
     state->bfinal = 0;
-    if (stream->lost_history) {
+    /* With more than a window in its buffer ISA-L would go on elsewhere before there is one behind
+     * it. Between the blocks of one stream it sees to that itself. */
+    if (stream->lost_history || (uint32_t)state->tmp_out_valid > WINDOW_BYTES) {
         const size_t size = span->made < WINDOW_BYTES ? span->made : WINDOW_BYTES;
         state->tmp_out_valid = state->tmp_out_processed = 0;
         stream->code = isal_inflate_set_dict(

@@ -1,11 +1,12 @@
 /* Deflated bytes, read piece by piece: every inflater takes the same streams, and none reads or
- * writes a byte too many. The first two bytes are the size that is expected, the rest is the
- * stream.
- */
+ * writes a byte too many. The first two bytes are the size that is expected, from 32768 on in
+ * steps of 8, so that what comes out may be several windows; the rest is the stream. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "edge/io/inflater.h"
+
+#define WINDOW 32768u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -30,7 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
-    const size_t wanted = (size_t)data[0] << 8 | data[1];
+    size_t wanted = (size_t)data[0] << 8 | data[1];
+    wanted += wanted > WINDOW ? 7 * (wanted - WINDOW) : 0;
     uint8_t *expected = malloc(wanted + 1), *out = malloc(wanted + 1);
     fedge_error err;
     if (!expected || !out)

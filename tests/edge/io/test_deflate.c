@@ -14,7 +14,7 @@
 #include "edge/io/inflater.h"
 #include "tests/edge/io/deflate_once.h"
 
-#define SIZE 100000
+#define SIZE 300000
 
 static uint8_t plain[SIZE], packed[2 * SIZE], back[SIZE + 1];
 
@@ -397,6 +397,35 @@ static void all_give_the_same_verdict(void **state)
     }
 }
 
+/* Strings that come again within a window, so that all blocks copy what was before them, and input
+ * that ends within one. */
+static void blocks_copy_what_was_before_them(void **state)
+{
+    (void)state;
+    fedge_rng rng = fedge_rng_stream(4, FEDGE_PURPOSE_TEST, 0, 0, 0);
+    static const int STRATEGIES[] = {Z_DEFAULT_STRATEGY, Z_RLE};
+    for (uint32_t stream = 0; stream < 24; stream++) {
+        const size_t n = SIZE - fedge_rng_below(&rng, SIZE / 2);
+        for (size_t i = 0; i < n; i++)
+            plain[i] = (uint8_t)(fedge_rng_below(&rng, 300) < 256 ? fedge_rng_u32(&rng) : 0);
+        for (size_t at = 300; at + 300 < n; at += fedge_rng_below(&rng, 1000)) {
+            const size_t window = at < 32768 ? at : 32768;
+            memmove(plain + at, plain + at - 1 - fedge_rng_below(&rng, (uint32_t)window),
+                    3 + fedge_rng_below(&rng, 40));
+        }
+        z_stream z = {.next_in = plain, .avail_in = (uInt)n, .next_out = packed};
+        z.avail_out = sizeof(packed);
+        assert_int_equal(
+            deflateInit2(&z, 1 + (int)(stream % 9), Z_DEFLATED, 15, 8, STRATEGIES[stream % 2]),
+            Z_OK);
+        assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
+        const size_t size = sizeof(packed) - z.avail_out;
+        (void)deflateEnd(&z);
+        expect(size, n, FEDGE_OK, "");
+        agree(size, n, 1000 + fedge_rng_below(&rng, 100000));
+    }
+}
+
 static void short_streams_are_truncated(void **state)
 {
     (void)state;
@@ -432,6 +461,7 @@ int main(void)
         cmocka_unit_test(what_is_deflated_inflates),
         cmocka_unit_test(incomplete_codes_are_corrupt),
         cmocka_unit_test(all_give_the_same_verdict),
+        cmocka_unit_test(blocks_copy_what_was_before_them),
         cmocka_unit_test(pieces_make_a_whole),
         cmocka_unit_test(what_does_not_shrink_is_too_big),
         cmocka_unit_test(a_deflater_is_used_again),
