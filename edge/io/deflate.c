@@ -22,31 +22,6 @@ static uInt piece(size_t left)
     return left < UINT_MAX ? (uInt)left : UINT_MAX;
 }
 
-/* Runs [step] (deflate or inflate) until the stream ends, the input and [out] are used up, or it
- * fails; *used and *made count bytes. Returns zlib's last code. */
-static int run(z_stream *stream, int (*step)(z_stream *, int), const uint8_t *in, size_t in_size,
-               uint8_t *out, size_t out_size, size_t *used, size_t *made)
-{
-    int code = Z_OK;
-    *used = *made = 0;
-    while (code == Z_OK) {
-        stream->next_in = in + *used;
-        stream->avail_in = piece(in_size - *used);
-        stream->next_out = out + *made;
-        stream->avail_out = piece(out_size - *made);
-        uInt in_before = stream->avail_in, out_before = stream->avail_out;
-        bool last = in_size - *used == in_before;
-        code = step(stream, last ? Z_FINISH : Z_NO_FLUSH);
-        uInt took = in_before - stream->avail_in, gave = out_before - stream->avail_out;
-        *used += took;
-        *made += gave;
-        /* zlib waits for bytes or room that there are not: without this the loop would not end. */
-        if (code == Z_OK && took == 0 && gave == 0)
-            code = Z_BUF_ERROR;
-    }
-    return code;
-}
-
 static bool begin(z_stream *stream)
 {
     return deflateInit2(stream, LEVEL, Z_DEFLATED, MAX_WBITS, MEMORY_LEVEL, Z_RLE) == Z_OK;
@@ -79,62 +54,27 @@ void fedge_deflater_free(fedge_deflater *deflater)
 bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_size, uint8_t *out,
                         size_t out_size, size_t *size)
 {
+    z_stream *stream = &deflater->stream;
     size_t used = 0;
+    int code = Z_OK;
+    *size = 0;
     /* Made once and reset: its memory, of some 256 KiB, would otherwise be taken for each section.
      */
-    (void)deflateReset(&deflater->stream);
-    return run(&deflater->stream, deflate, in, in_size, out, out_size, &used, size) == Z_STREAM_END;
+    (void)deflateReset(stream);
+    while (code == Z_OK && *size < out_size) {
+        const uInt left = piece(in_size - used), room = piece(out_size - *size);
+        stream->next_in = in + used;
+        stream->avail_in = left;
+        stream->next_out = out + *size;
+        stream->avail_out = room;
+        code = deflate(stream, left == in_size - used ? Z_FINISH : Z_NO_FLUSH);
+        used += left - stream->avail_in;
+        *size += room - stream->avail_out;
+    }
+    return code == Z_STREAM_END;
 }
 
-/* Does the stream end where it should? One byte of room more tells an end from an overflow. */
-static fedge_status check_end(z_stream *stream, int code, const uint8_t *in, size_t in_size,
-                              size_t used, size_t out_size, fedge_error *err)
-{
-    uint8_t extra;
-    size_t more = 0, made = 0;
-    if (code == Z_OK || code == Z_BUF_ERROR) {
-        code = run(stream, inflate, in + used, in_size - used, &extra, sizeof(extra), &more, &made);
-        used += more;
-        if (made > 0) {
-            return fedge_fail(err, FEDGE_TOO_BIG,
-                              "deflated data is more than the %zu bytes expected", out_size);
-        }
-    }
-    if (code == Z_MEM_ERROR)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", out_size);
-    if (code == Z_OK || code == Z_BUF_ERROR) {
-        return fedge_fail(err, FEDGE_TRUNCATED, "deflated data ends early, after %zu bytes",
-                          in_size);
-    }
-    if (code != Z_STREAM_END) {
-        return fedge_fail(err, FEDGE_CORRUPT, "deflated data is broken at byte %zu of %zu: %s",
-                          used, in_size, stream->msg ? stream->msg : "not a zlib stream");
-    }
-    if (used < in_size) {
-        return fedge_fail(err, FEDGE_CORRUPT, "%zu bytes behind the end of the deflated data",
-                          in_size - used);
-    }
-    return FEDGE_OK;
-}
-
-fedge_status fedge_inflate(const uint8_t *in, size_t in_size, uint8_t *out, size_t out_size,
-                           fedge_error *err)
-{
-    z_stream stream = {0};
-    size_t used = 0, made = 0;
-    if (inflateInit(&stream) != Z_OK)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", out_size);
-    int code = run(&stream, inflate, in, in_size, out, out_size, &used, &made);
-    fedge_status st = check_end(&stream, code, in, in_size, used, out_size, err);
-    (void)inflateEnd(&stream);
-    if (st == FEDGE_OK && made < out_size) {
-        st = fedge_fail(err, FEDGE_TRUNCATED, "deflated data has %zu bytes, %zu are expected", made,
-                        out_size);
-    }
-    return st;
-}
-
-/* ---- piece by piece -------------------------------------------------------------------------- */
+/* ---- inflating ------------------------------------------------------------------------------- */
 
 const fedge_inflater *const *fedge_inflaters(void)
 {
@@ -154,14 +94,25 @@ typedef struct inflation {
     uint8_t *out;
     size_t size, made; /* of out: bytes expected, bytes that are there */
     uint64_t used;     /* of the input */
-    bool over;         /* there were more than expected */
+    uint64_t blocks_left;
+    bool over; /* there were more than expected */
     fedge_inflater_state state;
 } inflation;
+
+static inflation inflation_by(const fedge_inflater *by, uint8_t *out, size_t out_size)
+{
+    return (inflation){.by = by,
+                       .stream = by->begin(),
+                       .out = out,
+                       .size = out_size,
+                       .blocks_left = FEDGE_INFLATE_MAX_BLOCKS(out_size)};
+}
 
 /* One byte of room more tells an end from an overflow. */
 static void take_piece(inflation *self, const uint8_t *piece_in, size_t size)
 {
-    fedge_inflater_span span = {.in = piece_in, .in_size = size, .begin = self->out};
+    fedge_inflater_span span = {
+        .in = piece_in, .in_size = size, .begin = self->out, .blocks_left = self->blocks_left};
     bool moved;
     do {
         uint8_t extra;
@@ -178,6 +129,12 @@ static void take_piece(inflation *self, const uint8_t *piece_in, size_t size)
     } while (self->state == FEDGE_INFLATER_GOES_ON && !self->over && moved &&
              (span.in_size > 0 || span.out_size == 0));
     self->used += size - span.in_size;
+    self->blocks_left = span.blocks_left;
+}
+
+static fedge_status no_memory(size_t out_size, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", out_size);
 }
 
 static fedge_status judge(const inflation *self, uint64_t in_size, fedge_error *err)
@@ -186,8 +143,13 @@ static fedge_status judge(const inflation *self, uint64_t in_size, fedge_error *
         return fedge_fail(err, FEDGE_TOO_BIG, "deflated data is more than the %zu bytes expected",
                           self->size);
     }
+    if (self->state == FEDGE_INFLATER_MANY_BLOCKS) {
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "deflated data has over %" PRIu64 " blocks for %zu bytes",
+                          FEDGE_INFLATE_MAX_BLOCKS(self->size), self->size);
+    }
     if (self->state == FEDGE_INFLATER_NO_MEMORY)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", self->size);
+        return no_memory(self->size, err);
     if (self->state == FEDGE_INFLATER_GOES_ON) {
         return fedge_fail(err, FEDGE_TRUNCATED, "deflated data ends early, after %" PRIu64 " bytes",
                           in_size);
@@ -209,18 +171,25 @@ static fedge_status judge(const inflation *self, uint64_t in_size, fedge_error *
     return FEDGE_OK;
 }
 
+fedge_status fedge_inflate(const uint8_t *in, size_t in_size, uint8_t *out, size_t out_size,
+                           fedge_error *err)
+{
+    inflation self = inflation_by(&fedge_inflater_zlib, out, out_size);
+    if (!self.stream)
+        return no_memory(out_size, err);
+    take_piece(&self, in, in_size);
+    const fedge_status status = judge(&self, in_size, err);
+    self.by->end(self.stream);
+    return status;
+}
+
 fedge_status fedge_inflate_read_by(const fedge_inflater *inflater, fedge_read_fn read, void *user,
                                    uint64_t in_size, uint8_t *out, size_t out_size,
                                    fedge_error *err)
 {
-    inflation self = {.by = inflater, .out = out, .size = out_size};
+    inflation self = inflation_by(inflater, out, out_size);
     uint8_t *bytes = malloc(inflater->piece_bytes);
-    self.stream = bytes ? inflater->begin() : NULL;
-    if (!self.stream) {
-        free(bytes);
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate %zu bytes", out_size);
-    }
-    fedge_status status = FEDGE_OK;
+    fedge_status status = self.stream && bytes ? FEDGE_OK : no_memory(out_size, err);
     for (uint64_t left = in_size; left > 0 && status == FEDGE_OK;) {
         const size_t size = left < inflater->piece_bytes ? (size_t)left : inflater->piece_bytes;
         status = read(user, bytes, size, err);
@@ -230,7 +199,8 @@ fedge_status fedge_inflate_read_by(const fedge_inflater *inflater, fedge_read_fn
     }
     if (status == FEDGE_OK)
         status = judge(&self, in_size, err);
-    inflater->end(self.stream);
+    if (self.stream)
+        inflater->end(self.stream);
     free(bytes);
     return status;
 }

@@ -20,8 +20,13 @@ void fedge_deflater_free(fedge_deflater *deflater); /* NULL is fine */
 bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_size, uint8_t *out,
                         size_t out_size, size_t *size);
 
-/* Inflates exactly [out_size] bytes. Stops at out_size + 1: FEDGE_TOO_BIG. FEDGE_TRUNCATED when the
- * stream ends before, FEDGE_CORRUPT when it is broken or bytes follow it. */
+/* Blocks that a stream of [size] bytes may have. Each takes time whatever comes out of it, which
+ * may be nothing; those of encoders have thousands of bytes. */
+#define FEDGE_INFLATE_MAX_BLOCKS(size) (16 + (uint64_t)(size) / 1024)
+
+/* Inflates exactly [out_size] bytes. Stops at out_size + 1, and at a block too many: FEDGE_TOO_BIG.
+ * FEDGE_TRUNCATED when the stream ends before, FEDGE_CORRUPT when it is broken or bytes follow it.
+ */
 FEDGE_MUST_USE fedge_status fedge_inflate(const uint8_t *in, size_t in_size, uint8_t *out,
                                           size_t out_size, fedge_error *err);
 

@@ -14,6 +14,7 @@ typedef enum fedge_inflater_state {
     FEDGE_INFLATER_GOES_ON, /* input or room are used up */
     FEDGE_INFLATER_ENDED,   /* the stream is whole, its checksum right */
     FEDGE_INFLATER_BROKEN,
+    FEDGE_INFLATER_MANY_BLOCKS, /* one began when none was left */
     FEDGE_INFLATER_NO_MEMORY
 } fedge_inflater_state;
 
@@ -25,6 +26,7 @@ typedef struct fedge_inflater_span {
     const uint8_t
         *begin; /* what has come out: made bytes, right before out unless there is no room */
     size_t made;
+    uint64_t blocks_left; /* that may still begin */
 } fedge_inflater_span;
 
 typedef struct fedge_inflater {

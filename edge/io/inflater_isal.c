@@ -22,7 +22,7 @@ typedef struct isal_stream {
     /* Bytes of a block's header that ended with a piece. */
     uint8_t pending[FEDGE_DEFLATE_MAX_HEADER];
     uint32_t num_pending;
-    bool in_block, last, in_trailer;
+    bool in_block, last, in_trailer, many_blocks;
     bool lost_history; /* ISA-L may not have kept all that the next block may copy */
 } isal_stream;
 
@@ -35,7 +35,8 @@ static void *begin(void)
         stream->code = ISAL_DECOMP_OK;
         stream->adler = 1;
         stream->num_header = stream->num_trailer = stream->num_pending = 0;
-        stream->in_block = stream->last = stream->in_trailer = stream->lost_history = false;
+        stream->in_block = stream->last = stream->in_trailer = false;
+        stream->many_blocks = stream->lost_history = false;
     }
     return stream;
 }
@@ -105,8 +106,8 @@ static void inflate_on(isal_stream *stream, fedge_inflater_span *span)
     span->made += made;
 }
 
-/* Judges the next block's header and gives the block to ISA-L as the last. False: it is broken, or
- * more of it has to come. */
+/* Judges the next block's header and gives the block to ISA-L as the last. False: it is broken,
+ * one too many, or more of it has to come. */
 static bool begin_block(isal_stream *stream, fedge_inflater_span *span)
 {
     struct inflate_state *state = &stream->state;
@@ -132,6 +133,9 @@ static bool begin_block(isal_stream *stream, fedge_inflater_span *span)
     default:
         break;
     }
+    stream->many_blocks = span->blocks_left-- == 0;
+    if (stream->many_blocks)
+        return false;
     state->read_in |= 1;
     state->block_state = ISAL_BLOCK_NEW_HDR;
     state->bfinal = 0;
@@ -195,8 +199,11 @@ static fedge_inflater_state step(void *user, fedge_inflater_span *span)
         return FEDGE_INFLATER_BROKEN;
     }
     while (!stream->in_trailer) {
-        if (!inflate_block(stream, span))
-            return is_broken(stream) ? FEDGE_INFLATER_BROKEN : FEDGE_INFLATER_GOES_ON;
+        if (!inflate_block(stream, span)) {
+            return is_broken(stream)     ? FEDGE_INFLATER_BROKEN
+                   : stream->many_blocks ? FEDGE_INFLATER_MANY_BLOCKS
+                                         : FEDGE_INFLATER_GOES_ON;
+        }
         if (stream->last)
             begin_trailer(stream, span);
     }

@@ -25,19 +25,35 @@ static uInt at_most(size_t size)
     return size < UINT_MAX ? (uInt)size : UINT_MAX;
 }
 
-static fedge_inflater_state step(void *user, fedge_inflater_span *span)
+/* Of zlib's data_type, after Z_BLOCK. */
+#define BETWEEN_BLOCKS 128
+#define LAST_BLOCK 64
+
+static int inflate_on(z_stream *z, fedge_inflater_span *span)
 {
-    z_stream *z = &((zlib_stream *)user)->z;
     const uInt in = at_most(span->in_size), room = at_most(span->out_size);
     z->next_in = span->in;
     z->avail_in = in;
     z->next_out = span->out;
     z->avail_out = room;
-    const int code = inflate(z, Z_NO_FLUSH);
+    const int code = inflate(z, Z_BLOCK);
     span->in += in - z->avail_in;
     span->in_size -= in - z->avail_in;
     span->out += room - z->avail_out;
     span->out_size -= room - z->avail_out;
+    return code;
+}
+
+static fedge_inflater_state step(void *user, fedge_inflater_span *span)
+{
+    z_stream *z = &((zlib_stream *)user)->z;
+    int code;
+    do {
+        code = inflate_on(z, span);
+        if (code == Z_OK && (z->data_type & (BETWEEN_BLOCKS | LAST_BLOCK)) == BETWEEN_BLOCKS &&
+            span->blocks_left-- == 0)
+            return FEDGE_INFLATER_MANY_BLOCKS;
+    } while (code == Z_OK && z->data_type & BETWEEN_BLOCKS);
     return code == Z_OK || code == Z_BUF_ERROR ? FEDGE_INFLATER_GOES_ON
            : code == Z_STREAM_END              ? FEDGE_INFLATER_ENDED
            : code == Z_MEM_ERROR               ? FEDGE_INFLATER_NO_MEMORY

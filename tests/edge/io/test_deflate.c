@@ -333,7 +333,7 @@ static size_t draw_stream(fedge_rng *rng, uint32_t stream, size_t n, uint8_t *ou
     }
     z_stream z = {0};
     assert_int_equal(deflateInit2(&z, (int)(stream % 10), Z_DEFLATED, 15,
-                                  1 + (int)fedge_rng_below(rng, 9), STRATEGIES[stream % 4]),
+                                  5 + (int)fedge_rng_below(rng, 5), STRATEGIES[stream % 4]),
                      Z_OK);
     z.next_in = plain;
     z.next_out = out;
@@ -426,6 +426,24 @@ static void blocks_copy_what_was_before_them(void **state)
     }
 }
 
+/* Blocks of which nothing comes: each would take time, in a few bits. */
+static void blocks_are_counted(void **state)
+{
+    (void)state;
+    for (uint32_t many = 0; many < 2; many++) {
+        bit_writer w = {packed, 0};
+        put_bits(&w, 0x78, 8);
+        put_bits(&w, 0x9c, 8);
+        for (uint64_t i = 1; i < FEDGE_INFLATE_MAX_BLOCKS(3000) + many; i++) {
+            put_bits(&w, 1 << 1, 3); /* the fixed code, not the last */
+            put_code(&w, 0, 7);      /* its end */
+        }
+        put_block(&w, true, 3000, 1, 1, 1, 1);
+        expect(end_stream(&w, 3000), 3000, many ? FEDGE_TOO_BIG : FEDGE_OK,
+               many ? "over 18 blocks for 3000 bytes" : "");
+    }
+}
+
 static void short_streams_are_truncated(void **state)
 {
     (void)state;
@@ -462,6 +480,7 @@ int main(void)
         cmocka_unit_test(incomplete_codes_are_corrupt),
         cmocka_unit_test(all_give_the_same_verdict),
         cmocka_unit_test(blocks_copy_what_was_before_them),
+        cmocka_unit_test(blocks_are_counted),
         cmocka_unit_test(pieces_make_a_whole),
         cmocka_unit_test(what_does_not_shrink_is_too_big),
         cmocka_unit_test(a_deflater_is_used_again),
