@@ -315,3 +315,18 @@ def encode_int8(sizes, scale, q):
             data += struct.pack("<H", scale) + struct.pack(f"{count}b", *map(q, range(at, at + count)))
             at += count
     return data
+
+
+def encode_ternary(sizes, magnitude, *, less=0, more_gaps=0, gaps=0, behind=b""):
+    """All signs of all values (ternary:1) of matrices, at even places in [sizes], and their biases as floats. Of the
+    first matrix, the index says [less] values less and [more_gaps] bytes more; its gaps' bytes are [gaps]."""
+    data = b""
+    for i, size in enumerate(sizes):
+        if i % 2:
+            data += bytes(4 * size)
+            continue
+        first = i == 0
+        count = -(-2 * size // 8)  # no gap and a sign: two bits
+        data += struct.pack("<HHI", size - less * first, count + more_gaps * first, magnitude)
+        data += bytes([gaps * first] * count)
+    return data + behind

@@ -5,7 +5,7 @@ import zlib
 
 from harness import NetTest
 from misuse import MisuseTest, Peer, harness
-from peer import encode_int8, encode_none, tensor_sizes
+from peer import encode_int8, encode_none, encode_ternary, tensor_sizes
 
 SIZES = tensor_sizes(harness.make_job())
 COUNT = sum(SIZES)
@@ -213,6 +213,26 @@ class Values(MisuseTest):
         data[2] = 0x80  # q = −128
         self.spoil(federation, bytes(data), "bad-data", 3, "int8")
         self.assert_unharmed(federation, 1)
+
+    def test_choices_that_no_encoder_makes(self):
+        job = {"update__codec": "ternary:1", "update__deflate": False}
+        cases = [
+            ("a value less in the index", encode_ternary(SIZES, 5, less=1), "bad-data", 3),
+            ("gaps behind the end", encode_ternary(SIZES, 5, more_gaps=0xf000), "bad-data", 3),
+            ("gaps of others", encode_ternary(SIZES, 5, more_gaps=1), "bad-data", 3),
+            ("a gap out of its group", encode_ternary(SIZES, 5, gaps=0xff), "bad-data", 3),
+            ("a section cut off", encode_ternary(SIZES, 5)[:-1], "bad-data", 3),
+            ("a byte behind", encode_ternary(SIZES, 5, behind=b"x"), "too-big", 1),
+            ("over the bound", encode_ternary(SIZES, (1 << 30) + 1), "bad-value", 1),
+        ]
+        federation = self.start(rounds=len(cases) + 1, **job)
+        for name, data, reason, tries in cases:
+            with self.subTest(name):
+                self.spoil(federation, data, reason, tries, "ternary:1")
+        with self.connect(federation) as peer:
+            peer.send("upload", peer.upload_meta(encode_ternary(SIZES, 5, behind=bytes(1000)), "ternary:1"))
+            self.assertIn("the plan's limit", peer.expect_refusal("too-big")["text"])
+        self.assert_unharmed(federation, len(cases) + 1, **job)
 
 
 class Parts(MisuseTest):
