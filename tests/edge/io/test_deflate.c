@@ -404,7 +404,7 @@ static void blocks_copy_what_was_before_them(void **state)
     (void)state;
     fedge_rng rng = fedge_rng_stream(4, FEDGE_PURPOSE_TEST, 0, 0, 0);
     static const int STRATEGIES[] = {Z_DEFAULT_STRATEGY, Z_RLE};
-    for (uint32_t stream = 0; stream < 24; stream++) {
+    for (uint32_t stream = 0; stream < 12; stream++) {
         const size_t n = SIZE - fedge_rng_below(&rng, SIZE / 2);
         for (size_t i = 0; i < n; i++)
             plain[i] = (uint8_t)(fedge_rng_below(&rng, 300) < 256 ? fedge_rng_u32(&rng) : 0);
