@@ -154,8 +154,9 @@ void fedge_cohort_free(fedge_cohort *cohort); /* NULL is fine */
 uint32_t fedge_cohort_slots(const fedge_cohort *cohort);
 
 /* Does all tasks. FEDGE_GPU_LOST: what was not done will never be; the cohort
- * can only be freed, and says the same again if it is asked. Behind a failure it has no task any
- * more, whether it was done or not. */
+ * can only be freed, and says the same again if it is asked. FEDGE_NO_MEMORY: the GPU's, or the
+ * host's, has ended meanwhile. Behind a failure it has no task any more, whether it was done or
+ * not. */
 FEDGE_MUST_USE fedge_status fedge_cohort_run(fedge_cohort *cohort, const fedge_cohort_work *work,
                                              fedge_error *err);
 

@@ -79,8 +79,9 @@ void fedge_silo_free(fedge_silo *silo); /* NULL is fine */
 fedge_silo_facts fedge_silo_facts_of(const fedge_silo *silo);
 
 /* Trains [values], (num_values), in place. task: set, examples, num_examples, client_index and
- * correction count. FEDGE_NOT_FINITE with round and step, FEDGE_CANCELLED; after FEDGE_GPU_LOST the
- * silo can only be freed, and the process should begin anew. */
+ * correction count. FEDGE_NOT_FINITE with round and step, FEDGE_CANCELLED; after FEDGE_GPU_LOST,
+ * which is also a GPU whose memory ends in training, the silo can only be freed, and the process
+ * should begin anew. */
 FEDGE_MUST_USE fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohort_task *task,
                                              const fedge_trainer_config *training, float *values,
                                              fedge_cancel_fn cancel, void *cancel_user,
