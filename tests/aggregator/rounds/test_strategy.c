@@ -167,6 +167,26 @@ static void scaffold_moves_the_control_variate_too(void **state)
     fedge_accumulator_close(&accumulator);
 }
 
+/* Clients choose among them by their losses: of two that are alike the second is never chosen. */
+static void models_of_ifca_begin_unlike(void **state)
+{
+    (void)state;
+    fedge_job *job = strategy_job("{\"type\": \"IFCA\", \"num-clusters\": 3}");
+    const fedge_strategy_ops *ops = NULL;
+    float models[3][6];
+    assert_int_equal(fedge_strategy_find("IFCA", &ops, NULL), FEDGE_OK);
+    fedge_model_init_values(&job->plan.model, job->plan.seed, models[0]);
+    const fedge_strategy_config config = {.schema = &job->plan.schema, .job = job};
+    void *ifca = NULL;
+    assert_int_equal(job->plan.schema.num_elements, 6);
+    assert_int_equal(ops->init(&config, &ifca, NULL), FEDGE_OK);
+    memcpy(models[1], ops->told(ifca), 2 * sizeof(models[0]));
+    for (int i = 0; i < 3; i++)
+        assert_memory_not_equal(models[i], models[(i + 1) % 3], sizeof(models[0]));
+    ops->free(ifca);
+    fedge_job_free(job);
+}
+
 static void names_are_found_exactly(void **state)
 {
     (void)state;
@@ -185,6 +205,7 @@ int main(void)
         cmocka_unit_test(fedavg_adds_the_weighted_mean),
         cmocka_unit_test(fedavg_keeps_no_state),
         cmocka_unit_test(scaffold_moves_the_control_variate_too),
+        cmocka_unit_test(models_of_ifca_begin_unlike),
         cmocka_unit_test(names_are_found_exactly),
     };
     return cmocka_run_group_tests(tests, make_schema, NULL);

@@ -98,6 +98,73 @@ static void none_keeps_every_bit_of_the_fixed_point_values(void **state)
     assert_memory_equal(v, expected, sizeof(v));
 }
 
+typedef struct pieces {
+    const fedge_schema *schema;
+    const float *values;
+    int32_t given[ELEMENTS];
+    unsigned fixed; /* pieces that were taken so */
+} pieces;
+
+static const float *take(void *user, uint32_t index, size_t at, size_t n, float *room)
+{
+    const pieces *self = user;
+    (void)n, (void)room;
+    return self->values + self->schema->tensors[index].offset + at;
+}
+
+static void take_fixed(void *user, uint32_t index, size_t at, size_t n, int bound_log2, int32_t *v,
+                       fedge_codec_stats *stats)
+{
+    pieces *self = user;
+    self->fixed++;
+    fedge_fixed_quantise(take(user, index, at, n, NULL), n, bound_log2, v, &stats->clamped,
+                         &stats->not_finite);
+}
+
+static fedge_status give(void *user, uint32_t index, size_t at, const uint32_t *places, size_t n,
+                         const int32_t *v, fedge_error *err)
+{
+    pieces *self = user;
+    (void)err;
+    assert_null(places);
+    memcpy(self->given + self->schema->tensors[index].offset + at, v, n * sizeof(*v));
+    return FEDGE_OK;
+}
+
+/* Values that are wanted in fixed point alone are not made as floats; bytes are made of floats, and
+ * both say the same. */
+static void bytes_are_made_of_floats(void **state)
+{
+    (void)state;
+    fedge_tensor_spec storage[3];
+    fedge_schema schema;
+    make_schema(&schema, storage);
+    fedge_rng rng = fedge_rng_stream(1, FEDGE_PURPOSE_TEST, 1, 0, 0);
+    static float values[ELEMENTS];
+    static uint8_t expected[NONE_SIZE], bytes[NONE_SIZE];
+    static pieces with, without;
+    draw_values(&schema, &rng, values);
+    assert_int_equal(encode_all(&NONE, &schema, bounds, values, expected, NONE_SIZE, NULL, NULL),
+                     FEDGE_OK);
+    with = without = (pieces){.schema = &schema, .values = values};
+    fedge_codec_ends ends = {.user = &with, .take = take, .take_fixed = take_fixed, .give = give};
+    fedge_codec_stats stats;
+    size_t size = 0;
+    assert_int_equal(
+        fedge_codec_encode_pieces(&NONE, &schema, bounds, &ends, bytes, &size, &stats, NULL),
+        FEDGE_OK);
+    assert_int_equal(size, NONE_SIZE);
+    assert_memory_equal(bytes, expected, NONE_SIZE);
+    assert_int_equal(with.fixed, 0);
+    ends.user = &without;
+    assert_int_equal(
+        fedge_codec_encode_pieces(&NONE, &schema, bounds, &ends, NULL, &size, &stats, NULL),
+        FEDGE_OK);
+    assert_int_equal(size, NONE_SIZE);
+    assert_true(without.fixed > 0);
+    assert_memory_equal(with.given, without.given, sizeof(with.given));
+}
+
 /* What codec.h says of int8, checked in whole numbers. */
 static void check_block(const int32_t *v, const int8_t *q, size_t n, uint16_t m)
 {
@@ -448,6 +515,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_and_sizes),
         cmocka_unit_test(none_keeps_every_bit_of_the_fixed_point_values),
+        cmocka_unit_test(bytes_are_made_of_floats),
         cmocka_unit_test(int8_rounds_once_and_to_even),
         cmocka_unit_test(int8_halfway_cases_are_exact),
         cmocka_unit_test(int8_at_its_edges),
