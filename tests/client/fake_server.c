@@ -15,9 +15,11 @@ const char FAKE_RUN[] = HEX16;
 const char FAKE_OTHER_RUN[] = "ffeeddccbbaa99887766554433221100";
 const char FAKE_PLAN[] = "aa112233445566778899aabbccddeeff" HEX16;
 const char FAKE_MODEL[] = "bb112233445566778899aabbccddeeff" HEX16;
+const char FAKE_LIST[] = "dd112233445566778899aabbccddeeff" HEX16;
 const char FAKE_MODEL2[] = "cc112233445566778899aabbccddeeff" HEX16;
 
 #define PLAN_SIZE 70000 /* two parts */
+#define LIST_SIZE 100
 
 uint8_t fake_result_byte(uint64_t at)
 {
@@ -65,7 +67,9 @@ void fake_restart(fake *f)
 
 static uint64_t *held(fake *f, const char *hash)
 {
-    return strcmp(hash, FAKE_PLAN) == 0 ? &f->plan_held : &f->model_held;
+    return strcmp(hash, FAKE_PLAN) == 0   ? &f->plan_held
+           : strcmp(hash, FAKE_LIST) == 0 ? &f->list_held
+                                          : &f->model_held;
 }
 
 /* The server's view of what the client sends. */
@@ -125,6 +129,13 @@ static void look_up(fake *f, const fedge_session_action *action)
     if (f->store_fails) {
         fedge_session_store_failed(f->session, f->now_ms, action->hash, FEDGE_REASON_NO_SPACE,
                                    "no room");
+    } else if (f->has_list && action->task && strcmp(action->hash, FAKE_LIST) != 0) {
+        if (action->task->list == FEDGE_LIST_HELD) {
+            fedge_session_blob_run(f->session, f->now_ms, action->hash, f->model_held,
+                                   FAKE_BLOB_SIZE);
+        } else {
+            fedge_session_wants_list(f->session, f->now_ms, action->hash);
+        }
     } else {
         fedge_session_blob_at(f->session, f->now_ms, action->hash, *held(f, action->hash));
     }
@@ -275,7 +286,9 @@ void fake_welcome(fake *f)
 
 static uint64_t size_of(const char *hash)
 {
-    return strcmp(hash, FAKE_PLAN) == 0 ? PLAN_SIZE : FAKE_BLOB_SIZE;
+    return strcmp(hash, FAKE_PLAN) == 0   ? PLAN_SIZE
+           : strcmp(hash, FAKE_LIST) == 0 ? LIST_SIZE
+                                          : FAKE_BLOB_SIZE;
 }
 
 void fake_chunk(fake *f, const char *hash, uint64_t offset, uint32_t part)
@@ -316,6 +329,10 @@ void fake_task(fake *f, uint64_t task_id, const char *model)
                        .deadline_ms = 60000,
                        .learning_rate = 0.1};
     strcpy(task.model, model);
+    if (f->has_list) {
+        strcpy(task.parts, FAKE_LIST);
+        task.parts_size = LIST_SIZE;
+    }
     size_t size;
     assert_int_equal(fedge_task_pack(&task, f->frame, sizeof(f->frame), &size, NULL), FEDGE_OK);
     fake_frame(f, f->frame, size);

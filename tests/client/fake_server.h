@@ -30,6 +30,8 @@ typedef struct fake {
     fedge_exit exit_code;
     char text[FEDGE_MAX_TEXT];
     uint64_t plan_held, model_held;
+    bool has_list; /* tasks have a list of their model's parts, and of these nothing is held */
+    uint64_t list_held;
     bool store_fails; /* at each chunk and each lookup: there is no room */
     bool has_result;
     fedge_upload result;
@@ -50,7 +52,8 @@ typedef struct fake {
     uint8_t frame[FEDGE_MESSAGE_MAX_SIZE];
 } fake;
 
-extern const char FAKE_RUN[], FAKE_OTHER_RUN[], FAKE_PLAN[], FAKE_MODEL[], FAKE_MODEL2[];
+extern const char FAKE_RUN[], FAKE_OTHER_RUN[], FAKE_PLAN[], FAKE_MODEL[], FAKE_MODEL2[],
+    FAKE_LIST[];
 
 void fake_init(fake *f);
 void fake_fini(fake *f);

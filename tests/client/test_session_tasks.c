@@ -279,11 +279,34 @@ static void test_a_plan_without_room(void **state)
     assert_int_equal(f->num_connects, 1);
 }
 
+/* The list before the model, and then the model, of which the list says what is to be fetched. */
+static void test_a_list_of_parts_comes_before_the_model(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    fake_plan(f);
+    f->has_list = true;
+    fake_task(f, 1, FAKE_MODEL);
+    assert_string_equal(f->fetch.hash, FAKE_LIST);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), 2);
+    fedge_session_wants_list(f->session, f->now_ms, FAKE_MODEL); /* late: it is under way */
+    fedge_session_wants_list(f->session, f->now_ms, FAKE_LIST);
+    fake_run(f);
+    fake_serve(f, FAKE_LIST);
+    assert_string_equal(f->fetch.hash, FAKE_MODEL);
+    assert_int_equal(f->fetch.size, FAKE_BLOB_SIZE);
+    assert_int_equal(fake_sent(f, FEDGE_MESSAGE_FETCH), 3);
+    fake_serve(f, FAKE_MODEL);
+    assert_int_equal(f->work.task_id, 1);
+    assert_int_equal(f->num_connects, 1);
+}
+
 #define TEST(function) cmocka_unit_test_setup_teardown(function, fake_set_up, fake_tear_down)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(test_a_list_of_parts_comes_before_the_model),
         TEST(test_where_it_goes_next),
         TEST(test_backoff_of_the_replaced),
         TEST(test_policy_declines_for_now),

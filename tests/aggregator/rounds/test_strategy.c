@@ -167,6 +167,40 @@ static void scaffold_moves_the_control_variate_too(void **state)
     fedge_accumulator_close(&accumulator);
 }
 
+/* A client may say of its update what it likes: no more than all values at their bounds counts,
+ * which is 4 · 4² + 16². */
+static void qfedavg_bounds_what_clients_say(void **state)
+{
+    (void)state;
+    fedge_job *job = strategy_job("{\"type\": \"QFedAvg\", \"q\": 1}");
+    const double said[3] = {319.0, 320.0, 1e30};
+    const int8_t bounds[2] = {2, 4};
+    const int32_t v[5] = {1 << 28, 1 << 27, 1 << 26, -(1 << 28), 1 << 25};
+    const fedge_strategy_ops *ops = NULL;
+    float models[3][5] = {{0}};
+    assert_int_equal(fedge_strategy_find("QFedAvg", &ops, NULL), FEDGE_OK);
+    for (int i = 0; i < 3; i++) {
+        fedge_update_facts facts = {
+            .round = 1, .num_examples = 1, .start_loss = 0.5, .squared_norm = said[i]};
+        fedge_accumulator accumulator = open_accumulator(1);
+        add(&accumulator, v, 5, 1);
+        fedge_strategy_sum round = {.round = 1,
+                                    .num_updates = 1,
+                                    .total_weight = 1,
+                                    .facts = &facts,
+                                    .job = job,
+                                    .accumulator = &accumulator,
+                                    .delta = {.schema = &schema, .bounds_log2 = bounds}};
+        void *made = make(ops, job);
+        assert_int_equal(ops->step(made, &round, models[i], NULL), FEDGE_OK);
+        ops->free(made);
+        fedge_accumulator_close(&accumulator);
+    }
+    assert_memory_not_equal(models[0], models[1], sizeof(models[0]));
+    assert_memory_equal(models[1], models[2], sizeof(models[0]));
+    fedge_job_free(job);
+}
+
 /* Clients choose among them by their losses: of two that are alike the second is never chosen. */
 static void models_of_ifca_begin_unlike(void **state)
 {
@@ -205,6 +239,7 @@ int main(void)
         cmocka_unit_test(fedavg_adds_the_weighted_mean),
         cmocka_unit_test(fedavg_keeps_no_state),
         cmocka_unit_test(scaffold_moves_the_control_variate_too),
+        cmocka_unit_test(qfedavg_bounds_what_clients_say),
         cmocka_unit_test(models_of_ifca_begin_unlike),
         cmocka_unit_test(names_are_found_exactly),
     };
