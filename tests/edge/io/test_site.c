@@ -68,7 +68,12 @@ static void a_partition_file_lies_beside(void **state)
     assert_int_equal(site->data[0].partition.scheme, FEDGE_PARTITION_FILE);
     assert_string_equal(site->data[0].partition.source, "/etc/fedge/split.csv");
     assert_int_equal(site->data[0].partition.seed, 3);
+    assert_true(site->data[0].has_partition_seed);
     assert_string_equal(site->data[1].partition.source, "user");
+    assert_false(site->data[1].has_partition_seed);
+    fedge_site_free(site);
+    site = parse("{\"data\": {\"a\": {\"values\": \"v\", \"partition_seed\": 0}}}");
+    assert_true(site->data[0].has_partition_seed);
     fedge_site_free(site);
 }
 

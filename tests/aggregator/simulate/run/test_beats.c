@@ -12,7 +12,7 @@
 
 #define PATIENCE_MS 30000u
 
-enum { RANKS = 3, MAX_WORDS = 4096 };
+enum { RANKS = 3, MAX_WORDS = 4096, LAST_WORD = 2 };
 
 /* Of one rank to another, in the order in which they were said. */
 typedef struct word {
@@ -33,6 +33,20 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static word words[MAX_WORDS]; /* guarded */
 static uint32_t num_words;    /* guarded */
 static place places[RANKS];
+static uint32_t num_failing; /* guarded: last words that find no memory */
+
+void __real_fedge_ranks_watch_heard(fedge_ranks_watch *watch, uint32_t rank);
+void __wrap_fedge_ranks_watch_heard(fedge_ranks_watch *watch, uint32_t rank);
+
+static uint32_t num_heard; /* guarded */
+
+void __wrap_fedge_ranks_watch_heard(fedge_ranks_watch *watch, uint32_t rank)
+{
+    pthread_mutex_lock(&lock);
+    num_heard++;
+    pthread_mutex_unlock(&lock);
+    __real_fedge_ranks_watch_heard(watch, rank);
+}
 
 /* ---- the collective -------------------------------------------------------------------------- */
 
@@ -56,6 +70,11 @@ static void *begin_send(void *state, const void *bytes, size_t size, uint32_t to
     pthread_mutex_lock(&lock);
     if (size != 1 || num_words == MAX_WORDS)
         abort();
+    if (*(const uint8_t *)bytes == LAST_WORD && num_failing > 0) {
+        num_failing--;
+        pthread_mutex_unlock(&lock);
+        return NULL;
+    }
     words[num_words++] =
         (word){.from = ((place *)state)->rank, .to = to, .said = *(const uint8_t *)bytes};
     pthread_mutex_unlock(&lock);
@@ -138,6 +157,16 @@ static uint32_t said_by(uint32_t rank)
     return count;
 }
 
+static uint32_t num_last_read(void)
+{
+    uint32_t count = 0;
+    pthread_mutex_lock(&lock);
+    for (uint32_t i = 0; i < num_words; i++)
+        count += words[i].was_read && words[i].said == LAST_WORD;
+    pthread_mutex_unlock(&lock);
+    return count;
+}
+
 static void begin(uint32_t rank)
 {
     fedge_error err;
@@ -163,7 +192,7 @@ static void begin_to_end(uint32_t rank)
 static int set_up(void **state)
 {
     (void)state;
-    num_words = 0;
+    num_words = num_heard = 0;
     return 0;
 }
 
@@ -184,6 +213,32 @@ static void all_end_together(void **state)
         assert_in_range(said_by(rank), rank == 0 ? 4 : 2, MAX_WORDS);
     }
     assert_null(next_of(0));
+    /* The watch hears of each beat, and before the first one that it is expected. */
+    uint32_t beats = 0;
+    for (uint32_t i = 0; i < num_words; i++)
+        beats += words[i].was_read && words[i].said != LAST_WORD;
+    assert_int_equal(num_heard, 4 + beats);
+}
+
+/* Although there was no memory for it when all others had ended, which wait for it. */
+static void a_last_word_without_memory_is_said_later(void **state)
+{
+    (void)state;
+    const uint64_t patience_end = fedge_os_monotonic_ms() + PATIENCE_MS;
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        begin(rank);
+    begin_to_end(1);
+    begin_to_end(2);
+    while (num_last_read() < 2 && fedge_os_monotonic_ms() < patience_end)
+        (void)sched_yield();
+    pthread_mutex_lock(&lock);
+    num_failing = 2;
+    pthread_mutex_unlock(&lock);
+    begin_to_end(0);
+    for (uint32_t rank = 0; rank < RANKS; rank++)
+        assert_int_equal(pthread_join(places[rank].thread, NULL), 0);
+    assert_int_equal(num_failing, 0);
+    assert_int_equal(num_last_read(), 4);
 }
 
 /* And not one that has ended. */
@@ -220,6 +275,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(all_end_together, set_up),
+        cmocka_unit_test_setup(a_last_word_without_memory_is_said_later, set_up),
         cmocka_unit_test_setup(a_rank_that_says_nothing_is_told, set_up),
         cmocka_unit_test(alone_there_are_none),
     };
