@@ -108,8 +108,8 @@ static fedge_status make_file(fedge_journal *journal, const char *dir, const cha
         status = fedge_os_sync_dir(dir, err);
     }
     /* The file is worth nothing now, and the error to tell is the first one. */
-    if (status != FEDGE_OK && fedge_os_remove(journal->file.path, NULL) != FEDGE_OK)
-        return status;
+    if (status != FEDGE_OK)
+        (void)!fedge_os_remove(journal->file.path, NULL);
     return status;
 }
 
