@@ -8,7 +8,7 @@
 #include "edge/core/half.h"
 
 #ifdef __SSE2__
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 #define MAX_RICE 13 /* so that the bytes of a group's gaps fit 16 bits */
