@@ -253,12 +253,15 @@ static float *add_residual(encoder *self, const fedge_tensor_spec *spec, int bou
 {
     const float bound = ldexpf(1.0f, bound_log2);
     float *rest = self->ends->residual + spec->offset + at;
+    uint32_t not_finite = 0, clamped = 0; /* as wide as the values are, for vectors' sake */
     for (size_t i = 0; i < n; i++) {
         const float sum = rest[i] + x[i];
-        self->stats->not_finite += isnan(sum) ? 1 : 0;
-        self->stats->clamped += fabsf(sum) > bound ? 1 : 0;
+        not_finite += isnan(sum) ? 1 : 0;
+        clamped += fabsf(sum) > bound ? 1 : 0;
         rest[i] = sum > bound ? bound : sum < -bound ? -bound : sum;
     }
+    self->stats->not_finite += not_finite;
+    self->stats->clamped += clamped;
     return rest;
 }
 
