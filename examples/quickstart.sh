@@ -152,9 +152,10 @@ while [ "$ended" != "$aggregator" ]; do
     status=0
     wait -n -p ended "${!logs[@]}" || status=$?
     if [ "$status" -ne 0 ]; then
-        tail -n 5 "$work/logs/${logs[$ended]}.log" >&2
         keep=true
-        fail "${logs[$ended]} ended with exit code $status; logs are in $work/logs"
+        name=${logs[${ended:-$aggregator}]}
+        tail -n 5 "$work/logs/$name.log" >&2
+        fail "$name ended with exit code $status; logs are in $work/logs"
     fi
     unset "logs[$ended]"
 done

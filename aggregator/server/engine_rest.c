@@ -14,6 +14,9 @@ void fedge_engine_note_round(fedge_engine *engine, uint64_t took_ms)
  * device comes up to an eighth later than it is told, so it is told that much less. */
 static uint64_t rest_of(const fedge_engine *engine, uint64_t now_ms)
 {
+    /* How long evaluations take is not known, and a round of training follows. */
+    if (fedge_rounds_kind(engine->rounds) != FEDGE_TASK_TRAIN)
+        return 0;
     const uint64_t passed = now_ms - engine->phase_started_ms;
     const uint64_t deadline_ms = fedge_rounds_deadline_ms(engine->rounds);
     const uint64_t most = deadline_ms > now_ms ? deadline_ms - now_ms : 0;

@@ -102,7 +102,7 @@ class Pages(unittest.TestCase):
         self.assertIn("zlib1g", packages)
         for path in ("README.md", "docs/install.md"):
             with self.subTest(path):
-                self.assertLessEqual(packages, set(re.findall(r"`(\w+)`", read(path))))
+                self.assertLessEqual(packages, set(re.findall(r"`([\w.+-]+)`", read(path))))
 
     def test_options_are_those_of_the_programs(self):
         page = section(read("docs/operations.md"), "## Programs")

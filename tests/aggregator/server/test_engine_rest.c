@@ -162,6 +162,24 @@ static void who_has_hung_up_is_there_when_the_next_round_opens(void **state)
     }
 }
 
+/* A minute's training tells nothing about how long the next round of it is away. */
+static void nobody_leaves_while_others_evaluate(void **state)
+{
+    (void)state;
+    uint32_t had[5] = {0};
+    begin_run("\"num-server-rounds\":2,\"min-train-nodes\":5,\"min-available-nodes\":5,"
+              "\"fraction-evaluate\":0.4,\"min-evaluate-nodes\":2,\"round-deadline-s\":600");
+    fed.now_ms += ROUND_MS;
+    fed_settle(&fed);
+    assert_int_equal(report(had), 5);
+    assert_int_equal(fedge_rounds_kind(fed.engine->rounds), FEDGE_TASK_EVALUATE);
+    fed.now_ms += FEDGE_ENGINE_REST_LOOK_MS;
+    fed_settle(&fed);
+    assert_int_equal(fedge_rounds_kind(fed.engine->rounds), FEDGE_TASK_EVALUATE);
+    for (uint32_t i = 0; i < 5; i++)
+        assert_non_null(fed.devices[i].conn);
+}
+
 /* Who counts on the mean is late for half of the rounds. */
 static void short_rounds_count_more(void **state)
 {
@@ -181,6 +199,7 @@ int main(void)
         cmocka_unit_test_teardown(the_machine_of_rounds_hears_when_to_ask_again, tear_down),
         cmocka_unit_test_teardown(who_hangs_up_is_away_until_it_can_work, tear_down),
         cmocka_unit_test_teardown(short_rounds_count_more, tear_down),
+        cmocka_unit_test_teardown(nobody_leaves_while_others_evaluate, tear_down),
         cmocka_unit_test_teardown(who_has_hung_up_is_there_when_the_next_round_opens, tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,8 +10,8 @@
 #include "tests/edge/core/cmocka_all.h"
 
 uint64_t __wrap_fedge_os_monotonic_ms(void);
-int __real_sigwaitinfo(const sigset_t *signals, siginfo_t *info);
-int __wrap_sigwaitinfo(const sigset_t *signals, siginfo_t *info);
+pid_t __real_waitpid(pid_t child, int *ended, int options);
+pid_t __wrap_waitpid(pid_t child, int *ended, int options);
 int __real_sigtimedwait(const sigset_t *signals, siginfo_t *info, const struct timespec *limit);
 int __wrap_sigtimedwait(const sigset_t *signals, siginfo_t *info, const struct timespec *limit);
 
@@ -24,10 +24,12 @@ uint64_t __wrap_fedge_os_monotonic_ms(void)
     return clock_ms;
 }
 
-int __wrap_sigwaitinfo(const sigset_t *signals, siginfo_t *info)
+/* Once for each child, whether or not it was waited for. */
+pid_t __wrap_waitpid(pid_t child, int *ended, int options)
 {
-    const int got = __real_sigwaitinfo(signals, info);
-    clock_ms += life_ms;
+    const pid_t got = __real_waitpid(child, ended, options);
+    if (got > 0)
+        clock_ms += life_ms;
     return got;
 }
 
