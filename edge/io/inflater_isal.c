@@ -204,10 +204,12 @@ static fedge_inflater_state step(void *user, fedge_inflater_span *span)
                    : stream->many_blocks ? FEDGE_INFLATER_MANY_BLOCKS
                                          : FEDGE_INFLATER_GOES_ON;
         }
-        if (stream->last)
+        if (stream->last) {
             begin_trailer(stream, span);
-        else if (span->out_size == 0) /* what came last may lie elsewhere: it is no history */
+        } else if (span->out_size == 0) {
+            /* What came last may lie elsewhere: it is no history. */
             return FEDGE_INFLATER_GOES_ON;
+        }
     }
     stream->num_trailer = take(span, stream->trailer, stream->num_trailer, TRAILER_BYTES);
     if (stream->num_trailer < TRAILER_BYTES)
