@@ -16,10 +16,9 @@
 #define SCALE_BYTES 2
 #define SCALE_SHIFT 11
 #define Q_MAX 7
-#define SCALE_UNIT (Q_MAX << SCALE_SHIFT) /* the largest |v| that scale 1 can hold */
-#define NOT_USED 8                        /* −8, in 4 bits */
+#define NOT_USED 8 /* −8, in 4 bits */
 
-static_assert((int64_t)SCALE_UNIT * UINT16_MAX < (int64_t)1 << FEDGE_FIXED_VALUE_BITS,
+static_assert(((int64_t)Q_MAX << SCALE_SHIFT) * UINT16_MAX < (int64_t)1 << FEDGE_FIXED_VALUE_BITS,
               "a decoded value is within the bound whatever the bytes");
 
 static size_t bytes_of(size_t count)
@@ -34,15 +33,6 @@ static size_t int4_size(size_t count)
            (rest > 0 ? SCALE_BYTES + bytes_of(rest) : 0);
 }
 
-/* Writes what is decoded to v, and q. */
-static void encode_scalar(int32_t *v, size_t n, int32_t step, int8_t *q)
-{
-    for (size_t i = 0; i < n; i++) {
-        q[i] = step == 0 ? 0 : fedge_block_quotient(v[i], (double)step, Q_MAX);
-        v[i] = q[i] * step;
-    }
-}
-
 /* n even. */
 static void pack_scalar(const int8_t *q, size_t n, uint8_t *out)
 {
@@ -51,24 +41,6 @@ static void pack_scalar(const int8_t *q, size_t n, uint8_t *out)
 }
 
 #if defined(__x86_64__) || defined(__i386__)
-
-FEDGE_AVX2 static void encode_avx2(int32_t *v, size_t n, int32_t step, int8_t *q)
-{
-    const __m256i d = _mm256_set1_epi32(step);
-    const __m256 reciprocal = _mm256_set1_ps(1.0f / (float)step);
-    size_t i = 0;
-    for (; step != 0 && i + 16 <= n; i += 16) {
-        __m256i *at = (__m256i *)(v + i);
-        __m256i found[2];
-        for (int half = 0; half < 2; half++) {
-            found[half] = fedge_block_cut_avx2(
-                fedge_block_quotients_avx2(_mm256_loadu_si256(at + half), d, reciprocal), Q_MAX);
-            _mm256_storeu_si256(at + half, _mm256_mullo_epi32(found[half], d));
-        }
-        _mm_storeu_si128((__m128i *)(q + i), fedge_block_bytes_avx2(found[0], found[1]));
-    }
-    encode_scalar(v + i, n - i, step, q + i);
-}
 
 FEDGE_AVX2 static void pack_avx2(const int8_t *q, size_t n, uint8_t *out)
 {
@@ -84,24 +56,6 @@ FEDGE_AVX2 static void pack_avx2(const int8_t *q, size_t n, uint8_t *out)
 
 #elif defined(__aarch64__)
 
-static void encode_neon(int32_t *v, size_t n, int32_t step, int8_t *q)
-{
-    const int32x4_t d = vdupq_n_s32(step);
-    const float reciprocal = 1.0f / (float)step;
-    size_t i = 0;
-    for (; step != 0 && i + 16 <= n; i += 16) {
-        int32x4_t found[4];
-        for (size_t k = 0; k < 4; k++) {
-            int32_t *at = v + i + 4 * k;
-            found[k] = fedge_block_cut_neon(
-                fedge_block_quotients_neon(vld1q_s32(at), d, reciprocal), Q_MAX);
-            vst1q_s32(at, vmulq_s32(found[k], d));
-        }
-        vst1q_s8(q + i, fedge_block_bytes_neon(found));
-    }
-    encode_scalar(v + i, n - i, step, q + i);
-}
-
 static void pack_neon(const int8_t *q, size_t n, uint8_t *out)
 {
     const uint8x8_t lower = vdup_n_u8(0xf);
@@ -114,26 +68,6 @@ static void pack_neon(const int8_t *q, size_t n, uint8_t *out)
 }
 
 #endif
-
-static int32_t largest_of(const int32_t *v, size_t n)
-{
-#ifdef FEDGE_BLOCK_FEATURE
-    if ((fedge_os_cpu_features() & FEDGE_BLOCK_FEATURE) != 0)
-        return FEDGE_BLOCK_FAST(fedge_block_largest)(v, n);
-#endif
-    return fedge_block_largest(v, n, 0);
-}
-
-static void encode(int32_t *v, size_t n, int32_t step, int8_t *q)
-{
-#ifdef FEDGE_BLOCK_FEATURE
-    if ((fedge_os_cpu_features() & FEDGE_BLOCK_FEATURE) != 0) {
-        FEDGE_BLOCK_FAST(encode)(v, n, step, q);
-        return;
-    }
-#endif
-    encode_scalar(v, n, step, q);
-}
 
 static void pack(const int8_t *q, size_t n, uint8_t *out)
 {
@@ -151,13 +85,11 @@ static void int4_encode(int bound_log2, const float *x, size_t n, int32_t *v, ui
 {
     int8_t q[FEDGE_CODEC_BLOCK + 1];
     fedge_fixed_quantise(x, n, bound_log2, v, &stats->clamped, &stats->not_finite);
-    int32_t scale = (largest_of(v, n) + SCALE_UNIT - 1) / SCALE_UNIT;
-    scale = scale < UINT16_MAX ? scale : UINT16_MAX;
-    encode(v, n, scale << SCALE_SHIFT, q);
+    const uint16_t scale = fedge_block_encode(v, n, SCALE_SHIFT, Q_MAX, q);
     q[n] = 0; /* the upper half of an odd number's last byte */
     if (!out)
         return;
-    fedge_put_u16(out, (uint16_t)scale);
+    fedge_put_u16(out, scale);
     pack(q, n + n % 2, out + SCALE_BYTES);
 }
 

@@ -11,32 +11,9 @@
 #define SCALE_BYTES 2
 #define SCALE_SHIFT 7
 #define Q_MAX 127
-#define SCALE_UNIT (Q_MAX << SCALE_SHIFT) /* the largest |v| that scale 1 can hold */
 
-static_assert((int64_t)SCALE_UNIT * UINT16_MAX < (int64_t)1 << FEDGE_FIXED_VALUE_BITS,
+static_assert(((int64_t)Q_MAX << SCALE_SHIFT) * UINT16_MAX < (int64_t)1 << FEDGE_FIXED_VALUE_BITS,
               "a decoded value is within the bound whatever the bytes");
-
-static uint16_t scale_for(int32_t largest)
-{
-    int32_t scale = (largest + SCALE_UNIT - 1) / SCALE_UNIT;
-    return (uint16_t)(scale < UINT16_MAX ? scale : UINT16_MAX);
-}
-
-static void divide_scalar(int32_t *v, size_t count, uint16_t scale, int8_t *q)
-{
-    const int32_t factor = (int32_t)scale << SCALE_SHIFT;
-    for (size_t i = 0; i < count; i++) {
-        q[i] = scale == 0 ? 0 : fedge_block_quotient(v[i], (double)factor, Q_MAX);
-        v[i] = q[i] * factor;
-    }
-}
-
-uint16_t fedge_int8_encode_scalar(int32_t *v, size_t count, int8_t *q)
-{
-    uint16_t scale = scale_for(fedge_block_largest(v, count, 0));
-    divide_scalar(v, count, scale, q);
-    return scale;
-}
 
 bool fedge_int8_decode_scalar(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
 {
@@ -50,29 +27,6 @@ bool fedge_int8_decode_scalar(const int8_t *q, size_t count, uint16_t scale, int
 }
 
 #if defined(__x86_64__) || defined(__i386__)
-
-FEDGE_AVX2 static uint16_t encode_avx2(int32_t *v, size_t count, int8_t *q)
-{
-    const uint16_t scale = scale_for(fedge_block_largest_avx2(v, count));
-    size_t i = 0;
-    if (scale > 0) {
-        const int32_t divisor = (int32_t)scale << SCALE_SHIFT;
-        const __m256i d = _mm256_set1_epi32(divisor);
-        const __m256 reciprocal = _mm256_set1_ps(1.0f / (float)divisor);
-        for (; i + 16 <= count; i += 16) {
-            __m256i found[2];
-            for (int half = 0; half < 2; half++) {
-                __m256i *at = (__m256i *)(v + i) + half;
-                found[half] = fedge_block_cut_avx2(
-                    fedge_block_quotients_avx2(_mm256_loadu_si256(at), d, reciprocal), Q_MAX);
-                _mm256_storeu_si256(at, _mm256_mullo_epi32(found[half], d));
-            }
-            _mm_storeu_si128((__m128i *)(q + i), fedge_block_bytes_avx2(found[0], found[1]));
-        }
-    }
-    divide_scalar(v + i, count - i, scale, q + i);
-    return scale;
-}
 
 FEDGE_AVX2 static bool decode_avx2(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
 {
@@ -93,29 +47,6 @@ FEDGE_AVX2 static bool decode_avx2(const int8_t *q, size_t count, uint16_t scale
 }
 
 #elif defined(__aarch64__)
-
-static uint16_t encode_neon(int32_t *v, size_t count, int8_t *q)
-{
-    const uint16_t scale = scale_for(fedge_block_largest_neon(v, count));
-    size_t i = 0;
-    if (scale > 0) {
-        const int32_t divisor = (int32_t)scale << SCALE_SHIFT;
-        const int32x4_t d = vdupq_n_s32(divisor);
-        const float reciprocal = 1.0f / (float)divisor;
-        for (; i + 16 <= count; i += 16) {
-            int32x4_t found[4];
-            for (size_t k = 0; k < 4; k++) {
-                int32_t *at = v + i + 4 * k;
-                found[k] = fedge_block_cut_neon(
-                    fedge_block_quotients_neon(vld1q_s32(at), d, reciprocal), Q_MAX);
-                vst1q_s32(at, vmulq_s32(found[k], d));
-            }
-            vst1q_s8(q + i, fedge_block_bytes_neon(found));
-        }
-    }
-    divide_scalar(v + i, count - i, scale, q + i);
-    return scale;
-}
 
 static bool decode_neon(const int8_t *q, size_t count, uint16_t scale, int32_t *v)
 {
@@ -140,11 +71,7 @@ static bool decode_neon(const int8_t *q, size_t count, uint16_t scale, int32_t *
 
 uint16_t fedge_int8_encode(int32_t *v, size_t count, int8_t *q)
 {
-#ifdef FEDGE_BLOCK_FEATURE
-    if ((fedge_os_cpu_features() & FEDGE_BLOCK_FEATURE) != 0)
-        return FEDGE_BLOCK_FAST(encode)(v, count, q);
-#endif
-    return fedge_int8_encode_scalar(v, count, q);
+    return fedge_block_encode(v, count, SCALE_SHIFT, Q_MAX, q);
 }
 
 bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v)

@@ -16,9 +16,9 @@
 
 #include "edge/core/status.h"
 
-/* Writes q, and what it will be decoded to in the place of v; returns the scale m. */
+/* Writes q, and what it will be decoded to in the place of v; returns the scale m. Its reference is
+ * fedge_block_encode_scalar (block_scale.h). */
 uint16_t fedge_int8_encode(int32_t *v, size_t count, int8_t *q);
-uint16_t fedge_int8_encode_scalar(int32_t *v, size_t count, int8_t *q);
 
 /* v = q · m · 2^7; false when a q is −128 (v is undefined then). */
 FEDGE_MUST_USE bool fedge_int8_decode(const int8_t *q, size_t count, uint16_t scale, int32_t *v);
