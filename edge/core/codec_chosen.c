@@ -136,14 +136,15 @@ static uint32_t within(const float *x, size_t n, uint32_t least, uint32_t most)
 #ifdef __SSE2__
     const __m128i above = _mm_set1_epi32((int32_t)most), below = _mm_set1_epi32((int32_t)least);
     const __m128i rest = _mm_set1_epi32(INT32_MAX);
-    for (size_t i = 0; n == AT_ONCE && i < AT_ONCE; i += 4) {
-        const __m128i bits = _mm_and_si128(_mm_loadu_si128((const __m128i *)(x + i)), rest);
-        const __m128i out =
-            _mm_or_si128(_mm_cmplt_epi32(bits, below), _mm_cmpgt_epi32(bits, above));
-        found |= (uint32_t)_mm_movemask_ps(_mm_castsi128_ps(out)) << i;
-    }
-    if (n == AT_ONCE)
+    if (n == AT_ONCE) {
+        for (size_t i = 0; i < AT_ONCE; i += 4) {
+            const __m128i bits = _mm_and_si128(_mm_loadu_si128((const __m128i *)(x + i)), rest);
+            const __m128i out =
+                _mm_or_si128(_mm_cmplt_epi32(bits, below), _mm_cmpgt_epi32(bits, above));
+            found |= (uint32_t)_mm_movemask_ps(_mm_castsi128_ps(out)) << i;
+        }
         return ~found;
+    }
 #else
     /* There is mostly none, and this loop compilers make vectors of. One unsigned comparison for
      * both ends: what is below least wraps around. */
