@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <stdlib.h>
 #include <string.h>
 
 #include <zlib.h>
@@ -444,6 +445,28 @@ static void blocks_are_counted(void **state)
     }
 }
 
+/* It lies elsewhere, and a block that follows may copy from what lies before it. The sanitizer sees
+ * who reads behind what is expected. */
+static void a_byte_too_many_is_no_history(void **state)
+{
+    (void)state;
+    enum { EXPECTED = 40000 };
+    bit_writer w = {packed, 0};
+    put_bits(&w, 0x78, 8);
+    put_bits(&w, 0x9c, 8);
+    put_block(&w, false, EXPECTED + 1, 1, 1, 1, 1);
+    put_block(&w, true, 0, 1, 1, 1, 1);
+    const size_t size = end_stream(&w, EXPECTED + 1);
+    uint8_t *exact = malloc(EXPECTED);
+    assert_non_null(exact);
+    for (const fedge_inflater *const *by = fedge_inflaters(); *by; by++) {
+        read_so_far = 0;
+        assert_int_equal(fedge_inflate_read_by(*by, read_packed, NULL, size, exact, EXPECTED, NULL),
+                         FEDGE_TOO_BIG);
+    }
+    free(exact);
+}
+
 static void short_streams_are_truncated(void **state)
 {
     (void)state;
@@ -486,6 +509,7 @@ int main(void)
         cmocka_unit_test(a_deflater_is_used_again),
         cmocka_unit_test(a_bomb_stops_at_the_expected_size),
         cmocka_unit_test(a_large_bomb_costs_what_was_expected),
+        cmocka_unit_test(a_byte_too_many_is_no_history),
         cmocka_unit_test(short_streams_are_truncated),
         cmocka_unit_test(broken_streams_are_corrupt),
     };
