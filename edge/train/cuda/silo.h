@@ -87,7 +87,8 @@ FEDGE_MUST_USE fedge_status fedge_silo_train(fedge_silo *silo, const fedge_cohor
                                              fedge_cancel_fn cancel, void *cancel_user,
                                              fedge_trainer_result *result, fedge_error *err);
 
-/* Loss and accuracy of [values] over the task's examples, on the first GPU. */
+/* Loss and accuracy of [values] over the task's examples, on the first GPU. FEDGE_NO_MEMORY: that
+ * one's has ended; the silo can go on. */
 FEDGE_MUST_USE fedge_status fedge_silo_evaluate(fedge_silo *silo, const fedge_cohort_task *task,
                                                 const float *values, fedge_cancel_fn cancel,
                                                 void *cancel_user, fedge_trainer_result *result,
