@@ -336,6 +336,22 @@ const fedge_strategy_reader *const *fedge_plugin_readers(const fedge_plugin *plu
     return plugin && plugin->table ? plugin->readers : fedge_strategy_readers;
 }
 
+bool fedge_plugin_is_used(const fedge_plugin *plugin, const fedge_job *job, fedge_error *why)
+{
+    fedge_status status = FEDGE_OK;
+    if (plugin && plugin->table && strcmp(job->strategy, plugin->table->name) != 0) {
+        status = fedge_fail(why, FEDGE_UNSUPPORTED,
+                            "the job's strategy is %s and not %s, which --strategy-plugin has: "
+                            "write \"strategy\": {\"type\": \"%s\"} in the job to train with it",
+                            job->strategy, plugin->table->name, plugin->table->name);
+    } else if (plugin && plugin->metrics && !job->test_set.present) {
+        status = fedge_fail(why, FEDGE_UNSUPPORTED,
+                            "the metrics of --strategy-plugin are measured on the server's test "
+                            "set, and the job has none: give it a \"test-set\"");
+    }
+    return status == FEDGE_OK;
+}
+
 const fedge_metric_plugin *fedge_plugin_metrics(const fedge_plugin *plugin)
 {
     return plugin ? plugin->metrics : NULL;

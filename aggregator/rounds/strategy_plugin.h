@@ -23,6 +23,11 @@ const fedge_strategy_reader *const *fedge_plugin_readers(const fedge_plugin *plu
  * it has behind is left out. */
 void fedge_plugin_copy_table(void *to, size_t own_size, const void *from, size_t size);
 
+/* Does a run of the job use all that the plugin offers? Its strategy where the job names it, its
+ * metrics where the server has a test set. If not, *why says what is left out and what to write in
+ * the job. True without a plugin. */
+bool fedge_plugin_is_used(const fedge_plugin *plugin, const fedge_job *job, fedge_error *why);
+
 /* Its metrics; NULL: it has none, or there is no plugin. Lives as long as the plugin. */
 const fedge_metric_plugin *fedge_plugin_metrics(const fedge_plugin *plugin);
 

@@ -151,6 +151,10 @@ static fedge_status load(program *self, fedge_error *err)
     }
     if (status == FEDGE_OK)
         status = fedge_check_selection(self->job, options->job, &self->log, err);
+    fedge_error unused;
+    if (status == FEDGE_OK && leads(self) &&
+        !fedge_plugin_is_used(self->plugin, self->job, &unused))
+        fedge_log_failure(&self->log, FEDGE_LOG_WARN, "plugin-unused", &unused);
     if (status == FEDGE_OK && self->job->rounds.buffer_size > 0 && self->collective.num_ranks > 1) {
         status = fedge_fail(err, FEDGE_UNSUPPORTED,
                             "%s: strategy.type: %s takes updates in one process: run "

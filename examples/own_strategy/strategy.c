@@ -6,9 +6,9 @@
  * Against an installed fedge:
  *
  *     cc -shared -fPIC strategy.c $(pkg-config --cflags fedge-strategy) -lm -o strategy.so
- *     fedge-simulate generate fedprox:1,1 --out synthetic
- *     sed -i 's/"FedAvg"/"NormalisedAvg", "server-learning-rate": 0.1/' synthetic/job.json
- *     fedge-simulate --job synthetic/job.json --strategy-plugin ./strategy.so
+ *     fedge-simulate generate fedprox:1,1 --out run
+ *     sed -i '2i "strategy": {"type": "NormalisedAvg", "server-learning-rate": 0.1},' run/job.json
+ *     fedge-simulate --job run/job.json --strategy-plugin ./strategy.so
  */
 #include <math.h>
 #include <stdio.h>

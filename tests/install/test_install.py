@@ -1,6 +1,7 @@
 """What "cmake --install" leaves serves programs outside of this tree: by pkg-config and by CMake, with the
 static and with the shared libraries."""
 
+import json
 import os
 import re
 import shutil
@@ -121,7 +122,7 @@ class Install(unittest.TestCase):
             run(program, env=self.environment())
 
     def do_as_said(self, source):
-        """The commands in the comment at an example's top, but with two rounds; gives the folder."""
+        """The commands in the comment at an example's top, but with two rounds; gives the folder and what they said."""
         run("cc", "-std=c11", *STRICT, "-c", source, *self.pkg_config("--cflags", "fedge-strategy"), "-o", os.devnull)
         folder = tempfile.mkdtemp(dir=self.folder)
         shutil.copy(source, folder)
@@ -131,15 +132,19 @@ class Install(unittest.TestCase):
         os.symlink(self.prefix, prefix)
         environment = {**os.environ, "PATH": f"{prefix}/bin:{os.environ['PATH']}",
                        "PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig"}
-        for command in commands:
-            run("bash", "-c", command.replace("--job", "--rounds 2 --job"), cwd=folder, env=environment)
-        return folder
+        said = "".join(run("bash", "-c", command.replace("--job", "--rounds 2 --job"), cwd=folder, env=environment)
+                       for command in commands)
+        self.assertNotIn("plugin-unused", said)
+        return folder, said
 
-    def test_a_strategy_is_built_and_found(self):
-        self.do_as_said(os.path.join(SOURCE, "examples", "own_strategy", "strategy.c"))
+    def test_a_strategy_is_built_and_trains(self):
+        folder, said = self.do_as_said(os.path.join(SOURCE, "examples", "own_strategy", "strategy.c"))
+        with open(f"{folder}/run/job.json", encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["strategy"]["type"], "NormalisedAvg")
+        self.assertIn("complete after 2 rounds", said)
 
     def test_metrics_are_built_and_counted(self):
-        folder = self.do_as_said(os.path.join(SOURCE, "examples", "own_metric", "metric.c"))
+        folder, _ = self.do_as_said(os.path.join(SOURCE, "examples", "own_metric", "metric.c"))
         with open(f"{folder}/run/rounds.jsonl", encoding="utf-8") as file:
             self.assertIn('"metrics":{"top5_accuracy":', file.read())
 

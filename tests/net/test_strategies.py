@@ -121,6 +121,30 @@ class Strategies(NetTest):
                                "--clients", federation.clients, *more, code=3)
             self.assertIn(why, said.stderr if hasattr(said, "stderr") else str(said))
 
+    def test_a_plugin_that_the_job_does_not_use(self):
+        federation = self.federation(rounds__num_server_rounds=1)
+        plugin = ("--strategy-plugin", self.plugin(federation))
+        simulate = ("fedge-simulate", "--job", federation.job_path, "--data", federation.site_path, "--clients",
+                    str(federation.clients), *plugin)
+        check = ("fedge-aggregator", *federation.aggregator_arguments("--check-config", *plugin)[1:])
+        unused = "the job's strategy is FedAvg and not NormalisedAvg"
+        told = "no run uses all of --strategy-plugin"
+        for strategy, command, said in (
+                ("FedAvg", check, unused), ("FedAvg", simulate, unused),
+                ("FedAvg", (*simulate, "--sweep", "lr=0.1,0.2"), told),
+                ("FedAvg", (*simulate, "--sweep", "strategy=FedAvg,NormalisedAvg"), None),
+                ("NormalisedAvg", check, None), ("NormalisedAvg", simulate, None)):
+            with self.subTest(f"{strategy}: {command}"):
+                with open(federation.job_path, encoding="utf-8") as file:
+                    job = json.load(file)
+                federation.write("job.json", {**job, "strategy": {"type": strategy}})
+                _, heard = harness.run(*command)
+                if said:
+                    self.assertIn(said, heard)
+                else:
+                    self.assertNotIn(unused, heard)
+                    self.assertNotIn(told, heard)
+
     def test_kills_change_nothing_that_a_plugin_keeps(self):
         option = ("--strategy-plugin", self.plugin(self.federation()))
         hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 17, options=option, strategy={

@@ -59,6 +59,10 @@ static fedge_status load_job(fedge_experiment *self, fedge_error *err)
                                       self->config.job_size, options->job, &self->job, err);
     if (status != FEDGE_OK)
         return status;
+    fedge_error unused;
+    self->uses_plugin = fedge_plugin_is_used(options->plugin, self->job, &unused);
+    if (!self->uses_plugin)
+        fedge_log_failure(self->config.log, FEDGE_LOG_WARN, "plugin-unused", &unused);
     if (options->has_seed)
         self->job->plan.seed = options->seed;
     fedge_status added = add_offset(self, &self->job->plan.seed, err);

@@ -36,6 +36,7 @@ typedef struct fedge_experiment_config {
 typedef struct fedge_experiment {
     fedge_experiment_config config;
     fedge_job *job;
+    bool uses_plugin; /* all that options->plugin offers, or there is none */
     fedge_site *site;
     fedge_site_data data; /* the job's, with the command line's partition */
     fedge_simulation_settings settings;

@@ -176,6 +176,7 @@ static fedge_status examine(fedge_sweep *sweep, const fedge_simulate_options *op
     /* What a backdoor does is measured by one process alone. */
     *shareable = status == FEDGE_OK && !fedge_attack_is_backdoor(&options->attack) &&
                  fedge_simulation_check_shared(job, NULL) == FEDGE_OK;
+    sweep->uses_plugin = sweep->uses_plugin || experiment->uses_plugin;
     sweep->is_measured = sweep->is_measured || (status == FEDGE_OK && may_evaluate(experiment));
     fedge_experiment_fini(experiment);
     free(experiment);

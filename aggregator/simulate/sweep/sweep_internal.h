@@ -79,6 +79,7 @@ struct fedge_sweep {
     const char *engine; /* of all runs; "auto": each finds its own, and they take turns */
     char no_gpus[FEDGE_ERROR_MESSAGE_SIZE]; /* why "auto" has become the last engine of the table */
     bool has_test_set;                      /* its files are there */
+    bool uses_plugin;                       /* a run uses all that options->plugin offers */
     bool is_measured;                       /* a run has something to evaluate on, or may have */
 };
 

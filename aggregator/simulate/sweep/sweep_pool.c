@@ -346,6 +346,12 @@ fedge_status fedge_sweep_run(fedge_sweep *sweep, fedge_cancel_fn cancel, void *u
     print_replaced(sweep);
     if (strcmp(sweep->options->engine, FEDGE_TRAINER_ENGINE_AUTO) == 0)
         print_engine(sweep);
+    if (!sweep->uses_plugin) {
+        fputs("fedge-simulate: no run uses all of --strategy-plugin: name its strategy, as in "
+              "--sweep "
+              "strategy=…, and give the job a \"test-set\" for its metrics\n",
+              stderr);
+    }
     if (!sweep->is_measured)
         fprintf(stderr, "fedge-simulate: nothing will be evaluated: " FEDGE_SWEEP_MEASURE "\n");
     atomic_init(&self.stopping, false);

@@ -263,6 +263,36 @@ static void arguments_have_ranges(void **state)
     fedge_plugin_free(plugin);
 }
 
+static void unused(const fedge_plugin *plugin, const fedge_job *job, const char *said)
+{
+    err.message[0] = '\0';
+    assert_int_equal(fedge_plugin_is_used(plugin, job, &err), !said);
+    if (said && !strstr(err.message, said))
+        fail_msg("gave %s\n  expected %s", err.message, said);
+}
+
+static void what_a_job_leaves_unused_is_told(void **state)
+{
+    (void)state;
+    const fedge_strategy_plugin table = good();
+    const fedge_metric_plugin metrics = good_metrics();
+    fedge_plugin *plugin = load(&table, NULL);
+    fedge_job *own = NULL;
+    assert_int_equal(parse(plugin, ", \"least\": 0", &own), FEDGE_OK);
+    fedge_job other = *own;
+    (void)snprintf(other.strategy, sizeof(other.strategy), "FedAvg");
+    unused(NULL, &other, NULL);
+    unused(plugin, own, NULL);
+    unused(plugin, &other, "write \"strategy\": {\"type\": \"Own\"} in the job");
+    fedge_plugin_free(plugin);
+    plugin = load(NULL, &metrics);
+    unused(plugin, &other, "give it a \"test-set\"");
+    other.test_set.present = true;
+    unused(plugin, &other, NULL);
+    fedge_job_free(own);
+    fedge_plugin_free(plugin);
+}
+
 /* ---- a round --------------------------------------------------------------------------------- */
 
 typedef struct run {
@@ -362,6 +392,7 @@ int main(void)
         cmocka_unit_test(an_argument_that_is_none_is_refused),
         cmocka_unit_test(metrics_are_checked_too),
         cmocka_unit_test(arguments_have_ranges),
+        cmocka_unit_test(what_a_job_leaves_unused_is_told),
         cmocka_unit_test(weights_are_cut),
         cmocka_unit_test(a_step_that_fails_ends_the_run),
         cmocka_unit_test(a_model_that_is_no_number_ends_the_run),
