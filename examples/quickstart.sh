@@ -62,14 +62,52 @@ done
 [ -r "$config" ] || fail "cannot read the clients' file $config"
 job=$(cd "$(dirname "$job")" && pwd)/$(basename "$job")
 
+# Shows how far ninja ("[12/340] …") or make ("[ 12%] …") is: on a terminal all along, elsewhere each quarter.
+show_progress() {
+    local line at all percent shown=0
+    while IFS= read -r line; do
+        printf '%s\n' "$line"
+        if [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]]; then
+            at=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]}
+            percent=$((at * 100 / all))
+        elif [[ $line =~ ^\[\ *([0-9]+)%\] ]]; then
+            percent=${BASH_REMATCH[1]}
+        else
+            continue
+        fi
+        if [ -t 3 ]; then
+            printf '\r  %3d %%' "$percent" >&3
+        elif [ $((percent / 25)) -gt "$shown" ]; then
+            shown=$((percent / 25))
+            printf '  %d %%\n' "$percent" >&3
+        fi
+    done
+    [ ! -t 3 ] || printf '\r       \r' >&3
+}
+
+# Configures and builds what runs here. A build tree keeps the GPUs that it has been told to compile for.
+build_programs() (
+    cd "$root" || exit
+    options=()
+    cache=build/release/CMakeCache.txt
+    if [ -f "$cache" ]; then
+        gpus=$(sed -n 's/^FEDGE_CUDA_ARCHITECTURES:[A-Z]*=//p' "$cache")
+        options=("-DFEDGE_CUDA_ARCHITECTURES=${gpus:-NATIVE}")
+    elif command -v ninja >/dev/null; then
+        options=(-G Ninja)
+    fi
+    cmake --preset release "${options[@]}" || exit
+    grep -F -- '-DFEDGE_CUDA_ARCHITECTURES=ALL' "$log" >&3 || true
+    cmake --build --preset release --target fedge-keys fedge-aggregator fedge-client -j "$(nproc)" | show_progress
+)
+
 bin=${FEDGE_BIN_DIR:-}
 if [ -z "$bin" ]; then
     echo "Preparing packages and libraries ..." >&2
     bash "$root/cmake/setup.sh" >&2
     log=$root/build/quickstart-build.log
-    echo "Building; what the compilers say goes to $log ..." >&2
-    (cd "$root" && cmake --preset release && cmake --build --preset release --target programs -j "$(nproc)") \
-        >"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "the build failed; the whole log is in $log"; }
+    echo "Building three programs; what the compilers say goes to $log ..." >&2
+    build_programs 3>&2 >"$log" 2>&1 || { tail -n 30 "$log" >&2; fail "the build failed; the whole log is in $log"; }
     bin=$root/build/release/bin
 fi
 

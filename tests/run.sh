@@ -69,12 +69,15 @@ if [ "${CI:-}" = true ]; then
     options+=(-DFEDGE_WERROR=ON)
 fi
 # No test here runs on a GPU: one kind shows that nvcc compiles the code, as the long ones want to see. A build
-# that has code for GPUs, or for more of them, keeps it.
+# that has code for GPUs keeps it.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "build/$preset/CMakeCache.txt" 2>/dev/null || true; }
 gpus=$(cached FEDGE_CUDA_ARCHITECTURES)
 cuda=$(cached FEDGE_CUDA)
-[ "$long" = OFF ] || [ "$cuda" = ON ] || cuda=AUTO
-options+=(-DFEDGE_CUDA_ARCHITECTURES="${gpus:-90}" -DFEDGE_CUDA="${cuda:-OFF}")
+if [ "$long" = ON ] && [ "$cuda" != ON ]; then
+    cuda=AUTO
+    [ "${gpus:-NATIVE}" != NATIVE ] || gpus="NATIVE;90"
+fi
+options+=(-DFEDGE_CUDA_ARCHITECTURES="${gpus:-NATIVE}" -DFEDGE_CUDA="${cuda:-OFF}")
 if [ ! -f "build/$preset/CMakeCache.txt" ] && command -v ninja >/dev/null; then
     export CMAKE_GENERATOR=Ninja
 fi

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -132,6 +133,59 @@ class Quickstart(unittest.TestCase):
             _, stderr = process.communicate(timeout=30)
             self.assertNotEqual(process.returncode, 0, options)
             self.assertIn(options[-1], stderr)
+
+
+class Build(unittest.TestCase):
+    """What the script builds, in a tree of its own whose cmake only notes what it is asked for."""
+
+    CMAKE = """#!/bin/sh
+echo "$*" >>"$CALLS"
+case $1 in
+--preset) echo '-- CUDA: left out, missing: a GPU in this machine (give -DFEDGE_CUDA_ARCHITECTURES=ALL to build for others)' ;;
+--build) for i in 1 2 3 4 5 6 7 8; do echo "[$i/8] Building $i"; done; echo 'ninja: stopped here'; exit 1 ;;
+esac
+"""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="fedge-quickstart-")
+        self.addCleanup(folder.cleanup)
+        self.root = folder.name
+        for name in ("bin", "cmake", "build/release", "examples"):
+            os.makedirs(os.path.join(self.root, name))
+        shutil.copy(SCRIPT, os.path.join(self.root, "examples"))
+        shutil.copytree(os.path.join(SOURCE, "examples", "quickstart"), os.path.join(self.root, "examples", "quickstart"))
+        self.write("cmake/setup.sh", "")
+        self.write("bin/cmake", self.CMAKE)
+        os.chmod(os.path.join(self.root, "bin/cmake"), 0o755)
+
+    def write(self, name, text):
+        with open(os.path.join(self.root, name), "w") as file:
+            file.write(text)
+
+    def build(self):
+        """The calls of cmake, and what a user sees."""
+        calls = os.path.join(self.root, "calls")
+        env = {**os.environ, "CALLS": calls, "PATH": os.path.join(self.root, "bin") + ":" + os.environ["PATH"]}
+        env.pop("FEDGE_BIN_DIR", None)
+        done = subprocess.run(["bash", os.path.join(self.root, "examples", "quickstart.sh")], env=env, text=True,
+                              stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        self.assertEqual(done.returncode, 1)
+        with open(calls) as file:
+            return file.read().splitlines(), done.stderr.splitlines()
+
+    def test_three_programs_with_progress(self):
+        calls, seen = self.build()
+        self.assertEqual(len(calls), 2, calls)
+        self.assertIn("--target fedge-keys fedge-aggregator fedge-client -j", calls[1])
+        self.assertEqual(sum("-DFEDGE_CUDA_ARCHITECTURES=ALL" in line for line in seen[:4]), 1, seen)
+        self.assertEqual([line.strip() for line in seen if line.endswith(" %")], ["25 %", "50 %", "75 %", "100 %"])
+        self.assertIn("ninja: stopped here", seen)
+        self.assertIn("the build failed", seen[-1])
+
+    def test_a_build_tree_keeps_its_gpus(self):
+        self.write("build/release/CMakeCache.txt", "FEDGE_CUDA_ARCHITECTURES:STRING=80;90\n")
+        calls, _ = self.build()
+        self.assertEqual(calls[0], "--preset release -DFEDGE_CUDA_ARCHITECTURES=80;90")
 
 
 if __name__ == "__main__":
