@@ -40,7 +40,9 @@ typedef struct fedge_global_model {
     uint32_t num_threads;
     fedge_downlink downlink;
     fedge_client_history clients; /* empty when the job's sampler does not look back */
-    fedge_draw draw;              /* of the open phase; the caller sets it */
+    /* Of the open phase; the caller sets both. */
+    fedge_draw draw;
+    uint32_t cohort; /* fedge_update_facts.cohort */
 } fedge_global_model;
 
 /* How updates of [plan] lie when they are not deflated. Points into the plan. */

@@ -73,6 +73,9 @@ typedef struct fedge_update_facts {
     /* Where the client hooks measure; 0 when the client does not say. */
     double start_loss, squared_norm;
     uint32_t staleness; /* rounds that have closed since its client began */
+    uint32_t cohort;    /* tasks of its round, of which none counts twice: weights of up to 2^32 /
+                           cohort each cannot overflow. 0: the round began in a release whose
+                           weights did not look at it (by_cohort) */
     uint32_t cluster;   /* where they choose: the model that was trained, from 0 */
 } fedge_update_facts;
 
@@ -124,7 +127,8 @@ fedge_strategy_each_mean(const fedge_strategy_sum *sum, const fedge_strategy_sec
 typedef struct fedge_strategy_ops {
     fedge_strategy_reader reader; /* its name, and its arguments in a job */
 
-    /* The weight of an update in the sums, 1 to the job's max-weight. NULL: its examples. */
+    /* The weight of an update in the sums, 1 to the job's max-weight, or to 2^32 / facts->cohort
+     * when by_cohort. NULL: its examples. */
     uint32_t (*weight)(const void *state, const fedge_job *job, const fedge_update_facts *facts);
     /* The federation has so many clients, as a simulation knows: sets what the job left open.
      * FEDGE_INVALID_ARGUMENT when the job says another number. NULL: the strategy does not care. */
@@ -159,6 +163,7 @@ typedef struct fedge_strategy_ops {
     const float *(*base)(const void *state, uint32_t version);
     bool collects;      /* its step goes through the updates of a round one by one */
     bool uses_examples; /* its own weights, or its step, count clients' examples */
+    bool by_cohort;     /* its weights look at facts->cohort */
 } fedge_strategy_ops;
 
 #define FEDGE_STRATEGY_DECLARE(name) extern const fedge_strategy_ops fedge_strategy_##name;

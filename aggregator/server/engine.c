@@ -119,7 +119,7 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
         status = fedge_rounds_restore(engine->rounds, recovery->last_closed, recovery->attempt,
                                       recovery->next_task_id, recovery->wanted, recovery->tasks,
                                       recovery->num_tasks, now_ms, err);
-        engine->global.model.draw = engine->phase.draw;
+        fedge_upload_set_phase(&engine->global.model, &engine->phase);
         fedge_rounds_restore_draw(engine->rounds, &engine->phase.draw);
     }
     if (status == FEDGE_OK)

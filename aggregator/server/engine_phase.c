@@ -91,9 +91,10 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
                                    .slot_size = fedge_update_max_size(plan),
                                    .num_tasks = num_tasks,
                                    .buffered = fedge_engine_has_buffer(engine),
+                                   .by_cohort = engine->global.model.strategy->by_cohort,
                                    .draw = fedge_rounds_draw(engine->rounds),
                                    .num_bounds = plan->sent.schema.num_tensors};
-    engine->global.model.draw = phase->draw;
+    fedge_upload_set_phase(&engine->global.model, phase);
     memcpy(phase->run_id, engine->global.run.run_id, sizeof(phase->run_id));
     memcpy(phase->model, engine->model_hash, sizeof(phase->model));
     /* In the journal, since they follow from a model that a replay may no longer have, and updates

@@ -620,7 +620,7 @@ static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     if (fedge_journal_get_slot(journal, slot).elsewhere)
         return FEDGE_OK; /* it is in the sums by now */
-    global->model.draw = phase->draw;
+    fedge_upload_set_phase(&global->model, phase);
     const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
     const fedge_update_facts facts =
         fedge_upload_facts(&global->model, upload, phase->round, task.client_index, task.base);

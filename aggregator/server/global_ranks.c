@@ -150,7 +150,7 @@ static fedge_status take_choices(fedge_global *global, fedge_recovery *recovery,
                   fedge_log_str("then", "what came for rounds after it is asked for again"));
         status = fedge_recovery_reopen(&global->run, recovery, err);
     }
-    global->model.draw = phase->draw;
+    fedge_upload_set_phase(&global->model, phase);
     for (uint32_t i = 0; i < phase->num_tasks && status == FEDGE_OK; i++) {
         if (choices[i].found)
             status = weigh(global, phase, choices[i].found, upload, err);

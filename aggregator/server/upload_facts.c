@@ -14,6 +14,12 @@ double fedge_upload_metric(const fedge_upload *upload, const char *name)
     return NAN;
 }
 
+void fedge_upload_set_phase(fedge_global_model *model, const fedge_journal_phase *phase)
+{
+    model->draw = phase->draw;
+    model->cohort = phase->by_cohort ? phase->num_tasks : 0;
+}
+
 fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fedge_upload *upload,
                                       uint32_t round, uint32_t client, uint32_t base)
 {
@@ -26,6 +32,7 @@ fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fed
                                 .client = client,
                                 .staleness = round - 1 - base,
                                 .loss = isfinite(trained) ? trained : 0.0,
+                                .cohort = model->cohort,
                                 .ratio = fedge_update_ratio(model, round, client),
                                 .num_examples = upload->num_examples,
                                 .start_loss = isfinite(loss) ? loss : 0.0,

@@ -5,7 +5,11 @@
 #include <stdint.h>
 
 #include "aggregator/rounds/global_model.h"
+#include "aggregator/store/journal.h"
 #include "edge/io/protocol.h"
+
+/* The updates that follow are of [phase], which their weights depend on. */
+void fedge_upload_set_phase(fedge_global_model *model, const fedge_journal_phase *phase);
 
 /* What an update of this round says of itself; [base]: of its task. */
 fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fedge_upload *upload,

@@ -66,6 +66,8 @@ typedef struct fedge_journal_phase {
     uint32_t num_tasks;          /* slots */
     bool buffered;               /* of an asynchronous strategy: tasks have bases of their own, and
                                     no more than [wanted] updates are accepted */
+    bool by_cohort;              /* weights follow from num_tasks; false in a release before that,
+                                    and with strategies whose weights never do */
     fedge_draw draw;             /* of the cohort; all 0: uniform */
     uint32_t num_bounds;         /* 0, or one per tensor */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];

@@ -212,7 +212,8 @@ void fedge_journal_pack_open(const fedge_journal_phase *phase, const fedge_journ
     pack_text(phase->model, HASH_BYTES, out + 48);
     fedge_put_u64(out + 112, phase->slot_size);
     fedge_put_u32(out + 120, phase->num_tasks);
-    fedge_put_u32(out + 124, phase->num_bounds | (phase->buffered ? JOURNAL_BUFFERED : 0));
+    fedge_put_u32(out + 124, phase->num_bounds | (phase->buffered ? JOURNAL_BUFFERED : 0) |
+                                 (phase->by_cohort ? JOURNAL_BY_COHORT : 0));
     memcpy(out + JOURNAL_OPEN_FIXED, phase->bounds_log2, phase->num_bounds);
     uint8_t *at = out + JOURNAL_OPEN_FIXED + phase->num_bounds;
     for (uint32_t i = 0; i < phase->num_tasks; i++)
@@ -254,8 +255,10 @@ fedge_status fedge_journal_unpack_open(const uint8_t *in, uint32_t size, fedge_j
         unpack_text(in + 48, HASH_BYTES, phase->model);
         phase->slot_size = fedge_get_u64(in + 112);
         phase->num_tasks = fedge_get_u32(in + 120);
-        phase->num_bounds = fedge_get_u32(in + 124) & ~JOURNAL_BUFFERED;
-        phase->buffered = (fedge_get_u32(in + 124) & JOURNAL_BUFFERED) != 0;
+        const uint32_t bounds = fedge_get_u32(in + 124);
+        phase->num_bounds = bounds & ~(JOURNAL_BUFFERED | JOURNAL_BY_COHORT);
+        phase->buffered = (bounds & JOURNAL_BUFFERED) != 0;
+        phase->by_cohort = (bounds & JOURNAL_BY_COHORT) != 0;
     }
     bool sane = phase->num_tasks >= 1 && phase->num_tasks <= FEDGE_JOURNAL_MAX_SLOTS &&
                 phase->num_bounds <= FEDGE_MAX_TENSORS && phase->wanted >= 1 &&

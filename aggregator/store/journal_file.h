@@ -21,11 +21,12 @@
 #define JOURNAL_HEADER_FIELDS 52      /* bytes of the header in use, CRC included */
 
 #define JOURNAL_RECORD_HEADER 24
-#define JOURNAL_OPEN_FIXED 128               /* OPEN without bounds and tasks */
-#define JOURNAL_OPEN_TASK 48                 /* task_id, client_index, device_id without NUL */
-#define JOURNAL_OPEN_DRAW 32                 /* behind the tasks, unless the draw was uniform */
-#define JOURNAL_OPEN_BASE 4                  /* behind the tasks when buffered: the base of each */
-#define JOURNAL_BUFFERED ((uint32_t)1 << 31) /* in OPEN's number of bounds */
+#define JOURNAL_OPEN_FIXED 128                /* OPEN without bounds and tasks */
+#define JOURNAL_OPEN_TASK 48                  /* task_id, client_index, device_id without NUL */
+#define JOURNAL_OPEN_DRAW 32                  /* behind the tasks, unless the draw was uniform */
+#define JOURNAL_OPEN_BASE 4                   /* behind the tasks when buffered: the base of each */
+#define JOURNAL_BUFFERED ((uint32_t)1 << 31)  /* in OPEN's number of bounds */
+#define JOURNAL_BY_COHORT ((uint32_t)1 << 30) /* as well */
 #define JOURNAL_ASSIGN_BODY 52
 #define JOURNAL_ACCEPT_FIXED 24 /* ACCEPT without the metadata */
 #define JOURNAL_END_BODY 4

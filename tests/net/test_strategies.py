@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import tarfile
 
 import harness
 import test_crash
@@ -29,6 +30,18 @@ class Strategies(NetTest):
         job = {"strategy": {"type": "FedTrimmedAvg", "beta": 0.4}}
         hashes = self.disturbed(2 * KILLS, KILLS, KILLS // 2, test_crash.SEED + 14, **job)
         self.assertEqual(hashes, harness.undisturbed(2 * KILLS, clients=test_crash.CLIENTS, **job))
+
+    def test_a_round_that_an_older_release_closed(self):
+        """Its updates weigh what they weighed there. The state was kept when the program had sealed FedNova's first
+        round with weights in 1024ths, and was killed before the checkpoint was in its place; the hash is that release's."""
+        federation = self.federation(rounds__num_server_rounds=1, strategy={"type": "FedNova"},
+                                     training__local_epochs=5, training__batch_size=10)
+        with tarfile.open(os.path.join(os.environ["FEDGE_SOURCE_DIR"], "tests", "golden", "states",
+                                       "fednova-of-0.1.0.tar.gz")) as kept:
+            kept.extractall(federation.folder)
+        federation.launch_aggregator()
+        federation.complete()
+        self.assertEqual(federation.hashes(), ["e0eae60ff0bcd234ca7c2c8f3ee369415097bbe04b0aa4ca2a0c8506cbdd2373"])
 
     def test_a_server_without_its_root_set(self):
         federation = self.federation(strategy={

@@ -10,18 +10,24 @@
  *
  * after K_i such steps. K_i is local-steps, or local-epochs · ⌈n_i / batch-size⌉.
  *
- * Weights in the sums are integers: w_i = round(2^k n_i / a_i), 1 to max-weight, where 2^k is
- * max-weight / 1024, and the p_i are those that these weights have: p_i = w_i a_i / Σ w_j a_j. So
- * n_i / a_i, about batch-size / local-epochs, is resolved to 2^−k and cut at 1024. By default η_s
- * is 1.
+ * Weights in the sums are integers: w_i = round(u n_i / a_i), at least 1, and the p_i are those
+ * that these weights have: p_i = w_i a_i / Σ w_j a_j. So u decides how fine they are. With
+ * local-steps all a_i are one a, and u = a: nothing is rounded. With local-epochs u is what the
+ * cohort's size leaves room for, 2^32 / cohort, over the largest n_i / a_i that the training
+ * allows: that of one batch; with a proximal term n_i / a_i has no bound and is cut at 1024, or at
+ * 16 times that if it is more. In a round of a release that knew no cohort u is max-weight / 1024
+ * cut to a power of two, and n_i / a_i is cut at 1024. By default η_s is 1.
  */
 #include <math.h>
 
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/strategies/fedavg.h"
+#include "edge/core/fixed.h"
 #include "edge/io/json.h"
 
-#define MOST 1024 /* of n_i / a_i */
+#define MOST 1024        /* of n_i / a_i, unless it has a bound */
+#define HEADROOM 16      /* over the n_i / a_i of one batch */
+#define WIDEST INT32_MAX /* weight that every way of summing takes (aggregator/reduce/sum.h) */
 
 /* What a step does to (v, u, 1), as rows. */
 typedef struct matrix {
@@ -68,14 +74,31 @@ static double reach_of(const fedge_job *job, const fedge_update_facts *facts)
                                            : training->local_epochs * batches);
 }
 
+/* u, with [most] for the largest weight. */
+static double unit_of(const fedge_job *job, const fedge_update_facts *facts, double most)
+{
+    const fedge_training_spec *training = &job->plan.training;
+    const double rate = fedge_plan_learning_rate(&job->plan, facts->round);
+    if (facts->cohort == 0)
+        return most < MOST ? 1.0 : exp2(floor(log2(most / MOST)));
+    if (training->local_steps > 0)
+        return reach(&training->optimizer, rate, training->local_steps);
+    /* More batches reach further by each, unless the proximal term holds them back. */
+    const double batch =
+        training->batch_size / reach(&training->optimizer, rate, training->local_epochs);
+    return most / (training->optimizer.proximal_mu > 0.0f ? fmax(MOST, HEADROOM * batch) : batch);
+}
+
 static uint32_t weight(const void *state, const fedge_job *job, const fedge_update_facts *facts)
 {
     (void)state;
-    const uint32_t most = job->rounds.max_weight;
-    const double unit = most < MOST ? 1.0 : exp2(floor(log2((double)most / MOST)));
+    const double room = (double)FEDGE_FIXED_MAX_TOTAL_WEIGHT / fmax(facts->cohort, 1.0);
+    const double most =
+        facts->cohort == 0 ? (double)job->rounds.max_weight : fmin(floor(room), WIDEST);
     const double value =
-        rint(unit * (double)fedge_report_weight(job, facts->num_examples) / reach_of(job, facts));
-    return value < 1.0 ? 1 : value < (double)most ? (uint32_t)value : most;
+        rint(unit_of(job, facts, most) * (double)fedge_report_weight(job, facts->num_examples) /
+             reach_of(job, facts));
+    return value < 1.0 ? 1 : value < most ? (uint32_t)value : (uint32_t)most;
 }
 
 static fedge_status derive(const fedge_json *json, fedge_job *job, void *settings, fedge_error *err)
@@ -116,6 +139,7 @@ const fedge_strategy_ops fedge_strategy_fednova = {
     .reader = {.name = "FedNova", .settings_size = sizeof(fedge_strategy_common), .derive = derive},
     .weight = weight,
     .uses_examples = true,
+    .by_cohort = true,
     .init = fedge_fedavg_init,
     .step = step,
     .save = fedge_strategy_save_nothing,

@@ -58,6 +58,7 @@ static void open_phase(fedge_simulation *self)
     self->bytes_down = 0;
     fedge_simulation_begin_round(self);
     self->global.draw = fedge_rounds_draw(self->rounds);
+    (void)fedge_rounds_cohort(self->rounds, &self->global.cohort);
     fedge_virtual_clock_open(&self->virtual_clock, self->config.job->rounds.round_deadline_ms);
     self->first_opened_us =
         self->failures == 0 ? self->virtual_clock.now_us : self->first_opened_us;

@@ -96,6 +96,7 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
         fedge_update_facts *facts = &self->wave[i].facts;
         facts->round = fedge_simulation_round(self);
         facts->client = self->wave[i].client;
+        facts->cohort = self->global.cohort;
         facts->ratio = fedge_update_ratio(&self->global, facts->round, facts->client);
     }
     fedge_status status = reserve(self, count, err);

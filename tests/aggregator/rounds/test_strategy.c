@@ -1,6 +1,9 @@
 #include "tests/aggregator/rounds/strategy_fixture.h"
 
+#include <math.h>
+
 #include "edge/core/fixed.h"
+#include "tests/aggregator/rounds/strategy_jobs.h"
 #include "tests/edge/core/codecs.h"
 
 static fedge_tensor_spec tensors[2];
@@ -201,6 +204,46 @@ static void qfedavg_bounds_what_clients_say(void **state)
     fedge_job_free(job);
 }
 
+/* n_i / a_i, for five epochs in batches of ten with momentum 0.75. */
+static const struct {
+    uint64_t num_examples;
+    double value;
+    uint32_t before; /* rounded to 1024ths */
+} NOVA[] = {
+    {3, 0.27655743608210298, 283}, {37, 0.5438133151862935, 557}, {600, 0.50505050505050508, 517}};
+
+static void fednova_weighs_as_finely_as_a_cohort_allows(void **state)
+{
+    (void)state;
+    const job_parts parts = {.strategy = "{\"type\": \"FedNova\"}",
+                             .training = ", \"local-epochs\": 5, \"batch-size\": 10, "
+                                         "\"optimizer\": {\"type\": \"SGD\", \"momentum\": 0.75}"};
+    fedge_job *job = NULL;
+    fedge_error err;
+    if (parse_parts(&parts, &job, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
+    const fedge_strategy_ops *ops = &fedge_strategy_fednova;
+    void *made = make(ops, job);
+    uint64_t first = 0;
+    for (uint32_t i = 0; i < 3; i++) {
+        fedge_update_facts facts = {.round = 1, .num_examples = NOVA[i].num_examples};
+        /* As in the journals of releases that rounded them so. */
+        assert_int_equal(ops->weight(made, job, &facts), NOVA[i].before);
+        facts.cohort = 10;
+        const uint64_t weight = ops->weight(made, job, &facts);
+        first = i == 0 ? weight : first;
+        const double ratio = NOVA[i].value / NOVA[0].value;
+        assert_true(fabs((double)weight / (double)first / ratio - 1.0) < 1e-7);
+        /* The largest is that of one whole batch: ten of it are not over 2^32. */
+        facts.num_examples = 10;
+        assert_in_range(ops->weight(made, job, &facts), UINT32_MAX / 11, UINT32_MAX / 10 + 1);
+        facts.cohort = 1 << 20;
+        assert_in_range(ops->weight(made, job, &facts), 1, 1 << 12);
+    }
+    ops->free(made);
+    fedge_job_free(job);
+}
+
 /* Clients choose among them by their losses: of two that are alike the second is never chosen. */
 static void models_of_ifca_begin_unlike(void **state)
 {
@@ -240,6 +283,7 @@ int main(void)
         cmocka_unit_test(fedavg_keeps_no_state),
         cmocka_unit_test(scaffold_moves_the_control_variate_too),
         cmocka_unit_test(qfedavg_bounds_what_clients_say),
+        cmocka_unit_test(fednova_weighs_as_finely_as_a_cohort_allows),
         cmocka_unit_test(models_of_ifca_begin_unlike),
         cmocka_unit_test(names_are_found_exactly),
     };

@@ -77,11 +77,12 @@ static void quantise(const cJSON *values, int bound_log2, int32_t *v)
     assert_int_equal(fedge_fixed_quantise_strict(x, VALUES, bound_log2, v, NULL), FEDGE_OK);
 }
 
-static fedge_update_facts facts_of(const cJSON *update, uint32_t round)
+static fedge_update_facts facts_of(const cJSON *update, uint32_t round, uint32_t cohort)
 {
     const cJSON *loss = get(update, "start-loss"), *norm = get(update, "squared-norm");
     const cJSON *cluster = get(update, "cluster"), *stale = get(update, "staleness");
     return (fedge_update_facts){.round = round,
+                                .cohort = cohort,
                                 .staleness = stale ? (uint32_t)stale->valuedouble : 0,
                                 .cluster = cluster ? (uint32_t)cluster->valuedouble : 0,
                                 .num_examples = (uint64_t)get(update, "examples")->valuedouble,
@@ -195,11 +196,13 @@ static void run(const char *name)
     {
         fedge_sections_bounds(&job->plan, model.values, bounds);
         fedge_update_facts facts[MOST];
+        const cJSON *updates = get(at, "updates");
+        const uint32_t cohort = (uint32_t)cJSON_GetArraySize(updates);
         uint32_t count = 0;
         round++;
-        cJSON_ArrayForEach(update, get(at, "updates"))
+        cJSON_ArrayForEach(update, updates)
         {
-            facts[count] = facts_of(update, round);
+            facts[count] = facts_of(update, round, cohort);
             add(&model, update, &facts[count++], bounds);
         }
         step(&model, round, bounds, facts, count);

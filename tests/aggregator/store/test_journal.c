@@ -50,6 +50,25 @@ static void an_update_comes_back(void **state)
     fedge_journal_free(NULL);
 }
 
+/* A release before that wrote a phase without the word. */
+static void a_phase_says_whether_its_cohort_sets_weights(void **state)
+{
+    for (uint32_t round = 1; round <= 2; round++) {
+        fedge_journal *journal;
+        fedge_journal_phase phase = test_phase(round, 0);
+        char path[FEDGE_MAX_PATH];
+        phase.by_cohort = round == 2;
+        OK(test_create(*state, &phase, &journal, NULL));
+        fedge_journal_free(journal);
+        OK(fedge_journal_make_path(*state, round, 0, path, NULL));
+        OK(fedge_journal_recover(path, &journal, NULL));
+        assert_int_equal(fedge_journal_get_phase(journal)->by_cohort, round == 2);
+        assert_int_equal(fedge_journal_get_phase(journal)->num_bounds, phase.num_bounds);
+        assert_false(fedge_journal_get_phase(journal)->buffered);
+        fedge_journal_free(journal);
+    }
+}
+
 /* No word and no page more than what is in them. */
 static void records_and_slots_are_padded_no_further_than_needed(void **state)
 {
@@ -385,6 +404,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(records_and_slots_are_padded_no_further_than_needed),
         TEST(an_update_comes_back),
+        TEST(a_phase_says_whether_its_cohort_sets_weights),
         TEST(bad_uploads_are_refused),
         TEST(no_write_leaves_its_slot),
         TEST(slots_change_hands),

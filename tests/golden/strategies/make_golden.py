@@ -138,9 +138,7 @@ def fednova(name, seed, training, rate=1.0):
         a = np.array([reach(k, optimizer.get("momentum", 0), optimizer.get("nesterov", False),
                             np.float32(training["learning-rate"]) * np.float64(training.get("proximal-mu", 0)))
                       for k in steps])
-        # Weights are integers: n / a in units of 1/1024, for a max-weight of 2^20.
-        weights = np.maximum(np.round(1024 * n / a), 1)
-        p = weights * a / sum(weights * a)
+        p = n / sum(n)
         x = x + rate * sum(p * a) * sum(pi / ai * client[1] for pi, ai, client in zip(p, a, clients))
         run.keep(clients, x)
     return run
@@ -153,6 +151,11 @@ def fednova_epochs():
 def fednova_momentum():
     return fednova("fednova-momentum", 10, {"learning-rate": 0.125, "local-epochs": 2, "batch-size": 16, "optimizer": {
         "type": "SGD", "momentum": 0.5, "nesterov": True}, "proximal-mu": 0.25}, 0.5)
+
+
+def fednova_heavy():
+    return fednova("fednova-heavy", 12, {"learning-rate": 0.1, "local-epochs": 5, "batch-size": 10, "optimizer": {
+        "type": "SGD", "momentum": 0.9}})
 
 
 def fednova_steps():
@@ -436,7 +439,7 @@ def qfedavg_arguments():
 
 
 CASES = [fedavg, fedavg_cosine, fedprox, fedavgm, fedadagrad, fedadam, fedadam_arguments, fedyogi,
-         fednova_epochs, fednova_momentum, fednova_steps, scaffold, feddyn,
+         fednova_epochs, fednova_momentum, fednova_heavy, fednova_steps, scaffold, feddyn,
          qfedavg_default, qfedavg_arguments, fltrust_default, fltrust_steps, fltrust_mixing,
          ifca_default, ifca_more]
 
