@@ -537,9 +537,17 @@ static fedge_status fail_stale(const fedge_rounds *rounds, uint64_t task_id, fed
 fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id, fedge_error *err)
 {
     fedge_rounds_task *task = find_task(rounds, task_id);
-    bool failed = rounds->state == FEDGE_ROUNDS_CLOSING && rounds->failing;
-    if (!task || task->state == FEDGE_TASK_LOST || failed)
+    if (!task || task->state == FEDGE_TASK_LOST)
         return fail_stale(rounds, task_id, err);
+    if (rounds->state == FEDGE_ROUNDS_CLOSING && rounds->failing) {
+        /* Its result goes with the phase. With a buffer a task that stayed open would go on into
+         * the next one, where nobody works on it. */
+        if (task->state == FEDGE_TASK_OPEN) {
+            task->state = FEDGE_TASK_LOST;
+            rounds->num_open--;
+        }
+        return fail_stale(rounds, task_id, err);
+    }
     if (task->state == FEDGE_TASK_REPORTED) {
         return fedge_fail(err, FEDGE_DUPLICATE, "task %" PRIu64 " has been reported before",
                           task_id);

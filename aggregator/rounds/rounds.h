@@ -141,8 +141,9 @@ FEDGE_MUST_USE fedge_status fedge_rounds_join_all(fedge_rounds *rounds,
  * end (see above): take the actions. */
 void fedge_rounds_leave(fedge_rounds *rounds, uint32_t client_index);
 /* Its result is validated and durable. FEDGE_DUPLICATE when it was reported before. A result that
- * became durable while the phase was CLOSING counts too (FEDGE_OK); once a phase has failed or
- * fedge_rounds_closed was called it is FEDGE_STALE. */
+ * became durable while the phase was CLOSING counts too (FEDGE_OK); once a phase has failed it is
+ * FEDGE_STALE and the task is LOST, so that its client is asked again; once fedge_rounds_closed was
+ * called it is FEDGE_STALE. */
 FEDGE_MUST_USE fedge_status fedge_rounds_report(fedge_rounds *rounds, uint64_t task_id,
                                                 fedge_error *err);
 /* The task is lost without a word from its client; another connected device may get a fresh task in

@@ -72,6 +72,23 @@ static void acknowledge(fedge_engine *engine, uint64_t conn_id, uint64_t task_id
     }
 }
 
+/* The answer to a result that is durable, or needs not be: ACK when it counts in the open phase.
+ * One whose phase is dropped goes with it, and its client works on what it is asked next. Whether
+ * it is the first that counts. */
+static bool answer_result(fedge_engine *engine, uint64_t conn_id, uint32_t client_index,
+                          uint64_t task_id, bool duplicate, uint64_t now_ms)
+{
+    fedge_error err;
+    const fedge_status status = fedge_rounds_report(engine->rounds, task_id, &err);
+    if (status == FEDGE_OK || status == FEDGE_DUPLICATE)
+        acknowledge(engine, conn_id, task_id, duplicate);
+    else if (conn_id == FEDGE_CONN_ALL)
+        log_refusal(engine, task_id, FEDGE_REASON_STALE_TASK, err.message, now_ms);
+    else
+        refuse_task(engine, conn_id, client_index, task_id, FEDGE_REASON_STALE_TASK, err.message);
+    return status == FEDGE_OK;
+}
+
 /* A task that will bring nothing more: the slot may go to another client, and its own is set aside.
  */
 static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
@@ -100,7 +117,6 @@ static void take_evaluation(fedge_engine *engine, const fedge_request *from,
                             fedge_engine_slot *slot, uint64_t now_ms)
 {
     const fedge_upload *upload = from->upload;
-    fedge_error err;
     double loss = fedge_upload_metric(upload, "loss");
     double accuracy = fedge_upload_metric(upload, "accuracy");
     if (upload->num_examples == 0 || !isfinite(loss) || !(accuracy >= 0.0 && accuracy <= 1.0)) {
@@ -112,10 +128,8 @@ static void take_evaluation(fedge_engine *engine, const fedge_request *from,
     slot->loss = loss;
     slot->accuracy = accuracy;
     slot->examples = fedge_report_weight(engine->config.job, upload->num_examples);
-    /* If it is not counted the client hears the same: it has done its part. */
-    if (fedge_rounds_report(engine->rounds, upload->task_id, &err) == FEDGE_OK)
-        engine->updates_accepted++;
-    acknowledge(engine, from->conn_id, upload->task_id, false);
+    engine->updates_accepted +=
+        answer_result(engine, from->conn_id, from->client_index, upload->task_id, false, now_ms);
     fedge_engine_pump(engine, now_ms);
 }
 
@@ -158,19 +172,14 @@ static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *f
 }
 
 /* Who announced it last hears that the slot is filled. */
-static void tell_asker(fedge_engine *engine, uint32_t index)
+static void tell_asker(fedge_engine *engine, uint32_t index, uint64_t now_ms)
 {
-    fedge_error err;
     fedge_grant *asked = engine->slots[index].asked;
     engine->slots[index].asked = NULL;
     if (!asked)
         return;
-    if (fedge_rounds_report(engine->rounds, asked->task.task_id, &err) != FEDGE_OK) {
-        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-accepted",
-                  fedge_log_int("task", (int64_t)asked->task.task_id),
-                  fedge_log_str("why", err.message));
-    }
-    acknowledge(engine, asked->conn_id, asked->task.task_id, true);
+    (void)answer_result(engine, asked->conn_id, asked->task.client_index, asked->task.task_id, true,
+                        now_ms);
     fedge_grant_free(asked);
 }
 
@@ -183,7 +192,7 @@ static void act(fedge_engine *engine, uint32_t index, fedge_claim_action action,
         fedge_intake_recall(&engine->intake, index))
         action = fedge_claim_released(&slot->claim, 0);
     if (action == FEDGE_CLAIM_TELL) {
-        tell_asker(engine, index);
+        tell_asker(engine, index, now_ms);
     } else if (action == FEDGE_CLAIM_RECALL && slot->claim.rank != 0) {
         fedge_engine_recall(engine, index);
     } else if (action == FEDGE_CLAIM_GRANT) {
@@ -324,7 +333,8 @@ void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK,
                       "the task was given to another device");
     } else if (task->state == FEDGE_TASK_REPORTED) {
-        acknowledge(engine, from->conn_id, upload->task_id, true);
+        (void)answer_result(engine, from->conn_id, from->client_index, upload->task_id, true,
+                            now_ms);
     } else if (task->state == FEDGE_TASK_LOST) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the task is over");
     } else if (!is_of_kind(upload, fedge_rounds_kind(engine->rounds))) {
@@ -374,22 +384,20 @@ static fedge_reason reason_of(fedge_status status)
     }
 }
 
-static void count_result(fedge_engine *engine, const fedge_engine_result *result, bool told)
+/* [told]: the slot's asker hears it. */
+static void count_result(fedge_engine *engine, const fedge_engine_result *result, bool told,
+                         uint64_t now_ms)
 {
-    fedge_error err;
     const bool duplicate = result->status == FEDGE_DUPLICATE;
     const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, result->task_id, NULL);
     if (!task)
         return; /* the slot has gone to another client meanwhile */
-    const uint64_t conn_id = fedge_engine_conn_of(engine, task->client_index);
-    engine->updates_accepted += !duplicate;
-    if (fedge_rounds_report(engine->rounds, result->task_id, &err) != FEDGE_OK) {
-        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "report-not-accepted",
-                  fedge_log_int("task", (int64_t)result->task_id),
-                  fedge_log_str("why", err.message));
-    }
-    if (!told)
-        acknowledge(engine, conn_id, result->task_id, duplicate);
+    const uint32_t client_index = task->client_index;
+    const uint64_t conn_id = fedge_engine_conn_of(engine, client_index);
+    const bool counts =
+        told ? fedge_rounds_report(engine->rounds, result->task_id, NULL) == FEDGE_OK
+             : answer_result(engine, conn_id, client_index, result->task_id, duplicate, now_ms);
+    engine->updates_accepted += counts && !duplicate;
 }
 
 static void refuse_result(fedge_engine *engine, const fedge_engine_result *result, uint64_t now_ms)
@@ -435,7 +443,7 @@ void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *r
                           slot->asked->task.task_id == result->task_id;
         slot->timed = result->held;
         slot->seconds_upload = result->seconds_upload;
-        count_result(engine, result, told);
+        count_result(engine, result, told, now_ms);
         act(engine, result->slot, action, now_ms);
     } else if (!result->held || slot->claim.state == FEDGE_CLAIM_FREE) { /* else it comes again */
         refuse_result(engine, result, now_ms);

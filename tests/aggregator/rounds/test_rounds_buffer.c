@@ -118,6 +118,40 @@ static void a_client_is_asked_once_for_each_model(void **state)
     fedge_rounds_free(rounds);
 }
 
+/* An update that became durable after the deadline goes with the attempt, and its client is asked
+ * anew, as is one whose update had counted in it; a third goes on with its task. */
+static void every_client_of_a_failed_attempt_has_work_again(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = buffer_spec(3, 2);
+    spec.min_report_fraction = 1.0;
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 2);
+    take(rounds, FEDGE_ROUNDS_OPEN);
+    fedge_rounds_opened(rounds, 0);
+    for (int i = 0; i < 3; i++)
+        take(rounds, FEDGE_ROUNDS_SEND);
+    const uint64_t late = task_of(rounds, 1), open = task_of(rounds, 2);
+    report(rounds, 0, 0);
+    fedge_rounds_tick(rounds, spec.round_deadline_ms);
+    take(rounds, FEDGE_ROUNDS_FAIL);
+    assert_int_equal(fedge_rounds_report(rounds, late, NULL), FEDGE_STALE);
+    assert_int_equal(fedge_rounds_report(rounds, late, NULL), FEDGE_STALE);
+    fedge_rounds_closed(rounds, spec.round_deadline_ms);
+    take(rounds, FEDGE_ROUNDS_OPEN);
+    fedge_rounds_opened(rounds, spec.round_deadline_ms);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).task_id, open);
+    for (uint32_t client = 0; client < 2; client++) {
+        const fedge_rounds_action sent = take(rounds, FEDGE_ROUNDS_SEND);
+        assert_int_equal(sent.client_index, client);
+        assert_true(sent.task_id > open);
+    }
+    no_action(rounds);
+    report(rounds, 0, 2);
+    close_round(rounds, 1);
+    fedge_rounds_free(rounds);
+}
+
 /* What holds after any event. */
 static void check(const fedge_rounds *rounds, uint32_t clients, uint32_t wanted_at_most)
 {
@@ -192,6 +226,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_go_on_with_the_base_that_they_were_given),
         cmocka_unit_test(a_client_is_asked_once_for_each_model),
+        cmocka_unit_test(every_client_of_a_failed_attempt_has_work_again),
         cmocka_unit_test(any_events_leave_one_task_for_each_client),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
  * disk: promises that a run which goes well does not need. */
 #include "tests/edge/core/cmocka_all.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -79,6 +80,21 @@ static void count_waits(void *user, const char *line, size_t size)
     num_waits_logged += strstr(line, "round-waits-for-disk") != NULL;
 }
 
+/* ---- a disk that is slow when the test says so ------------------------------------------------
+ */
+
+static atomic_bool hold_sync; /* an ingest worker's thread and the test's look at it */
+
+fedge_status __real_fedge_journal_sync(fedge_journal *journal, fedge_error *err);
+fedge_status __wrap_fedge_journal_sync(fedge_journal *journal, fedge_error *err);
+
+fedge_status __wrap_fedge_journal_sync(fedge_journal *journal, fedge_error *err)
+{
+    while (hold_sync)
+        sched_yield();
+    return __real_fedge_journal_sync(journal, err);
+}
+
 /* ---- lines of the log -------------------------------------------------------------------------
  */
 
@@ -96,7 +112,7 @@ static void count_refusals(void *user, const char *line, size_t size)
 static int tear_down(void **state)
 {
     (void)state;
-    say_full = say_no_space = false;
+    say_full = say_no_space = hold_sync = false;
     fed_fini(&fed);
     return 0;
 }
@@ -265,6 +281,60 @@ static void a_new_task_survives_a_restart(void **state)
     assert_int_equal(next->num_acks, 1);
     finish();
     assert_int_equal(fed.summaries[0].reported, 4);
+}
+
+/* ---- attempts that are dropped ----------------------------------------------------------------
+ */
+
+/* The disk takes a device's update only after the deadline, while [counted], if any, is of another
+ * that counted in the attempt: neither is lost in silence, and both have work again. */
+static void drop_with_a_late_update(const char *strategy, fed_device *counted)
+{
+    fed_device *late = &fed.devices[0];
+    fed_init_strategy(&fed, "slots-test",
+                      "\"num-server-rounds\":1,\"min-train-nodes\":2,\"min-available-nodes\":2,"
+                      "\"round-deadline-s\":5",
+                      strategy);
+    fed_open(&fed);
+    for (uint32_t i = 0; i < 2; i++)
+        fed.devices[i].idle = true;
+    fed_join_all(&fed, 2);
+    fed_settle(&fed);
+    if (counted) {
+        wake_up(counted);
+        fed_settle(&fed);
+        assert_int_equal(counted->num_acks, 1);
+        counted->idle = true;
+    }
+    begin_upload(late);
+    hold_sync = true;
+    while (late->sending)
+        fed_send_part(late);
+    fed.now_ms += 5000;
+    while (strncmp(fed_status(&fed).state, "giving up", 9) != 0)
+        fed_step(&fed);
+    hold_sync = false;
+    fed_settle(&fed);
+    assert_int_equal(late->num_acks, 0);
+    assert_int_equal(late->refusal, FEDGE_REASON_STALE_TASK);
+    assert_int_equal(late->num_tasks, 2);
+    assert_true(!counted || counted->num_tasks == 2);
+    assert_int_equal(fed_status(&fed).updates_accepted, counted != NULL);
+    finish();
+    assert_int_equal(fed.summaries[0].attempt, 1);
+    assert_int_equal(fed_status(&fed).updates_accepted,
+                     fed.summaries[0].reported + (counted != NULL));
+    fed_fini(&fed);
+}
+
+static void devices_of_a_dropped_attempt_have_work_again(void **state)
+{
+    (void)state;
+    drop_with_a_late_update("FedAvg", &fed.devices[1]);
+    drop_with_a_late_update("FedAsync", NULL);
+    drop_with_a_late_update("FedBuff\",\"buffer-size\":2,\"staleness-weight\":\"constant",
+                            &fed.devices[1]);
+    fed_init(&fed, "slots-test", FOUR_OF_FIVE);
 }
 
 /* ---- senders that are held back ---------------------------------------------------------------
@@ -484,6 +554,7 @@ int main(void)
         cmocka_unit_test_teardown(the_device_before_does_no_harm, tear_down),
         cmocka_unit_test_teardown(a_new_task_survives_a_restart, tear_down),
         cmocka_unit_test_teardown(what_follows_two_announcements_may_cross_the_answers, tear_down),
+        cmocka_unit_test_teardown(devices_of_a_dropped_attempt_have_work_again, tear_down),
         cmocka_unit_test_teardown(a_sender_waits_for_room, tear_down),
         cmocka_unit_test_teardown(old_rounds_are_removed, tear_down),
         cmocka_unit_test_teardown(a_full_disk_is_told_once, tear_down),
