@@ -50,7 +50,7 @@ static bool evaluation_was_cut_off(const fedge_engine *engine, const fedge_recov
 {
     const fedge_round_log *log = &engine->global.round_log;
     return engine->config.job->rounds.fraction_evaluate > 0.0 && !engine->global.run.finished &&
-           recovery->last_closed > 0 && !recovery->journal && recovery->attempt == 0 &&
+           recovery->last_closed > 0 && recovery->num_tasks == 0 && recovery->attempt == 0 &&
            log->last_round == recovery->last_closed && log->last_kind == FEDGE_TASK_TRAIN;
 }
 

@@ -170,17 +170,69 @@ static void a_cut_off_evaluation_is_repeated(void **state)
     assert_int_equal(fed.num_summaries, 2);
 }
 
+static bool has_evaluated(const federation *it)
+{
+    return it->num_summaries == 2;
+}
+
+/* One bit of the middle of a file; of its last line, when [last_line]. */
+static void damage(const char *path, bool last_line)
+{
+    uint8_t *bytes = NULL;
+    size_t size = 0;
+    fedge_error err;
+    assert_int_equal(fedge_os_read_file(path, 1 << 20, &bytes, &size, &err), FEDGE_OK);
+    bytes[last_line ? size - 20 : size / 2] ^= 1;
+    assert_int_equal(fedge_os_write_file(path, bytes, size, 0600, &err), FEDGE_OK);
+    free(bytes);
+}
+
+/* Round 2 is open, with three of its updates, when the evaluation of round 1 is lost with what else
+ * was in that file: the round goes on, at the first start. */
+static void an_open_round_goes_on_without_the_evaluation_before_it(void **state)
+{
+    (void)state;
+    char path[FEDGE_MAX_PATH], model[FEDGE_HASH_TEXT] = "";
+    for (uint32_t what = 0; what < 3; what++) { /* nothing is damaged, the line, the checkpoint */
+        begin("\"num-server-rounds\":2,\"min-train-nodes\":4,\"min-evaluate-nodes\":4,"
+              "\"min-available-nodes\":4,\"fraction-evaluate\":1.0",
+              4);
+        fed_until(&fed, has_evaluated, "the end of the evaluation");
+        fed.devices[3].idle = true;
+        fed.devices[3].has_result = false;
+        fed_settle(&fed);
+        const fedge_engine_status before = fed_status(&fed);
+        assert_non_null(strstr(before.state, "round 2, training: 3 of 4 reported"));
+        fed_close(&fed);
+        snprintf(path, sizeof(path), "%.900s/%s", before.run_dir,
+                 what == 1 ? "rounds.jsonl" : "checkpoints/round-000001/model.safetensors");
+        if (what > 0)
+            damage(path, what == 1);
+        fed_open(&fed);
+        const fedge_engine_status after = fed_status(&fed);
+        assert_non_null(strstr(after.state, "round 2, training: 3 of 4 reported"));
+        assert_string_equal(after.model_hash, before.model_hash);
+        fed.devices[3].idle = false;
+        fed_join_all(&fed, 4);
+        finish();
+        assert_int_equal(fed.num_summaries, 4);
+        assert_int_equal(fed.summaries[2].reported, 4);
+        for (uint32_t i = 0; i < 4; i++)
+            assert_int_equal(fed.devices[i].num_asked_again, 0);
+        if (what == 0)
+            memcpy(model, fed_status(&fed).model_hash, sizeof(model));
+        assert_string_equal(fed_status(&fed).model_hash, model);
+        if (what < 2)
+            fed_fini(&fed);
+    }
+}
+
 static void expect_bytes_after_a_crash(uint64_t up, uint64_t down)
 {
     fed_close(&fed);
     fed_open(&fed);
     assert_int_equal(fed_status(&fed).run_bytes_up, up);
     assert_int_equal(fed_status(&fed).run_bytes_down, down);
-}
-
-static bool has_evaluated(const federation *it)
-{
-    return it->num_summaries == 2;
 }
 
 static void an_evaluations_bytes_outlive_the_process(void **state)
@@ -459,6 +511,8 @@ int main(void)
         cmocka_unit_test_teardown(a_finished_run_stays_finished, tear_down),
         cmocka_unit_test_teardown(the_end_of_a_run_is_cut_off, tear_down),
         cmocka_unit_test_teardown(a_cut_off_evaluation_is_repeated, tear_down),
+        cmocka_unit_test_teardown(an_open_round_goes_on_without_the_evaluation_before_it,
+                                  tear_down),
         cmocka_unit_test_teardown(an_evaluations_bytes_outlive_the_process, tear_down),
         cmocka_unit_test_teardown(a_failed_attempts_bytes_outlive_the_process, tear_down),
         cmocka_unit_test_teardown(evaluation_follows_training, tear_down),
