@@ -17,6 +17,9 @@
 #define SEEDS "seeds"
 #define SEED "seed"
 #define MOMENTUM_PATH "training.optimizer.momentum"
+#define STRATEGY_PATH "strategy.type"
+#define PARTITION "partition"
+#define CLIENTS "clients"
 #define ROUNDS "rounds"
 #define ROUNDS_PATH "rounds.num-server-rounds"
 
@@ -30,7 +33,7 @@ static const struct {
                    {"fraction", "rounds.fraction-train"},
                    {"server-lr", "strategy.server-learning-rate"},
                    {"momentum", MOMENTUM_PATH},
-                   {"strategy", "strategy.type"},
+                   {"strategy", STRATEGY_PATH},
                    {"codec", "update.codec"},
                    {ROUNDS, ROUNDS_PATH}};
 
@@ -317,6 +320,33 @@ static bool set_key(cJSON *job, const char *path, const char *text)
     return cJSON_AddItemToObject(at, path, value);
 }
 
+/* Is something there? */
+static bool has_key(const cJSON *job, const char *path)
+{
+    char part[FEDGE_SWEEP_MAX_TEXT];
+    const fedge_json_field *fields = fedge_job_fields;
+    while (job && next_part(&path, part)) {
+        const fedge_json_field *field = fedge_json_field_of(fields, part);
+        job = find_member(job, fields, part);
+        fields = field ? field->fields : NULL;
+    }
+    return job != NULL;
+}
+
+static bool is_json(const char *text)
+{
+    cJSON *value = cJSON_ParseWithOpts(text, NULL, true);
+    cJSON_Delete(value);
+    return value != NULL;
+}
+
+/* Some are options of the simulation, not settings of the job. */
+static bool is_of_job(const sweep_axis *axis)
+{
+    return strcmp(axis->key, PARTITION) != 0 && strcmp(axis->key, CLIENTS) != 0 &&
+           strcmp(axis->key, ROUNDS) != 0;
+}
+
 /* A job without an optimizer has SGD, which has to be said beside a momentum. */
 static bool name_optimizer(cJSON *job)
 {
@@ -325,30 +355,99 @@ static bool name_optimizer(cJSON *job)
            set_key(job, "training.optimizer.type", "SGD");
 }
 
+/* Where the value goes that an axis has in a combination: strategy=NAME is the strategy's type, and
+ * strategy={…} all of it. */
+static job_path target_of(const fedge_sweep *sweep, uint32_t combination, uint32_t at)
+{
+    job_path path = path_of(sweep->axes[at].key);
+    if (strcmp(path.text, STRATEGY_PATH) == 0 &&
+        fedge_sweep_value_of(sweep, combination, at)[0] == '{')
+        *strrchr(path.text, '.') = '\0';
+    return path;
+}
+
+/* An object whose part [path] is may be an axis of its own; NULL: none is. */
+static const char *find_outer(const fedge_sweep *sweep, uint32_t combination, const char *path)
+{
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
+        const job_path outer = target_of(sweep, combination, i);
+        const size_t size = strlen(outer.text);
+        if (strncmp(path, outer.text, size) == 0 && path[size] == '.')
+            return sweep->axes[i].key;
+    }
+    return NULL;
+}
+
+static fedge_status set_axis(const fedge_sweep *sweep, uint32_t combination, uint32_t at,
+                             const char *path, cJSON *job, fedge_error *err)
+{
+    const char *value = fedge_sweep_value_of(sweep, combination, at);
+    const char *outer = find_outer(sweep, combination, path);
+    if (outer && has_key(job, path)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep: '%.80s' is set twice: it is in a value of '%.80s' too",
+                          sweep->axes[at].key, outer);
+    }
+    if (value[0] == '{' && !is_json(value)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep: %.80s=%.160s begins with a brace and is not JSON: keys and "
+                          "texts stand in double quotes, and the shell needs single ones around it",
+                          sweep->axes[at].key, value);
+    }
+    if ((strcmp(path, MOMENTUM_PATH) == 0 && !name_optimizer(job)) || !set_key(job, path, value)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--sweep: cannot set '%.80s': a part of it is not an object in the job",
+                          path);
+    }
+    return FEDGE_OK;
+}
+
+static uint32_t depth_of(const char *path)
+{
+    uint32_t depth = 0;
+    for (; *path; path++)
+        depth += *path == '.';
+    return depth;
+}
+
+/* Outer objects first: what they replace would take a part of them along that is set already. */
+static fedge_status apply_to_job(const fedge_sweep *sweep, uint32_t combination, cJSON *job,
+                                 fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    uint32_t left = 0;
+    for (uint32_t i = 0; i < sweep->num_axes; i++)
+        left += is_of_job(&sweep->axes[i]);
+    for (uint32_t depth = 0; left > 0 && status == FEDGE_OK; depth++) {
+        for (uint32_t i = 0; i < sweep->num_axes && status == FEDGE_OK; i++) {
+            const job_path path = target_of(sweep, combination, i);
+            if (!is_of_job(&sweep->axes[i]) || depth_of(path.text) != depth)
+                continue;
+            status = set_axis(sweep, combination, i, path.text, job, err);
+            left--;
+        }
+    }
+    return status;
+}
+
 static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON *job,
                           fedge_simulate_options *options, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < sweep->num_axes && status == FEDGE_OK; i++) {
         const char *value = fedge_sweep_value_of(sweep, combination, i);
-        const job_path path = path_of(sweep->axes[i].key);
-        const char *key = path.text;
-        if (strcmp(key, "partition") == 0) {
+        const char *key = sweep->axes[i].key;
+        if (strcmp(key, PARTITION) == 0) {
             options->partition = value;
-        } else if (strcmp(key, "clients") == 0) {
+        } else if (strcmp(key, CLIENTS) == 0) {
             status = fedge_option_count("sweep clients", value, FEDGE_SIMULATE_MAX_CLIENTS,
                                         &options->num_clients, err);
-        } else if (strcmp(sweep->axes[i].key, ROUNDS) == 0) {
+        } else if (strcmp(key, ROUNDS) == 0) {
             status = fedge_option_count("sweep rounds", value, FEDGE_SIMULATE_MAX_ROUNDS,
                                         &options->num_rounds, err);
-        } else if ((strcmp(key, MOMENTUM_PATH) == 0 && !name_optimizer(job)) ||
-                   !set_key(job, key, value)) {
-            status = fedge_fail(
-                err, FEDGE_INVALID_ARGUMENT,
-                "--sweep: cannot set '%.80s': a part of it is not an object in the job", key);
         }
     }
-    return status;
+    return status == FEDGE_OK ? apply_to_job(sweep, combination, job, err) : status;
 }
 
 fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,

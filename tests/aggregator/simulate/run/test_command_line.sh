@@ -258,6 +258,16 @@ step='{"type":"StepLR","step_size":1}' # an object with commas is one value
 ends 0 "$step " "${run[@]}" --sweep "training.schedule={\"type\":\"StepLR\",\"step_size\":3},$step"
 [ "$(grep -c '^{"type":"StepLR","step_size":[13]} ' said)" = 2 ] || fail "not two objects: $(cat said)"
 ends 0 "[0.8,0.9] " "${run[@]}" --sweep training.optimizer.type=Adam "training.optimizer.betas=[0.9,0.99],[0.8,0.9]"
+# strategies with arguments of their own, whose other keys may be axes, before or behind them
+krum='{"type":"Krum","num-malicious-nodes":2}'
+sed "s/-nodes\": 2/-nodes\": 8/g; s/\"test-set\"/\"strategy\": ${krum%\}},\"server-learning-rate\":0.5}, &/" job.json >krum.json
+"$simulate" --job krum.json --clients 10 --partition iid --json >krum.said
+ends 0 "FedAvg " "${run[@]}" --sweep server-lr=0.5 "strategy=FedAvg,$krum" rounds.min-train-nodes=8 rounds.min-available-nodes=8 --out rules
+[ "$(hash "rules/server-lr=0.5,strategy=$krum,rounds.min-train-nodes=8,rounds.min-available-nodes=8,seed=1/summary.json")" = "$(hash krum.said)" ] ||
+    fail "a sweep's Krum is not the job's: $(ls rules)"
+ends 3 "'server-lr' is set twice" "${run[@]}" --sweep server-lr=0.5 'strategy={"type":"FedAvg","server-learning-rate":1}'
+ends 3 "begins with a brace and is not JSON" "${run[@]}" --sweep 'strategy=FedAvg,{type:Krum}'
+ends 0 '"FedAvgM"' "$simulate" --job krum.json --clients 10 --partition iid --sweep 'strategy={"type":"FedAvg"},{"type":"FedAvgM","server-momentum":0.5}'
 "${run[@]}" --json --seed 2 --partition-seed 2 >second.json
 [ "$(hash 'grid/lr=0.1,partition=iid,seed=2/summary.json')" = "$(hash second.json)" ] ||
     fail "a run of the sweep is not the run by itself"
