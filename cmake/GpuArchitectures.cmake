@@ -1,7 +1,7 @@
 # Which GPUs the CUDA code is compiled for.
 
-# What a release is for: every generation that CUDA 12 and 13 know, as compute capabilities.
-set(FEDGE_CUDA_ALL 75 80 86 89 90 100 120)
+# What a release is for: every generation that CUDA 13 knows; an older nvcc leaves out those it does not know, as compute capabilities.
+set(FEDGE_CUDA_ALL 75 80 86 89 90 100 110 120)
 
 # fedge_gpu_architectures(known missing WANTED...): sets [known] to those of WANTED that FEDGE_NVCC can compile for,
 # sorted, and [missing] to what stands in the way where there is none. WANTED are compute capabilities, ALL,

@@ -121,6 +121,7 @@ void kernel_begin(uint64_t seed)
     emulator_start(
         &(emulator_config){.num_gpus = 1, .seed = seed, .order = (emulator_order)(seed % 3)});
     kernel_must(cudaSetDevice(0));
+    kernel_must(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
     kernel_must(cudaStreamCreateWithFlags(&kernel_shape.stream, cudaStreamNonBlocking));
     kernel_shape.slots = SLOTS;
     kernel_shape.batch = 1 + kernel_below(seed % 2 ? 6 : 20);

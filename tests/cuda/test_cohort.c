@@ -211,6 +211,7 @@ static void check_accumulate(uint64_t seed)
     accumulate_on_cpu(all, sums, cut);
     const fedge_cohort_config config = drawn_config_of(2);
     cudaStream_t stream;
+    assert_int_equal(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), cudaSuccess);
     assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), cudaSuccess);
     assert_int_equal(cudaMemsetAsync(memory, 0, sizeof(all), stream), cudaSuccess);
     assert_int_equal(cudaStreamSynchronize(stream), cudaSuccess);

@@ -24,6 +24,7 @@ static void begin(const emulator_config *config)
 {
     emulator_start(config);
     assert_int_equal(cudaSetDevice(0), 0);
+    assert_int_equal(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), 0);
     assert_int_equal(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), 0);
     assert_int_equal(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), 0);
     assert_int_equal(cudaMalloc((void **)&in, N * sizeof(int)), 0);
@@ -330,6 +331,7 @@ static void make_ranks(ranks *self, int n)
     for (int r = 0; r < n; r++) {
         gpus[r] = r;
         assert_int_equal(cudaSetDevice(r), 0);
+        assert_int_equal(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync), 0);
         assert_int_equal(cudaStreamCreateWithFlags(&self->streams[r], 0), 0);
         assert_int_equal(cudaMalloc((void **)&self->memory[r], size), 0);
         for (int i = 0; i < 2 * n; i++)
@@ -432,20 +434,41 @@ static void test_collective_failures(void **state)
     assert_non_null(strstr(err.message, "2.7.8"));
 }
 
+/* Threads of a server that spin would each keep a core busy while a GPU works. */
+static void test_waits_that_spin(void **state)
+{
+    (void)state;
+    const emulator_config config = one_gpu(1, EMULATOR_LAZY);
+    static const unsigned FLAGS[] = {cudaEventBlockingSync, cudaEventDefault};
+    for (int i = 0; i < 2; i++) {
+        cudaEvent_t event = NULL;
+        begin(&config);
+        assert_int_equal(cudaEventCreateWithFlags(&event, FLAGS[i]), 0);
+        assert_int_equal(cudaEventRecord(event, stream), 0);
+        assert_int_equal(cudaEventSynchronize(event), 0);
+        if (i == 0)
+            assert_null(emulator_fault());
+        else
+            expect_fault("spins");
+        assert_int_equal(cudaEventDestroy(event), 0);
+        end();
+    }
+    begin(&config);
+    assert_int_equal(cudaSetDeviceFlags(0), 0);
+    assert_int_equal(cudaStreamSynchronize(stream), 0);
+    expect_fault("spins");
+    end();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_right_kernels),
-        cmocka_unit_test(test_missing_barrier),
-        cmocka_unit_test(test_races),
-        cmocka_unit_test(test_divergence),
-        cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_source_changed_too_soon),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_hardware),
-        cmocka_unit_test(test_injected_failures),
-        cmocka_unit_test(test_collectives),
-        cmocka_unit_test(test_collective_failures),
+        cmocka_unit_test(test_right_kernels),   cmocka_unit_test(test_missing_barrier),
+        cmocka_unit_test(test_races),           cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_streams),         cmocka_unit_test(test_source_changed_too_soon),
+        cmocka_unit_test(test_waits_that_spin), cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_hardware),        cmocka_unit_test(test_injected_failures),
+        cmocka_unit_test(test_collectives),     cmocka_unit_test(test_collective_failures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,6 +61,7 @@ static void begin(uint64_t seed)
     emulator_start(
         &(emulator_config){.num_gpus = 1, .seed = seed, .order = (emulator_order)(seed % 3)});
     must(cudaSetDevice(0));
+    must(cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync));
     must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     must(cudaHostAlloc((void **)&pinned, (size_t)PADDED * 8, 0));
     gpu.blocks = allocate(sizeof(blocks));

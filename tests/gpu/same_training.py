@@ -1,5 +1,8 @@
-"""Five rounds of each job of the zoo: the same model from one GPU and from all, and the accuracy of the CPU's within 0.3
-points: same_training.py SIMULATOR [--quick]
+"""Five rounds of each job of the zoo: the same model from one GPU and from all, and the loss of the CPU's within 5 % and
+0.01: same_training.py SIMULATOR [--quick]
+
+A GPU's expf is not the CPU's, and of 1,000 examples a few may fall to the other side: accuracies that differ by more than
+0.3 points are a warning.
 
 The examples are made up, and labels can be learned from them: an accuracy near chance would say nothing of the GPUs, and is a
 failure. --quick: one job, and sizes for emulated GPUs, to see that it runs."""
@@ -18,7 +21,8 @@ from cohort_cases import ROOT, SEED, write_npy
 ROUNDS = 5
 CLIENTS, EACH, TESTED = 4, 20, 1000
 QUICK_CLIENTS, QUICK_EACH, QUICK_TESTED = 2, 2, 8
-POINTS = 0.3
+POINTS = 0.3  # of accuracy; more is a warning
+LOSS_SHARE, LOSS = 0.05, 0.01  # how far losses may differ: this part of the CPU's, and this much
 LABELS = 10  # that examples have, at most: those of texts are 80, which five rounds do not tell apart
 OWN = 0.9  # of an example's values are those of its label
 BATCH, EPOCHS = 10, 10  # so that five rounds of few examples have enough steps to learn them
@@ -86,16 +90,17 @@ def simulate(simulator, folder, clients, *engine):
     if done.returncode != 0:
         raise ValueError(done.stderr.strip() or f"code {done.returncode}")
     summary = json.loads(done.stdout)
-    digest, accuracy = summary.get("model_sha256"), summary.get("accuracy")
-    if not isinstance(digest, str) or len(digest) != 64 or not isinstance(accuracy, (int, float)):
-        raise ValueError(f"{engine[0]}: no hash of 64 digits or no accuracy: {digest}, {accuracy}")
-    return digest, 100 * accuracy, summary.get("loss")
+    digest, accuracy, loss = (summary.get(key) for key in ("model_sha256", "accuracy", "loss"))
+    if (not isinstance(digest, str) or len(digest) != 64 or not isinstance(accuracy, (int, float))
+            or not isinstance(loss, (int, float))):
+        raise ValueError(f"{engine[0]}: no hash of 64 digits, no accuracy or no loss: {digest}, {accuracy}, {loss}")
+    return digest, 100 * accuracy, loss
 
 
 def check_learned(name, data, accuracy, loss):
     """ValueError if a model that knows nothing would do as well."""
     least, most = LEARNED * 100 / num_labels(data), BY_LOSS.get(name, 0) * math.log(data["labels"])
-    if accuracy >= least or (isinstance(loss, (int, float)) and loss <= most):
+    if accuracy >= least or loss <= most:
         return
     demanded = f"a loss of {most:.3f} at most" if name in BY_LOSS else f"{least:.2f}, {LEARNED} times chance,"
     raise ValueError(f"nothing is learned that GPUs could get wrong: the CPU's accuracy is {accuracy:.2f}, its loss {loss}, "
@@ -106,13 +111,16 @@ def compare(simulator, folder, clients, name, data):
     """One line about both; ValueError if they are not as alike as they should be, or have learned nothing."""
     _, cpu, loss = simulate(simulator, folder, clients, "cpu")
     check_learned(name, data, cpu, loss)
-    one, cuda, _ = simulate(simulator, folder, clients, "cuda", "--gpus", "0")
+    one, cuda, cuda_loss = simulate(simulator, folder, clients, "cuda", "--gpus", "0")
     every, _, _ = simulate(simulator, folder, clients, "cuda")
-    said = f"accuracies: cpu {cpu:.2f}, cuda {cuda:.2f}; one GPU {one}, all {every}"
+    said = (f"accuracies: cpu {cpu:.2f}, cuda {cuda:.2f}; losses: cpu {loss:.4f}, cuda {cuda_loss:.4f}; "
+            f"one GPU {one}, all {every}")
     if one != every:
         raise ValueError(f"other bits on several GPUs; {said}")
+    if not abs(loss - cuda_loss) <= LOSS_SHARE * loss + LOSS:
+        raise ValueError(f"losses are further apart than {LOSS_SHARE:.0%} and {LOSS}; {said}")
     if not abs(cpu - cuda) <= POINTS + 1e-9:
-        raise ValueError(f"more than {POINTS} points apart; {said}")
+        said += f"; WARNING: more than {POINTS} points apart"
     return said
 
 

@@ -15,8 +15,8 @@ def run(simulator, emulated="gpus=2 unprotected=1"):
                           env={**os.environ, "FEDGE_EMULATOR": emulated})
 
 
-def summary(digest, accuracy):
-    return json.dumps({"model_sha256": digest, "accuracy": accuracy})
+def summary(digest, accuracy, loss=1.0):
+    return json.dumps({"model_sha256": digest, "accuracy": accuracy, "loss": loss})
 
 
 def with_summaries(folder, cpu, one, every):
@@ -32,10 +32,11 @@ def with_summaries(folder, cpu, one, every):
 def wrong(folder):
     some, other = "a" * 64, "b" * 64
     good = summary(some, 0.75)
-    for accuracy in 0.75, 0.753, 0.747:
-        done = with_summaries(folder, summary(other, accuracy), good, good)
-        assert done.returncode == 0 and "2nn: accuracies: cpu" in done.stdout, done
-    for words, *said in (("apart", summary(other, 0.7535), good, good), ("apart", summary(other, 0.7465), good, good),
+    for accuracy, loss, warns in (0.75, 1.0, False), (0.753, 1.05, False), (0.747, 0.96, False), (0.7535, 1.0, True):
+        done = with_summaries(folder, summary(other, accuracy, loss), good, good)
+        assert done.returncode == 0 and "2nn: accuracies: cpu" in done.stdout and ("WARNING" in done.stdout) == warns, done
+    for words, *said in (("apart", summary(other, 0.75, 1.07), good, good), ("apart", summary(other, 0.75, 0.93), good, good),
+                         ("no loss", summary(other, 0.75, None), good, good),
                          ("other bits", good, good, summary(other, 0.75)),
                          ("nothing is learned", *3 * (summary(some, 0.299),)),
                          ("nothing is learned", *3 * (summary(some, 0.1),)),

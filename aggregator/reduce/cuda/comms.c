@@ -27,8 +27,11 @@ static void end(fedge_cuda_comms *comms, const char *doing,
 {
     fedge_gpu_call call = fedge_cuda_comms_call(comms, doing);
     fedge_gpu_watch_begin(comms->watch, &call);
-    for (uint32_t i = 0; i < comms->num; i++)
-        (void)end_one(comms->of[i]);
+    for (uint32_t i = 0; i < comms->num; i++) {
+        if (comms->of[i])
+            (void)end_one(comms->of[i]);
+        comms->of[i] = NULL;
+    }
     fedge_gpu_watch_end(comms->watch, &call);
     comms->num = 0;
 }

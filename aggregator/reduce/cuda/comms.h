@@ -16,8 +16,8 @@ typedef struct fedge_cuda_comms {
     const fedge_nccl *nccl; /* loaded, while there are any */
     fedge_gpu_watch *watch;
     char names[64 + FEDGE_ACCUMULATOR_MAX_GPUS * 4]; /* "one of GPUs 3,0": for messages */
-    ncclComm_t of[FEDGE_ACCUMULATOR_MAX_GPUS];
-    uint32_t num; /* 0: none */
+    ncclComm_t of[FEDGE_ACCUMULATOR_MAX_GPUS]; /* NULL: not made, when a start failed half-way */
+    uint32_t num;                              /* 0: none */
 } fedge_cuda_comms;
 
 /* FEDGE_GPU_LOST: what was being done, and NCCL's words. */

@@ -66,8 +66,8 @@ fedge_cuda_bytes fedge_cuda_gpu_bytes(const fedge_cuda_geometry *geometry, uint3
 static fedge_status make_event(const fedge_cuda_gpu *gpu, cudaEvent_t *event, fedge_error *err)
 {
     /* Without timing an event costs nothing when it is recorded; spans have events that measure. */
-    return fedge_cuda_check(gpu, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
-                            "making an event", err);
+    const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
+    return fedge_cuda_check(gpu, cudaEventCreateWithFlags(event, flags), "making an event", err);
 }
 
 static fedge_status make_span(const fedge_cuda_gpu *gpu, fedge_cuda_span *span, fedge_error *err)
@@ -176,6 +176,7 @@ fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry 
     gpu->scales =
         cut_segments(geometry, first_block, num_blocks, gpu->segments, &gpu->num_segments);
     fedge_gpu_call call = fedge_cuda_call(gpu, "opening it");
+    call.library = FEDGE_GPU_CUDA_OPEN;
     fedge_gpu_watch_begin(watch, &call);
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status == FEDGE_OK) {

@@ -78,6 +78,7 @@ fedge_status fedge_cuda_gpu_take(const fedge_cuda_gpu *gpu, void *pointer, size_
 {
     void *memory = NULL;
     fedge_gpu_call call = fedge_cuda_call(gpu, "taking memory");
+    call.library = FEDGE_GPU_CUDA_OPEN;
     fedge_gpu_watch_begin(gpu->watch, &call);
     const cudaError_t error =
         /* Portable: a buffer is pinned for every GPU and thread, whichever takes it first. */

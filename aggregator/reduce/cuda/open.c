@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "aggregator/reduce/cuda/kernels.h"
-#include "edge/train/cuda/gpu_refused.h"
+#include "edge/train/cuda/gpu_choice.h"
 
 /* The GPUs to take, before any of them is opened. */
 typedef struct selection {
@@ -66,7 +66,7 @@ static fedge_status choose_gpus(selection *self, fedge_gpu_watch *watch,
                                 const fedge_accumulator_config *config, fedge_error *err)
 {
     int there = 0;
-    fedge_gpu_call call = {FEDGE_GPU_CUDA, "a GPU", "counting them", 0, NULL, 0};
+    fedge_gpu_call call = {FEDGE_GPU_CUDA_OPEN, "a GPU", "counting them", 0, NULL, 0};
     fedge_gpu_watch_begin(watch, &call);
     const cudaError_t error = cudaGetDeviceCount(&there);
     fedge_gpu_watch_end(watch, &call);
@@ -91,8 +91,9 @@ static fedge_status ask_one(int ordinal, fedge_gpu_watch *watch, size_t *free_by
     size_t total = 0;
     (void)snprintf(gpu.name, sizeof(gpu.name), "GPU %d", ordinal);
     fedge_gpu_call call = fedge_cuda_call(&gpu, "asking what it has");
+    call.library = FEDGE_GPU_CUDA_OPEN;
     fedge_gpu_watch_begin(watch, &call);
-    cudaError_t error = cudaSetDevice(ordinal);
+    cudaError_t error = fedge_gpu_choose(ordinal);
     if (error == cudaSuccess)
         error = cudaMemGetInfo(free_bytes, &total);
     if (error == cudaSuccess)

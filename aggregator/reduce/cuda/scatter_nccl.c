@@ -116,6 +116,8 @@ static fedge_status start(scatter *self, fedge_nccl_id id, fedge_error *err)
     const fedge_nccl *nccl = comms->nccl;
     assert(nccl);
     fedge_gpu_call call = fedge_cuda_comms_call(comms, "starting NCCL");
+    comms->num =
+        self->team->num_gpus; /* after a failure scatter_close aborts those that are made */
     fedge_gpu_watch_begin(comms->watch, &call);
     fedge_status status = fedge_cuda_comms_check(comms, nccl->group_start(), "starting NCCL", err);
     for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
@@ -135,10 +137,7 @@ static fedge_status start(scatter *self, fedge_nccl_id id, fedge_error *err)
                           "NCCL does not start (%s): give each rank GPUs of its own by --gpus",
                           nccl->get_error_string(ended));
     }
-    status =
-        status == FEDGE_OK ? fedge_cuda_comms_check(comms, ended, "starting NCCL", err) : status;
-    comms->num = status == FEDGE_OK ? self->team->num_gpus : 0;
-    return status;
+    return status == FEDGE_OK ? fedge_cuda_comms_check(comms, ended, "starting NCCL", err) : status;
 }
 
 static fedge_status scatter_open(void *accumulator, const fedge_collective *ranks,

@@ -7,7 +7,7 @@ cudaError_t fedge_cuda_span_init(fedge_cuda_span *span)
     cudaEvent_t *const events[] = {&span->begun, &span->turned, &span->done};
     cudaError_t error = cudaSuccess;
     for (int i = 0; i < 3 && error == cudaSuccess; i++)
-        error = cudaEventCreateWithFlags(events[i], cudaEventDefault);
+        error = cudaEventCreateWithFlags(events[i], cudaEventBlockingSync);
     return error;
 }
 

@@ -42,8 +42,10 @@ fedge_status fedge_cuda_team_join(fedge_cuda_team *team, fedge_error *err)
     const fedge_nccl_result result =
         team->nccl.comm_init_all(comms->of, (int)team->num_gpus, ordinals);
     fedge_gpu_watch_end(&team->watch, &call);
+    comms->num = team->num_gpus;
     const fedge_status status = fedge_cuda_comms_check(comms, result, "starting NCCL", err);
-    comms->num = status == FEDGE_OK ? team->num_gpus : 0;
+    if (status != FEDGE_OK)
+        fedge_cuda_comms_abort(comms); /* some may be made, with threads and memory of their own */
     return status;
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "edge/train/cuda/cohort_internal.h"
-#include "edge/train/cuda/gpu_refused.h"
+#include "edge/train/cuda/gpu_choice.h"
 
 #define UPLOAD ((size_t)1 << 20) /* bytes of a copy of examples */
 
@@ -141,8 +141,8 @@ static fedge_status choose_slots(fedge_cohort *self, fedge_error *err)
 
 static fedge_status make_event(const fedge_cohort *self, cudaEvent_t *event, fedge_error *err)
 {
-    return fedge_cohort_cuda(self, cudaEventCreateWithFlags(event, cudaEventDisableTiming),
-                             "making an event", err);
+    const unsigned flags = cudaEventDisableTiming | cudaEventBlockingSync;
+    return fedge_cohort_cuda(self, cudaEventCreateWithFlags(event, flags), "making an event", err);
 }
 
 static fedge_status make_told(fedge_cohort *self, fedge_cohort_told *told, fedge_error *err)
@@ -336,7 +336,7 @@ static fedge_status check_precision(const fedge_cohort *self, fedge_error *err)
 static fedge_status take_gpu(const fedge_cohort *self, fedge_error *err)
 {
     size_t there = 0, total = 0;
-    cudaError_t error = cudaSetDevice(self->config.gpu);
+    cudaError_t error = fedge_gpu_choose(self->config.gpu);
     if (error == cudaSuccess)
         error = cudaMemGetInfo(&there, &total);
     if (error == cudaSuccess)

@@ -11,6 +11,7 @@ static const struct {
     const char *name;
     uint32_t limit_ms;
 } LIBRARIES[] = {[FEDGE_GPU_CUDA] = {"CUDA", FEDGE_CUDA_CALL_MS},
+                 [FEDGE_GPU_CUDA_OPEN] = {"CUDA", FEDGE_CUDA_OPEN_MS},
                  [FEDGE_GPU_NCCL] = {"NCCL", FEDGE_NCCL_CALL_MS}};
 
 static void tell(const fedge_gpu_watch *self, const fedge_gpu_call *call)

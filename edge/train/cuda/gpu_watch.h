@@ -20,11 +20,21 @@
 #ifndef FEDGE_CUDA_CALL_MS
 #define FEDGE_CUDA_CALL_MS 30000
 #endif
+/* Opening a GPU makes its context, loads the kernels and takes all memory, pinned memory included:
+ * on a cold machine with 8 GPUs that takes more than half a minute. */
+#ifndef FEDGE_CUDA_OPEN_MS
+#define FEDGE_CUDA_OPEN_MS 120000
+#endif
 #ifndef FEDGE_NCCL_CALL_MS
 #define FEDGE_NCCL_CALL_MS 60000 /* starting NCCL on 8 GPUs takes some seconds */
 #endif
 
-typedef enum fedge_gpu_library { FEDGE_GPU_CUDA, FEDGE_GPU_NCCL } fedge_gpu_library;
+/* Whose limit of time holds for a call. */
+typedef enum fedge_gpu_library {
+    FEDGE_GPU_CUDA,      /* FEDGE_CUDA_CALL_MS */
+    FEDGE_GPU_CUDA_OPEN, /* FEDGE_CUDA_OPEN_MS */
+    FEDGE_GPU_NCCL       /* FEDGE_NCCL_CALL_MS */
+} fedge_gpu_library;
 
 /* Told, on the watch's thread, that a call does not return: FEDGE_GPU_LOST with the GPUs. It ends
  * the process, for nothing that the caller holds will ever be free. */
@@ -32,10 +42,10 @@ typedef void (*fedge_gpu_stuck_fn)(const fedge_error *err);
 
 /* A call under way, on its caller's stack. The texts are kept. */
 typedef struct fedge_gpu_call {
-    fedge_gpu_library library; /* whose limit holds */
-    const char *gpus;          /* "GPU 3", "one of GPUs 3,0" */
-    const char *doing;         /* "joining sums" */
-    uint64_t since;            /* ms of the monotonic clock; the watch's */
+    fedge_gpu_library library;
+    const char *gpus;  /* "GPU 3", "one of GPUs 3,0" */
+    const char *doing; /* "joining sums" */
+    uint64_t since;    /* ms of the monotonic clock; the watch's */
     struct fedge_gpu_call *next;
     uint64_t bit; /* 1 << the driver's number of the one GPU that it is about; 0: of several */
 } fedge_gpu_call;

@@ -1,8 +1,10 @@
+#define _POSIX_C_SOURCE 200809L /* setenv */
 #include "edge/train/cuda/nccl_api.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LIBRARY "libnccl.so.2"
@@ -59,7 +61,10 @@ static bool find_all(fedge_nccl *nccl, fedge_error *err)
 fedge_status fedge_nccl_load(fedge_nccl *nccl, fedge_error *err)
 {
     *nccl = (fedge_nccl){0};
-    nccl->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    /* NCCL's RAS thread listens on sockets of its own, which a server does not offer unasked. */
+    (void)setenv("NCCL_RAS_ENABLE", "0", 0);
+    /* Its threads and exit handlers outlive the last communicator, so its code stays mapped. */
+    nccl->library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (!nccl->library) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "NCCL is not found (%s); install it, or use one GPU", dlerror());

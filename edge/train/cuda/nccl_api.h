@@ -58,8 +58,9 @@ typedef struct fedge_nccl {
                                     ncclComm_t comm, cudaStream_t stream);
 } fedge_nccl;
 
-/* Loads libnccl.so.2. FEDGE_NOT_FOUND: it is not there; FEDGE_UNSUPPORTED: it is older than
- * FEDGE_NCCL_OLDEST or lacks a function. The messages say which and what to do. */
+/* Loads libnccl.so.2, which stays in memory until the process ends. Sets NCCL_RAS_ENABLE=0 in the
+ * environment, unless it has a value. FEDGE_NOT_FOUND: it is not there; FEDGE_UNSUPPORTED: it is
+ * older than FEDGE_NCCL_OLDEST or lacks a function. The messages say which and what to do. */
 FEDGE_MUST_USE fedge_status fedge_nccl_load(fedge_nccl *nccl, fedge_error *err);
 /* "2.28.9" */
 void fedge_nccl_version_text(int version, char *text, size_t size);

@@ -127,8 +127,9 @@ static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
         const fedge_nccl_result result =
             self->nccl.comm_init_all(self->comms, (int)self->share.num_gpus, numbers);
         fedge_gpu_watch_end(&self->watch, &call);
-        self->num_comms = result == FEDGE_NCCL_SUCCESS ? self->share.num_gpus : 0;
+        self->num_comms = self->share.num_gpus;
         status = fedge_silo_nccl(self, result, "starting NCCL", err);
+        self->lost = self->lost || status != FEDGE_OK; /* those that are made have no peers */
     }
     return status;
 }
@@ -218,8 +219,10 @@ void fedge_silo_free(fedge_silo *silo)
     fedge_gpu_call closing = {FEDGE_GPU_NCCL, silo->names, "closing NCCL", 0, NULL, 0};
     fedge_gpu_watch_begin(&silo->watch, &closing);
     /* To destroy waits for what is queued, and a lost GPU never ends that. */
-    for (uint32_t i = 0; i < silo->num_comms; i++)
-        (void)(silo->lost ? silo->nccl.comm_abort : silo->nccl.comm_destroy)(silo->comms[i]);
+    for (uint32_t i = 0; i < silo->num_comms; i++) {
+        if (silo->comms[i])
+            (void)(silo->lost ? silo->nccl.comm_abort : silo->nccl.comm_destroy)(silo->comms[i]);
+    }
     fedge_gpu_watch_end(&silo->watch, &closing);
     fedge_gpu_watch_fini(&silo->watch);
     /* After the communicators, which use the cohorts' streams and buffers. */

@@ -20,8 +20,8 @@ struct fedge_silo {
     fedge_silo_gpu gpus[FEDGE_COHORT_MAX_GPUS];
     fedge_nccl nccl; /* with more than one */
     fedge_gpu_watch watch;
-    char names[32]; /* for it: "one of 2 GPUs" */
-    ncclComm_t comms[FEDGE_COHORT_MAX_GPUS];
+    char names[32];                          /* for it: "one of 2 GPUs" */
+    ncclComm_t comms[FEDGE_COHORT_MAX_GPUS]; /* NULL: not made, when a start failed half-way */
     uint32_t num_comms;
     bool lost;
     fedge_cohort_slot order;  /* of the task's examples */

@@ -286,14 +286,11 @@ static fedge_nccl_result join_world(const init *wanted, int count)
                 return FEDGE_NCCL_INVALID_USAGE;
         }
     }
-    world *all = emulated_world_join(&wanted->id, count, wanted->size);
-    if (!all)
-        return FEDGE_NCCL_REMOTE_ERROR;
     clique *group = make_clique(count, wanted->size);
-    group->world = all;
+    group->world = emulated_world_join(&wanted->id, count, wanted->size);
     for (int i = 0; i < count; i++)
-        add_member(group, i, wanted[i].rank, wanted[i].comm);
-    return FEDGE_NCCL_SUCCESS;
+        add_member(group, i, wanted[i].rank, wanted[i].comm); /* to be ended where it failed, too */
+    return group->world ? FEDGE_NCCL_SUCCESS : FEDGE_NCCL_REMOTE_ERROR;
 }
 
 static fedge_nccl_result group_end(void)
@@ -376,11 +373,13 @@ static fedge_nccl_result init_all(ncclComm_t *comms, int count, const int *gpus)
         for (int j = 0; j < i; j++)
             result = gpus[i] == gpus[j] ? FEDGE_NCCL_INVALID_USAGE : result;
     }
-    if (!result) {
-        clique *group = make_clique(count, count);
-        for (int i = 0; i < count; i++)
-            add_member(group, i, i, &comms[i]);
-    }
+    const int made = result ? 1 : count; /* one that fails may leave some behind */
+    clique *group = make_clique(made, count);
+    for (int i = 0; i < made; i++)
+        add_member(group, i, i, &comms[i]);
+    const char *ras = getenv("NCCL_RAS_ENABLE");
+    if (!ras || strcmp(ras, "0") != 0)
+        emulated_fault("NCCL listens on sockets of its own (NCCL_RAS_ENABLE)");
     return leave(result);
 }
 
@@ -438,6 +437,8 @@ void *__wrap_dlopen(const char *name, int flags)
 {
     if (strncmp(name, "libnccl", 7) != 0)
         return __real_dlopen(name, flags);
+    if ((flags & RTLD_NODELETE) == 0)
+        emulated_fault("NCCL's threads outlive its last communicator, and its code would be gone");
     return emulated_config()->no_nccl ? NULL : queued;
 }
 

@@ -54,7 +54,7 @@ struct emulated_stream {
 struct emulated_event {
     uint64_t recorded, done; /* how often */
     uint32_t users;          /* itself and queued work */
-    bool timed;
+    bool timed, blocks;
     uint64_t at_ns; /* on its stream, when it last came */
 };
 
@@ -67,6 +67,7 @@ static struct {
     block *blocks;
     struct emulated_stream *streams;
     cudaError_t sticky[EMULATOR_MAX_GPUS];
+    bool blocking[EMULATOR_MAX_GPUS]; /* threads that wait for its streams block */
     size_t used[EMULATOR_MAX_GPUS];
     char *arenas[EMULATOR_MAX_GPUS]; /* addresses of each GPU's memory; kept */
 } all;
@@ -84,6 +85,7 @@ bool emulator_start(const emulator_config *config)
     all.alive = 0;
     all.fault[0] = '\0';
     memset(all.sticky, 0, sizeof(all.sticky));
+    memset(all.blocking, 0, sizeof(all.blocking));
     memset(all.used, 0, sizeof(all.used));
     current_gpu = 0;
     emulated_seed(config->seed);
@@ -462,6 +464,8 @@ static cudaError_t wait_for(struct emulated_stream *stream, const struct emulate
         emulated_fault("the host waits for a stream that is being captured");
         return cudaErrorStreamCaptureUnsupported;
     }
+    if (!(stream ? all.blocking[stream->gpu] : event->blocks))
+        emulated_fault("a thread that waits for a GPU spins, and keeps a core busy");
     while (stream ? stream->head != NULL : event->done < event->recorded) {
         const bool moved = (stream && emulated_random(2) && advance(stream)) || advance_any();
         if (!moved) {
@@ -697,6 +701,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
     if (!error) {
         *event = calloc(1, sizeof(**event));
         (*event)->timed = (flags & cudaEventDisableTiming) == 0;
+        (*event)->blocks = (flags & cudaEventBlockingSync) != 0;
         (*event)->users = 1;
         all.alive++;
     }
@@ -757,6 +762,14 @@ cudaError_t cudaSetDevice(int device)
         return emulated_leave(error ? error : cudaErrorInvalidDevice);
     error = error && error != all.sticky[current_gpu] ? error : all.sticky[device];
     current_gpu = device;
+    return emulated_leave(error);
+}
+
+cudaError_t cudaSetDeviceFlags(unsigned flags)
+{
+    const cudaError_t error = emulated_enter();
+    if (!error)
+        all.blocking[current_gpu] = (flags & cudaDeviceScheduleBlockingSync) != 0;
     return emulated_leave(error);
 }
 

@@ -1,4 +1,10 @@
-#include "edge/train/cuda/gpu_refused.h"
+#include "edge/train/cuda/gpu_choice.h"
+
+cudaError_t fedge_gpu_choose(int gpu)
+{
+    const cudaError_t error = cudaSetDevice(gpu);
+    return error == cudaSuccess ? cudaSetDeviceFlags(cudaDeviceScheduleBlockingSync) : error;
+}
 
 fedge_status fedge_gpu_refused(int gpu, cudaError_t error, const char *advice, fedge_error *err)
 {
