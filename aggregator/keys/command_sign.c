@@ -11,18 +11,17 @@
 
 typedef struct options {
     const char *ca, *registry, *request, *out, *role;
+    fedge_keys_hosts dns, ip;
     uint32_t days;
-    bool pending, renew;
+    bool accept_names, pending, renew;
 } options;
 
-/* Whether [request] is a renewal by a certificate that is good. */
-static fedge_status check_renewal(const fedge_registry *registry, const fedge_key_request *request,
-                                  bool *renewal, fedge_error *err)
+/* Whether the certificate that [request] renews is good: a signature by any certificate of this
+ * authority would do as proof if it were not also held against the registry. A revoked device must
+ * not renew itself, nor one device another. */
+static fedge_status check_renewed(const fedge_registry *registry, const fedge_key_request *request,
+                                  fedge_error *err)
 {
-    /* A signature by any certificate of this authority would do as proof if it were not also held
-     * against the registry: a revoked device must not renew itself, nor one device another. */
-    if (!request->renews || *renewal)
-        return FEDGE_OK;
     fedge_registry_match match;
     fedge_status status = fedge_registry_find(registry, request->present.fingerprint, &match, err);
     if (status != FEDGE_OK)
@@ -32,8 +31,28 @@ static fedge_status check_renewal(const fedge_registry *registry, const fedge_ke
         return fedge_fail(err, FEDGE_REVOKED, "the certificate to renew, of '%s', is %s",
                           match.name, fedge_certificate_state_name(match.state));
     }
-    *renewal = true;
     return FEDGE_OK;
+}
+
+/* Whoever writes a request chooses its role and names, and a device that is taken for a server
+ * would be trusted by all others: both are for who signs to give. A renewal that has been [proven]
+ * has the names of the certificate before, or fewer. */
+static fedge_status check_asked(const options *given, const fedge_key_request *request, bool proven,
+                                fedge_error *err)
+{
+    const char *asked = fedge_role_name(request->names.role);
+    if (strcmp(given->role, asked) != 0) {
+        return fedge_fail(err, FEDGE_DENIED,
+                          "it asks for role %s, not %s: if it is to have that, give --role %s",
+                          asked, given->role, asked);
+    }
+    if (given->accept_names || (proven && given->dns.num + given->ip.num == 0))
+        return FEDGE_OK;
+    const fedge_key_request_names granted = {.dns = given->dns.at,
+                                             .num_dns = given->dns.num,
+                                             .ip = given->ip.at,
+                                             .num_ip = given->ip.num};
+    return fedge_key_request_check_hosts(request, &granted, err);
 }
 
 /* What stands at --out already is replaced only when it is this device's, as in a renewal: all
@@ -67,8 +86,14 @@ static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registr
     char *chain_pem = NULL;
     fedge_certificate_info info;
     fedge_registry_match match;
-    bool renewal = given->renew;
-    fedge_status status = check_renewal(registry, request, &renewal, err);
+    fedge_status status = request->renews ? check_renewed(registry, request, err) : FEDGE_OK;
+    const bool proven = request->renews && status == FEDGE_OK;
+    const bool renewal = proven || given->renew;
+    if (renewal || status == FEDGE_OK) {
+        status = check_asked(given, request, proven, err);
+        if (status != FEDGE_OK)
+            return fedge_error_prefix(err, status, "%s", given->request);
+    }
     if (status == FEDGE_OK) {
         status =
             fedge_ca_sign(ca, request, given->days, fedge_os_unix_ms(), &chain_pem, &info, err);
@@ -102,6 +127,11 @@ static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registr
         printf("%s '%s', %s, index %u: ", renewal ? "renewed" : "signed", match.name,
                fedge_certificate_state_name(match.state), match.index);
         fedge_keys_print_certificate(&info);
+        if (request->names.num_dns + request->names.num_ip > 0) {
+            char hosts[FEDGE_X509_HOSTS_TEXT];
+            printf("clients may connect to it as %s\n",
+                   fedge_x509_hosts_text(&request->names, hosts));
+        }
     }
     return status;
 }
@@ -115,13 +145,7 @@ static fedge_status read_request(const options *given, fedge_key_request *reques
         return status;
     status = fedge_key_request_read((const char *)pem, request, err);
     free(pem);
-    if (status != FEDGE_OK)
-        return fedge_error_prefix(err, status, "%s", given->request);
-    if (given->role && strcmp(given->role, fedge_role_name(request->names.role)) != 0) {
-        return fedge_fail(err, FEDGE_DENIED, "%s asks for role %s, not %s", given->request,
-                          fedge_role_name(request->names.role), given->role);
-    }
-    return FEDGE_OK;
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", given->request);
 }
 
 static fedge_status run(const options *given, fedge_error *err)
@@ -148,6 +172,17 @@ static fedge_status run(const options *given, fedge_error *err)
     return status;
 }
 
+static fedge_status take_dns(void *settings, const char *option, const char *value,
+                             fedge_error *err)
+{
+    return fedge_keys_add_host(&((options *)settings)->dns, option, value, err);
+}
+
+static fedge_status take_ip(void *settings, const char *option, const char *value, fedge_error *err)
+{
+    return fedge_keys_add_host(&((options *)settings)->ip, option, value, err);
+}
+
 #define OPTION(name, argument, help, type, field)                                                  \
     FEDGE_OPTION(name, argument, help, type, options, field)
 
@@ -159,7 +194,14 @@ static const fedge_option OPTIONS[] = {
     {OPTION("out", "FILE", "the chain to hand back; replaces the same device's chain only", TEXT,
             out),
      .needed = true},
-    {OPTION("role", "ROLE", "refuse a request for another role", TEXT, role)},
+    {OPTION("role", "ROLE", "what it may ask to be: device, server, operator or relay", TEXT, role),
+     .preset = "device"},
+    {OPTION("dns", "NAME", "a host name that it may ask for; may be repeated", OTHER, dns),
+     .take = take_dns},
+    {OPTION("ip", "ADDRESS", "an IP address that it may ask for; may be repeated", OTHER, ip),
+     .take = take_ip},
+    {OPTION("accept-names", NULL, "it may ask for any host names and IP addresses", FLAG,
+            accept_names)},
     {OPTION("valid-days", "N", "validity, never beyond the intermediate's", U32, days),
      .preset = FEDGE_PRESET(FEDGE_CA_LEAF_DAYS), .min = 1, .max = FEDGE_CA_MAX_DAYS},
     {OPTION("pending", NULL, "register as pending: 'fedge-keys activate' lets it in", FLAG,
@@ -176,7 +218,8 @@ static const fedge_command_line COMMAND_LINE = {
         "Usage: fedge-keys sign --ca DIR --registry DIR --request FILE --out FILE [OPTION...]\n"
         "\n"
         "Signs a request and registers the certificate. A renewal must be signed with the\n"
-        "device's present key. Any other request for a registered device is refused.\n"
+        "device's present key, and adds no names. Any other request for a registered\n"
+        "device is refused.\n"
         "\n",
     .options = OPTIONS,
     .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
@@ -191,8 +234,10 @@ int fedge_keys_sign(int argc, char **argv)
         return exit_code;
     fedge_error err;
     fedge_role role;
-    if (given.role && fedge_role_from_name(given.role, &role, &err) != FEDGE_OK)
+    if (fedge_role_from_name(given.role, &role, &err) != FEDGE_OK)
         return fedge_keys_usage("sign", "%s", err.message);
+    if (given.accept_names && given.dns.num + given.ip.num > 0)
+        return fedge_keys_usage("sign", "--accept-names goes without --dns and --ip");
     fedge_status status = run(&given, &err);
     return fedge_keys_end("sign", status, &err);
 }

@@ -16,7 +16,6 @@
 #define RENEWAL_BEGIN "-----BEGIN FEDGE RENEWAL-----"
 #define RENEWAL_END "-----END FEDGE RENEWAL-----"
 #define RENEWAL_CONTEXT "fedge renewal 1"
-#define MAX_DNS_NAME 253
 
 void fedge_key_request_wipe(char *secret)
 {
@@ -27,15 +26,32 @@ void fedge_key_request_wipe(char *secret)
 
 /* --- making ----------------------------------------------------------------------------------- */
 
-static bool dns_name_valid(const char *name)
+/* [addresses] keeps the bytes of the IP addresses that [out] points to. */
+static fedge_status read_hosts(const fedge_key_request_names *names, fedge_x509_names *out,
+                               uint8_t addresses[FEDGE_X509_MAX_HOSTS][16], fedge_error *err)
 {
-    size_t length = strlen(name);
-    return length > 0 && length <= MAX_DNS_NAME && name[0] != '.' && name[0] != '-' &&
-           strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-") ==
-               length;
+    if (names->num_dns > FEDGE_X509_MAX_HOSTS || names->num_ip > FEDGE_X509_MAX_HOSTS) {
+        return fedge_fail(err, FEDGE_TOO_BIG, "at most %d DNS names and %d IP addresses",
+                          FEDGE_X509_MAX_HOSTS, FEDGE_X509_MAX_HOSTS);
+    }
+    for (; out->num_dns < names->num_dns; out->num_dns++) {
+        const char *dns = names->dns[out->num_dns];
+        if (!fedge_x509_dns_valid(dns, strlen(dns)))
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%.80s' is not a DNS name", dns);
+        out->dns[out->num_dns].p = (unsigned char *)(uintptr_t)dns; /* it is only read */
+        out->dns[out->num_dns].len = strlen(dns);
+    }
+    for (; out->num_ip < names->num_ip; out->num_ip++) {
+        const char *ip = names->ip[out->num_ip];
+        size_t size = mbedtls_x509_crt_parse_cn_inet_pton(ip, addresses[out->num_ip]);
+        if (size == 0)
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%.80s' is not an IP address", ip);
+        out->ip[out->num_ip].p = addresses[out->num_ip];
+        out->ip[out->num_ip].len = size;
+    }
+    return FEDGE_OK;
 }
 
-/* [addresses] keeps the bytes of the IP addresses that [out] points to. */
 static fedge_status read_names(const fedge_key_request_names *names, fedge_x509_names *out,
                                uint8_t addresses[FEDGE_X509_MAX_HOSTS][16], fedge_error *err)
 {
@@ -50,26 +66,8 @@ static fedge_status read_names(const fedge_key_request_names *names, fedge_x509_
     if (status != FEDGE_OK)
         return status;
     fedge_device_id_format(&id, out->device_id);
-    if (names->num_dns > FEDGE_X509_MAX_HOSTS || names->num_ip > FEDGE_X509_MAX_HOSTS) {
-        return fedge_fail(err, FEDGE_TOO_BIG, "at most %d DNS names and %d IP addresses",
-                          FEDGE_X509_MAX_HOSTS, FEDGE_X509_MAX_HOSTS);
-    }
-    for (; out->num_dns < names->num_dns; out->num_dns++) {
-        const char *dns = names->dns[out->num_dns];
-        if (!dns_name_valid(dns))
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%.80s' is not a DNS name", dns);
-        out->dns[out->num_dns].p = (unsigned char *)(uintptr_t)dns; /* it is only read */
-        out->dns[out->num_dns].len = strlen(dns);
-    }
-    for (; out->num_ip < names->num_ip; out->num_ip++) {
-        const char *ip = names->ip[out->num_ip];
-        size_t size = mbedtls_x509_crt_parse_cn_inet_pton(ip, addresses[out->num_ip]);
-        if (size == 0)
-            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%.80s' is not an IP address", ip);
-        out->ip[out->num_ip].p = addresses[out->num_ip];
-        out->ip[out->num_ip].len = size;
-    }
-    return fedge_x509_check_hosts(out, err);
+    status = read_hosts(names, out, addresses, err);
+    return status == FEDGE_OK ? fedge_x509_check_hosts(out, err) : status;
 }
 
 /* Writes the request for [key] as PEM into [out]. */
@@ -303,6 +301,17 @@ static fedge_status check_proof(fedge_key_request *request, mbedtls_x509_crt *pr
                           "it renews the certificate of another device or role: %s, %s",
                           request->present.device_id, fedge_role_name(request->present.role));
     }
+    fedge_x509_names names;
+    status = fedge_x509_names_read(&present->subject_alt_names, &names, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (!fedge_x509_hosts_within(&request->names, &names)) {
+        char asked[FEDGE_X509_HOSTS_TEXT];
+        return fedge_fail(err, FEDGE_DENIED,
+                          "it asks for names that the certificate it renews lacks, and a renewal "
+                          "adds none: %s",
+                          fedge_x509_hosts_text(&request->names, asked));
+    }
     uint8_t hash[32];
     renewal_hash(request->csr.raw.p, request->csr.raw.len, hash);
     if (mbedtls_pk_verify(&present->pk, MBEDTLS_MD_SHA256, hash, sizeof(hash), signature, size) !=
@@ -360,4 +369,22 @@ fedge_status fedge_key_request_read(const char *pem, fedge_key_request *request,
 void fedge_key_request_fini(fedge_key_request *request)
 {
     mbedtls_x509_csr_free(&request->csr);
+}
+
+fedge_status fedge_key_request_check_hosts(const fedge_key_request *request,
+                                           const fedge_key_request_names *granted, fedge_error *err)
+{
+    fedge_x509_names parsed = {.num_dns = 0};
+    uint8_t addresses[FEDGE_X509_MAX_HOSTS][16];
+    fedge_status status = read_hosts(granted, &parsed, addresses, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (fedge_x509_hosts_within(&request->names, &parsed) &&
+        fedge_x509_hosts_within(&parsed, &request->names))
+        return FEDGE_OK;
+    char asked[FEDGE_X509_HOSTS_TEXT];
+    return fedge_fail(err, FEDGE_DENIED,
+                      "it asks for %s: check them, then grant just these by --dns and --ip, or all "
+                      "that it asks for by --accept-names",
+                      fedge_x509_hosts_text(&request->names, asked));
 }

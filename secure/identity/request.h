@@ -52,8 +52,9 @@ typedef struct fedge_key_request {
     mbedtls_x509_csr csr;
     fedge_x509_names names; /* points into csr */
     char name[FEDGE_NAME_SIZE];
-    bool renews;                    /* the present certificate's key signed it, and the */
-    fedge_certificate_info present; /* present certificate names the same device and role */
+    bool renews; /* the present certificate's key signed it, and the present certificate names the
+                    same device, the same role and all its hosts */
+    fedge_certificate_info present;
 } fedge_key_request;
 
 /* Reads a request's PEM text. FEDGE_CORRUPT, or FEDGE_DENIED with what is wrong with it. Free with
@@ -61,5 +62,12 @@ typedef struct fedge_key_request {
 FEDGE_MUST_USE fedge_status fedge_key_request_read(const char *pem, fedge_key_request *request,
                                                    fedge_error *err);
 void fedge_key_request_fini(fedge_key_request *request);
+
+/* FEDGE_DENIED, with the hosts that [request] asks for, unless those of [granted] are just the same
+ * in any order; its other members are not looked at. FEDGE_INVALID_ARGUMENT, FEDGE_TOO_BIG: what is
+ * granted cannot be a host. */
+FEDGE_MUST_USE fedge_status fedge_key_request_check_hosts(const fedge_key_request *request,
+                                                          const fedge_key_request_names *granted,
+                                                          fedge_error *err);
 
 #endif

@@ -19,6 +19,7 @@
 #define FEDGE_X509_MAX_SUBJECT 256
 #define FEDGE_X509_MAX_HOSTS 16 /* DNS names and IP addresses, each */
 #define FEDGE_X509_URN_SIZE 64
+#define FEDGE_X509_HOSTS_TEXT (FEDGE_X509_MAX_HOSTS * 320) /* bytes of all hosts as text */
 
 /* The operating system's randomness in mbedTLS's form. */
 int fedge_x509_random(void *unused, unsigned char *out, size_t size);
@@ -54,8 +55,14 @@ typedef struct fedge_x509_san_nodes {
 } fedge_x509_san_nodes;
 void fedge_x509_names_list(const fedge_x509_names *names, fedge_x509_san_nodes *list);
 
-/* FEDGE_DENIED unless servers have a host, and no others but relays do. */
+/* A name of letters, digits, '.' and '-', 253 bytes at most; no wildcard. */
+bool fedge_x509_dns_valid(const char *name, size_t length);
+/* FEDGE_DENIED unless servers have a host, no others but relays do, and all DNS names are valid. */
 FEDGE_MUST_USE fedge_status fedge_x509_check_hosts(const fedge_x509_names *names, fedge_error *err);
+/* Every host of [names] is one of [of], too. DNS names are compared byte by byte. */
+bool fedge_x509_hosts_within(const fedge_x509_names *names, const fedge_x509_names *of);
+/* "DNS fl.example.org, IP 10.0.0.1", for people. The names must be valid. Returns [out]. */
+const char *fedge_x509_hosts_text(const fedge_x509_names *names, char out[FEDGE_X509_HOSTS_TEXT]);
 
 /* A fresh ECDSA key on P-256 in [key], initialised by the caller; and a key as PEM text, which the
  * caller frees. */

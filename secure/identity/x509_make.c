@@ -37,21 +37,6 @@ void fedge_x509_names_list(const fedge_x509_names *names, fedge_x509_san_nodes *
         add_node(list, &count, MBEDTLS_X509_SAN_IP_ADDRESS, names->ip[i].p, names->ip[i].len);
 }
 
-fedge_status fedge_x509_check_hosts(const fedge_x509_names *names, fedge_error *err)
-{
-    size_t hosts = names->num_dns + names->num_ip;
-    if (names->role == FEDGE_ROLE_SERVER && hosts == 0) {
-        return fedge_fail(err, FEDGE_DENIED,
-                          "a server needs the names that clients connect to: give --dns or --ip");
-    }
-    if (names->role != FEDGE_ROLE_SERVER && names->role != FEDGE_ROLE_RELAY && hosts != 0) {
-        return fedge_fail(err, FEDGE_DENIED,
-                          "role %s takes no DNS names or IP addresses; only servers and relays do",
-                          fedge_role_name(names->role));
-    }
-    return FEDGE_OK;
-}
-
 fedge_status fedge_x509_make_key(mbedtls_pk_context *key, fedge_error *err)
 {
     int code = mbedtls_pk_setup(key, mbedtls_pk_info_from_type(MBEDTLS_PK_ECKEY));

@@ -257,6 +257,18 @@ class Deployment(unittest.TestCase):
         self.write("device/client.json", {"data": {"points": {"values": "points.csv"}}})
         self.write("device/points.csv", "".join(f"{i % 2},{1 - i % 2},{i % 2}\n" for i in range(20)))
 
+    def assert_no_server_by_a_device_s_line(self, steps):
+        """Who sends the authority a request of a server in place of a device's gets nothing."""
+        self.do("device", ["fedge-keys", "request", "--identity", "posing", "--role", "server", "--dns",
+                           "fl.example.org"])
+        shutil.copy(self.place("device", "posing", "request.pem"), self.place("authority", "posing.pem"))
+        line = [word if word != "kitchen-1.request.pem" else "posing.pem" for word in steps[4][1]]
+        self.assertIn("posing.pem", line)
+        done = subprocess.run([f"{BIN}/{line[0]}", *line[1:]], cwd=self.place("authority"), text=True,
+                              stderr=subprocess.PIPE, timeout=PATIENCE_S)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("asks for role server, not device", done.stderr)
+
     def test_one_real_client(self):
         steps = self.steps()
         self.assertEqual({number: len(commands) for number, commands in steps.items()},
@@ -270,8 +282,9 @@ class Deployment(unittest.TestCase):
             self.do(where, [word.replace("fl.example.org", "localhost") for word in steps[number][0]])
             shutil.copy(self.place(where, "identity", "request.pem"),
                         self.place("authority", f"{NAMES[where]}.request.pem"))
+        self.assert_no_server_by_a_device_s_line(steps)
         for command in steps[4]:
-            self.do("authority", command)
+            self.do("authority", [word.replace("fl.example.org", "localhost") for word in command])
         shutil.copytree(self.place("authority", "registry"), self.place("server", "registry"))
         for where in ("server", "device"):
             shutil.copy(self.place("authority", f"{NAMES[where]}.chain.pem"), self.place(where))

@@ -247,8 +247,8 @@ class Identity(NetTest):
         server = federation.path("server-2")
         run("fedge-keys", "request", "--identity", server, "--role", "server", "--dns", "localhost", "--ip",
             "127.0.0.1")
-        run("fedge-keys", "sign", "--ca", f"{keys}/ca/next", "--registry", f"{keys}/registry", "--request",
-            f"{server}/request.pem", "--out", f"{server}/chain.pem")
+        run("fedge-keys", "sign", "--ca", f"{keys}/ca/next", "--registry", f"{keys}/registry", "--role", "server",
+            "--accept-names", "--request", f"{server}/request.pem", "--out", f"{server}/chain.pem")
         federation.start_aggregator(identity=server)
         self.finish(federation)
 

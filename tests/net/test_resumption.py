@@ -149,8 +149,9 @@ class Resumption(NetTest):
         first = self.first(federation)
         run("fedge-keys", "request", "--identity", federation.path("server"), "--role", "server", "--dns",
             "localhost", "--ip", "127.0.0.1")
-        run("fedge-keys", "sign", "--ca", f"{keys}/ca", "--registry", f"{keys}/registry", "--request",
-            federation.path("server", "request.pem"), "--out", federation.path("server", "chain.pem"))
+        run("fedge-keys", "sign", "--ca", f"{keys}/ca", "--registry", f"{keys}/registry", "--role", "server",
+            "--accept-names", "--request", federation.path("server", "request.pem"), "--out",
+            federation.path("server", "chain.pem"))
         for name in ("key.pem", "chain.pem"):
             os.replace(federation.path("server", name), f"{keys}/server/{name}")
         self.reload(federation)

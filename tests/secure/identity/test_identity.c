@@ -423,6 +423,61 @@ static void test_other_kinds_of_names(void **state)
     assert_string_equal(err.message, "it has an alternative name of type 1");
 }
 
+/* The request of a renewal by a certificate for the server's own key that has the name [dns], too.
+ */
+static char *renew_with(const fedge_identity *server, const char *dns)
+{
+    char *no_key = NULL;
+    char *pem = NULL;
+    char *chain = NULL;
+    fedge_ca *ca = NULL;
+    fedge_key_request request;
+    fedge_certificate_info info;
+    expect(fedge_ca_load(CA, fedge_os_unix_ms(), &ca, &err), FEDGE_OK, NULL);
+    expect(fedge_key_request_renew(server, false, &no_key, &pem, &err), FEDGE_OK, NULL);
+    expect(fedge_key_request_read(pem, &request, &err), FEDGE_OK, NULL);
+    request.names.dns[request.names.num_dns++] =
+        (mbedtls_x509_buf){.p = (unsigned char *)(uintptr_t)dns, .len = strlen(dns)};
+    expect(fedge_ca_sign(ca, &request, 1, fedge_os_unix_ms(), &chain, &info, &err), FEDGE_OK, NULL);
+    free(pem);
+    const fedge_identity wider = {.key_pem = server->key_pem, .chain_pem = chain};
+    expect(fedge_key_request_renew(&wider, false, &no_key, &pem, &err), FEDGE_OK, NULL);
+    fedge_key_request_fini(&request);
+    fedge_ca_free(ca);
+    free(chain);
+    return pem;
+}
+
+static void test_a_renewal_adds_no_names(void **state)
+{
+    (void)state;
+    fedge_identity *server = NULL;
+    char *no_key = NULL;
+    char *own = NULL;
+    char mixed[16384];
+    bool renews;
+    expect(fedge_identity_load(DIR "/server", FEDGE_ROLE_SERVER, 0, &server, &err), FEDGE_OK, NULL);
+    expect(fedge_key_request_renew(server, false, &no_key, &own, &err), FEDGE_OK, NULL);
+    char *wider = renew_with(server, "other.example.org");
+    expect(read_request(wider, &renews), FEDGE_OK, NULL);
+    assert_true(renews);
+    /* The present certificate in place of the one that has all these names: same key, same proof.
+     */
+    const char *present = strstr(own, "-----BEGIN CERTIFICATE-----");
+    snprintf(mixed, sizeof(mixed), "%.*s%.*s%s",
+             (int)(strstr(wider, "-----BEGIN CERTIFICATE-----") - wider), wider,
+             (int)(strstr(own, "-----BEGIN FEDGE") - present), present,
+             strstr(wider, "-----BEGIN FEDGE"));
+    expect(read_request(mixed, &renews), FEDGE_DENIED, "adds none: DNS");
+    free(wider);
+    /* What another program has put into a request. */
+    wider = renew_with(server, "*.example.org");
+    expect(read_request(wider, &renews), FEDGE_DENIED, "'*.example.org' is not a DNS name");
+    free(wider);
+    free(own);
+    fedge_identity_free(server);
+}
+
 static void test_renewal_proof(void **state)
 {
     (void)state;
@@ -539,6 +594,7 @@ int main(void)
         cmocka_unit_test(test_load_refusals),
         cmocka_unit_test(test_trust),
         cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_a_renewal_adds_no_names),
         cmocka_unit_test(test_renewal_proof),
         cmocka_unit_test(test_other_kinds_of_names),
         cmocka_unit_test(test_authority_refusals),

@@ -62,7 +62,27 @@ refuse 1 "is registered already" "$keys" sign --ca ca --registry reg --request p
 [ ! -e again.pem ] || fail "a refused request left a certificate"
 "$keys" install --identity pi --chain pi/answer.pem >out
 "$keys" request --identity hub --role server --dns hub.example.org --ip 10.0.0.1 --ip ::1 >out
-"$keys" sign --ca ca --registry reg --request hub/request.pem --out hub/chain.pem >out
+sign=("$keys" sign --ca ca --registry reg)
+
+# What a request asks for is not what it gets: role and names are for who signs to give
+refuse 1 "hub/request.pem: it asks for role server, not device: if it is to have that, give --role server" \
+    "${sign[@]}" --request hub/request.pem --out hub/chain.pem
+asked="it asks for DNS hub.example.org, IP ::1, IP 10.0.0.1: check them"
+hub=("${sign[@]}" --role server --request hub/request.pem --out hub/chain.pem)
+refuse 1 "$asked" "${hub[@]}"
+refuse 1 "$asked" "${hub[@]}" --dns hub.example.org
+refuse 1 "$asked" "${hub[@]}" --dns hub.example.org --ip 10.0.0.1 --ip ::2
+refuse 1 "$asked" "${hub[@]}" --dns hub.example.org --ip 10.0.0.1 --ip ::1 --dns www.example.org
+refuse 1 "'10.0.0' is not an IP address" "${hub[@]}" --ip 10.0.0
+refuse 2 "goes without --dns" "${hub[@]}" --accept-names --ip ::1
+refuse 2 "unknown role" "${sign[@]}" --request hub/request.pem --out hub/chain.pem --role king
+[ ! -e hub/chain.pem ] || fail "a refused request left a certificate"
+grep -q hub reg/registry.json && fail "a refused request was registered"
+"${hub[@]}" --ip 0:0::1 --ip 10.0.0.1 --dns hub.example.org >out
+grep -qx "clients may connect to it as DNS hub.example.org, IP ::1, IP 10.0.0.1" out || fail "$(cat out)"
+"$keys" request --identity hub-b --role server --dns b.example.org >out
+"${sign[@]}" --role server --accept-names --request hub-b/request.pem --out hub-b/chain.pem >out
+grep -qx "clients may connect to it as DNS b.example.org" out || fail "$(cat out)"
 refuse 1 "does not belong" "$keys" install --identity pi --chain hub/chain.pem
 
 # A second device's answer does not take the place of the first's
@@ -113,13 +133,25 @@ mode_is 600 pi/key.pem
 "$keys" install --identity pi --chain new.pem >out # again, as after a crash
 [ "$("$keys" list --registry reg | grep -c pi-4)" = 2 ] || fail "the device has not two certificates"
 
+# A server's renewal keeps its names; one that nobody has proven gets none by itself
+cp hub/chain.pem hub-before.pem
+"$keys" install --identity hub --chain hub-before.pem >out
+"$keys" renew --identity hub --keep-key >out
+refuse 1 "asks for role server, not device" "${sign[@]}" --request hub/request.pem --out hub/chain.pem
+"${hub[@]}" >out
+grep -qx "clients may connect to it as DNS hub.example.org, IP ::1, IP 10.0.0.1" out || fail "$(cat out)"
+id=$("$keys" list --registry reg | awk '/server-/ {print $5; exit}')
+"$keys" request --identity hub-c --role server --device-id "$id" --dns c.example.org >out
+refuse 1 "it asks for DNS c.example.org" \
+    "${sign[@]}" --role server --renew --request hub-c/request.pem --out hub-c/chain.pem
+
 # The list, revocation
 "$keys" list --registry reg --json >list.json
 if command -v python3 >/dev/null; then
     python3 - <<'PY' || fail "list --json"
 import json
 rows = json.load(open("list.json"))
-assert [r["role"] for r in rows] == ["device", "device", "server"], rows
+assert [r["role"] for r in rows] == ["device"] * 2 + ["server"] * 3, rows
 assert rows[0]["device_id"] == rows[1]["device_id"] and rows[0]["sha256"] != rows[1]["sha256"]
 PY
 fi
