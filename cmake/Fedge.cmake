@@ -44,6 +44,16 @@ function(fedge_program name)
   endif()
 endfunction()
 
+# What tests/run.sh builds for tests with the labels race and fuzz alone.
+add_custom_target(race_programs)
+add_custom_target(fuzz_programs)
+
+# fedge_built_for(label target...): not built but by [label]_programs.
+function(fedge_built_for label)
+  add_dependencies(${label}_programs ${ARGN})
+  set_property(TARGET ${ARGN} PROPERTY EXCLUDE_FROM_ALL ON)
+endfunction()
+
 # fedge_for_long_tests(program...): not built without FEDGE_LONG_TESTS, unless asked for by name.
 function(fedge_for_long_tests)
   if(NOT FEDGE_LONG_TESTS)
@@ -51,24 +61,49 @@ function(fedge_for_long_tests)
   endif()
 endfunction()
 
-# What every test has in common. A sanitizer or an emulator makes programs several times slower, so
-# limits grow. Places are PROCESSORS of ctest: tests/run.sh has four or six for each core, of which a test that
-# computes takes two and one that mostly waits takes one. Those that compute begin before those that wait, and
-# of both those with a high limit first: the places that a test leaves go to one of its kind, and both kinds
-# run beside each other.
-function(fedge_test_properties name labels timeout_s places env)
-  if(FEDGE_SANITIZE OR CMAKE_CROSSCOMPILING)
-    math(EXPR timeout_s "${timeout_s} * 5")
+# fedge_add_labels(out name): adds to a test's labels what follows from them and from its name. "threads": it has
+# threads, so the thread sanitizer runs it. "on-4-threads": it is there on one network thread as well, and no other sanitizer or part runs it. net-1, net-2,
+# net-3 and long-1 … long-3, in turn: a third of the tests with that label.
+function(fedge_add_labels out name)
+  set(all ${${out}})
+  if(name MATCHES "_on_4_threads$" AND NOT "long" IN_LIST all)
+    list(APPEND all on-4-threads threads)
+  elseif(name IN_LIST FEDGE_TESTS_WITH_THREADS)
+    list(APPEND all threads)
   endif()
+  set(third)
+  foreach(kind net long)
+    if(kind IN_LIST all)
+      string(MAKE_C_IDENTIFIER "fedge_turn_${kind}_of_${all}" counter)
+      get_property(turn GLOBAL PROPERTY ${counter})
+      math(EXPR turn "0${turn} % 3 + 1")
+      set_property(GLOBAL PROPERTY ${counter} ${turn})
+      list(APPEND third ${kind}-${turn})
+    endif()
+  endforeach()
+  set(${out} ${all} ${third} PARENT_SCOPE)
+endfunction()
+
+# What every test has in common. A limit ends what hangs, never what is slow: a machine may have twenty processes for
+# each core, and a sanitizer or an emulator makes programs several times slower. Places are PROCESSORS of ctest:
+# tests/run.sh has four or six for each core, of which a test that computes takes two and one that mostly waits takes
+# one. Those that compute begin before those that wait, and of both those with a high limit first: the places that a
+# test leaves go to one of its kind, and both kinds run beside each other.
+function(fedge_test_properties name labels timeout_s places env)
+  fedge_add_labels(labels ${name})
   math(EXPR cost "${timeout_s} + (${places} - 1) * 10000")
-  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout_s} COST ${cost}
+  math(EXPR limit_s "${timeout_s} * 5 + 600")
+  if(FEDGE_SANITIZE OR CMAKE_CROSSCOMPILING)
+    math(EXPR limit_s "${limit_s} * 2")
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${limit_s} COST ${cost}
     PROCESSORS ${places})
   set_property(TEST ${name} PROPERTY ENVIRONMENT
     "FEDGE_SOURCE_DIR=${PROJECT_SOURCE_DIR}"
     "FEDGE_BINARY_DIR=${PROJECT_BINARY_DIR}"
     "FEDGE_BIN_DIR=${CMAKE_RUNTIME_OUTPUT_DIRECTORY}"
     "FEDGE_SANITIZE=${FEDGE_SANITIZE}"
-    "ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1"
+    "ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=$<BOOL:${FEDGE_STACK_USE_AFTER_RETURN}>"
     "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1"
     "TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1"
     ${env})
@@ -108,6 +143,9 @@ function(fedge_test name)
   add_executable(${name} ${arg_SOURCES})
   if(arg_LONG)
     fedge_for_long_tests(${name})
+  endif()
+  if(FEDGE_SANITIZE MATCHES "thread" AND NOT name IN_LIST FEDGE_TESTS_WITH_THREADS)
+    set_property(TARGET ${name} PROPERTY EXCLUDE_FROM_ALL ON)
   endif()
   set_target_properties(${name} PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")

@@ -46,6 +46,7 @@ function(fedge_fuzz_object source folder out)
   set_property(GLOBAL APPEND PROPERTY fedge_fuzz_objects "${object}")
   get_property(own_options SOURCE "${source}" DIRECTORY "${folder}" PROPERTY COMPILE_OPTIONS)
   get_property(own_definitions SOURCE "${source}" DIRECTORY "${folder}" PROPERTY COMPILE_DEFINITIONS)
+  list(FILTER own_definitions EXCLUDE REGEX "^LLVMFuzzerTestOneInput=") # as corpora.c calls it
   list(TRANSFORM own_definitions PREPEND -D)
   add_custom_command(OUTPUT "${object}"
     COMMAND "${FEDGE_CLANG}" -std=c11 -ffp-contract=off -gline-tables-only ${fedge_fuzz_optimise} -fno-omit-frame-pointer
@@ -90,7 +91,8 @@ function(fedge_fuzzer name)
   add_custom_command(OUTPUT "${program}"
     COMMAND "${FEDGE_CLANG}" ${fedge_fuzz_flags} ${objects} ${archives} ${arg_SYSTEM} -o "${program}"
     DEPENDS ${objects} ${archives} COMMENT "Fuzzer fuzz_${name}" VERBATIM)
-  add_custom_target(fuzz_${name} ALL DEPENDS "${program}")
+  add_custom_target(fuzz_${name} DEPENDS "${program}")
+  fedge_built_for(fuzz fuzz_${name})
 
   set(learnt "${CMAKE_CURRENT_BINARY_DIR}/learnt/${name}")
   set(seeds "${CMAKE_CURRENT_SOURCE_DIR}/corpus/${name}")

@@ -3,24 +3,24 @@
 #
 #   bash tests/run.sh [--all] [--preset NAME] [--label LABEL]... [--soak] [argument for ctest]...
 #
-#   (alone)         unit, net and style tests and some seconds of each fuzzer: some minutes on two cores
-#   --all           and those labelled long (net tests again on four network threads, ranks that die, emulated GPUs
-#                   under the race detector, the papers' examples, benchmarks), more cases of others, longer fuzzers,
-#                   and the builds for other processors
-#   --preset NAME   release (default), debug, asan or tsan; built in build/NAME
-#   --label LABEL   only tests with this label: unit, net, fuzz, style, long, cross (may be repeated)
+#   (alone)         unit, net and style tests, and the fuzzers' corpora: some minutes on two cores
+#   --all           and those labelled long (ranks that die, the papers' examples, benchmarks), on-4-threads (net tests
+#                   again on four network threads), race (emulated GPUs under a race detector), fuzz (each fuzzer for
+#                   20 s) and cross (builds for other processors), and more cases of others
+#   --preset NAME   release (default), debug, asan or tsan (only what has threads); built in build/NAME
+#   --label LABEL   only tests with this label: unit, net, style, or one of those above; net-1, net-2, net-3, long-1,
+#                   long-2, long-3: a third of those; threads: what has threads (may be repeated)
 #   --soak          and those labelled soak, which take hours
 #   further ones    for ctest: -R test_codec, -V, -j 4, --repeat until-fail:10
 #
-# CI=true makes warnings errors. FEDGE_FUZZ_SECONDS sets the time of each fuzzer (1 alone, which makes 2, else 20).
+# CI=true makes warnings errors. FEDGE_FUZZ_SECONDS sets the time of each fuzzer, FEDGE_STACK_USE_AFTER_RETURN=ON
+# lets the address sanitizer look for that, too. docs/contributing.md says what .ci/run runs when.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 preset=release
-labels=
-all=
-left_out='soak|long|cross'
-long=ON places=4
+labels=()
+left_out=(long on-4-threads race fuzz cross soak)
 rest=()
 
 fail() {
@@ -28,43 +28,61 @@ fail() {
     exit 2
 }
 
+# in_list WORD ITEM...: whether WORD is one of them.
+in_list() {
+    [[ " ${*:2} " == *" $1 "* ]]
+}
+
+# run_too LABEL: tests with this label are not left out.
+run_too() {
+    local label kept=()
+    for label in "${left_out[@]}"; do
+        [ "$label" = "$1" ] || kept+=("$label")
+    done
+    left_out=("${kept[@]}")
+}
+
 while [ $# -gt 0 ]; do
     case $1 in
     --preset | --label)
         [ $# -ge 2 ] || fail "$1 needs a value"
-        if [ "$1" = --preset ]; then preset=$2; else labels="${labels:+$labels|}$2"; fi
+        if [ "$1" = --preset ]; then preset=$2; else labels+=("$2"); fi
         shift
         ;;
-    --all) all=1 ;;
-    --soak) left_out="long|cross" ;;
+    --all)
+        for label in long on-4-threads race fuzz cross; do run_too $label; done
+        export FEDGE_TEST_LONG=1
+        ;;
+    --soak) run_too soak ;;
     -h | --help)
-        sed -n '2,15s/^# \{0,1\}//p' "$0"
+        sed -n '2,20s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
     *) rest+=("$1") ;;
     esac
     shift
 done
+for label in "${labels[@]}"; do
+    run_too "${label%-[0-9]}"
+done
 case $preset in
-release | debug | asan | tsan) ;;
+release | debug | asan) ;;
+tsan) run_too on-4-threads ;;
 *) fail "there is no preset '$preset'; there are release, debug, asan and tsan" ;;
 esac
 
 cd "$root"
 needs=(--tests)
-fuzz_seconds=20
-if [ -n "$all$labels" ]; then
-    left_out=${left_out%'long|cross'} left_out=${left_out%|}
-elif [ "$left_out" = 'soak|long|cross' ]; then
-    fuzz_seconds=1 long=OFF places=6 # libFuzzer ends a second later than it is told
-fi
-if [ "$preset" = release ] && [[ "|${labels:-${all:+cross}}|" == *"|cross|"* ]]; then
+if [ "$preset" = release ] && ! in_list cross "${left_out[@]}"; then
     needs+=(--cross) # the tests labelled cross are part of this preset only
 fi
 bash cmake/setup.sh "${needs[@]}"
 
-options=(-DFEDGE_TESTS=ON -DFEDGE_NETWORK=ON -DFEDGE_AGGREGATOR=ON -DFEDGE_WERROR=OFF
-    -DFEDGE_LONG_TESTS=$long -DFEDGE_FUZZ_SECONDS="${FEDGE_FUZZ_SECONDS:-$fuzz_seconds}")
+long=OFF places=6
+in_list long "${left_out[@]}" || long=ON places=4
+options=(-DFEDGE_TESTS=ON -DFEDGE_NETWORK=ON -DFEDGE_AGGREGATOR=ON -DFEDGE_WERROR=OFF -DFEDGE_LONG_TESTS=$long
+    -DFEDGE_FUZZ_SECONDS="${FEDGE_FUZZ_SECONDS:-20}"
+    -DFEDGE_STACK_USE_AFTER_RETURN="${FEDGE_STACK_USE_AFTER_RETURN:-OFF}")
 if [ "${CI:-}" = true ]; then
     options+=(-DFEDGE_WERROR=ON)
 fi
@@ -87,12 +105,29 @@ cmake --preset "$preset" "${options[@]}" >"build/$preset/configure.log" 2>&1 || 
     fail "the configuration failed"
 }
 grep -E '^-- .*: (on|left out)' "build/$preset/configure.log" || true
-cmake --build "build/$preset" -j "$(nproc)"
+# Programs of fuzzers and of the race detector are built for their tests alone.
+targets=()
+in_list race "${left_out[@]}" || targets+=(race_programs)
+{ in_list fuzz "${left_out[@]}" && in_list soak "${left_out[@]}"; } || targets+=(fuzz_programs)
+for label in "${labels[@]:-}"; do
+    in_list "$label" race fuzz || in_list all "${targets[@]}" || targets+=(all)
+done
+started=$SECONDS
+cmake --build "build/$preset" -j "$(nproc)" --target "${targets[@]}"
+printf '\ntests/run.sh: built in %d s\n' $((SECONDS - started))
 
-[ -z "$left_out" ] || echo "Left out: tests with the labels ${left_out//|/, } (see --help)"
-[ -z "$left_out" ] || rest=(-LE "^($left_out)\$" "${rest[@]}")
-[ -z "$labels" ] || rest=(-L "^($labels)\$" "${rest[@]}")
-[ -z "$all" ] || export FEDGE_TEST_LONG=1
+chosen=()
+# any_of LABEL...: a regular expression for ctest's -L and -LE.
+any_of() (
+    IFS='|'
+    printf '^(%s)$' "$*"
+)
+[ ${#labels[@]} = 0 ] || chosen+=(-L "$(any_of "${labels[@]}")")
+[ "$preset" != tsan ] || chosen+=(-L '^threads$')
+if [ ${#left_out[@]} -gt 0 ]; then
+    echo "Left out: tests with the labels ${left_out[*]} (see --help)"
+    chosen+=(-LE "$(any_of "${left_out[@]}")")
+fi
 # Places for each core: tests that compute take two of them, and those that wait for sockets one.
-exec ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$((places * $(nproc)))" "${rest[@]}" \
+exec ctest --test-dir "build/$preset" --output-on-failure --no-tests=error -j "$((places * $(nproc)))" "${chosen[@]}" "${rest[@]}" \
     </dev/null

@@ -1,0 +1,168 @@
+"""What .ci/run does for which commit, in which order, and how its log ends."""
+
+import importlib.machinery
+import importlib.util
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+SOURCE = os.environ["FEDGE_SOURCE_DIR"]
+LAST_LINES = 20
+
+
+def program(name):
+    """A program of .ci as a module."""
+    loader = importlib.machinery.SourceFileLoader(name, os.path.join(SOURCE, ".ci", name))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
+    loader.exec_module(module)
+    return module
+
+
+plan, why = program("plan"), program("reason")
+COMMITS = [f"{i:040x}" for i in range(500)]
+
+
+class Plan(unittest.TestCase):
+    def test_every_turn_comes(self):
+        self.assertEqual({plan.turn(commit, "third", 3) for commit in COMMITS}, {0, 1, 2})
+        self.assertEqual({part for commit in COMMITS for part in plan.extra(commit, [])}, set(plan.PARTS))
+        files = [f"edge/core/{i}.c" for i in range(70)]
+        self.assertEqual({path for commit in COMMITS for path in plan.tidy(files, commit, [], [])}, set(files))
+
+    def test_a_commit_has_one_plan(self):
+        for commit in COMMITS[:20]:
+            self.assertEqual(plan.extra(commit, ["edge/core/os.h"]), plan.extra(commit, ["edge/core/os.h"]))
+
+    def test_the_slot_ends_in_time(self):
+        for changed in ([], ["docs/jobs.md"], ["edge/core/os.h"], ["edge/train/cuda/step.cu"]):
+            for commit in COMMITS:
+                parts = plan.extra(commit, changed)
+                self.assertGreater(len(parts), 0)
+                self.assertEqual(len(parts), len(set(parts)))
+                self.assertLessEqual(sum(plan.PARTS[part][0] for part in parts), plan.SLOT_S)
+
+    def test_what_changed_runs(self):
+        for commit in COMMITS:
+            for path in ("edge/core/os.h", "client/main.c", "secure/hash/hash.c", "cmake/deps.sh"):
+                self.assertTrue(any(part.startswith("cross:") for part in plan.extra(commit, [path])), path)
+            for path in ("aggregator/reduce/cuda/kernels.cu", "edge/train/cuda/math.cuh", "tests/cuda/emulator/race.c"):
+                self.assertIn("race", plan.extra(commit, [path]))
+            unknown = plan.extra(commit, None)
+            self.assertTrue("race" in unknown and any(part.startswith("cross:") for part in unknown))
+
+    def test_tidy(self):
+        files = ["edge/core/os.c", "edge/core/os.h", "tests/edge/core/test_os.c", *(f"secure/{i}.c" for i in range(700))]
+        for commit in COMMITS[:20]:
+            chosen = plan.tidy(files, commit, ["edge/core/os.h", "secure/7.c", "README.md"], ["docs/old.md", "docs/new.md"])
+            self.assertTrue({"edge/core/os.c", "secure/7.c"} <= set(chosen))
+            self.assertTrue(50 < len(chosen) < 150, len(chosen))
+        every = [path for path in files if path.endswith(".c") and not path.startswith("tests")]
+        self.assertEqual(plan.tidy(files, COMMITS[0], None, []), every)
+        self.assertEqual(plan.tidy(files, COMMITS[0], ["secure/7.c"], ["secure/old.c", "secure/7.c"]), every)
+
+
+class Reason(unittest.TestCase):
+    def test_of_tests(self):
+        log = ["[1/9] Building C object", "  Start 1: test_a", "1/4 Test #1: test_a ......   Passed    0.01 sec",
+               "2/4 Test #2: net_b ......***Failed    3.00 sec", *(f"noise {i}" for i in range(40)),
+               "AssertionError: 3 != 4", "Ran 4 tests in 2 s", "",
+               "3/4 Test #3: test_c ......Subprocess aborted***Exception:   0.17 sec", "Assertion `x' failed",
+               "4/4 Test #4: test_d ......***Skipped   0.00 sec", "not here", "50% tests passed, 2 tests failed out of 4"]
+        self.assertEqual(why.reason(log), ["net_b failed and 1 more: test_c; it said:", "AssertionError: 3 != 4"])
+
+    def test_of_a_test_that_says_nothing_telling(self):
+        log = ["1/1 Test #2: net_b ......***Timeout  60.00 sec", *(f"line {i}" for i in range(40)), "", "Total Test time"]
+        self.assertEqual(len(why.reason(log)), why.MOST_LINES)
+
+    def test_of_a_compiler(self):
+        log = ["[1/9] Building C object", "edge/core/os.c:3:5: error: no such thing", *["ninja goes on"] * 40]
+        self.assertEqual(why.reason(log), [log[1]])
+
+    def test_of_anything_else(self):
+        self.assertEqual(why.reason([f"line {i}" for i in range(40)])[-1], "line 39")
+        self.assertEqual(why.reason([]), [])
+
+
+class Run(unittest.TestCase):
+    """.ci/run in a repository whose builds and tests only say that they were asked for."""
+
+    SAY = '#!/bin/sh\necho "CALL ${0##*/} $*"\n'
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="fedge-ci-")
+        self.addCleanup(folder.cleanup)
+        self.root = os.path.join(folder.name, "tree")
+        self.bin = os.path.join(folder.name, "bin")
+        for name in (self.root, self.bin, os.path.join(self.root, "edge"), os.path.join(self.root, "build", "tidy")):
+            os.makedirs(name)
+        shutil.copytree(os.path.join(SOURCE, ".ci"), os.path.join(self.root, ".ci"))
+        for name in ("cmake", "clang-format", "run-clang-tidy"):
+            self.write(os.path.join(self.bin, name), self.SAY)
+        self.write("cmake/setup.sh", self.SAY)
+        self.write("tests/run.sh", self.SAY)
+        self.write("edge/a.c", "int x;\n")
+        self.write(".gitignore", "build\n")
+        self.git("init", "-q")
+        self.git("add", ".")
+        self.git("commit", "-q", "-m", "A tree")
+
+    def write(self, path, text):
+        path = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o755)
+
+    def git(self, *words):
+        subprocess.run(["git", "-C", self.root, "-c", "user.name=n", "-c", "user.email=e", *words], check=True)
+
+    def run_ci(self, *options):
+        env = dict(os.environ, PATH=self.bin + ":" + os.environ["PATH"])
+        done = subprocess.run([os.path.join(self.root, ".ci", "run"), *options], env=env, text=True, timeout=120,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/")
+        return done.returncode, done.stdout.splitlines()
+
+    def test_green(self):
+        status, log = self.run_ci()
+        self.assertEqual(status, 0, log)
+        self.assertEqual(log[-1], "CALL run.sh ")
+        calls = [line for line in log if line.startswith("CALL run.sh")]
+        self.assertRegex(calls[0], "^CALL run.sh --preset asan --label unit --label net-[123]$")
+        self.assertRegex(calls[1], "^CALL run.sh --preset tsan --label unit --label net-[123]$")
+        seconds = log[log.index("ci: seconds of each part") + 1:]
+        for part in ("setup", "clang-format", "clang-tidy", "address and undefined sanitizers", "thread sanitizer", "in turn: "):
+            self.assertTrue(any(part in line and " s  " in line for line in seconds), (part, seconds))
+
+    def test_all(self):
+        status, log = self.run_ci("--all")
+        self.assertEqual(status, 0, log)
+        self.assertIn("CALL run.sh --preset asan --label unit --label net-1 --label net-2 --label net-3", log)
+        self.assertEqual(log[-1], "CALL run.sh --all")
+
+    def test_red(self):
+        self.write("tests/run.sh", "#!/bin/sh\necho '1/1 Test #1: net_x ...***Failed  1 sec'\n"
+                   "echo 'AssertionError: no model'\nfor i in $(seq 90); do echo; echo \"Ran $i\"; done\nexit 8\n")
+        status, log = self.run_ci()
+        self.assertEqual(status, 8)
+        end = "\n".join(log[-LAST_LINES:])
+        self.assertIn("net_x failed", end)
+        self.assertIn("AssertionError: no model", end)
+        self.assertRegex(log[-1], r"^ci: FAILED \(address and undefined sanitizers\) after \d+ s")
+
+    def test_red_before_any_test(self):
+        self.write("cmake/setup.sh", "#!/bin/sh\necho 'no mirror'\nexit 1\n")
+        status, log = self.run_ci()
+        self.assertEqual(status, 1)
+        self.assertIn("no mirror", log[-LAST_LINES:])
+
+    def test_red_by_clang_tidy(self):
+        self.write(os.path.join(self.bin, "run-clang-tidy"), "#!/bin/sh\necho '/x/edge/a.c:1:1: warning: bad'\nexit 1\n")
+        status, log = self.run_ci()
+        self.assertNotEqual(status, 0)
+        self.assertIn("/x/edge/a.c:1:1: warning: bad", log[-LAST_LINES:])
+
+
+if __name__ == "__main__":
+    unittest.main()
