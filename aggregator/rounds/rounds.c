@@ -147,12 +147,13 @@ static void try_open(fedge_rounds *rounds, uint64_t now_ms)
         rounds->tasks[carried + i] = new_task(rounds, rounds->sampled[i]);
         fedge_rounds_add_participant(rounds, rounds->sampled[i], carried + i);
     }
-    rounds->num_tasks = rounds->num_open = carried + asked;
+    rounds->num_tasks = rounds->num_open = carried + asked; /* what is carried over is open */
     rounds->num_reported = 0;
     if (fedge_rounds_has_buffer(rounds))
         add_empty_slots(rounds, &size);
     rounds->given_up = false;
     rounds->wanted = size.wanted;
+    rounds->fail_at_ms = 0;
     rounds->state = FEDGE_ROUNDS_OPENING;
     push(rounds, FEDGE_ROUNDS_OPEN, 0, false);
 }
@@ -220,12 +221,17 @@ static void end_if_deserted(fedge_rounds *rounds, uint64_t now_ms)
     }
 }
 
+/* Of what begins now; 0 is "never", as in the job. */
+static uint64_t deadline_from(const fedge_rounds *rounds, uint64_t now_ms)
+{
+    const uint64_t length = rounds->spec.round_deadline_ms;
+    const bool endless = length == 0 || now_ms > UINT64_MAX - length;
+    return endless ? 0 : now_ms + length;
+}
+
 static void start_deadline(fedge_rounds *rounds, uint64_t now_ms)
 {
-    uint64_t length = rounds->spec.round_deadline_ms;
-    /* 0 is "never" in the field as in the job. */
-    bool endless = length == 0 || now_ms > UINT64_MAX - length;
-    rounds->deadline_ms = endless ? 0 : now_ms + length;
+    rounds->deadline_ms = deadline_from(rounds, now_ms);
 }
 
 /* A new task for [client_index] in a LOST slot. */
@@ -462,6 +468,8 @@ fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint
     if (fedge_rounds_rests_until(rounds, client_index) == UINT64_MAX)
         fedge_rounds_wake(rounds, client_index);
     participant *found = fedge_rounds_find_participant(rounds, client_index);
+    if (found)
+        found->declined = false;
     if (found && found->aside)
         fedge_rounds_remove_participant(rounds, found);
     if (rounds->state == FEDGE_ROUNDS_RUNNING)
@@ -570,10 +578,13 @@ static fedge_status drop_task(fedge_rounds *rounds, uint64_t task_id, bool gives
                               fedge_error *err)
 {
     fedge_rounds_task *task = find_task(rounds, task_id);
-    bool in_phase = rounds->state != FEDGE_ROUNDS_WAITING && rounds->state != FEDGE_ROUNDS_FINISHED;
-    if (!task || task->state != FEDGE_TASK_OPEN || !in_phase)
+    if (!task || task->state != FEDGE_TASK_OPEN || rounds->state == FEDGE_ROUNDS_FINISHED)
         return fail_stale(rounds, task_id, err);
     uint32_t slot = (uint32_t)(task - rounds->tasks);
+    if (rounds->state == FEDGE_ROUNDS_WAITING) {
+        fedge_rounds_drop_carried(rounds, slot);
+        return FEDGE_OK;
+    }
     /* For one more task and its action, before the old one is lost. */
     fedge_status status = fedge_rounds_reserve(rounds, rounds->num_connected,
                                                cohort_limit(rounds, rounds->num_connected), err);
@@ -605,9 +616,47 @@ fedge_status fedge_rounds_give_up(fedge_rounds *rounds, uint64_t task_id, fedge_
     return drop_task(rounds, task_id, true, err);
 }
 
+void fedge_rounds_decline(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms)
+{
+    participant *found = fedge_rounds_find_participant(rounds, client_index);
+    if (!found) {
+        /* Without memory for it nobody hears of it. */
+        const uint32_t most = cohort_limit(rounds, rounds->num_connected);
+        if (fedge_rounds_reserve(rounds, rounds->num_connected, most, NULL) != FEDGE_OK)
+            return;
+        fedge_rounds_add_participant(rounds, client_index, FEDGE_ROUNDS_NO_SLOT);
+        found = fedge_rounds_find_participant(rounds, client_index);
+        found->aside = true;
+    }
+    found->declined = true;
+    /* When others have given up as well they are asked again before long. */
+    if (rounds->state == FEDGE_ROUNDS_WAITING && rounds->fail_at_ms == 0 &&
+        rounds->again_at_ms == 0)
+        rounds->fail_at_ms = deadline_from(rounds, now_ms);
+}
+
+/* WAITING → CLOSING: those who have declined are not waited for beyond the deadline. */
+static void end_if_declined(fedge_rounds *rounds, uint64_t now_ms)
+{
+    if (rounds->state != FEDGE_ROUNDS_WAITING || rounds->fail_at_ms == 0 ||
+        now_ms < rounds->fail_at_ms)
+        return;
+    rounds->fail_at_ms = 0;
+    bool any = false;
+    for (uint32_t p = 0; p < rounds->num_participants; p++)
+        any = any || rounds->participants[p].declined;
+    if (!any)
+        return; /* they have come anew, and others are missing */
+    rounds->failing = true;
+    rounds->num_reported = 0;
+    rounds->state = FEDGE_ROUNDS_CLOSING;
+    push(rounds, FEDGE_ROUNDS_FAIL, 0, false);
+}
+
 void fedge_rounds_tick(fedge_rounds *rounds, uint64_t now_ms)
 {
     try_open(rounds, now_ms);
+    end_if_declined(rounds, now_ms);
     if (rounds->state == FEDGE_ROUNDS_RUNNING && rounds->deadline_ms != 0 &&
         now_ms >= rounds->deadline_ms)
         end_phase(rounds);

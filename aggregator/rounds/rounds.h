@@ -16,6 +16,9 @@
  * the deadline: with enough reports it closes then, with fewer it fails. An empty slot goes to a
  * connected client that has had no task in the phase, or to the next one that joins.
  *
+ * A client that declines the job is set aside until it joins anew. When too few are left to open a
+ * round it fails by its deadline, as an attempt.
+ *
  * A client that is away keeps its task until the deadline: it may come back and finish it. One that
  * gives up is set aside: it is not asked again in this round before it joins anew. When clients
  * have given up, nobody that is connected is at work, and too few would report even if all who are
@@ -80,7 +83,8 @@ typedef enum fedge_rounds_action_type {
     FEDGE_ROUNDS_SEND, /* send the task to the client, if it is connected */
     FEDGE_ROUNDS_CANCEL, /* tell the client to stop working on the task */
     FEDGE_ROUNDS_CLOSE, /* phase over: step with what was reported, then call fedge_rounds_closed */
-    FEDGE_ROUNDS_FAIL, /* phase over with too few reports: drop it, then call fedge_rounds_closed */
+    FEDGE_ROUNDS_FAIL,  /* phase over with too few reports, or one that could not be opened: drop
+                           what  there is of it, then call fedge_rounds_closed */
     FEDGE_ROUNDS_FINISH /* all rounds done (fedge_rounds_is_complete), or drained: the end */
 } fedge_rounds_action_type;
 
@@ -154,6 +158,11 @@ FEDGE_MUST_USE fedge_status fedge_rounds_lose(fedge_rounds *rounds, uint64_t tas
  * aside. */
 FEDGE_MUST_USE fedge_status fedge_rounds_give_up(fedge_rounds *rounds, uint64_t task_id,
                                                  fedge_error *err);
+/* The device does none of the job's work, and leaves: it is set aside, and named, until it joins
+ * anew. A task of its is given up besides. A round that waits for nodes, and has not been opened,
+ * by the deadline after that fails as an attempt does: whoever may be asked is asked again. Without
+ * memory for that it is as others are that leave. */
+void fedge_rounds_decline(fedge_rounds *rounds, uint32_t client_index, uint64_t now_ms);
 /* The device would rather not be asked before [until_ms]: cohorts do without it where there are
  * enough others; UINT64_MAX: until it joins anew. Without memory for that it is as others are. */
 void fedge_rounds_rest(fedge_rounds *rounds, uint32_t client_index, uint64_t until_ms);

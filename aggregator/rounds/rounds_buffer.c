@@ -1,5 +1,7 @@
 #include "aggregator/rounds/rounds_buffer.h"
 
+#include <string.h>
+
 bool fedge_rounds_has_buffer(const fedge_rounds *rounds)
 {
     return rounds->spec.buffer_size > 0;
@@ -28,6 +30,21 @@ void fedge_rounds_carry_over(fedge_rounds *rounds, uint32_t round,
     }
     rounds->num_tasks = rounds->num_open = kept;
     rounds->num_reported = 0;
+}
+
+void fedge_rounds_drop_carried(fedge_rounds *rounds, uint32_t slot)
+{
+    participant *of = fedge_rounds_find_participant(rounds, rounds->tasks[slot].client_index);
+    if (of && of->slot == slot)
+        fedge_rounds_remove_participant(rounds, of);
+    rounds->num_tasks--;
+    rounds->num_open--;
+    memmove(rounds->tasks + slot, rounds->tasks + slot + 1,
+            (rounds->num_tasks - slot) * sizeof(rounds->tasks[0]));
+    for (uint32_t p = 0; p < rounds->num_participants; p++) {
+        uint32_t *own = &rounds->participants[p].slot;
+        *own -= *own != FEDGE_ROUNDS_NO_SLOT && *own > slot;
+    }
 }
 
 uint32_t fedge_rounds_num_at_work(const fedge_rounds *rounds)

@@ -14,6 +14,9 @@ void fedge_rounds_carry_over(fedge_rounds *rounds, uint32_t round,
 /* While WAITING: clients of tasks that were carried over are participants, beside those that are
  * set aside, which are kept when [aside]. */
 void fedge_rounds_keep_carried(fedge_rounds *rounds, bool aside);
+/* While WAITING: the task of [slot] was carried over and will bring nothing; its client may be
+ * asked for another when the next phase opens. */
+void fedge_rounds_drop_carried(fedge_rounds *rounds, uint32_t slot);
 /* Clients that are connected and have an open task. */
 uint32_t fedge_rounds_num_at_work(const fedge_rounds *rounds);
 /* A slot without a task, from [from] on; num_tasks when there is none. */

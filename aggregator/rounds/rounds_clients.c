@@ -127,7 +127,8 @@ void fedge_rounds_add_participant(fedge_rounds *rounds, uint32_t client_index, u
     uint32_t place = participant_place(rounds, client_index);
     participant *at = rounds->participants + place;
     memmove(at + 1, at, (rounds->num_participants - place) * sizeof(*at));
-    *at = (participant){client_index, slot, fedge_rounds_is_connected(rounds, client_index), false};
+    *at = (participant){client_index, slot, fedge_rounds_is_connected(rounds, client_index), false,
+                        false};
     rounds->num_participants++;
 }
 
@@ -205,9 +206,11 @@ void fedge_rounds_keep_aside(fedge_rounds *rounds, bool aside)
 {
     uint32_t kept = 0;
     for (uint32_t p = 0; p < rounds->num_participants; p++) {
-        if (aside && rounds->participants[p].aside) {
-            rounds->participants[kept] = rounds->participants[p];
-            rounds->participants[kept++].slot = FEDGE_ROUNDS_NO_SLOT;
+        participant kept_one = rounds->participants[p];
+        if (kept_one.declined || (aside && kept_one.aside)) {
+            kept_one.slot = FEDGE_ROUNDS_NO_SLOT;
+            kept_one.aside = true;
+            rounds->participants[kept++] = kept_one;
         }
     }
     rounds->num_participants = kept;

@@ -115,8 +115,16 @@ static bool is_away(const fedge_rounds *rounds, const participant *of)
 static bool has_given_up(const fedge_rounds *rounds, const participant *of)
 {
     (void)rounds;
-    return of->aside;
+    return of->aside && !of->declined;
 }
+
+static bool has_declined(const fedge_rounds *rounds, const participant *of)
+{
+    (void)rounds;
+    return of->declined;
+}
+
+#define DECLINED "; declined the job: "
 
 static void describe_waiting(const fedge_rounds *rounds, char *text, size_t size)
 {
@@ -139,6 +147,7 @@ static void describe_waiting(const fedge_rounds *rounds, char *text, size_t size
                      "; gave up, asked again after a pause, or on connecting anew: ", rounds,
                      has_given_up);
     }
+    name_clients(text, size, DECLINED, rounds, has_declined);
 }
 
 static void describe_running(const fedge_rounds *rounds, char *text, size_t size)
@@ -149,6 +158,7 @@ static void describe_running(const fedge_rounds *rounds, char *text, size_t size
              rounds->num_open - count_clients(rounds, is_away));
     name_clients(text, size, "; not connected: ", rounds, is_away);
     name_clients(text, size, "; gave up: ", rounds, has_given_up);
+    name_clients(text, size, DECLINED, rounds, has_declined);
 }
 
 void fedge_rounds_describe(const fedge_rounds *rounds, char *text, size_t size)

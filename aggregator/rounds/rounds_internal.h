@@ -9,12 +9,13 @@
 #define FEDGE_ROUNDS_NO_SLOT UINT32_MAX
 
 /* A client that has had a task in the present phase, and the slot it was for; or one that is set
- * aside: it has given up in this attempt of the round or in one before. */
+ * aside: it has given up in this attempt of the round or in one before, or declined the job. */
 typedef struct participant {
     uint32_t client_index;
     uint32_t slot;  /* FEDGE_ROUNDS_NO_SLOT: no task in this attempt */
     bool connected; /* it is one of the connected clients */
     bool aside;
+    bool declined; /* the job, since it joined last */
 } participant;
 
 /* A client that would rather not be asked, and until when. */
@@ -46,6 +47,7 @@ struct fedge_rounds {
     uint32_t num_hopeless; /* attempts of this round, in a row, that ended so */
     uint64_t open_at_ms;   /* WAITING: not before; 0: at once */
     uint64_t again_at_ms;  /* WAITING: who is set aside may be asked again; 0: nobody is */
+    uint64_t fail_at_ms;   /* WAITING: the attempt fails, since clients have declined; 0: never */
 
     fedge_rounds_task *tasks; /* by slot */
     uint32_t num_tasks, tasks_capacity;
@@ -80,7 +82,8 @@ participant *fedge_rounds_find_participant(const fedge_rounds *rounds, uint32_t 
 /* Room for it is there. */
 void fedge_rounds_add_participant(fedge_rounds *rounds, uint32_t client_index, uint32_t slot);
 void fedge_rounds_remove_participant(fedge_rounds *rounds, participant *gone);
-/* Forgets all participants but those who are set aside, and these too when [aside] is false. */
+/* Forgets all participants but those who are set aside, and of these, when [aside] is false, all
+ * but those who have declined the job. */
 void fedge_rounds_keep_aside(fedge_rounds *rounds, bool aside);
 
 /* One of the connected clients that has had no task in this phase and is not set aside, as likely

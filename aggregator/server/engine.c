@@ -476,6 +476,8 @@ static void join(fedge_engine *engine, const fedge_request *from, uint64_t now_m
         device->hangs_up = from->hangs_up;
         /* What was said on the old connection may not have arrived: an open task is sent again. */
         device->told = 0;
+        if (engine->gave_up_client == from->client_index)
+            engine->gave_up[0] = '\0'; /* it tries anew */
         memcpy(device->device_id, from->device_id, sizeof(device->device_id));
         /* Before it joins, which may give it a task: WELCOME is the first that a client reads. */
         welcome(engine, from);

@@ -110,14 +110,20 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
     return fedge_engine_open_others(engine) ? FEDGE_OK : open_own(engine, err);
 }
 
+/* What there is of a phase begins now. */
+static void begin_counting(fedge_engine *engine, uint64_t now_ms)
+{
+    engine->phase_started_ms = now_ms;
+    engine->phase_bytes_up = atomic_load(&engine->config.traffic->up);
+    engine->phase_bytes_down = atomic_load(&engine->config.traffic->down);
+}
+
 static void open_phase(fedge_engine *engine, fedge_task_kind kind, uint64_t now_ms)
 {
     fedge_error err;
     uint32_t num_tasks = 0;
     (void)fedge_rounds_cohort(engine->rounds, &num_tasks);
-    engine->phase_started_ms = now_ms;
-    engine->phase_bytes_up = atomic_load(&engine->config.traffic->up);
-    engine->phase_bytes_down = atomic_load(&engine->config.traffic->down);
+    begin_counting(engine, now_ms);
     fedge_status status = fedge_engine_new_slots(engine, num_tasks, &err);
     if (status == FEDGE_OK && kind == FEDGE_TASK_TRAIN)
         status = journal_cohort(engine, &err);
@@ -405,6 +411,20 @@ static void summarise_evaluation(const fedge_engine *engine, fedge_round_summary
     free(each);
 }
 
+static void log_closed(const fedge_engine *engine, const fedge_round_summary *summary, bool failed)
+{
+    const char *event = failed                              ? "round-failed"
+                        : summary->kind == FEDGE_TASK_TRAIN ? "round-closed"
+                                                            : "evaluation-closed";
+    FEDGE_LOG(engine->config.log, failed ? FEDGE_LOG_WARN : FEDGE_LOG_INFO, event,
+              fedge_log_int("round", summary->round), fedge_log_int("asked", summary->asked),
+              fedge_log_int("clients", summary->reported),
+              fedge_log_num("accuracy", summary->accuracy), fedge_log_num("loss", summary->loss),
+              fedge_log_int("bytes-up", (int64_t)summary->bytes_up),
+              fedge_log_int("bytes-down", (int64_t)summary->bytes_down),
+              fedge_log_num("seconds", summary->seconds), fedge_log_str("model", summary->model));
+}
+
 static void end_phase(fedge_engine *engine, const fedge_rounds_action *action,
                       fedge_round_summary summary)
 {
@@ -427,10 +447,16 @@ static void end_phase(fedge_engine *engine, const fedge_rounds_action *action,
 
 static void close_phase(fedge_engine *engine, const fedge_rounds_action *action, uint64_t now_ms)
 {
+    const bool opened = engine->num_slots > 0;
+    if (!opened)
+        begin_counting(engine, now_ms);
     const fedge_round_summary summary = begin_summary(engine, action, now_ms);
     const bool dropped = action->type != FEDGE_ROUNDS_CLOSE;
     engine->spread.closing = false;
-    if (action->kind == FEDGE_TASK_TRAIN && fedge_engine_close_others(engine, dropped)) {
+    if (action->kind == FEDGE_TASK_TRAIN && !opened) {
+        log_closed(engine, &summary, true); /* nothing of it is anywhere */
+        fedge_rounds_closed(engine->rounds, now_ms);
+    } else if (action->kind == FEDGE_TASK_TRAIN && fedge_engine_close_others(engine, dropped)) {
         engine->spread.closing = true;
         engine->spread.ending = *action;
         engine->spread.summary = summary;
@@ -460,20 +486,6 @@ static void remember_accepted(fedge_engine *engine)
                 .task_id = cohort[i].task_id, .client_index = cohort[i].client_index};
         }
     }
-}
-
-static void log_closed(const fedge_engine *engine, const fedge_round_summary *summary, bool failed)
-{
-    const char *event = failed                              ? "round-failed"
-                        : summary->kind == FEDGE_TASK_TRAIN ? "round-closed"
-                                                            : "evaluation-closed";
-    FEDGE_LOG(engine->config.log, failed ? FEDGE_LOG_WARN : FEDGE_LOG_INFO, event,
-              fedge_log_int("round", summary->round), fedge_log_int("asked", summary->asked),
-              fedge_log_int("clients", summary->reported),
-              fedge_log_num("accuracy", summary->accuracy), fedge_log_num("loss", summary->loss),
-              fedge_log_int("bytes-up", (int64_t)summary->bytes_up),
-              fedge_log_int("bytes-down", (int64_t)summary->bytes_down),
-              fedge_log_num("seconds", summary->seconds), fedge_log_str("model", summary->model));
 }
 
 /* One model is in memory, however slowly clients read: who is downloading the old one is told. */

@@ -513,6 +513,10 @@ void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint6
         uint64_t task_id = task ? task->task_id : notice->task_id;
         task = fedge_rounds_find(engine->rounds, task_id, &index);
     }
+    if (!notice->has_task) {
+        note_why(engine, client_index, notice->reason, notice->text);
+        fedge_rounds_decline(engine->rounds, client_index, now_ms);
+    }
     if (task && task->client_index == client_index && !is_with_workers(engine, index)) {
         note_why(engine, client_index, notice->reason, notice->text);
         if (rest_until(notice, now_ms) > now_ms)

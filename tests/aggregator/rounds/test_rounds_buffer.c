@@ -152,6 +152,33 @@ static void every_client_of_a_failed_attempt_has_work_again(void **state)
     fedge_rounds_free(rounds);
 }
 
+/* Between two rounds, for which too few are left: its client is asked anew with the next. */
+static void a_task_that_goes_on_may_be_given_up_between_rounds(void **state)
+{
+    (void)state;
+    const fedge_rounds_spec spec = buffer_spec(1, 4);
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 2);
+    open_phase(rounds, 0);
+    const uint64_t first = task_of(rounds, 0), last = task_of(rounds, 2);
+    report(rounds, 1, 1);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
+    fedge_rounds_leave(rounds, 1);
+    fedge_rounds_closed(rounds, 0);
+    no_action(rounds);
+    assert_int_equal(fedge_rounds_give_up(rounds, first, NULL), FEDGE_OK);
+    assert_int_equal(fedge_rounds_give_up(rounds, first, NULL), FEDGE_STALE);
+    join(rounds, 1, 1);
+    open_phase(rounds, 0);
+    assert_int_equal(task_of(rounds, 0), last);
+    assert_int_equal(task_at(rounds, 1)->client_index, 0);
+    assert_int_equal(task_at(rounds, 1)->base, 1);
+    assert_int_equal(task_at(rounds, 2)->client_index, 1);
+    report(rounds, 0, 0);
+    close_round(rounds, 2);
+    fedge_rounds_free(rounds);
+}
+
 /* What holds after any event. */
 static void check(const fedge_rounds *rounds, uint32_t clients, uint32_t wanted_at_most)
 {
@@ -171,6 +198,12 @@ static void check(const fedge_rounds *rounds, uint32_t clients, uint32_t wanted_
     }
     assert_true(open <= clients);
     assert_true(rounds->num_reported <= wanted_at_most);
+}
+
+static void decline(fedge_rounds *rounds, uint32_t client, uint64_t now_ms)
+{
+    fedge_rounds_decline(rounds, client, now_ms);
+    fedge_rounds_leave(rounds, client);
 }
 
 static void any_events_leave_one_task_for_each_client(void **state)
@@ -209,6 +242,8 @@ static void any_events_leave_one_task_for_each_client(void **state)
                 fedge_rounds_leave(rounds, client);
             else if (what == 5 && open)
                 status = fedge_rounds_give_up(rounds, tasks[slot].task_id, NULL);
+            else if (what == 7 && client < 2)
+                decline(rounds, client, now_ms);
             else if (what == 6)
                 fedge_rounds_tick(rounds, now_ms += 400);
             else if (open)
@@ -226,6 +261,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tasks_go_on_with_the_base_that_they_were_given),
         cmocka_unit_test(a_client_is_asked_once_for_each_model),
+        cmocka_unit_test(a_task_that_goes_on_may_be_given_up_between_rounds),
         cmocka_unit_test(every_client_of_a_failed_attempt_has_work_again),
         cmocka_unit_test(any_events_leave_one_task_for_each_client),
     };

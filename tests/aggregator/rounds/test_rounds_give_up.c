@@ -273,6 +273,88 @@ static void pauses_grow_and_end(void **state)
     fedge_rounds_free(rounds);
 }
 
+static void decline(fedge_rounds *rounds, uint32_t client)
+{
+    fedge_rounds_decline(rounds, client, now_ms);
+    leave(rounds, client);
+}
+
+/* Before it could be opened, of training or evaluation: once, and whoever comes then is asked. */
+static void a_round_that_all_have_declined_ends_by_its_deadline(void **state)
+{
+    (void)state;
+    fedge_rounds_spec spec = base_spec();
+    fedge_rounds *rounds = start(spec, 2);
+    decline(rounds, 0);
+    now_ms = 600;
+    decline(rounds, 1);
+    assert_described(rounds, "waiting for nodes: 0 of 3 connected; declined the job: clients 0, 1");
+    now_ms = 999;
+    fedge_rounds_tick(rounds, now_ms);
+    no_action(rounds);
+    now_ms = 1000;
+    fedge_rounds_tick(rounds, now_ms);
+    fail_phase(rounds);
+    assert_int_equal(fedge_rounds_attempt(rounds), 1);
+    assert_described(rounds, "declined the job: clients 0, 1");
+    now_ms = 5000;
+    fedge_rounds_tick(rounds, now_ms);
+    no_action(rounds);
+    for (uint32_t client = 0; client < 3; client++)
+        join_at(rounds, client);
+    open_phase(rounds, now_ms);
+    assert_described(rounds, "0 of 3 reported, 3 at work");
+    report(rounds, 0, 2);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
+    fedge_rounds_free(rounds);
+
+    spec.fraction_evaluate = 1.0;
+    spec.min_evaluate_nodes = 2;
+    rounds = start(spec, 3);
+    open_phase(rounds, now_ms);
+    report(rounds, 0, 2);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
+    for (uint32_t client = 0; client < 3; client++)
+        leave(rounds, client);
+    fedge_rounds_closed(rounds, now_ms);
+    join_at(rounds, 1);
+    decline(rounds, 1);
+    now_ms = 1000;
+    fedge_rounds_tick(rounds, now_ms);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_FAIL).kind, FEDGE_TASK_EVALUATE);
+    fedge_rounds_closed(rounds, now_ms);
+    assert_int_equal(fedge_rounds_round(rounds), 2);
+    fedge_rounds_free(rounds);
+}
+
+/* Those who are left, or have come anew, are waited for as ever. */
+static void a_round_is_not_ended_by_who_is_mended(void **state)
+{
+    (void)state;
+    fedge_rounds *rounds = start(base_spec(), 2);
+    decline(rounds, 1);
+    join_at(rounds, 1);
+    now_ms = 1000;
+    fedge_rounds_tick(rounds, now_ms);
+    no_action(rounds);
+    join_at(rounds, 2);
+    open_phase(rounds, now_ms);
+    report(rounds, 1, 1);
+    decline(rounds, 1); /* what it has done counts: it is not asked for it again */
+    assert_described(rounds, "1 of 3 reported, 2 at work; declined the job: client 1");
+    join_at(rounds, 1);
+    no_action(rounds);
+    decline(rounds, 1);
+    report(rounds, 0, 0);
+    report(rounds, 2, 2);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
+    fedge_rounds_closed(rounds, now_ms);
+    assert_described(rounds, "waiting for nodes: 2 of 3 connected; declined the job: client 1");
+    join_at(rounds, 1);
+    open_phase(rounds, now_ms);
+    fedge_rounds_free(rounds);
+}
+
 static void an_evaluation_without_anybody_ends(void **state)
 {
     (void)state;
@@ -387,6 +469,8 @@ int main(void)
         cmocka_unit_test(who_is_away_is_waited_for),
         cmocka_unit_test(who_gave_up_is_left_out_for_a_while),
         cmocka_unit_test(pauses_grow_and_end),
+        cmocka_unit_test(a_round_that_all_have_declined_ends_by_its_deadline),
+        cmocka_unit_test(a_round_is_not_ended_by_who_is_mended),
         cmocka_unit_test(an_evaluation_without_anybody_ends),
         cmocka_unit_test(a_drain_does_not_wait_for_who_is_away),
         cmocka_unit_test(a_drain_of_a_restored_phase_waits_longer),

@@ -348,6 +348,33 @@ static void a_device_that_declined_is_asked_when_it_comes_anew(void **state)
     fed_init(&fed, "engine-life-test", FOUR_OF_FOUR);
 }
 
+/* Two are needed, and both decline before there is a round. */
+static void a_round_that_all_have_declined_says_so_and_ends(void **state)
+{
+    (void)state;
+    begin("\"num-server-rounds\":1,\"min-train-nodes\":2,\"min-available-nodes\":2,"
+          "\"round-deadline-s\":5",
+          0);
+    for (uint32_t i = 0; i < 2; i++) {
+        fed_join(&fed, i);
+        fed_settle(&fed);
+        fed_decline(&fed.devices[i], false);
+        fed_settle(&fed);
+    }
+    assert_string_equal(fed_status(&fed).state,
+                        "waiting for nodes: 0 of 2 connected; declined the job: clients 0, 1 "
+                        "(client 1: policy: not here)");
+    fed.now_ms += 5000;
+    fed_settle(&fed);
+    assert_non_null(strstr(fed_status(&fed).state, "declined the job: clients 0, 1"));
+    assert_int_equal(fedge_rounds_attempt(fed.engine->rounds), 1);
+    fed_join_all(&fed, 2);
+    finish();
+    assert_int_equal(fed.num_summaries, 1);
+    assert_int_equal(fed.summaries[0].attempt, 1);
+    assert_int_equal(fed.summaries[0].reported, 2);
+}
+
 static void a_failed_attempts_bytes_outlive_the_process(void **state)
 {
     (void)state;
@@ -519,6 +546,7 @@ int main(void)
         cmocka_unit_test_teardown(the_engine_is_one_threads, tear_down),
         cmocka_unit_test_teardown(a_drained_run_goes_on_later, tear_down),
         cmocka_unit_test_teardown(a_device_that_declined_is_asked_when_it_comes_anew, tear_down),
+        cmocka_unit_test_teardown(a_round_that_all_have_declined_says_so_and_ends, tear_down),
         cmocka_unit_test_teardown(a_slot_of_another_is_taken_and_recovered, tear_down),
         cmocka_unit_test_teardown(whose_results_are_refused_is_set_aside, tear_down),
         cmocka_unit_test_teardown(a_drain_leaves_a_round_open_for_who_is_away, tear_down),
