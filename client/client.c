@@ -453,9 +453,11 @@ static void fill_hello(fedge_client *c)
     snprintf(hello->release, sizeof(hello->release), "%s", FEDGE_VERSION);
     snprintf(hello->arch, sizeof(hello->arch), "%s", fedge_os_arch());
     hello->ram_bytes = fedge_os_ram_bytes();
-    for (uint32_t i = 0; i < FEDGE_MAX_TOLD_FEATURES && fedge_plan_feature(i); i++) {
-        snprintf(hello->features[hello->num_features++], sizeof(hello->features[0]), "%s",
-                 fedge_plan_feature(i));
+    for (uint32_t i = 0; fedge_plan_feature(i); i++) {
+        char *word = i < FEDGE_MAX_FIRST_FEATURES
+                         ? hello->features[hello->num_features++]
+                         : hello->more_features[hello->num_more_features++];
+        snprintf(word, FEDGE_MAX_FEATURE, "%s", fedge_plan_feature(i));
     }
     const fedge_site *site = c->config.site;
     hello->hangs_up = site && site->hangs_up;

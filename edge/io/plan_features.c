@@ -67,6 +67,14 @@ const char *fedge_plan_feature(unsigned index)
 #undef EVERY_PLAN
     };
     static_assert(sizeof(NAMES) / sizeof(NAMES[0]) <= FEDGE_MAX_FEATURES, "servers read them all");
+    enum {
+#define FEATURE(name, when) (sizeof("\"" name "\",") - 1) +
+#define EVERY_PLAN FEATURE
+        NAMES_SIZE = FEATURES 0
+#undef FEATURE
+#undef EVERY_PLAN
+    };
+    static_assert(NAMES_SIZE <= FEDGE_MAX_FEATURES_SIZE, "a HELLO has room for them all");
     return index < sizeof(NAMES) / sizeof(NAMES[0]) ? NAMES[index] : NULL;
 }
 

@@ -83,6 +83,11 @@ static const fedge_json_field HELLO[] = {
      .kind = FEDGE_JSON_BOOL,
      .flags = FEDGE_JSON_SPARSE,
      AT(fedge_hello, hangs_up)},
+    {.key = "more-features",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = LIST,
+     FEDGE_JSON_ARRAY(fedge_hello, more_features, num_more_features),
+     .min = 1},
     FEDGE_JSON_END,
 };
 

@@ -20,13 +20,17 @@
 #define FEDGE_PROTOCOL_MIN 1
 #define FEDGE_PROTOCOL_MAX 1
 #define FEDGE_SUBPROTOCOL "fedge.v1"
-#define FEDGE_HASH_TEXT 65         /* 64 hex digits and NUL */
-#define FEDGE_RUN_ID_TEXT 33       /* 32 hex digits and NUL */
-#define FEDGE_MAX_TEXT 256         /* human texts on the wire, with NUL */
-#define FEDGE_MAX_SERVER 256       /* a server's address, with NUL */
-#define FEDGE_MAX_FEATURES 96      /* of a HELLO, that are read */
-#define FEDGE_MAX_TOLD_FEATURES 64 /* that are written: the first servers read no more */
+#define FEDGE_HASH_TEXT 65     /* 64 hex digits and NUL */
+#define FEDGE_RUN_ID_TEXT 33   /* 32 hex digits and NUL */
+#define FEDGE_MAX_TEXT 256     /* human texts on the wire, with NUL */
+#define FEDGE_MAX_SERVER 256   /* a server's address, with NUL */
+#define FEDGE_MAX_FEATURES 256 /* of a HELLO; the first servers refuse a list of more than 64 */
+#define FEDGE_MAX_FIRST_FEATURES 64
+#define FEDGE_MAX_MORE_FEATURES (FEDGE_MAX_FEATURES - FEDGE_MAX_FIRST_FEATURES)
+#define FEDGE_MAX_READ_FEATURES 96 /* of the first list, as servers have read since 0.1.0 */
 #define FEDGE_MAX_FEATURE 32
+/* Bytes of all words in JSON: with the longest errors a HELLO still fits a message. */
+#define FEDGE_MAX_FEATURES_SIZE 5632
 #define FEDGE_MAX_NAMES 16 /* data sets, errors in a HELLO */
 #define FEDGE_MAX_NAME 64
 #define FEDGE_MAX_SECTIONS 16
@@ -37,10 +41,13 @@ typedef struct fedge_hello {
     char release[FEDGE_MAX_NAME], arch[FEDGE_MAX_NAME];
     uint64_t ram_bytes;
     uint32_t num_features, num_data, num_errors;
-    char features[FEDGE_MAX_FEATURES][FEDGE_MAX_FEATURE]; /* "int8", "deflate", "external", … */
-    char data[FEDGE_MAX_NAMES][FEDGE_MAX_NAME];           /* data sets this device can serve */
-    char errors[FEDGE_MAX_NAMES][FEDGE_MAX_TEXT];         /* last error events, newest first */
+    /* "codec:int8", "deflate", "external", …; writers put FEDGE_MAX_FIRST_FEATURES here */
+    char features[FEDGE_MAX_READ_FEATURES][FEDGE_MAX_FEATURE];
+    char data[FEDGE_MAX_NAMES][FEDGE_MAX_NAME];   /* data sets this device can serve */
+    char errors[FEDGE_MAX_NAMES][FEDGE_MAX_TEXT]; /* last error events, newest first */
     bool hangs_up; /* it need not hold a connection while there is no task for it */
+    uint32_t num_more_features;
+    char more_features[FEDGE_MAX_MORE_FEATURES][FEDGE_MAX_FEATURE]; /* those behind [features] */
 } fedge_hello;
 
 typedef struct fedge_welcome {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/io/json.h"
 #include "edge/io/protocol.h"
 
 #define RUN "00112233445566778899aabbccddeeff"
@@ -106,6 +107,17 @@ static struct {
                .parts = PLAN,
                .parts_size = 480}}},
     {"fetch-part", {.blob = {MODEL, 1048576, 65536}}},
+    {"hello-more-features",
+     {.hello = {.protocol_min = 1,
+                .protocol_max = 1,
+                .release = "0.2.0",
+                .arch = "x86_64",
+                .ram_bytes = 1,
+                .num_features = 1,
+                .features = {"codec:none"},
+                .hangs_up = true,
+                .num_more_features = 2,
+                .more_features = {"down-by-layer", "codec-by-section"}}}},
 };
 #define NUM_VECTORS (sizeof(VECTORS) / sizeof(VECTORS[0]))
 
@@ -353,31 +365,100 @@ static void unknown_keys_and_reasons_are_skipped(void **state)
     }
 }
 
-static void the_largest_messages_fit(void **state)
+/* As many words as there may be, of as many bytes as they may have, and the longest of all else. */
+static void make_largest_hello(fedge_hello *hello)
 {
-    (void)state;
-    memset(&fields, 0, sizeof(fields));
-    fedge_hello *hello = &fields.hello;
-    *hello = (fedge_hello){.protocol_min = 1, .protocol_max = 1, .release = "1"};
-    hello->num_features = FEDGE_MAX_FEATURES;
+    *hello = (fedge_hello){.protocol_min = UINT32_MAX, .protocol_max = UINT32_MAX};
+    hello->ram_bytes = FEDGE_JSON_MAX_INTEGER;
+    hello->hangs_up = true;
+    hello->num_features = FEDGE_MAX_FIRST_FEATURES;
+    hello->num_more_features = FEDGE_MAX_MORE_FEATURES;
     hello->num_data = hello->num_errors = FEDGE_MAX_NAMES;
-    for (int i = 0; i < FEDGE_MAX_FEATURES; i++)
-        memset(hello->features[i], '"', FEDGE_MAX_FEATURE - 1);
+    size_t left = FEDGE_MAX_FEATURES_SIZE;
+    for (size_t i = 0; i < FEDGE_MAX_FEATURES; i++) {
+        char *word = i < FEDGE_MAX_FIRST_FEATURES
+                         ? hello->features[i]
+                         : hello->more_features[i - FEDGE_MAX_FIRST_FEATURES];
+        const size_t share = left / (FEDGE_MAX_FEATURES - i); /* with quotes and comma */
+        snprintf(word, FEDGE_MAX_FEATURE, "%0*zu", (int)share - 3, i);
+        left -= share;
+    }
+    memset(hello->release, '"', FEDGE_MAX_NAME - 1);
+    memset(hello->arch, '"', FEDGE_MAX_NAME - 1);
     for (int i = 0; i < FEDGE_MAX_NAMES; i++) {
         memset(hello->data[i], '\\', FEDGE_MAX_NAME - 1);
-        memset(hello->errors[i], i % 2 ? '\n' : '"', FEDGE_MAX_TEXT - 1);
+        memset(hello->errors[i], i == 1 ? '\n' : '"', FEDGE_MAX_TEXT - 1);
     }
+}
+
+static void the_largest_hello_fits(void **state)
+{
+    (void)state;
+    static fedge_hello hello, back;
+    make_largest_hello(&hello);
     size_t size = 0;
     fedge_error err = {0};
-    assert_int_equal(fedge_hello_pack(hello, out, sizeof(out), &size, &err), FEDGE_OK);
+    if (fedge_hello_pack(&hello, out, sizeof(out), &size, &err) != FEDGE_OK)
+        fail_msg("%s", err.message);
     fedge_message message;
-    fedge_hello back;
     assert_int_equal(fedge_message_unpack(out, size, &message, &err), FEDGE_OK);
     assert_int_equal(fedge_hello_read(&message, &back, &err), FEDGE_OK);
-    assert_string_equal(back.features[FEDGE_MAX_FEATURES - 1],
-                        hello->features[FEDGE_MAX_FEATURES - 1]);
+    assert_int_equal(back.num_features, FEDGE_MAX_FIRST_FEATURES);
+    assert_memory_equal(back.features, hello.features, sizeof(hello.features));
+    assert_int_equal(back.num_more_features, FEDGE_MAX_MORE_FEATURES);
+    assert_memory_equal(back.more_features, hello.more_features, sizeof(hello.more_features));
     assert_int_equal(back.errors[1][0], '?');
+}
 
+/* What the first servers and those of 0.1.0 know of a HELLO's words: lists of 64 and of 96. */
+typedef struct old_hello {
+    uint32_t num_features;
+    char features[96][FEDGE_MAX_FEATURE];
+} old_hello;
+
+static void older_servers_read_what_is_written(void **state)
+{
+    (void)state;
+    static fedge_hello hello;
+    make_largest_hello(&hello);
+    size_t size = 0;
+    fedge_error err = {0};
+    fedge_message message;
+    assert_int_equal(fedge_hello_pack(&hello, out, sizeof(out), &size, &err), FEDGE_OK);
+    assert_int_equal(fedge_message_unpack(out, size, &message, &err), FEDGE_OK);
+    static const uint16_t LIMITS[] = {64, 96};
+    for (size_t i = 0; i < sizeof(LIMITS) / sizeof(LIMITS[0]); i++) {
+        const fedge_json_field known[] = {{.key = "features",
+                                           .kind = FEDGE_JSON_TEXT,
+                                           .flags = FEDGE_JSON_LIST,
+                                           FEDGE_JSON_AT(old_hello, features[0]),
+                                           .extra = offsetof(old_hello, num_features),
+                                           .max_count = LIMITS[i],
+                                           .min = 1},
+                                          FEDGE_JSON_END};
+        const fedge_json_options options = {.name = "hello",
+                                            .status = FEDGE_CORRUPT,
+                                            .max_size = FEDGE_MESSAGE_MAX_META,
+                                            .max_depth = FEDGE_JSON_WIRE_DEPTH,
+                                            .max_values = 4096};
+        static old_hello old;
+        fedge_json json;
+        assert_int_equal(fedge_json_open(&json, message.meta, message.meta_size, &options, &err),
+                         FEDGE_OK);
+        if (fedge_json_read(&json, json.root, known, &old, &err) != FEDGE_OK)
+            fail_msg("a server that reads %u words: %s", LIMITS[i], err.message);
+        fedge_json_close(&json);
+        assert_int_equal(old.num_features, FEDGE_MAX_FIRST_FEATURES);
+        assert_memory_equal(old.features, hello.features, sizeof(hello.features[0]) * 64);
+    }
+}
+
+static void the_largest_task_fits(void **state)
+{
+    (void)state;
+    size_t size = 0;
+    fedge_error err = {0};
+    fedge_message message;
     static fedge_task task = {.model = MODEL, .model_size = 1, .num_bounds = FEDGE_MAX_TENSORS};
     memset(task.bounds_log2, -20, sizeof(task.bounds_log2));
     assert_int_equal(fedge_task_pack(&task, out, sizeof(out), &size, &err), FEDGE_OK);
@@ -436,7 +517,9 @@ int main(void)
         cmocka_unit_test(bad_metadata_is_corrupt),
         cmocka_unit_test(payloads_belong_to_chunk_and_part),
         cmocka_unit_test(unknown_keys_and_reasons_are_skipped),
-        cmocka_unit_test(the_largest_messages_fit),
+        cmocka_unit_test(the_largest_hello_fits),
+        cmocka_unit_test(older_servers_read_what_is_written),
+        cmocka_unit_test(the_largest_task_fits),
         cmocka_unit_test(what_cannot_be_packed_is_refused),
         cmocka_unit_test(the_page_knows_every_type_and_reason),
     };

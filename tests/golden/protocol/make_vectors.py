@@ -82,6 +82,10 @@ VECTORS = [
         "task-id": 53, "kind": "train", "round": 4, "model": MODEL, "model-size": 6653628,
         "deadline-ms": 600000, "learning-rate": 0.05, "parts": PLAN, "parts-size": 480}, b""),
     ("fetch-part", "fetch", {"hash": MODEL, "offset": 1048576, "size": 65536}, b""),
+    ("hello-more-features", "hello", {
+        "protocol-min": 1, "protocol-max": 1, "release": "0.2.0", "arch": "x86_64", "ram": 1,
+        "features": ["codec:none"], "hangs-up": True,
+        "more-features": ["down-by-layer", "codec-by-section"]}, b""),
 ]
 
 

@@ -1,0 +1,100 @@
+"""Both ends of a connection as bytes after TLS: HTTP's head, then one websocket message at a time, as it came."""
+
+import base64
+import hashlib
+import re
+import struct
+
+from peer import BINARY, CLOSE, Message
+
+_ACCEPT = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+
+
+class Ended(Exception):
+    """There is no more to read."""
+
+
+class Frame:
+    """One message, or a control frame: [raw] has all its bytes, [message] what they say if it is fedge's."""
+
+    def __init__(self, raw, opcode, data):
+        self.raw, self.opcode = raw, opcode
+        self.message = Message(data) if opcode == BINARY else None
+
+    @property
+    def kind(self):
+        return self.message.kind if self.message else "close"
+
+
+class Stream:
+    """Reads what the other end of [socket] sends; what nobody has to answer (pings) is passed over."""
+
+    def __init__(self, socket, data=b""):
+        self.socket, self._buffer = socket, data
+
+    def _take(self, size):
+        while len(self._buffer) < size:
+            self._more()
+        data, self._buffer = self._buffer[:size], self._buffer[size:]
+        return data
+
+    def _more(self):
+        try:
+            data = self.socket.recv(65536) if self.socket else b""
+        except OSError:
+            data = b""
+        if not data:
+            raise Ended
+        self._buffer += data
+
+    def head(self):
+        while b"\r\n\r\n" not in self._buffer:
+            self._more()
+        return self._take(self._buffer.index(b"\r\n\r\n") + 4)
+
+    def _fragment(self):
+        raw = self._take(2)
+        size, masked = raw[1] & 0x7F, raw[1] & 0x80
+        if size > 125:
+            more = self._take(2 if size == 126 else 8)
+            size, raw = int.from_bytes(more, "big"), raw + more
+        mask = self._take(4) if masked else b""
+        data = self._take(size)
+        raw += mask + data
+        if masked:
+            repeated = (mask * (size // 4 + 1))[:size]
+            data = bytes(a ^ b for a, b in zip(data, repeated))
+        return raw, data
+
+    def frame(self):
+        while True:
+            raw, data = self._fragment()
+            opcode = raw[0] & 15
+            if opcode == BINARY:
+                final = raw[0] & 0x80
+                while not final:
+                    more, part = self._fragment()
+                    final = more[0] & 0x80
+                    raw, data = raw + more, data + part
+            if opcode in (BINARY, CLOSE):
+                return Frame(raw, opcode, data)
+
+
+def parse(raw):
+    """One message that was recorded."""
+    return Stream(None, raw).frame()
+
+
+def server_frame(data, opcode=BINARY):
+    """A websocket frame as servers send them."""
+    size, first = len(data), 0x80 | opcode
+    if size < 126:
+        return struct.pack("!BB", first, size) + data
+    return (struct.pack("!BBH", first, 126, size) if size < 65536 else struct.pack("!BBQ", first, 127, size)) + data
+
+
+def answer(head, request):
+    """A recorded answer to an upgrade, as the key of this request wants it."""
+    key = re.search(rb"(?i)sec-websocket-key: *(\S+)", request).group(1)
+    accept = base64.b64encode(hashlib.sha1(key + _ACCEPT).digest())
+    return re.sub(rb"(?i)(sec-websocket-accept: *)\S+", lambda found: found.group(1) + accept, head)
