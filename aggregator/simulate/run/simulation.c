@@ -55,7 +55,8 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action
 static void open_phase(fedge_simulation *self)
 {
     self->num_sent = self->num_done = self->num_reported = 0;
-    self->bytes_down = 0;
+    /* Of a round that is tried again, too: who has the model from before fetches nothing now. */
+    self->bytes_down = self->failures == 0 ? 0 : self->bytes_down;
     fedge_simulation_begin_round(self);
     self->global.draw = fedge_rounds_draw(self->rounds);
     (void)fedge_rounds_cohort(self->rounds, &self->global.cohort);
@@ -91,6 +92,7 @@ static void download(fedge_simulation *self, uint32_t client)
 /* Before its first task a client has the initial model, where the plan's seed makes all of it. */
 static fedge_status make_held(fedge_simulation *self, bool from_seed, fedge_error *err)
 {
+    self->from_seed = from_seed;
     const uint32_t num_clients = self->config.client_data->num_clients;
     self->held = calloc(num_clients, sizeof(*self->held));
     if (!self->held)

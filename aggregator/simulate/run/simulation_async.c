@@ -56,6 +56,12 @@ static fedge_status init(federation *self, fedge_simulation *of, fedge_error *er
     return FEDGE_OK;
 }
 
+/* What a client fetches to begin with [version]. */
+static uint64_t download_of(const fedge_simulation *of, uint32_t version)
+{
+    return version == 0 && of->from_seed ? 0 : of->model_bytes;
+}
+
 /* How long a task of the client takes, and whether it fails. */
 static fedge_event plan_task(const federation *self, uint32_t client, uint32_t version)
 {
@@ -66,7 +72,7 @@ static fedge_event plan_task(const federation *self, uint32_t client, uint32_t v
     double share = 1.0;
     if (profiles) {
         const uint32_t count = fedge_client_data_train(of->config.client_data, client).count;
-        const fedge_client_profiles_work work = {.bytes_down = of->model_bytes,
+        const fedge_client_profiles_work work = {.bytes_down = download_of(of, version),
                                                  .bytes_up = fedge_update_max_size(of->plan),
                                                  .examples = fedge_client_profiles_examples(
                                                      &of->plan->training, FEDGE_TASK_TRAIN, count)};
@@ -98,7 +104,7 @@ static fedge_status fill(federation *self, uint32_t version, fedge_error *err)
             return status;
         self->idle[place] = self->idle[--self->num_idle];
         self->begun[client] = version + 1;
-        self->of->bytes_down += self->of->model_bytes;
+        self->of->bytes_down += download_of(self->of, version);
     }
     return FEDGE_OK;
 }
@@ -142,7 +148,7 @@ static fedge_status replay(federation *self, uint32_t round, fedge_error *err)
                                    .task = round - 1 - updates[i].staleness};
         of->sent[of->num_sent] = task_of(self, &event, round);
         of->num_sent++;
-        of->bytes_down += of->model_bytes;
+        of->bytes_down += download_of(of, event.task);
     }
     return status;
 }

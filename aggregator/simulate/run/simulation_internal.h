@@ -55,8 +55,9 @@ struct fedge_simulation {
     sent_task *sent; /* as sent; without client profiles, those in work by tie-break */
     uint32_t num_sent, num_done, capacity;
     uint32_t num_reported;
-    uint64_t bytes_down; /* of the tasks that were sent; */
+    uint64_t bytes_down; /* of the tasks that were sent, those of attempts before with them; */
     uint64_t download;   /* and of the last of them */
+    bool from_seed;      /* clients make the first model, and do not fetch it */
     uint32_t *held;      /* by client: rounds closed when it got its model, and 1; 0: it has none */
     fedge_trainer_engine_task *wave; /* room for [capacity] */
     wave_task *order;                /* likewise: whose work [wave] is */

@@ -165,6 +165,13 @@ static void nobody_left_ends_the_run(void **state)
     write_points(POINTS_FILE, POINTS);
 }
 
+static uint64_t model_size(const run *self)
+{
+    size_t size = 0;
+    assert_int_equal(fedge_safetensors_size(&self->job->plan.schema, &size, NULL), FEDGE_OK);
+    return size;
+}
+
 /* Of the five that are asked, four are waited for; who comes too late is not made to work. */
 static void over_selection_closes_with_the_wanted(void **state)
 {
@@ -175,13 +182,45 @@ static void over_selection_closes_with_the_wanted(void **state)
                            "", "iid", 8, 3),
                      FEDGE_OK);
     go(&self);
-    size_t model = 0;
-    assert_int_equal(fedge_safetensors_size(&self.job->plan.schema, &model, NULL), FEDGE_OK);
     for (uint32_t i = 0; i < 3; i++) {
         assert_int_equal(self.lines[i].asked, 5);
         assert_int_equal(self.lines[i].reported, 4);
         /* All that are asked have it; the first they make. */
-        assert_int_equal(self.lines[i].bytes_down, i > 0 ? 5 * model : 0);
+        assert_int_equal(self.lines[i].bytes_down, i > 0 ? 5 * model_size(&self) : 0);
+    }
+    end(&self);
+}
+
+/* Who has evaluated a model trains on it next, and has it. */
+static void what_is_evaluated_is_not_fetched_again(void **state)
+{
+    (void)state;
+    run self;
+    assert_int_equal(
+        begin(&self, "\"num-server-rounds\":3,\"fraction-evaluate\":1", "", "iid", 4, 2), FEDGE_OK);
+    go(&self);
+    assert_int_equal(self.num_lines, 6);
+    for (uint32_t i = 0; i < 6; i++) {
+        const bool evaluates = self.lines[i].kind == FEDGE_TASK_EVALUATE;
+        assert_int_equal(self.lines[i].bytes_down, evaluates ? 4 * model_size(&self) : 0);
+    }
+    end(&self);
+}
+
+/* The first model of all is made; later ones are fetched for each task. */
+static void an_asynchronous_run_counts_no_first_model(void **state)
+{
+    (void)state;
+    run self;
+    assert_int_equal(begin(&self, "\"num-server-rounds\":4",
+                           ",\"strategy\":{\"type\":\"FedBuff\",\"buffer-size\":2}", "iid", 6, 2),
+                     FEDGE_OK);
+    go(&self);
+    assert_int_equal(self.num_lines, 4);
+    assert_int_equal(self.lines[0].bytes_down, 0);
+    for (uint32_t i = 1; i < 4; i++) {
+        assert_in_range(self.lines[i].bytes_down, 2 * model_size(&self), 6 * model_size(&self));
+        assert_int_equal(self.lines[i].bytes_down % model_size(&self), 0);
     }
     end(&self);
 }
@@ -400,6 +439,28 @@ static void failed_evaluations_are_no_attempts(void **state)
     }
     assert_int_equal(rounds, 20);
     assert_true(evaluations > 0 && evaluations < 12);
+    end(&self);
+}
+
+/* Each fetches a round's model once, in whichever attempt. */
+static void a_round_that_is_tried_again_counts_its_models(void **state)
+{
+    (void)state;
+    run self;
+    uint32_t again = 0;
+    fedge_client_profiles *profiles = make_three();
+    for (uint32_t c = 0; c < 3; c++)
+        profiles->clients[c].failure = 0.15f;
+    assert_int_equal(begin_with(&self, profiles,
+                                "\"num-server-rounds\":20,\"min-report-fraction\":1", "", "iid", 3,
+                                2),
+                     FEDGE_OK);
+    go(&self);
+    for (uint32_t i = 0; i < 20; i++) {
+        again += self.lines[i].attempt > 0;
+        assert_int_equal(self.lines[i].bytes_down, i > 0 ? 3 * model_size(&self) : 0);
+    }
+    assert_true(again > 2 && again < 20);
     end(&self);
 }
 
@@ -716,6 +777,9 @@ int main(void)
         cmocka_unit_test(nobody_left_ends_the_run),
         cmocka_unit_test(over_selection_closes_with_the_wanted),
         cmocka_unit_test(over_selection_favours_no_number),
+        cmocka_unit_test(what_is_evaluated_is_not_fetched_again),
+        cmocka_unit_test(an_asynchronous_run_counts_no_first_model),
+        cmocka_unit_test(a_round_that_is_tried_again_counts_its_models),
         cmocka_unit_test(what_cannot_be_simulated_is_said),
         cmocka_unit_test(rounds_end_when_they_would),
         cmocka_unit_test(bytes_take_time),
