@@ -283,7 +283,8 @@ static const fedge_command_line COMPARE_LINE = {
     .name = "fedge-simulate compare",
     .command = true,
     .usage = "Usage: fedge-simulate compare DIR... [--out FILE.svg] [--each] [--json]\n"
-             "Compares simulations. Each DIR is a folder that a simulation's --out has made.\n"
+             "Compares simulations and runs of servers. Each DIR is a folder that a simulation's\n"
+             "--out has made, or a server's STATE/runs/RUN_ID.\n"
              "Simulations that differ only in their seeds share a line, which has the mean\n"
              "± the sample standard deviation. Every other one has a line of its own.\n"
              "A column is shown if at least one simulation has a value for it.\n"
@@ -300,7 +301,7 @@ static const fedge_command_line COMPARE_LINE = {
     .notes = "\n"
              "Exit: 0 done; 1 failed, for example because FILE.svg cannot be written;\n"
              "2 wrong usage, for example a name that does not end in .svg; 3 a folder has no\n"
-             "simulation that has ended, or there are more than 14 lines to draw\n",
+             "simulation that has ended and no run, or there are more than 14 lines to draw\n",
     .arguments = true};
 
 const char *fedge_simulate_compare_help(char text[FEDGE_HELP_SIZE])

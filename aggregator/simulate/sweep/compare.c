@@ -18,17 +18,23 @@
 #define PICTURE_SUFFIX ".svg"
 #define TABLE_SUFFIX ".csv"
 
+/* Of a simulation, or of a server's run. */
 static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err)
 {
-    char path[FEDGE_MAX_PATH];
+    char path[FEDGE_MAX_PATH], deployed[FEDGE_MAX_PATH];
     fedge_status status = fedge_path_join(dir, "summary.json", path, err);
+    if (status == FEDGE_OK)
+        status = fedge_path_join(dir, "run.json", deployed, err);
+    if (status == FEDGE_OK && !fedge_os_exists(path) && fedge_os_exists(deployed))
+        return fedge_compare_deployed(dir, json, err);
     if (status == FEDGE_OK)
         status = fedge_json_file_read(path, MAX_SUMMARY, json, err);
     return status == FEDGE_OK || status == FEDGE_NO_MEMORY
                ? status
                : fedge_error_prefix(err, FEDGE_NOT_FOUND,
-                                    "%.200s has no simulation that has ended (of a sweep name the "
-                                    "folders in it)",
+                                    "%.200s has no simulation that has ended, and no run of a "
+                                    "server (of a sweep name the folders in it, of a server's "
+                                    "state those in STATE/runs)",
                                     dir);
 }
 
@@ -75,9 +81,9 @@ static const char *job_of(const comparison *of)
     const cJSON *job = cJSON_GetObjectItemCaseSensitive(of->runs[0].summary, "job");
     for (uint32_t i = 1; i < of->num_runs; i++) {
         if (!cJSON_Compare(job, cJSON_GetObjectItemCaseSensitive(of->runs[i].summary, "job"), true))
-            return "simulations";
+            return "runs";
     }
-    return cJSON_IsString(job) ? job->valuestring : "simulations";
+    return cJSON_IsString(job) ? job->valuestring : "runs";
 }
 
 static fedge_status draw(const comparison *of, const char *svg_path, fedge_error *err)

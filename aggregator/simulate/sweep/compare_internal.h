@@ -36,6 +36,11 @@ typedef struct comparison {
     uint32_t num_groups;
 } comparison;
 
+/* compare_deployed.c: the summary of a run of a server, STATE/runs/RUN_ID; freed with cJSON_Delete.
+ * What reading its files gives. */
+FEDGE_MUST_USE fedge_status fedge_compare_deployed(const char *dir, cJSON **summary,
+                                                   fedge_error *err);
+
 /* compare_table.c: a row for each group. */
 void fedge_compare_print(const comparison *of, FILE *out);
 

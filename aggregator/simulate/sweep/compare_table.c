@@ -105,7 +105,8 @@ static const char *partition_of(const comparison *of, uint32_t group)
 /* Why a run ended if it is not complete; of several how many ended so. */
 static void print_endings(const comparison *of, uint32_t group, FILE *out)
 {
-    static const char *const ENDINGS[] = {"early-stopping", "target", "interrupted", "failed"};
+    static const char *const ENDINGS[] = {"early-stopping", "target", "interrupted", "unfinished",
+                                          "failed"};
     for (size_t e = 0; e < sizeof(ENDINGS) / sizeof(ENDINGS[0]); e++) {
         uint32_t count = 0;
         for (uint32_t i = 0; i < of->num_runs; i++) {

@@ -645,6 +645,17 @@ ends 0 "accuracy %" "$simulate" compare --each out "grid/lr=0.1,partition=iid,se
 [ "$(grep -o '<path' both.svg | wc -l)" = 8 ] || fail "both.svg has not two curves in four panels"
 grep -qF "lr=0.1,partition=iid,seed=2" both.svg || fail "both.svg does not name its runs"
 ends 0 '"dir":"out"' "$simulate" compare out --json
+# a run of a server, which has no summary: the same numbers from its rounds
+mkdir -p state/runs/1f && cp out/job.json out/rounds.jsonl state/runs/1f
+echo '{"number":1,"incarnation":1,"finished":false}' >state/runs/1f/run.json
+ends 0 "state/runs/1f deployed " "$simulate" compare out state/runs/1f --out both.svg
+"$simulate" compare out state/runs/1f --json | python3 -c '
+import json, sys
+simulated, deployed = map(json.loads, sys.stdin)
+differ = {key for key in deployed if deployed[key] != simulated[key]}
+sys.exit(differ != {"dir", "partition", "clients", "ending"} and f"differ: {differ}")' || fail "not the numbers of its rounds"
+grep -q "^state/runs/1f .* unfinished$" said || fail "not told that it goes on: $(cat said)"
+ends 3 "of a server's state those in STATE/runs" "$simulate" compare state
 ends 3 "nowhere has no simulation that has ended" "$simulate" compare out nowhere
 if grep -q "accuracy %" said; then fail "half a table: $(cat said)"; fi
 ends 1 "--out: " "$simulate" compare out --out nowhere/both.svg
