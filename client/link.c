@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include "client/proxy.h"
 #include "edge/core/message.h"
 #include "edge/core/os.h"
 #include "secure/identity/registry.h"
@@ -36,7 +37,7 @@ struct fedge_link {
     fedge_link_events events;
     char host[FEDGE_LINK_MAX_HOST], path[FEDGE_LINK_MAX_HOST];
     int port;
-    bool by_proxy;
+    char proxy[FEDGE_PROXY_TEXT]; /* HOST:PORT; "": none */
     char urls[FEDGE_LINK_MAX_URLS], url[FEDGE_LINK_MAX_HOST + 1];
     uint32_t num_urls, turn; /* turn: of the host's addresses */
     bool connecting;         /* within fedge_link_connect, and its end has not been reported */
@@ -69,10 +70,8 @@ static void note_connection_error(fedge_link *link, const char *text, size_t siz
     if (size > length && strncmp(text, prefix, length) == 0) {
         note_why(link, strerror(atoi(text + length)), MAX_WHY);
     } else if (size > 3 && strncmp(text, "DNS", 3) == 0) {
-        note_why(link,
-                 link->by_proxy ? "the proxy's name cannot be resolved"
-                                : "the server's name cannot be resolved",
-                 MAX_WHY);
+        snprintf(link->why, sizeof(link->why), "the name of the %s cannot be resolved: %.200s",
+                 link->proxy[0] ? "proxy" : "server", link->proxy[0] ? link->proxy : link->host);
     } else {
         note_why(link, text, size);
     }
@@ -245,7 +244,7 @@ static void on_refused(void *user, const char *subject, const char *reason)
     if (link->why[0])
         return;
     if (subject[0])
-        snprintf(link->why, sizeof(link->why), "TLS: %.120s: %.120s", subject, reason);
+        snprintf(link->why, sizeof(link->why), "TLS: %.60s: %.180s", subject, reason);
     else
         snprintf(link->why, sizeof(link->why), "TLS: %.200s", reason);
 }
@@ -427,13 +426,13 @@ const char *fedge_link_turn_to(fedge_link *link, uint32_t turn)
 
 fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy, fedge_error *err)
 {
-    link->by_proxy = proxy[0] != '\0';
+    snprintf(link->proxy, sizeof(link->proxy), "%s", proxy);
 #if defined(LWS_CLIENT_HTTP_PROXYING)
     /* Port 0 is libwebsockets' word for none. */
-    if (lws_set_proxy(link->vhost, link->by_proxy ? proxy : ":0") == 0)
+    if (lws_set_proxy(link->vhost, link->proxy[0] ? proxy : ":0") == 0)
         return FEDGE_OK;
 #endif
-    return link->by_proxy ? fedge_fail(err, FEDGE_UNSUPPORTED,
+    return link->proxy[0] ? fedge_fail(err, FEDGE_UNSUPPORTED,
                                        "libwebsockets was built without "
                                        "proxies")
                           : FEDGE_OK;
@@ -485,7 +484,7 @@ void fedge_link_connect(fedge_link *link)
     info.context = link->context;
     info.vhost = link->vhost;
     info.address =
-        link->by_proxy ? literal : address_of(link, numeric); /* a proxy is told it as it is */
+        link->proxy[0] ? literal : address_of(link, numeric); /* a proxy is told it as it is */
     info.port = link->port;
     info.path = link->path;
     info.host = authority;

@@ -184,7 +184,10 @@ static fedge_status load(program *self, fedge_error *err)
         fedge_peers_num_devices(self->peers) < self->job->rounds.min_available_nodes) {
         FEDGE_LOG(&self->log, FEDGE_LOG_WARN, "too-few-devices",
                   fedge_log_int("registered", fedge_peers_num_devices(self->peers)),
-                  fedge_log_int("min-available-nodes", self->job->rounds.min_available_nodes));
+                  fedge_log_int("min-available-nodes", self->job->rounds.min_available_nodes),
+                  fedge_log_str("advice",
+                                "no round starts until as many are registered: fedge-keys "
+                                "sign, or lower rounds.min-available-nodes"));
     }
     return status;
 }
@@ -210,6 +213,8 @@ static int report_check(const program *self)
     const fedge_layout layout = fedge_plan_layout(&self->job->plan);
     fedge_accumulator_config config = self->options.sums;
     const fedge_strategy_ops *strategy = NULL;
+    const unsigned devices = fedge_peers_num_devices(self->peers);
+    const unsigned needed = self->job->rounds.min_available_nodes;
     config.layout = &layout;
     config.log = &self->log; /* why it is not the GPUs */
     if (fedge_strategy_of(self->job, &strategy, &err) == FEDGE_OK)
@@ -221,10 +226,13 @@ static int report_check(const program *self)
     if (self->options.json) {
         for (char *at = strchr(places, '\n'); at; at = strchr(at, '\n'))
             *at = ';';
-        printf("{\"status\":\"ok\",\"devices\":%u,\"sums\":\"%s\"}\n",
-               fedge_peers_num_devices(self->peers), places);
+        printf("{\"status\":\"ok\",\"devices\":%u,\"devices_needed\":%u,\"sums\":\"%s\"}\n",
+               devices, needed, places);
     } else {
-        printf("%s\nconfiguration ok\n", places);
+        printf("%s\nconfiguration ok", places);
+        if (devices < needed)
+            printf(", but no round starts until %u more devices are registered", needed - devices);
+        printf("\n");
     }
     return FEDGE_EXIT_OK;
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/progress.h"
 #include "aggregator/store/journal_file.h"
 
 /* --- names ------------------------------------------------------------------------------------ */
@@ -45,10 +46,12 @@ static fedge_status check_room(const char *dir, uint64_t needed, uint64_t min_fr
     if (status != FEDGE_OK)
         return status;
     if (room < min_free_bytes || room - min_free_bytes < needed) {
+        char takes[FEDGE_BYTES_TEXT], stays[FEDGE_BYTES_TEXT], has[FEDGE_BYTES_TEXT];
         return fedge_fail(err, FEDGE_NO_SPACE,
-                          "the journal of a round takes %" PRIu64 " MiB and %" PRIu64
-                          " MiB must stay free, but the disk of %s has %" PRIu64 " MiB",
-                          needed >> 20, min_free_bytes >> 20, dir, room >> 20);
+                          "the journal of a round takes %s and the job's min-free-disk is %s, but "
+                          "the disk of %s has %s free: free some, or lower min-free-disk",
+                          fedge_bytes_text(needed, takes), fedge_bytes_text(min_free_bytes, stays),
+                          dir, fedge_bytes_text(room, has));
     }
     return FEDGE_OK;
 }

@@ -285,10 +285,15 @@ static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t w
         why = "; one that says whose an example is goes with natural:COLUMN, or in fedge-simulate "
               "--owner COLUMN";
     }
+    char parts[48] = "";
+    if (csv->labelled) {
+        (void)snprintf(parts, sizeof(parts), ": %" PRIu64 " values and the label",
+                       csv->columns - 1);
+    }
     return fedge_fail(err, FEDGE_CORRUPT,
                       "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "
-                      "%" PRIu64 "%s",
-                      csv->reader.path, csv->number, fields, wanted, why);
+                      "%" PRIu64 "%s%s",
+                      csv->reader.path, csv->number, fields, wanted, parts, why);
 }
 
 fedge_status fedge_csv_next(fedge_csv *csv, bool *end, fedge_error *err)

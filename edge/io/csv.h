@@ -31,6 +31,8 @@ typedef struct fedge_csv {
     size_t max_line;               /* bytes that a line may have: the least of the limits above */
     uint64_t number;               /* of that line, from 1 */
     uint64_t columns;              /* fields in every row, but for one set aside */
+    bool labelled;                 /* the last of columns is a label, which messages then say; set
+                                      by who opened the file */
     uint64_t aside;                /* column, from 1, that is set aside; 0: none */
     uint32_t names;                /* of a header that rows or fedge_csv_set_aside passed over:
                                       CRC-32 of the names that are not set aside, in their order;

@@ -110,6 +110,7 @@ static fedge_status read_csv(const fedge_data_spec *spec, const char *path, uint
     if (status)
         return status;
     const uint32_t first = list->count;
+    csv.labelled = columns > 1;
     for (;;) {
         bool end = false;
         int64_t label = 0;

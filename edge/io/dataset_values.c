@@ -226,6 +226,7 @@ static fedge_status read_csv(fedge_dataset *dataset, const char *path, bool labe
     if (status)
         return status;
     uint32_t row = 0;
+    csv.labelled = label_column;
     for (;; row++) {
         bool end = false;
         status = fedge_csv_next(&csv, &end, err);

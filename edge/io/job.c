@@ -123,9 +123,8 @@ const fedge_json_field fedge_job_fields[] = {
     {.key = "$schema", .kind = FEDGE_JSON_IGNORED},
     {.key = "fedge-job", .kind = FEDGE_JSON_IGNORED},
     FEDGE_PLAN_FIELDS,
-    {.key = "rounds",
+    {.key = "rounds", /* check_given */
      .kind = FEDGE_JSON_OBJECT,
-     .flags = REQUIRED,
      AT(fedge_job, rounds),
      .fields = ROUNDS},
     {.key = "strategy",
@@ -253,12 +252,34 @@ static fedge_status derive_paths(const fedge_json *json, fedge_job *job, fedge_e
                                      FEDGE_MAX_PATH - 1, FEDGE_MAX_PATHS - 1);
 }
 
+/* What every job has to say, for who has not yet. */
+static fedge_status check_given(const fedge_json *json, const fedge_job *job, fedge_error *err)
+{
+    const cJSON *child = NULL;
+    if (!fedge_json_get(json->root, "rounds")) {
+        return fedge_json_fail_at(json, "rounds", err,
+                                  "is missing: give e.g. \"rounds\": {\"num-server-rounds\": 10}");
+    }
+    cJSON_ArrayForEach(child, fedge_json_get(json->root, "training"))
+    {
+        const fedge_json_field *field = fedge_json_field_of(fedge_training_fields, child->string);
+        if (field && strcmp(field->key, "learning-rate") == 0 && !job->plan.external &&
+            job->plan.training.learning_rate == 0) {
+            return fedge_json_fail(json, child, NULL, err,
+                                   "is 0, with which nothing is learnt; give e.g. 0.05");
+        }
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
     /* Robust strategies ask how few updates a round may close with, so the rounds are complete
      * before the strategy is checked. Its hooks bring a section of their own into what clients
      * send, so the plan is derived after it. */
-    fedge_status st = fedge_strategy_read(json, job, err);
+    fedge_status st = check_given(json, job, err);
+    if (st == FEDGE_OK)
+        st = fedge_strategy_read(json, job, err);
     if (st == FEDGE_OK)
         st = derive_rounds(json, &job->rounds, err);
     if (st == FEDGE_OK)

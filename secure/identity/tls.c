@@ -41,6 +41,7 @@ typedef struct sighting {
     char subject[FEDGE_X509_MAX_SUBJECT];
     char reason[FEDGE_ERROR_MESSAGE_SIZE]; /* ours; empty where mbedTLS itself objects */
     uint32_t flags;                        /* MBEDTLS_X509_BADCERT_… of the whole chain */
+    const char *host;                      /* a client's: the name connected to; else NULL */
 } sighting;
 
 /* The one place in fedge with mutable globals: the wrapped functions get no other context. */
@@ -334,6 +335,8 @@ static bool is_client(const mbedtls_ssl_context *ssl)
     "the peer broke off at the end of the handshake, most likely because it refused this side's "  \
     "certificate; its own log says why"
 
+#define NO_TLS "it does not speak TLS: is this the port of the server's --http, not of --listen?"
+
 static void report_failure(const mbedtls_ssl_context *ssl, int code)
 {
     char text[160];
@@ -355,6 +358,8 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
         reason = last_alert(ssl);
     } else if (code == MBEDTLS_ERR_SSL_INVALID_MAC) {
         reason = BROKEN_OFF;
+    } else if (code == MBEDTLS_ERR_SSL_INVALID_RECORD && is_client(ssl)) {
+        reason = NO_TLS;
     }
     if (!reason) {
         fedge_x509_error_text(code, text, sizeof(text));
@@ -364,6 +369,19 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
 }
 
 /* --- verification ----------------------------------------------------------------------------- */
+
+/* Which host was meant, and which ones the certificate is for. */
+static void tell_hosts(const mbedtls_x509_crt *certificate)
+{
+    fedge_x509_names names;
+    char hosts[160];
+    if (seen.host &&
+        fedge_x509_names_read(&certificate->subject_alt_names, &names, NULL) == FEDGE_OK) {
+        fedge_x509_hosts_text(&names, hosts, sizeof(hosts));
+        snprintf(seen.reason, sizeof(seen.reason),
+                 "not for the host name connected to, %.100s: it is for %s", seen.host, hosts);
+    }
+}
 
 /* The names and role of the peer's own certificate. [user]: the configuration. */
 static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t *flags)
@@ -377,6 +395,8 @@ static int verify(void *user, mbedtls_x509_crt *certificate, int depth, uint32_t
     fedge_certificate_info info;
     fedge_error err;
     fedge_x509_subject(&certificate->subject, seen.subject, sizeof(seen.subject));
+    if (seen.flags == MBEDTLS_X509_BADCERT_CN_MISMATCH)
+        tell_hosts(certificate);
     if (seen.flags != 0)
         return 0;
     bool of_client = mbedtls_ssl_conf_get_endpoint(conf) == MBEDTLS_SSL_IS_CLIENT;
@@ -538,7 +558,7 @@ WRAP(void, mbedtls_ssl_set_verify, mbedtls_ssl_context *ssl,
 WRAP(int, mbedtls_ssl_handshake_step, mbedtls_ssl_context *ssl)
 {
     /* What an earlier connection of this thread was refused for is not this one's reason. */
-    seen = (sighting){.flags = 0};
+    seen = (sighting){.host = ssl->MBEDTLS_PRIVATE(hostname)};
     if (resumption && resumption->before_step)
         resumption->before_step(ssl, socket_of(ssl));
     int code = __real_mbedtls_ssl_handshake_step(ssl);

@@ -46,7 +46,7 @@ def bad_input(folder):
                 "training": {"local-epochs": 1, "batch-size": 8, "learning-rate": 0.1},
                 "rounds": {"num-server-rounds": 1, "min-train-nodes": 1, "min-available-nodes": 2}}
 
-    assert "b.csv:1: 4 comma-separated fields, but there should be 3" in fails(folder, job(2, 2))
+    assert "b.csv:1: 4 comma-separated fields, but there should be 3: 2 values and the label" in fails(folder, job(2, 2))
     assert "in_features is 5 but the layer before gives 2" in fails(folder, job(2, 5))
     assert "data.shape: is [3], but model.input-shape is [2]" in fails(folder, job(3, 2))
     with open(os.path.join(folder, "b.csv"), "w", encoding="ascii") as file:

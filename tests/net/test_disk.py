@@ -141,7 +141,8 @@ class Full(NetTest):
         federation.start_aggregator()
         federation.start_clients()
         waits = federation.aggregator.wait_event("round-waits-for-disk")
-        self.assertRegex(waits["error"], "min-free-disk|free")
+        self.assertRegex(waits["error"], r"^the journal of a round takes \d[\d.]* kB and the job's min-free-disk is "
+                         r"4\.50 PB, but the disk of \S+ has [\d.]+ [MGT]B free: ")
         self.assertEqual(federation.aggregator.stop(), 0, federation.aggregator.tail())
 
 

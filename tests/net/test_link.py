@@ -215,8 +215,22 @@ class Ways(NetTest):
         federation = self.alone()
         federation.start_aggregator(listen="[::1]:0")
         client = federation.start_client(0, server=f"wss://[::1]:{federation.port}")
-        self.assertIn("not for the host name connected to", client.wait_event("disconnected")["message"])
+        self.assertIn("not for the host name connected to, ::1: it is for localhost, 127.0.0.1",
+                      client.wait_event("disconnected")["message"])
         self.assertEqual(client.events("welcome"), [])
+
+    def test_wrong_addresses(self):
+        """The server's port for people; a proxy whose name is nobody's."""
+        federation = self.alone()
+        federation.start_aggregator()
+        client = federation.start_client(0, server=f"wss://localhost:{federation.http_port}")
+        self.assertIn("it does not speak TLS: is this the port of the server's --http, not of --listen?",
+                      client.wait_event("disconnected")["message"])
+        client.kill()
+        client = federation.start_client(0, proxy="http://nowhere.invalid:3128")
+        self.connects(client)
+        self.assertIn("the name of the proxy cannot be resolved: nowhere.invalid:3128",
+                      client.wait_event("disconnected")["message"])
 
 
 class Rest(NetTest):
@@ -269,7 +283,7 @@ class Quiet(NetTest):
         """Heartbeats do not wait for training: a router with less patience than that keeps the session."""
         patience_s = 5
         federation = self.federation(clients=1, rounds__num_server_rounds=1, rounds__min_train_nodes=1,
-                                     training__local_epochs=65536)
+                                     training__local_epochs=65536, examples=6000)
         federation.start_aggregator(heartbeat=1)
         router = Relay(("127.0.0.1", federation.port), forgets_after_s=patience_s)
         self.addCleanup(router.close)

@@ -221,8 +221,10 @@ static void test_headers_must_agree(void **state)
         fedge_dataset_load_part(&SPEC, DIR "h2\n" DIR "h3", "", &spec, 0, 2, &own, &err),
         FEDGE_MISMATCH);
     assert_non_null(strstr(err.message, DIR "h3: its header names other columns than " DIR "h2"));
-    expect_refused(&SPEC, DIR "h2", "", FEDGE_CORRUPT,
-                   "4 comma-separated fields, but there should be 3; one that says whose");
+    expect_refused(
+        &SPEC, DIR "h2", "", FEDGE_CORRUPT,
+        "4 comma-separated fields, but there should be 3: 2 values and the label; one that "
+        "says whose");
 }
 
 static void test_files_must_fit_each_other(void **state)

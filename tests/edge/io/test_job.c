@@ -286,6 +286,10 @@ static const struct {
     {"ReLU", "LogSoftmax", "leave it out: the loss takes logits"},
     {"CrossEntropyLoss", "NLLLoss",
      "\"NLLLoss\" is not a loss of this release; CrossEntropyLoss takes logits"},
+    {"ReLU", "BatchNorm1d",
+     "BatchNorm2d takes [channels, height, width]; else take LayerNorm or GroupNorm"},
+    {"ReLU", "relu", "\"relu\" is not a layer of this release; did you mean \"ReLU\"?"},
+    {"CrossEntropyLoss", "crossentropy", "did you mean \"CrossEntropyLoss\"?"},
     {"ReLU", "Linea", "did you mean \"Linear\"?; docs/jobs.md lists them"},
     {"\"type\": \"ReLU\"", "\"typ\": \"ReLU\"", "job.json:4: model.layers[1].type: is missing"},
     {"\"kernel_size\": 3", "\"kernel-size\": 3",
@@ -314,6 +318,9 @@ static const struct {
     {"\"batch-size\": 16", "\"batch-size\": 65537", "batch-size: 65537 is not in [1, 65536]"},
     {", \"learning-rate\": 0.05", "",
      "job.json:11: training.learning-rate: is missing or 0; give e.g. 0.05"},
+    {"\"learning-rate\": 0.05", "\"learning-rate\": 0",
+     "job.json:11: training.learning-rate: is 0, with which nothing is learnt; give e.g. 0.05"},
+    {"\"learning-rate\": 0.05", "\"lr\": 0", "training.lr: is 0, with which nothing is learnt"},
     {"\"learning-rate\": 0.05", "\"learning-rate\": 1e-50", "1e-50 would be rounded to 0: give 0"},
     {"\"local-steps\": 0", "\"clip-norm\": 1e-46",
      "job.json:11: training.clip-norm: 1e-46 would be rounded to 0: give 0, or more"},
@@ -397,11 +404,13 @@ static void mistakes_name_key_line_and_remedy(void **state)
     expect(SHORT, "\"data\"", "\"strategy\": {}, \"dat\"", FEDGE_INVALID_ARGUMENT, "\"dat\"");
 }
 
-static void a_job_without_data_is_refused(void **state)
+static void a_job_without_data_or_rounds_is_refused(void **state)
 {
     (void)state;
     expect(SHORT, "\"data\": {\"name\": \"d\", \"shape\": [4], \"dtype\": \"f32\", \"labels\": 2},",
            "", FEDGE_INVALID_ARGUMENT, "data: is missing; only an external model does without");
+    expect(SHORT, ", \"rounds\": {\"num-server-rounds\": 3}", "", FEDGE_INVALID_ARGUMENT,
+           "rounds: is missing: give e.g. \"rounds\": {\"num-server-rounds\": 10}");
 }
 
 static void long_paths_are_refused(void **state)
@@ -483,7 +492,7 @@ int main(void)
         cmocka_unit_test(external_models_need_only_a_schema),
         cmocka_unit_test(flowers_older_names_are_read),
         cmocka_unit_test(mistakes_name_key_line_and_remedy),
-        cmocka_unit_test(a_job_without_data_is_refused),
+        cmocka_unit_test(a_job_without_data_or_rounds_is_refused),
         cmocka_unit_test(long_paths_are_refused),
         cmocka_unit_test(files_are_loaded),
         cmocka_unit_test(the_examples_of_the_manual_are_accepted),

@@ -420,6 +420,7 @@ static void the_nearest_name_is_found(void **state)
     assert_string_equal(fedge_json_nearest("batchsize", NAMES, 5), "batch-size");
     assert_string_equal(fedge_json_nearest("local-step", NAMES, 5), "local-steps");
     assert_string_equal(fedge_json_nearest("bais", NAMES, 5), "bias");
+    assert_string_equal(fedge_json_nearest("BIAS", NAMES, 5), "bias");
     assert_null(fedge_json_nearest("optimizer", NAMES, 5));
     assert_null(fedge_json_nearest("", NAMES, 5));
     char big[200];

@@ -749,7 +749,7 @@ echo '{"data": {"points": {"values": "owned.csv"}}}' >owned.json
 echo '{"data": {"points": {"values": "points.csv"}}}' >plain.json
 sed 's/"test.csv"/"owned.csv"/' job.json >tested.json
 owned=("$simulate" --data owned.json --clients 4)
-ends 3 "owned.csv:2: 4 comma-separated fields, but there should be 3; one that says whose an example is goes with natural:COLUMN, or in fedge-simulate --owner COLUMN" \
+ends 3 "owned.csv:2: 4 comma-separated fields, but there should be 3: 2 values and the label; one that says whose an example is goes with natural:COLUMN, or in fedge-simulate --owner COLUMN" \
     "${owned[@]}" --job job.json --partition iid
 for of in job tested; do
     ends 0 "complete" "${owned[@]}" --job $of.json --partition natural:who --json --out natural-$of
