@@ -146,6 +146,7 @@ function(fedge_install_library name)
       target_link_options(${target} PRIVATE
         -Wl,-Bsymbolic -Wl,-z,defs -Wl,--as-needed -Wl,-z,relro -Wl,-z,now)
     endif()
+    set_property(GLOBAL APPEND PROPERTY fedge_installed_libraries ${target})
     install(TARGETS ${target} EXPORT fedge
       ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}" LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
       INCLUDES DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
@@ -217,3 +218,28 @@ if(NOT FEDGE_SANITIZE)
   install(FILES "${CMAKE_BINARY_DIR}/lib/fedge-config.cmake" "${CMAKE_BINARY_DIR}/lib/fedge-config-version.cmake"
     DESTINATION "${package}")
 endif()
+
+# --- what must have been built -------------------------------------------------------------------
+
+# A build may have been of some targets only, as the quickstart's is. CMakeLists.txt has the rule that reads this
+# before all others, so that nothing is installed then.
+get_property(libraries GLOBAL PROPERTY fedge_installed_libraries)
+set(needed ${pages})
+foreach(target IN LISTS programs libraries)
+  list(APPEND needed "$<TARGET_FILE:${target}>")
+endforeach()
+list(JOIN needed "\"\n  \"" needed)
+file(GENERATE OUTPUT "${CMAKE_BINARY_DIR}/built.cmake" CONTENT "set(missing)
+foreach(file IN ITEMS
+  \"${needed}\")
+  if(NOT EXISTS \"\${file}\")
+    cmake_path(GET file FILENAME name)
+    list(APPEND missing \"\${name}\")
+  endif()
+endforeach()
+if(missing)
+  list(JOIN missing \", \" missing)
+  message(FATAL_ERROR \"not built yet: \${missing}. Nothing was installed. Build all of it first: \"
+    \"cmake --build ${CMAKE_BINARY_DIR}\")
+endif()
+")

@@ -203,6 +203,20 @@ class Install(unittest.TestCase):
                                            *self.pkg_config("--libs", f"fedge-{second}{kind}"))
                     run(program, env=self.environment())
 
+    def test_nothing_is_installed_while_something_is_missing(self):
+        """The quickstart builds three programs. Here the rules look for all in a folder that has but one of them."""
+        built = self.place("quickstart")
+        os.makedirs(os.path.join(built, "bin"))
+        shutil.copy(f"{self.prefix}/bin/fedge-keys", f"{built}/bin")
+        for script in ("cmake_install.cmake", "built.cmake"):
+            with open(os.path.join(BUILD, script), encoding="utf-8") as file:
+                self.write(f"quickstart/{script}", file.read().replace(BUILD, built))
+        prefix = self.place("nothing")
+        with self.assertRaisesRegex(AssertionError, r"(?s)not built yet: .*fedge-simulate.*cmake\s--build") as said:
+            run("cmake", f"-DCMAKE_INSTALL_PREFIX={prefix}", "-P", f"{built}/cmake_install.cmake")
+        self.assertNotIn("fedge-keys,", str(said.exception))
+        self.assertFalse(os.path.exists(prefix))
+
     def test_versions_are_one(self):
         version = self.pkg_config("--modversion", "fedge-client")[0]
         source = self.write("version.c", '#include <fedge/train.h>\n#include <stdio.h>\n'
