@@ -3,7 +3,8 @@
 # with sudo) and builds libwebsockets and mbedTLS into build/deps. Once done, it does nothing.
 #
 #   cmake/setup.sh           what building and the quickstart need
-#   cmake/setup.sh --tests   what the tests need as well
+#   cmake/setup.sh --mpi     Open MPI as well: mpirun, for several machines
+#   cmake/setup.sh --tests   what the tests need as well (Open MPI is in it)
 #   cmake/setup.sh --cross   compilers for other processors, and QEMU (240 MB)
 #
 # FEDGE_SOURCES=DIR: see cmake/deps.sh.
@@ -12,7 +13,8 @@ set -euo pipefail
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages=(build-essential cmake ninja-build libcjson-dev zlib1g-dev libev-dev libgcrypt20-dev libisal-dev dpkg-dev patch bzip2 xz-utils
     ca-certificates debian-archive-keyring python3 dataset-fashion-mnist)
-test_packages=(libcmocka-dev libopenmpi-dev openmpi-bin pkgconf clang libclang-rt-dev clang-format clang-tidy iproute2 nftables openssl curl
+mpi_packages=(libopenmpi-dev openmpi-bin)
+test_packages=("${mpi_packages[@]}" libcmocka-dev pkgconf clang libclang-rt-dev clang-format clang-tidy iproute2 nftables openssl curl
     procps git python3-numpy python3-jsonschema)
 cross_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross
     qemu-user-static gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm musl-tools linux-libc-dev)
@@ -25,13 +27,14 @@ die() {
 
 for argument; do
     case $argument in
+    --mpi) packages+=("${mpi_packages[@]}") ;;
     --tests) packages+=("${test_packages[@]}") ;;
     --cross) packages+=("${cross_packages[@]}") ;;
     -h | --help)
-        sed -n '2,9s/^# \{0,1\}//p' "$0"
+        sed -n '2,10s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
-    *) die "unknown argument '$argument'; there are --tests and --cross" ;;
+    *) die "unknown argument '$argument'; there are --mpi, --tests and --cross" ;;
     esac
 done
 

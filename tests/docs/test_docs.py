@@ -104,6 +104,14 @@ class Pages(unittest.TestCase):
             with self.subTest(path):
                 self.assertLessEqual(packages, set(re.findall(r"`([\w.+-]+)`", read(path))))
 
+    def test_mpirun_is_installed_by_what_is_said(self):
+        setup = read("cmake/setup.sh")
+        self.assertIn("openmpi-bin", re.search(r"^mpi_packages=\((.*)\)$", setup, re.M)[1])
+        self.assertIn('--mpi) packages+=("${mpi_packages[@]}")', setup)
+        for path in ("README.md", "docs/install.md", "docs/operations.md", "docs/simulation.md"):
+            with self.subTest(path):
+                self.assertIn("`bash cmake/setup.sh --mpi`", read(path))
+
     def test_options_are_those_of_the_programs(self):
         page = section(read("docs/operations.md"), "## Programs")
         tables = dict(zip(("fedge-aggregator", "fedge-client"),
