@@ -10,10 +10,14 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 import unittest
 
 SOURCE = os.environ["FEDGE_SOURCE_DIR"]
+sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
+import commands  # noqa: E402
+
 BIN = os.environ["FEDGE_BIN_DIR"]
 PAPERS = os.path.join("examples", "papers")
 PATIENCE_S = 240
@@ -78,8 +82,8 @@ class Papers(unittest.TestCase):
                 file.write(text)
 
     def commands(self, paper):
-        with open(os.path.join(SOURCE, PAPERS, paper, "README.md"), encoding="utf-8") as file:
-            return re.findall(r"^    ((?:fedge-simulate|for|python3|bash) .*)$", file.read(), re.MULTILINE)
+        return [command.text for command in commands.commands(SOURCE, os.path.join(PAPERS, paper, "README.md"))
+                if not command.text.startswith("PYTHON-WITH-")]
 
     def run_all(self, paper):
         """The output of the last command, which is the table."""

@@ -1,15 +1,19 @@
 """What "cmake --install" leaves serves programs outside of this tree: by pkg-config and by CMake, with the
 static and with the shared libraries."""
 
+import glob
 import json
 import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 SOURCE = os.environ["FEDGE_SOURCE_DIR"]
+sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
+import commands  # noqa: E402
 BUILD = os.environ["FEDGE_BINARY_DIR"]
 PATIENCE_S = 120
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
@@ -121,32 +125,77 @@ class Install(unittest.TestCase):
         for program in self.four_ways("edge_only", "train").values():
             run(program, env=self.environment())
 
-    def do_as_said(self, source):
-        """The commands in the comment at an example's top, but with two rounds; gives the folder and what they said."""
-        run("cc", "-std=c11", *STRICT, "-c", source, *self.pkg_config("--cflags", "fedge-strategy"), "-o", os.devnull)
-        folder = tempfile.mkdtemp(dir=self.folder)
-        shutil.copy(source, folder)
-        with open(source, encoding="utf-8") as file:
-            commands = re.findall(r"^ \*     (\S.*)$", file.read().split("*/")[0].split("installed fedge:")[1], re.MULTILINE)
+    def do_as_said(self, path, heading="", into=None, change=lambda command: command):
+        """The commands of a page's section, or of the comment at an example's top, in a folder with the example's file;
+        gives the folder and what they said."""
+        folder = into or tempfile.mkdtemp(dir=self.folder)
         prefix = os.path.join(folder, "prefix")  # without the space, which a shell takes for the end of a word
-        os.symlink(self.prefix, prefix)
-        environment = {**os.environ, "PATH": f"{prefix}/bin:{os.environ['PATH']}",
+        if not into:
+            os.symlink(self.prefix, prefix)
+            os.symlink(os.path.join(SOURCE, "examples"), os.path.join(folder, "examples"))
+        environment = {**self.environment(), "PATH": f"{prefix}/bin:{os.environ['PATH']}",
                        "PKG_CONFIG_PATH": f"{prefix}/lib/pkgconfig"}
-        said = "".join(run("bash", "-c", command.replace("--job", "--rounds 2 --job"), cwd=folder, env=environment)
-                       for command in commands)
-        self.assertNotIn("plugin-unused", said)
+        found = commands.of_section(SOURCE, path, heading)
+        self.assertTrue(found)
+        script = "\n".join(map(change, found))
+        said = run("timeout", str(PATIENCE_S), "bash", "-e", "-c", script, cwd=folder, env=environment)
         return folder, said
 
+    def own(self, source):
+        """Builds it as strictly as its compiler can, then as its comment says, and has two rounds of it."""
+        run("cc", "-std=c11", *STRICT, "-c", f"{SOURCE}/{source}", *self.pkg_config("--cflags", "fedge-strategy"), "-o",
+            os.devnull)
+        folder, said = self.do_as_said(source, change=lambda command: command.replace(
+            "cc -shared", f"cp {SOURCE}/{source} . && cc -shared").replace("--job", "--rounds 2 --job"))
+        self.assertIn("complete after 2 rounds", said)
+        self.assertNotIn("plugin-unused", said)
+        return folder
+
+    def by_the_manual(self, folder, name, heading, job):
+        """The same with a job of one's own, as docs/strategies.md says."""
+        for part in os.listdir(os.path.join(folder, name)):
+            if os.path.isfile(os.path.join(folder, name, part)):
+                shutil.copy(os.path.join(folder, name, part), folder)
+        with open(os.path.join(folder, "job.json"), "r+", encoding="utf-8") as file:
+            job = {**json.load(file), **job}
+            file.seek(0)
+            file.truncate()
+            json.dump(job, file)
+        shutil.rmtree(os.path.join(folder, "run"), ignore_errors=True)
+        _, said = self.do_as_said("docs/strategies.md", heading, into=folder, change=lambda command: command.replace(
+            "--clients 10", "--clients 30 --rounds 2"))
+        self.assertIn("complete after 2 rounds", said)
+        self.assertNotIn("plugin-unused", said)
+
     def test_a_strategy_is_built_and_trains(self):
-        folder, said = self.do_as_said(os.path.join(SOURCE, "examples", "own_strategy", "strategy.c"))
+        folder = self.own("examples/own_strategy/strategy.c")
         with open(f"{folder}/run/job.json", encoding="utf-8") as file:
             self.assertEqual(json.load(file)["strategy"]["type"], "NormalisedAvg")
-        self.assertIn("complete after 2 rounds", said)
+        self.by_the_manual(folder, "run", "## A strategy of your own", {"strategy": {"type": "NormalisedAvg"}})
 
     def test_metrics_are_built_and_counted(self):
-        folder, _ = self.do_as_said(os.path.join(SOURCE, "examples", "own_metric", "metric.c"))
-        with open(f"{folder}/run/rounds.jsonl", encoding="utf-8") as file:
-            self.assertIn('"metrics":{"top5_accuracy":', file.read())
+        folder = self.own("examples/own_metric/metric.c")
+        for heading in (None, "### A metric of your own"):
+            if heading:
+                self.by_the_manual(folder, "synthetic", heading, {})
+            with open(f"{folder}/run/rounds.jsonl", encoding="utf-8") as file:
+                self.assertIn('"metrics":{"top5_accuracy":', file.read())
+
+    def test_the_readmes_own_trainer(self):
+        """With a port that is free."""
+        folder, _ = self.do_as_said("README.md", "## Your own trainer", change=lambda command: command.replace(
+            " &", " --listen 127.0.0.1:0 --http off --port-file ports &\nuntil [ -s ports ]; do sleep 0.05; done\n"
+            "read -r port _ <ports", 1).replace("localhost:9092", "localhost:$port") if "aggregator" in command
+            else command.replace("localhost:9092", "localhost:$port"))
+        self.assertEqual(len(glob.glob(f"{folder}/state/runs/*/model.safetensors")), 1)
+
+    def test_the_manuals_ways_to_link(self):
+        folder, _ = self.do_as_said("docs/install.md", "## The libraries", change=lambda command: command.replace(
+            "cc main.c", "cc examples/own_trainer/main.c"))
+        self.assertTrue(os.path.exists(f"{folder}/own-trainer"))
+        _, said = self.do_as_said("examples/edge_only/README.md", "# The training library alone", change=lambda command:
+                                  command.replace("cc main.c", "cc examples/edge_only/main.c"))
+        self.assertIn("learnt", said)
 
     def test_headers_need_nothing_else(self):
         include = f"-I{self.prefix}/include"
