@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "aggregator/rounds/pieces.h"
 #include "aggregator/rounds/updates.h"
 #include "edge/core/os.h"
 #include "edge/core/status.h"
@@ -20,7 +21,9 @@ typedef struct fedge_kept_updates {
     uint64_t limit;             /* bytes in memory */
     uint32_t num, capacity;     /* places that are reserved, and have been */
     int32_t **values;           /* (capacity) of schema->num_elements; NULL: in the file */
+    uint32_t **sums;            /* (capacity) CRC-32s of each piece; NULL: in memory */
     fedge_os_file file;         /* of the others */
+    fedge_pieces pieces;        /* with the file */
     bool has_file;
     uint32_t *order; /* as _list was told */
 } fedge_kept_updates;
@@ -36,7 +39,8 @@ FEDGE_MUST_USE fedge_status fedge_kept_updates_reserve(fedge_kept_updates *kept,
 /* v: schema->num_elements fixed-point integers. Different threads may put to different places. */
 FEDGE_MUST_USE fedge_status fedge_kept_updates_put(fedge_kept_updates *kept, uint32_t place,
                                                    const int32_t *v, fedge_error *err);
-/* As fedge_updates.read, of the place [index]. */
+/* As fedge_updates.read, of the place [index]. FEDGE_CORRUPT: the file has other bytes than were
+ * put there. */
 FEDGE_MUST_USE fedge_status fedge_kept_updates_read(fedge_kept_updates *kept, uint32_t place,
                                                     uint32_t tensor, size_t at, size_t count,
                                                     int32_t *v, fedge_error *err);

@@ -757,6 +757,29 @@ void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms)
     try_open(rounds, now_ms);
 }
 
+void fedge_rounds_reopen(fedge_rounds *rounds, const uint32_t *slots, uint32_t num_slots,
+                         uint64_t now_ms)
+{
+    assert(rounds->state == FEDGE_ROUNDS_CLOSING && !rounds->failing);
+    assert(rounds->num_actions == 0 && !fedge_rounds_has_buffer(rounds));
+    rounds->state = FEDGE_ROUNDS_RUNNING;
+    rounds->hopeless = false;
+    start_deadline(rounds, now_ms);
+    for (uint32_t i = 0; i < num_slots; i++) {
+        assert(rounds->tasks[slots[i]].state == FEDGE_TASK_REPORTED);
+        rounds->tasks[slots[i]].state = FEDGE_TASK_OPEN;
+    }
+    rounds->num_open += num_slots;
+    rounds->num_reported -= num_slots;
+    /* Those that were open when the phase was to close have been cancelled. */
+    for (uint32_t slot = 0; slot < rounds->num_tasks; slot++) {
+        const fedge_rounds_task *task = &rounds->tasks[slot];
+        if (task->state == FEDGE_TASK_OPEN && fedge_rounds_is_connected(rounds, task->client_index))
+            push(rounds, FEDGE_ROUNDS_SEND, slot, false);
+    }
+    end_if_over(rounds);
+}
+
 void fedge_rounds_drain(fedge_rounds *rounds)
 {
     rounds->draining = true;

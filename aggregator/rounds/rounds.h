@@ -173,6 +173,10 @@ uint64_t fedge_rounds_rests_until(const fedge_rounds *rounds, uint32_t client_in
 void fedge_rounds_tick(fedge_rounds *rounds, uint64_t now_ms);
 void fedge_rounds_opened(fedge_rounds *rounds, uint64_t now_ms);
 void fedge_rounds_closed(fedge_rounds *rounds, uint64_t now_ms);
+/* In place of fedge_rounds_closed, not with a buffer: what was reported for [slots], ascending, is
+ * lost. The phase is open again, its deadline starts anew, and SEND of every open task follows. */
+void fedge_rounds_reopen(fedge_rounds *rounds, const uint32_t *slots, uint32_t num_slots,
+                         uint64_t now_ms);
 /* Finish after the open phase; at once when none is open. A phase on which nobody who is connected
  * has worked for the grace above closes if enough have reported; otherwise it is left open, to be
  * restored. */

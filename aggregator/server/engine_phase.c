@@ -511,6 +511,33 @@ static void replace_model(fedge_engine *engine, fedge_round_finalizer_result *re
     result->model = NULL;
 }
 
+/* The phase was to close and is open again: what the disk has damaged of it is asked for anew. */
+static void reopen_phase(fedge_engine *engine, fedge_round_finalizer_result *result,
+                         uint64_t now_ms)
+{
+    fedge_error err;
+    uint32_t num_tasks = 0, num_gone = 0;
+    const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
+    uint32_t *gone = malloc(((size_t)num_tasks + 1) * sizeof(*gone));
+    engine->journal = result->journal;
+    result->journal = NULL;
+    fedge_status status =
+        gone ? fedge_engine_new_slots(engine, num_tasks, &err)
+             : fedge_fail(&err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
+    if (status == FEDGE_OK)
+        status = fedge_engine_begin_intake(engine, &err);
+    for (uint32_t i = 0; i < num_tasks && status == FEDGE_OK; i++) {
+        if (cohort[i].state == FEDGE_TASK_REPORTED &&
+            !fedge_journal_get_slot(engine->journal, i).accepted)
+            gone[num_gone++] = i;
+    }
+    if (status == FEDGE_OK)
+        fedge_rounds_reopen(engine->rounds, gone, num_gone, now_ms);
+    else
+        fedge_engine_fail(engine, &err);
+    free(gone);
+}
+
 void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, uint64_t now_ms)
 {
     fedge_round_finalizer_result *result = completion->result;
@@ -518,6 +545,10 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
     memcpy(err.message, completion->message, sizeof(err.message));
     if (completion->status != FEDGE_OK) {
         fedge_engine_fail(engine, &err);
+        return;
+    }
+    if (result->journal) {
+        reopen_phase(engine, result, now_ms);
         return;
     }
     const fedge_round_summary *summary = &result->summary;

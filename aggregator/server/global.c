@@ -8,9 +8,8 @@
 
 #include "aggregator/reduce/joined.h"
 #include "aggregator/rounds/evaluator.h"
-#include "aggregator/server/accepted_updates.h"
 #include "aggregator/server/global_ranks.h"
-#include "aggregator/server/ingest.h"
+#include "aggregator/server/global_updates.h"
 #include "aggregator/server/model_parts.h"
 #include "edge/core/os.h"
 #include "edge/io/client_hooks.h"
@@ -19,154 +18,6 @@
 #include "secure/identity/identity.h"
 
 #define MAX_STEP_THREADS 8
-
-/* ---- what the accepted updates say of themselves --------------------------------------------- */
-
-static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *text,
-                                  fedge_upload *upload, fedge_error *err)
-{
-    fedge_status status =
-        fedge_journal_metadata(journal, slot, text, FEDGE_JOURNAL_MAX_METADATA + 1, err);
-    if (status != FEDGE_OK)
-        return status;
-    /* The journal has the message's own metadata, so that a replay reads them with what read them
-     * from the connection. */
-    fedge_message message = {
-        .type = FEDGE_MESSAGE_UPLOAD, .meta = text, .meta_size = (uint32_t)strlen(text)};
-    return fedge_upload_read(&message, upload, err);
-}
-
-/* A weighted mean that is NaN when nobody said anything. */
-typedef struct mean {
-    double sum, weight;
-} mean;
-
-static void mean_add(mean *to, double value, double weight)
-{
-    /* Metrics are optional, and of a client's own making: what is not a number says nothing. */
-    if (isfinite(value)) {
-        to->sum += value * weight;
-        to->weight += weight;
-    }
-}
-
-static double mean_get(const mean *of)
-{
-    return of->weight > 0.0 ? of->sum / of->weight : NAN;
-}
-
-typedef fedge_status (*accepted_fn)(fedge_global *global, fedge_journal *journal, uint32_t slot,
-                                    const fedge_upload *upload, void *user, fedge_error *err);
-
-/* Visits the accepted updates in slot order, so that what is computed from them does not depend on
- * who came first. */
-static fedge_status for_each_accepted(fedge_global *global, fedge_journal *journal,
-                                      accepted_fn visit, void *user, fedge_error *err)
-{
-    char *text = malloc(FEDGE_JOURNAL_MAX_METADATA + 1);
-    fedge_upload *upload = malloc(sizeof(*upload));
-    fedge_status status = FEDGE_OK;
-    if (!text || !upload)
-        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read the journal");
-    uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
-    for (uint32_t slot = 0; slot < num_slots && status == FEDGE_OK; slot++) {
-        if (!fedge_journal_get_slot(journal, slot).accepted)
-            continue;
-        status = read_accepted(journal, slot, text, upload, err);
-        if (status == FEDGE_OK)
-            status = visit(global, journal, slot, upload, user, err);
-    }
-    free(text);
-    free(upload);
-    return status;
-}
-
-typedef struct metrics {
-    fedge_round_summary *summary;
-    mean loss, accuracy, train, encode, upload;
-    double clamped;
-    uint32_t states_lost;
-    fedge_update_facts *facts;       /* room for the cohort's */
-    fedge_accepted_updates *updates; /* all of them, when the strategy collects; else NULL */
-} metrics;
-
-static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_t slot,
-                           const fedge_upload *upload, void *user, fedge_error *err)
-{
-    metrics *to = user;
-    /* By its examples, within the bound that the job sets to anybody's weight. */
-    double weight = (double)fedge_report_weight(global->job, upload->num_examples);
-    const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
-    to->facts[to->summary->reported++] =
-        fedge_upload_facts(&global->model, upload, fedge_journal_get_phase(journal)->round,
-                           task.client_index, task.base);
-    to->summary->examples += upload->num_examples;
-    mean_add(&to->loss, fedge_upload_metric(upload, "loss"), weight);
-    mean_add(&to->accuracy, fedge_upload_metric(upload, "accuracy"), weight);
-    /* Times are a machine's, whatever it was given to learn from. */
-    mean_add(&to->train, fedge_upload_metric(upload, "seconds-train"), 1.0);
-    mean_add(&to->encode, fedge_upload_metric(upload, "seconds-encode"), 1.0);
-    double clamped = fedge_upload_metric(upload, "clamped");
-    double most = (double)global->plan->sent.schema.num_elements;
-    to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
-    to->states_lost += fedge_upload_metric(upload, FEDGE_KEPT_LOST) > 0.0;
-    return to->updates ? fedge_accepted_updates_add(to->updates, slot, upload, err) : FEDGE_OK;
-}
-
-/* Slots that have had a task. */
-static uint32_t num_asked(fedge_journal *journal)
-{
-    const uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
-    uint32_t asked = 0;
-    for (uint32_t slot = 0; slot < num_slots; slot++)
-        asked += fedge_journal_get_slot(journal, slot).task.task_id != 0;
-    return asked;
-}
-
-/* Which updates a buffer had, for the line. */
-static fedge_status tell_updates(const fedge_global *global, const fedge_update_facts *facts,
-                                 fedge_round_summary *summary, fedge_error *err)
-{
-    if (global->job->rounds.buffer_size == 0 || summary->reported > FEDGE_ROUND_SUMMARY_MAX_TOLD)
-        return FEDGE_OK;
-    summary->told = calloc((size_t)summary->reported + 1, sizeof(*summary->told));
-    if (!summary->told)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a line of a round");
-    for (summary->num_told = 0; summary->num_told < summary->reported; summary->num_told++) {
-        const fedge_update_facts *of = &facts[summary->num_told];
-        summary->told[summary->num_told] = (fedge_told_update){of->client, of->staleness};
-    }
-    return FEDGE_OK;
-}
-
-/* *lost: how many clients have lost what they kept for the strategy. [facts]: room for the
- * cohort's.
- */
-static fedge_status summarise(fedge_global *global, fedge_journal *journal,
-                              fedge_round_summary *summary, fedge_update_facts *facts,
-                              fedge_accepted_updates *updates, uint32_t *lost, fedge_error *err)
-{
-    const bool collects = global->model.strategy->collects;
-    metrics all = {.summary = summary, .facts = facts, .updates = collects ? updates : NULL};
-    /* From the journal alone, never from what this process remembers: a round that is closed again
-     * after a crash writes the same line. */
-    summary->asked = num_asked(journal);
-    summary->reported = 0;
-    summary->examples = 0;
-    fedge_status status =
-        collects ? fedge_accepted_updates_init(updates, global->plan, journal, &global->model.kept,
-                                               summary->asked, err)
-                 : FEDGE_OK;
-    if (status == FEDGE_OK)
-        status = for_each_accepted(global, journal, gather, &all, err);
-    summary->train_loss = mean_get(&all.loss);
-    summary->train_accuracy = fedge_has_accuracy(global->plan) ? mean_get(&all.accuracy) : NAN;
-    summary->seconds_train = mean_get(&all.train);
-    summary->seconds_encode = mean_get(&all.encode);
-    summary->clamped = (uint64_t)all.clamped;
-    *lost = all.states_lost;
-    return status;
-}
 
 /* ---- rounds.jsonl ---------------------------------------------------------------------------- */
 
@@ -367,21 +218,36 @@ static fedge_status note_missed(fedge_global *global, fedge_journal *journal, fe
     return status;
 }
 
+/* Which updates a buffer had, for the line. */
+static fedge_status tell_updates(const fedge_global *global, const fedge_update_facts *facts,
+                                 fedge_round_summary *summary, fedge_error *err)
+{
+    if (global->job->rounds.buffer_size == 0 || summary->reported > FEDGE_ROUND_SUMMARY_MAX_TOLD)
+        return FEDGE_OK;
+    summary->told = calloc((size_t)summary->reported + 1, sizeof(*summary->told));
+    if (!summary->told)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a line of a round");
+    for (summary->num_told = 0; summary->num_told < summary->reported; summary->num_told++) {
+        const fedge_update_facts *of = &facts[summary->num_told];
+        summary->told[summary->num_told] = (fedge_told_update){of->client, of->staleness};
+    }
+    return FEDGE_OK;
+}
+
 static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journal,
-                                      const fedge_update_facts *facts,
-                                      fedge_accepted_updates *accepted, uint32_t lost,
-                                      fedge_round_summary *summary, fedge_error *err)
+                                      fedge_gathered *gathered, fedge_round_summary *summary,
+                                      fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
-    const fedge_updates updates = fedge_accepted_updates_get(accepted);
+    const fedge_updates updates = fedge_accepted_updates_get(&gathered->updates);
     uint64_t start = fedge_os_monotonic_ns();
     fedge_status status =
-        fedge_global_model_step(&global->model, phase->round, phase->bounds_log2, facts,
+        fedge_global_model_step(&global->model, phase->round, phase->bounds_log2, gathered->facts,
                                 global->model.strategy->collects ? &updates : NULL, err);
     if (status == FEDGE_OK)
         status = note_missed(global, journal, err);
     if (status == FEDGE_OK)
-        status = derive_last_accepted(global, journal, lost, err);
+        status = derive_last_accepted(global, journal, gathered->states_lost, err);
     if (status == FEDGE_OK)
         status = write_model(global, err);
     summary->seconds_step = seconds_since(start);
@@ -400,32 +266,49 @@ static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journ
     return status;
 }
 
-fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
-                               fedge_round_summary *summary, fedge_save **save, fedge_error *err)
+/* The phase goes on without the updates that were damaged: they were counted as they came. */
+static fedge_status reopen(fedge_global *global, fedge_journal *journal, fedge_error *err)
 {
-    const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
-    assert(phase->round == global->checkpoint.round + 1); /* no round twice, and none left out */
-    uint32_t lost = 0;
-    fedge_accepted_updates updates = {0};
-    *save = NULL;
-    fedge_update_facts *facts = calloc(phase->num_tasks, sizeof(*facts));
-    fedge_status status =
-        /* The seal comes before the step. With it a crash during the step closes the round again
-         * with just these updates; without it a late one could join them, and the model would be
-         * another. */
-        facts ? fedge_journal_close(journal, err)
-              : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase->num_tasks);
+    /* The losses first: with them no start takes the updates for whole. */
+    fedge_status status = fedge_journal_sync(journal, err);
+    if (status == FEDGE_OK)
+        status = fedge_global_model_reset(&global->model, err);
+    return status == FEDGE_OK ? fedge_global_replay(global, journal, err) : status;
+}
+
+/* The seal, and all that follows it up to the model. */
+static fedge_status close_with(fedge_global *global, fedge_journal *journal,
+                               fedge_gathered *gathered, fedge_round_summary *summary,
+                               fedge_error *err)
+{
+    /* The seal comes before the step. With it a crash during the step closes the round again with
+     * just these updates; without it a late one could join them, and the model would be another. */
+    fedge_status status = fedge_journal_close(journal, err);
     /* After the seal: until then updates came in on every rank. */
     if (status == FEDGE_OK)
         status = fedge_global_join_sums(global, err);
     if (status == FEDGE_OK)
-        status = summarise(global, journal, summary, facts, &updates, &lost, err);
-    if (status == FEDGE_OK)
-        status = step_and_evaluate(global, journal, facts, &updates, lost, summary, err);
-    if (status == FEDGE_OK)
-        status = tell_updates(global, facts, summary, err);
-    fedge_accepted_updates_fini(&updates);
-    free(facts);
+        status = step_and_evaluate(global, journal, gathered, summary, err);
+    return status == FEDGE_OK ? tell_updates(global, gathered->facts, summary, err) : status;
+}
+
+fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
+                               fedge_round_summary *summary, bool *reopened, fedge_save **save,
+                               fedge_error *err)
+{
+    const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
+    assert(phase->round == global->checkpoint.round + 1); /* no round twice, and none left out */
+    fedge_gathered gathered;
+    *save = NULL;
+    fedge_status status = fedge_global_gather(global, journal, summary, &gathered, err);
+    *reopened = status == FEDGE_OK && gathered.num_damaged > 0;
+    if (status == FEDGE_OK && !*reopened)
+        status = close_with(global, journal, &gathered, summary, err);
+    fedge_gathered_fini(&gathered);
+    if (*reopened)
+        status = reopen(global, journal, err);
+    if (*reopened && status == FEDGE_OK)
+        return FEDGE_OK;
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "round %u", phase->round);
     fedge_checkpoint *checkpoint = &global->checkpoint;
@@ -613,22 +496,6 @@ static fedge_status load_checkpoint(fedge_global *global, fedge_checkpoint_data 
     return status;
 }
 
-static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_t slot,
-                           const fedge_upload *upload, void *user, fedge_error *err)
-{
-    (void)user;
-    const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
-    if (fedge_journal_get_slot(journal, slot).elsewhere)
-        return FEDGE_OK; /* it is in the sums by now */
-    fedge_upload_set_phase(&global->model, phase);
-    const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
-    const fedge_update_facts facts =
-        fedge_upload_facts(&global->model, upload, phase->round, task.client_index, task.base);
-    return fedge_ingest_replay(global->plan, &global->model.accumulator, journal, slot, upload,
-                               phase->bounds_log2, fedge_update_weight(&global->model, &facts),
-                               err);
-}
-
 static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, fedge_error *err)
 {
     fedge_round_summary summary = {.round = recovery->last_closed + 1,
@@ -639,7 +506,9 @@ static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, 
     FEDGE_LOG(global->log, FEDGE_LOG_INFO, "round-closed-again",
               fedge_log_int("round", summary.round));
     fedge_save *save = NULL;
-    const fedge_status status = fedge_global_step(global, recovery->journal, &summary, &save, err);
+    bool reopened = false; /* never: it is sealed */
+    const fedge_status status =
+        fedge_global_step(global, recovery->journal, &summary, &reopened, &save, err);
     return status == FEDGE_OK ? save_now(global, save, err) : status;
 }
 
@@ -687,7 +556,7 @@ static fedge_status recover_once(fedge_global *global, fedge_recovery *recovery,
     if (status == FEDGE_OK && recovery->journal)
         status = fedge_global_find_updates(global, recovery, err);
     if (status == FEDGE_OK && recovery->journal)
-        status = for_each_accepted(global, recovery->journal, replay, NULL, err);
+        status = fedge_global_replay(global, recovery->journal, err);
     if (status != FEDGE_OK)
         return status;
     if (recovery->reclose)

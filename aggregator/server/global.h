@@ -98,10 +98,11 @@ FEDGE_MUST_USE fedge_status fedge_global_change_gpus(fedge_global *global,
  * the sums, with a step, an evaluation and a line in rounds.jsonl. The caller has set round,
  * attempt, bytes, seconds and the workers' times in [summary]; the rest is filled. *save: the
  * checkpoint, which the caller writes, tells of (fedge_global_saved) and frees before the next
- * phase ends. */
+ * phase ends. *reopened: the disk has damaged updates that the strategy goes through; their slots
+ * are open again, and nothing of the rest has happened. */
 FEDGE_MUST_USE fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
-                                              fedge_round_summary *summary, fedge_save **save,
-                                              fedge_error *err);
+                                              fedge_round_summary *summary, bool *reopened,
+                                              fedge_save **save, fedge_error *err);
 /* Round finalizer's thread: [save], the last that was made, is written. */
 void fedge_global_saved(fedge_global *global, const fedge_save *save);
 /* Round finalizer's thread: drops a phase that failed. */

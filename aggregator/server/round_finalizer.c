@@ -143,12 +143,18 @@ static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_e
 {
     assert(ending->journal);
     fedge_save *save = NULL;
+    bool reopened = false;
     fedge_status status = gather(finalizer, ending, err);
     if (status != FEDGE_OK) { /* the journal stays open: recovery sums it again */
         return status;
     }
-    status =
-        fedge_global_step(finalizer->global, ending->journal, &ending->result->summary, &save, err);
+    status = fedge_global_step(finalizer->global, ending->journal, &ending->result->summary,
+                               &reopened, &save, err);
+    if (reopened) {
+        ending->result->journal = ending->journal;
+        ending->journal = NULL;
+        return status;
+    }
     /* After a failure as well: it is freed with the result. */
     ending->result->model = fedge_global_take_model(finalizer->global);
     if (status == FEDGE_OK) {

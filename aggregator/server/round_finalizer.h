@@ -15,7 +15,8 @@
 /* What FEDGE_COMPLETION_OPENED and FEDGE_COMPLETION_CLOSED carry; its receiver frees it with
  * fedge_round_finalizer_result_free, after taking what it keeps. */
 typedef struct fedge_round_finalizer_result {
-    fedge_journal *journal;      /* OPENED */
+    fedge_journal *journal; /* OPENED; CLOSED: it is open again (fedge_global_step), and nothing
+                               of what follows is there */
     fedge_round_summary summary; /* CLOSED */
     bool failed;                 /* CLOSED: the phase was dropped */
     bool over;                   /* CLOSED: early-stopping ends the run with this round */

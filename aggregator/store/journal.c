@@ -63,6 +63,11 @@ const char *fedge_journal_note(const fedge_journal *journal)
     return journal->note;
 }
 
+uint32_t fedge_journal_num_damaged(const fedge_journal *journal)
+{
+    return journal->num_damaged;
+}
+
 const char *fedge_journal_path(const fedge_journal *journal)
 {
     return journal->file.path;
@@ -502,7 +507,15 @@ fedge_status fedge_journal_lose(fedge_journal *journal, uint32_t slot, fedge_err
     uint8_t *body = journal->record + JOURNAL_RECORD_HEADER;
     fedge_put_u32(body, slot);
     fedge_put_u64(body + 4, own->facts.task.task_id);
+    const uint32_t open = journal->phase.num_tasks - journal->num_accepted + 1;
+    const uint64_t needed = fedge_journal_record_size(JOURNAL_LOSE_BODY) +
+                            open * fedge_journal_accept_room() +
+                            fedge_journal_record_size(JOURNAL_END_BODY);
     fedge_status status = check_alive(journal, err);
+    if (status == FEDGE_OK && journal->layout.slots_offset - journal->log_end < needed) {
+        status = fedge_fail(err, FEDGE_TOO_BIG, "%s has no room to note the loss of an update",
+                            journal->file.path);
+    }
     if (status == FEDGE_OK)
         status = append(journal, JOURNAL_LOSE, JOURNAL_LOSE_BODY, err);
     if (status == FEDGE_OK) {
@@ -577,6 +590,24 @@ fedge_status fedge_journal_fail(fedge_journal *journal, fedge_error *err)
     return end_phase(journal, FEDGE_JOURNAL_FAILED, err);
 }
 
+/* The whole record of an acceptance, since its checksum is over all of it, to [record]. */
+static fedge_status read_acceptance(const fedge_journal *journal, const journal_slot *own,
+                                    uint32_t fixed, uint8_t *record, fedge_error *err)
+{
+    const uint32_t body_size = fixed + own->facts.metadata_size;
+    const uint64_t at = own->metadata_offset - fixed - JOURNAL_RECORD_HEADER;
+    const fedge_status status =
+        fedge_os_read_at(&journal->file, at, record, JOURNAL_RECORD_HEADER + body_size, err);
+    if (status != FEDGE_OK ||
+        (fedge_get_u32(record) == body_size &&
+         fedge_journal_check_record(record, record + JOURNAL_RECORD_HEADER, body_size)))
+        return status;
+    return fedge_fail(err, FEDGE_CORRUPT,
+                      "%s at byte %" PRIu64 ": the disk has damaged the record of task %" PRIu64
+                      "'s update",
+                      journal->file.path, at, own->facts.task.task_id);
+}
+
 fedge_status fedge_journal_metadata(fedge_journal *journal, uint32_t slot, char *out,
                                     size_t out_size, fedge_error *err)
 {
@@ -592,8 +623,16 @@ fedge_status fedge_journal_metadata(fedge_journal *journal, uint32_t slot, char 
                           "the metadata of slot %" PRIu32 " has %" PRIu32 " bytes", slot,
                           own.facts.metadata_size);
     }
+    const uint32_t fixed = own.facts.elsewhere ? JOURNAL_ELSEWHERE_FIXED : JOURNAL_ACCEPT_FIXED;
+    uint8_t *record = malloc((size_t)JOURNAL_RECORD_HEADER + fixed + own.facts.metadata_size);
+    if (!record)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a record of the journal");
+    const fedge_status status = read_acceptance(journal, &own, fixed, record, err);
+    if (status == FEDGE_OK)
+        memcpy(out, record + JOURNAL_RECORD_HEADER + fixed, own.facts.metadata_size);
     out[own.facts.metadata_size] = '\0';
-    return fedge_os_read_at(&journal->file, own.metadata_offset, out, own.facts.metadata_size, err);
+    free(record);
+    return status;
 }
 
 /* --- group commit ----------------------------------------------------------------------------- */

@@ -119,7 +119,8 @@ FEDGE_MUST_USE fedge_status fedge_journal_create(const char *dir, const fedge_jo
 
 /* Recovers a journal: replays the log, checks the CRC of every accepted update against its slot's
  * bytes, cuts a torn end. An accepted update whose bytes are damaged is open again and the note
- * says so. FEDGE_CORRUPT (the message has file and offset), FEDGE_UNSUPPORTED: of a newer release.
+ * says so; a phase that was closed with it cannot be stepped with (fedge_journal_num_damaged).
+ * FEDGE_CORRUPT (the message has file and offset), FEDGE_UNSUPPORTED: of a newer release.
  */
 FEDGE_MUST_USE fedge_status fedge_journal_recover(const char *path, fedge_journal **journal,
                                                   fedge_error *err);
@@ -127,6 +128,8 @@ void fedge_journal_free(fedge_journal *journal); /* closes the file and keeps it
 
 /* What recovery had to do, for the log; "" when nothing. */
 const char *fedge_journal_note(const fedge_journal *journal);
+/* How many accepted updates recovery has found damaged. */
+uint32_t fedge_journal_num_damaged(const fedge_journal *journal);
 const char *fedge_journal_path(const fedge_journal *journal);
 const fedge_journal_phase *fedge_journal_get_phase(const fedge_journal *journal);
 fedge_journal_state fedge_journal_get_state(fedge_journal *journal);
@@ -158,7 +161,9 @@ FEDGE_MUST_USE fedge_status fedge_journal_rewind(fedge_journal *journal, uint32_
 FEDGE_MUST_USE fedge_status fedge_journal_carry(fedge_journal *journal, uint32_t slot,
                                                 fedge_journal *from, uint32_t old,
                                                 fedge_error *err);
-/* Reads bytes of the slot, written before; offset + size ≤ slot_size. */
+/* Reads bytes of the slot, written before; offset + size ≤ slot_size. They are as the disk gives
+ * them: who uses them compares their checksum with slot.crc32, or with one that was taken of bytes
+ * whose checksum was right. */
 FEDGE_MUST_USE fedge_status fedge_journal_read(fedge_journal *journal, uint32_t slot,
                                                uint64_t offset, void *out, size_t size,
                                                fedge_error *err);
@@ -185,7 +190,8 @@ FEDGE_MUST_USE fedge_status fedge_journal_accept_elsewhere(fedge_journal *journa
                                                            const fedge_journal_slot *theirs,
                                                            const fedge_journal_place *place,
                                                            const char *metadata, fedge_error *err);
-/* The accepted update of the slot is gone, or does not count: the slot is open again. */
+/* The accepted update of the slot is gone, or does not count: the slot is open again. FEDGE_TOO_BIG
+ * when there is no room for the record and for another update. */
 FEDGE_MUST_USE fedge_status fedge_journal_lose(fedge_journal *journal, uint32_t slot,
                                                fedge_error *err);
 /* After recovery: a phase that was closed is open again, since updates of it are gone. Durable. */
@@ -203,7 +209,7 @@ FEDGE_MUST_USE fedge_status fedge_journal_sync(fedge_journal *journal, fedge_err
 uint64_t fedge_journal_num_syncs(fedge_journal *journal);
 
 /* The metadata of an accepted update: slot.metadata_size bytes to [out], and a NUL behind them;
- * out_size > metadata_size. */
+ * out_size > metadata_size. FEDGE_CORRUPT: the disk has damaged the record. */
 FEDGE_MUST_USE fedge_status fedge_journal_metadata(fedge_journal *journal, uint32_t slot, char *out,
                                                    size_t out_size, fedge_error *err);
 

@@ -67,6 +67,7 @@ struct fedge_journal {
     fedge_os_file file;
     bool lock_made;
     char note[1024];
+    uint32_t num_damaged; /* found by recovery */
 
     pthread_mutex_t lock; /* for all below */
     pthread_cond_t synced_more;

@@ -382,26 +382,15 @@ static fedge_status slot_crc(const fedge_journal *journal, uint32_t slot, uint8_
 }
 
 /* The bytes of an accepted update are not what was accepted. */
-static fedge_status drop_damaged(fedge_journal *journal, uint32_t slot, fedge_error *err)
+static void drop_damaged(fedge_journal *journal, uint32_t slot)
 {
     journal_slot *own = &journal->slots[slot];
-    /* Of an open round the update is asked for again. A closed one has a model already, which other
-     * updates would not give. */
-    if (journal->state == FEDGE_JOURNAL_CLOSED) {
-        return fedge_fail(err, FEDGE_CORRUPT,
-                          "%s at byte %" PRIu64 ": the stored update of task %" PRIu64
-                          " is damaged, so the closed round %" PRIu32
-                          " cannot be repeated with the same updates; " ADVICE,
-                          journal->file.path,
-                          journal->layout.slots_offset + slot * journal->layout.slot_stride,
-                          own->facts.task.task_id, journal->phase.round);
-    }
     size_t used = strlen(journal->note);
     snprintf(journal->note + used, sizeof(journal->note) - used,
              "The stored update of task %" PRIu64 " is not whole: it is asked for again. ",
              own->facts.task.task_id);
     forget_accepted(journal, own);
-    return FEDGE_OK;
+    journal->num_damaged++;
 }
 
 static fedge_status check_updates(fedge_journal *journal, fedge_error *err)
@@ -419,7 +408,7 @@ static fedge_status check_updates(fedge_journal *journal, fedge_error *err)
             continue;
         status = slot_crc(journal, slot, chunk, &crc, err);
         if (status == FEDGE_OK && crc != journal->slots[slot].facts.crc32)
-            status = drop_damaged(journal, slot, err);
+            drop_damaged(journal, slot);
     }
     free(chunk);
     return status;

@@ -35,6 +35,7 @@ typedef struct journal_visit {
     bool found;
     uint32_t attempt; /* the highest of that round */
     bool any;         /* there are journals at all */
+    bool later;       /* and of later rounds */
     uint32_t before;  /* retention: journals of rounds before this one go */
     uint32_t after;   /* and of those after this one; 0: none */
 } journal_visit;
@@ -47,6 +48,7 @@ static fedge_status visit_journal(void *user, const char *name, fedge_error *err
     if (!fedge_journal_parse_name(name, &round, &attempt))
         return FEDGE_OK;
     visit->any = true;
+    visit->later = visit->later || round > visit->round;
     if (round == visit->round && (!visit->found || attempt > visit->attempt)) {
         visit->found = true;
         visit->attempt = attempt;
@@ -140,9 +142,27 @@ static void add_note(fedge_recovery *recovery, const char *text)
     snprintf(recovery->note + used, sizeof(recovery->note) - used, "%s", text);
 }
 
-/* Takes over the newest journal of the next round. A failed one only says which attempt is next. */
-static fedge_status take_journal(const fedge_run *run, const char *path, fedge_recovery *recovery,
-                                 fedge_error *err)
+/* Updates of the closed round are damaged. Where nothing came after it, its model has been given to
+ * nobody who has answered, and the round is open again; else it has one already, which other
+ * updates would not give. */
+static fedge_status reopen_damaged(const fedge_run *run, bool is_last, fedge_recovery *recovery,
+                                   fedge_error *err)
+{
+    if (is_last)
+        return fedge_recovery_reopen(run, recovery, err);
+    return fedge_fail(err, FEDGE_CORRUPT,
+                      "%s: %" PRIu32 " stored updates are damaged, so the closed round %" PRIu32
+                      " cannot be repeated with the same updates; move the file away to run the "
+                      "round again without its updates. %s",
+                      fedge_journal_path(recovery->journal),
+                      fedge_journal_num_damaged(recovery->journal), recovery->last_closed + 1,
+                      fedge_journal_note(recovery->journal));
+}
+
+/* Takes over the newest journal of the next round. A failed one only says which attempt is next.
+ * is_last: there is nothing of later rounds, and no checkpoint of this one. */
+static fedge_status take_journal(const fedge_run *run, const char *path, bool is_last,
+                                 fedge_recovery *recovery, fedge_error *err)
 {
     fedge_status status = fedge_journal_recover(path, &recovery->journal, err);
     if (status == FEDGE_OK)
@@ -163,11 +183,13 @@ static fedge_status take_journal(const fedge_run *run, const char *path, fedge_r
         return FEDGE_OK;
     case FEDGE_JOURNAL_CLOSED:
         recovery->reclose = true;
+        if (fedge_journal_num_damaged(recovery->journal) > 0)
+            status = reopen_damaged(run, is_last, recovery, err);
         break;
     case FEDGE_JOURNAL_OPEN:
         break;
     }
-    return fedge_recovery_take_tasks(recovery, err);
+    return status == FEDGE_OK ? fedge_recovery_take_tasks(recovery, err) : status;
 }
 
 /* A checkpoint after the one that was loaded is damaged: its round was closed and must be closed
@@ -217,9 +239,13 @@ static fedge_status recover(const fedge_run *run, const char *checkpoints, const
     }
     recovery->next_task_id = recovery->checkpoint.checkpoint.next_task_id;
     if (visit.found) {
+        uint32_t newest = recovery->last_closed;
         status = fedge_journal_make_path(journals, visit.round, visit.attempt, path, err);
         if (status == FEDGE_OK)
-            status = take_journal(run, path, recovery, err);
+            status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
+        const bool is_last = !visit.later && newest == recovery->last_closed;
+        if (status == FEDGE_OK)
+            status = take_journal(run, path, is_last, recovery, err);
     }
     if (status == FEDGE_OK)
         status = check_nothing_lost(checkpoints, recovery, err);

@@ -14,6 +14,7 @@
  *
  * A crash between the end of a phase and its checkpoint, and a checkpoint that the disk has
  * damaged, are the same case: the journal has the end of the phase, so its round is closed again.
+ * Where updates of that journal are damaged as well, the round is open again, if it is the last.
  */
 #ifndef FEDGE_AGGREGATOR_STORE_RECOVERY_H
 #define FEDGE_AGGREGATOR_STORE_RECOVERY_H

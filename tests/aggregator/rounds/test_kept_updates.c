@@ -52,6 +52,35 @@ static void what_was_put_is_read(void **state)
     fedge_kept_updates_fini(&kept);
 }
 
+/* More than a piece, so that one is read in parts and another lies behind it. */
+static void damage_in_the_file_is_found(void **state)
+{
+    (void)state;
+    enum { LONG = FEDGE_UPDATES_PIECE + 600 };
+    fedge_tensor_spec tensor = {.name = "a", .offset = 0, .count = LONG};
+    const fedge_schema schema = {.num_tensors = 1, .tensors = &tensor, .num_elements = LONG};
+    static int32_t v[LONG], read[LONG];
+    fedge_kept_updates kept;
+    fedge_error err;
+    uint32_t first = 0;
+    for (int k = 0; k < LONG; k++)
+        v[k] = 3 * k;
+    fedge_kept_updates_init(&kept, &schema, 0);
+    assert_int_equal(fedge_kept_updates_reserve(&kept, 2, &first, &err), FEDGE_OK);
+    assert_int_equal(fedge_kept_updates_put(&kept, 1, v, &err), FEDGE_OK);
+    assert_int_equal(fedge_kept_updates_read(&kept, 1, 0, 256, 4096, read, &err), FEDGE_OK);
+    assert_memory_equal(read, v + 256, 4096 * sizeof(*v));
+    v[LONG - 1] ^= 1;
+    assert_int_equal(
+        fedge_os_write_at(&kept.file, sizeof(v) + sizeof(v) - 4, &v[LONG - 1], 4, &err), FEDGE_OK);
+    assert_int_equal(fedge_kept_updates_read(&kept, 1, 0, 0, 4096, read, &err), FEDGE_OK);
+    assert_int_equal(fedge_kept_updates_read(&kept, 1, 0, 4096, 256, read, &err), FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, "other bytes than were written"));
+    assert_int_equal(fedge_kept_updates_put(&kept, 1, v, &err), FEDGE_OK);
+    assert_int_equal(fedge_kept_updates_read(&kept, 1, 0, 4096, 256, read, &err), FEDGE_OK);
+    fedge_kept_updates_fini(&kept);
+}
+
 static void a_folder_that_is_not_there_is_said(void **state)
 {
     (void)state;
@@ -76,6 +105,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_was_put_is_read),
+        cmocka_unit_test(damage_in_the_file_is_found),
         cmocka_unit_test(a_folder_that_is_not_there_is_said),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -552,6 +552,34 @@ static void a_restored_phase_has_its_own_stream(void **state)
     fedge_rounds_free(rounds);
 }
 
+/* Those whose tasks were cancelled as the phase was to close get them again, too. */
+static void a_phase_that_was_to_close_goes_on(void **state)
+{
+    (void)state;
+    const fedge_rounds_spec spec = base_spec();
+    fedge_rounds *rounds = make(&spec);
+    const uint32_t first = 0;
+    join(rounds, 1, 3);
+    open_phase(rounds, 0);
+    report(rounds, 0, 1);
+    fedge_rounds_tick(rounds, 1000);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_CANCEL).slot, 2);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
+    fedge_rounds_reopen(rounds, &first, 1, 1500);
+    assert_int_equal(fedge_rounds_get_state(rounds), FEDGE_ROUNDS_RUNNING);
+    assert_int_equal(fedge_rounds_deadline_ms(rounds), 2500);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).slot, 0);
+    assert_int_equal(take(rounds, FEDGE_ROUNDS_SEND).slot, 2);
+    no_action(rounds);
+    report(rounds, 0, 0);
+    no_action(rounds);
+    report(rounds, 2, 2);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
+    fedge_rounds_closed(rounds, 2000);
+    assert_int_equal(fedge_rounds_round(rounds), 2);
+    fedge_rounds_free(rounds);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -572,6 +600,7 @@ int main(void)
         cmocka_unit_test(cohorts_come_from_the_seed),
         cmocka_unit_test(each_phase_has_its_own_stream),
         cmocka_unit_test(a_restored_phase_has_its_own_stream),
+        cmocka_unit_test(a_phase_that_was_to_close_goes_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

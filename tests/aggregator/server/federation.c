@@ -12,6 +12,7 @@
 #include "aggregator/rounds/strategy.h"
 #include "aggregator/server/ranks/ranks.h"
 #include "edge/core/os.h"
+#include "edge/io/client_hooks.h"
 #include "edge/io/update.h"
 
 static const char JOB[] =
@@ -245,6 +246,10 @@ void fed_make_result(fed_device *device)
     memcpy(result->run_id, device->welcome.run_id, sizeof(result->run_id));
     result->metrics[0] = (fedge_metric){.name = "loss", .value = 1.0 + device->index};
     result->metrics[1] = (fedge_metric){.name = "accuracy", .value = 0.5};
+    if (fedge_plan_chooses(plan)) {
+        result->metrics[result->num_metrics++] =
+            (fedge_metric){.name = FEDGE_CLUSTER, .value = device->index % 2};
+    }
     device->has_result = true;
     device->announced = false;
     if (device->task.kind == FEDGE_TASK_EVALUATE)

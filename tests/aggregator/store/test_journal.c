@@ -69,6 +69,28 @@ static void a_phase_says_whether_its_cohort_sets_weights(void **state)
     }
 }
 
+/* Behind the acceptance is nothing that could tell of its damage. */
+static void a_damaged_record_is_not_read(void **state)
+{
+    fedge_journal *journal;
+    fedge_journal_phase phase = test_phase(12, 0);
+    uint8_t bytes[TEST_SLOT_SIZE], byte;
+    char metadata[64];
+    fedge_error err;
+    test_update(2, bytes);
+    OK(test_create(*state, &phase, &journal, NULL));
+    OK(fedge_journal_write(journal, 1, 2, 0, bytes, 1100, NULL));
+    OK(test_accept(journal, 1, 2, NULL));
+    const uint64_t last = journal->slots[1].metadata_offset + strlen("{\"task\":2}") - 1;
+    OK(fedge_os_read_at(&journal->file, last, &byte, 1, NULL));
+    byte ^= 1;
+    OK(fedge_os_write_at(&journal->file, last, &byte, 1, NULL));
+    assert_int_equal(fedge_journal_metadata(journal, 1, metadata, sizeof(metadata), &err),
+                     FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, "damaged the record of task 2"));
+    fedge_journal_free(journal);
+}
+
 /* No word and no page more than what is in them. */
 static void records_and_slots_are_padded_no_further_than_needed(void **state)
 {
@@ -399,6 +421,7 @@ static void threads_share_their_commits(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(a_damaged_record_is_not_read),
         cmocka_unit_test(records_and_slots_are_padded_no_further_than_needed),
         TEST(an_update_comes_back),
         TEST(a_phase_says_whether_its_cohort_sets_weights),

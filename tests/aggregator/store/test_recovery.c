@@ -277,6 +277,58 @@ static void a_round_that_is_opened_again_stays_open(void **state)
     fedge_state_close(&f.state);
 }
 
+/* A byte of the update in the first slot of a journal. */
+static void damage_update(const char *path)
+{
+    static uint8_t page[4096];
+    journal_layout layout;
+    fedge_os_file file;
+    uint32_t num_slots;
+    uint64_t size, slot_size;
+    OK(fedge_os_open(&file, path, FEDGE_OS_READ_WRITE, NULL));
+    OK(fedge_os_file_size(&file, &size, NULL));
+    OK(fedge_os_read_at(&file, 0, page, sizeof(page), NULL));
+    OK(fedge_journal_unpack_header(page, size, path, &layout, &num_slots, &slot_size, NULL));
+    OK(fedge_os_read_at(&file, layout.slots_offset, page, 1, NULL));
+    page[0] ^= 0x20;
+    OK(fedge_os_write_at(&file, layout.slots_offset, page, 1, NULL));
+    fedge_os_close(&file);
+}
+
+/* A round was sealed, and its updates are damaged: it is open again, at this start and the next,
+ * unless something has come after it. */
+static void a_sealed_round_with_damage_is_open_again(void **state)
+{
+    run_fixture f = open_fixture(*state);
+    fedge_recovery recovery;
+    fedge_error err;
+    char hash[FEDGE_HASH_TEXT], path[FEDGE_MAX_PATH];
+    checkpoint(&f, 0, 1, hash);
+    fedge_journal *journal = journal_of(&f, 1, 0, hash, 10, 3);
+    OK(fedge_journal_close(journal, NULL));
+    fedge_journal_free(journal);
+    OK(fedge_journal_make_path(f.journals, 1, 0, path, NULL));
+    damage_update(path);
+    fedge_journal_free(journal_of(&f, 2, 0, hash, 20, 1));
+    assert_int_equal(fedge_recover(&f.run, &recovery, &err), FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, "closed round 1 cannot be repeated"));
+    char later[FEDGE_MAX_PATH];
+    OK(fedge_journal_make_path(f.journals, 2, 0, later, NULL));
+    OK(fedge_os_remove(later, NULL));
+    for (int start = 0; start < 2; start++) {
+        OK(fedge_recover(&f.run, &recovery, &err));
+        assert_false(recovery.reclose);
+        assert_int_equal(recovery.last_closed, 0);
+        assert_int_equal(fedge_journal_get_state(recovery.journal), FEDGE_JOURNAL_OPEN);
+        assert_int_equal(fedge_journal_num_accepted(recovery.journal), 2);
+        assert_int_equal(recovery.tasks[0].state, FEDGE_TASK_OPEN);
+        assert_int_equal(recovery.tasks[1].state, FEDGE_TASK_REPORTED);
+        assert_non_null(strstr(recovery.note, "is not whole: it is asked for again"));
+        fedge_recovery_fini(&recovery);
+    }
+    fedge_state_close(&f.state);
+}
+
 static void what_cannot_be_repaired_is_told(void **state)
 {
     run_fixture f = open_fixture(*state);
@@ -435,6 +487,7 @@ int main(void)
         TEST(task_ids_begin_behind_the_last_start),
         TEST(closed_rounds_are_closed_again),
         TEST(a_round_that_is_opened_again_stays_open),
+        TEST(a_sealed_round_with_damage_is_open_again),
         TEST(what_cannot_be_repaired_is_told),
         TEST(retention_keeps_what_is_needed),
         TEST(retention_keeps_the_best),

@@ -1,0 +1,139 @@
+/* Bits that the disk changes while a run goes on: what was to be made of them is made of whole
+ * bytes, or not at all. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include <string.h>
+
+#include "aggregator/server/engine_state.h"
+#include "aggregator/server/exit_codes.h"
+#include "aggregator/store/journal_file.h"
+#include "tests/aggregator/server/federation.h"
+
+#define ROUNDS "\"num-server-rounds\":2,\"min-train-nodes\":4,\"min-available-nodes\":4"
+
+enum { DEVICES = 4 };
+
+static federation fed;
+static bool damage_sealed; /* device 0's update, once the seal is on the disk */
+
+static void damage_update(const fedge_journal *journal, uint32_t device);
+
+/* NOLINTBEGIN(bugprone-reserved-identifier): the linker's names */
+fedge_status __real_fedge_journal_close(fedge_journal *journal, fedge_error *err);
+fedge_status __wrap_fedge_journal_close(fedge_journal *journal, fedge_error *err);
+/* NOLINTEND(bugprone-reserved-identifier) */
+
+fedge_status __wrap_fedge_journal_close(fedge_journal *journal, fedge_error *err)
+{
+    const fedge_status status = __real_fedge_journal_close(journal, err);
+    if (damage_sealed)
+        damage_update(journal, 0);
+    return status;
+}
+
+static void flip(const char *path, uint64_t offset)
+{
+    fedge_os_file file;
+    uint8_t byte;
+    MUST(fedge_os_open(&file, path, FEDGE_OS_READ_WRITE, ERR));
+    MUST(fedge_os_read_at(&file, offset, &byte, 1, ERR));
+    byte ^= 0x10;
+    MUST(fedge_os_write_at(&file, offset, &byte, 1, ERR));
+    fedge_os_close(&file);
+}
+
+/* A byte of what the journal has of the device's update. */
+static void damage_update(const fedge_journal *journal, uint32_t device)
+{
+    for (uint32_t slot = 0; slot < journal->phase.num_tasks; slot++) {
+        const journal_layout *layout = &journal->layout;
+        if (journal->slots[slot].facts.task.client_index == device) {
+            fed_must(journal->slots[slot].facts.accepted, "update", "not there");
+            flip(journal->file.path, layout->slots_offset + slot * layout->slot_stride + 42);
+        }
+    }
+}
+
+/* All but the last device have reported in round 1. */
+static void begin(const char *strategy)
+{
+    fed_init_strategy(&fed, "engine-damage-test", ROUNDS, strategy);
+    fed_open(&fed);
+    fed.devices[DEVICES - 1].idle = true;
+    fed_join_all(&fed, DEVICES);
+    fed_settle(&fed);
+    assert_int_equal(fedge_journal_num_accepted(fed.engine->journal), DEVICES - 1);
+}
+
+static void report_last(void)
+{
+    fed.devices[DEVICES - 1].idle = false;
+    fed_make_result(&fed.devices[DEVICES - 1]);
+}
+
+static void finish(char hash[FEDGE_HASH_TEXT])
+{
+    fedge_error failure;
+    fed_finish(&fed, &failure);
+    assert_string_equal(failure.status == FEDGE_OK ? "" : failure.message, "");
+    const fedge_engine_status status = fed_status(&fed);
+    assert_int_equal(status.rounds_closed, 2);
+    memcpy(hash, status.model_hash, FEDGE_HASH_TEXT);
+    fed_fini(&fed);
+}
+
+static void damage_before_the_step_is_asked_for_again(void **state)
+{
+    static const char *const STRATEGIES[] = {"FedMedian", "IFCA"};
+    (void)state;
+    for (size_t i = 0; i < sizeof(STRATEGIES) / sizeof(*STRATEGIES); i++) {
+        char whole[FEDGE_HASH_TEXT], mended[FEDGE_HASH_TEXT];
+        begin(STRATEGIES[i]);
+        report_last();
+        finish(whole);
+        begin(STRATEGIES[i]);
+        damage_update(fed.engine->journal, 0);
+        damage_update(fed.engine->journal, 2);
+        report_last();
+        finish(mended);
+        assert_string_equal(mended, whole);
+        for (uint32_t d = 0; d < DEVICES; d++)
+            assert_int_equal(fed.devices[d].num_asked_again, d == 0 || d == 2);
+    }
+}
+
+/* Between the seal and the step: this process ends, and the next one asks again. */
+static void damage_behind_the_seal_is_never_stepped_with(void **state)
+{
+    char whole[FEDGE_HASH_TEXT], mended[FEDGE_HASH_TEXT];
+    fedge_error failure;
+    (void)state;
+    begin("FedMedian");
+    report_last();
+    finish(whole);
+    begin("FedMedian");
+    damage_sealed = true;
+    report_last();
+    fed_finish(&fed, &failure);
+    assert_int_equal(failure.status, FEDGE_CORRUPT);
+    assert_non_null(strstr(failure.message, "the disk has damaged the update of task"));
+    assert_int_equal(fedge_exit_code_of(failure.status, FEDGE_EXIT_FAILURE), FEDGE_EXIT_FAILURE);
+    damage_sealed = false;
+    fed_close(&fed);
+    fed_open(&fed);
+    assert_int_equal(fed_status(&fed).rounds_closed, 0);
+    fed_join_all(&fed, DEVICES);
+    finish(mended);
+    assert_string_equal(mended, whole);
+    for (uint32_t d = 0; d < DEVICES; d++)
+        assert_int_equal(fed.devices[d].num_asked_again, d == 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(damage_before_the_step_is_asked_for_again),
+        cmocka_unit_test(damage_behind_the_seal_is_never_stepped_with),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
