@@ -374,12 +374,13 @@ static void report_failure(const mbedtls_ssl_context *ssl, int code)
 static void tell_hosts(const mbedtls_x509_crt *certificate)
 {
     fedge_x509_names names;
-    char hosts[160];
+    char hosts[FEDGE_X509_HOSTS_TEXT];
     if (seen.host &&
-        fedge_x509_names_read(&certificate->subject_alt_names, &names, NULL) == FEDGE_OK) {
-        fedge_x509_hosts_text(&names, hosts, sizeof(hosts));
+        fedge_x509_names_read(&certificate->subject_alt_names, &names, NULL) == FEDGE_OK &&
+        fedge_x509_check_hosts(&names, NULL) == FEDGE_OK) {
         snprintf(seen.reason, sizeof(seen.reason),
-                 "not for the host name connected to, %.100s: it is for %s", seen.host, hosts);
+                 "not for the host name connected to, %.100s: it is for %s", seen.host,
+                 fedge_x509_hosts_text(&names, hosts));
     }
 }
 

@@ -1,11 +1,7 @@
-#define _POSIX_C_SOURCE 200809L /* inet_ntop */
-
 #include "secure/identity/x509.h"
 
 #include <stdio.h>
 #include <string.h>
-
-#include <arpa/inet.h>
 
 #include <mbedtls/error.h>
 #include <mbedtls/oid.h>
@@ -172,24 +168,6 @@ fedge_status fedge_x509_names_read(const mbedtls_x509_sequence *names, fedge_x50
     if (!has_role)
         return fedge_fail(err, FEDGE_DENIED, "it names no role (URI %s...)", FEDGE_URN_ROLE);
     return FEDGE_OK;
-}
-
-void fedge_x509_hosts_text(const fedge_x509_names *names, char *out, size_t size)
-{
-    size_t used = 0;
-    out[0] = '\0';
-    for (size_t i = 0; i < names->num_dns + names->num_ip && used < size; i++) {
-        const bool is_ip = i >= names->num_dns;
-        const mbedtls_x509_buf *host = is_ip ? &names->ip[i - names->num_dns] : &names->dns[i];
-        const char *text = (const char *)host->p;
-        char address[INET6_ADDRSTRLEN];
-        if (is_ip) {
-            text =
-                inet_ntop(host->len == 4 ? AF_INET : AF_INET6, host->p, address, sizeof(address));
-        }
-        used += (size_t)snprintf(out + used, size - used, "%s%.*s", i > 0 ? ", " : "",
-                                 is_ip ? INET6_ADDRSTRLEN : (int)host->len, text);
-    }
 }
 
 /* mbedTLS takes a missing extended key usage, and "any", for every usage; fedge does not. */

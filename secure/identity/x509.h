@@ -47,9 +47,6 @@ typedef struct fedge_x509_names {
 FEDGE_MUST_USE fedge_status fedge_x509_names_read(const mbedtls_x509_sequence *names,
                                                   fedge_x509_names *out, fedge_error *err);
 
-/* The hosts among them for people, "a.example, 10.0.0.1"; cut at [size]. */
-void fedge_x509_hosts_text(const fedge_x509_names *names, char *out, size_t size);
-
 /* Names as mbedTLS writes them, filled from [names], into which it points. */
 typedef struct fedge_x509_san_nodes {
     mbedtls_x509_san_list nodes[2 + 2 * FEDGE_X509_MAX_HOSTS]; /* the list starts at nodes[0] */

@@ -236,9 +236,9 @@ static void test_wrong_servers(void **state)
     refused("localhost", s->device_port, "/echo", DIR "/a/clients/0000", DIR "/a/trust", "TLS", 0);
     refused("localhost", s->foreign_port, "/echo", DIR "/a/clients/0000", DIR "/a/trust", "TLS", 0);
     refused("localhost", s->elsewhere_port, "/echo", DIR "/c/clients/0000", DIR "/c/trust",
-            "not for the host name connected to, localhost: it is for ", 0);
+            "not for the host name connected to, localhost: it is for DNS ", 0);
     refused("127.0.0.1", s->elsewhere_port, "/echo", DIR "/c/clients/0000", DIR "/c/trust",
-            "not for the host name connected to, 127.0.0.1: it is for ", 0);
+            "not for the host name connected to, 127.0.0.1: it is for DNS ", 0);
     refused("localhost", 1, "/echo", DIR "/a/clients/0000", DIR "/a/trust", "refused", 0);
     refused("nowhere.invalid", 1, "/echo", DIR "/a/clients/0000", DIR "/a/trust",
             "the name of the server cannot be resolved: nowhere.invalid", 0);
