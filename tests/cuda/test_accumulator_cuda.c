@@ -348,7 +348,11 @@ static void test_hardware(void **state)
     (void)state;
     seed_all(15, &NONE, 100);
     const fedge_shard any = FEDGE_SHARD_AUTO, clients = FEDGE_SHARD_CLIENTS;
-    expect_open((emulator_config){.no_driver = true}, any, 0, FEDGE_NOT_FOUND, "driver");
+    expect_open((emulator_config){.no_driver = true}, any, 0, FEDGE_NOT_FOUND,
+                "this machine has no NVIDIA driver: install one, or sum on the CPU");
+    expect_open(
+        (emulator_config){.no_driver = true, .driver_version = 11080}, any, 0, FEDGE_NOT_FOUND,
+        "the NVIDIA driver is for CUDA up to 11.8, and this build is of 12.8: install a newer ");
     expect_open((emulator_config){.num_gpus = 0}, any, 0, FEDGE_NOT_FOUND, "no GPU");
     expect_open((emulator_config){.num_gpus = 1}, any, 2, FEDGE_NOT_FOUND, "GPU 1");
     expect_open((emulator_config){.num_gpus = 2, .memory_bytes = 5000}, any, 0, FEDGE_NO_MEMORY,

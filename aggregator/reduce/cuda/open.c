@@ -18,18 +18,6 @@ typedef struct selection {
     char why[FEDGE_ERROR_MESSAGE_SIZE]; /* they share the work so, for the log */
 } selection;
 
-static fedge_status fail_hardware(cudaError_t error, fedge_error *err)
-{
-    if (error == cudaErrorInsufficientDriver) {
-        return fedge_fail(err, FEDGE_NOT_FOUND,
-                          "no NVIDIA driver for this CUDA (%s); install one, or sum on the CPU",
-                          cudaGetErrorString(error));
-    }
-    return fedge_fail(err, FEDGE_NOT_FOUND,
-                      "no GPU is found (%s); see what nvidia-smi says, or sum on the CPU",
-                      cudaGetErrorString(error));
-}
-
 /* After a loss, or where all were asked for, the others will do. */
 static void leave_out(int ordinal, const fedge_accumulator_config *config, const char *why)
 {
@@ -71,7 +59,7 @@ static fedge_status choose_gpus(selection *self, fedge_gpu_watch *watch,
     const cudaError_t error = cudaGetDeviceCount(&there);
     fedge_gpu_watch_end(watch, &call);
     if (error != cudaSuccess || there <= 0)
-        return fail_hardware(error != cudaSuccess ? error : cudaErrorNoDevice, err);
+        return fedge_gpu_none(error, "or sum on the CPU", err);
     there = there < FEDGE_ACCUMULATOR_MAX_GPUS ? there : FEDGE_ACCUMULATOR_MAX_GPUS;
     if (config->lost && atomic_exchange(&config->lost->there, (uint32_t)there) != (uint32_t)there)
         atomic_store(&config->lost->numbers, 0);

@@ -45,18 +45,7 @@ fedge_status fedge_cohort_count_gpus(uint32_t *count, fedge_error *err)
     int there = 0;
     const cudaError_t error = cudaGetDeviceCount(&there);
     *count = error == cudaSuccess && there > 0 ? (uint32_t)there : 0;
-    if (error == cudaErrorInsufficientDriver) {
-        return fedge_fail(err, FEDGE_NOT_FOUND,
-                          "no NVIDIA driver for this CUDA (%s): install one, or "
-                          "take --engine cpu",
-                          cudaGetErrorString(error));
-    }
-    return *count > 0
-               ? FEDGE_OK
-               : fedge_fail(err, FEDGE_NOT_FOUND,
-                            "no GPU is found (%s): see what nvidia-smi "
-                            "says, or take --engine cpu",
-                            cudaGetErrorString(error != cudaSuccess ? error : cudaErrorNoDevice));
+    return *count > 0 ? FEDGE_OK : fedge_gpu_none(error, "or take --engine cpu", err);
 }
 
 fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_memory *memory,

@@ -13,6 +13,11 @@
  * will do. Events that a thread waits for need cudaEventBlockingSync besides. */
 cudaError_t fedge_gpu_choose(int gpu);
 
+/* FEDGE_NOT_FOUND, with why there is no GPU and [advice] in the message: the machine has no driver,
+ * it has one that is older than this build, or there is no GPU. [error]: what cudaGetDeviceCount
+ * said, cudaSuccess with a count of 0. */
+fedge_status fedge_gpu_none(cudaError_t error, const char *advice, fedge_error *err);
+
 /* FEDGE_NO_MEMORY, FEDGE_NOT_FOUND: [error] is one of these, with [advice] in the message.
  * FEDGE_OK: it is none, or another error. */
 FEDGE_MUST_USE fedge_status fedge_gpu_refused(int gpu, cudaError_t error, const char *advice,

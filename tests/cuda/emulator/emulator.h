@@ -28,6 +28,7 @@ typedef struct emulator_config {
     size_t memory_bytes;      /* of each GPU; 0: 248 MiB, and no more than that can be taken */
     bool unprotected;         /* the host may read GPUs' memory: long tests are faster */
     bool no_driver;           /* every call says so */
+    int driver_version;       /* of one that is too old, with no_driver: 12040; 0: there is none */
     bool no_nccl;             /* libnccl cannot be loaded */
     int nccl_version;         /* 0: 22809 */
     uint64_t fail_call;       /* this call of runtime or NCCL fails, from 1; 0: none */

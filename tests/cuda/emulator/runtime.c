@@ -755,6 +755,13 @@ cudaError_t cudaGetDeviceCount(int *count)
     return emulated_leave(error ? error : *count == 0 ? cudaErrorNoDevice : cudaSuccess);
 }
 
+/* Without a driver too. */
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = all.config.no_driver ? all.config.driver_version : CUDART_VERSION;
+    return cudaSuccess;
+}
+
 cudaError_t cudaSetDevice(int device)
 {
     cudaError_t error = emulated_enter_as("choosing");
