@@ -78,6 +78,14 @@ def commands(root, path):
             for number, line in joined(lines) if FIRST_WORD.match(line) and not re.search(r"\[-|\[[A-Z]", line)]
 
 
+def within(root, path):
+    """Those that stand in the sentences of a page, `so`: to be read rather than typed, with … for what is left out."""
+    with open(os.path.join(root, path), encoding="utf-8") as file:
+        text = file.read()
+    return [Command(path, "", text.count("\n", 0, found.start()) + 1, re.sub(r"\s+", " ", found[1]))
+            for found in re.finditer(r"(?<!`)`([^`]+)`(?!`)", text) if FIRST_WORD.match(found[1])]
+
+
 def of_section(root, path, heading):
     """The texts of a section's commands, without those of the sections in it."""
     return [command.text for command in commands(root, path) if command.heading == heading]

@@ -43,6 +43,7 @@ EXCEPT = (
     (r"(\w+=(\S+|\"[^\"]*\") )*tests/bench/.*", "minutes and more; those labelled long run the parts that have tests"),
     (r"PYTHON-WITH-.*|python3 -m venv .*", "with packages that Debian does not have"),
     (r"make_vectors\.py > vectors\.json", "the vectors are in the tree, and what reads them is tested"),
+    (r"python3 -B tests/compat/record\.py .*", "it adds a new release to the tree, once for each"),
     (r"git grep .*", "of an old commit, which a copy of the tree does not have"),
     (r"examples/personal/run\.py OUT 40", "40 rounds; tests/examples/test_personal.py has two"),
 )
@@ -117,7 +118,9 @@ class Found(unittest.TestCase):
         with open(os.path.join(SOURCE, "CMakePresets.json"), encoding="utf-8") as file:
             presets = {preset["name"] for preset in json.load(file)["configurePresets"]}
         helps = {}
-        for command in all_commands():
+        spoken = [command for path in sorted(files()) if path.endswith(".md") for command in commands.within(SOURCE, path)]
+        self.assertGreater(len(spoken), 50)
+        for command in all_commands() + spoken:
             with self.subTest(f"{command.path}:{command.line}: {command.text}"):
                 for path in re.findall(r"(?<![\w/.])(?:cmake|docs|examples|tests)/[\w./-]*\w", command.text):
                     self.assertTrue(os.path.exists(os.path.join(SOURCE, path)), path)
