@@ -21,7 +21,7 @@ root=$(cd "$(dirname "$0")/.." && pwd)
 preset=release
 labels=()
 left_out=(long on-4-threads race fuzz cross soak)
-rest=()
+all= rest=()
 
 fail() {
     printf 'tests/run.sh: %s\n' "$*" >&2
@@ -51,6 +51,7 @@ while [ $# -gt 0 ]; do
         ;;
     --all)
         for label in long on-4-threads race fuzz cross; do run_too $label; done
+        all=1
         export FEDGE_TEST_LONG=1
         ;;
     --soak) run_too soak ;;
@@ -86,12 +87,12 @@ options=(-DFEDGE_TESTS=ON -DFEDGE_NETWORK=ON -DFEDGE_AGGREGATOR=ON -DFEDGE_WERRO
 if [ "${CI:-}" = true ]; then
     options+=(-DFEDGE_WERROR=ON)
 fi
-# No test here runs on a GPU: one kind shows that nvcc compiles the code, as the long ones want to see. A build
-# that has code for GPUs keeps it.
+# No test here runs on a GPU: with --all, one kind shows that nvcc compiles the code. A build that has code for GPUs
+# keeps it.
 cached() { sed -n "s/^$1:[A-Z]*=//p" "build/$preset/CMakeCache.txt" 2>/dev/null || true; }
 gpus=$(cached FEDGE_CUDA_ARCHITECTURES)
 cuda=$(cached FEDGE_CUDA)
-if [ "$long" = ON ] && [ "$cuda" != ON ]; then
+if [ -n "$all" ] && [ "$cuda" != ON ]; then
     cuda=AUTO
     [ "${gpus:-NATIVE}" != NATIVE ] || gpus="NATIVE;90"
 fi
