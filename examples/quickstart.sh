@@ -165,8 +165,7 @@ PYTHON
     2>"$work/logs/aggregator.log" &
 aggregator=$!
 pids+=("$aggregator")
-for _ in $(seq 100); do
-    [ ! -s "$work/port" ] || break
+until [ -s "$work/port" ]; do
     kill -0 "$aggregator" 2>/dev/null || break
     sleep 0.1
 done

@@ -20,6 +20,18 @@ ends() {
     [ "$got" = "$code" ] || fail "exit $got, wanted $code: $* ($(cat said))"
     grep -qF -- "$words" said || fail "'$words' is not in: $(cat said)"
 }
+# await COMMAND...: waits until it succeeds, for ten minutes at most: a machine may be slow.
+await() {
+    local end=$((SECONDS + 600))
+    until "$@" 2>/dev/null; do
+        [ "$SECONDS" -lt "$end" ] || fail "waited in vain for: $*; $(cat said 2>/dev/null)"
+        sleep 0.02
+    done
+}
+# has_lines FILE NUMBER: whether there are as many, or more.
+has_lines() {
+    [ "$(wc -l 2>/dev/null <"$1" || echo 0)" -ge "$2" ]
+}
 # end_by SIGNAL: sends it to the process $pid and waits for its end; $code is its exit code.
 end_by() {
     kill "-$1" "$pid"

@@ -16,7 +16,7 @@ class OneAtATime(unittest.TestCase):
     def exchange(self, parameters):
         return subprocess.run(
             [sys.executable, "-B", SCRIPT, "--json", "exchange"], capture_output=True, text=True,
-            timeout=110 * (5 if os.environ.get("FEDGE_SANITIZE") else 1), check=False, env={**os.environ, "FEDGE_BENCH_ONE_AT_A_TIME": "1", "FEDGE_BENCH_PARAMETERS": str(parameters)},
+            timeout=550 * (5 if os.environ.get("FEDGE_SANITIZE") else 1), check=False, env={**os.environ, "FEDGE_BENCH_ONE_AT_A_TIME": "1", "FEDGE_BENCH_PARAMETERS": str(parameters)},
             preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (MOST, MOST)))
 
     def test_a_small_model(self):

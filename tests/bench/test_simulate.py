@@ -21,7 +21,7 @@ class Simulate(unittest.TestCase):
         result = subprocess.run(
             [sys.executable, "-B", COMPARE, "--fedge", f"{BIN}/fedge-simulate", "--train", f"{BIN}/bench_train_fedge",
              "--json", "--turns=1", "--seconds=0.02", *options], check=True, capture_output=True, text=True,
-            timeout=280)
+            timeout=1400)
         rows = [json.loads(line) for line in result.stdout.splitlines()]
         for row in rows:
             self.assertEqual(list(row), KEYS)

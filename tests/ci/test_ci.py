@@ -120,7 +120,7 @@ class Run(unittest.TestCase):
 
     def run_ci(self, *options):
         env = dict(os.environ, PATH=self.bin + ":" + os.environ["PATH"])
-        done = subprocess.run([os.path.join(self.root, ".ci", "run"), *options], env=env, text=True, timeout=120,
+        done = subprocess.run([os.path.join(self.root, ".ci", "run"), *options], env=env, text=True, timeout=600,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/")
         return done.returncode, done.stdout.splitlines()
 

@@ -17,6 +17,7 @@
 #include "tests/client/test_server.h"
 
 #define DIR "link-test"
+#define PATIENCE_MS 600000 /* of what only a broken link needs */
 
 typedef struct rig {
     fedge_link *link;
@@ -111,8 +112,8 @@ static void close_rig(rig *r)
 /* Serves until the count is 1, or for a time that only a broken link needs. */
 static void wait_for(rig *r, const unsigned *count)
 {
-    uint64_t end_ms = fedge_os_monotonic_ms() + 10000;
-    fedge_link_set_timer(r->link, 10001);
+    uint64_t end_ms = fedge_os_monotonic_ms() + PATIENCE_MS;
+    fedge_link_set_timer(r->link, PATIENCE_MS + 1);
     while (*count == 0 && fedge_os_monotonic_ms() < end_ms)
         fedge_link_service(r->link);
     assert_int_equal(*count, 1);
@@ -193,8 +194,8 @@ static void test_garbage(void **state)
         fedge_link_connect(r->link);
         wait_for(r, &r->num_garbage);
         assert_int_equal(r->num_frames, 0);
-        uint64_t end_ms = fedge_os_monotonic_ms() + 10000;
-        fedge_link_set_timer(r->link, 10001);
+        uint64_t end_ms = fedge_os_monotonic_ms() + PATIENCE_MS;
+        fedge_link_set_timer(r->link, PATIENCE_MS + 1);
         while (fedge_link_busy(r->link) && fedge_os_monotonic_ms() < end_ms)
             fedge_link_service(r->link);
         assert_false(fedge_link_busy(r->link));

@@ -18,7 +18,7 @@ trap 'rm -rf "$work"' EXIT
 
 for image in mcu_mlp mcu_cnn mcu_adam edge-only; do
     echo "== $image on $machine"
-    timeout 120 qemu-system-arm -M "$machine" -nographic -monitor none -serial none -icount shift=0 \
+    timeout 600 qemu-system-arm -M "$machine" -nographic -monitor none -serial none -icount shift=0 \
         -semihosting-config enable=on,target=native -kernel "$bin/$image" >"$work/$image" 2>&1 </dev/null ||
         { tail -n 5 "$work/$image"; exit 1; }
     "$FEDGE_BIN_DIR/$image" >"$work/$image.host" || { tail -n 5 "$work/$image.host"; exit 1; }

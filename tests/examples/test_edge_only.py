@@ -5,7 +5,7 @@ import subprocess
 import unittest
 
 SOURCE = os.environ["FEDGE_SOURCE_DIR"]
-PATIENCE_S = 30
+PATIENCE_S = 600
 
 
 class EdgeOnly(unittest.TestCase):

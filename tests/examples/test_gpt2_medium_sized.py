@@ -16,7 +16,7 @@ PARAMETERS = 354827268
 
 
 def run(*arguments, **environment):
-    done = subprocess.run(arguments, text=True, capture_output=True, timeout=60,
+    done = subprocess.run(arguments, text=True, capture_output=True, timeout=600,
                           env={**os.environ, **environment})
     return done.returncode, done.stdout, done.stderr
 

@@ -20,7 +20,7 @@ import commands  # noqa: E402
 
 BIN = os.environ["FEDGE_BIN_DIR"]
 PAPERS = os.path.join("examples", "papers")
-PATIENCE_S = 240
+PATIENCE_S = 1200
 
 
 def write_idx(path, shape, data):
@@ -115,7 +115,7 @@ class Papers(unittest.TestCase):
 
         def run(labels, *more):
             return subprocess.run(["python3", "-B", script, os.path.join(self.root, "out"), "--labels", labels, *more],
-                                  cwd=self.root, text=True, capture_output=True, timeout=60)
+                                  cwd=self.root, text=True, capture_output=True, timeout=PATIENCE_S)
         said = run("train-labels")
         self.assertEqual(said.returncode, 0, said.stderr)
         self.assertIn("labels-2-trial-0.csv: 0 6; 1 6; 2 0; 3 4; 4 8; 5 7; 6 4; 7 5; 8 9; 9 3\n", said.stdout)
@@ -249,7 +249,7 @@ class Papers(unittest.TestCase):
 
     def table(self, out, code=0, paper="niid-bench"):
         result = subprocess.run(["python3", "-B", os.path.join(self.root, PAPERS, "table.py"), paper, out],
-                                text=True, capture_output=True, timeout=60)
+                                text=True, capture_output=True, timeout=PATIENCE_S)
         self.assertEqual(result.returncode, code, result.stderr)
         return result.stdout or result.stderr
 
@@ -282,7 +282,7 @@ class Papers(unittest.TestCase):
         for path, words in (os.path.join(self.root, "nothing"), "No such file"), (self.root, "Is a directory"):
             result = subprocess.run(["python3", "-B", os.path.join(self.root, PAPERS, "shakespeare",
                                                                    "speaking_parts.py"), path,
-                                     os.path.join(self.root, "out")], text=True, capture_output=True, timeout=60)
+                                     os.path.join(self.root, "out")], text=True, capture_output=True, timeout=PATIENCE_S)
             self.assertEqual(result.returncode, 1)
             self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
             self.assertIn(f"cannot read {path}: {words}", result.stderr)
@@ -292,7 +292,7 @@ class Papers(unittest.TestCase):
         with open(path, "w", encoding="utf-8") as file:
             file.write("It was a dark night.\n" * 100)
         result = subprocess.run(["python3", "-B", os.path.join(self.root, PAPERS, "shakespeare", "speaking_parts.py"),
-                                 path, os.path.join(self.root, "out")], text=True, capture_output=True, timeout=60)
+                                 path, os.path.join(self.root, "out")], text=True, capture_output=True, timeout=PATIENCE_S)
         self.assertEqual(result.returncode, 2)
         self.assertIn("has 0 speaking parts", result.stderr)
         self.assertFalse(os.path.exists(os.path.join(self.root, "out")))
@@ -306,7 +306,7 @@ class Papers(unittest.TestCase):
         for paper in set(folders) - {"attacks", "nguyen-2022"}:  # whose scripts print their tables themselves
             path = os.path.join(self.root, PAPERS, paper, "README.md")
             command = ["python3", "-B", os.path.join(self.root, PAPERS, "table.py"), paper, self.root, "--into", path]
-            subprocess.run(command, check=True, timeout=60)
+            subprocess.run(command, check=True, timeout=PATIENCE_S)
             with open(path, encoding="utf-8") as file:
                 self.assertIn("not yet run", file.read(), "an empty folder gives an empty table")
 

@@ -32,7 +32,7 @@ class Zoo(unittest.TestCase):
                         [os.path.join(BIN, "fedge-aggregator"), "--job", os.path.join(ZOO, job),
                          "--state", os.path.join(folder, "state"), "--identity", os.path.join(keys, "server"),
                          "--trust", os.path.join(keys, "trust"), "--registry", os.path.join(keys, "registry"),
-                         "--check-config"], text=True, capture_output=True, timeout=60)
+                         "--check-config"], text=True, capture_output=True, timeout=600)
                     self.assertEqual(result.returncode, 0, result.stderr)
 
     def test_each_has_a_row_and_a_golden_file(self):

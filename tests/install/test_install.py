@@ -15,7 +15,7 @@ SOURCE = os.environ["FEDGE_SOURCE_DIR"]
 sys.path.insert(0, os.path.join(SOURCE, "tests", "docs"))
 import commands  # noqa: E402
 BUILD = os.environ["FEDGE_BINARY_DIR"]
-PATIENCE_S = 120
+PATIENCE_S = 600
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
 # Symbols of what is bundled, which a user's program may have too.
 CLASH = """

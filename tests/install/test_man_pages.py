@@ -14,7 +14,7 @@ COMMANDS = {
     "fedge-keys": ("ca", "request", "sign", "install", "renew", "list", "revoke", "activate", "demo"),
     "fedge-simulate": ("compare", "generate", "model"),
 }
-PATIENCE_S = 60
+PATIENCE_S = 600
 
 
 def run(*command):

@@ -248,7 +248,7 @@ class Gpu(NetTest):
 
     def check(self, federation, code, *more, gpus, memory, standard="stdout"):
         done = subprocess.run(
-            federation.aggregator_arguments("--check-config", *more), text=True, capture_output=True, timeout=60,
+            federation.aggregator_arguments("--check-config", *more), text=True, capture_output=True, timeout=harness.PATIENCE_S,
             env={**os.environ, "FEDGE_EMULATOR": f"gpus={gpus} memory={memory}"})
         self.assertEqual(done.returncode, code, done.stderr)
         return getattr(done, standard)
@@ -306,7 +306,7 @@ class Gpu(NetTest):
             done = subprocess.run(
                 [os.path.join(FOLDER, "fedge-simulate"), "--job", federation.job_path, "--data", federation.site_path,
                  "--clients", str(CLIENTS), "--out", out, "--engine", "cuda", "--quiet", *more],
-                text=True, capture_output=True, timeout=60, env={**os.environ, "FEDGE_EMULATOR": emulator}, check=False)
+                text=True, capture_output=True, timeout=harness.PATIENCE_S, env={**os.environ, "FEDGE_EMULATOR": emulator}, check=False)
             self.assertEqual(done.returncode, code, done.stderr)
             with open(os.path.join(out, "rounds.jsonl"), encoding="utf-8") as file:
                 return done.stderr, [json.loads(line)["model_sha256"] for line in file if '"train"' in line]

@@ -281,7 +281,7 @@ class Quiet(NetTest):
 
     def test_a_client_that_trains_for_long(self):
         """Heartbeats do not wait for training: a router with less patience than that keeps the session."""
-        patience_s = 5
+        patience_s = 10
         federation = self.federation(clients=1, rounds__num_server_rounds=1, rounds__min_train_nodes=1,
                                      training__local_epochs=65536, examples=6000)
         federation.start_aggregator(heartbeat=1)

@@ -137,7 +137,7 @@ class Run(NetTest):
         self.assertEqual([(line["asked"], line["clients"]) for line in federation.lines()], [(3, 2)] * 2)
 
     def test_a_round_with_too_few_reports_is_repeated(self):
-        federation = self.federation(clients=2, rounds__num_server_rounds=1, rounds__round_deadline_s=1,
+        federation = self.federation(clients=2, rounds__num_server_rounds=1, rounds__round_deadline_s=3,
                                      rounds__min_report_fraction=1)
         federation.start_aggregator()
         with Peer(federation, 1) as silent:

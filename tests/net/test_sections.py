@@ -192,7 +192,7 @@ class Scaffold(Sections):
     def test_a_task_says_which_update_counted(self):
         """A device goes by that alone: an ACK may be lost, the aggregator killed, and a round fail."""
         job = scaffold_job(update__codec="none", update__deflate=False, rounds__min_train_nodes=2,
-                           rounds__min_report_fraction=1, rounds__round_deadline_s=3)
+                           rounds__min_report_fraction=1, rounds__round_deadline_s=10)
         federation = self.federation(clients=2, **job)
         federation.start_aggregator()
         peers = self.peers_of(federation)

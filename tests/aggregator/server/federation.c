@@ -15,6 +15,8 @@
 #include "edge/io/client_hooks.h"
 #include "edge/io/update.h"
 
+#define PATIENCE_MS 600000 /* what takes longer does not go on: a machine may be slow */
+
 static const char JOB[] =
     "{\"fedge-job\":1,\"name\":\"tiny\",\"seed\":3,\"model\":{\"input-shape\":[3],\"layers\":["
     "{\"type\":\"Linear\",\"in_features\":3,\"out_features\":4}],\"loss\":{\"type\":"
@@ -546,7 +548,7 @@ void fed_step(federation *fed)
 
 void fed_until(federation *fed, bool (*condition)(const federation *fed), const char *what)
 {
-    uint64_t end = fedge_os_monotonic_ms() + 60000;
+    uint64_t end = fedge_os_monotonic_ms() + PATIENCE_MS;
     while (!condition(fed)) {
         fed_must(fedge_os_monotonic_ms() < end, "waited in vain for", what);
         fed_step(fed);
@@ -575,7 +577,7 @@ static bool is_at_work(const federation *fed)
 
 void fed_settle(federation *fed)
 {
-    uint64_t end = fedge_os_monotonic_ms() + 60000;
+    uint64_t end = fedge_os_monotonic_ms() + PATIENCE_MS;
     for (int quiet = 0; quiet < 3;) {
         fed_must(fedge_os_monotonic_ms() < end, "waited in vain for", "quiet");
         quiet = turn(fed) || is_at_work(fed) ? 0 : quiet + 1;

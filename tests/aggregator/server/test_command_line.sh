@@ -6,14 +6,6 @@ aggregator=$1
 keys=$2
 # shellcheck source=tests/aggregator/command_line.sh
 . "$(dirname "$0")/../command_line.sh"
-# Waits until a command succeeds.
-await() {
-    for _ in $(seq 1200); do
-        if "$@" 2>/dev/null; then return; fi
-        sleep 0.05
-    done
-    fail "waited in vain for: $*"
-}
 
 "$keys" demo --out keys --clients 2 >/dev/null
 "$keys" demo --out others --clients 1 >/dev/null

@@ -24,7 +24,7 @@
     "\"num-server-rounds\":3,\"min-train-nodes\":6,\"min-available-nodes\":6,"                     \
     "\"round-deadline-s\":86400"
 
-enum { RANKS = LOCAL_RANKS_MAX, ROUNDS = 3, SEEDS = 5, MAX_OLD = 32, PATIENCE_MS = 60000 };
+enum { RANKS = LOCAL_RANKS_MAX, ROUNDS = 3, SEEDS = 5, MAX_OLD = 32, PATIENCE_MS = 600000 };
 
 /* Letters in the order in which they were said. */
 typedef struct line {

@@ -10,7 +10,7 @@
 #include "aggregator/simulate/run/beats.h"
 #include "edge/core/os.h"
 
-#define PATIENCE_MS 30000u
+#define PATIENCE_MS 600000u
 
 enum { RANKS = 3, MAX_WORDS = 4096, LAST_WORD = 2 };
 

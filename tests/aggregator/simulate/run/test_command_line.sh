@@ -441,10 +441,7 @@ if grep -qF " 10/10 " said; then fail "a line for each round in a sweep"; fi
 # Ctrl-C in a sweep: the table of what was done, whole, and then why it ended
 "${run[@]}" --threads 2 --sweep rounds=4,1000000,5 seeds=2 --out long >said 2>&1 &
 pid=$!
-for _ in $(seq 2000); do
-    if [ -s long/rounds=1000000,seed=1/simulation.json ]; then break; fi
-    sleep 0.005
-done
+await test -s long/rounds=1000000,seed=1/simulation.json
 end_by INT
 [ "$code" = 130 ] || fail "exit $code of an interrupted sweep"
 [ "$(tail -1 said)" = "$(grep 'interrupted in round [0-9]*; --resume continues$' said)" ] || fail "not said last: $(cat said)"
@@ -461,10 +458,8 @@ grep -qF "kept in fullest/lr=0." said || fail "a sweep does not say what was kep
 ends 0 "±" "${run[@]}" --threads 20 --sweep lr=0.1,0.2 rounds=200 seeds=3 --out fullest --resume
 "${run[@]}" --threads 20 --sweep rounds=999999,1000000 --out longest >said 2>&1 &
 pid=$!
-for _ in $(seq 2000); do
-    if [ -s longest/rounds=1000000,seed=1/rounds.jsonl ] && [ -s longest/rounds=999999,seed=1/rounds.jsonl ]; then break; fi
-    sleep 0.005
-done
+await test -s longest/rounds=1000000,seed=1/rounds.jsonl
+await test -s longest/rounds=999999,seed=1/rounds.jsonl
 end_by INT
 [ "$code" = 130 ] || fail "exit $code of an interrupted sweep: $(cat said)"
 grep -qF "fedge-simulate: interrupted with 2 runs under way; --resume continues" said || fail "it does not say that both were: $(cat said)"
@@ -692,10 +687,7 @@ cut_short() {
     "$@" --json >whole.json
     "$@" --out cut >said 2>&1 &
     pid=$!
-    for _ in $(seq 2000); do
-        if [ "$(cat cut/rounds.jsonl 2>/dev/null | wc -l)" -ge 20 ]; then break; fi
-        sleep 0.005
-    done
+    await has_lines cut/rounds.jsonl 20
     local code
     end_by INT
     if [ "$code" = 130 ]; then

@@ -104,14 +104,10 @@ rm -rf alone together
 (cd all && "$simulate" "${long[@]}" --threads 1 --quiet --out ../alone) >said 2>&1
 on_ranks "$simulate" "${long[@]}" --out ../together >said 2>&1 &
 pid=$!
-for _ in $(seq 600); do
-    [ "$(wc -l 2>/dev/null <together/rounds.jsonl || echo 0)" -lt 2 ] || break
-    sleep 0.05
-done
+await has_lines together/rounds.jsonl 2
 pkill -TERM -P "$(pgrep -P "$pid")" # the ranks
 wait "$pid" || true
 pid=
-[ "$(wc -l <together/rounds.jsonl)" -lt 120 ] || fail "over before it could be ended"
 place "6 3" "0 1 2" "4 5 6"
 on_ranks "$simulate" "${long[@]}" --out ../together --resume >said 2>&1 || fail "resumed: $(cat said)"
 cmp alone/model.safetensors together/model.safetensors || fail "gone on with elsewhere: another model"
