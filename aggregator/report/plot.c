@@ -46,7 +46,8 @@ static const struct {
 } SETS[FEDGE_CURVE_SETS] = {
     [FEDGE_CURVE_TEST] = {"test set", BLUE, 2.0, false},
     [FEDGE_CURVE_VALIDATION] = {"validation", GREEN, 2.0, false},
-    [FEDGE_CURVE_CLIENTS] = {"clients' own data", PURPLE, 1.4, true}, /* a few's: they jump */
+    /* A few's: they jump. Where nothing comes before it, it is drawn as a test set would be. */
+    [FEDGE_CURVE_CLIENTS] = {"clients' own data", PURPLE, 1.4, true},
     [FEDGE_CURVE_TRAINING] = {"while training", VERMILLION, 1.4, false}};
 
 /* They may be as many: the one above has gaps. */
@@ -117,6 +118,9 @@ static fedge_status list_points(const source *from, x_kind x, y_kind y, point_li
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", of->count);
     for (uint32_t k = 0; k < of->count; k++) {
         const fedge_curve_row *at = &of->rows[k];
+        const bool goes_on = k + 1 < of->count && !(of->rows[k + 1].round > at->round);
+        if (y == BYTES && x == BY_ROUND && goes_on)
+            continue; /* with its evaluation it is one round: two points would be a step */
         if (y == BYTES) {
             to->points[to->count++] =
                 (fedge_chart_point){x_of(at, x), from->which == 0 ? at->up : at->down};
@@ -325,16 +329,19 @@ fedge_status fedge_plot_rounds(const char *jsonl_path, const char *svg_path, con
                .num_columns = 2,
                .panel_width = TWO_WIDTH};
     fedge_status status = fedge_curve_read(&jsonl_path, 1, &curve, err);
+    const int best = (int)fedge_curve_best_set(&curve);
     for (int set = 0; set < FEDGE_CURVE_SETS; set++) {
         if (curve.has[set]) {
+            const bool leads = set == best && set == FEDGE_CURVE_CLIENTS;
+            const int like = leads ? FEDGE_CURVE_TEST : set;
             sets[of.num_sources++] =
                 (source){.of = &curve,
                          .which = set,
                          .name = SETS[set].name,
-                         .colour = SETS[set].colour,
-                         .thickness = SETS[set].thickness,
-                         .faint = SETS[set].faint,
-                         .whole = set == FEDGE_CURVE_TEST || set == FEDGE_CURVE_VALIDATION};
+                         .colour = SETS[like].colour,
+                         .thickness = SETS[like].thickness,
+                         .faint = SETS[like].faint,
+                         .whole = like == FEDGE_CURVE_TEST || like == FEDGE_CURVE_VALIDATION};
         }
     }
     for (int d = 0; d < 2; d++) {

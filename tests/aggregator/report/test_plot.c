@@ -131,6 +131,31 @@ static fedge_round_summary regression(uint32_t round)
     return summary;
 }
 
+/* Each round is evaluated on clients, and nothing else tells how good its model is. */
+static fedge_round_summary on_clients(uint32_t phase)
+{
+    const uint32_t round = (phase + 1) / 2;
+    fedge_round_summary summary = plain(round);
+    if (phase % 2 == 0) {
+        summary.kind = FEDGE_TASK_EVALUATE;
+        summary.model[0] = '\0';
+        return summary;
+    }
+    summary.train_loss = 0.7;
+    summary.train_accuracy = 0.8;
+    summary.loss = summary.accuracy = NAN;
+    return summary;
+}
+
+/* On a test set as well. */
+static fedge_round_summary on_both(uint32_t phase)
+{
+    fedge_round_summary summary = on_clients(phase);
+    summary.loss = 1.0 / summary.round;
+    summary.accuracy = 0.5;
+    return summary;
+}
+
 static char *drawn(const char *title)
 {
     uint8_t *text = NULL;
@@ -246,6 +271,28 @@ static void bytes_of_both_directions_are_seen(void **state)
     assert_int_equal(count_of(text, "r=\"1.5\" fill=\"#000000\""), 2 * 20);
     assert_int_equal(count_of(text, "r=\"2.5\" fill=\"#56b4e9\""), 2 * 20);
     assert_true(strstr(text, down) < strstr(text, up)); /* what comes later is above */
+    free(text);
+}
+
+/* A round and its evaluation are one point of its bytes, and clients' own data are seen where
+ * nothing else is evaluated. */
+static void evaluations_on_clients_are_drawn_as_what_there_is(void **state)
+{
+    (void)state;
+    static const char seen[] = "stroke=\"#0072b2\" stroke-width=\"2.0\" stroke-linejoin=";
+    write_log(LOG, 40, on_clients);
+    char *text = drawn("title");
+    assert_int_equal(count_of(text, ">clients' own data<") + count_of(text, ">test set<"), 1);
+    assert_int_equal(count_of(text, seen), 4);
+    assert_int_equal(count_of(text, "stroke-opacity"), 0);
+    assert_int_equal(count_of(text, "r=\"1.5\" fill=\"#000000\""), 20);
+    assert_int_equal(count_of(text, "r=\"2.5\" fill=\"#56b4e9\""), 20);
+    free(text);
+    write_log(LOG, 40, on_both);
+    text = drawn("title");
+    assert_int_equal(count_of(text, seen), 4); /* the test set */
+    assert_int_equal(count_of(text, "stroke-opacity"), 4);
+    assert_int_equal(count_of(text, "r=\"1.5\" fill=\"#000000\""), 20);
     free(text);
 }
 
@@ -673,6 +720,7 @@ int main(void)
         cmocka_unit_test(lines_are_read_back),
         cmocka_unit_test(a_run_has_its_panels),
         cmocka_unit_test(bytes_of_both_directions_are_seen),
+        cmocka_unit_test(evaluations_on_clients_are_drawn_as_what_there_is),
         cmocka_unit_test(simulated_time_has_a_column),
         cmocka_unit_test(only_divergence_leaves_a_gap),
         cmocka_unit_test(one_round_or_none_can_be_drawn),
