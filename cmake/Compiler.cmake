@@ -70,6 +70,10 @@ elseif(FEDGE_MCU)
 elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
   target_compile_options(fedge_options INTERFACE
     $<$<COMPILE_LANGUAGE:C>:-fstack-protector-strong;-D_FORTIFY_SOURCE=2;-ffunction-sections;-fdata-sections>)
+  # Where jumps and calls through pointers may land. Static programs start with code that does without.
+  if(CMAKE_SYSTEM_PROCESSOR STREQUAL "x86_64" AND NOT FEDGE_STATIC)
+    target_compile_options(fedge_options INTERFACE $<$<COMPILE_LANGUAGE:C>:-fcf-protection=full>)
+  endif()
   target_link_options(fedge_options INTERFACE
     -Wl,--gc-sections -Wl,--as-needed -Wl,-z,${FEDGE_RELRO} -Wl,-z,now)
 endif()

@@ -8,15 +8,14 @@
 #                            machines without a package mirror); otherwise apt fetches them from
 #                            the mirror that the system already uses
 #
-# The sources are Debian 13's, whose index apt verifies; Debian's security patches for libwebsockets
-# and those in cmake/patches are applied. The system's apt configuration is read, never changed.
+# The sources are Debian's (cmake/sources.sh says which and from where). Debian's patches and those in
+# cmake/patches are applied.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 target=${1:-}
 deps=${FEDGE_DEPS:-$root/build/deps${target:+-$target}}
 sources=$deps/sources
-keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 jobs=$(nproc)
 
 say() { printf 'deps: %s\n' "$*" >&2; }
@@ -59,10 +58,16 @@ if [ "$target" != musl ]; then
     pic=-fPIC
 fi
 
+# As fedge's own code is compiled (cmake/Compiler.cmake). Control-flow protection is x86's, and musl's
+# start-up code does without.
+harden="-fstack-protector-strong -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2"
+case $target/$("${CC:-cc}" -dumpmachine 2>/dev/null) in /x86_64*) harden="$harden -fcf-protection=full" ;; esac
+
 # What the build depends on; anything that changes here makes the next run build again.
 fingerprint() {
     {
-        cat "$root/cmake/deps.sh" "$root"/cmake/mbedtls_config*.h "$root"/cmake/patches/*.patch
+        cat "$root"/cmake/{deps,sources}.sh "$root"/cmake/sources*.sha256 "$root"/cmake/mbedtls_config*.h \
+            "$root"/cmake/patches/*.patch
         [ -z "$target" ] || cat "$root/cmake/toolchains/$toolchain.cmake" "$root/cmake/toolchains/linux.cmake"
         "${CC:-cc}" -dumpfullversion -dumpmachine
         echo "CC=${CC:-} CFLAGS=${CFLAGS:-} DIR=$deps"
@@ -85,134 +90,8 @@ step() {
 # What a target needs beyond libwebsockets and mbedTLS is listed apart, and fetched only for one.
 lists=(sources.sha256)
 [ -z "$target" ] || lists+=(sources-cross.sha256)
-
-sources_from_folder() {
-    local from=$1 list=$2 file
-    [ -d "$from" ] || die "FEDGE_SOURCES=$from is not a folder; it must hold the files named in cmake/$list"
-    while read -r _ file; do
-        [ -f "$from/$file" ] || die "$from/$file is missing; FEDGE_SOURCES must hold every file named in cmake/$list"
-        cp "$from/$file" "$sources/$file"
-    done <"$root/cmake/$list"
-    (cd "$sources" && sha256sum --check --quiet "$root/cmake/$list") >&2 ||
-        die "the files in $from are not those of cmake/$list; fetch them again"
-    cp "$root/cmake/$list" "$sources/$list"
-}
-
-# The address of the archive that this system's apt takes its release from; with "-security", of the
-# one that it takes security updates from.
-system_mirror() {
-    # shellcheck disable=SC1091
-    local codename
-    codename=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
-    [ -n "$codename" ] || return 0
-    apt-get --print-uris update 2>/dev/null |
-        sed -n "s|^'\(.*/\)dists/$codename${1:-}/InRelease' .*|\1|p" | head -n 1
-}
-
-private_apt() {
-    apt-get -o "Dir::Etc::SourceList=$deps/apt/fedge.sources" -o Dir::Etc::SourceParts=/dev/null \
-        -o "Dir::State::Lists=$deps/apt/lists" -o "Dir::Cache=$deps/apt/cache" \
-        -o "Dir::Cache::Archives=$deps/apt/archives" -o APT::Sandbox::User= "$@"
-}
-
-# Prints "SHA256  FILE" for the tarballs of a source package that match $4 and checks the version: at
-# least $2, below $3.
-tarballs_of() {
-    local package=$1 at_least=$2 below=$3 wanted=$4 list version
-    list=$(private_apt source --print-uris "$package" 2>>"$deps/log/fetch.txt" |
-        sed -n "s|^'[^']*' \([^ ]*\) [0-9]* SHA256:\([0-9a-f]*\)$|\2  \1|p")
-    version=$(sed -n "s|.*  ${package}_\(.*\)\.dsc$|\1|p" <<<"$list")
-    [ -n "$version" ] || die "the mirror offers no source of $package; set FEDGE_SOURCES (see cmake/sources.sha256)"
-    if dpkg --compare-versions "$version" lt "$at_least" || dpkg --compare-versions "$version" ge "$below"; then
-        die "the mirror offers $package $version, not one from $at_least up to $below; set FEDGE_SOURCES (see cmake/sources.sha256)"
-    fi
-    say "$package $version"
-    grep -E "\.($wanted)\.tar\.[a-z0-9]+\$" <<<"$list"
-}
-
-sums_of() {
-    case $1 in
-    sources.sha256)
-        tarballs_of libwebsockets 4.3.5-1+deb13u2 4.4 'orig|debian' && tarballs_of mbedtls 3.6.6 3.7 'orig'
-        ;;
-    sources-cross.sha256)
-        tarballs_of zlib 1.3 2 'orig' && tarballs_of cjson 1.7.18-3.1+deb13u1 1.8 'orig|debian' &&
-            tarballs_of cmocka 1.1.7 2 'orig'
-        ;;
-    esac
-}
-
-# Whether every file of "SHA256  FILE" lines $1 lies in $sources; what is missing is said on stderr.
-have() {
-    (cd "$sources" && sha256sum --check --quiet - <<<"$1") >&2
-}
-
-# Fetches those of the files "SHA256  FILE" of lines $1 that are not in $sources from the pools of the
-# mirrors $2 (the release) and $3 (security updates; may be empty).
-fetch_from_pools() {
-    local sum file package folder url
-    while read -r sum file; do
-        package=${file%%_*}
-        folder=${package:0:1}
-        [[ $package != lib* ]] || folder=${package:0:4}
-        for url in "${2}pool/main" ${3:+"${3}pool/updates/main"}; do
-            ! have "$sum  $file" 2>/dev/null || break
-            rm -f "$sources/$file"
-            /usr/lib/apt/apt-helper download-file "$url/$folder/$package/${file//+/%2b}" "$sources/$file" \
-                "SHA256:$sum" >>"$deps/log/fetch.txt" 2>&1 || true
-        done
-    done <<<"$1"
-}
-
-sources_from_mirror() {
-    local list=$1 mirror security sums packages
-    for tool in apt-get dpkg-source; do
-        command -v "$tool" >/dev/null || die "$tool is missing; run cmake/setup.sh on Debian 12, or set FEDGE_SOURCES=DIR"
-    done
-    [ -r "$keyring" ] || die "$keyring is missing; install debian-archive-keyring, or set FEDGE_SOURCES=DIR"
-    mirror=$(system_mirror)
-    [ -n "$mirror" ] || die "apt has no source for this release; set FEDGE_SOURCES=DIR (see cmake/sources.sha256)"
-    mkdir -p "$deps"/apt/{lists,archives,cache}
-    printf 'Types: deb-src\nURIs: %s\nSuites: trixie trixie-updates\nComponents: main\nSigned-By: %s\n' \
-        "$mirror" "$keyring" >"$deps/apt/fedge.sources"
-    step index private_apt --error-on=any update
-    sums=$(sums_of "$list")
-    mapfile -t packages < <(sed 's/.*  \([^_]*\)_.*/\1/' <<<"$sums" | sort -u)
-    # A mirror may lack the .dsc, which fails the command; the checksums of the signed index decide.
-    say "fetch ${packages[*]}"
-    (cd "$sources" && private_apt source --download-only "${packages[@]}") >>"$deps/log/fetch.txt" 2>&1 || true
-    if ! have "$sums" 2>/dev/null; then
-        # While Debian releases an update, a mirror's index may name files that its pool does not have
-        # yet: the pool of security updates has had them for a while. Where it has not, the versions
-        # that this tree was tested with do.
-        security=$(system_mirror -security)
-        fetch_from_pools "$sums" "$mirror" "$security"
-        if ! have "$sums" 2>/dev/null; then
-            sums=$(cat "$root/cmake/$list")
-            say "the mirror lacks files that its index names; fetching the versions of cmake/$list"
-            fetch_from_pools "$sums" "$mirror" "$security"
-        fi
-    fi
-    have "$sums" ||
-        die "the mirror did not deliver the sources (see $deps/log/fetch.txt); try again, or set FEDGE_SOURCES=DIR"
-    printf '%s\n' "$sums" >"$sources/$list"
-    rm -rf "$deps/apt"
-}
-
-fetch() {
-    local list
-    mkdir -p "$sources"
-    exec 8>"$sources/lock"
-    flock -w 900 8 || die "another build has held $sources/lock for 15 minutes; see whether it is still at work"
-    for list in "${lists[@]}"; do
-        if [ -n "${FEDGE_SOURCES:-}" ]; then
-            sources_from_folder "$FEDGE_SOURCES" "$list"
-        elif ! (cd "$sources" && sha256sum --check --status "$list" 2>/dev/null); then
-            sources_from_mirror "$list"
-        fi
-    done
-    exec 8>&-
-}
+# shellcheck source=cmake/sources.sh
+. "$root/cmake/sources.sh"
 
 # Unpacks the source file that matches $1 into folder $2.
 unpack() {
@@ -229,13 +108,13 @@ apply() {
         >>"$deps/log/patch.txt" 2>&1 || die "the patch $2 does not apply to $1 (see $deps/log/patch.txt)"
 }
 
-# Unpacks $1 with Debian's patches.
+# Unpacks $1 with Debian's patches, but for the one named $2.
 unpack_patched() {
     local name
     unpack "$1_.*\.orig\.tar\..*" "$deps/src/$1"
     unpack "$1_.*\.debian\.tar\..*" "$deps/src/$1-debian"
     while read -r name; do
-        case $name in '' | '#'*) continue ;; esac
+        case $name in '' | '#'* | "${2:-}") continue ;; esac
         apply "$1" "$deps/src/$1-debian/patches/$name"
     done <"$deps/src/$1-debian/patches/series"
 }
@@ -243,10 +122,14 @@ unpack_patched() {
 prepare() {
     rm -rf "$deps/src"
     unpack_patched libwebsockets
-    unpack 'mbedtls_.*\.orig\.tar\..*' "$deps/src/mbedtls"
+    # Without this one of Debian's: the curves that fedge links, Everest's and p256-m's, are "3rdparty" there.
+    unpack_patched mbedtls cmake-disable-3rdparty.patch
     local name
     for name in "$root"/cmake/patches/libwebsockets-*.patch; do
         apply libwebsockets "$name"
+    done
+    for name in "$root"/cmake/patches/mbedtls-*.patch; do
+        apply mbedtls "$name"
     done
     local headers=$deps/src/mbedtls/include/mbedtls
     mv "$headers/mbedtls_config.h" "$headers/mbedtls_config_default.h"
@@ -269,23 +152,29 @@ prepare() {
 # --- builds ------------------------------------------------------------------------------------
 
 build_mbedtls() {
-    local flags="$optimise -fstack-protector-strong ${CFLAGS:-}"
+    # Debian builds it with this define, for newer compilers' sake.
+    local flags="$optimise $harden -DMBEDTLS_ALIGNMENT_DISABLE_EFFICENT_UNALIGNED_ACCESS ${CFLAGS:-}"
     # Without these AES-GCM takes a slow path; every x86-64 that can run fedge usefully has them.
     case $("${CC:-cc}" -dumpmachine) in x86_64*) flags="$flags -maes -mpclmul -msse4.1" ;; esac
+    # Musl's client is linked with optimisation across files.
+    [ "$target" != musl ] || flags="$flags -flto -ffat-lto-objects"
     # Build type None: the others replace the optimisation level given here.
     CFLAGS=$flags step mbedtls-configure cmake -S "$deps/src/mbedtls" -B "$deps/obj/mbedtls" "${common[@]}" \
         -DCMAKE_BUILD_TYPE=None -DENABLE_PROGRAMS=OFF -DENABLE_TESTING=OFF \
         -DUSE_STATIC_MBEDTLS_LIBRARY=ON -DUSE_SHARED_MBEDTLS_LIBRARY=OFF -DMBEDTLS_FATAL_WARNINGS=OFF
     step mbedtls-build cmake --build "$deps/obj/mbedtls" -j "$jobs"
     step mbedtls-install cmake --install "$deps/obj/mbedtls"
+    # But for libmbedtls: functions of it are wrapped (secure/identity), and a call must not pass by the wrap.
+    [ "$target" != musl ] || objcopy --wildcard --remove-section='.gnu.lto_*' --remove-section='.gnu.debuglto_*' \
+        --strip-symbol=__gnu_lto_v1 "$deps/lib/libmbedtls.a"
 }
 
 build_libwebsockets() {
     # Certificates' times are UTC, and the time zone is one for all threads.
-    local lib=$deps/lib type=Release lws_flags=(-g1 -Dmktime=timegm)
+    local lib=$deps/lib type=Release lws_flags=("-g1 $harden -Dmktime=timegm")
     # Build type None for a target, since Release would put -O3 behind the flags given here; NDEBUG
     # is Release's. Nor does a log that is not shown need time zones: 4 KB.
-    [ -z "$target" ] || type=None lws_flags=("$optimise -DNDEBUG -Dmktime=timegm -Dlocaltime_r=gmtime_r"
+    [ -z "$target" ] || type=None lws_flags=("$optimise $harden -DNDEBUG -Dmktime=timegm -Dlocaltime_r=gmtime_r"
         -Werror=implicit-function-declaration)
     CFLAGS="${lws_flags[*]} ${CFLAGS:-}" step libwebsockets-configure cmake -S "$deps/src/libwebsockets" -B "$deps/obj/libwebsockets" \
         "${common[@]}" -DCMAKE_BUILD_TYPE=$type -DDISABLE_WERROR=ON \
@@ -358,7 +247,7 @@ done
 rm -rf "$deps/stamp" "$deps/obj" "$deps/include" "$deps/lib"
 : >"$deps/log/patch.txt"
 : >"$deps/log/fetch.txt"
-fetch
+fetch "${lists[@]}"
 prepare
 [ "$target" != musl ] || link_kernel_headers
 build_mbedtls

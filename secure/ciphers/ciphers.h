@@ -16,7 +16,7 @@
 
 enum { FEDGE_CIPHERS_TEXT = 160 };
 
-/* For logs and --version: "libgcrypt 1.10.1", "mbedTLS 3.6.6", or "mbedTLS 3.6.6, not libgcrypt
+/* For logs and --version: "libgcrypt 1.10.1", "mbedTLS 3.6.7", or "mbedTLS 3.6.7, not libgcrypt
  * 1.10.1: it is in FIPS mode". Returns [text]. Any thread. */
 const char *fedge_ciphers_text(char text[FEDGE_CIPHERS_TEXT]);
 

@@ -67,6 +67,12 @@ federate neon qemu-aarch64-static -cpu cortex-a72 "$foreign"
 federate musl env FEDGE_CPU_LEVEL=scalar "$small"
 /usr/bin/python3 -B "$FEDGE_SOURCE_DIR/tests/cross/compare_models.py" "$work"
 
+# Each part of the small client has stack protectors.
+objdump -d --no-show-raw-insn "$small" | awk '/>:$/ { f = $2 } /<__stack_chk_fail>/ { print f }' >"$work/protected"
+for part in fedge_ lws_ mbedtls_; do
+    grep -q "^<$part" "$work/protected" || { echo "no function $part… has a stack protector"; exit 1; }
+done
+
 # The small client waits for a second one that never comes: this is what it takes when idle.
 strip -o "$work/stripped" "$small"
 size=$(stat -c %s "$work/stripped")

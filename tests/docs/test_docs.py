@@ -56,6 +56,17 @@ class Pages(unittest.TestCase):
                     if anchor:
                         self.assertIn(anchor, anchors(read(other)))
 
+    def test_versions_of_libraries(self):
+        """Those that are pinned, Debian's revision with them where its patches are."""
+        table = rows(section(read("docs/security.md"), "## Versions of libraries"))
+        said = {tuple(cell.strip() for cell in row.split("|")[1:3]) for row in table[1:]}
+        pinned = {}
+        for path in glob.glob("cmake/sources*.sha256", root_dir=SOURCE):
+            for name, version, kind in re.findall(r"  ([a-z]+)_(\S+)\.(orig|debian)\.tar\.", read(path)):
+                if kind == "debian" or name not in pinned:
+                    pinned[name] = version.rpartition("really")[2]
+        self.assertEqual({(name.lower(), version) for name, version in said}, set(pinned.items()))
+
     def test_files_that_are_named_exist(self):
         named = re.compile(r"`((?:edge|secure|client|aggregator|tests|examples|cmake|docs)/[\w./]*[\w/])`")
         for path, page in pages().items():
