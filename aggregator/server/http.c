@@ -192,6 +192,38 @@ static void make_metrics(const fedge_http_facts *facts, fedge_http_answer *answe
               (double)facts->resident_bytes);
 }
 
+/* Letters, digits and what else RFC 3986 has in names and addresses, but for what joins several. */
+static bool is_name(const char *text, size_t size)
+{
+    for (size_t i = 0; i < size; i++) {
+        if (!isalnum((unsigned char)text[i]) && !strchr("-._~%", text[i]))
+            return false;
+    }
+    return size > 0;
+}
+
+bool fedge_http_host_valid(const char *host)
+{
+    const char *port = strrchr(host, ':');
+    const char *end = host + strlen(host);
+    const char *bracket = strchr(host, ']');
+    struct in6_addr address;
+    char text[INET6_ADDRSTRLEN];
+    if (host[0] == '[') {
+        if (!bracket || bracket - host > INET6_ADDRSTRLEN)
+            return false;
+        snprintf(text, sizeof(text), "%.*s", (int)(bracket - host - 1), host + 1);
+        if (inet_pton(AF_INET6, text, &address) != 1 || (bracket[1] != ':' && bracket[1] != '\0'))
+            return false;
+        port = bracket[1] ? bracket + 1 : NULL;
+    } else if (!is_name(host, (size_t)((port ? port : end) - host))) {
+        return false;
+    }
+    const size_t digits = port ? strspn(port + 1, "0123456789") : 0;
+    return !port || (digits >= 1 && digits <= 5 && port[1 + digits] == '\0' &&
+                     strtoul(port + 1, NULL, 10) <= UINT16_MAX);
+}
+
 /* Against DNS rebinding: a web page may have its own name resolve to 127.0.0.1, and a browser would
  * then let it read this port. Such a request has that name as its host; an address or localhost
  * cannot be pointed elsewhere. */

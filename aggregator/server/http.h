@@ -36,6 +36,10 @@ typedef struct fedge_http_answer {
     char body[FEDGE_HTTP_MAX_BODY];
 } fedge_http_answer;
 
+/* Whether this is a host as RFC 9110 has it in the header Host: a name, an address or one of IPv6
+ * in brackets, with a port or without. */
+bool fedge_http_host_valid(const char *host);
+
 /* Whether a request may name this host (the value of its Host header): an IP address, localhost or
  * [name] (NULL: none), each with or without a port. A web page of another host that resolves its
  * name to this machine cannot read answers then. */

@@ -44,12 +44,25 @@ static void prepare_libraries(const fedge_log *log)
 
 /* ---- accepting ------------------------------------------------------------------------------- */
 
+/* Ends the oldest of the HTTP port that has sent nothing which waits to be read: silence must not
+ * keep others out. false: there is none. */
+static bool make_room_for_http(fedge_transport *transport)
+{
+    fedge_peer *peer = transport->http->clients.first;
+    while (peer && fedge_socket_silent_ms(peer->socket) == 0)
+        peer = peer->next;
+    if (peer)
+        lws_set_timeout(peer->wsi, PENDING_TIMEOUT_USER_OK, LWS_TO_KILL_SYNC);
+    return peer;
+}
+
 static void take_http(fedge_transport *transport, int socket, const fedge_peer_address *from)
 {
     char reason[96];
     char address[FEDGE_ADDRESS_TEXT];
     fedge_peer *peer = NULL;
-    if (transport->http->clients.count >= FEDGE_HTTP_MAX_CONNECTIONS) {
+    if (transport->http->clients.count >= FEDGE_HTTP_MAX_CONNECTIONS &&
+        !make_room_for_http(transport)) {
         snprintf(reason, sizeof(reason), "%u connections are open, the limit of the HTTP port",
                  FEDGE_HTTP_MAX_CONNECTIONS);
         fedge_peers_refused(transport->config.peers, fedge_peer_address_text(from, address), "",

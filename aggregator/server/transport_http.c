@@ -21,20 +21,14 @@ static void gather_facts(fedge_transport *transport)
     facts->resident_bytes = fedge_os_resident_bytes();
 }
 
-/* The host that a request names; "" when it names none, several, or one over the bound. */
-static const char *named_host(struct lws *wsi, char host[FEDGE_HTTP_MAX_HOST])
-{
-    if (lws_hdr_copy(wsi, host, FEDGE_HTTP_MAX_HOST, WSI_TOKEN_HOST) <= 0)
-        host[0] = '\0';
-    return host;
-}
-
 static int answer_http(fedge_peer *peer, struct lws *wsi, const char *uri, size_t uri_size)
 {
     fedge_network *network = peer->network;
     fedge_transport *transport = network->transport;
     char host[FEDGE_HTTP_MAX_HOST];
-    if (!fedge_http_host_allowed(named_host(wsi, host), transport->config.http_host)) {
+    if (!fedge_http_host_of(wsi, host))
+        return fedge_http_send_text(network, wsi, 400, "a request needs one Host, well-formed");
+    if (!fedge_http_host_allowed(host, transport->config.http_host)) {
         return fedge_http_send_text(
             network, wsi, 403,
             "the Host must be an IP address, localhost, or the name that --http-host allows");

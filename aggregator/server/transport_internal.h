@@ -178,6 +178,8 @@ void fedge_guest_leave(fedge_transport *transport, fedge_guest *guest);
 uint32_t fedge_door_num_guests(fedge_transport *transport);
 /* Any thread: has the loop look at its mailbox and orders. [network] is one. */
 void fedge_network_wake(void *network);
+/* The host that a request names. false: it names none or several, or what is no host. */
+bool fedge_http_host_of(struct lws *wsi, char host[FEDGE_HTTP_MAX_HOST]);
 /* Answers a request, or an upgrade that is refused; [head]: without the body. Returns what the
  * callback must return: the connection closes behind it. */
 int fedge_http_send(fedge_network *network, struct lws *wsi, bool head, unsigned status,

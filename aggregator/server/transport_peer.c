@@ -152,6 +152,7 @@ static const char *header_of(struct lws *wsi, enum lws_token_indexes token, char
 static unsigned check_upgrade(struct lws *wsi, const char *subprotocol, const char **why)
 {
     char text[160];
+    char host[FEDGE_HTTP_MAX_HOST];
     char *path = NULL;
     int path_size = 0;
     if (lws_http_get_uri_and_method(wsi, &path, &path_size) != LWSHUMETH_GET) {
@@ -167,9 +168,9 @@ static unsigned check_upgrade(struct lws *wsi, const char *subprotocol, const ch
         *why = "websockets are at the path /";
         return 404;
     }
-    if (lws_hdr_total_length(wsi, WSI_TOKEN_HOST) <= 0 ||
+    if (!fedge_http_host_of(wsi, host) ||
         !fedge_ws_has_token(header_of(wsi, WSI_TOKEN_CONNECTION, text, sizeof(text)), "upgrade")) {
-        *why = "an upgrade needs Host and Connection: Upgrade";
+        *why = "an upgrade needs one Host, well-formed, and Connection: Upgrade";
         return 400;
     }
     if (strcmp(header_of(wsi, WSI_TOKEN_VERSION, text, sizeof(text)), "13") != 0) {

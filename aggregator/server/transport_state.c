@@ -187,6 +187,12 @@ void fedge_network_wake(void *network)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
+bool fedge_http_host_of(struct lws *wsi, char host[FEDGE_HTTP_MAX_HOST])
+{
+    return lws_hdr_copy(wsi, host, FEDGE_HTTP_MAX_HOST, WSI_TOKEN_HOST) > 0 &&
+           lws_hdr_fragment_length(wsi, WSI_TOKEN_HOST, 1) == 0 && fedge_http_host_valid(host);
+}
+
 int fedge_http_send(fedge_network *network, struct lws *wsi, bool head, unsigned status,
                     const char *type, const char *body, size_t size)
 {

@@ -5,6 +5,7 @@ import os
 import resource
 import socket
 import ssl
+import subprocess
 import threading
 import time
 
@@ -71,6 +72,41 @@ class Noise(MisuseTest):
         self.give_up(federation)
         self.assert_unharmed(federation, 1)
 
+    def test_new_keys(self):
+        """OpenSSL changes its keys, twice, and asks for the server's."""
+        federation = self.start(rounds=1)
+        trust, identity = f"{federation.keys}/trust", f"{federation.keys}/clients/0002"
+        command = ["openssl", "s_client", "-connect", f"127.0.0.1:{federation.port}", "-servername", "localhost",
+                   "-CAfile", os.path.join(trust, sorted(os.listdir(trust))[0]),
+                   "-cert", f"{identity}/chain.pem", "-cert_chain", f"{identity}/chain.pem", "-key", f"{identity}/key.pem"]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT) as client:
+            timer = threading.Timer(harness.PATIENCE_S, client.kill)
+            timer.start()
+            said = b""
+
+            def read_until(text):
+                nonlocal said
+                while text not in said:
+                    more = os.read(client.stdout.fileno(), 65536)
+                    self.assertTrue(more, said[-2000:])
+                    said += more
+                said = said.partition(text)[2]
+
+            read_until(b"Verify return code")
+            for key in b"kK":
+                client.stdin.write(bytes([key]) + b"\n")
+                client.stdin.flush()
+                read_until(b"KEYUPDATE")
+            client.stdin.write(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            client.stdin.flush()
+            read_until(b"HTTP/1.1 404 ")
+            read_until(b"this port speaks websockets")
+            timer.cancel()
+            client.kill()
+        self.give_up(federation)
+        self.assert_unharmed(federation, 1)
+
     def test_http_that_is_no_upgrade(self):
         federation = self.start(rounds=1)
         cases = [
@@ -110,7 +146,13 @@ class Noise(MisuseTest):
                     self.assertNotIn(b" 200 ", connection.recv(4096))
                 except ConnectionError:
                     pass
+        for hosts in ("", "Host: localhost\r\nHost: localhost\r\n", "Host: localhost\r\nHost: evil.example\r\n",
+                      "Host: local host\r\n", "Host: localhost:99999\r\n"):
+            with self.subTest(hosts), plain(federation.http_port) as connection:
+                connection.sendall(f"GET /healthz HTTP/1.1\r\n{hosts}\r\n".encode())
+                self.assertIn(b" 400 ", connection.recv(4096))
         hanging = [plain(federation.http_port) for _ in range(100)]  # more than it serves
+        self.assertEqual(federation.health()["status"], "ok")
         with Peer(federation, INDEX) as peer:
             peer.hello()
             peer.next_task()

@@ -180,6 +180,40 @@ static void hosts(void **state)
     assert_false(fedge_http_host_allowed("box.example", NULL));
 }
 
+static void hosts_are_well_formed(void **state)
+{
+    (void)state;
+    const char *const good[] = {"localhost", "a.b-c_d.example:1", "127.0.0.1:65535",
+                                "[::1]",     "[fe80::1]:9092",    "x%41.example"};
+    for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++)
+        assert_true(fedge_http_host_valid(good[i]));
+    const char *const bad[] = {"",
+                               ":",
+                               ":9092",
+                               "a b",
+                               "a,b",
+                               "a/b",
+                               "user@host",
+                               "a:",
+                               "a:x",
+                               "a:65536",
+                               "a:123456",
+                               "a:1:2",
+                               "::1",
+                               "[::1",
+                               "[::1]x",
+                               "[::1]:",
+                               "[::1]:70000",
+                               "[]",
+                               "[a]",
+                               "[127.0.0.1]",
+                               "localhost:9093, localhost",
+                               "\xff.example",
+                               "a\t"};
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+        assert_false(fedge_http_host_valid(bad[i]));
+}
+
 /* As many GPUs as there may be fit in an answer, each with its numbers; without any, none. */
 static void gpus_have_their_metrics(void **state)
 {
@@ -222,6 +256,7 @@ int main(void)
         cmocka_unit_test(metrics_are_well_formed),
         cmocka_unit_test(anything_else),
         cmocka_unit_test(hosts),
+        cmocka_unit_test(hosts_are_well_formed),
         cmocka_unit_test(gpus_have_their_metrics),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
