@@ -500,6 +500,7 @@ void fedge_session_discard_result(fedge_session *s)
     s->has_result = false;
     s->upload = UPLOAD_NONE;
     s->upload_repeats = 0;
+    s->upload_offset = s->upload_again = 0;
     (void)fedge_session_push(s, FEDGE_SESSION_DISCARD_RESULT);
 }
 
@@ -534,6 +535,7 @@ void fedge_session_task_done(fedge_session *session, uint64_t now_ms, const fedg
         session->result = *result;
         session->upload = UPLOAD_NONE;
         session->upload_repeats = 0;
+        session->upload_offset = session->upload_again = 0;
     }
     fedge_session_advance(session);
 }

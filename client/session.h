@@ -33,6 +33,8 @@
 /* A download or an upload that was found damaged is repeated this often before the link is given up
  * (download) or the result is discarded (upload). */
 #define FEDGE_SESSION_MAX_REPEATS 3
+/* A result whose bytes a server has asked for again, in all this often, is discarded. */
+#define FEDGE_SESSION_MAX_AGAIN 16u
 /* How long the last message (BYE, DECLINE) may wait for a writeable link. */
 #define FEDGE_SESSION_FAREWELL_MS 400
 #define FEDGE_SESSION_NEVER UINT64_MAX

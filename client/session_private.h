@@ -78,6 +78,7 @@ struct fedge_session {
     fedge_upload result;
     session_upload upload;
     uint64_t upload_offset, upload_again_at;
+    uint64_t upload_again; /* bytes that were sent and asked for again */
     unsigned upload_repeats;
 
     bool say_hello, say_decline;

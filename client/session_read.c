@@ -183,6 +183,16 @@ static void read_resume(fedge_session *s, const fedge_message *message)
         bad_message(s, FEDGE_REASON_BAD_STATE, message, "a position behind the end of the result");
         return;
     }
+    /* A server that begins anew each time must not have this device send for ever. */
+    if (position.offset < s->upload_offset)
+        s->upload_again += s->upload_offset - position.offset;
+    if (s->upload_again / FEDGE_SESSION_MAX_AGAIN > s->result.size) {
+        fedge_session_note(s, FEDGE_LOG_WARN, "refused", "task %llu: its bytes were asked for %ux",
+                           (unsigned long long)position.task_id, FEDGE_SESSION_MAX_AGAIN);
+        fedge_session_discard_result(s);
+        fedge_session_advance(s);
+        return;
+    }
     fedge_session_progress(s);
     s->upload_offset = position.offset;
     s->upload = position.offset < s->result.size ? UPLOAD_SENDING : UPLOAD_SENT;

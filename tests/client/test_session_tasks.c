@@ -303,9 +303,29 @@ static void test_a_list_of_parts_comes_before_the_model(void **state)
 
 #define TEST(function) cmocka_unit_test_setup_teardown(function, fake_set_up, fake_tear_down)
 
+/* As often as an honest server may need, not for ever: neither on one link nor over many. */
+static void test_a_server_that_begins_anew_each_time(void **state)
+{
+    fake *f = *state;
+    unsigned times = 1;
+    fake_go_to_upload(f);
+    for (; times < 100 && f->has_result; times++) {
+        fake_resume(f, 1, 0);
+        if (times % 5 == 0 && f->has_result) {
+            fake_break(f);
+            fake_welcome(f);
+        }
+    }
+    assert_false(f->has_result);
+    assert_in_range(times, FEDGE_SESSION_MAX_AGAIN, FEDGE_SESSION_MAX_AGAIN + 3);
+    fake_task(f, 2, FAKE_MODEL); /* the next is as good as ever */
+    assert_int_equal(f->num_works, 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        TEST(test_a_server_that_begins_anew_each_time),
         TEST(test_a_list_of_parts_comes_before_the_model),
         TEST(test_where_it_goes_next),
         TEST(test_backoff_of_the_replaced),
