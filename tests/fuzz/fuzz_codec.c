@@ -1,19 +1,14 @@
 /* Sections: what is decoded is within the bound, in slices as in one go, and encodes to a section
- * that is accepted. The first bytes choose codec, bounds and sizes, the rest is the section. */
-#include <stdio.h>
+ * that is accepted. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "edge/core/bytes.h"
 #include "edge/core/codec.h"
+#include "tests/fuzz/codec_seed.h"
 
-#define HEAD 5
-#define MANY 70000 /* values of a matrix of several groups (codec_chosen.h) */
-#define MAX_VALUES (MANY + 256)
-
-#define NUM_WRITE 5 /* of the codecs, the first: those that write values */
-
-static const char *const SHARES[] = {"0.01", "0.1", "0.5", "1"};
+#define HEAD CODEC_SEED_HEAD
+#define MAX_VALUES (CODEC_SEED_MANY + 256)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -93,35 +88,24 @@ static void encode_anything(const fedge_codec *codec, const fedge_schema *schema
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int32_t v[MAX_VALUES];
-    fedge_tensor_spec storage[2];
-    fedge_schema schema;
+    codec_seed seed;
     fedge_error err;
     if (size < HEAD)
         return 0;
-    fedge_codec codec;
-    const char *name = fedge_codec_name(data[0] % FEDGE_CODEC_COUNT);
-    char text[FEDGE_CODEC_TEXT];
-    (void)snprintf(text, sizeof(text), "%s:%s+%s", name, SHARES[data[0] / 16 % 4],
-                   fedge_codec_name(data[0] / 32 % NUM_WRITE));
-    if (fedge_codec_parse(name, &codec, &err) != FEDGE_OK &&
-        fedge_codec_parse(text, &codec, &err) != FEDGE_OK)
+    if (!codec_seed_read(&seed, data))
         abort();
-    const int8_t bounds[2] = {(int8_t)(data[1] % 44 - 22), (int8_t)(data[2] % 44 - 22)};
-    const uint32_t shapes[2][2] = {{data[3] == 255 ? MANY : 1 + data[3] * 4u, 1}, {1 + data[4]}};
-    fedge_schema_init(&schema, storage, 2);
-    if (fedge_schema_add(&schema, "a", FEDGE_F32, 2, shapes[0], &err) != FEDGE_OK ||
-        fedge_schema_add(&schema, "b", FEDGE_F32, 1, shapes[1], &err) != FEDGE_OK)
-        abort();
-    if (fedge_codec_decode(&codec, &schema, bounds, data + HEAD, size - HEAD, v, &err) ==
-        FEDGE_OK) {
-        for (size_t i = 0; i < schema.num_elements; i++) {
+    const fedge_codec *codec = &seed.codec;
+    const fedge_schema *schema = &seed.schema;
+    const int8_t *bounds = seed.bounds;
+    if (fedge_codec_decode(codec, schema, bounds, data + HEAD, size - HEAD, v, &err) == FEDGE_OK) {
+        for (size_t i = 0; i < schema->num_elements; i++) {
             if (v[i] > 1 << FEDGE_FIXED_VALUE_BITS || v[i] < -(1 << FEDGE_FIXED_VALUE_BITS))
                 abort();
         }
-        read_in_slices(&codec, &schema, bounds, data + HEAD, size - HEAD, v);
+        read_in_slices(codec, schema, bounds, data + HEAD, size - HEAD, v);
     }
     if (abs(bounds[0]) <= FEDGE_FIXED_MAX_BOUND_LOG2 &&
         abs(bounds[1]) <= FEDGE_FIXED_MAX_BOUND_LOG2)
-        encode_anything(&codec, &schema, bounds, data + HEAD, size - HEAD, v);
+        encode_anything(codec, schema, bounds, data + HEAD, size - HEAD, v);
     return 0;
 }

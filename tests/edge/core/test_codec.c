@@ -1,6 +1,10 @@
+#define _GNU_SOURCE /* glob is POSIX, not C11 */
+
 #include "tests/edge/core/cmocka_all.h"
 
+#include <glob.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,6 +14,7 @@
 #include "edge/core/codec_int8.h"
 #include "edge/core/rng.h"
 #include "tests/edge/core/codecs.h"
+#include "tests/fuzz/codec_seed.h"
 
 #define LIMIT (INT32_C(1) << FEDGE_FIXED_VALUE_BITS)
 #define ELEMENTS (1500 + 256 + 1)
@@ -511,6 +516,39 @@ static void int8_cannot_leave_the_bound(void **state)
     }
 }
 
+/* It begins with a section of every codec, and of every way to write what one chooses. */
+static void the_fuzzer_has_seeds_of_every_codec(void **state)
+{
+    (void)state;
+    static uint8_t data[70000];
+    static int32_t v[CODEC_SEED_MANY + 256];
+    bool seen[FEDGE_CODEC_COUNT][CODEC_SEED_NUM_WRITE] = {{false}};
+    glob_t seeds;
+    codec_seed seed;
+    fedge_error err;
+    assert_int_equal(glob(FEDGE_SOURCE_DIR "/tests/fuzz/corpus/codec/*", 0, NULL, &seeds), 0);
+    for (size_t i = 0; i < seeds.gl_pathc; i++) {
+        FILE *file = fopen(seeds.gl_pathv[i], "rb");
+        assert_non_null(file);
+        const size_t size = fread(data, 1, sizeof(data), file);
+        assert_int_equal(fclose(file), 0);
+        assert_in_range(size, CODEC_SEED_HEAD, sizeof(data) - 1);
+        assert_true(codec_seed_read(&seed, data));
+        if (fedge_codec_decode(&seed.codec, &seed.schema, seed.bounds, data + CODEC_SEED_HEAD,
+                               size - CODEC_SEED_HEAD, v, &err) == FEDGE_OK)
+            seen[seed.name][seed.write] = true;
+    }
+    globfree(&seeds);
+    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
+        codec_seed_read(&seed, (const uint8_t[CODEC_SEED_HEAD]){(uint8_t)i});
+        unsigned num_seen = 0;
+        for (unsigned k = 0; k < CODEC_SEED_NUM_WRITE; k++)
+            num_seen += seen[i][k];
+        assert_in_range(num_seen, fedge_codec_is_plain(&seed.codec) ? 1 : CODEC_SEED_NUM_WRITE,
+                        CODEC_SEED_NUM_WRITE);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -527,6 +565,7 @@ int main(void)
         cmocka_unit_test(int4_has_no_minus_8),
         cmocka_unit_test(half_floats_have_their_places),
         cmocka_unit_test(int8_cannot_leave_the_bound),
+        cmocka_unit_test(the_fuzzer_has_seeds_of_every_codec),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
