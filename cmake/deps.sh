@@ -66,7 +66,7 @@ case $target/$("${CC:-cc}" -dumpmachine 2>/dev/null) in /x86_64*) harden="$harde
 # What the build depends on; anything that changes here makes the next run build again.
 fingerprint() {
     {
-        cat "$root"/cmake/{deps,sources}.sh "$root"/cmake/sources*.sha256 "$root"/cmake/mbedtls_config*.h \
+        cat "$root/cmake/deps.sh" "$root"/cmake/sources*.sha256 "$root"/cmake/mbedtls_config*.h \
             "$root"/cmake/patches/*.patch
         [ -z "$target" ] || cat "$root/cmake/toolchains/$toolchain.cmake" "$root/cmake/toolchains/linux.cmake"
         "${CC:-cc}" -dumpfullversion -dumpmachine

@@ -106,7 +106,7 @@ newest_sums() {
 
 # Whether every file of "SHA256  FILE" lines $1 lies in $sources; what is missing is said on stderr.
 have() {
-    (cd "$sources" && sha256sum --check --quiet - <<<"$1") >&2
+    (cd "$sources" && sha256sum --check --strict --quiet - <<<"$1") >&2
 }
 
 # Fetches those of the files "SHA256  FILE" of lines $1 that are not in $sources from the pools of the
@@ -149,7 +149,7 @@ sources_from_folder() {
         [ -f "$from/$file" ] || die "$from/$file is missing; FEDGE_SOURCES must hold every file named in cmake/$list"
         cp "$from/$file" "$sources/$file"
     done <"$root/cmake/$list"
-    (cd "$sources" && sha256sum --check --quiet "$root/cmake/$list") >&2 ||
+    (cd "$sources" && sha256sum --check --strict --quiet "$root/cmake/$list") >&2 ||
         die "the files in $from are not those of cmake/$list; fetch them again"
     keep_list "$list" "$(cat "$root/cmake/$list")"
 }
@@ -162,7 +162,7 @@ keep_list() {
 # Whether $sources has files that stand for list $1 as it is now.
 have_list() {
     [ "$(head -n 1 "$sources/$1" 2>/dev/null)" = "# for $(sha256sum <"$root/cmake/$1")" ] &&
-        (cd "$sources" && sha256sum --check --status "$1" 2>/dev/null)
+        (cd "$sources" && sha256sum --check --strict --status "$1" 2>/dev/null)
 }
 
 # Puts the files of the lists $@ into $sources.

@@ -51,9 +51,9 @@ source_package() {
 pin() {
     (cd "$1" && shift && sha256sum "$@") >>"$tree/cmake/sources.sha256"
 }
-# get: runs the fetching with nothing from before.
+# get [keep]: runs the fetching, with nothing from before or with what is there.
 get() {
-    rm -rf "$work/deps"
+    [ "${1:-}" = keep ] || rm -rf "$work/deps"
     mkdir -p "$work/deps/log"
     (
         set -eu
@@ -96,6 +96,24 @@ get || fail "the pinned files were not fetched: $(cat "$work/said")"
 has mbedtls_3.6.7-3.debian.tar.xz
 has libwebsockets_4.3.5-1+deb13u3.debian.tar.xz
 checked 0 'mbedtls 3.6.7-3 is the newest'
+
+# Without a mirror: the very files, from a folder.
+mkdir "$work/folder"
+cp "$pool"/mbedtls_3.6.7* "$security"/* "$work/folder/"
+FEDGE_SOURCES=$work/folder get || fail "the folder's files were not taken: $(cat "$work/said")"
+has libwebsockets_4.3.5.orig.tar.gz
+echo other >"$work/folder/mbedtls_3.6.7.orig.tar.bz2"
+! FEDGE_SOURCES=$work/folder get || fail "another file than the pinned one was taken from the folder"
+rm "$work/folder/mbedtls_3.6.7.orig.tar.bz2"
+! FEDGE_SOURCES=$work/folder get || fail "a file that the folder lacks was not missed"
+grep -q 'mbedtls_3.6.7.orig.tar.bz2 is missing; FEDGE_SOURCES must hold every file' "$work/said" || fail "$(cat "$work/said")"
+
+# What is there from before serves only as long as the pins are the same.
+get && get keep && [ ! -s "$work/said" ] || fail "the files were fetched twice: $(cat "$work/said")"
+sed -i 's/^[0-9a-f]*\(  mbedtls_3.6.7-3\)/0000\1/' "$tree/cmake/sources.sha256"
+get keep && grep -q 'mbedtls 3.6.7-3 instead of' "$work/said" || fail "the file of the pin before was taken: $(cat "$work/said")"
+sed -i '/mbedtls_3.6.7-3/d' "$tree/cmake/sources.sha256"
+pin "$pool" mbedtls_3.6.7-3.debian.tar.xz
 
 # The mirror has replaced mbedTLS's files; 4.0 is out of the range.
 source_package mbedtls 3.6.9-1 "$pool" mbedtls_3.6.9.orig.tar.bz2 mbedtls_3.6.9-1.debian.tar.xz
