@@ -4,12 +4,12 @@ one SCENARIO.tar.xz for each scenario:
     job.json           the job
     state/             the server's, as it was killed before the first event
     clients/I/         device I's, likewise; not there: it starts with nothing
-    transcript.jsonl   what then went over all connections after TLS: one event a line, see Event
+    transcript         what then went over all connections after TLS, see Event: for each a line of JSON, and its bytes
     expected.json      "hashes": of the models that the run then makes, round by round
+    files/             in place of files of common.tar.xz
 
 The archives are made by record.py, and read by test_compat.py."""
 
-import base64
 import io
 import json
 import lzma
@@ -17,6 +17,8 @@ import os
 import shutil
 import tarfile
 from dataclasses import dataclass
+
+from stream import toggle_mask
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 DEVICES = 3
@@ -32,23 +34,35 @@ class Event:
     what: str
     connection: int
     device: int = None
-    raw: bytes = None
-
-    def line(self):
-        fields = {"what": self.what, "connection": self.connection, "device": self.device,
-                  "raw": self.raw and base64.b64encode(self.raw).decode()}
-        return json.dumps({key: value for key, value in fields.items() if value is not None})
-
-    @classmethod
-    def of(cls, line):
-        fields = json.loads(line)
-        if "raw" in fields:
-            fields["raw"] = base64.b64decode(fields["raw"])
-        return cls(**fields)
+    raw: bytes = b""
 
     @property
     def is_head(self):
         return self.raw.startswith((b"GET ", b"HTTP/"))
+
+
+def _with_mask(event):
+    """What a client sends is kept without its mask, since random bytes do not shrink; and back."""
+    return toggle_mask(event.raw) if event.what == CLIENT and not event.is_head else event.raw
+
+
+def write_events(path, events):
+    with open(path, "wb") as file:
+        for event in events:
+            fields = {"what": event.what, "connection": event.connection, "size": len(event.raw)}
+            if event.device is not None:
+                fields["device"] = event.device
+            file.write(json.dumps(fields).encode() + b"\n" + _with_mask(event) + b"\n")
+
+
+def read_events(path):
+    with open(path, "rb") as file:
+        while line := file.readline():
+            fields = json.loads(line)
+            event = Event(raw=file.read(fields.pop("size")), **fields)
+            file.read(1)
+            event.raw = _with_mask(event)
+            yield event
 
 
 def pack(folder, path):
@@ -102,8 +116,7 @@ class Scenario:
         unpack(archive_path(release, name), folder)
         with open(self.path("expected.json"), encoding="utf-8") as file:
             self.expected = json.load(file)
-        with open(self.path("transcript.jsonl"), encoding="utf-8") as file:
-            self.events = [Event.of(line) for line in file]
+        self.events = list(read_events(self.path("transcript")))
 
     def path(self, *parts):
         return os.path.join(self.folder, *parts)

@@ -22,6 +22,7 @@ import fixture  # noqa: E402
 import harness  # noqa: E402
 from fixture import CUT, DEVICES, EXAMPLES  # noqa: E402
 from tap import HOLD, PASS, Tap  # noqa: E402
+from test_sections import batchnorm, points_as_images  # noqa: E402
 
 IDS = [f"00000000-0000-4000-8000-00000000000{i}" for i in range(DEVICES)]
 YEARS = 36500  # days: what is recorded outlives its authors
@@ -54,13 +55,14 @@ def make_common(folder):
     harness.write_examples(folder, "train", EXAMPLES, 1)
     harness.write_examples(folder, "test", 20, 2)
     with open(f"{folder}/site.json", "w", encoding="utf-8") as file:
-        json.dump({"data": {"points": {"values": "train-values.npy", "labels": "train-labels.npy", "partition": "iid",
+        json.dump({"data": {"points": {"values": "train-values.npy", "labels": "train-labels.npy", "partition": "quantity:2",
                                        "partition-seed": 1, "validation-fraction": 0.2}}}, file, indent=1)
 
 
 class Recording:
-    def __init__(self, common, rule=lambda tap, device, frame: PASS, no_test_set=False, **job):
+    def __init__(self, common, rule=lambda tap, device, frame: PASS, no_test_set=False, images=False, **job):
         self.federation = harness.Federation(keys=f"{common}/keys", **job)
+        self.out = self.federation.path("recorded")
         if no_test_set:
             with open(self.federation.job_path, encoding="utf-8") as file:
                 written = json.load(file)
@@ -69,8 +71,12 @@ class Recording:
         for name in os.listdir(common):
             if name != "keys":
                 shutil.copy(f"{common}/{name}", self.federation.path(name))
+        if images:
+            points_as_images(self.federation)
+            os.makedirs(f"{self.out}/files")
+            for name in ("train-values.npy", "test-values.npy"):
+                shutil.copy(self.federation.path(name), f"{self.out}/files")
         self.tap = Tap(self.federation, IDS, lambda device, frame: rule(self.tap, device, frame))
-        self.out = self.federation.path("recorded")
 
     def start_clients(self):
         for i in range(self.federation.clients):
@@ -96,8 +102,7 @@ class Recording:
                 sys.exit(f"{program.name} ended with {program.wait()}:\n{program.tail()}")
         self.tap.close()
         shutil.copy(self.federation.job_path, f"{self.out}/job.json")
-        with open(f"{self.out}/transcript.jsonl", "w", encoding="utf-8") as file:
-            file.writelines(event.line() + "\n" for event in self.tap.events)
+        fixture.write_events(f"{self.out}/transcript", self.tap.events)
         with open(f"{self.out}/expected.json", "w", encoding="utf-8") as file:
             json.dump({"hashes": self.federation.hashes()}, file, indent=1)
         fixture.pack(self.out, path)
@@ -165,17 +170,22 @@ def scenarios():
     yield "down", from_the_start, {"update": {"up": "int8", "down": "int8+deflate"}, "rounds__num_server_rounds": 3}
     yield "by-layer", from_the_start, {"update": {"up": "int8", "layers": [
         {"tensors": "vectors", "codec": "none"}, {"tensors": "2.*", "codec": "topk:0.2+int8"}]}}
+    yield "statistics", from_the_start, {"model": batchnorm(), "data__shape": [3, 2, 2], "images": True}
     yield "evaluation", from_the_start, {"rounds__fraction_evaluate": 1.0, "rounds__min_evaluate_nodes": 1}
     yield "resumed-upload", resumed_upload, {}
     for name, job in {
             "fedavg": {"update": {"up": "topk:0.2+int8"}},
             "fedadam": {"strategy": {"type": "FedAdam", "server-learning-rate": 0.05}},
-            "fednova": {"strategy": {"type": "FedNova"}},
+            "fednova": {"strategy": {"type": "FedNova"}, "rounds__num_server_rounds": 2},
             "scaffold": {**SOFTMAX, **PLAIN, "strategy": {"type": "SCAFFOLD"},
                          "update": {"up": "int8+deflate", "control": "f16"}},
             "feddyn": {**PLAIN, "strategy": {"type": "FedDyn", "alpha": 0.1}},
             "fedper": {"strategy": {"type": "FedPer", "personal-layers": 1}, "rounds__fraction_evaluate": 1.0,
                        "no_test_set": True},
+            "ditto": {"strategy": {"type": "Ditto", "lambda": 0.5}, "rounds__fraction_evaluate": 1.0},
+            "ifca": {"strategy": {"type": "IFCA", "num-clusters": 2}, "rounds__fraction_evaluate": 1.0,
+                     "no_test_set": True},
+            "qfedavg": {"strategy": {"type": "QFedAvg", "q": 2}},
             "median": {"strategy": {"type": "FedMedian"}},
             "fedbuff": {"strategy": {"type": "FedBuff", "buffer-size": 3}, "phase": 1}}.items():
         yield "round-" + name, in_mid_round, job

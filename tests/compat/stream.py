@@ -52,7 +52,7 @@ class Stream:
             self._more()
         return self._take(self._buffer.index(b"\r\n\r\n") + 4)
 
-    def _fragment(self):
+    def fragment(self):
         raw = self._take(2)
         size, masked = raw[1] & 0x7F, raw[1] & 0x80
         if size > 125:
@@ -60,24 +60,34 @@ class Stream:
             size, raw = int.from_bytes(more, "big"), raw + more
         mask = self._take(4) if masked else b""
         data = self._take(size)
-        raw += mask + data
-        if masked:
-            repeated = (mask * (size // 4 + 1))[:size]
-            data = bytes(a ^ b for a, b in zip(data, repeated))
-        return raw, data
+        return raw + mask + data, _apply(mask, data)
 
     def frame(self):
         while True:
-            raw, data = self._fragment()
+            raw, data = self.fragment()
             opcode = raw[0] & 15
             if opcode == BINARY:
                 final = raw[0] & 0x80
                 while not final:
-                    more, part = self._fragment()
+                    more, part = self.fragment()
                     final = more[0] & 0x80
                     raw, data = raw + more, data + part
             if opcode in (BINARY, CLOSE):
                 return Frame(raw, opcode, data)
+
+
+def _apply(mask, data):
+    repeated = (mask * (len(data) // 4 + 1))[:len(data)]
+    return (int.from_bytes(data, "big") ^ int.from_bytes(repeated, "big")).to_bytes(len(data), "big")
+
+
+def toggle_mask(raw):
+    """The fragments of a client's message with their data as it is, and what that gives with it masked."""
+    stream, toggled = Stream(None, raw), b""
+    while len(toggled) < len(raw):
+        fragment, data = stream.fragment()
+        toggled += fragment[:len(fragment) - len(data)] + data
+    return toggled
 
 
 def parse(raw):

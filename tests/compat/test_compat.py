@@ -90,6 +90,8 @@ class Replay:
         self.federation.keys = self.federation.path("keys")
         self.scenario = fixture.Scenario(release, name, self.federation.path("scenario"))
         shutil.copy(self.scenario.path("job.json"), self.federation.job_path)
+        if os.path.isdir(self.scenario.path("files")):
+            shutil.copytree(self.scenario.path("files"), self.federation.folder, dirs_exist_ok=True)
 
     def __enter__(self):
         return self
@@ -363,7 +365,7 @@ class Compatibility(unittest.TestCase):
         wanted = os.environ.get("FEDGE_COMPAT", "")
         names = [(release, name) for release in fixture.releases() for name in fixture.scenarios(release)
                  if name.startswith(only) and wanted in name]
-        self.assertTrue(names)
+        self.assertTrue(names or wanted)
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
             running = {f"{release}, {name}": pool.submit(check, release, name) for release, name in names}
         failed = {title: done.exception() for title, done in running.items() if done.exception()}
