@@ -10,17 +10,31 @@ bool fedge_turns_lately(const fedge_turns *turns, const fedge_peer_address *from
     return false;
 }
 
+/* Two of three, in a flood, are for known places first. */
+static bool is_for_known(const fedge_turns *turns)
+{
+    return turns->flooded && turns->num_turns % 3 != 0;
+}
+
 unsigned fedge_turns_rank(const fedge_turns *turns, const fedge_peer_address *from, bool known)
 {
-    if (fedge_turns_lately(turns, from))
-        return 2;
-    return turns->flooded && !known ? 1 : 0;
+    const bool lately = fedge_turns_lately(turns, from);
+    if (!turns->flooded)
+        return lately ? 3 : 0;
+    if (known && lately)
+        return is_for_known(turns) ? 1 : 3;
+    return lately ? 3 : known ? 0 : 2;
 }
 
 void fedge_turns_begin(fedge_turns *turns, const fedge_peer_address *from)
 {
-    atomic_store(&turns->begun[turns->num_begun++ % FEDGE_TURNS_APART],
-                 fedge_peer_address_place(from));
+    /* In a turn of the known, one that is in the ring already leaves it as it is: else it would be
+     * full of who has more turns, and those who have begun lately would not be found there. */
+    if (!is_for_known(turns) || !fedge_turns_lately(turns, from)) {
+        atomic_store(&turns->begun[turns->num_begun++ % FEDGE_TURNS_APART],
+                     fedge_peer_address_place(from));
+    }
+    turns->num_turns++;
 }
 
 bool fedge_turns_in_vain(fedge_turns *turns)

@@ -21,14 +21,17 @@
 typedef struct fedge_turns {
     /* Where the last came from, in a ring (fedge_peer_address_place; 0: none). */
     _Atomic uint64_t begun[FEDGE_TURNS_APART];
-    uint32_t num_begun;
+    uint32_t num_begun;   /* that went into the ring */
+    uint32_t num_turns;   /* all that have begun */
     uint32_t num_in_vain; /* that ended without an accepted certificate, in this second */
     bool flooded;         /* there were FEDGE_FLOOD_SIZE in this second or the last one */
 } fedge_turns;
 
 /* 0: before all others. Who comes from where others have come from waits behind those from
  * elsewhere; and in a flood, who comes from where no device has come from behind those from a
- * place that is [known]. Of one rank the first that came is the next. */
+ * place that is [known]. Then two of three turns are for known places if somebody waits there,
+ * lately or not: a flooder behind a device's address has no more of these than it asks for, and the
+ * device waits no longer than one that is new. Of one rank the first that came is the next. */
 unsigned fedge_turns_rank(const fedge_turns *turns, const fedge_peer_address *from, bool known);
 /* Any thread: one of the last handshakes that have begun was from the same place. */
 bool fedge_turns_lately(const fedge_turns *turns, const fedge_peer_address *from);

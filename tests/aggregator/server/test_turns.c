@@ -1,6 +1,9 @@
 /* Whose handshake is next, and what a flood of handshakes in vain changes. */
 #include "tests/edge/core/cmocka_all.h"
 
+#include <string.h>
+
+#include "aggregator/server/transport.h"
 #include "aggregator/server/turns.h"
 
 static fedge_peer_address place(uint8_t number)
@@ -36,15 +39,15 @@ static void one_place_waits_behind_others(void **state)
     /* Nor is anything of what the empty ring holds a place. */
     assert_int_equal(fedge_turns_rank(&turns, &(fedge_peer_address){0}, false), 0);
     begin(&turns, 1);
-    assert_int_equal(rank(&turns, 1, false), 2);
-    assert_int_equal(rank(&turns, 1, true), 2);
+    assert_int_equal(rank(&turns, 1, false), 3);
+    assert_int_equal(rank(&turns, 1, true), 3);
     assert_int_equal(rank(&turns, 2, false), 0);
     for (uint8_t i = 0; i < FEDGE_TURNS_APART - 1; i++)
         begin(&turns, (uint8_t)(10 + i));
-    assert_int_equal(rank(&turns, 1, false), 2);
+    assert_int_equal(rank(&turns, 1, false), 3);
     begin(&turns, 50); /* takes its cell */
     assert_int_equal(rank(&turns, 1, false), 0);
-    assert_int_equal(rank(&turns, 10, false), 2);
+    assert_int_equal(rank(&turns, 10, false), 3);
 }
 
 static void known_places_come_first_in_a_flood(void **state)
@@ -55,9 +58,61 @@ static void known_places_come_first_in_a_flood(void **state)
     assert_int_equal(rank(&turns, 2, false), rank(&turns, 2, true));
     handshakes_in_vain(&turns, FEDGE_FLOOD_SIZE);
     assert_true(rank(&turns, 2, true) < rank(&turns, 3, false));
-    /* Where one has just begun waits, known or not: the flooder may be behind the same address. */
+    /* Where one has just begun waits: the flooder may be behind the same address. But not in two of
+     * three turns, since so may a device. */
+    for (unsigned i = 1; i < 3; i++, begin(&turns, 1)) {
+        assert_true(rank(&turns, 1, true) < rank(&turns, 3, false));
+        assert_true(rank(&turns, 2, true) < rank(&turns, 1, true));
+        assert_true(rank(&turns, 3, false) < rank(&turns, 1, false));
+    }
     assert_true(rank(&turns, 3, false) < rank(&turns, 1, true));
     assert_int_equal(rank(&turns, 1, true), rank(&turns, 1, false));
+}
+
+enum { FLOODERS = 8, DEVICE = 1, NEWCOMER = 200, TURNS = 500 };
+
+/* The turns that one from place [number], who comes at [from_turn], waits in a flood of 132
+ * handshakes a second from FLOODERS places, of which that of DEVICE is known. */
+static unsigned turns_of(uint8_t number, unsigned from_turn)
+{
+    fedge_turns turns = {.flooded = true};
+    uint8_t waiting[TURNS * 4];
+    unsigned count = 0, arrivals = 0, ours = 0;
+    for (unsigned turn = 0; turn < TURNS; turn++) {
+        for (; arrivals * 1000 < turn * FEDGE_TURN_MS * 132; arrivals++)
+            waiting[count++] = (uint8_t)(1 + arrivals % FLOODERS);
+        if (turn == from_turn) {
+            ours = count; /* its place in the queue */
+            waiting[count++] = number;
+        }
+        unsigned next = 0;
+        for (unsigned i = 1; i < count; i++) {
+            if (rank(&turns, waiting[i], waiting[i] == DEVICE) <
+                rank(&turns, waiting[next], waiting[next] == DEVICE))
+                next = i;
+        }
+        if (count == 0)
+            continue;
+        begin(&turns, waiting[next]);
+        if (turn >= from_turn && next == ours)
+            return turn - from_turn;
+        ours -= next < ours;
+        memmove(waiting + next, waiting + next + 1, --count - next);
+    }
+    return TURNS;
+}
+
+static void a_device_waits_no_longer_than_a_newcomer(void **state)
+{
+    (void)state;
+    unsigned newcomer = 0, device = 0; /* at the worst */
+    for (unsigned turn = TURNS / 2; turn < TURNS / 2 + 30; turn++) {
+        const unsigned one = turns_of(NEWCOMER, turn), other = turns_of(DEVICE, turn);
+        newcomer = newcomer > one ? newcomer : one;
+        device = device > other ? device : other;
+    }
+    assert_in_range(newcomer, 0, FEDGE_TURNS_APART);
+    assert_in_range(device, 0, newcomer);
 }
 
 static void a_flood_begins_at_once_and_ends_with_a_quiet_second(void **state)
@@ -125,6 +180,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_place_waits_behind_others),
         cmocka_unit_test(known_places_come_first_in_a_flood),
+        cmocka_unit_test(a_device_waits_no_longer_than_a_newcomer),
         cmocka_unit_test(a_flood_begins_at_once_and_ends_with_a_quiet_second),
         cmocka_unit_test(who_waits_has_not_stopped),
         cmocka_unit_test(who_floods_makes_room_first),
