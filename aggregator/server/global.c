@@ -509,7 +509,7 @@ static fedge_status close_again(fedge_global *global, fedge_recovery *recovery, 
     bool reopened = false; /* never: it is sealed */
     const fedge_status status =
         fedge_global_step(global, recovery->journal, &summary, &reopened, &save, err);
-    return status == FEDGE_OK ? save_now(global, save, err) : status;
+    return status == FEDGE_OK && save ? save_now(global, save, err) : status;
 }
 
 /* Lines for people are not worth a run: damaged ones are left out. */
