@@ -62,26 +62,28 @@ function(fedge_for_long_tests)
 endfunction()
 
 # fedge_add_labels(out name): adds to a test's labels what follows from them and from its name. "threads": it has
-# threads, so the thread sanitizer runs it. "on-4-threads": it is there on one network thread as well, and no other sanitizer or part runs it. net-1, net-2,
-# net-3 and long-1 … long-3, in turn: a third of the tests with that label.
+# threads, so the thread sanitizer runs it. "on-4-threads": it is there on one network thread as well. net-1 … net-3,
+# long-1 … long-6 and unit-1 … unit-6, in turn: one part of the tests with that label.
 function(fedge_add_labels out name)
-  set(all ${${out}})
-  if(name MATCHES "_on_4_threads$" AND NOT "long" IN_LIST all)
-    list(APPEND all on-4-threads threads)
+  set(labels ${${out}})
+  if(name MATCHES "_on_4_threads$" AND NOT "long" IN_LIST labels)
+    list(APPEND labels on-4-threads threads)
   elseif(name IN_LIST FEDGE_TESTS_WITH_THREADS)
-    list(APPEND all threads)
+    list(APPEND labels threads)
   endif()
-  set(third)
-  foreach(kind net long)
-    if(kind IN_LIST all)
-      string(MAKE_C_IDENTIFIER "fedge_turn_${kind}_of_${all}" counter)
+  set(parts)
+  set(kinds net long unit)
+  set(numbers 3 6 6)
+  foreach(kind number IN ZIP_LISTS kinds numbers)
+    if(kind IN_LIST labels)
+      string(MAKE_C_IDENTIFIER "fedge_turn_${kind}_of_${labels}" counter)
       get_property(turn GLOBAL PROPERTY ${counter})
-      math(EXPR turn "0${turn} % 3 + 1")
+      math(EXPR turn "0${turn} % ${number} + 1")
       set_property(GLOBAL PROPERTY ${counter} ${turn})
-      list(APPEND third ${kind}-${turn})
+      list(APPEND parts ${kind}-${turn})
     endif()
   endforeach()
-  set(${out} ${all} ${third} PARENT_SCOPE)
+  set(${out} ${labels} ${parts} PARENT_SCOPE)
 endfunction()
 
 # What every test has in common. A limit ends what hangs, never what is slow: a machine may have twenty processes for
