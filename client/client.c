@@ -74,6 +74,28 @@ static void store_failed(fedge_client *c, const char *hash, const fedge_error *e
                                err->message);
 }
 
+/* A time at which this device's own certificate is over is not used: no server would take it, and
+ * none could then undo it. */
+static bool may_be_time(const fedge_client *c, uint64_t unix_ms)
+{
+    return unix_ms <= c->identity->certificate.not_after_ms;
+}
+
+/* A board without a clock takes what a server tells for the time of certificates: one that they do
+ * not cover would leave it without any that is valid. It goes back as well: what one server has
+ * told wrong, another undoes. */
+static void use_time(fedge_client *c, uint64_t unix_ms)
+{
+    fedge_error err;
+    if (fedge_link_covers(c->link, unix_ms) && may_be_time(c, unix_ms)) {
+        c->state.server_time_ms = unix_ms;
+        fedge_tls_set_min_time(unix_ms);
+        return;
+    }
+    (void)fedge_fail(&err, FEDGE_EXPIRED, "not used: no certificate is of the time that it tells");
+    fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "server-time", &err);
+}
+
 static void welcomed(fedge_client *c, const fedge_session_action *action)
 {
     const fedge_welcome *welcome = action->welcome;
@@ -82,14 +104,11 @@ static void welcomed(fedge_client *c, const fedge_session_action *action)
         fedge_log_failure(c->config.log, FEDGE_LOG_ERROR, "store", &err);
     snprintf(c->state.run_id, sizeof(c->state.run_id), "%s", welcome->run_id);
     c->state.incarnation = welcome->incarnation;
-    /* Never backwards: a board without a clock takes this for the time of its certificates. */
-    if (welcome->server_time_ms > c->state.server_time_ms)
-        c->state.server_time_ms = welcome->server_time_ms;
+    use_time(c, welcome->server_time_ms);
     /* HELLO had them, and WELCOME says that it was read. */
     c->state.num_errors = 0; /* they have been told */
     fill_errors(c);
     save_state(c);
-    fedge_tls_set_min_time(c->state.server_time_ms);
     fedge_link_set_heartbeat(c->link, welcome->heartbeat_s);
     c->client_index = welcome->client_index;
     c->new_run = action->flag;
@@ -511,10 +530,7 @@ static fedge_status open_store(fedge_client *c, fedge_error *err)
         if (status)
             return fedge_error_prefix(err, status, "seed blob");
     }
-    status = fedge_store_read_state(c->store, &c->state, err);
-    if (!status)
-        fedge_tls_set_min_time(c->state.server_time_ms);
-    return status;
+    return fedge_store_read_state(c->store, &c->state, err);
 }
 
 static fedge_status open_link(fedge_client *c, fedge_error *err)
@@ -522,6 +538,8 @@ static fedge_status open_link(fedge_client *c, fedge_error *err)
     char *trust = NULL;
     fedge_status status = fedge_identity_load(c->config.identity_dir, FEDGE_ROLE_DEVICE,
                                               fedge_tls_now_ms(), &c->identity, err);
+    if (!status && may_be_time(c, c->state.server_time_ms))
+        fedge_tls_set_min_time(c->state.server_time_ms);
     if (!status)
         status = fedge_trust_load(c->config.trust_dir, &trust, err);
     if (!status)

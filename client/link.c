@@ -43,6 +43,7 @@ struct fedge_link {
     bool connecting;         /* within fedge_link_connect, and its end has not been reported */
     bool established;
     unsigned http_status;
+    fedge_certificate_info server;
     char why[MAX_WHY];         /* what is known of the connection's end before it comes */
     char closing_why[MAX_WHY]; /* told to the peer of [closing] */
     lws_retry_bo_t heartbeat;
@@ -106,7 +107,9 @@ static int check_server(fedge_link *link, struct lws *wsi)
              info->ns.len <= 0)
         note_why(link, "the server's certificate cannot be read", MAX_WHY);
     else if (fedge_peer_check((const uint8_t *)info->ns.name, (size_t)info->ns.len,
-                              FEDGE_ROLE_SERVER, fedge_tls_now_ms(), NULL, &match, &err))
+                              FEDGE_ROLE_SERVER, fedge_tls_now_ms(), NULL, &match, &err) ||
+             fedge_certificate_read((const uint8_t *)info->ns.name, (size_t)info->ns.len,
+                                    &link->server, &err))
         note_why(link, err.message, sizeof(err.message));
     else
         result = 0;
@@ -183,6 +186,8 @@ static int on_own(fedge_link *link, struct lws *wsi, enum lws_callback_reasons r
     switch (reason) {
     case LWS_CALLBACK_ESTABLISHED_CLIENT_HTTP:
         link->http_status = lws_http_client_http_response(wsi);
+        if (link->http_status / 100 == 3)
+            note_why(link, "the server sends elsewhere, where this client does not go", MAX_WHY);
         return 0;
     case LWS_CALLBACK_CLIENT_FILTER_PRE_ESTABLISH:
         return check_server(link, wsi);
@@ -471,6 +476,11 @@ static const char *address_of(const fedge_link *link, char text[INET6_ADDRSTRLEN
     return found ? found : link->host;
 }
 
+bool fedge_link_covers(const fedge_link *link, uint64_t unix_ms)
+{
+    return unix_ms >= link->server.not_before_ms && unix_ms <= link->server.not_after_ms;
+}
+
 void fedge_link_connect(fedge_link *link)
 {
     assert(!link->wsi);
@@ -488,7 +498,8 @@ void fedge_link_connect(fedge_link *link)
     info.port = link->port;
     info.path = link->path;
     info.host = authority;
-    info.ssl_connection = LCCSCF_USE_SSL;
+    /* Only to addresses of its own list. */
+    info.ssl_connection = LCCSCF_USE_SSL | LCCSCF_HTTP_NO_FOLLOW_REDIRECT;
     info.protocol = FEDGE_SUBPROTOCOL;
     info.local_protocol_name = FEDGE_SUBPROTOCOL;
     info.ietf_version_or_minus_one = -1;

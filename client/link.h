@@ -68,6 +68,8 @@ const char *fedge_link_turn_to(fedge_link *link, uint32_t turn);
  * FEDGE_UNSUPPORTED: libwebsockets was built without. */
 FEDGE_MUST_USE fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy,
                                                  fedge_error *err);
+/* Whether the certificate of the server that answered last is valid at [unix_ms]. */
+bool fedge_link_covers(const fedge_link *link, uint64_t unix_ms);
 /* Begins a connection: connected or disconnected follows, possibly at once. */
 void fedge_link_connect(fedge_link *link);
 /* Closes with a reason for the peer. What happens on the old connection is not reported any more.

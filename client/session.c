@@ -122,7 +122,11 @@ static void go_offline(fedge_session *s, uint64_t later_ms)
      * same. Not an eighth of a day: a device that waits for its site's hours must not miss them. */
     const uint64_t cap = with_all(s, s->config.backoff_cap_ms);
     const uint64_t jitter = later_ms / 8 < cap ? later_ms / 8 : cap;
+    /* A server speaks for itself: the others of the list are tried meanwhile. */
+    const bool others = s->config.num_servers > 1 && s->last.reason != FEDGE_REASON_COME_LATER;
     uint64_t wait = later_ms ? later_ms + fedge_session_jitter(s, jitter) : backoff(s);
+    const uint64_t sooner = later_ms && others ? backoff(s) : wait;
+    wait = sooner < wait ? sooner : wait;
     s->connect_at = s->now_ms + wait;
     if (!s->stopping) {
         fedge_session_note(s, FEDGE_LOG_INFO, "reconnect", "next connection in %.1f s",
@@ -145,6 +149,10 @@ static void close_link(fedge_session *s, fedge_reason reason, const char *text)
 void fedge_session_drop(fedge_session *s, fedge_reason reason, uint64_t later_ms, const char *text)
 {
     /* Each day of a device that hangs up has many of these. */
+    if (later_ms > FEDGE_SESSION_MAX_LATER_MS) {
+        later_ms = FEDGE_SESSION_MAX_LATER_MS;
+        s->last.reason = FEDGE_REASON_NONE; /* so that another one is tried */
+    }
     const bool calls_again = s->last.reason == FEDGE_REASON_COME_LATER;
     fedge_session_note(s, calls_again ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, "disconnect", "%s", text);
     close_link(s, reason, text);

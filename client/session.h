@@ -38,6 +38,8 @@
 /* How long the last message (BYE, DECLINE) may wait for a writeable link. */
 #define FEDGE_SESSION_FAREWELL_MS 400
 #define FEDGE_SESSION_NEVER UINT64_MAX
+#define FEDGE_SESSION_MAX_LATER_MS                                                                 \
+    86400000 /* a server that asks for more is not waited for longer */
 
 typedef struct fedge_session_config {
     uint64_t backoff_base_ms; /* the n-th retry waits uniformly in [0, min(cap, base · 2^n)] */

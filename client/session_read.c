@@ -265,6 +265,8 @@ static void refuse_result(fedge_session *s, const fedge_notice *notice)
                        notice->text);
     if (strcmp(class, "later") == 0) {
         uint64_t wait = notice->after_ms ? notice->after_ms : s->config.backoff_base_ms;
+        if (wait > FEDGE_SESSION_MAX_LATER_MS)
+            wait = FEDGE_SESSION_MAX_LATER_MS;
         /* The server's time with jitter, as it may have told many devices the same. */
         s->upload = UPLOAD_PAUSED;
         s->upload_again_at = s->now_ms + wait + fedge_session_jitter(s, wait / 8);

@@ -30,6 +30,7 @@ static void new_session(fake *f)
 {
     const fedge_session_config config = {.backoff_base_ms = 500,
                                          .backoff_cap_ms = 60000,
+                                         .num_servers = f->num_servers,
                                          .progress_timeout_ms = 30000,
                                          .jitter_seed = 7,
                                          .hello = &f->hello};

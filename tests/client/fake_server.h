@@ -13,11 +13,13 @@
 #define FAKE_BLOB_SIZE 200000 /* four parts */
 #define FAKE_RESULT_SIZE 150000
 #define FAKE_TEXT 64
+#define FAKE_YEAR_MS UINT64_C(31536000000)
 
 typedef struct fake {
     fedge_session *session;
     fedge_hello hello;
     uint64_t now_ms;
+    uint32_t num_servers; /* of the next session's list; 0: one */
 
     /* the owner */
     bool linked;                    /* the link is up or coming up */

@@ -244,6 +244,8 @@ static void test_wrong_servers(void **state)
     refused("nowhere.invalid", 1, "/echo", DIR "/a/clients/0000", DIR "/a/trust",
             "the name of the server cannot be resolved: nowhere.invalid", 0);
     refused("localhost", s->good_port, "/refuse", DIR "/a/clients/0000", DIR "/a/trust", "", 403);
+    refused("localhost", s->good_port, "/redirect", DIR "/a/clients/0000", DIR "/a/trust",
+            "sends elsewhere", 302);
 }
 
 static void test_the_end_has_a_reason(void **state)

@@ -74,6 +74,19 @@ static int write_one(struct lws *wsi, connection *c)
     return 0;
 }
 
+/* To the address that the client has asked for, but /echo. */
+static int redirect(struct lws *wsi)
+{
+    unsigned char answer[LWS_PRE + 512];
+    unsigned char *at = answer + LWS_PRE;
+    char host[128] = "", to[160];
+    lws_hdr_copy(wsi, host, sizeof(host), WSI_TOKEN_HOST);
+    const int length = snprintf(to, sizeof(to), "https://%s/echo", host);
+    (void)!lws_http_redirect(wsi, HTTP_STATUS_FOUND, (unsigned char *)to, length, &at,
+                             answer + sizeof(answer));
+    return -1;
+}
+
 static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
                     size_t size)
 {
@@ -86,6 +99,8 @@ static int on_event(struct lws *wsi, enum lws_callback_reasons reason, void *use
             lws_return_http_status(wsi, 403, NULL);
             return -1;
         }
+        if (strcmp(path, "/redirect") == 0)
+            return redirect(wsi);
         return 0;
     case LWS_CALLBACK_ESTABLISHED:
         memset(c, 0, sizeof(*c));

@@ -2,7 +2,8 @@
  *
  * What it does is chosen by the path of the URL: /echo sends every binary message back, /text sends
  * a text frame, /huge a message whose header says too much, /endless fragments without an end,
- * /short a binary message of five bytes, /refuse answers 403, /bye closes with a reason.
+ * /short a binary message of five bytes, /refuse answers 403, /redirect 302 to
+ * this server's /echo, /bye closes with a reason.
  */
 #ifndef FEDGE_TESTS_CLIENT_TEST_SERVER_H
 #define FEDGE_TESTS_CLIENT_TEST_SERVER_H

@@ -464,23 +464,6 @@ static void test_backoff(void **state)
     assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 0, 500);
 }
 
-static void test_later(void **state)
-{
-    fake *f = *state;
-    fake_welcome(f);
-    fake_notice(f, FEDGE_MESSAGE_BYE, false, 0, FEDGE_REASON_SHUTTING_DOWN, 120000);
-    assert_false(f->linked);
-    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 120000, 135000);
-    fake_wait(f, 119999);
-    assert_int_equal(f->num_connects, 1);
-    fake_wait(f, 15001);
-    assert_int_equal(f->num_connects, 2);
-    fake_welcome(f);
-    /* Who waits for its site's hours must not miss them. */
-    fake_notice(f, FEDGE_MESSAGE_BYE, false, 0, FEDGE_REASON_COME_LATER, 86400000);
-    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 86400000, 86460000);
-}
-
 static void test_silence_drops_the_link(void **state)
 {
     fake *f = *state;
@@ -783,7 +766,6 @@ int main(void)
         TEST(test_revoked),
         TEST(test_backoff),
         TEST(test_the_way_back_is_wide),
-        TEST(test_later),
         TEST(test_silence_drops_the_link),
         TEST(test_unknown_types),
         TEST(test_garbage),

@@ -180,6 +180,50 @@ static void test_where_it_goes_next(void **state)
     assert_string_equal(f->sent_to, "wss://c.example");
 }
 
+static void test_later(void **state)
+{
+    fake *f = *state;
+    fake_welcome(f);
+    fake_notice(f, FEDGE_MESSAGE_BYE, false, 0, FEDGE_REASON_SHUTTING_DOWN, 120000);
+    assert_false(f->linked);
+    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 120000, 135000);
+    fake_wait(f, 119999);
+    assert_int_equal(f->num_connects, 1);
+    fake_wait(f, 15001);
+    assert_int_equal(f->num_connects, 2);
+    fake_welcome(f);
+    /* Who waits for its site's hours must not miss them. */
+    fake_notice(f, FEDGE_MESSAGE_BYE, false, 0, FEDGE_REASON_COME_LATER, 86400000);
+    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 86400000, 86460000);
+    fake_wait(f, 86460000);
+    fake_welcome(f);
+    fake_notice(f, FEDGE_MESSAGE_BYE, false, 0, FEDGE_REASON_COME_LATER, FAKE_YEAR_MS);
+    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 86400000, 86460000);
+}
+
+/* The time of one server holds for that one, and for a day at most. */
+static void test_later_with_other_servers(void **state)
+{
+    static const fedge_reason reasons[] = {FEDGE_REASON_SHUTTING_DOWN, FEDGE_REASON_COME_LATER};
+    fake *f = *state;
+    for (int i = 0; i < 2; i++) {
+        f->num_servers = 2;
+        fake_restart(f);
+        fake_welcome(f);
+        fake_notice(f, FEDGE_MESSAGE_BYE, false, 0, reasons[i], FAKE_YEAR_MS);
+        assert_false(f->stays);
+        assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 0, 500);
+    }
+}
+
+static void test_a_result_that_may_come_later(void **state)
+{
+    fake *f = *state;
+    fake_go_to_upload(f);
+    fake_notice(f, FEDGE_MESSAGE_REFUSE, true, 1, FEDGE_REASON_NO_SPACE, FAKE_YEAR_MS);
+    assert_in_range(fedge_session_deadline(f->session) - f->now_ms, 86400000, 86400000 * 9 / 8);
+}
+
 /* Another device with this one's identity takes its place whenever it comes, work or no work. */
 static void test_backoff_of_the_replaced(void **state)
 {
@@ -328,6 +372,9 @@ int main(void)
         TEST(test_a_server_that_begins_anew_each_time),
         TEST(test_a_list_of_parts_comes_before_the_model),
         TEST(test_where_it_goes_next),
+        TEST(test_later),
+        TEST(test_later_with_other_servers),
+        TEST(test_a_result_that_may_come_later),
         TEST(test_backoff_of_the_replaced),
         TEST(test_policy_declines_for_now),
         TEST(test_an_answered_task_is_done),

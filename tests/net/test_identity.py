@@ -17,6 +17,7 @@ from peer import Closed, Peer, Refused, connect_tls
 ODD_IDENTITY = os.path.join(os.environ.get("FEDGE_NET_DIR", ""), "net_odd_identity")
 NOT_ADMITTED = 7
 IDENTITY_WRONG = 4
+DAY_S = 86400
 
 
 def odd_identity(folder, keys, role="device", offset_days=0, registry=None):
@@ -378,22 +379,50 @@ class Server(NetTest):
         self.assertEqual(client.wait(), IDENTITY_WRONG, client.tail())
         self.assertIn("expired", client.log())
 
+    @staticmethod
+    def told_s(federation, index):
+        """The last server time that a client has stored."""
+        with open(federation.path(f"client-{index}", "state.json"), encoding="utf-8") as file:
+            return json.load(file)["server-time-ms"] / 1000
+
+    @staticmethod
+    def store_told(federation, index, ms):
+        os.makedirs(federation.path(f"client-{index}"), exist_ok=True)
+        federation.write(f"client-{index}/state.json", {"format": 1, "server-time-ms": int(ms)})
+
     def test_the_last_time_that_a_server_told(self):
         """A board without a clock judges certificates by it: one that is over by then is not used."""
         federation = self.federation(clients=2, rounds__num_server_rounds=1)
+        server = odd_identity(federation.path("server"), federation.keys, "server")
+        federation.start_aggregator(identity=server)
+        self.store_told(federation, 0, (time.time() + 2 * DAY_S) * 1000)
+        client = federation.start_client(0, server=f"wss://localhost:{federation.port}")
+        self.assertIn("expired", str(client.wait_event("disconnected")))
+        client.stop()
+
+    def test_a_wrong_time_is_undone_by_an_honest_server(self):
+        federation = self.federation(clients=2, rounds__num_server_rounds=1)
+        self.store_told(federation, 0, 2**53 - 1)
+        self.store_told(federation, 1, (time.time() + 200 * DAY_S) * 1000)
         federation.start_aggregator()
-        federation.start_clients()
+        clients = federation.start_clients()
         federation.complete()
-        path = os.path.join(federation.path("client-0"), "state.json")
-        with open(path) as file:
-            state = json.load(file)
-        self.assertLess(abs(state["server-time-ms"] / 1000 - time.time()), 600)
-        state["server-time-ms"] += 20 * 365 * 86400 * 1000
-        with open(path, "w") as file:
-            json.dump(state, file)
-        client = federation.start_client(0)
-        self.assertEqual(client.wait(), IDENTITY_WRONG, client.tail())
-        self.assertIn("expired", client.log())
+        for i, client in enumerate(clients):
+            self.assertEqual(client.wait(), 0, client.tail())
+            self.assertLess(abs(self.told_s(federation, i) - time.time()), 600)
+
+    def test_a_time_that_no_certificate_covers_is_not_used(self):
+        federation = self.federation(clients=2, rounds__num_server_rounds=1)
+        server = odd_identity(federation.path("server"), federation.keys, "server")
+        link = federation.path("clock")
+        federation.start_aggregator(identity=server, environment=harness.clock(link))
+        os.symlink(str(2 * DAY_S), link)
+        clients = [federation.start_client(i, server=f"wss://localhost:{federation.port}") for i in range(2)]
+        federation.complete()
+        for i, client in enumerate(clients):
+            self.assertEqual(client.wait(), 0, client.tail())
+            self.assertIn("no certificate is of the time", client.events("server-time")[0]["error"])
+            self.assertEqual(self.told_s(federation, i), 0)
 
 
 if __name__ == "__main__":
