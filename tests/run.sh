@@ -8,8 +8,8 @@
 #                   again on four network threads), race (emulated GPUs under a race detector), fuzz (each fuzzer for
 #                   20 s) and cross (builds for other processors), and more cases of others
 #   --preset NAME   release (default), debug, asan or tsan (only what has threads); built in build/NAME
-#   --label LABEL   only tests with this label: unit, net, style, or one of those above; net-1, net-2, net-3, long-1,
-#                   long-2, long-3: a third of those; threads: what has threads (may be repeated)
+#   --label LABEL   only tests with this label: unit, net, style, or one of those above; net-1 to net-3, long-1 to
+#                   long-6, unit-1 to unit-6: a part of those; threads: what has threads (may be repeated)
 #   --soak          and those labelled soak, which take hours
 #   further ones    for ctest: -R test_codec, -V, -j 4, --repeat until-fail:10
 #

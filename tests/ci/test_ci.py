@@ -86,8 +86,8 @@ class Reason(unittest.TestCase):
         self.assertEqual(why.reason([]), [])
 
 
-class Run(unittest.TestCase):
-    """.ci/run in a repository whose builds and tests only say that they were asked for."""
+class Tree(unittest.TestCase):
+    """A repository whose builds and tests only say that they were asked for."""
 
     SAY = '#!/bin/sh\necho "CALL ${0##*/} $*"\n'
 
@@ -119,11 +119,62 @@ class Run(unittest.TestCase):
     def git(self, *words):
         subprocess.run(["git", "-C", self.root, "-c", "user.name=n", "-c", "user.email=e", *words], check=True)
 
-    def run_ci(self, *options):
-        env = dict(os.environ, PATH=self.bin + ":" + os.environ["PATH"])
-        done = subprocess.run([os.path.join(self.root, ".ci", "run"), *options], env=env, text=True, timeout=600,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/")
+    def call(self, *command):
+        env = {**os.environ, "PATH": self.bin + ":" + os.environ["PATH"], "CI": "", "FEDGE_TEST_LONG": ""}
+        done = subprocess.run(command, env=env, text=True, timeout=600, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd="/")
         return done.returncode, done.stdout.splitlines()
+
+
+class Choice(Tree):
+    """What tests/run.sh installs, builds and runs for its options."""
+
+    def setUp(self):
+        super().setUp()
+        shutil.copy(os.path.join(SOURCE, "tests", "run.sh"), os.path.join(self.root, "tests"))
+        self.write(os.path.join(self.bin, "ctest"), self.SAY)
+
+    def calls(self, *options):
+        status, log = self.call("bash", os.path.join(self.root, "tests", "run.sh"), *options)
+        self.assertEqual(status, 0, log)
+        build, = (line.split("--target ")[1] for line in log if line.startswith("CALL cmake --build"))
+        self.assertTrue(log[-1].startswith("CALL ctest "), log)
+        return build, log[-1], "\n".join(log)
+
+    def test_alone(self):
+        built, run, log = self.calls()
+        self.assertEqual(built, "all")
+        self.assertTrue(run.endswith(" -LE ^(long|on-4-threads|race|fuzz|cross|soak)$"), run)
+        self.assertIn("CALL setup.sh --tests\n", log)
+
+    def test_everything(self):
+        built, run, log = self.calls("--all")
+        self.assertEqual(built, "race_programs fuzz_programs all")
+        self.assertTrue(run.endswith(" -LE ^(soak)$"), run)
+        self.assertIn("CALL setup.sh --tests --cross\n", log)
+        self.assertNotIn("-LE", self.calls("--all", "--soak")[1])
+
+    def test_labels(self):
+        for labels, targets, chosen, left_out in (
+                (["race"], "race_programs", "race", "long|on-4-threads|fuzz|cross|soak"),
+                (["fuzz"], "fuzz_programs", "fuzz", "long|on-4-threads|race|cross|soak"),
+                (["long-2"], "all", "long-2", "on-4-threads|race|fuzz|cross|soak"),
+                (["unit", "net-3"], "all", "unit|net-3", "long|on-4-threads|race|fuzz|cross|soak"),
+                (["unit", "race"], "race_programs all", "unit|race", "long|on-4-threads|fuzz|cross|soak")):
+            built, run, _ = self.calls(*(word for label in labels for word in ("--label", label)), "-R", "x")
+            self.assertEqual(built, targets)
+            self.assertTrue(run.endswith(f" -L ^({chosen})$ -LE ^({left_out})$ -R x"), run)
+
+    def test_threads_alone(self):
+        built, run, _ = self.calls("--preset", "tsan", "--label", "unit")
+        self.assertEqual(built, "all")
+        self.assertTrue(run.endswith(" -L ^(unit)$ -L ^threads$ -LE ^(long|race|fuzz|cross|soak)$"), run)
+
+
+class Run(Tree):
+    """.ci/run, from the first part to the last line of its log."""
+
+    def run_ci(self, *options):
+        return self.call(os.path.join(self.root, ".ci", "run"), *options)
 
     def test_green(self):
         status, log = self.run_ci()
