@@ -109,7 +109,7 @@ function(fedge_fuzzer name)
     endif()
     math(EXPR timeout_s "${seconds} * 2 + 60")
     fedge_script_test(${test} BUSY LABEL ${kind} TIMEOUT ${timeout_s}
-      COMMAND "${program}" -max_total_time=${seconds} -timeout=10 -rss_limit_mb=2048 -verbosity=0
+      COMMAND "${program}" -max_total_time=${seconds} -timeout=100 -rss_limit_mb=2048 -verbosity=0
               -print_final_stats=1 "-artifact_prefix=${CMAKE_CURRENT_BINARY_DIR}/finding-${name}-"
               "${learnt}" ${seeds})
   endforeach()
