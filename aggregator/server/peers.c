@@ -48,14 +48,6 @@ struct fedge_peers {
     uint32_t num_noisy, unlogged_of_others;
 };
 
-/* Roots before identity: identity_load has checked that the latter's key and chain parse, so the
- * last step fails only for want of memory and the three never part. */
-static fedge_status apply(const fedge_identity *identity, const char *roots, fedge_error *err)
-{
-    fedge_status status = fedge_tls_set_roots(roots, err);
-    return status == FEDGE_OK ? fedge_tls_set_server_identity(identity, err) : status;
-}
-
 static void warn_of_expiry(const fedge_peers *peers)
 {
     uint64_t now_ms = fedge_tls_now_ms();
@@ -84,36 +76,61 @@ static void make_notes(fedge_peers *peers, uint32_t num_devices)
     }
 }
 
-fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err)
+static fedge_status reload_registry(fedge_peers *peers, fedge_error *err)
 {
-    fedge_identity *identity = NULL;
     fedge_registry *registry = NULL;
-    char *roots = NULL;
-    fedge_status status = fedge_identity_load(peers->identity_dir, FEDGE_ROLE_SERVER,
-                                              fedge_tls_now_ms(), &identity, err);
-    if (status == FEDGE_OK)
-        status = fedge_trust_load(peers->trust_dir, &roots, err);
-    if (status == FEDGE_OK)
-        status = fedge_registry_load(peers->registry_dir, &registry, err);
-    if (status == FEDGE_OK)
-        status = apply(identity, roots, err);
-    free(roots);
-    if (status != FEDGE_OK) {
-        fedge_identity_free(identity);
-        fedge_registry_free(registry);
+    fedge_status status = fedge_registry_load(peers->registry_dir, &registry, err);
+    if (status != FEDGE_OK)
         return status;
-    }
     pthread_mutex_lock(&peers->mutex);
     make_notes(peers, fedge_registry_num_devices(registry));
     pthread_mutex_unlock(&peers->mutex);
     pthread_rwlock_wrlock(&peers->loaded);
-    fedge_identity_free(peers->identity);
     fedge_registry_free(peers->registry);
-    peers->identity = identity;
     peers->registry = registry;
+    pthread_rwlock_unlock(&peers->loaded);
+    return FEDGE_OK;
+}
+
+static fedge_status reload_roots(const fedge_peers *peers, fedge_error *err)
+{
+    char *roots = NULL;
+    fedge_status status = fedge_trust_load(peers->trust_dir, &roots, err);
+    if (status == FEDGE_OK)
+        status = fedge_tls_set_roots(roots, err);
+    free(roots);
+    return status;
+}
+
+static fedge_status reload_identity(fedge_peers *peers, fedge_error *err)
+{
+    fedge_identity *identity = NULL;
+    fedge_status status = fedge_identity_load(peers->identity_dir, FEDGE_ROLE_SERVER,
+                                              fedge_tls_now_ms(), &identity, err);
+    if (status == FEDGE_OK)
+        status = fedge_tls_set_server_identity(identity, err);
+    if (status != FEDGE_OK) {
+        fedge_identity_free(identity);
+        return status;
+    }
+    pthread_rwlock_wrlock(&peers->loaded);
+    fedge_identity_free(peers->identity);
+    peers->identity = identity;
     pthread_rwlock_unlock(&peers->loaded);
     warn_of_expiry(peers);
     return FEDGE_OK;
+}
+
+/* Each by itself: what takes admission away (a revocation, a root that is gone) does not wait until
+ * somebody has mended another file. */
+fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err)
+{
+    fedge_error other;
+    fedge_status status = reload_identity(peers, err);
+    fedge_status next = reload_roots(peers, status == FEDGE_OK ? err : &other);
+    status = status == FEDGE_OK ? next : status;
+    next = reload_registry(peers, status == FEDGE_OK ? err : &other);
+    return status == FEDGE_OK ? next : status;
 }
 
 static void dispose(fedge_peers *peers)

@@ -35,8 +35,9 @@ FEDGE_MUST_USE fedge_status fedge_peers_new(const char *identity_dir, const char
                                             fedge_peers **peers, fedge_error *err);
 void fedge_peers_free(fedge_peers *peers); /* NULL is fine */
 
-/* Loads all three again; connections made from then on get the new identity and roots. On failure
- * everything stays as it was. */
+/* Loads all three again; connections made from then on get the new identity and roots. Of the
+ * three, each that cannot be loaded stays as it was, and the others are taken over; the error is of
+ * the first. */
 FEDGE_MUST_USE fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err);
 
 /* Valid until the next reload. */

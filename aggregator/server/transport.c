@@ -274,10 +274,10 @@ void fedge_transport_reload(fedge_transport *transport)
     const fedge_log *log = transport->config.log;
     if (fedge_peers_reload(transport->config.peers, &err) != FEDGE_OK) {
         fedge_log_failure(log, FEDGE_LOG_ERROR, "reload-failed", &err);
-        return;
+    } else {
+        FEDGE_LOG(log, FEDGE_LOG_INFO, "reloaded",
+                  fedge_log_int("devices", fedge_peers_num_devices(transport->config.peers)));
     }
-    FEDGE_LOG(log, FEDGE_LOG_INFO, "reloaded",
-              fedge_log_int("devices", fedge_peers_num_devices(transport->config.peers)));
     /* Each thread judges its own connections. */
     for (uint32_t i = 0; i < transport->config.num_threads; i++) {
         atomic_store(&transport->networks[i]->must_judge, true);

@@ -68,6 +68,8 @@ bool fedge_os_is_dir(const char *path);
 /* FEDGE_DENIED, with the command that mends it, when anyone but the owner may read, write or enter
  * [path]: for keys. */
 FEDGE_MUST_USE fedge_status fedge_os_check_private(const char *path, fedge_error *err);
+/* The same when anyone may write [path]: for what says whom to trust. */
+FEDGE_MUST_USE fedge_status fedge_os_check_not_writable(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_remove(const char *path, fedge_error *err);
 /* Removes a directory with all that is in it; what does not exist is fine. */
 FEDGE_MUST_USE fedge_status fedge_os_remove_tree(const char *path, fedge_error *err);

@@ -190,6 +190,8 @@ static fedge_status add_root(void *user, const char *name, fedge_error *err)
     char *pem = NULL;
     fedge_status status = read_pem(all->dir, name, path, &pem, err);
     if (status == FEDGE_OK)
+        status = fedge_os_check_not_writable(path, err);
+    if (status == FEDGE_OK)
         status = check_root(pem, path, err);
     if (status != FEDGE_OK) {
         free(pem);
@@ -217,7 +219,9 @@ fedge_status fedge_trust_load(const char *dir, char **pem, fedge_error *err)
 {
     *pem = NULL;
     trust all = {.dir = dir};
-    fedge_status status = fedge_os_list_dir(dir, add_root, &all, err);
+    fedge_status status = fedge_os_check_not_writable(dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_list_dir(dir, add_root, &all, err);
     if (status == FEDGE_OK && !all.pem) {
         status = fedge_fail(err, FEDGE_NOT_FOUND,
                             "%s holds no *.pem: copy the authority's root.pem there", dir);

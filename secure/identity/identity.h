@@ -47,7 +47,8 @@ void fedge_identity_free(fedge_identity *identity); /* NULL is fine */
 FEDGE_MUST_USE fedge_status fedge_identity_install(const char *dir, const char *chain_pem,
                                                    fedge_certificate_info *info, fedge_error *err);
 
-/* All roots of a trust directory as one PEM text, malloc'ed. FEDGE_NOT_FOUND when there is none. */
+/* All roots of a trust directory as one PEM text, malloc'ed. FEDGE_NOT_FOUND when there is none,
+ * FEDGE_DENIED when anyone may write the directory or one of them. */
 FEDGE_MUST_USE fedge_status fedge_trust_load(const char *dir, char **pem, fedge_error *err);
 
 #endif

@@ -45,7 +45,7 @@ typedef struct fedge_registry fedge_registry;
 const char *fedge_certificate_state_name(fedge_certificate_state state);
 
 /* Loads DIR/registry.json. A missing file is FEDGE_NOT_FOUND, a broken one FEDGE_CORRUPT, one of a
- * later format FEDGE_UNSUPPORTED. */
+ * later format FEDGE_UNSUPPORTED; FEDGE_DENIED when anyone may write it or DIR. */
 FEDGE_MUST_USE fedge_status fedge_registry_load(const char *dir, fedge_registry **registry,
                                                 fedge_error *err);
 void fedge_registry_free(fedge_registry *registry); /* NULL is fine */

@@ -242,8 +242,14 @@ static fedge_status load(const char *dir, bool may_miss, fedge_registry **regist
         return fedge_fail(err, status,
                           "%s does not exist: 'fedge-keys sign --registry %s' makes it", path, dir);
     }
-    if (status != FEDGE_OK)
+    if (status == FEDGE_OK)
+        status = fedge_os_check_not_writable(dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_check_not_writable(path, err);
+    if (status != FEDGE_OK) {
+        free(data);
         return status;
+    }
     cJSON *root = NULL;
     /* Into one of its own, so that a damaged file leaves the registry that is in use as it is. */
     fedge_registry *loaded = NULL;

@@ -138,13 +138,19 @@ class Identity(NetTest):
         self.finish(federation)
 
     def test_revocation_drops_a_live_connection(self):
+        """Though another file of the same SIGHUP is broken."""
         federation = self.start(own_keys=True, rounds__num_server_rounds=3)
         with Peer(federation, 3) as staying, Peer(federation, 2) as peer:
             staying.hello()
             peer.hello()
             peer.next_task()
             run("fedge-keys", "revoke", "--registry", f"{federation.keys}/registry", "--name", "client-0002")
+            with open(f"{federation.keys}/trust/broken.pem", "w", encoding="ascii") as file:
+                file.write("nonsense")
             federation.aggregator.send(signal.SIGHUP)
+            failed = federation.aggregator.wait_event("reload-failed")
+            self.assertIn("trust/broken.pem", failed["error"])
+            os.unlink(file.name)
             peer.socket.settimeout(5 * (5 if harness.SANITIZED else 1))  # the promise
             message = peer.receive()
             while message.kind not in ("bye", "refuse"):

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include <cmocka.h>
 #include <mbedtls/asn1.h>
@@ -338,6 +339,17 @@ static void test_trust(void **state)
     expect(fedge_trust_load(DIR "/trust", &pem, &err), FEDGE_OK, NULL);
     assert_non_null(strstr(pem, root));
     assert_non_null(strstr(pem, next));
+    free(pem);
+    /* Who may write there would say whom to trust. */
+    assert_int_equal(chmod(DIR "/trust/a.pem", 0646), 0);
+    expect(fedge_trust_load(DIR "/trust", &pem, &err), FEDGE_DENIED,
+           "run 'chmod o-w " DIR "/trust/a.pem'");
+    assert_int_equal(chmod(DIR "/trust/a.pem", 0664), 0);
+    assert_int_equal(chmod(DIR "/trust", 01777), 0);
+    expect(fedge_trust_load(DIR "/trust", &pem, &err), FEDGE_DENIED,
+           "run 'chmod o-w " DIR "/trust'");
+    assert_int_equal(chmod(DIR "/trust", 0775), 0);
+    expect(fedge_trust_load(DIR "/trust", &pem, &err), FEDGE_OK, NULL);
     free(pem);
     forge_write(DIR "/trust", "c.pem", leaf, 0644);
     expect(fedge_trust_load(DIR "/trust", &pem, &err), FEDGE_DENIED, "not a root");

@@ -191,6 +191,14 @@ fi
 "$keys" request --identity pi3 --role device >out
 "$keys" sign --ca ca --registry reg --request pi3/request.pem --out pi3/chain.pem >out
 
+# What anyone may write says nothing
+chmod 606 reg/registry.json
+refuse 1 "chmod o-w reg/registry.json" "$keys" list --registry reg
+chmod 600 reg/registry.json
+chmod 777 reg
+refuse 1 "chmod o-w reg'" "$keys" revoke --registry reg --name pi-4
+chmod 700 reg
+
 # Broken places
 chmod 644 ca/issuing-key.pem
 refuse 1 "chmod" "$keys" sign --ca ca --registry reg --request pi3/request.pem --out x.pem
