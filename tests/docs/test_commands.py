@@ -9,12 +9,16 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 import commands
 
 SOURCE, BIN = os.environ["FEDGE_SOURCE_DIR"], os.environ["FEDGE_BIN_DIR"]
+sys.path.insert(0, os.path.join(SOURCE, "tests", "style"))
+import source_tree  # noqa: E402
+
 PATIENCE_S = 60
 INSTALL, PAPERS = "tests/install/test_install.py", "tests/examples/test_papers.py"
 # Pages, or a section of one, whose commands a test takes from there.
@@ -59,11 +63,7 @@ exec "$FEDGE_BIN_DIR/fedge-simulate" "${words[@]}"
 
 
 def files():
-    for folder, folders, names in os.walk(SOURCE):
-        folders[:] = [name for name in folders if not name.startswith(".") and (folder != SOURCE or name != "build")]
-        for name in names:
-            if name.endswith((".md", ".sh", ".py", ".c", ".h", ".cu", ".cuh", ".cmake", ".txt")):
-                yield os.path.relpath(os.path.join(folder, name), SOURCE)
+    return source_tree.files(SOURCE, source_tree.CODE + source_tree.SCRIPTS + (".md",), ("CMakeLists.txt",))
 
 
 def all_commands():
