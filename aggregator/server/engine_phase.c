@@ -140,6 +140,7 @@ static void wait_for_space(fedge_engine *engine, const fedge_error *why, uint64_
     if (!engine->waiting_for_space)
         fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "round-waits-for-disk", why);
     engine->waiting_for_space = true;
+    snprintf(engine->lacks, sizeof(engine->lacks), "%s", why->message);
     engine->retry_open_ms = now_ms + FEDGE_ENGINE_SPACE_RETRY_MS;
 }
 

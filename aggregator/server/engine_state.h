@@ -112,6 +112,7 @@ struct fedge_engine {
     uint64_t phase_started_ms, phase_bytes_up, phase_bytes_down;
     uint64_t retry_open_ms; /* ≠ 0: no room on the disk; try to open the phase again then */
     bool waiting_for_space;
+    char lacks[FEDGE_ENGINE_STATE_TEXT - 32]; /* what space, while it waits for it */
 
     bool stalled; /* nobody is at work, since stalled_ms */
     uint64_t stalled_ms, wait_logged_ms;

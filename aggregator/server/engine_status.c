@@ -13,7 +13,7 @@ void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size)
         return;
     }
     if (engine->waiting_for_space) {
-        snprintf(text, size, "waiting for room on the disk");
+        snprintf(text, size, "waiting for room on the disk: %s", engine->lacks);
         return;
     }
     fedge_rounds_describe(engine->rounds, text, size);

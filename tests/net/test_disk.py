@@ -143,6 +143,7 @@ class Full(NetTest):
         waits = federation.aggregator.wait_event("round-waits-for-disk")
         self.assertRegex(waits["error"], r"^the journal of a round takes \d[\d.]* kB and the job's min-free-disk is "
                          r"4\.50 PB, but the disk of \S+ has [\d.]+ [MGT]B free: ")
+        self.assertIn("waiting for room on the disk: the journal of a round takes ", federation.health()["state"])
         self.assertEqual(federation.aggregator.stop(), 0, federation.aggregator.tail())
 
 

@@ -471,11 +471,11 @@ static void a_round_waits_for_room_on_the_disk(void **state)
     fed_open(&fed);
     fed_join_all(&fed, 4);
     fed_settle(&fed);
-    assert_string_equal(fed_status(&fed).state, "waiting for room on the disk");
+    assert_non_null(strstr(fed_status(&fed).state, "waiting for room on the disk: the journal of"));
     assert_int_equal(fed.devices[0].num_tasks, 0);
     fed.now_ms += 5000;
     fed_settle(&fed); /* still none */
-    assert_string_equal(fed_status(&fed).state, "waiting for room on the disk");
+    assert_non_null(strstr(fed_status(&fed).state, "waiting for room on the disk: the journal of"));
     /* It reads the job, and may be at its second try still. */
     fedge_error err;
     assert_int_equal(fedge_round_finalizer_wait(fed.engine->finalizer, &err), FEDGE_OK);
