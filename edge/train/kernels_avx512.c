@@ -4,6 +4,11 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#if defined(__GNUC__) && !defined(__OPTIMIZE__)
+/* GCC's intrinsics are macros then, in which masks become signed on the lines of this file. */
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#endif
+
 #define LANES 16
 #define TILE_ROWS 14
 #define FREE_MASKS 1

@@ -10,6 +10,11 @@
 #if defined(FEDGE_HAVE_AVX512BF16)
 #include <immintrin.h>
 
+#if defined(__GNUC__) && !defined(__OPTIMIZE__)
+/* GCC's intrinsics are macros then, in which masks become signed on the lines of this file. */
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#endif
+
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 #define LANES 16
