@@ -76,7 +76,8 @@ static const fedge_command_line COMMAND_LINE = {
         "Usage: fedge-keys ca --ca DIR [OPTION...]\n"
         "\n"
         "Makes a root and an issuing intermediate (ECDSA P-256) in DIR: root.pem, root-key.pem,\n"
-        "issuing.pem, issuing-key.pem. An existing authority is never overwritten.\n"
+        "issuing.pem, issuing-key.pem. An existing authority is never overwritten; one that was\n"
+        "left half made is completed.\n"
         "\n",
     .options = OPTIONS,
     .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),

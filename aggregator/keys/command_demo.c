@@ -33,6 +33,9 @@ static fedge_status write_quickly(const char *dir, const char *name, const char 
     char path[FEDGE_OS_MAX_PATH];
     fedge_os_file file;
     fedge_status status = fedge_x509_path(path, sizeof(path), dir, name, err);
+    /* It may be a longer one, of a command that was killed. */
+    if (status == FEDGE_OK && fedge_os_exists(path))
+        status = fedge_os_remove(path, err);
     if (status == FEDGE_OK)
         status = fedge_os_open(&file, path, FEDGE_OS_CREATE, err);
     if (status != FEDGE_OK)
@@ -144,6 +147,40 @@ static fedge_status make_authority(demo *all, fedge_error *err)
     return status;
 }
 
+/* Whether the demonstration that is there is the one asked for; FEDGE_EXISTS when not. Its registry
+ * is written last, so all else is there. */
+static fedge_status check_whole(const demo *all, fedge_error *err)
+{
+    const options *given = all->given;
+    char path[FEDGE_OS_MAX_PATH];
+    uint8_t *pem = NULL;
+    size_t size = 0;
+    mbedtls_x509_crt chain;
+    fedge_key_request server = {.renews = false}; /* its names alone are used */
+    const fedge_key_request_names names = {.dns = given->dns.at,
+                                           .num_dns = given->dns.num,
+                                           .ip = given->ip.at,
+                                           .num_ip = given->ip.num};
+    mbedtls_x509_crt_init(&chain);
+    fedge_status status = fedge_x509_path(path, sizeof(path), given->out, "server/chain.pem", err);
+    if (status == FEDGE_OK)
+        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &pem, &size, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_parse_chain((const char *)pem, path, &chain, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_names_read(&chain.subject_alt_names, &server.names, err);
+    if (status == FEDGE_OK && (fedge_registry_num_devices(all->registry) != given->clients ||
+                               fedge_key_request_check_hosts(&server, &names, NULL) != FEDGE_OK)) {
+        status = fedge_fail(err, FEDGE_EXISTS,
+                            "%s holds another demonstration, which is never overwritten: name "
+                            "another directory",
+                            given->out);
+    }
+    mbedtls_x509_crt_free(&chain);
+    free(pem);
+    return status;
+}
+
 static fedge_status run(const options *given, fedge_error *err)
 {
     demo all = {.given = given};
@@ -153,13 +190,12 @@ static fedge_status run(const options *given, fedge_error *err)
         status = fedge_registry_lock(all.registry_dir, &lock, err);
     if (status == FEDGE_OK) {
         status = fedge_registry_open(all.registry_dir, &all.registry, err);
-        if (status == FEDGE_OK && fedge_registry_num_devices(all.registry) != 0) {
-            status = fedge_fail(err, FEDGE_EXISTS, "%s has devices already: name another directory",
-                                all.registry_dir);
-        }
-        if (status == FEDGE_OK)
+        const bool whole = status == FEDGE_OK && fedge_registry_num_devices(all.registry) != 0;
+        if (whole)
+            status = check_whole(&all, err);
+        if (status == FEDGE_OK && !whole)
             status = make_identities(&all, err);
-        if (status == FEDGE_OK)
+        if (status == FEDGE_OK && !whole)
             status = fedge_registry_save(all.registry, all.registry_dir, err);
         fedge_os_unlock(lock);
     }
@@ -187,7 +223,7 @@ static fedge_status take_ip(void *settings, const char *option, const char *valu
     FEDGE_OPTION(name, argument, help, type, options, field)
 
 static const fedge_option OPTIONS[] = {
-    {OPTION("out", "DIR", "must not hold an authority yet", TEXT, out), .needed = true},
+    {OPTION("out", "DIR", "must not hold another authority yet", TEXT, out), .needed = true},
     {OPTION("clients", "N", "1 to 10000", U32, clients), .min = 1, .max = MAX_CLIENTS,
      .needed = true},
     {OPTION("server-name", "NAME", "the server's host name (localhost); may be repeated", OTHER,

@@ -21,9 +21,61 @@ static fedge_status check_absent(const char *dir, const char *name, const char *
     return status;
 }
 
+/* Whether DIR holds the key [key_name] and its request: as after a command that was killed once it
+ * had done all, or that is given again. The caller frees *request either way. */
+static bool is_made(const char *dir, const char *key_name, fedge_key_request *request)
+{
+    char path[FEDGE_OS_MAX_PATH];
+    uint8_t *pem = NULL;
+    size_t size = 0;
+    *request = (fedge_key_request){.renews = false};
+    mbedtls_x509_csr_init(&request->csr);
+    fedge_status status = fedge_x509_path(path, sizeof(path), dir, "request.pem", NULL);
+    if (status == FEDGE_OK)
+        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &pem, &size, NULL);
+    if (status == FEDGE_OK)
+        status = fedge_key_request_read((const char *)pem, request, NULL);
+    if (status == FEDGE_OK)
+        status = fedge_x509_compare_key(dir, key_name, &request->csr.pk, path, NULL);
+    free(pem);
+    return status == FEDGE_OK;
+}
+
+static void print_request(const char *dir, const char *name, fedge_role role, const char *device_id)
+{
+    printf("request for '%s', role %s, device %s: have %s/request.pem signed\n", name,
+           fedge_role_name(role), device_id, dir);
+}
+
+/* "device-01234567": of one that was given no name. */
+static const char *default_name(fedge_role role, const char *device_id, char name[FEDGE_NAME_SIZE])
+{
+    snprintf(name, FEDGE_NAME_SIZE, "%s-%.8s", fedge_role_name(role), device_id);
+    return name;
+}
+
+/* Whether just this request has been made in DIR already; then it is told again. */
+static bool tell_again(const char *dir, const fedge_key_request_names *given)
+{
+    fedge_key_request made;
+    char name[FEDGE_NAME_SIZE];
+    bool same = is_made(dir, "key.pem", &made) && !made.renews && made.names.role == given->role;
+    const char *id = made.names.device_id;
+    const char *wanted = given->name ? given->name : default_name(given->role, id, name);
+    same = same && (!given->device_id || strcmp(id, given->device_id) == 0) &&
+           strcmp(made.name, wanted) == 0 &&
+           fedge_key_request_check_hosts(&made, given, NULL) == FEDGE_OK;
+    if (same)
+        print_request(dir, made.name, made.names.role, id);
+    fedge_key_request_fini(&made);
+    return same;
+}
+
 static fedge_status run_request(const char *dir, const fedge_key_request_names *given,
                                 fedge_error *err)
 {
+    if (tell_again(dir, given))
+        return FEDGE_OK;
     fedge_key_request_names filled = *given; /* what was not given is made up here */
     fedge_key_request_names *names = &filled;
     char id[FEDGE_UUID_TEXT];
@@ -38,10 +90,8 @@ static fedge_status run_request(const char *dir, const fedge_key_request_names *
     }
     if (status != FEDGE_OK)
         return status;
-    if (!names->name) {
-        snprintf(name, sizeof(name), "%s-%.8s", fedge_role_name(names->role), names->device_id);
-        names->name = name;
-    }
+    if (!names->name)
+        names->name = default_name(names->role, names->device_id, name);
     char *key_pem = NULL;
     char *request_pem = NULL;
     status = fedge_key_request_make(names, &key_pem, &request_pem, err);
@@ -55,10 +105,8 @@ static fedge_status run_request(const char *dir, const fedge_key_request_names *
         status = fedge_keys_write(dir, "key.pem", key_pem, 0600, err);
     fedge_key_request_wipe(key_pem);
     free(request_pem);
-    if (status == FEDGE_OK) {
-        printf("request for '%s', role %s, device %s: have %s/request.pem signed\n", names->name,
-               fedge_role_name(names->role), names->device_id, dir);
-    }
+    if (status == FEDGE_OK)
+        print_request(dir, names->name, names->role, names->device_id);
     return status;
 }
 
@@ -104,7 +152,7 @@ static const fedge_command_line REQUEST_LINE = {
              "\n"
              "Makes a key (DIR/key.pem, mode 0600) and a request for its certificate\n"
              "(DIR/request.pem). Only the request leaves the device. An existing key is never\n"
-             "overwritten: use 'fedge-keys renew'.\n"
+             "overwritten (use 'fedge-keys renew'); given again, the command changes nothing.\n"
              "\n",
     .options = REQUEST_OPTIONS,
     .num_options = sizeof(REQUEST_OPTIONS) / sizeof(*REQUEST_OPTIONS),
@@ -140,16 +188,44 @@ static fedge_status load_any_role(const char *dir, fedge_identity **identity, fe
     return status;
 }
 
+static void print_renewal(const char *dir, const fedge_certificate_info *present)
+{
+    char end[FEDGE_CALENDAR_TEXT];
+    fedge_calendar_text(present->not_after_ms, end);
+    printf("renewal for device %s, whose certificate expires %s: have %s/request.pem signed\n",
+           present->device_id, end, dir);
+}
+
+/* Whether the same renewal has been requested already; then it is told again. */
+static bool tell_renewal_again(const char *dir, const fedge_certificate_info *present)
+{
+    fedge_key_request made;
+    const bool same =
+        is_made(dir, "next-key.pem", &made) && made.renews &&
+        memcmp(made.present.fingerprint, present->fingerprint, FEDGE_FINGERPRINT_SIZE) == 0;
+    if (same)
+        print_renewal(dir, present);
+    fedge_key_request_fini(&made);
+    return same;
+}
+
 static fedge_status run_renew(const char *dir, bool keep_key, fedge_error *err)
 {
     fedge_identity *present = NULL;
-    fedge_status status = check_absent(
-        dir, "next-key.pem",
-        "a renewal is under way; install its answer, or remove that file to give it up", err);
-    if (status == FEDGE_OK)
-        status = load_any_role(dir, &present, err);
+    fedge_status status = load_any_role(dir, &present, err);
     if (status != FEDGE_OK)
         return status;
+    if (!keep_key && tell_renewal_again(dir, &present->certificate)) {
+        fedge_identity_free(present);
+        return FEDGE_OK;
+    }
+    status = check_absent(
+        dir, "next-key.pem",
+        "a renewal is under way; install its answer, or remove that file to give it up", err);
+    if (status != FEDGE_OK) {
+        fedge_identity_free(present);
+        return status;
+    }
     char *key_pem = NULL;
     char *request_pem = NULL;
     status = fedge_key_request_renew(present, !keep_key, &key_pem, &request_pem, err);
@@ -157,12 +233,8 @@ static fedge_status run_renew(const char *dir, bool keep_key, fedge_error *err)
         status = fedge_keys_write(dir, "request.pem", request_pem, 0644, err);
     if (status == FEDGE_OK && key_pem)
         status = fedge_keys_write(dir, "next-key.pem", key_pem, 0600, err);
-    if (status == FEDGE_OK) {
-        char end[FEDGE_CALENDAR_TEXT];
-        fedge_calendar_text(present->certificate.not_after_ms, end);
-        printf("renewal for device %s, whose certificate expires %s: have %s/request.pem signed\n",
-               present->certificate.device_id, end, dir);
-    }
+    if (status == FEDGE_OK)
+        print_renewal(dir, &present->certificate);
     fedge_key_request_wipe(key_pem);
     free(request_pem);
     fedge_identity_free(present);

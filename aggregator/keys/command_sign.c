@@ -55,24 +55,68 @@ static fedge_status check_asked(const options *given, const fedge_key_request *r
     return fedge_key_request_check_hosts(request, &granted, err);
 }
 
+/* The chain at --out, if it can be read. [chain] is freed by the caller in any case. */
+static bool read_out(const char *path, mbedtls_x509_crt *chain, fedge_certificate_info *info)
+{
+    uint8_t *pem = NULL;
+    size_t size = 0;
+    mbedtls_x509_crt_init(chain);
+    const bool read = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &pem, &size, NULL) == FEDGE_OK &&
+                      fedge_x509_parse_chain((const char *)pem, path, chain, NULL) == FEDGE_OK &&
+                      fedge_x509_info(chain, info, NULL) == FEDGE_OK;
+    free(pem);
+    return read;
+}
+
+static bool is_same_key(const mbedtls_pk_context *a, const mbedtls_pk_context *b)
+{
+    unsigned char text[2][256]; /* each at the end of its room */
+    const int size = mbedtls_pk_write_pubkey_der(a, text[0], sizeof(text[0]));
+    return size > 0 && mbedtls_pk_write_pubkey_der(b, text[1], sizeof(text[1])) == size &&
+           memcmp(text[0] + sizeof(text[0]) - size, text[1] + sizeof(text[1]) - size,
+                  (size_t)size) == 0;
+}
+
+/* Whether just this request has been signed, into --out, and registered: by a command that was
+ * killed when it had done so, or that is given again. */
+static bool is_signed(const options *given, const fedge_registry *registry,
+                      const fedge_key_request *request, fedge_certificate_info *info,
+                      fedge_registry_match *match)
+{
+    mbedtls_x509_crt chain;
+    const bool same = read_out(given->out, &chain, info) &&
+                      is_same_key(&chain.pk, &request->csr.pk) &&
+                      fedge_registry_find(registry, info->fingerprint, match, NULL) == FEDGE_OK &&
+                      match->state != FEDGE_CERTIFICATE_REVOKED &&
+                      strcmp(match->device_id, request->names.device_id) == 0;
+    mbedtls_x509_crt_free(&chain);
+    return same;
+}
+
+static void print_signed(const char *what, const fedge_registry_match *match,
+                         const fedge_certificate_info *info, const fedge_key_request *request)
+{
+    printf("%s '%s', %s, index %u: ", what, match->name, fedge_certificate_state_name(match->state),
+           match->index);
+    fedge_keys_print_certificate(info);
+    if (request->names.num_dns + request->names.num_ip > 0) {
+        char hosts[FEDGE_X509_HOSTS_TEXT];
+        printf("clients may connect to it as %s\n", fedge_x509_hosts_text(&request->names, hosts));
+    }
+}
+
 /* What stands at --out already is replaced only when it is this device's, as in a renewal: all
  * devices' answers come by, and one name for two would lose the first's. */
 static fedge_status check_out(const char *path, const fedge_certificate_info *info,
                               fedge_error *err)
 {
-    uint8_t *pem = NULL;
-    size_t size = 0;
     mbedtls_x509_crt chain;
     fedge_certificate_info found = {.device_id = ""};
     if (!fedge_os_exists(path))
         return FEDGE_OK;
-    mbedtls_x509_crt_init(&chain);
-    if (fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &pem, &size, NULL) == FEDGE_OK &&
-        fedge_x509_parse_chain((const char *)pem, path, &chain, NULL) == FEDGE_OK &&
-        fedge_x509_info(&chain, &found, NULL) != FEDGE_OK)
+    if (!read_out(path, &chain, &found))
         found.device_id[0] = '\0';
     mbedtls_x509_crt_free(&chain);
-    free(pem);
     if (strcmp(found.device_id, info->device_id) == 0)
         return FEDGE_OK;
     return fedge_fail(
@@ -93,6 +137,10 @@ static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registr
         status = check_asked(given, request, proven, err);
         if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "%s", given->request);
+    }
+    if (status == FEDGE_OK && !renewal && is_signed(given, registry, request, &info, &match)) {
+        print_signed("signed", &match, &info, request);
+        return FEDGE_OK;
     }
     if (status == FEDGE_OK) {
         status =
@@ -123,16 +171,8 @@ static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registr
         }
     }
     free(chain_pem);
-    if (status == FEDGE_OK) {
-        printf("%s '%s', %s, index %u: ", renewal ? "renewed" : "signed", match.name,
-               fedge_certificate_state_name(match.state), match.index);
-        fedge_keys_print_certificate(&info);
-        if (request->names.num_dns + request->names.num_ip > 0) {
-            char hosts[FEDGE_X509_HOSTS_TEXT];
-            printf("clients may connect to it as %s\n",
-                   fedge_x509_hosts_text(&request->names, hosts));
-        }
-    }
+    if (status == FEDGE_OK)
+        print_signed(renewal ? "renewed" : "signed", &match, &info, request);
     return status;
 }
 

@@ -165,17 +165,39 @@ static fedge_status save(const char *dir, const char *name, const char *text, un
     return status == FEDGE_OK ? fedge_os_write_file(path, text, strlen(text), mode, err) : status;
 }
 
-/* Writes a key, then the certificate that belongs to it. */
-static fedge_status save_pair(const char *dir, const char *key_name, const mbedtls_pk_context *key,
-                              const char *certificate_name, const char *certificate,
-                              fedge_error *err)
+static fedge_status read_key(const char *path, mbedtls_pk_context *key, fedge_error *err)
 {
+    uint8_t *data = NULL;
+    size_t size = 0;
+    /* A key that others can read is no secret any more, and is not used. */
+    fedge_status status = fedge_os_check_private(path, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err);
+    if (status != FEDGE_OK)
+        return status;
+    int code = mbedtls_pk_parse_key(key, data, size + 1, NULL, 0, fedge_x509_random, NULL);
+    fedge_key_request_wipe((char *)data);
+    return code == 0 ? FEDGE_OK : fedge_x509_fail(err, FEDGE_CORRUPT, code, path);
+}
+
+/* A fresh key in DIR/[key_name]. With [keep] one that is there already is used: whoever was killed
+ * before its certificate was written has left it, and no key is overwritten. */
+static fedge_status place_key(const char *dir, const char *key_name, bool keep,
+                              mbedtls_pk_context *key, fedge_error *err)
+{
+    char path[FEDGE_OS_MAX_PATH];
     char *text = NULL;
-    fedge_status status = fedge_x509_key_text(key, &text, err);
+    fedge_status status = fedge_x509_path(path, sizeof(path), dir, key_name, err);
+    if (status == FEDGE_OK && keep && fedge_os_exists(path))
+        return read_key(path, key, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_make_key(key, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_key_text(key, &text, err);
     if (status == FEDGE_OK)
         status = save(dir, key_name, text, 0600, err);
     fedge_key_request_wipe(text);
-    return status == FEDGE_OK ? save(dir, certificate_name, certificate, 0644, err) : status;
+    return status;
 }
 
 /* Loads DIR/[certificate_name] and its key and checks that they are a pair that is still valid. */
@@ -196,17 +218,10 @@ static fedge_status load_pair(const char *dir, const char *key_name, const char 
         status = fedge_fail(err, FEDGE_EXPIRED, "%s has expired", path);
     if (status == FEDGE_OK)
         status = fedge_x509_path(path, sizeof(path), dir, key_name, err);
-    /* A key that others can read is no secret any more, and is not used. */
     if (status == FEDGE_OK)
-        status = fedge_os_check_private(path, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err);
+        status = read_key(path, &ca->key, err);
     if (status != FEDGE_OK)
         return status;
-    int code = mbedtls_pk_parse_key(&ca->key, data, size + 1, NULL, 0, fedge_x509_random, NULL);
-    fedge_key_request_wipe((char *)data);
-    if (code != 0)
-        return fedge_x509_fail(err, FEDGE_CORRUPT, code, path);
     if (mbedtls_pk_check_pair(&ca->certificate.pk, &ca->key, fedge_x509_random, NULL) != 0) {
         return fedge_fail(err, FEDGE_MISMATCH, "%s does not belong to %s/%s", path, dir,
                           certificate_name);
@@ -254,14 +269,19 @@ fedge_status fedge_ca_load(const char *dir, uint64_t now_ms, fedge_ca **ca, fedg
         return fedge_error_prefix(err, status,
                                   "make a new intermediate ('fedge-keys ca --renew-issuing')");
     }
+    if (status == FEDGE_MISMATCH) {
+        return fedge_error_prefix(err, status,
+                                  "a renewal of the intermediate was cut off; repeat it "
+                                  "('fedge-keys ca --renew-issuing')");
+    }
     return status;
 }
 
 /* --- making them ------------------------------------------------------------------------------ */
 
 /* A new intermediate under [root], written to DIR. */
-static fedge_status make_issuing(const char *dir, const char *name, fedge_ca *root, unsigned days,
-                                 uint64_t now_ms, uint64_t *end_ms, fedge_error *err)
+static fedge_status make_issuing(const char *dir, const char *name, bool keep_key, fedge_ca *root,
+                                 unsigned days, uint64_t now_ms, uint64_t *end_ms, fedge_error *err)
 {
     char subject[FEDGE_X509_MAX_SUBJECT];
     char issuer[FEDGE_X509_MAX_SUBJECT];
@@ -277,7 +297,7 @@ static fedge_status make_issuing(const char *dir, const char *name, fedge_ca *ro
     fedge_buffer out;
     mbedtls_pk_init(&key);
     fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
-    status = fedge_x509_make_key(&key, err);
+    status = place_key(dir, "issuing-key.pem", keep_key, &key, err);
     const content what = {.subject = subject,
                           .issuer = issuer,
                           .key = &key,
@@ -288,10 +308,8 @@ static fedge_status make_issuing(const char *dir, const char *name, fedge_ca *ro
                           .not_after_ms = *end_ms};
     if (status == FEDGE_OK)
         status = write_certificate(&what, &out, err);
-    if (status == FEDGE_OK) {
-        status =
-            save_pair(dir, "issuing-key.pem", &key, "issuing.pem", (const char *)out.data, err);
-    }
+    if (status == FEDGE_OK)
+        status = save(dir, "issuing.pem", (const char *)out.data, 0644, err);
     fedge_buffer_fini(&out);
     mbedtls_pk_free(&key);
     return status;
@@ -309,7 +327,7 @@ static fedge_status make_root(const char *dir, const char *name, unsigned days, 
     fedge_buffer out;
     mbedtls_pk_init(&key);
     fedge_buffer_init(&out, FEDGE_X509_MAX_PEM);
-    status = fedge_x509_make_key(&key, err);
+    status = place_key(dir, "root-key.pem", true, &key, err);
     const content what = {.subject = subject,
                           .issuer = subject,
                           .key = &key,
@@ -320,9 +338,23 @@ static fedge_status make_root(const char *dir, const char *name, unsigned days, 
     if (status == FEDGE_OK)
         status = write_certificate(&what, &out, err);
     if (status == FEDGE_OK)
-        status = save_pair(dir, "root-key.pem", &key, "root.pem", (const char *)out.data, err);
+        status = save(dir, "root.pem", (const char *)out.data, 0644, err);
     fedge_buffer_fini(&out);
     mbedtls_pk_free(&key);
+    return status;
+}
+
+static fedge_status add_issuing(const char *dir, const char *name, bool keep_key,
+                                unsigned issuing_days, uint64_t now_ms, uint64_t *issuing_end_ms,
+                                fedge_error *err)
+{
+    fedge_ca *root = NULL;
+    fedge_status status = ca_new(&root, err);
+    if (status == FEDGE_OK)
+        status = load_pair(dir, "root-key.pem", "root.pem", now_ms, root, err);
+    if (status == FEDGE_OK)
+        status = make_issuing(dir, name, keep_key, root, issuing_days, now_ms, issuing_end_ms, err);
+    fedge_ca_free(root);
     return status;
 }
 
@@ -330,32 +362,61 @@ fedge_status fedge_ca_renew_issuing(const char *dir, const char *name, unsigned 
                                     uint64_t now_ms, uint64_t *issuing_end_ms, fedge_error *err)
 {
     fedge_status status = check_days(issuing_days, err);
-    fedge_ca *root = NULL;
+    return status == FEDGE_OK
+               ? add_issuing(dir, name, false, issuing_days, now_ms, issuing_end_ms, err)
+               : status;
+}
+
+/* In the order in which they are written. */
+static const char *const FILES[] = {"root-key.pem", "root.pem", "issuing-key.pem", "issuing.pem"};
+enum { NUM_FILES = sizeof(FILES) / sizeof(*FILES) };
+
+/* Loads a pair that is there and belongs to an authority of this [name]; *end_ms: of its validity.
+ */
+static fedge_status check_pair(const char *dir, int pair, const char *name, const char *kind,
+                               uint64_t now_ms, uint64_t *end_ms, fedge_error *err)
+{
+    char wanted[FEDGE_X509_MAX_SUBJECT];
+    char subject[FEDGE_X509_MAX_SUBJECT];
+    fedge_ca *loaded = NULL;
+    fedge_status status = ca_new(&loaded, err);
     if (status == FEDGE_OK)
-        status = ca_new(&root, err);
-    if (status == FEDGE_OK)
-        status = load_pair(dir, "root-key.pem", "root.pem", now_ms, root, err);
-    if (status == FEDGE_OK)
-        status = make_issuing(dir, name, root, issuing_days, now_ms, issuing_end_ms, err);
-    fedge_ca_free(root);
+        status = load_pair(dir, FILES[2 * pair], FILES[2 * pair + 1], now_ms, loaded, err);
+    if (status == FEDGE_OK) {
+        snprintf(wanted, sizeof(wanted), "CN=%.*s %s ", MAX_CA_NAME, name, kind);
+        fedge_x509_subject(&loaded->certificate.subject, subject, sizeof(subject));
+        *end_ms = fedge_x509_ms(&loaded->certificate.valid_to);
+        if (strncmp(subject, wanted, strlen(wanted)) != 0) {
+            status = fedge_fail(err, FEDGE_EXISTS,
+                                "%s is the authority '%s' already, which is never overwritten: "
+                                "name another directory",
+                                dir, subject);
+        }
+    }
+    fedge_ca_free(loaded);
     return status;
 }
 
-static fedge_status check_absent(const char *dir, fedge_error *err)
+/* How many of the files there are: those of this authority as far as it was made, or FEDGE_EXISTS.
+ */
+static fedge_status count_files(const char *dir, int *count, fedge_error *err)
 {
-    static const char *const names[] = {"root.pem", "root-key.pem", "issuing.pem",
-                                        "issuing-key.pem"};
-    for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+    *count = 0;
+    for (int i = 0; i < NUM_FILES; i++) {
         char path[FEDGE_OS_MAX_PATH];
-        fedge_status status = fedge_x509_path(path, sizeof(path), dir, names[i], err);
+        fedge_status status = fedge_x509_path(path, sizeof(path), dir, FILES[i], err);
         if (status != FEDGE_OK)
             return status;
-        if (fedge_os_exists(path)) {
+        if (!fedge_os_exists(path))
+            continue;
+        /* One is missing that was written before: nobody was killed there, somebody moved it. */
+        if (*count != i) {
             return fedge_fail(err, FEDGE_EXISTS,
                               "%s exists: an authority is never overwritten; name another "
                               "directory",
                               path);
         }
+        ++*count;
     }
     return FEDGE_OK;
 }
@@ -364,16 +425,23 @@ fedge_status fedge_ca_create(const char *dir, const char *name, unsigned root_da
                              unsigned issuing_days, uint64_t now_ms, uint64_t *root_end_ms,
                              uint64_t *issuing_end_ms, fedge_error *err)
 {
+    int count = 0;
     fedge_status status = check_days(root_days, err);
     if (status == FEDGE_OK)
-        status = check_absent(dir, err);
+        status = check_days(issuing_days, err);
+    if (status == FEDGE_OK)
+        status = count_files(dir, &count, err);
     if (status == FEDGE_OK)
         status = fedge_os_make_dirs(dir, err);
-    if (status == FEDGE_OK)
-        status = make_root(dir, name, root_days, now_ms, root_end_ms, err);
-    if (status == FEDGE_OK)
-        status = fedge_ca_renew_issuing(dir, name, issuing_days, now_ms, issuing_end_ms, err);
-    return status;
+    if (status == FEDGE_OK) {
+        status = count < 2 ? make_root(dir, name, root_days, now_ms, root_end_ms, err)
+                           : check_pair(dir, 0, name, "root", now_ms, root_end_ms, err);
+    }
+    if (status != FEDGE_OK)
+        return status;
+    return count < NUM_FILES
+               ? add_issuing(dir, name, true, issuing_days, now_ms, issuing_end_ms, err)
+               : check_pair(dir, 1, name, "issuing", now_ms, issuing_end_ms, err);
 }
 
 /* --- signing ---------------------------------------------------------------------------------- */

@@ -23,9 +23,10 @@
 #define FEDGE_CA_LEAF_DAYS 365
 #define FEDGE_CA_MAX_DAYS 36500
 
-/* Makes DIR (0700) with a new root and intermediate. FEDGE_EXISTS when any of the four files is
- * there. [name]: of the authority, fedge_name_valid and at most 40 bytes. [root_end_ms] and
- * [issuing_end_ms] get the ends of validity (Unix). */
+/* Makes DIR (0700) with a new root and intermediate. Called again it goes on where it was cut off,
+ * and leaves an authority of this name that is complete as it is; FEDGE_EXISTS when the files that
+ * are there belong to another. [name]: of the authority, fedge_name_valid and at most 40 bytes.
+ * [root_end_ms] and [issuing_end_ms] get the ends of validity (Unix). */
 FEDGE_MUST_USE fedge_status fedge_ca_create(const char *dir, const char *name, unsigned root_days,
                                             unsigned issuing_days, uint64_t now_ms,
                                             uint64_t *root_end_ms, uint64_t *issuing_end_ms,

@@ -9,11 +9,9 @@
 #include "secure/identity/request.h"
 #include "secure/identity/x509.h"
 
-/* FEDGE_OK when DIR/NAME is the key of [certificate], FEDGE_NOT_FOUND when there is none,
- * FEDGE_MISMATCH when it is another's. [path] gets its path. */
-static fedge_status compare_key(const char *dir, const char *name,
-                                const mbedtls_x509_crt *certificate, char path[FEDGE_OS_MAX_PATH],
-                                fedge_error *err)
+fedge_status fedge_x509_compare_key(const char *dir, const char *name,
+                                    const mbedtls_pk_context *public_key,
+                                    char path[FEDGE_OS_MAX_PATH], fedge_error *err)
 {
     uint8_t *pem = NULL;
     size_t size = 0;
@@ -27,7 +25,7 @@ static fedge_status compare_key(const char *dir, const char *name,
     int code = mbedtls_pk_parse_key(&key, pem, size + 1, NULL, 0, fedge_x509_random, NULL);
     if (code != 0)
         status = fedge_x509_fail(err, FEDGE_CORRUPT, code, path);
-    else if (mbedtls_pk_check_pair(&certificate->pk, &key, fedge_x509_random, NULL) != 0)
+    else if (mbedtls_pk_check_pair(public_key, &key, fedge_x509_random, NULL) != 0)
         status = fedge_fail(err, FEDGE_MISMATCH, "the certificate does not belong to %s", path);
     mbedtls_pk_free(&key);
     fedge_key_request_wipe((char *)pem);
@@ -39,10 +37,10 @@ static fedge_status place_chain(const char *dir, const char *chain_pem,
 {
     char next[FEDGE_OS_MAX_PATH];
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = compare_key(dir, "next-key.pem", chain, next, err);
+    fedge_status status = fedge_x509_compare_key(dir, "next-key.pem", &chain->pk, next, err);
     bool is_next = status == FEDGE_OK;
     if (status == FEDGE_NOT_FOUND || status == FEDGE_MISMATCH)
-        status = compare_key(dir, "key.pem", chain, path, err);
+        status = fedge_x509_compare_key(dir, "key.pem", &chain->pk, path, err);
     if (status == FEDGE_OK && is_next)
         status = fedge_x509_path(path, sizeof(path), dir, "key.pem", err);
     /* A crash after this leaves a key whose chain is missing; running it again puts that right. */

@@ -9,6 +9,7 @@
 
 #include <mbedtls/x509_crt.h>
 
+#include "edge/core/os.h"
 #include "edge/core/status.h"
 #include "secure/identity/certificate.h"
 
@@ -71,6 +72,12 @@ FEDGE_MUST_USE fedge_status fedge_x509_key_text(const mbedtls_pk_context *key, c
                                                 fedge_error *err);
 /* FEDGE_DENIED unless it is an elliptic-curve key on P-256. */
 FEDGE_MUST_USE fedge_status fedge_x509_check_curve(const mbedtls_pk_context *key, fedge_error *err);
+
+/* FEDGE_OK when DIR/NAME is the private key of [public_key], FEDGE_NOT_FOUND when there is none,
+ * FEDGE_MISMATCH when it is another's. [path] gets its path. */
+FEDGE_MUST_USE fedge_status fedge_x509_compare_key(const char *dir, const char *name,
+                                                   const mbedtls_pk_context *public_key,
+                                                   char path[FEDGE_OS_MAX_PATH], fedge_error *err);
 
 /* fedge_certificate_read of a certificate that is already parsed. */
 FEDGE_MUST_USE fedge_status fedge_x509_info(const mbedtls_x509_crt *certificate,

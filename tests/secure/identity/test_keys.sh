@@ -123,7 +123,7 @@ old=$(sha256sum pi/key.pem)
 "$keys" renew --identity pi >out
 mode_is 600 pi/next-key.pem
 [ "$old" = "$(sha256sum pi/key.pem)" ] || fail "renew changed the key in use"
-refuse 1 "a renewal is under way" "$keys" renew --identity pi
+refuse 1 "a renewal is under way" "$keys" renew --identity pi --keep-key
 "$keys" sign --ca ca --registry reg --request pi/request.pem --out new.pem >out
 grep -q "^renewed 'pi-4', active, index 0" out || fail "$(cat out)"
 "$keys" install --identity pi --chain new.pem >out
