@@ -97,7 +97,7 @@ build_programs() (
         options=(-G Ninja)
     fi
     cmake --preset release "${options[@]}" || exit
-    grep -F -- '-DFEDGE_CUDA_ARCHITECTURES=ALL' "$log" >&3 || true
+    sed -n 's/^-- \(.*-DFEDGE_CUDA_ARCHITECTURES=ALL.*\)/\1/p' "$log" >&3
     cmake --build --preset release --target fedge-keys fedge-aggregator fedge-client -j "$(nproc)" | show_progress
 )
 
