@@ -106,6 +106,7 @@ def scenarios(release):
 
 
 def archive_path(release, name):
+    """[release] may be a folder elsewhere, too."""
     return os.path.join(HERE, release, name + ".tar.xz")
 
 

@@ -14,7 +14,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "net"))
-if len(sys.argv) == 3:
+if __name__ == "__main__" and len(sys.argv) == 3:
     os.environ["FEDGE_BIN_DIR"] = os.path.abspath(sys.argv[1])
 sys.dont_write_bytecode = True
 
@@ -39,13 +39,15 @@ CODECS = ("none", "none+deflate", "int8+deflate", "int4", "f16", "bf16", "topk:0
 def make_keys(folder):
     harness.run("fedge-keys", "ca", "--ca", f"{folder}/ca", "--trust", f"{folder}/trust", "--valid-days", YEARS,
                 "--issuing-days", YEARS)
-    wanted = [("server", ["--role", "server", "--dns", "localhost", "--ip", "127.0.0.1"])]
-    wanted += [(f"clients/{i:04}", ["--role", "device", "--device-id", IDS[i]]) for i in range(DEVICES)]
-    for name, words in wanted:
+    server = ["--role", "server", "--dns", "localhost", "--ip", "127.0.0.1"]
+    signs_names = "--dns" in harness.run("fedge-keys", "sign", "--help")[0]  # 0.1.0 took them from the request
+    wanted = [("server", server, server if signs_names else [])]
+    wanted += [(f"clients/{i:04}", ["--role", "device", "--device-id", IDS[i]], []) for i in range(DEVICES)]
+    for name, requested, signed in wanted:
         identity = f"{folder}/{name}"
-        harness.run("fedge-keys", "request", "--identity", identity, *words)
+        harness.run("fedge-keys", "request", "--identity", identity, *requested)
         harness.run("fedge-keys", "sign", "--ca", f"{folder}/ca", "--registry", f"{folder}/registry", "--request",
-                    f"{identity}/request.pem", "--out", f"{identity}/chain.pem", "--valid-days", YEARS - 10)
+                    f"{identity}/request.pem", "--out", f"{identity}/chain.pem", "--valid-days", YEARS - 10, *signed)
         os.unlink(f"{identity}/request.pem")
     shutil.rmtree(f"{folder}/ca")
 
@@ -99,7 +101,7 @@ class Recording:
         self.federation.complete()
         for program in self.federation.seen[-self.federation.clients:]:
             if program.wait() != 0:
-                sys.exit(f"{program.name} ended with {program.wait()}:\n{program.tail()}")
+                raise AssertionError(f"{program.name} ended with {program.wait()}:\n{program.tail()}")
         self.tap.close()
         shutil.copy(self.federation.job_path, f"{self.out}/job.json")
         fixture.write_events(f"{self.out}/transcript", self.tap.events)
@@ -191,6 +193,22 @@ def scenarios():
         yield "round-" + name, in_mid_round, job
 
 
+def record(folder, wanted=lambda name: True):
+    """What is not in [folder] yet of the scenarios whose names are wanted."""
+    os.makedirs(folder, exist_ok=True)
+    common = os.path.join(harness.make_folder(), "common")
+    if not os.path.exists(fixture.archive_path(folder, "common")):
+        os.makedirs(common)
+        make_common(common)
+        fixture.pack(common, fixture.archive_path(folder, "common"))
+        shutil.rmtree(common)
+    fixture.unpack(fixture.archive_path(folder, "common"), common)
+    for name, play, job in scenarios():
+        path = fixture.archive_path(folder, name)
+        if wanted(name) and not os.path.exists(path):
+            play(common, path, **job)
+
+
 def main():
     if len(sys.argv) != 3:
         sys.exit(__doc__)
@@ -198,18 +216,7 @@ def main():
     said = harness.run("fedge-aggregator", "--version")[0]
     if release not in said.split():
         sys.exit(f"fedge-aggregator --version says {said.strip()}, not {release}")
-    os.makedirs(os.path.join(HERE, release), exist_ok=True)
-    common = os.path.join(harness.make_folder(), "common")
-    if not os.path.exists(fixture.archive_path(release, "common")):
-        os.makedirs(common)
-        make_common(common)
-        fixture.pack(common, fixture.archive_path(release, "common"))
-        shutil.rmtree(common)
-    fixture.unpack(fixture.archive_path(release, "common"), common)
-    for name, record, job in scenarios():
-        path = fixture.archive_path(release, name)
-        if not os.path.exists(path):
-            record(common, path, **job)
+    record(os.path.join(HERE, release))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import fixture  # noqa: E402
 import harness  # noqa: E402
+import record  # noqa: E402
 from fixture import CLIENT, CUT, DEVICES, END, OPEN, SERVER  # noqa: E402
 from peer import CLOSE, MAX_PAYLOAD, Peer, connect_tls, pack  # noqa: E402
 from stream import Ended, Stream, answer, parse, server_frame  # noqa: E402
@@ -382,6 +383,13 @@ class Compatibility(unittest.TestCase):
 
     def test_both_go_on(self):
         self.each(both_go_on, "round-")
+
+    def test_what_is_recorded_today(self):
+        """The next release will be recorded so."""
+        folder = os.path.join(harness.make_folder(), "today")
+        record.record(folder, lambda name: name in ("evaluation", "round-fedavg"))
+        for name in fixture.scenarios(folder):
+            server_hears_recorded_clients(folder, name)
 
 
 if __name__ == "__main__":
