@@ -17,13 +17,16 @@
 
 #define PATIENCE_MS 600000 /* what takes longer does not go on: a machine may be slow */
 
+/* Of a shape, layers before the one that travels, and the insides of rounds and strategy. */
 static const char JOB[] =
-    "{\"fedge-job\":1,\"name\":\"tiny\",\"seed\":3,\"model\":{\"input-shape\":[3],\"layers\":["
+    "{\"fedge-job\":1,\"name\":\"tiny\",\"seed\":3,\"model\":{\"input-shape\":%s,\"layers\":[%s"
     "{\"type\":\"Linear\",\"in_features\":3,\"out_features\":4}],\"loss\":{\"type\":"
-    "\"CrossEntropyLoss\"}},\"data\":{\"name\":\"points\",\"shape\":[3],\"dtype\":\"f32\","
+    "\"CrossEntropyLoss\"}},\"data\":{\"name\":\"points\",\"shape\":%s,\"dtype\":\"f32\","
     "\"labels\":4},\"training\":{\"local-epochs\":1,\"batch-size\":4,\"learning-rate\":0.1,"
-    "\"optimizer\":{\"type\":\"SGD\"}},\"rounds\":{%s},\"strategy\":{\"type\":\"%s\"},"
+    "\"optimizer\":{\"type\":\"SGD\"}},\"rounds\":{%s},\"strategy\":{%s},"
     "\"update\":{\"codec\":\"none\",\"deflate\":false},\"min-free-disk\":0}";
+static const char BATCHNORM[] =
+    "{\"type\":\"BatchNorm2d\",\"num_features\":3},{\"type\":\"Flatten\"},";
 
 void fed_must(bool holds, const char *what, const char *why)
 {
@@ -39,12 +42,12 @@ static void load_job(federation *fed)
 {
     MUST(
         fedge_strategy_job_parse(fed->job_text, strlen(fed->job_text), "job.json", &fed->job, ERR));
-    fed_must(fed->job->plan.schema.num_elements == FED_ELEMENTS, "job", "another model");
+    fed_must(fed->job->plan.sent.schema.num_elements == FED_ELEMENTS, "job", "another model");
 }
 
 void fed_init(federation *fed, const char *name, const char *rounds)
 {
-    fed_init_strategy(fed, name, rounds, "FedAvg");
+    fed_init_strategy(fed, name, rounds, "\"type\":\"FedAvg\"");
 }
 
 void fed_init_strategy(federation *fed, const char *name, const char *rounds, const char *strategy)
@@ -55,7 +58,10 @@ void fed_init_strategy(federation *fed, const char *name, const char *rounds, co
     fed->sums.num_lanes = 1;
     fed->now_ms = 1000;
     snprintf(fed->state_dir, sizeof(fed->state_dir), "%s-%ld", name, (long)getpid());
-    int size = snprintf(fed->job_text, sizeof(fed->job_text), JOB, rounds, strategy);
+    const bool keeps_layers = strstr(strategy, "\"FedBN\"") != NULL;
+    const char *shape = keeps_layers ? "[3,1,1]" : "[3]";
+    int size = snprintf(fed->job_text, sizeof(fed->job_text), JOB, shape,
+                        keeps_layers ? BATCHNORM : "", shape, rounds, strategy);
     fed_must(size > 0 && (size_t)size < sizeof(fed->job_text), "job", "too long");
     MUST(fedge_os_remove_tree(fed->state_dir, ERR));
     load_job(fed);
@@ -244,10 +250,12 @@ void fed_make_result(fed_device *device)
     *result = (fedge_upload){.task_id = device->task.task_id,
                              .incarnation = device->welcome.incarnation,
                              .num_examples = 10 + 7 * device->index,
-                             .num_metrics = 2};
+                             .num_metrics = 4};
     memcpy(result->run_id, device->welcome.run_id, sizeof(result->run_id));
     result->metrics[0] = (fedge_metric){.name = "loss", .value = 1.0 + device->index};
     result->metrics[1] = (fedge_metric){.name = "accuracy", .value = 0.5};
+    result->metrics[2] = (fedge_metric){.name = FEDGE_START_LOSS, .value = 2.0 + device->index};
+    result->metrics[3] = (fedge_metric){.name = FEDGE_SQUARED_NORM, .value = 1.5};
     if (fedge_plan_chooses(plan)) {
         result->metrics[result->num_metrics++] =
             (fedge_metric){.name = FEDGE_CLUSTER, .value = device->index % 2};

@@ -109,7 +109,8 @@ typedef struct federation {
 
 /* [rounds]: the inside of the job's "rounds" object. An empty state directory, no engine yet. */
 void fed_init(federation *fed, const char *name, const char *rounds);
-/* The same by another strategy than FedAvg, with its default arguments. */
+/* The same by another strategy than FedAvg; [strategy]: the inside of its object. Where clients
+ * keep BatchNorm's layers there is one. */
 void fed_init_strategy(federation *fed, const char *name, const char *rounds, const char *strategy);
 /* After the process that ran it was killed: what lived in its memory is gone. */
 void fed_revive(federation *fed);

@@ -468,7 +468,7 @@ static void another_kind_between_rounds_is_stale(void **state)
 {
     (void)state;
     fed_init_strategy(&fed, "engine-test", "\"num-server-rounds\":2,\"min-available-nodes\":2",
-                      "FedAsync");
+                      "\"type\":\"FedAsync\"");
     fed_open(&fed);
     set_idle(2, true);
     fed_join_all(&fed, 2);

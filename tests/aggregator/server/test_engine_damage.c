@@ -2,6 +2,7 @@
  * bytes, or not at all. */
 #include "tests/edge/core/cmocka_all.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "aggregator/server/engine_state.h"
@@ -57,7 +58,9 @@ static void damage_update(const fedge_journal *journal, uint32_t device)
 /* All but the last device have reported in round 1. */
 static void begin(const char *strategy)
 {
-    fed_init_strategy(&fed, "engine-damage-test", ROUNDS, strategy);
+    char inside[32];
+    snprintf(inside, sizeof(inside), "\"type\":\"%s\"", strategy);
+    fed_init_strategy(&fed, "engine-damage-test", ROUNDS, inside);
     fed_open(&fed);
     fed.devices[DEVICES - 1].idle = true;
     fed_join_all(&fed, DEVICES);

@@ -330,10 +330,9 @@ static void drop_with_a_late_update(const char *strategy, fed_device *counted)
 static void devices_of_a_dropped_attempt_have_work_again(void **state)
 {
     (void)state;
-    drop_with_a_late_update("FedAvg", &fed.devices[1]);
-    drop_with_a_late_update("FedAsync", NULL);
-    drop_with_a_late_update("FedBuff\",\"buffer-size\":2,\"staleness-weight\":\"constant",
-                            &fed.devices[1]);
+    drop_with_a_late_update("\"type\":\"FedAvg\"", &fed.devices[1]);
+    drop_with_a_late_update("\"type\":\"FedAsync\"", NULL);
+    drop_with_a_late_update("\"type\":\"FedBuff\",\"buffer-size\":2", &fed.devices[1]);
     fed_init(&fed, "slots-test", FOUR_OF_FIVE);
 }
 
