@@ -65,16 +65,16 @@ class Victim:
 
 
 class Crash(NetTest):
-    def disturbed(self, rounds, aggregator_kills, client_kills, seed, examples=600, cohort=CLIENTS, options=(), **job):
-        """Plays a run with so many kills; returns what its rounds say. [options]: the aggregator's."""
+    def play(self, federation, aggregator_kills, client_kills, seed, options=(), most=(80, 12)):
+        """Its run with so many kills, of the aggregator and of each client. [options]: the aggregator's. [most]: calls
+        and events of a life of it."""
         draw = random.Random(seed)
-        federation = self.federation(clients=CLIENTS, rounds__num_server_rounds=rounds, **job)
         federation.start_aggregator(*options)  # finds the ports that all use from now on
         federation.aggregator.kill()
         aggregator = Victim(lambda environment: federation.launch_aggregator(*options, environment=environment),
-                            aggregator_kills, draw, 80, 12)
+                            aggregator_kills, draw, *most)
         clients = [Victim(lambda environment, i=i: federation.start_client(i, environment=environment),
-                          client_kills, draw, 30, 12) for i in range(CLIENTS)]
+                          client_kills, draw, 30, 12) for i in range(federation.clients)]
         end = time.monotonic() + 4 * harness.PATIENCE_S
         while not aggregator.look():
             for client in clients:
@@ -85,7 +85,12 @@ class Crash(NetTest):
         self.assertGreaterEqual(killed[0], aggregator_kills)
         if aggregator_kills >= MANY:
             self.assertGreater(aggregator.killed_again, 0)  # before it had recovered
-        self.assertGreaterEqual(sum(killed[1:]), client_kills * CLIENTS // 2, killed)
+        self.assertGreaterEqual(sum(killed[1:]), client_kills * federation.clients // 2, killed)
+
+    def disturbed(self, rounds, aggregator_kills, client_kills, seed, examples=600, cohort=CLIENTS, options=(), **job):
+        """Plays a run with so many kills; returns what its rounds say."""
+        federation = self.federation(clients=CLIENTS, rounds__num_server_rounds=rounds, **job)
+        Crash.play(self, federation, aggregator_kills, client_kills, seed, options)
         lines = federation.lines()
         self.assertEqual([line["round"] for line in lines], list(range(1, rounds + 1)))
         for line in lines:

@@ -1,7 +1,8 @@
 """Each strategy that a job may name: eight devices, the aggregator killed on the way and a device with it, and the
 models of a simulated run, round by round, bit for bit.
 
-FEDGE_NET_PART=K/N plays the K-th of N parts of them.
+FEDGE_NET_PART=K/N plays the K-th of N parts of them. FEDGE_NET_KILLED=N kills the aggregator N times, at moments
+drawn from a seed (test_crash.py), and each device once.
 """
 
 import glob
@@ -11,10 +12,13 @@ import signal
 
 import harness
 import softmax
+import test_crash
 import test_sections
 from harness import NetTest
 
-CLIENTS, ROUNDS = 8, 3
+KILLS = int(os.environ.get("FEDGE_NET_KILLED", "0"))
+CLIENTS, ROUNDS = 8, 3 * KILLS or 3
+MOST = (400, 40)  # calls and log events of a life that is killed: some rounds
 PART, PARTS = map(int, os.environ.get("FEDGE_NET_PART", "1/1").split("/"))
 
 # The first checkpoint made but not in its place, or in its place; updates in the journal.
@@ -23,7 +27,7 @@ MOMENTS = (("rename", 1, "kill-before", "round-000001"), ("rename", 1, "kill-aft
 
 ON_CLIENTS = {"no_test_set": True, "rounds__fraction_evaluate": 1.0, "site": {"validation-fraction": 0.25}}
 # More rounds, so that some updates are stale.
-BUFFERED = {"rounds__num_server_rounds": 16}
+BUFFERED = {"rounds__num_server_rounds": max(16, 8 * KILLS)}
 
 # Arguments that a job needs or that are unlike the defaults, and what else its job and its devices' files have.
 CASES = {
@@ -84,8 +88,9 @@ class EveryStrategy(NetTest):
         self.assertEqual(known(), set(CASES))
 
     def prepared(self, strategy, prepare=None, no_test_set=False, site=None, **job):
-        federation = self.federation(**{"rounds__num_server_rounds": ROUNDS, **job}, clients=CLIENTS,
-                                     strategy=strategy, site={"partition": "dirichlet:1", **(site or {})})
+        rounds = max(ROUNDS, job.pop("rounds__num_server_rounds", 0))
+        federation = self.federation(**job, rounds__num_server_rounds=rounds, clients=CLIENTS, strategy=strategy,
+                                     site={"partition": "dirichlet:1", **(site or {})})
         if prepare:
             prepare(federation)
         if no_test_set:
@@ -95,7 +100,14 @@ class EveryStrategy(NetTest):
             federation.write("job.json", changed)
         return federation
 
-    def interrupted(self, federation, moment):
+    def interrupted(self, federation, name):
+        if KILLS:
+            test_crash.Crash.play(self, federation, KILLS, 1, test_crash.SEED + NAMES.index(name), most=MOST)
+            resumed = [event["rounds-closed"] for program in federation.seen if program.name == "aggregator"
+                       for event in program.events("run-resumed")]
+            self.assertGreater(max(resumed), 0, "what the strategy keeps was never needed")
+            return
+        moment = MOMENTS[NAMES.index(name) % len(MOMENTS)]
         federation.start_aggregator(environment=harness.fault(*moment))
         clients = federation.start_clients()
         self.assertEqual(federation.aggregator.wait(), -signal.SIGKILL, "the moment has not come")
@@ -132,7 +144,7 @@ class EveryStrategy(NetTest):
         arguments, options = CASES[name]
         strategy = {"type": name, **arguments}
         federation = self.prepared(strategy, **options)
-        self.interrupted(federation, MOMENTS[NAMES.index(name) % len(MOMENTS)])
+        self.interrupted(federation, name)
         log = os.path.join(federation.run_folder(), "rounds.jsonl")
         train, own = (read_lines(log, phase) for phase in ("train", "evaluate"))
         replay = ()
