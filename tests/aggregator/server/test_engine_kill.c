@@ -306,7 +306,7 @@ static void kills_change_nothing_that_a_strategy_makes(void **state)
         const uint64_t num_events = shared->fed.events;
         memcpy(hash, shared->hash, sizeof(hash));
         end();
-        const uint64_t step = all ? 1 : num_events / 4;
+        const uint64_t step = all ? stride() : num_events / (stride() > 1 ? 1 : 4);
         for (uint64_t die_at = 1 + 11 * s % step; die_at <= num_events; die_at += step) {
             begin_strategy(ROUNDS, STRATEGIES[s]);
             shared->on_lossy_disk = (die_at + s) % 2 == 0;
