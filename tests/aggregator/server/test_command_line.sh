@@ -105,7 +105,7 @@ for path in healthz metrics; do
     [ "$(status_for localhost $path)" = 200 ] || fail "not as localhost"
     [ "$(status_for evil.example $path)" = 403 ] || fail "$path was answered to evil.example"
     [ "$(status_for "evil.example:$http" $path)" = 403 ] || fail "$path was answered to evil.example"
-    [ "$(status_for '' $path)" = 403 ] || fail "$path was answered to nobody"
+    [ "$(status_for '' $path)" = 400 ] || fail "$path was answered to a request without a Host"
     [ "$(status_for fl.example.org $path)" = 403 ] || fail "$path was answered to fl.example.org"
 done
 
