@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+import socket
 import struct
 
 from peer import BINARY, CLOSE, Message
@@ -27,10 +28,10 @@ class Frame:
 
 
 class Stream:
-    """Reads what the other end of [socket] sends; what nobody has to answer (pings) is passed over."""
+    """Reads what comes by the socket [end]; what nobody has to answer (pings) is passed over."""
 
-    def __init__(self, socket, data=b""):
-        self.socket, self._buffer = socket, data
+    def __init__(self, end, data=b""):
+        self.socket, self._buffer = end, data
 
     def _take(self, size):
         while len(self._buffer) < size:
@@ -74,6 +75,11 @@ class Stream:
                     raw, data = raw + more, data + part
             if opcode in (BINARY, CLOSE):
                 return Frame(raw, opcode, data)
+
+
+def say_no_more(secure):
+    """The other end reads its end, and is still heard: SSLSocket.shutdown would give TLS up in both directions."""
+    socket.socket.shutdown(secure, socket.SHUT_WR)
 
 
 def _apply(mask, data):

@@ -8,7 +8,7 @@ import threading
 from fixture import CLIENT, CUT, END, OPEN, SERVER, Event
 from harness import PATIENCE_S
 from peer import connect_tls
-from stream import Ended, Stream
+from stream import Ended, Stream, say_no_more
 
 PASS, HOLD = "pass", "hold"
 
@@ -81,7 +81,7 @@ class Tap:
             while done == PASS:
                 with self._lock:
                     done = self._look(device, what, frame)
-                    if done != HOLD and (frame is None or frame.message):
+                    if done != HOLD and not ended.is_set() and (frame is None or frame.message):
                         self.events.append(Event(what, number, raw=raw))
                 if done != HOLD:
                     target.sendall(raw)
@@ -98,7 +98,7 @@ class Tap:
                 ended.set()
         for end in (target, source):  # what was sent arrives all the same
             try:
-                end.shutdown(socket.SHUT_WR)
+                say_no_more(end)
             except OSError:
                 pass
 

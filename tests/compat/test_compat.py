@@ -19,7 +19,7 @@ import harness  # noqa: E402
 import record  # noqa: E402
 from fixture import CLIENT, CUT, DEVICES, END, OPEN, SERVER  # noqa: E402
 from peer import CLOSE, MAX_PAYLOAD, Peer, connect_tls, pack  # noqa: E402
-from stream import Ended, Stream, answer, parse, server_frame  # noqa: E402
+from stream import Ended, Stream, answer, parse, say_no_more, server_frame  # noqa: E402
 from tap import server_context  # noqa: E402
 
 AT_ONCE = 6  # scenarios: each waits more than it computes
@@ -185,7 +185,7 @@ class Device:
         try:
             if not cut:
                 self.socket.sendall(Peer.frame(DONE, CLOSE))
-            self.socket.shutdown(socket.SHUT_WR)
+            say_no_more(self.socket)
             while True:
                 self.waiting.append(self.stream.frame().message)
         except (Ended, OSError):
@@ -253,6 +253,7 @@ class Server:
             for event in events:
                 self.play(event)
             self.socket.close()
+        self.listener.close()
         if client.wait() != 0:
             raise AssertionError(f"{client.name} ended with {client.wait()}")
 
