@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "edge/core/message.h"
 #include "secure/hash/sha256.h"
 #include "secure/identity/identity.h"
 
@@ -43,27 +44,101 @@ fedge_status fedge_blob_new_end(fedge_blob *whole, size_t size, fedge_blob **blo
     return status;
 }
 
-fedge_status fedge_blob_read(fedge_blob *blob, uint64_t offset, void *out, size_t size,
-                             fedge_error *err)
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* The bytes in memory, which stay until [end_reading]; NULL: they are in the file. */
+static const uint8_t *begin_reading(fedge_blob *blob)
 {
-    fedge_status status = FEDGE_OK;
     pthread_mutex_lock(&blob->lock);
     blob->num_readers++;
-    /* The bytes are copied without the lock. Should they move to a file meanwhile they stay in
+    /* The bytes are used without the lock. Should they move to a file meanwhile they stay in
      * [left] until the last reader is done. */
     const uint8_t *bytes = blob->bytes;
     pthread_mutex_unlock(&blob->lock);
-    if (bytes)
-        memcpy(out, bytes + offset, size);
-    else
-        status = fedge_os_read_at(&blob->file, offset, out, size, err);
+    return bytes;
+}
+
+static void end_reading(fedge_blob *blob)
+{
     pthread_mutex_lock(&blob->lock);
     if (--blob->num_readers == 0) {
         free(blob->left);
         blob->left = NULL;
     }
     pthread_mutex_unlock(&blob->lock);
+}
+
+static size_t piece_size(const fedge_blob *blob, uint64_t number)
+{
+    const uint64_t left = blob->size - number * FEDGE_BLOB_PIECE;
+    return left < FEDGE_BLOB_PIECE ? (size_t)left : FEDGE_BLOB_PIECE;
+}
+
+/* A whole piece. */
+static fedge_status read_piece(fedge_blob *blob, uint64_t number, uint8_t *out, fedge_error *err)
+{
+    const size_t size = piece_size(blob, number);
+    fedge_status status = fedge_os_read_at(&blob->file, number * FEDGE_BLOB_PIECE, out, size, err);
+    if (status == FEDGE_OK && fedge_crc32(0, out, size) != blob->sums[number]) {
+        status = fedge_fail(err, FEDGE_CORRUPT,
+                            "%s is damaged: its bytes are not those of SHA-256 %s any more",
+                            blob->file.path, blob->hash);
+    }
+    if (status != FEDGE_OK)
+        atomic_store(&blob->damaged, true);
     return status;
+}
+
+static fedge_status read_file(fedge_blob *blob, uint64_t offset, uint8_t *out, size_t size,
+                              fedge_error *err)
+{
+    uint8_t piece[FEDGE_BLOB_PIECE];
+    fedge_status status = FEDGE_OK;
+    for (size_t done = 0; done < size && status == FEDGE_OK;) {
+        const uint64_t number = (offset + done) / FEDGE_BLOB_PIECE;
+        const size_t skip = (size_t)(offset + done - number * FEDGE_BLOB_PIECE);
+        const size_t whole = piece_size(blob, number), left = size - done;
+        const size_t taken = whole - skip < left ? whole - skip : left;
+        status = read_piece(blob, number, taken == whole ? out + done : piece, err);
+        if (status == FEDGE_OK && taken < whole)
+            memcpy(out + done, piece + skip, taken);
+        done += taken;
+    }
+    return status;
+}
+
+fedge_status fedge_blob_read(fedge_blob *blob, uint64_t offset, void *out, size_t size,
+                             fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    const uint8_t *bytes = begin_reading(blob);
+    if (bytes)
+        memcpy(out, bytes + offset, size);
+    else
+        status = read_file(blob, offset, out, size, err);
+    end_reading(blob);
+    return status;
+}
+
+bool fedge_blob_is_damaged(const fedge_blob *blob)
+{
+    return atomic_load(&blob->damaged);
+}
+
+/* ---- to a file, and back --------------------------------------------------------------------- */
+
+/* Of the bytes in memory, if they are there; *sums: malloc'ed. */
+static fedge_status sum_pieces(fedge_blob *blob, uint32_t **sums, fedge_error *err)
+{
+    const size_t num = (blob->size + FEDGE_BLOB_PIECE - 1) / FEDGE_BLOB_PIECE;
+    *sums = malloc(num * sizeof(**sums) + 1);
+    if (!*sums)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the checksums of a model's file");
+    const uint8_t *bytes = begin_reading(blob);
+    for (size_t i = 0; bytes && i < num; i++)
+        (*sums)[i] = fedge_crc32(0, bytes + i * FEDGE_BLOB_PIECE, piece_size(blob, i));
+    end_reading(blob);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_error *err)
@@ -78,12 +153,17 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
         status = fedge_fail(err, FEDGE_MISMATCH, "%s has %llu bytes, its blob %zu", path,
                             (unsigned long long)size, blob->size);
     }
+    uint32_t *sums = NULL;
+    if (status == FEDGE_OK)
+        status = sum_pieces(blob, &sums, err);
     pthread_mutex_lock(&blob->lock);
     /* Once: of two who have written the same file the second changes nothing. */
-    if (status == FEDGE_OK && blob->bytes) {
+    if (status == FEDGE_OK && blob->bytes && blob->file.fd < 0) {
         blob->left = blob->bytes;
         blob->bytes = NULL;
         blob->file = file;
+        blob->sums = sums;
+        sums = NULL;
         file.fd = -1;
         if (blob->num_readers == 0) {
             free(blob->left);
@@ -91,10 +171,34 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
         }
     }
     pthread_mutex_unlock(&blob->lock);
+    free(sums);
     if (file.fd >= 0)
         fedge_os_close(&file);
     return status;
 }
+
+fedge_status fedge_blob_mend(fedge_blob *blob, uint8_t *bytes, fedge_error *err)
+{
+    char hash[FEDGE_HASH_TEXT];
+    fedge_sha256_text(bytes, blob->size, hash);
+    if (strcmp(hash, blob->hash) != 0) {
+        free(bytes);
+        return fedge_fail(err, FEDGE_MISMATCH, "made anew it has SHA-256 %s, not %s", hash,
+                          blob->hash);
+    }
+    pthread_mutex_lock(&blob->lock);
+    /* The file stays open for who reads from it at this moment. */
+    if (!blob->bytes) {
+        blob->bytes = bytes;
+        bytes = NULL;
+    }
+    atomic_store(&blob->damaged, false);
+    pthread_mutex_unlock(&blob->lock);
+    free(bytes);
+    return FEDGE_OK;
+}
+
+/* ---- references ------------------------------------------------------------------------------ */
 
 fedge_blob *fedge_blob_retain(fedge_blob *blob)
 {
@@ -112,6 +216,7 @@ void fedge_blob_release(fedge_blob *blob)
     if (before == 1) {
         if (blob->file.fd >= 0)
             fedge_os_close(&blob->file);
+        free(blob->sums);
         pthread_mutex_destroy(&blob->lock);
         fedge_blob_release(blob->parts);
         if (blob->whole)

@@ -8,6 +8,7 @@
 
 #include "aggregator/report/plot.h"
 #include "aggregator/server/engine_buffer.h"
+#include "aggregator/server/engine_mend.h"
 #include "aggregator/server/engine_phase.h"
 #include "aggregator/server/engine_reply.h"
 #include "aggregator/server/engine_reports.h"
@@ -280,7 +281,7 @@ static fedge_status export_best(fedge_engine *engine, fedge_error *err)
 }
 
 /* Where clients choose among several models the others lie behind the first. */
-static fedge_status export_clusters(const fedge_engine *engine, const fedge_model_facts *facts,
+static fedge_status export_clusters(fedge_engine *engine, const fedge_model_facts *facts,
                                     fedge_error *err)
 {
     const size_t size = engine->global.control_size;
@@ -290,7 +291,7 @@ static fedge_status export_clusters(const fedge_engine *engine, const fedge_mode
     if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for model files of %zu bytes", size);
     fedge_status status =
-        fedge_blob_read(engine->model, engine->model->size - size, bytes, size, err);
+        fedge_engine_read_model(engine, engine->model->size - size, bytes, size, err);
     if (status == FEDGE_OK) {
         status = fedge_model_file_write_clusters(engine->global.run.dir, engine->global.plan, facts,
                                                  bytes, size, err);
@@ -299,14 +300,14 @@ static fedge_status export_clusters(const fedge_engine *engine, const fedge_mode
     return status;
 }
 
-static fedge_status export_last(const fedge_engine *engine, const char *path,
+static fedge_status export_last(fedge_engine *engine, const char *path,
                                 const fedge_model_facts *facts, fedge_error *err)
 {
     const size_t size = engine->model->size - engine->global.control_size;
     uint8_t *bytes = malloc(size);
     if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", size);
-    fedge_status status = fedge_blob_read(engine->model, 0, bytes, size, err);
+    fedge_status status = fedge_engine_read_model(engine, 0, bytes, size, err);
     if (status == FEDGE_OK)
         status = fedge_model_file_write(path, engine->global.plan, facts, bytes, size, err);
     free(bytes);
@@ -360,6 +361,7 @@ void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
     if (!engine->done) {
         fedge_rounds_tick(engine->rounds, now_ms);
         fedge_engine_pump(engine, now_ms);
+        fedge_engine_mend_models(engine);
         fedge_engine_send_to_rest(engine, now_ms);
         fedge_engine_log_wait(engine, now_ms);
     }

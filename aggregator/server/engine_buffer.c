@@ -88,11 +88,12 @@ void fedge_engine_drop_old_models(fedge_engine *engine)
     engine->num_old_models = kept;
 }
 
-/* The same file as when it was the newest: the models of asynchronous jobs are trained whole. */
-static fedge_status make_old_model(fedge_engine *engine, uint32_t base, fedge_error *err)
+fedge_status fedge_engine_write_old_model(const fedge_engine *engine, uint32_t base, uint8_t **file,
+                                          size_t *size, fedge_error *err)
 {
     const fedge_global_model *global = &engine->global.model;
     const fedge_schema *schema = &global->plan->schema;
+    *file = NULL;
     /* The strategy keeps models of that age and no older ones. */
     if (base > engine->rounds_closed ||
         engine->rounds_closed - base > global->job->rounds.max_staleness) {
@@ -100,21 +101,30 @@ static fedge_status make_old_model(fedge_engine *engine, uint32_t base, fedge_er
                           "the journal of round %u has a task on the model of round %u",
                           engine->rounds_closed + 1, base);
     }
-    size_t size = 0;
-    fedge_blob *model = NULL;
-    fedge_status status = fedge_safetensors_size(schema, &size, err);
-    uint8_t *file = status == FEDGE_OK ? malloc(size) : NULL;
-    if (status == FEDGE_OK && !file)
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", size);
-    if (status == FEDGE_OK) {
-        status = fedge_safetensors_write(
-            schema, global->strategy->base(global->strategy_state, base), file, size, err);
-    }
+    fedge_status status = fedge_safetensors_size(schema, size, err);
+    if (status != FEDGE_OK)
+        return status;
+    uint8_t *bytes = malloc(*size);
+    if (!bytes)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", *size);
+    status = fedge_safetensors_write(schema, global->strategy->base(global->strategy_state, base),
+                                     bytes, *size, err);
     if (status != FEDGE_OK) {
-        free(file);
+        free(bytes);
         return status;
     }
-    status = fedge_blob_new(file, size, &model, err);
+    *file = bytes;
+    return FEDGE_OK;
+}
+
+static fedge_status make_old_model(fedge_engine *engine, uint32_t base, fedge_error *err)
+{
+    uint8_t *file = NULL;
+    size_t size = 0;
+    fedge_blob *model = NULL;
+    fedge_status status = fedge_engine_write_old_model(engine, base, &file, &size, err);
+    if (status == FEDGE_OK)
+        status = fedge_blob_new(file, size, &model, err);
     if (status == FEDGE_OK)
         status = add_old_model(engine, base, model, err);
     if (status != FEDGE_OK)

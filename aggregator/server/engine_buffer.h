@@ -21,6 +21,11 @@ fedge_blob *fedge_engine_find_old_model(const fedge_engine *engine, const char *
 bool fedge_engine_keep_old_model(fedge_engine *engine);
 /* Old models that no open task names are withdrawn. */
 void fedge_engine_drop_old_models(fedge_engine *engine);
+/* The file of the model after [base] rounds, as when it was the newest: the models of asynchronous
+ * jobs are trained whole. *file: malloc'ed. FEDGE_CORRUPT: the strategy does not keep it. */
+FEDGE_MUST_USE fedge_status fedge_engine_write_old_model(const fedge_engine *engine, uint32_t base,
+                                                         uint8_t **file, size_t *size,
+                                                         fedge_error *err);
 /* After a recovery: makes the models that open tasks name from the strategy's state. */
 FEDGE_MUST_USE fedge_status fedge_engine_restore_old_models(fedge_engine *engine, fedge_error *err);
 

@@ -119,6 +119,13 @@ fedge_status fedge_model_file_write(const char *path, const fedge_plan *plan,
         return fedge_fail(err, FEDGE_CORRUPT, "%s: what is to be written is not a safetensors file",
                           path);
     }
+    char hash[FEDGE_HASH_TEXT];
+    fedge_sha256_text(model, size, hash);
+    if (strcmp(hash, facts->model) != 0) {
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%s: what is to be written has SHA-256 %s, not %s: it was damaged", path,
+                          hash, facts->model);
+    }
     char *metadata = NULL;
     uint8_t *head = NULL;
     size_t head_size = 0;

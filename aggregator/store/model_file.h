@@ -36,7 +36,8 @@ typedef struct fedge_model_facts {
 } fedge_model_facts;
 
 /* Writes [path] (0644) from the plain file model[0, size), which is not copied: as
- * fedge_os_write_file. FEDGE_CORRUPT: [model] is no safetensors file. */
+ * fedge_os_write_file. FEDGE_CORRUPT: [model] is no safetensors file, or not the one that [facts]
+ * name. */
 FEDGE_MUST_USE fedge_status fedge_model_file_write(const char *path, const fedge_plan *plan,
                                                    const fedge_model_facts *facts,
                                                    const uint8_t *model, size_t size,

@@ -147,7 +147,7 @@ fedge_status fedge_best_model_export(const fedge_best_model *best, const fedge_p
     if (status == FEDGE_OK)
         status = make_file(best, plan, &file, &size, err);
     if (status == FEDGE_OK) {
-        fedge_sha256_text(file, size, facts.model);
+        memcpy(facts.model, of->model, sizeof(facts.model));
         status = fedge_model_file_write(path, plan, &facts, file, size, err);
     }
     free(file);

@@ -76,6 +76,50 @@ static void a_file_that_cannot_be_it_leaves_the_memory(void **unused)
     assert_int_equal(fedge_os_remove(PATH, &err), FEDGE_OK);
 }
 
+static fedge_status read_at(fedge_blob *blob, size_t offset, size_t size)
+{
+    static uint8_t out[SIZE];
+    const fedge_status status = fedge_blob_read(blob, offset, out, size, &err);
+    for (size_t i = 0; status == FEDGE_OK && i < size; i++)
+        assert_int_equal(out[i], byte_at(offset + i));
+    return status;
+}
+
+/* Whatever is read besides, and from wherever on, the damaged byte never comes out. */
+static void damage_in_the_file_is_found_and_mended(void **unused)
+{
+    (void)unused;
+    const size_t at = 2 * FEDGE_BLOB_PIECE + 5, last = SIZE - SIZE % FEDGE_BLOB_PIECE;
+    fedge_blob *blob = make();
+    fedge_os_file file;
+    assert_int_equal(fedge_blob_move_to_file(blob, PATH, &err), FEDGE_OK);
+    assert_int_equal(read_at(blob, 100, SIZE - 100), FEDGE_OK);
+    const uint8_t other = byte_at(at) ^ 0x40;
+    assert_int_equal(fedge_os_open(&file, PATH, FEDGE_OS_READ_WRITE, &err), FEDGE_OK);
+    assert_int_equal(fedge_os_write_at(&file, at, &other, 1, &err), FEDGE_OK);
+    fedge_os_close(&file);
+    assert_int_equal(read_at(blob, 1, 2 * FEDGE_BLOB_PIECE - 1), FEDGE_OK);
+    assert_int_equal(read_at(blob, last + 3, SIZE - last - 3), FEDGE_OK);
+    assert_false(fedge_blob_is_damaged(blob));
+    assert_int_equal(read_at(blob, at + 1, 1), FEDGE_CORRUPT); /* of the same piece */
+    assert_non_null(strstr(err.message, PATH));
+    assert_int_equal(read_at(blob, 0, SIZE), FEDGE_CORRUPT);
+    assert_true(fedge_blob_is_damaged(blob));
+    uint8_t *bytes = calloc(1, SIZE);
+    assert_non_null(bytes);
+    assert_int_equal(fedge_blob_mend(blob, bytes, &err), FEDGE_MISMATCH);
+    assert_true(fedge_blob_is_damaged(blob));
+    bytes = malloc(SIZE);
+    assert_non_null(bytes);
+    for (size_t i = 0; i < SIZE; i++)
+        bytes[i] = byte_at(i);
+    assert_int_equal(fedge_blob_mend(blob, bytes, &err), FEDGE_OK);
+    assert_false(fedge_blob_is_damaged(blob));
+    assert_int_equal(read_at(blob, 0, SIZE), FEDGE_OK);
+    fedge_blob_release(blob);
+    assert_int_equal(fedge_os_remove(PATH, &err), FEDGE_OK);
+}
+
 static atomic_bool moved;
 
 static void *read_on(void *user)
@@ -135,6 +179,7 @@ int main(void)
         cmocka_unit_test(an_end_outlives_its_whole),
         cmocka_unit_test(a_file_takes_the_place_of_memory),
         cmocka_unit_test(a_file_that_cannot_be_it_leaves_the_memory),
+        cmocka_unit_test(damage_in_the_file_is_found_and_mended),
         cmocka_unit_test(readers_do_not_notice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,6 +8,7 @@
 #include "aggregator/server/engine_state.h"
 #include "aggregator/server/exit_codes.h"
 #include "aggregator/store/journal_file.h"
+#include "aggregator/store/model_file.h"
 #include "tests/aggregator/server/federation.h"
 
 #define ROUNDS "\"num-server-rounds\":2,\"min-train-nodes\":4,\"min-available-nodes\":4"
@@ -132,11 +133,111 @@ static void damage_behind_the_seal_is_never_stepped_with(void **state)
         assert_int_equal(fed.devices[d].num_asked_again, d == 0);
 }
 
+static bool first_is_saved(const federation *of)
+{
+    return fed_status(of).rounds_closed == 1 && !of->engine->model->bytes;
+}
+
+/* The last byte of the file that the newest model is served from. */
+static void damage_model(void)
+{
+    const fedge_blob *model = fed.engine->model;
+    assert_null(model->bytes);
+    flip(model->file.path, model->size - 1);
+}
+
+static fedge_status read_model(fedge_error *err)
+{
+    uint8_t bytes[1024];
+    assert_in_range(fed.engine->model->size, 1, sizeof(bytes));
+    return fedge_blob_read(fed.engine->model, 0, bytes, fed.engine->model->size, err);
+}
+
+/* Round 1 has closed and its model's file is damaged; who reads it is told. */
+static void begin_with_a_damaged_model(void)
+{
+    fedge_error err;
+    begin("FedAvg");
+    report_last();
+    while (fed_status(&fed).rounds_closed == 0)
+        fed_step(&fed);
+    fed.devices[DEVICES - 1].idle = true;
+    fed_until(&fed, first_is_saved, "checkpoint");
+    damage_model();
+    assert_int_equal(read_model(&err), FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, "is damaged: its bytes are not those of SHA-256"));
+}
+
+static void a_damaged_model_is_mended_from_memory(void **state)
+{
+    char whole[FEDGE_HASH_TEXT], mended[FEDGE_HASH_TEXT];
+    fedge_error err;
+    (void)state;
+    begin("FedAvg");
+    report_last();
+    finish(whole);
+    begin_with_a_damaged_model();
+    fed_settle(&fed);
+    fed_step(&fed);
+    assert_int_equal(read_model(&err), FEDGE_OK);
+    fed.devices[0].fetched = 0;
+    fed_fetch(&fed.devices[0], fed.engine->model->hash, 0);
+    fed_settle(&fed);
+    assert_int_equal(fed.devices[0].fetched, fed.engine->model->size);
+    report_last();
+    finish(mended);
+    assert_string_equal(mended, whole);
+}
+
+/* Where memory cannot give it either, the next start makes it from the journal. */
+static void a_model_that_cannot_be_mended_ends_the_run(void **state)
+{
+    char whole[FEDGE_HASH_TEXT], mended[FEDGE_HASH_TEXT];
+    fedge_error failure;
+    (void)state;
+    begin("FedAvg");
+    report_last();
+    finish(whole);
+    begin_with_a_damaged_model();
+    fed.engine->global.model.values[0] += 1.0f;
+    fed_finish(&fed, &failure);
+    assert_int_equal(failure.status, FEDGE_MISMATCH);
+    assert_non_null(strstr(failure.message, "when the program is started again"));
+    fed_close(&fed);
+    fed_open(&fed);
+    fed.devices[DEVICES - 1].idle = false;
+    fed_join_all(&fed, DEVICES);
+    finish(mended);
+    assert_string_equal(mended, whole);
+}
+
+static void the_final_model_is_the_one_that_is_named(void **state)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_error failure;
+    fedge_model_report report;
+    (void)state;
+    begin("FedAvg");
+    report_last();
+    fed_finish(&fed, &failure);
+    MUST(fedge_round_finalizer_wait(fed.engine->finalizer, ERR));
+    damage_model();
+    MUST(fedge_engine_export(fed.engine, ERR));
+    MUST(fedge_run_path(&fed.engine->global.run, FEDGE_RUN_MODEL, path, ERR));
+    MUST(fedge_model_file_read(path, &report, ERR));
+    assert_string_equal(report.model, fed_status(&fed).model_hash);
+    fedge_model_report_fini(&report);
+    fed_fini(&fed);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(damage_before_the_step_is_asked_for_again),
         cmocka_unit_test(damage_behind_the_seal_is_never_stepped_with),
+        cmocka_unit_test(a_damaged_model_is_mended_from_memory),
+        cmocka_unit_test(a_model_that_cannot_be_mended_ends_the_run),
+        cmocka_unit_test(the_final_model_is_the_one_that_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -140,15 +140,27 @@ static void plain_files_have_the_same_name(void **state)
     drop(&f);
 }
 
+/* A bit that has changed since the model got its name. */
+static void another_model_than_the_one_named_is_refused(void **state)
+{
+    fixture f;
+    fedge_error err;
+    make(&f, *state);
+    f.plain[f.size - 1] ^= 1;
+    assert_int_equal(fedge_model_file_write(f.path, &f.job->plan, &f.facts, f.plain, f.size, &err),
+                     FEDGE_CORRUPT);
+    assert_non_null(strstr(err.message, f.facts.model));
+    assert_false(fedge_os_exists(f.path));
+    drop(&f);
+}
+
 static void what_is_no_model_is_refused(void **state)
 {
     fixture f;
     fedge_model_report report;
     fedge_error err;
     make(&f, *state);
-    assert_int_equal(
-        fedge_model_file_write(f.path, &f.job->plan, &f.facts, f.plain, f.size - 5, NULL),
-        FEDGE_OK); /* only its header is looked at */
+    OK(fedge_os_write_file(f.path, f.plain, f.size - 5, 0600, NULL));
     assert_int_equal(fedge_model_file_read(f.path, &report, &err), FEDGE_TRUNCATED);
     assert_non_null(strstr(err.message, f.path));
     assert_int_equal(fedge_model_file_write(f.path, &f.job->plan, &f.facts, f.plain, 9, &err),
@@ -172,6 +184,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(leaves_out_what_is_not_known, test_dir_setup,
                                         test_dir_teardown),
         cmocka_unit_test_setup_teardown(plain_files_have_the_same_name, test_dir_setup,
+                                        test_dir_teardown),
+        cmocka_unit_test_setup_teardown(another_model_than_the_one_named_is_refused, test_dir_setup,
                                         test_dir_teardown),
         cmocka_unit_test_setup_teardown(what_is_no_model_is_refused, test_dir_setup,
                                         test_dir_teardown),
