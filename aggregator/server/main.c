@@ -172,6 +172,9 @@ static fedge_status load(program *self, fedge_error *err)
     }
     if (status == FEDGE_OK && leads(self))
         status = fedge_check_initial_model(self->job, err);
+    /* As at the start of a run: what its strategy needs. */
+    if (status == FEDGE_OK && leads(self))
+        status = fedge_global_model_check(self->job, &self->options.sums, err);
     if (status == FEDGE_OK && options->result && leads(self))
         status = fedge_check_result_path(options->result, err);
     if (status == FEDGE_OK)
@@ -219,8 +222,7 @@ static int report_check(const program *self)
     config.log = &self->log; /* why it is not the GPUs */
     if (fedge_strategy_of(self->job, &strategy, &err) == FEDGE_OK)
         config.num_kept = strategy->num_kept;
-    if (fedge_global_model_check(self->job, &config, &err) != FEDGE_OK ||
-        fedge_accumulator_forecast(self->options.accumulator, &config, places, sizeof(places),
+    if (fedge_accumulator_forecast(self->options.accumulator, &config, places, sizeof(places),
                                    &err) != FEDGE_OK)
         return fail(&err, FEDGE_EXIT_CONFIG);
     if (self->options.json) {
@@ -513,6 +515,14 @@ static fedge_status prepare(program *self, int *code, fedge_error *err)
     if (status == FEDGE_OK) {
         status = open_ports(self, err);
         *code = status == FEDGE_INTERNAL ? FEDGE_EXIT_FAILURE : FEDGE_EXIT_PORT;
+        /* Whose port it is matters less than that the run has an aggregator already. */
+        fedge_error used;
+        if (status != FEDGE_OK && leads(self) &&
+            fedge_state_check_unused(self->options.state, &used) == FEDGE_BUSY) {
+            *err = used;
+            *code = FEDGE_EXIT_STATE;
+            status = FEDGE_BUSY;
+        }
     }
     return status;
 }

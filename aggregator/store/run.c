@@ -81,6 +81,27 @@ static fedge_status prepare_state(fedge_state *state, fedge_error *err)
     return status;
 }
 
+static fedge_status take_lock(const char *dir, const char *path, int *lock, fedge_error *err)
+{
+    const fedge_status status = fedge_os_lock(path, lock, err);
+    return status == FEDGE_BUSY
+               ? fedge_error_prefix(err, status, "another aggregator uses state directory %s", dir)
+               : status;
+}
+
+fedge_status fedge_state_check_unused(const char *dir, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    int lock = -1;
+    fedge_status status = fedge_path_join(dir, "lock", path, err);
+    if (status != FEDGE_OK || !fedge_os_exists(path))
+        return status;
+    status = take_lock(dir, path, &lock, err);
+    if (status == FEDGE_OK)
+        fedge_os_unlock(lock);
+    return status;
+}
+
 fedge_status fedge_state_open(const char *dir, fedge_state *state, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
@@ -93,9 +114,7 @@ fedge_status fedge_state_open(const char *dir, fedge_state *state, fedge_error *
     snprintf(state->dir, sizeof(state->dir), "%s", dir);
     /* Before anything else is read or mended: what looks cut off may be what another aggregator is
      * just writing. */
-    status = fedge_os_lock(path, &state->lock, err);
-    if (status == FEDGE_BUSY)
-        return fedge_error_prefix(err, status, "another aggregator uses state directory %s", dir);
+    status = take_lock(dir, path, &state->lock, err);
     if (status != FEDGE_OK) {
         state->lock = -1;
         return status;

@@ -43,6 +43,9 @@ typedef struct fedge_state {
  * left. FEDGE_BUSY: another aggregator uses it (the message has its pid); FEDGE_UNSUPPORTED:
  * written by a newer release; FEDGE_CORRUPT: format.json is not readable. */
 FEDGE_MUST_USE fedge_status fedge_state_open(const char *dir, fedge_state *state, fedge_error *err);
+/* FEDGE_BUSY: another process has opened the state directory, and the message names it. Nothing is
+ * created. */
+FEDGE_MUST_USE fedge_status fedge_state_check_unused(const char *dir, fedge_error *err);
 void fedge_state_close(fedge_state *state); /* one that is closed is fine */
 
 /* One execution of a job. Plain data; the files are the truth. */

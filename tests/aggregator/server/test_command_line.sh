@@ -65,6 +65,9 @@ ends 3 "is a directory" "$aggregator" "${common[@]}" "${who[@]}" --job keys
 ends 3 "job.json" "$aggregator" "${common[@]}" "${who[@]}" --identity job.json
 ends 3 "nowhere" "$aggregator" "${common[@]}" --identity keys/server --trust nowhere --registry keys/registry
 ends 3 "nowhere" "$aggregator" "${common[@]}" --identity keys/server --trust keys/trust --registry nowhere
+# Refused at the start just as by --check-config
+ends 3 "the server's root set: " "$aggregator" "${common[@]}" "${who[@]}" --job root-set.json
+ends 3 "raise --robust-memory from 64 MiB" "$aggregator" "${common[@]}" "${who[@]}" --job median.json --robust-memory 67108864
 [ ! -e state ] || fail "a start that failed has made a state directory"
 
 # 1: what passes by itself. Of 64 threads the stacks alone take more than is allowed.
@@ -93,6 +96,7 @@ ends 5 "--http" "${run[@]}" --state state2 --listen 127.0.0.1:0 --http "127.0.0.
 ends 5 "192.0.2.1 is not an address of this machine" "${run[@]}" --state state2 --listen 192.0.2.1:0
 [ ! -e state2 ] || fail "a start without a port has made a state directory"
 ends 4 "$pid" "${run[@]}" --state state "${where[@]}"
+ends 4 "another aggregator uses state directory state" "${run[@]}" --state state --listen "127.0.0.1:$port" --http "127.0.0.1:$http"
 curl -sSf "http://127.0.0.1:$http/healthz" >health
 grep -qF '"status":"ok"' health || fail "not healthy: $(cat health)"
 curl -sSf "http://127.0.0.1:$http/metrics" | grep -qx 'fedge_registered_devices 2' || fail "no metrics"
