@@ -84,7 +84,7 @@ typedef enum fedge_rounds_action_type {
     FEDGE_ROUNDS_CANCEL, /* tell the client to stop working on the task */
     FEDGE_ROUNDS_CLOSE, /* phase over: step with what was reported, then call fedge_rounds_closed */
     FEDGE_ROUNDS_FAIL,  /* phase over with too few reports, or one that could not be opened: drop
-                           what  there is of it, then call fedge_rounds_closed */
+                           what there is of it, then call fedge_rounds_closed */
     FEDGE_ROUNDS_FINISH /* all rounds done (fedge_rounds_is_complete), or drained: the end */
 } fedge_rounds_action_type;
 

@@ -7,11 +7,29 @@ bool fedge_rounds_has_buffer(const fedge_rounds *rounds)
     return rounds->spec.buffer_size > 0;
 }
 
+/* It has no task any more; one that has declined the job stays set aside. */
+static void free_participant(fedge_rounds *rounds, participant *of)
+{
+    of->slot = FEDGE_ROUNDS_NO_SLOT;
+    of->aside = of->declined;
+    if (!of->declined)
+        fedge_rounds_remove_participant(rounds, of);
+}
+
 void fedge_rounds_keep_carried(fedge_rounds *rounds, bool aside)
 {
     fedge_rounds_keep_aside(rounds, aside);
-    for (uint32_t slot = 0; fedge_rounds_has_buffer(rounds) && slot < rounds->num_tasks; slot++)
-        fedge_rounds_add_participant(rounds, rounds->tasks[slot].client_index, slot);
+    for (uint32_t slot = 0; fedge_rounds_has_buffer(rounds) && slot < rounds->num_tasks; slot++) {
+        const uint32_t client_index = rounds->tasks[slot].client_index;
+        participant *of = fedge_rounds_find_participant(rounds, client_index);
+        if (of) {
+            /* It declined the job while its result was on the way to the disk. */
+            of->slot = slot;
+            of->aside = false;
+        } else {
+            fedge_rounds_add_participant(rounds, client_index, slot);
+        }
+    }
 }
 
 void fedge_rounds_carry_over(fedge_rounds *rounds, uint32_t round,
@@ -36,7 +54,7 @@ void fedge_rounds_drop_carried(fedge_rounds *rounds, uint32_t slot)
 {
     participant *of = fedge_rounds_find_participant(rounds, rounds->tasks[slot].client_index);
     if (of && of->slot == slot)
-        fedge_rounds_remove_participant(rounds, of);
+        free_participant(rounds, of);
     rounds->num_tasks--;
     rounds->num_open--;
     memmove(rounds->tasks + slot, rounds->tasks + slot + 1,
@@ -75,7 +93,7 @@ void fedge_rounds_release(fedge_rounds *rounds, uint32_t slot)
 {
     participant *of = fedge_rounds_find_participant(rounds, rounds->tasks[slot].client_index);
     if (of && of->slot == slot && !has_newest(rounds, slot))
-        fedge_rounds_remove_participant(rounds, of);
+        free_participant(rounds, of);
 }
 
 bool fedge_rounds_restore_participant(fedge_rounds *rounds, uint32_t slot)

@@ -198,12 +198,39 @@ static void check(const fedge_rounds *rounds, uint32_t clients, uint32_t wanted_
     }
     assert_true(open <= clients);
     assert_true(rounds->num_reported <= wanted_at_most);
+    for (uint32_t p = 0; p < rounds->num_participants; p++) {
+        const participant *one = &rounds->participants[p];
+        assert_true(p == 0 || rounds->participants[p - 1].client_index < one->client_index);
+        assert_int_equal(one->connected, fedge_rounds_is_connected(rounds, one->client_index));
+    }
 }
 
-static void decline(fedge_rounds *rounds, uint32_t client, uint64_t now_ms)
+/* While its result is with the workers, who bring it later, the task stays open. */
+static void who_declines_with_a_result_on_its_way_is_there_once(void **state)
 {
-    fedge_rounds_decline(rounds, client, now_ms);
-    fedge_rounds_leave(rounds, client);
+    (void)state;
+    const fedge_rounds_spec spec = buffer_spec(1, 4);
+    fedge_rounds *rounds = make(&spec);
+    join(rounds, 0, 2);
+    open_phase(rounds, 0);
+    fedge_rounds_decline(rounds, 0, 0);
+    report(rounds, 1, 1);
+    take(rounds, FEDGE_ROUNDS_CLOSE);
+    fedge_rounds_leave(rounds, 1);
+    fedge_rounds_closed(rounds, 0);
+    check(rounds, 3, 1);
+    fedge_rounds_leave(rounds, 0);
+    fedge_rounds_leave(rounds, 2);
+    check(rounds, 3, 1);
+    assert_int_equal(fedge_rounds_num_available(rounds), 0);
+    no_action(rounds);
+    assert_described(rounds, "declined the job: client 0");
+    /* The workers found its result bad, and it is as absent as before. */
+    assert_int_equal(fedge_rounds_lose(rounds, task_of(rounds, 0), NULL), FEDGE_OK);
+    check(rounds, 3, 1);
+    assert_described(rounds, "declined the job: client 0");
+    fedge_rounds_tick(rounds, spec.round_deadline_ms);
+    fedge_rounds_free(rounds);
 }
 
 static void any_events_leave_one_task_for_each_client(void **state)
@@ -243,7 +270,7 @@ static void any_events_leave_one_task_for_each_client(void **state)
             else if (what == 5 && open)
                 status = fedge_rounds_give_up(rounds, tasks[slot].task_id, NULL);
             else if (what == 7 && client < 2)
-                decline(rounds, client, now_ms);
+                fedge_rounds_decline(rounds, client, now_ms); /* its connection ends later */
             else if (what == 6)
                 fedge_rounds_tick(rounds, now_ms += 400);
             else if (open)
@@ -263,6 +290,7 @@ int main(void)
         cmocka_unit_test(a_client_is_asked_once_for_each_model),
         cmocka_unit_test(a_task_that_goes_on_may_be_given_up_between_rounds),
         cmocka_unit_test(every_client_of_a_failed_attempt_has_work_again),
+        cmocka_unit_test(who_declines_with_a_result_on_its_way_is_there_once),
         cmocka_unit_test(any_events_leave_one_task_for_each_client),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
