@@ -77,18 +77,28 @@ static bool is_same_key(const mbedtls_pk_context *a, const mbedtls_pk_context *b
                   (size_t)size) == 0;
 }
 
+/* A key may ask anew, for another role or other hosts. */
+static bool has_names(const mbedtls_x509_crt *certificate, const fedge_x509_names *asked)
+{
+    fedge_x509_names names;
+    return fedge_x509_names_read(&certificate->subject_alt_names, &names, NULL) == FEDGE_OK &&
+           names.role == asked->role && fedge_x509_hosts_within(&names, asked) &&
+           fedge_x509_hosts_within(asked, &names);
+}
+
 /* Whether just this request has been signed, into --out, and registered: by a command that was
- * killed when it had done so, or that is given again. */
+ * killed when it had done so, or that is given again. One that has expired since is no answer. */
 static bool is_signed(const options *given, const fedge_registry *registry,
                       const fedge_key_request *request, fedge_certificate_info *info,
                       fedge_registry_match *match)
 {
     mbedtls_x509_crt chain;
-    const bool same = read_out(given->out, &chain, info) &&
-                      is_same_key(&chain.pk, &request->csr.pk) &&
-                      fedge_registry_find(registry, info->fingerprint, match, NULL) == FEDGE_OK &&
-                      match->state != FEDGE_CERTIFICATE_REVOKED &&
-                      strcmp(match->device_id, request->names.device_id) == 0;
+    const bool same =
+        read_out(given->out, &chain, info) && is_same_key(&chain.pk, &request->csr.pk) &&
+        has_names(&chain, &request->names) && info->not_after_ms > fedge_os_unix_ms() &&
+        fedge_registry_find(registry, info->fingerprint, match, NULL) == FEDGE_OK &&
+        match->state != FEDGE_CERTIFICATE_REVOKED &&
+        strcmp(match->device_id, request->names.device_id) == 0;
     mbedtls_x509_crt_free(&chain);
     return same;
 }

@@ -85,6 +85,17 @@ grep -qx "clients may connect to it as DNS hub.example.org, IP ::1, IP 10.0.0.1"
 grep -qx "clients may connect to it as DNS b.example.org" out || fail "$(cat out)"
 refuse 1 "does not belong" "$keys" install --identity pi --chain hub/chain.pem
 
+# A device that asks anew with its key, for a server's role, is not told that it has been signed
+if have_openssl; then
+    id=$("$keys" list --registry reg | awk 'NR == 1 {print $5}')
+    printf '%s\n' '[req]' 'distinguished_name=dn' 'req_extensions=names' 'prompt=no' '[dn]' 'CN=pi-4' '[names]' \
+        "subjectAltName=URI:urn:fedge:device:$id,URI:urn:fedge:role:server,DNS:pi.example.org" >server.cnf
+    openssl req -new -key pi/key.pem -config server.cnf -sha256 -out server.pem
+    cp pi/answer.pem before.pem
+    refuse 1 "is registered already" "${sign[@]}" --role server --accept-names --request server.pem --out pi/answer.pem
+    cmp -s before.pem pi/answer.pem || fail "a refused request replaced the device's chain"
+fi
+
 # A second device's answer does not take the place of the first's
 "$keys" request --identity pi-b --role device --name pi-b >out
 cp pi/answer.pem first.pem
