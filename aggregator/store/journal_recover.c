@@ -387,8 +387,7 @@ static void drop_damaged(fedge_journal *journal, uint32_t slot)
     journal_slot *own = &journal->slots[slot];
     size_t used = strlen(journal->note);
     snprintf(journal->note + used, sizeof(journal->note) - used,
-             "The stored update of task %" PRIu64 " is not whole: it is asked for again. ",
-             own->facts.task.task_id);
+             "The stored update of task %" PRIu64 " is not whole. ", own->facts.task.task_id);
     forget_accepted(journal, own);
     journal->num_damaged++;
 }

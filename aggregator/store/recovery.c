@@ -189,6 +189,8 @@ static fedge_status take_journal(const fedge_run *run, const char *path, bool is
     case FEDGE_JOURNAL_OPEN:
         break;
     }
+    if (status == FEDGE_OK && fedge_journal_num_damaged(recovery->journal) > 0)
+        add_note(recovery, "Updates that are not whole are asked for again. ");
     return status == FEDGE_OK ? fedge_recovery_take_tasks(recovery, err) : status;
 }
 

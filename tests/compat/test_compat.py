@@ -296,7 +296,7 @@ class Server:
             if wanted not in self.blobs:
                 raise AssertionError(f"{message}: it did not need that")
             blob = self.blobs[wanted]
-            end = min(len(blob), start + message.meta.get("size", 0) or len(blob))
+            end = min(len(blob), start + (message.meta.get("size", 0) or len(blob)))
             for offset in range(start, end, MAX_PAYLOAD):
                 self.socket.sendall(server_frame(pack("chunk", {"hash": wanted, "offset": offset, "size": len(blob)},
                                                       bytes(blob[offset:min(end, offset + MAX_PAYLOAD)]))))
