@@ -233,7 +233,8 @@ static int report_check(const program *self)
     } else {
         printf("%s\nconfiguration ok", places);
         if (devices < needed)
-            printf(", but no round starts until %u more devices are registered", needed - devices);
+            printf(", but no round starts: of %u devices needed, %u are registered", needed,
+                   devices);
         printf("\n");
     }
     return FEDGE_EXIT_OK;

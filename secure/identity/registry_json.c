@@ -236,8 +236,10 @@ static fedge_status load(const char *dir, bool may_miss, fedge_registry **regist
     if (status != FEDGE_OK)
         return status;
     status = fedge_os_read_file(path, MAX_BYTES, &data, &size, err);
-    if (status == FEDGE_NOT_FOUND && may_miss)
-        return fedge_registry_new(registry, err);
+    if (status == FEDGE_NOT_FOUND && may_miss) {
+        status = fedge_os_exists(dir) ? fedge_os_check_not_writable(dir, err) : FEDGE_OK;
+        return status == FEDGE_OK ? fedge_registry_new(registry, err) : status;
+    }
     if (status == FEDGE_NOT_FOUND) {
         return fedge_fail(err, status,
                           "%s does not exist: 'fedge-keys sign --registry %s' makes it", path, dir);

@@ -382,6 +382,10 @@ fedge_status fedge_key_request_check_hosts(const fedge_key_request *request,
     if (fedge_x509_hosts_within(&request->names, &parsed) &&
         fedge_x509_hosts_within(&parsed, &request->names))
         return FEDGE_OK;
+    if (request->names.num_dns + request->names.num_ip == 0) {
+        return fedge_fail(err, FEDGE_DENIED,
+                          "it asks for no DNS names or IP addresses: leave out --dns and --ip");
+    }
     char asked[FEDGE_X509_HOSTS_TEXT];
     return fedge_fail(err, FEDGE_DENIED,
                       "it asks for %s: check them, then grant just these by --dns and --ip, or all "

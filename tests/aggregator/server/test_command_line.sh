@@ -34,7 +34,7 @@ ends 0 '"status":"ok"' "${check[@]}" job.json --json
 ends 0 '"devices":2,"devices_needed":2,' "${check[@]}" job.json --json
 [ ! -e state ] || fail "--check-config has made a state directory"
 sed 's/"min-available-nodes": 2/"min-available-nodes": 5/' job.json >many.json
-ends 0 "configuration ok, but no round starts until 3 more devices are registered" "${check[@]}" many.json
+ends 0 "configuration ok, but no round starts: of 5 devices needed, 2 are registered" "${check[@]}" many.json
 ends 0 "too-few-devices registered=2 min-available-nodes=5 advice=" "${check[@]}" many.json
 ends 3 "missing.json" "${check[@]}" missing.json
 sed 's/"seed"/"sede"/' job.json >typo.json

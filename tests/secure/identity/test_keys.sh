@@ -67,6 +67,7 @@ sign=("$keys" sign --ca ca --registry reg)
 # What a request asks for is not what it gets: role and names are for who signs to give
 refuse 1 "hub/request.pem: it asks for role server, not device: if it is to have that, give --role server" \
     "${sign[@]}" --request hub/request.pem --out hub/chain.pem
+"$keys" request --identity pi-c --role device >out
 asked="it asks for DNS hub.example.org, IP ::1, IP 10.0.0.1: check them"
 hub=("${sign[@]}" --role server --request hub/request.pem --out hub/chain.pem)
 refuse 1 "$asked" "${hub[@]}"
@@ -75,6 +76,7 @@ refuse 1 "$asked" "${hub[@]}" --dns hub.example.org --ip 10.0.0.1 --ip ::2
 refuse 1 "$asked" "${hub[@]}" --dns hub.example.org --ip 10.0.0.1 --ip ::1 --dns www.example.org
 refuse 1 "'10.0.0' is not an IP address" "${hub[@]}" --ip 10.0.0
 refuse 2 "goes without --dns" "${hub[@]}" --accept-names --ip ::1
+refuse 1 "leave out --dns and --ip" "${sign[@]}" --dns pi.example.org --request pi-c/request.pem --out pi-c/chain.pem
 refuse 2 "unknown role" "${sign[@]}" --request hub/request.pem --out hub/chain.pem --role king
 [ ! -e hub/chain.pem ] || fail "a refused request left a certificate"
 grep -q hub reg/registry.json && fail "a refused request was registered"
@@ -209,6 +211,9 @@ chmod 600 reg/registry.json
 chmod 777 reg
 refuse 1 "chmod o-w reg'" "$keys" revoke --registry reg --name pi-4
 chmod 700 reg
+mkdir -m 777 open
+refuse 1 "chmod o-w open'" "$keys" sign --ca ca --registry open --request pi3/request.pem --out open.pem
+[ ! -e open.pem ] || fail "a refused request left a certificate"
 
 # Broken places
 chmod 644 ca/issuing-key.pem
