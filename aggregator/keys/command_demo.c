@@ -7,6 +7,7 @@
 #include "edge/core/ids.h"
 #include "edge/core/os.h"
 #include "secure/identity/ca.h"
+#include "secure/identity/calendar.h"
 #include "secure/identity/registry.h"
 
 #define MAX_CLIENTS 10000
@@ -147,16 +148,49 @@ static fedge_status make_authority(demo *all, fedge_error *err)
     return status;
 }
 
-/* Whether the demonstration that is there is the one asked for; FEDGE_EXISTS when not. Its registry
- * is written last, so all else is there. */
-static fedge_status check_whole(const demo *all, fedge_error *err)
+static fedge_status fail_another(const options *given, const char *why, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_EXISTS,
+                      "%s holds %s, which is never overwritten: name another directory", given->out,
+                      why);
+}
+
+static bool has_text(const char *dir, const char *name)
+{
+    char path[FEDGE_OS_MAX_PATH];
+    uint8_t *text = NULL;
+    size_t size = 0;
+    const bool read = fedge_x509_path(path, sizeof(path), dir, name, NULL) == FEDGE_OK &&
+                      fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &text, &size, NULL) == FEDGE_OK;
+    fedge_key_request_wipe((char *)text);
+    return read && size > 0;
+}
+
+/* The registry is written last, so a command that was killed has left all or nothing. But the
+ * files of clients do not wait for the disk, whose power may have failed, and a folder may have
+ * been removed since. */
+static fedge_status check_clients(const options *given, fedge_error *err)
+{
+    for (unsigned i = 0; i < given->clients; i++) {
+        char key[32], chain[32];
+        snprintf(key, sizeof(key), "clients/%04u/key.pem", i);
+        snprintf(chain, sizeof(chain), "clients/%04u/chain.pem", i);
+        if (!has_text(given->out, key) || !has_text(given->out, chain))
+            return fail_another(given, "a demonstration that lacks a client", err);
+    }
+    return FEDGE_OK;
+}
+
+/* Whether the demonstration that is there is the one asked for; FEDGE_EXISTS when not. [server]: of
+ * its certificate. */
+static fedge_status check_whole(const demo *all, fedge_certificate_info *server, fedge_error *err)
 {
     const options *given = all->given;
     char path[FEDGE_OS_MAX_PATH];
     uint8_t *pem = NULL;
     size_t size = 0;
     mbedtls_x509_crt chain;
-    fedge_key_request server = {.renews = false}; /* its names alone are used */
+    fedge_key_request made = {.renews = false}; /* its names alone are used */
     const fedge_key_request_names names = {.dns = given->dns.at,
                                            .num_dns = given->dns.num,
                                            .ip = given->ip.at,
@@ -168,31 +202,46 @@ static fedge_status check_whole(const demo *all, fedge_error *err)
     if (status == FEDGE_OK)
         status = fedge_x509_parse_chain((const char *)pem, path, &chain, err);
     if (status == FEDGE_OK)
-        status = fedge_x509_names_read(&chain.subject_alt_names, &server.names, err);
+        status = fedge_x509_info(&chain, server, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_names_read(&chain.subject_alt_names, &made.names, err);
     if (status == FEDGE_OK && (fedge_registry_num_devices(all->registry) != given->clients ||
-                               fedge_key_request_check_hosts(&server, &names, NULL) != FEDGE_OK)) {
-        status = fedge_fail(err, FEDGE_EXISTS,
-                            "%s holds another demonstration, which is never overwritten: name "
-                            "another directory",
-                            given->out);
-    }
+                               fedge_key_request_check_hosts(&made, &names, NULL) != FEDGE_OK))
+        status = fail_another(given, "another demonstration", err);
+    if (status == FEDGE_OK && server->not_after_ms <= fedge_os_unix_ms())
+        status = fail_another(given, "a demonstration whose certificates have expired", err);
     mbedtls_x509_crt_free(&chain);
     free(pem);
-    return status;
+    return status == FEDGE_OK ? check_clients(given, err) : status;
+}
+
+static void print_made(const options *given, const fedge_certificate_info *before)
+{
+    char end[FEDGE_CALENDAR_TEXT];
+    printf("%s: authority, server, operator and %u clients; certificates expire ", given->out,
+           given->clients);
+    if (before) {
+        fedge_calendar_text(before->not_after_ms, end);
+        printf("%s\n", end);
+    } else {
+        printf("in %u days\n", given->days);
+    }
 }
 
 static fedge_status run(const options *given, fedge_error *err)
 {
     demo all = {.given = given};
+    fedge_certificate_info server;
+    bool whole = false;
     int lock = -1;
     fedge_status status = make_authority(&all, err);
     if (status == FEDGE_OK)
         status = fedge_registry_lock(all.registry_dir, &lock, err);
     if (status == FEDGE_OK) {
         status = fedge_registry_open(all.registry_dir, &all.registry, err);
-        const bool whole = status == FEDGE_OK && fedge_registry_num_devices(all.registry) != 0;
+        whole = status == FEDGE_OK && fedge_registry_num_devices(all.registry) != 0;
         if (whole)
-            status = check_whole(&all, err);
+            status = check_whole(&all, &server, err);
         if (status == FEDGE_OK && !whole)
             status = make_identities(&all, err);
         if (status == FEDGE_OK && !whole)
@@ -201,10 +250,8 @@ static fedge_status run(const options *given, fedge_error *err)
     }
     fedge_registry_free(all.registry);
     fedge_ca_free(all.ca);
-    if (status == FEDGE_OK) {
-        printf("%s: authority, server, operator and %u clients; certificates expire in %u days\n",
-               given->out, given->clients, given->days);
-    }
+    if (status == FEDGE_OK)
+        print_made(given, whole ? &server : NULL);
     return status;
 }
 

@@ -231,4 +231,12 @@ cp good.json reg/registry.json
 "$keys" list --registry demo/registry | awk '$1 == "device" && $7 != sprintf("client-%04d", $2) {exit 1}' ||
     fail "index and name disagree"
 refuse 1 "never overwritten" "$keys" demo --out demo --clients 3
+demo=("$keys" demo --out demo --clients 12 --server-name example.org --ip 10.1.2.3)
+"${demo[@]}" >out
+grep -q "; certificates expire 20.*Z$" out || fail "when they expire is not told: $(cat out)"
+mv demo/clients/0011 client-0011
+refuse 1 "demo holds a demonstration that lacks a client, which is never overwritten" "${demo[@]}"
+mv client-0011 demo/clients/0011
+: >demo/clients/0003/key.pem # as the disk may have it after its power failed
+refuse 1 "lacks a client" "${demo[@]}"
 echo "test_keys: passed"
