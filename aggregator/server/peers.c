@@ -92,7 +92,7 @@ static fedge_status reload_registry(fedge_peers *peers, fedge_error *err)
     return FEDGE_OK;
 }
 
-static fedge_status reload_roots(const fedge_peers *peers, fedge_error *err)
+static fedge_status reload_roots(fedge_peers *peers, fedge_error *err)
 {
     char *roots = NULL;
     fedge_status status = fedge_trust_load(peers->trust_dir, &roots, err);
@@ -122,15 +122,27 @@ static fedge_status reload_identity(fedge_peers *peers, fedge_error *err)
 }
 
 /* Each by itself: what takes admission away (a revocation, a root that is gone) does not wait until
- * somebody has mended another file. */
+ * somebody has mended another file. Each that fails is told: who mends the first would take the
+ * others for loaded. */
 fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err)
 {
-    fedge_error other;
-    fedge_status status = reload_identity(peers, err);
-    fedge_status next = reload_roots(peers, status == FEDGE_OK ? err : &other);
-    status = status == FEDGE_OK ? next : status;
-    next = reload_registry(peers, status == FEDGE_OK ? err : &other);
-    return status == FEDGE_OK ? next : status;
+    static fedge_status (*const parts[])(fedge_peers *, fedge_error *) = {
+        reload_identity, reload_roots, reload_registry};
+    const bool at_start = !peers->registry;
+    fedge_status first = FEDGE_OK;
+    for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
+        fedge_error why;
+        const fedge_status status = parts[i](peers, &why);
+        if (status == FEDGE_OK)
+            continue;
+        if (first != FEDGE_OK && !at_start)
+            fedge_log_failure(peers->log, FEDGE_LOG_ERROR, "reload-failed", &why);
+        if (first == FEDGE_OK) {
+            first = status;
+            *err = why;
+        }
+    }
+    return first;
 }
 
 static void dispose(fedge_peers *peers)

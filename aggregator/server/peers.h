@@ -37,7 +37,7 @@ void fedge_peers_free(fedge_peers *peers); /* NULL is fine */
 
 /* Loads all three again; connections made from then on get the new identity and roots. Of the
  * three, each that cannot be loaded stays as it was, and the others are taken over; the error is of
- * the first. */
+ * the first, and those of others are logged. */
 FEDGE_MUST_USE fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *err);
 
 /* Valid until the next reload. */

@@ -252,6 +252,21 @@ static void what_cannot_be_loaded_stays(void **state)
     }
 }
 
+static void each_that_cannot_be_loaded_is_told(void **state)
+{
+    (void)state;
+    fedge_peers *peers = open_peers();
+    forge_write(TRUST, "root.pem", "nonsense", 0600);
+    forge_write(REGISTRY, "registry.json", "nonsense", 0600);
+    num_lines = 0;
+    assert_int_not_equal(fedge_peers_reload(peers, &err), FEDGE_OK);
+    assert_non_null(strstr(err.message, "root.pem"));
+    assert_int_equal(num_lines, 1);
+    assert_non_null(strstr(last_line, "reload-failed"));
+    assert_non_null(strstr(last_line, "registry.json"));
+    fedge_peers_free(peers);
+}
+
 /* So many lines a second, and one that counts the others. */
 static void refusals_are_logged_within_bounds(void **state)
 {
@@ -410,6 +425,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_loaded_again_is_used),
         cmocka_unit_test(what_cannot_be_loaded_stays),
+        cmocka_unit_test(each_that_cannot_be_loaded_is_told),
         cmocka_unit_test(refusals_are_logged_within_bounds),
         cmocka_unit_test(lines_of_a_noisy_device_are_limited),
         cmocka_unit_test(lines_of_many_noisy_devices_are_counted),
