@@ -22,9 +22,26 @@ static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *t
     return fedge_upload_read(&message, upload, err);
 }
 
-fedge_status fedge_global_each_accepted(fedge_global *global, fedge_journal *journal,
-                                        fedge_accepted_fn visit, void *user, fedge_error *err)
+typedef fedge_status (*accepted_fn)(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                                    const fedge_upload *upload, void *user, fedge_error *err);
+/* What the journal has of one cannot be read as it was written: FEDGE_OK goes on without it. */
+typedef fedge_status (*damaged_fn)(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                                   const fedge_error *damage, void *user, fedge_error *err);
+
+/* Fails as [damage] says. */
+static fedge_status fail_damaged(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                                 const fedge_error *damage, void *user, fedge_error *err)
 {
+    (void)global, (void)journal, (void)slot, (void)user;
+    return fedge_fail(err, damage->status, "%s", damage->message);
+}
+
+/* Visits the accepted updates in slot order, so that what is computed from them does not depend on
+ * who came first. */
+static fedge_status each_accepted(fedge_global *global, fedge_journal *journal, accepted_fn visit,
+                                  damaged_fn damaged, void *user, fedge_error *err)
+{
+    fedge_error damage;
     char *text = malloc(FEDGE_JOURNAL_MAX_METADATA + 1);
     fedge_upload *upload = malloc(sizeof(*upload));
     fedge_status status = FEDGE_OK;
@@ -34,9 +51,9 @@ fedge_status fedge_global_each_accepted(fedge_global *global, fedge_journal *jou
     for (uint32_t slot = 0; slot < num_slots && status == FEDGE_OK; slot++) {
         if (!fedge_journal_get_slot(journal, slot).accepted)
             continue;
-        status = read_accepted(journal, slot, text, upload, err);
-        if (status == FEDGE_OK)
-            status = visit(global, journal, slot, upload, user, err);
+        status = read_accepted(journal, slot, text, upload, &damage);
+        status = status == FEDGE_OK ? visit(global, journal, slot, upload, user, err)
+                                    : damaged(global, journal, slot, &damage, user, err);
     }
     free(text);
     free(upload);
@@ -71,28 +88,20 @@ typedef struct metrics {
     fedge_gathered *gathered;
 } metrics;
 
-/* The bytes, where the strategy goes through them; *whole: they are those that were accepted. Where
- * they are not, the slot is open again, unless the phase was sealed with them. */
-static fedge_status take_bytes(fedge_global *global, fedge_journal *journal, uint32_t slot,
-                               const fedge_upload *upload, fedge_gathered *gathered, bool *whole,
-                               fedge_error *err)
+/* Where the strategy goes through the updates, and the phase is not sealed, the slot is open again.
+ * Other strategies have the update in their sums. */
+static fedge_status lose_damaged(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                                 const fedge_error *damage, void *user, fedge_error *err)
 {
-    *whole = true;
-    if (!global->model.strategy->collects)
-        return FEDGE_OK;
-    fedge_error damage;
-    const fedge_status status =
-        fedge_accepted_updates_add(&gathered->updates, slot, upload, &damage);
-    if (status == FEDGE_OK)
-        return FEDGE_OK;
-    if (status != FEDGE_CORRUPT || fedge_journal_get_state(journal) != FEDGE_JOURNAL_OPEN)
-        return fedge_fail(err, status, "%s", damage.message);
-    *whole = false;
-    gathered->num_damaged++;
+    metrics *to = user;
+    const bool open = fedge_journal_get_state(journal) == FEDGE_JOURNAL_OPEN;
+    if (damage->status != FEDGE_CORRUPT || !open || !global->model.strategy->collects)
+        return fail_damaged(global, journal, slot, damage, user, err);
+    to->gathered->num_damaged++;
     FEDGE_LOG(global->log, FEDGE_LOG_WARN, "update-damaged",
               fedge_log_int("round", fedge_journal_get_phase(journal)->round),
               fedge_log_int("client", fedge_journal_get_slot(journal, slot).task.client_index),
-              fedge_log_str("error", damage.message),
+              fedge_log_str("error", damage->message),
               fedge_log_str("then", "it is asked for again"));
     return fedge_journal_lose(journal, slot, err);
 }
@@ -101,11 +110,10 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
                            const fedge_upload *upload, void *user, fedge_error *err)
 {
     metrics *to = user;
-    bool whole;
-    const fedge_status status =
-        take_bytes(global, journal, slot, upload, to->gathered, &whole, err);
-    if (status != FEDGE_OK || !whole)
-        return status;
+    fedge_error damage;
+    if (global->model.strategy->collects &&
+        fedge_accepted_updates_add(&to->gathered->updates, slot, upload, &damage) != FEDGE_OK)
+        return lose_damaged(global, journal, slot, &damage, user, err);
     /* By its examples, within the bound that the job sets to anybody's weight. */
     double weight = (double)fedge_report_weight(global->job, upload->num_examples);
     const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
@@ -155,7 +163,7 @@ fedge_status fedge_global_gather(fedge_global *global, fedge_journal *journal,
                                              &global->model.kept, summary->asked, err);
     }
     if (status == FEDGE_OK)
-        status = fedge_global_each_accepted(global, journal, gather, &all, err);
+        status = each_accepted(global, journal, gather, lose_damaged, &all, err);
     summary->train_loss = mean_get(&all.loss);
     summary->train_accuracy = fedge_has_accuracy(global->plan) ? mean_get(&all.accuracy) : NAN;
     summary->seconds_train = mean_get(&all.train);
@@ -191,5 +199,5 @@ static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_
 
 fedge_status fedge_global_replay(fedge_global *global, fedge_journal *journal, fedge_error *err)
 {
-    return fedge_global_each_accepted(global, journal, replay, NULL, err);
+    return each_accepted(global, journal, replay, fail_damaged, NULL, err);
 }

@@ -8,15 +8,6 @@
 #include "aggregator/server/accepted_updates.h"
 #include "aggregator/server/global.h"
 
-typedef fedge_status (*fedge_accepted_fn)(fedge_global *global, fedge_journal *journal,
-                                          uint32_t slot, const fedge_upload *upload, void *user,
-                                          fedge_error *err);
-/* Visits the accepted updates in slot order, so that what is computed from them does not depend on
- * who came first. */
-FEDGE_MUST_USE fedge_status fedge_global_each_accepted(fedge_global *global, fedge_journal *journal,
-                                                       fedge_accepted_fn visit, void *user,
-                                                       fedge_error *err);
-
 /* Plain data; all of it is its own. */
 typedef struct fedge_gathered {
     fedge_update_facts *facts;      /* (room for the cohort), of those that are whole */
