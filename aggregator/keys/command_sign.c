@@ -86,19 +86,21 @@ static bool has_names(const mbedtls_x509_crt *certificate, const fedge_x509_name
            fedge_x509_hosts_within(asked, &names);
 }
 
-/* Whether just this request has been signed, into --out, and registered: by a command that was
- * killed when it had done so, or that is given again. One that has expired since is no answer. */
-static bool is_signed(const options *given, const fedge_registry *registry,
+/* Whether just this request has been signed by this authority, into --out, and registered: by a
+ * command that was killed when it had done so, or that is given again. One that has expired since
+ * is no answer. */
+static bool is_signed(const options *given, const fedge_ca *ca, const fedge_registry *registry,
                       const fedge_key_request *request, fedge_certificate_info *info,
                       fedge_registry_match *match)
 {
     mbedtls_x509_crt chain;
-    const bool same =
-        read_out(given->out, &chain, info) && is_same_key(&chain.pk, &request->csr.pk) &&
-        has_names(&chain, &request->names) && info->not_after_ms > fedge_os_unix_ms() &&
-        fedge_registry_find(registry, info->fingerprint, match, NULL) == FEDGE_OK &&
-        match->state != FEDGE_CERTIFICATE_REVOKED &&
-        strcmp(match->device_id, request->names.device_id) == 0;
+    const bool same = read_out(given->out, &chain, info) && fedge_ca_is_of(ca, &chain) &&
+                      is_same_key(&chain.pk, &request->csr.pk) &&
+                      has_names(&chain, &request->names) &&
+                      info->not_after_ms > fedge_os_unix_ms() &&
+                      fedge_registry_find(registry, info->fingerprint, match, NULL) == FEDGE_OK &&
+                      match->state != FEDGE_CERTIFICATE_REVOKED &&
+                      strcmp(match->device_id, request->names.device_id) == 0;
     mbedtls_x509_crt_free(&chain);
     return same;
 }
@@ -148,7 +150,7 @@ static fedge_status sign(const options *given, const fedge_ca *ca, fedge_registr
         if (status != FEDGE_OK)
             return fedge_error_prefix(err, status, "%s", given->request);
     }
-    if (status == FEDGE_OK && !renewal && is_signed(given, registry, request, &info, &match)) {
+    if (status == FEDGE_OK && !renewal && is_signed(given, ca, registry, request, &info, &match)) {
         print_signed("signed", &match, &info, request);
         return FEDGE_OK;
     }

@@ -277,6 +277,13 @@ fedge_status fedge_ca_load(const char *dir, uint64_t now_ms, fedge_ca **ca, fedg
     return status;
 }
 
+bool fedge_ca_is_of(const fedge_ca *ca, const mbedtls_x509_crt *chain)
+{
+    const mbedtls_x509_buf *own = &ca->certificate.raw;
+    return chain->next && chain->next->raw.len == own->len &&
+           memcmp(chain->next->raw.p, own->p, own->len) == 0;
+}
+
 /* --- making them ------------------------------------------------------------------------------ */
 
 /* A new intermediate under [root], written to DIR. */

@@ -11,7 +11,10 @@
 #ifndef FEDGE_SECURE_IDENTITY_CA_H
 #define FEDGE_SECURE_IDENTITY_CA_H
 
+#include <stdbool.h>
 #include <stdint.h>
+
+#include <mbedtls/x509_crt.h>
 
 #include "edge/core/status.h"
 #include "secure/identity/identity.h"
@@ -46,6 +49,9 @@ typedef struct fedge_ca fedge_ca;
 FEDGE_MUST_USE fedge_status fedge_ca_load(const char *dir, uint64_t now_ms, fedge_ca **ca,
                                           fedge_error *err);
 void fedge_ca_free(fedge_ca *ca); /* NULL is fine */
+
+/* Whether [chain] is a certificate and the intermediate of [ca], as fedge_ca_sign makes them. */
+bool fedge_ca_is_of(const fedge_ca *ca, const mbedtls_x509_crt *chain);
 
 /* Signs a request that fedge_key_request_read has accepted, for [days] but not beyond the
  * intermediate's own end. *chain_pem: the new certificate, then the intermediate, for the caller to

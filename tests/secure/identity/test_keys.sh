@@ -200,6 +200,7 @@ if have_openssl; then
     openssl verify -CAfile roots.pem -untrusted pi2/chain.pem pi2/chain.pem >out || fail "the next root"
     openssl verify -CAfile roots.pem -untrusted pi/chain.pem pi/chain.pem >out || fail "the present root"
 fi
+refuse 1 "is registered already" "$keys" sign --ca ca --registry reg --request pi2/request.pem --out pi2/chain.pem
 "$keys" ca --ca ca --renew-issuing >out
 "$keys" request --identity pi3 --role device >out
 "$keys" sign --ca ca --registry reg --request pi3/request.pem --out pi3/chain.pem >out
