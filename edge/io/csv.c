@@ -287,8 +287,8 @@ static fedge_status fail_count(const fedge_csv *csv, uint64_t fields, uint64_t w
     }
     char parts[48] = "";
     if (csv->labelled) {
-        (void)snprintf(parts, sizeof(parts), ": %" PRIu64 " values and the label",
-                       csv->columns - 1);
+        (void)snprintf(parts, sizeof(parts), ": %" PRIu64 " value%s and the label",
+                       csv->columns - 1, csv->columns == 2 ? "" : "s");
     }
     return fedge_fail(err, FEDGE_CORRUPT,
                       "%s:%" PRIu64 ": %" PRIu64 " comma-separated fields, but there should be "

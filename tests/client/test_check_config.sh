@@ -64,7 +64,7 @@ check 0 --plan job.json
 says "data name=points examples=40 "
 sed -i 's/"shape": \[2\]/"shape": [1]/; s/input-shape": \[2\]/input-shape": [1]/; s/"in_features": 2/"in_features": 1/' job.json
 check 3 --plan job.json
-says "points.csv:1: 3 comma-separated fields, but there should be 2: 1 values and the label"
+says "points.csv:1: 3 comma-separated fields, but there should be 2: 1 value and the label"
 sed -i 's/"shape": \[1\]/"shape": [2]/; s/input-shape": \[1\]/input-shape": [2]/; s/"in_features": 1/"in_features": 2/' job.json
 echo '{"data": {"points": {"values": "points.csv"}}, "policy": {"jobs": ["another"]}}' >client.json
 check 3 --plan job.json
