@@ -144,7 +144,13 @@ static void damage_behind_the_seal_is_never_stepped_with(void **state)
 
 static bool first_is_saved(const federation *of)
 {
-    return fed_status(of).rounds_closed == 1 && !of->engine->model->bytes;
+    if (fed_status(of).rounds_closed != 1)
+        return false;
+    fedge_blob *model = of->engine->model;
+    assert_int_equal(pthread_mutex_lock(&model->lock), 0);
+    const bool saved = !model->bytes;
+    assert_int_equal(pthread_mutex_unlock(&model->lock), 0);
+    return saved;
 }
 
 /* The last byte of the file that the newest model is served from. */
