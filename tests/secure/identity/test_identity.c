@@ -460,6 +460,24 @@ static char *renew_with(const fedge_identity *server, const char *dns)
     return pem;
 }
 
+static void test_host_names(void **state)
+{
+    (void)state;
+    enum { LONGEST = 253 };
+    char name[LONGEST + 2];
+    memset(name, 'a', sizeof(name));
+    assert_true(fedge_x509_dns_valid(name, LONGEST));
+    assert_false(fedge_x509_dns_valid(name, LONGEST + 1));
+    assert_false(fedge_x509_dns_valid(name, 0));
+    static const char *const GOOD[] = {"a", "fl.example.org", "FL-2.Example", "7.example"};
+    for (size_t i = 0; i < sizeof(GOOD) / sizeof(*GOOD); i++)
+        assert_true(fedge_x509_dns_valid(GOOD[i], strlen(GOOD[i])));
+    static const char *const BAD[] = {"",    ".example",   "-x.example",      "*.example",
+                                      "a b", "a,DNS evil", "\xc3\xa9.example"};
+    for (size_t i = 0; i < sizeof(BAD) / sizeof(*BAD); i++)
+        assert_false(fedge_x509_dns_valid(BAD[i], strlen(BAD[i])));
+}
+
 static void test_a_renewal_adds_no_names(void **state)
 {
     (void)state;
@@ -612,6 +630,7 @@ int main(void)
         cmocka_unit_test(test_load_refusals),
         cmocka_unit_test(test_trust),
         cmocka_unit_test(test_requests),
+        cmocka_unit_test(test_host_names),
         cmocka_unit_test(test_a_renewal_adds_no_names),
         cmocka_unit_test(test_renewal_proof),
         cmocka_unit_test(test_other_kinds_of_names),
