@@ -12,9 +12,9 @@ set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 packages=(build-essential cmake ninja-build libcjson-dev zlib1g-dev libev-dev libgcrypt20-dev libisal-dev dpkg-dev patch bzip2 xz-utils
-    ca-certificates debian-archive-keyring python3 dataset-fashion-mnist)
+    ca-certificates debian-archive-keyring pkgconf python3 dataset-fashion-mnist)
 mpi_packages=(libopenmpi-dev openmpi-bin)
-test_packages=("${mpi_packages[@]}" libcmocka-dev pkgconf clang libclang-rt-dev clang-format clang-tidy iproute2 nftables openssl curl
+test_packages=("${mpi_packages[@]}" libcmocka-dev clang libclang-rt-dev clang-format clang-tidy iproute2 nftables openssl curl
     procps git python3-numpy python3-jsonschema)
 cross_packages=(gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross
     qemu-user-static gcc-arm-none-eabi libnewlib-arm-none-eabi qemu-system-arm musl-tools linux-libc-dev)

@@ -193,6 +193,15 @@ class Run(Tree):
         self.assertIn("CALL run.sh --preset asan --label unit --label net-1 --label net-2 --label net-3", log)
         self.assertEqual(log[-1], "CALL run.sh --all")
 
+    def test_help_and_unknown_arguments_run_nothing(self):
+        for options, status, said in ((["--help"], 0, ".ci/run --all"), (["-h"], 0, ".ci/run --all"),
+                                      (["--everything"], 2, '"--everything"'), (["--all", "x"], 2, '"x"')):
+            with self.subTest(options):
+                ended, log = self.run_ci(*options)
+                self.assertEqual(ended, status)
+                self.assertIn(said, "\n".join(log))
+                self.assertFalse([line for line in log if line.startswith("CALL")], log)
+
     def test_red(self):
         self.write("tests/run.sh", "#!/bin/sh\necho '1/1 Test #1: net_x ...***Failed  1 sec'\n"
                    "echo 'AssertionError: no model'\nfor i in $(seq 90); do echo; echo \"Ran $i\"; done\nexit 8\n")

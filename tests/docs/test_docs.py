@@ -123,6 +123,23 @@ class Pages(unittest.TestCase):
             with self.subTest(path):
                 self.assertIn("`bash cmake/setup.sh --mpi`", read(path))
 
+    def test_what_the_readme_runs_is_installed(self):
+        """pkg-config by setup.sh alone, and the loader's cache by the line that installs the libraries."""
+        setup = read("cmake/setup.sh")
+        self.assertIn("pkgconf", re.search(r"^packages=\((.*?)\)$", setup, re.M | re.S)[1].split())
+        for path in ("README.md", "docs/install.md"):
+            with self.subTest(path):
+                self.assertRegex(read(path), r"\n    sudo cmake --install build/release --strip && sudo ldconfig ")
+
+    def test_a_clone_ignores_what_the_readme_leaves_in_it(self):
+        ignored = read(".gitignore").splitlines()
+        page = read("README.md")
+        own, simulated = section(page, "## Your own trainer"), section(page, "## Simulate before you deploy")
+        left = {f"/{re.search(option, text)[1]}{end}" for option, text, end in (
+            (r" -o (\S+)", own, ""), (r"--out (\S+)", own, "/"), (r"--state (\S+)", own, "/"),
+            (r"--out (\S+)", simulated, "/"))}
+        self.assertEqual(left - set(ignored), set())
+
     def test_options_are_those_of_the_programs(self):
         page = section(read("docs/operations.md"), "## Programs")
         tables = dict(zip(("fedge-aggregator", "fedge-client"),
