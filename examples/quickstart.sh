@@ -18,9 +18,9 @@ this machine: one fedge-aggregator and N fedge-client processes with mutual TLS.
   --keep        keep identities, state and logs in build/quickstart/work
 
 Leaves model.safetensors, rounds.jsonl and rounds.svg in build/quickstart. The last line on
-standard output is JSON: rounds, accuracy, bytes_up, bytes_down, seconds, model_sha256. The latter
+standard output is JSON: rounds, accuracy, bytes_up, bytes_down, seconds, model_sha256. The last
 is the SHA-256 of the model as clients download it, without the metadata in model.safetensors;
-fedge-simulate model FILE prints it.
+fedge-simulate model FILE, of a complete build, prints it.
 
 FEDGE_BIN_DIR names a folder with the programs, to use those and build nothing; FEDGE_QUICKSTART_DIR
 another folder for the results, which is emptied first.

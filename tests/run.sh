@@ -4,7 +4,7 @@
 #   bash tests/run.sh [--all] [--preset NAME] [--label LABEL]... [--soak] [argument for ctest]...
 #
 #   (alone)         unit, net and style tests, and the fuzzers' corpora: some minutes on two cores
-#   --all           and those labelled long (ranks that die, the papers' examples, benchmarks), on-4-threads (net tests
+#   --all           and those labelled long (killed ranks, the papers' examples, benchmarks), on-4-threads (net tests
 #                   again on four network threads), race (emulated GPUs under a race detector), fuzz (each fuzzer for
 #                   20 s) and cross (builds for other processors), and more cases of others
 #   --preset NAME   release (default), debug, asan or tsan (only what has threads); built in build/NAME
