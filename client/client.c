@@ -371,13 +371,17 @@ static void plan_done(fedge_client *c, const fedge_worker_result *r)
     }
 }
 
-static double metric(const fedge_upload *upload, const char *name)
+/* Appends the metric, if it was reported. */
+static fedge_log_field *put_metric(fedge_log_field *to, const char *key, const fedge_upload *upload,
+                                   const char *name)
 {
     for (uint32_t i = 0; i < upload->num_metrics; i++) {
-        if (strcmp(upload->metrics[i].name, name) == 0)
-            return upload->metrics[i].value;
+        if (strcmp(upload->metrics[i].name, name) == 0) {
+            *to = fedge_log_num(key, upload->metrics[i].value);
+            return to + 1;
+        }
     }
-    return 0;
+    return to;
 }
 
 static void task_done(fedge_client *c, const fedge_worker_result *r)
@@ -399,14 +403,16 @@ static void task_done(fedge_client *c, const fedge_worker_result *r)
         return;
     }
     bool train = task->kind == FEDGE_TASK_TRAIN;
-    FEDGE_LOG(
-        c->config.log, FEDGE_LOG_INFO, train ? "trained" : "evaluated",
-        fedge_log_int("task", (int64_t)task->task_id), fedge_log_int("round", task->round),
-        fedge_log_int("examples", (int64_t)r->upload.num_examples),
-        fedge_log_num("loss", metric(&r->upload, "loss")),
-        fedge_log_num("accuracy", metric(&r->upload, "accuracy")),
-        fedge_log_num("seconds", metric(&r->upload, train ? "seconds-train" : "seconds-evaluate")),
-        fedge_log_int("bytes", (int64_t)r->upload.size));
+    fedge_log_field fields[7] = {fedge_log_int("task", (int64_t)task->task_id),
+                                 fedge_log_int("round", task->round),
+                                 fedge_log_int("examples", (int64_t)r->upload.num_examples)};
+    fedge_log_field *to = fields + 3;
+    to = put_metric(to, "loss", &r->upload, "loss");
+    to = put_metric(to, "accuracy", &r->upload, "accuracy");
+    to = put_metric(to, "seconds", &r->upload, train ? "seconds-train" : "seconds-evaluate");
+    *to++ = fedge_log_int("bytes", (int64_t)r->upload.size);
+    fedge_log_write(c->config.log, FEDGE_LOG_INFO, train ? "trained" : "evaluated", fields,
+                    (size_t)(to - fields));
     fedge_session_task_done(c->session, now(), &r->upload);
 }
 

@@ -417,13 +417,23 @@ static void log_closed(const fedge_engine *engine, const fedge_round_summary *su
     const char *event = failed                              ? "round-failed"
                         : summary->kind == FEDGE_TASK_TRAIN ? "round-closed"
                                                             : "evaluation-closed";
-    FEDGE_LOG(engine->config.log, failed ? FEDGE_LOG_WARN : FEDGE_LOG_INFO, event,
-              fedge_log_int("round", summary->round), fedge_log_int("asked", summary->asked),
-              fedge_log_int("clients", summary->reported),
-              fedge_log_num("accuracy", summary->accuracy), fedge_log_num("loss", summary->loss),
-              fedge_log_int("bytes-up", (int64_t)summary->bytes_up),
-              fedge_log_int("bytes-down", (int64_t)summary->bytes_down),
-              fedge_log_num("seconds", summary->seconds), fedge_log_str("model", summary->model));
+    fedge_log_field fields[9] = {fedge_log_int("round", summary->round),
+                                 fedge_log_int("asked", summary->asked),
+                                 fedge_log_int("clients", summary->reported)};
+    size_t num = 3;
+    /* What was not measured is left out. A loss alone is NaN where the model has diverged. */
+    const bool evaluated = !isnan(summary->loss) || !isnan(summary->accuracy);
+    if (!isnan(summary->accuracy))
+        fields[num++] = fedge_log_num("accuracy", summary->accuracy);
+    if (evaluated)
+        fields[num++] = fedge_log_num("loss", summary->loss);
+    fields[num++] = fedge_log_int("bytes-up", (int64_t)summary->bytes_up);
+    fields[num++] = fedge_log_int("bytes-down", (int64_t)summary->bytes_down);
+    fields[num++] = fedge_log_num("seconds", summary->seconds);
+    if (summary->model[0])
+        fields[num++] = fedge_log_str("model", summary->model);
+    fedge_log_write(engine->config.log, failed ? FEDGE_LOG_WARN : FEDGE_LOG_INFO, event, fields,
+                    num);
 }
 
 static void end_phase(fedge_engine *engine, const fedge_rounds_action *action,

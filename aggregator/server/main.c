@@ -135,6 +135,21 @@ static int fail(const fedge_error *err, fedge_exit_code otherwise)
     return fedge_exit_code_of(err->status, otherwise);
 }
 
+static void warn_of_too_few(const program *self)
+{
+    const fedge_registry_counts counts = fedge_peers_count(self->peers);
+    if (counts.active >= self->job->rounds.min_available_nodes)
+        return;
+    FEDGE_LOG(&self->log, FEDGE_LOG_WARN, "too-few-devices",
+              fedge_log_int("registered", fedge_peers_num_devices(self->peers)),
+              fedge_log_int("active", counts.active),
+              fedge_log_int("min-available-nodes", self->job->rounds.min_available_nodes),
+              fedge_log_str("advice",
+                            "rounds start once that many are active: sign more devices with "
+                            "fedge-keys sign, activate pending ones with fedge-keys activate, or "
+                            "lower rounds.min-available-nodes"));
+}
+
 /* All that can be checked without the state directory and the ports. */
 static fedge_status load(program *self, fedge_error *err)
 {
@@ -183,15 +198,8 @@ static fedge_status load(program *self, fedge_error *err)
         status = fedge_peers_new(options->identity, options->trust, options->registry, &self->log,
                                  &self->peers, err);
     }
-    if (status == FEDGE_OK &&
-        fedge_peers_num_devices(self->peers) < self->job->rounds.min_available_nodes) {
-        FEDGE_LOG(&self->log, FEDGE_LOG_WARN, "too-few-devices",
-                  fedge_log_int("registered", fedge_peers_num_devices(self->peers)),
-                  fedge_log_int("min-available-nodes", self->job->rounds.min_available_nodes),
-                  fedge_log_str("advice",
-                                "no round starts until as many are registered: fedge-keys "
-                                "sign, or lower rounds.min-available-nodes"));
-    }
+    if (status == FEDGE_OK)
+        warn_of_too_few(self);
     return status;
 }
 
@@ -216,7 +224,7 @@ static int report_check(const program *self)
     const fedge_layout layout = fedge_plan_layout(&self->job->plan);
     fedge_accumulator_config config = self->options.sums;
     const fedge_strategy_ops *strategy = NULL;
-    const unsigned devices = fedge_peers_num_devices(self->peers);
+    const unsigned devices = fedge_peers_count(self->peers).active;
     const unsigned needed = self->job->rounds.min_available_nodes;
     config.layout = &layout;
     config.log = &self->log; /* why it is not the GPUs */
@@ -233,8 +241,7 @@ static int report_check(const program *self)
     } else {
         printf("%s\nconfiguration ok", places);
         if (devices < needed) {
-            printf(", but no round starts: of %u devices needed, %u are registered", needed,
-                   devices);
+            printf(", but no round starts: of %u devices needed, %u are active", needed, devices);
         }
         printf("\n");
     }
@@ -264,8 +271,12 @@ static fedge_status limit_connections(program *self, fedge_error *err)
     room -= options->max_unauthenticated;
     if (options->max_connections > room)
         options->max_connections = room;
-    bool enough = options->max_connections >= fedge_peers_num_devices(self->peers);
-    FEDGE_LOG(&self->log, enough ? FEDGE_LOG_INFO : FEDGE_LOG_WARN, "fewer-connections",
+    /* While the registry is far smaller than the limit, nobody needs to know. */
+    const uint64_t devices = fedge_peers_num_devices(self->peers);
+    const fedge_log_level level = options->max_connections < devices       ? FEDGE_LOG_WARN
+                                  : options->max_connections < 2 * devices ? FEDGE_LOG_INFO
+                                                                           : FEDGE_LOG_DEBUG;
+    FEDGE_LOG(&self->log, level, "fewer-connections",
               fedge_log_int("max-connections", options->max_connections),
               fedge_log_int("max-unauthenticated", options->max_unauthenticated),
               fedge_log_int("open-files-allowed", granted),

@@ -202,6 +202,14 @@ uint32_t fedge_peers_num_devices(fedge_peers *peers)
     return number;
 }
 
+fedge_registry_counts fedge_peers_count(fedge_peers *peers)
+{
+    pthread_rwlock_rdlock(&peers->loaded);
+    const fedge_registry_counts counts = fedge_registry_count(peers->registry);
+    pthread_rwlock_unlock(&peers->loaded);
+    return counts;
+}
+
 fedge_status fedge_peers_admit(fedge_peers *peers, const uint8_t *der, size_t der_size,
                                uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE],
                                fedge_registry_match *match, fedge_error *err)

@@ -43,6 +43,8 @@ FEDGE_MUST_USE fedge_status fedge_peers_reload(fedge_peers *peers, fedge_error *
 /* Valid until the next reload. */
 const fedge_identity *fedge_peers_identity(const fedge_peers *peers);
 uint32_t fedge_peers_num_devices(fedge_peers *peers);
+/* Looks at every device of the registry. */
+fedge_registry_counts fedge_peers_count(fedge_peers *peers);
 
 /* May the owner of this certificate connect as a device? As fedge_peer_check; [fingerprint] is set
  * when the answer is yes. */

@@ -275,8 +275,11 @@ void fedge_transport_reload(fedge_transport *transport)
     if (fedge_peers_reload(transport->config.peers, &err) != FEDGE_OK) {
         fedge_log_failure(log, FEDGE_LOG_ERROR, "reload-failed", &err);
     } else {
+        const fedge_registry_counts counts = fedge_peers_count(transport->config.peers);
         FEDGE_LOG(log, FEDGE_LOG_INFO, "reloaded",
-                  fedge_log_int("devices", fedge_peers_num_devices(transport->config.peers)));
+                  fedge_log_int("devices", fedge_peers_num_devices(transport->config.peers)),
+                  fedge_log_int("active", counts.active), fedge_log_int("pending", counts.pending),
+                  fedge_log_int("revoked", counts.revoked));
     }
     /* Each thread judges its own connections. */
     for (uint32_t i = 0; i < transport->config.num_threads; i++) {

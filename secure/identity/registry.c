@@ -199,6 +199,26 @@ uint32_t fedge_registry_num_devices(const fedge_registry *registry)
     return registry->num_of_role[FEDGE_ROLE_DEVICE];
 }
 
+fedge_registry_counts fedge_registry_count(const fedge_registry *registry)
+{
+    fedge_registry_counts counts = {.active = 0};
+    for (uint32_t i = 0; i < registry->num_devices; i++) {
+        bool has[FEDGE_CERTIFICATE_REVOKED + 1] = {false};
+        uint32_t at = registry->devices[i].first;
+        for (; at != FEDGE_REGISTRY_NONE; at = registry->certificates[at].next)
+            has[registry->certificates[at].state] = true;
+        if (registry->devices[i].role != FEDGE_ROLE_DEVICE)
+            continue;
+        if (has[FEDGE_CERTIFICATE_ACTIVE])
+            counts.active++;
+        else if (has[FEDGE_CERTIFICATE_PENDING])
+            counts.pending++;
+        else
+            counts.revoked++;
+    }
+    return counts;
+}
+
 static void fill_match(const fedge_registry *registry,
                        const fedge_registry_certificate *certificate, fedge_registry_match *match)
 {

@@ -53,6 +53,14 @@ void fedge_registry_free(fedge_registry *registry); /* NULL is fine */
 /* Those of role device: their indices are 0 … n − 1. */
 uint32_t fedge_registry_num_devices(const fedge_registry *registry);
 
+/* How many of them are in each state; they sum up to fedge_registry_num_devices. */
+typedef struct fedge_registry_counts {
+    uint32_t active;  /* with an active certificate: those that may connect */
+    uint32_t pending; /* with a pending certificate, and none that is active */
+    uint32_t revoked; /* all others */
+} fedge_registry_counts;
+fedge_registry_counts fedge_registry_count(const fedge_registry *registry);
+
 /* The certificate with this fingerprint. FEDGE_NOT_FOUND: nobody's. A revoked one is found, with
  * its state: the caller refuses it. Constant time in the number of devices. */
 FEDGE_MUST_USE fedge_status fedge_registry_find(const fedge_registry *registry,

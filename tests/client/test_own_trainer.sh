@@ -39,6 +39,14 @@ done
 for pid in "${clients[@]}" "$aggregator"; do
     wait "$pid" || { echo "exit code $?"; tail -n 20 "$work"/*.log; exit 1; }
 done
+
+# What a trainer has not reported is in no log.
+if grep -E ' trained .* accuracy=' "$work"/client*.log; then exit 1; fi
+grep -qE ' trained .* loss=[0-9]' "$work/client0.log"
+grep -qE ' evaluated .* loss=[0-9.e-]+ accuracy=[0-9]' "$work/client0.log"
+if grep -E '=nan|=""' "$work/aggregator.log"; then exit 1; fi
+grep -qE ' round-closed .* model=[0-9a-f]' "$work/aggregator.log"
+
 model=$(find "$work/state" -name '*.safetensors' | sort | tail -1)
 /usr/bin/python3 - "$model" <<'PY'
 import json, struct, sys

@@ -34,8 +34,12 @@ ends 0 '"status":"ok"' "${check[@]}" job.json --json
 ends 0 '"devices":2,"devices_needed":2,' "${check[@]}" job.json --json
 [ ! -e state ] || fail "--check-config has made a state directory"
 sed 's/"min-available-nodes": 2/"min-available-nodes": 5/' job.json >many.json
-ends 0 "configuration ok, but no round starts: of 5 devices needed, 2 are registered" "${check[@]}" many.json
-ends 0 "too-few-devices registered=2 min-available-nodes=5 advice=" "${check[@]}" many.json
+ends 0 "configuration ok, but no round starts: of 5 devices needed, 2 are active" "${check[@]}" many.json
+ends 0 "too-few-devices registered=2 active=2 min-available-nodes=5 advice=" "${check[@]}" many.json
+"$keys" revoke --registry others/registry --name client-0000 >/dev/null
+sed 's/nodes": 2/nodes": 1/g' job.json >one.json
+ends 0 "too-few-devices registered=1 active=0 min-available-nodes=1 advice=" "$aggregator" --check-config \
+    --identity others/server --trust others/trust --registry others/registry --job one.json
 ends 3 "missing.json" "${check[@]}" missing.json
 sed 's/"seed"/"sede"/' job.json >typo.json
 ends 3 "typo.json:1: " "${check[@]}" typo.json
@@ -85,6 +89,15 @@ if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
     ends 6 "No space left" full
 fi
 
+# Too few files are told of as loudly as the registry is near the limit: it has 2 devices
+few_files() { (ulimit -n 1000 && "$aggregator" --job job.json "${who[@]}" --state state5 "${where[@]}" --drain "$@"); }
+ends 0 "debug fewer-connections" few_files --log-level debug --max-connections 4 --max-unauthenticated 2000
+ends 0 "info fewer-connections" few_files --max-connections 3 --max-unauthenticated 2000
+ends 0 "warn fewer-connections" few_files --max-connections 1 --max-unauthenticated 2000
+few_files >out 2>err || fail "no start with 1000 files: $(cat err)"
+if grep fewer-connections err; then fail "said although the registry is far from the limit"; fi
+rm -rf state5
+
 # A good start, and what it is in the way of
 run=("$aggregator" --job job.json "${who[@]}")
 "${run[@]}" --state state "${where[@]}" --port-file ports >out 2>err &
@@ -115,7 +128,11 @@ done
 
 # SIGHUP is survived, SIGTERM ends, and the same run is resumed
 kill -HUP "$pid"
-await grep -q 'reloaded devices=2' err
+await grep -q 'reloaded devices=2 active=2 pending=0 revoked=0' err
+"$keys" revoke --registry keys/registry --name client-0001 >/dev/null
+kill -HUP "$pid"
+await grep -q 'reloaded devices=2 active=1 pending=0 revoked=1' err
+"$keys" activate --registry keys/registry --name client-0001 >/dev/null
 end_by TERM
 [ "$code" = 0 ] || fail "exit $code after SIGTERM: $(cat err)"
 first=$(sed -n 's/.*run-started run=\([0-9a-f]*\).*/\1/p' err)

@@ -103,6 +103,16 @@ static fedge_status set_revoked(void *user, fedge_registry_row *row, fedge_error
     return FEDGE_OK;
 }
 
+static void expect_counts(const fedge_registry *registry, uint32_t active, uint32_t pending,
+                          uint32_t revoked)
+{
+    const fedge_registry_counts counts = fedge_registry_count(registry);
+    assert_int_equal(counts.active, active);
+    assert_int_equal(counts.pending, pending);
+    assert_int_equal(counts.revoked, revoked);
+    assert_int_equal(active + pending + revoked, fedge_registry_num_devices(registry));
+}
+
 static void test_rules(void **state)
 {
     (void)state;
@@ -125,6 +135,7 @@ static void test_rules(void **state)
     assert_int_equal(match.index, 0); /* indices count within a role */
     assert_int_equal(match.state, FEDGE_CERTIFICATE_PENDING);
     assert_int_equal(fedge_registry_num_devices(registry), 1);
+    expect_counts(registry, 1, 0, 0); /* the operator is no device */
     expect(add(registry, 3, 0, false), FEDGE_OK, NULL);
     expect(find(registry, 3, 0, &match), FEDGE_OK, NULL);
     assert_int_equal(match.index, 1);
@@ -140,6 +151,14 @@ static void test_rules(void **state)
     expect(find(registry, 1, 2, &match), FEDGE_OK, NULL);
     assert_int_equal(match.state, FEDGE_CERTIFICATE_REVOKED);
     expect(add(registry, 1, 20, true), FEDGE_REVOKED, "activate");
+    /* One active certificate is enough; a pending one without it is not. */
+    expect_counts(registry, 0, 0, 2);
+    info = certificate(4, 0, FEDGE_ROLE_DEVICE);
+    expect(fedge_registry_add(registry, &info, "4", FEDGE_CERTIFICATE_PENDING, false, &match, &err),
+           FEDGE_OK, NULL);
+    expect_counts(registry, 0, 1, 2);
+    expect(add(registry, 4, 1, true), FEDGE_OK, NULL);
+    expect_counts(registry, 1, 0, 2);
     fedge_registry_free(registry);
 }
 
