@@ -71,7 +71,7 @@ static void note_connection_error(fedge_link *link, const char *text, size_t siz
     if (size > length && strncmp(text, prefix, length) == 0) {
         note_why(link, strerror(atoi(text + length)), MAX_WHY);
     } else if (size > 3 && strncmp(text, "DNS", 3) == 0) {
-        snprintf(link->why, sizeof(link->why), "the name of the %s cannot be resolved: %.200s",
+        snprintf(link->why, sizeof(link->why), "cannot resolve the %s's name %.200s",
                  link->proxy[0] ? "proxy" : "server", link->proxy[0] ? link->proxy : link->host);
     } else {
         note_why(link, text, size);

@@ -29,7 +29,7 @@ if(FEDGE_HAVE_FUZZ)
 elseif(FEDGE_SANITIZE)
   message(STATUS "Fuzzers: left out (they bring their own sanitizers)")
 else()
-  message(STATUS "Fuzzers: left out, missing: clang with libFuzzer (run cmake/setup.sh --tests)")
+  message(STATUS "Fuzzers: left out, because this machine lacks clang with libFuzzer (run cmake/setup.sh --tests)")
 endif()
 
 # Compiles one source, once for all fuzzers of this folder, and hands its object back in [out].

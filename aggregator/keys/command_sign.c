@@ -42,9 +42,10 @@ static fedge_status check_asked(const options *given, const fedge_key_request *r
 {
     const char *asked = fedge_role_name(request->names.role);
     if (strcmp(given->role, asked) != 0) {
-        return fedge_fail(err, FEDGE_DENIED,
-                          "it asks for role %s, not %s: if it is to have that, give --role %s",
-                          asked, given->role, asked);
+        return fedge_fail(
+            err, FEDGE_DENIED,
+            "this request is for role %s, not %s: give --role %s if you mean to sign it", asked,
+            given->role, asked);
     }
     if (given->accept_names || (proven && given->dns.num + given->ip.num == 0))
         return FEDGE_OK;
@@ -113,7 +114,7 @@ static void print_signed(const char *what, const fedge_registry_match *match,
     fedge_keys_print_certificate(info);
     if (request->names.num_dns + request->names.num_ip > 0) {
         char hosts[FEDGE_X509_HOSTS_TEXT];
-        printf("clients may connect to it as %s\n", fedge_x509_hosts_text(&request->names, hosts));
+        printf("clients may connect to it at %s\n", fedge_x509_hosts_text(&request->names, hosts));
     }
 }
 
@@ -246,13 +247,12 @@ static const fedge_option OPTIONS[] = {
     {OPTION("out", "FILE", "the chain to hand back; replaces the same device's chain only", TEXT,
             out),
      .needed = true},
-    {OPTION("role", "ROLE", "what it may ask to be: device, server, operator or relay", TEXT, role),
+    {OPTION("role", "ROLE", "the role to grant: device, server, operator or relay", TEXT, role),
      .preset = "device"},
-    {OPTION("dns", "NAME", "a host name that it may ask for; may be repeated", OTHER, dns),
-     .take = take_dns},
-    {OPTION("ip", "ADDRESS", "an IP address that it may ask for; may be repeated", OTHER, ip),
+    {OPTION("dns", "NAME", "a host name to grant; may be repeated", OTHER, dns), .take = take_dns},
+    {OPTION("ip", "ADDRESS", "an IP address to grant; may be repeated", OTHER, ip),
      .take = take_ip},
-    {OPTION("accept-names", NULL, "it may ask for any host names and IP addresses", FLAG,
+    {OPTION("accept-names", NULL, "grant all host names and IP addresses that it asks for", FLAG,
             accept_names)},
     {OPTION("valid-days", "N", "validity, never beyond the intermediate's", U32, days),
      .preset = FEDGE_PRESET(FEDGE_CA_LEAF_DAYS), .min = 1, .max = FEDGE_CA_MAX_DAYS},

@@ -25,6 +25,12 @@ fedge_status fedge_accumulator_check_name(const char *name, fedge_error *err)
         const size_t used = strlen(known);
         snprintf(known + used, sizeof(known) - used, ", %s", fedge_accumulator_kinds[i]->name);
     }
+    if (strcmp(name, "cuda") == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "this program was built without CUDA: take one of %s; cmake's line "
+                          "'CUDA: left out' says why",
+                          known);
+    }
     return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                       "there is no accumulator \"%.40s\"; this build has %s", name, known);
 }

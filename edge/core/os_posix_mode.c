@@ -13,8 +13,8 @@ fedge_status fedge_os_check_not_writable(const char *path, fedge_error *err)
         return fedge_fail_errno(err, errno, "cannot look at %s", path);
     if ((info.st_mode & S_IWOTH) != 0) {
         return fedge_fail(err, FEDGE_DENIED,
-                          "anyone may write %s (mode %04o): see that it holds what you have put "
-                          "there, and run 'chmod o-w %s'",
+                          "%s is writable by everyone (mode %04o): check that it holds only what "
+                          "you put there, then run 'chmod o-w %s'",
                           path, (unsigned)(info.st_mode & 07777), path);
     }
     return FEDGE_OK;

@@ -9,8 +9,8 @@
 
 #define MAX_DNS_NAME 253
 
-static_assert(FEDGE_X509_HOSTS_TEXT >= FEDGE_X509_MAX_HOSTS * (sizeof(", DNS ") + MAX_DNS_NAME +
-                                                               sizeof(", IP ") + INET6_ADDRSTRLEN),
+static_assert(FEDGE_X509_HOSTS_TEXT >=
+                  FEDGE_X509_MAX_HOSTS * (2 * sizeof(", ") + MAX_DNS_NAME + INET6_ADDRSTRLEN),
               "all hosts fit");
 
 bool fedge_x509_dns_valid(const char *name, size_t length)
@@ -49,24 +49,34 @@ fedge_status fedge_x509_check_hosts(const fedge_x509_names *names, fedge_error *
     return FEDGE_OK;
 }
 
-static bool all_within(const mbedtls_x509_buf *hosts, size_t num, const mbedtls_x509_buf *of,
-                       size_t num_of)
+/* Puts those of [hosts] that are none of [of] into [out]; returns how many. */
+static size_t put_others(const mbedtls_x509_buf *hosts, size_t num, const mbedtls_x509_buf *of,
+                         size_t num_of, mbedtls_x509_buf *out)
 {
+    size_t count = 0;
     for (size_t i = 0; i < num; i++) {
         size_t j = 0;
         while (j < num_of &&
                (of[j].len != hosts[i].len || memcmp(of[j].p, hosts[i].p, hosts[i].len) != 0))
             j++;
         if (j == num_of)
-            return false;
+            out[count++] = hosts[i];
     }
-    return true;
+    return count;
+}
+
+size_t fedge_x509_hosts_beyond(const fedge_x509_names *names, const fedge_x509_names *of,
+                               fedge_x509_names *out)
+{
+    out->num_dns = put_others(names->dns, names->num_dns, of->dns, of->num_dns, out->dns);
+    out->num_ip = put_others(names->ip, names->num_ip, of->ip, of->num_ip, out->ip);
+    return out->num_dns + out->num_ip;
 }
 
 bool fedge_x509_hosts_within(const fedge_x509_names *names, const fedge_x509_names *of)
 {
-    return all_within(names->dns, names->num_dns, of->dns, of->num_dns) &&
-           all_within(names->ip, names->num_ip, of->ip, of->num_ip);
+    fedge_x509_names others;
+    return fedge_x509_hosts_beyond(names, of, &others) == 0;
 }
 
 const char *fedge_x509_hosts_text(const fedge_x509_names *names, char out[FEDGE_X509_HOSTS_TEXT])
@@ -74,7 +84,7 @@ const char *fedge_x509_hosts_text(const fedge_x509_names *names, char out[FEDGE_
     size_t at = 0;
     (void)fedge_os_format(out, FEDGE_X509_HOSTS_TEXT, "no DNS names or IP addresses");
     for (size_t i = 0; i < names->num_dns; i++) {
-        at += (size_t)fedge_os_format(out + at, FEDGE_X509_HOSTS_TEXT - at, "%sDNS %.*s",
+        at += (size_t)fedge_os_format(out + at, FEDGE_X509_HOSTS_TEXT - at, "%s%.*s",
                                       at > 0 ? ", " : "", (int)names->dns[i].len,
                                       (const char *)names->dns[i].p);
     }
@@ -82,7 +92,7 @@ const char *fedge_x509_hosts_text(const fedge_x509_names *names, char out[FEDGE_
         char text[INET6_ADDRSTRLEN] = "";
         (void)inet_ntop(names->ip[i].len == 4 ? AF_INET : AF_INET6, names->ip[i].p, text,
                         sizeof(text));
-        at += (size_t)fedge_os_format(out + at, FEDGE_X509_HOSTS_TEXT - at, "%sIP %s",
+        at += (size_t)fedge_os_format(out + at, FEDGE_X509_HOSTS_TEXT - at, "%s%s",
                                       at > 0 ? ", " : "", text);
     }
     return out;

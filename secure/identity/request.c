@@ -305,12 +305,13 @@ static fedge_status check_proof(fedge_key_request *request, mbedtls_x509_crt *pr
     status = fedge_x509_names_read(&present->subject_alt_names, &names, err);
     if (status != FEDGE_OK)
         return status;
-    if (!fedge_x509_hosts_within(&request->names, &names)) {
+    fedge_x509_names added;
+    if (fedge_x509_hosts_beyond(&request->names, &names, &added) > 0) {
         char asked[FEDGE_X509_HOSTS_TEXT];
         return fedge_fail(err, FEDGE_DENIED,
                           "it asks for names that the certificate it renews lacks, and a renewal "
                           "adds none: %s",
-                          fedge_x509_hosts_text(&request->names, asked));
+                          fedge_x509_hosts_text(&added, asked));
     }
     uint8_t hash[32];
     renewal_hash(request->csr.raw.p, request->csr.raw.len, hash);
@@ -379,16 +380,27 @@ fedge_status fedge_key_request_check_hosts(const fedge_key_request *request,
     fedge_status status = read_hosts(granted, &parsed, addresses, err);
     if (status != FEDGE_OK)
         return status;
-    if (fedge_x509_hosts_within(&request->names, &parsed) &&
-        fedge_x509_hosts_within(&parsed, &request->names))
+    fedge_x509_names asked_only, granted_only;
+    const size_t num_asked = fedge_x509_hosts_beyond(&request->names, &parsed, &asked_only);
+    const size_t num_granted = fedge_x509_hosts_beyond(&parsed, &request->names, &granted_only);
+    if (num_asked + num_granted == 0)
         return FEDGE_OK;
     if (request->names.num_dns + request->names.num_ip == 0) {
         return fedge_fail(err, FEDGE_DENIED,
                           "it asks for no DNS names or IP addresses: leave out --dns and --ip");
     }
-    char asked[FEDGE_X509_HOSTS_TEXT];
+    char hosts[FEDGE_X509_HOSTS_TEXT], asked[FEDGE_X509_HOSTS_TEXT];
+    if (num_granted > 0) {
+        return fedge_fail(err, FEDGE_DENIED,
+                          "it does not ask for %s, only for %s: leave out the first%s",
+                          fedge_x509_hosts_text(&granted_only, hosts),
+                          fedge_x509_hosts_text(&request->names, asked),
+                          request->renews ? "; a renewal cannot add names" : "");
+    }
     return fedge_fail(err, FEDGE_DENIED,
-                      "it asks for %s: check them, then grant just these by --dns and --ip, or all "
-                      "that it asks for by --accept-names",
-                      fedge_x509_hosts_text(&request->names, asked));
+                      "it %sasks for %s%s: check them, then grant them with --dns and --ip, or all "
+                      "that it asks for with --accept-names",
+                      granted->num_dns + granted->num_ip > 0 ? "also " : "",
+                      fedge_x509_hosts_text(&asked_only, hosts),
+                      granted->num_dns + granted->num_ip > 0 ? ", which you have not granted" : "");
 }

@@ -379,7 +379,7 @@ static void tell_hosts(const mbedtls_x509_crt *certificate)
         fedge_x509_names_read(&certificate->subject_alt_names, &names, NULL) == FEDGE_OK &&
         fedge_x509_check_hosts(&names, NULL) == FEDGE_OK) {
         snprintf(seen.reason, sizeof(seen.reason),
-                 "not for the host name connected to, %.100s: it is for %s", seen.host,
+                 "the server's certificate is not for %.100s, but for %s", seen.host,
                  fedge_x509_hosts_text(&names, hosts));
     }
 }

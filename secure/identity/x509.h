@@ -60,9 +60,13 @@ void fedge_x509_names_list(const fedge_x509_names *names, fedge_x509_san_nodes *
 bool fedge_x509_dns_valid(const char *name, size_t length);
 /* FEDGE_DENIED unless servers have a host, no others but relays do, and all DNS names are valid. */
 FEDGE_MUST_USE fedge_status fedge_x509_check_hosts(const fedge_x509_names *names, fedge_error *err);
-/* Every host of [names] is one of [of], too. DNS names are compared byte by byte. */
+/* The hosts of [names] that are none of [of]; returns their number. DNS names are compared byte by
+ * byte. Sets no other member of [out]. */
+size_t fedge_x509_hosts_beyond(const fedge_x509_names *names, const fedge_x509_names *of,
+                               fedge_x509_names *out);
+/* Whether there are none. */
 bool fedge_x509_hosts_within(const fedge_x509_names *names, const fedge_x509_names *of);
-/* "DNS fl.example.org, IP 10.0.0.1", for people. The names must be valid. Returns [out]. */
+/* "fl.example.org, 10.0.0.1", for people. The names must be valid. Returns [out]. */
 const char *fedge_x509_hosts_text(const fedge_x509_names *names, char out[FEDGE_X509_HOSTS_TEXT]);
 
 /* A fresh ECDSA key on P-256 in [key], initialised by the caller; and a key as PEM text, which the

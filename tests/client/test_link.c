@@ -237,12 +237,12 @@ static void test_wrong_servers(void **state)
     refused("localhost", s->device_port, "/echo", DIR "/a/clients/0000", DIR "/a/trust", "TLS", 0);
     refused("localhost", s->foreign_port, "/echo", DIR "/a/clients/0000", DIR "/a/trust", "TLS", 0);
     refused("localhost", s->elsewhere_port, "/echo", DIR "/c/clients/0000", DIR "/c/trust",
-            "not for the host name connected to, localhost: it is for DNS ", 0);
+            "the server's certificate is not for localhost, but for ", 0);
     refused("127.0.0.1", s->elsewhere_port, "/echo", DIR "/c/clients/0000", DIR "/c/trust",
-            "not for the host name connected to, 127.0.0.1: it is for DNS ", 0);
+            "the server's certificate is not for 127.0.0.1, but for ", 0);
     refused("localhost", 1, "/echo", DIR "/a/clients/0000", DIR "/a/trust", "refused", 0);
     refused("nowhere.invalid", 1, "/echo", DIR "/a/clients/0000", DIR "/a/trust",
-            "the name of the server cannot be resolved: nowhere.invalid", 0);
+            "cannot resolve the server's name nowhere.invalid", 0);
     refused("localhost", s->good_port, "/refuse", DIR "/a/clients/0000", DIR "/a/trust", "", 403);
     refused("localhost", s->good_port, "/redirect", DIR "/a/clients/0000", DIR "/a/trust",
             "sends elsewhere", 302);

@@ -303,7 +303,7 @@ class Deployment(unittest.TestCase):
         done = subprocess.run([f"{BIN}/{line[0]}", *line[1:]], cwd=self.place("authority"), text=True,
                               stderr=subprocess.PIPE, timeout=PATIENCE_S)
         self.assertEqual(done.returncode, 1, done.stderr)
-        self.assertIn("asks for role server, not device", done.stderr)
+        self.assertIn("is for role server, not device", done.stderr)
 
     def test_one_real_client(self):
         steps = self.steps()

@@ -142,7 +142,7 @@ class Build(unittest.TestCase):
     CMAKE = """#!/bin/sh
 echo "$*" >>"$CALLS"
 case $1 in
---preset) echo '-- CUDA: left out, missing: a GPU in this machine (give -DFEDGE_CUDA_ARCHITECTURES=ALL to build for others)' ;;
+--preset) echo '-- CUDA: left out, because this machine lacks a GPU (give -DFEDGE_CUDA_ARCHITECTURES=ALL to build for other machines)' ;;
 --build) for i in 1 2 3 4 5 6 7 8; do echo "[$i/8] Building $i"; done; echo 'ninja: stopped here'; exit 1 ;;
 esac
 """

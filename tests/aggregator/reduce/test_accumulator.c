@@ -563,6 +563,8 @@ static void what_cannot_be_opened_is_refused(void **state)
                      FEDGE_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "this build has auto, "));
     assert_non_null(strstr(err.message, "cpu"));
+    if (fedge_accumulator_check_name("cuda", &err) != FEDGE_OK)
+        assert_non_null(strstr(err.message, "built without CUDA: take one of auto, cpu;"));
     none.num_elements = 0;
     assert_int_equal(fedge_accumulator_open("cpu", &config, &accumulator, &err),
                      FEDGE_INVALID_ARGUMENT);

@@ -498,7 +498,7 @@ static void test_a_renewal_adds_no_names(void **state)
              (int)(strstr(wider, "-----BEGIN CERTIFICATE-----") - wider), wider,
              (int)(strstr(own, "-----BEGIN FEDGE") - present), present,
              strstr(wider, "-----BEGIN FEDGE"));
-    expect(read_request(mixed, &renews), FEDGE_DENIED, "adds none: DNS");
+    expect(read_request(mixed, &renews), FEDGE_DENIED, "adds none: other.example.org");
     free(wider);
     /* What another program has put into a request. */
     wider = renew_with(server, "*.example.org");

@@ -53,7 +53,7 @@ refuse 1 "never overwritten" "$keys" ca --ca ca
 "$keys" request --identity pi --role device --name pi-4 >out
 mode_is 600 pi/key.pem
 refuse 1 "fedge-keys renew" "$keys" request --identity pi --role device
-refuse 1 "asks for role device, not operator" \
+refuse 1 "is for role device, not operator" \
     "$keys" sign --ca ca --registry reg --request pi/request.pem --out pi/answer.pem --role operator
 "$keys" sign --ca ca --registry reg --request pi/request.pem --out pi/answer.pem >out
 grep -q "^signed 'pi-4', active, index 0: role device, device .*, expires 20" out || fail "$(cat out)"
@@ -65,15 +65,15 @@ refuse 1 "is registered already" "$keys" sign --ca ca --registry reg --request p
 sign=("$keys" sign --ca ca --registry reg)
 
 # What a request asks for is not what it gets: role and names are for who signs to give
-refuse 1 "hub/request.pem: it asks for role server, not device: if it is to have that, give --role server" \
+refuse 1 "hub/request.pem: this request is for role server, not device: give --role server if you mean to sign it" \
     "${sign[@]}" --request hub/request.pem --out hub/chain.pem
 "$keys" request --identity pi-c --role device >out
-asked="it asks for DNS hub.example.org, IP ::1, IP 10.0.0.1: check them"
 hub=("${sign[@]}" --role server --request hub/request.pem --out hub/chain.pem)
-refuse 1 "$asked" "${hub[@]}"
-refuse 1 "$asked" "${hub[@]}" --dns hub.example.org
-refuse 1 "$asked" "${hub[@]}" --dns hub.example.org --ip 10.0.0.1 --ip ::2
-refuse 1 "$asked" "${hub[@]}" --dns hub.example.org --ip 10.0.0.1 --ip ::1 --dns www.example.org
+refuse 1 "it asks for hub.example.org, ::1, 10.0.0.1: check them" "${hub[@]}"
+refuse 1 "it also asks for ::1, 10.0.0.1, which you have not granted: check them" "${hub[@]}" --dns hub.example.org
+refuse 1 "it does not ask for ::2, only for hub.example.org, ::1, 10.0.0.1: " "${hub[@]}" --dns hub.example.org --ip 10.0.0.1 --ip ::2
+refuse 1 "it does not ask for www.example.org, only for hub.example.org, ::1, 10.0.0.1: leave out the first" \
+    "${hub[@]}" --dns hub.example.org --ip 10.0.0.1 --ip ::1 --dns www.example.org
 refuse 1 "'10.0.0' is not an IP address" "${hub[@]}" --ip 10.0.0
 refuse 2 "goes without --dns" "${hub[@]}" --accept-names --ip ::1
 refuse 1 "leave out --dns and --ip" "${sign[@]}" --dns pi.example.org --request pi-c/request.pem --out pi-c/chain.pem
@@ -81,10 +81,10 @@ refuse 2 "unknown role" "${sign[@]}" --request hub/request.pem --out hub/chain.p
 [ ! -e hub/chain.pem ] || fail "a refused request left a certificate"
 grep -q hub reg/registry.json && fail "a refused request was registered"
 "${hub[@]}" --ip 0:0::1 --ip 10.0.0.1 --dns hub.example.org >out
-grep -qx "clients may connect to it as DNS hub.example.org, IP ::1, IP 10.0.0.1" out || fail "$(cat out)"
+grep -qx "clients may connect to it at hub.example.org, ::1, 10.0.0.1" out || fail "$(cat out)"
 "$keys" request --identity hub-b --role server --dns b.example.org >out
 "${sign[@]}" --role server --accept-names --request hub-b/request.pem --out hub-b/chain.pem >out
-grep -qx "clients may connect to it as DNS b.example.org" out || fail "$(cat out)"
+grep -qx "clients may connect to it at b.example.org" out || fail "$(cat out)"
 refuse 1 "does not belong" "$keys" install --identity pi --chain hub/chain.pem
 
 # A device that asks anew with its key, for a server's role, is not told that it has been signed
@@ -150,12 +150,13 @@ mode_is 600 pi/key.pem
 cp hub/chain.pem hub-before.pem
 "$keys" install --identity hub --chain hub-before.pem >out
 "$keys" renew --identity hub --keep-key >out
-refuse 1 "asks for role server, not device" "${sign[@]}" --request hub/request.pem --out hub/chain.pem
+refuse 1 "is for role server, not device" "${sign[@]}" --request hub/request.pem --out hub/chain.pem
+refuse 1 "10.0.0.1: leave out the first; a renewal cannot add names" "${hub[@]}" --dns extra.example
 "${hub[@]}" >out
-grep -qx "clients may connect to it as DNS hub.example.org, IP ::1, IP 10.0.0.1" out || fail "$(cat out)"
+grep -qx "clients may connect to it at hub.example.org, ::1, 10.0.0.1" out || fail "$(cat out)"
 id=$("$keys" list --registry reg | awk '/server-/ {print $5; exit}')
 "$keys" request --identity hub-c --role server --device-id "$id" --dns c.example.org >out
-refuse 1 "it asks for DNS c.example.org" \
+refuse 1 "it asks for c.example.org: " \
     "${sign[@]}" --role server --renew --request hub-c/request.pem --out hub-c/chain.pem
 
 # The list, revocation

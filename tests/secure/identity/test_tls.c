@@ -315,8 +315,8 @@ static void test_refused_servers(void **state)
     (void)state;
     refuse_server(DIR "/next-server", "localhost", "not signed by a trusted root");
     refuse_server(DIR "/server", "example.org",
-                  "connected to, example.org: it is for DNS localhost, ");
-    refuse_server(DIR "/server", "127.0.0.2", "connected to, 127.0.0.2: it is for DNS localhost, ");
+                  "the server's certificate is not for example.org, but for localhost, ");
+    refuse_server(DIR "/server", "127.0.0.2", "is not for 127.0.0.2, but for localhost, ");
     forge_leaf leaf = {.cn = "localhost",
                        .uris = {"urn:fedge:device:" FORGE_ID, "urn:fedge:role:device"},
                        .usage = 2,
