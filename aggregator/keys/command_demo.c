@@ -24,6 +24,7 @@ typedef struct demo {
     char registry_dir[FEDGE_OS_MAX_PATH];
     fedge_ca *ca;
     fedge_registry *registry;
+    uint64_t not_after_ms; /* of the server's certificate */
 } demo;
 
 /* Writes DIR/NAME, mode 0600, without waiting for the disk: thousands of files would take minutes,
@@ -57,6 +58,7 @@ static fedge_status sign(demo *all, const char *request_pem, char **chain_pem, f
                                &info, err);
     }
     if (status == FEDGE_OK) {
+        all->not_after_ms = info.not_after_ms; /* the server's comes last */
         status = fedge_registry_add(all->registry, &info, request.name, FEDGE_CERTIFICATE_ACTIVE,
                                     false, &match, err);
     }
@@ -181,10 +183,10 @@ static fedge_status check_clients(const options *given, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Whether the demonstration that is there is the one asked for; FEDGE_EXISTS when not. [server]: of
- * its certificate. */
-static fedge_status check_whole(const demo *all, fedge_certificate_info *server, fedge_error *err)
+/* Whether the demonstration that is there is the one asked for; FEDGE_EXISTS when not. */
+static fedge_status check_whole(demo *all, fedge_error *err)
 {
+    fedge_certificate_info server;
     const options *given = all->given;
     char path[FEDGE_OS_MAX_PATH];
     uint8_t *pem = NULL;
@@ -202,36 +204,32 @@ static fedge_status check_whole(const demo *all, fedge_certificate_info *server,
     if (status == FEDGE_OK)
         status = fedge_x509_parse_chain((const char *)pem, path, &chain, err);
     if (status == FEDGE_OK)
-        status = fedge_x509_info(&chain, server, err);
+        status = fedge_x509_info(&chain, &server, err);
     if (status == FEDGE_OK)
         status = fedge_x509_names_read(&chain.subject_alt_names, &made.names, err);
     if (status == FEDGE_OK && (fedge_registry_num_devices(all->registry) != given->clients ||
                                fedge_key_request_check_hosts(&made, &names, NULL) != FEDGE_OK))
         status = fail_another(given, "another demonstration", err);
-    if (status == FEDGE_OK && server->not_after_ms <= fedge_os_unix_ms())
+    if (status == FEDGE_OK && server.not_after_ms <= fedge_os_unix_ms())
         status = fail_another(given, "a demonstration whose certificates have expired", err);
+    if (status == FEDGE_OK)
+        all->not_after_ms = server.not_after_ms;
     mbedtls_x509_crt_free(&chain);
     free(pem);
     return status == FEDGE_OK ? check_clients(given, err) : status;
 }
 
-static void print_made(const options *given, const fedge_certificate_info *before)
+static void print_made(const demo *all)
 {
     char end[FEDGE_CALENDAR_TEXT];
-    printf("%s: authority, server, operator and %u clients; certificates expire ", given->out,
-           given->clients);
-    if (before) {
-        fedge_calendar_text(before->not_after_ms, end);
-        printf("%s\n", end);
-    } else {
-        printf("in %u days\n", given->days);
-    }
+    fedge_calendar_text(all->not_after_ms, end);
+    printf("%s: authority, server, operator and %u clients; certificates expire %s\n",
+           all->given->out, all->given->clients, end);
 }
 
 static fedge_status run(const options *given, fedge_error *err)
 {
     demo all = {.given = given};
-    fedge_certificate_info server;
     bool whole = false;
     int lock = -1;
     fedge_status status = make_authority(&all, err);
@@ -241,7 +239,7 @@ static fedge_status run(const options *given, fedge_error *err)
         status = fedge_registry_open(all.registry_dir, &all.registry, err);
         whole = status == FEDGE_OK && fedge_registry_num_devices(all.registry) != 0;
         if (whole)
-            status = check_whole(&all, &server, err);
+            status = check_whole(&all, err);
         if (status == FEDGE_OK && !whole)
             status = make_identities(&all, err);
         if (status == FEDGE_OK && !whole)
@@ -251,7 +249,7 @@ static fedge_status run(const options *given, fedge_error *err)
     fedge_registry_free(all.registry);
     fedge_ca_free(all.ca);
     if (status == FEDGE_OK)
-        print_made(given, whole ? &server : NULL);
+        print_made(&all);
     return status;
 }
 

@@ -229,6 +229,7 @@ cp good.json reg/registry.json
 
 # The demonstration
 "$keys" demo --out demo --clients 12 --server-name example.org --ip 10.1.2.3 >out
+cp out first
 [ "$(find demo/clients -name key.pem -perm 600 | wc -l)" = 12 ] || fail "12 clients were to be made"
 "$keys" list --registry demo/registry | awk '$1 == "device" && $7 != sprintf("client-%04d", $2) {exit 1}' ||
     fail "index and name disagree"
@@ -236,6 +237,7 @@ refuse 1 "never overwritten" "$keys" demo --out demo --clients 3
 demo=("$keys" demo --out demo --clients 12 --server-name example.org --ip 10.1.2.3)
 "${demo[@]}" >out
 grep -q "; certificates expire 20.*Z$" out || fail "when they expire is not told: $(cat out)"
+cmp -s first out || fail "the second time it says otherwise: $(cat first out)"
 mv demo/clients/0011 client-0011
 refuse 1 "demo holds a demonstration that lacks a client, which is never overwritten" "${demo[@]}"
 mv client-0011 demo/clients/0011
