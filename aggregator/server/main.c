@@ -240,9 +240,8 @@ static int report_check(const program *self)
                devices, needed, places);
     } else {
         printf("%s\nconfiguration ok", places);
-        if (devices < needed) {
+        if (devices < needed)
             printf(", but no round starts: of %u devices needed, %u are active", needed, devices);
-        }
         printf("\n");
     }
     return FEDGE_EXIT_OK;
