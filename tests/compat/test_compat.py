@@ -334,8 +334,13 @@ class Server:
 
 
 def check_hello(recorded, found):
-    """It says what it is as before, and may be able to do more; a server of that time reads it."""
-    demand_same(recorded, found, {"release", "features", "errors"})
+    """It says what it is as before, and may be able to do more; a server of that time reads it. What the machine has
+    may differ: its memory, its processor."""
+    of_the_machine = {"arch": str, "ram": int}
+    demand_same(recorded, found, {"release", "features", "errors", *of_the_machine})
+    for key, kind in of_the_machine.items():
+        if not isinstance(found.meta.get(key), kind) or not found.meta[key]:
+            raise AssertionError(f"{key} is {found.meta.get(key)}")
     words = found.meta["features"] + found.meta.get("more-features", [])
     if len(found.meta["features"]) > 64 or not set(recorded.meta["features"]) <= set(words):
         raise AssertionError(f"features {found.meta['features']}")
