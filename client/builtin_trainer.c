@@ -5,10 +5,10 @@
 #include <string.h>
 
 #include "edge/core/os.h"
-#include "edge/io/client_hooks.h"
-#include "edge/io/dataset.h"
-#include "edge/io/file_list.h"
-#include "edge/io/plan.h"
+#include "edge/data/dataset.h"
+#include "edge/data/formats/file_list.h"
+#include "edge/plan/client_hooks.h"
+#include "edge/plan/plan.h"
 #include "edge/train/model.h"
 #include "edge/train/trainer.h"
 

@@ -10,11 +10,11 @@
 
 #include <stdint.h>
 
-#include "client/engine.h"
 #include "client/fedge_client.h"
+#include "client/training_backend.h"
 #include "edge/core/status.h"
-#include "edge/io/dataset.h"
-#include "edge/io/site.h"
+#include "edge/data/dataset.h"
+#include "edge/site/site.h"
 
 typedef struct fedge_builtin_config {
     const fedge_site *site;                       /* outlives the trainer */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "client/builtin_trainer.h"
-#include "edge/io/dataset.h"
+#include "edge/data/dataset.h"
 
 static fedge_status check_one(const fedge_site_data *data, const fedge_plan *plan,
                               const fedge_log *log, fedge_error *err)

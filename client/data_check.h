@@ -4,8 +4,8 @@
 
 #include "edge/core/log.h"
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
-#include "edge/io/site.h"
+#include "edge/plan/plan.h"
+#include "edge/site/site.h"
 
 /* Loads each data set as a task would, and logs a line of what was found ("data"), or why it cannot
  * be loaded ("data", an error). [plan]: the job's, whose data set is read by what it says, and

@@ -42,7 +42,7 @@
 #define FEDGE_CLIENT_MAX_METRIC_NAME 64
 
 typedef struct fedge_client fedge_client;
-struct fedge_plan; /* edge/io/plan.h: for programs in fedge's own tree */
+struct fedge_plan; /* edge/plan/plan.h: for programs in fedge's own tree */
 struct fedge_site; /* fedge_client_site_load */
 
 /* What is to be learned. Valid until the next call of the callback plan, or fedge_client_free. */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "edge/core/bytes.h"
-#include "edge/io/safetensors.h"
+#include "edge/data/formats/safetensors.h"
 
 /* In the store, two places: u64 task id, little-endian, and the values. */
 static const char *const KEYS[2][2] = {{"fedge-control", "fedge-control-next"},

@@ -1,5 +1,5 @@
 /* What a device keeps from round to round, for the strategy or as the residual of a codec that
- * chooses (edge/io/client_hooks.h), in the store.
+ * chooses (edge/plan/client_hooks.h), in the store.
  *
  * It is that of the last update that the server has counted, which the next task names: an
  * acknowledgement may be lost, and one in a round that fails means nothing. So the store has two,
@@ -17,9 +17,9 @@
 #include "client/store.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
-#include "edge/io/client_hooks.h"
-#include "edge/io/protocol.h"
-#include "edge/io/update.h"
+#include "edge/plan/client_hooks.h"
+#include "edge/plan/update.h"
+#include "edge/wire/protocol.h"
 
 /* What the store had when a round began. */
 typedef struct fedge_kept {

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "edge/core/status.h"
-#include "edge/io/protocol.h"
+#include "edge/wire/protocol.h"
 #include "secure/identity/identity.h"
 
 #define FEDGE_LINK_DEFAULT_PORT 9092

@@ -6,8 +6,8 @@
 #include "client/exit_codes.h"
 #include "edge/core/command_line.h"
 #include "edge/core/version.h"
-#include "edge/io/site.h"
-#include "secure/ciphers/ciphers.h"
+#include "edge/site/site.h"
+#include "secure/crypto/ciphers.h"
 
 #define OPTION(name, argument, help, type, field)                                                  \
     FEDGE_OPTION(name, argument, help, type, fedge_client_options, field)

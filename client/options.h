@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/engine.h"
+#include "client/training_backend.h"
 #include "edge/core/log.h"
 
 #define FEDGE_CLIENT_MAX_SERVERS 4096 /* bytes; of links fewer, and they say so */
@@ -21,7 +21,7 @@ typedef struct fedge_client_options {
     bool log_json, check_config;
     const char *plan; /* a job file: print what it needs, nothing else; else NULL */
     bool json;
-    const char *engine;                    /* "cpu", or one of client/engine.h */
+    const char *engine;                    /* "cpu", or one of client/training_backend.h */
     fedge_client_engine_settings settings; /* of it */
 } fedge_client_options;
 

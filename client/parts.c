@@ -5,8 +5,8 @@
 
 #include "edge/core/bytes.h"
 #include "edge/core/ids.h"
-#include "edge/io/part_list.h"
-#include "secure/hash/sha256.h"
+#include "edge/wire/part_list.h"
+#include "secure/crypto/sha256.h"
 #include "secure/identity/identity.h"
 
 #define MAX_SOURCES 8                 /* blobs that share parts, the model itself with them */

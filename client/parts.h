@@ -1,6 +1,6 @@
-/* The parts of a model that a client has already (edge/io/part_list.h): they are copied within its
- * store, in order, between the runs of bytes that it has to fetch. Blobs only grow, so what is held
- * of a model goes on counting after a restart. A small build asks for no list
+/* The parts of a model that a client has already (edge/wire/part_list.h): they are copied within
+ * its store, in order, between the runs of bytes that it has to fetch. Blobs only grow, so what is
+ * held of a model goes on counting after a restart. A small build asks for no list
  * (FEDGE_TAKES_PARTS).
  */
 #ifndef FEDGE_CLIENT_PARTS_H
@@ -10,7 +10,7 @@
 
 #include "client/store.h"
 #include "edge/core/status.h"
-#include "edge/io/protocol.h"
+#include "edge/wire/protocol.h"
 
 /* A model on its way, its list, and where its parts are held. Not for several threads. */
 typedef struct fedge_parts fedge_parts;

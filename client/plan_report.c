@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/engine.h"
-#include "edge/io/client_memory.h"
-#include "edge/io/json.h"
-#include "edge/io/plan.h"
-#include "edge/io/update.h"
+#include "client/training_backend.h"
+#include "edge/json/json.h"
+#include "edge/plan/plan.h"
+#include "edge/plan/update.h"
+#include "edge/site/client_memory.h"
+#include "edge/train/layers/shape.h"
 #include "edge/train/model.h"
-#include "edge/train/shape.h"
 
 /* Of a layer's row; in JSON by these names. */
 enum {

@@ -28,7 +28,7 @@
 #include "client/exit_codes.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
-#include "edge/io/protocol.h"
+#include "edge/wire/protocol.h"
 
 /* A download or an upload that was found damaged is repeated this often before the link is given up
  * (download) or the result is discarded (upload). */

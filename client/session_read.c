@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "client/session_private.h"
-#include "edge/io/plan.h"
+#include "edge/plan/plan.h"
 
 /* A whole message that cannot be read, or has no place here. */
 static void bad_message(fedge_session *s, fedge_reason reason, const fedge_message *message,

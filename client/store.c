@@ -6,9 +6,9 @@
 
 #include "client/store_backend.h"
 #include "edge/core/bytes.h"
-#include "edge/io/json.h"
-#include "edge/io/seal.h"
-#include "secure/hash/sha256.h"
+#include "edge/json/json.h"
+#include "edge/json/seal.h"
+#include "secure/crypto/sha256.h"
 #include "secure/identity/identity.h"
 
 struct fedge_store {

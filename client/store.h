@@ -2,10 +2,10 @@
  *
  *   STATE/lock           held by the process that uses it (a second one is refused)
  *   STATE/state.json     format, run, incarnation, last server time, last errors, with a seal
- *                        (edge/io/seal.h)
+ *                        (edge/json/seal.h)
  *   STATE/blobs/HASH     plan and model, possibly in part: a download goes on where it stopped
  *   STATE/result         the result that the server has not acknowledged yet: the UPLOAD message
- *                        (edge/io/protocol.h; it has a CRC and the size and CRC of what follows),
+ *                        (edge/wire/protocol.h; it has a CRC and the size and CRC of what follows),
  *                        then the bytes of its sections
  *   STATE/kv/RUN/KEY+crc32   the trainer's own values, each with its CRC-32 behind it, u32
  *                        little-endian; without "+crc32" and CRC where an older release left it
@@ -23,7 +23,7 @@
 
 #include "edge/core/os.h"
 #include "edge/core/status.h"
-#include "edge/io/protocol.h"
+#include "edge/wire/protocol.h"
 
 #define FEDGE_STORE_FORMAT 1     /* a newer one is refused, older ones are read */
 #define FEDGE_STORE_MAX_ERRORS 4 /* kept for the next HELLO */

@@ -11,12 +11,12 @@
 
 #include "client/kept.h"
 #include "edge/core/os.h"
-#include "edge/io/model_delta.h"
-#include "edge/io/plan.h"
-#include "edge/io/safetensors.h"
-#include "edge/io/site.h"
-#include "edge/io/update.h"
-#include "secure/hash/sha256.h"
+#include "edge/data/formats/safetensors.h"
+#include "edge/plan/model_delta.h"
+#include "edge/plan/plan.h"
+#include "edge/plan/update.h"
+#include "edge/site/site.h"
+#include "secure/crypto/sha256.h"
 
 #define ROOM_RETRY_MS 5000 /* between tries to store a result on a full disk */
 #define ROOM_RETRIES 6     /* then its task is declined: the round has others, or a drain waits */

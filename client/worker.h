@@ -13,7 +13,7 @@
 
 #include "client/fedge_client.h"
 #include "client/store.h"
-#include "edge/io/protocol.h"
+#include "edge/wire/protocol.h"
 
 typedef enum fedge_assignment_kind {
     FEDGE_ASSIGNMENT_NONE,

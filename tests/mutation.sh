@@ -3,8 +3,8 @@
 #
 #   bash tests/mutation.sh [--files FILE_OR_FOLDER]... [--count N] [--seed S] [option]...
 #
-#   --files F       a source file or a folder of them, may be repeated; default: edge/core, edge/io,
-#                   aggregator/{rounds,reduce,store,server}, client, secure
+#   --files F       a source file or a folder of them, may be repeated; default: edge without train,
+#                   aggregator without its simulator, client, secure
 #   --count N       mutants that compile and differ from the original program (default 20)
 #   --seed S        which ones are drawn (default 1): the same tree and seed give the same mutants
 #   --only KEY      only the mutant with this key, may be repeated

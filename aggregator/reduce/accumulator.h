@@ -29,7 +29,7 @@
 #include "aggregator/reduce/optimizer.h"
 #include "aggregator/reduce/scatter.h"
 #include "aggregator/reduce/tile.h"
-#include "edge/core/codec.h"
+#include "edge/core/codec/codec.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
@@ -200,6 +200,7 @@ typedef struct fedge_accumulator_ops {
 } fedge_accumulator_ops;
 
 extern const fedge_accumulator_ops fedge_accumulator_cpu;
+extern const fedge_accumulator_ops fedge_accumulator_cuda; /* in builds with CUDA */
 
 /* The kinds of this build, the fastest first; ends with NULL (accumulator_kinds.c). */
 extern const fedge_accumulator_ops *const fedge_accumulator_kinds[];

@@ -1,7 +1,4 @@
 #include "aggregator/reduce/accumulator.h"
-#ifdef FEDGE_WITH_CUDA
-#include "aggregator/reduce/cuda/accumulator_cuda.h"
-#endif
 
 const fedge_accumulator_ops *const fedge_accumulator_kinds[] = {
 #ifdef FEDGE_WITH_CUDA

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #ifdef FEDGE_WITH_MPI
-#include "aggregator/reduce/mpi/collective_mpi.h"
 #define MPI_KIND &fedge_collective_mpi
 #else
 #define MPI_KIND NULL

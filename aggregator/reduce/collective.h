@@ -53,6 +53,11 @@ typedef struct fedge_collective_ops {
     void *(*begin_receive)(void *state, void *bytes, size_t size, uint32_t from);
 } fedge_collective_ops;
 
+/* The collective "mpi", in builds with MPI: ranks that Open MPI's mpirun has started. Its library
+ * is loaded when the collective is opened; an error of MPI, a lost rank among them, ends the job.
+ */
+extern const fedge_collective_ops fedge_collective_mpi;
+
 /* One that is open; all 0: alone. */
 typedef struct fedge_collective {
     const fedge_collective_ops *ops; /* NULL: alone */

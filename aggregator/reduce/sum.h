@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "edge/core/codec.h"
+#include "edge/core/codec/codec.h"
 
 #define FEDGE_SUM_MAX_UPDATES 16
 

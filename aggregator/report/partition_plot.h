@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 #include "edge/core/status.h"
-#include "edge/io/partition.h"
+#include "edge/data/partitions/partition.h"
 
 #define FEDGE_PARTITION_PLOT_MAX_CLIENTS 1000u /* drawn; of more, as many evenly chosen */
 #define FEDGE_PARTITION_PLOT_MAX_BANDS 32u     /* colours; of more labels, neighbours share one */

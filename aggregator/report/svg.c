@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "edge/io/json.h"
+#include "edge/json/json.h"
 
 fedge_status fedge_svg_begin(fedge_buffer *out, double width, double height, fedge_error *err)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/io/dataset.h"
+#include "edge/data/dataset.h"
 #include "edge/train/model.h"
 #include "edge/train/trainer.h"
 

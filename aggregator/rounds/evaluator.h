@@ -6,8 +6,8 @@
 
 #include "aggregator/rounds/metrics.h"
 #include "edge/core/status.h"
-#include "edge/io/dataset.h"
-#include "edge/io/plan.h"
+#include "edge/data/dataset.h"
+#include "edge/plan/plan.h"
 
 #define FEDGE_EVALUATOR_BATCH 100 /* examples at once */
 

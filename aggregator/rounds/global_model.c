@@ -5,11 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/robust/tiles.h"
 #include "aggregator/rounds/statistics.h"
+#include "aggregator/rounds/tiles.h"
 #include "edge/core/os.h"
-#include "edge/io/client_hooks.h"
-#include "edge/io/safetensors.h"
+#include "edge/data/formats/safetensors.h"
+#include "edge/plan/client_hooks.h"
 #include "edge/train/model.h"
 
 #define INFINITE 0x7f800000 /* bits of a float that is */

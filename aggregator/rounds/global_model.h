@@ -19,7 +19,7 @@
 #include "aggregator/rounds/samplers.h"
 #include "aggregator/rounds/strategy.h"
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
+#include "edge/plan/plan.h"
 
 #define FEDGE_ROBUST_MEMORY ((uint64_t)1 << 30) /* bytes, unless something else is asked for */
 

@@ -5,8 +5,8 @@
 
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
-#include "edge/io/dataset.h"
-#include "edge/io/sections.h"
+#include "edge/data/dataset.h"
+#include "edge/plan/sections.h"
 #include "edge/train/model.h"
 #include "edge/train/trainer.h"
 

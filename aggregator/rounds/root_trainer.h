@@ -11,14 +11,14 @@
 
 #include "aggregator/rounds/updates.h"
 #include "edge/core/status.h"
-#include "edge/io/json.h"
-#include "edge/io/plan.h"
+#include "edge/json/json.h"
+#include "edge/plan/plan.h"
 
 #define FEDGE_ROOT_CLIENT UINT32_MAX /* its index: above FEDGE_ROUNDS_MAX_CLIENTS */
 
 typedef struct fedge_root_trainer fedge_root_trainer;
 
-/* As a reader's check (edge/io/plan.h): all of a built-in model has to be trained. */
+/* As a reader's check (edge/plan/plan.h): all of a built-in model has to be trained. */
 FEDGE_MUST_USE fedge_status fedge_root_trainer_check(const fedge_json *json, const fedge_job *job,
                                                      fedge_error *err);
 

@@ -10,7 +10,7 @@
 #include "aggregator/rounds/metrics.h"
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
-#include "edge/io/protocol.h"
+#include "edge/wire/protocol.h"
 
 #define FEDGE_SPEED_QUANTILES 4u
 #define FEDGE_ROUND_SUMMARY_MAX_TOLD 2048u /* updates that a line names */

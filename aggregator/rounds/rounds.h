@@ -41,8 +41,8 @@
 
 #include "aggregator/rounds/samplers.h"
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
-#include "edge/io/protocol.h"
+#include "edge/plan/plan.h"
+#include "edge/wire/protocol.h"
 
 #define FEDGE_ROUNDS_MAX_CLIENTS 16777216u /* connected at once */
 #define FEDGE_ROUNDS_MAX_SLOTS 65536u      /* of a phase with a buffer */

@@ -6,8 +6,8 @@
 #include <stdint.h>
 
 #include "edge/core/rng.h"
-#include "edge/io/plan.h"
-#include "edge/io/protocol.h"
+#include "edge/plan/plan.h"
+#include "edge/wire/protocol.h"
 
 /* How many results a phase is after, and how many tasks it sends to get them. */
 typedef struct fedge_cohort_size {

@@ -1,10 +1,10 @@
 /* Samplers: which of the connected clients a training phase asks.
  *
  * A table: one file per sampler under samplers/, found by its kind (FEDGE_SAMPLER_MAP in
- * edge/io/plan.h). A sampler gives each client a score s_i, an integer, by what has been seen of it
- * (client_history.h). Clients are drawn without replacement by systematic sampling (Madow, "On the
- * theory of systematic sampling, II", Annals of Mathematical Statistics 1949) in a random order,
- * so that client i is in the cohort with probability
+ * edge/plan/plan.h). A sampler gives each client a score s_i, an integer, by what has been seen of
+ * it (client_history.h). Clients are drawn without replacement by systematic sampling (Madow, "On
+ * the theory of systematic sampling, II", Annals of Mathematical Statistics 1949) in a random
+ * order, so that client i is in the cohort with probability
  *
  *     π_i = min(1, k s_i / T)          exactly
  *
@@ -22,7 +22,7 @@
 
 #include "aggregator/rounds/client_history.h"
 #include "edge/core/rng.h"
-#include "edge/io/plan.h"
+#include "edge/plan/plan.h"
 
 #define FEDGE_SAMPLER_MAX_SCORE 1048576u /* 2^20: of 2^24 clients they sum to at most 2^44 */
 

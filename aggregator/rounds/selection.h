@@ -11,8 +11,8 @@
 
 #include "aggregator/rounds/round_summary.h"
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
-#include "edge/io/protocol.h"
+#include "edge/plan/plan.h"
+#include "edge/wire/protocol.h"
 
 /* What one metric has been. Plain data, all 0 at first. */
 typedef struct fedge_watch_state {

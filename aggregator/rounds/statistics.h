@@ -10,7 +10,7 @@
 
 #include "aggregator/reduce/accumulator.h"
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
+#include "edge/plan/plan.h"
 
 /* Moves the statistics among [model] (plan->schema.num_elements); nothing without such a section.
  * [accumulator] (at least one update), [bounds_log2]: of all that is sent. Rounding leaves no

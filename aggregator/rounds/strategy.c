@@ -7,6 +7,7 @@
 
 #include "aggregator/rounds/samplers.h"
 #include "edge/core/fixed.h"
+#include "edge/json/json.h"
 
 #define ENTRY(name) &fedge_strategy_##name,
 static const fedge_strategy_ops *const strategies[] = {FEDGE_STRATEGY_MAP(ENTRY)};
@@ -316,4 +317,30 @@ fedge_status fedge_strategy_load_nothing(void *state, const uint8_t *bytes, size
                                   "the strategy keeps no state, but the checkpoint has %zu bytes "
                                   "of it",
                                   size);
+}
+
+fedge_status fedge_refuse_test_set(const fedge_json *json, fedge_job *job, void *settings,
+                                   fedge_error *err)
+{
+    (void)settings;
+    return job->test_set.present
+               ? fedge_json_fail_at(json, "test-set", err,
+                                    "does not go with %s: the layers that stay with clients are "
+                                    "not trained in the server's model; remove it, and set "
+                                    "rounds.fraction-evaluate to evaluate clients' own models",
+                                    job->strategy)
+               : FEDGE_OK;
+}
+
+fedge_status fedge_strategy_init_settings(const fedge_strategy_config *config, void **state,
+                                          fedge_error *err)
+{
+    (void)err;
+    *state = config->job->strategy_settings; /* all there is; the job's, which outlives this */
+    return FEDGE_OK;
+}
+
+void fedge_strategy_free_nothing(void *state)
+{
+    (void)state;
 }

@@ -5,10 +5,10 @@
  * not depend on the number of clients, and the step is a pure function of them: the same sums give
  * the same bits. One that collects has the updates too, some coordinates at a time, in memory that
  * is limited (robust/robust.h). What a strategy asks of clients is in its client hooks
- * (edge/io/client_hooks.h).
+ * (edge/plan/client_hooks.h).
  *
  * A new strategy is a file under strategies/ and a line in FEDGE_STRATEGY_MAP; with a part of the
- * clients' also a file under edge/io/hooks and a line in FEDGE_CLIENT_HOOKS_MAP; its tests, its
+ * clients' also a file under edge/plan/hooks and a line in FEDGE_CLIENT_HOOKS_MAP; its tests, its
  * rows in docs/strategies.md and docs/job.schema.json, which a test compares with its arguments.
  * One that is not part of fedge comes from a shared object (strategy_plugin.h).
  */
@@ -24,7 +24,7 @@
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
-#include "edge/io/plan.h"
+#include "edge/plan/plan.h"
 
 /* The first is a job's default. */
 /* clang-format off */
@@ -218,5 +218,15 @@ FEDGE_MUST_USE fedge_status fedge_strategy_save_nothing(const void *state, fedge
                                                         fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_strategy_load_nothing(void *state, const uint8_t *bytes,
                                                         size_t size, fedge_error *err);
+
+/* As a reader's derive: fails where the job has a test set, which the server's model cannot be
+ * evaluated on, for some of its layers are the clients' own. */
+FEDGE_MUST_USE fedge_status fedge_refuse_test_set(const struct fedge_json *json,
+                                                  struct fedge_job *job, void *settings,
+                                                  fedge_error *err);
+/* For strategies whose state is their settings alone. */
+FEDGE_MUST_USE fedge_status fedge_strategy_init_settings(const fedge_strategy_config *config,
+                                                         void **state, fedge_error *err);
+void fedge_strategy_free_nothing(void *state);
 
 #endif

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "aggregator/rounds/metrics.h"
-#include "aggregator/rounds/strategies/vectors.h"
 #include "aggregator/rounds/strategy_plugin_api.h"
-#include "edge/io/plan_fields.h"
+#include "aggregator/rounds/strategy_vectors.h"
+#include "edge/plan/plan_fields.h"
 
 #define MAX_STRATEGIES 63 /* with the plugin's: what a job's reader can tell apart */
 #define MESSAGE 256

@@ -1,6 +1,7 @@
 /* The updates of a round, one by one: for strategies that need more than their sum
  * (aggregator/rounds/robust). Where they lie is the caller's business: in the journal of a server
- * (aggregator/server/accepted_updates.h), in memory or a file (aggregator/rounds/kept_updates.h).
+ * (aggregator/run/ingest/accepted_updates.h), in memory or a file
+ * (aggregator/rounds/kept_updates.h).
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_UPDATES_H
 #define FEDGE_AGGREGATOR_ROUNDS_UPDATES_H
@@ -8,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "edge/core/codec.h"
+#include "edge/core/codec/codec.h"
 #include "edge/core/status.h"
 
 /* Values that are read at a time: of one tensor, from a multiple of it on. */

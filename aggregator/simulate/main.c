@@ -10,12 +10,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "aggregator/simulate/compare/compare.h"
+#include "aggregator/simulate/experiment/experiment.h"
+#include "aggregator/simulate/experiment/options.h"
 #include "aggregator/simulate/generate/generate_options.h"
 #include "aggregator/simulate/model_command.h"
-#include "aggregator/simulate/run/beats.h"
-#include "aggregator/simulate/run/experiment.h"
-#include "aggregator/simulate/run/options.h"
-#include "aggregator/simulate/sweep/compare.h"
+#include "aggregator/simulate/run/heartbeat.h"
 #include "aggregator/simulate/sweep/sweep.h"
 #include "edge/core/os.h"
 #include "edge/core/version.h"

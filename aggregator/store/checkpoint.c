@@ -9,9 +9,9 @@
 
 #include "aggregator/store/json_file.h"
 #include "edge/core/os.h"
-#include "edge/io/plan.h"
-#include "edge/io/safetensors.h"
-#include "secure/hash/sha256.h"
+#include "edge/data/formats/safetensors.h"
+#include "edge/plan/plan.h"
+#include "secure/crypto/sha256.h"
 
 /* Format 1 has no last-accepted.bin, and is written when there is none; in format 2 it is called
  * counted.bin. */

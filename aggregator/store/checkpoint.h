@@ -19,7 +19,7 @@
 #include "aggregator/rounds/selection.h"
 #include "aggregator/rounds/strategy.h"
 #include "edge/core/status.h"
-#include "edge/io/protocol.h"
+#include "edge/wire/protocol.h"
 
 #define FEDGE_CHECKPOINT_MAX_STATE ((size_t)64 * 1024)       /* bytes of state.json */
 #define FEDGE_CHECKPOINT_MAX_LAST_ACCEPTED ((size_t)8000000) /* bytes of last-accepted.bin */

@@ -12,7 +12,7 @@
 #include <stdint.h>
 
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
+#include "edge/plan/plan.h"
 
 /* *disk is ≥ 1; 0: there is no number and [make] is false. The directory exists. Nobody else makes
  * one at the same time. FEDGE_CORRUPT: the file is none. */

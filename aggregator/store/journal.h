@@ -35,8 +35,8 @@
 
 #include "aggregator/rounds/samplers.h"
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
-#include "edge/io/protocol.h"
+#include "edge/plan/plan.h"
+#include "edge/wire/protocol.h"
 
 #define FEDGE_JOURNAL_MAX_SLOTS 65536u
 #define FEDGE_JOURNAL_MAX_METADATA FEDGE_MESSAGE_MAX_META /* of one update, bytes */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/io/json.h"
+#include "edge/json/json.h"
 
 bool fedge_json_add_text(cJSON *json, const char *key, const char *text)
 {

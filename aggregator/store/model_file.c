@@ -10,10 +10,10 @@
 #include "aggregator/store/run.h"
 #include "edge/core/os.h"
 #include "edge/core/version.h"
-#include "edge/io/client_hooks.h"
-#include "edge/io/plan_fields.h"
-#include "edge/io/safetensors.h"
-#include "secure/hash/sha256.h"
+#include "edge/data/formats/safetensors.h"
+#include "edge/plan/client_hooks.h"
+#include "edge/plan/plan_fields.h"
+#include "secure/crypto/sha256.h"
 
 #define METADATA "__metadata__"
 #define PREFIX_SIZE 8 /* the header's size as u64, little-endian */

@@ -24,8 +24,8 @@
 #include <stdint.h>
 
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
-#include "edge/io/protocol.h"
+#include "edge/plan/plan.h"
+#include "edge/wire/protocol.h"
 
 /* What is known of a model. Plain data; numbers that are not known are NaN. */
 typedef struct fedge_model_facts {

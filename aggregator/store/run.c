@@ -10,7 +10,7 @@
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/path.h"
 #include "edge/core/os.h"
-#include "secure/hash/sha256.h"
+#include "secure/crypto/sha256.h"
 
 #define NEW_RUN_PREFIX "new-" /* of a run's directory until it is complete */
 

@@ -20,8 +20,8 @@
 #include <stdint.h>
 
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
-#include "edge/io/protocol.h"
+#include "edge/plan/plan.h"
+#include "edge/wire/protocol.h"
 
 #define FEDGE_STATE_FORMAT 1
 #define FEDGE_MAX_RUNS 100000u /* run directories looked at in one state directory */

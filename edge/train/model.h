@@ -33,7 +33,7 @@
 
 /* Every layer: X(its name in enum fedge_layer_type, its name in C, PyTorch's class). A new layer is
  * one line at the end of this list and one file that defines fedge_layer_<name in C>
- * (edge/train/layer.h). */
+ * (edge/train/layers/layer.h). */
 #define FEDGE_LAYER_MAP(X)                                                                         \
     X(LINEAR, linear, Linear)                                                                      \
     X(CONV2D, conv2d, Conv2d)                                                                      \
@@ -199,7 +199,8 @@ typedef struct fedge_layer_spec {
     } u;
 } fedge_layer_spec;
 
-/* X(its name in enum fedge_loss_type, its name in C, PyTorch's class). See edge/train/losses.h. */
+/* X(its name in enum fedge_loss_type, its name in C, PyTorch's class). See
+ * edge/train/losses/losses.h. */
 #define FEDGE_LOSS_MAP(X)                                                                          \
     X(CROSS_ENTROPY, cross_entropy, CrossEntropyLoss)                                              \
     X(BCE_WITH_LOGITS, bce_with_logits, BCEWithLogitsLoss)                                         \
@@ -270,7 +271,7 @@ void fedge_model_init_values(const fedge_model_spec *spec, uint64_t seed, float 
 void fedge_model_init_buffers(const fedge_model_spec *spec, float *values);
 
 /* X(its name in enum fedge_optimizer_type, its name in C, PyTorch's class). See
- * edge/train/optimizers.h. */
+ * edge/train/optimizers/optimizers.h. */
 #define FEDGE_OPTIMIZER_MAP(X) X(SGD, sgd, SGD) X(ADAM, adam, Adam) X(ADAMW, adamw, AdamW)
 
 typedef enum fedge_optimizer_type {
@@ -295,7 +296,7 @@ typedef enum fedge_optimizer_type {
  *   clipping:  g ← g · min(1, clip_norm / (‖g‖ + 1e-6)), the norm over all that is trained
  *              (torch.nn.utils.clip_grad_norm_)
  *
- *   strategy:  g ← g + correction, as SCAFFOLD's c − c_i (edge/io/client_hooks.h) */
+ *   strategy:  g ← g + correction, as SCAFFOLD's c − c_i (edge/plan/client_hooks.h) */
 typedef struct fedge_optimizer {
     float learning_rate, momentum, weight_decay;
     fedge_optimizer_type type; /* 0: SGD */
@@ -318,7 +319,8 @@ typedef enum fedge_precision {
     FEDGE_PRECISION_BF16, /* operands rounded to bf16, see below */
     FEDGE_PRECISION_TF32, /* GPUs round operands to tf32, 11 bits of precision; CPUs have fp32 */
     FEDGE_PRECISION_INT8, /* evaluation only: weights and activations of Linear, Conv1d and Conv2d
-                             (not depthwise) as int8 with sums in int32, see edge/train/int8.h */
+                             (not depthwise) as int8 with sums in int32, see
+                             edge/train/kernels/int8.h */
     FEDGE_PRECISION_COUNT
 } fedge_precision;
 

@@ -11,7 +11,7 @@
 
 #include "edge/core/bytes.h"
 #include "edge/core/ids.h"
-#include "secure/hash/sha256.h"
+#include "secure/crypto/sha256.h"
 
 #define RENEWAL_BEGIN "-----BEGIN FEDGE RENEWAL-----"
 #define RENEWAL_END "-----END FEDGE RENEWAL-----"

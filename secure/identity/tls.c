@@ -19,7 +19,7 @@
 #include <mbedtls/ssl_ciphersuites.h>
 
 #include "edge/core/os.h"
-#include "secure/ciphers/ciphers.h"
+#include "secure/crypto/ciphers.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"

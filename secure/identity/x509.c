@@ -10,7 +10,7 @@
 
 #include "edge/core/ids.h"
 #include "edge/core/os.h"
-#include "secure/hash/sha256.h"
+#include "secure/crypto/sha256.h"
 #include "secure/identity/calendar.h"
 
 int fedge_x509_random(void *unused, unsigned char *out, size_t size)

@@ -12,9 +12,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "edge/core/codec.h"
+#include "edge/core/codec/codec.h"
 #include "edge/core/rng.h"
-#include "edge/io/deflate.h"
+#include "edge/wire/deflate.h"
 
 #define DEFLATE "+deflate"
 

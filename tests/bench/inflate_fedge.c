@@ -11,8 +11,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "edge/io/deflate.h"
-#include "edge/io/inflater.h"
+#include "edge/wire/deflate.h"
+#include "edge/wire/inflater.h"
 
 #define MIN_SECONDS 0.5 /* of each measurement of a turn */
 

@@ -16,7 +16,7 @@
 
 #include <mpi.h>
 
-#include "aggregator/reduce/joined.h"
+#include "aggregator/reduce/distributed_accumulator.h"
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
 

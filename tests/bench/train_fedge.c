@@ -14,7 +14,7 @@
 
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
-#include "edge/io/plan.h"
+#include "edge/plan/plan.h"
 #include "tests/bench/train_flops.h"
 #include "tests/bench/train_peak.h"
 

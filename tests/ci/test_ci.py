@@ -37,7 +37,7 @@ class Plan(unittest.TestCase):
             self.assertEqual(plan.extra(commit, ["edge/core/os.h"]), plan.extra(commit, ["edge/core/os.h"]))
 
     def test_the_slot_ends_in_time(self):
-        for changed in ([], ["docs/jobs.md"], ["edge/core/os.h"], ["edge/train/cuda/step.cu"], None):
+        for changed in ([], ["docs/jobs.md"], ["edge/core/os.h"], ["edge/train/cuda/kernels/step.cu"], None):
             for commit in COMMITS:
                 parts = plan.extra(commit, changed)
                 self.assertGreater(len(parts), 0)
@@ -46,7 +46,7 @@ class Plan(unittest.TestCase):
 
     def test_what_changed_runs(self):
         for commit in COMMITS:
-            for path in ("edge/core/os.h", "client/main.c", "secure/hash/hash.c", "cmake/deps.sh"):
+            for path in ("edge/core/os.h", "client/main.c", "secure/crypto/hash.c", "cmake/deps.sh"):
                 self.assertTrue(any(part.startswith("cross:") for part in plan.extra(commit, [path])), path)
             for path in ("aggregator/reduce/cuda/kernels.cu", "edge/train/cuda/math.cuh", "tests/cuda/emulator/race.c"):
                 self.assertIn("race", plan.extra(commit, [path]))

@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 #include "client/session.h"
-#include "edge/io/protocol.h"
+#include "edge/wire/protocol.h"
 
 #define FAKE_BLOB_SIZE 200000 /* four parts */
 #define FAKE_RESULT_SIZE 150000

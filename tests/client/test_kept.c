@@ -14,8 +14,8 @@
 #include "client/kept.h"
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
-#include "edge/io/safetensors.h"
-#include "edge/io/update.h"
+#include "edge/data/formats/safetensors.h"
+#include "edge/plan/update.h"
 
 /* Linear(2, 2) of which row 1 is trained: two weights and a bias. */
 static const char JOB[] =

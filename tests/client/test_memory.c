@@ -21,9 +21,9 @@
 #include "client/kept.h"
 #include "client/worker.h"
 #include "edge/core/os.h"
-#include "edge/io/client_memory.h"
-#include "edge/io/safetensors.h"
-#include "secure/hash/sha256.h"
+#include "edge/data/formats/safetensors.h"
+#include "edge/site/client_memory.h"
+#include "secure/crypto/sha256.h"
 #include "secure/identity/identity.h"
 
 #define DIR "client-memory-test"

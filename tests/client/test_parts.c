@@ -13,8 +13,8 @@
 #include "edge/core/bytes.h"
 #include "edge/core/ids.h"
 #include "edge/core/os.h"
-#include "edge/io/part_list.h"
-#include "secure/hash/sha256.h"
+#include "edge/wire/part_list.h"
+#include "secure/crypto/sha256.h"
 #include "secure/identity/identity.h"
 
 #define PART 20000

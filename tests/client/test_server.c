@@ -18,7 +18,7 @@
 
 #include "edge/core/bytes.h"
 #include "edge/core/message.h"
-#include "edge/io/protocol.h"
+#include "edge/wire/protocol.h"
 #include "secure/identity/identity.h"
 #include "secure/identity/tls.h"
 

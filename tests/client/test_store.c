@@ -12,7 +12,7 @@
 #include "client/store.h"
 #include "client/store_backend.h"
 #include "edge/core/os.h"
-#include "secure/hash/sha256.h"
+#include "secure/crypto/sha256.h"
 #include "secure/identity/identity.h"
 
 #define DIR "store-test"

@@ -8,7 +8,7 @@
 
 #include "client/store.h"
 #include "edge/core/os.h"
-#include "secure/hash/sha256.h"
+#include "secure/crypto/sha256.h"
 #include "secure/identity/identity.h"
 #include "tests/edge/core/lossy_disk.h"
 

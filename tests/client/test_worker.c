@@ -12,9 +12,9 @@
 #include <string.h>
 
 #include "client/worker.h"
-#include "edge/io/plan.h"
-#include "edge/io/safetensors.h"
-#include "secure/hash/sha256.h"
+#include "edge/data/formats/safetensors.h"
+#include "edge/plan/plan.h"
+#include "secure/crypto/sha256.h"
 #include "secure/identity/identity.h"
 
 static const float MODEL[2] = {0.25F, -1.5F};

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 #include "edge/core/rng.h"
-#include "edge/train/cuda/kernels.h"
+#include "edge/train/cuda/kernels/kernels.h"
 
 enum { SLOTS = 3, SEEDS = 24, MOST = 1 << 15 };
 

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "aggregator/reduce/cuda/accumulator_cuda.h"
-#include "edge/core/codec_chosen.h"
+#include "edge/core/codec/chosen.h"
 #include "edge/core/fixed.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/rounds.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 
 const fedge_accumulator_ops *const ops = &fedge_accumulator_cuda;
 fedge_rng rng;

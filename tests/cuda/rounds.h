@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
-#include "edge/core/codec.h"
+#include "edge/core/codec/codec.h"
 #include "edge/core/rng.h"
 #include "edge/core/tensor.h"
 

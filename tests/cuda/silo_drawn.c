@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "edge/core/rng.h"
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/edge/core/cmocka_all.h"
 

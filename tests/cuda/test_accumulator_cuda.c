@@ -12,7 +12,7 @@
 #include "edge/core/fixed.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/rounds.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 #include "tests/edge/core/long.h"
 
 enum { SEEDS = 5, QUICK_SEEDS = 2, THREADS = 12 };

@@ -9,7 +9,7 @@
 #include "edge/core/fixed.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/rounds.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 
 /* Every value as large as its codec has it, of one sign in all updates: int8 ±127 at the largest
  * scale, floats ±B. */

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec_chosen.h"
+#include "edge/core/codec/chosen.h"
 #include "edge/core/fixed.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/rounds.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 #include "tests/edge/core/long.h"
 
 static const char *const PIPELINES[] = {"topk:0.02",      "topk:0.02+int8",   "topk:0.0101+int4",

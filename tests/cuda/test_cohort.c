@@ -6,7 +6,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "edge/core/codec.h"
+#include "edge/core/codec/codec.h"
 #include "tests/cuda/cohort_drawn.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/edge/core/long.h"

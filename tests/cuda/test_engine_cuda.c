@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
-#include "tests/aggregator/server/federation.h"
+#include "tests/aggregator/run/federation.h"
 #include "tests/cuda/emulator/emulator.h"
 
 #define ROUNDS "\"num-server-rounds\":3,\"min-train-nodes\":4,\"min-available-nodes\":4"
@@ -63,7 +63,7 @@ static void end(void)
 static void finish_as_expected(void)
 {
     assert_int_equal(finish(), FEDGE_OK);
-    const fedge_engine_status status = fed_status(&fed);
+    const fedge_run_status status = fed_status(&fed);
     assert_int_equal(status.rounds_closed, 3);
     assert_string_equal(status.model_hash, expected);
 }
@@ -118,7 +118,7 @@ static bool third_round_trains(const federation *it)
 static void expect_gpus(const char *gpus)
 {
     char text[64] = "";
-    const fedge_engine_status status = fed_status(&fed);
+    const fedge_run_status status = fed_status(&fed);
     for (uint32_t i = 0; i < status.num_gpus; i++) {
         const size_t used = strlen(text);
         (void)snprintf(text + used, sizeof(text) - used, i > 0 ? ",%u" : "%u", status.gpus[i].gpu);
@@ -287,7 +287,7 @@ static void lines_tell_what_gpus_did(void **state)
     begin("cuda", FEDGE_SHARD_CLIENTS, "all");
     start();
     finish_as_expected();
-    const fedge_engine_status status = fed_status(&fed);
+    const fedge_run_status status = fed_status(&fed);
     char path[FEDGE_MAX_PATH + 16];
     uint8_t *text = NULL;
     size_t size = 0;

@@ -14,7 +14,7 @@
 #include "edge/train/cuda/nccl_api.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/rounds.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 
 enum { TOLD = 9, NOT_TOLD = 1, OTHERWISE = 2 };
 static int to_parent;

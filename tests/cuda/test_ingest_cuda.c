@@ -6,9 +6,9 @@
 
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/strategy.h"
-#include "aggregator/server/ingest.h"
-#include "edge/io/client_hooks.h"
-#include "edge/io/update.h"
+#include "aggregator/run/ingest/ingest.h"
+#include "edge/plan/client_hooks.h"
+#include "edge/plan/update.h"
 #include "tests/cuda/emulator/emulator.h"
 
 enum { INPUTS = 64, OUTPUTS = 16, ELEMENTS = (INPUTS + 1) * OUTPUTS, MAX_SIZE = 4 * ELEMENTS };

@@ -9,10 +9,10 @@
 
 #include "aggregator/reduce/cuda/kernels.h"
 #include "edge/core/bytes.h"
-#include "edge/core/codec.h"
+#include "edge/core/codec/codec.h"
 #include "edge/core/rng.h"
 #include "tests/cuda/emulator/emulator.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 
 enum { SEEDS = 40, MAX_TENSORS = 6, MAX_COUNT = 1100, BLOCK = FEDGE_CUDA_BLOCK };
 enum { MAX_BLOCKS = MAX_TENSORS * (MAX_COUNT / BLOCK + 1), PADDED = MAX_BLOCKS * BLOCK };

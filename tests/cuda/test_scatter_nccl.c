@@ -13,11 +13,11 @@
 
 #include "aggregator/reduce/cuda/accumulator_cuda.h"
 #include "aggregator/reduce/cuda/scatter_nccl.h"
-#include "aggregator/reduce/joined.h"
+#include "aggregator/reduce/distributed_accumulator.h"
 #include "edge/core/rng.h"
 #include "tests/aggregator/reduce/local_ranks.h"
 #include "tests/cuda/emulator/emulator.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 
 enum { MAX_RANKS = LOCAL_RANKS_MAX, VALUES = 2300, ROUNDS = 3, UPDATES = 5 };
 enum { TOLD = 9, FAILED = 8 };

@@ -10,7 +10,7 @@
 #include "aggregator/reduce/tile.h"
 #include "edge/core/rng.h"
 #include "tests/cuda/emulator/emulator.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 
 enum { MAX_ROWS = 70, MAX_COUNT = 8192, THREADS = 3 };
 

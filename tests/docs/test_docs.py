@@ -183,7 +183,7 @@ class Pages(unittest.TestCase):
 
     def test_metrics_are_all_described(self):
         page = section(read("docs/operations.md"), "## Health and metrics")
-        code = set(re.findall(r'"((?:fedge|process)_\w+)"', read("aggregator/server/http.c")))
+        code = set(re.findall(r'"((?:fedge|process)_\w+)"', read("aggregator/net/http.c")))
         said = set(re.findall(r"`((?:fedge|process)_\w+)", page))
         self.assertEqual(said - code, set())
         self.assertEqual(code - said, set())
@@ -206,7 +206,7 @@ class Pages(unittest.TestCase):
         """The codes of the table that say "not restart" are those that the unit does not restart after."""
         page = section(read("docs/operations.md"), "## Exit codes")
         tables = dict(zip(("fedge-aggregator", "fedge-client"), re.split("^`fedge-.*`:$", page, flags=re.M)[1:]))
-        headers = {"fedge-aggregator": "aggregator/server/exit_codes.h", "fedge-client": "client/exit_codes.h"}
+        headers = {"fedge-aggregator": "aggregator/run/exit_codes.h", "fedge-client": "client/exit_codes.h"}
         for program, table in tables.items():
             advice = {int(row.split("|")[1]): row.split("|")[3].strip()
                       for row in rows(table) if row.split("|")[1].strip().isdigit()}
@@ -220,7 +220,7 @@ class Pages(unittest.TestCase):
 
 
     def test_the_unit_allows_all_connections(self):
-        headers = read("aggregator/server/transport.h") + read("aggregator/server/options.h")
+        headers = "".join(map(read, ("aggregator/net/transport.h", "aggregator/exchange/exchange.h", "aggregator/program/options.h")))
 
         def value(name):
             return int(re.search(rf"^#define FEDGE_{name} (\d+)", headers, re.M)[1])

@@ -1,5 +1,6 @@
 /* How the codec fuzzer reads its input: the first bytes choose codec, bounds and sizes, the rest is
- * the section. For the fuzzer, and for the test of its seeds (tests/edge/core/test_codec.c). */
+ * the section. For the fuzzer, and for the test of its seeds (tests/edge/core/codec/test_codec.c).
+ */
 #ifndef FEDGE_TESTS_FUZZ_CODEC_SEED_H
 #define FEDGE_TESTS_FUZZ_CODEC_SEED_H
 
@@ -7,7 +8,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "edge/core/codec.h"
+#include "edge/core/codec/codec.h"
 
 #define CODEC_SEED_HEAD 5
 #define CODEC_SEED_MANY 70000  /* values of a matrix of several groups (codec_chosen.h) */

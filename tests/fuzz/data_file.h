@@ -5,7 +5,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "edge/io/dataset.h"
+#include "edge/data/dataset.h"
 
 #define FUZZ_MAX_PATH 32
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec.h"
+#include "edge/core/codec/codec.h"
 #include "tests/fuzz/codec_seed.h"
 
 #define HEAD CODEC_SEED_HEAD

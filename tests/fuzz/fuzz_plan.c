@@ -2,8 +2,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/io/plan.h"
-#include "edge/io/update.h"
+#include "edge/plan/plan.h"
+#include "edge/plan/update.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

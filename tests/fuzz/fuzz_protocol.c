@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/io/protocol.h"
+#include "edge/wire/protocol.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,7 +1,7 @@
 /* Websocket frames: read byte by byte and frame by frame, the same ones are refused. */
 #include <stdlib.h>
 
-#include "aggregator/server/ws_frame.h"
+#include "aggregator/net/ws_frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

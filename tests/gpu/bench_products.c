@@ -18,7 +18,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "edge/train/cuda/kernels.h"
+#include "edge/train/cuda/kernels/kernels.h"
 
 enum { REPEATS = 7, CALLS = 20 };
 enum { TRANSPOSED = 1, PLAIN = 0, MATH_FP32 = 0, MATH_TF32 = 3 }; /* as cublas_api.h has them */

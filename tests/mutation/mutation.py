@@ -22,8 +22,9 @@ import mutants
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 JUDGED = ROOT / "tests" / "mutation" / "judged.txt"
 DEFAULT = [
-    *("edge/core", "edge/io", "aggregator/rounds", "aggregator/reduce", "aggregator/store"),
-    *("aggregator/server", "client", "secure"),
+    *("edge/core", "edge/json", "edge/wire", "edge/plan", "edge/data", "edge/site", "aggregator/rounds", "aggregator/reduce", "aggregator/store"),
+    *("aggregator/exchange", "aggregator/net", "aggregator/run", "aggregator/cluster", "aggregator/program"),
+    *("client", "secure"),
 ]
 SKIPPED = 77  # a test's exit code
 SLOWEST = 10  # times as long as before: the mutant hangs

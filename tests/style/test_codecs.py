@@ -1,6 +1,6 @@
 """Fails where code beside a codec's own files says its name: test_codecs.py ROOT
 
-Codecs are found by name in a table (edge/core/codec.h). What knows one of them otherwise is a special case: a text
+Codecs are found by name in a table (edge/core/codec/codec.h). What knows one of them otherwise is a special case: a text
 that is exactly its name, or its table. Three faster ways know some (docs/codecs.md). Comments, and messages that
 recommend one, may name it.
 """
@@ -11,22 +11,22 @@ import sys
 
 import source_tree
 
-OWN = os.path.join("edge", "core", "codec")  # codec.h, codec_int8.c …
+OWN = os.path.join("edge", "core", "codec") + os.sep
 OTHERS = ("tests" + os.sep, "examples" + os.sep)
-LIST = os.path.join("edge", "core", "codec.h")
-FASTER = ("aggregator/reduce/sum.c", "aggregator/reduce/cuda/geometry.c", "aggregator/simulate/run/trainer_cuda_config.c")
+LIST = os.path.join("edge", "core", "codec", "codec.h")
+FASTER = ("aggregator/reduce/sum.c", "aggregator/reduce/cuda/geometry.c", "aggregator/simulate/cohort/trainer_cuda_config.c")
 # The same words for other things: formats that training computes and keeps numbers in, and nothing at all.
 HOMONYMS = {
-    "aggregator/server/ranks/hosts.c": ("none",),
-    "client/engine_cuda.c": ("bf16",),
+    "aggregator/program/hosts.c": ("none",),
+    "client/training_backend_cuda.c": ("bf16",),
     "client/options.c": ("bf16",),
     "edge/core/message.h": ("none",),
-    "edge/io/arguments.c": ("none",),
-    "edge/io/plan.c": ("int8",),
-    "edge/train/kernels_bf16.c": ("bf16",),
+    "edge/plan/arguments.c": ("none",),
+    "edge/plan/plan.c": ("int8",),
+    "edge/train/kernels/bf16.c": ("bf16",),
     "edge/train/layers/activations.c": ("none",),
-    "edge/train/model_options.c": ("bf16", "int8"),
-    "secure/ciphers/ciphers.c": ("none",),
+    "edge/train/model/model_options.c": ("bf16", "int8"),
+    "secure/crypto/ciphers.c": ("none",),
 }
 MAP = re.compile(r"#define FEDGE_CODEC_MAP\(X\)(.*?[^\\])\n", re.S)
 COMMENT = re.compile(r"/\*.*?\*/", re.S)
@@ -51,7 +51,7 @@ def self_test():
     """Each rule is broken once, in a tree of its own, and must be found; so must nothing else."""
     good = {
         LIST: "#define FEDGE_CODEC_MAP(X) \\\n    X(none) \\\n    X(int8)\n\n",
-        OWN + "_int8.c": 'const fedge_codec_ops fedge_codec_int8 = {.name = "int8"};\n',
+        OWN + "int8.c": 'const fedge_codec_ops fedge_codec_int8 = {.name = "int8"};\n',
         "aggregator/reduce/sum.c": 'x = "int8";\n',
         "edge/core/message.h": 'X(NONE, "none")\n',
         "comment.c": '/* "int8" and\n * fedge_codec_int8 */\nconst char *x = "use int8, or none";\n',
@@ -60,7 +60,7 @@ def self_test():
     bad = {
         "text.c": 'if (strcmp(name, "int8") == 0)\n',
         "table.c": "use(&fedge_codec_none);\n",
-        "edge/io/plan.c": 'x = "int8", y = "none";\n',
+        "edge/plan/plan.c": 'x = "int8", y = "none";\n',
     }
     source_tree.expect(check, good, bad)
 

@@ -15,8 +15,8 @@ import source_tree
 
 MAX_LINES = 150
 OWN = tuple(os.path.join(*path.split("/")) + os.sep for path in (
-    "aggregator/rounds/strategies", "aggregator/rounds/samplers", "edge/io/hooks"))
-LISTS = tuple(os.path.join(*path.split("/")) for path in ("aggregator/rounds/strategy.h", "edge/io/client_hooks.h"))
+    "aggregator/rounds/strategies", "aggregator/rounds/samplers", "edge/plan/hooks"))
+LISTS = tuple(os.path.join(*path.split("/")) for path in ("aggregator/rounds/strategy.h", "edge/plan/client_hooks.h"))
 OTHERS = ("tests" + os.sep, "examples" + os.sep)
 SCHEMA = os.path.join("docs", "job.schema.json")
 MAP = re.compile(r"#define FEDGE_STRATEGY_MAP\(X\)(.*?[^\\])\n", re.S)

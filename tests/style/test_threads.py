@@ -12,7 +12,7 @@ import subprocess
 import sys
 
 EXEMPT = {
-    "test_server_engine_kill",  # kills the threads that the other tests of the engine have, for minutes
+    "test_run_engine_kill",  # kills the threads that the other tests of the engine have, for minutes
     "test_train_memory",  # gives a thread a stack that is too small for the sanitizer
 }
 

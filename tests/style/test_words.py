@@ -35,9 +35,9 @@ RETIRED = {
 }
 # What the words also mean, and where.
 ALLOWED = {
-    "patience": ("aggregator/rounds/selection.", "edge/io/job.c", "edge/io/plan.h"),  # of early stopping
+    "patience": ("aggregator/rounds/selection.", "edge/plan/job.c", "edge/plan/plan.h"),  # of early stopping
     "center": ("edge/train/",),  # of a normalisation
-    "fewest": ("aggregator/server/transport_door.c",),  # the thread with the fewest connections
+    "fewest": ("aggregator/net/transport_admission.c",),  # the thread with the fewest connections
 }
 OTHERS = ("tests" + os.sep, "examples" + os.sep)
 COMMENT_OR_TEXT = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
@@ -73,7 +73,7 @@ def self_test():
     bad = {
         "aggregator/crew.c": "fedge_crew_new();\n",
         "aggregator/c.c": "fedge_cuda_patience x;\n",
-        "edge/io/d.c": "int patience;\n",
+        "edge/plan/d.c": "int patience;\n",
         "aggregator/d.c": "float *center;\n",
         "edge/e.c": "FEDGE_ACTION_SEND;\n",
     }

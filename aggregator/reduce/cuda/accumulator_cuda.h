@@ -12,8 +12,6 @@
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/reduce/cuda/team.h"
 
-extern const fedge_accumulator_ops fedge_accumulator_cuda;
-
 /* The GPUs of one that is open, for scatter_nccl.c. */
 fedge_cuda_team *fedge_accumulator_cuda_team(void *state);
 

@@ -3,7 +3,7 @@
 #include <assert.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec_chosen.h"
+#include "edge/core/codec/chosen.h"
 
 static_assert(FEDGE_CUDA_GROUP == FEDGE_CODEC_GROUP, "groups are read alone");
 static_assert(sizeof(fedge_cuda_tensor_place) == 16 && sizeof(fedge_cuda_group_place) == 16,

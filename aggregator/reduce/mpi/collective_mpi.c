@@ -1,4 +1,4 @@
-#include "aggregator/reduce/mpi/collective_mpi.h"
+#include "aggregator/reduce/collective.h"
 
 #include <stdlib.h>
 

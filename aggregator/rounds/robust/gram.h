@@ -11,7 +11,7 @@
 
 #include <stdint.h>
 
-#include "aggregator/rounds/robust/tiles.h"
+#include "aggregator/rounds/tiles.h"
 
 typedef struct fedge_gram {
     uint32_t num;

@@ -16,9 +16,8 @@
 #include <stdint.h>
 
 #include "aggregator/rounds/robust/gram.h"
-#include "aggregator/rounds/strategies/fedavg.h"
 #include "aggregator/rounds/strategy.h"
-#include "edge/io/json.h"
+#include "edge/json/json.h"
 
 /* Of all rules; each reads those that it has. */
 typedef struct fedge_robust_settings {
@@ -108,11 +107,11 @@ double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i,
                    .derive = (derive_),                                                            \
                    .check = fedge_robust_check},                                                   \
         .weight = fedge_strategy_weigh_alike,                                                      \
-        .init = fedge_fedavg_init,                                                                 \
+        .init = fedge_strategy_init_settings,                                                      \
         .step = step,                                                                              \
         .save = fedge_strategy_save_nothing,                                                       \
         .load = fedge_strategy_load_nothing,                                                       \
-        .free = fedge_fedavg_free,                                                                 \
+        .free = fedge_strategy_free_nothing,                                                       \
         .collects = true}
 
 #endif

@@ -1,6 +1,6 @@
 #include "aggregator/rounds/strategies/adaptive.h"
 
-#include "aggregator/rounds/strategies/vectors.h"
+#include "aggregator/rounds/strategy_vectors.h"
 
 fedge_status fedge_adaptive_init(const fedge_strategy_config *config, void **state,
                                  fedge_error *err)

@@ -13,7 +13,7 @@
 #define FEDGE_AGGREGATOR_ROUNDS_STRATEGIES_ADAPTIVE_H
 
 #include "aggregator/rounds/strategy.h"
-#include "edge/io/json.h"
+#include "edge/json/json.h"
 
 #define FEDGE_ADAPTIVE_RATE 0.01 /* η_s by default */
 

@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "edge/io/client_hooks.h"
+#include "edge/plan/client_hooks.h"
 
 const char *fedge_staleness_weight_name(unsigned weight)
 {

@@ -18,9 +18,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "aggregator/rounds/strategies/vectors.h"
+#include "aggregator/rounds/strategy_vectors.h"
 #include "edge/core/status.h"
-#include "edge/io/json.h"
+#include "edge/json/json.h"
 
 typedef enum fedge_staleness_weight {
     FEDGE_STALENESS_POLYNOMIAL, /* the default */

@@ -4,11 +4,11 @@
  *     x ← x + η_s · Σ w_i Δ_i / Σ w_i
  *
  * and each client trains a model v of its own beside x, with λ (v − x) added to every gradient
- * (edge/io/hooks/ditto.c), which it is evaluated by. λ is 0.1 by default.
+ * (edge/plan/hooks/ditto.c), which it is evaluated by. λ is 0.1 by default.
  */
 #include "aggregator/rounds/strategies/fedavg.h"
-#include "edge/io/client_hooks.h"
-#include "edge/io/json.h"
+#include "edge/json/json.h"
+#include "edge/plan/client_hooks.h"
 
 typedef struct settings {
     fedge_strategy_common common;
@@ -22,9 +22,9 @@ static const fedge_json_field ARGUMENTS[] = {
 
 const fedge_strategy_ops fedge_strategy_ditto = {
     .reader = {.name = "Ditto", .arguments = ARGUMENTS, .settings_size = sizeof(settings)},
-    .init = fedge_fedavg_init,
+    .init = fedge_strategy_init_settings,
     .step = fedge_fedavg_step,
     .save = fedge_strategy_save_nothing,
     .load = fedge_strategy_load_nothing,
-    .free = fedge_fedavg_free,
+    .free = fedge_strategy_free_nothing,
 };

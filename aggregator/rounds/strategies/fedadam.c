@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "aggregator/rounds/strategies/vectors.h"
+#include "aggregator/rounds/strategy_vectors.h"
 
 static const fedge_json_field ARGUMENTS[] = {
     FEDGE_ADAPTIVE_BETA1(0.9),

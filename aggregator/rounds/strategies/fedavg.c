@@ -5,14 +5,7 @@
  */
 #include "aggregator/rounds/strategies/fedavg.h"
 
-#include "edge/io/json.h"
-
-fedge_status fedge_fedavg_init(const fedge_strategy_config *config, void **state, fedge_error *err)
-{
-    (void)err;
-    *state = config->job->strategy_settings; /* all there is; the job's, which outlives this */
-    return FEDGE_OK;
-}
+#include "edge/json/json.h"
 
 fedge_status fedge_fedavg_step(void *state, const fedge_strategy_sum *sum, float *model,
                                fedge_error *err)
@@ -25,29 +18,11 @@ fedge_status fedge_fedavg_step(void *state, const fedge_strategy_sum *sum, float
                : status;
 }
 
-void fedge_fedavg_free(void *state)
-{
-    (void)state;
-}
-
-fedge_status fedge_refuse_test_set(const fedge_json *json, fedge_job *job, void *settings,
-                                   fedge_error *err)
-{
-    (void)settings;
-    return job->test_set.present
-               ? fedge_json_fail_at(json, "test-set", err,
-                                    "does not go with %s: the layers that stay with clients are "
-                                    "not trained in the server's model; remove it, and set "
-                                    "rounds.fraction-evaluate to evaluate clients' own models",
-                                    job->strategy)
-               : FEDGE_OK;
-}
-
 const fedge_strategy_ops fedge_strategy_fedavg = {
     .reader = {.name = "FedAvg", .settings_size = sizeof(fedge_strategy_common)},
-    .init = fedge_fedavg_init,
+    .init = fedge_strategy_init_settings,
     .step = fedge_fedavg_step,
     .save = fedge_strategy_save_nothing,
     .load = fedge_strategy_load_nothing,
-    .free = fedge_fedavg_free,
+    .free = fedge_strategy_free_nothing,
 };

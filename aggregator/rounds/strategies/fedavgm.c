@@ -8,8 +8,8 @@
  */
 #include <stdlib.h>
 
-#include "aggregator/rounds/strategies/vectors.h"
-#include "edge/io/json.h"
+#include "aggregator/rounds/strategy_vectors.h"
+#include "edge/json/json.h"
 
 typedef struct settings {
     fedge_strategy_common common;

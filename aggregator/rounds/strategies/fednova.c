@@ -23,7 +23,7 @@
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/strategies/fedavg.h"
 #include "edge/core/fixed.h"
-#include "edge/io/json.h"
+#include "edge/json/json.h"
 
 #define MOST 1024        /* of n_i / a_i, unless it has a bound */
 #define HEADROOM 16      /* over the n_i / a_i of one batch */
@@ -140,9 +140,9 @@ const fedge_strategy_ops fedge_strategy_fednova = {
     .weight = weight,
     .uses_examples = true,
     .by_cohort = true,
-    .init = fedge_fedavg_init,
+    .init = fedge_strategy_init_settings,
     .step = step,
     .save = fedge_strategy_save_nothing,
     .load = fedge_strategy_load_nothing,
-    .free = fedge_fedavg_free,
+    .free = fedge_strategy_free_nothing,
 };

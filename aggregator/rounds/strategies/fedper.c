@@ -1,5 +1,5 @@
 /* FedPer (Arivazhagan et al., "Federated learning with personalization layers", 2019): the last
- * layers stay with the client (edge/io/hooks/fedper.c), and the server averages the others:
+ * layers stay with the client (edge/plan/hooks/fedper.c), and the server averages the others:
  *
  *     x ← x + η_s · Σ w_i Δ_i / Σ w_i          of the layers that clients share
  *

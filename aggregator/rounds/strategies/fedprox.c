@@ -7,7 +7,7 @@
  * (training.proximal-mu of a plan), so there are no client hooks. μ has no default; η_s is 1.
  */
 #include "aggregator/rounds/strategies/fedavg.h"
-#include "edge/io/json.h"
+#include "edge/json/json.h"
 
 typedef struct settings {
     fedge_strategy_common common;
@@ -37,9 +37,9 @@ const fedge_strategy_ops fedge_strategy_fedprox = {
                .arguments = ARGUMENTS,
                .settings_size = sizeof(settings),
                .derive = derive},
-    .init = fedge_fedavg_init,
+    .init = fedge_strategy_init_settings,
     .step = fedge_fedavg_step,
     .save = fedge_strategy_save_nothing,
     .load = fedge_strategy_load_nothing,
-    .free = fedge_fedavg_free,
+    .free = fedge_strategy_free_nothing,
 };

@@ -1,6 +1,6 @@
 /* FedRep (Collins et al., "Exploiting shared representations for personalized federated learning",
  * ICML 2021): the last layers stay with the client, which trains them first and then the others
- * (edge/io/hooks/fedrep.c), and the server averages the others:
+ * (edge/plan/hooks/fedrep.c), and the server averages the others:
  *
  *     x ← x + η_s · Σ w_i Δ_i / Σ w_i          of the layers that clients share
  *

@@ -1,6 +1,6 @@
 /* IFCA (Ghosh, Chung, Yin, Ramchandran, "An efficient framework for clustered federated learning",
  * NeurIPS 2020), with averages of models (algorithm 1, option II): there are k models; a client
- * trains the one of the least loss on its examples, j(i) (edge/io/hooks/ifca.c), and
+ * trains the one of the least loss on its examples, j(i) (edge/plan/hooks/ifca.c), and
  *
  *     x_j ← x_j + η_s · Σ w_i Δ_i / Σ w_i       over the clients with j(i) = j; w_i: examples
  *
@@ -12,12 +12,12 @@
 #include <string.h>
 
 #include "aggregator/rounds/global_model.h"
-#include "aggregator/rounds/robust/tiles.h"
 #include "aggregator/rounds/strategies/fedavg.h"
-#include "aggregator/rounds/strategies/vectors.h"
+#include "aggregator/rounds/strategy_vectors.h"
+#include "aggregator/rounds/tiles.h"
 #include "edge/core/fixed.h"
-#include "edge/io/client_hooks.h"
-#include "edge/io/json.h"
+#include "edge/json/json.h"
+#include "edge/plan/client_hooks.h"
 #include "edge/train/model.h"
 
 #define SEED_BITS 53 /* of a job's */

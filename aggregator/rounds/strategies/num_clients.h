@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "aggregator/rounds/strategy.h"
-#include "edge/io/json.h"
+#include "edge/json/json.h"
 
 typedef struct fedge_num_clients {
     uint32_t count; /* N; 0 until it is derived */

@@ -4,8 +4,8 @@
 #define FEDGE_AGGREGATOR_ROUNDS_STRATEGIES_PERSONAL_H
 
 #include "aggregator/rounds/strategies/fedavg.h"
-#include "edge/io/client_hooks.h"
-#include "edge/io/json.h"
+#include "edge/json/json.h"
+#include "edge/plan/client_hooks.h"
 
 typedef struct fedge_personal_settings {
     fedge_strategy_common common;
@@ -19,8 +19,9 @@ typedef struct fedge_personal_settings {
                    .arguments = (fields),                                                          \
                    .settings_size = sizeof(fedge_personal_settings),                               \
                    .derive = fedge_refuse_test_set},                                               \
-        .init = fedge_fedavg_init, .step = fedge_fedavg_step, .save = fedge_strategy_save_nothing, \
-        .load = fedge_strategy_load_nothing, .free = fedge_fedavg_free,                            \
+        .init = fedge_strategy_init_settings, .step = fedge_fedavg_step,                           \
+        .save = fedge_strategy_save_nothing, .load = fedge_strategy_load_nothing,                  \
+        .free = fedge_strategy_free_nothing,                                                       \
     }
 
 #endif

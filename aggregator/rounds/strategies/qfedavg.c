@@ -3,7 +3,7 @@
  *
  *     x ← x + η_s Σ F_i^q L Δ_i / Σ h_i,   h_i = q F_i^(q−1) ‖L Δ_i‖² + F_i^q L,   L = 1 / η
  *
- * F_i is the mean loss of x on the client's examples (edge/io/hooks/qfedavg.c). q is 0.2 by
+ * F_i is the mean loss of x on the client's examples (edge/plan/hooks/qfedavg.c). q is 0.2 by
  * default; 0 is a plain mean. Weights in the sums are integers: w_i = round(2^k F_i^q), 1 to
  * max-weight, where 2^k is max-weight / 64, and F_i^q in the formula is w_i / 2^k: cut at 64. No
  * loss is below 1e-10, and no ‖Δ_i‖² over what values within their bounds can have, Σ B². Both are
@@ -12,7 +12,7 @@
 #include <math.h>
 
 #include "aggregator/rounds/strategies/fedavg.h"
-#include "edge/io/json.h"
+#include "edge/json/json.h"
 
 #define MOST 64 /* of F^q */
 #define LEAST_LOSS 1e-10
@@ -85,9 +85,9 @@ const fedge_strategy_ops fedge_strategy_qfedavg = {
                .settings_size = sizeof(settings),
                .divides_by_rate = true},
     .weight = weight,
-    .init = fedge_fedavg_init,
+    .init = fedge_strategy_init_settings,
     .step = step,
     .save = fedge_strategy_save_nothing,
     .load = fedge_strategy_load_nothing,
-    .free = fedge_fedavg_free,
+    .free = fedge_strategy_free_nothing,
 };

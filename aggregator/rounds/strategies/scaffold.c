@@ -1,5 +1,5 @@
 /* SCAFFOLD (Karimireddy et al., "SCAFFOLD: Stochastic controlled averaging for federated learning",
- * ICML 2020), with option II for the clients' control variates (edge/io/hooks/scaffold.c):
+ * ICML 2020), with option II for the clients' control variates (edge/plan/hooks/scaffold.c):
  *
  *     x ← x + η_s · mean(Δy_i),   c ← c + |S| / N · mean(Δc_i)
  *
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "aggregator/rounds/strategies/num_clients.h"
-#include "aggregator/rounds/strategies/vectors.h"
+#include "aggregator/rounds/strategy_vectors.h"
 
 typedef struct settings {
     fedge_strategy_common common;

@@ -7,7 +7,7 @@
 #include "aggregator/simulate/generate/npy_writer.h"
 #include "aggregator/store/path.h"
 #include "edge/core/os.h"
-#include "edge/io/dataset.h"
+#include "edge/data/dataset.h"
 
 #define MAX_JSON ((size_t)1 << 16) /* bytes */
 #define FILE_MODE 0600

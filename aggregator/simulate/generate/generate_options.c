@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/simulate/limits.h"
-#include "edge/io/json.h"
+#include "aggregator/simulate/time/limits.h"
+#include "edge/json/json.h"
 
 #define CLIENTS 100u /* unless told */
 #define FEDPROX_CLIENTS 30u

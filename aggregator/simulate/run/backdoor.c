@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "aggregator/simulate/run/attacks.h"
+#include "aggregator/simulate/cohort/attacks.h"
 
 fedge_status fedge_backdoor_measure(fedge_simulation *simulation, fedge_dataset *test_set,
                                     double *share, fedge_error *err)

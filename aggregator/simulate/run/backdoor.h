@@ -4,7 +4,7 @@
 
 #include "aggregator/simulate/run/simulation.h"
 #include "edge/core/status.h"
-#include "edge/io/dataset.h"
+#include "edge/data/dataset.h"
 
 /* What a backdoor has reached: the share of the test set's examples of other classes that the
  * present model takes for the backdoor's once they have its mark; NaN when it is not known. All of

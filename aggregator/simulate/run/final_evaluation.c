@@ -6,7 +6,7 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "edge/core/rng.h"
-#include "edge/io/client_hooks.h"
+#include "edge/plan/client_hooks.h"
 
 #define NUM_WHOLE 2u /* sets before the clients': test, validation */
 

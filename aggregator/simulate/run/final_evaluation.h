@@ -2,12 +2,12 @@
 #ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_FINAL_EVALUATION_H
 #define FEDGE_AGGREGATOR_SIMULATE_RUN_FINAL_EVALUATION_H
 
-#include "aggregator/simulate/run/classification.h"
-#include "aggregator/simulate/run/client_accuracies.h"
-#include "aggregator/simulate/run/client_data.h"
+#include "aggregator/simulate/cohort/classification.h"
+#include "aggregator/simulate/cohort/client_accuracies.h"
+#include "aggregator/simulate/cohort/client_data.h"
 #include "aggregator/simulate/run/simulation.h"
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
+#include "edge/plan/plan.h"
 
 #define FEDGE_FINAL_EVALUATION_CLIENTS 10000 /* evaluated when nobody says how many */
 

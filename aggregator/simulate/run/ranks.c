@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/reduce/joined.h"
+#include "aggregator/reduce/distributed_accumulator.h"
 #include "aggregator/simulate/run/ranks_internal.h"
 #include "edge/core/bytes.h"
-#include "edge/io/client_hooks.h"
+#include "edge/plan/client_hooks.h"
 
 /* ---- whose work ------------------------------------------------------------------------------ */
 

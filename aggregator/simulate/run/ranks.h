@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/collective.h"
-#include "aggregator/simulate/run/trainer_engine.h"
+#include "aggregator/simulate/cohort/training_backend.h"
 
 /* One that is all 0 is alone: then every call below returns at once. */
 typedef struct fedge_sim_ranks {

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/reduce/joined.h"
+#include "aggregator/reduce/distributed_accumulator.h"
 #include "aggregator/simulate/run/ranks_internal.h"
 
 static void hear(const fedge_sim_ranks *self, void *bytes, size_t size)

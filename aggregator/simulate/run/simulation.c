@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/reduce/joined.h"
+#include "aggregator/reduce/distributed_accumulator.h"
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/sampler.h"
-#include "aggregator/simulate/run/memory.h"
+#include "aggregator/simulate/cohort/memory.h"
 #include "aggregator/simulate/run/simulation_internal.h"
 #include "edge/core/os.h"
-#include "edge/io/client_hooks.h"
+#include "edge/plan/client_hooks.h"
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 

@@ -17,14 +17,14 @@
 #include "aggregator/reduce/collective.h"
 #include "aggregator/rounds/metric_plugin_api.h"
 #include "aggregator/rounds/round_summary.h"
-#include "aggregator/simulate/run/attacks.h"
-#include "aggregator/simulate/run/client_states.h"
-#include "aggregator/simulate/run/evaluation_set.h"
-#include "aggregator/simulate/run/memory.h"
-#include "aggregator/simulate/run/trainer_engine.h"
+#include "aggregator/simulate/cohort/attacks.h"
+#include "aggregator/simulate/cohort/client_states.h"
+#include "aggregator/simulate/cohort/evaluation_set.h"
+#include "aggregator/simulate/cohort/memory.h"
+#include "aggregator/simulate/cohort/training_backend.h"
 #include "aggregator/simulate/time/client_profiles.h"
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
+#include "edge/plan/plan.h"
 
 #define FEDGE_SIMULATE_MAX_WAIT_US ((uint64_t)30 * 86400 * 1000000) /* for enough clients */
 #define FEDGE_SIMULATE_MAX_FAILURES 10 /* attempts of one round that fail before the run does */

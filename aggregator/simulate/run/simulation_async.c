@@ -14,7 +14,7 @@
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/run/replay.h"
 #include "aggregator/simulate/run/simulation_internal.h"
-#include "edge/io/update.h"
+#include "edge/plan/update.h"
 
 #define TASK_US ((uint64_t)1000000) /* without client profiles */
 #define STREAM 3                    /* of rounds.c's names */

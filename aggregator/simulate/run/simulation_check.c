@@ -3,7 +3,7 @@
 
 #include "aggregator/rounds/sampler.h"
 #include "aggregator/simulate/run/simulation_internal.h"
-#include "edge/io/client_hooks.h"
+#include "edge/plan/client_hooks.h"
 
 static bool holds_out(const fedge_client_data *client_data)
 {

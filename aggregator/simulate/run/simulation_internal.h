@@ -4,7 +4,7 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/rounds.h"
-#include "aggregator/simulate/run/client_states.h"
+#include "aggregator/simulate/cohort/client_states.h"
 #include "aggregator/simulate/run/ranks.h"
 #include "aggregator/simulate/run/simulation.h"
 #include "aggregator/simulate/time/virtual_clock.h"

@@ -4,7 +4,7 @@
 
 #include "aggregator/simulate/run/simulation_internal.h"
 #include "edge/core/os.h"
-#include "secure/hash/sha256.h"
+#include "secure/crypto/sha256.h"
 
 fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE_HASH_TEXT],
                                    fedge_error *err)

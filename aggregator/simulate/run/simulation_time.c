@@ -5,7 +5,7 @@
 
 #include "aggregator/simulate/run/simulation_internal.h"
 #include "edge/core/os.h"
-#include "edge/io/update.h"
+#include "edge/plan/update.h"
 
 fedge_virtual_phase fedge_simulation_virtual_phase(const fedge_simulation *self)
 {

@@ -16,7 +16,7 @@
 #include <stdio.h>
 
 #include "aggregator/reduce/collective.h"
-#include "aggregator/simulate/run/options.h"
+#include "aggregator/simulate/experiment/options.h"
 #include "edge/core/status.h"
 #include "edge/train/trainer.h"
 

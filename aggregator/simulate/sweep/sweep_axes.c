@@ -6,12 +6,12 @@
 #include <string.h>
 
 #include "aggregator/rounds/strategy_plugin.h"
-#include "aggregator/simulate/limits.h"
-#include "aggregator/simulate/run/experiment.h"
+#include "aggregator/simulate/experiment/experiment.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
+#include "aggregator/simulate/time/limits.h"
 #include "aggregator/store/json_text.h"
 #include "edge/core/number.h"
-#include "edge/io/plan_fields.h"
+#include "edge/plan/plan_fields.h"
 
 #define MAX_SEEDS 1000u
 #define SEEDS "seeds"

@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "aggregator/rounds/sampler.h"
-#include "aggregator/simulate/run/experiment.h"
+#include "aggregator/simulate/experiment/experiment.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
-#include "edge/io/file_list.h"
+#include "edge/data/formats/file_list.h"
 
 #define TEST_SET "test-set"
 #define SEED_PART ",seed=1000" /* of a run's folder, at its longest */

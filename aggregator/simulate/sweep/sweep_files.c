@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "aggregator/report/plot.h"
-#include "aggregator/simulate/run/results.h"
+#include "aggregator/simulate/output/results.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
 #include "aggregator/store/path.h"
 #include "edge/core/os.h"

@@ -2,9 +2,9 @@
 #ifndef FEDGE_AGGREGATOR_SIMULATE_SWEEP_SWEEP_INTERNAL_H
 #define FEDGE_AGGREGATOR_SIMULATE_SWEEP_SWEEP_INTERNAL_H
 
-#include "aggregator/simulate/run/run_summary.h"
+#include "aggregator/simulate/output/run_summary.h"
 #include "aggregator/simulate/sweep/sweep.h"
-#include "edge/io/plan.h"
+#include "edge/plan/plan.h"
 
 #define FEDGE_SWEEP_MAX_VALUES 64u /* of one axis */
 #define FEDGE_SWEEP_MAX_TEXT 1024u /* of one axis */

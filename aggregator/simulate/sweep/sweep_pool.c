@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "aggregator/simulate/sweep/sweep_internal.h"
-#include "aggregator/workers/worker_pool.h"
+#include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
 
 #define STACK_SIZE ((size_t)8 << 20) /* of a thread that sets up runs, as a program's first has */

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "aggregator/report/table_csv.h"
-#include "aggregator/simulate/run/experiment.h"
-#include "aggregator/simulate/run/results.h"
+#include "aggregator/simulate/experiment/experiment.h"
+#include "aggregator/simulate/output/results.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
 #include "aggregator/store/path.h"
 #include "edge/core/os.h"

@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "edge/core/rng.h"
-#include "edge/io/csv.h"
+#include "edge/data/formats/csv.h"
 
 #define STRETCH 64.0 /* average periods on and off that a stretch of drawn time has */
 

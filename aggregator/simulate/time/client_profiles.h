@@ -19,8 +19,8 @@
 #include "aggregator/simulate/time/availability.h"
 #include "aggregator/simulate/time/distribution.h"
 #include "edge/core/status.h"
-#include "edge/io/plan.h"
-#include "edge/io/protocol.h"
+#include "edge/plan/plan.h"
+#include "edge/wire/protocol.h"
 
 #define FEDGE_CLIENT_PROFILES_MAX_TASK_US                                                          \
     ((uint64_t)1 << 50) /* 35 years: a longer task counts as this */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/io/csv.h"
-#include "edge/io/json.h"
+#include "edge/data/formats/csv.h"
+#include "edge/json/json.h"
 
 enum { CLIENT, COMPUTE, DOWN, UP, FAILURE, NUM_COLUMNS };
 

@@ -22,7 +22,7 @@ typedef struct fedge_trace_columns {
 
 /* Reads the columns that there are into [clients] (num_clients) and leaves the rest. Errors name
  * file and line. FEDGE_CORRUPT: a client without a row or with two, a column that is not known;
- * FEDGE_OUT_OF_RANGE: a number that cannot be; and those of edge/io/csv.h. */
+ * FEDGE_OUT_OF_RANGE: a number that cannot be; and those of edge/data/formats/csv.h. */
 FEDGE_MUST_USE fedge_status fedge_trace_load(const char *path, uint32_t num_clients,
                                              fedge_client_profile *clients,
                                              fedge_trace_columns *columns, fedge_error *err);

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "edge/train/cuda/cohort_internal.h"
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fedge_error *err)
 {
@@ -86,7 +86,7 @@ static fedge_cohort_move next_move(const fedge_augmentation *how, fedge_rng *rng
     return move;
 }
 
-/* As the CPU's model names it (edge/train/graph.c). [step]: from 0. */
+/* As the CPU's model names it (edge/train/model/graph.c). [step]: from 0. */
 static void name_stream(const fedge_trainer_config *training, uint32_t client, uint64_t step,
                         fedge_cohort_turn *turn)
 {

@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "edge/train/layer.h"
-#include "edge/train/optimizers.h"
+#include "edge/train/layers/layer.h"
+#include "edge/train/optimizers/optimizers.h"
 
 #define ALIGNMENT 256                    /* bytes; of arrays, as cudaMalloc's */
 #define MOST_PADDING 16383               /* of a crop: moves are of 16 bits */

@@ -7,9 +7,9 @@
 
 #include <stdbool.h>
 
-#include "edge/train/cuda/kernels.h"
+#include "edge/train/cuda/kernels/kernels.h"
+#include "edge/train/layers/shape.h"
 #include "edge/train/model.h"
-#include "edge/train/shape.h"
 
 #define FEDGE_COHORT_MAX_LEVELS 3 /* of an LSTM or GRU */
 

@@ -5,7 +5,7 @@
 #include "edge/train/cuda/cohort_internal.h"
 #include "edge/train/cuda/nccl_api.h"
 #include "edge/train/cuda/silo.h"
-#include "edge/train/optimizers.h"
+#include "edge/train/optimizers/optimizers.h"
 
 typedef struct fedge_silo_gpu {
     fedge_cohort *cohort; /* its slots are parts of a batch */

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "edge/train/fused/stages.h"
-#include "edge/train/optimizers/sgd.h"
+#include "edge/train/kernels/sgd.h"
 
 /* Position of weight (in channel, row, column) of any output channel in a patch, given the floats
  * per segment. */

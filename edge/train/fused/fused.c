@@ -1,10 +1,10 @@
 /* The fused stages of a model: where they lie, and walking them. */
 #include <string.h>
 
-#include "edge/train/engine.h"
-#include "edge/train/fused/plan.h"
 #include "edge/train/fused/stages.h"
-#include "edge/train/model_options.h"
+#include "edge/train/model/fused_plan.h"
+#include "edge/train/model/internals.h"
+#include "edge/train/model/model_options.h"
 
 struct fedge_fused {
     fedge_layer_context context; /* batch is set by each pass */

@@ -1,5 +1,5 @@
 #include "edge/train/fused/stages.h"
-#include "edge/train/optimizers/sgd.h"
+#include "edge/train/kernels/sgd.h"
 
 static fedge_linear_shape shape_of(const fedge_layer_context *context, const fedge_stage *stage)
 {

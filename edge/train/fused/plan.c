@@ -1,4 +1,4 @@
-#include "edge/train/fused/plan.h"
+#include "edge/train/model/fused_plan.h"
 
 #include <string.h>
 

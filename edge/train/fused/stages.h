@@ -8,8 +8,8 @@
 #ifndef FEDGE_EDGE_TRAIN_FUSED_STAGES_H
 #define FEDGE_EDGE_TRAIN_FUSED_STAGES_H
 
-#include "edge/train/fused/plan.h"
-#include "edge/train/kernels.h"
+#include "edge/train/kernels/kernels.h"
+#include "edge/train/model/fused_plan.h"
 
 /* Carved working memory; see fedge_scratch_counts for what each is and how much. */
 typedef struct fedge_scratch {

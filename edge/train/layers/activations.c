@@ -2,8 +2,8 @@
  * derivative; those whose derivative follows from the value work in place. */
 #include <math.h>
 
-#include "edge/train/layer.h"
 #include "edge/train/layers/elementwise.h"
+#include "edge/train/layers/layer.h"
 
 #define TWO_OVER_PI 0.79788456080286536f /* √(2/π) */
 #define CUBE 0.044715f                   /* of GELU's approximation */

@@ -4,7 +4,7 @@
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_AFFINE_H
 #define FEDGE_EDGE_TRAIN_LAYERS_AFFINE_H
 
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 typedef struct fedge_affine {
     const fedge_kernels *kernels;

@@ -12,7 +12,7 @@
 #define FEDGE_EDGE_TRAIN_LAYERS_ATTENTION_H
 
 #include "edge/core/rng.h"
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 #define FEDGE_MAX_ATTENTION_STEPS 65536
 

@@ -10,7 +10,7 @@
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_CONVOLUTION_H
 #define FEDGE_EDGE_TRAIN_LAYERS_CONVOLUTION_H
 
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 typedef struct fedge_convolution {
     uint32_t rank; /* of the shapes: 2 or 3 */

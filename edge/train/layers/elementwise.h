@@ -2,7 +2,7 @@
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_ELEMENTWISE_H
 #define FEDGE_EDGE_TRAIN_LAYERS_ELEMENTWISE_H
 
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 /* out = in[0]. */
 FEDGE_MUST_USE fedge_status fedge_elementwise_infer(const fedge_layer_spec *layer,

@@ -2,7 +2,7 @@
  * to 2^24; weight: (num_embeddings, embedding_dim); y: (steps, embedding_dim). */
 #include <string.h>
 
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 static fedge_status infer(const fedge_layer_spec *layer, const fedge_shape *in, uint32_t num_inputs,
                           fedge_shape *out, fedge_error *err)

@@ -1,7 +1,7 @@
 /* Forward passes of Linear, Conv1d and Conv2d in int8; private to edge/train/layers.
  *
  * Every row of a Linear's input, and every image of a convolution's, has a range of its own
- * (edge/train/int8.h).
+ * (edge/train/kernels/int8.h).
  */
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_INT8_FORWARD_H
 #define FEDGE_EDGE_TRAIN_LAYERS_INT8_FORWARD_H

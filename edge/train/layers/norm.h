@@ -9,7 +9,7 @@
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_NORM_H
 #define FEDGE_EDGE_TRAIN_LAYERS_NORM_H
 
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 typedef struct fedge_norm {
     const fedge_kernels *kernels;

@@ -3,7 +3,7 @@
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_POOLING_H
 #define FEDGE_EDGE_TRAIN_LAYERS_POOLING_H
 
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 typedef struct fedge_pooling {
     uint32_t rank; /* of the shapes: 2 or 3 */

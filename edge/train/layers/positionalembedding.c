@@ -4,7 +4,7 @@
  * 0.02, as in GPT-2 (Radford et al. 2019). */
 #include <string.h>
 
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 #define INIT_DEVIATION 0.02f
 #define AT(member) offsetof(fedge_layer_spec, u.positionalembedding.member)

@@ -20,7 +20,7 @@
 
 #include <assert.h>
 
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 #define FEDGE_RECURRENT_GATES 4   /* blocks of a step */
 #define FEDGE_RECURRENT_TENSORS 4 /* of one layer, with biases */

@@ -6,7 +6,7 @@
 #ifndef FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_PRODUCT_H
 #define FEDGE_EDGE_TRAIN_LAYERS_RECURRENT_PRODUCT_H
 
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 typedef struct fedge_places {
     size_t step, example; /* floats */

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "edge/train/layer.h"
 #include "edge/train/layers/elementwise.h"
+#include "edge/train/layers/layer.h"
 
 static void forward(const fedge_layer_run *run)
 {

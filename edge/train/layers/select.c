@@ -3,7 +3,7 @@
  * batch as 0, and from the end when negative, as index does. */
 #include <string.h>
 
-#include "edge/train/layer.h"
+#include "edge/train/layers/layer.h"
 
 /* The index from the start; the caller knows that it is there. */
 static uint32_t index_of(const fedge_layer_spec *layer, uint32_t length)

@@ -2,7 +2,7 @@
  * one output an example is right when y > 0 is its label. */
 #include <math.h>
 
-#include "edge/train/losses.h"
+#include "edge/train/losses/losses.h"
 
 static double run(const fedge_loss_run *at, uint32_t *correct)
 {

@@ -2,7 +2,7 @@
  * with label_smoothing ε: t ← (1 − ε) t + ε / classes. */
 #include <math.h>
 
-#include "edge/train/losses.h"
+#include "edge/train/losses/losses.h"
 
 static double mean(const float *row, uint32_t n)
 {

@@ -2,7 +2,7 @@
  *   d²;   |d|;   d²/2 where |d| ≤ delta, else delta · (|d| − delta/2) */
 #include <math.h>
 
-#include "edge/train/losses.h"
+#include "edge/train/losses/losses.h"
 
 /* The loss of one difference; *slope: its derivative. */
 typedef double (*distance_fn)(double d, double delta, double *slope);

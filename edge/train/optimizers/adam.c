@@ -4,7 +4,7 @@
  *   w ← w − lr / (1 − β1^t) · m / (sqrt(v) / sqrt(1 − β2^t) + ε) */
 #include <math.h>
 
-#include "edge/train/optimizers.h"
+#include "edge/train/optimizers/optimizers.h"
 
 static void step_along(const fedge_optimizer *o, bool decoupled, const fedge_kernels *kernels,
                        uint64_t step, size_t n, const float *g, float *w,

@@ -15,7 +15,7 @@
 #include "edge/core/bytes.h"
 #include "edge/core/fixed.h"
 #include "edge/core/rng.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 
 enum { NUM_UPDATES = 37, MAX_THREADS = 8, MAX_TENSORS = 8, NUM_SECTIONS = 6 };
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)

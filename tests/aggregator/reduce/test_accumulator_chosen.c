@@ -9,7 +9,7 @@
 
 #include "aggregator/reduce/accumulator.h"
 #include "edge/core/rng.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 
 enum { NUM_UPDATES = 24, NUM_SECTIONS = 2, THREADS = 4 };
 

@@ -9,11 +9,11 @@
 
 #include "aggregator/reduce/sum.h"
 #include "edge/core/bytes.h"
-#include "edge/core/codec.h"
+#include "edge/core/codec/codec.h"
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 
 enum { MOST = 1100, BYTES = MOST * 4 + 64, BOUND_LOG2 = 3 };
 

@@ -14,7 +14,7 @@
 
 #include "aggregator/report/partition_plot.h"
 #include "edge/core/os.h"
-#include "tests/edge/io/partitions.h"
+#include "tests/edge/data/partitions/partitions.h"
 
 #define SVG "test_partition_plot.svg"
 #define COUNT 60000u

@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/strategy.h"
-#include "edge/io/plan_fields.h"
+#include "edge/plan/plan_fields.h"
 
 #define LINEAR                                                                                     \
     "{\"input-shape\": [3], \"layers\": [{\"type\": \"Linear\", \"in_features\": 3, "              \

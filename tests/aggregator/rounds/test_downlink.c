@@ -7,7 +7,7 @@
 
 #include "aggregator/rounds/downlink.h"
 #include "edge/core/rng.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 
 #define ROUNDS 40
 #define VALUES (40 * 50 + 50)

@@ -4,7 +4,7 @@
 
 #include "edge/core/fixed.h"
 #include "tests/aggregator/rounds/strategy_jobs.h"
-#include "tests/edge/core/codecs.h"
+#include "tests/edge/core/codec/codecs.h"
 
 static fedge_tensor_spec tensors[2];
 static fedge_schema schema;

@@ -12,7 +12,7 @@
 #include "aggregator/rounds/global_model.h"
 #include "edge/core/fixed.h"
 #include "edge/core/os.h"
-#include "edge/io/client_hooks.h"
+#include "edge/plan/client_hooks.h"
 
 #define DIR FEDGE_SOURCE_DIR "/tests/golden/strategies/"
 #define VALUES 6

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "edge/io/client_hooks.h"
+#include "edge/plan/client_hooks.h"
 
 static const fedge_strategy_common *common_of(const fedge_job *job)
 {

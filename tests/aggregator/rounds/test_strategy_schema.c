@@ -10,8 +10,8 @@
 #include <string.h>
 
 #include "aggregator/rounds/strategy.h"
-#include "edge/io/plan_fields.h"
-#include "tests/edge/io/schema_checks.h"
+#include "edge/plan/plan_fields.h"
+#include "tests/edge/plan/schema_checks.h"
 
 static const cJSON *get(const cJSON *object, const char *key)
 {

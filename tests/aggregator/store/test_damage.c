@@ -4,7 +4,7 @@
 
 #include "aggregator/store/recovery.h"
 #include "aggregator/store/round_log.h"
-#include "edge/io/seal.h"
+#include "edge/json/seal.h"
 
 #define MAX_FILES 16
 

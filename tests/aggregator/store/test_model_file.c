@@ -5,8 +5,8 @@
 
 #include "aggregator/store/model_file.h"
 #include "edge/core/version.h"
-#include "edge/io/safetensors.h"
-#include "secure/hash/sha256.h"
+#include "edge/data/formats/safetensors.h"
+#include "secure/crypto/sha256.h"
 
 static const char JOB[] =
     "{\"fedge-job\": 1, \"name\": \"a \\\"quoted\\\" job é\","

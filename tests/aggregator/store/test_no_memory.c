@@ -6,11 +6,11 @@
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/rounds.h"
-#include "aggregator/server/accepted_updates.h"
+#include "aggregator/run/ingest/accepted_updates.h"
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/recovery.h"
 #include "aggregator/store/round_log.h"
-#include "edge/io/plan.h"
+#include "edge/plan/plan.h"
 
 static const char JOB[] =
     "{\"fedge-job\": 1, \"name\": \"s\", \"model\": {\"input-shape\": [2], \"layers\": ["

@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "edge/core/bytes.h"
+#include "edge/core/codec/half_simd.h"
 #include "edge/core/half.h"
-#include "edge/core/half_simd.h"
 #include "edge/core/rng.h"
 
 enum { MOST = 100, TRIES = 3000 };

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "edge/core/os.h"
-#include "edge/train/engine.h"
-#include "edge/train/graph_plan.h"
+#include "edge/train/model/graph_plan.h"
+#include "edge/train/model/internals.h"
 #include "tests/edge/train/random_net.h"
 
 #if defined(__has_feature)

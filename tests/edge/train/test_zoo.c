@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "edge/core/os.h"
-#include "edge/io/plan.h"
-#include "edge/io/safetensors.h"
+#include "edge/data/formats/safetensors.h"
+#include "edge/plan/plan.h"
 #include "tests/edge/train/support.h"
 #include "tests/edge/train/zoo.h"
 

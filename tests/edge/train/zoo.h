@@ -7,8 +7,8 @@
 #include <stdint.h>
 
 #include "edge/core/tensor.h"
-#include "edge/io/dataset.h"
-#include "edge/io/plan.h"
+#include "edge/data/dataset.h"
+#include "edge/plan/plan.h"
 #include "edge/train/model.h"
 
 #define ZOO_INPUTS 1000u /* streams: inputs, labels, order of examples; below: tensors */

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Makes python.safetensors, which tests/edge/io/test_safetensors.c reads.
+"""Makes python.safetensors, which tests/edge/data/formats/test_safetensors.c reads.
 
 Run in this folder, with the packages safetensors, numpy and ml_dtypes. The same six numbers in
 float32, float64, float16 and bfloat16, a scalar with a name that needs escapes, and metadata, as
 the Python package orders and pads them. fedge.safetensors beside it is what fedge writes: the C
-test compares its bytes, tests/edge/io/load_safetensors.py loads it in Python.
+test compares its bytes, tests/edge/data/formats/load_safetensors.py loads it in Python.
 """
 
 import ml_dtypes

@@ -1,4 +1,4 @@
-"""Makes the curves of tests/edge/train/test_curves.c with PyTorch in double precision: make_curves.py
+"""Makes the curves of tests/edge/train/model/test_curves.c with PyTorch in double precision: make_curves.py
 
 A curve is the batch's mean loss before each step of a job of examples/zoo, as the job says, from the start of
 make_zoo.py; step s takes the examples hash(1002, s · batch + k) modulo their number. curves/cases.txt has a line

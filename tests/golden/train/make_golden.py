@@ -1,4 +1,4 @@
-"""Makes the golden files of tests/edge/train/test_golden.c with PyTorch: make_golden.py [CASE...]
+"""Makes the golden files of tests/edge/train/model/test_golden.c with PyTorch: make_golden.py [CASE...]
 
 Each case is a small model as a job describes it (CASE.json: model and training) and what PyTorch makes of it in
 double precision (CASE.safetensors, stored as F32):

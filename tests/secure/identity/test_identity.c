@@ -13,7 +13,7 @@
 #include <mbedtls/pk.h>
 
 #include "edge/core/os.h"
-#include "secure/hash/sha256.h"
+#include "secure/crypto/sha256.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/registry.h"
 #include "secure/identity/x509.h"

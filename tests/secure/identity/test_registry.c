@@ -7,7 +7,7 @@
 #include <cmocka.h>
 
 #include "edge/core/os.h"
-#include "secure/hash/sha256.h"
+#include "secure/crypto/sha256.h"
 #include "secure/identity/registry.h"
 
 #define DIR "test_registry.tmp"

@@ -17,7 +17,7 @@
 #include <mbedtls/ssl.h>
 
 #include "edge/core/os.h"
-#include "secure/hash/sha256.h"
+#include "secure/crypto/sha256.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/chain.h"
 #include "secure/identity/tickets.h"

@@ -3,7 +3,7 @@
 #include "tests/aggregator/rounds/strategy_fixture.h"
 
 #include "aggregator/rounds/kept_updates.h"
-#include "aggregator/rounds/robust/tiles.h"
+#include "aggregator/rounds/tiles.h"
 #include "edge/core/rng.h"
 
 #define VALUES 70000

@@ -9,8 +9,8 @@
 #include "aggregator/simulate/generate/generate_options.h"
 #include "aggregator/simulate/generate/npy_writer.h"
 #include "edge/core/os.h"
-#include "edge/io/dataset.h"
-#include "edge/io/site.h"
+#include "edge/data/dataset.h"
+#include "edge/site/site.h"
 #include "tests/aggregator/command_line.h"
 #include "tests/edge/core/lossy_disk.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/strategy.h"
-#include "aggregator/simulate/run/client_data.h"
+#include "aggregator/simulate/cohort/client_data.h"
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
 #include "tests/edge/core/cmocka_all.h"

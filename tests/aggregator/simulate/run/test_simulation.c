@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #define POINTS_FILE "simulation-points.csv"
-#include "edge/io/safetensors.h"
+#include "edge/data/formats/safetensors.h"
 #include "tests/aggregator/simulate/run/run.h"
 
 #define DIVISION "simulate-division.csv"

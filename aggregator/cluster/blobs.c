@@ -1,0 +1,105 @@
+#include "aggregator/cluster/blobs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+fedge_status fedge_rank_blobs_init(fedge_rank_blobs *self, const fedge_collective *collective,
+                                   const fedge_log *log, fedge_error *err)
+{
+    *self = (fedge_rank_blobs){
+        .collective = collective, .log = log, .piece = malloc(FEDGE_RANKS_PIECE_BYTES)};
+    return self->piece ? FEDGE_OK
+                       : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for models of other ranks");
+}
+
+void fedge_rank_blobs_fini(fedge_rank_blobs *self)
+{
+    for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++)
+        fedge_blob_release(self->blobs[i]);
+    free(self->piece);
+    *self = (fedge_rank_blobs){0};
+}
+
+static uint32_t place_of(const fedge_rank_blobs *self, const char *hash)
+{
+    uint32_t i = 0;
+    while (i < FEDGE_RANKS_BLOBS && (!self->blobs[i] || strcmp(self->blobs[i]->hash, hash) != 0))
+        i++;
+    return i;
+}
+
+fedge_blob *fedge_rank_blobs_find(const fedge_rank_blobs *self, const char *hash)
+{
+    const uint32_t place = place_of(self, hash);
+    return place < FEDGE_RANKS_BLOBS ? self->blobs[place] : NULL;
+}
+
+void fedge_rank_blobs_drop(fedge_rank_blobs *self, const char *hash)
+{
+    const uint32_t place = place_of(self, hash);
+    if (place < FEDGE_RANKS_BLOBS) {
+        fedge_blob_release(self->blobs[place]);
+        self->blobs[place] = NULL;
+    }
+}
+
+/* Takes the reference, also on failure. */
+static fedge_status keep(fedge_rank_blobs *self, fedge_blob *blob, fedge_error *err)
+{
+    for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++) {
+        if (!self->blobs[i]) {
+            self->blobs[i] = blob;
+            FEDGE_LOG(self->log, FEDGE_LOG_DEBUG, "blob-broadcast",
+                      fedge_log_int("rank", self->collective->rank),
+                      fedge_log_str("sha256", blob->hash),
+                      fedge_log_int("bytes", (int64_t)blob->size));
+            return FEDGE_OK;
+        }
+    }
+    fedge_blob_release(blob);
+    return fedge_fail(err, FEDGE_INTERNAL, "more than %u blobs are served", FEDGE_RANKS_BLOBS);
+}
+
+static size_t next_size(uint64_t left)
+{
+    return left < FEDGE_RANKS_PIECE_BYTES ? (size_t)left : FEDGE_RANKS_PIECE_BYTES;
+}
+
+fedge_status fedge_rank_blobs_broadcast(fedge_rank_blobs *self, fedge_blob *blob, fedge_error *err)
+{
+    /* Piece by piece, as a model may be larger than what MPI counts in one call. */
+    for (uint64_t at = 0; at < blob->size;) {
+        const size_t size = next_size(blob->size - at);
+        const fedge_status status = fedge_blob_read(blob, at, self->piece, size, err);
+        if (status != FEDGE_OK)
+            return status;
+        fedge_collective_broadcast(self->collective, self->piece, size, 0);
+        at += size;
+    }
+    return keep(self, fedge_blob_retain(blob), err);
+}
+
+fedge_status fedge_rank_blobs_receive(fedge_rank_blobs *self, const fedge_letter_blob *said,
+                                      fedge_error *err)
+{
+    fedge_blob *blob = NULL;
+    uint8_t *bytes = malloc((size_t)said->size + 1);
+    if (!bytes) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %llu bytes",
+                          (unsigned long long)said->size);
+    }
+    for (uint64_t at = 0; at < said->size;) {
+        const size_t size = next_size(said->size - at);
+        fedge_collective_broadcast(self->collective, bytes + at, size, 0);
+        at += size;
+    }
+    const fedge_status status = fedge_blob_new(bytes, (size_t)said->size, &blob, err);
+    if (status != FEDGE_OK)
+        return status;
+    /* Between machines no checksum of a transport is known to this program. */
+    if (strcmp(blob->hash, said->hash) != 0) {
+        fedge_blob_release(blob);
+        return fedge_fail(err, FEDGE_CORRUPT, "a model has changed on its way from rank 0");
+    }
+    return keep(self, blob, err);
+}

@@ -1,0 +1,164 @@
+#include "aggregator/cluster/protocol/rank_message.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static fedge_letter *make(const fedge_letter_head *head)
+{
+    const size_t size =
+        sizeof(*head) + (size_t)head->body_size + head->meta_size + head->payload_size;
+    fedge_letter *letter = calloc(1, sizeof(*letter) + size);
+    if (letter) {
+        letter->size = size;
+        memcpy(letter->bytes, head, sizeof(*head));
+    }
+    return letter;
+}
+
+static void put(uint8_t **at, const void *bytes, size_t size)
+{
+    if (size > 0) {
+        memcpy(*at, bytes, size);
+        *at += size;
+    }
+}
+
+fedge_letter *fedge_letter_new(fedge_letter_kind kind, const void *body, size_t size, uint32_t to)
+{
+    return fedge_letter_with(kind, body, size, NULL, 0, to);
+}
+
+fedge_letter *fedge_letter_with(fedge_letter_kind kind, const void *body, size_t size,
+                                const void *more, size_t more_size, uint32_t to)
+{
+    const fedge_letter_head head = {.kind = kind, .body_size = (uint32_t)(size + more_size)};
+    fedge_letter *letter = make(&head);
+    if (letter) {
+        uint8_t *at = letter->bytes + sizeof(head);
+        letter->to = to;
+        put(&at, body, size);
+        put(&at, more, more_size);
+    }
+    return letter;
+}
+
+fedge_letter *fedge_letter_of_request(const fedge_request *request)
+{
+    const fedge_letter_head head = {.kind = FEDGE_LETTER_REQUEST,
+                                    .meta_size = request->meta_size,
+                                    .payload_size = request->payload_size,
+                                    .body_size = sizeof(*request)};
+    fedge_letter *letter = make(&head);
+    if (letter) {
+        uint8_t *at = letter->bytes + sizeof(head);
+        put(&at, request, sizeof(*request));
+        put(&at, request->meta, request->meta_size);
+        put(&at, request->payload, request->payload_size);
+    }
+    return letter;
+}
+
+fedge_letter *fedge_letter_of_reply(const fedge_reply *reply, uint32_t to)
+{
+    fedge_letter_head head = {.kind = FEDGE_LETTER_REPLY, .body_size = sizeof(*reply)};
+    if (reply->blob) {
+        memcpy(head.blob.hash, reply->blob->hash, sizeof(head.blob.hash));
+        head.blob.size = reply->blob->size;
+    }
+    fedge_letter *letter = make(&head);
+    if (letter) {
+        uint8_t *at = letter->bytes + sizeof(head);
+        letter->to = to;
+        letter->blob = reply->blob ? fedge_blob_retain(reply->blob) : NULL;
+        put(&at, reply, sizeof(*reply));
+    }
+    return letter;
+}
+
+void fedge_letter_free(fedge_letter *letter)
+{
+    if (letter) {
+        fedge_blob_release(letter->blob);
+        free(letter);
+    }
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static fedge_status refuse(fedge_error *err, const char *what)
+{
+    return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks is not whole: %s", what);
+}
+
+fedge_status fedge_letter_open(const uint8_t *bytes, size_t size, fedge_letter_head *head,
+                               const uint8_t **body, fedge_error *err)
+{
+    if (size < sizeof(*head))
+        return refuse(err, "its head");
+    memcpy(head, bytes, sizeof(*head));
+    *body = bytes + sizeof(*head);
+    const uint64_t rest = (uint64_t)head->body_size + head->meta_size + head->payload_size;
+    if (rest != size - sizeof(*head) || head->meta_size > FEDGE_MESSAGE_MAX_META ||
+        head->payload_size > FEDGE_MESSAGE_MAX_PAYLOAD)
+        return refuse(err, "its lengths");
+    return memchr(head->blob.hash, '\0', sizeof(head->blob.hash)) ? FEDGE_OK
+                                                                  : refuse(err, "its blob's name");
+}
+
+static fedge_status read_upload(fedge_request *request, fedge_error *err)
+{
+    const fedge_message message = {
+        .type = FEDGE_MESSAGE_UPLOAD, .meta = request->meta, .meta_size = request->meta_size};
+    request->upload = malloc(sizeof(*request->upload));
+    return request->upload ? fedge_upload_read(&message, request->upload, err)
+                           : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an upload");
+}
+
+fedge_status fedge_letter_request(const fedge_letter_head *head, const uint8_t *body,
+                                  fedge_request **request, fedge_error *err)
+{
+    const size_t carried = (size_t)head->meta_size + head->payload_size;
+    *request = NULL;
+    if (head->body_size != sizeof(**request))
+        return refuse(err, "a request");
+    fedge_request *fresh = malloc(sizeof(*fresh));
+    uint8_t *frame = malloc(carried + 1);
+    if (!fresh || !frame) {
+        free(fresh);
+        free(frame);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a request of another rank");
+    }
+    memcpy(fresh, body, sizeof(*fresh));
+    memcpy(frame, body + sizeof(*fresh), carried);
+    fresh->item = (fedge_mailbox_item){0};
+    fresh->upload = NULL;
+    fresh->frame = frame;
+    fresh->meta = (const char *)frame;
+    fresh->meta_size = head->meta_size;
+    fresh->payload = frame + head->meta_size;
+    fresh->payload_size = head->payload_size;
+    const fedge_status status =
+        fresh->type == FEDGE_REQUEST_UPLOAD ? read_upload(fresh, err) : FEDGE_OK;
+    if (status != FEDGE_OK) {
+        fedge_request_free(fresh);
+        return status;
+    }
+    *request = fresh;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_letter_reply(const fedge_letter_head *head, const uint8_t *body,
+                                fedge_reply **reply, fedge_error *err)
+{
+    *reply = NULL;
+    if (head->body_size != sizeof(**reply))
+        return refuse(err, "a reply");
+    fedge_reply *fresh = malloc(sizeof(*fresh));
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a reply of rank 0");
+    memcpy(fresh, body, sizeof(*fresh));
+    fresh->item = (fedge_mailbox_item){0};
+    fresh->blob = NULL;
+    *reply = fresh;
+    return FEDGE_OK;
+}

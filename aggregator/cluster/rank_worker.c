@@ -1,0 +1,578 @@
+#include "aggregator/cluster/rank_worker.h"
+
+#include <assert.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/reduce/distributed_accumulator.h"
+#include "aggregator/rounds/global_model.h"
+#include "aggregator/run/ingest/ingest.h"
+#include "aggregator/run/ingest/intake.h"
+#include "aggregator/run/recovery/rendezvous.h"
+#include "aggregator/store/disk.h"
+#include "aggregator/threads/completion.h"
+#include "aggregator/threads/worker_pool.h"
+#include "edge/core/os.h"
+
+struct fedge_share {
+    fedge_share_config config;
+    fedge_share_outlets out;
+    fedge_state state; /* locked where the disk is this rank's to lock */
+    fedge_rank_disks disks;
+    char run_id[FEDGE_RUN_ID_TEXT];
+    char dir[FEDGE_MAX_PATH]; /* of its journals */
+    fedge_accumulator accumulator;
+    fedge_mailbox *completions;
+    fedge_ingest *ingest;
+    fedge_worker_pool *thread;
+    fedge_work look; /* at completions */
+    atomic_bool looking;
+    _Atomic uint64_t queued;
+    atomic_bool was_full;
+
+    /* Of the thread. */
+    fedge_intake intake;
+    fedge_journal *journal; /* of the open phase; NULL: none */
+    uint64_t phase;
+    fedge_accumulator_config *wanted; /* whose GPUs the next phase opens with; NULL: the present */
+    atomic_bool stopped;              /* nothing more is said */
+};
+
+/* A task of the thread. */
+typedef struct errand {
+    fedge_work work;
+    fedge_request *request;           /* a part; or: */
+    fedge_accumulator_config *wanted; /* other GPUs; or: */
+    fedge_order order;
+    uint8_t bytes[]; /* (order.size) */
+} errand;
+
+/* ---- what is said ---------------------------------------------------------------------------- */
+
+static void fail(fedge_share *self, const fedge_error *err)
+{
+    atomic_store(&self->stopped, true);
+    self->out.fail(self->out.user, err);
+}
+
+static void reply(void *share, fedge_reply *content)
+{
+    fedge_share *self = share;
+    fedge_error err;
+    if (self->out.deliver(self->out.deliver_user, content, &err) != FEDGE_OK)
+        fail(self, &err);
+}
+
+static void report(fedge_share *self, fedge_report *what, const void *bytes)
+{
+    what->rank = self->disks.rank;
+    what->phase = self->phase;
+    self->out.report(self->out.user, what, bytes);
+}
+
+static void resume_all(fedge_share *self)
+{
+    fedge_error err;
+    fedge_reply *all = calloc(1, sizeof(*all));
+    if (!all) {
+        (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to go on with connections");
+        fail(self, &err);
+        return;
+    }
+    all->type = FEDGE_REPLY_RESUME;
+    reply(self, all);
+}
+
+static void say_released(fedge_share *self, uint32_t slot)
+{
+    report(self, &(fedge_report){.kind = FEDGE_REPORT_RELEASED, .slot = slot}, NULL);
+}
+
+/* ---- what the workers found ------------------------------------------------------------------ */
+
+static void on_validated(fedge_share *self, const fedge_completion *completion)
+{
+    const uint32_t slot = completion->slot;
+    char meta[FEDGE_JOURNAL_MAX_METADATA + 1];
+    fedge_error err;
+    if (!self->journal || slot >= self->intake.num_slots)
+        return;
+    const fedge_intake_slot *own = &self->intake.slots[slot];
+    const bool held = own->hold.finishing && own->hold.task_id == completion->task_id;
+    fedge_report found = {
+        .kind = FEDGE_REPORT_VALIDATED,
+        .slot = slot,
+        .task_id = completion->task_id,
+        .status = completion->status,
+        .number = own->hold.number,
+        .seconds_upload = own->seconds_upload,
+        .place = {.disk = self->disks.disks[self->disks.rank], .rank = self->disks.rank}};
+    memcpy(found.message, completion->message, sizeof(found.message));
+    if (completion->status == FEDGE_OK) {
+        found.facts = fedge_journal_get_slot(self->journal, slot);
+        found.size = found.facts.metadata_size;
+        if (fedge_journal_metadata(self->journal, slot, meta, sizeof(meta), &err) != FEDGE_OK) {
+            fail(self, &err);
+            return;
+        }
+    }
+    const bool release =
+        held && fedge_intake_validated(&self->intake, slot, completion->status == FEDGE_OK);
+    if (!held) { /* a task that the journal had no room for: its upload ends, too */
+        self->intake.slots[slot].hold.uploading = false;
+    }
+    report(self, &found, meta);
+    if (release)
+        say_released(self, slot);
+}
+
+static void handle_completions(fedge_share *self)
+{
+    fedge_mailbox_item *item = fedge_mailbox_take(self->completions);
+    for (fedge_mailbox_item *next; item; item = next) {
+        fedge_completion *completion = (fedge_completion *)item;
+        next = item->next;
+        if (atomic_load(&self->stopped)) {
+            free(completion);
+            continue;
+        }
+        if (completion->type == FEDGE_COMPLETION_VALIDATED) {
+            on_validated(self, completion);
+        } else if (completion->type == FEDGE_COMPLETION_ROOM) {
+            resume_all(self);
+        } else {
+            fedge_error err = {.status = completion->status};
+            memcpy(err.message, completion->message, sizeof(err.message));
+            fail(self, &err);
+        }
+        free(completion);
+    }
+}
+
+static void look(void *user, uint32_t worker, fedge_work *work)
+{
+    fedge_share *self = user;
+    (void)worker, (void)work;
+    /* Before the mailbox is read: a completion that comes meanwhile posts this task once more,
+     * rather than lie there until the next one. */
+    atomic_store(&self->looking, false);
+    handle_completions(self);
+}
+
+/* By an ingest worker. */
+static void wake(void *share)
+{
+    fedge_share *self = share;
+    /* One post at most is under way, since the task is a member and can be in the queue only once.
+     */
+    if (!atomic_exchange(&self->looking, true))
+        fedge_worker_pool_post(self->thread, 0, &self->look);
+}
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+static void forget_phase(fedge_share *self)
+{
+    fedge_intake_end(&self->intake);
+    fedge_journal_free(self->journal);
+    self->journal = NULL;
+}
+
+/* Whatever lies there by this name was never opened: rank 0's journal comes last. */
+static fedge_status make_journal(fedge_share *self, const fedge_journal_phase *phase,
+                                 const fedge_journal_task *tasks, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status =
+        fedge_journal_make_path(self->dir, phase->round, phase->attempt, path, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_remove_tree(path, err);
+    if (status == FEDGE_OK) {
+        status = fedge_journal_create(self->dir, phase, tasks, self->config.job->min_free_disk,
+                                      &self->journal, err);
+    }
+    return status == FEDGE_OK ? fedge_intake_begin(&self->intake, self->journal, err) : status;
+}
+
+static fedge_status open_sums(fedge_share *self, fedge_error *err)
+{
+    const fedge_layout layout = fedge_plan_layout(&self->config.job->plan);
+    fedge_accumulator_config sums = self->config.sums;
+    sums.layout = &layout;
+    const fedge_status status =
+        fedge_accumulator_open(self->config.accumulator, &sums, &self->accumulator, err);
+    return status == FEDGE_OK ? fedge_joined_wrap(&self->accumulator, self->config.collective,
+                                                  layout.num_elements, &sums, err)
+                              : status;
+}
+
+/* Between phases: the sums are 0, and nothing is with the workers. */
+static fedge_status change_gpus(fedge_share *self, fedge_error *err)
+{
+    fedge_accumulator_config *wanted = self->wanted, before = self->config.sums;
+    fedge_error why;
+    self->wanted = NULL;
+    if (!wanted)
+        return FEDGE_OK;
+    fedge_accumulator_close(&self->accumulator);
+    self->config.sums = *wanted;
+    self->config.sums.skip_missing = false; /* those that are asked for by name must be there */
+    free(wanted);
+    if (open_sums(self, &why) == FEDGE_OK)
+        return FEDGE_OK;
+    fedge_log_failure(self->config.log, FEDGE_LOG_ERROR, "gpus-refused", &why);
+    self->config.sums = before;
+    return open_sums(self, err);
+}
+
+static void open_phase(fedge_share *self, const errand *said)
+{
+    fedge_report answer = {.kind = FEDGE_REPORT_OPENED};
+    fedge_error err = {.status = FEDGE_OK};
+    fedge_journal_phase phase;
+    assert(said->order.size >= sizeof(phase));
+    memcpy(&phase, said->bytes, sizeof(phase));
+    /* The phase's number changes with it, so orders of the phase before that are still queued are
+     * passed over by carry_out. */
+    forget_phase(self);
+    self->phase = said->order.phase;
+    answer.status = change_gpus(self, &err);
+    /* Rank 0 may have had no use for the sums of the phase before. */
+    if (answer.status == FEDGE_OK &&
+        fedge_accumulator_get_totals(&self->accumulator).num_updates > 0)
+        answer.status = fedge_accumulator_reset(&self->accumulator, &err);
+    if (answer.status == FEDGE_OK)
+        answer.status = fedge_disk_tidy(self->dir, said->order.oldest, &err);
+    if (answer.status == FEDGE_OK) {
+        /* A phase's size is a multiple of 8, and so is an errand's. */
+        answer.status = make_journal(
+            self, &phase, (const fedge_journal_task *)(const void *)(said->bytes + sizeof(phase)),
+            &err);
+    }
+    memcpy(answer.message, err.message, sizeof(answer.message));
+    report(self, &answer, NULL);
+}
+
+static void grant(fedge_share *self, const errand *said)
+{
+    fedge_error err;
+    fedge_ingest_upload *incoming = malloc(sizeof(*incoming));
+    /* There is no journal where the phase could not be opened; rank 0 has been told so. */
+    if (!self->journal || said->order.slot >= self->intake.num_slots ||
+        said->order.size > sizeof(incoming->meta)) {
+        free(incoming);
+        return;
+    }
+    if (!incoming) {
+        (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory for an upload");
+        fail(self, &err);
+        return;
+    }
+    incoming->weight = said->order.weight;
+    incoming->meta_size = said->order.size;
+    memcpy(incoming->meta, said->bytes, said->order.size);
+    const fedge_message message = {
+        .type = FEDGE_MESSAGE_UPLOAD, .meta = incoming->meta, .meta_size = incoming->meta_size};
+    fedge_grant given = {.slot = said->order.slot,
+                         .number = said->order.number,
+                         .task = said->order.task,
+                         .conn_id = said->order.conn_id,
+                         .incoming = incoming};
+    fedge_status status = fedge_upload_read(&message, &incoming->upload, &err);
+    if (status == FEDGE_OK)
+        status = fedge_intake_grant(&self->intake, &given, fedge_os_monotonic_ms(), &err);
+    else
+        free(incoming);
+    if (status != FEDGE_OK)
+        fail(self, &err);
+}
+
+/* What the workers have is found before it is said that all is. */
+static void close_phase(fedge_share *self, bool dropped)
+{
+    fedge_error err;
+    fedge_status status = fedge_ingest_flush(self->ingest, &err);
+    handle_completions(self);
+    forget_phase(self);
+    /* Of a phase that is not dropped they stay, to be joined by the close; the next phase begins by
+     * setting them to 0. */
+    if (status == FEDGE_OK && dropped)
+        status = fedge_accumulator_reset(&self->accumulator, &err);
+    if (status != FEDGE_OK)
+        fail(self, &err);
+    else
+        report(self, &(fedge_report){.kind = FEDGE_REPORT_FLUSHED}, NULL);
+}
+
+static void carry_out(fedge_share *self, const errand *said)
+{
+    const fedge_order *order = &said->order;
+    if (order->kind == FEDGE_ORDER_OPEN)
+        open_phase(self, said);
+    else if (order->phase != self->phase)
+        return;
+    else if (order->kind == FEDGE_ORDER_GRANT)
+        grant(self, said);
+    else if (order->kind == FEDGE_ORDER_CLOSE)
+        close_phase(self, order->dropped);
+    else if (order->slot < self->intake.num_slots &&
+             fedge_intake_recall(&self->intake, order->slot))
+        say_released(self, order->slot);
+}
+
+static void take_part(fedge_share *self, fedge_request *from)
+{
+    fedge_error err;
+    uint32_t slot = 0;
+    /* Else it was on its way when the slot went elsewhere, or the device connected again. */
+    if (fedge_intake_find(&self->intake, from->position.task_id, &slot) &&
+        self->intake.slots[slot].conn_id == from->conn_id &&
+        self->intake.slots[slot].hold.uploading &&
+        fedge_intake_part(&self->intake, slot, from, fedge_os_monotonic_ms(), &err) != FEDGE_OK)
+        fail(self, &err);
+}
+
+static uint64_t size_of(const fedge_request *request)
+{
+    return sizeof(*request) + request->meta_size + request->payload_size;
+}
+
+static void run_errand(void *user, uint32_t worker, fedge_work *work)
+{
+    fedge_share *self = user;
+    errand *said = (errand *)work;
+    (void)worker;
+    if (said->request) {
+        const uint64_t size = size_of(said->request);
+        if (!atomic_load(&self->stopped))
+            take_part(self, said->request);
+        /* Only when it is half empty: on and off at the mark itself would tell all connections to
+         * go on for each part that is read. */
+        if (atomic_fetch_sub(&self->queued, size) - size <= FEDGE_SHARE_INBOX_BYTES / 2 &&
+            atomic_exchange(&self->was_full, false) && !atomic_load(&self->stopped))
+            resume_all(self);
+        fedge_request_free(said->request);
+    } else if (said->wanted) {
+        free(self->wanted);
+        self->wanted = said->wanted;
+    } else if (!atomic_load(&self->stopped)) {
+        carry_out(self, said);
+    }
+    free(said);
+}
+
+/* ---- from other threads ---------------------------------------------------------------------- */
+
+void fedge_share_connect(fedge_share *share, const fedge_share_outlets *outlets)
+{
+    share->out = *outlets;
+}
+
+bool fedge_share_post(fedge_share *share, fedge_request *request)
+{
+    errand *said = calloc(1, sizeof(*said));
+    const uint64_t size = size_of(request);
+    if (!said) {
+        fedge_error err;
+        (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory for a part of an upload");
+        fedge_request_free(request);
+        share->out.fail(share->out.user, &err);
+        return true;
+    }
+    said->work.run = run_errand;
+    said->request = request;
+    const bool full = atomic_fetch_add(&share->queued, size) + size > FEDGE_SHARE_INBOX_BYTES;
+    if (full) { /* before the post, as in engine_thread.c */
+        atomic_store(&share->was_full, true);
+    }
+    fedge_worker_pool_post(share->thread, 0, &said->work);
+    return !full;
+}
+
+fedge_status fedge_share_order(fedge_share *share, const fedge_order *order, const void *bytes,
+                               fedge_error *err)
+{
+    errand *said = calloc(1, sizeof(*said) + order->size);
+    if (!said)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an order of rank 0");
+    said->work.run = run_errand;
+    said->order = *order;
+    if (order->size > 0)
+        memcpy(said->bytes, bytes, order->size);
+    fedge_worker_pool_post(share->thread, 0, &said->work);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_share_change_gpus(fedge_share *share, const fedge_accumulator_config *sums,
+                                     fedge_error *err)
+{
+    errand *said = calloc(1, sizeof(*said));
+    fedge_accumulator_config *wanted = malloc(sizeof(*wanted));
+    if (!said || !wanted) {
+        free(said);
+        free(wanted);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to change GPUs; ask again");
+    }
+    *wanted = *sums;
+    wanted->log = share->config.sums.log;
+    *said = (errand){.work = {.run = run_errand}, .wanted = wanted};
+    fedge_worker_pool_post(share->thread, 0, &said->work);
+    return FEDGE_OK;
+}
+
+fedge_accumulator *fedge_share_accumulator(fedge_share *share)
+{
+    return &share->accumulator;
+}
+
+/* ---- the start ------------------------------------------------------------------------------- */
+
+static fedge_status make(fedge_share *self, fedge_error *err)
+{
+    const fedge_worker_pool_config thread = {
+        .name = "share", .thread = "share", .num_workers = 1, .user = self};
+    fedge_status status = open_sums(self, err);
+    if (status == FEDGE_OK)
+        status = fedge_worker_pool_new(&self->thread, &thread, err);
+    if (status == FEDGE_OK)
+        status = fedge_mailbox_new(&self->completions, wake, self, err);
+    if (status == FEDGE_OK) {
+        status = fedge_ingest_new(&self->ingest, &self->config.job->plan, &self->accumulator,
+                                  self->completions, self->config.num_workers, err);
+    }
+    self->look.run = look;
+    self->intake = (fedge_intake){.ingest = self->ingest, .reply = reply, .user = self};
+    return status;
+}
+
+/* Reads what is here of a phase, has it weighed and sums it. */
+static fedge_status find(fedge_share *self, const fedge_journal_phase *phase,
+                         const fedge_journal_task *tasks, fedge_error *err)
+{
+    fedge_findings found = {0};
+    const uint32_t rank = self->disks.rank;
+    fedge_error why;
+    forget_phase(self);
+    fedge_status status = fedge_found_read(&found, self->config.state_dir, &self->disks, phase,
+                                           self->config.log, err);
+    status = fedge_meet_send_findings(self->config.collective, &found, status, err);
+    const fedge_status weighed =
+        fedge_meet_get_weights(self->config.collective, &found, &why); /* tells its own failure */
+    if (status == FEDGE_OK && weighed == FEDGE_OK) {
+        status = fedge_found_sum(&found, &self->config.job->plan, &self->accumulator, rank, err);
+        self->journal = found.journals[rank];
+        found.journals[rank] = NULL;
+        if (status == FEDGE_OK && self->journal)
+            status = fedge_intake_begin(&self->intake, self->journal, err);
+        else if (status == FEDGE_OK)
+            status = make_journal(self, phase, tasks, err);
+    }
+    fedge_found_free(&found);
+    self->phase = 1; /* as rank 0 counts them */
+    return fedge_collective_agree(self->config.collective, status, NULL, 0, err);
+}
+
+static fedge_status hear_phase(fedge_share *self, uint32_t num_tasks, fedge_error *err)
+{
+    fedge_journal_phase phase;
+    fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
+    if (!tasks) { /* rank 0 would wait in vain */
+        fedge_collective ending = *self->config.collective;
+        fedge_collective_abort(&ending, 1);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
+    }
+    fedge_meet_phase(self->config.collective, &phase, tasks, num_tasks);
+    const fedge_status status = find(self, &phase, tasks, err);
+    free(tasks);
+    return status;
+}
+
+static fedge_status attend(fedge_share *self, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (;;) {
+        fedge_meet_word word;
+        fedge_meet_say(self->config.collective, &word);
+        switch ((fedge_meet_kind)word.kind) {
+        case FEDGE_MEET_FIND:
+            status = hear_phase(self, word.num_tasks, err);
+            break;
+        case FEDGE_MEET_SUMS:
+            status = fedge_joined_follow(&self->accumulator, status, err);
+            break;
+        case FEDGE_MEET_END:
+            return status;
+        }
+    }
+}
+
+fedge_status fedge_share_attend(const fedge_share_config *config, fedge_share **share,
+                                fedge_error *err)
+{
+    *share = NULL;
+    fedge_share *fresh = calloc(1, sizeof(*fresh));
+    fedge_state no_state = {.lock = -1};
+    fedge_status status = FEDGE_NO_MEMORY;
+    fedge_rank_disks none;
+    char run_id[FEDGE_RUN_ID_TEXT];
+    if (!fresh) {
+        (void)fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a rank's share");
+        return fedge_meet(config->collective, status, config->state_dir, run_id, &none, &no_state,
+                          err);
+    }
+    fresh->config = *config;
+    fresh->state.lock = -1;
+    status = make(fresh, err);
+    status = fedge_meet(config->collective, status, config->state_dir, fresh->run_id, &fresh->disks,
+                        &fresh->state, err);
+    if (status == FEDGE_OK) {
+        status =
+            fedge_disk_folder(config->state_dir, fresh->run_id, fresh->disks.rank, fresh->dir, err);
+        if (status == FEDGE_OK)
+            status = fedge_os_make_dirs(fresh->dir, err);
+        const fedge_status attended = attend(fresh, status == FEDGE_OK ? err : &(fedge_error){0});
+        status = status == FEDGE_OK ? attended : status;
+    }
+    if (status != FEDGE_OK) {
+        fedge_share_free(fresh);
+        return status;
+    }
+    *share = fresh;
+    return FEDGE_OK;
+}
+
+static void nothing(void *user, uint32_t worker)
+{
+    (void)user, (void)worker;
+}
+
+void fedge_share_stop(fedge_share *share)
+{
+    if (!share)
+        return;
+    atomic_store(&share->stopped, true);
+    fedge_worker_pool_begin(share->thread, nothing, NULL);
+    fedge_worker_pool_end(share->thread);
+}
+
+void fedge_share_free(fedge_share *share)
+{
+    if (!share)
+        return;
+    atomic_store(&share->stopped, true);
+    fedge_ingest_free(share->ingest);
+    fedge_worker_pool_free(share->thread);
+    fedge_mailbox_item *item = share->completions ? fedge_mailbox_take(share->completions) : NULL;
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        free(item);
+    }
+    fedge_mailbox_free(share->completions);
+    forget_phase(share);
+    free(share->wanted);
+    fedge_accumulator_close(&share->accumulator);
+    fedge_state_close(&share->state);
+    free(share);
+}

@@ -1,0 +1,764 @@
+#define _POSIX_C_SOURCE 200809L /* kill */
+
+#include "aggregator/cluster/ranks.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "aggregator/cluster/blobs.h"
+#include "aggregator/cluster/protocol/rank_message.h"
+#include "aggregator/exchange/slots.h"
+#include "aggregator/reduce/distributed_accumulator.h"
+#include "aggregator/run/exit_codes.h"
+#include "aggregator/threads/condition.h"
+#include "aggregator/threads/ranks_watch.h"
+#include "edge/core/os.h"
+
+#define FIRST_NAP_US 20u
+#define STARTING "the start of all ranks"
+#define JOINING "joining sums" /* or a step on shards of them */
+#define MOST_AT_ONCE 64        /* letters that are read before others are sent */
+
+static_assert(FEDGE_RANKS_MAX <= FEDGE_RANKS_WATCH_MAX, "all are watched");
+
+struct fedge_ranks {
+    fedge_ranks_config config;
+    fedge_mailbox *outbox;   /* fedge_letter */
+    _Atomic uint64_t queued; /* bytes of requests in it, or under way */
+    atomic_bool was_full;    /* somebody was told so */
+    atomic_bool held;        /* rank 0: the engine has enough; no message is read */
+    atomic_bool ending;      /* the service has ended here */
+    atomic_bool reload_told; /* rank 0 has: the signal that follows is its word */
+    pthread_t thread;
+    bool running;
+
+    pthread_mutex_t mutex; /* of: */
+    pthread_cond_t changed;
+    bool awake;
+    fedge_accumulator *joining; /* NULL: nobody waits for sums; else the answer follows: */
+    fedge_error joined;
+    bool over; /* the thread has ended, or will before it joins anything */
+    pthread_cond_t joined_now;
+
+    /* Of the thread. */
+    fedge_letter *sending, **sending_tail; /* not sent yet */
+    fedge_rank_blobs blobs;
+    fedge_ranks_watch watch;
+    uint8_t *in;   /* (FEDGE_LETTER_MAX_SIZE) */
+    void *reading; /* what is read into it; NULL: nothing */
+    size_t in_size;
+    uint32_t in_from;
+    uint64_t told_up, told_down; /* of the traffic, in letters that were sent */
+    uint64_t status_ms;          /* of the next letter with it, or without anything */
+    uint32_t num_last;           /* ranks that say nothing more */
+    uint32_t nap_us;
+    bool said_last;
+};
+
+static bool leads(const fedge_ranks *self)
+{
+    return self->config.collective->rank == 0;
+}
+
+uint32_t fedge_ranks_first_tag(const fedge_collective *collective)
+{
+    return collective->rank * FEDGE_RANKS_TAGS;
+}
+
+/* A rank that cannot go on ends all of them: the next start goes on from the journal. */
+static void give_up(fedge_ranks *self, const fedge_error *err)
+{
+    const fedge_collective *all = self->config.collective;
+    fedge_collective ending = *all;
+    fedge_log_failure(self->config.log, FEDGE_LOG_ERROR, "rank-failed", err);
+    fprintf(stderr, "fedge-aggregator: rank %u on %s: %s\n", (unsigned)all->rank, all->host,
+            err->message);
+    fedge_collective_abort(&ending, fedge_exit_code_of(err->status, FEDGE_EXIT_FAILURE));
+}
+
+static void wake(void *ranks)
+{
+    fedge_ranks *self = ranks;
+    pthread_mutex_lock(&self->mutex);
+    self->awake = true;
+    pthread_cond_signal(&self->changed);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+static void post(fedge_ranks *self, fedge_letter *letter)
+{
+    if (letter) {
+        fedge_mailbox_post(self->outbox, &letter->item);
+        return;
+    }
+    fedge_error err;
+    (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory for a letter to another rank");
+    give_up(self, &err);
+}
+
+static void post_to_all(fedge_ranks *self, fedge_letter_kind kind, const void *body, size_t size)
+{
+    for (uint32_t to = 1; to < self->config.collective->num_ranks; to++)
+        post(self, fedge_letter_new(kind, body, size, to));
+}
+
+/* ---- what the engine and the connections say ------------------------------------------------- */
+
+/* Rank 0, on the engine's thread: as fedge_deliver_fn. */
+static fedge_status deliver(void *ranks, fedge_reply *reply, fedge_error *err)
+{
+    fedge_ranks *self = ranks;
+    /* What all are told leaves this rank in the order of what one is told: by the same mailbox. */
+    if (reply->conn_id == FEDGE_CONN_ALL) {
+        /* The engine has room again, so letters are read again. */
+        if (reply->type == FEDGE_REPLY_RESUME)
+            atomic_store(&self->held, false);
+        for (uint32_t to = 1; to < self->config.collective->num_ranks; to++)
+            post(self, fedge_letter_of_reply(reply, to));
+        return fedge_transport_deliver(self->config.transport, reply, err);
+    }
+    const uint32_t to = fedge_slots_tag(reply->conn_id) / FEDGE_RANKS_TAGS;
+    if (to == 0)
+        return fedge_transport_deliver(self->config.transport, reply, err);
+    post(self, fedge_letter_of_reply(reply, to));
+    fedge_reply_free(reply);
+    return FEDGE_OK;
+}
+
+/* Any other rank, on a thread of the network: as fedge_engine_thread_post. */
+static bool forward(void *ranks, fedge_request *request)
+{
+    fedge_ranks *self = ranks;
+    /* Bytes of an upload stay on the rank that their client is connected to. */
+    if (self->config.share && request->type == FEDGE_REQUEST_PART)
+        return fedge_share_post(self->config.share, request);
+    fedge_letter *letter = fedge_letter_of_request(request);
+    const uint64_t size = letter ? letter->size : 0;
+    fedge_request_free(request);
+    const bool full = atomic_fetch_add(&self->queued, size) + size > FEDGE_RANKS_OUTBOX_BYTES;
+    if (full) { /* before the post, as in engine_thread.c */
+        atomic_store(&self->was_full, true);
+    }
+    post(self, letter);
+    return !full;
+}
+
+void fedge_ranks_say(fedge_ranks *ranks, uint32_t to, const fedge_order *order, const void *bytes)
+{
+    post(ranks,
+         fedge_letter_with(FEDGE_LETTER_ORDER, order, sizeof(*order), bytes, order->size, to));
+}
+
+/* For fedge_share_outlets. */
+static void send_report(void *ranks, const fedge_report *report, const void *bytes)
+{
+    post(ranks,
+         fedge_letter_with(FEDGE_LETTER_REPORT, report, sizeof(*report), bytes, report->size, 0));
+}
+
+static void fail_share(void *ranks, const fedge_error *err)
+{
+    give_up(ranks, err);
+}
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+fedge_status fedge_ranks_together(fedge_ranks *ranks, fedge_accumulator *accumulator,
+                                  fedge_error *err)
+{
+    pthread_mutex_lock(&ranks->mutex);
+    /* A rank that is over does not answer any more. */
+    if (ranks->over) {
+        pthread_mutex_unlock(&ranks->mutex);
+        return fedge_fail(err, FEDGE_CLOSED, "the ranks are ending");
+    }
+    ranks->joining = accumulator;
+    ranks->awake = true;
+    pthread_cond_signal(&ranks->changed);
+    /* Only the ranks' thread speaks to MPI; the caller waits while it does. */
+    while (ranks->joining)
+        pthread_cond_wait(&ranks->joined_now, &ranks->mutex);
+    const fedge_error how = ranks->joined;
+    pthread_mutex_unlock(&ranks->mutex);
+    return how.status == FEDGE_OK ? FEDGE_OK : fedge_fail(err, how.status, "%s", how.message);
+}
+
+static void answer_join(fedge_ranks *self, const fedge_error *how, bool over)
+{
+    pthread_mutex_lock(&self->mutex);
+    self->joining = NULL;
+    self->joined = *how;
+    self->over = over;
+    pthread_cond_broadcast(&self->joined_now);
+    pthread_mutex_unlock(&self->mutex);
+}
+
+static fedge_accumulator *to_join(fedge_ranks *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    fedge_accumulator *accumulator = self->joining;
+    pthread_mutex_unlock(&self->mutex);
+    return accumulator;
+}
+
+static void follow_sums(fedge_ranks *self)
+{
+    fedge_error err;
+    fedge_ranks_watch_begin(&self->watch, JOINING);
+    if (fedge_joined_follow(fedge_share_accumulator(self->config.share), FEDGE_OK, &err) !=
+        FEDGE_OK)
+        give_up(self, &err);
+    fedge_ranks_watch_end(&self->watch);
+}
+
+/* ---- blobs ----------------------------------------------------------------------------------- */
+
+static fedge_status receive_blob(fedge_ranks *self, const uint8_t *body, size_t size,
+                                 fedge_error *err)
+{
+    fedge_letter_blob said;
+    if (size != sizeof(said))
+        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks names no blob");
+    memcpy(&said, body, sizeof(said));
+    fedge_ranks_watch_begin(&self->watch, "a model's way to all ranks");
+    const fedge_status status = fedge_rank_blobs_receive(&self->blobs, &said, err);
+    fedge_ranks_watch_end(&self->watch);
+    return status;
+}
+
+/* ---- sending --------------------------------------------------------------------------------- */
+
+static void send_letter(fedge_ranks *self, fedge_letter *letter)
+{
+    const fedge_collective *all = self->config.collective;
+    const fedge_traffic *traffic = fedge_engine_thread_traffic(self->config.engine);
+    fedge_letter_head *head = (fedge_letter_head *)(void *)letter->bytes;
+    /* What has come since the last letter: rank 0 adds up the traffic of all. */
+    const uint64_t up = atomic_load(&traffic->up), down = atomic_load(&traffic->down);
+    head->up = up - self->told_up;
+    head->down = down - self->told_down;
+    self->told_up = up;
+    self->told_down = down;
+    letter->sending = fedge_collective_begin_send(all, letter->bytes, letter->size, letter->to);
+    if (!letter->sending) {
+        fedge_error err;
+        (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to send a letter to another rank");
+        give_up(self, &err);
+    }
+    letter->next = NULL;
+    *self->sending_tail = letter;
+    self->sending_tail = &letter->next;
+}
+
+/* Rank 0: something is done with the sums of all ranks, if somebody waits for that. */
+static bool lead_sums(fedge_ranks *self)
+{
+    fedge_accumulator *accumulator = to_join(self);
+    fedge_error err = {.status = FEDGE_OK};
+    if (!accumulator)
+        return false;
+    /* A word first: the others must be in the same collective before this one waits for them there.
+     */
+    for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
+        fedge_letter *word = fedge_letter_new(FEDGE_LETTER_SUMS, NULL, 0, to);
+        if (word)
+            send_letter(self, word);
+        else
+            post(self, NULL);
+    }
+    fedge_ranks_watch_begin(&self->watch, JOINING);
+    err.status = fedge_joined_lead(accumulator, &err);
+    fedge_ranks_watch_end(&self->watch);
+    answer_join(self, &err, false);
+    return true;
+}
+
+/* Rank 0: what a reply is about is on all ranks before it, and named by none after its end. */
+static void prepare_blob(fedge_ranks *self, fedge_letter *letter)
+{
+    /* A reply's blob is known by hash to a rank that has had its bytes. */
+    const fedge_letter_head *head = (const fedge_letter_head *)(const void *)letter->bytes;
+    const fedge_reply *reply =
+        (const fedge_reply *)(const void *)(letter->bytes + sizeof(fedge_letter_head));
+    if (head->kind != FEDGE_LETTER_REPLY || !letter->blob)
+        return;
+    if (reply->type == FEDGE_REPLY_WITHDRAW) {
+        fedge_rank_blobs_drop(&self->blobs, letter->blob->hash);
+    } else if (!fedge_rank_blobs_find(&self->blobs, letter->blob->hash)) {
+        for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
+            fedge_letter *word =
+                fedge_letter_new(FEDGE_LETTER_BLOB, &head->blob, sizeof(head->blob), to);
+            if (word)
+                send_letter(self, word);
+            else
+                post(self, NULL);
+        }
+        fedge_error err;
+        fedge_ranks_watch_begin(&self->watch, "a model's way to all ranks");
+        if (fedge_rank_blobs_broadcast(&self->blobs, letter->blob, &err) != FEDGE_OK)
+            give_up(self, &err);
+        fedge_ranks_watch_end(&self->watch);
+    }
+    fedge_blob_release(letter->blob);
+    letter->blob = NULL;
+}
+
+static bool send_new(fedge_ranks *self)
+{
+    fedge_mailbox_item *item = fedge_mailbox_take(self->outbox);
+    const bool busy = item != NULL;
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        fedge_letter *letter = (fedge_letter *)item;
+        prepare_blob(self, letter);
+        send_letter(self, letter);
+    }
+    return busy;
+}
+
+/* Peers that were paused may be read from again. */
+static void resume_all(fedge_ranks *self)
+{
+    fedge_error err;
+    fedge_reply *reply = calloc(1, sizeof(*reply));
+    fedge_status status = FEDGE_NO_MEMORY;
+    if (reply) {
+        reply->type = FEDGE_REPLY_RESUME;
+        status = fedge_transport_deliver(self->config.transport, reply, &err);
+    } else {
+        (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to go on with connections");
+    }
+    if (status != FEDGE_OK)
+        give_up(self, &err);
+}
+
+/* Those that have been sent are freed. */
+static bool forget_sent(fedge_ranks *self)
+{
+    bool busy = false;
+    fedge_letter **at = &self->sending;
+    while (*at) {
+        fedge_letter *letter = *at;
+        fedge_letter **next = &letter->next;
+        /* MPI reads from the letter until then. */
+        if (!fedge_collective_is_done(self->config.collective, letter->sending)) {
+            at = next;
+            continue;
+        }
+        *at = *next;
+        if (self->sending_tail == next)
+            self->sending_tail = at;
+        if (((fedge_letter_head *)(void *)letter->bytes)->kind == FEDGE_LETTER_REQUEST)
+            atomic_fetch_sub(&self->queued, letter->size);
+        fedge_letter_free(letter);
+        busy = true;
+    }
+    /* At half, or connections would be stopped and started for each letter. */
+    if (busy && !atomic_load(&self->ending) &&
+        atomic_load(&self->queued) <= FEDGE_RANKS_OUTBOX_BYTES / 2 &&
+        atomic_exchange(&self->was_full, false))
+        resume_all(self);
+    return busy;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static fedge_status take_request(fedge_ranks *self, const fedge_letter_head *head,
+                                 const uint8_t *body, fedge_error *err)
+{
+    fedge_request *request = NULL;
+    const fedge_status status = fedge_letter_request(head, body, &request, err);
+    if (status != FEDGE_OK)
+        return status;
+    /* The engine ends: what comes now would be answered by nobody. */
+    if (atomic_load(&self->ending)) {
+        fedge_request_free(request);
+        return FEDGE_OK;
+    }
+    /* Set before the post, since the engine may have room again before it returns. */
+    atomic_store(&self->held, true);
+    if (fedge_engine_thread_post(self->config.engine, request))
+        atomic_store(&self->held, false);
+    return FEDGE_OK;
+}
+
+/* A share's words are a request to the engine. */
+static fedge_status take_report(fedge_ranks *self, const uint8_t *body, size_t size,
+                                fedge_error *err)
+{
+    fedge_request *request = calloc(1, sizeof(*request));
+    uint8_t *frame = malloc(size + 1);
+    if (!request || !frame || atomic_load(&self->ending)) {
+        const bool no_memory = !request || !frame;
+        free(request);
+        free(frame);
+        return no_memory ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a report of a rank")
+                         : FEDGE_OK;
+    }
+    /* A copy, as the next letter comes into the same place. */
+    memcpy(frame, body, size);
+    request->type = FEDGE_REQUEST_REPORT;
+    request->frame = frame;
+    request->payload = frame;
+    request->payload_size = (uint32_t)size;
+    atomic_store(&self->held, true);
+    if (fedge_engine_thread_post(self->config.engine, request))
+        atomic_store(&self->held, false);
+    return FEDGE_OK;
+}
+
+static fedge_status take_order(fedge_ranks *self, const uint8_t *body, size_t size,
+                               fedge_error *err)
+{
+    fedge_order order;
+    if (size < sizeof(order) || !self->config.share)
+        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks has no order");
+    memcpy(&order, body, sizeof(order));
+    if (order.size != size - sizeof(order))
+        return fedge_fail(err, FEDGE_CORRUPT, "an order of rank 0 is not whole");
+    return fedge_share_order(self->config.share, &order, body + sizeof(order), err);
+}
+
+static fedge_status take_reply(fedge_ranks *self, const fedge_letter_head *head,
+                               const uint8_t *body, fedge_error *err)
+{
+    fedge_reply *reply = NULL;
+    const fedge_status status = fedge_letter_reply(head, body, &reply, err);
+    if (status != FEDGE_OK)
+        return status;
+    /* The pointer in it is another process's: the blob is found again by its hash. */
+    if (head->blob.hash[0]) {
+        fedge_blob *found = fedge_rank_blobs_find(&self->blobs, head->blob.hash);
+        if (!found) { /* withdrawn, and never asked for here */
+            fedge_reply_free(reply);
+            return FEDGE_OK;
+        }
+        reply->blob = fedge_blob_retain(found);
+        if (reply->type == FEDGE_REPLY_WITHDRAW)
+            fedge_rank_blobs_drop(&self->blobs, head->blob.hash);
+    }
+    return fedge_transport_deliver(self->config.transport, reply, err);
+}
+
+static fedge_status take_status(fedge_ranks *self, const uint8_t *body, size_t size,
+                                fedge_error *err)
+{
+    fedge_run_status status;
+    if (size != sizeof(status))
+        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks has no status");
+    memcpy(&status, body, sizeof(status));
+    fedge_engine_thread_tell(self->config.engine, &status);
+    return FEDGE_OK;
+}
+
+static fedge_status take_end(fedge_ranks *self, const uint8_t *body, size_t size, fedge_error *err)
+{
+    fedge_error how;
+    if (size != sizeof(how))
+        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks has no end");
+    memcpy(&how, body, sizeof(how));
+    fedge_engine_thread_end(self->config.engine, &how);
+    return FEDGE_OK;
+}
+
+static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
+{
+    fedge_letter_head head;
+    const uint8_t *body = NULL;
+    const fedge_status status = fedge_letter_open(self->in, size, &head, &body, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_ranks_watch_heard(&self->watch, self->in_from);
+    fedge_traffic *traffic = fedge_engine_thread_traffic(self->config.engine);
+    if (leads(self)) {
+        atomic_fetch_add(&traffic->up, head.up);
+        atomic_fetch_add(&traffic->down, head.down);
+    }
+    switch ((fedge_letter_kind)head.kind) {
+    case FEDGE_LETTER_REQUEST:
+        return leads(self) ? take_request(self, &head, body, err) : FEDGE_OK;
+    case FEDGE_LETTER_REPLY:
+        return take_reply(self, &head, body, err);
+    case FEDGE_LETTER_BLOB:
+        return receive_blob(self, body, head.body_size, err);
+    case FEDGE_LETTER_ORDER:
+        return take_order(self, body, head.body_size, err);
+    case FEDGE_LETTER_REPORT:
+        return leads(self) ? take_report(self, body, head.body_size, err) : FEDGE_OK;
+    case FEDGE_LETTER_SUMS:
+        follow_sums(self);
+        return FEDGE_OK;
+    case FEDGE_LETTER_STATUS:
+        return take_status(self, body, head.body_size, err);
+    /* The service ends as it does for any signal, with all that follows. */
+    case FEDGE_LETTER_STOP: /* as if the signal had come here */
+        if (!atomic_load(&self->ending))
+            (void)kill(getpid(), SIGTERM);
+        return FEDGE_OK;
+    case FEDGE_LETTER_RELOAD:
+        atomic_store(&self->reload_told, !leads(self));
+        if (!atomic_load(&self->ending))
+            (void)kill(getpid(), SIGHUP);
+        return FEDGE_OK;
+    case FEDGE_LETTER_END:
+        return take_end(self, body, head.body_size, err);
+    case FEDGE_LETTER_ALIVE:
+        return FEDGE_OK;
+    case FEDGE_LETTER_LAST:
+        fedge_ranks_watch_forget(&self->watch, self->in_from);
+        self->num_last++;
+        return FEDGE_OK;
+    }
+    return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks is of kind %u", head.kind);
+}
+
+static fedge_status receive_next(fedge_ranks *self, fedge_error *err)
+{
+    const fedge_collective *all = self->config.collective;
+    if (self->in_size > FEDGE_LETTER_MAX_SIZE) {
+        return fedge_fail(err, FEDGE_CORRUPT, "a letter of rank %u has %zu bytes",
+                          (unsigned)self->in_from, self->in_size);
+    }
+    self->reading = fedge_collective_begin_receive(all, self->in, self->in_size, self->in_from);
+    return self->reading ? FEDGE_OK
+                         : fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a letter");
+}
+
+/* Begins to read the next letter, if there is one. */
+static fedge_status begin_to_read(fedge_ranks *self, fedge_error *err)
+{
+    const fedge_collective *all = self->config.collective;
+    /* While the engine's inbox is full nothing more is read: MPI holds letters back on the sending
+     * side. */
+    if (atomic_load(&self->held))
+        fedge_ranks_watch_pause(&self->watch);
+    else if (!self->reading && fedge_collective_probe(all, &self->in_from, &self->in_size))
+        return receive_next(self, err);
+    return FEDGE_OK;
+}
+
+static bool read_new(fedge_ranks *self)
+{
+    int count = 0;
+    fedge_error err;
+    fedge_status status = begin_to_read(self, &err);
+    while (status == FEDGE_OK && count < MOST_AT_ONCE && self->reading &&
+           fedge_collective_is_done(self->config.collective, self->reading)) {
+        self->reading = NULL;
+        status = take(self, self->in_size, &err);
+        if (status == FEDGE_OK)
+            status = begin_to_read(self, &err);
+        count++;
+    }
+    if (status != FEDGE_OK)
+        give_up(self, &err);
+    return count > 0;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void tell_status(fedge_ranks *self)
+{
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    if (now_ms < self->status_ms || atomic_load(&self->ending))
+        return;
+    self->status_ms = now_ms + FEDGE_RANKS_STATUS_MS;
+    if (!leads(self)) { /* or its silence would end all */
+        post(self, fedge_letter_new(FEDGE_LETTER_ALIVE, NULL, 0, 0));
+        return;
+    }
+    /* Others answer those who look at their metrics from this. */
+    fedge_run_status status;
+    fedge_engine_thread_status(self->config.engine, &status);
+    post_to_all(self, FEDGE_LETTER_STATUS, &status, sizeof(status));
+}
+
+static void nap(fedge_ranks *self)
+{
+    pthread_mutex_lock(&self->mutex);
+    if (!self->awake)
+        fedge_condition_wait_us(&self->changed, &self->mutex, self->nap_us);
+    self->awake = false;
+    pthread_mutex_unlock(&self->mutex);
+}
+
+/* Everything has been said on both sides: each says a last word, behind all others, and reads until
+ * it has those of the others. */
+static bool is_over(fedge_ranks *self)
+{
+    const uint32_t others = leads(self) ? self->config.collective->num_ranks - 1 : 1;
+    if (!atomic_load(&self->ending))
+        return false;
+    if (!self->said_last) {
+        /* Nobody may wait for sums that will not be joined. */
+        self->said_last = true;
+        const fedge_error ending = {.status = FEDGE_CLOSED, .message = "the ranks are ending"};
+        answer_join(self, &ending, true);
+        if (leads(self))
+            post_to_all(self, FEDGE_LETTER_LAST, NULL, 0);
+        else
+            post(self, fedge_letter_new(FEDGE_LETTER_LAST, NULL, 0, 0));
+        return false;
+    }
+    return !self->sending && !self->reading && self->num_last == others;
+}
+
+static void *run(void *arg)
+{
+    fedge_ranks *self = arg;
+    fedge_os_name_thread("ranks");
+    self->nap_us = FIRST_NAP_US;
+    for (;;) {
+        /* In this order: what is said before sums are joined is on its way when a rank waits there.
+         */
+        tell_status(self);
+        bool busy = send_new(self);
+        busy = lead_sums(self) || busy;
+        busy = forget_sent(self) || busy;
+        busy = read_new(self) || busy;
+        if (!busy && is_over(self))
+            return NULL;
+        /* Under load it does not sleep between letters. */
+        if (busy) {
+            self->nap_us = FIRST_NAP_US;
+            continue;
+        }
+        nap(self);
+        self->nap_us =
+            2 * self->nap_us < FEDGE_RANKS_MAX_NAP_US ? 2 * self->nap_us : FEDGE_RANKS_MAX_NAP_US;
+    }
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void on_stuck(void *ranks, const fedge_error *err)
+{
+    give_up(ranks, err);
+}
+
+fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ranks,
+                             fedge_error *err)
+{
+    assert(config->collective->num_ranks <= FEDGE_RANKS_MAX);
+    *ranks = NULL;
+    fedge_ranks *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what ranks tell each other");
+    fresh->config = *config;
+    fresh->sending_tail = &fresh->sending;
+    fedge_condition_init(&fresh->changed);
+    pthread_cond_init(&fresh->joined_now, NULL);
+    pthread_mutex_init(&fresh->mutex, NULL);
+    fresh->in = malloc(FEDGE_LETTER_MAX_SIZE);
+    fedge_status status = fedge_mailbox_new(&fresh->outbox, wake, fresh, err);
+    if (status == FEDGE_OK)
+        status = fedge_rank_blobs_init(&fresh->blobs, config->collective, config->log, err);
+    if (status == FEDGE_OK && !fresh->in)
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what ranks tell each other");
+    if (status == FEDGE_OK) {
+        status = fedge_ranks_watch_init(&fresh->watch, fedge_ranks_silence_ms(config->sum_bytes),
+                                        on_stuck, fresh, err);
+    }
+    if (status != FEDGE_OK) {
+        fedge_ranks_free(fresh);
+        return status;
+    }
+    /* All of it is quick from here on, and the ranks wait for each other. */
+    fedge_ranks_watch_begin(&fresh->watch, STARTING);
+    if (leads(fresh))
+        fedge_engine_thread_deliver_to(config->engine, deliver, fresh);
+    else
+        fedge_engine_thread_stand_in(config->engine, forward, fresh);
+    if (config->share) {
+        const fedge_share_outlets outlets = {.deliver = fedge_transport_deliver,
+                                             .deliver_user = config->transport,
+                                             .report = send_report,
+                                             .fail = fail_share,
+                                             .user = fresh};
+        fedge_share_connect(config->share, &outlets);
+    }
+    *ranks = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_ranks_free(fedge_ranks *ranks)
+{
+    if (!ranks)
+        return;
+    assert(!ranks->running);
+    fedge_ranks_watch_fini(&ranks->watch);
+    fedge_mailbox_item *item = ranks->outbox ? fedge_mailbox_take(ranks->outbox) : NULL;
+    for (fedge_mailbox_item *next; item; item = next) {
+        next = item->next;
+        fedge_letter_free((fedge_letter *)item);
+    }
+    fedge_mailbox_free(ranks->outbox);
+    fedge_rank_blobs_fini(&ranks->blobs);
+    free(ranks->in);
+    pthread_cond_destroy(&ranks->changed);
+    pthread_cond_destroy(&ranks->joined_now);
+    pthread_mutex_destroy(&ranks->mutex);
+    free(ranks);
+}
+
+fedge_status fedge_ranks_start(fedge_ranks *ranks, fedge_error *err)
+{
+    for (uint32_t rank = 1; leads(ranks) && rank < ranks->config.collective->num_ranks; rank++)
+        fedge_ranks_watch_heard(&ranks->watch, rank);
+    if (!leads(ranks))
+        fedge_ranks_watch_heard(&ranks->watch, 0);
+    fedge_ranks_watch_end(&ranks->watch);
+    const int failed = pthread_create(&ranks->thread, NULL, run, ranks);
+    if (failed)
+        return fedge_fail_errno(err, failed, "cannot start the thread that speaks to other ranks");
+    ranks->running = true;
+    return FEDGE_OK;
+}
+
+void fedge_ranks_reload(fedge_ranks *ranks)
+{
+    if (!ranks || !ranks->running || atomic_exchange(&ranks->reload_told, false))
+        return;
+    if (leads(ranks))
+        post_to_all(ranks, FEDGE_LETTER_RELOAD, NULL, 0);
+    else
+        post(ranks, fedge_letter_new(FEDGE_LETTER_RELOAD, NULL, 0, 0));
+}
+
+/* The others get the numbers that the run has ended with, and then hear that it has. */
+static void tell_end(fedge_ranks *self)
+{
+    fedge_run_status status;
+    fedge_error how = {.status = FEDGE_OK};
+    fedge_engine_thread_status(self->config.engine, &status);
+    (void)fedge_engine_thread_done(self->config.engine, &how);
+    post_to_all(self, FEDGE_LETTER_STATUS, &status, sizeof(status));
+    post_to_all(self, FEDGE_LETTER_END, &how, sizeof(how));
+}
+
+void fedge_ranks_end(fedge_ranks *ranks, bool stopped)
+{
+    if (!ranks || !ranks->running)
+        return;
+    if (!leads(ranks)) {
+        if (stopped)
+            post(ranks, fedge_letter_new(FEDGE_LETTER_STOP, NULL, 0, 0));
+    } else if (stopped) {
+        post_to_all(ranks, FEDGE_LETTER_STOP, NULL, 0);
+    } else {
+        tell_end(ranks);
+    }
+    /* A letter that is held back may be the last word that this rank waits for. */
+    atomic_store(&ranks->held, false);
+    atomic_store(&ranks->ending, true);
+    wake(ranks);
+    pthread_join(ranks->thread, NULL);
+    fedge_ranks_watch_fini(&ranks->watch);
+    ranks->running = false;
+}

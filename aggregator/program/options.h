@@ -1,0 +1,59 @@
+/* The command line of fedge-aggregator. */
+#ifndef FEDGE_AGGREGATOR_PROGRAM_OPTIONS_H
+#define FEDGE_AGGREGATOR_PROGRAM_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "aggregator/net/listener.h"
+#include "aggregator/reduce/accumulator.h"
+#include "edge/core/command_line.h"
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+
+#define FEDGE_DEFAULT_LISTEN "0.0.0.0:9092"
+#define FEDGE_DEFAULT_HTTP "127.0.0.1:9093"
+#define FEDGE_DEFAULT_CONNECTIONS 20000
+#define FEDGE_MAX_CONNECTIONS 1000000u
+#define FEDGE_DEFAULT_UNAUTHENTICATED 1024
+#define FEDGE_DEFAULT_PER_ADDRESS 512
+#define FEDGE_MAX_UNAUTHENTICATED 65536u
+
+typedef enum fedge_options_action {
+    FEDGE_OPTIONS_RUN,
+    FEDGE_OPTIONS_CHECK, /* --check-config */
+    FEDGE_OPTIONS_HELP,
+    FEDGE_OPTIONS_HELP_ALL,
+    FEDGE_OPTIONS_VERSION
+} fedge_options_action;
+
+/* Texts point into argv. */
+typedef struct fedge_options {
+    fedge_options_action action;
+    const char *job, *state, *identity, *trust, *registry;
+    fedge_address listen, http;
+    bool http_on;
+    uint32_t num_workers;         /* 0: one per CPU, eight at most */
+    uint32_t num_network_threads; /* 0: one for each two CPUs */
+    uint32_t max_connections, max_unauthenticated, max_per_address;
+    uint32_t heartbeat_s;
+    const char *accumulator;       /* name of a kind, or "auto" */
+    fedge_accumulator_config sums; /* gpus and shard; the rest is the caller's */
+    bool new_run, restored, drain, supervise, quiet, json, log_json;
+    fedge_log_level log_level;
+    const char *http_host, *redirect, *port_file, *result; /* NULL: none */
+    const char *hosts;           /* of ranks that the supervisor starts by mpirun; NULL: none */
+    const char *strategy_plugin; /* FILE; NULL: none */
+    const char *gpus_file;       /* of sums.gpus, which the caller reads; NULL: none */
+} fedge_options;
+
+/* FEDGE_INVALID_ARGUMENT with a message for the user. --help and --version win over what is
+ * missing.
+ */
+FEDGE_MUST_USE fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options,
+                                                fedge_error *err);
+
+/* The text of --help, which fits a screen, or with [all] of --help-all; returns [text]. */
+const char *fedge_options_help(bool all, char text[FEDGE_HELP_SIZE]);
+
+#endif

@@ -1,0 +1,58 @@
+/* The main thread: the loop that accepts connections, its timers and signals, and how a run ends.
+ */
+#ifndef FEDGE_AGGREGATOR_PROGRAM_SERVICE_H
+#define FEDGE_AGGREGATOR_PROGRAM_SERVICE_H
+
+#include "aggregator/net/transport.h"
+#include "aggregator/run/engine_thread.h"
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+
+#define FEDGE_SERVICE_TICK_MS 100    /* the transport's is a second */
+#define FEDGE_SERVICE_STOP_MS 900    /* after a signal, for clients to be told */
+#define FEDGE_SERVICE_FINISH_MS 3000 /* the same after the last round */
+#define FEDGE_SERVICE_AWAY_MS 10000  /* when clients shall come back after a stop */
+
+typedef enum fedge_ending {
+    FEDGE_ENDING_COMPLETE, /* all rounds are done */
+    FEDGE_ENDING_DRAINED,
+    FEDGE_ENDING_STOPPED, /* by SIGTERM or SIGINT */
+    FEDGE_ENDING_FAILED
+} fedge_ending;
+
+typedef struct fedge_service fedge_service;
+
+typedef struct fedge_service_config {
+    const fedge_log *log; /* outlives the service */
+    uint64_t away_ms;     /* when clients shall come back after a stop; 0: FEDGE_SERVICE_AWAY_MS */
+    /* Every FEDGE_SERVICE_TICK_MS while it runs, and after each closed phase: for a progress bar.
+     * Each may be NULL. */
+    void (*on_tick)(void *user);
+    void (*on_round)(void *user, const fedge_round_summary *summary);
+    void (*on_reload)(void *user); /* SIGHUP has come */
+    void *user;
+} fedge_service_config;
+
+/* Makes the loop. */
+FEDGE_MUST_USE fedge_status fedge_service_new(const fedge_service_config *config,
+                                              fedge_service **service, fedge_error *err);
+void fedge_service_free(fedge_service *service); /* after transport and engine; NULL is fine */
+
+/* For fedge_transport_config. */
+struct ev_loop *fedge_service_loop(fedge_service *service);
+
+/* For fedge_engine_thread_new: makes the loop look at the engine's replies. Any thread. */
+void fedge_service_wake(void *service);
+
+/* From here on TERM and INT stop the service, also while it does not run yet; until then they end
+ * the program at once, so that nobody waits for a long recovery. To be called before anyone is told
+ * that the service is there; fedge_service_run calls it too. */
+void fedge_service_catch_signals(fedge_service *service);
+
+/* Serves until the run ends, fails, or a signal comes: TERM and INT stop (a second one at once),
+ * HUP reloads (fedge_transport_reload, on_reload), USR1 drains, PIPE is ignored. *failure: why it
+ * is FEDGE_ENDING_FAILED. */
+fedge_ending fedge_service_run(fedge_service *service, fedge_transport *transport,
+                               fedge_engine_thread *engine, fedge_error *failure);
+
+#endif

@@ -1,0 +1,607 @@
+#include "aggregator/reduce/distributed_accumulator.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/fixed.h"
+
+#define AUTO "auto"
+#define MPI "mpi"
+#define MAX_KEPT 2
+#define MAX_PARTS 64u /* of a step, in one word of rank 0 */
+
+/* What rank 0 wants of all. */
+typedef enum act { ACT_JOIN, ACT_STEP, ACT_GATHER, ACT_AGREE } act;
+
+typedef struct joined {
+    fedge_accumulator own;
+    const fedge_collective *collective;
+    const fedge_log *log; /* may be NULL */
+    const char *join;
+    void *scatter; /* of own; NULL: sums go by the host and MPI */
+    bool agreed;   /* all ranks know whether there is one */
+    size_t num_elements;
+    int64_t *sums; /* (num_elements): of all ranks, while they are joined; on shards: those of
+                      this rank's */
+    fedge_accumulator_totals totals;
+    bool is_joined;
+
+    /* On shards. */
+    fedge_collective_shard shard;
+    bool on_shard; /* the sums are */
+    fedge_joined_together_fn together;
+    void *user;
+    act wanted;                   /* rank 0 */
+    const fedge_step_part *parts; /* (num_parts): of ACT_STEP */
+    uint32_t num_parts;
+    float *values, *kept[MAX_KEPT]; /* other ranks: (shard.count) each, as the last step left them;
+                                       NULL: there was none */
+    bool all_have_values;           /* rank 0: the others have theirs of the last step */
+} joined;
+
+/* ---- what the rank's own does ---------------------------------------------------------------- */
+
+static void close_scatter(joined *self)
+{
+    if (self->scatter)
+        self->own.ops->scatter->close(self->scatter);
+    self->scatter = NULL;
+}
+
+static void close_joined(void *state)
+{
+    joined *self = state;
+    if (self) {
+        close_scatter(self);
+        fedge_accumulator_close(&self->own);
+        free(self->sums);
+        free(self->values);
+        for (unsigned k = 0; k < MAX_KEPT; k++)
+            free(self->kept[k]);
+        free(self);
+    }
+}
+
+static fedge_status validate(void *state, fedge_encoded *update, fedge_error *err)
+{
+    joined *self = state;
+    return fedge_accumulator_validate(&self->own, update, err);
+}
+
+static fedge_status add(void *state, fedge_encoded *const *updates, uint32_t count,
+                        uint64_t *ticket, fedge_error *err)
+{
+    joined *self = state;
+    return fedge_accumulator_add(&self->own, updates, count, ticket, err);
+}
+
+static fedge_status wait_for(void *state, uint64_t ticket, fedge_error *err)
+{
+    joined *self = state;
+    return fedge_accumulator_wait(&self->own, ticket, err);
+}
+
+static void drop(void *state, fedge_encoded *update)
+{
+    joined *self = state;
+    fedge_accumulator_drop(&self->own, update);
+}
+
+static fedge_status begin(void *state, uint32_t weight, fedge_error *err)
+{
+    joined *self = state;
+    return fedge_accumulator_begin(&self->own, weight, err);
+}
+
+static fedge_status add_values(void *state, uint32_t lane, const int32_t *v, size_t first,
+                               size_t count, uint32_t weight, fedge_error *err)
+{
+    joined *self = state;
+    return fedge_accumulator_add_values(&self->own, lane, v, first, count, weight, err);
+}
+
+static fedge_status lend(void *state, uint32_t gpu, size_t first, int64_t **sums, fedge_error *err)
+{
+    joined *self = state;
+    return fedge_accumulator_lend(&self->own, gpu, first, sums, err);
+}
+
+static const fedge_tile_ops *tiles(void *state, void **place, uint32_t *num_places)
+{
+    const joined *self = state;
+    return fedge_accumulator_tiles(&self->own, place, num_places);
+}
+
+static void describe(const void *state, char *text, size_t size)
+{
+    const joined *self = state;
+    fedge_accumulator_describe(&self->own, text, size);
+}
+
+static uint32_t stats(const void *state, fedge_gpu_stats *of, uint32_t room)
+{
+    const joined *self = state;
+    return fedge_accumulator_stats(&self->own, of, room);
+}
+
+static const fedge_accumulator_ops JOINED;
+
+/* ---- of all ranks ---------------------------------------------------------------------------- */
+
+static void totals(const void *state, fedge_accumulator_totals *to)
+{
+    const joined *self = state;
+    *to = self->is_joined ? self->totals : fedge_accumulator_get_totals(&self->own);
+}
+
+static fedge_status do_together(joined *self, act wanted, fedge_error *err)
+{
+    fedge_accumulator accumulator = {.ops = &JOINED, .state = self};
+    self->wanted = wanted;
+    const fedge_status status = self->together(self->user, &accumulator, err);
+    /* Joining is what the next word asks for, unless it says otherwise. */
+    self->wanted = ACT_JOIN;
+    return status;
+}
+
+static fedge_status read_sums(void *state, size_t first, size_t count, int64_t *sums,
+                              fedge_error *err)
+{
+    joined *self = state;
+    if (!self->is_joined)
+        return fedge_accumulator_read(&self->own, first, count, sums, err);
+    const fedge_status status = self->on_shard ? do_together(self, ACT_GATHER, err) : FEDGE_OK;
+    if (status == FEDGE_OK)
+        memcpy(sums, self->sums + first, count * sizeof(*sums));
+    return status;
+}
+
+/* The step of the part's values from [from] on, by as many sums; [values] and [kept] have them. */
+static void move(const fedge_step_part *part, const int64_t *sums, size_t count,
+                 uint64_t total_weight, float *values, float *const kept[MAX_KEPT])
+{
+    const fedge_optimizer_sums by = {
+        .sums = sums, .count = count, .total_weight = total_weight, .bound_log2 = part->bound_log2};
+    if (part->optimizer)
+        fedge_optimizer_move(part->optimizer, part->rate, &by, values, kept);
+    else
+        fedge_fixed_step(values, sums, count, total_weight, part->bound_log2, part->rate);
+}
+
+static fedge_status step(void *state, const fedge_step_part *parts, uint32_t num_parts,
+                         fedge_error *err)
+{
+    joined *self = state;
+    fedge_status status = FEDGE_OK;
+    /* Before the ranks are joined a step is this rank's alone, as in a run without others. */
+    if (!self->is_joined) {
+        return parts[0].optimizer && !self->own.ops->optimizes
+                   ? fedge_fail(err, FEDGE_UNSUPPORTED, "an optimizer's step is the host's")
+                   : fedge_accumulator_step(&self->own, parts, num_parts, err);
+    }
+    for (uint32_t i = 0; i < num_parts && !self->on_shard; i++) {
+        move(&parts[i], self->sums + parts[i].first, parts[i].count, self->totals.total_weight,
+             parts[i].values, parts[i].kept);
+    }
+    for (uint32_t at = 0; at < num_parts && self->on_shard && status == FEDGE_OK; at += MAX_PARTS) {
+        self->parts = parts + at;
+        self->num_parts = num_parts - at < MAX_PARTS ? num_parts - at : MAX_PARTS;
+        status = do_together(self, ACT_STEP, err);
+    }
+    return status;
+}
+
+static fedge_status reset(void *state, fedge_error *err)
+{
+    joined *self = state;
+    self->is_joined = false;
+    self->on_shard = false;
+    return fedge_accumulator_reset(&self->own, err);
+}
+
+static const fedge_accumulator_ops JOINED = {
+    .name = "joined",
+    .optimizes = true,
+    .close = close_joined,
+    .validate = validate,
+    .add = add,
+    .wait = wait_for,
+    .drop = drop,
+    .begin = begin,
+    .add_values = add_values,
+    .lend = lend,
+    .totals = totals,
+    .read = read_sums,
+    .step = step,
+    .reset = reset,
+    .tiles = tiles,
+    .describe = describe,
+    .stats = stats,
+};
+
+fedge_status fedge_joined_check_name(const char *name, fedge_error *err)
+{
+    char known[128] = AUTO ", " MPI;
+    bool found = strcmp(name, AUTO) == 0 || strcmp(name, MPI) == 0;
+    for (size_t i = 0; fedge_accumulator_kinds[i]; i++) {
+        const fedge_scatter_ops *scatter = fedge_accumulator_kinds[i]->scatter;
+        const size_t used = strlen(known);
+        found = found || (scatter && strcmp(name, scatter->name) == 0);
+        if (scatter)
+            snprintf(known + used, sizeof(known) - used, ", %s", scatter->name);
+    }
+    return found ? FEDGE_OK
+                 : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "nothing joins sums by \"%.40s\"; this build has %s", name, known);
+}
+
+fedge_status fedge_joined_wrap(fedge_accumulator *accumulator, const fedge_collective *collective,
+                               size_t num_elements, const fedge_accumulator_config *config,
+                               fedge_error *err)
+{
+    joined *fresh = calloc(1, sizeof(*fresh));
+    int64_t *sums = malloc(num_elements * sizeof(*sums));
+    if (!fresh || !sums) {
+        free(fresh);
+        free(sums);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu sums of all ranks",
+                          num_elements);
+    }
+    *fresh =
+        (joined){.own = *accumulator,
+                 .collective = collective,
+                 .log = config->log,
+                 .join = config->join ? config->join : AUTO,
+                 .num_elements = num_elements,
+                 .sums = sums,
+                 .shard = fedge_collective_shard_of(collective, num_elements, collective->rank)};
+    *accumulator = (fedge_accumulator){.ops = &JOINED, .state = fresh};
+    return FEDGE_OK;
+}
+
+/* ---- joining --------------------------------------------------------------------------------- */
+
+/* Whether this rank can; what it has is said for all to compare. */
+static fedge_status prepare_scatter(const joined *self, fedge_collective_fact *has,
+                                    fedge_error *err)
+{
+    const fedge_scatter_ops *scatter = self->own.ops->scatter;
+    *has = (fedge_collective_fact){.name = "what joins sums",
+                                   .advice = "install the same on all machines"};
+    if (strcmp(self->join, MPI) == 0)
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "as asked for");
+    if (!scatter)
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "its accumulator is %s", self->own.ops->name);
+    char release[FEDGE_COLLECTIVE_FACT_TEXT] = "";
+    const fedge_status status = scatter->prepare(self->own.state, release, err);
+    snprintf(has->text, sizeof(has->text), "%s %.100s", scatter->name, release);
+    return status;
+}
+
+/* All ranks together, and all or none. */
+static fedge_status open_scatter(joined *self, fedge_error *err)
+{
+    fedge_collective_fact has;
+    fedge_status status = prepare_scatter(self, &has, err);
+    status = fedge_collective_agree(self->collective, status, &has, 1, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = self->own.ops->scatter->open(self->own.state, self->collective, self->num_elements,
+                                          &self->scatter, err);
+    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
+    if (status != FEDGE_OK)
+        close_scatter(self);
+    return status;
+}
+
+/* Which way sums go, found anew by all where one of them has been opened anew. */
+static fedge_status agree_on_way(joined *self, fedge_error *err)
+{
+    fedge_error why = {0};
+    int64_t fresh = !self->agreed;
+    fedge_collective_sum(self->collective, &fresh, 1);
+    fedge_collective_broadcast(self->collective, &fresh, sizeof(fresh), 0);
+    if (fresh == 0)
+        return FEDGE_OK;
+    close_scatter(self);
+    const bool opened = open_scatter(self, &why) == FEDGE_OK;
+    if (!opened && strcmp(self->join, AUTO) != 0 && strcmp(self->join, MPI) != 0) {
+        return fedge_fail(err, FEDGE_GPU_LOST, "sums cannot be joined by %.40s: %.200s", self->join,
+                          why.message);
+    }
+    self->agreed = true;
+    if (self->log && self->collective->rank == 0) {
+        FEDGE_LOG(self->log, FEDGE_LOG_INFO, "sums-joined-by",
+                  fedge_log_str("kind", opened ? self->own.ops->scatter->name : MPI),
+                  fedge_log_str("because", opened ? "every rank can" : why.message));
+    }
+    return FEDGE_OK;
+}
+
+/* All ranks together; what each of them has is ready. */
+static fedge_status add_up(joined *self, bool on_shard, fedge_error *err)
+{
+    if (!self->scatter && on_shard)
+        fedge_collective_sum_shards(self->collective, self->sums, self->num_elements);
+    else if (!self->scatter)
+        fedge_collective_sum(self->collective, self->sums, self->num_elements);
+    if (!self->scatter)
+        return FEDGE_OK;
+    fedge_status status = self->own.ops->scatter->sum(self->scatter, self->sums, err);
+    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
+    if (status == FEDGE_OK && !on_shard)
+        fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
+    return status;
+}
+
+/* All ranks together, before there are sums. */
+static fedge_status agree_all(joined *self, fedge_status status, fedge_error *err)
+{
+    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
+    if (status == FEDGE_OK)
+        status = agree_on_way(self, err);
+    return fedge_collective_agree(self->collective, status, NULL, 0, err);
+}
+
+static fedge_status join(joined *self, bool on_shard, fedge_status status, fedge_error *err)
+{
+    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
+    if (status == FEDGE_OK)
+        status = agree_on_way(self, err);
+    /* Before all agree, as it may fail: who enters the sums waits there for every rank. */
+    if (status == FEDGE_OK && !self->scatter)
+        status = fedge_accumulator_read(&self->own, 0, self->num_elements, self->sums, err);
+    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
+    if (status != FEDGE_OK)
+        return status;
+    const fedge_accumulator_totals own = fedge_accumulator_get_totals(&self->own);
+    int64_t all[3] = {(int64_t)own.total_weight, own.num_updates, self->values != NULL};
+    fedge_collective_sum(self->collective, all, 3);
+    status = add_up(self, on_shard, err);
+    if (status != FEDGE_OK)
+        return status;
+    self->totals = (fedge_accumulator_totals){.total_weight = (uint64_t)all[0],
+                                              .num_updates = (uint32_t)all[1]};
+    /* Rank 0 keeps none of them itself. */
+    self->all_have_values = all[2] + 1 == self->collective->num_ranks;
+    self->is_joined = true;
+    self->on_shard = on_shard;
+    /* Each rank has claimed its own weights only. */
+    return self->totals.total_weight <= FEDGE_FIXED_MAX_TOTAL_WEIGHT
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                            "the ranks' updates weigh %llu in all, over 2^32: lower max-weight",
+                            (unsigned long long)self->totals.total_weight);
+}
+
+fedge_status fedge_joined_join(fedge_accumulator *accumulator, fedge_status status,
+                               fedge_error *err)
+{
+    return join(accumulator->state, false, status, err);
+}
+
+void fedge_joined_on_shards(fedge_accumulator *accumulator, fedge_joined_together_fn together,
+                            void *user)
+{
+    joined *self = accumulator->state;
+    self->together = together;
+    self->user = user;
+}
+
+fedge_status fedge_joined_agree(fedge_accumulator *accumulator, fedge_error *err)
+{
+    return do_together(accumulator->state, ACT_AGREE, err);
+}
+
+/* ---- on shards ------------------------------------------------------------------------------- */
+
+/* Rank 0's word to the others, and a part of its step. Structs are sent as they lie in memory. */
+typedef struct word {
+    act wanted;
+    uint32_t num_parts;
+    uint64_t total_weight;
+} word;
+
+typedef struct part_word {
+    fedge_step_part part; /* its pointers mean nothing to others */
+    bool optimizes;
+    fedge_optimizer_step optimizer;
+} part_word;
+
+/* The vectors that move: the values, and what the optimizer keeps. */
+static unsigned num_moved(const fedge_step_part *part)
+{
+    return 1 + (part->optimizer ? part->optimizer->num_kept : 0);
+}
+
+static float *moved(const fedge_step_part *part, unsigned which)
+{
+    return which == 0 ? part->values : part->kept[which - 1];
+}
+
+/* What of a part is in a shard: from where of it, and how much. */
+static fedge_collective_shard overlap(const fedge_step_part *part,
+                                      const fedge_collective_shard *shard)
+{
+    const size_t end = part->first + part->count, shard_end = shard->first + shard->count;
+    const size_t from = part->first > shard->first ? part->first : shard->first;
+    const size_t to = end < shard_end ? end : shard_end;
+    return (fedge_collective_shard){from - part->first, to > from ? to - from : 0};
+}
+
+static void send_word(const joined *self)
+{
+    part_word parts[MAX_PARTS];
+    word said = {self->wanted, self->wanted == ACT_STEP ? self->num_parts : 0,
+                 self->totals.total_weight};
+    memset(parts, 0, sizeof(parts));
+    for (uint32_t i = 0; i < said.num_parts; i++) {
+        parts[i].part = self->parts[i];
+        /* "Unchanged" helps only where all have something to leave unchanged. */
+        parts[i].part.unchanged = self->parts[i].unchanged && self->all_have_values;
+        parts[i].optimizes = self->parts[i].optimizer != NULL;
+        if (parts[i].optimizes)
+            parts[i].optimizer = *self->parts[i].optimizer;
+    }
+    fedge_collective_broadcast(self->collective, &said, sizeof(said), 0);
+    fedge_collective_broadcast(self->collective, parts, said.num_parts * sizeof(parts[0]), 0);
+}
+
+/* What is another rank's of each part goes there, or comes from there. */
+static void exchange(const joined *self, uint32_t rank, bool back)
+{
+    const fedge_collective_shard shard =
+        fedge_collective_shard_of(self->collective, self->num_elements, rank);
+    for (uint32_t i = 0; i < self->num_parts; i++) {
+        const fedge_step_part *part = &self->parts[i];
+        const fedge_collective_shard its = overlap(part, &shard);
+        const bool goes = back || !part->unchanged || !self->all_have_values;
+        /* In the order in which follow_step receives them. */
+        for (unsigned k = 0; its.count > 0 && goes && k < num_moved(part); k++) {
+            float *at = moved(part, k) + its.first;
+            if (back)
+                fedge_collective_receive(self->collective, at, its.count * sizeof(*at), rank);
+            else
+                fedge_collective_send(self->collective, at, its.count * sizeof(*at), rank);
+        }
+    }
+}
+
+static fedge_status lead_step(joined *self, fedge_error *err)
+{
+    const uint32_t num_ranks = self->collective->num_ranks;
+    /* A rank without room could neither take what it is sent nor send what is waited for. */
+    const fedge_status status = fedge_collective_agree(self->collective, FEDGE_OK, NULL, 0, err);
+    if (status != FEDGE_OK)
+        return status;
+    /* First to the others, which step while this rank does. */
+    for (uint32_t rank = 1; rank < num_ranks; rank++)
+        exchange(self, rank, false);
+    for (uint32_t i = 0; i < self->num_parts; i++) {
+        const fedge_step_part *part = &self->parts[i];
+        const fedge_collective_shard own = overlap(part, &self->shard);
+        float *kept[MAX_KEPT] = {0};
+        for (unsigned k = 1; k < num_moved(part); k++)
+            kept[k - 1] = part->kept[k - 1] + own.first;
+        if (own.count > 0) {
+            move(part, self->sums + part->first + own.first, own.count, self->totals.total_weight,
+                 part->values + own.first, kept);
+        }
+    }
+    for (uint32_t rank = 1; rank < num_ranks; rank++)
+        exchange(self, rank, true);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
+{
+    joined *self = accumulator->state;
+    send_word(self);
+    switch (self->wanted) {
+    case ACT_JOIN:
+        return join(self, true, FEDGE_OK, err);
+    case ACT_STEP:
+        return lead_step(self, err);
+    case ACT_GATHER:
+        fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
+        self->on_shard = false;
+        break;
+    case ACT_AGREE:
+        return agree_all(self, FEDGE_OK, err);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status take_room(joined *self, unsigned num_vectors, fedge_error *err)
+{
+    float **all[1 + MAX_KEPT] = {&self->values, &self->kept[0], &self->kept[1]};
+    assert(num_vectors <= 1 + MAX_KEPT);
+    for (unsigned k = 0; k < num_vectors; k++) {
+        if (!*all[k])
+            *all[k] = calloc(self->shard.count + 1, sizeof(float));
+        if (!*all[k]) {
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a shard of %zu values",
+                              self->shard.count);
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* The part's vectors where this rank has them, from the shard's first value of it on. */
+static fedge_status place(joined *self, part_word *of, const fedge_collective_shard *its,
+                          fedge_error *err)
+{
+    fedge_step_part *part = &of->part;
+    const size_t at = part->first + its->first - self->shard.first;
+    part->optimizer = of->optimizes ? &of->optimizer : NULL;
+    const fedge_status status = take_room(self, num_moved(part), err);
+    part->values = status == FEDGE_OK ? self->values + at : NULL;
+    for (unsigned k = 1; k < num_moved(part) && status == FEDGE_OK; k++)
+        part->kept[k - 1] = self->kept[k - 1] + at;
+    return status;
+}
+
+static fedge_status follow_step(joined *self, const word *said, fedge_status status,
+                                fedge_error *err)
+{
+    part_word parts[MAX_PARTS];
+    memset(parts, 0, sizeof(parts));
+    fedge_collective_broadcast(self->collective, parts, said->num_parts * sizeof(parts[0]), 0);
+    for (uint32_t i = 0; i < said->num_parts && status == FEDGE_OK; i++) {
+        const fedge_collective_shard its = overlap(&parts[i].part, &self->shard);
+        status = place(self, &parts[i], &its, err);
+    }
+    status = fedge_collective_agree(self->collective, status, NULL, 0, err);
+    if (status != FEDGE_OK)
+        return status;
+    for (uint32_t i = 0; i < said->num_parts; i++) {
+        const fedge_step_part *part = &parts[i].part;
+        const fedge_collective_shard its = overlap(part, &self->shard);
+        /* All of it before the first is moved: rank 0 sends on, and does not wait. */
+        for (unsigned k = 0; its.count > 0 && !part->unchanged && k < num_moved(part); k++) {
+            fedge_collective_receive(self->collective, moved(part, k), its.count * sizeof(float),
+                                     0);
+        }
+    }
+    for (uint32_t i = 0; i < said->num_parts; i++) {
+        const fedge_step_part *part = &parts[i].part;
+        const fedge_collective_shard its = overlap(part, &self->shard);
+        if (its.count > 0) {
+            move(part, self->sums + part->first + its.first, its.count, said->total_weight,
+                 part->values, part->kept);
+        }
+        for (unsigned k = 0; its.count > 0 && k < num_moved(part); k++)
+            fedge_collective_send(self->collective, moved(part, k), its.count * sizeof(float), 0);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_joined_follow(fedge_accumulator *accumulator, fedge_status status,
+                                 fedge_error *err)
+{
+    joined *self = accumulator->state;
+    word said;
+    fedge_collective_broadcast(self->collective, &said, sizeof(said), 0);
+    switch (said.wanted) {
+    case ACT_JOIN:
+        return join(self, true, status, err);
+    case ACT_STEP:
+        status = follow_step(self, &said, status, err);
+        break;
+    case ACT_GATHER:
+        fedge_collective_gather_shards(self->collective, self->sums, self->num_elements);
+        break;
+    case ACT_AGREE:
+        return agree_all(self, status, err);
+    }
+    /* Rank 0 has what it waits for, so there is time for this. */
+    return status == FEDGE_OK && self->is_joined ? reset(self, err) : status;
+}
+
+const char *fedge_joined_kind(const fedge_accumulator *accumulator)
+{
+    const joined *self = accumulator->state;
+    return accumulator->ops == &JOINED ? self->own.ops->name : accumulator->ops->name;
+}

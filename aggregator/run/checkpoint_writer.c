@@ -1,0 +1,154 @@
+#include "aggregator/run/checkpoint_writer.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/store/recovery.h"
+#include "aggregator/threads/completion.h"
+#include "aggregator/threads/worker_pool.h"
+#include "edge/core/os.h"
+
+struct fedge_saver {
+    fedge_mailbox *mailbox;
+    const fedge_log *log;
+    fedge_worker_pool *worker;
+    fedge_work work;         /* while it is posted or carried out, what is below is the worker's */
+    fedge_save *save;        /* in hand, or written and not given back */
+    fedge_error failed;      /* status FEDGE_OK: nothing has */
+    fedge_completion *fatal; /* NULL once it is posted */
+};
+
+/* What clients fetch is read from the checkpoint's file, unless it is more than that file. A model
+ * that stays in memory is served just as well. */
+static void free_model(const fedge_save *save, const char *dir)
+{
+    char path[FEDGE_MAX_PATH];
+    if (save->model->size == save->model_size &&
+        fedge_checkpoint_model_path(dir, save->checkpoint.round, path, NULL) == FEDGE_OK &&
+        fedge_blob_move_to_file(save->model, path, NULL) != FEDGE_OK)
+        return;
+}
+
+/* ---- one checkpoint -------------------------------------------------------------------------- */
+
+fedge_status fedge_save_write(fedge_save *save, fedge_error *err)
+{
+    char dir[FEDGE_MAX_PATH];
+    const fedge_checkpoint_files files = {.model_sha256 = save->model_hash,
+                                          .model = save->model->bytes,
+                                          .model_size = save->model_size,
+                                          .strategy_state = save->strategy_state,
+                                          .strategy_state_size = save->strategy_state_size,
+                                          .last_accepted = save->last_accepted,
+                                          .last_accepted_size = save->last_accepted_size};
+    fedge_status status = fedge_run_path(save->run, "checkpoints", dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_checkpoint_save(dir, &save->checkpoint, &files, err);
+    if (status == FEDGE_OK)
+        free_model(save, dir);
+    /* Only now may older rounds go: until this checkpoint was whole, the one before it and the
+     * journal were the only way back to its model. */
+    return status == FEDGE_OK
+               ? fedge_retention_apply(save->run, save->keep_checkpoints, save->best_round, err)
+               : status;
+}
+
+void fedge_save_free(fedge_save *save)
+{
+    if (save) {
+        fedge_blob_release(save->model);
+        free(save->strategy_state);
+        free(save->last_accepted);
+        free(save);
+    }
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* Said once; the process ends, and the next one closes the round again. */
+static void tell(fedge_saver *saver)
+{
+    fedge_completion *completion = saver->fatal;
+    saver->fatal = NULL;
+    if (completion) {
+        completion->type = FEDGE_COMPLETION_FATAL;
+        completion->status = saver->failed.status;
+        memcpy(completion->message, saver->failed.message, sizeof(completion->message));
+        fedge_mailbox_post(saver->mailbox, &completion->item);
+    }
+}
+
+static void write_checkpoint(void *user, uint32_t worker, fedge_work *work)
+{
+    (void)worker, (void)work;
+    fedge_saver *saver = user;
+    fedge_error err = {0};
+    const uint64_t start_ns = fedge_os_monotonic_ns();
+    if (fedge_save_write(saver->save, &err) == FEDGE_OK) {
+        FEDGE_LOG(saver->log, FEDGE_LOG_INFO, "checkpoint-saved",
+                  fedge_log_int("round", saver->save->checkpoint.round),
+                  fedge_log_num("seconds", (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9));
+    } else {
+        saver->failed = err;
+        tell(saver);
+    }
+}
+
+fedge_status fedge_saver_new(fedge_saver **saver, fedge_mailbox *mailbox, const fedge_log *log,
+                             fedge_error *err)
+{
+    *saver = NULL;
+    fedge_saver *fresh = calloc(1, sizeof(*fresh));
+    fedge_completion *fatal = calloc(1, sizeof(*fatal));
+    if (!fresh || !fatal) {
+        free(fresh);
+        free(fatal);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the thread of checkpoints");
+    }
+    fresh->mailbox = mailbox;
+    fresh->log = log;
+    fresh->fatal = fatal;
+    const fedge_worker_pool_config config = {
+        .name = "thread for checkpoints", .thread = "saver", .num_workers = 1, .user = fresh};
+    const fedge_status status = fedge_worker_pool_new(&fresh->worker, &config, err);
+    if (status != FEDGE_OK) {
+        free(fatal);
+        free(fresh);
+        return status;
+    }
+    *saver = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_saver_free(fedge_saver *saver)
+{
+    if (!saver)
+        return;
+    fedge_worker_pool_free(saver->worker);
+    fedge_save_free(saver->save);
+    free(saver->fatal);
+    free(saver);
+}
+
+/* ---- from other threads ---------------------------------------------------------------------- */
+
+void fedge_saver_start(fedge_saver *saver, fedge_save *save)
+{
+    /* One at a time, so that memory holds at most one model that waits for the disk; a phase waits
+     * here rather than queueing a second. */
+    assert(!saver->save);
+    saver->save = save;
+    saver->work.run = write_checkpoint;
+    fedge_worker_pool_post(saver->worker, 0, &saver->work);
+}
+
+fedge_status fedge_saver_wait(fedge_saver *saver, fedge_save **save, fedge_error *err)
+{
+    fedge_worker_pool_wait(saver->worker);
+    *save = saver->save;
+    saver->save = NULL;
+    const fedge_error *failed = &saver->failed;
+    return failed->status == FEDGE_OK ? FEDGE_OK
+                                      : fedge_fail(err, failed->status, "%s", failed->message);
+}

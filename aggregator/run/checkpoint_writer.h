@@ -1,0 +1,52 @@
+/* The saver: one thread that writes checkpoints while the next phase is opened and played.
+ *
+ * A round is durable without its checkpoint: its closed journal and the checkpoint before it give
+ * the same model, bit for bit (aggregator/store/recovery.h), so tasks and acknowledgements of the
+ * next round need not wait. What the round came from is removed behind its checkpoint, and no phase
+ * is ended before that is written: the disk is never more than one checkpoint behind.
+ */
+#ifndef FEDGE_AGGREGATOR_RUN_CHECKPOINT_WRITER_H
+#define FEDGE_AGGREGATOR_RUN_CHECKPOINT_WRITER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "aggregator/exchange/blob.h"
+#include "aggregator/store/checkpoint.h"
+#include "aggregator/store/run.h"
+#include "aggregator/threads/mailbox.h"
+#include "edge/core/log.h"
+#include "edge/core/status.h"
+
+/* A checkpoint to be written. All is its own but the run, which outlives it. */
+typedef struct fedge_save {
+    fedge_checkpoint checkpoint; /* its hashes are filled by fedge_save_write */
+    fedge_blob *model;           /* the first model_size bytes are the file */
+    size_t model_size;
+    char model_hash[FEDGE_HASH_TEXT];        /* of the file */
+    uint8_t *strategy_state, *last_accepted; /* malloc'ed */
+    size_t strategy_state_size, last_accepted_size;
+    const fedge_run *run;
+    uint32_t keep_checkpoints, best_round; /* for fedge_retention_apply */
+} fedge_save;
+
+/* Writes the checkpoint, then removes what need not be kept behind it. */
+FEDGE_MUST_USE fedge_status fedge_save_write(fedge_save *save, fedge_error *err);
+void fedge_save_free(fedge_save *save); /* NULL is fine */
+
+typedef struct fedge_saver fedge_saver;
+
+/* [mailbox] and [log] outlive the thread. */
+FEDGE_MUST_USE fedge_status fedge_saver_new(fedge_saver **saver, fedge_mailbox *mailbox,
+                                            const fedge_log *log, fedge_error *err);
+/* Waits for what it has in hand. NULL is fine. */
+void fedge_saver_free(fedge_saver *saver);
+
+/* Takes over [save]; none may be in hand. A failure is told by FEDGE_COMPLETION_FATAL, too. */
+void fedge_saver_start(fedge_saver *saver, fedge_save *save);
+/* Waits until nothing is in hand and returns how it went. *save: what was written, for the caller
+ * to free; NULL: nothing was started. A failure is returned each time from then on. */
+FEDGE_MUST_USE fedge_status fedge_saver_wait(fedge_saver *saver, fedge_save **save,
+                                             fedge_error *err);
+
+#endif

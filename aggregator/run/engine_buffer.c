@@ -1,0 +1,231 @@
+#include "aggregator/run/engine_buffer.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/run/engine_reply.h"
+#include "edge/data/formats/safetensors.h"
+
+bool fedge_engine_has_buffer(const fedge_engine *engine)
+{
+    return engine->config.job->rounds.buffer_size > 0;
+}
+
+/* ---- models ---------------------------------------------------------------------------------- */
+
+static bool is_named(const fedge_engine *engine, uint32_t base)
+{
+    uint32_t num_tasks = 0;
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(engine->rounds, &num_tasks);
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        if (tasks[i].state == FEDGE_TASK_OPEN && tasks[i].base == base)
+            return true;
+    }
+    return false;
+}
+
+static fedge_blob *old_model(const fedge_engine *engine, uint32_t base)
+{
+    for (uint32_t i = 0; i < engine->num_old_models; i++) {
+        if (engine->old_models[i].base == base)
+            return engine->old_models[i].model;
+    }
+    return NULL;
+}
+
+fedge_blob *fedge_engine_model_of(const fedge_engine *engine, uint32_t base)
+{
+    return base == engine->rounds_closed || !fedge_engine_has_buffer(engine)
+               ? engine->model
+               : old_model(engine, base);
+}
+
+fedge_blob *fedge_engine_find_old_model(const fedge_engine *engine, const char *hash)
+{
+    for (uint32_t i = 0; i < engine->num_old_models; i++) {
+        fedge_blob *model = engine->old_models[i].model;
+        if (strcmp(model->hash, hash) == 0)
+            return model;
+        if (model->parts && strcmp(model->parts->hash, hash) == 0)
+            return model->parts;
+    }
+    return NULL;
+}
+
+static fedge_status add_old_model(fedge_engine *engine, uint32_t base, fedge_blob *model,
+                                  fedge_error *err)
+{
+    assert(!old_model(engine, base)); /* its tasks would get one, and the other would stay */
+    const size_t size = (engine->num_old_models + (size_t)1) * sizeof(*engine->old_models);
+    fedge_engine_old_model *grown = realloc(engine->old_models, size);
+    if (!grown)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to keep the model of round %u", base);
+    engine->old_models = grown;
+    grown[engine->num_old_models++] = (fedge_engine_old_model){base, model};
+    return FEDGE_OK;
+}
+
+bool fedge_engine_keep_old_model(fedge_engine *engine)
+{
+    /* Without memory for it its tasks lead nowhere, as those of clients that vanish. */
+    return fedge_engine_has_buffer(engine) && is_named(engine, engine->rounds_closed) &&
+           add_old_model(engine, engine->rounds_closed, engine->model, NULL) == FEDGE_OK;
+}
+
+void fedge_engine_drop_old_models(fedge_engine *engine)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < engine->num_old_models; i++) {
+        const fedge_engine_old_model old = engine->old_models[i];
+        if (is_named(engine, old.base)) {
+            engine->old_models[kept++] = old;
+        } else {
+            fedge_engine_withdraw(engine, old.model);
+            fedge_blob_release(old.model);
+        }
+    }
+    engine->num_old_models = kept;
+}
+
+fedge_status fedge_engine_write_old_model(const fedge_engine *engine, uint32_t base, uint8_t **file,
+                                          size_t *size, fedge_error *err)
+{
+    const fedge_global_model *global = &engine->global.model;
+    const fedge_schema *schema = &global->plan->schema;
+    *file = NULL;
+    /* The strategy keeps models of that age and no older ones. */
+    if (base > engine->rounds_closed ||
+        engine->rounds_closed - base > global->job->rounds.max_staleness) {
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "the journal of round %u has a task on the model of round %u",
+                          engine->rounds_closed + 1, base);
+    }
+    fedge_status status = fedge_safetensors_size(schema, size, err);
+    if (status != FEDGE_OK)
+        return status;
+    uint8_t *bytes = malloc(*size);
+    if (!bytes)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", *size);
+    status = fedge_safetensors_write(schema, global->strategy->base(global->strategy_state, base),
+                                     bytes, *size, err);
+    if (status != FEDGE_OK) {
+        free(bytes);
+        return status;
+    }
+    *file = bytes;
+    return FEDGE_OK;
+}
+
+static fedge_status make_old_model(fedge_engine *engine, uint32_t base, fedge_error *err)
+{
+    uint8_t *file = NULL;
+    size_t size = 0;
+    fedge_blob *model = NULL;
+    fedge_status status = fedge_engine_write_old_model(engine, base, &file, &size, err);
+    if (status == FEDGE_OK)
+        status = fedge_blob_new(file, size, &model, err);
+    if (status == FEDGE_OK)
+        status = add_old_model(engine, base, model, err);
+    if (status != FEDGE_OK)
+        fedge_blob_release(model);
+    return status;
+}
+
+fedge_status fedge_engine_restore_old_models(fedge_engine *engine, fedge_error *err)
+{
+    uint32_t num_tasks = 0;
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(engine->rounds, &num_tasks);
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; fedge_engine_has_buffer(engine) && i < num_tasks; i++) {
+        if (status == FEDGE_OK && tasks[i].state == FEDGE_TASK_OPEN &&
+            !fedge_engine_model_of(engine, tasks[i].base))
+            status = make_old_model(engine, tasks[i].base, err);
+    }
+    return status;
+}
+
+/* ---- uploads --------------------------------------------------------------------------------- */
+
+void fedge_engine_hold_upload(fedge_engine *engine, fedge_grant *grant)
+{
+    assert(fedge_engine_has_buffer(engine));
+    /* Announced twice: the connection of the later one is the present one. */
+    for (uint32_t i = 0; i < engine->num_held; i++) {
+        if (engine->held[i]->task.task_id == grant->task.task_id) {
+            fedge_grant_free(engine->held[i]);
+            engine->held[i] = grant;
+            return;
+        }
+    }
+    fedge_grant **grown =
+        realloc(engine->held, (engine->num_held + (size_t)1) * sizeof(fedge_grant *));
+    if (!grown) { /* its client waits in vain until its time-out, and then announces it again */
+        fedge_grant_free(grant);
+        return;
+    }
+    engine->held = grown;
+    grown[engine->num_held++] = grant;
+}
+
+void fedge_engine_hold_slot(fedge_engine *engine, uint32_t index, const fedge_rounds_task *task)
+{
+    assert(index < engine->num_slots && index < engine->intake.num_slots);
+    fedge_intake_slot *slot = &engine->intake.slots[index];
+    fedge_grant *grant = engine->slots[index].asked;
+    engine->slots[index].asked = NULL;
+    if (!grant && slot->incoming && slot->hold.task_id == task->task_id) {
+        grant = calloc(1, sizeof(*grant));
+        if (grant) {
+            *grant = (fedge_grant){.conn_id = slot->conn_id, .incoming = slot->incoming};
+            slot->incoming = NULL;
+        }
+    }
+    if (grant) {
+        grant->task.task_id = task->task_id;
+        fedge_engine_hold_upload(engine, grant);
+    }
+}
+
+void fedge_engine_hold_uploads(fedge_engine *engine)
+{
+    uint32_t num_tasks = 0;
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(engine->rounds, &num_tasks);
+    for (uint32_t i = 0; i < num_tasks && i < engine->intake.num_slots && i < engine->num_slots;
+         i++) {
+        if (fedge_engine_has_buffer(engine) && tasks[i].state == FEDGE_TASK_OPEN)
+            fedge_engine_hold_slot(engine, i, &tasks[i]);
+    }
+}
+
+void fedge_engine_take_held(fedge_engine *engine, fedge_grant ***held, uint32_t *num)
+{
+    *held = engine->held;
+    *num = 0;
+    for (uint32_t i = 0; i < engine->num_held; i++) {
+        uint32_t slot = 0;
+        fedge_grant *grant = engine->held[i];
+        const fedge_rounds_task *task =
+            fedge_rounds_find(engine->rounds, grant->task.task_id, &slot);
+        /* On another connection its client announces it once more. */
+        if (task && task->state == FEDGE_TASK_OPEN && slot < engine->num_slots &&
+            fedge_engine_conn_of(engine, task->client_index) == grant->conn_id) {
+            grant->slot = slot;
+            (*held)[(*num)++] = grant;
+        } else {
+            fedge_grant_free(grant);
+        }
+    }
+    engine->held = NULL;
+    engine->num_held = 0;
+}
+
+void fedge_engine_buffer_fini(fedge_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->num_old_models; i++)
+        fedge_blob_release(engine->old_models[i].model);
+    for (uint32_t i = 0; i < engine->num_held; i++)
+        fedge_grant_free(engine->held[i]);
+    free(engine->old_models);
+    free(engine->held);
+}

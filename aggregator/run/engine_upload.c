@@ -1,0 +1,526 @@
+/* What clients send to the engine: results, their bytes, refusals. */
+#include <assert.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/run/engine_buffer.h"
+#include "aggregator/run/engine_orders.h"
+#include "aggregator/run/engine_phase.h"
+#include "aggregator/run/engine_reply.h"
+#include "aggregator/run/engine_upload.h"
+#include "edge/plan/update.h"
+
+/* For whoever asks what a round waits for; a device's own words may be in it. */
+static void note_why(fedge_engine *engine, uint32_t client_index, fedge_reason reason,
+                     const char *text)
+{
+    snprintf(engine->gave_up, sizeof(engine->gave_up), "client %u: %s: %.140s", client_index,
+             fedge_reason_name(reason), text);
+    fedge_text_plain(engine->gave_up);
+    engine->gave_up_client = client_index;
+}
+
+/* The device is gone, and only the log is told. There is no connection that has lines of its own,
+ * so these share theirs: devices that come and go must not fill the log. */
+static void log_refusal(fedge_engine *engine, uint64_t task_id, fedge_reason reason,
+                        const char *text, uint64_t now_ms)
+{
+    engine->updates_refused++;
+    if (!fedge_quota_take(&engine->gone_lines, FEDGE_ENGINE_GONE_LINES, FEDGE_ENGINE_GONE_LINES,
+                          now_ms))
+        return;
+    FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "update-refused",
+              fedge_log_int("task", (int64_t)task_id), fedge_log_str("device", "gone"),
+              fedge_log_str("reason", fedge_reason_name(reason)), fedge_log_str("error", text));
+}
+
+static void refuse_task(fedge_engine *engine, uint64_t conn_id, uint32_t client_index,
+                        uint64_t task_id, fedge_reason reason, const char *text)
+{
+    engine->updates_refused++;
+    /* Of another class the same client comes again, and nobody need look after it. Of this one its
+     * next result would be as wrong: it is asked last until it connects anew. */
+    if (strcmp(fedge_reason_class(reason), "never") == 0) {
+        note_why(engine, client_index, reason, text);
+        fedge_rounds_rest(engine->rounds, client_index, UINT64_MAX);
+    }
+    fedge_notice notice = {.has_task = true, .task_id = task_id, .reason = reason};
+    snprintf(notice.text, sizeof(notice.text), "%s", text);
+    fedge_engine_send_notice(engine, conn_id, FEDGE_MESSAGE_REFUSE, &notice);
+}
+
+static void refuse_upload(fedge_engine *engine, const fedge_request *from, fedge_reason reason,
+                          const char *text)
+{
+    refuse_task(engine, from->conn_id, from->client_index, from->upload->task_id, reason, text);
+}
+
+static void refuse_for_memory(fedge_engine *engine, const fedge_request *from, const char *text)
+{
+    fedge_engine_close_conn(engine, from->conn_id, FEDGE_MESSAGE_REFUSE, FEDGE_REASON_BUSY, 1000,
+                            text);
+}
+
+static void acknowledge(fedge_engine *engine, uint64_t conn_id, uint64_t task_id, bool duplicate)
+{
+    engine->updates_duplicate += duplicate;
+    if (conn_id != FEDGE_CONN_ALL) {
+        const fedge_reply reply = {.ack = {.task_id = task_id, .duplicate = duplicate}};
+        fedge_engine_send(engine, conn_id, FEDGE_MESSAGE_ACK, &reply);
+    }
+}
+
+/* The answer to a result that is durable, or needs not be: ACK when it counts in the open phase.
+ * One whose phase is dropped goes with it, and its client works on what it is asked next. Whether
+ * it is the first that counts. */
+static bool answer_result(fedge_engine *engine, uint64_t conn_id, uint32_t client_index,
+                          uint64_t task_id, bool duplicate, uint64_t now_ms)
+{
+    fedge_error err;
+    const fedge_status status = fedge_rounds_report(engine->rounds, task_id, &err);
+    if (status == FEDGE_OK || status == FEDGE_DUPLICATE)
+        acknowledge(engine, conn_id, task_id, duplicate);
+    else if (conn_id == FEDGE_CONN_ALL)
+        log_refusal(engine, task_id, FEDGE_REASON_STALE_TASK, err.message, now_ms);
+    else
+        refuse_task(engine, conn_id, client_index, task_id, FEDGE_REASON_STALE_TASK, err.message);
+    return status == FEDGE_OK;
+}
+
+/* A task that will bring nothing more: the slot may go to another client, and its own is set aside.
+ */
+static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
+{
+    fedge_error err;
+    if (fedge_rounds_give_up(engine->rounds, task_id, &err) != FEDGE_OK) {
+        FEDGE_LOG(engine->config.log, FEDGE_LOG_DEBUG, "task-already-over",
+                  fedge_log_int("task", (int64_t)task_id), fedge_log_str("why", err.message));
+    }
+    fedge_engine_pump(engine, now_ms);
+}
+
+/* Whether this task's result counted in the phase before, and the asker is the one who sent it. */
+static bool was_accepted(const fedge_engine *engine, uint64_t task_id, uint32_t client_index)
+{
+    for (uint32_t i = 0; i < engine->num_accepted; i++) {
+        if (engine->accepted[i].task_id == task_id)
+            return engine->accepted[i].client_index == client_index;
+    }
+    return false;
+}
+
+/* ---- UPLOAD ---------------------------------------------------------------------------------- */
+
+static void take_evaluation(fedge_engine *engine, const fedge_request *from,
+                            fedge_engine_slot *slot, uint64_t now_ms)
+{
+    const fedge_upload *upload = from->upload;
+    double loss = fedge_upload_metric(upload, "loss");
+    double accuracy = fedge_upload_metric(upload, "accuracy");
+    if (upload->num_examples == 0 || !isfinite(loss) || !(accuracy >= 0.0 && accuracy <= 1.0)) {
+        refuse_upload(engine, from, FEDGE_REASON_SCHEMA_MISMATCH,
+                      "an evaluation has at least one example, and the metrics loss and accuracy");
+        lose(engine, upload->task_id, now_ms);
+        return;
+    }
+    slot->loss = loss;
+    slot->accuracy = accuracy;
+    slot->examples = fedge_report_weight(engine->config.job, upload->num_examples);
+    engine->updates_accepted +=
+        answer_result(engine, from->conn_id, from->client_index, upload->task_id, false, now_ms);
+    fedge_engine_pump(engine, now_ms);
+}
+
+/* Whether the workers of this rank have its bytes, or what it was asked for counts. */
+static bool is_with_workers(const fedge_engine *engine, uint32_t index)
+{
+    return (index < engine->intake.num_slots && engine->intake.slots[index].hold.finishing) ||
+           (index < engine->num_slots && engine->slots[index].claim.state == FEDGE_CLAIM_COUNTED);
+}
+
+/* The weight of the update in the phase that is open, where a task may be older than it. */
+static uint32_t weigh(const fedge_engine *engine, const fedge_upload *upload,
+                      const fedge_rounds_task *task)
+{
+    const fedge_update_facts facts = fedge_upload_facts(
+        &engine->global.model, upload, engine->phase.round, task->client_index, task->base);
+    return fedge_update_weight(&engine->global.model, &facts);
+}
+
+static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *from, uint32_t index)
+{
+    const fedge_upload *upload = from->upload;
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, upload->task_id, NULL);
+    fedge_grant *grant = calloc(1, sizeof(*grant));
+    fedge_ingest_upload *incoming = malloc(sizeof(*incoming));
+    if (!grant || !incoming) {
+        free(grant);
+        free(incoming);
+        return NULL;
+    }
+    *grant = (fedge_grant){.slot = index,
+                           .task = fedge_engine_journal_task(engine, task),
+                           .conn_id = from->conn_id,
+                           .incoming = incoming};
+    incoming->upload = *upload;
+    incoming->weight = weigh(engine, upload, task);
+    incoming->meta_size = from->meta_size;
+    memcpy(incoming->meta, from->meta, from->meta_size);
+    return grant;
+}
+
+/* Who announced it last hears that the slot is filled. */
+static void tell_asker(fedge_engine *engine, uint32_t index, uint64_t now_ms)
+{
+    fedge_grant *asked = engine->slots[index].asked;
+    engine->slots[index].asked = NULL;
+    if (!asked)
+        return;
+    (void)answer_result(engine, asked->conn_id, asked->task.client_index, asked->task.task_id, true,
+                        now_ms);
+    fedge_grant_free(asked);
+}
+
+/* Carries out what the slot's claim says. */
+static void act(fedge_engine *engine, uint32_t index, fedge_claim_action action, uint64_t now_ms)
+{
+    fedge_error err;
+    fedge_engine_slot *slot = &engine->slots[index];
+    if (action == FEDGE_CLAIM_RECALL && slot->claim.rank == 0 &&
+        fedge_intake_recall(&engine->intake, index))
+        action = fedge_claim_released(&slot->claim, 0);
+    if (action == FEDGE_CLAIM_TELL) {
+        tell_asker(engine, index, now_ms);
+    } else if (action == FEDGE_CLAIM_RECALL && slot->claim.rank != 0) {
+        fedge_engine_recall(engine, index);
+    } else if (action == FEDGE_CLAIM_GRANT) {
+        fedge_grant *grant = slot->asked;
+        slot->asked = NULL;
+        grant->number = slot->claim.number;
+        if (slot->claim.rank != 0)
+            fedge_engine_grant(engine, slot->claim.rank, grant);
+        else if (fedge_intake_grant(&engine->intake, grant, now_ms, &err) != FEDGE_OK)
+            fedge_engine_fail(engine, &err);
+        fedge_grant_free(grant);
+    }
+}
+
+/* The slot is asked for, and its holder then asks for the bytes from where they are missing. */
+static void ask_for(fedge_engine *engine, fedge_grant *grant, uint64_t now_ms)
+{
+    fedge_engine_slot *slot = &engine->slots[grant->slot];
+    /* An announcement that is repeated, on a new connection for example, takes the place of the
+     * first. */
+    fedge_grant_free(slot->asked);
+    slot->asked = grant;
+    act(engine, grant->slot,
+        fedge_claim_ask(&slot->claim, fedge_engine_rank_of(engine, grant->conn_id),
+                        grant->task.task_id),
+        now_ms);
+}
+
+static bool takes_updates(const fedge_engine *engine)
+{
+    return engine->journal && !engine->spread.closing;
+}
+
+static void begin_upload(fedge_engine *engine, const fedge_request *from, uint32_t index,
+                         uint64_t now_ms)
+{
+    fedge_grant *grant = new_grant(engine, from, index);
+    if (!grant)
+        refuse_for_memory(engine, from, "out of memory");
+    else if (takes_updates(engine))
+        ask_for(engine, grant, now_ms);
+    else
+        fedge_engine_hold_upload(engine, grant);
+}
+
+void fedge_engine_resume_held(fedge_engine *engine, uint64_t now_ms)
+{
+    fedge_grant **held = NULL;
+    uint32_t num = 0;
+    if (!takes_updates(engine))
+        return;
+    fedge_engine_take_held(engine, &held, &num);
+    for (uint32_t i = 0; i < num; i++) {
+        fedge_grant *grant = held[i];
+        /* The round that takes it is another than the one that it was announced in: so are its
+         * base's age and with it its weight. */
+        const fedge_rounds_task *task =
+            fedge_rounds_find(engine->rounds, grant->task.task_id, NULL);
+        grant->task = fedge_engine_journal_task(engine, task);
+        grant->incoming->weight = weigh(engine, &grant->incoming->upload, task);
+        ask_for(engine, grant, now_ms);
+    }
+    free(held);
+}
+
+static void take_update(fedge_engine *engine, const fedge_request *from, uint32_t index,
+                        uint64_t now_ms)
+{
+    const fedge_upload *upload = from->upload;
+    fedge_error err;
+    if (!takes_updates(engine) && !fedge_engine_has_buffer(engine)) {
+        refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the round is closing");
+    } else if (takes_updates(engine) && engine->intake.slots[index].hold.finishing &&
+               engine->intake.slots[index].hold.task_id == upload->task_id) {
+        return; /* the workers have it: the ACK is on its way */
+    } else if (upload->num_examples == 0) {
+        refuse_upload(engine, from, FEDGE_REASON_BAD_VALUE,
+                      "an update over no examples has no weight");
+        lose(engine, upload->task_id, now_ms);
+    } else if (fedge_update_check(engine->global.plan, upload, &err) != FEDGE_OK) {
+        refuse_upload(engine, from,
+                      err.status == FEDGE_TOO_BIG ? FEDGE_REASON_TOO_BIG
+                                                  : FEDGE_REASON_SCHEMA_MISMATCH,
+                      err.message);
+        lose(engine, upload->task_id, now_ms);
+    } else {
+        begin_upload(engine, from, index, now_ms);
+    }
+}
+
+/* A client that took a result of another time for this task's, as one whose server came back from a
+ * crash with ids that were used before: it discards it, and works on what it was asked for. */
+static void refuse_kind(fedge_engine *engine, const fedge_request *from, uint32_t index,
+                        uint64_t now_ms)
+{
+    refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the result is of another kind of task");
+    if (is_with_workers(engine, index))
+        return; /* the right one has come already */
+    assert(index < engine->num_slots);
+    if (++engine->slots[index].bad_uploads >= FEDGE_ENGINE_MAX_BAD_UPLOADS)
+        lose(engine, from->upload->task_id, now_ms);
+    else
+        fedge_engine_send_again(engine, index, now_ms);
+}
+
+static bool is_of_kind(const fedge_upload *upload, fedge_task_kind kind)
+{
+    return (upload->num_sections == 0 && upload->size == 0) == (kind == FEDGE_TASK_EVALUATE);
+}
+
+/* Between phases there are no slots. Only an update is kept until there are some, for a task that a
+ * buffer carries over. */
+static bool may_be_taken(const fedge_engine *engine, const fedge_upload *upload, uint32_t index)
+{
+    return index < engine->num_slots ||
+           (fedge_engine_has_buffer(engine) && is_of_kind(upload, FEDGE_TASK_TRAIN));
+}
+
+void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
+{
+    const fedge_upload *upload = from->upload;
+    uint32_t index = 0;
+    /* A task's id means something within one run and one incarnation only, so these come first.
+     * What counted in the phase before comes next: its ACK was lost, and "stale" would make the
+     * client discard it as if it had not. */
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, upload->task_id, &index);
+    if (strcmp(upload->run_id, engine->global.run.run_id) != 0) {
+        refuse_upload(engine, from, FEDGE_REASON_STALE_RUN, "the result belongs to another run");
+    } else if (upload->incarnation != engine->global.run.incarnation) {
+        refuse_upload(engine, from, FEDGE_REASON_STALE_INCARNATION,
+                      "the result belongs to another incarnation of this run");
+    } else if ((!task || index >= engine->num_slots) &&
+               was_accepted(engine, upload->task_id, from->client_index)) {
+        acknowledge(engine, from->conn_id, upload->task_id, true);
+    } else if (!task || !may_be_taken(engine, upload, index)) {
+        refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the task is not open (any more)");
+    } else if (task->client_index != from->client_index) {
+        refuse_upload(engine, from, FEDGE_REASON_STALE_TASK,
+                      "the task was given to another device");
+    } else if (task->state == FEDGE_TASK_REPORTED) {
+        (void)answer_result(engine, from->conn_id, from->client_index, upload->task_id, true,
+                            now_ms);
+    } else if (task->state == FEDGE_TASK_LOST) {
+        refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the task is over");
+    } else if (!is_of_kind(upload, fedge_rounds_kind(engine->rounds))) {
+        refuse_kind(engine, from, index, now_ms);
+    } else if (fedge_rounds_kind(engine->rounds) == FEDGE_TASK_EVALUATE) {
+        take_evaluation(engine, from, &engine->slots[index], now_ms);
+    } else {
+        take_update(engine, from, index, now_ms);
+    }
+}
+
+/* ---- PART ------------------------------------------------------------------------------------ */
+
+void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_ms)
+{
+    fedge_error err;
+    uint32_t index = 0;
+    const fedge_rounds_task *task =
+        fedge_rounds_find(engine->rounds, from->position.task_id, &index);
+    if (!task || !engine->journal || engine->spread.closing || index >= engine->num_slots ||
+        task->client_index != from->client_index || task->state != FEDGE_TASK_OPEN)
+        return; /* was on its way when the task ended; the client has been or will be told */
+    if (fedge_intake_part(&engine->intake, index, from, now_ms, &err) != FEDGE_OK)
+        fedge_engine_fail(engine, &err);
+}
+
+/* ---- what the workers found ------------------------------------------------------------------ */
+
+static fedge_reason reason_of(fedge_status status)
+{
+    switch (status) {
+    case FEDGE_CORRUPT:
+    case FEDGE_TRUNCATED:
+        return FEDGE_REASON_BAD_DATA;
+    case FEDGE_TOO_BIG:
+        return FEDGE_REASON_TOO_BIG;
+    case FEDGE_NOT_FINITE:
+    case FEDGE_OUT_OF_RANGE:
+        return FEDGE_REASON_BAD_VALUE;
+    case FEDGE_MISMATCH:
+        return FEDGE_REASON_SCHEMA_MISMATCH;
+    case FEDGE_STALE:
+    case FEDGE_CLOSED:
+        return FEDGE_REASON_STALE_TASK;
+    default:
+        return FEDGE_REASON_INTERNAL;
+    }
+}
+
+/* [told]: the slot's asker hears it. */
+static void count_result(fedge_engine *engine, const fedge_engine_result *result, bool told,
+                         uint64_t now_ms)
+{
+    const bool duplicate = result->status == FEDGE_DUPLICATE;
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, result->task_id, NULL);
+    if (!task)
+        return; /* the slot has gone to another client meanwhile */
+    const uint32_t client_index = task->client_index;
+    const uint64_t conn_id = fedge_engine_conn_of(engine, client_index);
+    const bool counts =
+        told ? fedge_rounds_report(engine->rounds, result->task_id, NULL) == FEDGE_OK
+             : answer_result(engine, conn_id, client_index, result->task_id, duplicate, now_ms);
+    engine->updates_accepted += counts && !duplicate;
+}
+
+static void refuse_result(fedge_engine *engine, const fedge_engine_result *result, uint64_t now_ms)
+{
+    fedge_engine_slot *slot = &engine->slots[result->slot];
+    const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, result->task_id, NULL);
+    if (!task)
+        return; /* nothing of it counts */
+    const uint32_t client_index = task->client_index;
+    if (fedge_engine_has_buffer(engine) && result->status == FEDGE_CLOSED) {
+        /* The buffer was full when it had been looked at: it is for the next round. */
+        fedge_engine_hold_slot(engine, result->slot, task);
+        return;
+    }
+    const fedge_reason reason = reason_of(result->status);
+    const uint64_t conn_id = fedge_engine_conn_of(engine, client_index);
+    if (conn_id == FEDGE_CONN_ALL)
+        log_refusal(engine, result->task_id, reason, result->message, now_ms);
+    else
+        refuse_task(engine, conn_id, client_index, result->task_id, reason, result->message);
+    /* Bytes may be damaged on the way and whole the next time; of all else the same would come
+     * again. */
+    const bool damaged = reason == FEDGE_REASON_BAD_DATA;
+    if (damaged && ++slot->bad_uploads < FEDGE_ENGINE_MAX_BAD_UPLOADS)
+        return;
+    if (damaged)
+        fedge_rounds_rest(engine->rounds, client_index, UINT64_MAX);
+    lose(engine, result->task_id, now_ms);
+}
+
+void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *result,
+                              uint64_t now_ms)
+{
+    if (result->slot >= engine->num_slots)
+        return;
+    fedge_engine_slot *slot = &engine->slots[result->slot];
+    const bool valid = result->status == FEDGE_OK || result->status == FEDGE_DUPLICATE;
+    const fedge_claim_action action =
+        result->held ? fedge_claim_validated(&slot->claim, result->rank, result->number, valid)
+                     : FEDGE_CLAIM_WAIT;
+    if (valid) {
+        const bool told = action == FEDGE_CLAIM_TELL && slot->asked &&
+                          slot->asked->task.task_id == result->task_id;
+        slot->timed = result->held;
+        slot->seconds_upload = result->seconds_upload;
+        count_result(engine, result, told, now_ms);
+        act(engine, result->slot, action, now_ms);
+    } else if (!result->held || slot->claim.state == FEDGE_CLAIM_FREE) { /* else it comes again */
+        refuse_result(engine, result, now_ms);
+    }
+}
+
+void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *completion,
+                               uint64_t now_ms)
+{
+    fedge_engine_result result = {.slot = completion->slot,
+                                  .task_id = completion->task_id,
+                                  .status = completion->status,
+                                  .message = completion->message};
+    if (completion->slot >= engine->intake.num_slots)
+        return; /* the phase failed meanwhile: nothing of it counts */
+    const fedge_intake_slot *slot = &engine->intake.slots[completion->slot];
+    result.seconds_upload = slot->seconds_upload;
+    result.number = slot->hold.number;
+    /* Else it was not an update, but a task that the journal had no room for. */
+    result.held = slot->hold.finishing && slot->hold.task_id == completion->task_id;
+    const bool valid = result.status == FEDGE_OK || result.status == FEDGE_DUPLICATE;
+    const bool release =
+        result.held && fedge_intake_validated(&engine->intake, completion->slot, valid);
+    fedge_engine_take_result(engine, &result, now_ms);
+    /* Behind the result: releasing may grant the slot to who waits for it. */
+    if (release)
+        fedge_engine_released(engine, completion->slot, 0, now_ms);
+}
+
+void fedge_engine_released(fedge_engine *engine, uint32_t index, uint32_t rank, uint64_t now_ms)
+{
+    /* While the phase ends no slot is granted any more. */
+    if (index < engine->num_slots && !engine->spread.closing)
+        act(engine, index, fedge_claim_released(&engine->slots[index].claim, rank), now_ms);
+}
+
+/* The open task of a client in this phase; NULL when it has none. */
+static const fedge_rounds_task *open_task_of(const fedge_engine *engine, uint32_t client_index)
+{
+    uint32_t num_tasks = 0;
+    const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
+    for (uint32_t i = 0; i < num_tasks; i++) {
+        if (cohort[i].client_index == client_index && cohort[i].state == FEDGE_TASK_OPEN)
+            return &cohort[i];
+    }
+    return NULL;
+}
+
+/* A device whose site forbids the work for now says when to ask again; one that cannot do it at all
+ * is asked last until it connects anew. Other reasons, such as training that failed, are of this
+ * task alone. */
+static uint64_t rest_until(const fedge_notice *notice, uint64_t now_ms)
+{
+    if (strcmp(fedge_reason_class(notice->reason), "never") == 0)
+        return UINT64_MAX;
+    return notice->reason == FEDGE_REASON_INTERNAL ? 0 : now_ms + notice->after_ms;
+}
+
+void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
+{
+    uint32_t index = 0;
+    const fedge_notice *notice = &from->notice;
+    const uint32_t client_index = from->client_index;
+    /* A DECLINE that names no task is of the plan, and ends the task that its client has. */
+    const fedge_rounds_task *task = notice->has_task ? NULL : open_task_of(engine, client_index);
+    if (notice->has_task || task) {
+        uint64_t task_id = task ? task->task_id : notice->task_id;
+        task = fedge_rounds_find(engine->rounds, task_id, &index);
+    }
+    if (!notice->has_task) {
+        note_why(engine, client_index, notice->reason, notice->text);
+        fedge_rounds_decline(engine->rounds, client_index, now_ms);
+    }
+    if (task && task->client_index == client_index && !is_with_workers(engine, index)) {
+        note_why(engine, client_index, notice->reason, notice->text);
+        if (rest_until(notice, now_ms) > now_ms)
+            fedge_rounds_rest(engine->rounds, client_index, rest_until(notice, now_ms));
+        lose(engine, task->task_id, now_ms);
+    }
+}

@@ -1,0 +1,23 @@
+/* What fedge-aggregator's exit codes mean; --help and docs/operations.md repeat them. */
+#ifndef FEDGE_AGGREGATOR_RUN_EXIT_CODES_H
+#define FEDGE_AGGREGATOR_RUN_EXIT_CODES_H
+
+#include "edge/core/status.h"
+
+typedef enum fedge_exit_code {
+    FEDGE_EXIT_OK = 0,      /* the run is complete or drained, or a signal asked to stop */
+    FEDGE_EXIT_FAILURE = 1, /* no memory, threads or files, or failed while running: start again */
+    FEDGE_EXIT_USAGE = 2,   /* wrong command line */
+    FEDGE_EXIT_CONFIG = 3,  /* job, identity, trust, registry or data: mend the file named */
+    FEDGE_EXIT_STATE = 4,   /* state directory in use, damaged, of another job or release */
+    FEDGE_EXIT_PORT = 5,    /* an address to listen on is in use or not of this machine */
+    FEDGE_EXIT_DISK = 6,    /* no room, or an I/O error, at the start too: look at the disk first */
+    FEDGE_EXIT_GPU = 7,     /* a GPU failed, or one that was asked for is not there */
+    FEDGE_EXIT_GPU_MEMORY = 8 /* one that was asked for has too little memory for the sums */
+} fedge_exit_code;
+
+/* Whatever was being done, a disk that fails or is full is for somebody to look at, a want of
+ * memory or threads passes, and a GPU is lost or too small; [otherwise]: the code of all else. */
+int fedge_exit_code_of(fedge_status status, fedge_exit_code otherwise);
+
+#endif

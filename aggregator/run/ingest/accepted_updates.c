@@ -1,0 +1,211 @@
+#include "aggregator/run/ingest/accepted_updates.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "edge/core/codec/codec.h"
+#include "edge/core/message.h"
+#include "edge/plan/update.h"
+
+#define CHUNK ((size_t)16384) /* bytes read at a time where only their checksum is wanted */
+
+fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates, const fedge_plan *plan,
+                                         fedge_journal *journal, fedge_kept_updates *kept,
+                                         uint32_t most, fedge_error *err)
+{
+    const fedge_section *delta = &plan->sent.sections[0];
+    *updates = (fedge_accepted_updates){
+        .plan = plan,
+        .journal = journal,
+        .bounds_log2 = fedge_journal_get_phase(journal)->bounds_log2,
+        .kept = kept,
+        .places = calloc((size_t)most + 1, sizeof(*updates->places)),
+        .offsets = calloc(delta->schema.num_tensors, sizeof(*updates->offsets))};
+    if (!updates->places || !updates->offsets) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the updates of %u clients",
+                          (unsigned)most);
+    }
+    size_t offset = 0;
+    for (uint32_t t = 0; fedge_codec_is_plain(&delta->codec) && t < delta->schema.num_tensors;
+         t++) {
+        updates->offsets[t] = offset;
+        offset += fedge_codec_run_size(&delta->codec, delta->schema.tensors[t].count);
+    }
+    return fedge_pieces_init(&updates->pieces, &delta->schema, err);
+}
+
+static void free_room(fedge_accepted_updates *self)
+{
+    free(self->bytes);
+    free(self->raw);
+    free(self->v);
+    self->bytes = self->raw = NULL;
+    self->v = NULL;
+}
+
+void fedge_accepted_updates_fini(fedge_accepted_updates *updates)
+{
+    free_room(updates);
+    for (uint32_t i = 0; i < updates->num; i++)
+        free(updates->places[i].sums);
+    free(updates->places);
+    free(updates->offsets);
+    fedge_pieces_fini(&updates->pieces);
+    *updates = (fedge_accepted_updates){0};
+}
+
+/* Can any of its values be decoded alone? The delta is the first section. */
+static bool lies_open(const fedge_accepted_updates *self, const fedge_upload *upload)
+{
+    return fedge_codec_is_plain(&self->plan->sent.sections[0].codec) &&
+           !upload->sections[0].deflate;
+}
+
+static fedge_status take_room(fedge_accepted_updates *self, fedge_error *err)
+{
+    const size_t size = fedge_update_max_size(self->plan);
+    if (self->bytes)
+        return FEDGE_OK;
+    self->bytes = malloc(size);
+    self->raw = malloc(size);
+    self->v = malloc(self->plan->sent.schema.num_elements * sizeof(*self->v));
+    return self->bytes && self->raw && self->v
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate updates of %zu bytes",
+                            size);
+}
+
+/* The journal gave other bytes than were accepted. */
+static fedge_status fail_damaged(const fedge_accepted_updates *self, uint32_t slot,
+                                 fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_CORRUPT, "%s: the disk has damaged the update of task %" PRIu64,
+                      fedge_journal_path(self->journal),
+                      fedge_journal_get_slot(self->journal, slot).task.task_id);
+}
+
+static fedge_status keep(fedge_accepted_updates *self, uint32_t slot, const fedge_upload *upload,
+                         uint32_t *place, fedge_error *err)
+{
+    fedge_status status = take_room(self, err);
+    if (status == FEDGE_OK)
+        status = fedge_journal_read(self->journal, slot, 0, self->bytes, (size_t)upload->size, err);
+    if (status == FEDGE_OK && fedge_crc32(0, self->bytes, (size_t)upload->size) !=
+                                  fedge_journal_get_slot(self->journal, slot).crc32)
+        status = fail_damaged(self, slot, err);
+    if (status == FEDGE_OK)
+        status = fedge_kept_updates_reserve(self->kept, 1, place, err);
+    if (status == FEDGE_OK) {
+        status = fedge_update_decode(self->plan, self->bounds_log2, upload, self->bytes, self->raw,
+                                     fedge_update_max_size(self->plan), self->v, err);
+    }
+    return status == FEDGE_OK ? fedge_kept_updates_put(self->kept, *place, self->v, err) : status;
+}
+
+static size_t piece_bytes(const fedge_accepted_updates *self, const fedge_piece *piece)
+{
+    return fedge_codec_run_size(&self->plan->sent.sections[0].codec, piece->count);
+}
+
+/* A whole piece of the delta, as it was encoded. */
+static fedge_status read_piece(const fedge_accepted_updates *self, uint32_t slot, uint32_t tensor,
+                               const fedge_piece *piece, uint8_t *bytes, fedge_error *err)
+{
+    const fedge_codec *codec = &self->plan->sent.sections[0].codec;
+    return fedge_journal_read(self->journal, slot,
+                              self->offsets[tensor] + fedge_codec_run_size(codec, piece->at), bytes,
+                              piece_bytes(self, piece), err);
+}
+
+/* Takes the checksum of each piece of the delta, which comes first, and of all of the upload. */
+static fedge_status check_pieces(const fedge_accepted_updates *self, uint32_t slot,
+                                 const fedge_upload *upload, uint32_t *sums, fedge_error *err)
+{
+    const fedge_schema *schema = &self->plan->sent.sections[0].schema;
+    uint8_t bytes[FEDGE_UPDATES_PIECE * sizeof(float)];
+    fedge_status status = FEDGE_OK;
+    uint64_t done = 0;
+    uint32_t crc = 0;
+    for (uint32_t t = 0; t < schema->num_tensors; t++) {
+        for (size_t at = 0; at < schema->tensors[t].count && status == FEDGE_OK;) {
+            const fedge_piece piece = fedge_pieces_find(&self->pieces, t, at);
+            const size_t size = piece_bytes(self, &piece);
+            status = read_piece(self, slot, t, &piece, bytes, err);
+            sums[piece.number] = status == FEDGE_OK ? fedge_crc32(0, bytes, size) : 0;
+            crc = status == FEDGE_OK ? fedge_crc32(crc, bytes, size) : crc;
+            at += piece.count;
+            done += size;
+        }
+    }
+    while (done < upload->size && status == FEDGE_OK) {
+        const size_t size = upload->size - done < CHUNK ? (size_t)(upload->size - done) : CHUNK;
+        status = fedge_journal_read(self->journal, slot, done, bytes, size, err);
+        crc = status == FEDGE_OK ? fedge_crc32(crc, bytes, size) : crc;
+        done += size;
+    }
+    return status != FEDGE_OK || crc == fedge_journal_get_slot(self->journal, slot).crc32
+               ? status
+               : fail_damaged(self, slot, err);
+}
+
+fedge_status fedge_accepted_updates_add(fedge_accepted_updates *updates, uint32_t slot,
+                                        const fedge_upload *upload, fedge_error *err)
+{
+    struct fedge_accepted_place *added = &updates->places[updates->num];
+    *added = (struct fedge_accepted_place){.slot = slot, .is_kept = !lies_open(updates, upload)};
+    fedge_status status;
+    if (added->is_kept) {
+        status = keep(updates, slot, upload, &added->place, err);
+    } else {
+        added->sums = calloc(updates->pieces.num, sizeof(*added->sums));
+        status = added->sums
+                     ? check_pieces(updates, slot, upload, added->sums, err)
+                     : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the checksums of an update");
+    }
+    if (status != FEDGE_OK)
+        free(added->sums);
+    updates->num += status == FEDGE_OK;
+    return status;
+}
+
+/* Values of an update that lies open, from the pieces that have them. */
+static fedge_status read_open(const fedge_accepted_updates *self,
+                              const struct fedge_accepted_place *of, uint32_t tensor, size_t at,
+                              size_t count, int32_t *v, fedge_error *err)
+{
+    const fedge_section *delta = &self->plan->sent.sections[0];
+    uint8_t bytes[FEDGE_UPDATES_PIECE * sizeof(float)];
+    fedge_status status = FEDGE_OK;
+    for (size_t done = 0; done < count && status == FEDGE_OK;) {
+        const fedge_piece piece = fedge_pieces_find(&self->pieces, tensor, at + done);
+        const size_t skip = at + done - piece.at, left = count - done;
+        const size_t taken = piece.count - skip < left ? piece.count - skip : left;
+        status = read_piece(self, of->slot, tensor, &piece, bytes, err);
+        if (status == FEDGE_OK &&
+            fedge_crc32(0, bytes, piece_bytes(self, &piece)) != of->sums[piece.number])
+            status = fail_damaged(self, of->slot, err);
+        if (status == FEDGE_OK) {
+            status = fedge_codec_decode_run(
+                &delta->codec, &delta->schema.tensors[tensor], self->bounds_log2[tensor], at + done,
+                taken, bytes + fedge_codec_run_size(&delta->codec, skip), v + done, err);
+        }
+        done += taken;
+    }
+    return status;
+}
+
+static fedge_status read_one(void *user, uint32_t index, uint32_t tensor, size_t at, size_t count,
+                             int32_t *v, fedge_error *err)
+{
+    const fedge_accepted_updates *self = user;
+    const struct fedge_accepted_place *of = &self->places[index];
+    return of->is_kept ? fedge_kept_updates_read(self->kept, of->place, tensor, at, count, v, err)
+                       : read_open(self, of, tensor, at, count, v, err);
+}
+
+fedge_updates fedge_accepted_updates_get(fedge_accepted_updates *updates)
+{
+    /* The step wants the memory now. */
+    free_room(updates);
+    return (fedge_updates){.num = updates->num, .read = read_one, .user = updates};
+}

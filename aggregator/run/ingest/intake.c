@@ -1,0 +1,233 @@
+#include "aggregator/run/ingest/intake.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void fedge_grant_free(fedge_grant *grant)
+{
+    if (grant) {
+        free(grant->incoming);
+        free(grant);
+    }
+}
+
+fedge_status fedge_intake_begin(fedge_intake *intake, fedge_journal *journal, fedge_error *err)
+{
+    const uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
+    /* After a restart the journal says which slots are done; uploads that were under way begin
+     * again at byte 0, since only whole ones are in it. */
+    fedge_intake_end(intake);
+    intake->slots = calloc(num_slots, sizeof(*intake->slots));
+    if (!intake->slots)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_slots);
+    intake->num_slots = num_slots;
+    intake->journal = journal;
+    for (uint32_t i = 0; i < num_slots; i++) {
+        const fedge_journal_slot facts = fedge_journal_get_slot(journal, i);
+        intake->slots[i].assigned = facts.task.task_id;
+        intake->slots[i].hold.accepted = facts.accepted;
+        intake->slots[i].carried = !facts.accepted && facts.written > 0;
+    }
+    return FEDGE_OK;
+}
+
+void fedge_intake_end(fedge_intake *intake)
+{
+    for (uint32_t i = 0; i < intake->num_slots; i++)
+        free(intake->slots[i].incoming);
+    free(intake->slots);
+    intake->slots = NULL;
+    intake->num_slots = 0;
+    intake->journal = NULL;
+}
+
+fedge_status fedge_intake_assign(fedge_intake *intake, uint32_t slot,
+                                 const fedge_journal_task *task, fedge_error *err)
+{
+    assert(slot < intake->num_slots);
+    fedge_intake_slot *own = &intake->slots[slot];
+    /* A task that is sent again to its client has its record already. */
+    if (own->assigned == task->task_id)
+        return FEDGE_OK;
+    const fedge_status status =
+        fedge_ingest_assign(intake->ingest, intake->journal, slot, task, err);
+    if (status == FEDGE_OK)
+        own->assigned = task->task_id;
+    return status;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static fedge_status say(fedge_intake *self, const fedge_reply *content, fedge_error *err)
+{
+    fedge_reply *reply = malloc(sizeof(*reply));
+    if (!reply)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to answer a client");
+    *reply = *content;
+    self->reply(self->user, reply);
+    return FEDGE_OK;
+}
+
+static fedge_status close_conn(fedge_intake *self, uint64_t conn_id, fedge_reason reason,
+                               uint64_t after_ms, const char *text, fedge_error *err)
+{
+    fedge_reply reply = {.type = FEDGE_REPLY_CLOSE,
+                         .conn_id = conn_id,
+                         .message = FEDGE_MESSAGE_REFUSE,
+                         .notice = {.reason = reason, .after_ms = after_ms}};
+    snprintf(reply.notice.text, sizeof(reply.notice.text), "%s", text);
+    return say(self, &reply, err);
+}
+
+/* ---- an upload ------------------------------------------------------------------------------- */
+
+static bool same_upload(const fedge_intake_slot *slot, const fedge_upload *upload)
+{
+    return slot->incoming && slot->incoming->upload.size == upload->size &&
+           slot->incoming->upload.crc32 == upload->crc32;
+}
+
+/* Where an upload goes on that has bytes in the journal from the phase before. At least one byte
+ * comes anew, which ends it. Whether they are of the same update the CRC over all of it tells. */
+static uint64_t carried_bytes(const fedge_intake *self, const fedge_grant *grant, uint64_t size)
+{
+    const uint64_t written = fedge_journal_get_slot(self->journal, grant->slot).written;
+    return written > size ? 0 : written == size ? size - 1 : written;
+}
+
+fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64_t now_ms,
+                                fedge_error *err)
+{
+    assert(grant->slot < intake->num_slots);
+    fedge_intake_slot *slot = &intake->slots[grant->slot];
+    fedge_ingest_upload *incoming = grant->incoming;
+    grant->incoming = NULL;
+    const fedge_hold_answer answer =
+        fedge_hold_grant(&slot->hold, grant->task.task_id, grant->number);
+    if (answer == FEDGE_HOLD_IGNORE) {
+        free(incoming);
+        return FEDGE_OK;
+    }
+    const bool same_task = slot->assigned == grant->task.task_id;
+    fedge_status status = fedge_intake_assign(intake, grant->slot, &grant->task, err);
+    const uint64_t there =
+        slot->carried && same_task ? carried_bytes(intake, grant, incoming->upload.size) : 0;
+    /* A client that comes back goes on where it stopped, but only with the bytes that it announced
+     * before: one that trained anew in between has others, of which the first half is here. */
+    const bool resumes =
+        there > 0 || (answer == FEDGE_HOLD_RESUME && same_upload(slot, &incoming->upload));
+    slot->next = there > 0 ? there : slot->next;
+    slot->started_ms = there > 0 ? now_ms : slot->started_ms;
+    slot->carried = false;
+    slot->again = same_task && slot->conn_id == grant->conn_id;
+    free(slot->incoming);
+    slot->incoming = incoming;
+    slot->conn_id = grant->conn_id;
+    if (status == FEDGE_OK && !resumes) {
+        slot->next = 0;
+        slot->started_ms = now_ms;
+        status = fedge_ingest_rewind(intake->ingest, intake->journal, grant->slot,
+                                     grant->task.task_id, err);
+    }
+    if (status != FEDGE_OK) {
+        slot->hold.uploading = false; /* the next announcement begins anew */
+        return close_conn(intake, grant->conn_id, FEDGE_REASON_BUSY, 1000, "out of memory", err);
+    }
+    return say(intake,
+               &(fedge_reply){.type = FEDGE_REPLY_MESSAGE,
+                              .conn_id = grant->conn_id,
+                              .message = FEDGE_MESSAGE_RESUME,
+                              .position = {.task_id = grant->task.task_id, .offset = slot->next}},
+               err);
+}
+
+bool fedge_intake_find(const fedge_intake *intake, uint64_t task_id, uint32_t *slot)
+{
+    /* Ids count up with the slots, except where a slot has changed hands. */
+    const uint64_t first = intake->num_slots > 0 ? intake->slots[0].assigned : 0;
+    if (task_id >= first && task_id - first < intake->num_slots &&
+        intake->slots[task_id - first].hold.task_id == task_id) {
+        *slot = (uint32_t)(task_id - first);
+        return true;
+    }
+    for (uint32_t i = 0; i < intake->num_slots; i++) {
+        if (intake->slots[i].hold.task_id == task_id) {
+            *slot = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+static fedge_status finish(fedge_intake *self, uint32_t index, uint64_t now_ms, fedge_error *err)
+{
+    fedge_intake_slot *slot = &self->slots[index];
+    fedge_ingest_upload *incoming = slot->incoming;
+    slot->incoming = NULL;
+    /* With a buffer the phase may be full before this update is counted: then it is announced to
+     * the next. */
+    if (self->skips) {
+        slot->incoming = malloc(sizeof(*incoming)); /* NULL: its client announces it again */
+        if (slot->incoming)
+            *slot->incoming = *incoming;
+    }
+    fedge_hold_finish(&slot->hold);
+    slot->seconds_upload = (double)(now_ms - slot->started_ms) * 1e-3;
+    return fedge_ingest_finish(self->ingest, self->journal, index, incoming,
+                               fedge_journal_get_phase(self->journal)->bounds_log2, err);
+}
+
+fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_request *from,
+                               uint64_t now_ms, fedge_error *err)
+{
+    assert(slot < intake->num_slots);
+    fedge_intake_slot *own = &intake->slots[slot];
+    assert(!own->hold.uploading || own->incoming);
+    const fedge_position *position = &from->position;
+    const uint32_t size = from->payload_size;
+    /* Such a part was sent to the phase before, or on what an earlier RESUME said: a refusal of
+     * damaged bytes that its client hears on a new connection may cross its announcement there, and
+     * then it announces once more. It is told by RESUME where to go on. */
+    if ((intake->skips || own->again) && (!own->hold.uploading || position->offset != own->next))
+        return FEDGE_OK;
+    if (!own->hold.uploading || position->offset != own->next || size == 0 ||
+        size > own->incoming->upload.size - own->next) {
+        char text[160];
+        snprintf(text, sizeof(text),
+                 "PART at byte %llu of %u bytes does not continue the upload at byte %llu",
+                 (unsigned long long)position->offset, size, (unsigned long long)own->next);
+        return close_conn(intake, from->conn_id, FEDGE_REASON_BAD_STATE, 0, text, err);
+    }
+    bool full = false;
+    if (fedge_ingest_write(intake->ingest, intake->journal, slot, position->task_id,
+                           position->offset, &from->frame, from->payload, size, &full,
+                           err) != FEDGE_OK)
+        return close_conn(intake, from->conn_id, FEDGE_REASON_BUSY, 1000, err->message, err);
+    /* [full]: the workers lag behind the network. The connection is not read until they have caught
+     * up, so that TCP slows the client and memory does not grow. */
+    own->next += size;
+    fedge_status status = FEDGE_OK;
+    if (full) {
+        status =
+            say(intake, &(fedge_reply){.type = FEDGE_REPLY_PAUSE, .conn_id = from->conn_id}, err);
+    }
+    if (status == FEDGE_OK && own->next == own->incoming->upload.size)
+        status = finish(intake, slot, now_ms, err);
+    return status;
+}
+
+bool fedge_intake_recall(fedge_intake *intake, uint32_t slot)
+{
+    assert(slot < intake->num_slots);
+    return fedge_hold_recall(&intake->slots[slot].hold);
+}
+
+bool fedge_intake_validated(fedge_intake *intake, uint32_t slot, bool valid)
+{
+    assert(slot < intake->num_slots);
+    /* One that was refused may be announced again, and comes from its first byte. */
+    intake->slots[slot].next = 0;
+    return fedge_hold_validated(&intake->slots[slot].hold, valid);
+}

@@ -1,0 +1,120 @@
+#include "aggregator/run/ingest/upload_source.h"
+
+#include <stdlib.h>
+
+#include "edge/core/message.h"
+#include "edge/plan/update.h"
+
+#define PIECE_BYTES 16384 /* read at a time when only the checksum wants them */
+
+void fedge_upload_room_fini(fedge_upload_room *room)
+{
+    free(room->inflated);
+    *room = (fedge_upload_room){0};
+}
+
+static fedge_status room_grow(fedge_upload_room *room, size_t size, fedge_error *err)
+{
+    if (room->size >= size)
+        return FEDGE_OK;
+    fedge_upload_room_fini(room);
+    room->inflated = malloc(size);
+    if (!room->inflated)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate updates of %zu bytes", size);
+    room->size = size;
+    return FEDGE_OK;
+}
+
+/* The first pass, which is the validation's, takes the checksum as it goes. */
+static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t size, fedge_error *err)
+{
+    fedge_upload_source *source = user;
+    fedge_status status =
+        fedge_journal_read(source->journal, source->slot, offset, bytes, size, err);
+    /* A second pass reads what the first has checked. */
+    if (status == FEDGE_OK && offset == source->checked) {
+        source->crc = fedge_crc32(source->crc, bytes, size);
+        source->checked += size;
+    }
+    return status;
+}
+
+bool fedge_upload_takes_room(const fedge_plan *plan, const fedge_upload *upload)
+{
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        if (upload->sections[i].deflate || !fedge_codec_is_plain(&plan->sent.sections[i].codec))
+            return true;
+    }
+    return false;
+}
+
+/* What comes next in the slot, for unpacking. */
+static fedge_status read_on(void *user, uint8_t *bytes, size_t size, fedge_error *err)
+{
+    fedge_upload_source *source = user;
+    fedge_status status =
+        fedge_journal_read(source->journal, source->slot, source->checked, bytes, size, err);
+    source->checked += size;
+    return status;
+}
+
+fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_plan *plan,
+                                      fedge_journal *journal, uint32_t slot,
+                                      const fedge_upload *upload, const int8_t *bounds_log2,
+                                      uint32_t weight, fedge_upload_room *room, fedge_error *err)
+{
+    *source = (fedge_upload_source){
+        .encoded = {.read = pull, .user = source, .bounds_log2 = bounds_log2, .weight = weight},
+        .journal = journal,
+        .slot = slot,
+        .size = upload->size,
+        .crc32 = upload->crc32};
+    fedge_status status = fedge_update_check(plan, upload, err);
+    if (status != FEDGE_OK || !fedge_upload_takes_room(plan, upload))
+        return status;
+    const size_t most = fedge_update_max_size(plan);
+    status = room_grow(room, most, err);
+    if (status == FEDGE_OK) {
+        status = fedge_update_unpack_read(plan, upload, read_on, source, room->inflated, room->size,
+                                          err);
+    }
+    for (uint32_t i = 0; i < plan->sent.num_sections && status == FEDGE_OK; i++)
+        source->sizes[i] = upload->sections[i].raw_size;
+    source->encoded.bytes = room->inflated;
+    source->encoded.sizes = source->sizes;
+    source->checked = upload->size; /* by unpacking */
+    source->crc = upload->crc32;
+    return status;
+}
+
+/* Takes the checksum of what no pass has reached. */
+static fedge_status check_rest(fedge_upload_source *source, fedge_error *err)
+{
+    uint8_t bytes[PIECE_BYTES];
+    fedge_status status = FEDGE_OK;
+    while (source->checked < source->size && status == FEDGE_OK) {
+        const uint64_t left = source->size - source->checked;
+        status = pull(source, source->checked, bytes,
+                      left < PIECE_BYTES ? (size_t)left : PIECE_BYTES, err);
+    }
+    if (status == FEDGE_OK && source->crc != source->crc32)
+        status = fedge_update_fail_crc32(source->size, source->crc, source->crc32, err);
+    return status;
+}
+
+fedge_status fedge_upload_source_validate(fedge_upload_source *source,
+                                          fedge_accumulator *accumulator, fedge_error *err)
+{
+    fedge_error damage;
+    fedge_status status = fedge_accumulator_validate(accumulator, &source->encoded, err);
+    /* Nothing is said of the bytes by any of these, and the process ends. */
+    if (status == FEDGE_GPU_LOST || status == FEDGE_IO || status == FEDGE_NO_MEMORY)
+        return status;
+    /* After a bad value, too: damaged bytes are asked for again, and bad ones are not. */
+    const fedge_status intact = check_rest(source, &damage);
+    if (intact == FEDGE_OK)
+        return status;
+    if (status == FEDGE_OK)
+        fedge_accumulator_drop(accumulator, &source->encoded);
+    return fedge_fail(err, intact, "%s", damage.message);
+}

@@ -1,0 +1,358 @@
+#include "aggregator/run/round_finalizer.h"
+
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/threads/worker_pool.h"
+#include "edge/plan/client_hooks.h"
+
+struct fedge_round_finalizer {
+    fedge_global *global;
+    fedge_ingest *ingest;
+    fedge_mailbox *mailbox;
+    fedge_saver *saver;
+    fedge_worker_pool *worker;
+    fedge_ingest_stats before; /* the workers' times when the phase opened */
+    fedge_journal *previous;   /* with a buffer: of the phase that closed last, until the next is
+                                  open and has what was under way */
+};
+
+/* What is to be done, and its answer. */
+typedef struct task {
+    fedge_work work;
+    fedge_status (*carry_out)(fedge_round_finalizer *finalizer, struct task *task,
+                              fedge_error *err);
+    fedge_completion *completion;
+    fedge_round_finalizer_result *result; /* the completion's */
+    fedge_round_summary summary;
+    fedge_journal *journal; /* its own, but for an open phase */
+    /* To open a phase. */
+    fedge_journal_phase phase;
+    fedge_journal_task *slots; /* (phase.num_tasks) */
+    bool changes_gpus;         /* [sums] are to be opened */
+    fedge_accumulator_config sums;
+} task;
+
+void fedge_round_finalizer_result_free(fedge_round_finalizer_result *result)
+{
+    if (result) {
+        fedge_journal_free(result->journal);
+        fedge_blob_release(result->model);
+        for (uint32_t i = 0; i < result->num_deltas; i++)
+            fedge_blob_release(result->deltas[i]);
+        free(result);
+    }
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* Bytes of the table of last accepted updates when this cohort's are in it. */
+static uint64_t last_accepted_size(const fedge_global *global, const task *opening)
+{
+    uint32_t clients = global->last_accepted.num_clients;
+    for (uint32_t i = 0; i < opening->phase.num_tasks; i++) {
+        const uint32_t index = opening->slots[i].client_index;
+        clients = opening->slots[i].task_id != 0 && index >= clients ? index + 1 : clients;
+    }
+    return clients * sizeof(uint64_t);
+}
+
+/* Bytes that must stay free once the cohort's room is taken: what the operator wants, the last
+ * checkpoint, which may not be written yet, and twice the one that will end the phase, since it is
+ * written beside its place. */
+static uint64_t room_to_leave(const fedge_global *global, const task *opening)
+{
+    const fedge_section *delta = &global->plan->sent.sections[0];
+    uint64_t model = global->plan->schema.num_elements * sizeof(float);
+    uint64_t strategy = (uint64_t)delta->schema.num_elements *
+                            fedge_strategy_state_per_value(global->model.strategy, global->job) +
+                        fedge_downlink_state_size(global->plan);
+    uint64_t last_accepted =
+        fedge_plan_keeps(global->plan) ? last_accepted_size(global, opening) : 0;
+    return global->job->min_free_disk +
+           3 * (model + strategy + last_accepted + FEDGE_CHECKPOINT_MAX_STATE);
+}
+
+/* Uploads that were under way go on where they stood. */
+static fedge_status carry_uploads(fedge_round_finalizer *finalizer, const task *opening,
+                                  fedge_error *err)
+{
+    fedge_journal *from = finalizer->previous, *to = opening->result->journal;
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; from && status == FEDGE_OK && i < opening->phase.num_tasks; i++) {
+        uint32_t old = 0;
+        const uint64_t task_id = opening->slots[i].task_id;
+        if (task_id != 0 && fedge_journal_find(from, task_id, &old, NULL) == FEDGE_OK)
+            status = fedge_journal_carry(to, i, from, old, err);
+    }
+    fedge_journal_free(from);
+    finalizer->previous = NULL;
+    return status;
+}
+
+static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, fedge_error *err)
+{
+    char dir[FEDGE_MAX_PATH];
+    fedge_status status = fedge_run_path(&finalizer->global->run, "journal", dir, err);
+    if (status == FEDGE_OK && opening->changes_gpus)
+        status = fedge_global_change_gpus(finalizer->global, &opening->sums, err);
+    if (status == FEDGE_OK) {
+        status = fedge_journal_create(dir, &opening->phase, opening->slots,
+                                      room_to_leave(finalizer->global, opening),
+                                      &opening->result->journal, err);
+    }
+    if (status == FEDGE_OK)
+        status = carry_uploads(finalizer, opening, err);
+    /* Of the phase's work alone: the workers' times count up for as long as the process runs. */
+    fedge_ingest_get_stats(finalizer->ingest, &finalizer->before);
+    return status;
+}
+
+/* The last checkpoint is on the disk: what ends the next phase goes on from there. */
+static fedge_status wait_for_save(fedge_round_finalizer *finalizer, fedge_error *err)
+{
+    fedge_save *save = NULL;
+    const fedge_status status = fedge_saver_wait(finalizer->saver, &save, err);
+    if (status == FEDGE_OK && save)
+        fedge_global_saved(finalizer->global, save);
+    fedge_save_free(save);
+    return status;
+}
+
+/* All that was accepted is in the sums; and how long that took. */
+static fedge_status gather(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
+{
+    const fedge_ingest_stats *before = &finalizer->before;
+    fedge_ingest_stats after;
+    fedge_status status = wait_for_save(finalizer, err);
+    if (status == FEDGE_OK)
+        status = fedge_ingest_flush(finalizer->ingest, err);
+    if (status == FEDGE_OK) {
+        fedge_ingest_get_stats(finalizer->ingest, &after);
+        fedge_round_summary *summary = &ending->result->summary;
+        *summary = ending->summary;
+        summary->seconds_validate = (double)(after.validate_ns - before->validate_ns) * 1e-9;
+        summary->seconds_journal = (double)(after.journal_ns - before->journal_ns) * 1e-9;
+        summary->seconds_sum = (double)(after.sum_ns - before->sum_ns) * 1e-9;
+    }
+    return status;
+}
+
+static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
+{
+    assert(ending->journal);
+    fedge_save *save = NULL;
+    bool reopened = false;
+    fedge_status status = gather(finalizer, ending, err);
+    if (status != FEDGE_OK) { /* the journal stays open: recovery sums it again */
+        return status;
+    }
+    status = fedge_global_step(finalizer->global, ending->journal, &ending->result->summary,
+                               &reopened, &save, err);
+    if (reopened) {
+        ending->result->journal = ending->journal;
+        ending->journal = NULL;
+        return status;
+    }
+    /* After a failure as well: it is freed with the result. */
+    ending->result->model = fedge_global_take_model(finalizer->global);
+    if (status == FEDGE_OK) {
+        /* The disk takes its time while deltas are made. */
+        fedge_saver_start(finalizer->saver, save);
+        status = fedge_global_make_deltas(finalizer->global, ending->result->deltas,
+                                          &ending->result->num_deltas, err);
+    }
+    return status;
+}
+
+static fedge_status drop(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
+{
+    assert(ending->journal);
+    const fedge_status status = gather(finalizer, ending, err);
+    if (status != FEDGE_OK)
+        return status;
+    ending->result->failed = true;
+    return fedge_global_drop(finalizer->global, ending->journal, &ending->summary, err);
+}
+
+static fedge_status log_evaluation(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
+{
+    ending->result->summary = ending->summary;
+    /* It is written into the checkpoint of the last round, which must be there. */
+    const fedge_status status = wait_for_save(finalizer, err);
+    return status == FEDGE_OK
+               ? fedge_global_log_evaluation(finalizer->global, &ending->summary, err)
+               : status;
+}
+
+static void keep_journal(fedge_round_finalizer *finalizer, task *ended)
+{
+    if (ended->journal && fedge_journal_get_phase(ended->journal)->buffered) {
+        fedge_journal_free(finalizer->previous);
+        finalizer->previous = ended->journal;
+        ended->journal = NULL;
+    }
+}
+
+static void task_free(task *gone)
+{
+    if (gone) {
+        fedge_journal_free(gone->journal);
+        free(gone->slots);
+        free(gone);
+    }
+}
+
+static void run_task(void *user, uint32_t worker, fedge_work *work)
+{
+    (void)worker;
+    fedge_round_finalizer *finalizer = user;
+    task *present = (task *)work;
+    fedge_error err = {0};
+    fedge_completion *completion = present->completion;
+    completion->type =
+        present->carry_out == open_phase ? FEDGE_COMPLETION_OPENED : FEDGE_COMPLETION_CLOSED;
+    completion->status = present->carry_out(finalizer, present, &err);
+    memcpy(completion->message, err.message, sizeof(completion->message));
+    present->result->over = fedge_selection_is_over(&finalizer->global->selection);
+    completion->result = present->result;
+    keep_journal(finalizer, present);
+    task_free(present);
+    /* Last of all: from here on the engine may look at what the thread moves. */
+    fedge_mailbox_post(finalizer->mailbox, &completion->item);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+fedge_status fedge_round_finalizer_new(fedge_round_finalizer **finalizer, fedge_global *global,
+                                       fedge_ingest *ingest, fedge_mailbox *mailbox,
+                                       fedge_error *err)
+{
+    *finalizer = NULL;
+    fedge_round_finalizer *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the round finalizer");
+    fresh->global = global;
+    fresh->ingest = ingest;
+    fresh->mailbox = mailbox;
+    fedge_status status = fedge_saver_new(&fresh->saver, mailbox, global->log, err);
+    if (status != FEDGE_OK) {
+        free(fresh);
+        return status;
+    }
+    const fedge_worker_pool_config config = {
+        .name = "round finalizer", .thread = "finalizer", .num_workers = 1, .user = fresh};
+    status = fedge_worker_pool_new(&fresh->worker, &config, err);
+    if (status != FEDGE_OK) {
+        fedge_saver_free(fresh->saver);
+        free(fresh);
+        return status;
+    }
+    *finalizer = fresh;
+    return FEDGE_OK;
+}
+
+void fedge_round_finalizer_free(fedge_round_finalizer *finalizer)
+{
+    if (!finalizer)
+        return;
+    /* It uses all that follows until it has ended. */
+    fedge_worker_pool_free(finalizer->worker);
+    fedge_saver_free(finalizer->saver);
+    fedge_journal_free(finalizer->previous);
+    free(finalizer);
+}
+
+/* ---- from the engine's thread ---------------------------------------------------------------- */
+
+fedge_status fedge_round_finalizer_wait(fedge_round_finalizer *finalizer, fedge_error *err)
+{
+    fedge_worker_pool_wait(finalizer->worker);
+    return wait_for_save(finalizer, err);
+}
+
+/* Takes what the answer needs first, so that a finished task can always answer. */
+static task *new_task(fedge_status (*carry_out)(fedge_round_finalizer *finalizer, task *present,
+                                                fedge_error *err),
+                      fedge_error *err)
+{
+    task *fresh = calloc(1, sizeof(*fresh));
+    fedge_completion *completion = calloc(1, sizeof(*completion));
+    fedge_round_finalizer_result *result = calloc(1, sizeof(*result));
+    if (!fresh || !completion || !result) {
+        free(fresh);
+        free(completion);
+        free(result);
+        (void)fedge_fail(err, FEDGE_NO_MEMORY, "no memory to open or close a phase");
+        return NULL;
+    }
+    fresh->work.run = run_task;
+    fresh->carry_out = carry_out;
+    fresh->completion = completion;
+    fresh->result = result;
+    return fresh;
+}
+
+static void give_up(task *gone)
+{
+    free(gone->completion);
+    free(gone->result);
+    task_free(gone);
+}
+
+static void post(fedge_round_finalizer *finalizer, task *next)
+{
+    fedge_worker_pool_post(finalizer->worker, 0, &next->work);
+}
+
+fedge_status fedge_round_finalizer_open(fedge_round_finalizer *finalizer,
+                                        const fedge_journal_phase *phase,
+                                        const fedge_journal_task *tasks,
+                                        const fedge_accumulator_config *sums, fedge_error *err)
+{
+    task *opening = new_task(open_phase, err);
+    if (!opening)
+        return FEDGE_NO_MEMORY;
+    opening->slots = calloc(phase->num_tasks, sizeof(*opening->slots));
+    if (!opening->slots) {
+        give_up(opening);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase->num_tasks);
+    }
+    memcpy(opening->slots, tasks, phase->num_tasks * sizeof(*tasks));
+    opening->phase = *phase;
+    opening->changes_gpus = sums != NULL;
+    if (sums)
+        opening->sums = *sums;
+    post(finalizer, opening);
+    return FEDGE_OK;
+}
+
+static fedge_status end(fedge_round_finalizer *finalizer, task *ending, fedge_journal *journal,
+                        const fedge_round_summary *summary)
+{
+    if (!ending)
+        return FEDGE_NO_MEMORY;
+    ending->journal = journal;
+    ending->summary = *summary;
+    post(finalizer, ending);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_round_finalizer_step(fedge_round_finalizer *finalizer, fedge_journal *journal,
+                                        const fedge_round_summary *summary, fedge_error *err)
+{
+    return end(finalizer, new_task(step, err), journal, summary);
+}
+
+fedge_status fedge_round_finalizer_drop(fedge_round_finalizer *finalizer, fedge_journal *journal,
+                                        const fedge_round_summary *summary, fedge_error *err)
+{
+    return end(finalizer, new_task(drop, err), journal, summary);
+}
+
+fedge_status fedge_round_finalizer_log(fedge_round_finalizer *finalizer,
+                                       const fedge_round_summary *summary, fedge_error *err)
+{
+    return end(finalizer, new_task(log_evaluation, err), NULL, summary);
+}

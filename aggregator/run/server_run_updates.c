@@ -1,0 +1,203 @@
+#include "aggregator/run/server_run_updates.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/run/ingest/ingest.h"
+#include "aggregator/run/ingest/upload_facts.h"
+#include "edge/plan/client_hooks.h"
+
+static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *text,
+                                  fedge_upload *upload, fedge_error *err)
+{
+    fedge_status status =
+        fedge_journal_metadata(journal, slot, text, FEDGE_JOURNAL_MAX_METADATA + 1, err);
+    if (status != FEDGE_OK)
+        return status;
+    /* The journal has the message's own metadata, so that a replay reads them with what read them
+     * from the connection. */
+    fedge_message message = {
+        .type = FEDGE_MESSAGE_UPLOAD, .meta = text, .meta_size = (uint32_t)strlen(text)};
+    return fedge_upload_read(&message, upload, err);
+}
+
+typedef fedge_status (*accepted_fn)(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                                    const fedge_upload *upload, void *user, fedge_error *err);
+/* What the journal has of one cannot be read as it was written: FEDGE_OK goes on without it. */
+typedef fedge_status (*damaged_fn)(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                                   const fedge_error *damage, void *user, fedge_error *err);
+
+/* Fails as [damage] says. */
+static fedge_status fail_damaged(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                                 const fedge_error *damage, void *user, fedge_error *err)
+{
+    (void)global, (void)journal, (void)slot, (void)user;
+    return fedge_fail(err, damage->status, "%s", damage->message);
+}
+
+/* Visits the accepted updates in slot order, so that what is computed from them does not depend on
+ * who came first. */
+static fedge_status each_accepted(fedge_global *global, fedge_journal *journal, accepted_fn visit,
+                                  damaged_fn damaged, void *user, fedge_error *err)
+{
+    fedge_error damage;
+    char *text = malloc(FEDGE_JOURNAL_MAX_METADATA + 1);
+    fedge_upload *upload = malloc(sizeof(*upload));
+    fedge_status status = FEDGE_OK;
+    if (!text || !upload)
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read the journal");
+    uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
+    for (uint32_t slot = 0; slot < num_slots && status == FEDGE_OK; slot++) {
+        if (!fedge_journal_get_slot(journal, slot).accepted)
+            continue;
+        status = read_accepted(journal, slot, text, upload, &damage);
+        status = status == FEDGE_OK ? visit(global, journal, slot, upload, user, err)
+                                    : damaged(global, journal, slot, &damage, user, err);
+    }
+    free(text);
+    free(upload);
+    return status;
+}
+
+/* ---- their facts, and the line of the round ------------------------------------------------- */
+
+/* A weighted mean that is NaN when nobody said anything. */
+typedef struct mean {
+    double sum, weight;
+} mean;
+
+static void mean_add(mean *to, double value, double weight)
+{
+    /* Metrics are optional, and of a client's own making: what is not a number says nothing. */
+    if (isfinite(value)) {
+        to->sum += value * weight;
+        to->weight += weight;
+    }
+}
+
+static double mean_get(const mean *of)
+{
+    return of->weight > 0.0 ? of->sum / of->weight : NAN;
+}
+
+typedef struct metrics {
+    fedge_round_summary *summary;
+    mean loss, accuracy, train, encode, upload;
+    double clamped;
+    fedge_gathered *gathered;
+} metrics;
+
+/* Where the strategy goes through the updates, and the phase is not sealed, the slot is open again.
+ * Other strategies have the update in their sums. */
+static fedge_status lose_damaged(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                                 const fedge_error *damage, void *user, fedge_error *err)
+{
+    metrics *to = user;
+    const bool open = fedge_journal_get_state(journal) == FEDGE_JOURNAL_OPEN;
+    if (damage->status != FEDGE_CORRUPT || !open || !global->model.strategy->collects)
+        return fail_damaged(global, journal, slot, damage, user, err);
+    to->gathered->num_damaged++;
+    FEDGE_LOG(global->log, FEDGE_LOG_WARN, "update-damaged",
+              fedge_log_int("round", fedge_journal_get_phase(journal)->round),
+              fedge_log_int("client", fedge_journal_get_slot(journal, slot).task.client_index),
+              fedge_log_str("error", damage->message),
+              fedge_log_str("then", "it is asked for again"));
+    return fedge_journal_lose(journal, slot, err);
+}
+
+static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                           const fedge_upload *upload, void *user, fedge_error *err)
+{
+    metrics *to = user;
+    fedge_error damage;
+    if (global->model.strategy->collects &&
+        fedge_accepted_updates_add(&to->gathered->updates, slot, upload, &damage) != FEDGE_OK)
+        return lose_damaged(global, journal, slot, &damage, user, err);
+    /* By its examples, within the bound that the job sets to anybody's weight. */
+    double weight = (double)fedge_report_weight(global->job, upload->num_examples);
+    const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
+    to->gathered->facts[to->summary->reported++] =
+        fedge_upload_facts(&global->model, upload, fedge_journal_get_phase(journal)->round,
+                           task.client_index, task.base);
+    to->summary->examples += upload->num_examples;
+    mean_add(&to->loss, fedge_upload_metric(upload, "loss"), weight);
+    mean_add(&to->accuracy, fedge_upload_metric(upload, "accuracy"), weight);
+    /* Times are a machine's, whatever it was given to learn from. */
+    mean_add(&to->train, fedge_upload_metric(upload, "seconds-train"), 1.0);
+    mean_add(&to->encode, fedge_upload_metric(upload, "seconds-encode"), 1.0);
+    double clamped = fedge_upload_metric(upload, "clamped");
+    double most = (double)global->plan->sent.schema.num_elements;
+    to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
+    to->gathered->states_lost += fedge_upload_metric(upload, FEDGE_KEPT_LOST) > 0.0;
+    return FEDGE_OK;
+}
+
+/* Slots that have had a task. */
+static uint32_t num_asked(fedge_journal *journal)
+{
+    const uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
+    uint32_t asked = 0;
+    for (uint32_t slot = 0; slot < num_slots; slot++)
+        asked += fedge_journal_get_slot(journal, slot).task.task_id != 0;
+    return asked;
+}
+
+fedge_status fedge_global_gather(fedge_global *global, fedge_journal *journal,
+                                 fedge_round_summary *summary, fedge_gathered *gathered,
+                                 fedge_error *err)
+{
+    const uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
+    metrics all = {.summary = summary, .gathered = gathered};
+    *gathered = (fedge_gathered){.facts = calloc(num_slots, sizeof(*gathered->facts))};
+    if (!gathered->facts)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_slots);
+    /* From the journal alone, never from what this process remembers: a round that is closed again
+     * after a crash writes the same line. */
+    summary->asked = num_asked(journal);
+    summary->reported = 0;
+    summary->examples = 0;
+    fedge_status status = FEDGE_OK;
+    if (global->model.strategy->collects) {
+        status = fedge_accepted_updates_init(&gathered->updates, global->plan, journal,
+                                             &global->model.kept, summary->asked, err);
+    }
+    if (status == FEDGE_OK)
+        status = each_accepted(global, journal, gather, lose_damaged, &all, err);
+    summary->train_loss = mean_get(&all.loss);
+    summary->train_accuracy = fedge_has_accuracy(global->plan) ? mean_get(&all.accuracy) : NAN;
+    summary->seconds_train = mean_get(&all.train);
+    summary->seconds_encode = mean_get(&all.encode);
+    summary->clamped = (uint64_t)all.clamped;
+    return status;
+}
+
+void fedge_gathered_fini(fedge_gathered *gathered)
+{
+    fedge_accepted_updates_fini(&gathered->updates);
+    free(gathered->facts);
+    *gathered = (fedge_gathered){0};
+}
+
+/* ---- into the sums --------------------------------------------------------------------------- */
+
+static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_t slot,
+                           const fedge_upload *upload, void *user, fedge_error *err)
+{
+    (void)user;
+    const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
+    if (fedge_journal_get_slot(journal, slot).elsewhere)
+        return FEDGE_OK; /* it is in the sums by now */
+    fedge_upload_set_phase(&global->model, phase);
+    const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
+    const fedge_update_facts facts =
+        fedge_upload_facts(&global->model, upload, phase->round, task.client_index, task.base);
+    return fedge_ingest_replay(global->plan, &global->model.accumulator, journal, slot, upload,
+                               phase->bounds_log2, fedge_update_weight(&global->model, &facts),
+                               err);
+}
+
+fedge_status fedge_global_replay(fedge_global *global, fedge_journal *journal, fedge_error *err)
+{
+    return each_accepted(global, journal, replay, fail_damaged, NULL, err);
+}

@@ -1,0 +1,153 @@
+#include "aggregator/simulate/cohort/classification.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- counting -------------------------------------------------------------------------------- */
+
+void fedge_classify(const fedge_model_spec *spec, const float *outputs, uint32_t batch,
+                    int32_t *predicted)
+{
+    const uint32_t num = fedge_model_num_classes(spec);
+    for (size_t b = 0; b < batch; b++) {
+        const float *row = outputs + b * num;
+        uint32_t best = 0;
+        for (uint32_t c = 1; c < num; c++)
+            best = row[c] > row[best] ? c : best;
+        /* One output is a logit: above 0 its probability is above 1/2. Of equal outputs the first
+         * counts. */
+        predicted[b] = num == 1 ? row[0] > 0.0f : (int32_t)best;
+    }
+}
+
+static double ratio(double a, double b)
+{
+    return b > 0.0 ? a / b : 0.0;
+}
+
+static bool occurs(const fedge_classification *of, uint32_t c)
+{
+    return of->support[c] + of->predicted[c] > 0;
+}
+
+static double precision_of(const fedge_classification *of, uint32_t c)
+{
+    return ratio((double)of->right[c], (double)of->predicted[c]);
+}
+
+static double recall_of(const fedge_classification *of, uint32_t c)
+{
+    return ratio((double)of->right[c], (double)of->support[c]);
+}
+
+static double f1_of(const fedge_classification *of, uint32_t c)
+{
+    return ratio(2.0 * (double)of->right[c], (double)(of->support[c] + of->predicted[c]));
+}
+
+static double macro(const fedge_classification *of,
+                    double (*value)(const fedge_classification *of, uint32_t c))
+{
+    double sum = 0.0;
+    uint32_t count = 0;
+    for (uint32_t c = 0; c < of->num_classes; c++) {
+        sum += occurs(of, c) ? value(of, c) : 0.0;
+        count += occurs(of, c);
+    }
+    return sum / count;
+}
+
+fedge_status fedge_classification_init(fedge_classification *to, uint32_t num_classes,
+                                       const int32_t *labels, const uint32_t *indices,
+                                       const int32_t *predicted, uint32_t count, fedge_error *err)
+{
+    const bool matrix = num_classes <= FEDGE_CONFUSION_MAX_CLASSES;
+    const size_t cells = matrix ? (size_t)num_classes * num_classes : 1;
+    *to =
+        (fedge_classification){.num_classes = num_classes,
+                               .support = calloc(num_classes, sizeof(*to->support)),
+                               .predicted = calloc(num_classes, sizeof(*to->predicted)),
+                               .right = calloc(num_classes, sizeof(*to->right)),
+                               .confusion = matrix ? calloc(cells, sizeof(*to->confusion)) : NULL};
+    if (!to->support || !to->predicted || !to->right || (matrix && !to->confusion)) {
+        fedge_classification_fini(to);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to count %" PRIu32 " classes",
+                          num_classes);
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        const uint32_t label = (uint32_t)labels[indices[i]], got = (uint32_t)predicted[i];
+        to->support[label]++;
+        to->predicted[got]++;
+        to->right[label] += label == got;
+        if (matrix)
+            to->confusion[(size_t)label * num_classes + got]++;
+    }
+    to->macro_precision = macro(to, precision_of);
+    to->macro_recall = macro(to, recall_of);
+    to->macro_f1 = macro(to, f1_of);
+    return FEDGE_OK;
+}
+
+void fedge_classification_fini(fedge_classification *classification)
+{
+    free(classification->support);
+    free(classification->predicted);
+    free(classification->right);
+    free(classification->confusion);
+    *classification = (fedge_classification){0};
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static bool add_counts(cJSON *json, const char *key, const uint64_t *counts, uint32_t num)
+{
+    cJSON *list = key ? cJSON_AddArrayToObject(json, key) : cJSON_CreateArray();
+    bool made = list && (key || cJSON_AddItemToArray(json, list));
+    for (uint32_t c = 0; c < num && made; c++)
+        made = cJSON_AddItemToArray(list, cJSON_CreateNumber((double)counts[c]));
+    return made;
+}
+
+static bool add_values(cJSON *json, const char *key, const fedge_classification *of,
+                       double (*value)(const fedge_classification *of, uint32_t c))
+{
+    cJSON *list = cJSON_AddArrayToObject(json, key);
+    bool made = list != NULL;
+    for (uint32_t c = 0; c < of->num_classes && made; c++)
+        made = cJSON_AddItemToArray(list, cJSON_CreateNumber(occurs(of, c) ? value(of, c) : NAN));
+    return made;
+}
+
+static bool add_classes(cJSON *json, const fedge_classification *of)
+{
+    if (of->num_classes == 0 || of->num_classes > FEDGE_CLASSES_MAX_LISTED)
+        return cJSON_AddNullToObject(json, "per_class");
+    cJSON *to = cJSON_AddObjectToObject(json, "per_class");
+    return to && add_counts(to, "support", of->support, of->num_classes) &&
+           add_counts(to, "predicted", of->predicted, of->num_classes) &&
+           add_values(to, "precision", of, precision_of) &&
+           add_values(to, "recall", of, recall_of) && add_values(to, "f1", of, f1_of);
+}
+
+static bool add_matrix(cJSON *json, const fedge_classification *of)
+{
+    if (!of->confusion)
+        return cJSON_AddNullToObject(json, "confusion_matrix");
+    cJSON *rows = cJSON_AddArrayToObject(json, "confusion_matrix");
+    bool made = rows != NULL;
+    for (uint32_t c = 0; c < of->num_classes && made; c++)
+        made = add_counts(rows, NULL, of->confusion + (size_t)c * of->num_classes, of->num_classes);
+    return made;
+}
+
+bool fedge_classification_add(cJSON *json, const fedge_classification *classification)
+{
+    const bool known = classification->num_classes > 0;
+    return cJSON_AddNumberToObject(json, "macro_f1", known ? classification->macro_f1 : NAN) &&
+           cJSON_AddNumberToObject(json, "macro_precision",
+                                   known ? classification->macro_precision : NAN) &&
+           cJSON_AddNumberToObject(json, "macro_recall",
+                                   known ? classification->macro_recall : NAN) &&
+           add_classes(json, classification) && add_matrix(json, classification);
+}

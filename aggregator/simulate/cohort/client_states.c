@@ -1,0 +1,364 @@
+#include "aggregator/simulate/cohort/client_states.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/bytes.h"
+#include "edge/core/message.h"
+#include "edge/core/os.h"
+
+#define MAGIC "FEDGECV1"
+#define HEADER_SIZE 32u
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static size_t values_size(const fedge_client_states *states)
+{
+    return states->num_values * sizeof(float);
+}
+
+uint64_t fedge_client_states_size(uint32_t num_clients, uint32_t cohort, uint32_t rounds,
+                                  size_t num_values, uint64_t memory)
+{
+    const uint64_t most = (uint64_t)cohort * rounds;
+    const uint64_t clients = most < num_clients ? most : num_clients;
+    /* In an open round those of the cohort have two places each. */
+    const uint64_t values = (clients + cohort) * num_values * sizeof(float);
+    return (memory > 0 && memory < values ? memory : values) +
+           (uint64_t)num_clients * 2 * sizeof(fedge_client_place);
+}
+
+fedge_status fedge_client_states_init(fedge_client_states *states, uint32_t num_clients,
+                                      size_t num_values, const fedge_client_states_limit *limit,
+                                      fedge_error *err)
+{
+    *states = (fedge_client_states){.num_clients = num_clients,
+                                    .num_values = num_values,
+                                    .kept = calloc(num_clients, sizeof(*states->kept)),
+                                    .open = calloc(num_clients, sizeof(*states->open))};
+    if (limit)
+        states->limit = *limit;
+    pthread_mutex_init(&states->lock, NULL);
+    if (!states->kept || !states->open) {
+        fedge_client_states_fini(states);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what %" PRIu32 " clients keep",
+                          num_clients);
+    }
+    return FEDGE_OK;
+}
+
+void fedge_client_states_fini(fedge_client_states *states)
+{
+    if (states->num_clients == 0)
+        return;
+    for (uint32_t i = 0; states->kept && states->open && i < states->num_clients; i++) {
+        free(states->kept[i].values);
+        free(states->open[i].values);
+    }
+    free(states->kept);
+    free(states->open);
+    free(states->unused);
+    if (states->has_file)
+        fedge_os_close(&states->file);
+    pthread_mutex_destroy(&states->lock);
+    *states = (fedge_client_states){0};
+}
+
+static bool is_taken(const fedge_client_place *place)
+{
+    return place->values || place->slot > 0;
+}
+
+static fedge_status fail_file(fedge_status status, fedge_error *err)
+{
+    return fedge_error_prefix(err, status,
+                              "cannot keep what clients keep in a file (raise "
+                              "--client-state-memory, or name another folder in TMPDIR)");
+}
+
+/* The lock is held. */
+static fedge_status open_file(fedge_client_states *states, fedge_error *err)
+{
+    char folder[FEDGE_OS_MAX_PATH];
+    const fedge_status status =
+        fedge_os_open_temporary(&states->file, states->limit.folder, folder, err);
+    if (status != FEDGE_OK)
+        return fail_file(status, err);
+    states->has_file = true;
+    if (states->limit.on_spill)
+        states->limit.on_spill(states->limit.user, folder);
+    return FEDGE_OK;
+}
+
+/* A slot of the file, one that is not used any more or a new one. The lock is held. */
+static fedge_status take_slot(fedge_client_states *states, uint32_t *slot, fedge_error *err)
+{
+    const fedge_status status = states->has_file ? FEDGE_OK : open_file(states, err);
+    if (status != FEDGE_OK)
+        return status;
+    *slot = states->num_unused > 0 ? states->unused[--states->num_unused] : ++states->num_slots;
+    return FEDGE_OK;
+}
+
+/* In memory while there is room for it, else in the file. */
+static fedge_status take_place(fedge_client_states *states, fedge_client_place *place,
+                               fedge_error *err)
+{
+    const size_t size = values_size(states);
+    const uint64_t memory = states->limit.memory;
+    fedge_status status = FEDGE_OK;
+    pthread_mutex_lock(&states->lock);
+    /* [used] never goes over [memory], so the difference does not wrap. */
+    if (memory == 0 || size <= memory - states->used)
+        place->values = malloc(size);
+    if (place->values) {
+        states->used += size;
+    } else if (memory == 0) {
+        status = fedge_fail(err, FEDGE_NO_MEMORY,
+                            "no memory for the %zu bytes that a client keeps: "
+                            "--client-state-memory BYTES has them in a file beyond that",
+                            size);
+    } else {
+        status = take_slot(states, &place->slot, err);
+    }
+    pthread_mutex_unlock(&states->lock);
+    return status;
+}
+
+/* Nobody else is at work. */
+static void give_back(fedge_client_states *states, fedge_client_place *place)
+{
+    if (place->values)
+        states->used -= values_size(states);
+    free(place->values);
+    if (place->slot > 0) {
+        uint32_t *unused =
+            realloc(states->unused, ((size_t)states->num_unused + 1) * sizeof(*unused));
+        states->unused = unused ? unused : states->unused;
+        if (unused) { /* without memory for it the slot is lost, which costs disk alone */
+            unused[states->num_unused++] = place->slot;
+        }
+    }
+    *place = (fedge_client_place){0};
+}
+
+static fedge_status write_place(const fedge_client_states *states, const fedge_client_place *place,
+                                const float *values, fedge_error *err)
+{
+    const size_t size = values_size(states);
+    if (place->values) {
+        memcpy(place->values, values, size);
+        return FEDGE_OK;
+    }
+    /* Without the lock: a slot is one client's, which one thread has in hand, and the place in the
+     * file is named with each call. */
+    const fedge_status status =
+        fedge_os_write_at(&states->file, (uint64_t)(place->slot - 1) * size, values, size, err);
+    return status == FEDGE_OK ? status : fail_file(status, err);
+}
+
+static fedge_status read_place(const fedge_client_states *states, const fedge_client_place *place,
+                               float *values, fedge_error *err)
+{
+    const size_t size = values_size(states);
+    if (place->slot == 0) {
+        if (place->values)
+            memcpy(values, place->values, size);
+        else
+            memset(values, 0, size);
+        return FEDGE_OK;
+    }
+    const fedge_status status =
+        fedge_os_read_at(&states->file, (uint64_t)(place->slot - 1) * size, values, size, err);
+    return status == FEDGE_OK ? status : fail_file(status, err);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+bool fedge_client_states_has(const fedge_client_states *states, uint32_t client)
+{
+    return is_taken(&states->kept[client]);
+}
+
+bool fedge_client_states_has_moved(const fedge_client_states *states, uint32_t client)
+{
+    return is_taken(&states->open[client]);
+}
+
+fedge_status fedge_client_states_get(const fedge_client_states *states, uint32_t client,
+                                     float *values, fedge_error *err)
+{
+    const fedge_client_place *open = &states->open[client];
+    return read_place(states, is_taken(open) ? open : &states->kept[client], values, err);
+}
+
+fedge_status fedge_client_states_put(fedge_client_states *states, uint32_t client,
+                                     const float *values, fedge_error *err)
+{
+    fedge_client_place *open = &states->open[client];
+    const fedge_status status = is_taken(open) ? FEDGE_OK : take_place(states, open, err);
+    return status == FEDGE_OK ? write_place(states, open, values, err) : status;
+}
+
+static void take_over(fedge_client_states *states, uint32_t client)
+{
+    if (!is_taken(&states->open[client]))
+        return;
+    /* Not before the round has closed: until then it is what an undo goes back to. */
+    give_back(states, &states->kept[client]);
+    states->kept[client] = states->open[client];
+    states->open[client] = (fedge_client_place){0};
+}
+
+fedge_status fedge_client_states_set(fedge_client_states *states, uint32_t client,
+                                     const float *values, fedge_error *err)
+{
+    const fedge_status status = fedge_client_states_put(states, client, values, err);
+    if (status == FEDGE_OK)
+        take_over(states, client);
+    return status;
+}
+
+void fedge_client_states_keep(fedge_client_states *states, uint32_t round)
+{
+    for (uint32_t i = 0; i < states->num_clients; i++)
+        take_over(states, i);
+    states->round = round;
+}
+
+void fedge_client_states_undo(fedge_client_states *states)
+{
+    for (uint32_t i = 0; i < states->num_clients; i++)
+        give_back(states, &states->open[i]);
+}
+
+/* ---- a checkpoint ---------------------------------------------------------------------------- */
+
+static size_t row_size(const fedge_client_states *states)
+{
+    return sizeof(uint32_t) + states->num_values * sizeof(float);
+}
+
+static fedge_status no_room(const fedge_client_states *states, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the %zu bytes that a client keeps",
+                      row_size(states));
+}
+
+/* The rows, then the header in front of them, which has their number and checksum: a file cut short
+ * by a crash has no magic. */
+static fedge_status write_all(const fedge_client_states *states, const fedge_os_file *file,
+                              uint8_t *row, float *values, fedge_error *err)
+{
+    uint8_t header[HEADER_SIZE];
+    uint32_t count = 0, crc = 0;
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < states->num_clients && status == FEDGE_OK; i++) {
+        if (!is_taken(&states->kept[i]))
+            continue;
+        status = read_place(states, &states->kept[i], values, err);
+        if (status != FEDGE_OK)
+            break;
+        fedge_put_u32(row, i);
+        fedge_put_f32s(row + sizeof(uint32_t), values, states->num_values);
+        crc = fedge_crc32(crc, row, row_size(states));
+        status = fedge_os_write_at(file, HEADER_SIZE + (uint64_t)count++ * row_size(states), row,
+                                   row_size(states), err);
+    }
+    memcpy(header, MAGIC, 8);
+    fedge_put_u32(header + 8, states->round);
+    fedge_put_u32(header + 12, states->num_clients);
+    fedge_put_u64(header + 16, states->num_values);
+    fedge_put_u32(header + 24, count);
+    fedge_put_u32(header + 28, crc);
+    if (status == FEDGE_OK)
+        status = fedge_os_write_at(file, 0, header, sizeof(header), err);
+    return status == FEDGE_OK ? fedge_os_sync(file, err) : status;
+}
+
+fedge_status fedge_client_states_save(const fedge_client_states *states, const char *path,
+                                      fedge_error *err)
+{
+    char built[FEDGE_OS_MAX_PATH];
+    fedge_os_file file;
+    if (snprintf(built, sizeof(built), "%s.new", path) >= (int)sizeof(built))
+        return fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s… is too long", path);
+    uint8_t *row = malloc(row_size(states));
+    float *values = malloc(values_size(states));
+    fedge_status status = row && values
+                              ? fedge_os_remove_tree(built, err) /* of a program that was killed */
+                              : no_room(states, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_open(&file, built, FEDGE_OS_CREATE, err);
+    if (status == FEDGE_OK) {
+        status = write_all(states, &file, row, values, err);
+        fedge_os_close(&file);
+    }
+    free(values);
+    free(row);
+    return status == FEDGE_OK ? fedge_os_publish(built, path, err) : status;
+}
+
+static fedge_status read_row(fedge_client_states *states, const uint8_t *row, float *values,
+                             const char *path, fedge_error *err)
+{
+    const uint32_t client = fedge_get_u32(row);
+    if (client >= states->num_clients || is_taken(&states->kept[client])) {
+        return fedge_fail(err, FEDGE_CORRUPT, "%s: client %" PRIu32 " has no place, or two", path,
+                          client);
+    }
+    fedge_get_f32s(row + sizeof(uint32_t), values, states->num_values);
+    return fedge_client_states_set(states, client, values, err);
+}
+
+static fedge_status read_all(fedge_client_states *states, const fedge_os_file *file, uint8_t *row,
+                             float *values, fedge_error *err)
+{
+    uint8_t header[HEADER_SIZE];
+    uint32_t crc = 0;
+    fedge_status status = fedge_os_read_at(file, 0, header, sizeof(header), err);
+    if (status != FEDGE_OK)
+        return status;
+    if (memcmp(header, MAGIC, 8) != 0)
+        return fedge_fail(err, FEDGE_CORRUPT, "%s is not a file of what clients keep", file->path);
+    if (fedge_get_u32(header + 12) != states->num_clients ||
+        fedge_get_u64(header + 16) != states->num_values) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "%s is of %" PRIu32 " clients with %" PRIu64
+                          " values each, not of %" PRIu32 " with %zu",
+                          file->path, fedge_get_u32(header + 12), fedge_get_u64(header + 16),
+                          states->num_clients, states->num_values);
+    }
+    const uint32_t count = fedge_get_u32(header + 24);
+    /* A count that is a lie ends at the file's end, or at a client who has a row already. */
+    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+        status = fedge_os_read_at(file, HEADER_SIZE + (uint64_t)i * row_size(states), row,
+                                  row_size(states), err);
+        if (status == FEDGE_OK) {
+            crc = fedge_crc32(crc, row, row_size(states));
+            status = read_row(states, row, values, file->path, err);
+        }
+    }
+    if (status == FEDGE_OK && crc != fedge_get_u32(header + 28))
+        status = fedge_fail(err, FEDGE_CORRUPT, "%s is damaged", file->path);
+    states->round = fedge_get_u32(header + 8);
+    return status;
+}
+
+fedge_status fedge_client_states_load(fedge_client_states *states, const char *path,
+                                      fedge_error *err)
+{
+    fedge_os_file file;
+    fedge_status status = fedge_os_open(&file, path, FEDGE_OS_READ, err);
+    if (status != FEDGE_OK)
+        return status;
+    uint8_t *row = malloc(row_size(states));
+    float *values = malloc(values_size(states));
+    status = row && values ? read_all(states, &file, row, values, err) : no_room(states, err);
+    free(values);
+    free(row);
+    fedge_os_close(&file);
+    return status;
+}

@@ -1,0 +1,170 @@
+#include "aggregator/simulate/cohort/client_update.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/simulate/cohort/accumulate.h"
+#include "edge/core/os.h"
+#include "edge/plan/update.h"
+
+#define ALIGNMENT 64
+
+/* Of what travels, or was trained, where it does not lie in the model. */
+static size_t num_apart(const fedge_plan *plan)
+{
+    const size_t model = plan->schema.num_elements, sent = plan->sent.schema.num_elements;
+    return model > sent ? model : sent;
+}
+
+/* Hooks may change what travels, and a residual takes no change back: all is looked at before. */
+static bool lies_apart(const fedge_plan *plan)
+{
+    return plan->hooks || fedge_plan_makes_residual(plan);
+}
+
+/* Is the update wanted in fixed point, for that or for a strategy that collects? */
+static bool wants_fixed(const fedge_job *job)
+{
+    const fedge_strategy_ops *strategy = NULL;
+    return fedge_plan_moves(&job->plan) ||
+           (fedge_strategy_of(job, &strategy, NULL) == FEDGE_OK && strategy->collects);
+}
+
+uint64_t fedge_client_update_size(const fedge_job *job, bool apart)
+{
+    const fedge_plan *plan = &job->plan;
+    uint64_t bytes = (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t);
+    bytes += fedge_hooks_state_size(plan);
+    bytes += apart || lies_apart(plan) ? num_apart(plan) * sizeof(float) : 0;
+    bytes += wants_fixed(job) ? plan->sent.schema.num_elements * sizeof(int32_t) : 0;
+    return bytes + (plan->update.deflate ? 2 * (uint64_t)fedge_update_max_size(plan) : 0);
+}
+
+/* What is large begins with a large page, so that only its end is without. */
+static void *take(fedge_client_update *self, size_t size)
+{
+    self->total += size;
+    const size_t alignment = size < FEDGE_LARGE_PAGE ? ALIGNMENT : FEDGE_LARGE_PAGE;
+    return aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
+fedge_status fedge_client_update_init(fedge_client_update *update,
+                                      const fedge_trainer_engine_config *config, uint32_t lane,
+                                      bool apart, fedge_error *err)
+{
+    const fedge_plan *plan = &config->job->plan;
+    const bool deflated = plan->update.deflate, fixed = wants_fixed(config->job);
+    fedge_status status = FEDGE_OK;
+    *update = (fedge_client_update){.config = config, .lane = lane};
+    apart = apart || lies_apart(plan);
+    if (apart)
+        update->values = take(update, num_apart(plan) * sizeof(*update->values));
+    if (fixed)
+        update->v = take(update, plan->sent.schema.num_elements * sizeof(*update->v));
+    if (deflated) {
+        update->bytes = take(update, fedge_update_max_size(plan));
+        update->packed = take(update, fedge_update_max_size(plan));
+        status = fedge_deflater_new(&update->deflater, err);
+    }
+    if (status != FEDGE_OK || (apart && !update->values) || (fixed && !update->v) ||
+        (deflated && (!update->bytes || !update->packed))) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "no memory for a client's update (%llu bytes): use fewer --threads or a "
+                          "smaller model",
+                          (unsigned long long)update->total);
+    }
+    update->total +=
+        plan->sent.schema.num_elements * sizeof(int64_t) + fedge_hooks_state_size(plan);
+    return fedge_hooks_state_init(&update->hooks, plan, err);
+}
+
+void fedge_client_update_fini(fedge_client_update *update)
+{
+    free(update->values);
+    free(update->v);
+    free(update->bytes);
+    free(update->packed);
+    fedge_deflater_free(update->deflater);
+    fedge_hooks_state_fini(&update->hooks);
+    *update = (fedge_client_update){0};
+}
+
+fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t client,
+                                       const float **correction, fedge_error *err)
+{
+    const fedge_global_model *global = update->config->global;
+    fedge_hooks_state *hooks = &update->hooks;
+    if (hooks->told) {
+        memcpy(hooks->told, global->strategy->told(global->strategy_state),
+               hooks->num_told * hooks->num_trained * sizeof(float));
+    }
+    if (fedge_plan_keeps(&update->config->job->plan)) {
+        const fedge_status status =
+            fedge_client_states_get(update->config->states, client, hooks->own, err);
+        if (status != FEDGE_OK)
+            return status;
+    }
+    if (update->values) {
+        memcpy(update->values, global->values,
+               update->config->job->plan.schema.num_elements * sizeof(float));
+        if (fedge_plan_replaces(&update->config->job->plan))
+            fedge_personal_put(&update->config->job->plan, hooks->own, update->values);
+    }
+    update->start = global->values;
+    fedge_hooks_begin(hooks);
+    *correction = hooks->correction;
+    return FEDGE_OK;
+}
+
+/* What travels of a model whose values do not lie there as they are, or with hooks. */
+static fedge_status make_changes(fedge_client_update *self, fedge_trainer_engine_task *task,
+                                 double rate, fedge_error *err)
+{
+    const fedge_plan *plan = &self->config->job->plan;
+    if (fedge_plan_replaces(plan))
+        fedge_personal_take(plan, self->values, self->hooks.own);
+    fedge_sections_changes(&plan->sent, self->start, self->values);
+    if (fedge_plan_measures(plan))
+        task->facts.squared_norm = fedge_squared_norm(plan, self->values);
+    return plan->hooks
+               ? fedge_hooks_end(&self->hooks, task->result.num_steps, rate, self->values, err)
+               : FEDGE_OK;
+}
+
+fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_engine_task *task,
+                                     uint32_t round, const int8_t *bounds_log2, double rate,
+                                     float *parameters, float *buffers, fedge_error *err)
+{
+    const fedge_plan *plan = &update->config->job->plan;
+    const fedge_update made_of = {.plan = plan,
+                                  .bounds_log2 = bounds_log2,
+                                  .changes = update->values,
+                                  .start = update->start,
+                                  .parameters = parameters,
+                                  .buffers = buffers,
+                                  .residual =
+                                      fedge_plan_makes_residual(plan) ? update->hooks.own : NULL,
+                                  .round = round,
+                                  .deflater = update->deflater,
+                                  .bytes = update->bytes,
+                                  .packed = update->packed};
+    task->facts.num_examples = task->result.num_examples;
+    fedge_update_made made;
+    fedge_status status = update->values ? make_changes(update, task, rate, err) : FEDGE_OK;
+    if (status == FEDGE_OK) {
+        status = fedge_accumulate_update(
+            &made_of, &update->config->global->accumulator, update->lane,
+            fedge_update_weight(update->config->global, &task->facts), update->v, &made, err);
+    }
+    if (status == FEDGE_OK && update->config->global->strategy->collects)
+        status = fedge_kept_updates_put(&update->config->global->kept, task->place, update->v, err);
+    if (status != FEDGE_OK)
+        return status;
+    task->bytes_up = made.size;
+    task->clamped = made.clamped;
+    if (fedge_plan_moves(plan))
+        fedge_hooks_move(plan, bounds_log2, update->v, update->hooks.own);
+    return fedge_plan_keeps(plan) ? fedge_client_states_put(update->config->states, task->client,
+                                                            update->hooks.own, err)
+                                  : FEDGE_OK;
+}

@@ -1,0 +1,187 @@
+#include "aggregator/simulate/cohort/memory.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/downlink.h"
+#include "aggregator/rounds/sampler.h"
+#include "aggregator/rounds/strategy.h"
+#include "aggregator/rounds/tiles.h"
+#include "aggregator/simulate/cohort/client_states.h"
+#include "edge/core/os.h"
+#include "edge/data/formats/safetensors.h"
+#include "edge/plan/client_hooks.h"
+
+#define MB 1000000u
+#define MAX_PARTS 5
+#define MACHINE_CLIENT 16u             /* bytes of the round machine, and for joining, a client */
+#define MACHINE_TASK 128u              /* and a task, which has a place in the virtual clock too */
+#define THREAD_ROOM ((uint64_t)192000) /* what of a thread is nobody's: stack and allocator */
+
+/* ---- counting -------------------------------------------------------------------------------- */
+
+uint64_t fedge_memory_left(void)
+{
+    const uint64_t usable = fedge_os_usable_bytes(NULL), present = fedge_os_resident_bytes();
+    return usable == 0 ? UINT64_MAX : usable > present ? usable - present : 1;
+}
+
+/* The updates that are kept, and what a step takes to go through them. */
+static uint64_t robust_bytes(const fedge_memory_demand *demand)
+{
+    const fedge_job *job = demand->job;
+    const uint32_t asked =
+        fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, demand->num_clients).asked;
+    const uint64_t kept =
+        (uint64_t)asked * job->plan.sent.sections[0].schema.num_elements * sizeof(int32_t);
+    const uint64_t most = demand->robust_memory / 2;
+    const uint64_t step = fedge_tiles_bytes(asked, demand->num_threads);
+    return (kept < most ? kept : most) + (step < most ? step : most);
+}
+
+/* The values of the global model, what the strategy keeps, and its file:
+ * of every round's model, whose hash is taken, or else of the last. A checkpoint has the strategy's
+ * state and what one client keeps once more. */
+static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand *demand,
+                                fedge_error *err)
+{
+    const fedge_plan *plan = &demand->job->plan;
+    const fedge_section *delta = &plan->sent.sections[0];
+    const uint64_t trained = (uint64_t)delta->schema.num_elements * sizeof(float);
+    const fedge_strategy_ops *strategy = NULL;
+    size_t file = 0, told = 0;
+    fedge_status status = fedge_safetensors_size(&plan->schema, &file, err);
+    if (status == FEDGE_OK)
+        status = fedge_strategy_of(demand->job, &strategy, err);
+    if (status == FEDGE_OK && fedge_plan_tells(plan))
+        status = fedge_safetensors_size(&delta->schema, &told, err);
+    if (status != FEDGE_OK)
+        return status;
+    told *= fedge_plan_num_told(plan);
+    memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) + file + told;
+    memory->model += fedge_section_is_whole(plan, delta) ? 0 : trained;
+    memory->model += demand->job->keep_best.present && !demand->no_hashes
+                         ? (uint64_t)plan->schema.num_elements * sizeof(float)
+                         : 0;
+    if (strategy->collects)
+        memory->model += robust_bytes(demand);
+    /* Beside the state its bytes in a checkpoint, and what clients keep, one after another. */
+    const uint64_t state = (uint64_t)delta->schema.num_elements *
+                               fedge_strategy_state_per_value(strategy, demand->job) +
+                           fedge_downlink_state_size(plan);
+    memory->model += fedge_downlink_memory(plan);
+    memory->model += demand->no_hashes ? state : 2 * state;
+    memory->model += fedge_plan_keeps(plan) && !demand->no_hashes
+                         ? (uint64_t)fedge_plan_num_kept(plan) * sizeof(float)
+                         : 0;
+    memory->model +=
+        demand->joins_ranks ? (uint64_t)plan->sent.schema.num_elements * sizeof(int64_t) : 0;
+    return FEDGE_OK;
+}
+
+static void count_clients(fedge_memory *memory, const fedge_memory_demand *demand)
+{
+    const fedge_job *job = demand->job;
+    const uint64_t clients = demand->num_clients;
+    const fedge_cohort_size train =
+        fedge_cohort_size_of(&job->rounds, FEDGE_TASK_TRAIN, (uint32_t)clients);
+    const fedge_cohort_size evaluate =
+        fedge_cohort_size_of(&job->rounds, FEDGE_TASK_EVALUATE, (uint32_t)clients);
+    const bool evaluated = job->rounds.fraction_evaluate > 0 && evaluate.asked > train.asked;
+    memory->tasks = clients * MACHINE_CLIENT + (evaluated ? evaluate.asked : train.asked) *
+                                                   (demand->task_bytes + MACHINE_TASK);
+    if (fedge_plan_keeps(&job->plan)) {
+        memory->states =
+            fedge_client_states_size((uint32_t)clients, train.asked, job->rounds.num_server_rounds,
+                                     fedge_plan_num_kept(&job->plan), demand->state_memory);
+    }
+}
+
+fedge_status fedge_memory_count(fedge_memory *memory, const fedge_memory_demand *demand,
+                                fedge_error *err)
+{
+    *memory =
+        (fedge_memory){.present = fedge_os_resident_bytes(), .num_threads = demand->num_threads};
+    memory->threads = (demand->thread_bytes + THREAD_ROOM) * demand->num_threads;
+    count_clients(memory, demand);
+    return count_model(memory, demand, err);
+}
+
+static uint64_t sum(uint64_t a, uint64_t b)
+{
+    return b > UINT64_MAX - a ? UINT64_MAX : a + b;
+}
+
+/* Half, since pages of the file want memory too. */
+uint64_t fedge_memory_state_budget(const fedge_memory *memory, uint64_t usable)
+{
+    const uint64_t rest =
+        sum(sum(memory->present, memory->model), sum(memory->threads, memory->tasks));
+    const uint64_t left = usable > rest ? usable - rest : 0;
+    if (usable == 0 || memory->states <= left)
+        return 0;
+    return left > 1 ? left / 2 : 1;
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+typedef struct part {
+    uint64_t bytes;
+    const char *name;   /* behind "12 MB " */
+    const char *advice; /* behind "use " */
+} part;
+
+static int by_bytes(const void *a, const void *b)
+{
+    const part *x = a, *y = b;
+    return (x->bytes < y->bytes) - (x->bytes > y->bytes);
+}
+
+static uint64_t rounded(uint64_t bytes)
+{
+    return bytes / MB + (bytes % MB >= MB / 2);
+}
+
+/* Appends to a text of [room] bytes, as far as it has any. */
+static void append(char *text, size_t room, const char *more)
+{
+    const size_t used = strlen(text);
+    (void)snprintf(text + used, room - used, "%s", more);
+}
+
+fedge_status fedge_memory_check(const fedge_memory *memory, uint64_t usable, fedge_error *err)
+{
+    char threads[64], shares[240] = "", advice[200] = "";
+    (void)snprintf(threads, sizeof(threads), "for %" PRIu32 " threads of %" PRIu64 " MB each",
+                   memory->num_threads, rounded(memory->threads / memory->num_threads));
+    part parts[MAX_PARTS] = {
+        {memory->present, "that the program and its data have", "fewer or smaller examples"},
+        {memory->model, "for the global model", "a smaller model"},
+        {memory->threads, threads, "fewer --threads, a smaller batch-size or a smaller model"},
+        {memory->states, "for what clients keep and an open round's copies",
+         "--client-state-memory BYTES, beyond which it lies in a file, fewer clients or rounds, a "
+         "smaller cohort or another strategy"},
+        {memory->tasks, "for a round's tasks", "fewer clients a round"}};
+    uint64_t all = 0;
+    for (uint32_t i = 0; i < MAX_PARTS; i++)
+        all = sum(all, parts[i].bytes);
+    if (usable == 0 || all <= usable)
+        return FEDGE_OK;
+    qsort(parts, MAX_PARTS, sizeof(parts[0]), by_bytes);
+    for (uint32_t i = 0; i < MAX_PARTS && parts[i].bytes >= MB / 2; i++) {
+        char share[128];
+        (void)snprintf(share, sizeof(share), "%s%" PRIu64 " MB %s", i > 0 ? ", " : "",
+                       rounded(parts[i].bytes), parts[i].name);
+        append(shares, sizeof(shares), share);
+        if (i == 0 || parts[i].bytes >= all / 4) { /* changing less would not help */
+            append(advice, sizeof(advice), i > 0 ? "; " : "");
+            append(advice, sizeof(advice), parts[i].advice);
+        }
+    }
+    return fedge_fail(err, FEDGE_TOO_BIG,
+                      "%" PRIu64 " MB are needed: %s; and there are %" PRIu64
+                      " MB for this program: use %s",
+                      all / MB + 1, shares, usable / MB, advice);
+}

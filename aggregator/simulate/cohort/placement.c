@@ -1,0 +1,436 @@
+#include "aggregator/simulate/cohort/placement.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/bytes.h"
+#include "edge/core/os.h"
+#include "edge/data/formats/file_list.h"
+#include "edge/data/partitions/partition.h"
+
+#define MAX_NAMES ((size_t)1 << 30) /* bytes that a rank says of its files */
+#define MAX_PATHS FEDGE_OS_MAX_PATH /* of a line */
+#define MAX_RANKS_TOLD 4u           /* in a message */
+#define MAX_RANKS_TEXT 320u
+
+static fedge_status no_memory(fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the names of the clients' files");
+}
+
+/* ---- the files of this rank ------------------------------------------------------------------ */
+
+typedef struct own_files {
+    fedge_buffer said;           /* the host, then of each file: its line, its name; with NULs */
+    fedge_buffer values, labels; /* paths, a line each */
+} own_files;
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+/* The first line; returns where the next begins. */
+static const char *line_of(const char *lines, char line[MAX_PATHS])
+{
+    const size_t length = strcspn(lines, "\n");
+    (void)snprintf(line, MAX_PATHS, "%.*s", (int)(length < MAX_PATHS ? length : MAX_PATHS), lines);
+    return lines + length + (lines[length] == '\n');
+}
+
+/* What one line names; nothing where it is not there. */
+static fedge_status list_line(const char *line, fedge_file_list *list, fedge_error *err)
+{
+    const fedge_status status = fedge_file_list_open(list, line, err);
+    return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
+}
+
+static fedge_status add_path(fedge_buffer *to, const char *path, fedge_error *err)
+{
+    const fedge_status status = fedge_buffer_append(to, path, strlen(path), err);
+    return status == FEDGE_OK ? fedge_buffer_append(to, "\n", 1, err) : status;
+}
+
+/* Of what a rank says: a file, then its name with its NUL. */
+typedef struct said_file {
+    uint32_t line;
+    bool alone; /* the line names it, and no folder or pattern */
+} said_file;
+
+static fedge_status add_file(own_files *own, const said_file *file, const char *values,
+                             const char *labels, fedge_error *err)
+{
+    const char *name = name_of(values);
+    fedge_status status = add_path(&own->values, values, err);
+    if (status == FEDGE_OK && labels)
+        status = add_path(&own->labels, labels, err);
+    if (status == FEDGE_OK)
+        status = fedge_buffer_append(&own->said, file, sizeof(*file), err);
+    return status == FEDGE_OK ? fedge_buffer_append(&own->said, name, strlen(name) + 1, err)
+                              : status;
+}
+
+/* A line of values with its line of labels, if there are any. */
+static fedge_status list_pair(own_files *own, uint32_t line, const char *values_line,
+                              const char *labels_line, fedge_error *err)
+{
+    fedge_file_list values = {.count = 0}, labels = {.count = 0};
+    fedge_status status = list_line(values_line, &values, err);
+    if (status == FEDGE_OK && labels_line[0])
+        status = list_line(labels_line, &labels, err);
+    if (status == FEDGE_OK && labels_line[0] && labels.count != values.count) {
+        status = fedge_fail(err, FEDGE_MISMATCH,
+                            "%.150s: %" PRIu32 " files of values, but %" PRIu32
+                            " of labels in %.150s: have as many of both here",
+                            values_line, values.count, labels.count, labels_line);
+    }
+    for (uint32_t i = 0; i < values.count && status == FEDGE_OK; i++) {
+        said_file file;
+        memset(&file, 0, sizeof(file)); /* between its members, too: it is sent */
+        file.line = line;
+        file.alone = strcmp(values.paths[i], values_line) == 0;
+        status =
+            add_file(own, &file, values.paths[i], labels.count > 0 ? labels.paths[i] : NULL, err);
+    }
+    fedge_file_list_close(&values);
+    fedge_file_list_close(&labels);
+    return status;
+}
+
+static uint32_t count_lines(const char *lines)
+{
+    uint32_t count = 0;
+    for (; *lines; count++) {
+        lines += strcspn(lines, "\n");
+        lines += *lines == '\n';
+    }
+    return count;
+}
+
+static fedge_status list_own(own_files *own, const fedge_collective *collective,
+                             const fedge_site_data *data, fedge_error *err)
+{
+    const uint32_t lines = count_lines(data->values), of_labels = count_lines(data->labels);
+    char values_line[MAX_PATHS], labels_line[MAX_PATHS] = "";
+    const char *values = data->values, *labels = data->labels;
+    if (of_labels > 0 && of_labels != lines) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "%" PRIu32 " entries of values, but %" PRIu32
+                          " of labels: where ranks have files of their own, entry N of the labels "
+                          "goes with entry N of the values",
+                          lines, of_labels);
+    }
+    fedge_status status =
+        fedge_buffer_append(&own->said, collective->host, strlen(collective->host) + 1, err);
+    for (uint32_t line = 0; line < lines && status == FEDGE_OK; line++) {
+        values = line_of(values, values_line);
+        labels = of_labels > 0 ? line_of(labels, labels_line) : labels;
+        status = list_pair(own, line, values_line, labels_line, err);
+    }
+    return status;
+}
+
+/* ---- the files of all ------------------------------------------------------------------------ */
+
+/* A file that a rank has. */
+typedef struct found_file {
+    uint32_t line, rank;
+    uint32_t client;  /* whose file it is */
+    bool alone;       /* as said_file has it */
+    const char *name; /* in what all said */
+} found_file;
+
+typedef struct found_files {
+    found_file *files; /* (count), sorted: client by client */
+    size_t count;
+    uint32_t num_clients;
+    const char **hosts; /* (num_ranks) */
+} found_files;
+
+static int by_client(const void *left, const void *right)
+{
+    const found_file *a = left, *b = right;
+    if (a->line != b->line)
+        return a->line < b->line ? -1 : 1;
+    const int order = fedge_file_list_compare(a->name, b->name);
+    return order != 0 ? order : (a->rank > b->rank) - (a->rank < b->rank);
+}
+
+static bool is_same_client(const found_file *a, const found_file *b)
+{
+    return a->line == b->line && strcmp(a->name, b->name) == 0;
+}
+
+static fedge_status read_all(found_files *all, const fedge_collective_said *said,
+                             uint32_t num_ranks, size_t count, fedge_error *err)
+{
+    *all = (found_files){.files = malloc((count + 1) * sizeof(*all->files)),
+                         .hosts = calloc(num_ranks, sizeof(*all->hosts))};
+    if (!all->files || !all->hosts)
+        return no_memory(err);
+    for (uint32_t rank = 0; rank < num_ranks; rank++) {
+        const char *at = (const char *)said->bytes + said->starts[rank];
+        const char *end = (const char *)said->bytes + said->starts[rank + 1];
+        all->hosts[rank] = at;
+        for (at += strlen(at) + 1; at < end; at += strlen(at) + 1) {
+            said_file file;
+            memcpy(&file, at, sizeof(file));
+            at += sizeof(file);
+            all->files[all->count++] =
+                (found_file){.line = file.line, .rank = rank, .alone = file.alone, .name = at};
+        }
+    }
+    qsort(all->files, all->count, sizeof(*all->files), by_client);
+    for (size_t i = 0; i < all->count; i++) {
+        all->num_clients += i == 0 || !is_same_client(&all->files[i - 1], &all->files[i]);
+        all->files[i].client = all->num_clients - 1;
+    }
+    return FEDGE_OK;
+}
+
+/* "rank 0 on a has 3, rank 1 on b has 4": of the first ranks. */
+static void tell_ranks(const found_files *all, uint32_t num_ranks, char text[MAX_RANKS_TEXT])
+{
+    const uint32_t told = num_ranks < MAX_RANKS_TOLD ? num_ranks : MAX_RANKS_TOLD;
+    size_t length = 0;
+    for (uint32_t rank = 0; rank < told; rank++) {
+        uint32_t has = 0;
+        for (size_t i = 0; i < all->count; i++)
+            has += all->files[i].rank == rank;
+        (void)snprintf(text + length, MAX_RANKS_TEXT - length,
+                       "%srank %" PRIu32 " on %.24s has %" PRIu32, rank > 0 ? ", " : "", rank,
+                       all->hosts[rank], has);
+        length += strlen(text + length);
+    }
+    (void)snprintf(text + length, MAX_RANKS_TEXT - length, "%s", told < num_ranks ? ", …" : "");
+}
+
+/* ---- what is refused ------------------------------------------------------------------------- */
+
+/* Every line has a file somewhere, and one that names a file has the same everywhere. */
+static fedge_status check_lines(const found_files *all, const char *lines, uint32_t num_ranks,
+                                fedge_error *err)
+{
+    char line[MAX_PATHS], ranks[MAX_RANKS_TEXT];
+    size_t at = 0;
+    for (uint32_t number = 0; *lines; number++) {
+        const size_t first = at;
+        lines = line_of(lines, line);
+        while (at < all->count && all->files[at].line == number)
+            at++;
+        if (at == first) {
+            const uint32_t client = first > 0 ? all->files[first - 1].client + 1 : 0;
+            tell_ranks(all, num_ranks, ranks);
+            return fedge_fail(err, FEDGE_NOT_FOUND,
+                              "client %" PRIu32 ": no rank has its file %.150s (%s files): give it "
+                              "to one of them",
+                              client, line, ranks);
+        }
+        const found_file *a = &all->files[first], *b = &all->files[at - 1];
+        if (a->alone && b->alone && a->client != b->client) {
+            return fedge_fail(err, FEDGE_MISMATCH,
+                              "file %" PRIu32 " of the values is %.80s on rank %" PRIu32
+                              ", and %.80s on rank %" PRIu32
+                              ": name all clients' files alike, in the same order",
+                              number, a->name, a->rank, b->name, b->rank);
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* ---- who has what ---------------------------------------------------------------------------- */
+
+static size_t stride_of(uint32_t num_ranks)
+{
+    return (num_ranks + 7u) / 8u;
+}
+
+/* Clients whom one rank alone has first, so that the others can even out. */
+static fedge_status choose_homes(fedge_placement *self, fedge_error *err)
+{
+    fedge_placement_work *work = calloc(self->num_clients, sizeof(*work));
+    uint64_t *loads = calloc(self->num_ranks, sizeof(*loads));
+    self->homes = calloc(self->num_clients, sizeof(*self->homes));
+    const bool done = work && loads && self->homes;
+    for (uint32_t c = 0; done && c < self->num_clients; c++)
+        work[c] = (fedge_placement_work){.client = c, .size = 1};
+    if (done)
+        fedge_placement_deal(self, self->num_ranks, work, self->num_clients, loads, self->homes);
+    free(work);
+    free(loads);
+    return done ? FEDGE_OK : no_memory(err);
+}
+
+static fedge_status place(fedge_placement *self, const found_files *all, uint32_t own_rank,
+                          fedge_error *err)
+{
+    const size_t stride = stride_of(self->num_ranks);
+    self->holders = calloc((size_t)self->num_clients + 1, stride);
+    self->own = calloc(all->count + 1, sizeof(*self->own));
+    if (!self->holders || !self->own)
+        return no_memory(err);
+    for (size_t i = 0; i < all->count; i++) {
+        const found_file *file = &all->files[i];
+        self->holders[file->client * stride + file->rank / 8] |= (uint8_t)(1u << file->rank % 8);
+        if (file->rank == own_rank)
+            self->own[self->num_own++] = file->client;
+    }
+    return choose_homes(self, err);
+}
+
+static fedge_status place_all(fedge_placement *placement, const fedge_collective *collective,
+                              const found_files *all, const fedge_site_data *data, uint32_t wanted,
+                              fedge_error *err)
+{
+    char ranks[MAX_RANKS_TEXT];
+    fedge_placement fresh = {.num_ranks = collective->num_ranks, .num_clients = all->num_clients};
+    fedge_status status = check_lines(all, data->values, fresh.num_ranks, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (wanted > 0)
+        status = fedge_partition_check_files(fresh.num_clients, wanted, err);
+    if (status != FEDGE_OK) {
+        tell_ranks(all, fresh.num_ranks, ranks);
+        return fedge_error_prefix(err, status, "all ranks together (%s)", ranks);
+    }
+    if (all->count == (size_t)fresh.num_clients * fresh.num_ranks)
+        return FEDGE_OK;
+    *placement = fresh;
+    return place(placement, all, collective->rank, err);
+}
+
+fedge_status fedge_placement_find(fedge_placement *placement, const fedge_collective *collective,
+                                  const fedge_site_data *data, uint32_t wanted, fedge_error *err)
+{
+    own_files own;
+    fedge_collective_said said = {0};
+    found_files all = {0};
+    *placement = (fedge_placement){0};
+    fedge_buffer_init(&own.said, MAX_NAMES);
+    fedge_buffer_init(&own.values, MAX_NAMES);
+    fedge_buffer_init(&own.labels, MAX_NAMES);
+    fedge_status status = list_own(&own, collective, data, err);
+    status = fedge_collective_agree(collective, status, NULL, 0, err);
+    if (status == FEDGE_OK)
+        status = fedge_collective_gather(collective, own.said.data, own.said.size, &said, err);
+    if (status == FEDGE_OK) {
+        status = read_all(&all, &said, collective->num_ranks,
+                          said.starts[collective->num_ranks] / sizeof(said_file), err);
+        if (status == FEDGE_OK)
+            status = place_all(placement, collective, &all, data, wanted, err);
+        if (status == FEDGE_OK && placement->holders) {
+            status = fedge_buffer_append(&own.values, "", 1, err);
+            if (status == FEDGE_OK)
+                status = fedge_buffer_append(&own.labels, "", 1, err);
+        }
+        status = fedge_collective_agree(collective, status, NULL, 0, err);
+    }
+    if (status == FEDGE_OK && placement->holders) {
+        placement->values = (char *)own.values.data;
+        placement->labels = (char *)own.labels.data;
+        own.values = own.labels = (fedge_buffer){0};
+    }
+    free(all.files);
+    free(all.hosts);
+    fedge_collective_said_fini(&said);
+    fedge_buffer_fini(&own.said);
+    fedge_buffer_fini(&own.values);
+    fedge_buffer_fini(&own.labels);
+    if (status != FEDGE_OK)
+        fedge_placement_fini(placement);
+    return status;
+}
+
+fedge_status fedge_placement_find_tests(fedge_placement *placement,
+                                        const fedge_collective *collective, bool has_test_set,
+                                        fedge_error *err)
+{
+    const uint8_t has = has_test_set;
+    fedge_collective_said said;
+    const fedge_status status = fedge_collective_gather(collective, &has, sizeof(has), &said, err);
+    bool all = status == FEDGE_OK;
+    for (uint32_t rank = 0; all && rank < collective->num_ranks; rank++)
+        all = said.bytes[rank] == said.bytes[0];
+    if (status == FEDGE_OK && !all) {
+        placement->tests = said.bytes;
+        said.bytes = NULL;
+    }
+    fedge_collective_said_fini(&said);
+    return status;
+}
+
+void fedge_placement_fini(fedge_placement *placement)
+{
+    free(placement->holders);
+    free(placement->tests);
+    free(placement->homes);
+    free(placement->own);
+    free(placement->values);
+    free(placement->labels);
+    *placement = (fedge_placement){0};
+}
+
+bool fedge_placement_has(const fedge_placement *placement, uint32_t rank, uint32_t client)
+{
+    if (!placement->holders || client == FEDGE_PLACEMENT_ANYONE)
+        return true;
+    const uint8_t *holders = placement->holders + client * stride_of(placement->num_ranks);
+    return (holders[rank / 8] & 1u << rank % 8) != 0;
+}
+
+uint32_t fedge_placement_first(const fedge_placement *placement, uint32_t client)
+{
+    uint32_t rank = 0;
+    while (!fedge_placement_has(placement, rank, client))
+        rank++;
+    return rank;
+}
+
+uint32_t fedge_placement_home(const fedge_placement *placement, uint32_t num_ranks, uint32_t client)
+{
+    return placement->homes ? placement->homes[client] : client % num_ranks;
+}
+
+/* ---- dealing --------------------------------------------------------------------------------- */
+
+static bool can_do(const fedge_placement *self, uint32_t num_ranks, uint32_t rank,
+                   const fedge_placement_work *work)
+{
+    if (work->is_at_home)
+        return fedge_placement_home(self, num_ranks, work->client) == rank;
+    return (!work->tests || !self->tests || self->tests[rank]) &&
+           fedge_placement_has(self, rank, work->client);
+}
+
+/* Of those that can, the one with the least; *choice: were there several? */
+static uint32_t choose(const fedge_placement *self, uint32_t num_ranks,
+                       const fedge_placement_work *work, const uint64_t *loads, bool *choice)
+{
+    uint32_t best = 0, able = 0;
+    for (uint32_t rank = 0; rank < num_ranks; rank++) {
+        if (can_do(self, num_ranks, rank, work))
+            best = able++ == 0 || loads[rank] < loads[best] ? rank : best;
+    }
+    *choice = able > 1;
+    return best;
+}
+
+void fedge_placement_deal(const fedge_placement *placement, uint32_t num_ranks,
+                          const fedge_placement_work *work, uint32_t num_work, uint64_t *loads,
+                          uint32_t *rank_of)
+{
+    memset(loads, 0, num_ranks * sizeof(*loads));
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0; i < num_work; i++) {
+            bool choice = false;
+            const uint32_t rank = choose(placement, num_ranks, &work[i], loads, &choice);
+            if (choice == (pass == 1)) {
+                rank_of[i] = rank;
+                loads[rank] += work[i].size;
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+/* The insides of the engine "cuda"; nobody else includes it.
+ *
+ * A team is GPUs with cohorts on them, and the runs whose clients are trained there: one, or those
+ * of a sweep that go side by side. Their models are the members of each cohort's work. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_COHORT_TRAINER_CUDA_INTERNAL_H
+#define FEDGE_AGGREGATOR_SIMULATE_COHORT_TRAINER_CUDA_INTERNAL_H
+
+#include <pthread.h>
+
+#include "aggregator/simulate/cohort/client_update.h"
+#include "aggregator/simulate/cohort/training_backend.h"
+#include "aggregator/threads/worker_pool.h"
+#include "edge/plan/client_hooks.h"
+#include "edge/train/cuda/cohort.h"
+
+typedef struct trainer_cuda trainer_cuda;
+typedef struct trainer_cuda_team trainer_cuda_team;
+
+/* What a cohort's configuration points to. */
+typedef struct trainer_cuda_needs {
+    fedge_model_options options;
+    fedge_augmented augmented;
+} trainer_cuda_needs;
+
+/* One GPU and its thread. */
+typedef struct trainer_cuda_gpu {
+    trainer_cuda_team *team;
+    fedge_cohort *cohort;
+    fedge_cohort_memory memory;
+    uint32_t index;
+    uint64_t last_ns; /* when it was last done with a task */
+    fedge_status status;
+    fedge_error error;
+} trainer_cuda_gpu;
+
+/* A task, and its client's work on a GPU. */
+typedef struct trainer_cuda_job {
+    fedge_cohort_task cohort; /* first: what the cohort hands back */
+    fedge_trainer_engine_task *task;
+    trainer_cuda *engine;
+    bool done;
+} trainer_cuda_job;
+
+struct trainer_cuda_team {
+    /* Of what the cohorts are made; [plan] is of the first run, as text. */
+    char *plan;
+    uint32_t crc32[FEDGE_COHORT_SETS], counts[FEDGE_COHORT_SETS];
+    trainer_cuda_needs has;
+    uint32_t num_gpus, most_members;
+    trainer_cuda_gpu *gpus;
+    fedge_worker_pool *threads; /* of all GPUs but the first */
+    pthread_mutex_t mutex;      /* of the queue and of all below */
+    pthread_cond_t changed;
+    trainer_cuda *joined[FEDGE_COHORT_MAX_MEMBERS];
+    uint32_t num_joined, num_waiting;
+    bool at_work; /* for all that wait, by the last of them to come */
+    /* The work in hand. */
+    trainer_cuda *members[FEDGE_COHORT_MAX_MEMBERS];
+    uint32_t num_members, next_member;
+    bool training, lost;
+};
+
+/* One run's. */
+struct trainer_cuda {
+    fedge_trainer_engine_config config;
+    const fedge_plan *plan;
+    trainer_cuda_team *team;
+    bool shared;                  /* the team is config.share's */
+    fedge_client_update *updates; /* (num_gpus) */
+    fedge_cohort_piece **pieces;  /* (num_gpus), (num_pieces): where the sums of changes lie */
+    uint64_t host_bytes;
+    bool accumulates;    /* changes are added to sums where they are trained */
+    uint32_t num_pieces; /* then */
+    size_t update_bytes; /* then: of an update, as it would travel */
+    trainer_cuda_job *jobs;
+    uint32_t room, num_jobs, next, num_done;
+    bool waiting; /* for the others of the team, or for whoever works for all */
+    bool failed;  /* its work cannot be begun: error says why */
+    fedge_error error;
+    const int8_t *bounds_log2;
+    double rate;
+    fedge_trainer_config trainer;
+};
+
+/* ---- trainer_cuda_config.c */
+
+fedge_status fedge_trainer_cuda_count_gpus(const fedge_trainer_engine_config *config,
+                                           uint32_t *count, fedge_error *err);
+/* [has] is filled, and must outlive the result. Of one of [num_gpus] GPUs, for [num_members] runs.
+ */
+fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_trainer_engine_config *config,
+                                                 uint32_t num_gpus, uint32_t num_members,
+                                                 trainer_cuda_needs *has);
+uint32_t fedge_trainer_cuda_number(const fedge_trainer_engine_config *config, uint32_t index);
+
+/* The kernels' number of a section's codec; below 0: they have none. */
+int fedge_trainer_cuda_codec_of(const fedge_section *section);
+/* Pieces of what travels; 0: not all of it is in codecs that GPUs know, or it is no plain change.
+ */
+uint32_t fedge_trainer_cuda_count_pieces(const fedge_plan *plan);
+uint32_t fedge_trainer_cuda_clients_asked(const fedge_trainer_engine_config *config);
+
+/* ---- trainer_cuda_team.c */
+
+/* Gives [self] a team: the one that is shared, where the run can be a member of it. */
+fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err);
+void fedge_trainer_cuda_leave(trainer_cuda *self);
+
+/* Waits until all runs of the team have jobs, which the last to come sees to for all. */
+void fedge_trainer_cuda_meet(trainer_cuda *self);
+
+/* ---- trainer_cuda_work.c */
+
+/* Where the sums lie at the bounds of this round, on each GPU. */
+fedge_status fedge_trainer_cuda_place_pieces(trainer_cuda *self, fedge_error *err);
+
+/* The jobs of all runs that wait. */
+void fedge_trainer_cuda_work(trainer_cuda_team *team);
+
+#endif

@@ -1,0 +1,242 @@
+/* Teams: GPUs with their cohorts, and runs that come, work together and go. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/simulate/cohort/trainer_cuda_internal.h"
+
+/* ---- one team -------------------------------------------------------------------------------- */
+
+static void free_team(void *state)
+{
+    trainer_cuda_team *team = state;
+    if (!team)
+        return;
+    fedge_worker_pool_free(team->threads);
+    for (uint32_t i = 0; team->gpus && i < team->num_gpus; i++)
+        fedge_cohort_free(team->gpus[i].cohort);
+    pthread_cond_destroy(&team->changed);
+    pthread_mutex_destroy(&team->mutex);
+    free(team->gpus);
+    free(team->plan);
+    free(team);
+}
+
+/* What runs have to have in common: the plan but for its name, seed and learning rate. *text is
+ * malloc'ed. */
+static fedge_status write_plan(const fedge_plan *plan, char **text, fedge_error *err)
+{
+    fedge_plan *common = malloc(sizeof(*common));
+    size_t size = 0;
+    *text = NULL;
+    if (!common)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to compare plans");
+    *common = *plan;
+    memcpy(common->name, "sweep", sizeof("sweep"));
+    common->seed = 0;
+    common->training.learning_rate = 1.0f;
+    common->training.schedule = (fedge_schedule){0};
+    const fedge_status status = fedge_plan_write(common, text, &size, err);
+    free(common);
+    return status;
+}
+
+static const fedge_dataset *set_of(const fedge_trainer_engine_config *config, uint32_t index)
+{
+    return index == 0                                         ? config->client_data->dataset
+           : config->test_set != config->client_data->dataset ? config->test_set
+                                                              : NULL;
+}
+
+static fedge_status open_gpu(trainer_cuda_team *team, const fedge_trainer_engine_config *config,
+                             uint32_t index, fedge_error *err)
+{
+    trainer_cuda_gpu *at = &team->gpus[index];
+    fedge_cohort_config cohort =
+        fedge_trainer_cuda_cohort_of(config, team->num_gpus, team->most_members, &team->has);
+    cohort.gpu = (int)fedge_trainer_cuda_number(config, index);
+    at->team = team;
+    at->index = index;
+    const fedge_status status = fedge_cohort_new(&cohort, &at->cohort, err);
+    if (status != FEDGE_OK)
+        return status;
+    cohort.most_slots = fedge_cohort_slots(at->cohort); /* what it has taken memory for */
+    return fedge_cohort_bytes(&cohort, &at->memory, err);
+}
+
+static fedge_status open_gpus(trainer_cuda_team *team, const fedge_trainer_engine_config *config,
+                              fedge_error *err)
+{
+    fedge_status status = write_plan(&config->job->plan, &team->plan, err);
+    for (uint32_t i = 0; i < FEDGE_COHORT_SETS && set_of(config, i); i++) {
+        team->crc32[i] = fedge_dataset_crc32(set_of(config, i));
+        team->counts[i] = fedge_dataset_size(set_of(config, i));
+    }
+    if (status == FEDGE_OK)
+        status = fedge_trainer_cuda_count_gpus(config, &team->num_gpus, err);
+    if (status == FEDGE_OK) {
+        team->gpus = calloc(team->num_gpus, sizeof(*team->gpus));
+        status =
+            team->gpus ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
+    }
+    for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++)
+        status = open_gpu(team, config, i, err);
+    if (status == FEDGE_OK) { /* without a thread the other GPUs do its work */
+        const fedge_worker_pool_config threads = {.name = "GPU's thread",
+                                                  .thread = "gpu",
+                                                  .num_workers = team->num_gpus - 1,
+                                                  .fewer_will_do = true};
+        status = fedge_worker_pool_new(&team->threads, &threads, err);
+    }
+    return status;
+}
+
+static fedge_status new_team(const fedge_trainer_engine_config *config, uint32_t most_members,
+                             trainer_cuda_team **team, fedge_error *err)
+{
+    *team = NULL;
+    trainer_cuda_team *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
+    pthread_mutex_init(&fresh->mutex, NULL);
+    pthread_cond_init(&fresh->changed, NULL);
+    fresh->most_members = most_members;
+    const fedge_status status = open_gpus(fresh, config, err);
+    if (status == FEDGE_OK)
+        *team = fresh;
+    else
+        free_team(fresh);
+    return status;
+}
+
+/* ---- coming and going ------------------------------------------------------------------------ */
+
+/* Could the run be a member? */
+static bool is_alike(const trainer_cuda_team *team, const fedge_trainer_engine_config *config)
+{
+    char *plan = NULL;
+    fedge_error why;
+    bool alike =
+        write_plan(&config->job->plan, &plan, &why) == FEDGE_OK && strcmp(plan, team->plan) == 0;
+    for (uint32_t i = 0; i < FEDGE_COHORT_SETS && alike; i++) {
+        const fedge_dataset *set = set_of(config, i);
+        alike = team->counts[i] == (set ? fedge_dataset_size(set) : 0) &&
+                (!set || team->crc32[i] == fedge_dataset_crc32(set));
+    }
+    free(plan);
+    return alike;
+}
+
+static void add_member(trainer_cuda_team *team, trainer_cuda *self)
+{
+    pthread_mutex_lock(&team->mutex);
+    team->joined[team->num_joined++] = self;
+    pthread_mutex_unlock(&team->mutex);
+    self->team = team;
+}
+
+static bool is_lost(trainer_cuda_team *team)
+{
+    pthread_mutex_lock(&team->mutex);
+    const bool lost = team->lost;
+    pthread_mutex_unlock(&team->mutex);
+    return lost;
+}
+
+/* The share's mutex is held. *team NULL: the run takes one of its own. */
+static fedge_status find_shared(fedge_trainer_share *share,
+                                const fedge_trainer_engine_config *config, trainer_cuda_team **team,
+                                fedge_error *err)
+{
+    const uint32_t most =
+        share->most_runs < FEDGE_COHORT_MAX_MEMBERS ? share->most_runs : FEDGE_COHORT_MAX_MEMBERS;
+    trainer_cuda_team *there = share->state;
+    fedge_status status = FEDGE_OK;
+    *team = NULL;
+    if (there && there->num_joined == 0 && (is_lost(there) || !is_alike(there, config))) {
+        free_team(there);
+        share->state = there = NULL;
+    }
+    if (!there) {
+        status = new_team(config, most, &there, err);
+        share->state = there;
+        share->close = free_team;
+    } else if (is_lost(there) || there->num_joined == there->most_members ||
+               !is_alike(there, config)) {
+        there = NULL;
+    }
+    *team = there;
+    return status == FEDGE_NO_MEMORY && most > 1 ? FEDGE_OK : status; /* one alone may fit */
+}
+
+fedge_status fedge_trainer_cuda_join(trainer_cuda *self, fedge_error *err)
+{
+    fedge_trainer_share *share = self->config.share;
+    trainer_cuda_team *team = NULL;
+    fedge_status status = FEDGE_OK;
+    if (share) {
+        pthread_mutex_lock(&share->mutex);
+        status = find_shared(share, &self->config, &team, err);
+        self->shared = team != NULL;
+        if (team)
+            add_member(team, self);
+        pthread_mutex_unlock(&share->mutex);
+    }
+    if (status == FEDGE_OK && !team) {
+        status = new_team(&self->config, 1, &team, err);
+        if (status == FEDGE_OK)
+            add_member(team, self);
+    }
+    return status;
+}
+
+/* Who waits may have waited for this run alone. */
+void fedge_trainer_cuda_leave(trainer_cuda *self)
+{
+    trainer_cuda_team *team = self->team;
+    fedge_trainer_share *share = self->config.share;
+    if (!team)
+        return;
+    if (!self->shared) {
+        free_team(team);
+        return;
+    }
+    pthread_mutex_lock(&share->mutex); /* nobody frees it who finds it empty */
+    pthread_mutex_lock(&team->mutex);
+    uint32_t at = 0;
+    while (team->joined[at] != self)
+        at++;
+    team->joined[at] = team->joined[--team->num_joined];
+    pthread_cond_broadcast(&team->changed);
+    pthread_mutex_unlock(&team->mutex);
+    pthread_mutex_unlock(&share->mutex);
+}
+
+void fedge_trainer_cuda_meet(trainer_cuda *self)
+{
+    trainer_cuda_team *team = self->team;
+    pthread_mutex_lock(&team->mutex);
+    self->waiting = true;
+    team->num_waiting++;
+    pthread_cond_broadcast(&team->changed);
+    while (self->waiting) {
+        if (team->at_work || team->num_waiting < team->num_joined) {
+            pthread_cond_wait(&team->changed, &team->mutex);
+            continue;
+        }
+        team->at_work = true;
+        team->num_members = 0;
+        for (uint32_t i = 0; i < team->num_joined; i++) {
+            if (team->joined[i]->waiting)
+                team->members[team->num_members++] = team->joined[i];
+        }
+        pthread_mutex_unlock(&team->mutex);
+        fedge_trainer_cuda_work(team);
+        pthread_mutex_lock(&team->mutex);
+        for (uint32_t i = 0; i < team->num_members; i++)
+            team->members[i]->waiting = false;
+        team->num_waiting -= team->num_members;
+        team->at_work = false;
+        pthread_cond_broadcast(&team->changed);
+    }
+    pthread_mutex_unlock(&team->mutex);
+}

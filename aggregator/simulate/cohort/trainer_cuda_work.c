@@ -1,0 +1,295 @@
+/* What runs have their clients do on the GPUs of a team: jobs go out, results come back. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/simulate/cohort/trainer_cuda_internal.h"
+#include "edge/core/os.h"
+
+/* ---- sums ------------------------------------------------------------------------------------ */
+
+/* Where the sums of a section's tensors lie on the GPU, at the bounds of this round. */
+static fedge_status place_section(const trainer_cuda *engine, uint32_t index,
+                                  const fedge_section *section, fedge_cohort_piece **next_piece,
+                                  fedge_error *err)
+{
+    const fedge_trainer_engine_config *config = &engine->config;
+    const uint32_t number = fedge_trainer_cuda_number(config, index);
+    fedge_status status = FEDGE_OK;
+    for (uint32_t t = 0; t < section->schema.num_tensors && status == FEDGE_OK; t++) {
+        const fedge_tensor_spec *tensor = &section->schema.tensors[t];
+        const size_t first = engine->plan->sent.places[section->first + t];
+        int64_t *sums = NULL;
+        status = fedge_accumulator_lend(&config->global->accumulator, number, tensor->offset, &sums,
+                                        err);
+        for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += FEDGE_COHORT_PIECE) {
+            const size_t left = tensor->count - at;
+            *(*next_piece)++ = (fedge_cohort_piece){
+                .sums = sums + at,
+                .first = (uint32_t)(first + at),
+                .count = (uint16_t)(left < FEDGE_COHORT_PIECE ? left : FEDGE_COHORT_PIECE),
+                .bound_log2 = engine->bounds_log2 ? engine->bounds_log2[section->first + t] : 0,
+                .codec = (uint8_t)fedge_trainer_cuda_codec_of(section)};
+        }
+    }
+    return status;
+}
+
+fedge_status fedge_trainer_cuda_place_pieces(trainer_cuda *self, fedge_error *err)
+{
+    const fedge_sent *sent = &self->plan->sent;
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
+        fedge_cohort_piece *next_piece = self->pieces[i];
+        for (uint32_t s = 0; s < sent->num_sections && status == FEDGE_OK; s++)
+            status = place_section(self, i, &sent->sections[s], &next_piece, err);
+    }
+    return status;
+}
+
+/* What a client keeps is there, and what the strategy has it do comes to pass, as its slot is about
+ * to begin. */
+static bool begin_update(const trainer_cuda_gpu *self, trainer_cuda_job *begun)
+{
+    fedge_error err;
+    const fedge_status status = fedge_client_update_begin(
+        &begun->engine->updates[self->index], begun->task->client, &begun->cohort.correction, &err);
+    if (status != FEDGE_OK) {
+        begun->task->status = status;
+        memcpy(begun->task->message, err.message, sizeof(begun->task->message));
+        begun->done = true;
+    }
+    return status == FEDGE_OK;
+}
+
+/* The run's next job of the kind that is in hand; NULL: there are no more. */
+static trainer_cuda_job *next_job(const trainer_cuda_gpu *self, trainer_cuda *engine)
+{
+    const bool training = self->team->training;
+    trainer_cuda_job *begun = NULL;
+    while (!begun && engine->next < engine->num_jobs) {
+        trainer_cuda_job *at = &engine->jobs[engine->next++];
+        if (!at->done && (at->task->work == FEDGE_TRAINER_ENGINE_TRAIN) == training)
+            begun = at;
+        if (begun && training && !begin_update(self, begun))
+            begun = NULL;
+    }
+    return begun;
+}
+
+/* Of the runs in turn. */
+static fedge_cohort_task *next(void *user)
+{
+    trainer_cuda_gpu *self = user;
+    trainer_cuda_team *team = self->team;
+    trainer_cuda_job *begun = NULL;
+    pthread_mutex_lock(&team->mutex);
+    for (uint32_t i = 0; i < team->num_members && !begun && !team->lost; i++)
+        begun = next_job(self, team->members[team->next_member++ % team->num_members]);
+    pthread_mutex_unlock(&team->mutex);
+    return begun ? &begun->cohort : NULL;
+}
+
+static fedge_status fail_value(const trainer_cuda *self, size_t value, fedge_error *err)
+{
+    const fedge_schema *schema = &self->plan->schema;
+    uint32_t t = 0;
+    while (t + 1 < schema->num_tensors && schema->tensors[t + 1].offset <= value)
+        t++;
+    return fedge_fail(err, FEDGE_NOT_FINITE,
+                      "round %u: after training, value %zu of \"%s\" is not finite: lower the "
+                      "learning rate, or clip the gradients' norm",
+                      (unsigned)self->trainer.round, value - schema->tensors[t].offset,
+                      schema->tensors[t].name);
+}
+
+/* The loss of the last step comes before what the step makes of the parameters.
+ */
+static fedge_status check_finite(const trainer_cuda *self, const float *values, fedge_error *err)
+{
+    for (size_t i = 0; i < self->plan->schema.num_elements; i++) {
+        if (!isfinite(values[i]))
+            return fail_value(self, i, err);
+    }
+    return FEDGE_OK;
+}
+
+/* What a change that was added on the GPU leaves to do. */
+static fedge_status count_update(const trainer_cuda_job *done, fedge_error *err)
+{
+    const trainer_cuda *engine = done->engine;
+    if (done->cohort.bad_value != UINT32_MAX)
+        return fail_value(engine, done->cohort.bad_value, err);
+    done->task->bytes_up = engine->update_bytes;
+    done->task->clamped = done->cohort.clamped;
+    return fedge_accumulator_begin(&engine->config.global->accumulator, done->cohort.weight, err);
+}
+
+static fedge_status add_update(const trainer_cuda_gpu *self, trainer_cuda_job *done, float *values,
+                               fedge_error *err)
+{
+    const trainer_cuda *engine = done->engine;
+    fedge_client_update *update = &engine->updates[self->index];
+    fedge_status status = check_finite(engine, values, err);
+    if (status == FEDGE_OK) { /* others have begun since this one has */
+        status =
+            fedge_client_update_begin(update, done->task->client, &done->cohort.correction, err);
+    }
+    if (status == FEDGE_OK && update->values)
+        memcpy(update->values, values, engine->plan->schema.num_elements * sizeof(*values));
+    return status == FEDGE_OK ? fedge_client_update_add(update, done->task, engine->trainer.round,
+                                                        engine->bounds_log2, engine->rate, values,
+                                                        values + engine->plan->num_parameters, err)
+                              : status;
+}
+
+static void take_result(void *user, fedge_cohort_task *task, float *values)
+{
+    trainer_cuda_gpu *self = user;
+    trainer_cuda_job *done = (trainer_cuda_job *)task;
+    trainer_cuda *engine = done->engine;
+    fedge_error err = task->error;
+    done->task->result = task->result;
+    done->task->status = task->status;
+    if (task->status == FEDGE_OK && values)
+        done->task->status = add_update(self, done, values, &err);
+    else if (task->status == FEDGE_OK && task->weight > 0)
+        done->task->status = count_update(done, &err);
+    done->task->message[0] = '\0';
+    if (done->task->status != FEDGE_OK)
+        memcpy(done->task->message, err.message, sizeof(done->task->message));
+    const uint64_t now_ns = fedge_os_monotonic_ns();
+    done->task->seconds = (double)(now_ns - self->last_ns) * 1e-9;
+    done->done = true;
+    self->last_ns = now_ns;
+    pthread_mutex_lock(&self->team->mutex);
+    const uint32_t count = ++engine->num_done;
+    pthread_mutex_unlock(&self->team->mutex);
+    /* It is to be called on the run's own thread. */
+    if (self->index == 0 && self->team->most_members == 1 && engine->config.on_done)
+        engine->config.on_done(engine->config.user, count);
+}
+
+/* ---- all that wait --------------------------------------------------------------------------- */
+
+/* What interrupts one run of a sweep interrupts all. */
+static bool cancel(void *user)
+{
+    const trainer_cuda_gpu *self = user;
+    bool cancelled = false;
+    for (uint32_t m = 0; m < self->team->num_members && !cancelled; m++) {
+        const fedge_trainer_engine_config *config = &self->team->members[m]->config;
+        cancelled = config->cancel && config->cancel(config->user);
+    }
+    return cancelled;
+}
+
+static void work(trainer_cuda_gpu *self)
+{
+    trainer_cuda_team *team = self->team;
+    fedge_cohort_member members[FEDGE_COHORT_MAX_MEMBERS];
+    bool stops = team->training;
+    for (uint32_t m = 0; m < team->num_members; m++) {
+        const trainer_cuda *engine = team->members[m];
+        stops = stops || (engine->num_jobs > 0 && engine->jobs[0].task->may_stop);
+        members[m] = (fedge_cohort_member){.start = engine->config.global->values,
+                                           .training = team->training ? &engine->trainer : NULL,
+                                           .pieces = engine->pieces[self->index]};
+    }
+    const fedge_cohort_work wanted = {.members = members,
+                                      .num_members = team->num_members,
+                                      .num_pieces =
+                                          team->training ? team->members[0]->num_pieces : 0,
+                                      .next = next,
+                                      .done = take_result,
+                                      .cancel = stops ? cancel : NULL,
+                                      .user = self};
+    self->last_ns = fedge_os_monotonic_ns();
+    self->status = fedge_cohort_run(self->cohort, &wanted, &self->error);
+    if (self->status != FEDGE_OK) {
+        pthread_mutex_lock(&team->mutex);
+        team->lost = true;
+        pthread_mutex_unlock(&team->mutex);
+    }
+}
+
+static void work_beside(void *user, uint32_t worker)
+{
+    trainer_cuda_team *team = user;
+    work(&team->gpus[worker + 1]);
+}
+
+/* All jobs of these runs that train, or all others; the first GPU's thread is the caller's. */
+static void run_kind(trainer_cuda_team *team, trainer_cuda *const *members, uint32_t count,
+                     bool training)
+{
+    memcpy(team->members, members, count * sizeof(*members));
+    team->num_members = count;
+    team->next_member = 0;
+    team->training = training;
+    for (uint32_t m = 0; m < count; m++) {
+        team->members[m]->next = 0;
+        for (uint32_t i = 0; i < team->members[m]->num_jobs; i++)
+            team->members[m]->jobs[i].cohort.member = m;
+    }
+    fedge_worker_pool_begin(team->threads, work_beside, team);
+    work(&team->gpus[0]);
+    fedge_worker_pool_end(team->threads);
+}
+
+/* Has the run jobs of the kind? */
+static bool has_kind(const trainer_cuda *self, bool training)
+{
+    bool has = false;
+    for (uint32_t i = 0; i < self->num_jobs && !has; i++) {
+        const trainer_cuda_job *at = &self->jobs[i];
+        has = !at->done && (at->task->work == FEDGE_TRAINER_ENGINE_TRAIN) == training;
+    }
+    return has;
+}
+
+/* What a lost GPU, or memory that is not there, has left undone. */
+static void fail_rest(trainer_cuda *self)
+{
+    const trainer_cuda_team *team = self->team;
+    fedge_status status = self->failed ? self->error.status : FEDGE_OK;
+    const fedge_error *why = &self->error;
+    for (uint32_t i = 0; i < team->num_gpus && !self->failed; i++) {
+        if (team->gpus[i].status != FEDGE_OK) {
+            status = team->gpus[i].status;
+            why = &team->gpus[i].error;
+        }
+    }
+    for (uint32_t i = 0; status != FEDGE_OK && i < self->num_jobs; i++) {
+        if (!self->jobs[i].done) {
+            self->jobs[i].task->status = status;
+            memcpy(self->jobs[i].task->message, why->message, sizeof(why->message));
+        }
+    }
+}
+
+void fedge_trainer_cuda_work(trainer_cuda_team *team)
+{
+    trainer_cuda *waiting[FEDGE_COHORT_MAX_MEMBERS], *having[FEDGE_COHORT_MAX_MEMBERS];
+    const uint32_t count = team->num_members;
+    pthread_mutex_lock(&team->mutex);
+    team->lost = false; /* a cohort whose GPU is gone says so again */
+    pthread_mutex_unlock(&team->mutex);
+    for (uint32_t i = 0; i < team->num_gpus; i++)
+        team->gpus[i].status = FEDGE_OK;
+    memcpy(waiting, team->members, count * sizeof(*waiting));
+    for (int k = 0; k < 2; k++) {
+        const bool training = k == 0;
+        uint32_t num_having = 0;
+        for (uint32_t m = 0; m < count; m++) {
+            if (!waiting[m]->failed && has_kind(waiting[m], training))
+                having[num_having++] = waiting[m];
+        }
+        if (num_having > 0 && !team->lost)
+            run_kind(team, having, num_having, training);
+    }
+    for (uint32_t m = 0; m < count; m++)
+        fail_rest(waiting[m]);
+    memcpy(team->members, waiting, count * sizeof(*waiting));
+    team->num_members = count;
+}

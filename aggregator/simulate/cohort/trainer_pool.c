@@ -1,0 +1,560 @@
+#include "aggregator/simulate/cohort/trainer_pool.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/evaluator.h"
+#include "aggregator/rounds/sampler.h"
+#include "aggregator/simulate/cohort/classification.h"
+#include "aggregator/simulate/cohort/client_update.h"
+#include "aggregator/threads/worker_pool.h"
+#include "edge/core/os.h"
+#include "edge/plan/client_hooks.h"
+
+#define ALIGNMENT 64 /* of a model's block and the trainer's scratch */
+
+/* How long a thread that waits looks at most whether it must, before it sleeps: about as long as
+ * being woken takes. With more threads than CPUs it would keep others from work. */
+#define SPIN_NS 100000
+
+typedef struct trainer_pool trainer_pool;
+
+/* What one thread works with. */
+typedef struct worker {
+    trainer_pool *pool;
+    uint32_t lane;                  /* of the global model's accumulator */
+    fedge_model *model, *evaluator; /* the same, but where evaluation has one of its own */
+    fedge_model *tester;            /* as the server's own evaluation has it */
+    void *block, *evaluator_block, *tester_block, *scratch;
+    size_t scratch_size;
+    fedge_client_update update;
+    uint_fast32_t ready_for; /* the call in which the model is as the global one already */
+    uint64_t total;          /* bytes of all of it */
+} worker;
+
+struct trainer_pool {
+    fedge_trainer_engine_config config;
+    const fedge_plan *plan;
+    /* The work in hand. */
+    uint32_t round;
+    const int8_t *bounds_log2;
+    fedge_trainer_engine_task *tasks;
+    uint32_t num_tasks;
+    atomic_uint_fast32_t next, num_done;
+    uint_fast32_t num_calls;    /* of run */
+    fedge_worker_pool *threads; /* besides the caller's */
+    worker workers[];
+};
+
+/* ---- one task -------------------------------------------------------------------------------- */
+
+/* Sums what has become of the model. */
+static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, double rate,
+                               fedge_error *err)
+{
+    const trainer_pool *pool = self->pool;
+    const fedge_plan *plan = pool->plan;
+    float *values = self->update.values;
+    if (values && !fedge_plan_is_personal(plan)) { /* whose training has put them there */
+        memcpy(values, self->update.start, plan->schema.num_elements * sizeof(*values));
+        fedge_model_get_trained(self->model, values);
+    }
+    const fedge_status status = fedge_client_update_add(
+        &self->update, task, pool->round, pool->bounds_log2, rate, fedge_model_values(self->model),
+        fedge_model_buffers(self->model), err);
+    if (status != FEDGE_OK)
+        return status;
+    /* Adding leaves the model as the global one where all of it was sent: the next client of this
+     * call need not have it set again. */
+    const bool whole = plan->sent.schema.num_elements == plan->schema.num_elements;
+    self->ready_for = whole && !values && !task->start ? pool->num_calls : 0;
+    return FEDGE_OK;
+}
+
+/* What the client keeps is there, and what the strategy has it do first is done. */
+static fedge_status begin_update(worker *self, uint32_t client, fedge_error *err)
+{
+    const float *correction = NULL;
+    const fedge_status status = fedge_client_update_begin(&self->update, client, &correction, err);
+    if (status == FEDGE_OK && correction) {
+        memcpy(fedge_model_correction(self->model), correction,
+               fedge_model_num_values(self->model) * sizeof(float));
+    }
+    return status;
+}
+
+/* The model as [start] or the global one, from where training starts. */
+static void prepare(worker *self, const float *start)
+{
+    if (start)
+        fedge_model_set_state(self->model, start);
+    else if (self->ready_for != self->pool->num_calls)
+        fedge_model_set_state(self->model, self->pool->config.global->values);
+    /* Training moves it, whatever comes of that. */
+    self->ready_for = 0;
+}
+
+/* The loss that training starts from. */
+static fedge_status measure(worker *self, fedge_trainer_engine_task *task,
+                            const fedge_examples *examples, fedge_error *err)
+{
+    const fedge_trainer_engine_config *config = &self->pool->config;
+    fedge_trainer_result result;
+    const fedge_status status = fedge_trainer_evaluate(
+        self->model, examples, fedge_model_max_batch(self->model), self->scratch,
+        self->scratch_size, config->cancel, config->user, &result, err);
+    if (status == FEDGE_OK && result.num_seen > 0)
+        task->facts.start_loss = result.loss_sum / (double)result.num_seen;
+    return status;
+}
+
+/* As the client's: which of the models fits its examples best. What is told is there. *values: the
+ * best's. */
+static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, const float **values,
+                           fedge_error *err)
+{
+    const fedge_trainer_engine_config *config = &self->pool->config;
+    const fedge_view view = fedge_client_data_train(config->client_data, client);
+    const fedge_examples examples = fedge_view_examples(&view);
+    const fedge_hooks_state *hooks = &self->update.hooks;
+    double least = INFINITY;
+    *chosen = 0;
+    *values = config->global->values;
+    for (uint32_t i = 0; i <= hooks->num_told; i++) {
+        const float *at =
+            i == 0 ? config->global->values : hooks->told + (i - 1) * hooks->num_trained;
+        fedge_trainer_result result;
+        fedge_model_set_state(self->model, at);
+        const fedge_status status = fedge_trainer_evaluate(
+            self->model, &examples, fedge_model_max_batch(self->model), self->scratch,
+            /* A model that has diverged does not fit; the others may. */
+            self->scratch_size, config->cancel, config->user, &result, err);
+        if (status != FEDGE_OK && status != FEDGE_NOT_FINITE)
+            return status;
+        if (status == FEDGE_OK && result.loss_sum < least) {
+            least = result.loss_sum;
+            *chosen = i;
+            *values = at;
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* The model that the client begins with is the one that it chooses. */
+static fedge_status begin_chosen(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
+{
+    const fedge_status status =
+        choose(self, task->client, &task->facts.cluster, &self->update.start, err);
+    if (status == FEDGE_OK) {
+        fedge_model_set_state(self->model, self->update.start);
+        fedge_model_reset_optimizer(self->model);
+    }
+    return status;
+}
+
+/* Of a plan that is personal: what the client keeps is there. */
+static fedge_status train_own(worker *self, fedge_trainer_engine_task *task,
+                              const fedge_examples *examples, const fedge_trainer_config *config,
+                              fedge_error *err)
+{
+    const trainer_pool *pool = self->pool;
+    const fedge_local_training with = {.plan = pool->plan,
+                                       .model = self->model,
+                                       .examples = examples,
+                                       .config = config,
+                                       .scratch = self->scratch,
+                                       .scratch_size = self->scratch_size,
+                                       .cancel = pool->config.cancel,
+                                       .cancel_user = pool->config.user};
+    return fedge_personal_train(&with, self->update.values, self->update.hooks.own, &task->result,
+                                err);
+}
+
+static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
+{
+    const trainer_pool *pool = self->pool;
+    const fedge_plan *plan = pool->plan;
+    const fedge_view view = fedge_client_data_train(pool->config.client_data, task->client);
+    const uint32_t round = task->round > 0 ? task->round : pool->round;
+    const double rate = fedge_plan_learning_rate(plan, round);
+    const fedge_trainer_config config = fedge_plan_trainer_config(plan, round, task->client, rate);
+    const fedge_examples stored = fedge_view_examples(&view);
+    fedge_augmented augmented;
+    const fedge_examples examples = fedge_plan_augment(plan, &config, &stored, &augmented);
+    prepare(self, task->start);
+    /* Each client begins without momentum, as a device does. */
+    fedge_model_reset_optimizer(self->model);
+    fedge_status status = fedge_plan_measures(plan) ? measure(self, task, &stored, err) : FEDGE_OK;
+    if (status == FEDGE_OK)
+        status = begin_update(self, task->client, err);
+    /* What the changes are taken from. */
+    if (task->start)
+        self->update.start = task->start;
+    if (status == FEDGE_OK && fedge_plan_chooses(plan))
+        status = begin_chosen(self, task, err);
+    if (status == FEDGE_OK && fedge_plan_is_personal(plan)) {
+        status = train_own(self, task, &examples, &config, err);
+    } else if (status == FEDGE_OK) {
+        status =
+            fedge_trainer_run(self->model, &examples, &config, self->scratch, self->scratch_size,
+                              pool->config.cancel, pool->config.user, &task->result, err);
+    }
+    return status == FEDGE_OK ? add_update(self, task, rate, err) : status;
+}
+
+/* The model that is evaluated: the global one or, with what the client has for itself or chooses,
+ * its own. */
+static fedge_status find_values(worker *self, const fedge_trainer_engine_task *task,
+                                const float **values, fedge_error *err)
+{
+    const fedge_trainer_engine_config *config = &self->pool->config;
+    const fedge_plan *plan = self->pool->plan;
+    const float *global = config->global->values;
+    *values = global;
+    if (task->own && fedge_plan_chooses(plan)) {
+        uint32_t chosen = 0;
+        const fedge_status begun = begin_update(self, task->client, err);
+        return begun == FEDGE_OK ? choose(self, task->client, &chosen, values, err) : begun;
+    }
+    float *own = self->update.hooks.own;
+    if (!task->own || !fedge_client_states_has(config->states, task->client))
+        return FEDGE_OK;
+    const fedge_status status = fedge_client_states_get(config->states, task->client, own, err);
+    if (status != FEDGE_OK)
+        return status;
+    memcpy(self->update.values, global, plan->schema.num_elements * sizeof(*global));
+    fedge_personal_put(plan, own, self->update.values);
+    *values = self->update.values;
+    return FEDGE_OK;
+}
+
+static fedge_status evaluate(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
+{
+    const fedge_trainer_engine_config *config = &self->pool->config;
+    const fedge_view view = fedge_client_data_held_out(config->client_data, task->client);
+    if (view.count == 0) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "no examples are held out: set 'validation-fraction' in the client file");
+    }
+    const fedge_examples examples = fedge_view_examples(&view);
+    const float *values = NULL;
+    const fedge_status status = find_values(self, task, &values, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_model_set_state(self->evaluator, values);
+    /* Not to be cancelled: its round has closed already, and its line would be lost. */
+    return fedge_trainer_evaluate(self->evaluator, &examples,
+                                  fedge_model_max_batch(self->evaluator), self->scratch,
+                                  self->scratch_size, NULL, NULL, &task->result, err);
+}
+
+/* Batch by batch, since a model keeps its outputs until the next. */
+static fedge_status test(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
+{
+    const trainer_pool *pool = self->pool;
+    const float *values = NULL;
+    task->result = (fedge_trainer_result){.num_examples = task->view.count};
+    if (task->may_stop && pool->config.cancel && pool->config.cancel(pool->config.user))
+        return fedge_fail(err, FEDGE_CANCELLED, "interrupted");
+    fedge_status status = find_values(self, task, &values, err);
+    if (status == FEDGE_OK)
+        fedge_model_set_state(self->tester, values);
+    for (uint32_t at = 0; at < task->view.count && status == FEDGE_OK;) {
+        const uint32_t left = task->view.count - at;
+        const fedge_view batch = {task->view.dataset, task->view.indices + at,
+                                  left < FEDGE_EVALUATOR_BATCH ? left : FEDGE_EVALUATOR_BATCH};
+        const fedge_examples examples = fedge_view_examples(&batch);
+        fedge_trainer_result result;
+        status =
+            fedge_trainer_evaluate(self->tester, &examples, FEDGE_EVALUATOR_BATCH, self->scratch,
+                                   self->scratch_size, NULL, NULL, &result, err);
+        task->result.num_seen += result.num_seen;
+        task->result.loss_sum += result.loss_sum;
+        task->result.correct += result.correct;
+        if (status == FEDGE_OK && task->predicted) {
+            fedge_classify(&pool->plan->model, fedge_model_outputs(self->tester), batch.count,
+                           task->predicted + at);
+        }
+        at += batch.count;
+    }
+    return status;
+}
+
+static void work(worker *self)
+{
+    trainer_pool *pool = self->pool;
+    uint_fast32_t at;
+    /* One at a time, the largest first (by whoever ordered them): threads end nearly together. */
+    while ((at = atomic_fetch_add(&pool->next, 1)) < pool->num_tasks) {
+        fedge_trainer_engine_task *task = &pool->tasks[at];
+        fedge_error err;
+        const uint64_t start_ns = fedge_os_monotonic_ns();
+        task->status = task->work == FEDGE_TRAINER_ENGINE_TRAIN      ? train(self, task, &err)
+                       : task->work == FEDGE_TRAINER_ENGINE_EVALUATE ? evaluate(self, task, &err)
+                                                                     : test(self, task, &err);
+        task->message[0] = '\0';
+        if (task->status != FEDGE_OK)
+            memcpy(task->message, err.message, sizeof(task->message));
+        task->seconds = (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
+        const uint_fast32_t done = atomic_fetch_add(&pool->num_done, 1) + 1;
+        /* On the caller's thread alone, which may draw a bar without a lock. */
+        if (self == pool->workers && pool->config.on_done)
+            pool->config.on_done(pool->config.user, (uint32_t)done);
+    }
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+/* The first worker is the caller's thread. */
+static void work_beside(void *user, uint32_t thread)
+{
+    trainer_pool *pool = user;
+    work(&pool->workers[thread + 1]);
+}
+
+static void run(void *state, uint32_t round, const int8_t *bounds_log2,
+                fedge_trainer_engine_task *tasks, uint32_t num_tasks)
+{
+    trainer_pool *pool = state;
+    pool->round = round;
+    pool->bounds_log2 = bounds_log2;
+    pool->tasks = tasks;
+    pool->num_tasks = num_tasks;
+    atomic_store(&pool->next, 0);
+    atomic_store(&pool->num_done, 0);
+    /* Marks each model as not yet the global one, without touching it. */
+    pool->num_calls++;
+    fedge_worker_pool_begin(pool->threads, work_beside, pool);
+    work(&pool->workers[0]);
+    fedge_worker_pool_end(pool->threads);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+/* What is large begins with a large page, so that only its end is without. */
+static void *take(worker *self, size_t size)
+{
+    self->total += size;
+    const size_t alignment = size < FEDGE_LARGE_PAGE ? ALIGNMENT : FEDGE_LARGE_PAGE;
+    return aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
+static fedge_status no_memory(const worker *self, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_NO_MEMORY,
+                      "no memory for a thread (%llu bytes so far): use fewer --threads, a smaller "
+                      "batch-size or a smaller model",
+                      (unsigned long long)self->total);
+}
+
+static fedge_status make_model(worker *self, const fedge_model_options *options, void **block,
+                               fedge_model **model, fedge_error *err)
+{
+    fedge_model_memory memory;
+    const fedge_model_spec *spec = &self->pool->plan->model;
+    fedge_status status = fedge_model_size(spec, options, &memory, err);
+    if (status != FEDGE_OK)
+        return status;
+    *block = take(self, memory.total);
+    fedge_os_large_pages(*block, memory.total);
+    return *block ? fedge_model_new(model, spec, options, *block, memory.total, err)
+                  : no_memory(self, err);
+}
+
+static fedge_status make_models(worker *self, fedge_error *err)
+{
+    const fedge_plan *plan = self->pool->plan;
+    fedge_model_options options = fedge_plan_model_options(plan);
+    fedge_status status = make_model(self, &options, &self->block, &self->model, err);
+    self->evaluator = self->model;
+    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
+        status = make_model(self, &options, &self->evaluator_block, &self->evaluator, err);
+    if (status == FEDGE_OK && self->pool->config.max_evaluated > 0) {
+        options = (fedge_model_options){.max_batch = FEDGE_EVALUATOR_BATCH};
+        status = make_model(self, &options, &self->tester_block, &self->tester, err);
+    }
+    return status;
+}
+
+static uint32_t most_examples(const fedge_trainer_engine_config *config)
+{
+    return config->client_data->most > config->max_evaluated ? config->client_data->most
+                                                             /* The test set and a client's own
+                                                              * examples go through the same
+                                                              * scratch. */
+                                                             : config->max_evaluated;
+}
+
+static size_t scratch_size(const fedge_trainer_engine_config *config)
+{
+    const fedge_plan *plan = &config->job->plan;
+    const uint32_t batch = plan->training.batch_size;
+    return fedge_trainer_scratch_size(&plan->model, most_examples(config),
+                                      batch > FEDGE_EVALUATOR_BATCH ? batch
+                                                                    : FEDGE_EVALUATOR_BATCH);
+}
+
+static fedge_status make_worker(worker *self, fedge_error *err)
+{
+    const trainer_pool *pool = self->pool;
+    fedge_status status = make_models(self, err);
+    if (status != FEDGE_OK)
+        return status;
+    self->scratch_size = scratch_size(&pool->config);
+    self->scratch = take(self, self->scratch_size);
+    if (!self->scratch)
+        return no_memory(self, err);
+    status = fedge_client_update_init(&self->update, &pool->config, self->lane,
+                                      !fedge_model_values(self->model), err);
+    self->total += self->update.total;
+    return status;
+}
+
+static fedge_status add_model(const fedge_plan *plan, const fedge_model_options *options,
+                              uint64_t *bytes, fedge_error *err)
+{
+    fedge_model_memory memory;
+    const fedge_status status = fedge_model_size(&plan->model, options, &memory, err);
+    *bytes += status == FEDGE_OK ? memory.total : 0;
+    return status;
+}
+
+/* What make_worker takes. */
+static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *bytes,
+                         fedge_error *err)
+{
+    const fedge_plan *plan = &config->job->plan;
+    const fedge_model_options tester = {.max_batch = FEDGE_EVALUATOR_BATCH};
+    fedge_model_options options = fedge_plan_model_options(plan);
+    const bool narrow = options.weights != FEDGE_STORAGE_FP32;
+    const bool apart = narrow || options.precision == FEDGE_PRECISION_INT8;
+    *bytes = scratch_size(config) + fedge_client_update_size(config->job, apart);
+    fedge_status status = add_model(plan, &options, bytes, err);
+    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
+        status = add_model(plan, &options, bytes, err);
+    return status == FEDGE_OK && config->max_evaluated > 0 ? add_model(plan, &tester, bytes, err)
+                                                           : status;
+}
+
+/* Has a round enough clients on whose examples the model can be trained? One on whose it cannot be,
+ * for the last batch of an epoch is too small for a layer, is replaced as others that fail. */
+static fedge_status check_clients(const worker *self, fedge_error *err)
+{
+    const fedge_plan *plan = self->pool->plan;
+    const fedge_client_data *client_data = self->pool->config.client_data;
+    const fedge_rounds_spec *rounds = &self->pool->config.job->rounds;
+    const uint32_t wanted =
+        fedge_cohort_size_of(rounds, FEDGE_TASK_TRAIN, client_data->num_clients).wanted;
+    const uint32_t needed = fedge_cohort_min_reports(rounds, wanted);
+    fedge_error first = {.status = FEDGE_OK}, last = {.status = FEDGE_OK};
+    uint32_t able = 0, client = 0, checked = 0;
+    for (; client < client_data->num_clients && able < needed; client++) {
+        const fedge_trainer_config config = fedge_plan_trainer_config(plan, 1, client, 0.0);
+        const uint32_t count = fedge_client_data_train(client_data, client).count;
+        /* Neighbours of as many examples have the same verdict. */
+        if (client == 0 || count != checked)
+            last.status = fedge_trainer_check(self->model, count, &config, &last);
+        checked = count;
+        able += last.status == FEDGE_OK;
+        if (last.status != FEDGE_OK && first.status == FEDGE_OK) {
+            first = last;
+            first.status = fedge_error_prefix(&first, last.status, "client %" PRIu32, client);
+        }
+    }
+    if (able >= needed || first.status == FEDGE_OK) { /* too few clients are said elsewhere */
+        return FEDGE_OK;
+    }
+    return fedge_fail(err, first.status,
+                      "%" PRIu32 " of %" PRIu32
+                      " clients can be trained, and a round needs %" PRIu32 "; %s",
+                      able, client_data->num_clients, needed, first.message);
+}
+
+static fedge_status start(trainer_pool *pool, fedge_error *err)
+{
+    const bool crowded = pool->config.num_threads > fedge_os_num_cpus();
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < pool->config.num_threads && status == FEDGE_OK; i++) {
+        pool->workers[i].pool = pool;
+        pool->workers[i].lane = i;
+        status = make_worker(&pool->workers[i], err);
+        /* As soon as there is one model: the rest of the memory need not be taken for a run that is
+         * refused. */
+        status = status == FEDGE_OK && i == 0 ? check_clients(&pool->workers[0], err) : status;
+    }
+    const fedge_worker_pool_config config = {
+        .name = "thread",
+        .thread = "trainer",
+        .advice = "use fewer --threads",
+        .num_workers = pool->config.num_threads - 1,
+        .spin_ns = crowded ? 0 : SPIN_NS,
+    };
+    return status == FEDGE_OK ? fedge_worker_pool_new(&pool->threads, &config, err) : status;
+}
+
+static void close_pool(void *state)
+{
+    trainer_pool *pool = state;
+    if (!pool)
+        return;
+    /* Before their memory. */
+    fedge_worker_pool_free(pool->threads);
+    for (uint32_t i = 0; i < pool->config.num_threads; i++) {
+        worker *self = &pool->workers[i];
+        free(self->block);
+        free(self->evaluator_block);
+        free(self->tester_block);
+        free(self->scratch);
+        fedge_client_update_fini(&self->update);
+    }
+    free(pool);
+}
+
+static fedge_status open_pool(const fedge_trainer_engine_config *config, void **state,
+                              fedge_error *err)
+{
+    *state = NULL;
+    if (config->num_threads == 0 || config->num_threads > FEDGE_ACCUMULATOR_MAX_LANES) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%u threads: 1 to %u", config->num_threads,
+                          FEDGE_ACCUMULATOR_MAX_LANES);
+    }
+    trainer_pool *fresh = calloc(1, sizeof(*fresh) + config->num_threads * sizeof(worker));
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u threads", config->num_threads);
+    fresh->config = *config;
+    fresh->plan = &config->job->plan;
+    atomic_init(&fresh->next, 0);
+    atomic_init(&fresh->num_done, 0);
+    fedge_status status = start(fresh, err);
+    if (status != FEDGE_OK) {
+        close_pool(fresh);
+        return status;
+    }
+    *state = fresh;
+    return FEDGE_OK;
+}
+
+static uint64_t bytes_per_thread(const void *state)
+{
+    const trainer_pool *pool = state;
+    return pool->workers[0].total;
+}
+
+static void describe(const void *state, char *text, size_t size)
+{
+    const trainer_pool *pool = state;
+    (void)fedge_os_format(text, size, "CPU: %u clients at once, %llu bytes each",
+                          (unsigned)pool->config.num_threads,
+                          (unsigned long long)bytes_per_thread(state));
+}
+
+const fedge_trainer_engine_ops fedge_trainer_engine_cpu = {.name = "cpu",
+                                                           .size = size,
+                                                           .open = open_pool,
+                                                           .close = close_pool,
+                                                           .run = run,
+                                                           .bytes_per_thread = bytes_per_thread,
+                                                           .describe = describe};

@@ -1,0 +1,676 @@
+#include "aggregator/simulate/experiment/experiment.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/rounds/evaluator.h"
+#include "aggregator/rounds/strategy_plugin.h"
+#include "aggregator/simulate/cohort/memory.h"
+#include "aggregator/simulate/run/backdoor.h"
+#include "edge/core/message.h"
+#include "edge/core/os.h"
+#include "edge/core/version.h"
+#include "edge/data/formats/csv.h"
+#include "edge/data/formats/file_list.h"
+#include "edge/json/json.h"
+#include "edge/plan/path.h"
+#include "edge/train/kernels/kernels.h"
+#include "secure/crypto/sha256.h"
+
+#define DRAW_MS 100 /* between two pictures of the bar */
+#define SAME_FILES "give all machines the same files"
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+fedge_status fedge_experiment_load_plugin(fedge_simulate_options *options, fedge_plugin **plugin,
+                                          fedge_error *err)
+{
+    *plugin = NULL;
+    const fedge_status status = options->strategy_plugin
+                                    ? fedge_plugin_load(options->strategy_plugin, plugin, err)
+                                    : FEDGE_OK;
+    options->plugin = *plugin;
+    return status;
+}
+
+void fedge_experiment_free_plugin(fedge_plugin *plugin)
+{
+    fedge_plugin_free(plugin);
+}
+
+/* A sweep's next seed. */
+static fedge_status add_offset(const fedge_experiment *self, uint64_t *seed, fedge_error *err)
+{
+    *seed += self->config.options->seed_offset;
+    return *seed <= FEDGE_JSON_MAX_INTEGER
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                            "seed %" PRIu64 " is over 2^53 - 1: begin with a lower one", *seed);
+}
+
+static fedge_status load_job(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    fedge_status status =
+        fedge_strategy_job_parse_with(fedge_plugin_readers(options->plugin), self->config.job_text,
+                                      self->config.job_size, options->job, &self->job, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_error unused;
+    self->uses_plugin = fedge_plugin_is_used(options->plugin, self->job, &unused);
+    if (!self->uses_plugin)
+        fedge_log_failure(self->config.log, FEDGE_LOG_WARN, "plugin-unused", &unused);
+    if (options->has_seed)
+        self->job->plan.seed = options->seed;
+    fedge_status added = add_offset(self, &self->job->plan.seed, err);
+    if (added != FEDGE_OK)
+        return added;
+    if (options->num_rounds > 0) {
+        self->job->rounds.num_server_rounds = options->num_rounds;
+        const char *key = NULL;
+        const fedge_status checked = fedge_job_check_rates(self->job, &key, err);
+        if (checked != FEDGE_OK)
+            return fedge_error_prefix(err, checked, "%s: %s", options->job, key);
+        const fedge_status server = fedge_job_check_server_rates(self->job, err);
+        if (server != FEDGE_OK) {
+            return fedge_error_prefix(err, server, "%s: strategy.server-schedule.gamma",
+                                      options->job);
+        }
+    }
+    if (self->job->plan.external) {
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "%s: the model is external, and fedge-simulate trains built-in ones only: "
+            "give it \"layers\"",
+            options->job);
+    }
+    if (!self->job->plan.has_data)
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "%s names no data: add \"data\"", options->job);
+    if (options->num_targets > 0 && !fedge_has_accuracy(&self->job->plan)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--target is an accuracy, and %s has none: its loss is of real numbers; "
+                          "leave --target out, or use CrossEntropyLoss or BCEWithLogitsLoss",
+                          options->job);
+    }
+    return FEDGE_OK;
+}
+
+/* The column that names the owner of an example is never read as a value, however the data is
+ * divided. natural:COLUMN names it, too. */
+static fedge_status set_owner_aside(fedge_experiment *self, fedge_error *err)
+{
+    const char *owner = self->config.options->owner;
+    const fedge_partition_spec *partition = &self->data.partition;
+    if (partition->scheme == FEDGE_PARTITION_NATURAL) {
+        if (owner && strcmp(owner, partition->source) != 0) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "--owner %.64s: natural:%.64s names another column; name one, or "
+                              "leave --owner out",
+                              owner, partition->source);
+        }
+        owner = partition->source;
+    }
+    self->job->plan.data.aside = owner;
+    return FEDGE_OK;
+}
+
+/* The client file's entry for the job's data, divided as the command line says. */
+static fedge_status load_site(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    char beside[FEDGE_MAX_PATH];
+    const char *path = options->data;
+    fedge_status status = FEDGE_OK;
+    if (!path) {
+        (void)snprintf(beside, sizeof(beside), "client.json");
+        path = beside;
+        if (!fedge_path_resolve(options->job, beside) || !fedge_os_exists(beside)) {
+            status = fedge_fail(err, FEDGE_NOT_FOUND,
+                                "no %s: say with --data FILE where the training data is", beside);
+        }
+    }
+    if (status == FEDGE_OK)
+        status = fedge_site_load(path, &self->site, err);
+    if (status != FEDGE_OK)
+        return status;
+    const fedge_site_data *data = fedge_site_find(self->site, self->job->plan.data.name);
+    if (!data) {
+        return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no data set '%s', which the job needs",
+                          path, self->job->plan.data.name);
+    }
+    self->data = *data;
+    if (options->has_partition_seed)
+        self->data.partition.seed = options->partition_seed;
+    if (options->has_partition_seed || data->has_partition || data->has_partition_seed)
+        status = add_offset(self, &self->data.partition.seed, err);
+    else
+        self->data.partition.seed = self->job->plan.seed;
+    if (status != FEDGE_OK)
+        return status;
+    if (options->partition) {
+        status = fedge_partition_parse(options->partition, &self->data.partition, err);
+        status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--partition");
+    } else if (!data->has_partition) {
+        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "%s does not say how '%s' is divided: give --partition iid, "
+                            "dirichlet:0.5, …",
+                            path, data->name);
+    }
+    return status == FEDGE_OK ? set_owner_aside(self, err) : status;
+}
+
+static fedge_status fail_uncounted(fedge_error *err)
+{
+    return fedge_fail(
+        err, FEDGE_INVALID_ARGUMENT,
+        "--clients is missing: only natural:COLUMN, file:CSV and per-file say how many "
+        "there are");
+}
+
+/* A division that says how many clients there are needs no --clients. */
+static fedge_status count_clients(fedge_experiment *self, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    self->settings.num_clients = self->config.options->num_clients;
+    if (self->placement.holders) {
+        self->settings.num_clients = self->placement.num_clients;
+    } else if (self->settings.num_clients == 0) {
+        status = fedge_partition_is_counted(&self->data.partition)
+                     ? fedge_partition_num_parts(&self->data.partition, self->data.values,
+                                                 &self->settings.num_clients, err)
+                     : fail_uncounted(err);
+    }
+    return status;
+}
+
+static bool leads(const fedge_experiment *self)
+{
+    return !self->config.collective || self->config.collective->rank == 0;
+}
+
+/* What --resume knows the data by. */
+static void sum_data(fedge_experiment *self)
+{
+    self->settings.has_data_sum = self->config.out != NULL;
+    self->settings.has_test_sum = self->config.out && self->test_set;
+    if (self->settings.has_data_sum)
+        self->settings.data_sum = fedge_client_data_crc32(self->client_data);
+    if (self->settings.has_test_sum)
+        self->settings.test_sum = fedge_dataset_crc32(self->test_set);
+}
+
+/* A target that nothing is measured against would be reported as "not reached". */
+static fedge_status check_evaluated(const fedge_experiment *self, fedge_error *err)
+{
+    return leads(self) && self->config.options->num_targets > 0 && !self->test_set &&
+                   self->client_data->num_validation == 0
+               ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "--target needs something to evaluate on: give the job a \"test-set\" "
+                            "or use --validation-split")
+               : FEDGE_OK;
+}
+
+/* Data that is loaded next may take what is left of the program's memory. */
+static void limit_data(fedge_experiment *self)
+{
+    const uint64_t left = fedge_memory_left();
+    self->job->plan.data.max_bytes =
+        left < FEDGE_DATASET_MAX_BYTES ? left : FEDGE_DATASET_MAX_BYTES;
+}
+
+/* Data that memory does not hold is a setting like others. */
+static fedge_status tell_limit(fedge_status status, fedge_error *err)
+{
+    const uint64_t usable = fedge_os_usable_bytes(NULL);
+    return status == FEDGE_NO_MEMORY && usable > 0
+               ? fedge_error_prefix(err, FEDGE_TOO_BIG,
+                                    "there are %" PRIu64
+                                    " MB for this program, use fewer or smaller examples",
+                                    (usable + 500000) / 1000000)
+               : status;
+}
+
+/* Has the first of the files, if it is csv, that column? */
+static bool has_column(const char *lines, const char *name)
+{
+    fedge_file_list list;
+    fedge_csv csv;
+    if (fedge_file_list_open(&list, lines, NULL) != FEDGE_OK)
+        return false;
+    const bool has =
+        list.count > 0 && fedge_csv_open_aside(&csv, list.paths[0], 0, name, NULL) == FEDGE_OK;
+    if (has)
+        fedge_csv_close(&csv);
+    fedge_file_list_close(&list);
+    return has;
+}
+
+/* A test set may be without the column that says whose an example is. Ranks but 0 may be without a
+ * test set. */
+static fedge_status load_test_set(fedge_experiment *self, fedge_error *err)
+{
+    limit_data(self);
+    const fedge_test_set *set = &self->job->test_set;
+    fedge_data_spec spec = self->job->plan.data;
+    if (spec.aside && !has_column(set->images, spec.aside))
+        spec.aside = NULL;
+    fedge_status status = fedge_dataset_load(&spec, set->images, set->labels, &self->test_set, err);
+    if (status == FEDGE_NOT_FOUND && !leads(self))
+        return FEDGE_OK;
+    status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "test-set");
+    return tell_limit(status, err);
+}
+
+static fedge_status load_client_data(fedge_experiment *self, fedge_error *err)
+{
+    limit_data(self);
+    const fedge_simulate_options *options = self->config.options;
+    const bool placed = self->placement.holders != NULL;
+    const char *files = placed ? self->placement.values : self->data.values;
+    fedge_status status =
+        placed ? fedge_client_data_new_placed(&self->job->plan, &self->data,
+                                              options->validation_split, &self->placement,
+                                              self->config.collective, &self->client_data, err)
+               : fedge_client_data_new(&self->job->plan, &self->data, options->validation_split,
+                                       self->settings.num_clients, &self->client_data, err);
+    if (status == FEDGE_OK)
+        self->client_data->placement = &self->placement;
+    if (status == FEDGE_OK && options->owner && files[0] && !has_column(files, options->owner)) {
+        status = fedge_fail(err, FEDGE_UNSUPPORTED,
+                            "--owner %.64s: it names a column of csv files, but the values are in "
+                            "another format; leave it out",
+                            options->owner);
+    }
+    if (status == FEDGE_OK)
+        status = fedge_attack_spoil(&options->attack, &self->job->plan, self->client_data, err);
+    return tell_limit(status, err);
+}
+
+static fedge_collective_fact *add_fact(fedge_collective_fact *at, const char *name,
+                                       const char *text, const char *advice)
+{
+    *at = (fedge_collective_fact){.name = name, .advice = advice};
+    (void)fedge_os_format(at->text, sizeof(at->text), "%s", text);
+    return at + 1;
+}
+
+/* All ranks together, before they say anything else: who has which of the clients' files, where
+ * each file is one client's. Ranks of another release, job or division would not understand each
+ * other. */
+static fedge_status find_files(fedge_experiment *self, fedge_status status, fedge_error *err)
+{
+    const fedge_collective *all = self->config.collective;
+    fedge_collective_fact facts[3], *at = facts;
+    if (fedge_collective_is_alone(all))
+        return status;
+    if (status == FEDGE_OK) {
+        char text[FEDGE_COLLECTIVE_FACT_TEXT], hash[FEDGE_HASH_TEXT];
+        char partition[FEDGE_PARTITION_MAX_TEXT];
+        (void)snprintf(text, sizeof(text), FEDGE_VERSION " (%zu)",
+                       sizeof(fedge_trainer_engine_task));
+        at = add_fact(at, "the release", text, "install the same everywhere");
+        fedge_sha256_text((const uint8_t *)self->config.job_text, self->config.job_size, hash);
+        at = add_fact(at, "the job's SHA-256", hash, SAME_FILES);
+        fedge_partition_text(&self->data.partition, partition);
+        partition[strcspn(partition, ":")] = '\0'; /* a file may lie elsewhere */
+        at = add_fact(at, "the division", partition, "give all ranks the same --partition");
+    }
+    status = fedge_collective_agree(all, status, facts, (uint32_t)(at - facts), err);
+    return status == FEDGE_OK && self->data.partition.scheme == FEDGE_PARTITION_PER_FILE
+               ? fedge_placement_find(&self->placement, all, &self->data,
+                                      self->config.options->num_clients, err)
+               : status;
+}
+
+/* Likewise: who has the test set? */
+static fedge_status find_tests(fedge_experiment *self, fedge_status status, fedge_error *err)
+{
+    const fedge_collective *all = self->config.collective;
+    if (fedge_collective_is_alone(all))
+        return status;
+    status = fedge_collective_agree(all, status, NULL, 0, err);
+    return status == FEDGE_OK
+               ? fedge_placement_find_tests(&self->placement, all, self->test_set != NULL, err)
+               : status;
+}
+
+static fedge_status load(fedge_experiment *self, fedge_error *err)
+{
+    fedge_status status = load_job(self, err);
+    if (status == FEDGE_OK)
+        status = load_site(self, err);
+    status = find_files(self, status, err);
+    if (status == FEDGE_OK && self->job->test_set.present)
+        status = load_test_set(self, err);
+    if (status == FEDGE_OK)
+        status = count_clients(self, err);
+    status = find_tests(self, status, err);
+    if (status == FEDGE_OK)
+        status = load_client_data(self, err);
+    if (status == FEDGE_OK)
+        status = check_evaluated(self, err);
+    if (status == FEDGE_OK && fedge_client_profiles_is_wanted(&self->config.options->profiles)) {
+        status = fedge_client_profiles_new(&self->config.options->profiles, self->job->plan.seed,
+                                           self->settings.num_clients, &self->profiles, err);
+    }
+    if (status == FEDGE_OK) {
+        self->settings.profiles = self->config.options->profiles;
+        self->settings.seed = self->job->plan.seed;
+        self->settings.partition_seed = self->data.partition.seed;
+        self->settings.validation_fraction = self->data.validation_fraction;
+        self->settings.validation_split = self->config.options->validation_split;
+        self->settings.num_validation = self->client_data->num_validation;
+        self->settings.num_rounds = self->job->rounds.num_server_rounds;
+        self->settings.evaluate_every = self->config.options->evaluate_every;
+        self->settings.attack = self->config.options->attack_text;
+        self->settings.draws_turns = self->profiles || self->job->rounds.over_selection > 1.0;
+        fedge_partition_text(&self->data.partition, self->settings.partition);
+        sum_data(self);
+    }
+    return status;
+}
+
+/* ---- what is seen ---------------------------------------------------------------------------- */
+
+static bool is_enough(const fedge_experiment *self)
+{
+    return self->config.options->stop_at_target &&
+           fedge_run_summary_all_reached(&self->results.run_summary);
+}
+
+static fedge_status on_round(void *user, const fedge_round_summary *summary, fedge_error *err)
+{
+    fedge_experiment *self = user;
+    if (self->progress.out && !self->config.run)
+        fedge_progress_round(&self->progress, summary);
+    fedge_status status = fedge_results_round(&self->results, self->simulation, summary, err);
+    return status == FEDGE_OK && is_enough(self)
+               ? fedge_fail(err, FEDGE_CANCELLED, "all targets are reached")
+               : status;
+}
+
+/* ", 3 min left"; nothing for what is not known. */
+static const char *left_text(double seconds, char text[24])
+{
+    const bool minutes = seconds >= 180.0, hours = seconds >= 3.0 * 3600.0;
+    text[0] = '\0';
+    if (isfinite(seconds)) {
+        (void)snprintf(text, 24, ", %.0f %s left",
+                       seconds / (hours     ? 3600.0
+                                  : minutes ? 60.0
+                                            : 1.0),
+                       hours     ? "h"
+                       : minutes ? "min"
+                                 : "s");
+    }
+    return text;
+}
+
+/* ", 85.2%", what the model was last found to be right in; nothing before. */
+static const char *accuracy_text(const fedge_run_summary *run_summary, char text[16])
+{
+    const double accuracy = isfinite(run_summary->test.accuracy) ? run_summary->test.accuracy
+                                                                 : run_summary->validation.accuracy;
+    text[0] = '\0';
+    if (isfinite(accuracy))
+        (void)snprintf(text, 16, ", %.1f%%", 100.0 * accuracy);
+    return text;
+}
+
+static void on_progress(void *user, uint32_t round, uint32_t done, uint32_t asked)
+{
+    fedge_experiment *self = user;
+    const uint64_t now_ms = fedge_os_monotonic_ms();
+    if (!self->progress.terminal || now_ms < self->drawn_ms + DRAW_MS)
+        return;
+    self->drawn_ms = now_ms;
+    char state[192], time[24], accuracy[16];
+    const double seconds = (double)(now_ms - self->started_ms + 1) * 1e-3; /* above 0 */
+    const double rate =
+        (double)(self->results.run_summary.clients - self->clients_at_start + done) / seconds;
+    const double rounds =
+        (double)round - 1 - self->resumed_at + (double)done / (asked > 0 ? asked : 1);
+    const double left = self->settings.num_rounds - self->resumed_at - rounds;
+    (void)snprintf(state, sizeof(state),
+                   "%s%sround %" PRIu32 ": %" PRIu32 " of %" PRIu32 " clients%s, %.3g clients/s%s",
+                   self->config.run ? self->config.run : "", self->config.run ? ", " : "", round,
+                   done, asked, accuracy_text(&self->results.run_summary, accuracy), rate,
+                   left_text(rounds > 0 ? seconds / rounds * left : NAN, time));
+    fedge_progress_draw(&self->progress, round - 1, state);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static bool cancel(void *user)
+{
+    const fedge_experiment *self = user;
+    return self->config.cancel && self->config.cancel(self->config.cancel_user);
+}
+
+static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    uint32_t threads = options->num_threads ? options->num_threads : fedge_os_num_cpus();
+    const fedge_simulation_config config = {
+        .job = self->job,
+        .client_data = self->client_data,
+        .test_set = self->test_set,
+        .metrics = fedge_plugin_metrics(options->plugin),
+        .profiles = self->profiles,
+        .collective = self->config.collective,
+        .num_threads =
+            threads < FEDGE_TRAINER_ENGINE_MAX_THREADS ? threads : FEDGE_TRAINER_ENGINE_MAX_THREADS,
+        .engine = options->engine,
+        .share = self->config.share,
+        .log = self->config.log,
+        .accumulator = options->accumulator,
+        .sums = options->sums,
+        .states = {.memory = options->client_state_memory, .folder = self->config.out},
+        .attack = options->attack,
+        .replay = options->replay ? &self->replay : NULL,
+        .evaluate_every = options->evaluate_every,
+        .rounds_only = !self->config.summary || options->client_accuracy == 0,
+        .cancel = cancel,
+        .no_hashes = !self->config.out,
+        .on_round = on_round,
+        .on_progress = on_progress,
+        .user = self};
+    fedge_selection selection;
+    fedge_status status =
+        fedge_selection_init(&selection, self->job, self->settings.num_validation > 0, err);
+    if (status != FEDGE_OK)
+        return fedge_error_prefix(err, status, "%s", options->job);
+    if (options->replay)
+        status = fedge_replay_read(options->replay, &self->replay, err);
+    if (status != FEDGE_OK)
+        return status;
+    return fedge_simulation_new(&config, &self->simulation, err);
+}
+
+/* Of the examples, and of whose they are. */
+static uint32_t crc_of(const fedge_client_data *data)
+{
+    const uint32_t clients = data->num_clients;
+    uint32_t crc = fedge_client_data_crc32(data);
+    crc = fedge_crc32(crc, data->first, (clients + 1) * sizeof(*data->first));
+    return fedge_crc32(crc, data->owner, data->num_examples * sizeof(*data->owner));
+}
+
+/* Of the test set on this rank; "" where another rank has it. */
+static void test_set_text(const fedge_experiment *self, char text[FEDGE_COLLECTIVE_FACT_TEXT])
+{
+    text[0] = '\0';
+    if (self->test_set) {
+        (void)snprintf(text, FEDGE_COLLECTIVE_FACT_TEXT, "%08" PRIx32,
+                       fedge_dataset_crc32(self->test_set));
+    }
+}
+
+/* Equal inputs give equal bits on equal kernels only. "" where GPUs train. */
+static const char *cpu_kernels(const fedge_experiment *self)
+{
+    const bool trains = strcmp(fedge_simulation_engine(self->simulation), "cpu") == 0;
+    return trains ? fedge_kernels_choose(fedge_os_cpu_features())->name : "";
+}
+
+/* All ranks together: is it the same simulation for everyone? */
+static fedge_status agree(const fedge_experiment *self, fedge_status status, fedge_error *err)
+{
+    fedge_collective_fact facts[FEDGE_COLLECTIVE_MAX_FACTS], *at = facts;
+    if (fedge_collective_is_alone(self->config.collective))
+        return status;
+    if (status == FEDGE_OK) {
+        const fedge_simulation_settings *settings = &self->settings;
+        char text[FEDGE_COLLECTIVE_FACT_TEXT];
+        (void)snprintf(text, sizeof(text),
+                       "%" PRIu32 " clients, seeds %" PRIu64 " and %" PRIu64 ", %" PRIu32 " rounds",
+                       settings->num_clients, settings->seed, settings->partition_seed,
+                       settings->num_rounds);
+        at = add_fact(at, "the simulation", text, "give all ranks the same options");
+        (void)snprintf(text, sizeof(text), "%08" PRIx32, crc_of(self->client_data));
+        at = add_fact(at, "the CRC-32 of the clients' data", text, SAME_FILES);
+        test_set_text(self, text);
+        at = add_fact(at, "the CRC-32 of the test set", text, SAME_FILES);
+        at = add_fact(at, "the engine", fedge_simulation_engine(self->simulation),
+                      "name one that all machines have with --engine");
+        at = add_fact(at, "the accumulator", fedge_simulation_accumulator(self->simulation),
+                      "name one that all machines have with --accumulator");
+        at = add_fact(at, "the kind of CPU kernels", cpu_kernels(self),
+                      "set FEDGE_CPU_LEVEL to what all machines have");
+    }
+    return fedge_collective_agree(self->config.collective, status, facts, (uint32_t)(at - facts),
+                                  err);
+}
+
+static fedge_status open_results(fedge_experiment *self, fedge_error *err)
+{
+    const fedge_simulate_options *options = self->config.options;
+    const char *engine = fedge_simulation_engine(self->simulation);
+    fedge_simulation_lead(self->simulation);
+    self->settings.engine = strcmp(engine, "cpu") == 0 ? NULL : engine;
+    fedge_status status = fedge_results_open(
+        &self->results, self->config.out, self->config.resume, self->job, self->config.job_text,
+        self->config.job_size, &self->settings, options->targets, options->num_targets, err);
+    if (status == FEDGE_OK)
+        status = fedge_results_partition(&self->results, self->client_data, err);
+    return status == FEDGE_OK ? fedge_results_begin(&self->results, self->simulation, err) : status;
+}
+
+fedge_status fedge_experiment_check(fedge_experiment *experiment,
+                                    const fedge_experiment_config *config, fedge_error *err)
+{
+    *experiment = (fedge_experiment){.config = *config};
+    fedge_status status = load_job(experiment, err);
+    if (status == FEDGE_OK)
+        status = load_site(experiment, err);
+    if (status == FEDGE_OK && config->options->num_clients == 0 &&
+        !fedge_partition_is_counted(&experiment->data.partition))
+        status = fail_uncounted(err);
+    return status;
+}
+
+fedge_status fedge_experiment_init(fedge_experiment *experiment,
+                                   const fedge_experiment_config *config, fedge_error *err)
+{
+    *experiment = (fedge_experiment){.config = *config};
+    fedge_status status = load(experiment, err);
+    if (status == FEDGE_OK)
+        status = make_simulation(experiment, err);
+    status = agree(experiment, status, err);
+    if (status == FEDGE_OK && leads(experiment))
+        status = open_results(experiment, err);
+    if (status == FEDGE_OK) {
+        experiment->progress = (fedge_progress){
+            .out = config->progress,
+            .terminal = config->progress && fedge_progress_on_terminal(config->progress),
+            .num_rounds = experiment->settings.num_rounds};
+        experiment->resumed_at = experiment->results.run_summary.rounds;
+        experiment->clients_at_start = experiment->results.run_summary.clients;
+    }
+    return status;
+}
+
+void fedge_experiment_fini(fedge_experiment *experiment)
+{
+    fedge_final_evaluation_fini(&experiment->final_evaluation);
+    fedge_results_close(&experiment->results);
+    fedge_simulation_free(experiment->simulation);
+    fedge_replay_fini(&experiment->replay);
+    fedge_client_profiles_free(experiment->profiles);
+    fedge_client_data_free(experiment->client_data);
+    fedge_placement_fini(&experiment->placement);
+    fedge_dataset_free(experiment->test_set);
+    fedge_site_free(experiment->site);
+    fedge_job_free(experiment->job);
+    *experiment = (fedge_experiment){0};
+}
+
+static bool measures_backdoor(const fedge_experiment *self)
+{
+    return fedge_attack_is_backdoor(&self->config.options->attack) && self->test_set &&
+           strcmp(fedge_simulation_engine(self->simulation), "cpu") == 0 &&
+           fedge_collective_is_alone(self->config.collective);
+}
+
+/* The last model is looked at closely. An interruption until then leaves it to --resume. */
+static fedge_status evaluate_finally(fedge_experiment *self, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    if (self->config.summary) {
+        status = fedge_final_evaluation_init(&self->final_evaluation, self->simulation,
+                                             &self->job->plan, self->client_data,
+                                             self->config.options->client_accuracy, err);
+    }
+    fedge_final_evaluation *evaluation = &self->final_evaluation;
+    if (status == FEDGE_OK && self->config.summary && measures_backdoor(self)) {
+        evaluation->has_backdoor = true;
+        status =
+            fedge_backdoor_measure(self->simulation, self->test_set, &evaluation->backdoor, err);
+    }
+    return status == FEDGE_OK && cancel(self)
+               ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in the last evaluation")
+               : status;
+}
+
+fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err)
+{
+    if (!leads(experiment))
+        return fedge_simulation_serve(experiment->simulation, err);
+    experiment->started_ms = fedge_os_monotonic_ms();
+    experiment->drawn_ms = 0;                   /* the first picture at once */
+    fedge_status status = is_enough(experiment) /* resumed */
+                              ? FEDGE_OK
+                              : fedge_simulation_run(experiment->simulation, err);
+    if (experiment->progress.out)
+        fedge_progress_clear(&experiment->progress);
+    if (status == FEDGE_OK || (status == FEDGE_CANCELLED && is_enough(experiment)))
+        status = evaluate_finally(experiment, err);
+    if (status != FEDGE_OK && status != FEDGE_CANCELLED) {
+        experiment->ending = "failed";
+        fedge_results_fail(&experiment->results, experiment->simulation,
+                           &experiment->final_evaluation, experiment->kept);
+        return status;
+    }
+    const bool whole = experiment->results.run_summary.rounds == experiment->settings.num_rounds;
+    const bool over = fedge_selection_is_over(&experiment->results.run_summary.selection);
+    experiment->ending = status == FEDGE_CANCELLED ? "interrupted"
+                         : whole                   ? "complete"
+                         : over                    ? "early-stopping"
+                                                   : "target";
+    fedge_error second;
+    const fedge_status written =
+        fedge_results_finish(&experiment->results, experiment->simulation,
+                             &experiment->final_evaluation, experiment->ending, &second);
+    if (written != FEDGE_OK) {
+        *err = second;
+        experiment->ending = "failed";
+        const fedge_status told = fedge_results_tell(
+            &experiment->results, &experiment->final_evaluation, experiment->ending, &second);
+        (void)told; /* as far as the disk takes it */
+        fedge_results_describe(&experiment->results, experiment->kept);
+    }
+    return written == FEDGE_OK ? status : written;
+}

@@ -1,0 +1,725 @@
+#include "aggregator/simulate/output/results.h"
+
+#include <cjson/cJSON.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "aggregator/report/plot.h"
+#include "aggregator/simulate/output/settings.h"
+#include "aggregator/store/checkpoint.h"
+#include "aggregator/store/json_file.h"
+#include "aggregator/store/model_file.h"
+#include "aggregator/store/path.h"
+#include "aggregator/store/round_lines.h"
+#include "edge/core/os.h"
+#include "secure/crypto/sha256.h"
+
+#define SAVE_SHARE 20u /* checkpoints take at most a 20th of the time */
+#define NO_RUN "00000000000000000000000000000000"
+
+static fedge_status write_file(const fedge_results *results, const char *name, const void *data,
+                               size_t size, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = fedge_path_join(results->dir, name, path, err);
+    return status == FEDGE_OK ? fedge_os_write_file(path, data, size, 0644, err) : status;
+}
+
+/* ---- the folder ------------------------------------------------------------------------------ */
+
+/* The contents of the folder's [name], malloc'ed, with a NUL behind them. */
+static fedge_status read_own(const fedge_results *results, const char *name,
+                             char path[FEDGE_MAX_PATH], uint8_t **text, size_t *size,
+                             fedge_error *err)
+{
+    const fedge_status status = fedge_path_join(results->dir, name, path, err);
+    return status == FEDGE_OK ? fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, text, size, err)
+                              : status;
+}
+
+static fedge_status check_same_job(const fedge_results *results, const char *job_text,
+                                   size_t job_size, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    uint8_t *found = NULL;
+    size_t size = 0;
+    fedge_status status = read_own(results, "job.json", path, &found, &size, err);
+    if (status == FEDGE_OK && (size != job_size || memcmp(found, job_text, size) != 0))
+        status = fedge_fail(err, FEDGE_MISMATCH, "%s differs: --resume needs the same job", path);
+    free(found);
+    return status;
+}
+
+static fedge_status check_same_settings(const fedge_results *results, const char *settings,
+                                        fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    uint8_t *found = NULL;
+    size_t size = 0;
+    fedge_status status = read_own(results, "simulation.json", path, &found, &size, err);
+    if (status == FEDGE_OK)
+        status = fedge_settings_check(path, (const char *)found, settings, err);
+    free(found);
+    return status;
+}
+
+static fedge_status take_lock(fedge_results *results, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = fedge_path_join(results->dir, "lock", path, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_lock(path, &results->lock, err);
+    results->locked = status == FEDGE_OK;
+    return status;
+}
+
+/* Is [name] in the folder, with other contents than [same] (NULL: with any)? */
+static fedge_status find_other(const fedge_results *results, const char *name, const void *same,
+                               size_t size, bool *found, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    uint8_t *text = NULL;
+    size_t text_size = 0;
+    fedge_status status = fedge_path_join(results->dir, name, path, err);
+    if (status != FEDGE_OK)
+        return status;
+    *found = fedge_os_exists(path);
+    if (*found && same) { /* what cannot be read is something else */
+        *found = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &text_size, err) != FEDGE_OK ||
+                 text_size != size || memcmp(text, same, size) != 0;
+        free(text);
+    }
+    return FEDGE_OK;
+}
+
+static const char *const NAMES[] = {"job.json",          "rounds.jsonl",       "rounds.svg",
+                                    "summary.json",      "partition.csv",      "partition.svg",
+                                    "model.safetensors", FEDGE_BEST_MODEL_NAME};
+#define NUM_NAMES (sizeof(NAMES) / sizeof(NAMES[0]))
+
+/* Is [name] what fedge_os_write_file leaves of [of] when the program is killed? */
+static bool is_left_of(const char *name, const char *of)
+{
+    const size_t own = strlen(of), drawn = strlen(".XXXXXX");
+    return strncmp(name, of, own) == 0 && name[own] == '.' && strlen(name) > own + drawn &&
+           strcmp(name + own + drawn, FEDGE_OS_TEMPORARY_SUFFIX) == 0;
+}
+
+static fedge_status remove_leftover(void *user, const char *name, fedge_error *err)
+{
+    const fedge_results *results = user;
+    char path[FEDGE_MAX_PATH];
+    bool left = is_left_of(name, "simulation.json");
+    for (size_t i = 0; i < NUM_NAMES && !left; i++)
+        left = is_left_of(name, NAMES[i]);
+    fedge_status status = FEDGE_OK;
+    if (left)
+        status = fedge_path_join(results->dir, name, path, err);
+    return left && status == FEDGE_OK ? fedge_os_remove(path, err) : status;
+}
+
+/* A checkpoint that was being built, or one of these that stepped aside for it: that comes back
+ * where the other had not come to its place. */
+static fedge_status tidy_checkpoint(void *user, const char *name, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH], place[FEDGE_MAX_PATH], suffix[16];
+    unsigned round;
+    const bool built = sscanf(name, "round-%6u.%15s", &round, suffix) == 2 ||
+                       sscanf(name, "variates-%6u.%15s", &round, suffix) == 2;
+    const bool old = built && strcmp(suffix, "old") == 0;
+    if (!old && !(built && (strcmp(suffix, "new") == 0 || strcmp(suffix, "bin.new") == 0)))
+        return FEDGE_OK;
+    fedge_status status = fedge_path_join(user, name, path, err);
+    if (status != FEDGE_OK)
+        return status;
+    memcpy(place, path, sizeof(place));
+    place[strlen(place) - strlen(".old")] = '\0';
+    return old && !fedge_os_exists(place) ? fedge_os_rename(path, place, err)
+                                          : fedge_os_remove_tree(path, err);
+}
+
+/* What a program that was killed has left half written. */
+static fedge_status remove_leftovers(fedge_results *results, fedge_error *err)
+{
+    char checkpoints[FEDGE_MAX_PATH];
+    fedge_status status = fedge_os_list_dir(results->dir, remove_leftover, results, err);
+    if (status == FEDGE_OK)
+        status = fedge_path_join(results->dir, "checkpoints", checkpoints, err);
+    if (status == FEDGE_OK && fedge_os_is_dir(checkpoints))
+        status = fedge_os_list_dir(checkpoints, tidy_checkpoint, checkpoints, err);
+    return status;
+}
+
+/* A folder without simulation.json has no simulation: files of these names are a user's, such as
+ * the job beside which results were asked for. The same job may be one that was killed here. */
+static fedge_status check_free(const fedge_results *results, const char *job_text, size_t job_size,
+                               fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (size_t i = 0; i < NUM_NAMES && status == FEDGE_OK; i++) {
+        bool found = false;
+        status = find_other(results, NAMES[i], i == 0 ? job_text : NULL, job_size, &found, err);
+        if (status == FEDGE_OK && found) {
+            status =
+                fedge_fail(err, FEDGE_EXISTS,
+                           "%s/%s exists and does not belong to a simulation: choose another --out",
+                           results->dir, NAMES[i]);
+        }
+    }
+    return status;
+}
+
+static fedge_status make_folder(fedge_results *results, const char *job_text, size_t job_size,
+                                const char *settings, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = check_free(results, job_text, job_size, err);
+    if (status == FEDGE_OK)
+        status = fedge_path_join(results->dir, "checkpoints", path, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_make_dirs(path, err);
+    /* simulation.json comes last: with it the folder is a simulation that --resume goes on with,
+     * and without it nothing here is taken for one. */
+    if (status == FEDGE_OK)
+        status = take_lock(results, err);
+    if (status == FEDGE_OK)
+        status = write_file(results, "job.json", job_text, job_size, err);
+    return status == FEDGE_OK
+               ? write_file(results, "simulation.json", settings, strlen(settings), err)
+               : status;
+}
+
+static fedge_status open_folder(fedge_results *results, bool resume, const char *job_text,
+                                size_t job_size, const char *settings, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_status status = fedge_path_join(results->dir, "simulation.json", path, err);
+    if (status != FEDGE_OK)
+        return status;
+    const bool there = fedge_os_exists(path);
+    if (there && !resume) {
+        return fedge_fail(
+            err, FEDGE_EXISTS,
+            "%s has a simulation already: continue it with --resume, or choose another --out",
+            results->dir);
+    }
+    if (!there)
+        return make_folder(results, job_text, job_size, settings, err);
+    /* The lock before everything that is compared or tidied: another program may be writing here.
+     */
+    results->resumed = true;
+    status = take_lock(results, err);
+    if (status == FEDGE_OK)
+        status = check_same_job(results, job_text, job_size, err);
+    if (status == FEDGE_OK)
+        status = check_same_settings(results, settings, err);
+    return status == FEDGE_OK ? remove_leftovers(results, err) : status;
+}
+
+fedge_status fedge_results_open(fedge_results *results, const char *dir, bool resume,
+                                const fedge_job *job, const char *job_text, size_t job_size,
+                                const fedge_simulation_settings *settings, const double *targets,
+                                uint32_t num_targets, fedge_error *err)
+{
+    *results = (fedge_results){.job = job, .settings = *settings, .log = {.file = {.fd = -1}}};
+    fedge_run_summary_init(&results->run_summary, targets, num_targets);
+    const fedge_status chosen = fedge_selection_init(&results->run_summary.selection, job,
+                                                     settings->num_validation > 0, err);
+    if (chosen != FEDGE_OK)
+        return chosen;
+    if (!dir) {
+        return resume ? fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR")
+                      : FEDGE_OK;
+    }
+    int length = snprintf(results->dir, sizeof(results->dir), "%s", dir);
+    if (length <= 0 || length >= (int)sizeof(results->dir)) {
+        results->dir[0] = '\0';
+        return fedge_fail(err, FEDGE_TOO_BIG, "--out must have 1 to %zu bytes",
+                          sizeof(results->dir) - 1);
+    }
+    char *text = NULL;
+    fedge_status status = fedge_settings_text(settings, &text, err);
+    if (status == FEDGE_OK)
+        status = open_folder(results, resume, job_text, job_size, text, err);
+    free(text);
+    return status;
+}
+
+void fedge_results_close(fedge_results *results)
+{
+    fedge_best_model_fini(&results->best);
+    if (results->log.file.path[0]) {
+        fedge_round_log_close(&results->log);
+        results->log.file.path[0] = '\0';
+    }
+    if (results->locked) {
+        fedge_os_unlock(results->lock);
+        results->locked = false;
+    }
+}
+
+/* ---- going on -------------------------------------------------------------------------------- */
+
+static fedge_status add_line(void *user, const fedge_round_summary *summary, fedge_error *err)
+{
+    (void)err;
+    fedge_run_summary_add(user, summary);
+    return FEDGE_OK;
+}
+
+/* [data] stays all 0 without one: killed before the first. */
+static fedge_status load_checkpoint(const fedge_results *results, fedge_checkpoint_data *data,
+                                    fedge_error *err)
+{
+    char dir[FEDGE_MAX_PATH], note[256];
+    fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_checkpoint_load_newest(dir, data, note, sizeof(note), err);
+    return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
+}
+
+static fedge_status states_path(const fedge_results *results, uint32_t round,
+                                char path[FEDGE_MAX_PATH], fedge_error *err)
+{
+    char name[48];
+    (void)snprintf(name, sizeof(name), "checkpoints/variates-%06" PRIu32 ".bin", round);
+    return fedge_path_join(results->dir, name, path, err);
+}
+
+/* Is there something kept by clients that the rounds after [round] begin with? */
+static bool needs_states(const fedge_results *results, const fedge_simulation *simulation,
+                         uint32_t round)
+{
+    return fedge_simulation_states(simulation) && round > 0 && round < results->settings.num_rounds;
+}
+
+static fedge_status load_states(const fedge_results *results, fedge_simulation *simulation,
+                                fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    if (!needs_states(results, simulation, results->checkpoint))
+        return FEDGE_OK;
+    const fedge_status status = states_path(results, results->checkpoint, path, err);
+    return status == FEDGE_OK ? fedge_simulation_load_states(simulation, path, err) : status;
+}
+
+/* The best model so far is the checkpoint's, or was saved with it. */
+static fedge_status find_best(fedge_results *results, const fedge_simulation *simulation,
+                              fedge_error *err)
+{
+    const fedge_selected *best = &results->run_summary.selection.state.best;
+    if (best->round == 0)
+        return FEDGE_OK;
+    return best->round == results->checkpoint
+               ? fedge_best_model_take(&results->best, &results->job->plan, best->round,
+                                       fedge_simulation_model(simulation)->values, err)
+               : fedge_best_model_load(&results->best, &results->job->plan, results->dir, best,
+                                       err);
+}
+
+static fedge_status go_on(fedge_results *results, fedge_simulation *simulation,
+                          const fedge_checkpoint_data *data, fedge_error *err)
+{
+    const fedge_simulation_state state = {
+        .rounds_closed = data->checkpoint.round,
+        .next_task_id = data->checkpoint.next_task_id,
+        .clock_us = (uint64_t)llround(results->run_summary.virtual_time * 1e6),
+        .evaluation_due =
+            results->run_summary.trained_last && results->job->rounds.fraction_evaluate > 0.0};
+    if (!data->model)
+        return FEDGE_OK;
+    fedge_status status = load_states(results, simulation, err);
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(err, status,
+                                  "%s cannot go on without what its clients keep; restore the file "
+                                  "or start again in another --out",
+                                  results->dir);
+    }
+    if (fedge_selection_is_over(&results->run_summary.selection))
+        fedge_simulation_end_after(simulation, state.rounds_closed);
+    status = fedge_simulation_restore(simulation, &state, data->model, data->model_size,
+                                      data->strategy_state, data->strategy_state_size, err);
+    if (status == FEDGE_OK)
+        status = find_best(results, simulation, err);
+    return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "%s", results->dir);
+}
+
+/* What a program that was killed between a checkpoint and the removal of the one before has left.
+ */
+static fedge_status remove_older(void *user, const char *name, fedge_error *err)
+{
+    const fedge_results *results = user;
+    char path[FEDGE_MAX_PATH], dir[FEDGE_MAX_PATH];
+    unsigned round;
+    int end = 0;
+    const bool variates = sscanf(name, "variates-%6u.bin%n", &round, &end) == 1 && end > 0;
+    const bool checkpoint =
+        !variates && sscanf(name, "round-%6u%n", &round, &end) == 1 && round < results->checkpoint;
+    const bool other =
+        name[end] == '\0' && (checkpoint || (variates && round != results->checkpoint));
+    if (!other && !fedge_best_model_is_left(name, results->best.saved))
+        return FEDGE_OK;
+    fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_path_join(dir, name, path, err);
+    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+}
+
+fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simulation,
+                                 fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    fedge_checkpoint_data data = {0};
+    results->checkpoint_ms = fedge_os_monotonic_ms();
+    results->interval_ms = FEDGE_RESULTS_CHECKPOINT_MS;
+    if (!results->dir[0])
+        return FEDGE_OK;
+    fedge_status status = load_checkpoint(results, &data, err);
+    if (status == FEDGE_OK) {
+        results->checkpoint = data.checkpoint.round;
+        status = fedge_path_join(results->dir, "rounds.jsonl", path, err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_round_log_open(&results->log, path, results->checkpoint, err);
+        results->log.lazy = true;
+    }
+    if (status == FEDGE_OK)
+        status = fedge_round_lines_read(path, add_line, &results->run_summary, err);
+    if (status == FEDGE_OK && data.model && results->run_summary.rounds != results->checkpoint) {
+        status =
+            fedge_fail(err, FEDGE_MISMATCH,
+                       "%s ends with round %" PRIu32 ", and the checkpoint is of round %" PRIu32
+                       ": restore the whole file, or start again in another --out",
+                       path, results->run_summary.rounds, results->checkpoint);
+    }
+    if (status == FEDGE_OK)
+        status = go_on(results, simulation, &data, err);
+    if (status == FEDGE_OK &&
+        (status = fedge_path_join(results->dir, "checkpoints", path, err)) == FEDGE_OK)
+        status = fedge_os_list_dir(path, remove_older, results, err);
+    fedge_checkpoint_data_fini(&data);
+    return status;
+}
+
+/* ---- as it runs ------------------------------------------------------------------------------ */
+
+/* Before the checkpoint that needs them. */
+static fedge_status save_states(const fedge_results *results, fedge_simulation *simulation,
+                                uint32_t round, fedge_error *err)
+{
+    char path[FEDGE_MAX_PATH];
+    if (!needs_states(results, simulation, round))
+        return FEDGE_OK;
+    fedge_status status = fedge_simulation_collect_states(simulation, err);
+    if (status == FEDGE_OK)
+        status = states_path(results, round, path, err);
+    return status == FEDGE_OK
+               ? fedge_client_states_save(fedge_simulation_states(simulation), path, err)
+               : status;
+}
+
+/* What a checkpoint that failed has left: a full disk has room again for what is told of the run.
+ */
+static void remove_half_built(fedge_results *results, uint32_t round)
+{
+    char names[4][48], path[FEDGE_MAX_PATH];
+    (void)snprintf(names[0], sizeof(names[0]), "checkpoints/round-%06" PRIu32 ".new", round);
+    (void)snprintf(names[1], sizeof(names[1]), "checkpoints/variates-%06" PRIu32 ".bin.new", round);
+    (void)snprintf(names[2], sizeof(names[2]), "checkpoints/variates-%06" PRIu32 ".bin", round);
+    (void)snprintf(names[3], sizeof(names[3]), "checkpoints/round-%06" PRIu32, round);
+    /* A checkpoint in its place, whatever failed behind it, needs what clients keep. */
+    const bool placed =
+        fedge_path_join(results->dir, names[3], path, NULL) != FEDGE_OK || fedge_os_exists(path);
+    const uint32_t count = placed ? 2 : 3;
+    for (uint32_t i = 0; i < count; i++) {
+        fedge_status status = fedge_path_join(results->dir, names[i], path, NULL);
+        if (status == FEDGE_OK)
+            status = fedge_os_remove_tree(path, NULL);
+        (void)status; /* what failed first is what is told */
+    }
+    const fedge_status tidied = fedge_best_model_keep(&results->best, results->dir, placed, NULL);
+    (void)tidied;
+}
+
+/* [last]: what the last checkpoint was; [round] is the new one's. */
+static fedge_status remove_last(const fedge_results *results, uint32_t last, uint32_t round,
+                                fedge_error *err)
+{
+    char dir[FEDGE_MAX_PATH], path[FEDGE_MAX_PATH];
+    if (last == round)
+        return FEDGE_OK;
+    fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
+    if (status == FEDGE_OK) { /* of round 0 too, if there is one */
+        status = fedge_checkpoint_remove(dir, last, err);
+    }
+    if (status == FEDGE_OK)
+        status = states_path(results, last, path, err);
+    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+}
+
+static fedge_status save_parts(fedge_results *results, fedge_simulation *simulation, uint32_t round,
+                               fedge_error *err)
+{
+    const fedge_status status = save_states(results, simulation, round, err);
+    return status == FEDGE_OK
+               ? fedge_best_model_save(&results->best, &results->job->plan, results->dir, err)
+               : status;
+}
+
+static fedge_status save(fedge_results *results, fedge_simulation *simulation, const uint8_t *model,
+                         size_t size, fedge_error *err)
+{
+    const uint64_t start_ms = fedge_os_monotonic_ms();
+    char dir[FEDGE_MAX_PATH];
+    const fedge_global_model *global = fedge_simulation_model(simulation);
+    const fedge_simulation_state state = fedge_simulation_get_state(simulation);
+    fedge_checkpoint checkpoint = {.round = state.rounds_closed,
+                                   .run_id = NO_RUN,
+                                   .incarnation = 1,
+                                   .next_task_id = state.next_task_id,
+                                   .loss = NAN,
+                                   .accuracy = NAN,
+                                   .bytes_up = results->run_summary.bytes_up,
+                                   .bytes_down = results->run_summary.bytes_down,
+                                   .elapsed_ms = (uint64_t)(results->run_summary.seconds * 1000.0)};
+    memcpy(checkpoint.strategy, global->strategy->reader.name,
+           strlen(global->strategy->reader.name) + 1);
+    fedge_buffer strategy;
+    fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
+    fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_global_model_save(global, &strategy, err);
+    if (status == FEDGE_OK) {
+        status = fedge_os_sync(&results->log.file, err);
+        results->unsynced = status != FEDGE_OK;
+    }
+    if (status == FEDGE_OK)
+        status = save_parts(results, simulation, state.rounds_closed, err);
+    if (status == FEDGE_OK) {
+        const fedge_checkpoint_files files = {.model = model,
+                                              .model_size = size,
+                                              .strategy_state = strategy.data,
+                                              .strategy_state_size = strategy.size};
+        status = fedge_checkpoint_save(dir, &checkpoint, &files, err);
+    }
+    fedge_buffer_fini(&strategy);
+    if (status == FEDGE_OK) {
+        const uint32_t last = results->checkpoint;
+        results->checkpoint = state.rounds_closed;
+        status = remove_last(results, last, state.rounds_closed, err);
+        if (status == FEDGE_OK)
+            status = fedge_best_model_keep(&results->best, results->dir, true, err);
+    } else {
+        remove_half_built(results, state.rounds_closed);
+    }
+    results->checkpoint_ms = fedge_os_monotonic_ms();
+    const uint64_t rest_ms = SAVE_SHARE * (results->checkpoint_ms - start_ms);
+    results->interval_ms =
+        rest_ms > FEDGE_RESULTS_CHECKPOINT_MS ? rest_ms : FEDGE_RESULTS_CHECKPOINT_MS;
+    return status;
+}
+
+/* The last model, the plain file of which is file[0, size), and of [others] bytes behind it those
+ * that clients choose among besides. */
+static fedge_status export_model(const fedge_results *results, const fedge_simulation *simulation,
+                                 const uint8_t *file, size_t size, size_t others, fedge_error *err)
+{
+    const fedge_run_summary *run_summary = &results->run_summary;
+    const uint32_t round = fedge_simulation_get_state(simulation).rounds_closed;
+    const bool evaluated = run_summary->evaluated == round;
+    fedge_model_facts facts = {.round = round,
+                               .loss = evaluated ? run_summary->test.loss : NAN,
+                               .accuracy = evaluated ? run_summary->test.accuracy : NAN,
+                               .validation_loss = evaluated ? run_summary->validation.loss : NAN,
+                               .validation_accuracy =
+                                   evaluated ? run_summary->validation.accuracy : NAN};
+    char path[FEDGE_MAX_PATH];
+    fedge_sha256_text(file, size, facts.model);
+    fedge_status status = fedge_path_join(results->dir, "model.safetensors", path, err);
+    if (status == FEDGE_OK)
+        status = fedge_model_file_write(path, &results->job->plan, &facts, file, size, err);
+    if (status == FEDGE_OK) {
+        status = fedge_model_file_write_clusters(results->dir, &results->job->plan, &facts,
+                                                 file + size, others, err);
+    }
+    return status == FEDGE_OK
+               ? fedge_best_model_export(&results->best, &results->job->plan, results->dir,
+                                         &run_summary->selection.state.best, err)
+               : status;
+}
+
+/* With [export] the model file is left beside the checkpoint too. */
+static fedge_status save_model(fedge_results *results, fedge_simulation *simulation, bool export,
+                               fedge_error *err)
+{
+    uint8_t *file = NULL;
+    size_t size = 0, control_size = 0;
+    fedge_status status = fedge_global_model_write(fedge_simulation_model(simulation), &file, &size,
+                                                   &control_size, err);
+    if (status == FEDGE_OK)
+        status = save(results, simulation, file, size, err);
+    if (export && file) { /* where a checkpoint has no room, a model may have */
+        fedge_error second;
+        const fedge_status written =
+            export_model(results, simulation, file, size, control_size, &second);
+        if (status == FEDGE_OK && written != FEDGE_OK) {
+            *err = second;
+            status = written;
+        }
+    }
+    free(file);
+    return status;
+}
+
+/* What an earlier end has told is not so any more once a phase follows, whatever ends these. */
+static fedge_status remove_told(fedge_results *results, fedge_error *err)
+{
+    static const char *const told[] = {"summary.json", "rounds.svg"};
+    fedge_status status = FEDGE_OK;
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]) && status == FEDGE_OK; i++) {
+        char path[FEDGE_MAX_PATH];
+        status = fedge_path_join(results->dir, told[i], path, err);
+        if (status == FEDGE_OK && fedge_os_exists(path))
+            status = fedge_os_remove(path, err);
+    }
+    results->goes_on = status == FEDGE_OK;
+    return status;
+}
+
+/* What has a line counts. */
+static fedge_status add_phase(fedge_results *results, fedge_simulation *simulation,
+                              const fedge_round_summary *summary, fedge_error *err)
+{
+    fedge_run_summary_add(&results->run_summary, summary);
+    if (fedge_selection_is_over(&results->run_summary.selection))
+        fedge_simulation_end_after(simulation, summary->round);
+    return results->run_summary.is_best && results->dir[0]
+               ? fedge_best_model_take(&results->best, &results->job->plan, summary->round,
+                                       fedge_simulation_model(simulation)->values, err)
+               : FEDGE_OK;
+}
+
+fedge_status fedge_results_round(fedge_results *results, fedge_simulation *simulation,
+                                 const fedge_round_summary *summary, fedge_error *err)
+{
+    if (!results->dir[0])
+        return add_phase(results, simulation, summary, err);
+    fedge_buffer line;
+    fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
+    fedge_status status = fedge_round_summary_write(summary, &line, err);
+    if (status == FEDGE_OK && !results->goes_on)
+        status = remove_told(results, err);
+    if (status == FEDGE_OK) {
+        status = fedge_round_log_append(&results->log, summary->round, summary->kind,
+                                        (const char *)line.data, err);
+    }
+    fedge_buffer_fini(&line);
+    if (status == FEDGE_OK)
+        status = add_phase(results, simulation, summary, err);
+    if (status != FEDGE_OK)
+        return status;
+    const uint64_t age_ms = fedge_os_monotonic_ms() - results->checkpoint_ms;
+    return age_ms >= results->interval_ms ? save_model(results, simulation, false, err) : FEDGE_OK;
+}
+
+fedge_status fedge_results_tell(const fedge_results *results,
+                                const fedge_final_evaluation *final_evaluation, const char *ending,
+                                fedge_error *err)
+{
+    char log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH], *text = NULL;
+    char title[FEDGE_MAX_JOB_NAME + FEDGE_PARTITION_MAX_TEXT + 64];
+    if (!results->dir[0])
+        return FEDGE_OK;
+    fedge_status status =
+        fedge_run_summary_json(&results->run_summary, final_evaluation, results->job,
+                               &results->settings, ending, &text, err);
+    if (status == FEDGE_OK)
+        status = write_file(results, "summary.json", text, strlen(text), err);
+    free(text);
+    if (status == FEDGE_OK)
+        status = fedge_path_join(results->dir, "rounds.jsonl", log, err);
+    if (status == FEDGE_OK)
+        status = fedge_path_join(results->dir, "rounds.svg", picture, err);
+    (void)snprintf(title, sizeof(title), "%s, %s, %u clients, seed %llu", results->job->plan.name,
+                   results->settings.partition, results->settings.num_clients,
+                   (unsigned long long)results->settings.seed);
+    return status == FEDGE_OK ? fedge_plot_rounds(log, picture, title, err) : status;
+}
+
+fedge_status fedge_results_finish(fedge_results *results, fedge_simulation *simulation,
+                                  const fedge_final_evaluation *final_evaluation,
+                                  const char *ending, fedge_error *err)
+{
+    if (!results->dir[0]) { /* rounds were not hashed */
+        fedge_run_summary *run_summary = &results->run_summary;
+        return run_summary->rounds > 0 ? fedge_simulation_hash(simulation, run_summary->model, err)
+                                       : FEDGE_OK;
+    }
+    fedge_status status = save_model(results, simulation, true, err);
+    return status == FEDGE_OK ? fedge_results_tell(results, final_evaluation, ending, err) : status;
+}
+
+/* ---- after a failure ------------------------------------------------------------------------- */
+
+/* Checkpoint and model of the last line's round, if that is the model's round too. */
+static fedge_status save_last(fedge_results *results, fedge_simulation *simulation,
+                              fedge_error *err)
+{
+    const uint32_t round = fedge_simulation_get_state(simulation).rounds_closed;
+    uint8_t *file = NULL;
+    size_t size = 0, control_size = 0;
+    char hash[FEDGE_HASH_TEXT];
+    if (!fedge_simulation_is_whole(simulation) || results->unsynced || round == 0 ||
+        round != results->run_summary.rounds || round != results->log.last_round)
+        return fedge_fail(err, FEDGE_STALE, "the model is not that of the last line's round");
+    fedge_status status = fedge_global_model_write(fedge_simulation_model(simulation), &file, &size,
+                                                   &control_size, err);
+    if (status == FEDGE_OK) {
+        fedge_sha256_text(file, size, hash);
+        if (strcmp(hash, results->run_summary.model) != 0)
+            status = fedge_fail(err, FEDGE_INTERNAL, "the model is not the last line's");
+    }
+    if (status != FEDGE_OK) {
+        free(file);
+        return status;
+    }
+    if (results->checkpoint != round)
+        status = save(results, simulation, file, size, err);
+    const fedge_status written = /* where a checkpoint has no room, a model may have */
+        export_model(results, simulation, file, size, control_size, err);
+    free(file);
+    return status == FEDGE_OK ? written : status;
+}
+
+void fedge_results_describe(const fedge_results *results, char kept[FEDGE_RESULTS_KEPT])
+{
+    kept[0] = '\0';
+    if (results->dir[0] && results->checkpoint > 0) {
+        (void)snprintf(kept, FEDGE_RESULTS_KEPT,
+                       "kept in %s: %" PRIu32 " rounds, checkpoint of round %" PRIu32
+                       ": --resume continues there",
+                       results->dir, results->run_summary.rounds, results->checkpoint);
+    } else if (results->dir[0]) {
+        (void)snprintf(kept, FEDGE_RESULTS_KEPT,
+                       "kept in %s: rounds.jsonl has %" PRIu32
+                       " rounds, but there is no checkpoint: --resume starts again",
+                       results->dir, results->run_summary.rounds);
+    }
+}
+
+void fedge_results_fail(fedge_results *results, fedge_simulation *simulation,
+                        const fedge_final_evaluation *final_evaluation,
+                        char kept[FEDGE_RESULTS_KEPT])
+{
+    fedge_error second; /* what failed first is what is told */
+    if (results->dir[0]) {
+        const fedge_status saved = save_last(results, simulation, &second);
+        const fedge_status told = fedge_results_tell(results, final_evaluation, "failed", &second);
+        (void)saved;
+        (void)told;
+    }
+    fedge_results_describe(results, kept);
+}

@@ -1,0 +1,187 @@
+#include "aggregator/simulate/run/heartbeat.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+#include "aggregator/threads/condition.h"
+#include "edge/core/os.h"
+
+#define NAP_US 50000u
+#define LAST_NAP_US 1000u /* others wait for the end */
+
+static const uint8_t ALIVE = 1, LAST = 2;
+
+/* What is on its way to another rank; NULL: nothing. */
+typedef struct peer {
+    void *alive, *last;
+    bool was_told; /* the last word */
+} peer;
+
+struct fedge_beats {
+    fedge_collective own;
+    fedge_ranks_watch watch;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* of: */
+    pthread_cond_t changed;
+    bool ends;
+
+    /* Of the thread. */
+    peer *peers;   /* (num_ranks): rank 0 has all others, and these have rank 0 */
+    void *reading; /* a word into: */
+    uint8_t word;
+    uint32_t from;
+    uint32_t num_ended;
+    uint64_t next_ms; /* of the next beat */
+};
+
+static bool is_peer(const fedge_beats *self, uint32_t rank)
+{
+    return rank != self->own.rank && (rank == 0 || self->own.rank == 0);
+}
+
+static bool is_sent(const fedge_beats *self, void **sending)
+{
+    if (*sending && fedge_collective_is_done(&self->own, *sending))
+        *sending = NULL;
+    return !*sending;
+}
+
+static void beat(fedge_beats *self, uint64_t now_ms)
+{
+    if (now_ms < self->next_ms)
+        return;
+    self->next_ms = now_ms + FEDGE_BEATS_EVERY_MS;
+    for (uint32_t rank = 0; rank < self->own.num_ranks; rank++) {
+        peer *to = &self->peers[rank];
+        /* Without memory for one the next one is in time. */
+        if (is_peer(self, rank) && is_sent(self, &to->alive))
+            to->alive = fedge_collective_begin_send(&self->own, &ALIVE, sizeof(ALIVE), rank);
+    }
+}
+
+/* Whether all have it. Nothing follows it. */
+static bool say_last(fedge_beats *self)
+{
+    bool said = true;
+    for (uint32_t rank = 0; rank < self->own.num_ranks; rank++) {
+        peer *to = &self->peers[rank];
+        if (!is_peer(self, rank))
+            continue;
+        if (!to->was_told) {
+            to->last = fedge_collective_begin_send(&self->own, &LAST, sizeof(LAST), rank);
+            to->was_told = to->last != NULL;
+        }
+        said = is_sent(self, &to->alive) && said;
+        said = is_sent(self, &to->last) && to->was_told && said;
+    }
+    return said;
+}
+
+static bool hear(fedge_beats *self)
+{
+    size_t size = 0;
+    if (!self->reading && fedge_collective_probe(&self->own, &self->from, &size)) {
+        self->reading =
+            fedge_collective_begin_receive(&self->own, &self->word, sizeof(self->word), self->from);
+    }
+    if (!self->reading || !fedge_collective_is_done(&self->own, self->reading))
+        return false;
+    self->reading = NULL;
+    if (self->word == LAST) {
+        self->num_ended++;
+        fedge_ranks_watch_forget(&self->watch, self->from);
+    } else {
+        fedge_ranks_watch_heard(&self->watch, self->from);
+    }
+    return true;
+}
+
+static bool nap(fedge_beats *self, bool ending)
+{
+    pthread_mutex_lock(&self->mutex);
+    if (ending || !self->ends)
+        fedge_condition_wait_us(&self->changed, &self->mutex, ending ? LAST_NAP_US : NAP_US);
+    ending = self->ends;
+    pthread_mutex_unlock(&self->mutex);
+    return ending;
+}
+
+static void *run(void *arg)
+{
+    fedge_beats *self = arg;
+    const uint32_t others = self->own.rank == 0 ? self->own.num_ranks - 1 : 1;
+    bool ending = false;
+    fedge_os_name_thread("beats");
+    for (;;) {
+        if (!ending)
+            beat(self, fedge_os_monotonic_ms());
+        while (hear(self)) {
+        }
+        if (ending && say_last(self) && self->num_ended == others)
+            return NULL;
+        ending = nap(self, ending);
+    }
+}
+
+static fedge_status start(fedge_beats *self, fedge_ranks_stuck_fn stuck, void *user,
+                          fedge_error *err)
+{
+    self->peers = calloc(self->own.num_ranks, sizeof(*self->peers));
+    if (!self->peers)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for beats between ranks");
+    const fedge_status status =
+        fedge_ranks_watch_init(&self->watch, fedge_ranks_silence_ms(0), stuck, user, err);
+    if (status != FEDGE_OK)
+        return status;
+    for (uint32_t rank = 0; rank < self->own.num_ranks; rank++) {
+        if (is_peer(self, rank))
+            fedge_ranks_watch_heard(&self->watch, rank);
+    }
+    const int failed = pthread_create(&self->thread, NULL, run, self);
+    return failed ? fedge_fail_errno(err, failed, "cannot start a thread for beats between ranks")
+                  : FEDGE_OK;
+}
+
+static void free_beats(fedge_beats *self)
+{
+    fedge_ranks_watch_fini(&self->watch);
+    pthread_cond_destroy(&self->changed);
+    pthread_mutex_destroy(&self->mutex);
+    free(self->peers);
+    free(self);
+}
+
+fedge_status fedge_beats_new(const fedge_collective *collective, fedge_ranks_stuck_fn stuck,
+                             void *user, fedge_beats **beats, fedge_error *err)
+{
+    *beats = NULL;
+    if (fedge_collective_is_alone(collective))
+        return FEDGE_OK;
+    fedge_beats *fresh = calloc(1, sizeof(*fresh));
+    if (!fresh)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for beats between ranks");
+    fedge_condition_init(&fresh->changed);
+    pthread_mutex_init(&fresh->mutex, NULL);
+    fedge_status status = fedge_collective_split(collective, 0, &fresh->own, err);
+    if (status == FEDGE_OK)
+        status = start(fresh, stuck, user, err);
+    if (status == FEDGE_OK)
+        *beats = fresh;
+    else
+        free_beats(fresh);
+    return status;
+}
+
+void fedge_beats_end(fedge_beats *beats)
+{
+    if (!beats)
+        return;
+    pthread_mutex_lock(&beats->mutex);
+    beats->ends = true;
+    pthread_cond_signal(&beats->changed);
+    pthread_mutex_unlock(&beats->mutex);
+    (void)pthread_join(beats->thread, NULL);
+    fedge_collective_close(&beats->own);
+    free_beats(beats);
+}

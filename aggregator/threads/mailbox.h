@@ -1,0 +1,31 @@
+/* Mailboxes: the only way from one thread to another. What is posted comes out in order.
+ *
+ * Items are structs of the poster's that begin with a fedge_mailbox_item; whoever takes them out
+ * owns them.
+ */
+#ifndef FEDGE_AGGREGATOR_THREADS_MAILBOX_H
+#define FEDGE_AGGREGATOR_THREADS_MAILBOX_H
+
+#include "edge/core/status.h"
+
+typedef struct fedge_mailbox_item {
+    struct fedge_mailbox_item *next;
+} fedge_mailbox_item;
+
+typedef struct fedge_mailbox fedge_mailbox;
+
+/* [wake] is called after every post, on the poster's thread; it must be thread-safe. May be NULL.
+ */
+FEDGE_MUST_USE fedge_status fedge_mailbox_new(fedge_mailbox **mailbox, void (*wake)(void *user),
+                                              void *user, fedge_error *err);
+/* It must be empty: only the taker knows how to free an item. NULL is fine. */
+void fedge_mailbox_free(fedge_mailbox *mailbox);
+
+/* Takes ownership of [item], which the poster allocated before its work began, so that a result is
+ * never lost for want of memory. */
+void fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item);
+
+/* All items, oldest first, as a list that the caller frees one by one; NULL when there is none. */
+fedge_mailbox_item *fedge_mailbox_take(fedge_mailbox *mailbox);
+
+#endif

@@ -1,0 +1,404 @@
+#include "edge/core/codec/codec.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "edge/core/os.h"
+#include "edge/core/rng.h"
+
+static const fedge_codec_ops *const codecs[] = {
+#define ENTRY(name) &fedge_codec_##name,
+    FEDGE_CODEC_MAP(ENTRY)
+#undef ENTRY
+};
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+const char *fedge_codec_name(unsigned index)
+{
+    return index < FEDGE_CODEC_COUNT ? codecs[index]->name : NULL;
+}
+
+#define ALIAS "f32" /* of none */
+
+static bool is_named(const fedge_codec_ops *codec, const char *name, size_t length)
+{
+    return (strlen(codec->name) == length && memcmp(codec->name, name, length) == 0) ||
+           (codec == &fedge_codec_none && length == sizeof(ALIAS) - 1 &&
+            memcmp(ALIAS, name, length) == 0);
+}
+
+static fedge_status fail_unknown(const char *name, size_t length, fedge_error *err)
+{
+    char known[200] = "";
+    for (unsigned i = 0; i < FEDGE_CODEC_COUNT; i++) {
+        const size_t used = strlen(known);
+        (void)fedge_os_format(known + used, sizeof(known) - used, "%s%s", used > 0 ? ", " : "",
+                              codecs[i]->name);
+    }
+    return fedge_fail(err, FEDGE_UNSUPPORTED, "codec \"%.*s\" is not known; there are %s",
+                      (int)(length < 40 ? length : 40), name, known);
+}
+
+/* A share as it is written, a decimal number of at most six places, in millionths; 0: it is none,
+ * or not in (0, 1]. */
+static uint64_t read_share(const char *text, size_t length)
+{
+    uint64_t share = 0;
+    size_t places = 0;
+    bool point = false;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] == '.' && !point && i > 0) {
+            point = true;
+            continue;
+        }
+        if (text[i] < '0' || text[i] > '9' || places == 6 || share > FEDGE_CODEC_WHOLE)
+            return 0;
+        share = share * 10 + (uint64_t)(text[i] - '0');
+        places += point;
+    }
+    for (; places < 6; places++)
+        share *= 10;
+    return length > 0 && text[length - 1] != '.' && share <= FEDGE_CODEC_WHOLE ? share : 0;
+}
+
+/* One stage, text[0, length). */
+static fedge_status read_stage(const char *text, size_t length, fedge_codec *codec,
+                               fedge_error *err)
+{
+    const char *colon = memchr(text, ':', length);
+    const size_t named = colon ? (size_t)(colon - text) : length;
+    const int shown = (int)(length < 40 ? length : 40);
+    unsigned i = 0;
+    while (i < FEDGE_CODEC_COUNT && !is_named(codecs[i], text, named))
+        i++;
+    if (i == FEDGE_CODEC_COUNT)
+        return fail_unknown(text, named, err);
+    if (codec->values || (codecs[i]->chooses && codec->chooses)) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "\"%.*s\" cannot follow what comes before it: a codec chooses "
+                          "values, and one behind it writes them, as in topk:0.01+int8",
+                          shown, text);
+    }
+    if (!codecs[i]->chooses && colon)
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "codec \"%s\" takes no share", codecs[i]->name);
+    if (!codecs[i]->chooses) {
+        codec->values = codecs[i];
+        return FEDGE_OK;
+    }
+    codec->chooses = codecs[i];
+    codec->share = colon ? read_share(colon + 1, length - named - 1) : 0;
+    if (codec->share == 0) {
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "\"%.*s\": codec \"%s\" takes the share of values that travel, over 0 and "
+            "at most 1 in steps of 0.000001, as in %s:0.01",
+            shown, text, codecs[i]->name, codecs[i]->name);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_codec_parse(const char *text, fedge_codec *codec, fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    memset(codec, 0, sizeof(*codec));
+    for (const char *at = text; status == FEDGE_OK; at++) {
+        const size_t length = strcspn(at, "+");
+        status = read_stage(at, length, codec, err);
+        at += length;
+        if (*at == '\0')
+            break;
+    }
+    if (status == FEDGE_OK && !codec->values)
+        codec->values = &fedge_codec_none;
+    return status;
+}
+
+const char *fedge_codec_text(const fedge_codec *codec, char text[FEDGE_CODEC_TEXT])
+{
+    if (!codec->chooses) {
+        (void)fedge_os_format(text, FEDGE_CODEC_TEXT, "%s", codec->values->name);
+        return text;
+    }
+    char digits[8] = "000000";
+    uint32_t rest = (uint32_t)(codec->share % FEDGE_CODEC_WHOLE);
+    for (int i = 5; i >= 0; i--, rest /= 10)
+        digits[i] = (char)('0' + rest % 10);
+    for (int i = 5; i >= 0 && digits[i] == '0'; i--)
+        digits[i] = '\0';
+    const bool plain = codec->values == &fedge_codec_none;
+    (void)fedge_os_format(text, FEDGE_CODEC_TEXT, "%s:%u%s%s%s%s", codec->chooses->name,
+                          (unsigned)(codec->share / FEDGE_CODEC_WHOLE), digits[0] ? "." : "",
+                          digits, plain ? "" : "+", plain ? "" : codec->values->name);
+    return text;
+}
+
+bool fedge_codec_equal(const fedge_codec *a, const fedge_codec *b)
+{
+    return a->values == b->values && a->chooses == b->chooses && a->share == b->share;
+}
+
+bool fedge_codec_has(const fedge_codec *codec, const char *name)
+{
+    return (codec->values && strcmp(codec->values->name, name) == 0) ||
+           (codec->chooses && strcmp(codec->chooses->name, name) == 0);
+}
+
+fedge_codec fedge_codec_default(void)
+{
+    return (fedge_codec){.values = &fedge_codec_int8};
+}
+
+fedge_codec fedge_codec_lossless(void)
+{
+    return (fedge_codec){.values = &fedge_codec_none};
+}
+
+/* ---- sizes ----------------------------------------------------------------------------------- */
+
+const fedge_codec *fedge_codec_of(const fedge_codec *codec, uint32_t index)
+{
+    return codec->tensors ? codec->tensors[index] : codec;
+}
+
+bool fedge_codec_is_plain(const fedge_codec *codec)
+{
+    return !codec->chooses && !codec->tensors;
+}
+
+bool fedge_codec_chooses_of(const fedge_codec *codec, const fedge_tensor_spec *spec)
+{
+    return codec->chooses && spec->rank >= 2;
+}
+
+size_t fedge_codec_chosen(const fedge_codec *codec, size_t count)
+{
+    const uint64_t whole = FEDGE_CODEC_WHOLE;
+    return (size_t)(((uint64_t)count * codec->share + whole - 1) / whole);
+}
+
+size_t fedge_codec_run_size(const fedge_codec *codec, size_t count)
+{
+    return codec->values->size(count);
+}
+
+size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema)
+{
+    size_t size = 0;
+    for (uint32_t i = 0; i < schema->num_tensors; i++) {
+        const fedge_tensor_spec *spec = &schema->tensors[i];
+        const fedge_codec *own = fedge_codec_of(codec, i);
+        size += fedge_codec_chooses_of(own, spec) ? own->chooses->largest(own, spec->count)
+                                                  : fedge_codec_run_size(own, spec->count);
+    }
+    return size;
+}
+
+fedge_status fedge_codec_check_bounds(const fedge_schema *schema, const int8_t *bounds_log2,
+                                      fedge_error *err)
+{
+    for (uint32_t i = 0; i < schema->num_tensors; i++) {
+        if (bounds_log2[i] < FEDGE_FIXED_MIN_BOUND_LOG2 ||
+            bounds_log2[i] > FEDGE_FIXED_MAX_BOUND_LOG2) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "bound 2^%d of tensor \"%s\" is outside 2^%d to 2^%d", bounds_log2[i],
+                              schema->tensors[i].name, FEDGE_FIXED_MIN_BOUND_LOG2,
+                              FEDGE_FIXED_MAX_BOUND_LOG2);
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* ---- encoding -------------------------------------------------------------------------------- */
+
+/* x: the values from [first] on, with a NaN among them; NULL: they are not there any more. */
+static fedge_status fail_nan(const fedge_tensor_spec *spec, size_t first, const float *x,
+                             fedge_error *err)
+{
+    size_t i = 0;
+    while (x && !isnan(x[i]))
+        i++;
+    return fedge_fail(err, FEDGE_NOT_FINITE,
+                      "value %zu of tensor \"%s\" is NaN; training has diverged", first + i,
+                      spec->name);
+}
+
+/* A section under way. */
+typedef struct encoder {
+    const fedge_codec *codec; /* of the tensor */
+    const fedge_codec_ends *ends;
+    uint8_t *out; /* where the next bytes go; NULL: nowhere */
+    size_t size;  /* of all that has been written, or would have been */
+    fedge_codec_stats *stats;
+} encoder;
+
+/* Encodes x (n), which are whole blocks or a tensor's last values, and decodes them to v. */
+static void encode_blocks(encoder *self, int bound_log2, const float *x, size_t n, int32_t *v)
+{
+    const fedge_codec_ops *values = self->codec->values;
+    for (size_t i = 0; i < n; i += FEDGE_CODEC_BLOCK) {
+        const size_t block = n - i < FEDGE_CODEC_BLOCK ? n - i : FEDGE_CODEC_BLOCK;
+        const size_t size = values->size(block);
+        values->encode(bound_log2, x + i, block, v + i, self->out, self->stats);
+        self->out = self->out ? self->out + size : NULL;
+        self->size += size;
+    }
+}
+
+/* Adds a piece that is taken to what has not travelled before. What is over the bound is cut: it
+ * would stay for good. Its place there, or NULL with the error of a value that is no number. */
+static float *add_residual(encoder *self, const fedge_tensor_spec *spec, int bound_log2, size_t at,
+                           const float *x, size_t n)
+{
+    const float bound = ldexpf(1.0f, bound_log2);
+    float *rest = self->ends->residual + spec->offset + at;
+    uint32_t not_finite = 0, clamped = 0; /* as wide as the values are, for vectors' sake */
+    for (size_t i = 0; i < n; i++) {
+        const float sum = rest[i] + x[i];
+        not_finite += isnan(sum) ? 1 : 0;
+        clamped += fabsf(sum) > bound ? 1 : 0;
+        rest[i] = sum > bound ? bound : sum < -bound ? -bound : sum;
+    }
+    self->stats->not_finite += not_finite;
+    self->stats->clamped += clamped;
+    return rest;
+}
+
+/* Takes what has travelled out of the residual. */
+static void subtract_sent(float *rest, const int32_t *v, size_t n, int bound_log2)
+{
+    const float unit = ldexpf(1.0f, bound_log2 - FEDGE_FIXED_VALUE_BITS);
+    for (size_t i = 0; i < n; i++)
+        rest[i] -= (float)v[i] * unit;
+}
+
+/* All values travel. */
+static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, uint32_t index,
+                                 int bound_log2, fedge_error *err)
+{
+    const fedge_codec_ends *ends = self->ends;
+    const bool keeps = ends->residual != NULL;
+    const bool fixed =
+        self->codec->values->keeps_quantised && !self->out && ends->take_fixed && !keeps;
+    float room[FEDGE_CODEC_PIECE];
+    int32_t v[FEDGE_CODEC_PIECE];
+    fedge_status status = FEDGE_OK;
+    for (size_t at = 0; at < spec->count && status == FEDGE_OK; at += FEDGE_CODEC_PIECE) {
+        const size_t left = spec->count - at;
+        const size_t n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
+        const float *x = NULL;
+        if (fixed) {
+            ends->take_fixed(ends->user, index, at, n, bound_log2, v, self->stats);
+            self->size += self->codec->values->size(n);
+        } else {
+            x = ends->take(ends->user, index, at, n, room);
+            float *rest = keeps ? add_residual(self, spec, bound_log2, at, x, n) : NULL;
+            encode_blocks(self, bound_log2, keeps ? rest : x, n, v);
+            subtract_sent(rest, v, keeps ? n : 0, bound_log2);
+        }
+        if (self->stats->not_finite > 0)
+            return fail_nan(spec, at, x, err);
+        if (ends->give)
+            status = ends->give(ends->user, index, at, NULL, n, v, err);
+    }
+    return status;
+}
+
+/* A tensor of the section, for who gives by tensors. */
+typedef struct tensor_end {
+    const fedge_codec_ends *ends;
+    uint32_t index;
+} tensor_end;
+
+static fedge_status give_of_tensor(void *user, size_t at, const uint32_t *places, size_t n,
+                                   const int32_t *v, fedge_error *err)
+{
+    const tensor_end *end = user;
+    return end->ends->give(end->ends->user, end->index, at, places, n, v, err);
+}
+
+/* Some values travel. */
+static fedge_status encode_chosen(encoder *self, const fedge_tensor_spec *spec, uint32_t index,
+                                  int bound_log2, fedge_error *err)
+{
+    const fedge_codec_ends *ends = self->ends;
+    tensor_end end = {ends, index};
+    float room[FEDGE_CODEC_PIECE];
+    assert(ends->residual);
+    for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_PIECE) {
+        const size_t left = spec->count - at;
+        const size_t n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
+        const float *x = ends->take(ends->user, index, at, n, room);
+        (void)add_residual(self, spec, bound_log2, at, x, n);
+        if (self->stats->not_finite > 0)
+            return fail_nan(spec, at, x, err);
+    }
+    fedge_rng rng = fedge_rng_stream(ends->seed, FEDGE_PURPOSE_CHOICE, ends->round, index, 0);
+    const fedge_codec_tensor tensor = {.codec = self->codec,
+                                       .spec = spec,
+                                       .bound_log2 = bound_log2,
+                                       .key = fedge_rng_u64(&rng),
+                                       .give = ends->give ? give_of_tensor : NULL,
+                                       .user = &end};
+    size_t size = 0;
+    const fedge_status status =
+        self->codec->chooses->choose(&tensor, ends->residual + spec->offset, self->out, &size, err);
+    self->out = self->out ? self->out + size : NULL;
+    self->size += size;
+    return status;
+}
+
+fedge_status fedge_codec_encode_pieces(const fedge_codec *codec, const fedge_schema *schema,
+                                       const int8_t *bounds_log2, const fedge_codec_ends *ends,
+                                       uint8_t *out, size_t *size, fedge_codec_stats *stats,
+                                       fedge_error *err)
+{
+    encoder self = {.ends = ends, .out = out, .stats = stats};
+    *stats = (fedge_codec_stats){0};
+    fedge_status status = fedge_codec_check_bounds(schema, bounds_log2, err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++) {
+        const fedge_tensor_spec *spec = &schema->tensors[i];
+        self.codec = fedge_codec_of(codec, i);
+        status = fedge_codec_chooses_of(self.codec, spec)
+                     ? encode_chosen(&self, spec, i, bounds_log2[i], err)
+                     : encode_whole(&self, spec, i, bounds_log2[i], err);
+    }
+    *size = self.size;
+    return status;
+}
+
+/* Values that lie in one block. */
+typedef struct array_end {
+    const fedge_schema *schema;
+    const float *values;
+} array_end;
+
+static const float *take_from_array(void *user, uint32_t index, size_t at, size_t n, float *room)
+{
+    const array_end *from = user;
+    (void)n;
+    (void)room;
+    return from->values + from->schema->tensors[index].offset + at;
+}
+
+fedge_status fedge_codec_encode(const fedge_codec *codec, const fedge_schema *schema,
+                                const int8_t *bounds_log2, const float *values, float *residual,
+                                uint8_t *out, size_t out_size, size_t *size,
+                                fedge_codec_stats *stats, fedge_error *err)
+{
+    fedge_codec_stats unused;
+    array_end from = {schema, values};
+    const fedge_codec_ends ends = {.user = &from, .take = take_from_array, .residual = residual};
+    const size_t most = fedge_codec_size(codec, schema);
+    char text[FEDGE_CODEC_TEXT];
+    if (stats)
+        *stats = (fedge_codec_stats){0};
+    if (out_size < most) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the section takes up to %zu bytes as %s, and there is room for %zu",
+                          most, fedge_codec_text(codec, text), out_size);
+    }
+    return fedge_codec_encode_pieces(codec, schema, bounds_log2, &ends, out, size,
+                                     stats ? stats : &unused, err);
+}

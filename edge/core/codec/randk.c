@@ -1,0 +1,92 @@
+/* k = ⌈share · n⌉ values of a tensor at places that are drawn, for all clients of a round alike:
+ *
+ *     u64 key, then the k values as the codec behind it writes k values
+ *
+ * Place i is one of the values from ⌊i · n / k⌋ up to ⌊(i + 1) · n / k⌋, so that places ascend and
+ * each can be told alone: ⌊i · n / k⌋ + ⌊u · s / 2^32⌋, for s such values and u word i of the
+ * stream (key, FEDGE_PURPOSE_CHOICE, 0, 0, 0). The key is drawn for each round and tensor.
+ *
+ * Konečný, McMahan, Yu, Richtárik, Suresh, Bacon, "Federated learning: strategies for improving
+ * communication efficiency", 2016 (random masks). */
+#include "edge/core/bytes.h"
+#include "edge/core/codec/chosen.h"
+#include "edge/core/rng.h"
+
+#define KEY_BYTES 8
+
+/* Draws places in order. */
+typedef struct places {
+    fedge_rng rng;
+    uint64_t n, k, i; /* i: of the next */
+} places;
+
+static places places_from(const fedge_codec_tensor *tensor, uint64_t key, size_t first)
+{
+    places drawn = {.rng = fedge_rng_stream(key, FEDGE_PURPOSE_CHOICE, 0, 0, 0),
+                    .n = tensor->spec->count,
+                    .k = fedge_codec_chosen(tensor->codec, tensor->spec->count),
+                    .i = first - first % 4};
+    drawn.rng.counter[0] = (uint32_t)(first / 4);
+    for (; drawn.i < first; drawn.i++)
+        (void)fedge_rng_u32(&drawn.rng);
+    return drawn;
+}
+
+static uint32_t next_place(places *drawn)
+{
+    const uint64_t begin = drawn->i * drawn->n / drawn->k;
+    const uint64_t end = (drawn->i + 1) * drawn->n / drawn->k;
+    drawn->i++;
+    return (uint32_t)(begin + ((uint64_t)fedge_rng_u32(&drawn->rng) * (end - begin) >> 32));
+}
+
+static size_t randk_largest(const fedge_codec *codec, size_t count)
+{
+    return KEY_BYTES + codec->values->size(fedge_codec_chosen(codec, count));
+}
+
+static fedge_status randk_choose(const fedge_codec_tensor *tensor, float *x, uint8_t *out,
+                                 size_t *size, fedge_error *err)
+{
+    places drawn = places_from(tensor, tensor->key, 0);
+    fedge_chosen_out chosen = {.tensor = tensor, .x = x, .out = out ? out + KEY_BYTES : NULL};
+    fedge_status status = FEDGE_OK;
+    if (out)
+        fedge_put_u64(out, tensor->key);
+    while (drawn.i < drawn.k && status == FEDGE_OK)
+        status = fedge_chosen_put(&chosen, next_place(&drawn), err);
+    *size = randk_largest(tensor->codec, tensor->spec->count);
+    return status == FEDGE_OK ? fedge_chosen_end(&chosen, err) : status;
+}
+
+static fedge_status randk_read(const fedge_codec_tensor *tensor, const uint8_t *in, size_t size,
+                               size_t *used, fedge_error *err)
+{
+    const uint64_t n = tensor->spec->count;
+    *used = randk_largest(tensor->codec, tensor->spec->count);
+    if (size < *used) {
+        *used = 0;
+        return fedge_chosen_fail_end(tensor->spec, err);
+    }
+    const uint64_t k = fedge_codec_chosen(tensor->codec, tensor->spec->count);
+    const size_t first = (size_t)(tensor->from * k / n);
+    places drawn = places_from(tensor, fedge_get_u64(in), first);
+    fedge_chosen_in chosen = {
+        .tensor = tensor, .values = in + KEY_BYTES, .k = (size_t)k, .first = first};
+    fedge_status status = FEDGE_OK;
+    while (drawn.i < k && status == FEDGE_OK && (tensor->to == 0 || drawn.i * n / k < tensor->to)) {
+        chosen.places[chosen.n++] = next_place(&drawn);
+        if (drawn.i % FEDGE_CODEC_BLOCK == 0)
+            status = fedge_chosen_give(&chosen, err);
+    }
+    return status == FEDGE_OK && chosen.n > 0 ? fedge_chosen_give(&chosen, err) : status;
+}
+
+const fedge_codec_ops fedge_codec_randk = {
+    .name = "randk",
+    .chooses = true,
+    .largest = randk_largest,
+    .choose = randk_choose,
+};
+
+const fedge_codec_reader fedge_codec_randk_reader = {.read = randk_read};

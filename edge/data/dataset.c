@@ -1,0 +1,466 @@
+#include "edge/data/dataset.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/message.h"
+#include "edge/core/os.h"
+#include "edge/core/rng.h"
+#include "edge/data/dataset_load.h"
+
+#define MOST_FETCHED ((size_t)64 << 10) /* bytes of examples that are fetched ahead */
+#define MOST_TABLES 16 /* levels of a channel take over 1 KB: of more, values are computed */
+
+/* --- loading ---------------------------------------------------------------------------------- */
+
+static fedge_status check_spec(const fedge_data_spec *spec, size_t *example_values,
+                               fedge_error *err)
+{
+    const char *name = spec->name;
+    if (spec->rank < 1 || spec->rank > 3) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "data '%s': shape of %" PRIu32 " dimensions; 1 to 3 are possible", name,
+                          spec->rank);
+    }
+    size_t n = 1;
+    for (uint32_t i = 0; i < spec->rank; i++) {
+        if (spec->shape[i] == 0) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "data '%s': dimension %" PRIu32 " is 0",
+                              name, i);
+        }
+        if (n > FEDGE_DATASET_MAX_EXAMPLE_VALUES / spec->shape[i]) {
+            return fedge_fail(err, FEDGE_TOO_BIG,
+                              "data '%s': an example has more than the limit of %zu values", name,
+                              FEDGE_DATASET_MAX_EXAMPLE_VALUES);
+        }
+        n *= spec->shape[i];
+    }
+    if (spec->dtype != FEDGE_U8 && spec->dtype != FEDGE_F32)
+        return fedge_fail(err, FEDGE_UNSUPPORTED, "data '%s': the type must be U8 or F32", name);
+    if (spec->num_labels < 1 || spec->num_labels > INT32_MAX) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "data '%s': %" PRIu32 " labels; 1 to %" PRId32 " are possible", name,
+                          spec->num_labels, INT32_MAX);
+    }
+    const uint32_t channels = spec->num_channels;
+    if (channels > 1 && channels != spec->shape[0]) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "data '%s': mean and std for %" PRIu32
+                          " channels; 1 or the shape's %" PRIu32 " are possible",
+                          name, channels, spec->shape[0]);
+    }
+    bool usable = isfinite(spec->divide_by) && spec->divide_by != 0;
+    for (uint32_t c = 0; c < channels; c++)
+        usable = usable && isfinite(spec->mean[c]) && isfinite(spec->std[c]) && spec->std[c] > 0;
+    if (!usable) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "data '%s': divide-by must not be 0, std must be over 0, all finite",
+                          name);
+    }
+    *example_values = n;
+    return FEDGE_OK;
+}
+
+static fedge_status make_levels(fedge_dataset *dataset, fedge_error *err)
+{
+    if (dataset->spec.dtype != FEDGE_U8)
+        return FEDGE_OK;
+    const fedge_data_spec *spec = &dataset->spec;
+    const uint32_t rows = spec->num_channels > 1 ? spec->num_channels : 1;
+    dataset->finite = true;
+    for (uint32_t c = 0; c < rows; c++) { /* the levels between lie between */
+        dataset->finite = dataset->finite && isfinite(fedge_data_normalise(spec, c, 0.0f)) &&
+                          isfinite(fedge_data_normalise(spec, c, FEDGE_LEVELS - 1));
+    }
+    if (rows > MOST_TABLES)
+        return FEDGE_OK;
+    /* A byte has 256 values: looking a normalised one up gives the bits of computing it, without a
+     * division for each pixel. */
+    dataset->levels = malloc(rows * sizeof(*dataset->levels));
+    if (!dataset->levels) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "data '%s': no memory for its normalisation",
+                          spec->name);
+    }
+    const bool centred = spec->num_channels > 0; /* x − 0 and x / 1 are x */
+    for (uint32_t c = 0; c < rows; c++) {
+        fedge_levels_make(&dataset->levels[c], spec->divide_by, centred ? spec->mean[c] : 0.0f,
+                          centred ? spec->std[c] : 1.0f, fedge_os_cpu_features());
+    }
+    return FEDGE_OK;
+}
+
+/* Who is to have which examples, and whose are kept. */
+typedef struct division {
+    const fedge_partition_spec *partition; /* NULL: all is kept */
+    uint32_t num_parts;
+    uint32_t part; /* kept; all: every part's */
+    bool all;
+    double validation; /* the share that is set apart first, by [assign_rest] */
+    fedge_status (*assign_rest)(const fedge_partition_spec *, const fedge_partition_data *, double,
+                                uint32_t, uint32_t *, fedge_error *); /* NULL: a device's part */
+    uint32_t *owner; /* malloc'ed, (examples in the file), or NULL without a partition */
+} division;
+
+/* The csv column that is not read as a value; NULL: none. */
+static const char *aside_of(const fedge_data_spec *spec, const division *d)
+{
+    const bool natural = d->partition && d->partition->scheme == FEDGE_PARTITION_NATURAL;
+    return natural ? d->partition->source : spec->aside;
+}
+
+static fedge_status divide(division *d, const fedge_data_spec *spec, const char *values_path,
+                           const fedge_dataset_files *files, const int32_t *labels, uint32_t count,
+                           fedge_error *err)
+{
+    if (!d->partition)
+        return FEDGE_OK;
+    d->owner = malloc(count * sizeof(*d->owner));
+    if (!d->owner) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "data '%s': no memory to divide %" PRIu32 " examples", spec->name, count);
+    }
+    const fedge_partition_data data = {.num_examples = count,
+                                       .num_labels = spec->num_labels,
+                                       .labels = labels,
+                                       .values_path = values_path,
+                                       .num_files = files->values.count,
+                                       .file_ends = files->ends};
+    return d->assign_rest
+               ? d->assign_rest(d->partition, &data, d->validation, d->num_parts, d->owner, err)
+               : fedge_partition_assign(d->partition, &data, d->num_parts, d->owner, err);
+}
+
+/* Lists the files; of per-file's, for one part, its own alone. */
+static fedge_status list_files(const fedge_data_spec *spec, const char *values_path,
+                               const char *labels_path, division *d, fedge_dataset_files *files,
+                               fedge_error *err)
+{
+    fedge_status status = fedge_file_list_open(&files->values, values_path, err);
+    if (!status)
+        status = fedge_file_list_open(&files->labels, labels_path, err);
+    if (status)
+        return status;
+    const uint32_t count = files->values.count;
+    if (count == 0)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "data '%s': no file is named", spec->name);
+    if (files->labels.count > 0 && files->labels.count != count) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "data '%s': %" PRIu32 " files of values (%s …), but %" PRIu32
+                          " of labels (%s …); name as many, in the same order",
+                          spec->name, count, files->values.paths[0], files->labels.count,
+                          files->labels.paths[0]);
+    }
+    if (!d->partition || d->all)
+        return FEDGE_OK;
+    if (d->part >= d->num_parts) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "data '%s': part %" PRIu32 " of %" PRIu32
+                          "; parts are counted from 0 to their number − 1",
+                          spec->name, d->part, d->num_parts);
+    }
+    /* Others' files need not even exist on this device. */
+    if (d->partition->scheme != FEDGE_PARTITION_PER_FILE)
+        return FEDGE_OK;
+    status = fedge_partition_check_files(count, d->num_parts, err);
+    if (status)
+        return status;
+    fedge_file_list_keep(&files->values, d->part);
+    if (files->labels.count > 0)
+        fedge_file_list_keep(&files->labels, d->part);
+    d->partition = NULL;
+    return FEDGE_OK;
+}
+
+/* Keeps the labels of the own part, in place; returns how many. */
+static uint32_t keep_labels(int32_t *labels, uint32_t count, const uint32_t *owner, uint32_t part)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (!owner || owner[i] == part)
+            labels[kept++] = labels[i];
+    }
+    return kept;
+}
+
+static fedge_status fill(fedge_dataset *dataset, const char *values_path, const char *labels_path,
+                         fedge_dataset_files *files, division *d, fedge_error *err)
+{
+    const fedge_data_spec *spec = &dataset->spec;
+    const char *aside = aside_of(spec, d);
+    uint32_t count = 0;
+    fedge_status status = list_files(spec, values_path, labels_path, d, files, err);
+    if (!status) {
+        status = fedge_labels_load(spec, dataset->example_values, files, aside, &dataset->labels,
+                                   &count, err);
+    }
+    if (!status)
+        status = divide(d, spec, values_path, files, dataset->labels, count, err);
+    if (!status) {
+        /* Labels are read first and values only afterwards, since a division may need all labels,
+         * but a device has memory for its own part of the values alone. */
+        const uint32_t *owner = d->all ? NULL : d->owner;
+        dataset->count = keep_labels(dataset->labels, count, owner, d->part);
+        status = fedge_values_load(dataset, files, aside, owner, d->part, err);
+    }
+    return status ? status : make_levels(dataset, err);
+}
+
+/* Without examples. */
+static fedge_status make(const fedge_data_spec *spec, fedge_dataset **out, fedge_error *err)
+{
+    size_t example_values = 0;
+    fedge_status status = check_spec(spec, &example_values, err);
+    if (status)
+        return status;
+    fedge_dataset *dataset = calloc(1, sizeof(*dataset));
+    if (!dataset)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "data '%s': no memory", spec->name);
+    dataset->spec = *spec;
+    dataset->example_values = example_values;
+    dataset->plane = example_values / (spec->num_channels > 1 ? spec->num_channels : 1);
+    *out = dataset;
+    return FEDGE_OK;
+}
+
+/* On failure division->owner may be there all the same. */
+static fedge_status load(const fedge_data_spec *spec, const char *values_path,
+                         const char *labels_path, division *d, fedge_dataset **out,
+                         fedge_error *err)
+{
+    *out = NULL;
+    fedge_dataset *dataset = NULL;
+    fedge_status status = make(spec, &dataset, err);
+    if (status)
+        return status;
+    fedge_dataset_files files = {.ends = NULL};
+    status = fill(dataset, values_path, labels_path, &files, d, err);
+    fedge_file_list_close(&files.values);
+    fedge_file_list_close(&files.labels);
+    free(files.ends);
+    if (status) {
+        fedge_dataset_free(dataset);
+        return status;
+    }
+    *out = dataset;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_dataset_load(const fedge_data_spec *spec, const char *values_path,
+                                const char *labels_path, fedge_dataset **dataset, fedge_error *err)
+{
+    *dataset = NULL;
+    division d = {.all = true};
+    return load(spec, values_path, labels_path, &d, dataset, err);
+}
+
+fedge_status fedge_dataset_load_part(const fedge_data_spec *spec, const char *values_path,
+                                     const char *labels_path, const fedge_partition_spec *partition,
+                                     uint32_t part, uint32_t num_parts, fedge_dataset **dataset,
+                                     fedge_error *err)
+{
+    *dataset = NULL;
+    division d = {.partition = partition, .num_parts = num_parts, .part = part};
+    const fedge_status status = load(spec, values_path, labels_path, &d, dataset, err);
+    free(d.owner);
+    return status;
+}
+
+fedge_status fedge_dataset_load_divided(const fedge_data_spec *spec, const char *values_path,
+                                        const char *labels_path,
+                                        const fedge_partition_spec *partition, double validation,
+                                        uint32_t num_parts, fedge_dataset **dataset,
+                                        uint32_t **owner, fedge_error *err)
+{
+    *dataset = NULL;
+    *owner = NULL;
+    if (num_parts == 0) {
+        fedge_status made = make(spec, dataset, err);
+        if (!made)
+            made = make_levels(*dataset, err);
+        if (made) {
+            fedge_dataset_free(*dataset);
+            *dataset = NULL;
+        }
+        return made;
+    }
+    /* By a pointer, so that what only simulations do is no part of a client. */
+    division d = {.partition = partition,
+                  .num_parts = num_parts,
+                  .all = true,
+                  .validation = validation,
+                  .assign_rest = fedge_partition_assign_rest};
+    const fedge_status status = load(spec, values_path, labels_path, &d, dataset, err);
+    if (status)
+        free(d.owner);
+    *owner = status ? NULL : d.owner;
+    return status;
+}
+
+void fedge_dataset_free(fedge_dataset *dataset)
+{
+    if (!dataset)
+        return;
+    free(dataset->values);
+    free(dataset->labels);
+    free(dataset->levels);
+    free(dataset);
+}
+
+uint32_t fedge_dataset_size(const fedge_dataset *dataset)
+{
+    return dataset->count;
+}
+
+const void *fedge_dataset_values(const fedge_dataset *dataset)
+{
+    return dataset->values;
+}
+
+const int32_t *fedge_dataset_labels(const fedge_dataset *dataset)
+{
+    return dataset->labels;
+}
+
+uint32_t fedge_dataset_crc32(const fedge_dataset *dataset)
+{
+    const size_t count = dataset->count;
+    const size_t size = dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
+    const uint32_t crc = fedge_crc32(0, dataset->values, count * size);
+    return fedge_crc32(crc, dataset->labels, count * sizeof(*dataset->labels));
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+/* [next]: the example that will be read after it. */
+static void read_u8(const fedge_dataset *dataset, uint32_t example, uint32_t next, float *x)
+{
+    const uint8_t *values = dataset->values;
+    const uint8_t *v = values + (size_t)example * dataset->example_values;
+    const uint8_t *soon = values + (size_t)next * dataset->example_values;
+    const fedge_levels *levels = dataset->levels;
+    for (size_t at = 0; at < dataset->example_values; at += dataset->plane)
+        fedge_levels_read(levels++, v + at, dataset->plane, soon + at, x + at);
+}
+
+static void read_computed(const fedge_dataset *dataset, uint32_t example, float *x)
+{
+    const size_t first = (size_t)example * dataset->example_values;
+    const bool bytes = dataset->spec.dtype == FEDGE_U8;
+    uint32_t channel = 0;
+    for (size_t at = 0; at < dataset->example_values; at += dataset->plane, channel++) {
+        for (size_t i = at; i < at + dataset->plane; i++) {
+            const float v = bytes ? (float)((const uint8_t *)dataset->values)[first + i]
+                                  : ((const float *)dataset->values)[first + i];
+            x[i] = fedge_data_normalise(&dataset->spec, channel, v);
+        }
+    }
+}
+
+static uint32_t example_of(const fedge_view *view, uint32_t index)
+{
+    return view->indices ? view->indices[index] : index;
+}
+
+/* Brings examples near, but no more than stay there while others are trained with. */
+static void fetch(const fedge_view *view, const uint32_t *indices, uint32_t n)
+{
+    const fedge_dataset *dataset = view->dataset;
+    const size_t size = dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
+    for (uint32_t i = 0; i < n && (i + 1) * size <= MOST_FETCHED && indices[i] < view->count; i++) {
+        fedge_levels_fetch((const uint8_t *)dataset->values + example_of(view, indices[i]) * size,
+                           size);
+    }
+}
+
+static fedge_status read_view(void *user, const uint32_t *indices, uint32_t n, uint32_t soon,
+                              float *x, int32_t *labels, fedge_error *err)
+{
+    const fedge_view *view = user;
+    const fedge_dataset *dataset = view->dataset;
+    for (uint32_t i = 0; i < n; i++) {
+        if (indices[i] >= view->count) {
+            return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                              "data '%s': example %" PRIu32 " is asked for, but there are %" PRIu32,
+                              dataset->spec.name, indices[i], view->count);
+        }
+    }
+    for (uint32_t i = 0; i < n; i++) { /* by themselves: memory is waited for once */
+        labels[i] = dataset->labels[example_of(view, indices[i])];
+    }
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t example = example_of(view, indices[i]);
+        float *out = x + (size_t)i * dataset->example_values;
+        if (dataset->levels)
+            read_u8(dataset, example, example_of(view, indices[i + 1 < n ? i + 1 : i]), out);
+        else
+            read_computed(dataset, example, out);
+    }
+    fetch(view, indices + n, soon < n ? soon : n);
+    return FEDGE_OK;
+}
+
+fedge_examples fedge_view_examples(const fedge_view *view)
+{
+    /* The user of examples is not const, for the sake of other sources; this one only reads. */
+    void *user;
+    memcpy(&user, &view, sizeof(user));
+    return (fedge_examples){.user = user,
+                            .num_examples = view->count,
+                            .read = read_view,
+                            .finite = view->dataset->finite};
+}
+
+void fedge_view_fini(fedge_view *view)
+{
+    free(view->indices);
+    *view = (fedge_view){.dataset = NULL};
+}
+
+fedge_status fedge_view_split(fedge_view *view, double fraction, uint64_t seed,
+                              uint32_t client_index, fedge_view *held_out, fedge_error *err)
+{
+    *held_out = (fedge_view){.dataset = view->dataset};
+    if (!(fraction >= 0 && fraction < 1)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "validation fraction %g; it must be at least 0 and below 1", fraction);
+    }
+    const uint32_t held = (uint32_t)(fraction * view->count);
+    if (held == 0)
+        return FEDGE_OK;
+    const uint32_t rest = view->count - held;
+    uint32_t *order = malloc(view->count * sizeof(*order));
+    uint8_t *is_held = calloc(view->count, 1);
+    uint32_t *held_indices = malloc(held * sizeof(*held_indices));
+    uint32_t *rest_indices = malloc(rest * sizeof(*rest_indices));
+    if (!order || !is_held || !held_indices || !rest_indices) {
+        free(order);
+        free(is_held);
+        free(held_indices);
+        free(rest_indices);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to split %" PRIu32 " examples",
+                          view->count);
+    }
+    for (uint32_t i = 0; i < view->count; i++)
+        order[i] = i;
+    /* Rounds count from 1, so round 0's stream of this purpose is free. */
+    fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_SHUFFLE, 0, client_index, 0);
+    fedge_rng_shuffle(&rng, order, view->count);
+    for (uint32_t i = 0; i < held; i++)
+        is_held[order[i]] = 1;
+    uint32_t h = 0, r = 0;
+    for (uint32_t i = 0; i < view->count; i++) {
+        const uint32_t example = view->indices ? view->indices[i] : i;
+        if (is_held[i])
+            held_indices[h++] = example;
+        else
+            rest_indices[r++] = example;
+    }
+    free(order);
+    free(is_held);
+    free(view->indices);
+    *view = (fedge_view){view->dataset, rest_indices, rest};
+    *held_out = (fedge_view){view->dataset, held_indices, held};
+    return FEDGE_OK;
+}

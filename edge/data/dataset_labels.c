@@ -1,0 +1,207 @@
+#include "edge/data/dataset_load.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "edge/data/formats/array_file.h"
+#include "edge/data/formats/csv.h"
+#include "edge/data/formats/data_file.h"
+#include "edge/data/formats/leaf.h"
+
+/* The labels of the files so far. */
+typedef struct label_list {
+    int32_t *of; /* malloc'ed, (capacity) */
+    uint32_t count, capacity;
+    uint64_t max_bytes; /* of the data set; 0: no limit */
+} label_list;
+
+/* [line]: where it stands, or 0 in a file without lines. */
+static fedge_status check_label(const fedge_data_spec *spec, const char *path, uint64_t line,
+                                uint64_t index, int64_t label, fedge_error *err)
+{
+    if (label >= 0 && label < spec->num_labels)
+        return FEDGE_OK;
+    const fedge_status status = fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                                           "the label of example %" PRIu64 " is %" PRId64
+                                           "; the job has labels 0 to %" PRIu32,
+                                           index, label, spec->num_labels - 1);
+    return line > 0 ? fedge_error_prefix(err, status, "%s:%" PRIu64, path, line)
+                    : fedge_error_prefix(err, status, "%s", path);
+}
+
+/* May [more] labels follow? */
+static fedge_status check_count(const label_list *list, const char *path, uint64_t more,
+                                fedge_error *err)
+{
+    if (more > FEDGE_DATASET_MAX_EXAMPLES - list->count) {
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "%s: %" PRIu64 " examples behind %" PRIu32 "; the limit is %" PRIu32,
+                          path, more, list->count, FEDGE_DATASET_MAX_EXAMPLES);
+    }
+    if (list->max_bytes > 0 && (list->count + more) * FEDGE_DATASET_ROW > list->max_bytes) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "%s: the labels of %" PRIu64
+                          " examples, and whose they are, are over the limit of %" PRIu64 " bytes",
+                          path, list->count + more, list->max_bytes);
+    }
+    return FEDGE_OK;
+}
+
+/* Makes room for [more] labels. */
+static fedge_status reserve(label_list *list, const char *path, uint64_t more, fedge_error *err)
+{
+    const fedge_status status = check_count(list, path, more, err);
+    if (status)
+        return status;
+    const uint32_t need = list->count + (uint32_t)more;
+    if (more == 0 || (list->of && need <= list->capacity))
+        return FEDGE_OK;
+    const uint32_t room = need > list->capacity * 2 ? need : list->capacity * 2;
+    int32_t *grown = realloc(list->of, room * sizeof(*grown));
+    if (!grown)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for %" PRIu32 " labels", path, room);
+    list->of = grown;
+    list->capacity = room;
+    return FEDGE_OK;
+}
+
+static fedge_status read_array(const fedge_data_spec *spec, fedge_data_file *file, label_list *list,
+                               fedge_error *err)
+{
+    fedge_reader *reader = &file->reader;
+    const fedge_array_info *info = &file->info;
+    const char *path = reader->path;
+    if (info->rank != 1) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "%s: labels with %" PRIu32 " dimensions; 1 is needed", path, info->rank);
+    }
+    const size_t size = fedge_dtype_size(info->dtype);
+    if (info->dtype != FEDGE_U8 && info->dtype != FEDGE_I32 && info->dtype != FEDGE_I64) {
+        return fedge_fail(err, FEDGE_MISMATCH, "%s: labels of type %s; integers are needed", path,
+                          fedge_dtype_name(info->dtype));
+    }
+    const uint64_t count = info->dims[0];
+    fedge_status status = check_count(list, path, count, err);
+    if (!status)
+        status = fedge_reader_expect(reader, count * size, "labels", err);
+    if (!status)
+        status = reserve(list, path, count, err);
+    for (uint64_t i = 0; i < count && !status; i++) {
+        uint8_t raw[8];
+        status = fedge_reader_skip(reader, info->before, "the labels", err);
+        if (!status)
+            status = fedge_reader_read(reader, raw, size, "the labels", err);
+        if (!status)
+            status = fedge_reader_skip(reader, info->after, "the labels", err);
+        const int64_t label = status ? 0 : fedge_array_integer(info, raw);
+        if (!status)
+            status = check_label(spec, path, 0, i, label, err);
+        if (!status)
+            list->of[list->count++] = (int32_t)label;
+    }
+    return status || info->open_end ? status : fedge_reader_end(reader, err);
+}
+
+static fedge_status read_csv(const fedge_data_spec *spec, const char *path, uint64_t columns,
+                             const char *aside, label_list *list, fedge_error *err)
+{
+    fedge_csv csv;
+    fedge_status status = fedge_csv_open_aside(&csv, path, columns, aside, err);
+    if (status)
+        return status;
+    const uint32_t first = list->count;
+    csv.labelled = columns > 1;
+    for (;;) {
+        bool end = false;
+        int64_t label = 0;
+        status = fedge_csv_next(&csv, &end, err);
+        if (status || end)
+            break;
+        status = fedge_csv_label(&csv, &label, err);
+        if (!status)
+            status = check_label(spec, path, csv.number, list->count - first, label, err);
+        if (!status)
+            status = reserve(list, path, 1, err);
+        if (status)
+            break;
+        list->of[list->count++] = (int32_t)label;
+    }
+    fedge_csv_close(&csv);
+    return status;
+}
+
+/* A LEAF file whose labels are read. */
+typedef struct leaf_labels {
+    const fedge_data_spec *spec;
+    const char *path;
+    label_list *list;
+    uint32_t first;
+} leaf_labels;
+
+static fedge_status add_leaf_label(void *context, int64_t label, fedge_error *err)
+{
+    const leaf_labels *l = context;
+    fedge_status status = check_label(l->spec, l->path, 0, l->list->count - l->first, label, err);
+    if (!status)
+        status = reserve(l->list, l->path, 1, err);
+    if (!status)
+        l->list->of[l->list->count++] = (int32_t)label;
+    return status;
+}
+
+static fedge_status read_leaf(const fedge_data_spec *spec, const char *path, label_list *list,
+                              fedge_error *err)
+{
+    leaf_labels l = {spec, path, list, list->count};
+    const fedge_leaf_visitor visitor = {.context = &l, .label = add_leaf_label};
+    return fedge_leaf_read(path, &visitor, err);
+}
+
+static fedge_status read_file(const fedge_data_spec *spec, const char *path, bool own,
+                              uint64_t columns, const char *aside, label_list *list,
+                              fedge_error *err)
+{
+    fedge_data_file file;
+    const fedge_data_role role = own ? FEDGE_DATA_OWN_LABELS : FEDGE_DATA_LABELS;
+    const uint32_t first = list->count;
+    fedge_status status = fedge_data_file_open(&file, spec, path, role, err);
+    if (status)
+        return status;
+    if (file.format == FEDGE_DATA_CSV)
+        status = read_csv(spec, path, columns, aside, list, err);
+    else if (FEDGE_WITH_MORE_DATA && file.format == FEDGE_DATA_LEAF)
+        status = read_leaf(spec, path, list, err);
+    else
+        status = read_array(spec, &file, list, err);
+    fedge_data_file_close(&file);
+    if (!status && list->count == first)
+        status = fedge_fail(err, FEDGE_TRUNCATED, "%s: there are no examples in it", path);
+    return status;
+}
+
+fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_values,
+                               fedge_dataset_files *files, const char *aside, int32_t **labels,
+                               uint32_t *count, fedge_error *err)
+{
+    *labels = NULL;
+    const bool own = files->labels.count == 0;
+    const fedge_file_list *from = own ? &files->values : &files->labels;
+    const uint64_t columns = own ? (uint64_t)example_values + 1 : 1;
+    label_list list = {.max_bytes = spec->max_bytes};
+    files->ends = malloc(from->count * sizeof(*files->ends));
+    fedge_status status = FEDGE_OK;
+    if (!files->ends) {
+        status =
+            fedge_fail(err, FEDGE_NO_MEMORY, "no memory to list %" PRIu32 " files", from->count);
+    }
+    for (uint32_t f = 0; f < from->count && !status; f++) {
+        status = read_file(spec, from->paths[f], own, columns, own ? aside : NULL, &list, err);
+        if (!status)
+            files->ends[f] = list.count;
+    }
+    if (status)
+        free(list.of);
+    *labels = status ? NULL : list.of;
+    *count = status ? 0 : list.count;
+    return status;
+}

@@ -1,0 +1,89 @@
+#include "edge/data/formats/data_file.h"
+
+#include "edge/data/formats/cifar.h"
+#include "edge/data/formats/leaf.h"
+#include "edge/data/formats/tensor_data.h"
+
+/* Are values and labels in one file? */
+static bool has_both(fedge_data_role role)
+{
+    return role == FEDGE_DATA_OWN_VALUES || role == FEDGE_DATA_OWN_LABELS;
+}
+
+static fedge_status check_labels(const char *path, fedge_data_role role, bool has_labels,
+                                 fedge_error *err)
+{
+    const bool wanted = has_both(role);
+    if (wanted && !has_labels) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%s: a file without labels; name the file that has them "
+                          "(csv holds them in its last column)",
+                          path);
+    }
+    if (!wanted && has_labels) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%s: a file with labels of its own; leave \"labels\" out", path);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *spec,
+                                fedge_data_role role, fedge_error *err)
+{
+    fedge_reader *reader = &file->reader;
+    uint8_t head[FEDGE_CIFAR_HEAD_SIZE];
+    size_t got = 0;
+    uint64_t size = 0;
+    fedge_status status = fedge_reader_peek(reader, head, sizeof(head), &got, err);
+    if (status)
+        return status;
+    const bool labels = role == FEDGE_DATA_OWN_LABELS || role == FEDGE_DATA_LABELS;
+    if (!FEDGE_WITH_MORE_DATA && (head[0] == '{' || (got > 8 && head[8] == '{' && head[7] == 0))) {
+        return fedge_fail(
+            err, FEDGE_UNSUPPORTED,
+            "%s: this small build reads no JSON or safetensors data; convert it to csv or npy",
+            reader->path);
+    }
+    file->format = FEDGE_DATA_ARRAY;
+    if (fedge_npy_matches(head, got)) {
+        status = check_labels(reader->path, role, false, err);
+        return status ? status : fedge_npy_read_header(reader, &file->info, err);
+    }
+    if (FEDGE_WITH_MORE_DATA && fedge_tensor_data_matches(head, got))
+        return fedge_tensor_data_open(reader, labels, has_both(role), &file->info, err);
+    if (role != FEDGE_DATA_LABELS)
+        status = fedge_cifar_matches(spec, reader, head, got, &size, err);
+    if (status)
+        return status;
+    if (size > 0) {
+        status = check_labels(reader->path, role, true, err);
+        return status ? status
+                      : fedge_cifar_layout(spec, reader->path, size, labels, &file->info, err);
+    }
+    if (fedge_idx_matches(head, got)) {
+        status = check_labels(reader->path, role, false, err);
+        return status ? status : fedge_idx_read_header(reader, &file->info, err);
+    }
+    file->format = FEDGE_DATA_CSV;
+    if (!FEDGE_WITH_MORE_DATA || !fedge_leaf_matches(head, got))
+        return FEDGE_OK;
+    file->format = FEDGE_DATA_LEAF;
+    return check_labels(reader->path, role, true, err);
+}
+
+fedge_status fedge_data_file_open(fedge_data_file *file, const fedge_data_spec *spec,
+                                  const char *path, fedge_data_role role, fedge_error *err)
+{
+    fedge_status status = fedge_reader_open(&file->reader, path, err);
+    if (status)
+        return status;
+    status = read_header(file, spec, role, err);
+    if (status || file->format != FEDGE_DATA_ARRAY)
+        fedge_reader_close(&file->reader);
+    return status;
+}
+
+void fedge_data_file_close(fedge_data_file *file)
+{
+    fedge_reader_close(&file->reader);
+}

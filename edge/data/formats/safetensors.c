@@ -1,0 +1,588 @@
+#include "edge/data/formats/safetensors.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/json/json.h"
+#include "edge/train/kernels/half.h"
+
+#define PREFIX_SIZE 8 /* the header's size as u64 */
+#define ALIGNMENT 8   /* of the data within the file */
+#define METADATA "__metadata__"
+#define HEADER_DEPTH 3 /* { tensor { shape [ ] } } */
+
+/* --- writing ---------------------------------------------------------------------------------- */
+
+/* The header as it grows: counted always, stored as far as there is room. */
+typedef struct sink {
+    char *out;
+    size_t capacity;
+    size_t used;
+} sink;
+
+static void put(sink *s, const char *text)
+{
+    for (; *text; text++, s->used++) {
+        if (s->used < s->capacity)
+            s->out[s->used] = *text;
+    }
+}
+
+static void put_number(sink *s, uint64_t n)
+{
+    char digits[24];
+    (void)snprintf(digits, sizeof(digits), "%" PRIu64, n);
+    put(s, digits);
+}
+
+/* A JSON string. */
+static void put_string(sink *s, const char *text)
+{
+    put(s, "\"");
+    for (; *text; text++) {
+        const unsigned char c = (unsigned char)*text;
+        char escaped[8] = {*text};
+        if (c == '"' || c == '\\')
+            (void)snprintf(escaped, sizeof(escaped), "\\%c", c);
+        else if (c < 0x20)
+            (void)snprintf(escaped, sizeof(escaped), "\\u%04x", c);
+        put(s, escaped);
+    }
+    put(s, "\"");
+}
+
+static void put_header(sink *s, const fedge_schema *schema)
+{
+    put(s, "{");
+    for (uint32_t i = 0; i < schema->num_tensors; i++) {
+        const fedge_tensor_spec *t = &schema->tensors[i];
+        put(s, i ? "," : "");
+        put_string(s, t->name);
+        put(s, ":{\"dtype\":\"F32\",\"shape\":[");
+        for (uint32_t d = 0; d < t->rank; d++) {
+            put(s, d ? "," : "");
+            put_number(s, t->shape[d]);
+        }
+        put(s, "],\"data_offsets\":[");
+        put_number(s, (uint64_t)t->offset * sizeof(float));
+        put(s, ",");
+        put_number(s, (uint64_t)(t->offset + t->count) * sizeof(float));
+        put(s, "]}");
+    }
+    put(s, "}");
+    /* So the data can be mapped and read as floats in place. The header is written in one way only,
+     * as the file's hash is the model's name. */
+    while (s->used % ALIGNMENT)
+        put(s, " ");
+}
+
+static fedge_status header_size(const fedge_schema *schema, size_t *size, fedge_error *err)
+{
+    for (uint32_t i = 0; i < schema->num_tensors; i++) {
+        if (schema->tensors[i].dtype != FEDGE_F32) {
+            return fedge_fail(err, FEDGE_UNSUPPORTED,
+                              "safetensors: tensor \"%s\" is %s; only F32 is written",
+                              schema->tensors[i].name, fedge_dtype_name(schema->tensors[i].dtype));
+        }
+    }
+    /* Counted by the function that writes it, so that size and header cannot differ. */
+    sink s = {NULL, 0, 0};
+    put_header(&s, schema);
+    if (s.used > FEDGE_SAFETENSORS_MAX_HEADER) {
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "safetensors: header of %zu bytes; the limit is %zu: shorten the names",
+                          s.used, FEDGE_SAFETENSORS_MAX_HEADER);
+    }
+    *size = s.used;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_safetensors_size(const fedge_schema *schema, size_t *size, fedge_error *err)
+{
+    size_t header = 0;
+    const fedge_status status = header_size(schema, &header, err);
+    if (!status)
+        *size = PREFIX_SIZE + header + schema->num_elements * sizeof(float);
+    return status;
+}
+
+fedge_status fedge_safetensors_write_header(const fedge_schema *schema, uint8_t *out,
+                                            size_t out_size, fedge_error *err)
+{
+    size_t header = 0;
+    const fedge_status status = header_size(schema, &header, err);
+    if (status)
+        return status;
+    if (out_size != PREFIX_SIZE + header) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "safetensors: a buffer of %zu bytes for a header of %zu", out_size,
+                          PREFIX_SIZE + header);
+    }
+    for (size_t i = 0; i < PREFIX_SIZE; i++)
+        out[i] = (uint8_t)((uint64_t)header >> (8 * i));
+    sink s = {(char *)out + PREFIX_SIZE, header, 0};
+    put_header(&s, schema);
+    return FEDGE_OK;
+}
+
+/* Byte by byte, so that the file is the same from a big-endian machine; compilers make one store of
+ * it elsewhere. */
+static void put_values(const float *values, size_t count, uint8_t *data)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t bits;
+        memcpy(&bits, &values[i], sizeof(bits));
+        data[4 * i] = (uint8_t)bits;
+        data[4 * i + 1] = (uint8_t)(bits >> 8);
+        data[4 * i + 2] = (uint8_t)(bits >> 16);
+        data[4 * i + 3] = (uint8_t)(bits >> 24);
+    }
+}
+
+fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *values, uint8_t *out,
+                                     size_t out_size, fedge_error *err)
+{
+    const size_t bytes = schema->num_elements * sizeof(float);
+    const fedge_status status = fedge_safetensors_write_header(schema, out, out_size - bytes, err);
+    if (status)
+        return status;
+    put_values(values, schema->num_elements, out + (out_size - bytes));
+    return FEDGE_OK;
+}
+
+fedge_status fedge_safetensors_put(const fedge_schema *schema, const float *values,
+                                   fedge_put_fn put_bytes, void *user, fedge_error *err)
+{
+    const size_t part = FEDGE_SAFETENSORS_PART / sizeof(float);
+    size_t size = 0;
+    fedge_status status = header_size(schema, &size, err);
+    if (status)
+        return status;
+    size += PREFIX_SIZE;
+    uint8_t *bytes = malloc(size > FEDGE_SAFETENSORS_PART ? size : FEDGE_SAFETENSORS_PART);
+    if (!bytes)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "safetensors: no memory for a header");
+    status = fedge_safetensors_write_header(schema, bytes, size, err);
+    for (size_t at = 0; at < size && !status; at += FEDGE_SAFETENSORS_PART) {
+        const size_t left = size - at;
+        status = put_bytes(user, bytes + at,
+                           left < FEDGE_SAFETENSORS_PART ? left : FEDGE_SAFETENSORS_PART, err);
+    }
+    for (size_t i = 0; i < schema->num_elements && !status; i += part) {
+        const size_t left = schema->num_elements - i, n = left < part ? left : part;
+        put_values(values + i, n, bytes);
+        status = put_bytes(user, bytes, n * sizeof(float), err);
+    }
+    free(bytes);
+    return status;
+}
+
+/* --- reading the header ----------------------------------------------------------------------- */
+
+/* One tensor as the JSON has it. */
+typedef struct entry {
+    const char *name; /* in the JSON tree */
+    char dtype_name[8];
+    fedge_dtype dtype;
+    uint32_t rank;
+    uint32_t shape[FEDGE_MAX_RANK];
+    uint32_t num_offsets;
+    uint64_t offsets[2]; /* [begin, end) in the data, in bytes */
+} entry;
+
+static const fedge_json_field ENTRY_FIELDS[] = {
+    {.key = "dtype",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = FEDGE_JSON_REQUIRED,
+     FEDGE_JSON_AT(entry, dtype_name)},
+    {.key = "shape",
+     .kind = FEDGE_JSON_U32,
+     .flags = FEDGE_JSON_REQUIRED | FEDGE_JSON_LIST,
+     .min = 1,
+     .max = UINT32_MAX,
+     FEDGE_JSON_ARRAY(entry, shape, rank)},
+    {.key = "data_offsets",
+     .kind = FEDGE_JSON_U64,
+     .flags = FEDGE_JSON_REQUIRED | FEDGE_JSON_LIST,
+     .min_count = 2,
+     FEDGE_JSON_ARRAY(entry, offsets, num_offsets)},
+    {.key = NULL},
+};
+
+typedef struct header {
+    fedge_json json;
+    entry *entries; /* malloc'ed, in order of their data */
+    uint32_t count;
+    uint64_t data_at, data_size; /* within the file */
+} header;
+
+static void header_close(header *h)
+{
+    fedge_json_close(&h->json);
+    free(h->entries);
+}
+
+/* Finds JSON and data in the file, of which [in] are the first bytes. */
+static fedge_status locate(const uint8_t *in, uint64_t in_size, header *h, size_t *json_size,
+                           fedge_error *err)
+{
+    if (in_size < PREFIX_SIZE) {
+        return fedge_fail(err, FEDGE_TRUNCATED,
+                          "safetensors: %" PRIu64 " bytes; the header's size alone takes %d",
+                          in_size, PREFIX_SIZE);
+    }
+    uint64_t size = 0;
+    for (size_t i = 0; i < PREFIX_SIZE; i++)
+        size |= (uint64_t)in[i] << (8 * i);
+    if (size > FEDGE_SAFETENSORS_MAX_HEADER) {
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "safetensors: header of %" PRIu64
+                          " bytes; the limit is %zu (is it a safetensors file?)",
+                          size, FEDGE_SAFETENSORS_MAX_HEADER);
+    }
+    if (size > in_size - PREFIX_SIZE) {
+        return fedge_fail(err, FEDGE_TRUNCATED,
+                          "safetensors: header of %" PRIu64 " bytes, but only %" PRIu64 " follow",
+                          size, in_size - PREFIX_SIZE);
+    }
+    *json_size = (size_t)size;
+    h->data_at = PREFIX_SIZE + size;
+    h->data_size = in_size - h->data_at;
+    return FEDGE_OK;
+}
+
+static fedge_status check_metadata(const fedge_json *json, const cJSON *node, fedge_error *err)
+{
+    if (!cJSON_IsObject(node))
+        return fedge_json_fail(json, node, NULL, err, "must be an object of texts");
+    for (const cJSON *text = node->child; text; text = text->next) {
+        if (!cJSON_IsString(text))
+            return fedge_json_fail(json, text, NULL, err, "must be a text");
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status parse_dtype(entry *e, fedge_error *err)
+{
+    for (int d = 0; d < FEDGE_DTYPE_COUNT; d++) {
+        if (strcmp(e->dtype_name, fedge_dtype_name((fedge_dtype)d)) == 0) {
+            e->dtype = (fedge_dtype)d;
+            return FEDGE_OK;
+        }
+    }
+    return fedge_fail(err, FEDGE_UNSUPPORTED, "safetensors: tensor \"%.95s\" has dtype %s", e->name,
+                      e->dtype_name);
+}
+
+/* Do the offsets fit shape and dtype, and lie in the data? */
+static fedge_status check_extent(const header *h, const entry *e, fedge_error *err)
+{
+    uint64_t count = 1;
+    for (uint32_t d = 0; d < e->rank; d++) {
+        /* The table of fields has refused dimensions of 0. */
+        if (count > FEDGE_MAX_ELEMENTS / e->shape[d]) {
+            return fedge_fail(
+                err, FEDGE_TOO_BIG,
+                "safetensors: tensor \"%.95s\" has more than the limit of %zu elements", e->name,
+                FEDGE_MAX_ELEMENTS);
+        }
+        count *= e->shape[d];
+    }
+    const uint64_t begin = e->offsets[0], end = e->offsets[1];
+    const uint64_t bytes = count * fedge_dtype_size(e->dtype);
+    if (end < begin || end - begin != bytes) {
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "safetensors: tensor \"%.95s\" has data_offsets [%" PRIu64 ", %" PRIu64
+                          "], but shape and dtype take %" PRIu64 " bytes",
+                          e->name, begin, end, bytes);
+    }
+    if (end > h->data_size) {
+        return fedge_fail(err, FEDGE_TRUNCATED,
+                          "safetensors: tensor \"%.95s\" ends at byte %" PRIu64
+                          " of the data, but there are only %" PRIu64,
+                          e->name, end, h->data_size);
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status parse_entries(header *h, fedge_error *err)
+{
+    for (const cJSON *node = h->json.root->child; node; node = node->next) {
+        fedge_status status;
+        if (strcmp(node->string, METADATA) == 0) {
+            status = check_metadata(&h->json, node, err);
+            if (status)
+                return status;
+            continue;
+        }
+        if (h->count == FEDGE_MAX_TENSORS) {
+            return fedge_fail(err, FEDGE_TOO_BIG, "safetensors: more than the limit of %d tensors",
+                              FEDGE_MAX_TENSORS);
+        }
+        if (!cJSON_IsObject(node))
+            return fedge_json_fail(&h->json, node, NULL, err, "must be an object");
+        entry *e = &h->entries[h->count++];
+        status = fedge_json_read(&h->json, node, ENTRY_FIELDS, e, err);
+        e->name = node->string;
+        if (!status)
+            status = parse_dtype(e, err);
+        if (!status)
+            status = check_extent(h, e, err);
+        if (status)
+            return status;
+    }
+    return FEDGE_OK;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    return (x->offsets[0] > y->offsets[0]) - (x->offsets[0] < y->offsets[0]);
+}
+
+/* Every byte of the data belongs to exactly one tensor. Otherwise two files with other bytes could
+ * have the same values, and a model's name, its SHA-256, would not be one. */
+static fedge_status check_cover(const header *h, fedge_error *err)
+{
+    uint64_t at = 0;
+    for (uint32_t i = 0; i < h->count; i++) {
+        const entry *e = &h->entries[i];
+        if (e->offsets[0] != at) {
+            return fedge_fail(err, FEDGE_CORRUPT,
+                              "safetensors: tensor \"%.95s\" begins at byte %" PRIu64
+                              " of the data, but the one before ends at %" PRIu64 " (%s)",
+                              e->name, e->offsets[0], at, e->offsets[0] < at ? "overlap" : "gap");
+        }
+        at = e->offsets[1];
+    }
+    if (at != h->data_size) {
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "safetensors: the tensors end at byte %" PRIu64
+                          " of the data, but there are %" PRIu64,
+                          at, h->data_size);
+    }
+    return FEDGE_OK;
+}
+
+/* Of a file of [in_size] bytes, of which [in] has the header. On failure there is nothing to close.
+ */
+static fedge_status header_open(header *h, const uint8_t *in, uint64_t in_size, fedge_error *err)
+{
+    memset(h, 0, sizeof(*h));
+    size_t json_size = 0;
+    fedge_status status = locate(in, in_size, h, &json_size, err);
+    if (status)
+        return status;
+    const fedge_json_options options = {.name = "safetensors header",
+                                        .strict = true,
+                                        .status = FEDGE_CORRUPT,
+                                        .max_size = FEDGE_SAFETENSORS_MAX_HEADER,
+                                        .max_depth = HEADER_DEPTH,
+                                        .max_values = FEDGE_SAFETENSORS_MAX_VALUES};
+    status = fedge_json_open(&h->json, (const char *)in + PREFIX_SIZE, json_size, &options, err);
+    if (status)
+        return status;
+    h->entries = malloc(FEDGE_MAX_TENSORS * sizeof(*h->entries));
+    if (!h->entries) {
+        fedge_json_close(&h->json);
+        return fedge_fail(err, FEDGE_NO_MEMORY, "safetensors: no memory for %d tensors",
+                          FEDGE_MAX_TENSORS);
+    }
+    status = parse_entries(h, err);
+    if (!status) {
+        qsort(h->entries, h->count, sizeof(*h->entries), by_offset);
+        status = check_cover(h, err);
+    }
+    if (status)
+        header_close(h);
+    return status;
+}
+
+fedge_status fedge_safetensors_read_schema(const uint8_t *in, size_t in_size, fedge_schema *schema,
+                                           const uint8_t **data, fedge_error *err)
+{
+    header h;
+    *data = NULL;
+    fedge_status status = header_open(&h, in, in_size, err);
+    if (status)
+        return status;
+    for (uint32_t i = 0; i < h.count && !status; i++) {
+        const entry *e = &h.entries[i];
+        status = fedge_schema_add(schema, e->name, e->dtype, e->rank, e->shape, err);
+        if (status)
+            status = fedge_error_prefix(err, status, "safetensors");
+    }
+    if (!status)
+        *data = in + h.data_at;
+    header_close(&h);
+    return status;
+}
+
+/* --- reading values --------------------------------------------------------------------------- */
+
+static uint64_t load_le(const uint8_t *in, size_t size)
+{
+    uint64_t bits = 0;
+    for (size_t i = 0; i < size; i++)
+        bits |= (uint64_t)in[i] << (8 * i);
+    return bits;
+}
+
+static float load_value(const uint8_t *in, fedge_dtype dtype)
+{
+    switch (dtype) {
+    case FEDGE_F16:
+        return fedge_f16_to_float((uint16_t)load_le(in, 2));
+    case FEDGE_BF16:
+        return fedge_bf16_to_float((uint16_t)load_le(in, 2));
+    case FEDGE_F64: {
+        const uint64_t bits = load_le(in, 8);
+        double x;
+        memcpy(&x, &bits, sizeof(x));
+        return (float)x;
+    }
+    default:
+        return fedge_float_of_bits((uint32_t)load_le(in, 4));
+    }
+}
+
+/* A file as it is read. */
+typedef struct file {
+    header header;
+    fedge_get_fn get;
+    void *user;
+    uint8_t *part; /* (FEDGE_SAFETENSORS_PART) */
+    bool subtract;
+} file;
+
+static fedge_status read_tensor(const file *f, const entry *e, const fedge_tensor_spec *spec,
+                                float *out, fedge_error *err)
+{
+    if (e->rank != spec->rank || memcmp(e->shape, spec->shape, e->rank * sizeof(*e->shape)) != 0) {
+        char have[FEDGE_SHAPE_TEXT_SIZE], want[FEDGE_SHAPE_TEXT_SIZE];
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "safetensors: tensor \"%s\" has shape %s, but the model's is %s",
+                          spec->name, fedge_shape_text(e->rank, e->shape, have),
+                          fedge_shape_text(spec->rank, spec->shape, want));
+    }
+    if (e->dtype != FEDGE_F32 && e->dtype != FEDGE_F16 && e->dtype != FEDGE_BF16 &&
+        e->dtype != FEDGE_F64) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "safetensors: tensor \"%s\" holds %s, but the model needs floats",
+                          spec->name, e->dtype_name);
+    }
+    const size_t size = fedge_dtype_size(e->dtype), most = FEDGE_SAFETENSORS_PART / size;
+    const uint64_t begin = f->header.data_at + e->offsets[0];
+    for (size_t i = 0; i < spec->count; i++) {
+        if (i % most == 0) {
+            const size_t left = spec->count - i;
+            const fedge_status status = f->get(f->user, begin + (uint64_t)i * size, f->part,
+                                               (left < most ? left : most) * size, err);
+            if (status)
+                return status;
+        }
+        const float value = load_value(f->part + i % most * size, e->dtype);
+        out[i] = f->subtract ? out[i] - value : value;
+        if (!isfinite(value)) {
+            return fedge_fail(err, FEDGE_NOT_FINITE,
+                              "safetensors: element %zu of tensor \"%s\" is not a finite float", i,
+                              spec->name);
+        }
+    }
+    return FEDGE_OK;
+}
+
+static const entry *find_entry(const header *h, const char *name)
+{
+    for (uint32_t i = 0; i < h->count; i++) {
+        if (strcmp(h->entries[i].name, name) == 0)
+            return &h->entries[i];
+    }
+    return NULL;
+}
+
+/* PyTorch's BatchNorm counts its batches in a tensor that has no meaning here. */
+static bool is_counter(const entry *e)
+{
+    static const char END[] = ".num_batches_tracked";
+    const size_t length = strlen(e->name), end = sizeof(END) - 1;
+    return e->dtype == FEDGE_I64 && e->rank == 0 && length > end &&
+           strcmp(e->name + length - end, END) == 0;
+}
+
+static fedge_status read_values(const file *f, const fedge_schema *schema, float *values,
+                                fedge_error *err)
+{
+    const header *h = &f->header;
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < schema->num_tensors && !status; i++) {
+        const fedge_tensor_spec *spec = &schema->tensors[i];
+        const entry *e = find_entry(h, spec->name);
+        if (e) {
+            status = read_tensor(f, e, spec, values + spec->offset, err);
+        } else {
+            status =
+                fedge_fail(err, FEDGE_MISMATCH,
+                           "safetensors: the model's tensor \"%s\" is not in the file", spec->name);
+        }
+    }
+    for (uint32_t i = 0; i < h->count && !status; i++) {
+        if (!fedge_schema_find(schema, h->entries[i].name) && !is_counter(&h->entries[i])) {
+            status = fedge_fail(err, FEDGE_MISMATCH,
+                                "safetensors: tensor \"%.95s\" of the file is not in the model",
+                                h->entries[i].name);
+        }
+    }
+    return status;
+}
+
+fedge_status fedge_safetensors_get(fedge_get_fn get, void *user, uint64_t size,
+                                   const fedge_schema *schema, bool subtract, float *values,
+                                   fedge_error *err)
+{
+    /* Its size, then the header, and later the parts of tensors are in the same block. */
+    uint8_t prefix[PREFIX_SIZE] = {0};
+    file f = {.get = get, .user = user, .subtract = subtract};
+    size_t json_size = 0;
+    fedge_status status = FEDGE_OK;
+    if (size >= PREFIX_SIZE)
+        status = get(user, 0, prefix, PREFIX_SIZE, err);
+    if (!status)
+        status = locate(prefix, size, &f.header, &json_size, err);
+    if (status)
+        return status;
+    const size_t head = PREFIX_SIZE + json_size;
+    uint8_t *part = malloc(head > FEDGE_SAFETENSORS_PART ? head : FEDGE_SAFETENSORS_PART);
+    if (!part)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "safetensors: no memory for %zu bytes", head);
+    f.part = part;
+    status = get(user, 0, part, head, err);
+    if (!status)
+        status = header_open(&f.header, part, size, err);
+    if (!status) {
+        status = read_values(&f, schema, values, err);
+        header_close(&f.header);
+    }
+    free(part);
+    return status;
+}
+
+/* The file lies in memory, from [user] on. */
+static fedge_status get_memory(void *user, uint64_t offset, uint8_t *out, size_t size,
+                               fedge_error *err)
+{
+    (void)err;
+    memcpy(out, (const uint8_t *)user + offset, size);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_safetensors_read(const uint8_t *in, size_t in_size, const fedge_schema *schema,
+                                    float *values, fedge_error *err)
+{
+    return fedge_safetensors_get(get_memory, (void *)(uintptr_t)in, in_size, schema, false, values,
+                                 err);
+}

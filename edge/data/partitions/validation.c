@@ -1,0 +1,112 @@
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/data/partitions/scheme.h"
+
+/* Marks [count] of the examples in [order]. */
+static void set_apart(uint32_t *order, uint32_t num, uint32_t count, uint64_t seed, uint32_t *owner)
+{
+    fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_PARTITION, 0, 0, FEDGE_DRAW_VALIDATION);
+    fedge_rng_shuffle(&rng, order, num);
+    for (uint32_t i = 0; i < count; i++)
+        owner[order[i]] = FEDGE_PARTITION_VALIDATION;
+}
+
+/* Each example has its part: those that are set apart leave theirs. */
+static fedge_status assign_then_take(const fedge_partition_spec *spec,
+                                     const fedge_partition_data *data, double share,
+                                     uint32_t num_parts, uint32_t *owner, uint32_t *order,
+                                     fedge_error *err)
+{
+    fedge_status status = fedge_partition_assign(spec, data, num_parts, owner, err);
+    if (status)
+        return status;
+    uint32_t num = 0, part = 0;
+    for (uint32_t i = 0; i < data->num_examples; i++) {
+        if (owner[i] == FEDGE_PARTITION_VALIDATION) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "%.200s has examples for validation (client -1) already: set no "
+                              "other share of them apart",
+                              spec->source);
+        }
+        if (owner[i] < num_parts)
+            order[num++] = i;
+    }
+    set_apart(order, num, (uint32_t)(share * num), spec->seed, owner);
+    status = fedge_partition_find_empty(data->num_examples, num_parts, owner, &part, err);
+    if (!status && part < num_parts) {
+        char text[FEDGE_PARTITION_MAX_TEXT];
+        fedge_partition_text(spec, text);
+        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "partition %.200s: with %g of the examples set apart for validation "
+                            "client %" PRIu32 " of %" PRIu32
+                            " has none left to train with; set less apart, or give it more",
+                            text, share, part, num_parts);
+    }
+    return status;
+}
+
+/* Divides the others, of which [order], [labels] and [part] hold places, labels and parts. */
+static fedge_status take_then_assign(const fedge_partition_spec *spec,
+                                     const fedge_partition_data *data, uint32_t held,
+                                     uint32_t num_parts, uint32_t *owner, uint32_t *order,
+                                     int32_t *labels, uint32_t *part, fedge_error *err)
+{
+    memset(owner, 0, data->num_examples * sizeof(*owner));
+    for (uint32_t i = 0; i < data->num_examples; i++)
+        order[i] = i;
+    set_apart(order, data->num_examples, held, spec->seed, owner);
+    fedge_partition_data rest = *data;
+    rest.num_examples = 0;
+    rest.labels = data->labels ? labels : NULL;
+    for (uint32_t i = 0; i < data->num_examples; i++) {
+        if (owner[i] == FEDGE_PARTITION_VALIDATION)
+            continue;
+        if (data->labels)
+            labels[rest.num_examples] = data->labels[i];
+        order[rest.num_examples++] = i;
+    }
+    fedge_status status = fedge_partition_assign(spec, &rest, num_parts, part, err);
+    if (status) {
+        return fedge_error_prefix(
+            err, status, "with %" PRIu32 " of %" PRIu32 " examples set apart for validation", held,
+            data->num_examples);
+    }
+    for (uint32_t i = 0; i < rest.num_examples; i++)
+        owner[order[i]] = part[i];
+    return FEDGE_OK;
+}
+
+fedge_status fedge_partition_assign_rest(const fedge_partition_spec *spec,
+                                         const fedge_partition_data *data, double share,
+                                         uint32_t num_parts, uint32_t *owner, fedge_error *err)
+{
+    const uint32_t count = data->num_examples;
+    if (share == 0)
+        return fedge_partition_assign(spec, data, num_parts, owner, err);
+    if (!(share > 0 && share < 1)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "validation split %g; it must be at least 0 and below 1", share);
+    }
+    const uint32_t held = (uint32_t)(share * count);
+    if (held == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "validation split %g of %" PRIu32
+                          " examples is less than one: raise it to %g or more",
+                          share, count, count > 0 ? 1.0 / count : 1.0);
+    }
+    uint32_t *order = malloc(count * sizeof(*order)), *part = malloc(count * sizeof(*part));
+    int32_t *labels = malloc(count * sizeof(*labels));
+    fedge_status status;
+    if (!order || !part || !labels)
+        status = fedge_partition_no_memory(count, num_parts, err);
+    else if (spec->scheme == FEDGE_PARTITION_NATURAL || spec->scheme == FEDGE_PARTITION_FILE ||
+             spec->scheme == FEDGE_PARTITION_PER_FILE)
+        status = assign_then_take(spec, data, share, num_parts, owner, order, err);
+    else
+        status = take_then_assign(spec, data, held, num_parts, owner, order, labels, part, err);
+    free(order);
+    free(part);
+    free(labels);
+    return status;
+}

@@ -1,0 +1,244 @@
+#include "edge/json/json_lex.h"
+
+#include <string.h>
+
+size_t fedge_utf8_sequence(const unsigned char *text, size_t size)
+{
+    static const uint32_t LEAST[5] = {0, 0, 0x80, 0x800, 0x10000}; /* shorter forms are overlong */
+    if (size == 0)
+        return 0;
+    unsigned first = text[0];
+    if (first < 0x80)
+        return 1;
+    size_t length = first >> 5 == 0x6 ? 2 : first >> 4 == 0xe ? 3 : first >> 3 == 0x1e ? 4 : 0;
+    if (length == 0 || length > size)
+        return 0;
+    uint32_t code = first & (0x7fu >> length);
+    for (size_t i = 1; i < length; i++) {
+        if (text[i] >> 6 != 0x2)
+            return 0;
+        code = code << 6 | (text[i] & 0x3fu);
+    }
+    bool surrogate = code >= 0xd800 && code <= 0xdfff;
+    return code >= LEAST[length] && code <= 0x10ffff && !surrogate ? length : 0;
+}
+
+bool fedge_json_lex_fail(fedge_json_lexer *lexer, const char *problem)
+{
+    lexer->problem = problem;
+    return false;
+}
+
+static int32_t bad(fedge_json_lexer *lexer, const char *problem)
+{
+    lexer->problem = problem;
+    return FEDGE_LEX_BAD;
+}
+
+bool fedge_json_lex_fail_token(fedge_json_lexer *lexer, const char *problem)
+{
+    const int c = fedge_json_lex_peek(lexer);
+    const bool comma = lexer->comma && (c == ',' || c == '}' || c == ']');
+    return fedge_json_lex_fail(lexer, c == '/' || c == '#' ? "JSON has no comments"
+                                      : comma              ? "a comma too many"
+                                                           : problem);
+}
+
+int fedge_json_lex_peek(fedge_json_lexer *lexer)
+{
+    if (lexer->at == lexer->size && lexer->more && !lexer->broken) {
+        lexer->before += lexer->size;
+        lexer->at = lexer->size = 0;
+        lexer->broken = !lexer->more(lexer, lexer->user);
+        if (lexer->broken)
+            lexer->size = 0;
+    }
+    return lexer->at < lexer->size ? lexer->text[lexer->at] : FEDGE_LEX_END;
+}
+
+int fedge_json_lex_token(fedge_json_lexer *lexer)
+{
+    for (;;) {
+        const int c = fedge_json_lex_peek(lexer);
+        if (c != ' ' && c != '\t' && c != '\n' && c != '\r')
+            return c;
+        lexer->line += c == '\n';
+        lexer->at++;
+    }
+}
+
+bool fedge_json_lex_take(fedge_json_lexer *lexer, char c)
+{
+    if (fedge_json_lex_peek(lexer) != c)
+        return false;
+    lexer->at++;
+    lexer->comma = c == ',';
+    return true;
+}
+
+bool fedge_json_lex_expect(fedge_json_lexer *lexer, char c, const char *problem)
+{
+    (void)fedge_json_lex_token(lexer);
+    return fedge_json_lex_take(lexer, c) || fedge_json_lex_fail_token(lexer, problem);
+}
+
+/* --- strings --------------------------------------------------------------------------------- */
+
+/* Four hex digits, as a number; −1 when they are not. */
+static int32_t lex_hex4(fedge_json_lexer *lexer)
+{
+    int32_t code = 0;
+    for (int i = 0; i < 4; i++, lexer->at++) {
+        const int c = fedge_json_lex_peek(lexer);
+        const int digit = c >= '0' && c <= '9'   ? c - '0'
+                          : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                          : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                                 : -1;
+        if (digit < 0)
+            return -1;
+        code = code * 16 + digit;
+    }
+    return code;
+}
+
+/* Behind "\u". */
+static int32_t lex_unicode_escape(fedge_json_lexer *lexer)
+{
+    const int32_t code = lex_hex4(lexer);
+    if (code < 0)
+        return bad(lexer, "\\u without four hex digits");
+    if (code == 0)
+        return bad(lexer, "the character U+0000, which is not allowed");
+    if (code < 0xd800 || code > 0xdfff)
+        return code;
+    int32_t low = -1;
+    if (code <= 0xdbff && fedge_json_lex_take(lexer, '\\') && fedge_json_lex_take(lexer, 'u'))
+        low = lex_hex4(lexer);
+    if (low < 0xdc00 || low > 0xdfff)
+        return bad(lexer, "half of a surrogate pair");
+    return 0x10000 + (code - 0xd800) * 0x400 + (low - 0xdc00);
+}
+
+/* Behind the backslash. */
+static int32_t lex_escape(fedge_json_lexer *lexer)
+{
+    static const char ESCAPES[] = "\"\\/bfnrt", MEANT[] = "\"\\/\b\f\n\r\t";
+    const int c = fedge_json_lex_peek(lexer);
+    const char *escape = c > 0 ? strchr(ESCAPES, c) : NULL;
+    if (!escape && c != 'u')
+        return bad(lexer, "an escape that JSON does not have");
+    lexer->at++;
+    return escape ? MEANT[escape - ESCAPES] : lex_unicode_escape(lexer);
+}
+
+/* A character of more than one byte, which may lie in two pieces. */
+static int32_t lex_utf8(fedge_json_lexer *lexer, unsigned char first)
+{
+    unsigned char bytes[4] = {first};
+    const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+    const size_t begin = lexer->at;
+    size_t held = 1;
+    lexer->at++;
+    for (; held < length; held++, lexer->at++) {
+        const int c = fedge_json_lex_peek(lexer);
+        if (c < 0x80 || c > 0xbf)
+            break;
+        bytes[held] = (unsigned char)c;
+    }
+    if (held < length || fedge_utf8_sequence(bytes, length) != length) {
+        lexer->at = lexer->at > begin ? begin : lexer->at; /* unless another piece came */
+        return bad(lexer, "bytes that are not UTF-8");
+    }
+    int32_t code = first & (0x7f >> length);
+    for (size_t i = 1; i < length; i++)
+        code = code << 6 | (bytes[i] & 0x3f);
+    return code;
+}
+
+int32_t fedge_json_lex_character(fedge_json_lexer *lexer)
+{
+    const int c = fedge_json_lex_peek(lexer);
+    if (c == FEDGE_LEX_END)
+        return bad(lexer, "a string that does not end");
+    if (c < 0x20)
+        return bad(lexer, "a control character in a string");
+    if (c >= 0x80)
+        return lex_utf8(lexer, (unsigned char)c);
+    lexer->at++;
+    return c == '"' ? FEDGE_LEX_END : c == '\\' ? lex_escape(lexer) : c;
+}
+
+bool fedge_json_lex_string(fedge_json_lexer *lexer)
+{
+    if (!fedge_json_lex_take(lexer, '"'))
+        return fedge_json_lex_fail_token(lexer, "no string in quotes");
+    int32_t c = 0;
+    while (c >= 0)
+        c = fedge_json_lex_character(lexer);
+    return c == FEDGE_LEX_END;
+}
+
+/* --- numbers and words ----------------------------------------------------------------------- */
+
+/* The text of a number, up to one byte too many. */
+typedef struct digits {
+    char *text;
+    size_t length;
+} digits;
+
+static bool lex_one_of(fedge_json_lexer *lexer, const char *bytes, digits *to)
+{
+    const int c = fedge_json_lex_peek(lexer);
+    if (c <= 0 || !strchr(bytes, c))
+        return false;
+    if (to->length < FEDGE_JSON_MAX_NUMBER)
+        to->text[to->length] = (char)c;
+    to->length++;
+    lexer->at++;
+    return true;
+}
+
+/* One digit or more. */
+static bool lex_digits(fedge_json_lexer *lexer, digits *to)
+{
+    const size_t start = to->length;
+    while (to->length <= FEDGE_JSON_MAX_NUMBER && lex_one_of(lexer, "0123456789", to))
+        ;
+    return to->length > start || fedge_json_lex_fail(lexer, "a number lacks digits");
+}
+
+bool fedge_json_lex_number(fedge_json_lexer *lexer, char text[FEDGE_JSON_MAX_NUMBER + 1])
+{
+    digits to = {.text = text};
+    lexer->comma = false;
+    (void)lex_one_of(lexer, "-", &to);
+    if (lex_one_of(lexer, "0", &to)) {
+        if (lex_one_of(lexer, "0123456789", &to))
+            return fedge_json_lex_fail(lexer, "a number that begins with 0");
+    } else if (!lex_digits(lexer, &to)) {
+        return false;
+    }
+    if (lex_one_of(lexer, ".", &to) && !lex_digits(lexer, &to))
+        return false;
+    if (lex_one_of(lexer, "eE", &to)) {
+        (void)lex_one_of(lexer, "+-", &to);
+        if (!lex_digits(lexer, &to))
+            return false;
+    }
+    lexer->limit = to.length > FEDGE_JSON_MAX_NUMBER;
+    if (lexer->limit)
+        return fedge_json_lex_fail(lexer, "a number of too many digits");
+    text[to.length] = '\0';
+    return true;
+}
+
+bool fedge_json_lex_word(fedge_json_lexer *lexer, const char *word)
+{
+    size_t taken = 0;
+    while (word[taken] && fedge_json_lex_take(lexer, word[taken]))
+        taken++;
+    if (word[taken] == '\0')
+        return true;
+    lexer->at -= lexer->at >= taken ? taken : lexer->at; /* unless another piece came */
+    return fedge_json_lex_fail_token(lexer, "not a JSON value");
+}

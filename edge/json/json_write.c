@@ -1,0 +1,309 @@
+/* Writing a struct as a JSON object by its table of fields. */
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/json/json.h"
+#include "edge/json/json_scan.h"
+
+static fedge_status no_memory(fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
+}
+
+/* Appends [item], which it owns from here on, to an array ([key] NULL) or object. */
+static fedge_status add(cJSON *parent, const char *key, cJSON *item, fedge_error *err)
+{
+    if (item &&
+        (!key ? cJSON_AddItemToArray(parent, item) : cJSON_AddItemToObject(parent, key, item)))
+        return FEDGE_OK;
+    cJSON_Delete(item);
+    return no_memory(err);
+}
+
+/* --- numbers and texts ---------------------------------------------------------------------- */
+
+/* The fewest digits that read back as [value], as a float when [single]. */
+static void print_float(double value, bool single, char text[40])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        (void)snprintf(text, 40, "%.*g", digits, value);
+        double back = strtod(text, NULL);
+        if (single ? (float)back == (float)value : back == value)
+            break;
+    }
+    for (char *c = text; *c != '\0'; c++) { /* a locale may have a decimal point of its own */
+        if (!strchr("0123456789+-e", *c))
+            *c = '.';
+    }
+}
+
+static double load_double(const fedge_json_field *field, const char *at)
+{
+    float single;
+    double value;
+    if (field->kind == FEDGE_JSON_F32) {
+        memcpy(&single, at, sizeof(single));
+        return (double)single;
+    }
+    memcpy(&value, at, sizeof(value));
+    return value;
+}
+
+static int64_t load_integer(fedge_json_kind kind, const char *at)
+{
+    uint32_t u32;
+    uint64_t u64;
+    int i32;
+    if (kind == FEDGE_JSON_I8)
+        return (signed char)at[0];
+    if (kind == FEDGE_JSON_I32) {
+        memcpy(&i32, at, sizeof(i32));
+        return i32;
+    }
+    if (kind == FEDGE_JSON_U64 || kind == FEDGE_JSON_SECONDS) {
+        memcpy(&u64, at, sizeof(u64));
+        return u64 > FEDGE_JSON_MAX_INTEGER ? INT64_MAX : (int64_t)u64;
+    }
+    memcpy(&u32, at, sizeof(u32));
+    return u32;
+}
+
+static fedge_status make_number(const fedge_json_field *field, const char *at, cJSON **item,
+                                fedge_error *err)
+{
+    char text[40];
+    if (field->kind == FEDGE_JSON_F32 || field->kind == FEDGE_JSON_F64) {
+        double value = load_double(field, at);
+        if (!isfinite(value)) {
+            return fedge_fail(err, FEDGE_NOT_FINITE, "%s: %g cannot be written in JSON", field->key,
+                              value);
+        }
+        print_float(value, field->kind == FEDGE_JSON_F32, text);
+    } else {
+        int64_t value = load_integer(field->kind, at);
+        if (value > (int64_t)FEDGE_JSON_MAX_INTEGER) {
+            return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                              "%s: over 2^53 - 1, the limit of JSON integers", field->key);
+        }
+        if (field->kind == FEDGE_JSON_SECONDS)
+            print_float((double)value / 1000, false, text);
+        else
+            (void)snprintf(text, sizeof(text), "%" PRId64, value);
+    }
+    *item = cJSON_CreateRaw(text);
+    return FEDGE_OK;
+}
+
+/* A text of the struct with '?' for what the reader would refuse. */
+static fedge_status make_text(const fedge_json_field *field, const char *at, cJSON **item,
+                              fedge_error *err)
+{
+    const char *end = memchr(at, '\0', field->size);
+    size_t length = end ? (size_t)(end - at) : field->size;
+    if (field->kind == FEDGE_JSON_HEX &&
+        (length != field->size - 1 || strspn(at, "0123456789abcdef") != length)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s: must be %u lower-case hex digits",
+                          field->key, field->size - 1);
+    }
+    unsigned char *clean = malloc(length + 1);
+    if (!clean)
+        return no_memory(err);
+    memcpy(clean, at, length);
+    clean[length] = '\0';
+    for (size_t i = 0; i < length;) {
+        size_t n = fedge_utf8_sequence(clean + i, length - i);
+        if (n == 0 || clean[i] < 0x20 || clean[i] == 0x7f) {
+            clean[i] = '?';
+            n = 1;
+        }
+        i += n;
+    }
+    *item = cJSON_CreateString((const char *)clean);
+    free(clean);
+    return FEDGE_OK;
+}
+
+static fedge_status make_enum(const fedge_json_field *field, unsigned value, cJSON **item,
+                              fedge_error *err)
+{
+    const char *name = value < field->num_names ? field->name_of(value) : NULL;
+    if (!name)
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s: %u has no name", field->key, value);
+    *item = cJSON_CreateString(name);
+    return FEDGE_OK;
+}
+
+static fedge_status make_enums(const fedge_json_field *field, unsigned bits, cJSON **item,
+                               fedge_error *err)
+{
+    cJSON *array = cJSON_CreateArray();
+    fedge_status st = !array ? no_memory(err) : FEDGE_OK;
+    for (unsigned i = 0; i < field->num_names && st == FEDGE_OK; i++) {
+        if (bits >> i & 1u && field->name_of(i))
+            st = add(array, NULL, cJSON_CreateString(field->name_of(i)), err);
+    }
+    if (st != FEDGE_OK) {
+        cJSON_Delete(array);
+        array = NULL;
+    }
+    *item = array;
+    return st;
+}
+
+/* Of one that is the default nothing is written, as a plan of an older release had nothing there.
+ */
+static fedge_status make_pair(const fedge_json_field *field, const char *at, cJSON **item,
+                              fedge_error *err)
+{
+    char text[40];
+    uint32_t pair[2];
+    memcpy(pair, at, sizeof(pair));
+    if (pair[0] == pair[1] && (double)pair[0] == field->fallback &&
+        !(field->flags & FEDGE_JSON_REQUIRED))
+        return FEDGE_OK;
+    (void)snprintf(text, sizeof(text), "[%" PRIu32 ",%" PRIu32 "]", pair[0], pair[1]);
+    *item = cJSON_CreateRaw(text);
+    return !*item ? no_memory(err) : FEDGE_OK;
+}
+
+/* --- values of any kind --------------------------------------------------------------------- */
+
+/* The item for the value at [at]; *item stays NULL without an error where memory ran out: add()
+ * says so. */
+static fedge_status make_value(const fedge_json_field *field, const char *at, cJSON **item,
+                               fedge_error *err)
+{
+    unsigned value = 0;
+    bool flag = false;
+    switch (field->kind) {
+    case FEDGE_JSON_BOOL:
+        memcpy(&flag, at, sizeof(flag));
+        *item = cJSON_CreateBool(flag);
+        return FEDGE_OK;
+    case FEDGE_JSON_TEXT:
+    case FEDGE_JSON_HEX:
+        return make_text(field, at, item, err);
+    case FEDGE_JSON_ENUM:
+        memcpy(&value, at, sizeof(value));
+        return make_enum(field, value, item, err);
+    case FEDGE_JSON_ENUMS:
+        memcpy(&value, at, sizeof(value));
+        return make_enums(field, value, item, err);
+    case FEDGE_JSON_NAME:
+        *item = cJSON_CreateString(field->size > 0 ? at : field->choices[0]);
+        return FEDGE_OK;
+    case FEDGE_JSON_OBJECT:
+        *item = cJSON_CreateObject();
+        return !*item ? FEDGE_OK : fedge_json_write(field->fields, at, *item, err);
+    default:
+        return make_number(field, at, item, err);
+    }
+}
+
+static fedge_status add_value(const fedge_json_field *field, const char *at, cJSON *parent,
+                              const char *key, fedge_error *err)
+{
+    cJSON *item = NULL;
+    fedge_status st = make_value(field, at, &item, err);
+    if (st == FEDGE_OK)
+        return add(parent, key, item, err);
+    cJSON_Delete(item);
+    return st;
+}
+
+static fedge_status write_list(const fedge_json_field *field, const char *record, cJSON *object,
+                               fedge_error *err)
+{
+    uint32_t count;
+    memcpy(&count, record + field->extra, sizeof(count));
+    assert(count <= field->max_count);
+    if (count == 0 && !(field->flags & FEDGE_JSON_REQUIRED))
+        return FEDGE_OK;
+    const char *at = record + field->offset;
+    if (field->flags & FEDGE_JSON_HEAP)
+        memcpy(&at, record + field->offset, sizeof(at));
+    cJSON *array = cJSON_CreateArray();
+    fedge_status st = add(object, field->key, array, err);
+    for (uint32_t i = 0; i < count && st == FEDGE_OK; i++, at += field->size)
+        st = add_value(field, at, array, NULL, err);
+    return st;
+}
+
+/* Does the value at [at] equal the field's default? */
+static bool is_fallback(const fedge_json_field *field, const char *at)
+{
+    bool flag = false;
+    unsigned value = 0;
+    switch (field->kind) {
+    case FEDGE_JSON_BOOL:
+        memcpy(&flag, at, sizeof(flag));
+        return flag == (field->fallback != 0);
+    case FEDGE_JSON_ENUM:
+        memcpy(&value, at, sizeof(value));
+        return (double)value == field->fallback;
+    case FEDGE_JSON_F32:
+        return load_double(field, at) == (double)(float)field->fallback;
+    default:
+        return (double)load_integer(field->kind, at) == field->fallback;
+    }
+}
+
+static fedge_status write_field(const fedge_json_field *field, const char *record, cJSON *object,
+                                fedge_error *err)
+{
+    const char *at = record + field->offset;
+    bool optional = !(field->flags & FEDGE_JSON_REQUIRED);
+    bool there = true;
+    if (field->flags & FEDGE_JSON_PRESENCE)
+        memcpy(&there, record + field->extra, sizeof(there));
+    if (!there || field->kind == FEDGE_JSON_IGNORED)
+        return FEDGE_OK;
+    if (field->flags & FEDGE_JSON_LIST)
+        return write_list(field, record, object, err);
+    if (field->kind == FEDGE_JSON_CUSTOM)
+        return field->write(record, field->key, object, err);
+    if ((field->flags & FEDGE_JSON_SPARSE) && field->kind != FEDGE_JSON_PAIR &&
+        is_fallback(field, at))
+        return FEDGE_OK;
+    if (field->kind == FEDGE_JSON_PAIR) {
+        cJSON *item = NULL;
+        fedge_status st = make_pair(field, at, &item, err);
+        return st != FEDGE_OK || !item ? st : add(object, field->key, item, err);
+    }
+    bool is_text = field->kind == FEDGE_JSON_TEXT || field->kind == FEDGE_JSON_HEX;
+    if (optional && is_text && at[0] == '\0')
+        return FEDGE_OK;
+    return add_value(field, at, object, field->key, err);
+}
+
+fedge_status fedge_json_write(const fedge_json_field *fields, const void *record, cJSON *object,
+                              fedge_error *err)
+{
+    fedge_status st = FEDGE_OK;
+    for (const fedge_json_field *field = fields; field->key && st == FEDGE_OK; field++)
+        st = write_field(field, record, object, err);
+    return st;
+}
+
+fedge_status fedge_json_print(const fedge_json_field *fields, const void *record, char **text,
+                              size_t *size, fedge_error *err)
+{
+    *text = NULL;
+    cJSON *object = cJSON_CreateObject();
+    if (!object)
+        return no_memory(err);
+    fedge_status st = fedge_json_write(fields, record, object, err);
+    if (st == FEDGE_OK) {
+        *text = fedge_json_print_tree(object);
+        if (!*text)
+            st = no_memory(err);
+        else
+            *size = strlen(*text);
+    }
+    cJSON_Delete(object);
+    return st;
+}

@@ -1,0 +1,33 @@
+/* FedBN's part of a client (Li et al., "FedBN: Federated learning on non-IID features via local
+ * batch normalization", ICLR 2021): BatchNorm's layers stay with it, parameters and statistics.
+ */
+#include "edge/json/json.h"
+#include "edge/plan/client_hooks.h"
+#include "edge/train/layers/layer.h"
+
+static bool is_batch_norm(const fedge_plan *plan, uint32_t layer)
+{
+    return (fedge_layer_ops_of(plan->model.layers[layer].type)->flags & FEDGE_BATCH_NORM) != 0;
+}
+
+static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
+{
+    const fedge_status status = fedge_personal_check(json, plan, err);
+    if (status != FEDGE_OK)
+        return status;
+    for (uint32_t i = 0; i < plan->model.num_layers; i++) {
+        if (is_batch_norm(plan, i))
+            return FEDGE_OK;
+    }
+    return fedge_json_fail_at(json, "model.layers", err,
+                              "have no BatchNorm2d, which FedBN leaves with the clients; take "
+                              "FedAvg");
+}
+
+const fedge_client_hooks fedge_client_hooks_fedbn = {
+    .name = "FedBN",
+    .keeps = "own part of the model",
+    .alone = true,
+    .check = check,
+    .personal = is_batch_norm,
+};

@@ -1,0 +1,19 @@
+/* FedPer's part of a client (Arivazhagan et al., "Federated learning with personalization layers",
+ * 2019): the last layers stay with it. It trains the whole model, and sends the others' changes.
+ */
+#include "edge/json/json.h"
+#include "edge/plan/client_hooks.h"
+
+static const fedge_json_field ARGUMENTS[] = {
+    FEDGE_PERSONAL_LAYERS_FIELD(fedge_hooks_arguments, personal_layers),
+    FEDGE_JSON_END,
+};
+
+const fedge_client_hooks fedge_client_hooks_fedper = {
+    .name = "FedPer",
+    .keeps = "own part of the model",
+    .alone = true,
+    .arguments = ARGUMENTS,
+    .check = fedge_personal_check_last,
+    .personal = fedge_personal_is_last,
+};

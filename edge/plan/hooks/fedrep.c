@@ -1,0 +1,22 @@
+/* FedRep's part of a client (Collins et al., "Exploiting shared representations for personalized
+ * federated learning", ICML 2021): the last layers stay with it. In each task they are trained for
+ * some epochs with the others held where they are, and then the others with them held.
+ */
+#include "edge/json/json.h"
+#include "edge/plan/client_hooks.h"
+
+static const fedge_json_field ARGUMENTS[] = {
+    FEDGE_PERSONAL_LAYERS_FIELD(fedge_hooks_arguments, personal_layers),
+    FEDGE_HEAD_EPOCHS_FIELD(fedge_hooks_arguments, head_epochs),
+    FEDGE_JSON_END,
+};
+
+const fedge_client_hooks fedge_client_hooks_fedrep = {
+    .name = "FedRep",
+    .keeps = "own part of the model",
+    .alone = true,
+    .arguments = ARGUMENTS,
+    .check = fedge_personal_check_last,
+    .personal = fedge_personal_is_last,
+    .in_turn = true,
+};

@@ -1,0 +1,32 @@
+/* IFCA's part of a client (Ghosh et al., "An efficient framework for clustered federated learning",
+ * NeurIPS 2020): it is given k models, trains the one that fits its examples best, and says which.
+ */
+#include "edge/json/json.h"
+#include "edge/plan/client_hooks.h"
+
+static const fedge_json_field ARGUMENTS[] = {
+    FEDGE_NUM_CLUSTERS_FIELD(fedge_hooks_arguments, num_clusters),
+    FEDGE_JSON_END,
+};
+
+static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
+{
+    const char *why = plan->external ? "is external, so its loss before training is not known"
+                      : plan->num_parameters < plan->schema.num_elements
+                          ? "has BatchNorm's statistics, which clusters do not have"
+                          : NULL;
+    for (uint32_t i = 0; !why && i < plan->model.num_layers; i++) {
+        if (plan->model.layers[i].train != FEDGE_TRAIN_ALL)
+            why = "has layers that are not trained, and so do not differ between clusters";
+    }
+    return why ? fedge_json_fail_at(json, "model", err, "%s, which IFCA needs; take FedAvg", why)
+               : FEDGE_OK;
+}
+
+const fedge_client_hooks fedge_client_hooks_ifca = {
+    .name = "IFCA",
+    .tells = true,
+    .chooses = true,
+    .arguments = ARGUMENTS,
+    .check = check,
+};

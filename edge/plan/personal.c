@@ -1,0 +1,223 @@
+#include "edge/plan/personal.h"
+
+#include <string.h>
+
+#include "edge/json/json.h"
+#include "edge/plan/client_hooks.h"
+#include "edge/plan/plan.h"
+#include "edge/train/layers/layer.h"
+
+bool fedge_plan_is_personal(const fedge_plan *plan)
+{
+    return plan->hooks && plan->hooks->personal;
+}
+
+bool fedge_plan_replaces(const fedge_plan *plan)
+{
+    return fedge_plan_is_personal(plan) && !plan->hooks->beside;
+}
+
+/* ---- whose a layer is ------------------------------------------------------------------------ */
+
+static bool has_parameters(const fedge_layer_spec *layer)
+{
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(layer, list);
+    for (uint32_t t = 0; t < n; t++) {
+        if (!list[t].buffer)
+            return true;
+    }
+    return false;
+}
+
+/* Layers with parameters from this one on. */
+static uint32_t count_from(const fedge_plan *plan, uint32_t layer)
+{
+    uint32_t count = 0;
+    for (uint32_t i = layer; i < plan->model.num_layers; i++)
+        count += has_parameters(&plan->model.layers[i]);
+    return count;
+}
+
+bool fedge_personal_is_last(const fedge_plan *plan, uint32_t layer)
+{
+    return count_from(plan, layer) <= plan->hooks_arguments.personal_layers;
+}
+
+fedge_status fedge_personal_check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
+{
+    if (plan->external) {
+        return fedge_json_fail_at(json, "model", err,
+                                  "is external, so its layers are not known, which %s needs; "
+                                  "take FedAvg",
+                                  plan->hooks->name);
+    }
+    if (plan->training.weights != FEDGE_STORAGE_FP32) {
+        return fedge_json_fail_at(json, "training.weights", err,
+                                  "must be \"fp32\" with %s, whose clients keep what they have "
+                                  "trained; remove it",
+                                  plan->hooks->name);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_personal_check_last(const fedge_json *json, const fedge_plan *plan,
+                                       fedge_error *err)
+{
+    const uint32_t count = plan->external ? 0 : count_from(plan, 0);
+    const fedge_status status = fedge_personal_check(json, plan, err);
+    if (status == FEDGE_OK && plan->hooks_arguments.personal_layers >= count) {
+        return fedge_json_fail_at(json, "strategy.personal-layers", err,
+                                  "is %u, and the model has %u layers with parameters: at least "
+                                  "one must be the server's; lower it",
+                                  (unsigned)plan->hooks_arguments.personal_layers, (unsigned)count);
+    }
+    return status;
+}
+
+/* ---- between a model and what is kept -------------------------------------------------------- */
+
+/* Statistics may lie apart from the parameters. */
+typedef struct state {
+    float *parameters, *buffers;
+} state;
+
+static float *at(const fedge_plan *plan, const state *of, size_t place)
+{
+    return place < plan->num_parameters ? of->parameters + place
+                                        : of->buffers + (place - plan->num_parameters);
+}
+
+static state state_of(const fedge_plan *plan, float *model)
+{
+    return (state){model, model + plan->num_parameters};
+}
+
+static void put(const fedge_plan *plan, const float *own, const state *to)
+{
+    const fedge_personal *personal = &plan->personal;
+    if (own[personal->num_values] == 0.0f)
+        return;
+    for (uint32_t i = 0; i < personal->num_parts; i++) {
+        memcpy(at(plan, to, personal->parts[i].place), own,
+               personal->parts[i].count * sizeof(*own));
+        own += personal->parts[i].count;
+    }
+}
+
+static void take(const fedge_plan *plan, const state *from, float *own)
+{
+    const fedge_personal *personal = &plan->personal;
+    for (uint32_t i = 0; i < personal->num_parts; i++) {
+        memcpy(own, at(plan, from, personal->parts[i].place),
+               personal->parts[i].count * sizeof(*own));
+        own += personal->parts[i].count;
+    }
+    *own = 1.0f;
+}
+
+void fedge_personal_put(const fedge_plan *plan, const float *own, float *model)
+{
+    const state to = state_of(plan, model);
+    put(plan, own, &to);
+}
+
+void fedge_personal_take(const fedge_plan *plan, const float *model, float *own)
+{
+    const state from = {(float *)(uintptr_t)model,
+                        (float *)(uintptr_t)model + plan->num_parameters};
+    take(plan, &from, own);
+}
+
+/* ---- passes ---------------------------------------------------------------------------------- */
+
+static fedge_status run(const fedge_local_training *with, const fedge_trainer_config *config,
+                        fedge_trainer_result *result, fedge_error *err)
+{
+    return fedge_trainer_run(with->model, with->examples, config, with->scratch, with->scratch_size,
+                             with->cancel, with->cancel_user, result, err);
+}
+
+/* A pass in which some parameters stay as they were when it began. */
+typedef struct held {
+    const fedge_plan *plan;
+    const float *values; /* of the model; or NULL */
+    const float *own;    /* then the client's own */
+} held;
+
+static void hold(void *user, fedge_model *model)
+{
+    const held *self = user;
+    const fedge_plan *plan = self->plan;
+    const state to = {fedge_model_values(model), fedge_model_buffers(model)};
+    if (!self->values) {
+        put(plan, self->own, &to);
+        return;
+    }
+    const fedge_section *shared = &plan->sent.sections[0];
+    for (uint32_t i = 0; i < shared->schema.num_tensors; i++) {
+        const size_t place = plan->sent.places[shared->first + i];
+        memcpy(to.parameters + place, self->values + place,
+               shared->schema.tensors[i].count * sizeof(float));
+    }
+}
+
+/* The client's layers, then the others (Collins et al. 2021). */
+static fedge_status train_in_turn(const fedge_local_training *with, const float *values, float *own,
+                                  fedge_trainer_result *result, fedge_error *err)
+{
+    const fedge_plan *plan = with->plan;
+    held shared = {.plan = plan, .values = values}, personal = {.plan = plan, .own = own};
+    fedge_trainer_config config = *with->config;
+    config.local_steps = 0;
+    config.local_epochs = plan->hooks_arguments.head_epochs;
+    config.after_step = hold;
+    config.after_step_user = &shared;
+    fedge_status status = run(with, &config, result, err);
+    if (status != FEDGE_OK)
+        return status;
+    const state from = {fedge_model_values(with->model), fedge_model_buffers(with->model)};
+    take(plan, &from, own);
+    fedge_model_reset_optimizer(with->model);
+    config = *with->config;
+    config.after_step = hold;
+    config.after_step_user = &personal;
+    return run(with, &config, result, err);
+}
+
+/* A model beside the server's, which it is held near to (Li et al. 2021). */
+static fedge_status train_beside(const fedge_local_training *with, const float *values, float *own,
+                                 fedge_error *err)
+{
+    const fedge_plan *plan = with->plan;
+    const state model = {fedge_model_values(with->model), fedge_model_buffers(with->model)};
+    fedge_trainer_config config = *with->config;
+    fedge_trainer_result result;
+    config.optimizer.proximal_mu = plan->hooks_arguments.lambda;
+    put(plan, own, &model);
+    const fedge_status status = run(with, &config, &result, err);
+    if (status != FEDGE_OK)
+        return status;
+    take(plan, &model, own);
+    fedge_model_set_state(with->model, values);
+    fedge_model_reset_optimizer(with->model);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_personal_train(const fedge_local_training *with, float *values, float *own,
+                                  fedge_trainer_result *result, fedge_error *err)
+{
+    const fedge_client_hooks *hooks = with->plan->hooks;
+    fedge_status status = FEDGE_OK;
+    fedge_model_set_state(with->model, values);
+    fedge_model_reset_optimizer(with->model);
+    if (hooks->beside)
+        status = train_beside(with, values, own, err);
+    if (status == FEDGE_OK) {
+        status = hooks->in_turn ? train_in_turn(with, values, own, result, err)
+                                : run(with, with->config, result, err);
+    }
+    if (status == FEDGE_OK)
+        fedge_model_get_trained(with->model, values);
+    return status;
+}

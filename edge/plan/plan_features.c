@@ -1,0 +1,155 @@
+/* What plans may ask of clients, and which plans do. Layers, losses, codecs and the hooks of
+ * strategies come from their own tables; none of them is named here. */
+#include <assert.h>
+#include <string.h>
+
+#include "edge/plan/client_hooks.h"
+#include "edge/plan/plan.h"
+#include "edge/train/layers/layer.h"
+#include "edge/train/losses/losses.h"
+#include "edge/wire/protocol.h"
+
+#define FIRST_NORMALISED 16 /* values of mean that every client can do */
+
+/* FEATURE(name, when a plan needs it: an expression in plan). A plan of an external model
+ * needs only those of EVERY_PLAN. The order is kept: append. */
+#define CODEC_FEATURE(name) EVERY_PLAN("codec:" #name, has_codec(plan, #name))
+#define LAYER_FEATURE(upper, lower, class)                                                         \
+    FEATURE("layer:" #class, has_layer(plan, FEDGE_LAYER_##upper))
+#define LOSS_FEATURE(upper, lower, class)                                                          \
+    FEATURE("loss:" #class, plan->model.loss == FEDGE_LOSS_##upper)
+#define OPTIMIZER_FEATURE(upper, lower, class)                                                     \
+    FEATURE("optimizer:" #class, plan->training.optimizer.type == FEDGE_OPTIMIZER_##upper)
+#define HOOKS_FEATURE(name, feature)                                                               \
+    FEATURE(feature, plan->hooks && plan->hooks == fedge_client_hooks_of_feature(feature))
+#define MODEL_FEATURE(name) FEATURE(name, model_asks(plan, name))
+
+#define FEATURES                                                                                   \
+    FEDGE_CODEC_MAP(CODEC_FEATURE)                                                                 \
+    EVERY_PLAN("deflate", plan->update.deflate || plan->update.down_deflate)                       \
+    EVERY_PLAN("external", plan->external)                                                         \
+    FEDGE_LAYER_MAP(LAYER_FEATURE)                                                                 \
+    FEDGE_LOSS_MAP(LOSS_FEATURE)                                                                   \
+    FEDGE_OPTIMIZER_MAP(OPTIMIZER_FEATURE)                                                         \
+    FEATURE("optimizer:nesterov", plan->training.optimizer.nesterov)                               \
+    FEATURE("clip-norm", plan->training.optimizer.clip_norm > 0)                                   \
+    FEATURE("proximal-mu", plan->training.optimizer.proximal_mu > 0)                               \
+    FEATURE("train", any_layer(plan, trains_in_part))                                              \
+    FEATURE("precision:bf16", plan->training.precision == FEDGE_PRECISION_BF16)                    \
+    FEATURE("precision:tf32", plan->training.precision == FEDGE_PRECISION_TF32)                    \
+    FEATURE("train-channels", any_layer(plan, trains_some_channels))                               \
+    FEATURE("evaluation:int8", plan->training.evaluation == FEDGE_EVALUATION_INT8)                 \
+    FEATURE("buffers", plan->num_parameters < plan->schema.num_elements)                           \
+    FEATURE("activations", plan->training.activations != FEDGE_STORAGE_FP32)                       \
+    FEDGE_CLIENT_HOOKS_MAP(HOOKS_FEATURE)                                                          \
+    FEATURE("weights", plan->training.weights != FEDGE_STORAGE_FP32)                               \
+    EVERY_PLAN("normalisation", is_normalised(plan))                                               \
+    EVERY_PLAN("normalisation:features",                                                           \
+               plan->has_data && plan->data.num_channels > FIRST_NORMALISED)                       \
+    FEATURE("augmentation:horizontal-flip",                                                        \
+            plan->data.has_augmentation && plan->data.horizontal_flip > 0)                         \
+    FEATURE("augmentation:crop", plan->data.has_augmentation && plan->data.has_crop)               \
+    FEDGE_MODEL_FEATURE_MAP(MODEL_FEATURE)                                                         \
+    EVERY_PLAN("error-feedback", plan->update.error_feedback != FEDGE_ERROR_FEEDBACK_AUTO)         \
+    EVERY_PLAN("codec-by-layer", plan->update.num_layers > 0)                                      \
+    EVERY_PLAN("down-by-layer", plan->update.down.tensors)                                         \
+    EVERY_PLAN("codec-by-section", plan->update.control.values || plan->update.buffers.values)
+
+/* --- their names: all that a client needs ----------------------------------------------------- */
+
+const char *fedge_plan_feature(unsigned index)
+{
+    static const char *const NAMES[] = {
+#define FEATURE(name, when) name,
+#define EVERY_PLAN FEATURE
+        FEATURES
+#undef FEATURE
+#undef EVERY_PLAN
+    };
+    static_assert(sizeof(NAMES) / sizeof(NAMES[0]) <= FEDGE_MAX_FEATURES, "servers read them all");
+    enum {
+#define FEATURE(name, when) (sizeof("\"" name "\",") - 1) +
+#define EVERY_PLAN FEATURE
+        NAMES_SIZE = FEATURES 0
+#undef FEATURE
+#undef EVERY_PLAN
+    };
+    static_assert(NAMES_SIZE <= FEDGE_MAX_FEATURES_SIZE, "a HELLO has room for them all");
+    return index < sizeof(NAMES) / sizeof(NAMES[0]) ? NAMES[index] : NULL;
+}
+
+/* --- which plans need them -------------------------------------------------------------------- */
+
+static bool is_normalised(const fedge_plan *plan)
+{
+    return plan->has_data && (plan->data.num_channels > 0 || plan->data.divide_by != 1);
+}
+
+/* Has an update or a model's delta a stage of this name, for all tensors or some? */
+static bool has_codec(const fedge_plan *plan, const char *name)
+{
+    const fedge_update_spec *update = &plan->update;
+    bool has = fedge_codec_has(&update->codec, name) || fedge_codec_has(&update->down, name);
+    for (uint32_t i = 0; i < update->num_layers; i++) {
+        has = has || fedge_codec_has(&update->layers[i].codec, name) ||
+              fedge_codec_has(&update->layers[i].down, name);
+    }
+    return has || fedge_codec_has(&update->control, name) ||
+           fedge_codec_has(&update->buffers, name);
+}
+
+static bool has_layer(const fedge_plan *plan, fedge_layer_type type)
+{
+    for (uint32_t i = 0; i < plan->model.num_layers; i++) {
+        if (plan->model.layers[i].type == type)
+            return true;
+    }
+    return false;
+}
+
+static bool any_layer(const fedge_plan *plan, bool (*is)(const fedge_layer_spec *layer))
+{
+    for (uint32_t i = 0; i < plan->model.num_layers; i++) {
+        if (is(&plan->model.layers[i]))
+            return true;
+    }
+    return false;
+}
+
+static bool trains_in_part(const fedge_layer_spec *layer)
+{
+    return layer->train != FEDGE_TRAIN_ALL;
+}
+
+static bool trains_some_channels(const fedge_layer_spec *layer)
+{
+    return layer->num_train_channels != 0;
+}
+
+/* Does a layer or the loss ask for the word? */
+static bool model_asks(const fedge_plan *plan, const char *word)
+{
+    const fedge_model_spec *model = &plan->model;
+    const fedge_loss_ops *loss = fedge_loss_ops_of(model->loss);
+    const char *asked = loss->feature ? loss->feature(model) : NULL;
+    bool asks = asked && strcmp(asked, word) == 0;
+    for (uint32_t i = 0; i < model->num_layers && !asks; i++) {
+        const fedge_layer_ops *ops = fedge_layer_ops_of(model->layers[i].type);
+        asked = ops->feature ? ops->feature(&model->layers[i]) : NULL;
+        asks = asked && strcmp(asked, word) == 0;
+    }
+    return asks;
+}
+
+void fedge_plan_needs(const fedge_plan *plan, bool needed[FEDGE_MAX_FEATURES])
+{
+    const bool needs[] = {
+#define FEATURE(name, when) !plan->external && (when),
+#define EVERY_PLAN(name, when) (when),
+        FEATURES
+#undef FEATURE
+#undef EVERY_PLAN
+    };
+    memset(needed, 0, FEDGE_MAX_FEATURES * sizeof(*needed));
+    memcpy(needed, needs, sizeof(needs));
+}

@@ -1,0 +1,114 @@
+/* The keys that jobs and plans share; a part of plan.c, job.c and job_plan.c. */
+#ifndef FEDGE_EDGE_PLAN_PLAN_FIELDS_H
+#define FEDGE_EDGE_PLAN_PLAN_FIELDS_H
+
+#include "edge/core/status.h"
+#include "edge/json/json.h"
+#include "edge/plan/plan.h"
+
+#define FEDGE_PLAN_MAX_VALUES 32768 /* JSON values in one job or plan */
+
+extern const fedge_json_field fedge_data_fields[];     /* of a fedge_data_spec */
+extern const fedge_json_field fedge_training_fields[]; /* of a fedge_training_spec */
+extern const fedge_json_field fedge_update_fields[];   /* of a fedge_update_spec */
+extern const fedge_json_field fedge_job_fields[]; /* of a fedge_job; also for who changes keys of a
+                                                     job before it is read, and tests */
+
+/* Keys of a model that fedge trains, of one that it does not, and of its tensors: for tests. */
+extern const fedge_json_field fedge_model_fields[];
+extern const fedge_json_field fedge_external_fields[];
+extern const fedge_json_field fedge_tensor_fields[];
+
+extern const fedge_json_field fedge_normalisation_fields[]; /* of a fedge_data_spec */
+extern const fedge_json_field fedge_augmentation_fields[];  /* likewise */
+
+extern const fedge_json_field fedge_schedule_fields[];        /* of a fedge_schedule */
+extern const fedge_json_field fedge_strategy_common_fields[]; /* of a fedge_strategy_common */
+
+#define FEDGE_MAX_STRATEGY_FIELDS 24
+
+/* All keys of one strategy, "type" first, of its settings. Points into itself: not to be copied. */
+typedef struct fedge_strategy_fields {
+    const char *type[2]; /* the one choice of "type", and NULL */
+    fedge_json_field fields[FEDGE_MAX_STRATEGY_FIELDS];
+} fedge_strategy_fields;
+/* [is_default]: a job may leave the type out. */
+void fedge_strategy_fields_of(const fedge_strategy_reader *reader, bool is_default,
+                              fedge_strategy_fields *out);
+
+/* Reads a job's text, and its version (job_plan.c). Close it when this succeeds. */
+FEDGE_MUST_USE fedge_status fedge_job_open(fedge_json *json, const char *text, size_t size,
+                                           const char *name, fedge_error *err);
+extern const fedge_json_field fedge_job_plan_fields[]; /* of a fedge_plan; for tests */
+/* "" where the job names none. */
+FEDGE_MUST_USE fedge_status fedge_job_strategy_type(const fedge_json *json,
+                                                    char type[FEDGE_MAX_STRATEGY_NAME],
+                                                    fedge_error *err);
+/* Plans the memory of the models that clients make, as they will: what cannot be planned or run is
+ * the job's fault, and refused. */
+FEDGE_MUST_USE fedge_status fedge_job_check_models(const fedge_json *json, const fedge_plan *plan,
+                                                   fedge_error *err);
+
+/* Reads the strategy of a job whose [strategies] are set, and finds the plan's hooks. */
+FEDGE_MUST_USE fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job,
+                                                fedge_error *err);
+/* NULL: the job is read without strategies. */
+const fedge_strategy_reader *fedge_strategy_reader_of(const fedge_job *job);
+/* Once the rounds are derived, before the plan is. */
+FEDGE_MUST_USE fedge_status fedge_strategy_derive(const fedge_json *json, fedge_job *job,
+                                                  fedge_error *err);
+/* Once the plan is derived, too. */
+FEDGE_MUST_USE fedge_status fedge_strategy_check(const fedge_json *json, const fedge_job *job,
+                                                 fedge_error *err);
+
+/* Has a job's schedule at [path] only arguments of its type? */
+FEDGE_MUST_USE fedge_status fedge_schedule_check(const fedge_json *json, const char *path,
+                                                 const fedge_schedule *schedule, fedge_error *err);
+
+/* Whether the data can be augmented so. */
+FEDGE_MUST_USE fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *plan,
+                                                     fedge_error *err);
+
+/* The model of a fedge_plan, with its schema. */
+FEDGE_MUST_USE fedge_status fedge_model_read(const fedge_json *json, const cJSON *node,
+                                             void *record, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_model_write(const void *record, const char *key, cJSON *object,
+                                              fedge_error *err);
+
+/* Checks what has to hold between the parts of a plan that has been read from [json], and derives
+ * what is sent. */
+FEDGE_MUST_USE fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan,
+                                              fedge_error *err);
+
+/* Frees what a plan has beside itself. */
+void fedge_plan_fini(fedge_plan *plan);
+
+/* The fields of a fedge_plan, and of a fedge_job since its plan comes first. */
+#define FEDGE_PLAN_FIELDS                                                                          \
+    {.key = "name",                                                                                \
+     .kind = FEDGE_JSON_TEXT,                                                                      \
+     .flags = FEDGE_JSON_REQUIRED,                                                                 \
+     FEDGE_JSON_AT(fedge_plan, name),                                                              \
+     .min = 1},                                                                                    \
+        {.key = "seed", .kind = FEDGE_JSON_U64, FEDGE_JSON_AT(fedge_plan, seed)},                  \
+        {.key = "model",                                                                           \
+         .kind = FEDGE_JSON_CUSTOM,                                                                \
+         .flags = FEDGE_JSON_REQUIRED,                                                             \
+         .read = fedge_model_read,                                                                 \
+         .write = fedge_model_write},                                                              \
+        {.key = "data",                                                                            \
+         .kind = FEDGE_JSON_OBJECT,                                                                \
+         .flags = FEDGE_JSON_PRESENCE,                                                             \
+         FEDGE_JSON_AT(fedge_plan, data),                                                          \
+         .extra = offsetof(fedge_plan, has_data),                                                  \
+         .fields = fedge_data_fields},                                                             \
+        {.key = "training",                                                                        \
+         .kind = FEDGE_JSON_OBJECT,                                                                \
+         FEDGE_JSON_AT(fedge_plan, training),                                                      \
+         .fields = fedge_training_fields},                                                         \
+    {                                                                                              \
+        .key = "update", .kind = FEDGE_JSON_OBJECT, FEDGE_JSON_AT(fedge_plan, update),             \
+        .fields = fedge_update_fields                                                              \
+    }
+
+#endif

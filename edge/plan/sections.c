@@ -1,0 +1,326 @@
+#include "edge/plan/sections.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "edge/core/glob.h"
+#include "edge/plan/client_hooks.h"
+#include "edge/plan/plan.h"
+#include "edge/train/layers/layer.h"
+
+/* Rows [begin, end) of a tensor of the model travel; of a scalar: its one value. */
+static fedge_status add_rows(fedge_sent *sent, const fedge_tensor_spec *tensor, uint32_t begin,
+                             uint32_t end, fedge_error *err)
+{
+    uint32_t shape[FEDGE_MAX_RANK];
+    memcpy(shape, tensor->shape, sizeof(shape));
+    if (tensor->rank > 0)
+        shape[0] = end - begin;
+    fedge_status st =
+        fedge_schema_add(&sent->schema, tensor->name, tensor->dtype, tensor->rank, shape, err);
+    if (st != FEDGE_OK)
+        return st;
+    size_t row = tensor->rank > 0 ? tensor->count / tensor->shape[0] : 0;
+    sent->places[sent->schema.num_tensors - 1] = tensor->offset + begin * row;
+    return FEDGE_OK;
+}
+
+/* Statistics may lie apart from the parameters (personal.c): no part has both. */
+static void add_own(fedge_personal *personal, size_t num_parameters, size_t place, size_t count)
+{
+    fedge_personal_part *last = &personal->parts[personal->num_parts];
+    personal->num_values += count;
+    if (personal->num_parts > 0 && place != num_parameters &&
+        last[-1].place + last[-1].count == place)
+        last[-1].count += count;
+    else
+        *last = (fedge_personal_part){place, count}, personal->num_parts++;
+}
+
+/* Rows of a tensor of that layer, which travel unless they are the client's own in their place. */
+static fedge_status add(fedge_plan *plan, uint32_t layer, const fedge_tensor_spec *tensor,
+                        uint32_t begin, uint32_t end, fedge_error *err)
+{
+    const bool own = fedge_plan_is_personal(plan) && plan->hooks->personal(plan, layer);
+    const size_t row = tensor->rank > 0 ? tensor->count / tensor->shape[0] : 0;
+    if (own) {
+        add_own(&plan->personal, plan->num_parameters, tensor->offset + begin * row,
+                tensor->rank > 0 ? (end - begin) * row : tensor->count);
+    }
+    return own && fedge_plan_replaces(plan) ? FEDGE_OK
+                                            : add_rows(&plan->sent, tensor, begin, end, err);
+}
+
+static fedge_status add_trained(fedge_plan *plan, fedge_error *err)
+{
+    fedge_status st = FEDGE_OK;
+    const fedge_tensor_spec *tensor = plan->schema.tensors;
+    for (uint32_t i = 0; i < plan->model.num_layers && st == FEDGE_OK; i++) {
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&plan->model.layers[i], list);
+        for (uint32_t t = 0; t < n && st == FEDGE_OK; t++) {
+            uint32_t begin, end;
+            if (list[t].buffer)
+                continue;
+            fedge_layer_trained_rows(&plan->model.layers[i], &list[t], &begin, &end);
+            if (end > begin)
+                st = add(plan, i, tensor, begin, end, err);
+            tensor++;
+        }
+    }
+    return st;
+}
+
+static fedge_status add_buffers(fedge_plan *plan, fedge_error *err)
+{
+    fedge_status st = FEDGE_OK;
+    const fedge_tensor_spec *tensor = plan->schema.tensors;
+    /* Buffers lie behind all parameters in the schema, in the layers' order as well. */
+    while (tensor < plan->schema.tensors + plan->schema.num_tensors &&
+           tensor->offset < plan->num_parameters)
+        tensor++;
+    for (uint32_t i = 0; i < plan->model.num_layers && st == FEDGE_OK; i++) {
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&plan->model.layers[i], list);
+        for (uint32_t t = 0; t < n && st == FEDGE_OK; t++) {
+            if (!list[t].buffer)
+                continue;
+            if (!list[t].frozen)
+                st = add(plan, i, tensor, 0, tensor->shape[0], err);
+            tensor++;
+        }
+    }
+    return st;
+}
+
+/* The strategy's own: a value for each of the delta, the first section. */
+static fedge_status add_hooks(fedge_sent *sent, const char *section, fedge_error *err)
+{
+    fedge_status st = FEDGE_OK;
+    for (uint32_t i = 0; i < sent->sections[0].schema.num_tensors && st == FEDGE_OK; i++) {
+        const fedge_tensor_spec *of = &sent->tensors[i];
+        char name[FEDGE_MAX_TENSOR_NAME + 32];
+        (void)snprintf(name, sizeof(name), "%.24s:%s", section, of->name);
+        st = fedge_schema_add(&sent->schema, name, of->dtype, of->rank, of->shape, err);
+        if (st == FEDGE_OK)
+            sent->places[sent->schema.num_tensors - 1] = sent->places[i];
+    }
+    return st;
+}
+
+static fedge_status add_all(fedge_plan *plan, fedge_error *err)
+{
+    fedge_status st = FEDGE_OK;
+    for (uint32_t i = 0; i < plan->schema.num_tensors && st == FEDGE_OK; i++) {
+        const fedge_tensor_spec *tensor = &plan->schema.tensors[i];
+        st = add_rows(&plan->sent, tensor, 0, tensor->rank > 0 ? tensor->shape[0] : 1, err);
+    }
+    return st;
+}
+
+/* The tensors that were added since the last section are this one. */
+static void end_section(fedge_sent *sent, fedge_section_kind kind, const char *name,
+                        const fedge_codec *codec)
+{
+    const fedge_section *last =
+        sent->num_sections > 0 ? &sent->sections[sent->num_sections - 1] : NULL;
+    const uint32_t first = last ? last->first + last->schema.num_tensors : 0;
+    const uint32_t count = sent->schema.num_tensors - first;
+    if (count == 0)
+        return;
+    fedge_section *section = &sent->sections[sent->num_sections++];
+    *section = (fedge_section){.kind = kind, .name = name, .codec = *codec, .first = first};
+    section->schema =
+        (fedge_schema){.tensors = &sent->tensors[first],
+                       .num_tensors = count,
+                       .capacity = count,
+                       .num_elements = sent->schema.num_elements - sent->tensors[first].offset};
+}
+
+static bool is_of(const fedge_layer_codec *rule, const fedge_tensor_spec *tensor)
+{
+    return strcmp(rule->tensors, FEDGE_CODEC_OF_VECTORS) == 0
+               ? tensor->rank < 2
+               : fedge_glob_matches(rule->tensors, tensor->name);
+}
+
+/* Gives each tensor of the delta the codecs of the first rule that is of it, or the job's. */
+static fedge_status choose_codecs(fedge_plan *plan, fedge_error *err)
+{
+    fedge_section *delta = &plan->sent.sections[0];
+    fedge_update_spec *update = &plan->update;
+    bool used[FEDGE_MAX_LAYER_CODECS] = {false}, down = false;
+    for (uint32_t i = 0, r; i < delta->schema.num_tensors; i++) {
+        for (r = 0; r < update->num_layers && !is_of(&update->layers[r], &plan->sent.tensors[i]);)
+            r++;
+        const fedge_layer_codec *rule = r < update->num_layers ? &update->layers[r] : NULL;
+        used[rule ? r : 0] |= rule != NULL;
+        plan->sent.codecs[i] = rule ? &rule->codec : &update->codec;
+        plan->sent.down_codecs[i] = rule && rule->down.values ? &rule->down : &update->down;
+    }
+    for (uint32_t r = 0; r < update->num_layers; r++) {
+        const fedge_layer_codec *rule = &update->layers[r];
+        if (!used[r]) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "no tensor that is trained is left for \"%s\"; give a "
+                              "tensor's name, as \"%s\", one with '*', or \"vectors\"",
+                              rule->tensors, plan->sent.tensors[0].name);
+        }
+        if (rule->down.values && !update->down.values) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "\"%s\" has a \"down\", but models travel whole: give "
+                              "\"update\" a \"down\", too",
+                              rule->tensors);
+        }
+        down = down || rule->down.values;
+    }
+    delta->codec.tensors = update->num_layers > 0 ? plan->sent.codecs : NULL;
+    update->down.tensors = down ? plan->sent.down_codecs : NULL;
+    return FEDGE_OK;
+}
+
+/* A section's own codec, or [other]. Nothing of it may stay behind, for nobody keeps that. */
+static fedge_status end_whole(fedge_plan *plan, fedge_section_kind kind, const char *name,
+                              const fedge_codec *own, const fedge_codec *other, fedge_error *err)
+{
+    const uint32_t before = plan->sent.num_sections;
+    if (own->chooses) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "chooses what travels, and nothing may stay behind here: take one that "
+                          "writes all values, such as int8");
+    }
+    end_section(&plan->sent, kind, name, own->values ? own : other);
+    return !own->values || plan->sent.num_sections > before
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                            "is for what this job's clients do not send: remove it");
+}
+
+fedge_status fedge_sections_make(fedge_plan *plan, const char **key, fedge_error *err)
+{
+    fedge_sent *sent = &plan->sent;
+    const fedge_codec lossless = fedge_codec_lossless();
+    const fedge_codec whole = {.values = plan->update.codec.values};
+    *key = "model.layers";
+    sent->num_sections = 0;
+    plan->personal.num_parts = 0;
+    plan->personal.num_values = 0;
+    fedge_schema_init(&sent->schema, sent->tensors, FEDGE_MAX_TENSORS);
+    fedge_status st = plan->external ? add_all(plan, err) : add_trained(plan, err);
+    if (st != FEDGE_OK)
+        return st;
+    if (sent->schema.num_tensors == 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "every layer is frozen, so there is nothing to train: freeze less");
+    }
+    end_section(sent, FEDGE_SECTION_DELTA, "delta", &plan->update.codec);
+    st = choose_codecs(plan, err);
+    if (st != FEDGE_OK) {
+        *key = "update.layers";
+        return st;
+    }
+    if (!plan->external)
+        st = add_buffers(plan, err);
+    if (st == FEDGE_OK) {
+        *key = "update.buffers";
+        st = end_whole(plan, FEDGE_SECTION_BUFFERS, "buffers", &plan->update.buffers, &lossless,
+                       err);
+    }
+    const char *own = plan->hooks ? plan->hooks->section : NULL;
+    if (st == FEDGE_OK && own) {
+        *key = "model.layers";
+        st = add_hooks(sent, own, err);
+    }
+    if (st == FEDGE_OK) {
+        *key = "update.control";
+        st = end_whole(plan, FEDGE_SECTION_HOOKS, own, &plan->update.control, &whole, err);
+    }
+    return st;
+}
+
+const fedge_section *fedge_sections_find(const fedge_sent *sent, fedge_section_kind kind)
+{
+    for (uint32_t i = 0; i < sent->num_sections; i++) {
+        if (sent->sections[i].kind == kind)
+            return &sent->sections[i];
+    }
+    return NULL;
+}
+
+bool fedge_section_is_whole(const fedge_plan *plan, const fedge_section *section)
+{
+    return section->first == 0 && section->schema.num_elements == plan->num_parameters;
+}
+
+void fedge_section_gather(const fedge_sent *sent, const fedge_section *section, const float *model,
+                          float *values)
+{
+    for (uint32_t i = 0; i < section->schema.num_tensors; i++) {
+        const size_t count = section->schema.tensors[i].count;
+        memcpy(values, model + sent->places[section->first + i], count * sizeof(*values));
+        values += count;
+    }
+}
+
+void fedge_section_scatter(const fedge_sent *sent, const fedge_section *section,
+                           const float *values, float *model)
+{
+    for (uint32_t i = 0; i < section->schema.num_tensors; i++) {
+        const size_t count = section->schema.tensors[i].count;
+        memcpy(model + sent->places[section->first + i], values, count * sizeof(*values));
+        values += count;
+    }
+}
+
+void fedge_sections_changes(const fedge_sent *sent, const float *start, float *model)
+{
+    /* Places rise at least as fast as offsets: nothing is overwritten before it is read. */
+    const fedge_section *hooks = fedge_sections_find(sent, FEDGE_SECTION_HOOKS);
+    const uint32_t end = hooks ? hooks->first : sent->schema.num_tensors;
+    for (uint32_t i = 0; i < end; i++) {
+        const fedge_tensor_spec *tensor = &sent->schema.tensors[i];
+        const size_t place = sent->places[i];
+        for (size_t k = 0; k < tensor->count; k++)
+            model[tensor->offset + k] = model[place + k] - start[place + k];
+    }
+}
+
+void fedge_sections_take(const fedge_sent *sent, float *changes)
+{
+    const fedge_section *hooks = fedge_sections_find(sent, FEDGE_SECTION_HOOKS);
+    const uint32_t end = hooks ? hooks->first : sent->schema.num_tensors;
+    for (uint32_t i = 0; i < end; i++) {
+        const fedge_tensor_spec *tensor = &sent->schema.tensors[i];
+        memmove(changes + tensor->offset, changes + sent->places[i],
+                tensor->count * sizeof(*changes));
+    }
+}
+
+static int8_t statistics_bound(const fedge_plan *plan, const float *values, size_t count)
+{
+    float largest = 0;
+    int bound = plan->update.buffer_bound_log2;
+    /* Statistics may grow fourfold in a round before a value is cut at the bound. */
+    for (size_t i = 0; i < count; i++)
+        largest = fabsf(values[i]) > largest ? fabsf(values[i]) : largest;
+    while (bound < FEDGE_FIXED_MAX_BOUND_LOG2 && ldexpf(1.0f, bound) < 4 * largest)
+        bound++;
+    return (int8_t)bound;
+}
+
+void fedge_sections_bounds(const fedge_plan *plan, const float *model, int8_t *bounds_log2)
+{
+    const fedge_section *buffers = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
+    const fedge_section *hooks = fedge_sections_find(&plan->sent, FEDGE_SECTION_HOOKS);
+    memset(bounds_log2, plan->update.bound_log2, plan->sent.schema.num_tensors);
+    if (hooks) {
+        memset(bounds_log2 + hooks->first, plan->update.control_bound_log2,
+               hooks->schema.num_tensors);
+    }
+    for (uint32_t i = 0; buffers && i < buffers->schema.num_tensors; i++) {
+        const uint32_t at = buffers->first + i;
+        bounds_log2[at] =
+            statistics_bound(plan, model + plan->sent.places[at], buffers->schema.tensors[i].count);
+    }
+}

@@ -1,0 +1,442 @@
+#include "edge/plan/update.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/message.h"
+#include "edge/plan/client_hooks.h"
+#include "edge/wire/deflate.h"
+
+#define READ_BYTES 16384 /* at a time, of what was not deflated */
+#define MAX_HALVINGS 256 /* after which nothing is left of a float */
+
+static size_t largest_of(const fedge_section *section)
+{
+    return fedge_codec_size(&section->codec, &section->schema);
+}
+
+size_t fedge_update_max_size(const fedge_plan *plan)
+{
+    size_t size = 0;
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++)
+        size += largest_of(&plan->sent.sections[i]);
+    return size;
+}
+
+/* ---- encoding -------------------------------------------------------------------------------- */
+
+/* The section that is encoded. */
+typedef struct section_ends {
+    const fedge_update *update;
+    const fedge_section *section;
+} section_ends;
+
+/* Where the values from [at] on of a tensor of the section lie in the model that was trained, and
+ * in *start before that. */
+static float *find_trained(const section_ends *ends, uint32_t index, size_t at, const float **start)
+{
+    const fedge_update *update = ends->update;
+    const fedge_plan *plan = update->plan;
+    const size_t place = plan->sent.places[ends->section->first + index] + at;
+    *start = update->start + place;
+    return place < plan->num_parameters ? update->parameters + place
+                                        : update->buffers + (place - plan->num_parameters);
+}
+
+static const float *take_changes(void *user, uint32_t index, size_t at, size_t n, float *room)
+{
+    const section_ends *ends = user;
+    (void)n;
+    (void)room;
+    return ends->update->changes + ends->section->schema.tensors[index].offset + at;
+}
+
+static const float *take_trained(void *user, uint32_t index, size_t at, size_t n, float *room)
+{
+    const float *start;
+    float *trained = find_trained(user, index, at, &start);
+    for (size_t i = 0; i < n; i++)
+        room[i] = trained[i] - start[i];
+    /* Back in the same pass, while the piece is in the first-level cache. */
+    memcpy(trained, start, n * sizeof(*trained));
+    return room;
+}
+
+static void take_trained_fixed(void *user, uint32_t index, size_t at, size_t n, int bound_log2,
+                               int32_t *v, fedge_codec_stats *stats)
+{
+    const float *start;
+    float *trained = find_trained(user, index, at, &start);
+    fedge_fixed_quantise_change(trained, start, n, bound_log2, v, &stats->clamped,
+                                &stats->not_finite);
+}
+
+static fedge_status give(void *user, uint32_t index, size_t at, const uint32_t *places, size_t n,
+                         const int32_t *v, fedge_error *err)
+{
+    const section_ends *ends = user;
+    const size_t first = ends->section->schema.tensors[index].offset + at;
+    return ends->update->give(ends->update->user, first, places, n, v, err);
+}
+
+/* Deflates the bytes (raw_size) in their place when the plan wants it and it helps. Returns how
+ * many there are then. */
+static size_t pack(const fedge_update *update, uint8_t *raw, size_t raw_size)
+{
+    size_t size = 0;
+    /* Room for a byte less than there is: what does not become shorter fails, and stays as it is.
+     */
+    if (!update->plan->update.deflate || raw_size <= 1 ||
+        !fedge_deflater_run(update->deflater, raw, raw_size, update->packed, raw_size - 1, &size))
+        return raw_size;
+    memcpy(raw, update->packed, size);
+    return size;
+}
+
+static fedge_status run_section(const fedge_update *update, const fedge_section *section,
+                                fedge_update_made *made, fedge_error *err)
+{
+    section_ends user = {update, section};
+    const fedge_codec_ends ends = {
+        .user = &user,
+        .take = update->changes ? take_changes : take_trained,
+        .take_fixed = update->changes ? NULL : take_trained_fixed,
+        .give = update->give ? give : NULL,
+        .residual = section->kind == FEDGE_SECTION_DELTA ? update->residual : NULL,
+        .seed = update->plan->seed,
+        .round = update->round};
+    uint8_t *raw = update->bytes ? update->bytes + made->size : NULL;
+    fedge_section_info *info = &made->sections[made->num_sections++];
+    fedge_codec_stats stats;
+    size_t raw_size = 0;
+    fedge_status st = fedge_codec_encode_pieces(&section->codec, &section->schema,
+                                                update->bounds_log2 + section->first, &ends, raw,
+                                                &raw_size, &stats, err);
+    if (st != FEDGE_OK)
+        return st;
+    const size_t size = raw ? pack(update, raw, raw_size) : raw_size;
+    *info = (fedge_section_info){
+        .codec = section->codec, .deflate = size < raw_size, .size = size, .raw_size = raw_size};
+    (void)snprintf(info->name, sizeof(info->name), "%s", section->name);
+    made->size += size;
+    made->clamped += stats.clamped;
+    return FEDGE_OK;
+}
+
+/* What is left of a residual that is [age] rounds old: half of it after each half-life, and between
+ * them on a straight line. One multiplication of floats, so all machines agree. */
+static float share_left(uint32_t age, uint32_t half_life)
+{
+    const float part = (float)(age % half_life) / (float)half_life;
+    const uint32_t halvings = age / half_life;
+    return ldexpf(1.0f - 0.5f * part, -(int)(halvings < MAX_HALVINGS ? halvings : MAX_HALVINGS));
+}
+
+/* The residual of the round before is whole; an older one has faded, and without error feedback
+ * there is none. */
+static void begin_residual(const fedge_update *update)
+{
+    const fedge_plan *plan = update->plan;
+    const size_t n = plan->sent.sections[0].schema.num_elements;
+    const uint32_t half_life = plan->update.residual_half_life;
+    float *rest = update->residual;
+    /* The last value of the residual is the round that it is of. */
+    const uint32_t last = (uint32_t)rest[n];
+    if (!fedge_plan_keeps_residual(plan)) {
+        memset(rest, 0, n * sizeof(*rest));
+    } else if (half_life > 0 && last > 0 && update->round > last + 1) {
+        const float left = share_left(update->round - last - 1, half_life);
+        for (size_t i = 0; i < n; i++)
+            rest[i] *= left;
+    }
+    rest[n] = (float)update->round;
+}
+
+fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *made, fedge_error *err)
+{
+    const fedge_sent *sent = &update->plan->sent;
+    assert(fedge_plan_makes_residual(update->plan) == (update->residual != NULL));
+    if (update->residual)
+        begin_residual(update);
+    assert(!update->plan->update.deflate || (update->bytes && update->packed && update->deflater));
+    made->size = made->clamped = 0;
+    made->num_sections = 0;
+    for (uint32_t i = 0; i < sent->num_sections; i++) {
+        fedge_status st = run_section(update, &sent->sections[i], made, err);
+        if (st != FEDGE_OK)
+            return st;
+    }
+    return FEDGE_OK;
+}
+
+/* What the client cut is worth knowing; without room for it the result goes without. */
+static void add_clamped(fedge_upload *upload, uint64_t clamped)
+{
+    if (clamped == 0 || upload->num_metrics >= FEDGE_MAX_METRICS)
+        return;
+    fedge_metric *metric = &upload->metrics[upload->num_metrics++];
+    *metric = (fedge_metric){.name = "clamped", .value = (double)clamped};
+}
+
+/* Room for the largest section when deflate has made it shorter. */
+static size_t packed_of(const fedge_plan *plan)
+{
+    size_t largest = 2;
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        const size_t size = largest_of(&plan->sent.sections[i]);
+        largest = size > largest ? size : largest;
+    }
+    return largest - 1;
+}
+
+static fedge_status run_and_describe(const fedge_update *update, fedge_upload *upload,
+                                     fedge_error *err)
+{
+    fedge_update_made made;
+    fedge_status st = fedge_update_run(update, &made, err);
+    if (st != FEDGE_OK)
+        return st;
+    upload->size = made.size;
+    upload->num_sections = made.num_sections;
+    memcpy(upload->sections, made.sections, made.num_sections * sizeof(made.sections[0]));
+    upload->crc32 = fedge_crc32(0, update->bytes, (size_t)made.size);
+    add_clamped(upload, made.clamped);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_update_encode(const fedge_update *wanted, fedge_upload *upload, uint8_t **bytes,
+                                 fedge_error *err)
+{
+    *bytes = NULL;
+    const fedge_plan *plan = wanted->plan;
+    const size_t most = fedge_update_max_size(plan);
+    const bool deflate = plan->update.deflate;
+    fedge_update update = *wanted;
+    update.bytes = malloc(most > 0 ? most : 1);
+    update.packed = deflate ? malloc(packed_of(plan)) : NULL;
+    update.deflater = NULL;
+    fedge_status st =
+        !update.bytes || (deflate && !update.packed)
+            ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an update of %zu bytes", most)
+            : FEDGE_OK;
+    if (st == FEDGE_OK && deflate)
+        st = fedge_deflater_new(&update.deflater, err);
+    if (st == FEDGE_OK)
+        st = run_and_describe(&update, upload, err);
+    fedge_deflater_free(update.deflater);
+    free(update.packed);
+    if (st != FEDGE_OK) {
+        free(update.bytes);
+        return st;
+    }
+    /* A result does not hold memory for the largest one. */
+    uint8_t *shorter = upload->size > 0 && upload->size < most
+                           ? realloc(update.bytes, (size_t)upload->size)
+                           : NULL;
+    *bytes = shorter ? shorter : update.bytes;
+    return FEDGE_OK;
+}
+
+/* ---- decoding -------------------------------------------------------------------------------- */
+
+/* Is the section announced as the plan makes it? */
+static fedge_status check_section(const fedge_plan *plan, const fedge_section *wanted,
+                                  const fedge_section_info *section, fedge_error *err)
+{
+    const uint64_t largest = largest_of(wanted), raw_size = section->raw_size;
+    char is[FEDGE_CODEC_TEXT], wants[FEDGE_CODEC_TEXT];
+    if (strcmp(section->name, wanted->name) != 0) {
+        return fedge_fail(err, FEDGE_MISMATCH, "section \"%s\"; the plan wants \"%s\"",
+                          section->name, wanted->name);
+    }
+    if (!fedge_codec_equal(&section->codec, &wanted->codec)) {
+        return fedge_fail(err, FEDGE_MISMATCH, "section \"%s\" has codec %s; the plan wants %s",
+                          section->name, fedge_codec_text(&section->codec, is),
+                          fedge_codec_text(&wanted->codec, wants));
+    }
+    if (section->deflate && !plan->update.deflate) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "section \"%s\" is deflated; the plan does not allow it", section->name);
+    }
+    if (section->size > largest) {
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "section \"%s\" has %" PRIu64 " bytes; the plan's limit is %" PRIu64,
+                          section->name, section->size, largest);
+    }
+    if (raw_size != largest && (fedge_codec_is_plain(&wanted->codec) || raw_size > largest)) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "section \"%s\" has %" PRIu64 " bytes before deflate; the plan's schema "
+                          "makes %s%" PRIu64,
+                          section->name, raw_size,
+                          fedge_codec_is_plain(&wanted->codec) ? "" : "at most ", largest);
+    }
+    /* An encoder keeps deflated bytes only if they are fewer, so equal sizes say that they are as
+     * they were; anything else would let one update have two forms. */
+    if (section->deflate == (section->size == raw_size) || section->size == 0 ||
+        section->size > raw_size) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "section \"%s\" has %" PRIu64 " bytes %s deflate, %" PRIu64 " without",
+                          section->name, section->size,
+                          section->deflate ? "with" : "although without", raw_size);
+    }
+    return FEDGE_OK;
+}
+
+/* Does it say which of the models was trained? */
+static fedge_status check_choice(const fedge_plan *plan, const fedge_upload *upload,
+                                 fedge_error *err)
+{
+    const uint32_t last = fedge_plan_num_told(plan);
+    for (uint32_t i = 0; i < upload->num_metrics; i++) {
+        const double value = upload->metrics[i].value;
+        if (strcmp(upload->metrics[i].name, FEDGE_CLUSTER) == 0 && value >= 0.0 &&
+            value <= (double)last && value == (double)(uint32_t)value)
+            return FEDGE_OK;
+    }
+    return fedge_fail(err, FEDGE_MISMATCH,
+                      "an update of %s has the metric \"" FEDGE_CLUSTER
+                      "\", a whole number from 0 to %" PRIu32,
+                      plan->hooks->name, last);
+}
+
+fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *upload,
+                                fedge_error *err)
+{
+    const fedge_sent *sent = &plan->sent;
+    uint64_t size = 0;
+    if (upload->num_sections != sent->num_sections) {
+        return fedge_fail(err, FEDGE_MISMATCH, "%u sections; the plan wants %u, first \"%s\"",
+                          upload->num_sections, sent->num_sections, sent->sections[0].name);
+    }
+    for (uint32_t i = 0; i < sent->num_sections; i++) {
+        fedge_status st = check_section(plan, &sent->sections[i], &upload->sections[i], err);
+        if (st != FEDGE_OK)
+            return st;
+        size += upload->sections[i].size;
+    }
+    if (upload->size != size) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "upload of %" PRIu64 " bytes, its sections have %" PRIu64, upload->size,
+                          size);
+    }
+    return fedge_plan_chooses(plan) ? check_choice(plan, upload, err) : FEDGE_OK;
+}
+
+fedge_status fedge_update_fail_crc32(uint64_t size, uint32_t crc, uint32_t announced,
+                                     fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_CORRUPT,
+                      "upload of %" PRIu64 " bytes has CRC-32 %08x, announced was %08x", size, crc,
+                      announced);
+}
+
+fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upload,
+                                 const uint8_t *bytes, uint8_t *raw, size_t raw_size,
+                                 fedge_error *err)
+{
+    assert(raw_size >= fedge_update_max_size(plan));
+    (void)raw_size;
+    fedge_status st = fedge_update_check(plan, upload, err);
+    if (st != FEDGE_OK)
+        return st;
+    /* What has passed the check is at most fedge_update_max_size: it fits in a size_t. */
+    uint32_t crc = fedge_crc32(0, bytes, (size_t)upload->size);
+    if (crc != upload->crc32)
+        return fedge_update_fail_crc32(upload->size, crc, upload->crc32, err);
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        const fedge_section_info *info = &upload->sections[i];
+        const size_t size = (size_t)info->raw_size; /* checked: at most its section's largest */
+        if (!info->deflate)
+            memcpy(raw, bytes, size);
+        else if ((st = fedge_inflate(bytes, (size_t)info->size, raw, size, err)) != FEDGE_OK)
+            return fedge_error_prefix(err, st, "section \"%s\"", info->name);
+        bytes += info->size;
+        raw += size;
+    }
+    return FEDGE_OK;
+}
+
+/* A reader that takes the checksum as it goes. */
+typedef struct checked_reader {
+    fedge_read_fn read;
+    void *user;
+    uint32_t crc;
+    fedge_error failed; /* of [read] */
+} checked_reader;
+
+static fedge_status read_checked(void *user, uint8_t *bytes, size_t size, fedge_error *err)
+{
+    checked_reader *self = user;
+    fedge_status st = self->read(self->user, bytes, size, &self->failed);
+    if (st != FEDGE_OK)
+        return fedge_fail(err, st, "%s", self->failed.message);
+    self->crc = fedge_crc32(self->crc, bytes, size);
+    return FEDGE_OK;
+}
+
+/* Reads a section to where it is wanted. */
+static fedge_status unpack_section(checked_reader *from, const fedge_section_info *info,
+                                   uint8_t *raw, fedge_error *err)
+{
+    const size_t size = (size_t)info->raw_size; /* checked: at most its section's largest */
+    if (info->deflate) {
+        fedge_status st = fedge_inflate_read(read_checked, from, info->size, raw, size, err);
+        return st == FEDGE_OK ? st : fedge_error_prefix(err, st, "section \"%s\"", info->name);
+    }
+    for (size_t at = 0; at < size;) {
+        const size_t part = size - at < READ_BYTES ? size - at : READ_BYTES;
+        fedge_status st = read_checked(from, raw + at, part, err);
+        if (st != FEDGE_OK)
+            return st;
+        at += part;
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_update_unpack_read(const fedge_plan *plan, const fedge_upload *upload,
+                                      fedge_read_fn read, void *user, uint8_t *raw, size_t raw_size,
+                                      fedge_error *err)
+{
+    checked_reader from = {.read = read, .user = user, .failed.status = FEDGE_OK};
+    fedge_error of_data = {.status = FEDGE_OK}, found;
+    assert(raw_size >= fedge_update_max_size(plan));
+    (void)raw_size;
+    fedge_status st = fedge_update_check(plan, upload, err);
+    if (st != FEDGE_OK)
+        return st;
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
+        /* What is wrong with the data is told later: the checksum wants all bytes, and has the
+         * first word. */
+        st = unpack_section(&from, &upload->sections[i], raw, &found);
+        if (from.failed.status != FEDGE_OK || st == FEDGE_NO_MEMORY)
+            return fedge_fail(err, st, "%s", found.message);
+        if (st != FEDGE_OK && of_data.status == FEDGE_OK)
+            of_data = found;
+        raw += upload->sections[i].raw_size;
+    }
+    /* First: whatever is wrong with bytes that were damaged on their way, they may come again. */
+    if (from.crc != upload->crc32)
+        return fedge_update_fail_crc32(upload->size, from.crc, upload->crc32, err);
+    return of_data.status == FEDGE_OK ? FEDGE_OK
+                                      : fedge_fail(err, of_data.status, "%s", of_data.message);
+}
+
+fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_log2,
+                                 const fedge_upload *upload, const uint8_t *bytes, uint8_t *scratch,
+                                 size_t scratch_size, int32_t *v, fedge_error *err)
+{
+    fedge_status st = fedge_update_unpack(plan, upload, bytes, scratch, scratch_size, err);
+    for (uint32_t i = 0; i < plan->sent.num_sections && st == FEDGE_OK; i++) {
+        const fedge_section *section = &plan->sent.sections[i];
+        const size_t size = (size_t)upload->sections[i].raw_size;
+        st = fedge_codec_decode(&section->codec, &section->schema, bounds_log2 + section->first,
+                                scratch, size, v, err);
+        scratch += size;
+    }
+    return st;
+}

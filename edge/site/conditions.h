@@ -1,0 +1,62 @@
+/* When a device may work: what its site's file asks of the moment ("policy": {"conditions": …}),
+ * held against what the system says of itself.
+ *
+ *   {"mains-power": true, "min-battery": 40, "max-temperature": 70,
+ *    "unmetered-links": ["eth*", "wlan0"], "hours": ["22:00-06:00"],
+ *    "min-free-ram": 67108864, "min-free-disk": 134217728}
+ *
+ * Read are, below root: sys/class/power_supply, sys/class/thermal, proc/net/route,
+ * proc/net/ipv6_route and proc/meminfo. A condition whose facts the system does not tell does not
+ * hold: what cannot be seen to be allowed is not done.
+ */
+#ifndef FEDGE_EDGE_SITE_CONDITIONS_H
+#define FEDGE_EDGE_SITE_CONDITIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "edge/core/message.h"
+#include "edge/core/status.h"
+#include "edge/json/json.h"
+
+#define FEDGE_CONDITIONS_MAX_LINKS 8
+#define FEDGE_CONDITIONS_MAX_LINK 16 /* of a name, with NUL: as long as the kernel's */
+#define FEDGE_CONDITIONS_MAX_HOURS 8
+#define FEDGE_CONDITIONS_MAX_ROOT 256
+/* Until a condition that did not hold is looked at again; that of the hours says when it will. */
+#define FEDGE_CONDITIONS_AGAIN_MS 300000u
+
+/* Plain data; 0, false or empty: not asked. */
+typedef struct fedge_conditions {
+    bool given; /* the site's file has the key */
+    bool mains_power;
+    uint32_t min_battery;   /* percent */
+    double max_temperature; /* °C */
+    uint32_t num_links;     /* the default route goes by one of these */
+    char links[FEDGE_CONDITIONS_MAX_LINKS][FEDGE_CONDITIONS_MAX_LINK]; /* "*" at the end: any */
+    uint32_t num_hours;
+    char hours[FEDGE_CONDITIONS_MAX_HOURS]
+              [12];                       /* "HH:MM-HH:MM" of local time, also over midnight */
+    uint64_t min_free_ram, min_free_disk; /* bytes */
+    char root[FEDGE_CONDITIONS_MAX_ROOT]; /* before /sys and /proc: a container's host */
+} fedge_conditions;
+
+/* What did not hold. */
+typedef struct fedge_obstacle {
+    fedge_reason reason; /* ON_BATTERY … LOW_DISK; NONE: all hold */
+    uint64_t after_ms;   /* when it may be worth asking again */
+    char text[160];      /* for people: the fact and the limit */
+} fedge_obstacle;
+
+extern const fedge_json_field fedge_conditions_fields[];
+
+/* FEDGE_OK, or what is wrong with the hours. Call it once after the fields are read. */
+FEDGE_MUST_USE fedge_status fedge_conditions_check(const fedge_conditions *conditions,
+                                                   fedge_error *err);
+
+/* True when all conditions hold. [minute]: of the local day, 0 … 1439. [state_dir]: where results
+ * are kept, NULL: in memory, and the disk does not count. */
+bool fedge_conditions_hold(const fedge_conditions *conditions, unsigned minute,
+                           const char *state_dir, fedge_obstacle *obstacle);
+
+#endif

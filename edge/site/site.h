@@ -1,0 +1,70 @@
+/* The client's own file: its servers, where its data is, and what the device allows (site policy).
+ *
+ *   {"data": {"cifar-10": {"values": ["data_batch_1.bin", "data_batch_2.bin"]},
+ *             "fashion-mnist": {"values": "train-images.gz", "labels": "train-labels.gz",
+ *                               "validation-fraction": 0.1,
+ *                               "partition": "dirichlet:0.5", "partition-seed": 1,
+ *                               "partition-id": 3, "num-partitions": 8}},
+ *    "policy": {"max-ram": 268435456, "codecs": ["none", "int8"], "max-local-epochs": 50, "jobs":
+ * ["…"], "conditions": {…}}}
+ *
+ * Relative paths are relative to the file. Read strictly, as a job is.
+ */
+#ifndef FEDGE_EDGE_SITE_SITE_H
+#define FEDGE_EDGE_SITE_SITE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+#include "edge/data/partitions/partition.h"
+#include "edge/plan/plan.h"
+#include "edge/site/conditions.h"
+#include "edge/wire/protocol.h"
+
+#define FEDGE_SITE_MAX_SIZE ((size_t)1 << 16)
+#define FEDGE_SITE_MAX_DATA 16
+#define FEDGE_SITE_MAX_SERVERS 2048 /* bytes of all addresses, NUL included */
+
+typedef struct fedge_site_data {
+    char name[FEDGE_MAX_DATA_NAME];
+    char values[FEDGE_MAX_PATHS], labels[FEDGE_MAX_PATHS]; /* as fedge_dataset_load takes them */
+    double validation_fraction; /* held out for federated evaluation, in [0, 0.9] */
+    bool has_partition, has_partition_seed;
+    bool has_partition_id;
+    fedge_partition_spec partition;        /* its seed: also without a partition */
+    uint32_t partition_id, num_partitions; /* num_partitions 0: all of it is this device's */
+} fedge_site_data;
+
+#define FEDGE_SITE_MAX_PARTITIONS 1000000u
+
+typedef struct fedge_site {
+    uint32_t num_data;
+    fedge_site_data data[FEDGE_SITE_MAX_DATA];
+    /* Policy; 0 or empty: no limit beyond the build's own. */
+    uint64_t max_ram_bytes; /* of fedge_client_memory's total (edge/site/client_memory.h) */
+    uint32_t max_local_epochs;
+    unsigned allowed_codecs; /* bit i: fedge_codec_name(i); 0: all */
+    uint32_t num_jobs;
+    char jobs[FEDGE_SITE_MAX_DATA][FEDGE_MAX_JOB_NAME]; /* names this device will work for */
+    bool hangs_up;                                      /* the server may say when to call again */
+    fedge_conditions conditions;                        /* of the moment, for each task */
+    char
+        servers[FEDGE_SITE_MAX_SERVERS]; /* addresses, one per line, not looked at here; "": none */
+} fedge_site;
+
+FEDGE_MUST_USE fedge_status fedge_site_load(const char *path, fedge_site **site, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_site_parse(const char *text, size_t size, const char *name,
+                                             fedge_site **site, fedge_error *err);
+void fedge_site_free(fedge_site *site); /* NULL is fine */
+
+/* The entry named [name], or NULL. */
+const fedge_site_data *fedge_site_find(const fedge_site *site, const char *name);
+
+/* FEDGE_DENIED with the limit and what the plan asks, when the plan is not allowed here;
+ * FEDGE_NOT_FOUND when its data set is not on this device. */
+FEDGE_MUST_USE fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan,
+                                             fedge_error *err);
+
+#endif

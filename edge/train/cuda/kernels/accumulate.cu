@@ -1,0 +1,93 @@
+/* Compiled without fused products: the integers are those of edge/core/fixed.c
+ * and edge/core/codec/int8.c. */
+#include "edge/train/cuda/kernels/tile.cuh"
+
+enum { SCALE_SHIFT = 7, Q_MAX = 127, SCALE_UNIT = Q_MAX << SCALE_SHIFT, SCALE_MAX = 65535 };
+
+static __device__ __forceinline__ float power_of_two(int exponent)
+{
+    return __int_as_float((exponent + 127) << 23);
+}
+
+/* The first value that is not finite; the smallest index has the largest complement. */
+static __global__ void __launch_bounds__(TILE_THREADS) find_bad(fedge_cohort_accumulate p)
+{
+    const uint32_t i = blockIdx.x * TILE_THREADS + threadIdx.x;
+    if (i < p.num_values && !isfinite(p.values[i]))
+        atomicMax(&p.tally->bad_value, ~i);
+}
+
+/* In fixed point, cut to the bound. */
+static __device__ __forceinline__ int32_t to_fixed(float change, int bound_log2, bool *cut)
+{
+    const float bound = power_of_two(bound_log2);
+    *cut = !(fabsf(change) <= bound);
+    return __float2int_rn((*cut ? copysignf(bound, change) : change) *
+                          power_of_two(30 - bound_log2));
+}
+
+/* As int8 carries [v], whose block's largest in size is [largest]. */
+static __device__ __forceinline__ int32_t through_int8(int32_t v, int32_t largest)
+{
+    const int32_t needed = (largest + SCALE_UNIT - 1) / SCALE_UNIT;
+    const int32_t factor = (needed < SCALE_MAX ? needed : SCALE_MAX) << SCALE_SHIFT;
+    if (factor == 0)
+        return 0;
+    const int32_t q = (int32_t)rint((double)v / (double)factor);
+    return (q > Q_MAX ? Q_MAX : q < -Q_MAX ? -Q_MAX : q) * factor;
+}
+
+static __device__ __forceinline__ int32_t largest_of_block(int32_t v)
+{
+    __shared__ int32_t sizes[TILE_THREADS];
+    sizes[threadIdx.x] = v < 0 ? -v : v;
+    for (uint32_t half = TILE_THREADS / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (threadIdx.x < half) {
+            const int32_t other = sizes[threadIdx.x + half];
+            sizes[threadIdx.x] = other > sizes[threadIdx.x] ? other : sizes[threadIdx.x];
+        }
+    }
+    __syncthreads();
+    return sizes[0];
+}
+
+/* A block for each piece. */
+static __global__ void __launch_bounds__(TILE_THREADS) accumulate(fedge_cohort_accumulate p)
+{
+    if (p.tally->bad_step > 0 || p.tally->bad_value > 0)
+        return;
+    const fedge_cohort_piece piece = p.pieces[blockIdx.x];
+    const bool mine = threadIdx.x < piece.count;
+    int32_t v = 0;
+    bool cut = false;
+    if (mine) {
+        const size_t i = (size_t)piece.first + threadIdx.x;
+        v = to_fixed(p.values[i] - p.start[i], piece.bound_log2, &cut);
+    }
+    const int clamped = __syncthreads_count(cut);
+    if (piece.codec == FEDGE_COHORT_CODEC_INT8)
+        v = through_int8(v, largest_of_block(v));
+    if (mine)
+        piece.sums[threadIdx.x] += (int64_t)p.weight * v;
+    if (threadIdx.x == 0 && clamped > 0)
+        atomicAdd(&p.tally->clamped, (unsigned long long)clamped);
+}
+
+static cudaLaunchConfig_t blocks_of(uint32_t blocks, cudaStream_t stream)
+{
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(blocks);
+    config.blockDim = dim3(TILE_THREADS);
+    config.stream = stream;
+    return config;
+}
+
+cudaError_t fedge_cohort_launch_accumulate(const fedge_cohort_accumulate *args, cudaStream_t stream)
+{
+    const cudaLaunchConfig_t values =
+        blocks_of((args->num_values + TILE_THREADS - 1) / TILE_THREADS, stream);
+    const cudaLaunchConfig_t pieces = blocks_of(args->num_pieces, stream);
+    const cudaError_t error = cudaLaunchKernelEx(&values, find_bad, *args);
+    return error == cudaSuccess ? cudaLaunchKernelEx(&pieces, accumulate, *args) : error;
+}

@@ -1,0 +1,59 @@
+/* Which values dropout keeps: the words of the CPU's streams, each by its place. */
+#ifndef FEDGE_EDGE_TRAIN_CUDA_KERNELS_DROP_CUH
+#define FEDGE_EDGE_TRAIN_CUDA_KERNELS_DROP_CUH
+
+#include <cuda_runtime.h>
+
+#include "edge/train/cuda/kernels/kernels.h"
+
+/* As fedge_philox4x32: of the block that has word [word] of the step's stream. */
+static __device__ __forceinline__ uint32_t drawn_word(const fedge_cohort_turn &turn, uint64_t word)
+{
+    uint32_t x0 = (uint32_t)(word / 4), x1 = turn.stream[0], x2 = turn.stream[1],
+             x3 = turn.stream[2], k0 = turn.key[0], k1 = turn.key[1];
+    for (int round = 0; round < 10; round++) {
+        const uint64_t p0 = (uint64_t)0xD2511F53u * x0, p1 = (uint64_t)0xCD9E8D57u * x2;
+        x0 = (uint32_t)(p1 >> 32) ^ x1 ^ k0;
+        x1 = (uint32_t)p1;
+        x2 = (uint32_t)(p0 >> 32) ^ x3 ^ k1;
+        x3 = (uint32_t)p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return word % 4 < 2 ? (word % 2 ? x1 : x0) : (word % 2 ? x3 : x2);
+}
+
+/* The first word for the slot's example [b]. */
+static __device__ __forceinline__ uint64_t first_word(const fedge_cohort_drop &d,
+                                                      const fedge_cohort_turn &turn, uint32_t b)
+{
+    uint32_t e = turn.first + b, before = 0, drawn = turn.whole;
+    if (turn.part > 0) {
+        before = e / turn.part * turn.part;
+        drawn = drawn - before < turn.part ? drawn - before : turn.part;
+        e -= before;
+    }
+    uint32_t first = 0, many = drawn; /* of the chunk with e */
+    while (d.chunk > 0) {
+        const uint32_t left = drawn - first, chunks = (left + d.chunk - 1) / d.chunk;
+        many = (left + chunks - 1) / chunks;
+        if (e < first + many)
+            break;
+        first += many;
+    }
+    return before * d.all + drawn * d.before + first * d.layer + many * d.earlier +
+           (e - first) * d.words;
+}
+
+static __device__ __forceinline__ bool is_kept(const fedge_cohort_drop &d,
+                                               const fedge_cohort_turn &turn, uint64_t word)
+{
+    return (float)(drawn_word(turn, word) >> 8) * 0x1p-24f >= d.p;
+}
+
+static __device__ __forceinline__ float drop_factor(const fedge_cohort_drop &d)
+{
+    return d.p < 1.0f ? 1.0f / (1.0f - d.p) : 0.0f;
+}
+
+#endif

@@ -1,0 +1,42 @@
+/* Matrix products of bf16 numbers with fp32 sums; private to edge/train.
+ *
+ * Every operand is rounded to bf16, to nearest even, and products are added in fp32 in this order,
+ * the same on every CPU:
+ *
+ *     in each block of FEDGE_BF16_DEPTH of k, from acc = 0, for k = 0, 2, 4, …:
+ *         acc += a[k + 1] · b[k + 1]
+ *         acc += a[k] · b[k]
+ *     c = acc of the first block (with accumulate: c + acc)
+ *     c = c + acc of each other block
+ *
+ * which is what vdpbf16ps computes. A product of two bf16 numbers has 16 bits and is exact in fp32,
+ * so rounding happens in the operands (2^-8 of each at most) and in the sums alone: of n products
+ * they differ from exact arithmetic on the given numbers by less than
+ *     (2^-7 + 2^-16 + (n + 2) · 2^-24 · (1 + 2^-6)) · Σ|a · b|.
+ * Numbers below 2^-126 count as 0 as operands; vdpbf16ps also flushes such sums, the portable
+ * version keeps them, so the two give equal bits unless a product or a sum other than 0 is below
+ * 2^-126, and then they differ by less than n · 2^-126.
+ */
+#ifndef FEDGE_EDGE_TRAIN_KERNELS_BF16_H
+#define FEDGE_EDGE_TRAIN_KERNELS_BF16_H
+
+#include "edge/train/kernels/kernels.h"
+
+#define FEDGE_BF16_DEPTH ((size_t)256)  /* of k in a block */
+#define FEDGE_BF16_COLUMNS ((size_t)32) /* of b in a panel */
+
+/* [table] with its matrix products, those of linear_forward included, in bf16: by vdpbf16ps where
+ * the CPU's [features] have it, else portably with the same results. */
+fedge_kernels fedge_kernels_in_bf16(const fedge_kernels *table, unsigned features);
+
+void fedge_bf16_gemm_portable(const fedge_gemm *args, float *pack);
+#define FEDGE_BF16_PORTABLE_PACK (FEDGE_BF16_DEPTH * FEDGE_BF16_COLUMNS) /* floats */
+
+#if defined(FEDGE_HAVE_AVX512BF16) /* the compiler knows vdpbf16ps */
+void fedge_bf16_gemm_avx512(const fedge_gemm *args, float *pack);
+#define FEDGE_BF16_ROOM ((size_t)32768) /* values of a in a block of rows, at the least */
+#define FEDGE_BF16_AVX512_PACK                                                                     \
+    ((FEDGE_BF16_ROOM + FEDGE_BF16_DEPTH * FEDGE_BF16_COLUMNS) / 2) /* floats */
+#endif
+
+#endif

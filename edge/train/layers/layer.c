@@ -1,0 +1,121 @@
+#include "edge/train/layers/layer.h"
+
+#include <math.h>
+#include <string.h>
+
+/* With FEDGE_CHOSEN_LAYERS (FEDGE_LAYERS in CMake) a layer is there when FEDGE_WITH_<class> is 1:
+ * then PLACEHOLDER_1 puts an argument before the layer's own, which makes that the second. */
+#if defined(FEDGE_CHOSEN_LAYERS)
+#define PLACEHOLDER_1 0,
+#define SECOND(first, second, ...) second
+#define CHOOSE_SECOND(arguments) SECOND(arguments, NULL, 0)
+#define CHOOSE_VALUE(value, layer) CHOOSE_SECOND(PLACEHOLDER_##value layer)
+#define CHOOSE(value, layer) CHOOSE_VALUE(value, layer)
+#else
+#define CHOOSE(value, layer) layer
+#endif
+
+static const fedge_layer_ops *const TABLE[FEDGE_LAYER_COUNT] = {
+#define LAYER_ENTRY(upper, lower, class)                                                           \
+    [FEDGE_LAYER_##upper] = CHOOSE(FEDGE_WITH_##class, &fedge_layer_##lower),
+    FEDGE_LAYER_MAP(LAYER_ENTRY)
+#undef LAYER_ENTRY
+};
+
+static const char *const NAMES[FEDGE_LAYER_COUNT] = {
+#define NAME_ENTRY(upper, lower, class) [FEDGE_LAYER_##upper] = #class,
+    FEDGE_LAYER_MAP(NAME_ENTRY)
+#undef NAME_ENTRY
+};
+
+const fedge_layer_ops *fedge_layer_ops_of(fedge_layer_type type)
+{
+    return (unsigned)type < FEDGE_LAYER_COUNT ? TABLE[type] : NULL;
+}
+
+const char *fedge_layer_type_name(fedge_layer_type type)
+{
+    return (unsigned)type < FEDGE_LAYER_COUNT ? NAMES[type] : NULL;
+}
+
+float fedge_init_bound(uint64_t fan_in)
+{
+    return (float)(1.0 / sqrt((double)fan_in));
+}
+
+uint32_t fedge_layer_tensors(const fedge_layer_spec *layer,
+                             fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS])
+{
+    const fedge_layer_ops *ops = fedge_layer_ops_of(layer->type);
+    memset(list, 0, FEDGE_MAX_LAYER_TENSORS * sizeof(*list));
+    return !ops || !ops->tensors ? 0 : ops->tensors(layer, list);
+}
+
+size_t fedge_layer_tensor_count(const fedge_layer_tensor *tensor)
+{
+    size_t count = 1;
+    for (uint32_t i = 0; i < tensor->rank; i++)
+        count *= tensor->shape[i];
+    return count;
+}
+
+bool fedge_layer_in_int8(const fedge_model_options *options, const fedge_layer_tensor *tensor)
+{
+    return options->precision == FEDGE_PRECISION_INT8 && tensor->factor &&
+           fedge_layer_tensor_count(tensor) / tensor->shape[0] <= FEDGE_INT8_MAX_LENGTH;
+}
+
+bool fedge_layer_trains(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor)
+{
+    return !tensor->buffer && !tensor->frozen && layer->train != FEDGE_TRAIN_NONE &&
+           (layer->train != FEDGE_TRAIN_BIAS || strstr(tensor->name, "bias"));
+}
+
+void fedge_layer_trained_rows(const fedge_layer_spec *layer, const fedge_layer_tensor *tensor,
+                              uint32_t *begin, uint32_t *end)
+{
+    const bool some = layer->num_train_channels != 0;
+    *begin = *end = 0;
+    if (fedge_layer_trains(layer, tensor)) {
+        *begin = some ? layer->train_channels[0] : 0;
+        *end = some ? layer->train_channels[1] : tensor->rank == 0 ? 1 : tensor->shape[0];
+    }
+}
+
+fedge_status fedge_layer_check_channels(const fedge_layer_spec *layer, fedge_error *err)
+{
+    if (layer->num_train_channels == 0)
+        return FEDGE_OK;
+    if (layer->num_train_channels != 2) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s has %u numbers: give 2 or none",
+                          "train-channels", (unsigned)layer->num_train_channels);
+    }
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(layer, list);
+    const uint32_t begin = layer->train_channels[0], end = layer->train_channels[1];
+    const fedge_layer_tensor *first = NULL;
+    for (uint32_t i = 0; i < n; i++) {
+        if (!fedge_layer_trains(layer, &list[i]))
+            continue;
+        first = !first ? &list[i] : first;
+        if (list[i].rank == 0 || list[i].shape[0] != first->shape[0]) {
+            return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                              "train-channels needs trained tensors with the same rows, but \"%s\" "
+                              "has %u and \"%s\" %u",
+                              first->name, (unsigned)first->shape[0], list[i].name,
+                              (unsigned)(list[i].rank == 0 ? 0 : list[i].shape[0]));
+        }
+    }
+    if (!first) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "train-channels [%u, %u] of a layer without trained parameters: leave it "
+                          "out",
+                          (unsigned)begin, (unsigned)end);
+    }
+    if (begin >= end || end > first->shape[0]) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "train-channels [%u, %u] is not a range within the %u channels of \"%s\"",
+                          (unsigned)begin, (unsigned)end, (unsigned)first->shape[0], first->name);
+    }
+    return FEDGE_OK;
+}

@@ -1,0 +1,504 @@
+#include "edge/train/model.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+#include "edge/core/os.h"
+#include "edge/train/kernels/half.h"
+#include "edge/train/model/internals.h"
+#include "edge/train/model/model_options.h"
+
+/* A table of the model's own, for what its precision changes. */
+typedef struct own_kernels {
+    fedge_kernels table;
+    char name[40];
+} own_kernels;
+
+/* The kernels that the options ask for, in the model where they are its own. [counted]: where a
+ * table is made without a block.
+ */
+static const fedge_kernels *choose_kernels(fedge_layout *layout, own_kernels *counted)
+{
+    const fedge_model_options *options = layout->options;
+    if (options->precision != FEDGE_PRECISION_BF16)
+        return fedge_kernels_choose(fedge_model_features(options));
+    own_kernels *own = fedge_carve(&layout->from, 1, sizeof(*own), &layout->memory->scratch);
+    own = !own ? counted : own;
+    own->table = fedge_kernels_for(options);
+    fedge_os_format(own->name, sizeof(own->name), "%s %s", own->table.name, own->table.in_bf16);
+    own->table.name = own->name;
+    return &own->table;
+}
+
+/* What is kept for each parameter besides its value: fedge_states_of_each, and gradients. */
+static void carve_states(fedge_layout *layout)
+{
+    fedge_model *self = layout->model;
+    const fedge_model_options *options = layout->options;
+    fedge_carver *from = &layout->from;
+    const size_t n = self->num_values;
+    size_t *account = &layout->memory->velocity;
+    const uint32_t num_states = fedge_optimizer_states(options);
+    for (uint32_t i = 0; i < num_states; i++)
+        self->states[i] = fedge_carve(from, n, sizeof(float), account);
+    if (options->training && options->proximal)
+        self->anchor = fedge_carve(from, n, sizeof(float), account);
+    if (options->training && options->correction)
+        self->correction = fedge_carve(from, n, sizeof(float), account);
+    if (fedge_keeps_gradients(options))
+        self->gradients = fedge_carve(from, n, sizeof(float), &layout->memory->gradients);
+}
+
+/* Lays a model out in [block], or counts its bytes when there is none. Counting and carving are one
+ * function, so that what is asked for is what is used: fedge_model_new runs it twice.
+ *
+ * A model is either fused (fused/: a chain of common layers, whose backward pass takes the step as
+ * it goes) or a graph (graph.c: any layers). Both survey the layers first, which gives the number
+ * of values that the arrays here have, and lay out their own memory behind them. */
+static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_options *options,
+                            void *block, fedge_model **model, fedge_model_memory *memory,
+                            fedge_error *err)
+{
+    fedge_model counted = {0};
+    own_kernels counted_kernels;
+    *memory = (fedge_model_memory){0};
+    fedge_status status = fedge_model_check_options(spec, options, err);
+    if (status != FEDGE_OK)
+        return status;
+    fedge_layout layout = {
+        .from = {.block = block}, .spec = spec, .options = options, .memory = memory};
+    const bool fused = fedge_fused_fits(spec, options);
+    fedge_model *self = fedge_carve(&layout.from, 1, sizeof(*self), &memory->scratch);
+    *model = self;
+    self = !self ? &counted : self;
+    layout.model = self;
+    self->options = *options;
+    layout.kernels = choose_kernels(&layout, &counted_kernels);
+    status = fused ? fedge_fused_survey(&layout, err) : fedge_graph_survey(&layout, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (options->weights != FEDGE_STORAGE_FP32) {
+        self->narrow =
+            fedge_carve(&layout.from, self->num_values, sizeof(*self->narrow), &memory->parameters);
+    } else {
+        self->values =
+            fedge_carve(&layout.from, self->num_floats, sizeof(float), &memory->parameters);
+    }
+    self->buffers =
+        fedge_carve(&layout.from, self->num_buffers, sizeof(float), &memory->parameters);
+    carve_states(&layout);
+    if (fedge_micro_batch(options) < options->max_batch) {
+        self->all_outputs =
+            fedge_carve(&layout.from, fedge_carve_product(options->max_batch, self->outputs),
+                        sizeof(float), &memory->activations);
+    }
+    status = fused ? fedge_fused_lay_out(&layout, err) : fedge_graph_lay_out(&layout, err);
+    memory->total = layout.from.used;
+    if (status == FEDGE_OK && layout.from.overflow) {
+        return fedge_fail(err, FEDGE_TOO_BIG,
+                          "the model needs more bytes than this machine can address, for batches "
+                          "of %u: lower the batch size",
+                          (unsigned)options->max_batch);
+    }
+    self->kernels = layout.kernels;
+    self->loss = fedge_loss_ops_of(spec->loss);
+    self->loss_type = spec->loss;
+    self->first_layer_type = spec->layers[0].type;
+    self->loss_argument = spec->loss == FEDGE_LOSS_CROSS_ENTROPY ? spec->label_smoothing
+                          : spec->loss_delta == 0.0f             ? 1.0f
+                                                                 : spec->loss_delta;
+    return status;
+}
+
+fedge_status fedge_model_size(const fedge_model_spec *spec, const fedge_model_options *options,
+                              fedge_model_memory *memory, fedge_error *err)
+{
+    fedge_model *none;
+    return lay_out(spec, options, NULL, &none, memory, err);
+}
+
+fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
+                                      const fedge_model_options *options,
+                                      fedge_layer_memory *layers, fedge_error *err)
+{
+    fedge_model_memory memory;
+    const fedge_status status = fedge_model_size(spec, options, &memory, err);
+    return status == FEDGE_OK ? fedge_fill_layer_memory(spec, options, layers, err) : status;
+}
+
+fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
+                             const fedge_model_options *options, void *block, size_t block_size,
+                             fedge_error *err)
+{
+    *model = NULL;
+    fedge_model_memory memory;
+    fedge_status status = fedge_model_size(spec, options, &memory, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (block_size < memory.total)
+        return fedge_fail_block(spec, options, memory.total, block_size, err);
+    if (!block || (uintptr_t)block % FEDGE_BLOCK_ALIGNMENT != 0) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the model's block must be aligned to %d bytes", FEDGE_BLOCK_ALIGNMENT);
+    }
+    /* Zero is where optimizers' states and gradients begin, and two runs in blocks with other
+     * leftovers must not differ. */
+    memset(block, 0, memory.total);
+    fedge_model *made = NULL;
+    status = lay_out(spec, options, block, &made, &memory, err);
+    if (status != FEDGE_OK)
+        return status;
+    assert(made); /* carved from the block */
+    if (made->num_buffers > 0)
+        fedge_model_init_buffers(spec, made->buffers);
+    *model = made;
+    return FEDGE_OK;
+}
+
+float *fedge_model_values(fedge_model *model)
+{
+    return model->options.precision == FEDGE_PRECISION_INT8 ? NULL : model->values;
+}
+
+void fedge_model_load(fedge_model *model, const float *values)
+{
+    if (model->options.precision == FEDGE_PRECISION_INT8)
+        fedge_graph_load(model, values);
+    else if (model->narrow)
+        fedge_half_narrow(model->options.weights, values, model->num_values, model->narrow);
+    else
+        memcpy(model->values, values, model->num_values * sizeof(*values));
+}
+
+void fedge_model_store(const fedge_model *model, float *values)
+{
+    if (model->options.precision == FEDGE_PRECISION_INT8)
+        memset(values, 0, model->num_values * sizeof(*values));
+    else if (model->narrow)
+        fedge_half_widen(model->options.weights, model->narrow, model->num_values, values);
+    else
+        memcpy(values, model->values, model->num_values * sizeof(*values));
+}
+
+size_t fedge_model_num_values(const fedge_model *model)
+{
+    return model->num_values;
+}
+
+float *fedge_model_buffers(fedge_model *model)
+{
+    return model->buffers;
+}
+
+size_t fedge_model_num_buffers(const fedge_model *model)
+{
+    return model->num_buffers;
+}
+
+void fedge_model_set_state(fedge_model *model, const float *state)
+{
+    fedge_model_load(model, state);
+    if (model->num_buffers > 0)
+        memcpy(model->buffers, state + model->num_values, model->num_buffers * sizeof(*state));
+}
+
+void fedge_model_get_state(const fedge_model *model, float *state)
+{
+    fedge_model_store(model, state);
+    if (model->num_buffers > 0)
+        memcpy(state + model->num_values, model->buffers, model->num_buffers * sizeof(*state));
+}
+
+void fedge_model_get_trained(const fedge_model *model, float *state)
+{
+    if (!model->narrow) {
+        fedge_model_get_state(model, state);
+        return;
+    }
+    const fedge_storage weights = model->options.weights;
+    /* Only what training has changed: that 16 bits cannot hold the start exactly must not travel as
+     * if it had been learnt. */
+    for (size_t i = 0; i < model->num_values; i++) {
+        uint16_t start;
+        float before, after;
+        fedge_half_narrow(weights, &state[i], 1, &start);
+        fedge_half_widen(weights, &start, 1, &before);
+        fedge_half_widen(weights, &model->narrow[i], 1, &after);
+        state[i] += after - before;
+    }
+    if (model->num_buffers > 0)
+        memcpy(state + model->num_values, model->buffers, model->num_buffers * sizeof(*state));
+}
+
+const float *fedge_model_outputs(const fedge_model *model)
+{
+    return model->last_outputs;
+}
+
+float *fedge_model_correction(fedge_model *model)
+{
+    return model->correction;
+}
+
+size_t fedge_model_example_size(const fedge_model *model)
+{
+    return model->example_size;
+}
+
+uint32_t fedge_model_max_batch(const fedge_model *model)
+{
+    return model->options.max_batch;
+}
+
+const char *fedge_model_kernels(const fedge_model *model)
+{
+    return model->kernels->name;
+}
+
+void fedge_model_reset_optimizer(fedge_model *model)
+{
+    const size_t bytes = model->num_values * sizeof(float);
+    for (int i = 0; i < FEDGE_MAX_OPTIMIZER_STATES; i++) {
+        if (model->states[i])
+            memset(model->states[i], 0, bytes);
+    }
+    if (model->anchor)
+        fedge_model_store(model, model->anchor);
+    model->num_steps = 0;
+}
+
+void fedge_model_set_random(fedge_model *model, uint64_t seed, uint32_t round,
+                            uint32_t client_index)
+{
+    model->seed = seed;
+    model->round = round;
+    model->client_index = client_index;
+}
+
+/* Refuses numbers that are not finite. values: (examples, each). */
+static fedge_status check_finite(const fedge_model *model, const char *what, const float *values,
+                                 uint32_t examples, size_t each, fedge_error *err)
+{
+    const size_t n = examples * each, i = fedge_find_not_finite(model->kernels, values, n);
+    if (i < n) {
+        return fedge_fail(
+            err, FEDGE_NOT_FINITE,
+            "%s %u of example %u in the batch is %g, which is not finite: clean the data, or mend "
+            "its normalisation",
+            what, (unsigned)(i % each), (unsigned)(i / each), fedge_printable((double)values[i]));
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status check_labels(const fedge_model *model, const fedge_batch *batch,
+                                 fedge_error *err)
+{
+    const bool binary = model->outputs == 1 && model->loss_type == FEDGE_LOSS_BCE_WITH_LOGITS;
+    const bool one_hot = model->loss->needs_labels || model->outputs > 1;
+    const uint32_t classes = binary ? 2 : model->outputs;
+    for (uint32_t i = 0; batch->labels && (one_hot || binary) && i < batch->size; i++) {
+        if (batch->labels[i] < 0 || (uint32_t)batch->labels[i] >= classes) {
+            return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                              "%s: label %d of example %u in the batch is not in 0 to %u",
+                              fedge_loss_type_name(model->loss_type), (int)batch->labels[i],
+                              (unsigned)i, (unsigned)classes - 1);
+        }
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_model_check_size(const fedge_model *model, uint32_t size, bool training,
+                                    fedge_error *err)
+{
+    const uint32_t most = fedge_micro_batch(&model->options);
+    if (size == 0 || size > model->options.max_batch) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "a batch of %u examples: this model was made for 1 to %u", (unsigned)size,
+                          (unsigned)model->options.max_batch);
+    }
+    if (!model->graph)
+        return FEDGE_OK;
+    const uint32_t left = size % most;
+    fedge_status status =
+        size >= most ? fedge_graph_check(model->graph, most, training, err) : FEDGE_OK;
+    return status == FEDGE_OK && left > 0 ? fedge_graph_check(model->graph, left, training, err)
+                                          : status;
+}
+
+static fedge_status check_batch(const fedge_model *model, const fedge_batch *batch, bool training,
+                                fedge_error *err)
+{
+    fedge_status status = fedge_model_check_size(model, batch->size, training, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (!batch->labels && (!batch->targets || model->loss->needs_labels)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%s needs %s",
+                          fedge_loss_type_name(model->loss_type),
+                          model->loss->needs_labels ? "labels" : "labels or targets");
+    }
+    status = check_labels(model, batch, err);
+    if (status != FEDGE_OK || batch->finite)
+        return status;
+    status = check_finite(model, "value", batch->x, batch->size, model->example_size, err);
+    if (status != FEDGE_OK) {
+        return fedge_error_prefix(err, status, "layer 0 (%s)",
+                                  fedge_layer_type_name(model->first_layer_type));
+    }
+    if (batch->targets)
+        status = check_finite(model, "target", batch->targets, batch->size, model->outputs, err);
+    return status == FEDGE_OK
+               ? FEDGE_OK
+               : fedge_error_prefix(err, status, "%s", fedge_loss_type_name(model->loss_type));
+}
+
+static const char *missing(const fedge_model *model, const fedge_optimizer *optimizer)
+{
+    const fedge_model_options *has = &model->options;
+    if (!has->training)
+        return "training";
+    if (optimizer->type != has->optimizer)
+        return "this optimizer";
+    if (optimizer->momentum != 0.0f && optimizer->type == FEDGE_OPTIMIZER_SGD && !model->states[0])
+        return "momentum";
+    if (optimizer->nesterov && (!has->nesterov || !model->states[0]))
+        return "nesterov and momentum";
+    if (optimizer->clip_norm != 0.0f && !has->clip)
+        return "clip";
+    return optimizer->proximal_mu != 0.0f && !has->proximal ? "proximal" : NULL;
+}
+
+/* Examples [first, first + size) of a batch. */
+static fedge_batch part_of(const fedge_model *model, const fedge_batch *batch, uint32_t first,
+                           uint32_t size)
+{
+    return (fedge_batch){
+        .x = batch->x + first * model->example_size,
+        .labels = !batch->labels ? NULL : batch->labels + first,
+        .targets = !batch->targets ? NULL : batch->targets + (size_t)first * model->outputs,
+        .size = size};
+}
+
+/* Outputs and loss; the loss's gradient too when training, of the mean over [whole] examples. */
+static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t whole, bool train,
+                         double *loss_sum, uint32_t *correct, fedge_error *err)
+{
+    fedge_loss_run loss = {.argument = model->loss_argument,
+                           .labels = batch->labels,
+                           .targets = batch->targets,
+                           .batch = batch->size,
+                           .outputs = model->outputs};
+    fedge_status status =
+        model->fused
+            ? fedge_fused_forward(model, batch->x, batch->size, &loss.y, &loss.dy)
+            : fedge_graph_forward(model, batch->x, batch->size, train, &loss.y, &loss.dy, err);
+    if (status != FEDGE_OK)
+        return status;
+    model->last_outputs = loss.y;
+    loss.dy = train ? loss.dy : NULL;
+    *loss_sum = model->loss->run(&loss, correct);
+    /* Before it goes backward, so that a batch which diverges leaves no NaN in the parameters. */
+    if (!isfinite(*loss_sum)) {
+        return fedge_fail(err, FEDGE_NOT_FINITE,
+                          "%s: the loss of a batch of %u examples is %g: lower the learning rate, "
+                          "clip the gradients' norm, or normalise the data",
+                          fedge_loss_type_name(model->loss_type), (unsigned)batch->size,
+                          fedge_printable(*loss_sum));
+    }
+    /* A loss averages over the examples it is given. Parts of a batch are weighed by their share,
+     * so that their gradients add up to those of the whole. */
+    const float share = (float)batch->size / (float)whole;
+    const size_t n = (size_t)batch->size * model->outputs;
+    for (size_t i = 0; loss.dy && batch->size < whole && i < n; i++)
+        loss.dy[i] *= share;
+    return FEDGE_OK;
+}
+
+/* All of a batch, part by part; with an optimizer the parts go backward too. */
+static fedge_status pass_parts(fedge_model *model, const fedge_batch *batch,
+                               const fedge_optimizer *optimizer, double *loss_sum,
+                               uint32_t *correct, fedge_error *err)
+{
+    const uint32_t most = fedge_micro_batch(&model->options);
+    *loss_sum = 0.0;
+    *correct = 0;
+    for (uint32_t first = 0; first < batch->size; first += most) {
+        const uint32_t left = batch->size - first;
+        const fedge_batch part = part_of(model, batch, first, left < most ? left : most);
+        double loss = 0.0;
+        uint32_t right = 0;
+        const fedge_status status =
+            pass(model, &part, batch->size, optimizer != NULL, &loss, &right, err);
+        if (status != FEDGE_OK) {
+            return fedge_error_prefix(err, status, "examples %u to %u of the batch",
+                                      (unsigned)first, (unsigned)(first + part.size - 1));
+        }
+        *loss_sum += loss;
+        *correct += right;
+        if (optimizer)
+            fedge_graph_backward(model, optimizer);
+        /* The next part's outputs come to the same place. */
+        memcpy(model->all_outputs + (size_t)first * model->outputs, model->last_outputs,
+               (size_t)part.size * model->outputs * sizeof(float));
+    }
+    model->last_outputs = model->all_outputs;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
+                               const fedge_optimizer *optimizer, double *loss_sum,
+                               uint32_t *correct, fedge_error *err)
+{
+    const char *what = missing(model, optimizer);
+    if (what) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "the model was made without %s: set it in fedge_model_options", what);
+    }
+    fedge_status status = fedge_optimizer_check(optimizer, err);
+    if (status == FEDGE_OK)
+        status = check_batch(model, batch, true, err);
+    if (status != FEDGE_OK)
+        return status;
+    if (model->graph)
+        fedge_graph_begin(model);
+    status = model->all_outputs ? pass_parts(model, batch, optimizer, loss_sum, correct, err)
+                                : pass(model, batch, batch->size, true, loss_sum, correct, err);
+    if (status != FEDGE_OK)
+        return status;
+    /* Before the step is taken: Adam's corrections are of step 1 at the first. */
+    model->num_steps++;
+    if (model->fused) {
+        fedge_fused_backward(model, batch->x, optimizer);
+        return FEDGE_OK;
+    }
+    if (!model->all_outputs)
+        fedge_graph_backward(model, optimizer);
+    fedge_graph_finish(model, optimizer);
+    return FEDGE_OK;
+}
+
+fedge_status fedge_model_test(fedge_model *model, const fedge_batch *batch, double *loss_sum,
+                              uint32_t *correct, fedge_error *err)
+{
+    fedge_status status = check_batch(model, batch, false, err);
+    if (status != FEDGE_OK)
+        return status;
+    return model->all_outputs ? pass_parts(model, batch, NULL, loss_sum, correct, err)
+                              : pass(model, batch, batch->size, false, loss_sum, correct, err);
+}
+
+fedge_status fedge_model_step(fedge_model *model, const float *x, const int32_t *labels,
+                              uint32_t batch, const fedge_optimizer *optimizer, double *loss_sum,
+                              uint32_t *correct, fedge_error *err)
+{
+    const fedge_batch examples = {.x = x, .labels = labels, .size = batch};
+    return fedge_model_train(model, &examples, optimizer, loss_sum, correct, err);
+}
+
+fedge_status fedge_model_evaluate(fedge_model *model, const float *x, const int32_t *labels,
+                                  uint32_t batch, double *loss_sum, uint32_t *correct,
+                                  fedge_error *err)
+{
+    const fedge_batch examples = {.x = x, .labels = labels, .size = batch};
+    return fedge_model_test(model, &examples, loss_sum, correct, err);
+}

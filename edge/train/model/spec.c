@@ -1,0 +1,136 @@
+/* A model as a job describes it: its parameters and their first values. */
+#include <assert.h>
+
+#include "edge/core/os.h"
+#include "edge/core/rng.h"
+#include "edge/train/layers/layer.h"
+#include "edge/train/layers/shape.h"
+#include "edge/train/losses/losses.h"
+#include "edge/train/model.h"
+
+/* Adds the parameters, or the buffers, of one layer. */
+static fedge_status add_tensors(const fedge_model_spec *spec, uint32_t index, bool buffers,
+                                fedge_schema *schema, fedge_error *err)
+{
+    const fedge_layer_spec *layer = &spec->layers[index];
+    fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+    const uint32_t n = fedge_layer_tensors(layer, list);
+    char label[FEDGE_MAX_LAYER_NAME], name[FEDGE_MAX_TENSOR_NAME];
+    const char *layer_name = fedge_layer_label(layer, index, label);
+    for (uint32_t i = 0; i < n; i++) {
+        if (list[i].buffer != buffers)
+            continue;
+        (void)fedge_os_format(name, sizeof(name), "%s.%s", layer_name, list[i].name);
+        fedge_status status =
+            fedge_schema_add(schema, name, FEDGE_F32, list[i].rank, list[i].shape, err);
+        if (status != FEDGE_OK)
+            return fedge_layer_prefix(layer, index, status, err);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_model_schema(const fedge_model_spec *spec, fedge_schema *schema,
+                                fedge_error *err)
+{
+    fedge_shape output;
+    fedge_status status = fedge_loss_check(spec, err);
+    if (status == FEDGE_OK)
+        status = fedge_shape_model(spec, &output, err);
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++)
+        status = add_tensors(spec, i, false, schema, err);
+    return status == FEDGE_OK ? fedge_shape_output(&output, schema->num_elements, err) : status;
+}
+
+fedge_status fedge_model_buffer_schema(const fedge_model_spec *spec, fedge_schema *schema,
+                                       fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; status == FEDGE_OK && i < spec->num_layers; i++)
+        status = add_tensors(spec, i, true, schema, err);
+    return status;
+}
+
+bool fedge_model_trains(const fedge_model_spec *spec, uint32_t index)
+{
+    uint32_t at = 0;
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&spec->layers[i], list);
+        for (uint32_t t = 0; t < n; t++) {
+            if (!list[t].buffer && at++ == index)
+                return fedge_layer_trains(&spec->layers[i], &list[t]);
+        }
+    }
+    return false;
+}
+
+uint32_t fedge_model_num_classes(const fedge_model_spec *spec)
+{
+    fedge_shape output = {0};
+    const fedge_status status = fedge_shape_model(spec, &output, NULL);
+    assert(status == FEDGE_OK && output.rank == 1);
+    (void)status;
+    return output.dims[0];
+}
+
+size_t fedge_model_input_count(const fedge_model_spec *spec)
+{
+    fedge_shape shape = {0};
+    const fedge_status status = fedge_shape_input(spec, &shape, NULL);
+    assert(status == FEDGE_OK);
+    (void)status;
+    return fedge_shape_count(&shape);
+}
+
+static void init_tensor(const fedge_layer_tensor *tensor, fedge_rng *rng, float *values)
+{
+    const size_t count = fedge_layer_tensor_count(tensor);
+    for (size_t i = 0; i < count; i++) {
+        switch (tensor->init) {
+        case FEDGE_INIT_UNIFORM:
+            values[i] = (2.0f * fedge_rng_float(rng) - 1.0f) * tensor->scale;
+            break;
+        case FEDGE_INIT_NORMAL:
+            values[i] = (float)fedge_rng_normal(rng) * tensor->scale;
+            break;
+        case FEDGE_INIT_ONE:
+            values[i] = 1.0f;
+            break;
+        case FEDGE_INIT_ZERO:
+        default:
+            values[i] = 0.0f;
+            break;
+        }
+    }
+}
+
+void fedge_model_init_values(const fedge_model_spec *spec, uint64_t seed, float *values)
+{
+    uint32_t tensor = 0;
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&spec->layers[i], list);
+        for (uint32_t t = 0; t < n; t++) {
+            if (!list[t].buffer) {
+                fedge_rng rng = fedge_rng_stream(seed, FEDGE_PURPOSE_INIT, tensor++, 0, 0);
+                init_tensor(&list[t], &rng, values);
+                values += fedge_layer_tensor_count(&list[t]);
+            }
+        }
+    }
+}
+
+void fedge_model_init_buffers(const fedge_model_spec *spec, float *values)
+{
+    for (uint32_t i = 0; i < spec->num_layers; i++) {
+        fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
+        const uint32_t n = fedge_layer_tensors(&spec->layers[i], list);
+        for (uint32_t t = 0; t < n; t++) {
+            if (list[t].buffer) {
+                fedge_rng rng = fedge_rng_stream(0, FEDGE_PURPOSE_INIT, t, 0, 0);
+                init_tensor(&list[t], &rng, values);
+                values += fedge_layer_tensor_count(&list[t]);
+            }
+        }
+    }
+}

@@ -1,0 +1,42 @@
+/* What an optimizer is: one table of operations per type, one file per table under
+ * edge/train/optimizers/. */
+#ifndef FEDGE_EDGE_TRAIN_OPTIMIZERS_OPTIMIZERS_H
+#define FEDGE_EDGE_TRAIN_OPTIMIZERS_OPTIMIZERS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/train/layers/layer.h"
+#include "edge/train/model.h"
+
+#define FEDGE_MAX_OPTIMIZER_STATES 2
+
+typedef struct fedge_optimizer_ops {
+    const fedge_argument *arguments; /* of a fedge_optimizer; the learning rate is not one */
+    uint32_t num_states;             /* floats kept per parameter, at most (SGD without momentum
+                                        keeps none) */
+
+    /* w (n) takes a step along g (n). states: (n) each, NULL where there is none; all 0 before the
+     * first step. step: counts from 1. */
+    void (*update)(const fedge_optimizer *optimizer, const fedge_kernels *kernels, uint64_t step,
+                   size_t n, const float *g, float *w,
+                   float *const states[FEDGE_MAX_OPTIMIZER_STATES]);
+} fedge_optimizer_ops;
+
+#define FEDGE_OPTIMIZER_DECLARE(upper, lower, class)                                               \
+    extern const fedge_optimizer_ops fedge_optimizer_##lower;
+FEDGE_OPTIMIZER_MAP(FEDGE_OPTIMIZER_DECLARE)
+#undef FEDGE_OPTIMIZER_DECLARE
+
+/* NULL for an unknown type. */
+const fedge_optimizer_ops *fedge_optimizer_ops_of(fedge_optimizer_type type);
+
+/* Are all its numbers within their ranges? FEDGE_INVALID_ARGUMENT with the optimizer's name and the
+ * numbers. */
+FEDGE_MUST_USE fedge_status fedge_optimizer_check(const fedge_optimizer *optimizer,
+                                                  fedge_error *err);
+
+/* States that a model made with these options keeps. */
+uint32_t fedge_optimizer_states(const fedge_model_options *options);
+
+#endif

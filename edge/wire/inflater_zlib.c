@@ -1,0 +1,81 @@
+#include <limits.h>
+#include <stdlib.h>
+
+#include "edge/wire/inflater.h"
+
+#define ZLIB_CONST /* next_in points to const */
+#include <zlib.h>
+
+typedef struct zlib_stream {
+    z_stream z;
+} zlib_stream;
+
+static void *begin(void)
+{
+    zlib_stream *stream = calloc(1, sizeof(*stream));
+    if (stream && inflateInit(&stream->z) != Z_OK) {
+        free(stream);
+        stream = NULL;
+    }
+    return stream;
+}
+
+static uInt at_most(size_t size)
+{
+    return size < UINT_MAX ? (uInt)size : UINT_MAX;
+}
+
+/* Of zlib's data_type, after Z_BLOCK. */
+#define BETWEEN_BLOCKS 128
+#define LAST_BLOCK 64
+
+static int inflate_on(z_stream *z, fedge_inflater_span *span)
+{
+    const uInt in = at_most(span->in_size), room = at_most(span->out_size);
+    z->next_in = span->in;
+    z->avail_in = in;
+    z->next_out = span->out;
+    z->avail_out = room;
+    const int code = inflate(z, Z_BLOCK);
+    span->in += in - z->avail_in;
+    span->in_size -= in - z->avail_in;
+    span->out += room - z->avail_out;
+    span->out_size -= room - z->avail_out;
+    return code;
+}
+
+static fedge_inflater_state step(void *user, fedge_inflater_span *span)
+{
+    z_stream *z = &((zlib_stream *)user)->z;
+    int code;
+    do {
+        code = inflate_on(z, span);
+        if (code == Z_OK && (z->data_type & (BETWEEN_BLOCKS | LAST_BLOCK)) == BETWEEN_BLOCKS &&
+            span->blocks_left-- == 0)
+            return FEDGE_INFLATER_MANY_BLOCKS;
+    } while (code == Z_OK && z->data_type & BETWEEN_BLOCKS);
+    return code == Z_OK || code == Z_BUF_ERROR ? FEDGE_INFLATER_GOES_ON
+           : code == Z_STREAM_END              ? FEDGE_INFLATER_ENDED
+           : code == Z_MEM_ERROR               ? FEDGE_INFLATER_NO_MEMORY
+                                               : FEDGE_INFLATER_BROKEN;
+}
+
+static const char *why(const void *user)
+{
+    const char *text = ((const zlib_stream *)user)->z.msg;
+    return text ? text : "not a zlib stream";
+}
+
+static void end(void *user)
+{
+    (void)inflateEnd(&((zlib_stream *)user)->z);
+    free(user);
+}
+
+const fedge_inflater fedge_inflater_zlib = {.name = "zlib",
+                                            .piece_bytes = 16384,
+                                            .max_size = UINT64_MAX,
+                                            .begin = begin,
+                                            .step = step,
+                                            .why = why,
+                                            .end = end};

@@ -1,0 +1,586 @@
+/* The metadata of messages: one table of fields for each, by which it is read and written, so that
+ * the two cannot come to differ.
+ *
+ * A key of the first release is REQUIRED. One that came later is SPARSE or has a default: who does
+ * not know it leaves it out, and what is written for such a peer has the bytes that it always had,
+ * which the recorded transcripts of the tests hold. For the same reason keys keep their names when
+ * the field's word changes ("last-counted"). */
+#include "edge/wire/protocol.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/json/json.h"
+#include "edge/train/model.h"
+#include "edge/wire/codec_json.h"
+#include "edge/wire/part_list.h"
+
+#define MAX_VALUES 4096 /* JSON values in one message's metadata */
+
+#define REQUIRED FEDGE_JSON_REQUIRED
+#define LIST FEDGE_JSON_LIST
+#define AT FEDGE_JSON_AT
+
+/* --- the fields of each message (docs/protocol.md says what they mean) ------------------------ */
+
+static const char *task_kind_name(unsigned value)
+{
+    static const char *const NAMES[] = {"train", "evaluate"};
+    return value < 2 ? NAMES[value] : NULL;
+}
+
+static const char *reason_name(unsigned value)
+{
+    return value < FEDGE_REASON_COUNT ? fedge_reason_name((fedge_reason)value) : NULL;
+}
+
+static fedge_status read_metrics(const fedge_json *json, const cJSON *node, void *record,
+                                 fedge_error *err);
+static fedge_status write_metrics(const void *record, const char *key, cJSON *object,
+                                  fedge_error *err);
+
+static_assert(sizeof(fedge_task_kind) == sizeof(unsigned) &&
+                  sizeof(fedge_reason) == sizeof(unsigned),
+              "the tables store enums as unsigned");
+
+static const fedge_json_field HELLO[] = {
+    {.key = "protocol-min",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_hello, protocol_min),
+     .min = 1,
+     .max = UINT32_MAX},
+    {.key = "protocol-max",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_hello, protocol_max),
+     .min = 1,
+     .max = UINT32_MAX},
+    {.key = "release",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = REQUIRED,
+     AT(fedge_hello, release),
+     .min = 1},
+    {.key = "arch", .kind = FEDGE_JSON_TEXT, .flags = REQUIRED, AT(fedge_hello, arch)},
+    {.key = "ram", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_hello, ram_bytes)},
+    {.key = "features",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = LIST,
+     FEDGE_JSON_ARRAY(fedge_hello, features, num_features),
+     .min = 1},
+    {.key = "data",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = LIST,
+     FEDGE_JSON_ARRAY(fedge_hello, data, num_data),
+     .min = 1},
+    {.key = "errors",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = LIST,
+     FEDGE_JSON_ARRAY(fedge_hello, errors, num_errors)},
+    {.key = "hangs-up",
+     .kind = FEDGE_JSON_BOOL,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_hello, hangs_up)},
+    {.key = "more-features",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = LIST,
+     FEDGE_JSON_ARRAY(fedge_hello, more_features, num_more_features),
+     .min = 1},
+    FEDGE_JSON_END,
+};
+
+static const fedge_json_field WELCOME[] = {
+    {.key = "protocol",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_welcome, protocol),
+     .min = 1,
+     .max = UINT32_MAX},
+    {.key = "client-index",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_welcome, client_index)},
+    {.key = "server-time-ms",
+     .kind = FEDGE_JSON_U64,
+     .flags = REQUIRED,
+     AT(fedge_welcome, server_time_ms)},
+    {.key = "run-id", .kind = FEDGE_JSON_HEX, .flags = REQUIRED, AT(fedge_welcome, run_id)},
+    {.key = "incarnation",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_welcome, incarnation)},
+    {.key = "plan", .kind = FEDGE_JSON_HEX, .flags = REQUIRED, AT(fedge_welcome, plan)},
+    {.key = "plan-size",
+     .kind = FEDGE_JSON_U64,
+     .flags = REQUIRED,
+     AT(fedge_welcome, plan_size),
+     .min = 1,
+     .max = (double)FEDGE_PLAN_MAX_SIZE},
+    {.key = "heartbeat-s",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_welcome, heartbeat_s),
+     .min = 1,
+     .max = 86400},
+    {.key = "return-within-ms",
+     .kind = FEDGE_JSON_U32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_welcome, return_within_ms),
+     .max = FEDGE_MAX_RETURN_WITHIN_MS},
+    {.key = "initial-model", .kind = FEDGE_JSON_HEX, AT(fedge_welcome, initial_model)},
+    FEDGE_JSON_END,
+};
+
+static const fedge_json_field DELTA[] = {
+    {.key = "base", .kind = FEDGE_JSON_HEX, .flags = REQUIRED, AT(fedge_delta_ref, base)},
+    {.key = "hash", .kind = FEDGE_JSON_HEX, .flags = REQUIRED, AT(fedge_delta_ref, hash)},
+    {.key = "size",
+     .kind = FEDGE_JSON_U64,
+     .flags = REQUIRED,
+     AT(fedge_delta_ref, size),
+     .min = 1,
+     .max = (double)FEDGE_JSON_MAX_INTEGER},
+    FEDGE_JSON_END,
+};
+
+static const fedge_json_field TASK[] = {
+    {.key = "task-id", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_task, task_id)},
+    {.key = "kind",
+     .kind = FEDGE_JSON_ENUM,
+     .flags = REQUIRED,
+     AT(fedge_task, kind),
+     .name_of = task_kind_name,
+     .num_names = 2},
+    {.key = "round", .kind = FEDGE_JSON_U32, .flags = REQUIRED, AT(fedge_task, round)},
+    {.key = "model", .kind = FEDGE_JSON_HEX, .flags = REQUIRED, AT(fedge_task, model)},
+    {.key = "model-size",
+     .kind = FEDGE_JSON_U64,
+     .flags = REQUIRED,
+     AT(fedge_task, model_size),
+     .min = 1,
+     .max = (double)FEDGE_JSON_MAX_INTEGER},
+    {.key = "deadline-ms", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_task, deadline_ms)},
+    {.key = "learning-rate",
+     .kind = FEDGE_JSON_F64,
+     AT(fedge_task, learning_rate),
+     .min = 0,
+     .max = FEDGE_MAX_LEARNING_RATE},
+    {.key = "bounds",
+     .kind = FEDGE_JSON_I8,
+     .flags = LIST,
+     FEDGE_JSON_ARRAY(fedge_task, bounds_log2, num_bounds),
+     .min = FEDGE_FIXED_MIN_BOUND_LOG2,
+     .max = FEDGE_FIXED_MAX_BOUND_LOG2},
+    {.key = "control-size",
+     .kind = FEDGE_JSON_U64,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_task, control_size)},
+    {.key = "last-counted",
+     .kind = FEDGE_JSON_U64,
+     .flags = FEDGE_JSON_PRESENCE,
+     AT(fedge_task, last_accepted),
+     .extra = offsetof(fedge_task, has_last_accepted)},
+    {.key = "deltas",
+     .kind = FEDGE_JSON_OBJECT,
+     .flags = LIST,
+     FEDGE_JSON_ARRAY(fedge_task, deltas, num_deltas),
+     .fields = DELTA},
+    {.key = "parts", .kind = FEDGE_JSON_HEX, AT(fedge_task, parts)},
+    {.key = "parts-size",
+     .kind = FEDGE_JSON_U64,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_task, parts_size),
+     .max = (double)FEDGE_PART_LIST_MAX_SIZE},
+    FEDGE_JSON_END,
+};
+
+static const fedge_json_field FETCH[] = {
+    {.key = "hash", .kind = FEDGE_JSON_HEX, .flags = REQUIRED, AT(fedge_blob_ref, hash)},
+    {.key = "offset", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_blob_ref, offset)},
+    {.key = "size", .kind = FEDGE_JSON_U64, .flags = FEDGE_JSON_SPARSE, AT(fedge_blob_ref, size)},
+    FEDGE_JSON_END,
+};
+
+static const fedge_json_field CHUNK[] = {
+    {.key = "hash", .kind = FEDGE_JSON_HEX, .flags = REQUIRED, AT(fedge_blob_ref, hash)},
+    {.key = "offset", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_blob_ref, offset)},
+    {.key = "size", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_blob_ref, size)},
+    FEDGE_JSON_END,
+};
+
+static fedge_status read_codec(const fedge_json *json, const cJSON *node, void *record,
+                               fedge_error *err)
+{
+    return fedge_codec_read_json(json, node, &((fedge_section_info *)record)->codec, err);
+}
+
+static fedge_status write_codec(const void *record, const char *key, cJSON *object,
+                                fedge_error *err)
+{
+    return fedge_codec_write_json(&((const fedge_section_info *)record)->codec, key, object, err);
+}
+
+static const fedge_json_field SECTION[] = {
+    {.key = "name",
+     .kind = FEDGE_JSON_TEXT,
+     .flags = REQUIRED,
+     AT(fedge_section_info, name),
+     .min = 1},
+    {.key = "codec",
+     .kind = FEDGE_JSON_CUSTOM,
+     .flags = REQUIRED,
+     .read = read_codec,
+     .write = write_codec},
+    {.key = "deflate", .kind = FEDGE_JSON_BOOL, .flags = REQUIRED, AT(fedge_section_info, deflate)},
+    {.key = "size", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_section_info, size)},
+    {.key = "raw-size",
+     .kind = FEDGE_JSON_U64,
+     .flags = REQUIRED,
+     AT(fedge_section_info, raw_size)},
+    FEDGE_JSON_END,
+};
+
+static const fedge_json_field UPLOAD[] = {
+    {.key = "task-id", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_upload, task_id)},
+    {.key = "run-id", .kind = FEDGE_JSON_HEX, .flags = REQUIRED, AT(fedge_upload, run_id)},
+    {.key = "incarnation",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_upload, incarnation)},
+    {.key = "size", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_upload, size)},
+    {.key = "crc32", .kind = FEDGE_JSON_U32, .flags = REQUIRED, AT(fedge_upload, crc32)},
+    {.key = "examples", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_upload, num_examples)},
+    {.key = "sections",
+     .kind = FEDGE_JSON_OBJECT,
+     .flags = LIST,
+     FEDGE_JSON_ARRAY(fedge_upload, sections, num_sections),
+     .fields = SECTION},
+    {.key = "metrics", .kind = FEDGE_JSON_CUSTOM, .read = read_metrics, .write = write_metrics},
+    FEDGE_JSON_END,
+};
+
+static const fedge_json_field POSITION[] = {
+    {.key = "task-id", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_position, task_id)},
+    {.key = "offset", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_position, offset)},
+    FEDGE_JSON_END,
+};
+
+static const fedge_json_field ACK[] = {
+    {.key = "task-id", .kind = FEDGE_JSON_U64, .flags = REQUIRED, AT(fedge_ack, task_id)},
+    {.key = "duplicate", .kind = FEDGE_JSON_BOOL, AT(fedge_ack, duplicate)},
+    FEDGE_JSON_END,
+};
+
+/* A notice and its class, which a reader needs when it does not know the reason: a newer peer may
+ * give reasons of its own, and whether to come back must be clear all the same. */
+typedef struct wire_notice {
+    fedge_notice notice;
+    char class[8];
+} wire_notice;
+
+static const char *const CLASSES[] = {"later", "retry", "never", NULL};
+
+static const fedge_json_field NOTICE[] = {
+    {.key = "task-id",
+     .kind = FEDGE_JSON_U64,
+     .flags = FEDGE_JSON_PRESENCE,
+     AT(wire_notice, notice.task_id),
+     .extra = offsetof(wire_notice, notice.has_task)},
+    {.key = "reason",
+     .kind = FEDGE_JSON_ENUM,
+     .flags = REQUIRED | FEDGE_JSON_LENIENT,
+     AT(wire_notice, notice.reason),
+     .name_of = reason_name,
+     .num_names = FEDGE_REASON_COUNT,
+     .fallback = FEDGE_REASON_COUNT},
+    {.key = "class", .kind = FEDGE_JSON_NAME, AT(wire_notice, class), .choices = CLASSES},
+    {.key = "after-ms", .kind = FEDGE_JSON_U64, AT(wire_notice, notice.after_ms)},
+    {.key = "text", .kind = FEDGE_JSON_TEXT, AT(wire_notice, notice.text)},
+    {.key = "server", .kind = FEDGE_JSON_TEXT, AT(wire_notice, notice.server)},
+    FEDGE_JSON_END,
+};
+
+/* --- metrics: an object of names and numbers -------------------------------------------------- */
+
+/* Names go to logs and tables, whose lines a control character could forge. */
+static bool is_plain(const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f)
+            return false;
+    }
+    return true;
+}
+
+static fedge_status read_metrics(const fedge_json *json, const cJSON *node, void *record,
+                                 fedge_error *err)
+{
+    fedge_upload *upload = record;
+    upload->num_metrics = 0;
+    if (!cJSON_IsObject(node))
+        return fedge_json_fail(json, node, NULL, err, "must be an object, {…}");
+    if (cJSON_GetArraySize(node) > FEDGE_MAX_METRICS) {
+        return fedge_json_fail(json, node, NULL, err, "must have at most %d entries, not %d",
+                               FEDGE_MAX_METRICS, cJSON_GetArraySize(node));
+    }
+    const cJSON *child = NULL;
+    cJSON_ArrayForEach(child, node)
+    {
+        fedge_metric *metric = &upload->metrics[upload->num_metrics];
+        size_t length = strlen(child->string);
+        if (length == 0 || length >= sizeof(metric->name) || !is_plain(child->string)) {
+            return fedge_json_fail(json, node, NULL, err,
+                                   "a name must have 1 to %zu bytes, none a control character",
+                                   sizeof(metric->name) - 1);
+        }
+        const fedge_json_field value[] = {
+            {.key = child->string, .kind = FEDGE_JSON_F64, AT(fedge_metric, value)},
+            FEDGE_JSON_END};
+        fedge_status st = fedge_json_read(json, node, value, metric, err);
+        if (st != FEDGE_OK)
+            return st;
+        memcpy(metric->name, child->string, length + 1);
+        upload->num_metrics++;
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status write_metrics(const void *record, const char *key, cJSON *object,
+                                  fedge_error *err)
+{
+    const fedge_upload *upload = record;
+    assert(upload->num_metrics <= FEDGE_MAX_METRICS);
+    if (upload->num_metrics == 0)
+        return FEDGE_OK;
+    cJSON *metrics = cJSON_AddObjectToObject(object, key);
+    if (!metrics)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
+    fedge_status st = FEDGE_OK;
+    for (uint32_t i = 0; i < upload->num_metrics && st == FEDGE_OK; i++) {
+        const fedge_json_field value[] = {
+            {.key = upload->metrics[i].name, .kind = FEDGE_JSON_F64, AT(fedge_metric, value)},
+            FEDGE_JSON_END};
+        st = fedge_json_write(value, &upload->metrics[i], metrics, err);
+    }
+    return st;
+}
+
+/* --- frames ----------------------------------------------------------------------------------- */
+
+static fedge_status pack(fedge_message_type type, const fedge_json_field *fields,
+                         const void *record, const uint8_t *payload, uint32_t payload_size,
+                         uint8_t *out, size_t out_size, size_t *size, fedge_error *err)
+{
+    char *text = NULL;
+    size_t text_size = 0;
+    fedge_status st = fedge_json_print(fields, record, &text, &text_size, err);
+    if (st != FEDGE_OK)
+        return fedge_error_prefix(err, st, "%s", fedge_message_type_name(type));
+    /* Text whose size has no place in the header must not be cut to one that has:
+     * fedge_message_pack refuses the largest number. */
+    const fedge_message message = {
+        .type = type,
+        .meta = text,
+        .meta_size = text_size > FEDGE_MESSAGE_MAX_META ? UINT32_MAX : (uint32_t)text_size,
+        .payload = payload,
+        .payload_size = payload_size};
+    st = fedge_message_pack(&message, out, out_size, err);
+    if (st == FEDGE_OK)
+        *size = fedge_message_size(&message);
+    free(text);
+    return st;
+}
+
+static fedge_status read(const fedge_message *message, const fedge_json_field *fields, void *record,
+                         fedge_error *err)
+{
+    const char *name = fedge_message_type_name(message->type);
+    bool carries = message->type == FEDGE_MESSAGE_CHUNK || message->type == FEDGE_MESSAGE_PART;
+    /* Bytes that no reader of this type looks at would pass unchecked. */
+    if (carries != (message->payload_size > 0)) {
+        return fedge_fail(err, FEDGE_CORRUPT, "%s: %u bytes of payload, %s", name,
+                          message->payload_size,
+                          carries ? "at least 1 is needed" : "none belongs here");
+    }
+    const fedge_json_options options = {.name = name,
+                                        .status = FEDGE_CORRUPT,
+                                        .max_size = FEDGE_MESSAGE_MAX_META,
+                                        .max_depth = FEDGE_JSON_WIRE_DEPTH,
+                                        .max_values = MAX_VALUES};
+    fedge_json json;
+    fedge_status st = fedge_json_open(&json, message->meta, message->meta_size, &options, err);
+    if (st != FEDGE_OK)
+        return st;
+    st = fedge_json_read(&json, json.root, fields, record, err);
+    fedge_json_close(&json);
+    return st;
+}
+
+/* --- client to server ------------------------------------------------------------------------- */
+
+fedge_status fedge_hello_pack(const fedge_hello *hello, uint8_t *out, size_t out_size, size_t *size,
+                              fedge_error *err)
+{
+    return pack(FEDGE_MESSAGE_HELLO, HELLO, hello, NULL, 0, out, out_size, size, err);
+}
+
+fedge_status fedge_hello_read(const fedge_message *message, fedge_hello *hello, fedge_error *err)
+{
+    assert(message->type == FEDGE_MESSAGE_HELLO);
+    memset(hello, 0, sizeof(*hello));
+    fedge_status st = read(message, HELLO, hello, err);
+    if (st == FEDGE_OK && hello->protocol_min > hello->protocol_max) {
+        st = fedge_fail(err, FEDGE_CORRUPT, "hello: protocol-min %u is over protocol-max %u",
+                        hello->protocol_min, hello->protocol_max);
+    }
+    return st;
+}
+
+fedge_status fedge_fetch_pack(const fedge_blob_ref *ref, uint8_t *out, size_t out_size,
+                              size_t *size, fedge_error *err)
+{
+    return pack(FEDGE_MESSAGE_FETCH, FETCH, ref, NULL, 0, out, out_size, size, err);
+}
+
+fedge_status fedge_fetch_read(const fedge_message *message, fedge_blob_ref *ref, fedge_error *err)
+{
+    assert(message->type == FEDGE_MESSAGE_FETCH);
+    memset(ref, 0, sizeof(*ref));
+    return read(message, FETCH, ref, err);
+}
+
+fedge_status fedge_upload_pack(const fedge_upload *upload, uint8_t *out, size_t out_size,
+                               size_t *size, fedge_error *err)
+{
+    return pack(FEDGE_MESSAGE_UPLOAD, UPLOAD, upload, NULL, 0, out, out_size, size, err);
+}
+
+fedge_status fedge_upload_read(const fedge_message *message, fedge_upload *upload, fedge_error *err)
+{
+    assert(message->type == FEDGE_MESSAGE_UPLOAD);
+    memset(upload, 0, sizeof(*upload));
+    return read(message, UPLOAD, upload, err);
+}
+
+fedge_status fedge_part_pack(const fedge_position *position, const uint8_t *payload,
+                             uint32_t payload_size, uint8_t *out, size_t out_size, size_t *size,
+                             fedge_error *err)
+{
+    return pack(FEDGE_MESSAGE_PART, POSITION, position, payload, payload_size, out, out_size, size,
+                err);
+}
+
+/* --- server to client ------------------------------------------------------------------------- */
+
+fedge_status fedge_welcome_pack(const fedge_welcome *welcome, uint8_t *out, size_t out_size,
+                                size_t *size, fedge_error *err)
+{
+    return pack(FEDGE_MESSAGE_WELCOME, WELCOME, welcome, NULL, 0, out, out_size, size, err);
+}
+
+fedge_status fedge_welcome_read(const fedge_message *message, fedge_welcome *welcome,
+                                fedge_error *err)
+{
+    assert(message->type == FEDGE_MESSAGE_WELCOME);
+    memset(welcome, 0, sizeof(*welcome));
+    return read(message, WELCOME, welcome, err);
+}
+
+fedge_status fedge_task_pack(const fedge_task *task, uint8_t *out, size_t out_size, size_t *size,
+                             fedge_error *err)
+{
+    return pack(FEDGE_MESSAGE_TASK, TASK, task, NULL, 0, out, out_size, size, err);
+}
+
+fedge_status fedge_task_read(const fedge_message *message, fedge_task *task, fedge_error *err)
+{
+    assert(message->type == FEDGE_MESSAGE_TASK);
+    memset(task, 0, sizeof(*task));
+    return read(message, TASK, task, err);
+}
+
+fedge_status fedge_chunk_pack(const fedge_blob_ref *ref, const uint8_t *payload,
+                              uint32_t payload_size, uint8_t *out, size_t out_size, size_t *size,
+                              fedge_error *err)
+{
+    return pack(FEDGE_MESSAGE_CHUNK, CHUNK, ref, payload, payload_size, out, out_size, size, err);
+}
+
+fedge_status fedge_chunk_read(const fedge_message *message, fedge_blob_ref *ref, fedge_error *err)
+{
+    assert(message->type == FEDGE_MESSAGE_CHUNK);
+    memset(ref, 0, sizeof(*ref));
+    fedge_status st = read(message, CHUNK, ref, err);
+    /* No overflow: integers in JSON are below 2^53. */
+    if (st == FEDGE_OK && ref->offset + message->payload_size > ref->size) {
+        st = fedge_fail(err, FEDGE_CORRUPT, "chunk: %u bytes at %llu end behind the blob's %llu",
+                        message->payload_size, (unsigned long long)ref->offset,
+                        (unsigned long long)ref->size);
+    }
+    return st;
+}
+
+fedge_status fedge_resume_pack(const fedge_position *position, uint8_t *out, size_t out_size,
+                               size_t *size, fedge_error *err)
+{
+    return pack(FEDGE_MESSAGE_RESUME, POSITION, position, NULL, 0, out, out_size, size, err);
+}
+
+fedge_status fedge_position_read(const fedge_message *message, fedge_position *position,
+                                 fedge_error *err)
+{
+    assert(message->type == FEDGE_MESSAGE_RESUME || message->type == FEDGE_MESSAGE_PART);
+    memset(position, 0, sizeof(*position));
+    return read(message, POSITION, position, err);
+}
+
+fedge_status fedge_ack_pack(const fedge_ack *ack, uint8_t *out, size_t out_size, size_t *size,
+                            fedge_error *err)
+{
+    return pack(FEDGE_MESSAGE_ACK, ACK, ack, NULL, 0, out, out_size, size, err);
+}
+
+fedge_status fedge_ack_read(const fedge_message *message, fedge_ack *ack, fedge_error *err)
+{
+    assert(message->type == FEDGE_MESSAGE_ACK);
+    memset(ack, 0, sizeof(*ack));
+    return read(message, ACK, ack, err);
+}
+
+/* --- notices ---------------------------------------------------------------------------------- */
+
+static bool is_notice(unsigned type)
+{
+    return type == FEDGE_MESSAGE_DECLINE || type == FEDGE_MESSAGE_REFUSE ||
+           type == FEDGE_MESSAGE_CANCEL || type == FEDGE_MESSAGE_BYE;
+}
+
+fedge_status fedge_notice_pack(fedge_message_type type, const fedge_notice *notice, uint8_t *out,
+                               size_t out_size, size_t *size, fedge_error *err)
+{
+    assert(is_notice(type) && notice->reason < FEDGE_REASON_COUNT);
+    wire_notice wire = {.notice = *notice};
+    (void)snprintf(wire.class, sizeof(wire.class), "%s", fedge_reason_class(notice->reason));
+    return pack(type, NOTICE, &wire, NULL, 0, out, out_size, size, err);
+}
+
+fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notice, fedge_error *err)
+{
+    assert(is_notice(message->type));
+    wire_notice wire = {0};
+    memset(notice, 0, sizeof(*notice));
+    fedge_status st = read(message, NOTICE, &wire, err);
+    if (st != FEDGE_OK)
+        return st;
+    *notice = wire.notice;
+    /* A reason that this release does not know: one of the same class stands for it. Without a
+     * class, too, it is taken as "later", the mildest. */
+    if (notice->reason == FEDGE_REASON_COUNT) {
+        notice->reason = strcmp(wire.class, "never") == 0   ? FEDGE_REASON_UNSUPPORTED
+                         : strcmp(wire.class, "retry") == 0 ? FEDGE_REASON_TIMEOUT
+                                                            : FEDGE_REASON_INTERNAL;
+    }
+    return FEDGE_OK;
+}

@@ -1,0 +1,211 @@
+/* The JSON metadata of each message type, as structs: written and read by the same code on both
+ * sides. docs/protocol.md specifies the fields; tests/golden has the vectors.
+ *
+ * Reading: unknown keys are skipped (later releases add some), duplicates, wrong types, missing
+ * keys, nesting over 8 and texts over their limit are FEDGE_CORRUPT with the key's name. Integers
+ * are JSON numbers < 2^53. Hashes are SHA-256 in lower-case hex; run ids are 32 hex digits.
+ */
+#ifndef FEDGE_EDGE_WIRE_PROTOCOL_H
+#define FEDGE_EDGE_WIRE_PROTOCOL_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/codec/codec.h"
+#include "edge/core/message.h"
+#include "edge/core/status.h"
+#include "edge/core/tensor.h"
+
+#define FEDGE_PROTOCOL_MIN 1
+#define FEDGE_PROTOCOL_MAX 1
+#define FEDGE_SUBPROTOCOL "fedge.v1"
+#define FEDGE_PLAN_MAX_SIZE ((size_t)1 << 20) /* bytes of a plan */
+#define FEDGE_HASH_TEXT 65                    /* 64 hex digits and NUL */
+#define FEDGE_RUN_ID_TEXT 33                  /* 32 hex digits and NUL */
+#define FEDGE_MAX_TEXT 256                    /* human texts on the wire, with NUL */
+#define FEDGE_MAX_SERVER 256                  /* a server's address, with NUL */
+#define FEDGE_MAX_FEATURES 256 /* of a HELLO; the first servers refuse a list of more than 64 */
+#define FEDGE_MAX_FIRST_FEATURES 64
+#define FEDGE_MAX_MORE_FEATURES (FEDGE_MAX_FEATURES - FEDGE_MAX_FIRST_FEATURES)
+#define FEDGE_MAX_READ_FEATURES 96 /* of the first list, as servers have read since 0.1.0 */
+#define FEDGE_MAX_FEATURE 32
+/* Bytes of all words in JSON: with the longest errors a HELLO still fits a message. */
+#define FEDGE_MAX_FEATURES_SIZE 5632
+#define FEDGE_MAX_NAMES 16 /* data sets, errors in a HELLO */
+#define FEDGE_MAX_NAME 64
+#define FEDGE_MAX_SECTIONS 16
+#define FEDGE_MAX_METRICS 64
+
+typedef struct fedge_hello {
+    uint32_t protocol_min, protocol_max;
+    char release[FEDGE_MAX_NAME], arch[FEDGE_MAX_NAME];
+    uint64_t ram_bytes;
+    uint32_t num_features, num_data, num_errors;
+    /* "codec:int8", "deflate", "external", …; writers put FEDGE_MAX_FIRST_FEATURES here */
+    char features[FEDGE_MAX_READ_FEATURES][FEDGE_MAX_FEATURE];
+    char data[FEDGE_MAX_NAMES][FEDGE_MAX_NAME];   /* data sets this device can serve */
+    char errors[FEDGE_MAX_NAMES][FEDGE_MAX_TEXT]; /* last error events, newest first */
+    bool hangs_up; /* it need not hold a connection while there is no task for it */
+    uint32_t num_more_features;
+    char more_features[FEDGE_MAX_MORE_FEATURES][FEDGE_MAX_FEATURE]; /* those behind [features] */
+} fedge_hello;
+
+typedef struct fedge_welcome {
+    uint32_t protocol; /* chosen from the range */
+    uint32_t client_index;
+    uint64_t server_time_ms; /* Unix */
+    char run_id[FEDGE_RUN_ID_TEXT];
+    uint32_t incarnation;
+    char plan[FEDGE_HASH_TEXT];
+    uint64_t plan_size;
+    uint32_t heartbeat_s;      /* the client pings at least this often */
+    uint32_t return_within_ms; /* a lost connection is made anew at a random time within; 0: soon */
+    /* The file that the plan's seed makes, to which a task may lead back; "": there is none. */
+    char initial_model[FEDGE_HASH_TEXT];
+} fedge_welcome;
+
+typedef enum fedge_task_kind { FEDGE_TASK_TRAIN, FEDGE_TASK_EVALUATE } fedge_task_kind;
+
+#define FEDGE_MAX_RETURN_WITHIN_MS 3600000
+#define FEDGE_MAX_DELTAS 8
+
+/* What a client does with a model's list of parts. */
+typedef enum fedge_list_use {
+    FEDGE_LIST_UNUSED,
+    FEDGE_LIST_FETCHED,
+    FEDGE_LIST_HELD
+} fedge_list_use;
+
+/* A blob that makes the model of an older one (model_delta.h). */
+typedef struct fedge_delta_ref {
+    char base[FEDGE_HASH_TEXT], hash[FEDGE_HASH_TEXT]; /* of the older model, and the blob's own */
+    uint64_t size;
+} fedge_delta_ref;
+
+typedef struct fedge_task {
+    uint64_t task_id;
+    fedge_task_kind kind;
+    uint32_t round;
+    char model[FEDGE_HASH_TEXT];
+    uint64_t model_size;
+    uint64_t deadline_ms; /* from now */
+    double learning_rate; /* of this round */
+    uint32_t num_bounds;  /* 0: the plan's bound for every tensor */
+    int8_t bounds_log2[FEDGE_MAX_TENSORS];
+    uint64_t control_size;  /* the blob's last bytes, a file of what the strategy tells; 0: none */
+    bool has_last_accepted; /* with a strategy for which clients keep something: in training, and
+                               where it is a part of the model in evaluation */
+    uint64_t last_accepted; /* task of this client's last update that is in c; 0: none */
+    uint32_t num_deltas;    /* that lead to the model, from models of the rounds before */
+    fedge_delta_ref deltas[FEDGE_MAX_DELTAS];
+    uint32_t delta; /* on a client: which of them it takes, from 1; 0: the whole model */
+    char parts[FEDGE_HASH_TEXT]; /* the list of the model's parts (part_list.h), a blob; "": none */
+    uint64_t parts_size;
+    fedge_list_use list; /* on a client */
+} fedge_task;
+
+/* FETCH and CHUNK. In a CHUNK the payload is blob[offset, offset + payload_size). */
+typedef struct fedge_blob_ref {
+    char hash[FEDGE_HASH_TEXT];
+    uint64_t offset;
+    uint64_t size; /* CHUNK: of the whole blob; FETCH: bytes wanted from offset on, 0: all */
+} fedge_blob_ref;
+
+typedef struct fedge_section_info {
+    char name[FEDGE_MAX_NAME]; /* "delta" */
+    fedge_codec codec;
+    bool deflate;
+    uint64_t size;     /* bytes in the upload */
+    uint64_t raw_size; /* after inflate; equal to size without deflate */
+} fedge_section_info;
+
+typedef struct fedge_metric {
+    char name[FEDGE_MAX_NAME];
+    double value; /* finite */
+} fedge_metric;
+
+/* What a result is: the metadata of UPLOAD, and of its journal record. */
+typedef struct fedge_upload {
+    uint64_t task_id;
+    char run_id[FEDGE_RUN_ID_TEXT];
+    uint32_t incarnation;
+    uint64_t size;  /* of all sections together; 0 for an evaluation */
+    uint32_t crc32; /* of those bytes */
+    uint64_t num_examples;
+    uint32_t num_sections, num_metrics;
+    fedge_section_info sections[FEDGE_MAX_SECTIONS];
+    fedge_metric
+        metrics[FEDGE_MAX_METRICS]; /* "loss" and "accuracy" (means), "seconds", "clamped", … */
+} fedge_upload;
+
+/* RESUME and PART: a byte position in the upload of a task. */
+typedef struct fedge_position {
+    uint64_t task_id, offset;
+} fedge_position;
+
+typedef struct fedge_ack {
+    uint64_t task_id;
+    bool duplicate; /* it had been accepted before */
+} fedge_ack;
+
+/* DECLINE, REFUSE, CANCEL and BYE. */
+typedef struct fedge_notice {
+    bool has_task;
+    uint64_t task_id;
+    /* A name that is not known reads as one with the class beside it: UNSUPPORTED for "never",
+     * TIMEOUT for "retry", else INTERNAL. */
+    fedge_reason reason;
+    uint64_t after_ms; /* for class "later": come back then */
+    char text[FEDGE_MAX_TEXT];
+    char server[FEDGE_MAX_SERVER]; /* BYE, REFUSE of a connection: come back there; "": anywhere */
+} fedge_notice;
+
+/* Writers pack a whole frame (header, JSON, no payload unless stated) into out[0, out_size);
+ * *size gets its length. out_size of FEDGE_MESSAGE_MAX_SIZE always suffices. */
+FEDGE_MUST_USE fedge_status fedge_hello_pack(const fedge_hello *hello, uint8_t *out,
+                                             size_t out_size, size_t *size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_welcome_pack(const fedge_welcome *welcome, uint8_t *out,
+                                               size_t out_size, size_t *size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_task_pack(const fedge_task *task, uint8_t *out, size_t out_size,
+                                            size_t *size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_fetch_pack(const fedge_blob_ref *ref, uint8_t *out,
+                                             size_t out_size, size_t *size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_chunk_pack(const fedge_blob_ref *ref, const uint8_t *payload,
+                                             uint32_t payload_size, uint8_t *out, size_t out_size,
+                                             size_t *size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_upload_pack(const fedge_upload *upload, uint8_t *out,
+                                              size_t out_size, size_t *size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_resume_pack(const fedge_position *position, uint8_t *out,
+                                              size_t out_size, size_t *size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_part_pack(const fedge_position *position, const uint8_t *payload,
+                                            uint32_t payload_size, uint8_t *out, size_t out_size,
+                                            size_t *size, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_ack_pack(const fedge_ack *ack, uint8_t *out, size_t out_size,
+                                           size_t *size, fedge_error *err);
+/* [type] is DECLINE, REFUSE, CANCEL or BYE. */
+FEDGE_MUST_USE fedge_status fedge_notice_pack(fedge_message_type type, const fedge_notice *notice,
+                                              uint8_t *out, size_t out_size, size_t *size,
+                                              fedge_error *err);
+
+/* Readers take an unpacked message of the right type. */
+FEDGE_MUST_USE fedge_status fedge_hello_read(const fedge_message *message, fedge_hello *hello,
+                                             fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_welcome_read(const fedge_message *message, fedge_welcome *welcome,
+                                               fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_task_read(const fedge_message *message, fedge_task *task,
+                                            fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_fetch_read(const fedge_message *message, fedge_blob_ref *ref,
+                                             fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_chunk_read(const fedge_message *message, fedge_blob_ref *ref,
+                                             fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_upload_read(const fedge_message *message, fedge_upload *upload,
+                                              fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_position_read(const fedge_message *message,
+                                                fedge_position *position, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_ack_read(const fedge_message *message, fedge_ack *ack,
+                                           fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notice,
+                                              fedge_error *err);
+
+#endif

@@ -1,0 +1,35 @@
+/* SHA-256 (FIPS 180-4), for blobs, models and fingerprints.
+ *
+ * By libgcrypt, which uses the CPU's own instructions, where it is built in (FEDGE_FAST_CRYPTO) and
+ * there is much to hash; else by mbedTLS where identities are built, and by plain C where they are
+ * not, so that a simulator needs no network libraries. All give the same hashes. Any thread.
+ */
+#ifndef FEDGE_SECURE_CRYPTO_SHA256_H
+#define FEDGE_SECURE_CRYPTO_SHA256_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "edge/core/status.h"
+
+void fedge_sha256(const void *data, size_t size, uint8_t hash[32]);
+
+/* The same as 64 lower-case hex digits and NUL. */
+void fedge_sha256_text(const void *data, size_t size, char text[65]);
+
+/* The same of data that comes piece by piece, where identities are built (FEDGE_NETWORK). One
+ * thread at a time. */
+typedef struct fedge_sha256_stream fedge_sha256_stream;
+
+/* [size]: of all that will come, so that it is known what pays. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_sha256_stream_new(uint64_t size, fedge_sha256_stream **stream,
+                                                    fedge_error *err);
+void fedge_sha256_stream_add(fedge_sha256_stream *stream, const void *data, size_t size);
+/* The hash of what has come, as fedge_sha256_text gives it; nothing may come afterwards. */
+void fedge_sha256_stream_text(fedge_sha256_stream *stream, char text[65]);
+void fedge_sha256_stream_free(fedge_sha256_stream *stream); /* NULL is fine */
+
+/* The same as fedge_sha256, never by libgcrypt. */
+void fedge_sha256_portable(const void *data, size_t size, uint8_t hash[32]);
+
+#endif

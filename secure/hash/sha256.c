@@ -1,7 +1,0 @@
-/* Without libgcrypt (FEDGE_FAST_CRYPTO) there is one implementation. */
-#include "secure/hash/sha256.h"
-
-void fedge_sha256(const void *data, size_t size, uint8_t hash[32])
-{
-    fedge_sha256_portable(data, size, hash);
-}

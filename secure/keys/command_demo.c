@@ -1,0 +1,311 @@
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/ids.h"
+#include "edge/core/os.h"
+#include "secure/identity/ca.h"
+#include "secure/identity/calendar.h"
+#include "secure/identity/registry.h"
+#include "secure/keys/keys.h"
+
+#define MAX_CLIENTS 10000
+
+typedef struct options {
+    const char *out;
+    fedge_keys_hosts dns, ip;
+    uint32_t clients, days;
+} options;
+
+/* The demonstration while it is made. */
+typedef struct demo {
+    const options *given;
+    char registry_dir[FEDGE_OS_MAX_PATH];
+    fedge_ca *ca;
+    fedge_registry *registry;
+    uint64_t not_after_ms; /* of the server's certificate */
+} demo;
+
+/* Writes DIR/NAME, mode 0600, without waiting for the disk: thousands of files would take minutes,
+ * and after a crash a demonstration is made again. */
+static fedge_status write_quickly(const char *dir, const char *name, const char *text,
+                                  fedge_error *err)
+{
+    char path[FEDGE_OS_MAX_PATH];
+    fedge_os_file file;
+    fedge_status status = fedge_x509_path(path, sizeof(path), dir, name, err);
+    /* It may be a longer one, of a command that was killed. */
+    if (status == FEDGE_OK && fedge_os_exists(path))
+        status = fedge_os_remove(path, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_open(&file, path, FEDGE_OS_CREATE, err);
+    if (status != FEDGE_OK)
+        return status;
+    status = fedge_os_write_at(&file, 0, text, strlen(text), err);
+    fedge_os_close(&file);
+    return status;
+}
+
+static fedge_status sign(demo *all, const char *request_pem, char **chain_pem, fedge_error *err)
+{
+    fedge_certificate_info info;
+    fedge_registry_match match;
+    fedge_key_request request;
+    fedge_status status = fedge_key_request_read(request_pem, &request, err);
+    if (status == FEDGE_OK) {
+        status = fedge_ca_sign(all->ca, &request, all->given->days, fedge_os_unix_ms(), chain_pem,
+                               &info, err);
+    }
+    if (status == FEDGE_OK) {
+        all->not_after_ms = info.not_after_ms; /* the server's comes last */
+        status = fedge_registry_add(all->registry, &info, request.name, FEDGE_CERTIFICATE_ACTIVE,
+                                    false, &match, err);
+    }
+    fedge_key_request_fini(&request);
+    return status;
+}
+
+/* Makes OUT/[place] with a key and a chain. */
+static fedge_status make_identity(demo *all, const char *place, fedge_key_request_names *names,
+                                  fedge_error *err)
+{
+    char dir[FEDGE_OS_MAX_PATH];
+    char id_text[FEDGE_UUID_TEXT];
+    fedge_device_id id;
+    char *key_pem = NULL;
+    char *request_pem = NULL;
+    char *chain_pem = NULL;
+    fedge_status status = fedge_x509_path(dir, sizeof(dir), all->given->out, place, err);
+    if (status == FEDGE_OK)
+        status = fedge_os_make_dirs(dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_device_id_random(&id, err);
+    if (status != FEDGE_OK)
+        return status;
+    names->device_id = fedge_device_id_format(&id, id_text);
+    status = fedge_key_request_make(names, &key_pem, &request_pem, err);
+    if (status == FEDGE_OK)
+        status = sign(all, request_pem, &chain_pem, err);
+    if (status == FEDGE_OK)
+        status = write_quickly(dir, "key.pem", key_pem, err);
+    if (status == FEDGE_OK)
+        status = write_quickly(dir, "chain.pem", chain_pem, err);
+    fedge_key_request_wipe(key_pem);
+    free(request_pem);
+    free(chain_pem);
+    return status;
+}
+
+static fedge_status make_identities(demo *all, fedge_error *err)
+{
+    const options *given = all->given;
+    fedge_status status = FEDGE_OK;
+    for (unsigned i = 0; status == FEDGE_OK && i < given->clients; i++) {
+        char place[32];
+        char name[32];
+        snprintf(place, sizeof(place), "clients/%04u", i);
+        snprintf(name, sizeof(name), "client-%04u", i);
+        /* Devices come first, so that client I has index I in the registry. */
+        fedge_key_request_names names = {.name = name, .role = FEDGE_ROLE_DEVICE};
+        status = make_identity(all, place, &names, err);
+    }
+    fedge_key_request_names operator_names = {.name = "operator", .role = FEDGE_ROLE_OPERATOR};
+    fedge_key_request_names server_names = {.name = "server",
+                                            .role = FEDGE_ROLE_SERVER,
+                                            .dns = given->dns.at,
+                                            .num_dns = given->dns.num,
+                                            .ip = given->ip.at,
+                                            .num_ip = given->ip.num};
+    if (status == FEDGE_OK)
+        status = make_identity(all, "operator", &operator_names, err);
+    if (status == FEDGE_OK)
+        status = make_identity(all, "server", &server_names, err);
+    return status;
+}
+
+static fedge_status make_authority(demo *all, fedge_error *err)
+{
+    char ca_dir[FEDGE_OS_MAX_PATH];
+    char trust_dir[FEDGE_OS_MAX_PATH];
+    uint64_t root_end_ms;
+    uint64_t issuing_end_ms;
+    const char *out = all->given->out;
+    uint64_t now_ms = fedge_os_unix_ms();
+    fedge_status status = fedge_x509_path(ca_dir, sizeof(ca_dir), out, "ca", err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_path(trust_dir, sizeof(trust_dir), out, "trust", err);
+    if (status == FEDGE_OK) {
+        status =
+            fedge_x509_path(all->registry_dir, sizeof(all->registry_dir), out, "registry", err);
+    }
+    if (status == FEDGE_OK) {
+        status = fedge_ca_create(ca_dir, "fedge demo", FEDGE_CA_ROOT_DAYS, FEDGE_CA_ISSUING_DAYS,
+                                 now_ms, &root_end_ms, &issuing_end_ms, err);
+    }
+    if (status == FEDGE_OK)
+        status = fedge_keys_trust_root(ca_dir, trust_dir, err);
+    if (status == FEDGE_OK)
+        status = fedge_ca_load(ca_dir, now_ms, &all->ca, err);
+    return status;
+}
+
+static fedge_status fail_another(const options *given, const char *why, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_EXISTS,
+                      "%s holds %s, which is never overwritten: name another directory", given->out,
+                      why);
+}
+
+static bool has_text(const char *dir, const char *name)
+{
+    char path[FEDGE_OS_MAX_PATH];
+    uint8_t *text = NULL;
+    size_t size = 0;
+    const bool read = fedge_x509_path(path, sizeof(path), dir, name, NULL) == FEDGE_OK &&
+                      fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &text, &size, NULL) == FEDGE_OK;
+    fedge_key_request_wipe((char *)text);
+    return read && size > 0;
+}
+
+/* The registry is written last, so a command that was killed has left all or nothing. But the
+ * files of clients do not wait for the disk, whose power may have failed, and a folder may have
+ * been removed since. */
+static fedge_status check_clients(const options *given, fedge_error *err)
+{
+    for (unsigned i = 0; i < given->clients; i++) {
+        char key[32], chain[32];
+        snprintf(key, sizeof(key), "clients/%04u/key.pem", i);
+        snprintf(chain, sizeof(chain), "clients/%04u/chain.pem", i);
+        if (!has_text(given->out, key) || !has_text(given->out, chain))
+            return fail_another(given, "a demonstration that lacks a client", err);
+    }
+    return FEDGE_OK;
+}
+
+/* Whether the demonstration that is there is the one asked for; FEDGE_EXISTS when not. */
+static fedge_status check_whole(demo *all, fedge_error *err)
+{
+    fedge_certificate_info server;
+    const options *given = all->given;
+    char path[FEDGE_OS_MAX_PATH];
+    uint8_t *pem = NULL;
+    size_t size = 0;
+    mbedtls_x509_crt chain;
+    fedge_key_request made = {.renews = false}; /* its names alone are used */
+    const fedge_key_request_names names = {.dns = given->dns.at,
+                                           .num_dns = given->dns.num,
+                                           .ip = given->ip.at,
+                                           .num_ip = given->ip.num};
+    mbedtls_x509_crt_init(&chain);
+    fedge_status status = fedge_x509_path(path, sizeof(path), given->out, "server/chain.pem", err);
+    if (status == FEDGE_OK)
+        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &pem, &size, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_parse_chain((const char *)pem, path, &chain, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_info(&chain, &server, err);
+    if (status == FEDGE_OK)
+        status = fedge_x509_names_read(&chain.subject_alt_names, &made.names, err);
+    if (status == FEDGE_OK && (fedge_registry_num_devices(all->registry) != given->clients ||
+                               fedge_key_request_check_hosts(&made, &names, NULL) != FEDGE_OK))
+        status = fail_another(given, "another demonstration", err);
+    if (status == FEDGE_OK && server.not_after_ms <= fedge_os_unix_ms())
+        status = fail_another(given, "a demonstration whose certificates have expired", err);
+    if (status == FEDGE_OK)
+        all->not_after_ms = server.not_after_ms;
+    mbedtls_x509_crt_free(&chain);
+    free(pem);
+    return status == FEDGE_OK ? check_clients(given, err) : status;
+}
+
+static void print_made(const demo *all)
+{
+    char end[FEDGE_CALENDAR_TEXT];
+    fedge_calendar_text(all->not_after_ms, end);
+    printf("%s: authority, server, operator and %u clients; certificates expire %s\n",
+           all->given->out, all->given->clients, end);
+}
+
+static fedge_status run(const options *given, fedge_error *err)
+{
+    demo all = {.given = given};
+    bool whole = false;
+    int lock = -1;
+    fedge_status status = make_authority(&all, err);
+    if (status == FEDGE_OK)
+        status = fedge_registry_lock(all.registry_dir, &lock, err);
+    if (status == FEDGE_OK) {
+        status = fedge_registry_open(all.registry_dir, &all.registry, err);
+        whole = status == FEDGE_OK && fedge_registry_num_devices(all.registry) != 0;
+        if (whole)
+            status = check_whole(&all, err);
+        if (status == FEDGE_OK && !whole)
+            status = make_identities(&all, err);
+        if (status == FEDGE_OK && !whole)
+            status = fedge_registry_save(all.registry, all.registry_dir, err);
+        fedge_os_unlock(lock);
+    }
+    fedge_registry_free(all.registry);
+    fedge_ca_free(all.ca);
+    if (status == FEDGE_OK)
+        print_made(&all);
+    return status;
+}
+
+static fedge_status take_dns(void *settings, const char *option, const char *value,
+                             fedge_error *err)
+{
+    return fedge_keys_add_host(&((options *)settings)->dns, option, value, err);
+}
+
+static fedge_status take_ip(void *settings, const char *option, const char *value, fedge_error *err)
+{
+    return fedge_keys_add_host(&((options *)settings)->ip, option, value, err);
+}
+
+#define OPTION(name, argument, help, type, field)                                                  \
+    FEDGE_OPTION(name, argument, help, type, options, field)
+
+static const fedge_option OPTIONS[] = {
+    {OPTION("out", "DIR", "must not hold another authority yet", TEXT, out), .needed = true},
+    {OPTION("clients", "N", "1 to 10000", U32, clients), .min = 1, .max = MAX_CLIENTS,
+     .needed = true},
+    {OPTION("server-name", "NAME", "the server's host name (localhost); may be repeated", OTHER,
+            dns),
+     .take = take_dns},
+    {OPTION("ip", "ADDRESS", "the server's address (127.0.0.1); may be repeated", OTHER, ip),
+     .take = take_ip},
+    {OPTION("valid-days", "N", "validity of all certificates", U32, days),
+     .preset = FEDGE_PRESET(FEDGE_CA_LEAF_DAYS), .min = 1, .max = FEDGE_CA_MAX_DAYS}};
+
+static const fedge_command_line COMMAND_LINE = {
+    .name = "fedge-keys demo",
+    .command = true,
+    .usage =
+        "Usage: fedge-keys demo --out DIR --clients N [OPTION...]\n"
+        "\n"
+        "Makes everything for a demonstration on one machine: DIR/ca, DIR/trust, DIR/registry,\n"
+        "DIR/server, DIR/operator and DIR/clients/0000, 0001, ... (client I has index I). All "
+        "keys\n"
+        "are made in one place, so this is not how to deploy.\n"
+        "\n",
+    .options = OPTIONS,
+    .num_options = sizeof(OPTIONS) / sizeof(*OPTIONS),
+    .notes = "",
+    .short_help = true};
+
+int fedge_keys_demo(int argc, char **argv)
+{
+    options given = {.out = NULL};
+    int exit_code;
+    if (!fedge_keys_read(&COMMAND_LINE, argc, argv, &given, &exit_code))
+        return exit_code;
+    if (given.dns.num == 0)
+        given.dns = (fedge_keys_hosts){{"localhost"}, 1};
+    if (given.ip.num == 0)
+        given.ip = (fedge_keys_hosts){{"127.0.0.1"}, 1};
+    fedge_error err;
+    fedge_status status = run(&given, &err);
+    return fedge_keys_end("demo", status, &err);
+}

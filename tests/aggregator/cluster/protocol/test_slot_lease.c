@@ -1,0 +1,271 @@
+/* Claims over lossy clients and ranks whose words cross: no update counts twice, and all count in
+ * the end. One seed is one course. */
+#include "tests/edge/core/cmocka_all.h"
+
+#include "aggregator/cluster/protocol/slot_lease.h"
+
+#define RANKS 4
+#define QUEUE 256
+#define SEEDS 4000
+#define STEPS 400
+
+/* ---- a small world: one slot, its client, and ranks ----------------------------------------- */
+
+typedef enum word_kind { GRANT, RECALL, RELEASED, VALID, REFUSED } word_kind;
+
+typedef struct word {
+    word_kind kind;
+    uint64_t task_id;
+    uint32_t number;
+} word;
+
+typedef struct queue {
+    word words[QUEUE];
+    uint32_t first, count;
+} queue;
+
+typedef struct world {
+    uint64_t random;
+    fedge_claim claim;
+    fedge_hold holds[RANKS];
+    uint32_t bytes[RANKS]; /* of the update that have come, of 3 */
+    uint32_t durable[RANKS];
+    queue down[RANKS], up[RANKS]; /* from rank 0, and to it */
+    uint32_t rank;                /* where the client is */
+    uint64_t task_id;
+    bool resumed; /* it may send bytes */
+    bool acknowledged;
+} world;
+
+static uint32_t draw(world *of, uint32_t below)
+{
+    of->random = of->random * 6364136223846793005u + 1442695040888963407u;
+    return (uint32_t)(of->random >> 33) % below;
+}
+
+static void say(queue *to, word_kind kind, uint64_t task_id, uint32_t number)
+{
+    assert_true(to->count < QUEUE);
+    to->words[(to->first + to->count++) % QUEUE] = (word){kind, task_id, number};
+}
+
+static void act(world *of, fedge_claim_action action)
+{
+    switch (action) {
+    case FEDGE_CLAIM_WAIT:
+        break;
+    case FEDGE_CLAIM_GRANT:
+        say(&of->down[of->claim.rank], GRANT, of->claim.task_id, of->claim.number);
+        break;
+    case FEDGE_CLAIM_RECALL:
+        say(&of->down[of->claim.rank], RECALL, 0, 0);
+        break;
+    case FEDGE_CLAIM_TELL:
+        of->acknowledged = draw(of, 3) > 0; /* else lost on its way */
+        break;
+    }
+}
+
+/* Rank 0 reads one word. */
+static void hear(world *of, uint32_t rank)
+{
+    queue *from = &of->up[rank];
+    if (from->count == 0)
+        return;
+    const word said = from->words[from->first];
+    from->first = (from->first + 1) % QUEUE;
+    from->count--;
+    if (said.kind == RELEASED) {
+        act(of, fedge_claim_released(&of->claim, rank));
+    } else {
+        act(of, fedge_claim_validated(&of->claim, rank, said.number, said.kind == VALID));
+        if (said.kind == VALID && said.task_id == of->task_id)
+            of->acknowledged = of->acknowledged || draw(of, 3) > 0;
+    }
+}
+
+/* A rank reads one word of rank 0. */
+static void obey(world *of, uint32_t rank)
+{
+    queue *from = &of->down[rank];
+    if (from->count == 0)
+        return;
+    const word said = from->words[from->first];
+    from->first = (from->first + 1) % QUEUE;
+    from->count--;
+    if (said.kind == RECALL) {
+        if (fedge_hold_recall(&of->holds[rank]))
+            say(&of->up[rank], RELEASED, 0, 0);
+        return;
+    }
+    const fedge_hold_answer answer = fedge_hold_grant(&of->holds[rank], said.task_id, said.number);
+    if (answer == FEDGE_HOLD_BEGIN)
+        of->bytes[rank] = 0;
+    if (answer != FEDGE_HOLD_IGNORE && of->rank == rank && said.task_id == of->task_id)
+        of->resumed = true;
+}
+
+static void look_at_update(world *of, uint32_t rank)
+{
+    fedge_hold *hold = &of->holds[rank];
+    if (!hold->finishing)
+        return;
+    const bool valid = draw(of, 4) > 0;
+    if (valid)
+        of->durable[rank]++;
+    say(&of->up[rank], valid ? VALID : REFUSED, hold->task_id, hold->number);
+    if (fedge_hold_validated(hold, valid))
+        say(&of->up[rank], RELEASED, 0, 0);
+}
+
+/* The client goes elsewhere, announces (perhaps twice) or sends; its task may go to another. */
+static void live(world *of)
+{
+    const uint32_t what = draw(of, 8);
+    if (of->acknowledged)
+        return;
+    if (what == 0) {
+        of->rank = draw(of, RANKS);
+        of->resumed = false;
+    } else if (what == 1 && draw(of, 6) == 0 && of->claim.state != FEDGE_CLAIM_COUNTED) {
+        of->task_id++;
+        of->resumed = false;
+    } else if (what < 4) {
+        of->resumed = false;
+        act(of, fedge_claim_ask(&of->claim, of->rank, of->task_id));
+    } else if (of->resumed && of->holds[of->rank].uploading &&
+               of->holds[of->rank].task_id == of->task_id) {
+        if (++of->bytes[of->rank] >= 3) {
+            fedge_hold_finish(&of->holds[of->rank]);
+            of->resumed = false;
+        }
+    }
+}
+
+static uint32_t num_durable(const world *of)
+{
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < RANKS; i++)
+        count += of->durable[i];
+    return count;
+}
+
+static void move(world *of)
+{
+    const uint32_t rank = draw(of, RANKS);
+    switch (draw(of, 4)) {
+    case 0:
+        hear(of, rank);
+        break;
+    case 1:
+        obey(of, rank);
+        break;
+    case 2:
+        look_at_update(of, rank);
+        break;
+    default:
+        live(of);
+    }
+    assert_true(num_durable(of) <= 1);
+    if (of->acknowledged)
+        assert_int_equal(num_durable(of), 1);
+}
+
+static void test_an_update_counts_once_whatever_crosses(void **state)
+{
+    (void)state;
+    uint32_t moved = 0;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        world of = {.random = seed * 7919, .task_id = 1};
+        for (uint32_t step = 0; step < STEPS; step++)
+            move(&of);
+        for (uint32_t step = 0; step < 100 * STEPS && !of.acknowledged; step++)
+            move(&of);
+        assert_true(of.acknowledged);
+        moved += of.durable[0] == 0;
+    }
+    assert_true(moved > SEEDS / 4); /* other ranks had their share */
+}
+
+/* A device that connects again announces its update once more, while the first one is refused. */
+static void test_a_grant_that_crosses_a_refusal_holds(void **state)
+{
+    (void)state;
+    fedge_claim claim = {0};
+    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
+    const uint32_t first = claim.number;
+    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
+    assert_int_equal(fedge_claim_validated(&claim, 1, first, false), FEDGE_CLAIM_WAIT);
+    assert_int_equal(claim.state, FEDGE_CLAIM_HELD);
+    assert_int_equal(fedge_claim_ask(&claim, 2, 7), FEDGE_CLAIM_RECALL);
+}
+
+/* ---- one by one ------------------------------------------------------------------------------ */
+
+static void test_a_slot_goes_to_another_rank_when_it_is_given_back(void **state)
+{
+    (void)state;
+    fedge_claim claim = {0};
+    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
+    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT); /* connected again */
+    assert_int_equal(fedge_claim_ask(&claim, 2, 7), FEDGE_CLAIM_RECALL);
+    assert_int_equal(fedge_claim_ask(&claim, 3, 7), FEDGE_CLAIM_WAIT);
+    assert_int_equal(fedge_claim_released(&claim, 1), FEDGE_CLAIM_GRANT);
+    assert_int_equal(claim.rank, 3);
+    assert_int_equal(fedge_claim_validated(&claim, 1, claim.number, true),
+                     FEDGE_CLAIM_WAIT); /* not its */
+    assert_int_equal(fedge_claim_validated(&claim, 3, claim.number, true), FEDGE_CLAIM_WAIT);
+    assert_int_equal(fedge_claim_ask(&claim, 2, 7), FEDGE_CLAIM_TELL);
+}
+
+static void test_a_result_that_crosses_the_recall_is_the_answer(void **state)
+{
+    (void)state;
+    fedge_claim claim = {0};
+    fedge_hold hold = {0};
+    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
+    assert_int_equal(fedge_hold_grant(&hold, 7, claim.number), FEDGE_HOLD_BEGIN);
+    fedge_hold_finish(&hold);
+    assert_int_equal(fedge_claim_ask(&claim, 2, 7), FEDGE_CLAIM_RECALL);
+    assert_false(fedge_hold_recall(&hold));
+    assert_false(fedge_hold_validated(&hold, true));
+    assert_int_equal(fedge_claim_validated(&claim, 1, claim.number, true), FEDGE_CLAIM_TELL);
+    /* Said before the recall came. */
+    assert_true(fedge_hold_recall(&hold));
+    assert_int_equal(fedge_claim_released(&claim, 1), FEDGE_CLAIM_WAIT);
+    assert_int_equal(claim.state, FEDGE_CLAIM_COUNTED);
+}
+
+static void test_a_refusal_frees_the_slot(void **state)
+{
+    (void)state;
+    fedge_claim claim = {0};
+    fedge_hold hold = {0};
+    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
+    assert_int_equal(fedge_claim_validated(&claim, 1, claim.number, false), FEDGE_CLAIM_WAIT);
+    assert_int_equal(claim.state, FEDGE_CLAIM_FREE);
+    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
+    assert_int_equal(fedge_hold_grant(&hold, 7, claim.number), FEDGE_HOLD_BEGIN);
+    assert_int_equal(fedge_hold_grant(&hold, 7, claim.number), FEDGE_HOLD_RESUME);
+    fedge_hold_finish(&hold);
+    assert_int_equal(fedge_hold_grant(&hold, 7, claim.number), FEDGE_HOLD_IGNORE);
+    assert_int_equal(fedge_claim_ask(&claim, 2, 7), FEDGE_CLAIM_RECALL);
+    assert_false(fedge_hold_recall(&hold));
+    assert_true(fedge_hold_validated(&hold, false));
+    assert_int_equal(fedge_claim_validated(&claim, 1, claim.number, false), FEDGE_CLAIM_WAIT);
+    assert_int_equal(claim.state, FEDGE_CLAIM_RECALLED);
+    assert_int_equal(fedge_claim_released(&claim, 1), FEDGE_CLAIM_GRANT);
+    assert_int_equal(claim.rank, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_an_update_counts_once_whatever_crosses),
+        cmocka_unit_test(test_a_grant_that_crosses_a_refusal_holds),
+        cmocka_unit_test(test_a_slot_goes_to_another_rank_when_it_is_given_back),
+        cmocka_unit_test(test_a_result_that_crosses_the_recall_is_the_answer),
+        cmocka_unit_test(test_a_refusal_frees_the_slot),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
