@@ -100,9 +100,7 @@ static fedge_status make_model(const fedge_plan *plan, const fedge_model_options
                                void **block, fedge_model **model, fedge_error *err)
 {
     fedge_model_memory memory;
-    fedge_status status = fedge_model_size(&plan->model, options, &memory, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_model_size(&plan->model, options, &memory, err));
     *block = aligned_block(memory.total);
     if (!*block)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model of %zu bytes", memory.total);
@@ -212,10 +210,8 @@ static fedge_status fill_report(const fedge_trainer_result *result, fedge_client
 {
     double seen = result->num_seen ? (double)result->num_seen : 1;
     report->num_examples = result->num_examples;
-    fedge_status status = fedge_client_metric(report, "loss", result->loss_sum / seen, err);
-    if (!status)
-        status = fedge_client_metric(report, "accuracy", (double)result->correct / seen, err);
-    return status;
+    FEDGE_TRY(fedge_client_metric(report, "loss", result->loss_sum / seen, err));
+    return fedge_client_metric(report, "accuracy", (double)result->correct / seen, err);
 }
 
 /* Of [values] where an engine trains, else of what the model has. */

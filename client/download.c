@@ -144,10 +144,8 @@ fedge_status fedge_client_store_chunk(fedge_client *c, const fedge_session_actio
                                       fedge_error *err)
 {
     const uint64_t held = action->offset + action->data_size;
-    fedge_status status = fedge_store_blob_append(
-        c->store, action->hash, action->offset, action->data, action->data_size, action->size, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_store_blob_append(c->store, action->hash, action->offset, action->data,
+                                      action->data_size, action->size, err));
     if (FEDGE_TAKES_PARTS && held == action->size && strcmp(action->hash, c->plan_hash) != 0)
         end_parts(c, action->hash);
     fedge_session_blob_at(c->session, fedge_os_monotonic_ms(), action->hash, held);

@@ -92,9 +92,7 @@ static fedge_status check(const fedge_client_options *o, fedge_error *err)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--json goes with --plan (see --help)");
     if (o->json || (o->plan && !o->check_config))
         return FEDGE_OK;
-    fedge_status status = fedge_command_line_check(&COMMAND_LINE, o, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_command_line_check(&COMMAND_LINE, o, err));
     if (o->has_partition_id != (o->num_partitions > 0)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--partition-id and --num-partitions (1 or more) go together");

@@ -347,9 +347,7 @@ fedge_status fedge_parts_go_on(fedge_parts *p, uint64_t *held, uint64_t *end, fe
                 *end = end_of_run(p, p->part, p->offset, *held);
                 return FEDGE_OK;
             }
-            const fedge_status status = copy(p, k, held, err);
-            if (status)
-                return status;
+            FEDGE_TRY(copy(p, k, held, err));
         }
         p->offset += size;
     }

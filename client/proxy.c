@@ -42,9 +42,7 @@ fedge_status fedge_proxy_for(const char *url, const char *given, char out[FEDGE_
     out[0] = '\0';
     if (!given) {
         const char *none = variable("no_proxy", "NO_PROXY");
-        fedge_status status = fedge_link_parse_url(url, host, &port, NULL, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(fedge_link_parse_url(url, host, &port, NULL, err));
         proxy = none && lists(none, host) ? NULL : variable("https_proxy", "HTTPS_PROXY");
     }
     if (!proxy || *proxy == '\0')

@@ -455,9 +455,7 @@ static fedge_status check_bytes(fedge_store *store, const fedge_upload *upload, 
     for (uint64_t at = 0; at < upload->size;) {
         uint64_t left = upload->size - at;
         size_t n = left < piece_size ? (size_t)left : piece_size;
-        fedge_status status = fedge_store_result_read(store, at, piece, n, err);
-        if (status)
-            return status;
+        FEDGE_TRY(fedge_store_result_read(store, at, piece, n, err));
         crc = fedge_crc32(crc, piece, n);
         at += n;
     }

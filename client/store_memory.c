@@ -106,9 +106,7 @@ static fedge_status put_at(store_memory *memory, const char *name, size_t offset
         return no_room(name, err);
     if (offset > file->size || span.size > SIZE_MAX - offset)
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%s: a write behind its end", name);
-    fedge_status status = grow(file, name, offset + span.size, err);
-    if (status)
-        return status;
+    FEDGE_TRY(grow(file, name, offset + span.size, err));
     snprintf(file->name, sizeof(file->name), "%s", name);
     if (span.size > 0)
         memcpy(file->data + offset, span.data, span.size);
@@ -181,9 +179,7 @@ static fedge_status memory_list(void *user, const char *folder, fedge_os_visit v
             memcpy(name, file->name + length + 1, sizeof(name) - length - 1);
         pthread_mutex_unlock(&memory->mutex);
         /* Unlocked: the visitor may remove. */
-        fedge_status status = name[0] ? visit(visit_user, name, err) : FEDGE_OK;
-        if (status)
-            return status;
+        FEDGE_TRY(name[0] ? visit(visit_user, name, err) : FEDGE_OK);
     }
     return FEDGE_OK;
 }

@@ -105,8 +105,8 @@ static fedge_status check_gpus(const fedge_plan *plan, const fedge_client_engine
 {
     engine self;
     fedge_silo_config config = config_of(plan, &self);
-    const fedge_status status = read_settings(settings, &config, err);
-    return status == FEDGE_OK ? of_gpus(fedge_silo_check_gpus(&config, err), err) : status;
+    FEDGE_TRY(read_settings(settings, &config, err));
+    return of_gpus(fedge_silo_check_gpus(&config, err), err);
 }
 
 static fedge_status bytes(const fedge_plan *plan, const fedge_client_engine_settings *settings,

@@ -70,9 +70,7 @@ fedge_status fedge_rank_blobs_broadcast(fedge_rank_blobs *self, fedge_blob *blob
     /* Piece by piece, as a model may be larger than what MPI counts in one call. */
     for (uint64_t at = 0; at < blob->size;) {
         const size_t size = next_size(blob->size - at);
-        const fedge_status status = fedge_blob_read(blob, at, self->piece, size, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(fedge_blob_read(blob, at, self->piece, size, err));
         fedge_collective_broadcast(self->collective, self->piece, size, 0);
         at += size;
     }
@@ -93,9 +91,7 @@ fedge_status fedge_rank_blobs_receive(fedge_rank_blobs *self, const fedge_letter
         fedge_collective_broadcast(self->collective, bytes + at, size, 0);
         at += size;
     }
-    const fedge_status status = fedge_blob_new(bytes, (size_t)said->size, &blob, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_blob_new(bytes, (size_t)said->size, &blob, err));
     /* Between machines no checksum of a transport is known to this program. */
     if (strcmp(blob->hash, said->hash) != 0) {
         fedge_blob_release(blob);

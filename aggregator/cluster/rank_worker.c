@@ -201,11 +201,9 @@ static fedge_status open_sums(fedge_share *self, fedge_error *err)
     const fedge_layout layout = fedge_plan_layout(&self->config.job->plan);
     fedge_accumulator_config sums = self->config.sums;
     sums.layout = &layout;
-    const fedge_status status =
-        fedge_accumulator_open(self->config.accumulator, &sums, &self->accumulator, err);
-    return status == FEDGE_OK ? fedge_joined_wrap(&self->accumulator, self->config.collective,
-                                                  layout.num_elements, &sums, err)
-                              : status;
+    FEDGE_TRY(fedge_accumulator_open(self->config.accumulator, &sums, &self->accumulator, err));
+    return fedge_joined_wrap(&self->accumulator, self->config.collective, layout.num_elements,
+                             &sums, err);
 }
 
 /* Between phases: the sums are 0, and nothing is with the workers. */

@@ -373,9 +373,7 @@ static fedge_status take_request(fedge_ranks *self, const fedge_letter_head *hea
                                  const uint8_t *body, fedge_error *err)
 {
     fedge_request *request = NULL;
-    const fedge_status status = fedge_letter_request(head, body, &request, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_letter_request(head, body, &request, err));
     /* The engine ends: what comes now would be answered by nobody. */
     if (atomic_load(&self->ending)) {
         fedge_request_free(request);
@@ -429,9 +427,7 @@ static fedge_status take_reply(fedge_ranks *self, const fedge_letter_head *head,
                                const uint8_t *body, fedge_error *err)
 {
     fedge_reply *reply = NULL;
-    const fedge_status status = fedge_letter_reply(head, body, &reply, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_letter_reply(head, body, &reply, err));
     /* The pointer in it is another process's: the blob is found again by its hash. */
     if (head->blob.hash[0]) {
         fedge_blob *found = fedge_rank_blobs_find(&self->blobs, head->blob.hash);
@@ -471,9 +467,7 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
 {
     fedge_letter_head head;
     const uint8_t *body = NULL;
-    const fedge_status status = fedge_letter_open(self->in, size, &head, &body, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_letter_open(self->in, size, &head, &body, err));
     fedge_ranks_watch_heard(&self->watch, self->in_from);
     fedge_traffic *traffic = fedge_engine_thread_traffic(self->config.engine);
     if (leads(self)) {

@@ -32,9 +32,7 @@ fedge_status fedge_ranks_facts(const char *job_text, size_t job_size, const char
     const uint16_t order = 1;
     memset(facts, 0, FEDGE_RANKS_NUM_FACTS * sizeof(*facts));
     snprintf(path, sizeof(path), "%s/registry.json", registry_dir);
-    const fedge_status status = fedge_os_read_file(path, MAX_REGISTRY, &registry, &size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_os_read_file(path, MAX_REGISTRY, &registry, &size, err));
     facts[0] = (fedge_collective_fact){.name = "the release",
                                        .advice = "install the same release on all machines"};
     snprintf(facts[0].text, sizeof(facts[0].text), "%s", fedge_version());

@@ -46,9 +46,7 @@ static fedge_status make_health(const fedge_http_facts *facts, fedge_http_answer
     snprintf(record.release, sizeof(record.release), "%s", FEDGE_VERSION);
     char *text = NULL;
     size_t size = 0;
-    fedge_status status = fedge_json_print(HEALTH_FIELDS, &record, &text, &size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_json_print(HEALTH_FIELDS, &record, &text, &size, err));
     answer->status = run->healthy ? 200 : 503;
     answer->type = "application/json";
     answer->size = (size_t)snprintf(answer->body, sizeof(answer->body), "%s\n", text);

@@ -79,9 +79,7 @@ static void make_notes(fedge_peers *peers, uint32_t num_devices)
 static fedge_status reload_registry(fedge_peers *peers, fedge_error *err)
 {
     fedge_registry *registry = NULL;
-    fedge_status status = fedge_registry_load(peers->registry_dir, &registry, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_registry_load(peers->registry_dir, &registry, err));
     pthread_mutex_lock(&peers->mutex);
     make_notes(peers, fedge_registry_num_devices(registry));
     pthread_mutex_unlock(&peers->mutex);

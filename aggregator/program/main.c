@@ -613,8 +613,8 @@ static fedge_status check_supervised(const fedge_options *options, fedge_error *
     }
     if (!options->hosts)
         return FEDGE_OK;
-    const fedge_status status = fedge_hosts_check_user(err);
-    return status == FEDGE_OK ? fedge_hosts_check(options->hosts, err) : status;
+    FEDGE_TRY(fedge_hosts_check_user(err));
+    return fedge_hosts_check(options->hosts, err);
 }
 
 /* For fedge_launcher. */

@@ -182,9 +182,7 @@ static fedge_status check_complete(const fedge_options *options, fedge_error *er
     fedge_options given = *options;
     if (options->action == FEDGE_OPTIONS_CHECK && !options->state)
         given.state = ""; /* the one thing that is not checked */
-    const fedge_status status = fedge_command_line_check(&COMMAND_LINE, &given, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_command_line_check(&COMMAND_LINE, &given, err));
     if (strcmp(options->accumulator, "cpu") == 0 &&
         (options->sums.num_gpus > 0 || options->gpus_file ||
          options->sums.shard != FEDGE_SHARD_AUTO)) {
@@ -212,10 +210,7 @@ fedge_status fedge_options_parse(int argc, char **argv, fedge_options *options, 
 {
     fedge_words words;
     *options = (fedge_options){.sums = {.num_lanes = 1}};
-    const fedge_status status =
-        fedge_command_line_read(&COMMAND_LINE, argc, argv, options, &words, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_command_line_read(&COMMAND_LINE, argc, argv, options, &words, err));
     if (words.asked != FEDGE_ASKED_RUN) {
         options->action = words.asked == FEDGE_ASKED_HELP       ? FEDGE_OPTIONS_HELP
                           : words.asked == FEDGE_ASKED_HELP_ALL ? FEDGE_OPTIONS_HELP_ALL

@@ -62,6 +62,6 @@ fedge_status fedge_handover_opened(const fedge_supervised *self, const char *sta
         return FEDGE_OK;
     const int size = snprintf(text, sizeof(text), "{\"supervisor\":\"%s\",\"run-id\":\"%s\"}",
                               self->number, run_id);
-    const fedge_status status = fedge_path_join(state_dir, NAME, path, err);
-    return status == FEDGE_OK ? fedge_json_file_write(path, text, (size_t)size, err) : status;
+    FEDGE_TRY(fedge_path_join(state_dir, NAME, path, err));
+    return fedge_json_file_write(path, text, (size_t)size, err);
 }

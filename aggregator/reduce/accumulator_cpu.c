@@ -291,9 +291,7 @@ static fedge_status take_runs(cpu_accumulator *self, const fedge_schema *schema,
             /* A stripe's sums are 64 KiB and stay in the second-level cache while all updates of
              * the batch are added to them. */
             part->count = left < STRIPE_ELEMENTS ? left : STRIPE_ELEMENTS;
-            fedge_status status = take_run(self, part, updates, count, pulled, act, to, err);
-            if (status != FEDGE_OK)
-                return status;
+            FEDGE_TRY(take_run(self, part, updates, count, pulled, act, to, err));
             part->offset += fedge_codec_run_size(part->codec, part->count);
         }
     }
@@ -413,9 +411,7 @@ static fedge_status cpu_add(void *state, fedge_encoded *const *updates, uint32_t
             return fail_weight(err);
         weight += updates[i]->weight;
     }
-    fedge_status status = claim_weight(self, weight, count, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(claim_weight(self, weight, count, err));
     /* Batches take the lanes in turn, and threads seldom meet in one. */
     const uint32_t turn = (uint32_t)atomic_fetch_add(&self->next_lane, 1);
     return take_all(self, updates, count, add_run, &self->lanes[turn % self->num_lanes], err);

@@ -473,9 +473,7 @@ static fedge_status lead_step(joined *self, fedge_error *err)
 {
     const uint32_t num_ranks = self->collective->num_ranks;
     /* A rank without room could neither take what it is sent nor send what is waited for. */
-    const fedge_status status = fedge_collective_agree(self->collective, FEDGE_OK, NULL, 0, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_collective_agree(self->collective, FEDGE_OK, NULL, 0, err));
     /* First to the others, which step while this rank does. */
     for (uint32_t rank = 1; rank < num_ranks; rank++)
         exchange(self, rank, false);

@@ -237,11 +237,10 @@ static double draw_legend(fedge_buffer *out, const chart *c, fedge_status *statu
 static fedge_status draw_tick(fedge_buffer *out, const chart *c, double y, const char *text,
                               fedge_error *err)
 {
-    fedge_status status = fedge_buffer_printf(
+    FEDGE_TRY(fedge_buffer_printf(
         out, err, "<line x1=\"%g\" y1=\"%.1f\" x2=\"%g\" y2=\"%.1f\" class=\"grid\"/>\n", LEFT, y,
-        LEFT + c->width, y);
-    return status == FEDGE_OK ? fedge_svg_text(out, LEFT - 8.0, y + 4.0, "tick", "end", text, err)
-                              : status;
+        LEFT + c->width, y));
+    return fedge_svg_text(out, LEFT - 8.0, y + 4.0, "tick", "end", text, err);
 }
 
 /* One subpath: column [index] from y to y + height. */

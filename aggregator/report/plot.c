@@ -212,15 +212,13 @@ static fedge_status draw_name(fedge_buffer *out, const source *of, const char *n
                               double y, fedge_error *err)
 {
     const char *dash = of->dash ? of->dash : "";
-    const fedge_status status =
+    FEDGE_TRY(
         fedge_buffer_printf(out, err,
                             "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
                             "stroke-width=\"3\"%s%s%s/>",
                             x, y - 4.0, x + LEGEND_SAMPLE, y - 4.0, of->colour,
-                            dash[0] ? " stroke-dasharray=\"" : "", dash, dash[0] ? "\"" : "");
-    return status == FEDGE_OK
-               ? fedge_svg_text(out, x + LEGEND_SAMPLE + 6.0, y, "tick", "start", name, err)
-               : status;
+                            dash[0] ? " stroke-dasharray=\"" : "", dash, dash[0] ? "\"" : ""));
+    return fedge_svg_text(out, x + LEGEND_SAMPLE + 6.0, y, "tick", "start", name, err);
 }
 
 /* Names from left to right, in as many lines as they need; [out] NULL: nothing is drawn. *bottom:

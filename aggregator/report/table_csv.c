@@ -102,8 +102,6 @@ fedge_status fedge_table_csv_write(const fedge_table_csv *table, const char *pat
         return table->status;
     }
     const char *text = (const char *)table->text.data;
-    const fedge_status status = check_column(path, text, strcspn(text, ","), err);
-    return status == FEDGE_OK
-               ? fedge_os_write_file(path, table->text.data, table->text.size, 0644, err)
-               : status;
+    FEDGE_TRY(check_column(path, text, strcspn(text, ","), err));
+    return fedge_os_write_file(path, table->text.data, table->text.size, 0644, err);
 }

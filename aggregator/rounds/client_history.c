@@ -38,9 +38,7 @@ fedge_status fedge_client_history_report(fedge_client_history *history, uint32_t
                                          uint32_t round, uint64_t examples, double loss,
                                          fedge_error *err)
 {
-    const fedge_status status = reserve(history, client + 1, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(reserve(history, client + 1, err));
     fedge_client_record *record = &history->of[client];
     record->examples = examples;
     /* A client may say anything; 0 is "not known" to those who look back. */
@@ -64,9 +62,7 @@ fedge_status fedge_client_history_save(const fedge_client_history *history, fedg
 {
     uint8_t *at = NULL;
     const size_t size = (size_t)history->num * FEDGE_CLIENT_HISTORY_RECORD + sizeof(uint32_t);
-    const fedge_status status = fedge_buffer_reserve(out, size, &at, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_buffer_reserve(out, size, &at, err));
     for (uint32_t i = 0; i < history->num; i++, at += FEDGE_CLIENT_HISTORY_RECORD) {
         const fedge_client_record *record = &history->of[i];
         uint64_t loss = 0;
@@ -95,9 +91,7 @@ fedge_status fedge_client_history_load(fedge_client_history *history, const uint
             "the checkpoint's %zu bytes of state do not hold what was seen of clients", *size);
     }
     fedge_client_history_fini(history);
-    const fedge_status status = reserve(history, num, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(reserve(history, num, err));
     *size = behind - (size_t)num * FEDGE_CLIENT_HISTORY_RECORD;
     const uint8_t *at = bytes + *size;
     for (uint32_t i = 0; i < num; i++, at += FEDGE_CLIENT_HISTORY_RECORD) {

@@ -90,10 +90,8 @@ fedge_status fedge_downlink_end(fedge_downlink *downlink, uint32_t round, float 
     size_t size = 0;
     if (!downlink->plan)
         return FEDGE_OK;
-    const fedge_status status = fedge_model_delta_make(
-        downlink->plan, round, downlink->before, downlink->residual, values, &bytes, &size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_model_delta_make(downlink->plan, round, downlink->before, downlink->residual,
+                                     values, &bytes, &size, err));
     free(downlink->steps[FEDGE_DOWNLINK_STEPS - 1]);
     memmove(downlink->steps + 1, downlink->steps, (FEDGE_DOWNLINK_STEPS - 1) * sizeof(uint8_t *));
     memmove(downlink->sizes + 1, downlink->sizes, (FEDGE_DOWNLINK_STEPS - 1) * sizeof(size_t));

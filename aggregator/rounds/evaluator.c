@@ -42,9 +42,7 @@ static fedge_status set_up(fedge_evaluator *evaluator, const fedge_plan *plan,
     evaluator->view = (fedge_view){.dataset = dataset, .count = fedge_dataset_size(dataset)};
     fedge_model_options options = {.max_batch = FEDGE_EVALUATOR_BATCH, .training = false};
     fedge_model_memory memory;
-    fedge_status status = fedge_model_size(&plan->model, &options, &memory, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_model_size(&plan->model, &options, &memory, err));
     evaluator->scratch_size =
         fedge_trainer_scratch_size(&plan->model, evaluator->view.count, FEDGE_EVALUATOR_BATCH);
     evaluator->block = aligned(memory.total);

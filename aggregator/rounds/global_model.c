@@ -169,10 +169,9 @@ fedge_status fedge_global_model_init(fedge_global_model *model, const fedge_job 
                                      const char *accumulator,
                                      const fedge_accumulator_config *config, fedge_error *err)
 {
-    fedge_status status = begin(model, job, config, err);
-    if (status == FEDGE_OK)
-        status = fedge_downlink_init(&model->downlink, model->plan, err);
-    return status == FEDGE_OK ? take_memory(model, accumulator, config, err) : status;
+    FEDGE_TRY(begin(model, job, config, err));
+    FEDGE_TRY(fedge_downlink_init(&model->downlink, model->plan, err));
+    return take_memory(model, accumulator, config, err);
 }
 
 void fedge_global_model_fini(fedge_global_model *model)

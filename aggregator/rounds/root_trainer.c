@@ -49,9 +49,7 @@ static fedge_status take_memory(fedge_root_trainer *self, fedge_error *err)
     const fedge_plan *plan = self->plan;
     const fedge_model_options options = fedge_plan_model_options(plan);
     fedge_model_memory memory;
-    const fedge_status status = fedge_model_size(&plan->model, &options, &memory, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_model_size(&plan->model, &options, &memory, err));
     self->scratch_size =
         fedge_trainer_scratch_size(&plan->model, self->view.count, plan->training.batch_size);
     self->block = aligned(memory.total);

@@ -71,12 +71,10 @@ static fedge_status put_counts(fedge_buffer *line, const char *key,
 static fedge_status put_virtual(fedge_buffer *line, const fedge_virtual_phase *phase,
                                 fedge_error *err)
 {
-    fedge_status status = fedge_buffer_printf(
-        line, err, ",\"virtual_seconds\":%.6f,\"virtual_time\":%.6f", phase->seconds, phase->time);
-    if (status == FEDGE_OK)
-        status = put_counts(line, "asked_by_speed", phase->asked, err);
-    return status == FEDGE_OK ? put_counts(line, "reported_by_speed", phase->reported, err)
-                              : status;
+    FEDGE_TRY(fedge_buffer_printf(line, err, ",\"virtual_seconds\":%.6f,\"virtual_time\":%.6f",
+                                  phase->seconds, phase->time));
+    FEDGE_TRY(put_counts(line, "asked_by_speed", phase->asked, err));
+    return put_counts(line, "reported_by_speed", phase->reported, err);
 }
 
 static fedge_status put_gpus(fedge_buffer *line, const fedge_round_summary *summary,

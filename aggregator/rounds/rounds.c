@@ -394,11 +394,8 @@ fedge_status fedge_rounds_restore(fedge_rounds *rounds, uint32_t last_closed, ui
                           " reports",
                           num_tasks, wanted);
     }
-    fedge_status status = fedge_rounds_reserve(rounds, 1, num_tasks, err);
-    if (status == FEDGE_OK)
-        status = restore_tasks(rounds, tasks, num_tasks, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_rounds_reserve(rounds, 1, num_tasks, err));
+    FEDGE_TRY(restore_tasks(rounds, tasks, num_tasks, err));
     rounds->wanted = wanted;
     /* What the phase had drawn before is not known here: a stream of its own repeats none of it. */
     rounds->rng = fedge_rng_stream(rounds->seed, FEDGE_PURPOSE_SAMPLE, rounds->round, attempt,
@@ -452,10 +449,7 @@ fedge_status fedge_rounds_join(fedge_rounds *rounds, uint32_t client_index, uint
     }
     /* Before anything changes: a join that fails leaves the machine as it was. */
     uint32_t connected = rounds->num_connected + !known;
-    fedge_status status =
-        fedge_rounds_reserve(rounds, connected, cohort_limit(rounds, connected), err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_rounds_reserve(rounds, connected, cohort_limit(rounds, connected), err));
     if (!known) {
         uint32_t *at = rounds->connected + place;
         memmove(at + 1, at, (rounds->num_connected - place) * sizeof(*at));
@@ -488,10 +482,7 @@ fedge_status fedge_rounds_join_all(fedge_rounds *rounds, const uint32_t *client_
         return fedge_fail(err, FEDGE_TOO_BIG, "%" PRIu32 " clients are more than the limit of %u",
                           num_clients, FEDGE_ROUNDS_MAX_CLIENTS);
     }
-    fedge_status status =
-        fedge_rounds_reserve(rounds, num_clients, cohort_limit(rounds, num_clients), err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_rounds_reserve(rounds, num_clients, cohort_limit(rounds, num_clients), err));
     memcpy(rounds->connected, client_indices, num_clients * sizeof(*client_indices));
     rounds->num_connected = num_clients;
     try_open(rounds, now_ms);
@@ -586,10 +577,8 @@ static fedge_status drop_task(fedge_rounds *rounds, uint64_t task_id, bool gives
         return FEDGE_OK;
     }
     /* For one more task and its action, before the old one is lost. */
-    fedge_status status = fedge_rounds_reserve(rounds, rounds->num_connected,
-                                               cohort_limit(rounds, rounds->num_connected), err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_rounds_reserve(rounds, rounds->num_connected,
+                                   cohort_limit(rounds, rounds->num_connected), err));
     rounds->tasks[slot].state = FEDGE_TASK_LOST;
     rounds->num_open--;
     uint32_t client_index = task->client_index;

@@ -76,9 +76,8 @@ fedge_status fedge_selection_init(fedge_selection *selection, const fedge_job *j
         .stop = job->early_stopping,
         .set_apart = set_apart,
         .last = {.loss = NAN, .accuracy = NAN, .validation_loss = NAN, .validation_accuracy = NAN}};
-    fedge_status status = derive(&selection->keep, "keep-best", job, set_apart, err);
-    return status == FEDGE_OK ? derive(&selection->stop, "early-stopping", job, set_apart, err)
-                              : status;
+    FEDGE_TRY(derive(&selection->keep, "keep-best", job, set_apart, err));
+    return derive(&selection->stop, "early-stopping", job, set_apart, err);
 }
 
 void fedge_selection_restore(fedge_selection *selection, const fedge_selection_state *state,

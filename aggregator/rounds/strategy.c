@@ -191,9 +191,7 @@ static fedge_status check_sampler(const fedge_job *job, const char *name, fedge_
 {
     const fedge_strategy_ops *ops = NULL;
     const fedge_sampler_spec *sampler = &job->rounds.sampler;
-    const fedge_status status = fedge_strategy_of(job, &ops, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_strategy_of(job, &ops, err));
     if (ops->uses_examples && fedge_sampler_of(sampler->type)->weighs) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "%s: rounds.sampler.type: %s draws clients by their examples, and %s "

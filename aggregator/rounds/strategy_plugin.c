@@ -96,11 +96,8 @@ static fedge_status step(void *of, const fedge_strategy_sum *sum, float *model, 
 {
     plugin_state *state = of;
     char message[MESSAGE] = "";
-    fedge_status status = fedge_strategy_check_sum(sum, state->table->name, err);
-    if (status == FEDGE_OK)
-        status = fedge_strategy_each_mean(sum, &sum->delta, take_mean, state->mean, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_strategy_check_sum(sum, state->table->name, err));
+    FEDGE_TRY(fedge_strategy_each_mean(sum, &sum->delta, take_mean, state->mean, err));
     const fedge_plugin_round round = {.struct_size = sizeof(round),
                                       .round = sum->round,
                                       .num_updates = sum->num_updates,
@@ -251,11 +248,8 @@ static fedge_status take_strategy(fedge_plugin *plugin, const char *path, fedge_
     const fedge_strategy_plugin *found = call(plugin->library, FEDGE_STRATEGY_PLUGIN_GET);
     if (!found)
         return FEDGE_OK;
-    const fedge_status status =
-        check_version(path, "fedge/strategy.h", found->version, found->struct_size,
-                      FEDGE_STRATEGY_PLUGIN_VERSION, FIRST_STRATEGY, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_version(path, "fedge/strategy.h", found->version, found->struct_size,
+                            FEDGE_STRATEGY_PLUGIN_VERSION, FIRST_STRATEGY, err));
     fedge_plugin_copy_table(&plugin->own_table, sizeof(plugin->own_table), found,
                             found->struct_size);
     plugin->table = &plugin->own_table;
@@ -267,11 +261,8 @@ static fedge_status take_metrics(fedge_plugin *plugin, const char *path, fedge_e
     const fedge_metric_plugin *found = call(plugin->library, FEDGE_METRIC_PLUGIN_GET);
     if (!found)
         return FEDGE_OK;
-    const fedge_status status =
-        check_version(path, "fedge/metric.h", found->version, found->struct_size,
-                      FEDGE_METRIC_PLUGIN_VERSION, FIRST_METRICS, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_version(path, "fedge/metric.h", found->version, found->struct_size,
+                            FEDGE_METRIC_PLUGIN_VERSION, FIRST_METRICS, err));
     fedge_plugin_copy_table(&plugin->own_metrics, sizeof(plugin->own_metrics), found,
                             found->struct_size);
     plugin->metrics = &plugin->own_metrics;
@@ -280,11 +271,8 @@ static fedge_status take_metrics(fedge_plugin *plugin, const char *path, fedge_e
 
 static fedge_status take_tables(fedge_plugin *plugin, const char *path, fedge_error *err)
 {
-    fedge_status status = take_strategy(plugin, path, err);
-    if (status == FEDGE_OK)
-        status = take_metrics(plugin, path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(take_strategy(plugin, path, err));
+    FEDGE_TRY(take_metrics(plugin, path, err));
     if (!plugin->table && !plugin->metrics) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "--strategy-plugin %s: it has no " FEDGE_STRATEGY_PLUGIN_GET

@@ -61,9 +61,7 @@ fedge_status fedge_last_accepted_add(fedge_last_accepted *last_accepted, fedge_j
                               ", and a registry has %u devices at most",
                               fedge_journal_path(journal), client, FEDGE_REGISTRY_MAX_DEVICES);
         }
-        const fedge_status status = hold(last_accepted, client + 1, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(hold(last_accepted, client + 1, err));
         /* A client may have several in a round that does not wait: ids ascend with time, and slots
          * need not. */
         if (slot.task.task_id > last_accepted->task_ids[client])

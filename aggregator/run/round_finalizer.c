@@ -169,9 +169,7 @@ static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_e
 static fedge_status drop(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
 {
     assert(ending->journal);
-    const fedge_status status = gather(finalizer, ending, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(gather(finalizer, ending, err));
     ending->result->failed = true;
     return fedge_global_drop(finalizer->global, ending->journal, &ending->summary, err);
 }
@@ -180,10 +178,8 @@ static fedge_status log_evaluation(fedge_round_finalizer *finalizer, task *endin
 {
     ending->result->summary = ending->summary;
     /* It is written into the checkpoint of the last round, which must be there. */
-    const fedge_status status = wait_for_save(finalizer, err);
-    return status == FEDGE_OK
-               ? fedge_global_log_evaluation(finalizer->global, &ending->summary, err)
-               : status;
+    FEDGE_TRY(wait_for_save(finalizer, err));
+    return fedge_global_log_evaluation(finalizer->global, &ending->summary, err);
 }
 
 static void keep_journal(fedge_round_finalizer *finalizer, task *ended)

@@ -78,8 +78,8 @@ static fedge_status count_in_checkpoint(fedge_global *global, const fedge_round_
 {
     char dir[FEDGE_MAX_PATH];
     count_bytes(global, summary);
-    fedge_status status = fedge_run_path(&global->run, "checkpoints", dir, err);
-    return status == FEDGE_OK ? fedge_checkpoint_update(dir, &global->checkpoint, err) : status;
+    FEDGE_TRY(fedge_run_path(&global->run, "checkpoints", dir, err));
+    return fedge_checkpoint_update(dir, &global->checkpoint, err);
 }
 
 fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round_summary *summary,
@@ -89,8 +89,8 @@ fedge_status fedge_global_log_evaluation(fedge_global *global, const fedge_round
     (void)fedge_selection_add(&global->selection, summary);
     global->checkpoint.selection = global->selection.state;
     /* Before the line: without one the evaluation is repeated. */
-    fedge_status status = count_in_checkpoint(global, summary, err);
-    return status == FEDGE_OK ? append_line(global, summary, err) : status;
+    FEDGE_TRY(count_in_checkpoint(global, summary, err));
+    return append_line(global, summary, err);
 }
 
 /* ---- moving the model ------------------------------------------------------------------------ */
@@ -100,12 +100,9 @@ static fedge_status write_model(fedge_global *global, fedge_error *err)
 {
     uint8_t *file = NULL;
     fedge_blob *model = NULL;
-    fedge_status status = fedge_global_model_write(&global->model, &file, &global->model_size,
-                                                   &global->control_size, err);
-    if (status == FEDGE_OK)
-        status = fedge_blob_new(file, global->model_size + global->control_size, &model, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_global_model_write(&global->model, &file, &global->model_size,
+                                       &global->control_size, err));
+    FEDGE_TRY(fedge_blob_new(file, global->model_size + global->control_size, &model, err));
     /* A blob's name is the hash of all its bytes. With a control section behind the model that is
      * not the model's, which must not depend on the strategy. */
     if (global->control_size == 0)
@@ -270,10 +267,9 @@ static fedge_status step_and_evaluate(fedge_global *global, fedge_journal *journ
 static fedge_status reopen(fedge_global *global, fedge_journal *journal, fedge_error *err)
 {
     /* The losses first: with them no start takes the updates for whole. */
-    fedge_status status = fedge_journal_sync(journal, err);
-    if (status == FEDGE_OK)
-        status = fedge_global_model_reset(&global->model, err);
-    return status == FEDGE_OK ? fedge_global_replay(global, journal, err) : status;
+    FEDGE_TRY(fedge_journal_sync(journal, err));
+    FEDGE_TRY(fedge_global_model_reset(&global->model, err));
+    return fedge_global_replay(global, journal, err);
 }
 
 /* The seal, and all that follows it up to the model. */
@@ -337,10 +333,9 @@ fedge_status fedge_global_step(fedge_global *global, fedge_journal *journal,
 fedge_status fedge_global_drop(fedge_global *global, fedge_journal *journal,
                                const fedge_round_summary *summary, fedge_error *err)
 {
-    fedge_status status = count_in_checkpoint(global, summary, err);
-    if (status == FEDGE_OK)
-        status = fedge_journal_fail(journal, err);
-    return status == FEDGE_OK ? fedge_global_model_reset(&global->model, err) : status;
+    FEDGE_TRY(count_in_checkpoint(global, summary, err));
+    FEDGE_TRY(fedge_journal_fail(journal, err));
+    return fedge_global_model_reset(&global->model, err);
 }
 
 /* ---- GPUs ------------------------------------------------------------------------------------ */
@@ -381,8 +376,8 @@ fedge_status fedge_global_change_gpus(fedge_global *global, const fedge_accumula
         (void)atomic_fetch_or(&sums->lost->numbers, lost);
     /* What was in use a moment ago can be opened again, or a GPU has been lost and the process
      * ends. */
-    const fedge_status status = fedge_global_model_reopen(&global->model, name, &global->sums, err);
-    return status == FEDGE_OK ? fedge_global_wrap_sums(global, err) : status;
+    FEDGE_TRY(fedge_global_model_reopen(&global->model, name, &global->sums, err));
+    return fedge_global_wrap_sums(global, err);
 }
 
 fedge_blob *fedge_global_take_model(fedge_global *global)

@@ -11,10 +11,7 @@
 static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *text,
                                   fedge_upload *upload, fedge_error *err)
 {
-    fedge_status status =
-        fedge_journal_metadata(journal, slot, text, FEDGE_JOURNAL_MAX_METADATA + 1, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_journal_metadata(journal, slot, text, FEDGE_JOURNAL_MAX_METADATA + 1, err));
     /* The journal has the message's own metadata, so that a replay reads them with what read them
      * from the connection. */
     fedge_message message = {

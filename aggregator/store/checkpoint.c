@@ -68,9 +68,7 @@ fedge_status fedge_checkpoint_find(const char *dir, uint32_t highest, uint32_t *
                                    fedge_error *err)
 {
     newest_visit visit = {.highest = highest};
-    fedge_status status = fedge_os_list_dir(dir, visit_newest, &visit, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_os_list_dir(dir, visit_newest, &visit, err));
     if (!visit.found)
         return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no checkpoint", dir);
     *round = visit.round;
@@ -80,8 +78,8 @@ fedge_status fedge_checkpoint_find(const char *dir, uint32_t highest, uint32_t *
 fedge_status fedge_checkpoint_remove(const char *dir, uint32_t round, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = make_path(dir, round, "", "", path, err);
-    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+    FEDGE_TRY(make_path(dir, round, "", "", path, err));
+    return fedge_os_remove_tree(path, err);
 }
 
 /* --- saving ----------------------------------------------------------------------------------- */
@@ -167,8 +165,8 @@ static fedge_status write_part(const char *dir, uint32_t round, const char *name
         fedge_sha256_text(bytes, size, hash);
     /* A crash meanwhile leaves a .new directory, which no search finds and the next save of this
      * round removes. */
-    fedge_status status = make_path(dir, round, ".new", name, path, err);
-    return status == FEDGE_OK ? fedge_os_write_file(path, bytes, size, 0600, err) : status;
+    FEDGE_TRY(make_path(dir, round, ".new", name, path, err));
+    return fedge_os_write_file(path, bytes, size, 0600, err);
 }
 
 /* Puts the built directory in its place. One that is there (damaged: why else write it again)
@@ -350,8 +348,8 @@ fedge_status fedge_checkpoint_update(const char *dir, const fedge_checkpoint *ch
                                      fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = make_path(dir, checkpoint->round, "", STATE_FILE, path, err);
-    return status == FEDGE_OK ? write_state(path, checkpoint, err) : status;
+    FEDGE_TRY(make_path(dir, checkpoint->round, "", STATE_FILE, path, err));
+    return write_state(path, checkpoint, err);
 }
 
 /* Reads a file of the checkpoint, which it has unless [hash] is "", and checks its SHA-256. */
@@ -363,11 +361,8 @@ static fedge_status read_part(const char *dir, uint32_t round, const char *name,
     size_t read_size = 0;
     if (hash[0] == '\0')
         return FEDGE_OK;
-    fedge_status status = make_path(dir, round, "", name, path, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_read_file(path, limit, &read, &read_size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(make_path(dir, round, "", name, path, err));
+    FEDGE_TRY(fedge_os_read_file(path, limit, &read, &read_size, err));
     fedge_sha256_text(read, read_size, found);
     if (strcmp(found, hash) != 0) {
         free(read);

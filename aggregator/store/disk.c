@@ -71,8 +71,8 @@ static fedge_status tidy_one(void *user, const char *name, fedge_error *err)
     const bool half = length > end && strcmp(name + length - end, FEDGE_OS_TEMPORARY_SUFFIX) == 0;
     if (!half && (!fedge_journal_parse_name(name, &round, &attempt) || round >= of->oldest))
         return FEDGE_OK;
-    const fedge_status status = fedge_path_join(of->dir, name, path, err);
-    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+    FEDGE_TRY(fedge_path_join(of->dir, name, path, err));
+    return fedge_os_remove_tree(path, err);
 }
 
 fedge_status fedge_disk_tidy(const char *dir, uint32_t oldest, fedge_error *err)

@@ -160,9 +160,7 @@ static fedge_status check_slot(const fedge_journal *journal, uint32_t slot, uint
      * is accepted stays so when the phase has ended, so that who sends it again hears of a
      * duplicate and not of a closed round. */
     const fedge_journal_slot *facts = &journal->slots[slot].facts;
-    fedge_status status = check_alive(journal, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_alive(journal, err));
     if (facts->task.task_id != task_id) {
         return fedge_fail(err, FEDGE_STALE,
                           "slot %" PRIu32 " works for task %" PRIu64 ", not %" PRIu64, slot,
@@ -201,9 +199,7 @@ static fedge_status append(fedge_journal *journal, uint32_t type, uint32_t body_
 static fedge_status check_write(const fedge_journal *journal, uint32_t slot, uint64_t task_id,
                                 uint64_t offset, size_t size, fedge_error *err)
 {
-    fedge_status status = check_slot(journal, slot, task_id, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_slot(journal, slot, task_id, err));
     uint64_t limit = journal->phase.slot_size;
     uint64_t written = journal->slots[slot].facts.written;
     if (offset > limit || size > limit - offset) {
@@ -435,10 +431,7 @@ static fedge_status check_elsewhere(const fedge_journal *journal, uint32_t slot,
                                     const fedge_journal_slot *theirs, fedge_error *err)
 {
     const uint32_t open = journal->phase.num_tasks - journal->num_accepted;
-    const fedge_status status =
-        check_slot(journal, slot, journal->slots[slot].facts.task.task_id, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_slot(journal, slot, journal->slots[slot].facts.task.task_id, err));
     assert(open > 0);
     const uint64_t needed =
         fedge_journal_record_size(JOURNAL_ELSEWHERE_FIXED + theirs->metadata_size) +

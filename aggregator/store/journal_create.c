@@ -42,9 +42,7 @@ static fedge_status check_room(const char *dir, uint64_t needed, uint64_t min_fr
 {
     /* Reserving would take the last byte, and what must stay free is for checkpoints and logs. */
     uint64_t room = 0;
-    fedge_status status = fedge_os_free_bytes(dir, &room, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_os_free_bytes(dir, &room, err));
     if (room < min_free_bytes || room - min_free_bytes < needed) {
         char takes[FEDGE_BYTES_TEXT], stays[FEDGE_BYTES_TEXT], has[FEDGE_BYTES_TEXT];
         return fedge_fail(err, FEDGE_NO_SPACE,
@@ -130,8 +128,8 @@ static fedge_status remove_other_attempt(void *user, const char *name, fedge_err
     if (!fedge_journal_parse_name(name, &round, &attempt) || round != visit->round ||
         attempt == visit->attempt)
         return FEDGE_OK;
-    fedge_status status = fedge_journal_make_path(visit->dir, round, attempt, path, err);
-    return status == FEDGE_OK ? fedge_os_remove(path, err) : status;
+    FEDGE_TRY(fedge_journal_make_path(visit->dir, round, attempt, path, err));
+    return fedge_os_remove(path, err);
 }
 
 fedge_status fedge_journal_create(const char *dir, const fedge_journal_phase *phase,

@@ -70,9 +70,7 @@ static fedge_status replay_assign(fedge_journal *journal, const uint8_t *body, u
     if (size != JOURNAL_ASSIGN_BODY || fedge_get_u32(body) >= journal->phase.num_tasks)
         return fail_record(journal, "an assignment contradicts itself", err);
     journal_slot *own = &journal->slots[fedge_get_u32(body)];
-    const fedge_status status = fedge_journal_note_replaced(journal, fedge_get_u32(body), err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_journal_note_replaced(journal, fedge_get_u32(body), err));
     forget_accepted(journal, own);
     fedge_journal_unpack_task(body + 4, &own->facts.task);
     own->facts.task.base = journal->phase.round - 1;
@@ -371,9 +369,7 @@ static fedge_status slot_crc(const fedge_journal *journal, uint32_t slot, uint8_
     *crc = 0;
     while (left > 0) {
         size_t size = left < CHUNK ? (size_t)left : CHUNK;
-        fedge_status status = fedge_os_read_at(&journal->file, at, chunk, size, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(fedge_os_read_at(&journal->file, at, chunk, size, err));
         *crc = fedge_crc32(*crc, chunk, size);
         at += size;
         left -= size;

@@ -80,9 +80,7 @@ fedge_status fedge_json_get_u32(const cJSON *json, const char *key, const char *
                                 uint32_t *value, fedge_error *err)
 {
     uint64_t wide = 0;
-    fedge_status status = fedge_json_get_u64(json, key, path, &wide, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_json_get_u64(json, key, path, &wide, err));
     if (wide > UINT32_MAX) {
         return fedge_fail(err, FEDGE_CORRUPT, "%s: \"%s\" is %" PRIu64 ", over 32 bits", path, key,
                           wide);

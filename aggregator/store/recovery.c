@@ -55,8 +55,8 @@ static fedge_status visit_journal(void *user, const char *name, fedge_error *err
     }
     if (round >= visit->before && (visit->after == 0 || round <= visit->after))
         return FEDGE_OK;
-    fedge_status status = fedge_journal_make_path(visit->dir, round, attempt, path, err);
-    return status == FEDGE_OK ? fedge_os_remove(path, err) : status;
+    FEDGE_TRY(fedge_journal_make_path(visit->dir, round, attempt, path, err));
+    return fedge_os_remove(path, err);
 }
 
 /* --- recovery --------------------------------------------------------------------------------- */
@@ -263,10 +263,9 @@ static fedge_status recover(const fedge_run *run, const char *checkpoints, const
 static fedge_status sync_dirs(const fedge_run *run, const char *checkpoints, const char *journals,
                               fedge_error *err)
 {
-    fedge_status status = fedge_os_sync_dir(run->dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_sync_dir(checkpoints, err);
-    return status == FEDGE_OK ? fedge_os_sync_dir(journals, err) : status;
+    FEDGE_TRY(fedge_os_sync_dir(run->dir, err));
+    FEDGE_TRY(fedge_os_sync_dir(checkpoints, err));
+    return fedge_os_sync_dir(journals, err);
 }
 
 fedge_status fedge_recover(const fedge_run *run, fedge_recovery *recovery, fedge_error *err)

@@ -59,8 +59,8 @@ static fedge_status remove_incomplete(void *user, const char *name, fedge_error 
     char path[FEDGE_MAX_PATH];
     if (strncmp(name, NEW_RUN_PREFIX, sizeof(NEW_RUN_PREFIX) - 1) != 0)
         return FEDGE_OK;
-    fedge_status status = fedge_path_join(user, name, path, err);
-    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+    FEDGE_TRY(fedge_path_join(user, name, path, err));
+    return fedge_os_remove_tree(path, err);
 }
 
 static fedge_status prepare_state(fedge_state *state, fedge_error *err)
@@ -138,9 +138,7 @@ static fedge_status write_run_file(const fedge_run *run, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH], text[256];
     const bool sealed = run->job_sha256[0] != '\0';
-    fedge_status status = fedge_run_path(run, "run.json", path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_run_path(run, "run.json", path, err));
     int size =
         snprintf(text, sizeof(text),
                  "{\"number\":%" PRIu64 ",\"incarnation\":%" PRIu32
@@ -246,11 +244,8 @@ static fedge_status is_same_job(const fedge_run *run, const run_search *search, 
     *same = false;
     if (sealed && strcmp(run->job_sha256, search->job_sha256) != 0)
         return FEDGE_OK;
-    fedge_status status = fedge_run_path(run, "job.json", path, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &job, &size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_run_path(run, "job.json", path, err));
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &job, &size, err));
     /* Byte for byte, not by meaning: what a key's default is may differ between the release that
      * began the run and this one. */
     *same = size == search->request->job_size && memcmp(job, search->request->job, size) == 0;
@@ -390,20 +385,13 @@ static fedge_status build_run(const fedge_run *run, const char *temporary, const
     memcpy(build.dir, temporary, sizeof(build.dir));
     static const char *const dirs[] = {"journal", "checkpoints"};
     for (size_t i = 0; i < sizeof(dirs) / sizeof(dirs[0]); i++) {
-        fedge_status status = fedge_run_path(&build, dirs[i], path, err);
-        if (status == FEDGE_OK)
-            status = fedge_os_make_dirs(path, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(fedge_run_path(&build, dirs[i], path, err));
+        FEDGE_TRY(fedge_os_make_dirs(path, err));
     }
-    fedge_status status = fedge_run_path(&build, "job.json", path, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_file(path, job, job_size, 0600, err);
-    if (status == FEDGE_OK)
-        status = write_run_file(&build, err); /* syncs the directory, too */
-    if (status == FEDGE_OK)
-        status = fedge_os_rename(temporary, run->dir, err);
-    return status;
+    FEDGE_TRY(fedge_run_path(&build, "job.json", path, err));
+    FEDGE_TRY(fedge_os_write_file(path, job, job_size, 0600, err));
+    FEDGE_TRY(write_run_file(&build, err)); /* syncs the directory, too */
+    return fedge_os_rename(temporary, run->dir, err);
 }
 
 static fedge_status make_run(const run_search *search, fedge_run *run, fedge_error *err)

@@ -131,9 +131,7 @@ fedge_status fedge_buffer_append(fedge_buffer *buffer, const void *data, size_t 
                                  fedge_error *err)
 {
     uint8_t *room;
-    fedge_status status = fedge_buffer_reserve(buffer, size, &room, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_buffer_reserve(buffer, size, &room, err));
     if (size > 0)
         memcpy(room, data, size);
     room[size] = '\0';
@@ -150,9 +148,7 @@ fedge_status fedge_buffer_printf(fedge_buffer *buffer, fedge_error *err, const c
     if (length < 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "the text cannot be formatted");
     uint8_t *room;
-    fedge_status status = fedge_buffer_reserve(buffer, (size_t)length, &room, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_buffer_reserve(buffer, (size_t)length, &room, err));
     va_start(arguments, format);
     vsnprintf((char *)room, (size_t)length + 1, format, arguments);
     va_end(arguments);

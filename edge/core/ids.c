@@ -65,9 +65,7 @@ fedge_status fedge_device_id_parse(const char *text, fedge_device_id *id, fedge_
 fedge_status fedge_device_id_random(fedge_device_id *id, fedge_error *err)
 {
     fedge_device_id fresh;
-    fedge_status status = fedge_os_random(fresh.bytes, sizeof(fresh.bytes), err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_os_random(fresh.bytes, sizeof(fresh.bytes), err));
     fresh.bytes[6] = (uint8_t)((fresh.bytes[6] & 0x0F) | 0x40); /* version 4 */
     fresh.bytes[8] = (uint8_t)((fresh.bytes[8] & 0x3F) | 0x80); /* RFC 9562's variant */
     *id = fresh;

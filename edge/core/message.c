@@ -79,9 +79,7 @@ fedge_status fedge_message_pack(const fedge_message *message, uint8_t *out, size
                           "message type %u or flags 0x%x cannot be sent", message->type,
                           message->flags);
     }
-    fedge_status status = check_sizes(message->meta_size, message->payload_size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_sizes(message->meta_size, message->payload_size, err));
     size_t size = fedge_message_size(message);
     if (out_size < size) {
         return fedge_fail(err, FEDGE_TOO_BIG, "a message of %zu bytes does not fit in %zu", size,
@@ -135,9 +133,7 @@ fedge_status fedge_message_peek(const uint8_t *in, size_t in_size, size_t *frame
     }
     uint32_t meta_size = fedge_get_u32(in + 8);
     uint32_t payload_size = fedge_get_u32(in + 12);
-    fedge_status status = check_sizes(meta_size, payload_size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_sizes(meta_size, payload_size, err));
     *frame_size = (size_t)FEDGE_MESSAGE_HEADER_SIZE + meta_size + payload_size;
     return FEDGE_OK;
 }
@@ -148,9 +144,7 @@ fedge_status fedge_message_unpack(const uint8_t *in, size_t in_size, fedge_messa
                                   fedge_error *err)
 {
     size_t size;
-    fedge_status status = fedge_message_peek(in, in_size, &size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_message_peek(in, in_size, &size, err));
     if (in_size != size) {
         return fedge_fail(err, in_size < size ? FEDGE_TRUNCATED : FEDGE_CORRUPT,
                           "message of %zu bytes; its header announces %zu", in_size, size);

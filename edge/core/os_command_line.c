@@ -114,11 +114,8 @@ static fedge_status read_options(const fedge_command_line *line, int argc, char 
                                         : FEDGE_ASKED_HELP;
             return FEDGE_OK;
         }
-        fedge_status status = check(line, found, argv, err);
-        if (status == FEDGE_OK)
-            status = take(&line->options[found - FIRST], settings, optarg, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(check(line, found, argv, err));
+        FEDGE_TRY(take(&line->options[found - FIRST], settings, optarg, err));
         if (line->options[found - FIRST].given)
             *(bool *)((char *)settings + line->options[found - FIRST].given) = true;
     }

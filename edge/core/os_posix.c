@@ -40,9 +40,7 @@ static fedge_status copy_path(char out[FEDGE_OS_MAX_PATH], const char *path, fed
 /* The directory that holds [path]: "a/b" gives "a", "b" gives ".", "/b" gives "/". */
 static fedge_status parent_of(char out[FEDGE_OS_MAX_PATH], const char *path, fedge_error *err)
 {
-    fedge_status status = copy_path(out, path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(copy_path(out, path, err));
     char *slash = strrchr(out, '/');
     if (!slash)
         memcpy(out, ".", 2);
@@ -183,8 +181,8 @@ static fedge_status fill_and_rename(int fd, const char *temporary, const char *p
 static fedge_status sync_parent(const char *path, fedge_error *err)
 {
     char parent[FEDGE_OS_MAX_PATH];
-    fedge_status status = parent_of(parent, path, err);
-    return status == FEDGE_OK ? fedge_os_sync_dir(parent, err) : status;
+    FEDGE_TRY(parent_of(parent, path, err));
+    return fedge_os_sync_dir(parent, err);
 }
 
 fedge_status fedge_os_write_file(const char *path, const void *data, size_t size, unsigned mode,
@@ -220,9 +218,7 @@ fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, 
 static fedge_status make_durable(const char *path, fedge_error *err)
 {
     char parent[FEDGE_OS_MAX_PATH];
-    fedge_status status = parent_of(parent, path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(parent_of(parent, path, err));
     const int fd = open_retry(parent, O_RDONLY | O_DIRECTORY, 0);
     const bool synced = fd >= 0 && fsync(fd) == 0;
     /* close may change it. */
@@ -371,8 +367,8 @@ fedge_status fedge_os_rename(const char *from, const char *to, fedge_error *err)
 
 fedge_status fedge_os_publish(const char *temporary, const char *path, fedge_error *err)
 {
-    fedge_status status = fedge_os_rename(temporary, path, err);
-    return status == FEDGE_OK ? sync_parent(path, err) : status;
+    FEDGE_TRY(fedge_os_rename(temporary, path, err));
+    return sync_parent(path, err);
 }
 
 /* A list of names, owned. */
@@ -415,9 +411,7 @@ static fedge_status read_names(DIR *dir, const char *path, name_list *list, fedg
         }
         if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
             continue;
-        fedge_status status = add_name(list, entry->d_name, path, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(add_name(list, entry->d_name, path, err));
     }
 }
 
@@ -505,9 +499,7 @@ fedge_status fedge_os_open(fedge_os_file *file, const char *path, fedge_os_mode 
         [FEDGE_OS_CREATE] = O_RDWR | O_CREAT,
     };
     file->fd = -1;
-    fedge_status status = copy_path(file->path, path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(copy_path(file->path, path, err));
     file->fd = open_retry(path, flags[mode], FILE_MODE);
     if (file->fd < 0)
         return fedge_fail_errno(err, errno, "cannot open %s", path);

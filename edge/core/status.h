@@ -85,6 +85,24 @@ fedge_status fedge_fail_errno(fedge_error *err, int errnum, const char *format, 
 fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Returns from the function the status of [call] unless it is FEDGE_OK. For functions that own
+ * nothing yet. */
+#define FEDGE_TRY(call)                                                                            \
+    do {                                                                                           \
+        const fedge_status fedge_try_status = (call);                                              \
+        if (fedge_try_status != FEDGE_OK)                                                          \
+            return fedge_try_status;                                                               \
+    } while (0)
+
+/* Sets the function's variable `status` to that of [call] and, unless it is FEDGE_OK, goes to
+ * [label], where the function frees what it owns and returns `status`. */
+#define FEDGE_TRY_OR(call, label)                                                                  \
+    do {                                                                                           \
+        status = (call);                                                                           \
+        if (status != FEDGE_OK)                                                                    \
+            goto label;                                                                            \
+    } while (0)
+
 #ifdef __clang_analyzer__
 /* The static analyser does not look into other files: without being told that a failure is not
  * FEDGE_OK it follows paths on which a failed call has left its results unset. */

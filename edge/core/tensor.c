@@ -65,9 +65,7 @@ static fedge_status check_spec(const fedge_schema *schema, const char *name, fed
 fedge_status fedge_schema_add(fedge_schema *schema, const char *name, fedge_dtype dtype,
                               uint32_t rank, const uint32_t *shape, fedge_error *err)
 {
-    fedge_status status = check_spec(schema, name, dtype, rank, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_spec(schema, name, dtype, rank, err));
 
     uint64_t count = 1; /* ≤ 2^31 after each step, so the next product fits in 64 bits */
     for (uint32_t i = 0; i < rank; i++) {

@@ -211,9 +211,7 @@ static fedge_status fill(fedge_dataset *dataset, const char *values_path, const 
 static fedge_status make(const fedge_data_spec *spec, fedge_dataset **out, fedge_error *err)
 {
     size_t example_values = 0;
-    fedge_status status = check_spec(spec, &example_values, err);
-    if (status)
-        return status;
+    FEDGE_TRY(check_spec(spec, &example_values, err));
     fedge_dataset *dataset = calloc(1, sizeof(*dataset));
     if (!dataset)
         return fedge_fail(err, FEDGE_NO_MEMORY, "data '%s': no memory", spec->name);

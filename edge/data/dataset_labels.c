@@ -50,9 +50,7 @@ static fedge_status check_count(const label_list *list, const char *path, uint64
 /* Makes room for [more] labels. */
 static fedge_status reserve(label_list *list, const char *path, uint64_t more, fedge_error *err)
 {
-    const fedge_status status = check_count(list, path, more, err);
-    if (status)
-        return status;
+    FEDGE_TRY(check_count(list, path, more, err));
     const uint32_t need = list->count + (uint32_t)more;
     if (more == 0 || (list->of && need <= list->capacity))
         return FEDGE_OK;

@@ -173,9 +173,7 @@ static fedge_status train_in_turn(const fedge_local_training *with, const float 
     config.local_epochs = plan->hooks_arguments.head_epochs;
     config.after_step = hold;
     config.after_step_user = &shared;
-    fedge_status status = run(with, &config, result, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(run(with, &config, result, err));
     const state from = {fedge_model_values(with->model), fedge_model_buffers(with->model)};
     take(plan, &from, own);
     fedge_model_reset_optimizer(with->model);
@@ -195,9 +193,7 @@ static fedge_status train_beside(const fedge_local_training *with, const float *
     fedge_trainer_result result;
     config.optimizer.proximal_mu = plan->hooks_arguments.lambda;
     put(plan, own, &model);
-    const fedge_status status = run(with, &config, &result, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(run(with, &config, &result, err));
     take(plan, &model, own);
     fedge_model_set_state(with->model, values);
     fedge_model_reset_optimizer(with->model);

@@ -102,11 +102,8 @@ fedge_status fedge_client_memory_of(const fedge_plan *plan, fedge_client_memory 
     *memory = (fedge_client_memory){0};
     for (int i = 0; i < FEDGE_MEMORY_PARTS; i++)
         memory->rows[i] = ROWS[i];
-    fedge_status status = plan->external ? FEDGE_OK : add_trainer(plan, memory, err);
-    if (!status)
-        status = download(plan, own, &down, err);
-    if (status)
-        return status;
+    FEDGE_TRY(plan->external ? FEDGE_OK : add_trainer(plan, memory, err));
+    FEDGE_TRY(download(plan, own, &down, err));
     memory->rows[FEDGE_MEMORY_DELTA].bytes =
         larger(values, sent) * sizeof(float) + plan->sent.schema.num_tensors;
     memory->rows[FEDGE_MEMORY_CONTROL].bytes = fedge_hooks_state_size(plan);

@@ -65,9 +65,7 @@ static fedge_status feed_init(feed *self, const fedge_model *model, const fedge_
                               uint32_t batch_size, void *scratch, size_t scratch_size,
                               fedge_error *err)
 {
-    const fedge_status status = check_sizes(model, examples->num_examples, batch_size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_sizes(model, examples->num_examples, batch_size, err));
     const parts at = lay_out(fedge_model_example_size(model), examples->num_examples, batch_size);
     if (scratch_size < at.total) {
         return fedge_fail(err, FEDGE_TOO_BIG,

@@ -57,8 +57,8 @@ fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node, fe
                                    fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT];
-    const fedge_status status = fedge_json_text(json, node, 1, text, sizeof(text), err);
-    return status == FEDGE_OK ? read_text(json, node, text, codec, err) : status;
+    FEDGE_TRY(fedge_json_text(json, node, 1, text, sizeof(text), err));
+    return read_text(json, node, text, codec, err);
 }
 
 /* As in "deflate:6": all do the same (deflate.c). */
@@ -71,9 +71,7 @@ fedge_status fedge_codec_read_pipeline(const fedge_json *json, const cJSON *node
                                        fedge_codec *codec, bool *deflate, fedge_error *err)
 {
     char text[FEDGE_CODEC_TEXT];
-    const fedge_status status = fedge_json_text(json, node, 1, text, sizeof(text), err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_json_text(json, node, 1, text, sizeof(text), err));
     char *last = strrchr(text, '+');
     const size_t behind = sizeof(DEFLATE) - 1;
     *deflate = last && strncmp(last, DEFLATE, behind) == 0 &&

@@ -112,9 +112,7 @@ static int fill(mbedtls_x509write_cert *writer, const content *what)
 static fedge_status write_certificate(const content *what, fedge_buffer *out, fedge_error *err)
 {
     uint8_t *room = NULL;
-    fedge_status status = fedge_buffer_reserve(out, FEDGE_X509_MAX_PEM / 2, &room, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_buffer_reserve(out, FEDGE_X509_MAX_PEM / 2, &room, err));
     mbedtls_x509write_cert writer;
     mbedtls_x509write_crt_init(&writer);
     int code = fill(&writer, what);
@@ -161,8 +159,8 @@ static fedge_status save(const char *dir, const char *name, const char *text, un
                          fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = fedge_x509_path(path, sizeof(path), dir, name, err);
-    return status == FEDGE_OK ? fedge_os_write_file(path, text, strlen(text), mode, err) : status;
+    FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, name, err));
+    return fedge_os_write_file(path, text, strlen(text), mode, err);
 }
 
 static fedge_status read_key(const char *path, mbedtls_pk_context *key, fedge_error *err)
@@ -170,11 +168,8 @@ static fedge_status read_key(const char *path, mbedtls_pk_context *key, fedge_er
     uint8_t *data = NULL;
     size_t size = 0;
     /* A key that others can read is no secret any more, and is not used. */
-    fedge_status status = fedge_os_check_private(path, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_os_check_private(path, err));
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_X509_MAX_PEM, &data, &size, err));
     int code = mbedtls_pk_parse_key(key, data, size + 1, NULL, 0, fedge_x509_random, NULL);
     fedge_key_request_wipe((char *)data);
     return code == 0 ? FEDGE_OK : fedge_x509_fail(err, FEDGE_CORRUPT, code, path);
@@ -368,10 +363,8 @@ static fedge_status add_issuing(const char *dir, const char *name, bool keep_key
 fedge_status fedge_ca_renew_issuing(const char *dir, const char *name, unsigned issuing_days,
                                     uint64_t now_ms, uint64_t *issuing_end_ms, fedge_error *err)
 {
-    fedge_status status = check_days(issuing_days, err);
-    return status == FEDGE_OK
-               ? add_issuing(dir, name, false, issuing_days, now_ms, issuing_end_ms, err)
-               : status;
+    FEDGE_TRY(check_days(issuing_days, err));
+    return add_issuing(dir, name, false, issuing_days, now_ms, issuing_end_ms, err);
 }
 
 /* In the order in which they are written. */
@@ -411,9 +404,7 @@ static fedge_status count_files(const char *dir, int *count, fedge_error *err)
     *count = 0;
     for (int i = 0; i < NUM_FILES; i++) {
         char path[FEDGE_OS_MAX_PATH];
-        fedge_status status = fedge_x509_path(path, sizeof(path), dir, FILES[i], err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, FILES[i], err));
         if (!fedge_os_exists(path))
             continue;
         /* One is missing that was written before: nobody was killed there, somebody moved it. */

@@ -131,12 +131,9 @@ fedge_status fedge_registry_put_device(fedge_registry *registry, const fedge_dev
         return fedge_fail(err, FEDGE_TOO_BIG, "the registry is full: it has %u devices",
                           FEDGE_REGISTRY_MAX_DEVICES);
     }
-    fedge_status status = grow((void **)&registry->devices, registry->num_devices,
-                               &registry->cap_devices, sizeof(*registry->devices), err);
-    if (status == FEDGE_OK)
-        status = make_room(registry, true, registry->num_devices, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(grow((void **)&registry->devices, registry->num_devices, &registry->cap_devices,
+                   sizeof(*registry->devices), err));
+    FEDGE_TRY(make_room(registry, true, registry->num_devices, err));
     fedge_registry_device *device = &registry->devices[registry->num_devices];
     *device = (fedge_registry_device){.id = *id,
                                       .role = role,
@@ -169,12 +166,9 @@ fedge_status fedge_registry_put_certificate(fedge_registry *registry, uint32_t d
                           FEDGE_REGISTRY_MAX_CERTIFICATES);
     }
     /* All room first: what follows can not fail, and nothing is half there. */
-    fedge_status status = grow((void **)&registry->certificates, registry->num_certificates,
-                               &registry->cap_certificates, sizeof(*registry->certificates), err);
-    if (status == FEDGE_OK)
-        status = make_room(registry, false, registry->num_certificates, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(grow((void **)&registry->certificates, registry->num_certificates,
+                   &registry->cap_certificates, sizeof(*registry->certificates), err));
+    FEDGE_TRY(make_room(registry, false, registry->num_certificates, err));
     uint32_t place = registry->num_certificates++;
     fedge_registry_certificate *certificate = &registry->certificates[place];
     *certificate = (fedge_registry_certificate){.not_after_ms = not_after_ms,
@@ -253,9 +247,7 @@ fedge_status fedge_registry_visit(fedge_registry *registry, fedge_registry_visit
             fedge_registry_row row = {.not_after_ms = certificate->not_after_ms};
             fill_match(registry, certificate, &row.match);
             memcpy(row.fingerprint, certificate->fingerprint, sizeof(row.fingerprint));
-            fedge_status status = visit(user, &row, err);
-            if (status != FEDGE_OK)
-                return status;
+            FEDGE_TRY(visit(user, &row, err));
             /* The visitor may have changed it. */
             certificate->state = row.match.state;
         }
@@ -268,12 +260,9 @@ fedge_status fedge_registry_visit(fedge_registry *registry, fedge_registry_visit
 fedge_status fedge_registry_lock(const char *dir, int *lock, fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = fedge_x509_path(path, sizeof(path), dir, "lock", err);
-    if (status == FEDGE_OK)
-        status = fedge_os_make_dirs(dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_lock(path, lock, err);
-    return status;
+    FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, "lock", err));
+    FEDGE_TRY(fedge_os_make_dirs(dir, err));
+    return fedge_os_lock(path, lock, err);
 }
 
 /* A device that has certificates, all of them revoked, was thrown out: renewal is no way back. */

@@ -74,9 +74,7 @@ static fedge_status take_string(const cJSON *value, const char *key, const char 
 static fedge_status take_state(const cJSON *value, fedge_certificate_state *state, fedge_error *err)
 {
     const char *text = "";
-    fedge_status status = take_string(value, "state", &text, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(take_string(value, "state", &text, err));
     const char *name;
     for (unsigned i = 0; (name = fedge_certificate_state_name((fedge_certificate_state)i)); i++) {
         if (strcmp(text, name) == 0) {
@@ -96,15 +94,10 @@ static fedge_status take_certificate(fedge_registry *registry, uint32_t device, 
     uint8_t fingerprint[FEDGE_FINGERPRINT_SIZE];
     fedge_certificate_state state = FEDGE_CERTIFICATE_REVOKED;
     uint64_t not_after_ms = 0;
-    fedge_status status = take(object, certificate_keys, CERT_KEYS, values, err);
-    if (status == FEDGE_OK)
-        status = take_string(values[CERT_SHA256], "sha256", &hex, err);
-    if (status == FEDGE_OK)
-        status = take_state(values[CERT_STATE], &state, err);
-    if (status == FEDGE_OK)
-        status = take_integer(values[CERT_NOT_AFTER], "not_after_ms", &not_after_ms, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(take(object, certificate_keys, CERT_KEYS, values, err));
+    FEDGE_TRY(take_string(values[CERT_SHA256], "sha256", &hex, err));
+    FEDGE_TRY(take_state(values[CERT_STATE], &state, err));
+    FEDGE_TRY(take_integer(values[CERT_NOT_AFTER], "not_after_ms", &not_after_ms, err));
     if (fedge_hex_decode(hex, fingerprint, sizeof(fingerprint), NULL) != FEDGE_OK)
         return fedge_fail(err, FEDGE_CORRUPT, "'sha256' must be 64 lower-case hex digits");
     return fedge_registry_put_certificate(registry, device, fingerprint, state, not_after_ms, err);
@@ -120,19 +113,12 @@ static fedge_status put_device(fedge_registry *registry, const cJSON *const valu
     uint64_t index = 0;
     fedge_device_id id = {{0}};
     fedge_role role = FEDGE_ROLE_DEVICE;
-    fedge_status status = take_string(values[DEVICE_ID], "device_id", &id_text, err);
-    if (status == FEDGE_OK)
-        status = fedge_device_id_parse(id_text, &id, err);
-    if (status == FEDGE_OK)
-        status = take_string(values[DEVICE_ROLE], "role", &role_text, err);
-    if (status == FEDGE_OK)
-        status = fedge_role_from_name(role_text, &role, err);
-    if (status == FEDGE_OK)
-        status = take_integer(values[DEVICE_INDEX], "index", &index, err);
-    if (status == FEDGE_OK)
-        status = take_string(values[DEVICE_NAME], "name", &name, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(take_string(values[DEVICE_ID], "device_id", &id_text, err));
+    FEDGE_TRY(fedge_device_id_parse(id_text, &id, err));
+    FEDGE_TRY(take_string(values[DEVICE_ROLE], "role", &role_text, err));
+    FEDGE_TRY(fedge_role_from_name(role_text, &role, err));
+    FEDGE_TRY(take_integer(values[DEVICE_INDEX], "index", &index, err));
+    FEDGE_TRY(take_string(values[DEVICE_NAME], "name", &name, err));
     if (!fedge_name_valid(name)) {
         return fedge_fail(err, FEDGE_CORRUPT, "'name' must be 1 to %d letters, digits and ' ._:@-'",
                           FEDGE_NAME_SIZE - 1);

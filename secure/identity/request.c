@@ -79,9 +79,7 @@ static fedge_status write_request(const char *name, const fedge_x509_names *name
     snprintf(subject, sizeof(subject), "CN=%s", name);
     fedge_x509_names_list(names, &list);
     uint8_t *room = NULL;
-    fedge_status status = fedge_buffer_reserve(out, FEDGE_X509_MAX_PEM / 2, &room, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_buffer_reserve(out, FEDGE_X509_MAX_PEM / 2, &room, err));
     mbedtls_x509write_csr csr;
     mbedtls_x509write_csr_init(&csr);
     mbedtls_x509write_csr_set_key(&csr, key);
@@ -272,9 +270,7 @@ fedge_status fedge_key_request_renew(const fedge_identity *present, bool new_key
 static fedge_status check_signature(mbedtls_x509_csr *csr, fedge_error *err)
 {
     uint8_t hash[32];
-    fedge_status status = fedge_x509_check_curve(&csr->pk, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_x509_check_curve(&csr->pk, err));
     if (csr->MBEDTLS_PRIVATE(sig_md) != MBEDTLS_MD_SHA256)
         return fedge_fail(err, FEDGE_DENIED, "it is not signed with SHA-256");
     fedge_sha256(csr->cri.p, csr->cri.len, hash);
@@ -377,9 +373,7 @@ fedge_status fedge_key_request_check_hosts(const fedge_key_request *request,
 {
     fedge_x509_names parsed = {.num_dns = 0};
     uint8_t addresses[FEDGE_X509_MAX_HOSTS][16];
-    fedge_status status = read_hosts(granted, &parsed, addresses, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(read_hosts(granted, &parsed, addresses, err));
     fedge_x509_names asked_only, granted_only;
     const size_t num_asked = fedge_x509_hosts_beyond(&request->names, &parsed, &asked_only);
     const size_t num_granted = fedge_x509_hosts_beyond(&parsed, &request->names, &granted_only);

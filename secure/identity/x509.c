@@ -158,11 +158,8 @@ fedge_status fedge_x509_names_read(const mbedtls_x509_sequence *names, fedge_x50
 {
     memset(out, 0, sizeof(*out));
     bool has_role = false;
-    for (; names && names->buf.p; names = names->next) {
-        fedge_status status = read_name(&names->buf, out, &has_role, err);
-        if (status != FEDGE_OK)
-            return status;
-    }
+    for (; names && names->buf.p; names = names->next)
+        FEDGE_TRY(read_name(&names->buf, out, &has_role, err));
     if (out->device_id[0] == '\0')
         return fedge_fail(err, FEDGE_DENIED, "it names no device (URI %s...)", FEDGE_URN_DEVICE);
     if (!has_role)

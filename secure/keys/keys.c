@@ -79,8 +79,8 @@ fedge_status fedge_keys_write(const char *dir, const char *name, const char *tex
                               fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = fedge_x509_path(path, sizeof(path), dir, name, err);
-    return status == FEDGE_OK ? fedge_os_write_file(path, text, strlen(text), mode, err) : status;
+    FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, name, err));
+    return fedge_os_write_file(path, text, strlen(text), mode, err);
 }
 
 fedge_status fedge_keys_trust_root(const char *ca, const char *trust, fedge_error *err)

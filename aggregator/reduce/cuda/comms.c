@@ -91,9 +91,7 @@ fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms, fedge_cuda_gp
             error = fedge_cuda_span_count(span, &gpu->times);
         if (error != cudaErrorNotReady)
             return fedge_cuda_check(gpu, error, wait->doing, err);
-        const fedge_status status = look(comms, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(look(comms, err));
         if (fedge_os_monotonic_ms() - start > wait->limit_ms)
             return give_up(comms, gpu, wait, err);
         (void)nanosleep(&(struct timespec){.tv_nsec = POLL_NS}, NULL);

@@ -174,9 +174,7 @@ fedge_status fedge_cuda_geometry_init(fedge_cuda_geometry *geometry, const fedge
                                       fedge_error *err)
 {
     *geometry = (fedge_cuda_geometry){.num_elements = layout->num_elements};
-    const fedge_status status = take_memory(geometry, layout, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(take_memory(geometry, layout, err));
     uint32_t index = 0;
     uint32_t block = 0;
     for (uint32_t s = 0; s < layout->num_sections; s++) {

@@ -101,17 +101,12 @@ static fedge_status make_buffers(const fedge_cuda_gpu *gpu, fedge_cuda_buffer *b
 static fedge_status make_lane(const fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, fedge_error *err)
 {
     const size_t tensors = gpu->geometry->num_tensors;
-    fedge_status status = make_stream(gpu, &lane->stream, err);
-    if (status == FEDGE_OK)
-        status = make_buffers(gpu, lane->buffers, err);
-    if (status == FEDGE_OK)
-        status = fedge_cuda_gpu_take(gpu, &lane->pinned_bounds, tensors, true, err);
-    if (status == FEDGE_OK)
-        status = fedge_cuda_gpu_take(gpu, &lane->bounds, tensors, false, err);
-    if (status == FEDGE_OK)
-        status = fedge_cuda_gpu_take(gpu, &lane->pinned_bad, sizeof(*lane->bad), true, err);
-    return status == FEDGE_OK ? fedge_cuda_gpu_take(gpu, &lane->bad, sizeof(*lane->bad), false, err)
-                              : status;
+    FEDGE_TRY(make_stream(gpu, &lane->stream, err));
+    FEDGE_TRY(make_buffers(gpu, lane->buffers, err));
+    FEDGE_TRY(fedge_cuda_gpu_take(gpu, &lane->pinned_bounds, tensors, true, err));
+    FEDGE_TRY(fedge_cuda_gpu_take(gpu, &lane->bounds, tensors, false, err));
+    FEDGE_TRY(fedge_cuda_gpu_take(gpu, &lane->pinned_bad, sizeof(*lane->bad), true, err));
+    return fedge_cuda_gpu_take(gpu, &lane->bad, sizeof(*lane->bad), false, err);
 }
 
 static fedge_status make_slots(fedge_cuda_gpu *gpu, uint32_t count, size_t bytes, fedge_error *err)
@@ -152,11 +147,9 @@ static fedge_status make_sums(fedge_cuda_gpu *gpu, uint32_t sharers, fedge_error
 static fedge_status copy_blocks(fedge_cuda_gpu *gpu, fedge_error *err)
 {
     const size_t size = gpu->num_blocks * sizeof(fedge_cuda_block);
-    const fedge_status status = fedge_cuda_gpu_take(gpu, &gpu->blocks, size, false, err);
-    return status == FEDGE_OK
-               ? fedge_cuda_gpu_copy(gpu, gpu->blocks, gpu->geometry->blocks + gpu->first_block,
-                                     size, err)
-               : status;
+    FEDGE_TRY(fedge_cuda_gpu_take(gpu, &gpu->blocks, size, false, err));
+    return fedge_cuda_gpu_copy(gpu, gpu->blocks, gpu->geometry->blocks + gpu->first_block, size,
+                               err);
 }
 
 fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu, const fedge_cuda_geometry *geometry,
@@ -323,9 +316,7 @@ static fedge_status begin_stage(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, cons
                                 const fedge_encoded *update, fedge_error *err)
 {
     const uint32_t tensors = gpu->geometry->num_tensors;
-    fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
     /* What the host finds itself, where the codec chooses. */
     lane->host_bad = FEDGE_CUDA_NOT_BAD;
     if (slot)
@@ -407,9 +398,7 @@ fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, co
 {
     fedge_cuda_lane *lane = &gpu->lanes[lane_index];
     *bad = FEDGE_CUDA_NOT_BAD;
-    const fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
     cudaError_t error = fedge_cuda_copy(gpu, lane->pinned_bad, lane->bad, sizeof(*lane->bad),
                                         cudaMemcpyDeviceToHost, lane->stream);
     /* All lane work is over then, so that its pinned memory is the host's again. */

@@ -87,9 +87,9 @@ static fedge_status ask_one(int ordinal, fedge_gpu_watch *watch, size_t *free_by
     if (error == cudaSuccess)
         error = fedge_cuda_has_code();
     fedge_gpu_watch_end(watch, &call);
-    const fedge_status status = fedge_gpu_refused(
-        ordinal, error, "take others with --gpus, or sum on the CPU (--accumulator cpu)", err);
-    return status == FEDGE_OK ? fedge_cuda_check(&gpu, error, "asking what it has", err) : status;
+    FEDGE_TRY(fedge_gpu_refused(
+        ordinal, error, "take others with --gpus, or sum on the CPU (--accumulator cpu)", err));
+    return fedge_cuda_check(&gpu, error, "asking what it has", err);
 }
 
 /* Who names GPUs gets those or none; who takes all there are, all that work. */
@@ -362,10 +362,9 @@ static fedge_status open_without_nccl(selection *self, fedge_cuda_team *team,
     say_why(self, "NCCL cannot be started: ", found->message);
     fedge_cuda_team_close(team);
     *team = (fedge_cuda_team){0};
-    fedge_status status = start_watch(&team->watch, config, err);
-    if (status == FEDGE_OK)
-        status = choose_coordinates(self, choice, err);
-    return status == FEDGE_OK ? open_gpus(self, team, choice, &starts, err) : status;
+    FEDGE_TRY(start_watch(&team->watch, config, err));
+    FEDGE_TRY(choose_coordinates(self, choice, err));
+    return open_gpus(self, team, choice, &starts, err);
 }
 
 fedge_status fedge_cuda_open_team(fedge_cuda_team *team, const fedge_cuda_geometry *geometry,

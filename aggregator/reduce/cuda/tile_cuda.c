@@ -66,8 +66,8 @@ void fedge_cuda_tiles_fini(fedge_cuda_tiles *tiles)
 static fedge_status take_both(const fedge_cuda_gpu *gpu, void *pinned, void *device, size_t size,
                               fedge_error *err)
 {
-    const fedge_status status = fedge_cuda_gpu_take(gpu, pinned, size, true, err);
-    return status == FEDGE_OK ? fedge_cuda_gpu_take(gpu, device, size, false, err) : status;
+    FEDGE_TRY(fedge_cuda_gpu_take(gpu, pinned, size, true, err));
+    return fedge_cuda_gpu_take(gpu, device, size, false, err);
 }
 
 static fedge_status make_lane(fedge_cuda_tile_lane *lane, const fedge_tile_config *config,
@@ -258,9 +258,7 @@ static fedge_status cuda_load(void *state, uint32_t thread, uint32_t num, size_t
     const fedge_cuda_tile_lane *lane = &self->lanes[thread];
     /* Up to the end of the last row, whose padding nobody reads. */
     const size_t size = (num - 1) * lane->stride + count;
-    const fedge_status status = fedge_cuda_gpu_use(lane->gpu, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_cuda_gpu_use(lane->gpu, err));
     cudaError_t error =
         fedge_cuda_copy(lane->gpu, lane->values, lane->pinned, size * sizeof(*lane->values),
                         cudaMemcpyHostToDevice, lane->stream);
@@ -296,9 +294,7 @@ static fedge_status take_dots_of(const fedge_cuda_tiles *self, uint32_t g, uint3
     const fedge_cuda_gpu *gpu = &self->team->gpus[g];
     const fedge_cuda_tile_place *place = &self->places[g];
     const size_t pairs = fedge_tile_pairs(self->room.num);
-    const fedge_status status = fedge_cuda_gpu_use(gpu, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_cuda_gpu_use(gpu, err));
     cudaError_t error =
         fedge_cuda_copy(gpu, place->dots_there, place->dots, 2 * pairs * sizeof(*place->dots),
                         cudaMemcpyDeviceToHost, gpu->stream);

@@ -26,10 +26,8 @@ fedge_status fedge_adaptive_step(void *state, const fedge_strategy_sum *sum, flo
                                             .beta2 = settings->beta2,
                                             .tau = settings->tau};
     float *const kept[2] = {self->values, self->values + self->num_values};
-    const fedge_status status = fedge_strategy_check_sum(sum, self->name, err);
-    return status == FEDGE_OK
-               ? fedge_strategy_optimize(sum, &sum->delta,
-                                         fedge_strategy_rate(&settings->common, sum->round),
-                                         &optimizer, kept, model, err)
-               : status;
+    FEDGE_TRY(fedge_strategy_check_sum(sum, self->name, err));
+    return fedge_strategy_optimize(sum, &sum->delta,
+                                   fedge_strategy_rate(&settings->common, sum->round), &optimizer,
+                                   kept, model, err);
 }

@@ -11,11 +11,9 @@ fedge_status fedge_fedavg_step(void *state, const fedge_strategy_sum *sum, float
                                fedge_error *err)
 {
     const fedge_strategy_common *common = state;
-    const fedge_status status = fedge_strategy_check_sum(sum, "FedAvg", err);
-    return status == FEDGE_OK
-               ? fedge_strategy_move(sum, &sum->delta, fedge_strategy_rate(common, sum->round),
-                                     model, err)
-               : status;
+    FEDGE_TRY(fedge_strategy_check_sum(sum, "FedAvg", err));
+    return fedge_strategy_move(sum, &sum->delta, fedge_strategy_rate(common, sum->round), model,
+                               err);
 }
 
 const fedge_strategy_ops fedge_strategy_fedavg = {

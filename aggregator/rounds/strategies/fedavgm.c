@@ -28,12 +28,9 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
     const settings *with = self->settings;
     const fedge_optimizer_step optimizer = {
         .rule = FEDGE_STEP_RULE_MOMENTUM, .num_kept = 1, .beta1 = with->momentum};
-    const fedge_status status = fedge_strategy_check_sum(sum, "FedAvgM", err);
-    return status == FEDGE_OK
-               ? fedge_strategy_optimize(sum, &sum->delta,
-                                         fedge_strategy_rate(&with->common, sum->round), &optimizer,
-                                         (float *const[2]){self->values}, model, err)
-               : status;
+    FEDGE_TRY(fedge_strategy_check_sum(sum, "FedAvgM", err));
+    return fedge_strategy_optimize(sum, &sum->delta, fedge_strategy_rate(&with->common, sum->round),
+                                   &optimizer, (float *const[2]){self->values}, model, err);
 }
 
 const fedge_strategy_ops fedge_strategy_fedavgm = {

@@ -21,9 +21,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 {
     fedge_strategy_vectors *self = state;
     const fedge_asynchronous *with = self->settings;
-    const fedge_status status = fedge_asynchronous_check(self, sum, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_asynchronous_check(self, sum, err));
     /* The mean is Σ w Δ / W. */
     const double share = (double)sum->total_weight / fedge_asynchronous_unit(sum->job);
     fedge_asynchronous_keep(self, sum, model);

@@ -56,12 +56,9 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
         .num_kept = 1,
         .beta1 = (double)with->alpha,
         .beta2 = fedge_num_clients_share(&with->clients, sum->num_updates)};
-    const fedge_status status = fedge_strategy_check_sum(sum, "FedDyn", err);
-    return status == FEDGE_OK
-               ? fedge_strategy_optimize(sum, &sum->delta,
-                                         fedge_strategy_rate(&with->common, sum->round), &optimizer,
-                                         (float *const[2]){self->values}, model, err)
-               : status;
+    FEDGE_TRY(fedge_strategy_check_sum(sum, "FedDyn", err));
+    return fedge_strategy_optimize(sum, &sum->delta, fedge_strategy_rate(&with->common, sum->round),
+                                   &optimizer, (float *const[2]){self->values}, model, err);
 }
 
 const fedge_strategy_ops fedge_strategy_feddyn = {

@@ -120,9 +120,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 {
     const fedge_job *job = sum->job;
     double shares = 0.0, effective = 0.0; /* Σ w a, Σ w a² */
-    fedge_status status = fedge_strategy_check_sum(sum, "FedNova", err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_strategy_check_sum(sum, "FedNova", err));
     for (uint32_t i = 0; i < sum->num_updates; i++) {
         const double a = reach_of(job, &sum->facts[i]);
         const double share = (double)weight(state, job, &sum->facts[i]) * a;

@@ -86,8 +86,8 @@ static fedge_status derive(const fedge_json *json, fedge_job *job, void *of, fed
 
 static fedge_status check(const fedge_json *json, const fedge_job *job, fedge_error *err)
 {
-    const fedge_status status = fedge_robust_check(json, job, err);
-    return status == FEDGE_OK ? fedge_root_trainer_check(json, job, err) : status;
+    FEDGE_TRY(fedge_robust_check(json, job, err));
+    return fedge_root_trainer_check(json, job, err);
 }
 
 static fedge_status init(const fedge_strategy_config *config, void **state, fedge_error *err)

@@ -60,9 +60,7 @@ static double most_squared_norm(const fedge_strategy_section *delta)
 static fedge_status step(void *state, const fedge_strategy_sum *sum, float *model, fedge_error *err)
 {
     const settings *with = state;
-    const fedge_status status = fedge_strategy_check_sum(sum, "QFedAvg", err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_strategy_check_sum(sum, "QFedAvg", err));
     const double unit = unit_of(sum->job);
     const double lipschitz = 1.0 / fedge_plan_learning_rate(&sum->job->plan, sum->round);
     const double most = most_squared_norm(&sum->delta);

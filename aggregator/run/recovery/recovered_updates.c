@@ -145,11 +145,9 @@ static fedge_status sum_one(fedge_findings *findings, const fedge_found *found,
     }
     const fedge_message message = {
         .type = FEDGE_MESSAGE_UPLOAD, .meta = found->meta, .meta_size = found->facts.metadata_size};
-    const fedge_status status = fedge_upload_read(&message, upload, err);
-    return status == FEDGE_OK ? fedge_ingest_replay(plan, accumulator, journal, found->slot, upload,
-                                                    fedge_journal_get_phase(journal)->bounds_log2,
-                                                    found->weight, err)
-                              : status;
+    FEDGE_TRY(fedge_upload_read(&message, upload, err));
+    return fedge_ingest_replay(plan, accumulator, journal, found->slot, upload,
+                               fedge_journal_get_phase(journal)->bounds_log2, found->weight, err);
 }
 
 fedge_status fedge_found_sum(fedge_findings *findings, const fedge_plan *plan,
@@ -199,9 +197,7 @@ fedge_status fedge_found_unpack(fedge_findings *findings, const uint8_t *bytes, 
         if (size - at < sizeof(*found) || found->facts.metadata_size > size - at - sizeof(*found) ||
             found->facts.place.rank >= FEDGE_RANKS_MAX)
             return fedge_fail(err, FEDGE_CORRUPT, "what another rank has found is not whole");
-        const fedge_status status = take_meta(found, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(take_meta(found, err));
         findings->num++;
         memcpy(found->meta, bytes + at + sizeof(*found), found->facts.metadata_size);
         found->meta[found->facts.metadata_size] = '\0';

@@ -116,10 +116,7 @@ static fedge_status look(const fedge_attacked *self, uint32_t tensor, size_t at,
     for (uint32_t i = 0; i < self->honest.num; i++) {
         if (self->lies[i])
             continue;
-        const fedge_status status =
-            self->honest.read(self->honest.user, i, tensor, at, count, of->v, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(self->honest.read(self->honest.user, i, tensor, at, count, of->v, err));
         for (size_t j = 0; j < count; j++) {
             const double value = of->v[j];
             of->sum[j] += value;

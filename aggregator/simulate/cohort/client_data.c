@@ -24,9 +24,7 @@ static fedge_status group(fedge_client_data *client_data, fedge_error *err)
 {
     const uint32_t clients = client_data->num_clients;
     const uint32_t count = client_data->num_examples;
-    const fedge_status status = check_room(count, clients, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_room(count, clients, err));
     client_data->examples = malloc(((size_t)count + 1) * sizeof(*client_data->examples));
     client_data->first = calloc((size_t)clients + 1, sizeof(*client_data->first));
     client_data->held = calloc(clients, sizeof(*client_data->held));
@@ -88,8 +86,8 @@ fedge_status fedge_client_data_divide(fedge_client_data *fresh, uint32_t *owner,
 {
     fresh->owner = owner;
     fresh->num_examples = num_examples;
-    const fedge_status status = group(fresh, err);
-    return status == FEDGE_OK ? split(fresh, held_out, seed, err) : status;
+    FEDGE_TRY(group(fresh, err));
+    return split(fresh, held_out, seed, err);
 }
 
 fedge_status fedge_client_data_new(const fedge_plan *plan, const fedge_site_data *data,

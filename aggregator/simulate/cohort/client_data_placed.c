@@ -67,11 +67,9 @@ static fedge_status load_own(loading *self, fedge_error *err)
 {
     const uint32_t num_own = self->placement->num_own;
     uint32_t *owner = NULL;
-    const fedge_status status = fedge_dataset_load_divided(
-        &self->plan->data, self->placement->values, self->placement->labels, &self->data->partition,
-        0, num_own, &self->fresh->dataset, &owner, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_dataset_load_divided(&self->plan->data, self->placement->values,
+                                         self->placement->labels, &self->data->partition, 0,
+                                         num_own, &self->fresh->dataset, &owner, err));
     const fedge_dataset *dataset = self->fresh->dataset;
     const uint32_t count = fedge_dataset_size(dataset);
     const size_t size = fedge_dataset_example_size(dataset);
@@ -122,10 +120,7 @@ static fedge_status compare(loading *self, const fedge_collective_said *said, fe
     uint32_t names = 0, named_by = 0;
     for (uint32_t rank = 0; rank < self->placement->num_ranks; rank++) {
         file_facts header;
-        const fedge_status status =
-            compare_files(self, rank, said->bytes + said->starts[rank], err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(compare_files(self, rank, said->bytes + said->starts[rank], err));
         memcpy(&header, said->bytes + said->starts[rank + 1] - sizeof(header), sizeof(header));
         if (names == 0) {
             names = header.count;

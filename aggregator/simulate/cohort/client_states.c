@@ -95,9 +95,7 @@ static fedge_status open_file(fedge_client_states *states, fedge_error *err)
 /* A slot of the file, one that is not used any more or a new one. The lock is held. */
 static fedge_status take_slot(fedge_client_states *states, uint32_t *slot, fedge_error *err)
 {
-    const fedge_status status = states->has_file ? FEDGE_OK : open_file(states, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(states->has_file ? FEDGE_OK : open_file(states, err));
     *slot = states->num_unused > 0 ? states->unused[--states->num_unused] : ++states->num_slots;
     return FEDGE_OK;
 }
@@ -198,8 +196,8 @@ fedge_status fedge_client_states_put(fedge_client_states *states, uint32_t clien
                                      const float *values, fedge_error *err)
 {
     fedge_client_place *open = &states->open[client];
-    const fedge_status status = is_taken(open) ? FEDGE_OK : take_place(states, open, err);
-    return status == FEDGE_OK ? write_place(states, open, values, err) : status;
+    FEDGE_TRY(is_taken(open) ? FEDGE_OK : take_place(states, open, err));
+    return write_place(states, open, values, err);
 }
 
 static void take_over(fedge_client_states *states, uint32_t client)

@@ -98,12 +98,8 @@ fedge_status fedge_client_update_begin(fedge_client_update *update, uint32_t cli
         memcpy(hooks->told, global->strategy->told(global->strategy_state),
                hooks->num_told * hooks->num_trained * sizeof(float));
     }
-    if (fedge_plan_keeps(&update->config->job->plan)) {
-        const fedge_status status =
-            fedge_client_states_get(update->config->states, client, hooks->own, err);
-        if (status != FEDGE_OK)
-            return status;
-    }
+    if (fedge_plan_keeps(&update->config->job->plan))
+        FEDGE_TRY(fedge_client_states_get(update->config->states, client, hooks->own, err));
     if (update->values) {
         memcpy(update->values, global->values,
                update->config->job->plan.schema.num_elements * sizeof(float));

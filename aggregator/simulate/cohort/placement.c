@@ -50,8 +50,8 @@ static fedge_status list_line(const char *line, fedge_file_list *list, fedge_err
 
 static fedge_status add_path(fedge_buffer *to, const char *path, fedge_error *err)
 {
-    const fedge_status status = fedge_buffer_append(to, path, strlen(path), err);
-    return status == FEDGE_OK ? fedge_buffer_append(to, "\n", 1, err) : status;
+    FEDGE_TRY(fedge_buffer_append(to, path, strlen(path), err));
+    return fedge_buffer_append(to, "\n", 1, err);
 }
 
 /* Of what a rank says: a file, then its name with its NUL. */

@@ -56,8 +56,8 @@ static fedge_status check(const fedge_trainer_engine_config *config, fedge_error
             "%s keeps a part of the model on clients, which GPUs cannot train: use --engine cpu",
             config->job->strategy);
     }
-    const fedge_status status = fedge_cohort_check(&cohort, err);
-    return status == FEDGE_OK ? check_gpus(config, err) : status;
+    FEDGE_TRY(fedge_cohort_check(&cohort, err));
+    return check_gpus(config, err);
 }
 
 static bool adds_in_place(const fedge_trainer_engine_config *config)
@@ -180,10 +180,7 @@ static fedge_status open_own(trainer_cuda *self, uint32_t index, fedge_error *er
 {
     const fedge_trainer_engine_config *config = &self->config;
     fedge_client_update *update = &self->updates[index];
-    const fedge_status status =
-        fedge_client_update_init(update, config, index % config->num_threads, false, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_client_update_init(update, config, index % config->num_threads, false, err));
     if (self->num_pieces > 0) {
         self->pieces[index] = calloc(self->num_pieces, sizeof(**self->pieces));
         if (!self->pieces[index])

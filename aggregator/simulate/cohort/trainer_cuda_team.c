@@ -56,9 +56,7 @@ static fedge_status open_gpu(trainer_cuda_team *team, const fedge_trainer_engine
     cohort.gpu = (int)fedge_trainer_cuda_number(config, index);
     at->team = team;
     at->index = index;
-    const fedge_status status = fedge_cohort_new(&cohort, &at->cohort, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_cohort_new(&cohort, &at->cohort, err));
     cohort.most_slots = fedge_cohort_slots(at->cohort); /* what it has taken memory for */
     return fedge_cohort_bytes(&cohort, &at->memory, err);
 }

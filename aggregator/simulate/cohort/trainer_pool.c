@@ -62,11 +62,9 @@ static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, do
         memcpy(values, self->update.start, plan->schema.num_elements * sizeof(*values));
         fedge_model_get_trained(self->model, values);
     }
-    const fedge_status status = fedge_client_update_add(
-        &self->update, task, pool->round, pool->bounds_log2, rate, fedge_model_values(self->model),
-        fedge_model_buffers(self->model), err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_client_update_add(&self->update, task, pool->round, pool->bounds_log2, rate,
+                                      fedge_model_values(self->model),
+                                      fedge_model_buffers(self->model), err));
     /* Adding leaves the model as the global one where all of it was sent: the next client of this
      * call need not have it set again. */
     const bool whole = plan->sent.schema.num_elements == plan->schema.num_elements;
@@ -222,9 +220,7 @@ static fedge_status find_values(worker *self, const fedge_trainer_engine_task *t
     float *own = self->update.hooks.own;
     if (!task->own || !fedge_client_states_has(config->states, task->client))
         return FEDGE_OK;
-    const fedge_status status = fedge_client_states_get(config->states, task->client, own, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_client_states_get(config->states, task->client, own, err));
     memcpy(self->update.values, global, plan->schema.num_elements * sizeof(*global));
     fedge_personal_put(plan, own, self->update.values);
     *values = self->update.values;
@@ -241,9 +237,7 @@ static fedge_status evaluate(worker *self, fedge_trainer_engine_task *task, fedg
     }
     const fedge_examples examples = fedge_view_examples(&view);
     const float *values = NULL;
-    const fedge_status status = find_values(self, task, &values, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(find_values(self, task, &values, err));
     fedge_model_set_state(self->evaluator, values);
     /* Not to be cancelled: its round has closed already, and its line would be lost. */
     return fedge_trainer_evaluate(self->evaluator, &examples,
@@ -355,9 +349,7 @@ static fedge_status make_model(worker *self, const fedge_model_options *options,
 {
     fedge_model_memory memory;
     const fedge_model_spec *spec = &self->pool->plan->model;
-    fedge_status status = fedge_model_size(spec, options, &memory, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_model_size(spec, options, &memory, err));
     *block = take(self, memory.total);
     fedge_os_large_pages(*block, memory.total);
     return *block ? fedge_model_new(model, spec, options, *block, memory.total, err)

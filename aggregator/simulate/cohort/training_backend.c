@@ -75,9 +75,7 @@ fedge_status fedge_trainer_engine_choose(const char *name,
                                          const fedge_trainer_engine_config *config,
                                          const fedge_trainer_engine_ops **ops, fedge_error *err)
 {
-    fedge_status status = fedge_trainer_engine_check_name(name, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_trainer_engine_check_name(name, err));
     if (strcmp(name, FEDGE_TRAINER_ENGINE_AUTO) != 0) {
         *ops = find(name);
         assert(*ops); /* it has passed check_name */

@@ -146,8 +146,8 @@ static fedge_status read_run(const char *dir, compared_run *to, fedge_error *err
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a name");
     memcpy(to->dir, dir, size);
     to->dir[size] = '\0';
-    const fedge_status status = read_summary(to->dir, &to->summary, err);
-    return status == FEDGE_OK ? fedge_compare_settings(to->dir, &to->settings, err) : status;
+    FEDGE_TRY(read_summary(to->dir, &to->summary, err));
+    return fedge_compare_settings(to->dir, &to->settings, err);
 }
 
 static fedge_status read_runs(const char *const *dirs, uint32_t num_dirs, comparison *to,

@@ -22,8 +22,8 @@ static fedge_status read_object(const char *dir, const char *name, cJSON **json,
 {
     char path[FEDGE_MAX_PATH];
     *json = NULL;
-    const fedge_status status = fedge_path_join(dir, name, path, err);
-    return status == FEDGE_OK ? fedge_json_file_read(path, FEDGE_JOB_MAX_SIZE, json, err) : status;
+    FEDGE_TRY(fedge_path_join(dir, name, path, err));
+    return fedge_json_file_read(path, FEDGE_JOB_MAX_SIZE, json, err);
 }
 
 /* What its job and its state say. */

@@ -54,11 +54,9 @@ static fedge_status add_offset(const fedge_experiment *self, uint64_t *seed, fed
 static fedge_status load_job(fedge_experiment *self, fedge_error *err)
 {
     const fedge_simulate_options *options = self->config.options;
-    fedge_status status =
-        fedge_strategy_job_parse_with(fedge_plugin_readers(options->plugin), self->config.job_text,
-                                      self->config.job_size, options->job, &self->job, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_strategy_job_parse_with(fedge_plugin_readers(options->plugin),
+                                            self->config.job_text, self->config.job_size,
+                                            options->job, &self->job, err));
     fedge_error unused;
     self->uses_plugin = fedge_plugin_is_used(options->plugin, self->job, &unused);
     if (!self->uses_plugin)
@@ -551,12 +549,11 @@ static fedge_status open_results(fedge_experiment *self, fedge_error *err)
     const char *engine = fedge_simulation_engine(self->simulation);
     fedge_simulation_lead(self->simulation);
     self->settings.engine = strcmp(engine, "cpu") == 0 ? NULL : engine;
-    fedge_status status = fedge_results_open(
-        &self->results, self->config.out, self->config.resume, self->job, self->config.job_text,
-        self->config.job_size, &self->settings, options->targets, options->num_targets, err);
-    if (status == FEDGE_OK)
-        status = fedge_results_partition(&self->results, self->client_data, err);
-    return status == FEDGE_OK ? fedge_results_begin(&self->results, self->simulation, err) : status;
+    FEDGE_TRY(fedge_results_open(&self->results, self->config.out, self->config.resume, self->job,
+                                 self->config.job_text, self->config.job_size, &self->settings,
+                                 options->targets, options->num_targets, err));
+    FEDGE_TRY(fedge_results_partition(&self->results, self->client_data, err));
+    return fedge_results_begin(&self->results, self->simulation, err);
 }
 
 fedge_status fedge_experiment_check(fedge_experiment *experiment,

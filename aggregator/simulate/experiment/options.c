@@ -311,9 +311,7 @@ const char *fedge_simulate_compare_help(char text[FEDGE_HELP_SIZE])
 
 static fedge_status check_complete(const fedge_simulate_options *options, fedge_error *err)
 {
-    const fedge_status status = fedge_command_line_check(&COMMAND_LINE, options, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_command_line_check(&COMMAND_LINE, options, err));
     if (options->each)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--each goes with compare");
     if (options->resume && !options->out)
@@ -343,10 +341,7 @@ static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options 
 {
     fedge_words words;
     options->action = FEDGE_SIMULATE_COMPARE;
-    const fedge_status status =
-        fedge_command_line_read(&COMPARE_LINE, argc, argv, options, &words, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_command_line_read(&COMPARE_LINE, argc, argv, options, &words, err));
     if (words.asked != FEDGE_ASKED_RUN) {
         options->action = FEDGE_SIMULATE_COMPARE_HELP;
         return FEDGE_OK;

@@ -174,14 +174,11 @@ static fedge_status write_text(const generator *self, int file,
 
 static fedge_status write_all(generator *self, fedge_error *err)
 {
-    fedge_status status = open_arrays(self, err);
-    if (status == FEDGE_OK)
-        status = add_examples(self, err);
-    if (status == FEDGE_OK)
-        status = fedge_partition_write_csv(self->paths[OWNERS], self->owner, self->next, err);
-    if (status == FEDGE_OK)
-        status = write_text(self, SITE, fedge_generate_site, err);
-    return status == FEDGE_OK ? write_text(self, JOB, fedge_generate_job, err) : status;
+    FEDGE_TRY(open_arrays(self, err));
+    FEDGE_TRY(add_examples(self, err));
+    FEDGE_TRY(fedge_partition_write_csv(self->paths[OWNERS], self->owner, self->next, err));
+    FEDGE_TRY(write_text(self, SITE, fedge_generate_site, err));
+    return write_text(self, JOB, fedge_generate_job, err);
 }
 
 static fedge_status take_memory(generator *self, fedge_error *err)

@@ -62,9 +62,7 @@ static fedge_status derive(fedge_generate_settings *settings, fedge_error *err)
 {
     const bool fedprox = settings->data.kind == FEDGE_SYNTHETIC_FEDPROX;
     const bool images = settings->data.kind == FEDGE_SYNTHETIC_IMAGES;
-    const fedge_status status = fedge_command_line_check(&COMMAND_LINE, settings, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_command_line_check(&COMMAND_LINE, settings, err));
     if (fedprox && settings->num_test > 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "--test is not for fedprox, whose test set is a tenth of each client's "

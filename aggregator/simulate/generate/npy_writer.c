@@ -54,11 +54,9 @@ fedge_status fedge_npy_writer_init(fedge_npy_writer *writer, const char *path, f
     for (uint32_t i = 0; i < rank; i++)
         size *= shape[i];
     make_header(dtype, rank, shape, header);
-    fedge_status status = fedge_os_open(&writer->file, path, FEDGE_OS_CREATE, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_reserve(&writer->file, HEADER_SIZE + size, err);
-    return status == FEDGE_OK ? fedge_buffer_append(&writer->rows, header, sizeof(header), err)
-                              : status;
+    FEDGE_TRY(fedge_os_open(&writer->file, path, FEDGE_OS_CREATE, err));
+    FEDGE_TRY(fedge_os_reserve(&writer->file, HEADER_SIZE + size, err));
+    return fedge_buffer_append(&writer->rows, header, sizeof(header), err);
 }
 
 static fedge_status append(fedge_npy_writer *writer, const uint8_t *values, size_t count,
@@ -66,11 +64,8 @@ static fedge_status append(fedge_npy_writer *writer, const uint8_t *values, size
 {
     const size_t size = count * fedge_dtype_size(writer->dtype);
     uint8_t *room = NULL;
-    fedge_status status = writer->rows.size + size > CHUNK ? flush(writer, err) : FEDGE_OK;
-    if (status == FEDGE_OK)
-        status = fedge_buffer_reserve(&writer->rows, size, &room, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(writer->rows.size + size > CHUNK ? flush(writer, err) : FEDGE_OK);
+    FEDGE_TRY(fedge_buffer_reserve(&writer->rows, size, &room, err));
     if (writer->dtype == FEDGE_U8)
         memcpy(room, values, size);
     for (size_t i = 0; i < count && writer->dtype != FEDGE_U8; i++) { /* little-endian */
@@ -98,8 +93,8 @@ fedge_status fedge_npy_writer_append(fedge_npy_writer *writer, const void *value
 
 fedge_status fedge_npy_writer_finish(fedge_npy_writer *writer, fedge_error *err)
 {
-    fedge_status status = flush(writer, err);
-    return status == FEDGE_OK ? fedge_os_sync(&writer->file, err) : status;
+    FEDGE_TRY(flush(writer, err));
+    return fedge_os_sync(&writer->file, err);
 }
 
 void fedge_npy_writer_fini(fedge_npy_writer *writer)

@@ -88,8 +88,8 @@ fedge_status fedge_best_model_keep(fedge_best_model *best, const char *dir, bool
     best->saved = kept ? best->round : best->saved;
     if (other == 0)
         return FEDGE_OK;
-    const fedge_status status = path_of(dir, other, path, err);
-    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+    FEDGE_TRY(path_of(dir, other, path, err));
+    return fedge_os_remove_tree(path, err);
 }
 
 fedge_status fedge_best_model_load(fedge_best_model *best, const fedge_plan *plan, const char *dir,

@@ -24,8 +24,8 @@ static fedge_status write_file(const fedge_results *results, const char *name, c
                                size_t size, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = fedge_path_join(results->dir, name, path, err);
-    return status == FEDGE_OK ? fedge_os_write_file(path, data, size, 0644, err) : status;
+    FEDGE_TRY(fedge_path_join(results->dir, name, path, err));
+    return fedge_os_write_file(path, data, size, 0644, err);
 }
 
 /* ---- the folder ------------------------------------------------------------------------------ */
@@ -35,9 +35,8 @@ static fedge_status read_own(const fedge_results *results, const char *name,
                              char path[FEDGE_MAX_PATH], uint8_t **text, size_t *size,
                              fedge_error *err)
 {
-    const fedge_status status = fedge_path_join(results->dir, name, path, err);
-    return status == FEDGE_OK ? fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, text, size, err)
-                              : status;
+    FEDGE_TRY(fedge_path_join(results->dir, name, path, err));
+    return fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, text, size, err);
 }
 
 static fedge_status check_same_job(const fedge_results *results, const char *job_text,
@@ -83,9 +82,7 @@ static fedge_status find_other(const fedge_results *results, const char *name, c
     char path[FEDGE_MAX_PATH];
     uint8_t *text = NULL;
     size_t text_size = 0;
-    fedge_status status = fedge_path_join(results->dir, name, path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_path_join(results->dir, name, path, err));
     *found = fedge_os_exists(path);
     if (*found && same) { /* what cannot be read is something else */
         *found = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &text_size, err) != FEDGE_OK ||
@@ -132,9 +129,7 @@ static fedge_status tidy_checkpoint(void *user, const char *name, fedge_error *e
     const bool old = built && strcmp(suffix, "old") == 0;
     if (!old && !(built && (strcmp(suffix, "new") == 0 || strcmp(suffix, "bin.new") == 0)))
         return FEDGE_OK;
-    fedge_status status = fedge_path_join(user, name, path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_path_join(user, name, path, err));
     memcpy(place, path, sizeof(place));
     place[strlen(place) - strlen(".old")] = '\0';
     return old && !fedge_os_exists(place) ? fedge_os_rename(path, place, err)
@@ -302,8 +297,8 @@ static fedge_status load_states(const fedge_results *results, fedge_simulation *
     char path[FEDGE_MAX_PATH];
     if (!needs_states(results, simulation, results->checkpoint))
         return FEDGE_OK;
-    const fedge_status status = states_path(results, results->checkpoint, path, err);
-    return status == FEDGE_OK ? fedge_simulation_load_states(simulation, path, err) : status;
+    FEDGE_TRY(states_path(results, results->checkpoint, path, err));
+    return fedge_simulation_load_states(simulation, path, err);
 }
 
 /* The best model so far is the checkpoint's, or was saved with it. */
@@ -362,10 +357,9 @@ static fedge_status remove_older(void *user, const char *name, fedge_error *err)
         name[end] == '\0' && (checkpoint || (variates && round != results->checkpoint));
     if (!other && !fedge_best_model_is_left(name, results->best.saved))
         return FEDGE_OK;
-    fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(dir, name, path, err);
-    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+    FEDGE_TRY(fedge_path_join(results->dir, "checkpoints", dir, err));
+    FEDGE_TRY(fedge_path_join(dir, name, path, err));
+    return fedge_os_remove_tree(path, err);
 }
 
 fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simulation,
@@ -413,12 +407,9 @@ static fedge_status save_states(const fedge_results *results, fedge_simulation *
     char path[FEDGE_MAX_PATH];
     if (!needs_states(results, simulation, round))
         return FEDGE_OK;
-    fedge_status status = fedge_simulation_collect_states(simulation, err);
-    if (status == FEDGE_OK)
-        status = states_path(results, round, path, err);
-    return status == FEDGE_OK
-               ? fedge_client_states_save(fedge_simulation_states(simulation), path, err)
-               : status;
+    FEDGE_TRY(fedge_simulation_collect_states(simulation, err));
+    FEDGE_TRY(states_path(results, round, path, err));
+    return fedge_client_states_save(fedge_simulation_states(simulation), path, err);
 }
 
 /* What a checkpoint that failed has left: a full disk has room again for what is told of the run.
@@ -463,10 +454,8 @@ static fedge_status remove_last(const fedge_results *results, uint32_t last, uin
 static fedge_status save_parts(fedge_results *results, fedge_simulation *simulation, uint32_t round,
                                fedge_error *err)
 {
-    const fedge_status status = save_states(results, simulation, round, err);
-    return status == FEDGE_OK
-               ? fedge_best_model_save(&results->best, &results->job->plan, results->dir, err)
-               : status;
+    FEDGE_TRY(save_states(results, simulation, round, err));
+    return fedge_best_model_save(&results->best, &results->job->plan, results->dir, err);
 }
 
 static fedge_status save(fedge_results *results, fedge_simulation *simulation, const uint8_t *model,
@@ -658,8 +647,8 @@ fedge_status fedge_results_finish(fedge_results *results, fedge_simulation *simu
         return run_summary->rounds > 0 ? fedge_simulation_hash(simulation, run_summary->model, err)
                                        : FEDGE_OK;
     }
-    fedge_status status = save_model(results, simulation, true, err);
-    return status == FEDGE_OK ? fedge_results_tell(results, final_evaluation, ending, err) : status;
+    FEDGE_TRY(save_model(results, simulation, true, err));
+    return fedge_results_tell(results, final_evaluation, ending, err);
 }
 
 /* ---- after a failure ------------------------------------------------------------------------- */

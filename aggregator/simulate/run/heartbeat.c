@@ -130,10 +130,7 @@ static fedge_status start(fedge_beats *self, fedge_ranks_stuck_fn stuck, void *u
     self->peers = calloc(self->own.num_ranks, sizeof(*self->peers));
     if (!self->peers)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for beats between ranks");
-    const fedge_status status =
-        fedge_ranks_watch_init(&self->watch, fedge_ranks_silence_ms(0), stuck, user, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_ranks_watch_init(&self->watch, fedge_ranks_silence_ms(0), stuck, user, err));
     for (uint32_t rank = 0; rank < self->own.num_ranks; rank++) {
         if (is_peer(self, rank))
             fedge_ranks_watch_heard(&self->watch, rank);

@@ -97,9 +97,7 @@ static fedge_status make_run(const fedge_sim_ranks *self, const fedge_trainer_en
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u tasks", (unsigned)num_tasks);
     for (uint32_t i = 0; i < num_tasks; i++)
         describe_task(self, &tasks[i], &run->sent[i]);
-    const fedge_status status = ranks_deal(self, run->sent, num_tasks, run->rank_of, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(ranks_deal(self, run->sent, num_tasks, run->rank_of, err));
     return !self->is_told && global->strategy->told
                ? global->strategy->save(global->strategy_state, &run->state, err)
                : FEDGE_OK;
@@ -334,11 +332,8 @@ fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks, const fedge_collective
     *ranks = (fedge_sim_ranks){0};
     if (fedge_collective_is_alone(collective))
         return FEDGE_OK;
-    const fedge_status status =
-        fedge_joined_wrap(&config->global->accumulator, collective,
-                          config->job->plan.sent.schema.num_elements, sums, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_joined_wrap(&config->global->accumulator, collective,
+                                config->job->plan.sent.schema.num_elements, sums, err));
     *ranks = (fedge_sim_ranks){.collective = collective,
                                .config = *config,
                                .keeps = fedge_plan_keeps(&config->job->plan),

@@ -68,9 +68,7 @@ static fedge_status unpack(const fedge_sim_ranks *self, uint32_t num_tasks, own_
                            fedge_error *err)
 {
     size_t num_indices = 0, at = 0;
-    const fedge_status status = ranks_deal(self, run->sent, num_tasks, run->rank_of, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(ranks_deal(self, run->sent, num_tasks, run->rank_of, err));
     for (uint32_t i = 0; i < num_tasks; i++) {
         const bool own = run->rank_of[i] == self->collective->rank;
         const bool tests = run->sent[i].task.work == FEDGE_TRAINER_ENGINE_TEST;

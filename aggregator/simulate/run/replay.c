@@ -41,9 +41,7 @@ static fedge_status add(void *user, const fedge_round_summary *summary, fedge_er
                           "clients train, of at most %u updates, do",
                           summary->round, FEDGE_ROUND_SUMMARY_MAX_TOLD);
     }
-    const fedge_status status = grow(self, summary->num_told, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(grow(self, summary->num_told, err));
     memcpy(self->updates + self->num_updates, summary->told,
            summary->num_told * sizeof(*summary->told));
     self->num_updates += summary->num_told;

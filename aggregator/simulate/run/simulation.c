@@ -26,8 +26,8 @@ static fedge_status end_phase(fedge_simulation *self, fedge_error *err)
 static fedge_status close_phase(fedge_simulation *self, const fedge_rounds_action *action,
                                 fedge_error *err)
 {
-    const fedge_status status = fedge_simulation_conclude(self, action, err);
-    return status == FEDGE_OK ? end_phase(self, err) : status;
+    FEDGE_TRY(fedge_simulation_conclude(self, action, err));
+    return end_phase(self, err);
 }
 
 static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action *action,
@@ -254,11 +254,9 @@ static fedge_status list_test_set(fedge_simulation *self, fedge_error *err)
         self->test_set.indices[i] = i;
     if (!self->config.metrics || count == 0)
         return FEDGE_OK;
-    const fedge_status status =
-        fedge_evaluator_new_on(self->config.job, self->config.test_set, &self->measurer, err);
-    return status == FEDGE_OK
-               ? fedge_evaluator_set_metrics(self->measurer, self->config.metrics, err)
-               : status;
+    FEDGE_TRY(
+        fedge_evaluator_new_on(self->config.job, self->config.test_set, &self->measurer, err));
+    return fedge_evaluator_set_metrics(self->measurer, self->config.metrics, err);
 }
 
 uint32_t fedge_simulation_max_evaluated(const fedge_simulation_config *config)
@@ -313,9 +311,8 @@ fedge_status fedge_simulation_demand(const fedge_simulation_config *config,
 {
     const fedge_trainer_engine_config wanted = engine_config(config);
     const fedge_trainer_engine_ops *engine = NULL;
-    const fedge_status status =
-        fedge_trainer_engine_choose(engine_name(config), &wanted, &engine, err);
-    return status == FEDGE_OK ? demand_of(config, engine, demand, err) : status;
+    FEDGE_TRY(fedge_trainer_engine_choose(engine_name(config), &wanted, &engine, err));
+    return demand_of(config, engine, demand, err);
 }
 
 /* Before any memory is filled. */
@@ -552,8 +549,8 @@ const fedge_client_states *fedge_simulation_states(const fedge_simulation *simul
 fedge_status fedge_simulation_load_states(fedge_simulation *simulation, const char *path,
                                           fedge_error *err)
 {
-    const fedge_status status = fedge_client_states_load(&simulation->states, path, err);
-    return status == FEDGE_OK ? fedge_sim_ranks_spread(&simulation->ranks, err) : status;
+    FEDGE_TRY(fedge_client_states_load(&simulation->states, path, err));
+    return fedge_sim_ranks_spread(&simulation->ranks, err);
 }
 
 fedge_status fedge_simulation_collect_states(fedge_simulation *simulation, fedge_error *err)

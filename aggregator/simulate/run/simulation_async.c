@@ -99,9 +99,7 @@ static fedge_status fill(federation *self, uint32_t version, fedge_error *err)
         const uint32_t client = self->idle[place];
         fedge_event event = plan_task(self, client, version);
         event.tie_break = fedge_rng_u32(&self->rng);
-        const fedge_status status = fedge_event_queue_push(&self->due, event, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(fedge_event_queue_push(&self->due, event, err));
         self->idle[place] = self->idle[--self->num_idle];
         self->begun[client] = version + 1;
         self->of->bytes_down += download_of(self->of, version);
@@ -211,11 +209,8 @@ static fedge_status run_round(federation *self, uint32_t round, fedge_error *err
     fedge_simulation *of = self->of;
     fedge_simulation_begin_round(of);
     of->first_opened_us = of->virtual_clock.now_us;
-    fedge_status status = gather(self, round, err);
-    if (status == FEDGE_OK)
-        status = train(self, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(gather(self, round, err));
+    FEDGE_TRY(train(self, err));
     const fedge_rounds_action closing = {
         .type = FEDGE_ROUNDS_CLOSE, .kind = FEDGE_TASK_TRAIN, .round = round};
     return fedge_simulation_conclude(of, &closing, err);

@@ -149,10 +149,8 @@ fedge_status fedge_sweep_leave(const fedge_sweep *sweep, fedge_error *err)
     const char *out = sweep->options->out;
     if (!out)
         return FEDGE_OK;
-    fedge_status status = fedge_path_join(out, FEDGE_SWEEP_TABLE, path.text, err);
-    if (status == FEDGE_OK)
-        status = fedge_sweep_write_csv(sweep, path.text, err);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(out, FEDGE_SWEEP_PICTURE, path.text, err);
-    return status == FEDGE_OK ? draw(sweep, path.text, err) : status;
+    FEDGE_TRY(fedge_path_join(out, FEDGE_SWEEP_TABLE, path.text, err));
+    FEDGE_TRY(fedge_sweep_write_csv(sweep, path.text, err));
+    FEDGE_TRY(fedge_path_join(out, FEDGE_SWEEP_PICTURE, path.text, err));
+    return draw(sweep, path.text, err);
 }

@@ -296,9 +296,7 @@ static fedge_status work_together(pool *self, fedge_error *err)
                                              .fewer_will_do = true,
                                              .stack_size = STACK_SIZE};
     fedge_worker_pool *others = NULL;
-    const fedge_status status = fedge_worker_pool_new(&others, &config, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_worker_pool_new(&others, &config, err));
     self->num_workers = fedge_worker_pool_size(others) + 1;
     fedge_worker_pool_begin(others, work_beside, self);
     work(self);

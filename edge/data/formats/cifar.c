@@ -61,9 +61,7 @@ fedge_status fedge_cifar_matches(const fedge_data_spec *spec, fedge_reader *read
     if (head[0] >= FIRST_TEXT || (other && !fits))
         return FEDGE_OK;
     uint64_t total = 0;
-    const fedge_status status = fedge_reader_total(reader, &total, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_total(reader, &total, err));
     const bool whole = total % (FEDGE_CIFAR_PIXELS + label_bytes(spec, total)) == 0;
     (void)is_idx(head, head_size, total, &whole_idx);
     if (!whole_idx && (whole || (fits && !other)))

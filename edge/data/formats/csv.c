@@ -16,9 +16,7 @@
 fedge_status fedge_csv_open(fedge_csv *csv, const char *path, uint64_t columns, fedge_error *err)
 {
     *csv = (fedge_csv){.columns = columns};
-    const fedge_status status = fedge_reader_open(&csv->reader, path, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_open(&csv->reader, path, err));
     csv->max_line = FEDGE_CSV_MAX_LINE;
     if (columns > 0 &&
         columns < (FEDGE_CSV_MAX_LINE - FEDGE_CSV_LINE_BASE) / FEDGE_CSV_LINE_PER_FIELD)
@@ -134,9 +132,7 @@ static void add_names(fedge_csv *csv, const char *text)
 fedge_status fedge_csv_header(fedge_csv *csv, fedge_error *err)
 {
     bool end = false;
-    const fedge_status status = next_line(csv, &end, err);
-    if (status)
-        return status;
+    FEDGE_TRY(next_line(csv, &end, err));
     if (end)
         return fedge_fail(err, FEDGE_TRUNCATED, "%s: there is no line in it", csv->reader.path);
     if (begins_with_number(csv->line)) {
@@ -187,9 +183,7 @@ static fedge_status fail_unnamed(fedge_csv *csv, const char *name, const char *n
 
 fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *err)
 {
-    const fedge_status status = fedge_csv_header(csv, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_csv_header(csv, err));
     const uint64_t fields = count_fields(csv->line);
     const char **names = malloc((size_t)fields * sizeof(*names));
     if (!names) {

@@ -108,9 +108,7 @@ static fedge_status add_matching(fedge_file_list *list, char *path, const char *
 {
     const uint32_t first = list->count;
     listing l = {list, path, pattern};
-    const fedge_status status = fedge_os_list_dir(path[0] ? path : ".", visit, &l, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_os_list_dir(path[0] ? path : ".", visit, &l, err));
     if (list->count == first) {
         return fedge_fail(err, FEDGE_NOT_FOUND, "%.400s%.100s: there is no %s", path, pattern,
                           strchr(pattern, '*') ? "file whose name fits" : "such file");

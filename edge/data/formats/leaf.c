@@ -374,9 +374,7 @@ static fedge_status read_listed_user(scanner *s, fedge_error *err)
 static fedge_status read_num_samples(scanner *s, fedge_error *err)
 {
     double number = 0;
-    const fedge_status status = scan_number(s, &number, err);
-    if (status)
-        return status;
+    FEDGE_TRY(scan_number(s, &number, err));
     if (number < 0 || number > MAX_LABEL || number != floor(number))
         return corrupt(s, "a number of samples that is none", err);
     s->told_samples += (uint64_t)number;
@@ -405,9 +403,7 @@ static fedge_status read_elements(scanner *s, char open, bool *seen,
 static fedge_status read_member(scanner *s, fedge_error *err)
 {
     char key[FEDGE_LEAF_MAX_NAME];
-    const fedge_status status = scan_key(s, key, err);
-    if (status)
-        return status;
+    FEDGE_TRY(scan_key(s, key, err));
     if (strcmp(key, "user_data") == 0)
         return read_elements(s, '{', &s->has_data, read_user, err);
     if (strcmp(key, "users") == 0)

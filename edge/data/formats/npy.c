@@ -73,9 +73,7 @@ static fedge_status scan_descr(scanner *s, fedge_array_info *info)
         return fedge_fail(s->err, FEDGE_UNSUPPORTED, "%s: a structured npy array; save a plain one",
                           s->path);
     }
-    const fedge_status status = scan_string(s, word);
-    if (status)
-        return status;
+    FEDGE_TRY(scan_string(s, word));
     for (size_t i = 0; i < sizeof(TYPES) / sizeof(TYPES[0]); i++) {
         if (strcmp(word, TYPES[i].descr) == 0) {
             info->dtype = TYPES[i].dtype;

@@ -104,9 +104,7 @@ static fedge_status rewind_file(fedge_reader *reader, fedge_error *err)
 fedge_status fedge_reader_peek(fedge_reader *reader, uint8_t *out, size_t size, size_t *got,
                                fedge_error *err)
 {
-    const fedge_status status = fedge_reader_some(reader, out, size, got, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_some(reader, out, size, got, err));
     if (*got == 0)
         return fedge_fail(err, FEDGE_TRUNCATED, "%s: the file is empty", reader->path);
     return rewind_file(reader, err);
@@ -119,11 +117,8 @@ fedge_status fedge_reader_total(fedge_reader *reader, uint64_t *total, fedge_err
         return FEDGE_OK;
     uint8_t chunk[CHUNK_SIZE];
     size_t got = sizeof(chunk);
-    for (*total = 0; got == sizeof(chunk); *total += got) {
-        const fedge_status status = fedge_reader_some(reader, chunk, sizeof(chunk), &got, err);
-        if (status)
-            return status;
-    }
+    for (*total = 0; got == sizeof(chunk); *total += got)
+        FEDGE_TRY(fedge_reader_some(reader, chunk, sizeof(chunk), &got, err));
     return rewind_file(reader, err);
 }
 
@@ -131,9 +126,7 @@ fedge_status fedge_reader_read(fedge_reader *reader, void *out, size_t size, con
                                fedge_error *err)
 {
     size_t got = 0;
-    const fedge_status status = fedge_reader_some(reader, out, size, &got, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_some(reader, out, size, &got, err));
     if (got < size) {
         return fedge_fail(err, FEDGE_TRUNCATED,
                           "%s: ends at byte %" PRIu64 ", within %s: %zu of %zu bytes are there",
@@ -148,9 +141,7 @@ fedge_status fedge_reader_skip(fedge_reader *reader, uint64_t size, const char *
     uint8_t chunk[CHUNK_SIZE];
     while (size > 0) {
         const size_t n = size < CHUNK_SIZE ? (size_t)size : CHUNK_SIZE;
-        const fedge_status status = fedge_reader_read(reader, chunk, n, what, err);
-        if (status)
-            return status;
+        FEDGE_TRY(fedge_reader_read(reader, chunk, n, what, err));
         size -= n;
     }
     return FEDGE_OK;
@@ -182,9 +173,7 @@ fedge_status fedge_reader_line(fedge_reader *reader, char *out, size_t capacity,
         return fedge_fail(err, FEDGE_TOO_BIG, "%s: a line is longer than the limit of %zu bytes",
                           reader->path, capacity - 2);
     } else { /* the last line, or what a broken stream has left of one */
-        const fedge_status status = pending_error(reader, errnum, err);
-        if (status)
-            return status;
+        FEDGE_TRY(pending_error(reader, errnum, err));
     }
     if (n > 0 && out[n - 1] == '\r')
         n--;
@@ -198,9 +187,7 @@ fedge_status fedge_reader_end(fedge_reader *reader, fedge_error *err)
     const uint64_t at = position(reader);
     uint8_t byte;
     size_t got = 0;
-    const fedge_status status = fedge_reader_some(reader, &byte, 1, &got, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_some(reader, &byte, 1, &got, err));
     if (got > 0) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "%s: goes on behind byte %" PRIu64 ", where its header says it ends",

@@ -114,9 +114,7 @@ fedge_status fedge_safetensors_write_header(const fedge_schema *schema, uint8_t 
                                             size_t out_size, fedge_error *err)
 {
     size_t header = 0;
-    const fedge_status status = header_size(schema, &header, err);
-    if (status)
-        return status;
+    FEDGE_TRY(header_size(schema, &header, err));
     if (out_size != PREFIX_SIZE + header) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "safetensors: a buffer of %zu bytes for a header of %zu", out_size,
@@ -147,9 +145,7 @@ fedge_status fedge_safetensors_write(const fedge_schema *schema, const float *va
                                      size_t out_size, fedge_error *err)
 {
     const size_t bytes = schema->num_elements * sizeof(float);
-    const fedge_status status = fedge_safetensors_write_header(schema, out, out_size - bytes, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_safetensors_write_header(schema, out, out_size - bytes, err));
     put_values(values, schema->num_elements, out + (out_size - bytes));
     return FEDGE_OK;
 }
@@ -480,10 +476,8 @@ static fedge_status read_tensor(const file *f, const entry *e, const fedge_tenso
     for (size_t i = 0; i < spec->count; i++) {
         if (i % most == 0) {
             const size_t left = spec->count - i;
-            const fedge_status status = f->get(f->user, begin + (uint64_t)i * size, f->part,
-                                               (left < most ? left : most) * size, err);
-            if (status)
-                return status;
+            FEDGE_TRY(f->get(f->user, begin + (uint64_t)i * size, f->part,
+                             (left < most ? left : most) * size, err));
         }
         const float value = load_value(f->part + i % most * size, e->dtype);
         out[i] = f->subtract ? out[i] - value : value;

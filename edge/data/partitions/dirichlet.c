@@ -22,9 +22,7 @@ static void dirichlet_fini(dirichlet *d)
 
 static fedge_status dirichlet_init(dirichlet *d, const fedge_partition_data *data, fedge_error *err)
 {
-    const fedge_status status = fedge_classes_init(&d->classes, data, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_classes_init(&d->classes, data, err));
     d->shares = malloc(d->num_parts * sizeof(*d->shares));
     d->sizes = malloc(d->num_parts * sizeof(*d->sizes));
     d->cuts = malloc((size_t)d->num_labels * d->num_parts * sizeof(*d->cuts));

@@ -20,9 +20,7 @@ static void mixture_fini(mixture *m)
 static fedge_status mixture_init(mixture *m, const fedge_partition_spec *spec,
                                  const fedge_partition_data *data, fedge_error *err)
 {
-    const fedge_status status = fedge_classes_init(&m->classes, data, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_classes_init(&m->classes, data, err));
     m->left = malloc(m->num_labels * sizeof(*m->left));
     m->cumulative = malloc((size_t)m->num_parts * m->num_labels * sizeof(*m->cumulative));
     if (!m->left || !m->cumulative) {

@@ -232,10 +232,8 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
                            uint32_t num_parts, uint32_t *owner, fedge_error *err)
 {
     uint32_t num_owners = 0;
-    const fedge_status status =
-        read_files(data->values_path, spec->source, data->num_examples, owner, &num_owners, err);
-    if (status)
-        return status;
+    FEDGE_TRY(
+        read_files(data->values_path, spec->source, data->num_examples, owner, &num_owners, err));
     if (num_owners != num_parts) {
         return fedge_fail(err, FEDGE_MISMATCH,
                           "partition natural:%.64s: the column has %" PRIu32

@@ -17,9 +17,7 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
                            uint32_t num_parts, uint32_t *owner, fedge_error *err)
 {
     (void)spec;
-    const fedge_status status = fedge_partition_check_files(data->num_files, num_parts, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_partition_check_files(data->num_files, num_parts, err));
     uint32_t file = 0;
     for (uint32_t i = 0; i < data->num_examples; i++) {
         while (file + 1 < data->num_files && i >= data->file_ends[file])
@@ -34,9 +32,7 @@ static fedge_status count_files(const fedge_partition_spec *spec, const char *va
 {
     (void)spec;
     fedge_file_list list;
-    const fedge_status status = fedge_file_list_open(&list, values_path, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_file_list_open(&list, values_path, err));
     *num_parts = list.count;
     fedge_file_list_close(&list);
     return FEDGE_OK;

@@ -8,9 +8,7 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
     const uint32_t per_part = spec->count;
     const uint32_t num_shards = num_parts * per_part; /* ≤ num_examples: checked by the caller */
     fedge_classes sorted;
-    const fedge_status status = fedge_classes_init(&sorted, data, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_classes_init(&sorted, data, err));
     uint32_t *order = fedge_partition_shuffled(
         num_shards, fedge_rng_stream(spec->seed, FEDGE_PURPOSE_PARTITION, 0, 0, FEDGE_DRAW_SHARDS));
     if (!order) {

@@ -12,9 +12,7 @@ static bool is_batch_norm(const fedge_plan *plan, uint32_t layer)
 
 static fedge_status check(const fedge_json *json, const fedge_plan *plan, fedge_error *err)
 {
-    const fedge_status status = fedge_personal_check(json, plan, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_personal_check(json, plan, err));
     for (uint32_t i = 0; i < plan->model.num_layers; i++) {
         if (is_batch_norm(plan, i))
             return FEDGE_OK;

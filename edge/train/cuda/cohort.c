@@ -101,10 +101,8 @@ static fedge_status choose_slots(fedge_cohort *self, fedge_error *err)
     size_t there = 0, total = 0;
     const size_t shared =
         fedge_cohort_place_shared(&self->plan, &self->config, &self->arrays, NULL);
-    const fedge_status status =
-        fedge_cohort_cuda(self, cudaMemGetInfo(&there, &total), "asking for its memory", err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(
+        fedge_cohort_cuda(self, cudaMemGetInfo(&there, &total), "asking for its memory", err));
     const size_t room = there / 10 * 9; /* a tenth is left for the driver */
     uint32_t least = 0, most = self->config.most_slots;
     most = most < FEDGE_COHORT_MAX_SLOTS ? most : FEDGE_COHORT_MAX_SLOTS;
@@ -330,9 +328,8 @@ static fedge_status take_gpu(const fedge_cohort *self, fedge_error *err)
         error = cudaMemGetInfo(&there, &total);
     if (error == cudaSuccess)
         error = fedge_cohort_has_code();
-    const fedge_status status =
-        fedge_gpu_refused(self->config.gpu, error, "take another, or --engine cpu", err);
-    return status == FEDGE_OK ? fedge_cohort_cuda(self, error, "choosing it", err) : status;
+    FEDGE_TRY(fedge_gpu_refused(self->config.gpu, error, "take another, or --engine cpu", err));
+    return fedge_cohort_cuda(self, error, "choosing it", err);
 }
 
 static fedge_status open_on_gpu(fedge_cohort *self, fedge_error *err)

@@ -107,10 +107,7 @@ static fedge_status end_oldest(running *self, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
     fedge_cohort_ending *ending = &cohort->endings[cohort->first_ending];
-    const fedge_status status =
-        check(self, cudaEventSynchronize(ending->done), "waiting for it", err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check(self, cudaEventSynchronize(ending->done), "waiting for it", err));
     fedge_cohort_task *task = ending->task;
     task->result.loss_sum = ending->tally->loss_sum;
     task->result.correct = ending->tally->correct;
@@ -148,10 +145,7 @@ static fedge_status end_slot(running *self, uint32_t index, fedge_error *err)
     const fedge_cohort_arrays *arrays = &cohort->arrays;
     fedge_cohort_slot *slot = &cohort->slots[index];
     /* A ring of endings: the oldest is waited for only when all are taken. */
-    fedge_status status =
-        cohort->num_endings == FEDGE_COHORT_RING ? end_oldest(self, err) : FEDGE_OK;
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(cohort->num_endings == FEDGE_COHORT_RING ? end_oldest(self, err) : FEDGE_OK);
     const uint32_t at = (cohort->first_ending + cohort->num_endings++) % FEDGE_COHORT_RING;
     fedge_cohort_ending *ending = &cohort->endings[at];
     ending->task = slot->task;

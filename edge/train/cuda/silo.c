@@ -78,10 +78,9 @@ static fedge_status open_gpu(fedge_silo *self, uint32_t index, fedge_error *err)
     /* In order, and as evenly as whole parts allow. */
     gpu->first_part = self->num_parts * index / self->share.num_gpus;
     gpu->num_parts = self->num_parts * (index + 1) / self->share.num_gpus - gpu->first_part;
-    const fedge_status status = fedge_cohort_new(&cohort, &gpu->cohort, err);
-    return status == FEDGE_OK ? fedge_cohort_take(gpu->cohort, &gpu->tallies,
-                                                  gpu->num_parts * sizeof(*gpu->tallies), true, err)
-                              : status;
+    FEDGE_TRY(fedge_cohort_new(&cohort, &gpu->cohort, err));
+    return fedge_cohort_take(gpu->cohort, &gpu->tallies, gpu->num_parts * sizeof(*gpu->tallies),
+                             true, err);
 }
 
 static void close_gpus(fedge_silo *self)
@@ -139,9 +138,7 @@ static fedge_status join_gpus(fedge_silo *self, fedge_error *err)
 static fedge_status choose_gpus(fedge_silo_config *config, fedge_error *err)
 {
     uint32_t there = 0;
-    const fedge_status status = fedge_cohort_count_gpus(&there, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_cohort_count_gpus(&there, err));
     there = there < FEDGE_COHORT_MAX_GPUS ? there : FEDGE_COHORT_MAX_GPUS;
     for (uint32_t i = 0; i < there && config->num_gpus == 0; i++)
         config->gpus[i] = i;

@@ -48,9 +48,7 @@ static fedge_status wait_for(const fedge_silo *silo, const fedge_cohort *cohort,
         const cudaError_t error = cudaEventQuery(event);
         if (error != cudaErrorNotReady)
             return fedge_cohort_cuda(cohort, error, "waiting for it", err);
-        const fedge_status status = look_at_comms(silo, err);
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(look_at_comms(silo, err));
         if (fedge_os_monotonic_ms() - start > FEDGE_SILO_TIMEOUT_MS) {
             return fedge_fail(err, FEDGE_GPU_LOST,
                               "GPU %d is lost while training: no progress in %d s",
@@ -75,9 +73,7 @@ static fedge_status stage(const run *self, fedge_cohort *cohort, uint32_t at, fl
     const size_t size = count * sizeof(float);
     /* The copy before from this buffer may not have been read yet. Values and correction have one
      * each, so that neither waits for the other. */
-    fedge_status status = wait_for(self->silo, cohort, cohort->staged[at], err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(wait_for(self->silo, cohort, cohort->staged[at], err));
     memcpy(cohort->staging[at], from, size);
     cudaError_t error =
         cudaMemcpyAsync(to, cohort->staging[at], size, cudaMemcpyHostToDevice, cohort->stream);
@@ -144,9 +140,7 @@ static fedge_status tell(const run *self, fedge_silo_gpu *gpu, fedge_error *err)
     const size_t left = first < self->turn.count ? self->turn.count - first : 0;
     const size_t most = (size_t)gpu->num_parts * silo->share.part;
     const size_t count = left < most ? left : most;
-    fedge_status status = wait_for(silo, cohort, told->done, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(wait_for(silo, cohort, told->done, err));
     fill_turns(self, gpu, told->turns);
     memcpy(told->indices, silo->indices + first, count * sizeof(*told->indices));
     cudaError_t error =
@@ -285,12 +279,9 @@ static fedge_status take_gradient(const run *self, uint32_t index, fedge_error *
     sums.sums = gpu->cohort->arrays.joined;
     sums.count = (uint32_t)fedge_cohort_stepped(plan);
     sums.first = index * sums.count;
-    const fedge_status status = use(gpu, err);
-    return status == FEDGE_OK
-               ? fedge_cohort_cuda(gpu->cohort,
-                                   fedge_cohort_launch_unshare(&sums, gpu->cohort->stream),
-                                   "training", err)
-               : status;
+    FEDGE_TRY(use(gpu, err));
+    return fedge_cohort_cuda(gpu->cohort, fedge_cohort_launch_unshare(&sums, gpu->cohort->stream),
+                             "training", err);
 }
 
 static fedge_status step_values(const run *self, uint32_t index, fedge_error *err)
@@ -302,11 +293,9 @@ static fedge_status step_values(const run *self, uint32_t index, fedge_error *er
     fedge_cohort_step step = fedge_cohort_step_of(cohort, self->training);
     const size_t from = index * fedge_cohort_stepped(&cohort->plan);
     step.corrections = self->task->correction ? step.corrections : NULL;
-    const fedge_status status = use(gpu, err);
-    return status == FEDGE_OK
-               ? fedge_cohort_cuda(cohort, fedge_cohort_take_step(cohort, &step, from, &shape),
-                                   "training", err)
-               : status;
+    FEDGE_TRY(use(gpu, err));
+    return fedge_cohort_cuda(cohort, fedge_cohort_take_step(cohort, &step, from, &shape),
+                             "training", err);
 }
 
 /* One step, the same on all GPUs: parts of the batch (fixed-point sums of gradients),
@@ -347,9 +336,7 @@ static fedge_status bring_back(const run *self, uint32_t index, fedge_error *err
 {
     const fedge_silo_gpu *gpu = &self->silo->gpus[index];
     const fedge_cohort *cohort = gpu->cohort;
-    const fedge_status status = use(gpu, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(use(gpu, err));
     cudaError_t error = cudaMemcpyAsync(gpu->tallies, cohort->arrays.tallies,
                                         gpu->num_parts * sizeof(*gpu->tallies),
                                         cudaMemcpyDeviceToHost, cohort->stream);

@@ -164,11 +164,9 @@ static fedge_status take_linear(fedge_stage_walk *plan, fedge_stage *stage, fedg
     const fedge_layer_spec *layer = peek(plan);
     stage->kind = FEDGE_STAGE_LINEAR;
     stage->layer = (uint16_t)plan->layer;
-    fedge_status status = take_layer(plan, err);
-    return status == FEDGE_OK
-               ? set_parameters(plan, stage, layer->u.linear.out_features,
-                                layer->u.linear.in_features, layer->u.linear.bias, err)
-               : status;
+    FEDGE_TRY(take_layer(plan, err));
+    return set_parameters(plan, stage, layer->u.linear.out_features, layer->u.linear.in_features,
+                          layer->u.linear.bias, err);
 }
 
 /* True when the caller's example must be copied before layer [layer] can use it: a Linear reads it

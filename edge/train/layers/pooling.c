@@ -66,11 +66,9 @@ static fedge_status slide(fedge_pooling *pool, int axis, fedge_error *err)
     const uint64_t reach = reach_of(pool, axis);
     /* In ceil_mode the only window may be larger than the image. */
     const bool is_larger = pool->ceil_mode && reach > padded && reach - padded < pool->stride[axis];
-    const fedge_status status = fedge_shape_slide(
+    FEDGE_TRY(fedge_shape_slide(
         name, pool->kernel[axis], pool->stride[axis], pool->padding[axis], pool->dilation[axis],
-        pool->in[axis] + (is_larger ? (uint32_t)(reach - padded) : 0), &pool->out[axis], err);
-    if (status != FEDGE_OK)
-        return status;
+        pool->in[axis] + (is_larger ? (uint32_t)(reach - padded) : 0), &pool->out[axis], err));
     if (pool->padding[axis] > pool->kernel[axis] / 2) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "padding %u is over half of kernel_size %u",
                           (unsigned)pool->padding[axis], (unsigned)pool->kernel[axis]);

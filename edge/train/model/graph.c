@@ -239,10 +239,7 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     fedge_model_memory *memory = layout->memory;
     fedge_carver *from = &layout->from;
     fedge_graph_plan plan;
-    fedge_status status =
-        fedge_graph_plan_make(&plan, layout->spec, layout->options, layout->kernels, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_graph_plan_make(&plan, layout->spec, layout->options, layout->kernels, err));
     const uint32_t num_nodes = layout->spec->num_layers;
     fedge_graph *self = fedge_carve(from, 1, sizeof(*self), &memory->scratch);
     node *nodes = fedge_carve(from, num_nodes, sizeof(*nodes), &memory->scratch);

@@ -123,8 +123,8 @@ fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
                                       fedge_layer_memory *layers, fedge_error *err)
 {
     fedge_model_memory memory;
-    const fedge_status status = fedge_model_size(spec, options, &memory, err);
-    return status == FEDGE_OK ? fedge_fill_layer_memory(spec, options, layers, err) : status;
+    FEDGE_TRY(fedge_model_size(spec, options, &memory, err));
+    return fedge_fill_layer_memory(spec, options, layers, err);
 }
 
 fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
@@ -388,12 +388,9 @@ static fedge_status pass(fedge_model *model, const fedge_batch *batch, uint32_t 
                            .targets = batch->targets,
                            .batch = batch->size,
                            .outputs = model->outputs};
-    fedge_status status =
-        model->fused
-            ? fedge_fused_forward(model, batch->x, batch->size, &loss.y, &loss.dy)
-            : fedge_graph_forward(model, batch->x, batch->size, train, &loss.y, &loss.dy, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(model->fused ? fedge_fused_forward(model, batch->x, batch->size, &loss.y, &loss.dy)
+                           : fedge_graph_forward(model, batch->x, batch->size, train, &loss.y,
+                                                 &loss.dy, err));
     model->last_outputs = loss.y;
     loss.dy = train ? loss.dy : NULL;
     *loss_sum = model->loss->run(&loss, correct);
@@ -480,9 +477,7 @@ fedge_status fedge_model_train(fedge_model *model, const fedge_batch *batch,
 fedge_status fedge_model_test(fedge_model *model, const fedge_batch *batch, double *loss_sum,
                               uint32_t *correct, fedge_error *err)
 {
-    fedge_status status = check_batch(model, batch, false, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(check_batch(model, batch, false, err));
     return model->all_outputs ? pass_parts(model, batch, NULL, loss_sum, correct, err)
                               : pass(model, batch, batch->size, false, loss_sum, correct, err);
 }
