@@ -21,7 +21,7 @@ def read(path):
 
 
 def pages():
-    found = ["README.md"] + sorted(glob.glob("docs/*.md", root_dir=SOURCE))
+    found = ["README.md"] + sorted(glob.glob("docs/**/*.md", root_dir=SOURCE, recursive=True))
     return {path: read(path) for path in found}
 
 
