@@ -91,7 +91,7 @@ static fedge_status make_levels(fedge_dataset *dataset, fedge_error *err)
     return FEDGE_OK;
 }
 
-/* Who is to have which examples, and whose are kept. */
+/* Which part owns which examples, and which parts are loaded. */
 typedef struct division {
     const fedge_partition_spec *partition; /* NULL: all is kept */
     uint32_t num_parts;

@@ -68,9 +68,9 @@ FEDGE_MUST_USE fedge_status fedge_dataset_load_divided(
 
 /* What a job might say of these files, so that they can be loaded without one: examples of one
  * dimension, as the first file of the values has them, u8 if it holds bytes and f32 else, and as
- * many labels as the largest wants. [partition]: of fedge_dataset_load_part, or NULL. Not what
- * stands in no file: name, normalisation, augmentation. FEDGE_UNSUPPORTED for LEAF's files, whose
- * examples only a job describes; else as fedge_dataset_load. */
+ * many labels as the largest wants. [partition]: of fedge_dataset_load_part, or NULL. No file has a
+ * name, normalisation or augmentation, so these stay empty. FEDGE_UNSUPPORTED for LEAF's files,
+ * whose examples only a job describes; else as fedge_dataset_load. */
 FEDGE_MUST_USE fedge_status fedge_dataset_guess(const char *values_path, const char *labels_path,
                                                 const fedge_partition_spec *partition,
                                                 fedge_data_spec *spec, fedge_error *err);

@@ -30,8 +30,8 @@ typedef struct fedge_dataset_files {
     fedge_file_list values;
     fedge_file_list
         labels;     /* as many, in the same order; none: the values' files have the labels */
-    uint32_t *ends; /* (values.count), malloc'ed by fedge_labels_load: so many examples are in the
-                       files up to this one, and with it */
+    uint32_t *ends; /* (values.count), malloc'ed by fedge_labels_load: the number of
+                       examples in the files up to and including this one */
 } fedge_dataset_files;
 
 /* Reads all labels, file by file. [aside]: a column of csv files of values that is no value, or

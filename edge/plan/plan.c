@@ -577,8 +577,8 @@ fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_e
 
 static fedge_status check_must(const fedge_json *json, fedge_error *err)
 {
-    /* Broken bytes (FEDGE_CORRUPT) and a wish that cannot be met (FEDGE_UNSUPPORTED) are told
-     * apart: only the second is mended by a newer release of the client. */
+    /* Broken bytes (FEDGE_CORRUPT) and a wish that cannot be met (FEDGE_UNSUPPORTED) are
+     * distinct: only the second is mended by a newer release of the client. */
     fedge_json asked = *json;
     asked.options.status = FEDGE_UNSUPPORTED;
     const cJSON *version = fedge_json_get(json->root, "fedge-plan");

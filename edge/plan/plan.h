@@ -299,7 +299,7 @@ fedge_model_options fedge_plan_model_options(const fedge_plan *plan);
 /* The model that evaluates, when it is not the one that trains; false otherwise. */
 bool fedge_plan_evaluation_options(const fedge_plan *plan, fedge_model_options *options);
 
-/* What the trainer is told for a task of this plan (not for external models). */
+/* The trainer's settings for a task of this plan (not for external models). */
 fedge_trainer_config fedge_plan_trainer_config(const fedge_plan *plan, uint32_t round,
                                                uint32_t client_index, double learning_rate);
 

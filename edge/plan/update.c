@@ -410,8 +410,8 @@ fedge_status fedge_update_unpack_read(const fedge_plan *plan, const fedge_upload
     if (st != FEDGE_OK)
         return st;
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
-        /* What is wrong with the data is told later: the checksum wants all bytes, and has the
-         * first word. */
+        /* Faults of the data are reported after the checksum, which needs all bytes and is reported
+         * first. */
         st = unpack_section(&from, &upload->sections[i], raw, &found);
         if (from.failed.status != FEDGE_OK || st == FEDGE_NO_MEMORY)
             return fedge_fail(err, st, "%s", found.message);

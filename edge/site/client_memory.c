@@ -27,7 +27,7 @@ static const fedge_memory_row ROWS[FEDGE_MEMORY_PARTS] = {
     [FEDGE_MEMORY_BATCH] = {"batch", "a batch of examples; and 4 for each example of the data set",
                             "lower batch-size", 0},
     [FEDGE_MEMORY_TRANSFER] = {"transfer",
-                               "what is told beside the model, or the update as it is made",
+                               "what is broadcast beside the model, or the update as it is made",
                                "take a smaller model", 0},
 };
 

@@ -20,7 +20,7 @@
 #endif
 
 #define FEDGE_PART_MAX_BYTES (1u << 20)
-#define FEDGE_PART_MIN_BYTES 4096u /* a tensor of so many, or more, has parts of its own */
+#define FEDGE_PART_MIN_BYTES 4096u /* a tensor of this size or more has parts of its own */
 #define FEDGE_PART_LIST_MAGIC "FEDGPRT1"
 #define FEDGE_PART_LIST_HEAD 48u  /* bytes before the first entry */
 #define FEDGE_PART_LIST_ENTRY 36u /* bytes */

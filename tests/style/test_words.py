@@ -1,7 +1,14 @@
-"""Fails where a retired identifier comes back: test_words.py ROOT
+"""Fails where a retired word comes back: test_words.py ROOT
 
-One word for one thing, and the field's word where it has one. Left is what a thing was called, right what it is called
-now. Only whole identifiers of code count; what a word also means elsewhere is allowed where it says so.
+One word for one thing, and the field's word where it has one. There are three tables, of rows (pattern, better, where):
+left what a thing was called, then what it is called now, then the folders in which the row holds.
+
+    RETIRED  whole identifiers
+    WORDS    single words of identifiers: [piece] is one of fedge_codec_piece and of PIECE_BYTES
+    PHRASES  prose: comments, messages (strings with a space in them, --help among them) and the pages of docs
+
+Prose may quote a name of the wire, of a file or of an option, in quotation marks, after hyphens or as `code`: these are
+exempt. A space in a phrase fits any white space, line ends included.
 """
 
 import os
@@ -10,29 +17,44 @@ import sys
 
 import source_tree
 
-RETIRED = {
-    r"\w*crew\w*": "worker pool",
-    r"\w*patience": "spin backoff; a time limit",
-    r"\w*appraisal\w*": "final evaluation",
-    r"\w*fleet\w*": "client profiles",
-    r"\w*population\w*": "client data sets",
-    r"\w*closer\w*": "round finalizer",
-    r"fedge_(last_)?counted\w*": "last accepted",
-    r"fedge_variates\w*": "control variates",
-    r"\w*timetable\w*": "virtual clock, event queue",
-    r"\w*tested_set\w*": "evaluation set",
-    r"fedge_(run_)?totals": "run summary",
-    r"torn": "mid-step",
-    r"cent(er|re)": "global model",
-    r"\w*settled?\w*": "validate, derive or agree",
-    r"rectifies|couples|steps_sgd": "fuses_relu, batch_coupled, fuses_sgd",
-    r"fewest": "min_efficient_batch",
-    r"\w+_again_?scratch|again_scratch|fedge_norm_again": "recompute",
-    r"fedge_mail|fedge_latch\w*": "completion, barrier",
-    r"\w*relief\w*": "back pressure",
-    r"fedge_fold\w*": "encode and accumulate",
-    r"fedge_action|FEDGE_ACTION_\w+|fedge_span": "of two things: say which",
-}
+EVERYWHERE = ("",)
+# Rooms in which all of PHRASES that name no folders hold. Add yours once it is clean.
+PLAIN = (
+    "edge/core/", "edge/json/", "edge/wire/", "edge/plan/", "edge/data/", "edge/site/",
+)
+
+RETIRED = [
+    (r"\w*crew\w*", "worker pool", EVERYWHERE),
+    (r"\w*patience", "spin backoff; a time limit", EVERYWHERE),
+    (r"\w*appraisal\w*", "final evaluation", EVERYWHERE),
+    (r"\w*fleet\w*", "client profiles", EVERYWHERE),
+    (r"\w*population\w*", "client data sets", EVERYWHERE),
+    (r"\w*closer\w*", "round finalizer", EVERYWHERE),
+    (r"fedge_(last_)?counted\w*", "last accepted", EVERYWHERE),
+    (r"fedge_variates\w*", "control variates", EVERYWHERE),
+    (r"\w*timetable\w*", "virtual clock, event queue", EVERYWHERE),
+    (r"\w*tested_set\w*", "evaluation set", EVERYWHERE),
+    (r"fedge_(run_)?totals", "run summary", EVERYWHERE),
+    (r"torn", "mid-step", EVERYWHERE),
+    (r"cent(er|re)", "global model", EVERYWHERE),
+    (r"\w*settled?\w*", "validate, derive or agree", EVERYWHERE),
+    (r"rectifies|couples|steps_sgd", "fuses_relu, batch_coupled, fuses_sgd", EVERYWHERE),
+    (r"fewest", "min_efficient_batch", EVERYWHERE),
+    (r"\w+_again_?scratch|again_scratch|fedge_norm_again", "recompute", EVERYWHERE),
+    (r"fedge_mail|fedge_latch\w*", "completion, barrier", EVERYWHERE),
+    (r"\w*relief\w*", "back pressure", EVERYWHERE),
+    (r"fedge_fold\w*", "encode and accumulate", EVERYWHERE),
+    (r"fedge_action|FEDGE_ACTION_\w+|fedge_span", "of two things: say which", EVERYWHERE),
+]
+WORDS = [
+]
+PHRASES = [
+    (r"in vain", "say what failed", PLAIN),
+    (r"(is|are) told (?!how|what)", "say which message brings it, or what sets it", PLAIN),
+    (r"what stands|stands? already", "say what is there", PLAIN),
+    (r"so many\b(?! that)", "name the count", PLAIN),
+    (r"Who (has|is|asks|waits|comes|writes|reads|wants|says|takes|makes)\b", "name the caller or the thread", PLAIN),
+]
 # What the words also mean, and where.
 ALLOWED = {
     "patience": ("aggregator/rounds/selection.", "edge/plan/job.c", "edge/plan/plan.h"),  # of early stopping
@@ -40,26 +62,76 @@ ALLOWED = {
     "fewest": ("aggregator/net/transport_admission.c",),  # the thread with the fewest connections
 }
 OTHERS = ("tests" + os.sep, "examples" + os.sep)
-COMMENT_OR_TEXT = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
-WORD = re.compile(r"\b[A-Za-z_]\w*\b")
+COMMENT_OR_TEXT = re.compile(r'/\*.*?\*/|"(?:\\.|[^"\\\n])*"(?:\s*"(?:\\.|[^"\\\n])*")*', re.S)
+IDENTIFIER = re.compile(r"\b[A-Za-z_]\w*\b")
+CODE_OF_PAGE = re.compile(r"^```.*?^```|`[^`\n]+`", re.S | re.M)
+NAME = r"--[\w-]+|'[\w.:/-]+'|\[\w+\]|[\w.-]+=\S*|"
+NAME_IN_PAGE = re.compile(NAME + r'"[\w.:/-]+"')
+NAME_IN_MESSAGE = re.compile(NAME + r'\\"[\w.:/-]+\\"')
+
+
+def blank(found):
+    """Spaces in the place of what was found; its line ends stay."""
+    return re.sub(r"[^\n]", " ", found.group())
+
+
+def phrase(pattern):
+    return re.compile(r"(?<![\w-])" + pattern.replace(" ", r"[\s*\"]+"), re.I if pattern.islower() else 0)
+
+
+def prose_of_code(text):
+    """The text of comments and messages, each where it was."""
+    out, at = [], 0
+    for found in COMMENT_OR_TEXT.finditer(text):
+        out.append(re.sub(r"[^\n]", " ", text[at:found.start()]))
+        part = found.group()
+        is_message = part.startswith('"') and " " in part
+        is_comment = part.startswith("/*")
+        name = NAME_IN_PAGE if is_comment else NAME_IN_MESSAGE
+        out.append(name.sub(blank, part) if is_comment or is_message else blank(found))
+        at = found.end()
+    return "".join(out)
+
+
+def identifier_faults(path, text, seen):
+    place = path.replace(os.sep, "/")
+    text = COMMENT_OR_TEXT.sub(lambda found: "\n" * found.group().count("\n"), text)
+    for number, line in enumerate(text.splitlines(), 1):
+        for word in IDENTIFIER.findall(line):
+            if word not in seen:
+                parts = word.lower().split("_")
+                seen[word] = [(better, where) for old, better, where in COMPILED_RETIRED if old.fullmatch(word)]
+                seen[word] += [(better, where) for old, better, where in COMPILED_WORDS if any(map(old.fullmatch, parts))]
+            for better, where in seen[word]:
+                if place.startswith(where) and not place.startswith(ALLOWED.get(word, ("-",))):
+                    yield f"{path}:{number}: {word} is retired: {better}"
+
+
+def prose_faults(path, prose):
+    place = path.replace(os.sep, "/")
+    for old, better, where in COMPILED_PHRASES:
+        for found in old.finditer(prose) if place.startswith(where) else ():
+            number = prose.count("\n", 0, found.start()) + 1
+            yield f"{path}:{number}: \"{' '.join(found.group().split())}\" is not plain: {better}"
+
+
+COMPILED_RETIRED = [(re.compile(old, re.I), better, where) for old, better, where in RETIRED]
+COMPILED_WORDS = [(re.compile(old, re.I), better, where) for old, better, where in WORDS]
+COMPILED_PHRASES = [(phrase(old), better, where) for old, better, where in PHRASES]
 
 
 def check(root):
     faults = []
-    retired = [(re.compile(word, re.I), better) for word, better in RETIRED.items()]
     seen = {}
-    for path in source_tree.files(root, source_tree.CODE):
+    for path in source_tree.files(root, source_tree.CODE + (".md",)):
         if path.startswith(OTHERS):
             continue
-        place = path.replace(os.sep, "/")
-        text = COMMENT_OR_TEXT.sub(lambda found: "\n" * found.group().count("\n"),
-                                   "\n".join(source_tree.lines(root, path)))
-        for number, line in enumerate(text.splitlines(), 1):
-            for word in WORD.findall(line):
-                if word not in seen:
-                    seen[word] = next((better for old, better in retired if old.fullmatch(word)), None)
-                if seen[word] and not place.startswith(ALLOWED.get(word, ("-",))):
-                    faults.append(f"{path}:{number}: {word} is retired: {seen[word]}")
+        text = "\n".join(source_tree.lines(root, path))
+        if path.endswith(".md"):
+            faults.extend(prose_faults(path, NAME_IN_PAGE.sub(blank, CODE_OF_PAGE.sub(blank, text))))
+        else:
+            faults.extend(identifier_faults(path, text, seen))
+            faults.extend(prose_faults(path, prose_of_code(text)))
     return faults
 
 
@@ -68,7 +140,9 @@ def self_test():
     good = {
         "aggregator/rounds/selection.c": "uint32_t patience = 3;\n",
         "aggregator/a.c": '/* the crew */\nconst char *x = "patience";\nint close, closed;\n',
-        "tests/b.c": "fedge_crew();\n",
+        "edge/json/f.c": '/* so many that it ends */\nf("in-vain", "--in vain");\n',
+        "docs/g.md": "`in vain`\n```\nin vain\n```\n",
+        "tests/b.c": "fedge_crew(); /* in vain */\n",
     }
     bad = {
         "aggregator/crew.c": "fedge_crew_new();\n",
@@ -76,6 +150,9 @@ def self_test():
         "edge/plan/d.c": "int patience;\n",
         "aggregator/d.c": "float *center;\n",
         "edge/e.c": "FEDGE_ACTION_SEND;\n",
+        "edge/json/comment.h": "/* It tries in\n * vain. */\n",
+        "edge/json/message.c": 'f("tries in "\n  "vain");\n',
+        "edge/json/who.h": "/* A lock. Who has it waits. */\n",
     }
     source_tree.expect(check, good, bad)
 

@@ -129,8 +129,8 @@ FEDGE_CODEC_MAP(FEDGE_CODEC_DECLARE)
 
 #define FEDGE_CODEC_WHOLE 1000000u /* a share */
 
-/* How a section is written. Plain data; all 0: no codec. What stands in a job or on the wire is of
- * all tensors; a plan may have some of a section's written otherwise. */
+/* How a section is encoded. Plain data; all 0: no codec. A job or a message names one codec for all
+ * tensors; a plan may override it for some of a section's tensors. */
 struct fedge_codec {
     const fedge_codec_ops *values;
     const fedge_codec_ops *chooses;    /* NULL: all values travel */
@@ -169,7 +169,7 @@ bool fedge_codec_chooses_of(const fedge_codec *codec, const fedge_tensor_spec *s
 /* How many values of [count] it chooses: the share of them, rounded up. */
 size_t fedge_codec_chosen(const fedge_codec *codec, size_t count);
 
-/* Most bytes of a section of [schema]; of one that is plain, exactly so many. */
+/* The largest size of a section of [schema] in bytes; for a plain codec, the exact size. */
 size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema);
 
 /* ---- encoding -------------------------------------------------------------------------------- */

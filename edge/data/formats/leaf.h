@@ -26,7 +26,7 @@
 #define FEDGE_LEAF_MAX_DEPTH 32 /* of lists and objects in each other */
 #define FEDGE_LEAF_USER "user"  /* what natural: calls the owner */
 
-/* Who is told what is in a file, in its order. Each returns FEDGE_OK to go on. */
+/* Callbacks for the contents of a file, in its order. Each returns FEDGE_OK to go on. */
 typedef struct fedge_leaf_visitor {
     void *context;
     /* A user's examples follow. NULL: not wanted. */

@@ -3,7 +3,8 @@
 
 #include "edge/data/partitions/scheme.h"
 
-/* Who has which label. Labels are counted among those that have examples: an index in [present]. */
+/* Which part has which label. A label is an index in [present], so those without examples do not
+ * count. */
 typedef struct allotment {
     uint32_t num_present;
     uint32_t *present; /* (num_present) */

@@ -247,7 +247,8 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
     fedge_status status = check_argument(ops, spec, err);
     if (status)
         return status;
-    /* A scheme that takes a count, such as shards, gives each client at least so many examples. */
+    /* A scheme that takes a count, such as shards, gives each client at least that many examples.
+     */
     const bool counted = ops->argument == FEDGE_PARTITION_K;
     const uint32_t minimum = counted ? spec->count : ops->min_examples;
     if (num_parts == 0)

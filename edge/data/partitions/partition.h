@@ -59,8 +59,8 @@ typedef enum fedge_partition_scheme {
     FEDGE_PARTITION_QUANTITY,
 
     /* natural:COLUMN: the values' csv files have a header and a column of this name, which is none
-     * of the values; LEAF's files have users, natural:user. What stands there names the example's
-     * owner; owners are parts 0, 1, … in the order in which their names first stand in the file. */
+     * of the values; LEAF's files have users, natural:user. It names the owner of each example;
+     * owners become parts 0, 1, … in the order of their first examples in the file. */
     FEDGE_PARTITION_NATURAL,
 
     /* file:CSV: as someone decided. The first line is "example,client"; every other has the index

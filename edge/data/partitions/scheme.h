@@ -10,7 +10,7 @@
 #include "edge/core/rng.h"
 #include "edge/data/partitions/partition.h"
 
-/* What stands behind the colon. */
+/* The kind of argument behind the colon. */
 typedef enum fedge_partition_argument {
     FEDGE_PARTITION_NO_ARGUMENT,
     FEDGE_PARTITION_ALPHA, /* a number, spec->alpha */
