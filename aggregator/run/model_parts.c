@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/ids.h"
+#include "edge/core/text.h"
 #include "edge/wire/part_list.h"
 #include "secure/crypto/sha256.h"
 

@@ -4,8 +4,6 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "edge/core/fixed_avx2.h"
-#include "edge/core/fixed_neon.h"
 #include "edge/core/os.h"
 
 static bool has_avx2(void)

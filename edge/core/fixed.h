@@ -58,4 +58,23 @@ void fedge_fixed_accumulate_scalar(int64_t *sum, const int32_t *v, size_t n, uin
 void fedge_fixed_step_scalar(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
                              int bound_log2, double learning_rate);
 
+/* Kernels for AVX2 and, on 64-bit ARM, NEON. Each handles a whole number of vectors and returns how
+ * many values that were, 0 on other architectures; the caller finishes with the scalar reference,
+ * whose bits these match. Call them only when fedge_os_cpu_features() has FEDGE_CPU_AVX2 or
+ * FEDGE_CPU_NEON. Internal to edge/core and its tests. */
+size_t fedge_fixed_quantise_avx2(const float *x, size_t n, int bound_log2, int32_t *v,
+                                 uint64_t *clamped, uint64_t *not_finite);
+size_t fedge_fixed_quantise_change_avx2(float *x, const float *y, size_t n, int bound_log2,
+                                        int32_t *v, uint64_t *clamped, uint64_t *not_finite);
+/* Stops before the first vector that has a value outside the bound or NaN. */
+size_t fedge_fixed_quantise_strict_avx2(const float *x, size_t n, int bound_log2, int32_t *v);
+/* For weights below 2^31. */
+size_t fedge_fixed_accumulate_avx2(int64_t *sum, const int32_t *v, size_t n, uint32_t weight);
+size_t fedge_fixed_step_avx2(float *model, const int64_t *sum, size_t n, uint64_t total_weight,
+                             int bound_log2, double learning_rate);
+size_t fedge_fixed_quantise_neon(const float *x, size_t n, int bound_log2, int32_t *v,
+                                 uint64_t *clamped, uint64_t *not_finite);
+size_t fedge_fixed_quantise_change_neon(float *x, const float *y, size_t n, int bound_log2,
+                                        int32_t *v, uint64_t *clamped, uint64_t *not_finite);
+
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "edge/core/log.h"
-#include "edge/core/number.h"
+#include "edge/core/text.h"
 
 #define MAX_COLUMNS 80
 #define MAX_LEFT 22 /* an entry's names; longer ones have no column beside them */

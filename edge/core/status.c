@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
+#include "edge/core/version.h"
 
 /* The header's macros for the static analyser must not touch the definitions. */
 #undef fedge_fail
@@ -146,4 +147,9 @@ fedge_status fedge_error_prefix(fedge_error *err, fedge_status status, const cha
     used = append(err, used, ": ");
     append(err, used, inner);
     return status;
+}
+
+const char *fedge_version(void)
+{
+    return FEDGE_VERSION;
 }

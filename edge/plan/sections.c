@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "edge/core/glob.h"
+#include "edge/core/text.h"
 #include "edge/plan/client_hooks.h"
 #include "edge/plan/plan.h"
 #include "edge/train/layers/layer.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/core/glob.h"
 #include "edge/core/os.h"
+#include "edge/core/text.h"
 
 #define DAY_MINUTES 1440u
 #define MAX_FACT 4096 /* bytes of a file of the system that are read */

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/core/ids.h"
+#include "edge/core/text.h"
 #include "secure/crypto/cipher_implementation.h"
 
 enum {

@@ -3,7 +3,7 @@
 
 #include <mbedtls/sha256.h>
 
-#include "edge/core/ids.h"
+#include "edge/core/text.h"
 #include "secure/crypto/sha256.h"
 
 struct fedge_sha256_stream {

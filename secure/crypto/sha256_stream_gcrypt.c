@@ -5,7 +5,7 @@
 #include <gcrypt.h>
 #include <mbedtls/sha256.h>
 
-#include "edge/core/ids.h"
+#include "edge/core/text.h"
 #include "secure/crypto/libgcrypt.h"
 #include "secure/crypto/sha256.h"
 

@@ -1,4 +1,4 @@
-#include "edge/core/ids.h"
+#include "edge/core/text.h"
 #include "secure/crypto/sha256.h"
 
 void fedge_sha256_text(const void *data, size_t size, char text[65])

@@ -7,8 +7,8 @@
 #include <mbedtls/pk.h>
 #include <mbedtls/platform_util.h>
 
-#include "edge/core/ids.h"
 #include "edge/core/os.h"
+#include "edge/core/text.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/x509.h"
 

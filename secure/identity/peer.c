@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "edge/core/ids.h"
+#include "edge/core/text.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/registry.h"
 

@@ -9,7 +9,7 @@
 #ifndef FEDGE_SECURE_IDENTITY_REGISTRY_TABLE_H
 #define FEDGE_SECURE_IDENTITY_REGISTRY_TABLE_H
 
-#include "edge/core/ids.h"
+#include "edge/core/text.h"
 #include "secure/identity/registry.h"
 
 #define FEDGE_REGISTRY_NONE UINT32_MAX

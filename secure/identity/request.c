@@ -10,7 +10,7 @@
 #include <mbedtls/sha256.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/ids.h"
+#include "edge/core/text.h"
 #include "secure/crypto/sha256.h"
 
 #define RENEWAL_BEGIN "-----BEGIN FEDGE RENEWAL-----"

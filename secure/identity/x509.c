@@ -8,8 +8,8 @@
 #include <mbedtls/pem.h>
 #include <mbedtls/sha256.h>
 
-#include "edge/core/ids.h"
 #include "edge/core/os.h"
+#include "edge/core/text.h"
 #include "secure/crypto/sha256.h"
 #include "secure/identity/calendar.h"
 

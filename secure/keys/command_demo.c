@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/core/ids.h"
 #include "edge/core/os.h"
+#include "edge/core/text.h"
 #include "secure/identity/ca.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/registry.h"

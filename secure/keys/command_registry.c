@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "edge/core/ids.h"
 #include "edge/core/os.h"
+#include "edge/core/text.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/registry.h"
 #include "secure/keys/keys.h"

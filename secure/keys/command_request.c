@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/core/ids.h"
 #include "edge/core/os.h"
+#include "edge/core/text.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/request.h"
 #include "secure/keys/keys.h"

@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/core/ids.h"
 #include "edge/core/os.h"
+#include "edge/core/text.h"
 #include "secure/crypto/sha256.h"
 #include "secure/identity/calendar.h"
 #include "secure/identity/x509.h"

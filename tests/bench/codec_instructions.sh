@@ -36,8 +36,8 @@ trap 'rm -rf "$work"' EXIT
 bash cmake/deps.sh aarch64 >&2 # zlib
 aarch64-linux-gnu-gcc -std=c11 -Os -ffp-contract=off -ffunction-sections -Wl,--gc-sections -static -I. \
     -Ibuild/deps-aarch64/include -o "$work/encode" tests/bench/codec_fedge.c edge/wire/deflate.c \
-    edge/core/{bytes,codec,codec_*,crc32,crc32_x86,fixed,fixed_avx2,fixed_neon,half_simd,ids,log,number,os_posix}.c \
-    edge/core/{os_posix_machine,rng,status,tensor}.c build/deps-aarch64/lib/libz.a -lm
+    edge/core/codec/*.c edge/core/{bytes,crc32,fixed,fixed_simd,log,message,os_posix,os_posix_machine,rng}.c \
+    edge/core/{status,tensor,text}.c build/deps-aarch64/lib/libz.a -lm
 
 # count CODEC N: instructions of the program that encodes N times.
 count() {

@@ -11,7 +11,7 @@
 #include "edge/core/codec/codec.h"
 
 #define CODEC_SEED_HEAD 5
-#define CODEC_SEED_MANY 70000  /* values of a matrix of several groups (codec_chosen.h) */
+#define CODEC_SEED_MANY 70000  /* values of a matrix of several groups (chosen.h) */
 #define CODEC_SEED_NUM_WRITE 5 /* of the codecs, the first: those that write values */
 
 typedef struct codec_seed {

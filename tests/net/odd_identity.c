@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "edge/core/ids.h"
 #include "edge/core/os.h"
+#include "edge/core/text.h"
 #include "secure/identity/ca.h"
 #include "secure/identity/registry.h"
 #include "secure/identity/request.h"

@@ -10,7 +10,7 @@
 #include "aggregator/simulate/sweep/sweep_internal.h"
 #include "aggregator/simulate/time/limits.h"
 #include "aggregator/store/json_text.h"
-#include "edge/core/number.h"
+#include "edge/core/text.h"
 #include "edge/plan/plan_fields.h"
 
 #define MAX_SEEDS 1000u

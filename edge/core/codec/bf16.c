@@ -3,7 +3,6 @@
 
 #include "edge/core/bytes.h"
 #include "edge/core/codec/floats.h"
-#include "edge/core/codec/half_simd.h"
 #include "edge/core/half.h"
 
 #define CHUNK 1024 /* values that are decoded at a time, on the stack */

@@ -1,10 +1,9 @@
-#include "edge/core/codec/int8.h"
+#include "edge/core/codec/block_scale.h"
 
 #include <assert.h>
 #include <string.h>
 
 #include "edge/core/bytes.h"
-#include "edge/core/codec/block_scale.h"
 #include "edge/core/codec/codec.h"
 #include "edge/core/os.h"
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/core/glob.h"
 #include "edge/core/os.h"
+#include "edge/core/text.h"
 
 /* --- names ------------------------------------------------------------------------------------ */
 

@@ -10,7 +10,7 @@
 
 #include "aggregator/run/model_parts.h"
 #include "edge/core/bytes.h"
-#include "edge/core/ids.h"
+#include "edge/core/text.h"
 #include "edge/wire/part_list.h"
 #include "secure/crypto/sha256.h"
 

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "edge/core/ids.h"
+#include "edge/core/text.h"
 
 static const char canonical[] = "01234567-89ab-cdef-0123-456789abcdef";
 

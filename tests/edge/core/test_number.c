@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "edge/core/number.h"
+#include "edge/core/text.h"
 
 static void what_is_in_range_is_read(void **state)
 {

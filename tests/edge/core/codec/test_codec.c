@@ -11,7 +11,6 @@
 #include "edge/core/bytes.h"
 #include "edge/core/codec/block_scale.h"
 #include "edge/core/codec/codec.h"
-#include "edge/core/codec/int8.h"
 #include "edge/core/rng.h"
 #include "tests/edge/core/codec/codecs.h"
 #include "tests/fuzz/codec_seed.h"

@@ -1,16 +1,18 @@
-#include "edge/core/ids.h"
+#include "edge/core/text.h"
 
+#include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "edge/core/os.h"
 
-static const char digits[] = "0123456789abcdef";
+static const char HEX_DIGITS[] = "0123456789abcdef";
 
 /* 0 to 15, or −1. */
 static int digit_value(char c)
 {
-    const char *at = c == '\0' ? NULL : strchr(digits, c);
-    return !at ? -1 : (int)(at - digits);
+    const char *at = c == '\0' ? NULL : strchr(HEX_DIGITS, c);
+    return !at ? -1 : (int)(at - HEX_DIGITS);
 }
 
 /* Two digits to a byte; false when one is not a digit. Never reads beyond a NUL. */
@@ -76,8 +78,8 @@ char *fedge_hex_encode(const void *data, size_t size, char *text)
 {
     const uint8_t *bytes = data;
     for (size_t i = 0; i < size; i++) {
-        text[2 * i] = digits[bytes[i] >> 4];
-        text[2 * i + 1] = digits[bytes[i] & 0x0F];
+        text[2 * i] = HEX_DIGITS[bytes[i] >> 4];
+        text[2 * i + 1] = HEX_DIGITS[bytes[i] & 0x0F];
     }
     text[2 * size] = '\0';
     return text;
@@ -94,4 +96,56 @@ fedge_status fedge_hex_decode(const char *text, void *data, size_t size, fedge_e
                           "\"%.80s\" is not %zu lower-case hexadecimal digits", text, 2 * size);
     }
     return FEDGE_OK;
+}
+
+/* ---- options ----------------------------------------------------------------------------------
+ */
+
+#define MAX_DIGITS 17 /* more are over every limit, and may be over what is read */
+
+fedge_status fedge_option_number(const char *option, const char *text, uint64_t min, uint64_t max,
+                                 uint64_t *number, fedge_error *err)
+{
+    const size_t digits = strspn(text, "0123456789");
+    const uint64_t value = strtoull(text, NULL, 10);
+    if (digits == 0 || digits > MAX_DIGITS || text[digits] != '\0' || value < min || value > max) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--%s must be a number from %llu to %llu, not '%s'", option,
+                          (unsigned long long)min, (unsigned long long)max, text);
+    }
+    *number = value;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_option_count(const char *option, const char *text, uint32_t max, uint32_t *count,
+                                fedge_error *err)
+{
+    uint64_t number = 0;
+    fedge_status status = fedge_option_number(option, text, 1, max, &number, err);
+    if (status == FEDGE_OK)
+        *count = (uint32_t)number;
+    return status;
+}
+
+/* ---- patterns ---------------------------------------------------------------------------------
+ */
+
+bool fedge_glob_matches(const char *pattern, const char *text)
+{
+    const char *star = NULL, *resume = NULL;
+    while (*text) {
+        if (*pattern == '*') {
+            star = ++pattern;
+            resume = text;
+        } else if (*pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star) { /* the last '*' stands for one more */
+            pattern = star;
+            text = ++resume;
+        } else {
+            return false;
+        }
+    }
+    return pattern[strspn(pattern, "*")] == '\0';
 }

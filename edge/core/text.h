@@ -1,7 +1,7 @@
-/* Identities and hashes as text: 128-bit device ids in the form of a UUID, bytes in hexadecimal.
- */
-#ifndef FEDGE_EDGE_CORE_IDS_H
-#define FEDGE_EDGE_CORE_IDS_H
+/* Values as text: device ids (128 bits, written as a UUID), bytes in hexadecimal, numbers of a
+ * command line, and patterns with '*' as jobs and client files have them. */
+#ifndef FEDGE_EDGE_CORE_TEXT_H
+#define FEDGE_EDGE_CORE_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -9,7 +9,7 @@
 
 #include "edge/core/status.h"
 
-/* Who a device is, for ever. Plain data. */
+/* The permanent identity of a device. Plain data. */
 typedef struct fedge_device_id {
     uint8_t bytes[16];
 } fedge_device_id;
@@ -33,5 +33,17 @@ char *fedge_hex_encode(const void *data, size_t size, char *text);
  * [data] is undefined then. */
 FEDGE_MUST_USE fedge_status fedge_hex_decode(const char *text, void *data, size_t size,
                                              fedge_error *err);
+
+/* The value of --[option]: decimal digits alone, from [min] to [max] ≤ 2^56. On
+ * FEDGE_INVALID_ARGUMENT, which names the option and its limits, *number is unchanged. */
+FEDGE_MUST_USE fedge_status fedge_option_number(const char *option, const char *text, uint64_t min,
+                                                uint64_t max, uint64_t *number, fedge_error *err);
+
+/* The same from 1 to [max]. */
+FEDGE_MUST_USE fedge_status fedge_option_count(const char *option, const char *text, uint32_t max,
+                                               uint32_t *count, fedge_error *err);
+
+/* Does [text] match [pattern], in which '*' matches any characters? */
+bool fedge_glob_matches(const char *pattern, const char *text);
 
 #endif

@@ -1,6 +1,0 @@
-#include "edge/core/version.h"
-
-const char *fedge_version(void)
-{
-    return FEDGE_VERSION;
-}
