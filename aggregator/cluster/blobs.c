@@ -77,7 +77,7 @@ fedge_status fedge_rank_blobs_broadcast(fedge_rank_blobs *self, fedge_blob *blob
     return keep(self, fedge_blob_retain(blob), err);
 }
 
-fedge_status fedge_rank_blobs_receive(fedge_rank_blobs *self, const fedge_letter_blob *said,
+fedge_status fedge_rank_blobs_receive(fedge_rank_blobs *self, const fedge_rank_message_blob *said,
                                       fedge_error *err)
 {
     fedge_blob *blob = NULL;

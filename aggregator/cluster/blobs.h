@@ -37,12 +37,12 @@ fedge_blob *fedge_rank_blobs_find(const fedge_rank_blobs *self, const char *hash
 void fedge_rank_blobs_drop(fedge_rank_blobs *self, const char *hash);
 
 /* Rank 0: all ranks get its bytes now, at the same time in _receive, which takes what a
- * FEDGE_LETTER_BLOB says. Errors end all ranks: those of a file, no memory, and FEDGE_CORRUPT for
- * bytes that have changed on their way. */
+ * FEDGE_RANK_MESSAGE_BLOB says. Errors end all ranks: those of a file, no memory, and FEDGE_CORRUPT
+ * for bytes that have changed on their way. */
 FEDGE_MUST_USE fedge_status fedge_rank_blobs_broadcast(fedge_rank_blobs *self, fedge_blob *blob,
                                                        fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_rank_blobs_receive(fedge_rank_blobs *self,
-                                                     const fedge_letter_blob *said,
+                                                     const fedge_rank_message_blob *said,
                                                      fedge_error *err);
 
 #endif

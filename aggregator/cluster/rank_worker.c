@@ -16,9 +16,9 @@
 #include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
 
-struct fedge_share {
-    fedge_share_config config;
-    fedge_share_outlets out;
+struct fedge_rank_worker {
+    fedge_rank_worker_config config;
+    fedge_rank_worker_callbacks out;
     fedge_state state; /* locked where the disk is this rank's to lock */
     fedge_rank_disks disks;
     char run_id[FEDGE_RUN_ID_TEXT];
@@ -41,38 +41,38 @@ struct fedge_share {
 };
 
 /* A task of the thread. */
-typedef struct errand {
+typedef struct task {
     fedge_work work;
     fedge_request *request;           /* a part; or: */
     fedge_accumulator_config *wanted; /* other GPUs; or: */
     fedge_order order;
     uint8_t bytes[]; /* (order.size) */
-} errand;
+} task;
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
-static void fail(fedge_share *self, const fedge_error *err)
+static void fail(fedge_rank_worker *self, const fedge_error *err)
 {
     atomic_store(&self->stopped, true);
     self->out.fail(self->out.user, err);
 }
 
-static void reply(void *share, fedge_reply *content)
+static void reply(void *worker, fedge_reply *content)
 {
-    fedge_share *self = share;
+    fedge_rank_worker *self = worker;
     fedge_error err;
     if (self->out.deliver(self->out.deliver_user, content, &err) != FEDGE_OK)
         fail(self, &err);
 }
 
-static void report(fedge_share *self, fedge_report *what, const void *bytes)
+static void report(fedge_rank_worker *self, fedge_report *what, const void *bytes)
 {
     what->rank = self->disks.rank;
     what->phase = self->phase;
     self->out.report(self->out.user, what, bytes);
 }
 
-static void resume_all(fedge_share *self)
+static void resume_all(fedge_rank_worker *self)
 {
     fedge_error err;
     fedge_reply *all = calloc(1, sizeof(*all));
@@ -85,14 +85,14 @@ static void resume_all(fedge_share *self)
     reply(self, all);
 }
 
-static void say_released(fedge_share *self, uint32_t slot)
+static void say_released(fedge_rank_worker *self, uint32_t slot)
 {
     report(self, &(fedge_report){.kind = FEDGE_REPORT_RELEASED, .slot = slot}, NULL);
 }
 
 /* ---- what the workers found ------------------------------------------------------------------ */
 
-static void on_validated(fedge_share *self, const fedge_completion *completion)
+static void on_validated(fedge_rank_worker *self, const fedge_completion *completion)
 {
     const uint32_t slot = completion->slot;
     char meta[FEDGE_JOURNAL_MAX_METADATA + 1];
@@ -100,19 +100,19 @@ static void on_validated(fedge_share *self, const fedge_completion *completion)
     if (!self->journal || slot >= self->intake.num_slots)
         return;
     const fedge_intake_slot *own = &self->intake.slots[slot];
-    const bool held = own->hold.finishing && own->hold.task_id == completion->task_id;
-    fedge_report found = {
+    const bool held = own->holder.finishing && own->holder.task_id == completion->task_id;
+    fedge_report result = {
         .kind = FEDGE_REPORT_VALIDATED,
         .slot = slot,
         .task_id = completion->task_id,
         .status = completion->status,
-        .number = own->hold.number,
+        .number = own->holder.number,
         .seconds_upload = own->seconds_upload,
         .place = {.disk = self->disks.disks[self->disks.rank], .rank = self->disks.rank}};
-    memcpy(found.message, completion->message, sizeof(found.message));
+    memcpy(result.message, completion->message, sizeof(result.message));
     if (completion->status == FEDGE_OK) {
-        found.facts = fedge_journal_get_slot(self->journal, slot);
-        found.size = found.facts.metadata_size;
+        result.facts = fedge_journal_get_slot(self->journal, slot);
+        result.size = result.facts.metadata_size;
         if (fedge_journal_metadata(self->journal, slot, meta, sizeof(meta), &err) != FEDGE_OK) {
             fail(self, &err);
             return;
@@ -121,14 +121,14 @@ static void on_validated(fedge_share *self, const fedge_completion *completion)
     const bool release =
         held && fedge_intake_validated(&self->intake, slot, completion->status == FEDGE_OK);
     if (!held) { /* a task that the journal had no room for: its upload ends, too */
-        self->intake.slots[slot].hold.uploading = false;
+        self->intake.slots[slot].holder.uploading = false;
     }
-    report(self, &found, meta);
+    report(self, &result, meta);
     if (release)
         say_released(self, slot);
 }
 
-static void handle_completions(fedge_share *self)
+static void handle_completions(fedge_rank_worker *self)
 {
     fedge_mailbox_item *item = fedge_mailbox_take(self->completions);
     for (fedge_mailbox_item *next; item; item = next) {
@@ -153,7 +153,7 @@ static void handle_completions(fedge_share *self)
 
 static void look(void *user, uint32_t worker, fedge_work *work)
 {
-    fedge_share *self = user;
+    fedge_rank_worker *self = user;
     (void)worker, (void)work;
     /* Before the mailbox is read: a completion that comes meanwhile posts this task once more,
      * rather than lie there until the next one. */
@@ -162,9 +162,9 @@ static void look(void *user, uint32_t worker, fedge_work *work)
 }
 
 /* By an ingest worker. */
-static void wake(void *share)
+static void wake(void *worker)
 {
-    fedge_share *self = share;
+    fedge_rank_worker *self = worker;
     /* One post at most is under way, since the task is a member and can be in the queue only once.
      */
     if (!atomic_exchange(&self->looking, true))
@@ -173,7 +173,7 @@ static void wake(void *share)
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-static void forget_phase(fedge_share *self)
+static void forget_phase(fedge_rank_worker *self)
 {
     fedge_intake_end(&self->intake);
     fedge_journal_free(self->journal);
@@ -181,7 +181,7 @@ static void forget_phase(fedge_share *self)
 }
 
 /* Whatever lies there by this name was never opened: rank 0's journal comes last. */
-static fedge_status make_journal(fedge_share *self, const fedge_journal_phase *phase,
+static fedge_status make_journal(fedge_rank_worker *self, const fedge_journal_phase *phase,
                                  const fedge_journal_task *tasks, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
@@ -196,7 +196,7 @@ static fedge_status make_journal(fedge_share *self, const fedge_journal_phase *p
     return status == FEDGE_OK ? fedge_intake_begin(&self->intake, self->journal, err) : status;
 }
 
-static fedge_status open_sums(fedge_share *self, fedge_error *err)
+static fedge_status open_sums(fedge_rank_worker *self, fedge_error *err)
 {
     const fedge_layout layout = fedge_plan_layout(&self->config.job->plan);
     fedge_accumulator_config sums = self->config.sums;
@@ -207,7 +207,7 @@ static fedge_status open_sums(fedge_share *self, fedge_error *err)
 }
 
 /* Between phases: the sums are 0, and nothing is with the workers. */
-static fedge_status change_gpus(fedge_share *self, fedge_error *err)
+static fedge_status change_gpus(fedge_rank_worker *self, fedge_error *err)
 {
     fedge_accumulator_config *wanted = self->wanted, before = self->config.sums;
     fedge_error why;
@@ -225,7 +225,7 @@ static fedge_status change_gpus(fedge_share *self, fedge_error *err)
     return open_sums(self, err);
 }
 
-static void open_phase(fedge_share *self, const errand *said)
+static void open_phase(fedge_rank_worker *self, const task *said)
 {
     fedge_report answer = {.kind = FEDGE_REPORT_OPENED};
     fedge_error err = {.status = FEDGE_OK};
@@ -244,7 +244,7 @@ static void open_phase(fedge_share *self, const errand *said)
     if (answer.status == FEDGE_OK)
         answer.status = fedge_disk_tidy(self->dir, said->order.oldest, &err);
     if (answer.status == FEDGE_OK) {
-        /* A phase's size is a multiple of 8, and so is an errand's. */
+        /* A phase's size is a multiple of 8, and so is a task's. */
         answer.status = make_journal(
             self, &phase, (const fedge_journal_task *)(const void *)(said->bytes + sizeof(phase)),
             &err);
@@ -253,7 +253,7 @@ static void open_phase(fedge_share *self, const errand *said)
     report(self, &answer, NULL);
 }
 
-static void grant(fedge_share *self, const errand *said)
+static void grant(fedge_rank_worker *self, const task *said)
 {
     fedge_error err;
     fedge_ingest_upload *incoming = malloc(sizeof(*incoming));
@@ -288,7 +288,7 @@ static void grant(fedge_share *self, const errand *said)
 }
 
 /* What the workers have is found before it is said that all is. */
-static void close_phase(fedge_share *self, bool dropped)
+static void close_phase(fedge_rank_worker *self, bool dropped)
 {
     fedge_error err;
     fedge_status status = fedge_ingest_flush(self->ingest, &err);
@@ -304,7 +304,7 @@ static void close_phase(fedge_share *self, bool dropped)
         report(self, &(fedge_report){.kind = FEDGE_REPORT_FLUSHED}, NULL);
 }
 
-static void carry_out(fedge_share *self, const errand *said)
+static void carry_out(fedge_rank_worker *self, const task *said)
 {
     const fedge_order *order = &said->order;
     if (order->kind == FEDGE_ORDER_OPEN)
@@ -320,14 +320,14 @@ static void carry_out(fedge_share *self, const errand *said)
         say_released(self, order->slot);
 }
 
-static void take_part(fedge_share *self, fedge_request *from)
+static void take_part(fedge_rank_worker *self, fedge_request *from)
 {
     fedge_error err;
     uint32_t slot = 0;
     /* Else it was on its way when the slot went elsewhere, or the device connected again. */
     if (fedge_intake_find(&self->intake, from->position.task_id, &slot) &&
         self->intake.slots[slot].conn_id == from->conn_id &&
-        self->intake.slots[slot].hold.uploading &&
+        self->intake.slots[slot].holder.uploading &&
         fedge_intake_part(&self->intake, slot, from, fedge_os_monotonic_ms(), &err) != FEDGE_OK)
         fail(self, &err);
 }
@@ -337,10 +337,10 @@ static uint64_t size_of(const fedge_request *request)
     return sizeof(*request) + request->meta_size + request->payload_size;
 }
 
-static void run_errand(void *user, uint32_t worker, fedge_work *work)
+static void run_task(void *user, uint32_t worker, fedge_work *work)
 {
-    fedge_share *self = user;
-    errand *said = (errand *)work;
+    fedge_rank_worker *self = user;
+    task *said = (task *)work;
     (void)worker;
     if (said->request) {
         const uint64_t size = size_of(said->request);
@@ -348,7 +348,7 @@ static void run_errand(void *user, uint32_t worker, fedge_work *work)
             take_part(self, said->request);
         /* Only when it is half empty: on and off at the mark itself would tell all connections to
          * go on for each part that is read. */
-        if (atomic_fetch_sub(&self->queued, size) - size <= FEDGE_SHARE_INBOX_BYTES / 2 &&
+        if (atomic_fetch_sub(&self->queued, size) - size <= FEDGE_RANK_WORKER_INBOX_BYTES / 2 &&
             atomic_exchange(&self->was_full, false) && !atomic_load(&self->stopped))
             resume_all(self);
         fedge_request_free(said->request);
@@ -363,50 +363,52 @@ static void run_errand(void *user, uint32_t worker, fedge_work *work)
 
 /* ---- from other threads ---------------------------------------------------------------------- */
 
-void fedge_share_connect(fedge_share *share, const fedge_share_outlets *outlets)
+void fedge_rank_worker_connect(fedge_rank_worker *worker,
+                               const fedge_rank_worker_callbacks *callbacks)
 {
-    share->out = *outlets;
+    worker->out = *callbacks;
 }
 
-bool fedge_share_post(fedge_share *share, fedge_request *request)
+bool fedge_rank_worker_post(fedge_rank_worker *worker, fedge_request *request)
 {
-    errand *said = calloc(1, sizeof(*said));
+    task *said = calloc(1, sizeof(*said));
     const uint64_t size = size_of(request);
     if (!said) {
         fedge_error err;
         (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory for a part of an upload");
         fedge_request_free(request);
-        share->out.fail(share->out.user, &err);
+        worker->out.fail(worker->out.user, &err);
         return true;
     }
-    said->work.run = run_errand;
+    said->work.run = run_task;
     said->request = request;
-    const bool full = atomic_fetch_add(&share->queued, size) + size > FEDGE_SHARE_INBOX_BYTES;
+    const bool full =
+        atomic_fetch_add(&worker->queued, size) + size > FEDGE_RANK_WORKER_INBOX_BYTES;
     if (full) { /* before the post, as in engine_thread.c */
-        atomic_store(&share->was_full, true);
+        atomic_store(&worker->was_full, true);
     }
-    fedge_worker_pool_post(share->thread, 0, &said->work);
+    fedge_worker_pool_post(worker->thread, 0, &said->work);
     return !full;
 }
 
-fedge_status fedge_share_order(fedge_share *share, const fedge_order *order, const void *bytes,
-                               fedge_error *err)
+fedge_status fedge_rank_worker_order(fedge_rank_worker *worker, const fedge_order *order,
+                                     const void *bytes, fedge_error *err)
 {
-    errand *said = calloc(1, sizeof(*said) + order->size);
+    task *said = calloc(1, sizeof(*said) + order->size);
     if (!said)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an order of rank 0");
-    said->work.run = run_errand;
+    said->work.run = run_task;
     said->order = *order;
     if (order->size > 0)
         memcpy(said->bytes, bytes, order->size);
-    fedge_worker_pool_post(share->thread, 0, &said->work);
+    fedge_worker_pool_post(worker->thread, 0, &said->work);
     return FEDGE_OK;
 }
 
-fedge_status fedge_share_change_gpus(fedge_share *share, const fedge_accumulator_config *sums,
-                                     fedge_error *err)
+fedge_status fedge_rank_worker_change_gpus(fedge_rank_worker *worker,
+                                           const fedge_accumulator_config *sums, fedge_error *err)
 {
-    errand *said = calloc(1, sizeof(*said));
+    task *said = calloc(1, sizeof(*said));
     fedge_accumulator_config *wanted = malloc(sizeof(*wanted));
     if (!said || !wanted) {
         free(said);
@@ -414,20 +416,20 @@ fedge_status fedge_share_change_gpus(fedge_share *share, const fedge_accumulator
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to change GPUs; ask again");
     }
     *wanted = *sums;
-    wanted->log = share->config.sums.log;
-    *said = (errand){.work = {.run = run_errand}, .wanted = wanted};
-    fedge_worker_pool_post(share->thread, 0, &said->work);
+    wanted->log = worker->config.sums.log;
+    *said = (task){.work = {.run = run_task}, .wanted = wanted};
+    fedge_worker_pool_post(worker->thread, 0, &said->work);
     return FEDGE_OK;
 }
 
-fedge_accumulator *fedge_share_accumulator(fedge_share *share)
+fedge_accumulator *fedge_rank_worker_accumulator(fedge_rank_worker *worker)
 {
-    return &share->accumulator;
+    return &worker->accumulator;
 }
 
 /* ---- the start ------------------------------------------------------------------------------- */
 
-static fedge_status make(fedge_share *self, fedge_error *err)
+static fedge_status make(fedge_rank_worker *self, fedge_error *err)
 {
     const fedge_worker_pool_config thread = {
         .name = "share", .thread = "share", .num_workers = 1, .user = self};
@@ -446,33 +448,34 @@ static fedge_status make(fedge_share *self, fedge_error *err)
 }
 
 /* Reads what is here of a phase, has it weighed and sums it. */
-static fedge_status find(fedge_share *self, const fedge_journal_phase *phase,
+static fedge_status find(fedge_rank_worker *self, const fedge_journal_phase *phase,
                          const fedge_journal_task *tasks, fedge_error *err)
 {
-    fedge_findings found = {0};
+    fedge_recovered_updates recovered = {0};
     const uint32_t rank = self->disks.rank;
     fedge_error why;
     forget_phase(self);
-    fedge_status status = fedge_found_read(&found, self->config.state_dir, &self->disks, phase,
-                                           self->config.log, err);
-    status = fedge_meet_send_findings(self->config.collective, &found, status, err);
-    const fedge_status weighed =
-        fedge_meet_get_weights(self->config.collective, &found, &why); /* tells its own failure */
+    fedge_status status = fedge_recovered_updates_read(&recovered, self->config.state_dir,
+                                                       &self->disks, phase, self->config.log, err);
+    status = fedge_rendezvous_send_updates(self->config.collective, &recovered, status, err);
+    const fedge_status weighed = fedge_rendezvous_receive_weights(
+        self->config.collective, &recovered, &why); /* tells its own failure */
     if (status == FEDGE_OK && weighed == FEDGE_OK) {
-        status = fedge_found_sum(&found, &self->config.job->plan, &self->accumulator, rank, err);
-        self->journal = found.journals[rank];
-        found.journals[rank] = NULL;
+        status = fedge_recovered_updates_sum(&recovered, &self->config.job->plan,
+                                             &self->accumulator, rank, err);
+        self->journal = recovered.journals[rank];
+        recovered.journals[rank] = NULL;
         if (status == FEDGE_OK && self->journal)
             status = fedge_intake_begin(&self->intake, self->journal, err);
         else if (status == FEDGE_OK)
             status = make_journal(self, phase, tasks, err);
     }
-    fedge_found_free(&found);
+    fedge_recovered_updates_free(&recovered);
     self->phase = 1; /* as rank 0 counts them */
     return fedge_collective_agree(self->config.collective, status, NULL, 0, err);
 }
 
-static fedge_status hear_phase(fedge_share *self, uint32_t num_tasks, fedge_error *err)
+static fedge_status receive_phase(fedge_rank_worker *self, uint32_t num_tasks, fedge_error *err)
 {
     fedge_journal_phase phase;
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
@@ -481,63 +484,64 @@ static fedge_status hear_phase(fedge_share *self, uint32_t num_tasks, fedge_erro
         fedge_collective_abort(&ending, 1);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
     }
-    fedge_meet_phase(self->config.collective, &phase, tasks, num_tasks);
+    fedge_rendezvous_broadcast_phase(self->config.collective, &phase, tasks, num_tasks);
     const fedge_status status = find(self, &phase, tasks, err);
     free(tasks);
     return status;
 }
 
-static fedge_status attend(fedge_share *self, fedge_error *err)
+static fedge_status follow_rank_0(fedge_rank_worker *self, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     for (;;) {
-        fedge_meet_word word;
-        fedge_meet_say(self->config.collective, &word);
-        switch ((fedge_meet_kind)word.kind) {
-        case FEDGE_MEET_FIND:
-            status = hear_phase(self, word.num_tasks, err);
+        fedge_rendezvous_command command;
+        fedge_rendezvous_broadcast_command(self->config.collective, &command);
+        switch ((fedge_rendezvous_command_kind)command.kind) {
+        case FEDGE_RENDEZVOUS_RECOVER:
+            status = receive_phase(self, command.num_tasks, err);
             break;
-        case FEDGE_MEET_SUMS:
+        case FEDGE_RENDEZVOUS_SUMS:
             status = fedge_joined_follow(&self->accumulator, status, err);
             break;
-        case FEDGE_MEET_END:
+        case FEDGE_RENDEZVOUS_END:
             return status;
         }
     }
 }
 
-fedge_status fedge_share_attend(const fedge_share_config *config, fedge_share **share,
-                                fedge_error *err)
+fedge_status fedge_rank_worker_open(const fedge_rank_worker_config *config,
+                                    fedge_rank_worker **worker, fedge_error *err)
 {
-    *share = NULL;
-    fedge_share *fresh = calloc(1, sizeof(*fresh));
+    *worker = NULL;
+    fedge_rank_worker *fresh = calloc(1, sizeof(*fresh));
     fedge_state no_state = {.lock = -1};
     fedge_status status = FEDGE_NO_MEMORY;
     fedge_rank_disks none;
     char run_id[FEDGE_RUN_ID_TEXT];
     if (!fresh) {
         (void)fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a rank's share");
-        return fedge_meet(config->collective, status, config->state_dir, run_id, &none, &no_state,
-                          err);
+        return fedge_rendezvous(config->collective, status, config->state_dir, run_id, &none,
+                                &no_state, err);
     }
     fresh->config = *config;
     fresh->state.lock = -1;
     status = make(fresh, err);
-    status = fedge_meet(config->collective, status, config->state_dir, fresh->run_id, &fresh->disks,
-                        &fresh->state, err);
+    status = fedge_rendezvous(config->collective, status, config->state_dir, fresh->run_id,
+                              &fresh->disks, &fresh->state, err);
     if (status == FEDGE_OK) {
         status =
             fedge_disk_folder(config->state_dir, fresh->run_id, fresh->disks.rank, fresh->dir, err);
         if (status == FEDGE_OK)
             status = fedge_os_make_dirs(fresh->dir, err);
-        const fedge_status attended = attend(fresh, status == FEDGE_OK ? err : &(fedge_error){0});
+        const fedge_status attended =
+            follow_rank_0(fresh, status == FEDGE_OK ? err : &(fedge_error){0});
         status = status == FEDGE_OK ? attended : status;
     }
     if (status != FEDGE_OK) {
-        fedge_share_free(fresh);
+        fedge_rank_worker_free(fresh);
         return status;
     }
-    *share = fresh;
+    *worker = fresh;
     return FEDGE_OK;
 }
 
@@ -546,31 +550,31 @@ static void nothing(void *user, uint32_t worker)
     (void)user, (void)worker;
 }
 
-void fedge_share_stop(fedge_share *share)
+void fedge_rank_worker_stop(fedge_rank_worker *worker)
 {
-    if (!share)
+    if (!worker)
         return;
-    atomic_store(&share->stopped, true);
-    fedge_worker_pool_begin(share->thread, nothing, NULL);
-    fedge_worker_pool_end(share->thread);
+    atomic_store(&worker->stopped, true);
+    fedge_worker_pool_begin(worker->thread, nothing, NULL);
+    fedge_worker_pool_end(worker->thread);
 }
 
-void fedge_share_free(fedge_share *share)
+void fedge_rank_worker_free(fedge_rank_worker *worker)
 {
-    if (!share)
+    if (!worker)
         return;
-    atomic_store(&share->stopped, true);
-    fedge_ingest_free(share->ingest);
-    fedge_worker_pool_free(share->thread);
-    fedge_mailbox_item *item = share->completions ? fedge_mailbox_take(share->completions) : NULL;
+    atomic_store(&worker->stopped, true);
+    fedge_ingest_free(worker->ingest);
+    fedge_worker_pool_free(worker->thread);
+    fedge_mailbox_item *item = worker->completions ? fedge_mailbox_take(worker->completions) : NULL;
     for (fedge_mailbox_item *next; item; item = next) {
         next = item->next;
         free(item);
     }
-    fedge_mailbox_free(share->completions);
-    forget_phase(share);
-    free(share->wanted);
-    fedge_accumulator_close(&share->accumulator);
-    fedge_state_close(&share->state);
-    free(share);
+    fedge_mailbox_free(worker->completions);
+    forget_phase(worker);
+    free(worker->wanted);
+    fedge_accumulator_close(&worker->accumulator);
+    fedge_state_close(&worker->state);
+    free(worker);
 }

@@ -23,11 +23,11 @@
 #include "edge/plan/plan.h"
 
 /* Of parts that wait; then peers pause. */
-#define FEDGE_SHARE_INBOX_BYTES FEDGE_ENGINE_INBOX_BYTES
+#define FEDGE_RANK_WORKER_INBOX_BYTES FEDGE_ENGINE_INBOX_BYTES
 
-typedef struct fedge_share fedge_share;
+typedef struct fedge_rank_worker fedge_rank_worker;
 
-typedef struct fedge_share_config {
+typedef struct fedge_rank_worker_config {
     const fedge_job *job; /* all here outlive the share */
     const char *state_dir;
     uint32_t num_workers;
@@ -35,40 +35,42 @@ typedef struct fedge_share_config {
     fedge_accumulator_config sums; /* likewise */
     const fedge_collective *collective;
     const fedge_log *log;
-} fedge_share_config;
+} fedge_rank_worker_config;
 
 /* While rank 0 opens the run: finds what this rank has of it, and does what rank 0 wants
- * (fedge_meet). A failure of any rank is that of all. */
-FEDGE_MUST_USE fedge_status fedge_share_attend(const fedge_share_config *config,
-                                               fedge_share **share, fedge_error *err);
-/* Nothing more is said to the outlets once it returns; what is posted after that is dropped. */
-void fedge_share_stop(fedge_share *share); /* NULL is fine, here and below */
-void fedge_share_free(fedge_share *share); /* when nobody posts any more */
+ * (fedge_rendezvous). A failure of any rank is that of all. */
+FEDGE_MUST_USE fedge_status fedge_rank_worker_open(const fedge_rank_worker_config *config,
+                                                   fedge_rank_worker **worker, fedge_error *err);
+/* Nothing more is said to the callbacks once it returns; what is posted after that is dropped. */
+void fedge_rank_worker_stop(fedge_rank_worker *worker); /* NULL is fine, here and below */
+void fedge_rank_worker_free(fedge_rank_worker *worker); /* when nobody posts any more */
 
 /* Before the service runs: where answers to connections go, reports to rank 0, and a failure that
  * is the end of all; each may be called on any thread. */
-typedef struct fedge_share_outlets {
+typedef struct fedge_rank_worker_callbacks {
     fedge_deliver_fn deliver;
     void *deliver_user;
     void (*report)(void *user, const fedge_report *report, const void *bytes);
     void (*fail)(void *user, const fedge_error *err);
     void *user;
-} fedge_share_outlets;
-void fedge_share_connect(fedge_share *share, const fedge_share_outlets *outlets);
+} fedge_rank_worker_callbacks;
+void fedge_rank_worker_connect(fedge_rank_worker *worker,
+                               const fedge_rank_worker_callbacks *callbacks);
 
 /* From any thread. A part of an upload; as fedge_engine_thread_post. */
-bool fedge_share_post(fedge_share *share, fedge_request *request);
+bool fedge_rank_worker_post(fedge_rank_worker *worker, fedge_request *request);
 /* [bytes] (order->size) are copied. FEDGE_NO_MEMORY. */
-FEDGE_MUST_USE fedge_status fedge_share_order(fedge_share *share, const fedge_order *order,
-                                              const void *bytes, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_rank_worker_order(fedge_rank_worker *worker,
+                                                    const fedge_order *order, const void *bytes,
+                                                    fedge_error *err);
 
 /* From any thread: sums->gpus are to sum from the next round on; where they cannot, the log says
  * why and the present ones go on. FEDGE_NO_MEMORY. */
-FEDGE_MUST_USE fedge_status fedge_share_change_gpus(fedge_share *share,
-                                                    const fedge_accumulator_config *sums,
-                                                    fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_rank_worker_change_gpus(fedge_rank_worker *worker,
+                                                          const fedge_accumulator_config *sums,
+                                                          fedge_error *err);
 
 /* What it sums in, for fedge_joined_follow between CLOSE and OPEN. */
-fedge_accumulator *fedge_share_accumulator(fedge_share *share);
+fedge_accumulator *fedge_rank_worker_accumulator(fedge_rank_worker *worker);
 
 #endif

@@ -23,13 +23,13 @@
 #define FIRST_NAP_US 20u
 #define STARTING "the start of all ranks"
 #define JOINING "joining sums" /* or a step on shards of them */
-#define MOST_AT_ONCE 64        /* letters that are read before others are sent */
+#define MOST_AT_ONCE 64        /* messages that are read before others are sent */
 
 static_assert(FEDGE_RANKS_MAX <= FEDGE_RANKS_WATCH_MAX, "all are watched");
 
 struct fedge_ranks {
     fedge_ranks_config config;
-    fedge_mailbox *outbox;   /* fedge_letter */
+    fedge_mailbox *outbox;   /* fedge_rank_message */
     _Atomic uint64_t queued; /* bytes of requests in it, or under way */
     atomic_bool was_full;    /* somebody was told so */
     atomic_bool held;        /* rank 0: the engine has enough; no message is read */
@@ -47,15 +47,15 @@ struct fedge_ranks {
     pthread_cond_t joined_now;
 
     /* Of the thread. */
-    fedge_letter *sending, **sending_tail; /* not sent yet */
+    fedge_rank_message *sending, **sending_tail; /* not sent yet */
     fedge_rank_blobs blobs;
     fedge_ranks_watch watch;
-    uint8_t *in;   /* (FEDGE_LETTER_MAX_SIZE) */
+    uint8_t *in;   /* (FEDGE_RANK_MESSAGE_MAX_SIZE) */
     void *reading; /* what is read into it; NULL: nothing */
     size_t in_size;
     uint32_t in_from;
-    uint64_t told_up, told_down; /* of the traffic, in letters that were sent */
-    uint64_t status_ms;          /* of the next letter with it, or without anything */
+    uint64_t told_up, told_down; /* of the traffic, in messages that were sent */
+    uint64_t status_ms;          /* of the next message with it, or without anything */
     uint32_t num_last;           /* ranks that say nothing more */
     uint32_t nap_us;
     bool said_last;
@@ -91,21 +91,22 @@ static void wake(void *ranks)
     pthread_mutex_unlock(&self->mutex);
 }
 
-static void post(fedge_ranks *self, fedge_letter *letter)
+static void post(fedge_ranks *self, fedge_rank_message *message)
 {
-    if (letter) {
-        fedge_mailbox_post(self->outbox, &letter->item);
+    if (message) {
+        fedge_mailbox_post(self->outbox, &message->item);
         return;
     }
     fedge_error err;
-    (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory for a letter to another rank");
+    (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory for a message to another rank");
     give_up(self, &err);
 }
 
-static void post_to_all(fedge_ranks *self, fedge_letter_kind kind, const void *body, size_t size)
+static void post_to_all(fedge_ranks *self, fedge_rank_message_kind kind, const void *body,
+                        size_t size)
 {
     for (uint32_t to = 1; to < self->config.collective->num_ranks; to++)
-        post(self, fedge_letter_new(kind, body, size, to));
+        post(self, fedge_rank_message_new(kind, body, size, to));
 }
 
 /* ---- what the engine and the connections say ------------------------------------------------- */
@@ -116,17 +117,17 @@ static fedge_status deliver(void *ranks, fedge_reply *reply, fedge_error *err)
     fedge_ranks *self = ranks;
     /* What all are told leaves this rank in the order of what one is told: by the same mailbox. */
     if (reply->conn_id == FEDGE_CONN_ALL) {
-        /* The engine has room again, so letters are read again. */
+        /* The engine has room again, so messages are read again. */
         if (reply->type == FEDGE_REPLY_RESUME)
             atomic_store(&self->held, false);
         for (uint32_t to = 1; to < self->config.collective->num_ranks; to++)
-            post(self, fedge_letter_of_reply(reply, to));
+            post(self, fedge_rank_message_of_reply(reply, to));
         return fedge_transport_deliver(self->config.transport, reply, err);
     }
     const uint32_t to = fedge_slots_tag(reply->conn_id) / FEDGE_RANKS_TAGS;
     if (to == 0)
         return fedge_transport_deliver(self->config.transport, reply, err);
-    post(self, fedge_letter_of_reply(reply, to));
+    post(self, fedge_rank_message_of_reply(reply, to));
     fedge_reply_free(reply);
     return FEDGE_OK;
 }
@@ -136,41 +137,42 @@ static bool forward(void *ranks, fedge_request *request)
 {
     fedge_ranks *self = ranks;
     /* Bytes of an upload stay on the rank that their client is connected to. */
-    if (self->config.share && request->type == FEDGE_REQUEST_PART)
-        return fedge_share_post(self->config.share, request);
-    fedge_letter *letter = fedge_letter_of_request(request);
-    const uint64_t size = letter ? letter->size : 0;
+    if (self->config.worker && request->type == FEDGE_REQUEST_PART)
+        return fedge_rank_worker_post(self->config.worker, request);
+    fedge_rank_message *message = fedge_rank_message_of_request(request);
+    const uint64_t size = message ? message->size : 0;
     fedge_request_free(request);
     const bool full = atomic_fetch_add(&self->queued, size) + size > FEDGE_RANKS_OUTBOX_BYTES;
     if (full) { /* before the post, as in engine_thread.c */
         atomic_store(&self->was_full, true);
     }
-    post(self, letter);
+    post(self, message);
     return !full;
 }
 
-void fedge_ranks_say(fedge_ranks *ranks, uint32_t to, const fedge_order *order, const void *bytes)
+void fedge_ranks_send_order(fedge_ranks *ranks, uint32_t to, const fedge_order *order,
+                            const void *bytes)
 {
-    post(ranks,
-         fedge_letter_with(FEDGE_LETTER_ORDER, order, sizeof(*order), bytes, order->size, to));
+    post(ranks, fedge_rank_message_with(FEDGE_RANK_MESSAGE_ORDER, order, sizeof(*order), bytes,
+                                        order->size, to));
 }
 
-/* For fedge_share_outlets. */
+/* For fedge_rank_worker_callbacks. */
 static void send_report(void *ranks, const fedge_report *report, const void *bytes)
 {
-    post(ranks,
-         fedge_letter_with(FEDGE_LETTER_REPORT, report, sizeof(*report), bytes, report->size, 0));
+    post(ranks, fedge_rank_message_with(FEDGE_RANK_MESSAGE_REPORT, report, sizeof(*report), bytes,
+                                        report->size, 0));
 }
 
-static void fail_share(void *ranks, const fedge_error *err)
+static void fail_worker(void *ranks, const fedge_error *err)
 {
     give_up(ranks, err);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */
 
-fedge_status fedge_ranks_together(fedge_ranks *ranks, fedge_accumulator *accumulator,
-                                  fedge_error *err)
+fedge_status fedge_ranks_join_sums(fedge_ranks *ranks, fedge_accumulator *accumulator,
+                                   fedge_error *err)
 {
     pthread_mutex_lock(&ranks->mutex);
     /* A rank that is over does not answer any more. */
@@ -211,7 +213,7 @@ static void follow_sums(fedge_ranks *self)
 {
     fedge_error err;
     fedge_ranks_watch_begin(&self->watch, JOINING);
-    if (fedge_joined_follow(fedge_share_accumulator(self->config.share), FEDGE_OK, &err) !=
+    if (fedge_joined_follow(fedge_rank_worker_accumulator(self->config.worker), FEDGE_OK, &err) !=
         FEDGE_OK)
         give_up(self, &err);
     fedge_ranks_watch_end(&self->watch);
@@ -222,9 +224,9 @@ static void follow_sums(fedge_ranks *self)
 static fedge_status receive_blob(fedge_ranks *self, const uint8_t *body, size_t size,
                                  fedge_error *err)
 {
-    fedge_letter_blob said;
+    fedge_rank_message_blob said;
     if (size != sizeof(said))
-        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks names no blob");
+        return fedge_fail(err, FEDGE_CORRUPT, "a message between ranks names no blob");
     memcpy(&said, body, sizeof(said));
     fedge_ranks_watch_begin(&self->watch, "a model's way to all ranks");
     const fedge_status status = fedge_rank_blobs_receive(&self->blobs, &said, err);
@@ -234,26 +236,26 @@ static fedge_status receive_blob(fedge_ranks *self, const uint8_t *body, size_t 
 
 /* ---- sending --------------------------------------------------------------------------------- */
 
-static void send_letter(fedge_ranks *self, fedge_letter *letter)
+static void send_message(fedge_ranks *self, fedge_rank_message *message)
 {
     const fedge_collective *all = self->config.collective;
     const fedge_traffic *traffic = fedge_engine_thread_traffic(self->config.engine);
-    fedge_letter_head *head = (fedge_letter_head *)(void *)letter->bytes;
-    /* What has come since the last letter: rank 0 adds up the traffic of all. */
+    fedge_rank_message_head *head = (fedge_rank_message_head *)(void *)message->bytes;
+    /* What has come since the last message: rank 0 adds up the traffic of all. */
     const uint64_t up = atomic_load(&traffic->up), down = atomic_load(&traffic->down);
     head->up = up - self->told_up;
     head->down = down - self->told_down;
     self->told_up = up;
     self->told_down = down;
-    letter->sending = fedge_collective_begin_send(all, letter->bytes, letter->size, letter->to);
-    if (!letter->sending) {
+    message->sending = fedge_collective_begin_send(all, message->bytes, message->size, message->to);
+    if (!message->sending) {
         fedge_error err;
-        (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to send a letter to another rank");
+        (void)fedge_fail(&err, FEDGE_NO_MEMORY, "no memory to send a message to another rank");
         give_up(self, &err);
     }
-    letter->next = NULL;
-    *self->sending_tail = letter;
-    self->sending_tail = &letter->next;
+    message->next = NULL;
+    *self->sending_tail = message;
+    self->sending_tail = &message->next;
 }
 
 /* Rank 0: something is done with the sums of all ranks, if somebody waits for that. */
@@ -266,9 +268,9 @@ static bool lead_sums(fedge_ranks *self)
     /* A word first: the others must be in the same collective before this one waits for them there.
      */
     for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
-        fedge_letter *word = fedge_letter_new(FEDGE_LETTER_SUMS, NULL, 0, to);
+        fedge_rank_message *word = fedge_rank_message_new(FEDGE_RANK_MESSAGE_SUMS, NULL, 0, to);
         if (word)
-            send_letter(self, word);
+            send_message(self, word);
         else
             post(self, NULL);
     }
@@ -280,33 +282,34 @@ static bool lead_sums(fedge_ranks *self)
 }
 
 /* Rank 0: what a reply is about is on all ranks before it, and named by none after its end. */
-static void prepare_blob(fedge_ranks *self, fedge_letter *letter)
+static void prepare_blob(fedge_ranks *self, fedge_rank_message *message)
 {
     /* A reply's blob is known by hash to a rank that has had its bytes. */
-    const fedge_letter_head *head = (const fedge_letter_head *)(const void *)letter->bytes;
+    const fedge_rank_message_head *head =
+        (const fedge_rank_message_head *)(const void *)message->bytes;
     const fedge_reply *reply =
-        (const fedge_reply *)(const void *)(letter->bytes + sizeof(fedge_letter_head));
-    if (head->kind != FEDGE_LETTER_REPLY || !letter->blob)
+        (const fedge_reply *)(const void *)(message->bytes + sizeof(fedge_rank_message_head));
+    if (head->kind != FEDGE_RANK_MESSAGE_REPLY || !message->blob)
         return;
     if (reply->type == FEDGE_REPLY_WITHDRAW) {
-        fedge_rank_blobs_drop(&self->blobs, letter->blob->hash);
-    } else if (!fedge_rank_blobs_find(&self->blobs, letter->blob->hash)) {
+        fedge_rank_blobs_drop(&self->blobs, message->blob->hash);
+    } else if (!fedge_rank_blobs_find(&self->blobs, message->blob->hash)) {
         for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
-            fedge_letter *word =
-                fedge_letter_new(FEDGE_LETTER_BLOB, &head->blob, sizeof(head->blob), to);
+            fedge_rank_message *word = fedge_rank_message_new(FEDGE_RANK_MESSAGE_BLOB, &head->blob,
+                                                              sizeof(head->blob), to);
             if (word)
-                send_letter(self, word);
+                send_message(self, word);
             else
                 post(self, NULL);
         }
         fedge_error err;
         fedge_ranks_watch_begin(&self->watch, "a model's way to all ranks");
-        if (fedge_rank_blobs_broadcast(&self->blobs, letter->blob, &err) != FEDGE_OK)
+        if (fedge_rank_blobs_broadcast(&self->blobs, message->blob, &err) != FEDGE_OK)
             give_up(self, &err);
         fedge_ranks_watch_end(&self->watch);
     }
-    fedge_blob_release(letter->blob);
-    letter->blob = NULL;
+    fedge_blob_release(message->blob);
+    message->blob = NULL;
 }
 
 static bool send_new(fedge_ranks *self)
@@ -315,9 +318,9 @@ static bool send_new(fedge_ranks *self)
     const bool busy = item != NULL;
     for (fedge_mailbox_item *next; item; item = next) {
         next = item->next;
-        fedge_letter *letter = (fedge_letter *)item;
-        prepare_blob(self, letter);
-        send_letter(self, letter);
+        fedge_rank_message *message = (fedge_rank_message *)item;
+        prepare_blob(self, message);
+        send_message(self, message);
     }
     return busy;
 }
@@ -342,24 +345,24 @@ static void resume_all(fedge_ranks *self)
 static bool forget_sent(fedge_ranks *self)
 {
     bool busy = false;
-    fedge_letter **at = &self->sending;
+    fedge_rank_message **at = &self->sending;
     while (*at) {
-        fedge_letter *letter = *at;
-        fedge_letter **next = &letter->next;
-        /* MPI reads from the letter until then. */
-        if (!fedge_collective_is_done(self->config.collective, letter->sending)) {
+        fedge_rank_message *message = *at;
+        fedge_rank_message **next = &message->next;
+        /* MPI reads from the message until then. */
+        if (!fedge_collective_is_done(self->config.collective, message->sending)) {
             at = next;
             continue;
         }
         *at = *next;
         if (self->sending_tail == next)
             self->sending_tail = at;
-        if (((fedge_letter_head *)(void *)letter->bytes)->kind == FEDGE_LETTER_REQUEST)
-            atomic_fetch_sub(&self->queued, letter->size);
-        fedge_letter_free(letter);
+        if (((fedge_rank_message_head *)(void *)message->bytes)->kind == FEDGE_RANK_MESSAGE_REQUEST)
+            atomic_fetch_sub(&self->queued, message->size);
+        fedge_rank_message_free(message);
         busy = true;
     }
-    /* At half, or connections would be stopped and started for each letter. */
+    /* At half, or connections would be stopped and started for each message. */
     if (busy && !atomic_load(&self->ending) &&
         atomic_load(&self->queued) <= FEDGE_RANKS_OUTBOX_BYTES / 2 &&
         atomic_exchange(&self->was_full, false))
@@ -369,11 +372,11 @@ static bool forget_sent(fedge_ranks *self)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static fedge_status take_request(fedge_ranks *self, const fedge_letter_head *head,
+static fedge_status take_request(fedge_ranks *self, const fedge_rank_message_head *head,
                                  const uint8_t *body, fedge_error *err)
 {
     fedge_request *request = NULL;
-    FEDGE_TRY(fedge_letter_request(head, body, &request, err));
+    FEDGE_TRY(fedge_rank_message_request(head, body, &request, err));
     /* The engine ends: what comes now would be answered by nobody. */
     if (atomic_load(&self->ending)) {
         fedge_request_free(request);
@@ -399,7 +402,7 @@ static fedge_status take_report(fedge_ranks *self, const uint8_t *body, size_t s
         return no_memory ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a report of a rank")
                          : FEDGE_OK;
     }
-    /* A copy, as the next letter comes into the same place. */
+    /* A copy, as the next message comes into the same place. */
     memcpy(frame, body, size);
     request->type = FEDGE_REQUEST_REPORT;
     request->frame = frame;
@@ -415,19 +418,19 @@ static fedge_status take_order(fedge_ranks *self, const uint8_t *body, size_t si
                                fedge_error *err)
 {
     fedge_order order;
-    if (size < sizeof(order) || !self->config.share)
-        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks has no order");
+    if (size < sizeof(order) || !self->config.worker)
+        return fedge_fail(err, FEDGE_CORRUPT, "a message between ranks has no order");
     memcpy(&order, body, sizeof(order));
     if (order.size != size - sizeof(order))
         return fedge_fail(err, FEDGE_CORRUPT, "an order of rank 0 is not whole");
-    return fedge_share_order(self->config.share, &order, body + sizeof(order), err);
+    return fedge_rank_worker_order(self->config.worker, &order, body + sizeof(order), err);
 }
 
-static fedge_status take_reply(fedge_ranks *self, const fedge_letter_head *head,
+static fedge_status take_reply(fedge_ranks *self, const fedge_rank_message_head *head,
                                const uint8_t *body, fedge_error *err)
 {
     fedge_reply *reply = NULL;
-    FEDGE_TRY(fedge_letter_reply(head, body, &reply, err));
+    FEDGE_TRY(fedge_rank_message_reply(head, body, &reply, err));
     /* The pointer in it is another process's: the blob is found again by its hash. */
     if (head->blob.hash[0]) {
         fedge_blob *found = fedge_rank_blobs_find(&self->blobs, head->blob.hash);
@@ -447,7 +450,7 @@ static fedge_status take_status(fedge_ranks *self, const uint8_t *body, size_t s
 {
     fedge_run_status status;
     if (size != sizeof(status))
-        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks has no status");
+        return fedge_fail(err, FEDGE_CORRUPT, "a message between ranks has no status");
     memcpy(&status, body, sizeof(status));
     fedge_engine_thread_tell(self->config.engine, &status);
     return FEDGE_OK;
@@ -457,7 +460,7 @@ static fedge_status take_end(fedge_ranks *self, const uint8_t *body, size_t size
 {
     fedge_error how;
     if (size != sizeof(how))
-        return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks has no end");
+        return fedge_fail(err, FEDGE_CORRUPT, "a message between ranks has no end");
     memcpy(&how, body, sizeof(how));
     fedge_engine_thread_end(self->config.engine, &how);
     return FEDGE_OK;
@@ -465,70 +468,70 @@ static fedge_status take_end(fedge_ranks *self, const uint8_t *body, size_t size
 
 static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
 {
-    fedge_letter_head head;
+    fedge_rank_message_head head;
     const uint8_t *body = NULL;
-    FEDGE_TRY(fedge_letter_open(self->in, size, &head, &body, err));
+    FEDGE_TRY(fedge_rank_message_open(self->in, size, &head, &body, err));
     fedge_ranks_watch_heard(&self->watch, self->in_from);
     fedge_traffic *traffic = fedge_engine_thread_traffic(self->config.engine);
     if (leads(self)) {
         atomic_fetch_add(&traffic->up, head.up);
         atomic_fetch_add(&traffic->down, head.down);
     }
-    switch ((fedge_letter_kind)head.kind) {
-    case FEDGE_LETTER_REQUEST:
+    switch ((fedge_rank_message_kind)head.kind) {
+    case FEDGE_RANK_MESSAGE_REQUEST:
         return leads(self) ? take_request(self, &head, body, err) : FEDGE_OK;
-    case FEDGE_LETTER_REPLY:
+    case FEDGE_RANK_MESSAGE_REPLY:
         return take_reply(self, &head, body, err);
-    case FEDGE_LETTER_BLOB:
+    case FEDGE_RANK_MESSAGE_BLOB:
         return receive_blob(self, body, head.body_size, err);
-    case FEDGE_LETTER_ORDER:
+    case FEDGE_RANK_MESSAGE_ORDER:
         return take_order(self, body, head.body_size, err);
-    case FEDGE_LETTER_REPORT:
+    case FEDGE_RANK_MESSAGE_REPORT:
         return leads(self) ? take_report(self, body, head.body_size, err) : FEDGE_OK;
-    case FEDGE_LETTER_SUMS:
+    case FEDGE_RANK_MESSAGE_SUMS:
         follow_sums(self);
         return FEDGE_OK;
-    case FEDGE_LETTER_STATUS:
+    case FEDGE_RANK_MESSAGE_STATUS:
         return take_status(self, body, head.body_size, err);
     /* The service ends as it does for any signal, with all that follows. */
-    case FEDGE_LETTER_STOP: /* as if the signal had come here */
+    case FEDGE_RANK_MESSAGE_STOP: /* as if the signal had come here */
         if (!atomic_load(&self->ending))
             (void)kill(getpid(), SIGTERM);
         return FEDGE_OK;
-    case FEDGE_LETTER_RELOAD:
+    case FEDGE_RANK_MESSAGE_RELOAD:
         atomic_store(&self->reload_told, !leads(self));
         if (!atomic_load(&self->ending))
             (void)kill(getpid(), SIGHUP);
         return FEDGE_OK;
-    case FEDGE_LETTER_END:
+    case FEDGE_RANK_MESSAGE_END:
         return take_end(self, body, head.body_size, err);
-    case FEDGE_LETTER_ALIVE:
+    case FEDGE_RANK_MESSAGE_ALIVE:
         return FEDGE_OK;
-    case FEDGE_LETTER_LAST:
+    case FEDGE_RANK_MESSAGE_LAST:
         fedge_ranks_watch_forget(&self->watch, self->in_from);
         self->num_last++;
         return FEDGE_OK;
     }
-    return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks is of kind %u", head.kind);
+    return fedge_fail(err, FEDGE_CORRUPT, "a message between ranks is of kind %u", head.kind);
 }
 
 static fedge_status receive_next(fedge_ranks *self, fedge_error *err)
 {
     const fedge_collective *all = self->config.collective;
-    if (self->in_size > FEDGE_LETTER_MAX_SIZE) {
-        return fedge_fail(err, FEDGE_CORRUPT, "a letter of rank %u has %zu bytes",
+    if (self->in_size > FEDGE_RANK_MESSAGE_MAX_SIZE) {
+        return fedge_fail(err, FEDGE_CORRUPT, "a message of rank %u has %zu bytes",
                           (unsigned)self->in_from, self->in_size);
     }
     self->reading = fedge_collective_begin_receive(all, self->in, self->in_size, self->in_from);
     return self->reading ? FEDGE_OK
-                         : fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a letter");
+                         : fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a message");
 }
 
-/* Begins to read the next letter, if there is one. */
+/* Begins to read the next message, if there is one. */
 static fedge_status begin_to_read(fedge_ranks *self, fedge_error *err)
 {
     const fedge_collective *all = self->config.collective;
-    /* While the engine's inbox is full nothing more is read: MPI holds letters back on the sending
+    /* While the engine's inbox is full nothing more is read: MPI holds messages back on the sending
      * side. */
     if (atomic_load(&self->held))
         fedge_ranks_watch_pause(&self->watch);
@@ -564,13 +567,13 @@ static void tell_status(fedge_ranks *self)
         return;
     self->status_ms = now_ms + FEDGE_RANKS_STATUS_MS;
     if (!leads(self)) { /* or its silence would end all */
-        post(self, fedge_letter_new(FEDGE_LETTER_ALIVE, NULL, 0, 0));
+        post(self, fedge_rank_message_new(FEDGE_RANK_MESSAGE_ALIVE, NULL, 0, 0));
         return;
     }
     /* Others answer those who look at their metrics from this. */
     fedge_run_status status;
     fedge_engine_thread_status(self->config.engine, &status);
-    post_to_all(self, FEDGE_LETTER_STATUS, &status, sizeof(status));
+    post_to_all(self, FEDGE_RANK_MESSAGE_STATUS, &status, sizeof(status));
 }
 
 static void nap(fedge_ranks *self)
@@ -595,9 +598,9 @@ static bool is_over(fedge_ranks *self)
         const fedge_error ending = {.status = FEDGE_CLOSED, .message = "the ranks are ending"};
         answer_join(self, &ending, true);
         if (leads(self))
-            post_to_all(self, FEDGE_LETTER_LAST, NULL, 0);
+            post_to_all(self, FEDGE_RANK_MESSAGE_LAST, NULL, 0);
         else
-            post(self, fedge_letter_new(FEDGE_LETTER_LAST, NULL, 0, 0));
+            post(self, fedge_rank_message_new(FEDGE_RANK_MESSAGE_LAST, NULL, 0, 0));
         return false;
     }
     return !self->sending && !self->reading && self->num_last == others;
@@ -618,7 +621,7 @@ static void *run(void *arg)
         busy = read_new(self) || busy;
         if (!busy && is_over(self))
             return NULL;
-        /* Under load it does not sleep between letters. */
+        /* Under load it does not sleep between messages. */
         if (busy) {
             self->nap_us = FIRST_NAP_US;
             continue;
@@ -649,7 +652,7 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
     fedge_condition_init(&fresh->changed);
     pthread_cond_init(&fresh->joined_now, NULL);
     pthread_mutex_init(&fresh->mutex, NULL);
-    fresh->in = malloc(FEDGE_LETTER_MAX_SIZE);
+    fresh->in = malloc(FEDGE_RANK_MESSAGE_MAX_SIZE);
     fedge_status status = fedge_mailbox_new(&fresh->outbox, wake, fresh, err);
     if (status == FEDGE_OK)
         status = fedge_rank_blobs_init(&fresh->blobs, config->collective, config->log, err);
@@ -669,13 +672,13 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
         fedge_engine_thread_deliver_to(config->engine, deliver, fresh);
     else
         fedge_engine_thread_stand_in(config->engine, forward, fresh);
-    if (config->share) {
-        const fedge_share_outlets outlets = {.deliver = fedge_transport_deliver,
-                                             .deliver_user = config->transport,
-                                             .report = send_report,
-                                             .fail = fail_share,
-                                             .user = fresh};
-        fedge_share_connect(config->share, &outlets);
+    if (config->worker) {
+        const fedge_rank_worker_callbacks callbacks = {.deliver = fedge_transport_deliver,
+                                                       .deliver_user = config->transport,
+                                                       .report = send_report,
+                                                       .fail = fail_worker,
+                                                       .user = fresh};
+        fedge_rank_worker_connect(config->worker, &callbacks);
     }
     *ranks = fresh;
     return FEDGE_OK;
@@ -690,7 +693,7 @@ void fedge_ranks_free(fedge_ranks *ranks)
     fedge_mailbox_item *item = ranks->outbox ? fedge_mailbox_take(ranks->outbox) : NULL;
     for (fedge_mailbox_item *next; item; item = next) {
         next = item->next;
-        fedge_letter_free((fedge_letter *)item);
+        fedge_rank_message_free((fedge_rank_message *)item);
     }
     fedge_mailbox_free(ranks->outbox);
     fedge_rank_blobs_fini(&ranks->blobs);
@@ -720,9 +723,9 @@ void fedge_ranks_reload(fedge_ranks *ranks)
     if (!ranks || !ranks->running || atomic_exchange(&ranks->reload_told, false))
         return;
     if (leads(ranks))
-        post_to_all(ranks, FEDGE_LETTER_RELOAD, NULL, 0);
+        post_to_all(ranks, FEDGE_RANK_MESSAGE_RELOAD, NULL, 0);
     else
-        post(ranks, fedge_letter_new(FEDGE_LETTER_RELOAD, NULL, 0, 0));
+        post(ranks, fedge_rank_message_new(FEDGE_RANK_MESSAGE_RELOAD, NULL, 0, 0));
 }
 
 /* The others get the numbers that the run has ended with, and then hear that it has. */
@@ -732,8 +735,8 @@ static void tell_end(fedge_ranks *self)
     fedge_error how = {.status = FEDGE_OK};
     fedge_engine_thread_status(self->config.engine, &status);
     (void)fedge_engine_thread_done(self->config.engine, &how);
-    post_to_all(self, FEDGE_LETTER_STATUS, &status, sizeof(status));
-    post_to_all(self, FEDGE_LETTER_END, &how, sizeof(how));
+    post_to_all(self, FEDGE_RANK_MESSAGE_STATUS, &status, sizeof(status));
+    post_to_all(self, FEDGE_RANK_MESSAGE_END, &how, sizeof(how));
 }
 
 void fedge_ranks_end(fedge_ranks *ranks, bool stopped)
@@ -742,13 +745,13 @@ void fedge_ranks_end(fedge_ranks *ranks, bool stopped)
         return;
     if (!leads(ranks)) {
         if (stopped)
-            post(ranks, fedge_letter_new(FEDGE_LETTER_STOP, NULL, 0, 0));
+            post(ranks, fedge_rank_message_new(FEDGE_RANK_MESSAGE_STOP, NULL, 0, 0));
     } else if (stopped) {
-        post_to_all(ranks, FEDGE_LETTER_STOP, NULL, 0);
+        post_to_all(ranks, FEDGE_RANK_MESSAGE_STOP, NULL, 0);
     } else {
         tell_end(ranks);
     }
-    /* A letter that is held back may be the last word that this rank waits for. */
+    /* A message that is held back may be the last word that this rank waits for. */
     atomic_store(&ranks->held, false);
     atomic_store(&ranks->ending, true);
     wake(ranks);

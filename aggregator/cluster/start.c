@@ -56,20 +56,20 @@ fedge_status fedge_ranks_facts(const char *job_text, size_t job_size, const char
     return FEDGE_OK;
 }
 
-void fedge_ranks_move(fedge_address *address, uint32_t local_rank)
+void fedge_ranks_offset_port(fedge_address *address, uint32_t local_rank)
 {
     if (address->port != 0)
         address->port = (uint16_t)(address->port + FEDGE_RANKS_PORTS * local_rank);
 }
 
-void fedge_ranks_place(const fedge_collective *collective, fedge_address *listen,
-                       fedge_address *http)
+void fedge_ranks_set_addresses(const fedge_collective *collective, fedge_address *listen,
+                               fedge_address *http)
 {
     const char *local = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
     const uint32_t local_rank =
         local ? (uint32_t)strtoul(local, NULL, 10) : collective->rank; /* one host, then */
-    fedge_ranks_move(listen, local_rank);
-    fedge_ranks_move(http, local_rank);
+    fedge_ranks_offset_port(listen, local_rank);
+    fedge_ranks_offset_port(http, local_rank);
 }
 
 void fedge_ranks_check_cores(const fedge_log *log)

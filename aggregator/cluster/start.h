@@ -24,10 +24,10 @@ FEDGE_MUST_USE fedge_status fedge_ranks_facts(const char *job_text, size_t job_s
 
 /* The address of a rank: the ports are those of the options, and FEDGE_RANKS_PORTS further for each
  * rank before it on its host; 0 stays 0. */
-void fedge_ranks_place(const fedge_collective *collective, fedge_address *listen,
-                       fedge_address *http);
+void fedge_ranks_set_addresses(const fedge_collective *collective, fedge_address *listen,
+                               fedge_address *http);
 /* The same with the rank's number on its host, for tests. */
-void fedge_ranks_move(fedge_address *address, uint32_t local_rank);
+void fedge_ranks_offset_port(fedge_address *address, uint32_t local_rank);
 
 /* Warns where Open MPI has bound this process to fewer cores than its machine has. */
 void fedge_ranks_check_cores(const fedge_log *log);

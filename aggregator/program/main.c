@@ -52,7 +52,7 @@ typedef struct program {
     fedge_collective collective; /* of the job that mpirun has started; alone without one */
     fedge_ranks *ranks;          /* NULL: alone */
     fedge_rank_link link;        /* rank 0: to the shares of the others */
-    fedge_share *share;          /* of any other; NULL where all bytes go to rank 0 */
+    fedge_rank_worker *worker;   /* of any other; NULL where all bytes go to rank 0 */
     pthread_mutex_t output;      /* of the log and the progress bar, which share a terminal */
     fedge_progress progress;     /* out is NULL: not wanted */
 } program;
@@ -100,11 +100,11 @@ static void on_reload(void *user)
     fedge_error err;
     fedge_accumulator_config sums = self->options.sums;
     fedge_ranks_reload(self->ranks);
-    if (!self->options.gpus_file || (!leads(self) && !self->share))
+    if (!self->options.gpus_file || (!leads(self) && !self->worker))
         return;
-    if (self->share) {
+    if (self->worker) {
         if (fedge_gpus_file_read(self->options.gpus_file, &sums, &err) != FEDGE_OK ||
-            fedge_share_change_gpus(self->share, &sums, &err) != FEDGE_OK)
+            fedge_rank_worker_change_gpus(self->worker, &sums, &err) != FEDGE_OK)
             fedge_log_failure(&self->log, FEDGE_LOG_ERROR, "gpus-refused", &err);
         return;
     }
@@ -322,12 +322,12 @@ static bool ranks_share_updates(const program *self)
 /* For fedge_rank_link: the ranks are there before the engine's thread. */
 static void say_to_rank(void *user, uint32_t to, const fedge_order *order, const void *bytes)
 {
-    fedge_ranks_say(((program *)user)->ranks, to, order, bytes);
+    fedge_ranks_send_order(((program *)user)->ranks, to, order, bytes);
 }
 
 static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_error *err)
 {
-    return fedge_ranks_together(((program *)user)->ranks, accumulator, err);
+    return fedge_ranks_join_sums(((program *)user)->ranks, accumulator, err);
 }
 
 /* For fedge_engine_config. */
@@ -338,15 +338,16 @@ static uint32_t num_registered(void *peers)
 
 static fedge_status open_share(program *self, fedge_error *err)
 {
-    fedge_share_config config = {.job = self->job,
-                                 .state_dir = self->options.state,
-                                 .num_workers = num_workers(self),
-                                 .accumulator = self->options.accumulator,
-                                 .sums = self->options.sums,
-                                 .collective = &self->collective,
-                                 .log = &self->log};
+    fedge_rank_worker_config config = {.job = self->job,
+                                       .state_dir = self->options.state,
+                                       .num_workers = num_workers(self),
+                                       .accumulator = self->options.accumulator,
+                                       .sums = self->options.sums,
+                                       .collective = &self->collective,
+                                       .log = &self->log};
     config.sums.log = &self->log;
-    return ranks_share_updates(self) ? fedge_share_attend(&config, &self->share, err) : FEDGE_OK;
+    return ranks_share_updates(self) ? fedge_rank_worker_open(&config, &self->worker, err)
+                                     : FEDGE_OK;
 }
 
 static fedge_status open_run(program *self, fedge_error *err)
@@ -487,7 +488,7 @@ static int serve(program *self)
     fedge_engine_thread_stop(self->engine_thread);
     fedge_progress_clear(&self->progress);
     fedge_ranks_end(self->ranks, how == FEDGE_ENDING_STOPPED);
-    fedge_share_stop(self->share);
+    fedge_rank_worker_stop(self->worker);
     if (self->engine)
         return conclude(self, how, &failure);
     fedge_run_status status;
@@ -572,7 +573,7 @@ static int run(program *self)
             .collective = &self->collective,
             .engine = self->engine_thread,
             .transport = self->transport,
-            .share = self->share,
+            .worker = self->worker,
             .sum_bytes = fedge_plan_layout(&self->job->plan).num_elements * sizeof(int64_t),
             .log = &self->log};
         code = FEDGE_EXIT_FAILURE;
@@ -597,7 +598,7 @@ static int begin(program *self)
         status = fedge_fail(&err, FEDGE_UNSUPPORTED, "%u ranks: one aggregator has at most %u",
                             (unsigned)self->collective.num_ranks, FEDGE_RANKS_MAX);
     } else if (!fedge_collective_is_alone(&self->collective)) {
-        fedge_ranks_place(&self->collective, &self->options.listen, &self->options.http);
+        fedge_ranks_set_addresses(&self->collective, &self->options.listen, &self->options.http);
         status = fedge_ranks_facts(self->job_text, self->job_size, self->options.registry,
                                    self->options.accumulator, facts, &err);
     }
@@ -743,7 +744,7 @@ int main(int argc, char **argv)
     fedge_engine_thread_stop(self.engine_thread);
     fedge_transport_free(self.transport);
     fedge_engine_free(self.engine);
-    fedge_share_free(self.share);
+    fedge_rank_worker_free(self.worker);
     fedge_ranks_free(self.ranks);
     fedge_engine_thread_free(self.engine_thread);
     fedge_service_free(self.service);

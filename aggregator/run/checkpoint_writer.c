@@ -9,7 +9,7 @@
 #include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
 
-struct fedge_saver {
+struct fedge_checkpoint_writer {
     fedge_mailbox *mailbox;
     const fedge_log *log;
     fedge_worker_pool *worker;
@@ -67,39 +67,39 @@ void fedge_save_free(fedge_save *save)
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 /* Said once; the process ends, and the next one closes the round again. */
-static void tell(fedge_saver *saver)
+static void tell(fedge_checkpoint_writer *writer)
 {
-    fedge_completion *completion = saver->fatal;
-    saver->fatal = NULL;
+    fedge_completion *completion = writer->fatal;
+    writer->fatal = NULL;
     if (completion) {
         completion->type = FEDGE_COMPLETION_FATAL;
-        completion->status = saver->failed.status;
-        memcpy(completion->message, saver->failed.message, sizeof(completion->message));
-        fedge_mailbox_post(saver->mailbox, &completion->item);
+        completion->status = writer->failed.status;
+        memcpy(completion->message, writer->failed.message, sizeof(completion->message));
+        fedge_mailbox_post(writer->mailbox, &completion->item);
     }
 }
 
 static void write_checkpoint(void *user, uint32_t worker, fedge_work *work)
 {
     (void)worker, (void)work;
-    fedge_saver *saver = user;
+    fedge_checkpoint_writer *writer = user;
     fedge_error err = {0};
     const uint64_t start_ns = fedge_os_monotonic_ns();
-    if (fedge_save_write(saver->save, &err) == FEDGE_OK) {
-        FEDGE_LOG(saver->log, FEDGE_LOG_INFO, "checkpoint-saved",
-                  fedge_log_int("round", saver->save->checkpoint.round),
+    if (fedge_save_write(writer->save, &err) == FEDGE_OK) {
+        FEDGE_LOG(writer->log, FEDGE_LOG_INFO, "checkpoint-saved",
+                  fedge_log_int("round", writer->save->checkpoint.round),
                   fedge_log_num("seconds", (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9));
     } else {
-        saver->failed = err;
-        tell(saver);
+        writer->failed = err;
+        tell(writer);
     }
 }
 
-fedge_status fedge_saver_new(fedge_saver **saver, fedge_mailbox *mailbox, const fedge_log *log,
-                             fedge_error *err)
+fedge_status fedge_checkpoint_writer_new(fedge_checkpoint_writer **writer, fedge_mailbox *mailbox,
+                                         const fedge_log *log, fedge_error *err)
 {
-    *saver = NULL;
-    fedge_saver *fresh = calloc(1, sizeof(*fresh));
+    *writer = NULL;
+    fedge_checkpoint_writer *fresh = calloc(1, sizeof(*fresh));
     fedge_completion *fatal = calloc(1, sizeof(*fatal));
     if (!fresh || !fatal) {
         free(fresh);
@@ -110,45 +110,46 @@ fedge_status fedge_saver_new(fedge_saver **saver, fedge_mailbox *mailbox, const 
     fresh->log = log;
     fresh->fatal = fatal;
     const fedge_worker_pool_config config = {
-        .name = "thread for checkpoints", .thread = "saver", .num_workers = 1, .user = fresh};
+        .name = "thread for checkpoints", .thread = "writer", .num_workers = 1, .user = fresh};
     const fedge_status status = fedge_worker_pool_new(&fresh->worker, &config, err);
     if (status != FEDGE_OK) {
         free(fatal);
         free(fresh);
         return status;
     }
-    *saver = fresh;
+    *writer = fresh;
     return FEDGE_OK;
 }
 
-void fedge_saver_free(fedge_saver *saver)
+void fedge_checkpoint_writer_free(fedge_checkpoint_writer *writer)
 {
-    if (!saver)
+    if (!writer)
         return;
-    fedge_worker_pool_free(saver->worker);
-    fedge_save_free(saver->save);
-    free(saver->fatal);
-    free(saver);
+    fedge_worker_pool_free(writer->worker);
+    fedge_save_free(writer->save);
+    free(writer->fatal);
+    free(writer);
 }
 
 /* ---- from other threads ---------------------------------------------------------------------- */
 
-void fedge_saver_start(fedge_saver *saver, fedge_save *save)
+void fedge_checkpoint_writer_start(fedge_checkpoint_writer *writer, fedge_save *save)
 {
     /* One at a time, so that memory holds at most one model that waits for the disk; a phase waits
      * here rather than queueing a second. */
-    assert(!saver->save);
-    saver->save = save;
-    saver->work.run = write_checkpoint;
-    fedge_worker_pool_post(saver->worker, 0, &saver->work);
+    assert(!writer->save);
+    writer->save = save;
+    writer->work.run = write_checkpoint;
+    fedge_worker_pool_post(writer->worker, 0, &writer->work);
 }
 
-fedge_status fedge_saver_wait(fedge_saver *saver, fedge_save **save, fedge_error *err)
+fedge_status fedge_checkpoint_writer_wait(fedge_checkpoint_writer *writer, fedge_save **save,
+                                          fedge_error *err)
 {
-    fedge_worker_pool_wait(saver->worker);
-    *save = saver->save;
-    saver->save = NULL;
-    const fedge_error *failed = &saver->failed;
+    fedge_worker_pool_wait(writer->worker);
+    *save = writer->save;
+    writer->save = NULL;
+    const fedge_error *failed = &writer->failed;
     return failed->status == FEDGE_OK ? FEDGE_OK
                                       : fedge_fail(err, failed->status, "%s", failed->message);
 }

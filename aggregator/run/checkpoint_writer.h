@@ -1,4 +1,5 @@
-/* The saver: one thread that writes checkpoints while the next phase is opened and played.
+/* The checkpoint writer: one thread that writes checkpoints while the next phase is opened and
+ * played.
  *
  * A round is durable without its checkpoint: its closed journal and the checkpoint before it give
  * the same model, bit for bit (aggregator/store/recovery.h), so tasks and acknowledgements of the
@@ -34,19 +35,20 @@ typedef struct fedge_save {
 FEDGE_MUST_USE fedge_status fedge_save_write(fedge_save *save, fedge_error *err);
 void fedge_save_free(fedge_save *save); /* NULL is fine */
 
-typedef struct fedge_saver fedge_saver;
+typedef struct fedge_checkpoint_writer fedge_checkpoint_writer;
 
 /* [mailbox] and [log] outlive the thread. */
-FEDGE_MUST_USE fedge_status fedge_saver_new(fedge_saver **saver, fedge_mailbox *mailbox,
-                                            const fedge_log *log, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_checkpoint_writer_new(fedge_checkpoint_writer **writer,
+                                                        fedge_mailbox *mailbox,
+                                                        const fedge_log *log, fedge_error *err);
 /* Waits for what it has in hand. NULL is fine. */
-void fedge_saver_free(fedge_saver *saver);
+void fedge_checkpoint_writer_free(fedge_checkpoint_writer *writer);
 
 /* Takes over [save]; none may be in hand. A failure is told by FEDGE_COMPLETION_FATAL, too. */
-void fedge_saver_start(fedge_saver *saver, fedge_save *save);
+void fedge_checkpoint_writer_start(fedge_checkpoint_writer *writer, fedge_save *save);
 /* Waits until nothing is in hand and returns how it went. *save: what was written, for the caller
  * to free; NULL: nothing was started. A failure is returned each time from then on. */
-FEDGE_MUST_USE fedge_status fedge_saver_wait(fedge_saver *saver, fedge_save **save,
-                                             fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_checkpoint_writer_wait(fedge_checkpoint_writer *writer,
+                                                         fedge_save **save, fedge_error *err);
 
 #endif

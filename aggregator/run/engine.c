@@ -9,10 +9,10 @@
 #include "aggregator/report/plot.h"
 #include "aggregator/run/engine_buffer.h"
 #include "aggregator/run/engine_mend.h"
+#include "aggregator/run/engine_not_before.h"
 #include "aggregator/run/engine_phase.h"
 #include "aggregator/run/engine_reply.h"
 #include "aggregator/run/engine_reports.h"
-#include "aggregator/run/engine_rest.h"
 #include "aggregator/run/engine_state.h"
 #include "aggregator/run/engine_status.h"
 #include "aggregator/run/engine_upload.h"
@@ -25,7 +25,7 @@
  */
 static bool is_made_from_seed(const fedge_engine *engine, uint32_t last_closed)
 {
-    return last_closed == 0 && engine->global.control_size == 0 &&
+    return last_closed == 0 && engine->server.control_size == 0 &&
            engine->config.job->initial_model[0] == '\0';
 }
 
@@ -33,12 +33,12 @@ static fedge_status make_blobs(fedge_engine *engine, uint32_t last_closed, fedge
 {
     char *text = NULL;
     size_t size = 0;
-    fedge_status status = fedge_plan_write(engine->global.plan, &text, &size, err);
+    fedge_status status = fedge_plan_write(engine->server.plan, &text, &size, err);
     if (status == FEDGE_OK)
         status = fedge_blob_new((uint8_t *)text, size, &engine->plan, err);
     if (status == FEDGE_OK) {
-        engine->model = fedge_global_take_model(&engine->global);
-        memcpy(engine->model_hash, engine->global.model_hash, sizeof(engine->model_hash));
+        engine->model = fedge_server_run_take_model(&engine->server);
+        memcpy(engine->model_hash, engine->server.model_hash, sizeof(engine->model_hash));
         if (is_made_from_seed(engine, last_closed))
             memcpy(engine->initial, engine->model->hash, sizeof(engine->initial));
     }
@@ -49,8 +49,8 @@ static fedge_status make_blobs(fedge_engine *engine, uint32_t last_closed, fedge
  * of that nor an attempt at the next round. */
 static bool evaluation_was_cut_off(const fedge_engine *engine, const fedge_recovery *recovery)
 {
-    const fedge_round_log *log = &engine->global.round_log;
-    return engine->config.job->rounds.fraction_evaluate > 0.0 && !engine->global.run.finished &&
+    const fedge_round_log *log = &engine->server.round_log;
+    return engine->config.job->rounds.fraction_evaluate > 0.0 && !engine->server.run.finished &&
            recovery->last_closed > 0 && recovery->num_tasks == 0 && recovery->attempt == 0 &&
            log->last_round == recovery->last_closed && log->last_kind == FEDGE_TASK_TRAIN;
 }
@@ -63,7 +63,7 @@ static bool is_named(const fedge_engine_config *config, const fedge_run *run)
 
 static void log_opened(const fedge_engine *engine, uint32_t last_closed)
 {
-    const fedge_run *run = &engine->global.run;
+    const fedge_run *run = &engine->server.run;
     const fedge_log *log = engine->config.log;
     if (run->finished && !is_named(&engine->config, run)) {
         FEDGE_LOG(log, FEDGE_LOG_WARN, "results-missing", fedge_log_str("run", run->run_id),
@@ -89,24 +89,24 @@ static void log_opened(const fedge_engine *engine, uint32_t last_closed)
 static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint64_t now_ms,
                             fedge_error *err)
 {
-    fedge_status status = fedge_rounds_new(&engine->config.job->rounds, engine->global.plan->seed,
+    fedge_status status = fedge_rounds_new(&engine->config.job->rounds, engine->server.plan->seed,
                                            &engine->rounds, err);
     if (status != FEDGE_OK)
         return status;
-    fedge_rounds_draw_by(engine->rounds, &engine->global.model.clients);
+    fedge_rounds_draw_by(engine->rounds, &engine->server.model.clients);
     engine->rounds_closed = recovery->last_closed;
-    engine->run_bytes_up = engine->global.checkpoint.bytes_up;
-    engine->run_bytes_down = engine->global.checkpoint.bytes_down;
-    engine->loss = engine->global.checkpoint.loss;
-    engine->accuracy = engine->global.checkpoint.accuracy;
+    engine->run_bytes_up = engine->server.checkpoint.bytes_up;
+    engine->run_bytes_down = engine->server.checkpoint.bytes_down;
+    engine->loss = engine->server.checkpoint.loss;
+    engine->accuracy = engine->server.checkpoint.accuracy;
     engine->phase_started_ms = now_ms;
-    if (fedge_selection_is_over(&engine->global.selection))
+    if (fedge_selection_is_over(&engine->server.selection))
         fedge_engine_stop_early(engine);
     if (recovery->journal) {
         engine->journal = recovery->journal;
         recovery->journal = NULL;
         engine->phase = *fedge_journal_get_phase(engine->journal);
-        engine->spread.phase = 1; /* as on the ranks that have recovered it */
+        engine->other_ranks.phase = 1; /* as on the ranks that have recovered it */
         status = fedge_engine_new_slots(engine, recovery->num_tasks, err);
         if (status == FEDGE_OK)
             status = fedge_engine_begin_intake(engine, err);
@@ -120,7 +120,7 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
         status = fedge_rounds_restore(engine->rounds, recovery->last_closed, recovery->attempt,
                                       recovery->next_task_id, recovery->wanted, recovery->tasks,
                                       recovery->num_tasks, now_ms, err);
-        fedge_upload_set_phase(&engine->global.model, &engine->phase);
+        fedge_upload_set_phase(&engine->server.model, &engine->phase);
         fedge_rounds_restore_draw(engine->rounds, &engine->phase.draw);
     }
     if (status == FEDGE_OK)
@@ -142,8 +142,8 @@ static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
     fedge_status status =
         fedge_mailbox_new(&engine->mailbox, engine->config.wake, engine->config.wake_user, err);
     if (status == FEDGE_OK) {
-        status = fedge_ingest_new(&engine->ingest, engine->global.plan,
-                                  &engine->global.model.accumulator, engine->mailbox,
+        status = fedge_ingest_new(&engine->ingest, engine->server.plan,
+                                  &engine->server.model.accumulator, engine->mailbox,
                                   engine->config.num_workers, err);
     }
     engine->intake = (fedge_intake){.ingest = engine->ingest,
@@ -151,7 +151,7 @@ static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
                                     .user = engine,
                                     .skips = fedge_engine_has_buffer(engine)};
     if (status == FEDGE_OK) {
-        status = fedge_round_finalizer_new(&engine->finalizer, &engine->global, engine->ingest,
+        status = fedge_round_finalizer_new(&engine->finalizer, &engine->server, engine->ingest,
                                            engine->mailbox, err);
     }
     return status;
@@ -178,12 +178,12 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
     fresh->config = *config;
     fresh->loss = NAN;
     fresh->accuracy = NAN;
-    fresh->spread.num_others = config->ranks ? config->ranks->collective->num_ranks - 1 : 0;
+    fresh->other_ranks.num = config->ranks ? config->ranks->collective->num_ranks - 1 : 0;
     fedge_recovery recovery = {0};
     fedge_status status =
-        fedge_global_open(&fresh->global, config->job, &config->run, config->evaluator,
-                          config->state_dir, config->restored, config->accumulator, &config->sums,
-                          config->ranks, config->log, &recovery, err);
+        fedge_server_run_open(&fresh->server, config->job, &config->run, config->evaluator,
+                              config->state_dir, config->restored, config->accumulator,
+                              &config->sums, config->ranks, config->log, &recovery, err);
     if (status == FEDGE_OK)
         status = make_blobs(fresh, recovery.last_closed, err);
     if (status == FEDGE_OK)
@@ -228,7 +228,7 @@ void fedge_engine_free(fedge_engine *engine)
     fedge_intake_end(&engine->intake);
     free(engine->slots);
     fedge_engine_buffer_fini(engine);
-    free(engine->spread.tasks);
+    free(engine->other_ranks.tasks);
     free(engine->accepted);
     free(engine->devices);
     fedge_rounds_free(engine->rounds);
@@ -236,7 +236,7 @@ void fedge_engine_free(fedge_engine *engine)
     fedge_blob_release(engine->model);
     for (uint32_t i = 0; i < engine->num_deltas; i++)
         fedge_blob_release(engine->deltas[i]);
-    fedge_global_close(&engine->global);
+    fedge_server_run_close(&engine->server);
     free(engine);
 }
 
@@ -251,8 +251,8 @@ bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure)
  * disk has damaged costs this file alone, and then the summary names no model either. */
 static fedge_status export_best(fedge_engine *engine, fedge_error *err)
 {
-    const fedge_run *run = &engine->global.run;
-    fedge_selected *best = &engine->global.selection.state.best;
+    const fedge_run *run = &engine->server.run;
+    fedge_selected *best = &engine->server.selection.state.best;
     char path[FEDGE_MAX_PATH], checkpoints[FEDGE_MAX_PATH];
     fedge_checkpoint_data data = {0};
     if (best->round == 0)
@@ -275,7 +275,7 @@ static fedge_status export_best(fedge_engine *engine, fedge_error *err)
                                .validation_accuracy = best->validation_accuracy};
     memcpy(facts.model, best->model, sizeof(facts.model));
     status =
-        fedge_model_file_write(path, engine->global.plan, &facts, data.model, data.model_size, err);
+        fedge_model_file_write(path, engine->server.plan, &facts, data.model, data.model_size, err);
     fedge_checkpoint_data_fini(&data);
     return status;
 }
@@ -284,8 +284,8 @@ static fedge_status export_best(fedge_engine *engine, fedge_error *err)
 static fedge_status export_clusters(fedge_engine *engine, const fedge_model_facts *facts,
                                     fedge_error *err)
 {
-    const size_t size = engine->global.control_size;
-    if (!fedge_plan_chooses(engine->global.plan) || size == 0)
+    const size_t size = engine->server.control_size;
+    if (!fedge_plan_chooses(engine->server.plan) || size == 0)
         return FEDGE_OK;
     uint8_t *bytes = malloc(size);
     if (!bytes)
@@ -293,7 +293,7 @@ static fedge_status export_clusters(fedge_engine *engine, const fedge_model_fact
     fedge_status status =
         fedge_engine_read_model(engine, engine->model->size - size, bytes, size, err);
     if (status == FEDGE_OK) {
-        status = fedge_model_file_write_clusters(engine->global.run.dir, engine->global.plan, facts,
+        status = fedge_model_file_write_clusters(engine->server.run.dir, engine->server.plan, facts,
                                                  bytes, size, err);
     }
     free(bytes);
@@ -303,13 +303,13 @@ static fedge_status export_clusters(fedge_engine *engine, const fedge_model_fact
 static fedge_status export_last(fedge_engine *engine, const char *path,
                                 const fedge_model_facts *facts, fedge_error *err)
 {
-    const size_t size = engine->model->size - engine->global.control_size;
+    const size_t size = engine->model->size - engine->server.control_size;
     uint8_t *bytes = malloc(size);
     if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", size);
     fedge_status status = fedge_engine_read_model(engine, 0, bytes, size, err);
     if (status == FEDGE_OK)
-        status = fedge_model_file_write(path, engine->global.plan, facts, bytes, size, err);
+        status = fedge_model_file_write(path, engine->server.plan, facts, bytes, size, err);
     free(bytes);
     return status == FEDGE_OK ? export_clusters(engine, facts, err) : status;
 }
@@ -317,7 +317,7 @@ static fedge_status export_last(fedge_engine *engine, const char *path,
 fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
 {
     assert(is_own(engine) && engine->done);
-    const fedge_run *run = &engine->global.run;
+    const fedge_run *run = &engine->server.run;
     char model[FEDGE_MAX_PATH], log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
     fedge_status status = fedge_round_finalizer_wait(engine->finalizer, err);
     if (status == FEDGE_OK)
@@ -330,7 +330,7 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
         status = export_best(engine, err);
     }
     if (status == FEDGE_OK) {
-        const fedge_selected *last = &engine->global.selection.last;
+        const fedge_selected *last = &engine->server.selection.last;
         fedge_model_facts facts = {.run_id = run->run_id,
                                    .round = engine->rounds_closed,
                                    .loss = engine->loss,
@@ -341,7 +341,7 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
         status = export_last(engine, model, &facts, err);
     }
     if (status == FEDGE_OK)
-        status = fedge_plot_rounds(log, picture, engine->global.plan->name, err);
+        status = fedge_plot_rounds(log, picture, engine->server.plan->name, err);
     if (status == FEDGE_OK && fedge_rounds_is_complete(engine->rounds))
         fedge_engine_check_selection(engine);
     return status;
@@ -351,7 +351,7 @@ fedge_status fedge_engine_conclude(fedge_engine *engine, fedge_error *err)
 {
     assert(is_own(engine) && engine->done);
     /* A drained run is not over: the next start goes on with it. */
-    return fedge_rounds_is_complete(engine->rounds) ? fedge_run_finish(&engine->global.run, err)
+    return fedge_rounds_is_complete(engine->rounds) ? fedge_run_finish(&engine->server.run, err)
                                                     : FEDGE_OK;
 }
 
@@ -362,7 +362,7 @@ void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms)
         fedge_rounds_tick(engine->rounds, now_ms);
         fedge_engine_pump(engine, now_ms);
         fedge_engine_mend_models(engine);
-        fedge_engine_send_to_rest(engine, now_ms);
+        fedge_engine_send_not_before(engine, now_ms);
         fedge_engine_log_wait(engine, now_ms);
     }
 }
@@ -394,7 +394,7 @@ void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
         case FEDGE_COMPLETION_OPENED:
             /* What came between two rounds has waited for this journal. */
             fedge_engine_on_opened(engine, completion, now_ms);
-            fedge_engine_resume_held(engine, now_ms);
+            fedge_engine_resume_deferred(engine, now_ms);
             break;
         case FEDGE_COMPLETION_CLOSED:
             fedge_engine_on_closed(engine, completion, now_ms);
@@ -429,11 +429,11 @@ static void welcome(fedge_engine *engine, const fedge_request *from)
     fedge_reply reply = {.welcome = {.protocol = FEDGE_PROTOCOL_MAX,
                                      .client_index = from->client_index,
                                      .server_time_ms = fedge_os_unix_ms(),
-                                     .incarnation = engine->global.run.incarnation,
+                                     .incarnation = engine->server.run.incarnation,
                                      .plan_size = engine->plan->size,
                                      .heartbeat_s = engine->config.heartbeat_s,
                                      .return_within_ms = return_within_ms(engine)}};
-    memcpy(reply.welcome.run_id, engine->global.run.run_id, sizeof(reply.welcome.run_id));
+    memcpy(reply.welcome.run_id, engine->server.run.run_id, sizeof(reply.welcome.run_id));
     memcpy(reply.welcome.plan, engine->plan->hash, sizeof(reply.welcome.plan));
     if (engine->model_number <= engine->num_deltas) { /* else nothing leads on from it */
         memcpy(reply.welcome.initial_model, engine->initial, sizeof(engine->initial));
@@ -600,7 +600,7 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_run_status *statu
         .rounds_closed = engine->rounds_closed,
         .num_server_rounds = engine->config.job->rounds.num_server_rounds,
         .connected = fedge_rounds_num_connected(engine->rounds),
-        .incarnation = engine->global.run.incarnation,
+        .incarnation = engine->server.run.incarnation,
         .updates_accepted = engine->updates_accepted,
         .updates_refused = engine->updates_refused,
         .updates_duplicate = engine->updates_duplicate,
@@ -608,8 +608,8 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_run_status *statu
         .bytes_down = atomic_load(&engine->config.traffic->down),
         .run_bytes_up = engine->run_bytes_up,
         .run_bytes_down = engine->run_bytes_down,
-        .seconds = (double)(engine->global.elapsed_before_ms + fedge_os_monotonic_ms() -
-                            engine->global.opened_ms) *
+        .seconds = (double)(engine->server.elapsed_before_ms + fedge_os_monotonic_ms() -
+                            engine->server.opened_ms) *
                    1e-3,
         .ingest_queued_bytes = stats.queued_bytes,
         .seconds_validate = (double)stats.validate_ns * 1e-9,
@@ -618,7 +618,7 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_run_status *statu
         .accuracy = engine->accuracy,
         .loss = engine->loss,
     };
-    const fedge_selection *selection = &engine->global.selection;
+    const fedge_selection *selection = &engine->server.selection;
     status->stopped_early = engine->stopped_early;
     status->keeps_best = selection->keep.present;
     status->criterion = selection->keep.metric;
@@ -626,7 +626,7 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_run_status *statu
         status->best = selection->state.best;
         status->best_value = selection->state.keep.best;
     }
-    memcpy(status->run_id, engine->global.run.run_id, sizeof(status->run_id));
+    memcpy(status->run_id, engine->server.run.run_id, sizeof(status->run_id));
     memcpy(status->model_hash, engine->model_hash, sizeof(status->model_hash));
     /* While GPUs are changed the accumulator is in the hands of the finalizer's thread. */
     fedge_sums_seen now;
@@ -636,6 +636,6 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_run_status *statu
     memcpy(status->accumulator, seen->kind, sizeof(status->accumulator));
     status->num_gpus = seen->num_gpus;
     memcpy(status->gpus, seen->gpus, seen->num_gpus * sizeof(*seen->gpus));
-    memcpy(status->run_dir, engine->global.run.dir, sizeof(status->run_dir));
+    memcpy(status->run_dir, engine->server.run.dir, sizeof(status->run_dir));
     fedge_engine_describe(engine, status->state, sizeof(status->state));
 }

@@ -91,12 +91,12 @@ void fedge_engine_drop_old_models(fedge_engine *engine)
 fedge_status fedge_engine_write_old_model(const fedge_engine *engine, uint32_t base, uint8_t **file,
                                           size_t *size, fedge_error *err)
 {
-    const fedge_global_model *global = &engine->global.model;
-    const fedge_schema *schema = &global->plan->schema;
+    const fedge_global_model *model = &engine->server.model;
+    const fedge_schema *schema = &model->plan->schema;
     *file = NULL;
     /* The strategy keeps models of that age and no older ones. */
     if (base > engine->rounds_closed ||
-        engine->rounds_closed - base > global->job->rounds.max_staleness) {
+        engine->rounds_closed - base > model->job->rounds.max_staleness) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "the journal of round %u has a task on the model of round %u",
                           engine->rounds_closed + 1, base);
@@ -107,7 +107,7 @@ fedge_status fedge_engine_write_old_model(const fedge_engine *engine, uint32_t b
     uint8_t *bytes = malloc(*size);
     if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", *size);
-    status = fedge_safetensors_write(schema, global->strategy->base(global->strategy_state, base),
+    status = fedge_safetensors_write(schema, model->strategy->base(model->strategy_state, base),
                                      bytes, *size, err);
     if (status != FEDGE_OK) {
         free(bytes);
@@ -147,34 +147,34 @@ fedge_status fedge_engine_restore_old_models(fedge_engine *engine, fedge_error *
 
 /* ---- uploads --------------------------------------------------------------------------------- */
 
-void fedge_engine_hold_upload(fedge_engine *engine, fedge_grant *grant)
+void fedge_engine_defer_upload(fedge_engine *engine, fedge_grant *grant)
 {
     assert(fedge_engine_has_buffer(engine));
     /* Announced twice: the connection of the later one is the present one. */
-    for (uint32_t i = 0; i < engine->num_held; i++) {
-        if (engine->held[i]->task.task_id == grant->task.task_id) {
-            fedge_grant_free(engine->held[i]);
-            engine->held[i] = grant;
+    for (uint32_t i = 0; i < engine->num_deferred; i++) {
+        if (engine->deferred[i]->task.task_id == grant->task.task_id) {
+            fedge_grant_free(engine->deferred[i]);
+            engine->deferred[i] = grant;
             return;
         }
     }
     fedge_grant **grown =
-        realloc(engine->held, (engine->num_held + (size_t)1) * sizeof(fedge_grant *));
+        realloc(engine->deferred, (engine->num_deferred + (size_t)1) * sizeof(fedge_grant *));
     if (!grown) { /* its client waits in vain until its time-out, and then announces it again */
         fedge_grant_free(grant);
         return;
     }
-    engine->held = grown;
-    grown[engine->num_held++] = grant;
+    engine->deferred = grown;
+    grown[engine->num_deferred++] = grant;
 }
 
-void fedge_engine_hold_slot(fedge_engine *engine, uint32_t index, const fedge_rounds_task *task)
+void fedge_engine_defer_slot(fedge_engine *engine, uint32_t index, const fedge_rounds_task *task)
 {
     assert(index < engine->num_slots && index < engine->intake.num_slots);
     fedge_intake_slot *slot = &engine->intake.slots[index];
     fedge_grant *grant = engine->slots[index].asked;
     engine->slots[index].asked = NULL;
-    if (!grant && slot->incoming && slot->hold.task_id == task->task_id) {
+    if (!grant && slot->incoming && slot->holder.task_id == task->task_id) {
         grant = calloc(1, sizeof(*grant));
         if (grant) {
             *grant = (fedge_grant){.conn_id = slot->conn_id, .incoming = slot->incoming};
@@ -183,49 +183,49 @@ void fedge_engine_hold_slot(fedge_engine *engine, uint32_t index, const fedge_ro
     }
     if (grant) {
         grant->task.task_id = task->task_id;
-        fedge_engine_hold_upload(engine, grant);
+        fedge_engine_defer_upload(engine, grant);
     }
 }
 
-void fedge_engine_hold_uploads(fedge_engine *engine)
+void fedge_engine_defer_uploads(fedge_engine *engine)
 {
     uint32_t num_tasks = 0;
     const fedge_rounds_task *tasks = fedge_rounds_cohort(engine->rounds, &num_tasks);
     for (uint32_t i = 0; i < num_tasks && i < engine->intake.num_slots && i < engine->num_slots;
          i++) {
         if (fedge_engine_has_buffer(engine) && tasks[i].state == FEDGE_TASK_OPEN)
-            fedge_engine_hold_slot(engine, i, &tasks[i]);
+            fedge_engine_defer_slot(engine, i, &tasks[i]);
     }
 }
 
-void fedge_engine_take_held(fedge_engine *engine, fedge_grant ***held, uint32_t *num)
+void fedge_engine_take_deferred(fedge_engine *engine, fedge_grant ***deferred, uint32_t *num)
 {
-    *held = engine->held;
+    *deferred = engine->deferred;
     *num = 0;
-    for (uint32_t i = 0; i < engine->num_held; i++) {
+    for (uint32_t i = 0; i < engine->num_deferred; i++) {
         uint32_t slot = 0;
-        fedge_grant *grant = engine->held[i];
+        fedge_grant *grant = engine->deferred[i];
         const fedge_rounds_task *task =
             fedge_rounds_find(engine->rounds, grant->task.task_id, &slot);
         /* On another connection its client announces it once more. */
         if (task && task->state == FEDGE_TASK_OPEN && slot < engine->num_slots &&
             fedge_engine_conn_of(engine, task->client_index) == grant->conn_id) {
             grant->slot = slot;
-            (*held)[(*num)++] = grant;
+            (*deferred)[(*num)++] = grant;
         } else {
             fedge_grant_free(grant);
         }
     }
-    engine->held = NULL;
-    engine->num_held = 0;
+    engine->deferred = NULL;
+    engine->num_deferred = 0;
 }
 
 void fedge_engine_buffer_fini(fedge_engine *engine)
 {
     for (uint32_t i = 0; i < engine->num_old_models; i++)
         fedge_blob_release(engine->old_models[i].model);
-    for (uint32_t i = 0; i < engine->num_held; i++)
-        fedge_grant_free(engine->held[i]);
+    for (uint32_t i = 0; i < engine->num_deferred; i++)
+        fedge_grant_free(engine->deferred[i]);
     free(engine->old_models);
-    free(engine->held);
+    free(engine->deferred);
 }

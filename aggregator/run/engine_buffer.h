@@ -30,15 +30,15 @@ FEDGE_MUST_USE fedge_status fedge_engine_write_old_model(const fedge_engine *eng
 FEDGE_MUST_USE fedge_status fedge_engine_restore_old_models(fedge_engine *engine, fedge_error *err);
 
 /* Takes [grant], of an open task: it is asked for again when a journal is there. */
-void fedge_engine_hold_upload(fedge_engine *engine, fedge_grant *grant);
+void fedge_engine_defer_upload(fedge_engine *engine, fedge_grant *grant);
 /* The upload of slot [index], whose task is [task] and open. */
-void fedge_engine_hold_slot(fedge_engine *engine, uint32_t index, const fedge_rounds_task *task);
+void fedge_engine_defer_slot(fedge_engine *engine, uint32_t index, const fedge_rounds_task *task);
 /* All uploads that are under way in the slots of the phase that has closed. */
-void fedge_engine_hold_uploads(fedge_engine *engine);
-/* A phase is open: takes those that are held, the first that came first, into *held, malloc'ed with
- * *num of them, each with its slot. Those whose task is over, or whose client has gone, are
+void fedge_engine_defer_uploads(fedge_engine *engine);
+/* A phase is open: takes those that are held, the first that came first, into *deferred, malloc'ed
+ * with *num of them, each with its slot. Those whose task is over, or whose client has gone, are
  * forgotten. */
-void fedge_engine_take_held(fedge_engine *engine, fedge_grant ***held, uint32_t *num);
+void fedge_engine_take_deferred(fedge_engine *engine, fedge_grant ***deferred, uint32_t *num);
 void fedge_engine_buffer_fini(fedge_engine *engine);
 
 #endif

@@ -12,7 +12,7 @@ static fedge_status mend(const fedge_engine *engine, fedge_blob *model, uint32_t
     size_t size = 0, told = 0;
     fedge_status status =
         model == engine->model
-            ? fedge_global_model_write(&engine->global.model, &file, &size, &told, err)
+            ? fedge_global_model_write(&engine->server.model, &file, &size, &told, err)
             : fedge_engine_write_old_model(engine, base, &file, &size, err);
     if (status == FEDGE_OK && size + told != model->size) {
         free(file);

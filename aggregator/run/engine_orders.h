@@ -11,8 +11,9 @@ uint32_t fedge_engine_rank_of(const fedge_engine *engine, uint64_t conn_id);
 void fedge_engine_grant(fedge_engine *engine, uint32_t rank, const fedge_grant *grant);
 void fedge_engine_recall(fedge_engine *engine, uint32_t slot);
 
-/* The phase opens (with engine->spread.tasks) or closes; false: there is nobody to wait for. */
-bool fedge_engine_open_others(fedge_engine *engine);
-bool fedge_engine_close_others(fedge_engine *engine, bool dropped);
+/* The phase opens (with engine->other_ranks.tasks) or closes; false: there is nobody to wait for.
+ */
+bool fedge_engine_open_other_ranks(fedge_engine *engine);
+bool fedge_engine_close_other_ranks(fedge_engine *engine, bool dropped);
 
 #endif

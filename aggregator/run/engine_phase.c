@@ -7,10 +7,10 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/run/engine_buffer.h"
+#include "aggregator/run/engine_not_before.h"
 #include "aggregator/run/engine_orders.h"
 #include "aggregator/run/engine_phase.h"
 #include "aggregator/run/engine_reply.h"
-#include "aggregator/run/engine_rest.h"
 #include "edge/plan/client_hooks.h"
 #include "edge/plan/update.h"
 
@@ -40,7 +40,7 @@ fedge_status fedge_engine_begin_intake(fedge_engine *engine, fedge_error *err)
     /* A journal that recovery gave has accepted some already; they are not asked for again. */
     for (uint32_t i = 0; status == FEDGE_OK && i < engine->num_slots; i++) {
         if (fedge_journal_get_slot(engine->journal, i).accepted)
-            engine->slots[i].claim.state = FEDGE_CLAIM_COUNTED;
+            engine->slots[i].lease.state = FEDGE_LEASE_COUNTED;
     }
     return status;
 }
@@ -67,14 +67,14 @@ static fedge_status open_own(fedge_engine *engine, fedge_error *err)
     if (engine->gpus_wanted)
         fedge_engine_look_at_sums(engine, &engine->seen);
     const fedge_status status =
-        fedge_round_finalizer_open(engine->finalizer, &engine->phase, engine->spread.tasks,
+        fedge_round_finalizer_open(engine->finalizer, &engine->phase, engine->other_ranks.tasks,
                                    engine->gpus_wanted ? &engine->config.sums : NULL, err);
     if (status == FEDGE_OK) {
         engine->gpus_change = engine->gpus_wanted;
         engine->gpus_wanted = false;
     }
-    free(engine->spread.tasks);
-    engine->spread.tasks = NULL;
+    free(engine->other_ranks.tasks);
+    engine->other_ranks.tasks = NULL;
     return status;
 }
 
@@ -82,32 +82,32 @@ static fedge_status journal_cohort(fedge_engine *engine, fedge_error *err)
 {
     uint32_t num_tasks = 0;
     const fedge_rounds_task *cohort = fedge_rounds_cohort(engine->rounds, &num_tasks);
-    const fedge_plan *plan = engine->global.plan;
+    const fedge_plan *plan = engine->server.plan;
     fedge_journal_phase *phase = &engine->phase;
-    *phase = (fedge_journal_phase){.incarnation = engine->global.run.incarnation,
+    *phase = (fedge_journal_phase){.incarnation = engine->server.run.incarnation,
                                    .round = fedge_rounds_round(engine->rounds),
                                    .attempt = fedge_rounds_attempt(engine->rounds),
                                    .wanted = fedge_rounds_wanted(engine->rounds),
                                    .slot_size = fedge_update_max_size(plan),
                                    .num_tasks = num_tasks,
                                    .buffered = fedge_engine_has_buffer(engine),
-                                   .by_cohort = engine->global.model.strategy->by_cohort,
+                                   .by_cohort = engine->server.model.strategy->by_cohort,
                                    .draw = fedge_rounds_draw(engine->rounds),
                                    .num_bounds = plan->sent.schema.num_tensors};
-    fedge_upload_set_phase(&engine->global.model, phase);
-    memcpy(phase->run_id, engine->global.run.run_id, sizeof(phase->run_id));
+    fedge_upload_set_phase(&engine->server.model, phase);
+    memcpy(phase->run_id, engine->server.run.run_id, sizeof(phase->run_id));
     memcpy(phase->model, engine->model_hash, sizeof(phase->model));
     /* In the journal, since they follow from a model that a replay may no longer have, and updates
      * decode only with the bounds that they were encoded with. */
-    fedge_sections_bounds(plan, engine->global.model.values, phase->bounds_log2);
+    fedge_sections_bounds(plan, engine->server.model.values, phase->bounds_log2);
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
     if (!tasks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);
     for (uint32_t i = 0; i < num_tasks; i++)
         tasks[i] = fedge_engine_journal_task(engine, &cohort[i]);
-    free(engine->spread.tasks);
-    engine->spread.tasks = tasks;
-    return fedge_engine_open_others(engine) ? FEDGE_OK : open_own(engine, err);
+    free(engine->other_ranks.tasks);
+    engine->other_ranks.tasks = tasks;
+    return fedge_engine_open_other_ranks(engine) ? FEDGE_OK : open_own(engine, err);
 }
 
 /* What there is of a phase begins now. */
@@ -144,10 +144,10 @@ static void wait_for_space(fedge_engine *engine, const fedge_error *why, uint64_
     engine->retry_open_ms = now_ms + FEDGE_ENGINE_SPACE_RETRY_MS;
 }
 
-void fedge_engine_others_opened(fedge_engine *engine, uint64_t now_ms)
+void fedge_engine_other_ranks_opened(fedge_engine *engine, uint64_t now_ms)
 {
     fedge_error err;
-    const fedge_error *worst = &engine->spread.worst;
+    const fedge_error *worst = &engine->other_ranks.worst;
     if (worst->status == FEDGE_NO_SPACE)
         wait_for_space(engine, worst, now_ms);
     else if (worst->status != FEDGE_OK)
@@ -272,7 +272,7 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
      * at that byte. */
     if (slot->task_id != action->task_id) {
         *slot = (fedge_engine_slot){.task_id = action->task_id,
-                                    .claim = slot->claim,
+                                    .lease = slot->lease,
                                     .asked = slot->asked,
                                     .timed = slot->timed,
                                     .seconds_upload = slot->seconds_upload};
@@ -290,14 +290,14 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
     const bool buffered = fedge_engine_has_buffer(engine);
     const uint64_t deadline_ms = buffered ? 0 : fedge_rounds_deadline_ms(engine->rounds);
     const uint32_t round = buffered ? of->base + 1 : action->round;
-    const fedge_plan *plan = engine->global.plan;
+    const fedge_plan *plan = engine->server.plan;
     fedge_reply reply = {0};
     fedge_task *task = &reply.task;
     *task = (fedge_task){.task_id = action->task_id,
                          .kind = action->kind,
                          .round = round,
                          .model_size = model->size,
-                         .control_size = engine->global.control_size,
+                         .control_size = engine->server.control_size,
                          /* What is left of it, as the clocks of boards are seldom right. */
                          .deadline_ms = deadline_ms > now_ms ? deadline_ms - now_ms : 0,
                          .learning_rate = fedge_plan_learning_rate(plan, round)};
@@ -311,7 +311,7 @@ static void send_task(fedge_engine *engine, const fedge_rounds_action *action, u
         (action->kind == FEDGE_TASK_TRAIN || fedge_plan_is_personal(plan))) {
         task->has_last_accepted = true;
         task->last_accepted =
-            fedge_last_accepted_task(&engine->global.last_accepted, action->client_index);
+            fedge_last_accepted_task(&engine->server.last_accepted, action->client_index);
     }
     if (action->kind == FEDGE_TASK_TRAIN && plan->sent.num_sections > 1) {
         task->num_bounds = engine->phase.num_bounds;
@@ -463,24 +463,25 @@ static void close_phase(fedge_engine *engine, const fedge_rounds_action *action,
         begin_counting(engine, now_ms);
     const fedge_round_summary summary = begin_summary(engine, action, now_ms);
     const bool dropped = action->type != FEDGE_ROUNDS_CLOSE;
-    engine->spread.closing = false;
+    engine->other_ranks.closing = false;
     if (action->kind == FEDGE_TASK_TRAIN && !opened) {
         log_closed(engine, &summary, true); /* nothing of it is anywhere */
         fedge_rounds_closed(engine->rounds, now_ms);
-    } else if (action->kind == FEDGE_TASK_TRAIN && fedge_engine_close_others(engine, dropped)) {
-        engine->spread.closing = true;
-        engine->spread.ending = *action;
-        engine->spread.summary = summary;
+    } else if (action->kind == FEDGE_TASK_TRAIN &&
+               fedge_engine_close_other_ranks(engine, dropped)) {
+        engine->other_ranks.closing = true;
+        engine->other_ranks.ending = *action;
+        engine->other_ranks.summary = summary;
     } else {
         end_phase(engine, action, summary);
     }
 }
 
 /* All that they have found was said before: it is in the journal. */
-void fedge_engine_others_closed(fedge_engine *engine)
+void fedge_engine_other_ranks_closed(fedge_engine *engine)
 {
-    engine->spread.closing = false;
-    end_phase(engine, &engine->spread.ending, engine->spread.summary);
+    engine->other_ranks.closing = false;
+    end_phase(engine, &engine->other_ranks.ending, engine->other_ranks.summary);
 }
 
 /* Keeps which results counted, for clients that did not hear it. */
@@ -584,7 +585,7 @@ void fedge_engine_on_closed(fedge_engine *engine, fedge_completion *completion, 
         fedge_engine_tell_round(engine, summary);
     if (result->over)
         fedge_engine_stop_early(engine);
-    fedge_engine_hold_uploads(engine);
+    fedge_engine_defer_uploads(engine);
     free_slots(engine);
     /* Last, since this may open the next phase, which wants new slots and the new model. */
     fedge_rounds_closed(engine->rounds, now_ms);

@@ -11,9 +11,9 @@ FEDGE_MUST_USE fedge_status fedge_engine_new_slots(fedge_engine *engine, uint32_
                                                    fedge_error *err);
 /* A journal is there, new or recovered: uploads may come. */
 FEDGE_MUST_USE fedge_status fedge_engine_begin_intake(fedge_engine *engine, fedge_error *err);
-/* All other ranks have answered that the phase opens (engine->spread.worst), or closes. */
-void fedge_engine_others_opened(fedge_engine *engine, uint64_t now_ms);
-void fedge_engine_others_closed(fedge_engine *engine);
+/* All other ranks have answered that the phase opens (engine->other_ranks.worst), or closes. */
+void fedge_engine_other_ranks_opened(fedge_engine *engine, uint64_t now_ms);
+void fedge_engine_other_ranks_closed(fedge_engine *engine);
 /* Who a client is, for the journal. One that has just gone is known by its index alone. */
 fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
                                              const fedge_rounds_task *of);

@@ -9,13 +9,13 @@
 /* One that any rank has no room for waits; any other failure is the run's. */
 static void opened(fedge_engine *engine, const fedge_report *report, uint64_t now_ms)
 {
-    fedge_engine_spread *spread = &engine->spread;
-    fedge_error *worst = &spread->worst;
+    fedge_engine_other_ranks *others = &engine->other_ranks;
+    fedge_error *worst = &others->worst;
     if (report->status != FEDGE_OK &&
         (worst->status == FEDGE_OK || worst->status == FEDGE_NO_SPACE))
         (void)fedge_fail(worst, report->status, "rank %u: %s", report->rank, report->message);
-    if (--spread->waiting == 0)
-        fedge_engine_others_opened(engine, now_ms);
+    if (--others->waiting == 0)
+        fedge_engine_other_ranks_opened(engine, now_ms);
 }
 
 static void validated(fedge_engine *engine, const fedge_report *report, const char *meta,
@@ -55,7 +55,8 @@ void fedge_engine_report(fedge_engine *engine, const fedge_request *from, uint64
     report.message[sizeof(report.message) - 1] = '\0';
     const char *meta = (const char *)from->payload + sizeof(report);
     /* What was said of a phase that is over has come too late. */
-    if (report.phase != engine->spread.phase || report.size != from->payload_size - sizeof(report))
+    if (report.phase != engine->other_ranks.phase ||
+        report.size != from->payload_size - sizeof(report))
         return;
     switch (report.kind) {
     case FEDGE_REPORT_OPENED:
@@ -68,8 +69,8 @@ void fedge_engine_report(fedge_engine *engine, const fedge_request *from, uint64
         fedge_engine_released(engine, report.slot, report.rank, now_ms);
         break;
     case FEDGE_REPORT_FLUSHED:
-        if (--engine->spread.waiting == 0)
-            fedge_engine_others_closed(engine);
+        if (--engine->other_ranks.waiting == 0)
+            fedge_engine_other_ranks_closed(engine);
         break;
     }
     fedge_engine_pump(engine, now_ms);

@@ -17,7 +17,7 @@ void fedge_engine_fail(fedge_engine *engine, const fedge_error *err)
 void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen)
 {
     assert(!engine->gpus_change); /* the round finalizer may be closing them */
-    const fedge_accumulator *sums = &engine->global.model.accumulator;
+    const fedge_accumulator *sums = &engine->server.model.accumulator;
     snprintf(seen->kind, sizeof(seen->kind), "%s", fedge_joined_kind(sums));
     seen->num_gpus = fedge_accumulator_stats(sums, seen->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
 }
@@ -25,7 +25,7 @@ void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen
 void fedge_engine_check_evaluation(fedge_engine *engine, const fedge_round_summary *summary)
 {
     if (engine->nothing_held_out || summary->examples > 0 ||
-        !fedge_selection_asks_clients(&engine->global.selection))
+        !fedge_selection_asks_clients(&engine->server.selection))
         return;
     engine->nothing_held_out = true;
     FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "nothing-held-out",
@@ -38,7 +38,7 @@ void fedge_engine_check_evaluation(fedge_engine *engine, const fedge_round_summa
 
 void fedge_engine_check_selection(const fedge_engine *engine)
 {
-    const fedge_criterion metric = fedge_selection_lacks(&engine->global.selection);
+    const fedge_criterion metric = fedge_selection_lacks(&engine->server.selection);
     if (metric == FEDGE_CRITERION_AUTO)
         return;
     FEDGE_LOG(engine->config.log, FEDGE_LOG_WARN, "nothing-chosen",
@@ -50,7 +50,7 @@ void fedge_engine_check_selection(const fedge_engine *engine)
 
 void fedge_engine_stop_early(fedge_engine *engine)
 {
-    const fedge_selection *selection = &engine->global.selection;
+    const fedge_selection *selection = &engine->server.selection;
     const fedge_watch_state *state = &selection->state.stop;
     if (engine->stopped_early ||
         engine->rounds_closed >= engine->config.job->rounds.num_server_rounds)

@@ -33,9 +33,9 @@ typedef struct fedge_sums_seen {
 typedef struct fedge_engine_slot {
     uint64_t task_id; /* that the rest is about; 0: nothing was sent yet */
     uint32_t bad_uploads;
-    fedge_claim claim;  /* of the slot, whatever its task */
-    fedge_grant *asked; /* for the claim; malloc'ed, NULL: none */
-    bool timed;         /* an update counts that was uploaded in this start, in: */
+    fedge_slot_lease lease; /* of the slot, whatever its task */
+    fedge_grant *asked;     /* for the lease; malloc'ed, NULL: none */
+    bool timed;             /* an update counts that was uploaded in this start, in: */
     double seconds_upload;
     double loss, accuracy; /* EVALUATE */
     uint64_t examples;     /* EVALUATE */
@@ -45,23 +45,23 @@ typedef struct fedge_engine_slot {
 typedef struct fedge_engine_device {
     uint64_t conn_id;
     char device_id[FEDGE_UUID_TEXT];
-    bool hangs_up, at_work; /* engine_rest.c */
+    bool hangs_up, at_work; /* engine_not_before.c */
     uint64_t told;          /* the last task that this connection was sent; 0: none */
     uint32_t model, before; /* numbers of the models of its last task, and of the last that had
                                another; 0: not known */
 } fedge_engine_device;
 
 /* What of a phase is on other ranks too; nothing when alone. */
-typedef struct fedge_engine_spread {
-    uint32_t num_others; /* ranks that take updates besides this one */
-    uint64_t phase;      /* counts those of this start */
-    uint32_t waiting;    /* ranks that have not answered OPEN or CLOSE */
-    bool closing;        /* CLOSE was said: nothing more is granted; then: */
+typedef struct fedge_engine_other_ranks {
+    uint32_t num;     /* ranks that take updates besides this one */
+    uint64_t phase;   /* counts those of this start */
+    uint32_t waiting; /* ranks that have not answered OPEN or CLOSE */
+    bool closing;     /* CLOSE was said: nothing more is granted; then: */
     fedge_rounds_action ending;
     fedge_round_summary summary;
     fedge_error worst;         /* of the answers to OPEN; status FEDGE_OK: none */
     fedge_journal_task *tasks; /* (phase.num_tasks), while OPEN is answered */
-} fedge_engine_spread;
+} fedge_engine_other_ranks;
 
 /* The model after [base] rounds, which open tasks name (engine_buffer.h). */
 typedef struct fedge_engine_old_model {
@@ -78,13 +78,13 @@ typedef struct fedge_engine_accepted {
 struct fedge_engine {
     pthread_t owner;
     fedge_engine_config config;
-    fedge_global global;
+    fedge_server_run server;
     fedge_mailbox *mailbox;
     fedge_ingest *ingest;
     fedge_round_finalizer *finalizer;
     fedge_rounds *rounds;
 
-    fedge_blob *plan, *model;                 /* model: its file, and global.control_size bytes */
+    fedge_blob *plan, *model;                 /* model: its file, and server.control_size bytes */
     char model_hash[FEDGE_HASH_TEXT];         /* of the file alone */
     fedge_blob *deltas[FEDGE_DOWNLINK_STEPS]; /* to [model], num_deltas of them, from: */
     char bases[FEDGE_DOWNLINK_STEPS][FEDGE_HASH_TEXT]; /* the models before it, the newest first */
@@ -97,13 +97,13 @@ struct fedge_engine {
     /* What outlives a phase (engine_buffer.h). */
     fedge_engine_old_model *old_models; /* (num_old_models) */
     uint32_t num_old_models;
-    fedge_grant **held; /* (num_held) */
-    uint32_t num_held;
+    fedge_grant **deferred; /* (num_deferred) */
+    uint32_t num_deferred;
 
     /* The present phase. */
     fedge_journal *journal; /* NULL between training phases */
     fedge_intake intake;    /* of what comes to this rank */
-    fedge_engine_spread spread;
+    fedge_engine_other_ranks other_ranks;
     fedge_journal_phase phase;
     fedge_engine_slot *slots;
     uint32_t num_slots;
@@ -126,8 +126,8 @@ struct fedge_engine {
     uint32_t rounds_closed;
     double loss, accuracy;
 
-    uint64_t round_ms; /* that a round takes, of late; 0: not known (engine_rest.c) */
-    uint64_t rest_looked_ms;
+    uint64_t round_ms; /* that a round takes, of late; 0: not known (engine_not_before.c) */
+    uint64_t not_before_checked_ms;
 
     bool gpus_wanted; /* config.sums.gpus are to be opened with the next round */
     bool gpus_change; /* the round finalizer opens them: what sums is not to be looked at meanwhile,

@@ -136,8 +136,8 @@ static void take_evaluation(fedge_engine *engine, const fedge_request *from,
 /* Whether the workers of this rank have its bytes, or what it was asked for counts. */
 static bool is_with_workers(const fedge_engine *engine, uint32_t index)
 {
-    return (index < engine->intake.num_slots && engine->intake.slots[index].hold.finishing) ||
-           (index < engine->num_slots && engine->slots[index].claim.state == FEDGE_CLAIM_COUNTED);
+    return (index < engine->intake.num_slots && engine->intake.slots[index].holder.finishing) ||
+           (index < engine->num_slots && engine->slots[index].lease.state == FEDGE_LEASE_COUNTED);
 }
 
 /* The weight of the update in the phase that is open, where a task may be older than it. */
@@ -145,8 +145,8 @@ static uint32_t weigh(const fedge_engine *engine, const fedge_upload *upload,
                       const fedge_rounds_task *task)
 {
     const fedge_update_facts facts = fedge_upload_facts(
-        &engine->global.model, upload, engine->phase.round, task->client_index, task->base);
-    return fedge_update_weight(&engine->global.model, &facts);
+        &engine->server.model, upload, engine->phase.round, task->client_index, task->base);
+    return fedge_update_weight(&engine->server.model, &facts);
 }
 
 static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *from, uint32_t index)
@@ -183,24 +183,25 @@ static void tell_asker(fedge_engine *engine, uint32_t index, uint64_t now_ms)
     fedge_grant_free(asked);
 }
 
-/* Carries out what the slot's claim says. */
-static void act(fedge_engine *engine, uint32_t index, fedge_claim_action action, uint64_t now_ms)
+/* Carries out what the slot's lease says. */
+static void act(fedge_engine *engine, uint32_t index, fedge_slot_lease_action action,
+                uint64_t now_ms)
 {
     fedge_error err;
     fedge_engine_slot *slot = &engine->slots[index];
-    if (action == FEDGE_CLAIM_RECALL && slot->claim.rank == 0 &&
+    if (action == FEDGE_LEASE_RECALL && slot->lease.rank == 0 &&
         fedge_intake_recall(&engine->intake, index))
-        action = fedge_claim_released(&slot->claim, 0);
-    if (action == FEDGE_CLAIM_TELL) {
+        action = fedge_slot_lease_released(&slot->lease, 0);
+    if (action == FEDGE_LEASE_SAY_FILLED) {
         tell_asker(engine, index, now_ms);
-    } else if (action == FEDGE_CLAIM_RECALL && slot->claim.rank != 0) {
+    } else if (action == FEDGE_LEASE_RECALL && slot->lease.rank != 0) {
         fedge_engine_recall(engine, index);
-    } else if (action == FEDGE_CLAIM_GRANT) {
+    } else if (action == FEDGE_LEASE_GRANT) {
         fedge_grant *grant = slot->asked;
         slot->asked = NULL;
-        grant->number = slot->claim.number;
-        if (slot->claim.rank != 0)
-            fedge_engine_grant(engine, slot->claim.rank, grant);
+        grant->number = slot->lease.number;
+        if (slot->lease.rank != 0)
+            fedge_engine_grant(engine, slot->lease.rank, grant);
         else if (fedge_intake_grant(&engine->intake, grant, now_ms, &err) != FEDGE_OK)
             fedge_engine_fail(engine, &err);
         fedge_grant_free(grant);
@@ -216,14 +217,14 @@ static void ask_for(fedge_engine *engine, fedge_grant *grant, uint64_t now_ms)
     fedge_grant_free(slot->asked);
     slot->asked = grant;
     act(engine, grant->slot,
-        fedge_claim_ask(&slot->claim, fedge_engine_rank_of(engine, grant->conn_id),
-                        grant->task.task_id),
+        fedge_slot_lease_request(&slot->lease, fedge_engine_rank_of(engine, grant->conn_id),
+                                 grant->task.task_id),
         now_ms);
 }
 
 static bool takes_updates(const fedge_engine *engine)
 {
-    return engine->journal && !engine->spread.closing;
+    return engine->journal && !engine->other_ranks.closing;
 }
 
 static void begin_upload(fedge_engine *engine, const fedge_request *from, uint32_t index,
@@ -235,18 +236,18 @@ static void begin_upload(fedge_engine *engine, const fedge_request *from, uint32
     else if (takes_updates(engine))
         ask_for(engine, grant, now_ms);
     else
-        fedge_engine_hold_upload(engine, grant);
+        fedge_engine_defer_upload(engine, grant);
 }
 
-void fedge_engine_resume_held(fedge_engine *engine, uint64_t now_ms)
+void fedge_engine_resume_deferred(fedge_engine *engine, uint64_t now_ms)
 {
-    fedge_grant **held = NULL;
+    fedge_grant **deferred = NULL;
     uint32_t num = 0;
     if (!takes_updates(engine))
         return;
-    fedge_engine_take_held(engine, &held, &num);
+    fedge_engine_take_deferred(engine, &deferred, &num);
     for (uint32_t i = 0; i < num; i++) {
-        fedge_grant *grant = held[i];
+        fedge_grant *grant = deferred[i];
         /* The round that takes it is another than the one that it was announced in: so are its
          * base's age and with it its weight. */
         const fedge_rounds_task *task =
@@ -255,7 +256,7 @@ void fedge_engine_resume_held(fedge_engine *engine, uint64_t now_ms)
         grant->incoming->weight = weigh(engine, &grant->incoming->upload, task);
         ask_for(engine, grant, now_ms);
     }
-    free(held);
+    free(deferred);
 }
 
 static void take_update(fedge_engine *engine, const fedge_request *from, uint32_t index,
@@ -265,14 +266,14 @@ static void take_update(fedge_engine *engine, const fedge_request *from, uint32_
     fedge_error err;
     if (!takes_updates(engine) && !fedge_engine_has_buffer(engine)) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_TASK, "the round is closing");
-    } else if (takes_updates(engine) && engine->intake.slots[index].hold.finishing &&
-               engine->intake.slots[index].hold.task_id == upload->task_id) {
+    } else if (takes_updates(engine) && engine->intake.slots[index].holder.finishing &&
+               engine->intake.slots[index].holder.task_id == upload->task_id) {
         return; /* the workers have it: the ACK is on its way */
     } else if (upload->num_examples == 0) {
         refuse_upload(engine, from, FEDGE_REASON_BAD_VALUE,
                       "an update over no examples has no weight");
         lose(engine, upload->task_id, now_ms);
-    } else if (fedge_update_check(engine->global.plan, upload, &err) != FEDGE_OK) {
+    } else if (fedge_update_check(engine->server.plan, upload, &err) != FEDGE_OK) {
         refuse_upload(engine, from,
                       err.status == FEDGE_TOO_BIG ? FEDGE_REASON_TOO_BIG
                                                   : FEDGE_REASON_SCHEMA_MISMATCH,
@@ -319,9 +320,9 @@ void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64
      * What counted in the phase before comes next: its ACK was lost, and "stale" would make the
      * client discard it as if it had not. */
     const fedge_rounds_task *task = fedge_rounds_find(engine->rounds, upload->task_id, &index);
-    if (strcmp(upload->run_id, engine->global.run.run_id) != 0) {
+    if (strcmp(upload->run_id, engine->server.run.run_id) != 0) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_RUN, "the result belongs to another run");
-    } else if (upload->incarnation != engine->global.run.incarnation) {
+    } else if (upload->incarnation != engine->server.run.incarnation) {
         refuse_upload(engine, from, FEDGE_REASON_STALE_INCARNATION,
                       "the result belongs to another incarnation of this run");
     } else if ((!task || index >= engine->num_slots) &&
@@ -354,7 +355,7 @@ void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_m
     uint32_t index = 0;
     const fedge_rounds_task *task =
         fedge_rounds_find(engine->rounds, from->position.task_id, &index);
-    if (!task || !engine->journal || engine->spread.closing || index >= engine->num_slots ||
+    if (!task || !engine->journal || engine->other_ranks.closing || index >= engine->num_slots ||
         task->client_index != from->client_index || task->state != FEDGE_TASK_OPEN)
         return; /* was on its way when the task ended; the client has been or will be told */
     if (fedge_intake_part(&engine->intake, index, from, now_ms, &err) != FEDGE_OK)
@@ -409,7 +410,7 @@ static void refuse_result(fedge_engine *engine, const fedge_engine_result *resul
     const uint32_t client_index = task->client_index;
     if (fedge_engine_has_buffer(engine) && result->status == FEDGE_CLOSED) {
         /* The buffer was full when it had been looked at: it is for the next round. */
-        fedge_engine_hold_slot(engine, result->slot, task);
+        fedge_engine_defer_slot(engine, result->slot, task);
         return;
     }
     const fedge_reason reason = reason_of(result->status);
@@ -435,17 +436,17 @@ void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *r
         return;
     fedge_engine_slot *slot = &engine->slots[result->slot];
     const bool valid = result->status == FEDGE_OK || result->status == FEDGE_DUPLICATE;
-    const fedge_claim_action action =
-        result->held ? fedge_claim_validated(&slot->claim, result->rank, result->number, valid)
-                     : FEDGE_CLAIM_WAIT;
+    const fedge_slot_lease_action action =
+        result->held ? fedge_slot_lease_validated(&slot->lease, result->rank, result->number, valid)
+                     : FEDGE_LEASE_WAIT;
     if (valid) {
-        const bool told = action == FEDGE_CLAIM_TELL && slot->asked &&
+        const bool told = action == FEDGE_LEASE_SAY_FILLED && slot->asked &&
                           slot->asked->task.task_id == result->task_id;
         slot->timed = result->held;
         slot->seconds_upload = result->seconds_upload;
         count_result(engine, result, told, now_ms);
         act(engine, result->slot, action, now_ms);
-    } else if (!result->held || slot->claim.state == FEDGE_CLAIM_FREE) { /* else it comes again */
+    } else if (!result->held || slot->lease.state == FEDGE_LEASE_FREE) { /* else it comes again */
         refuse_result(engine, result, now_ms);
     }
 }
@@ -461,9 +462,9 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *com
         return; /* the phase failed meanwhile: nothing of it counts */
     const fedge_intake_slot *slot = &engine->intake.slots[completion->slot];
     result.seconds_upload = slot->seconds_upload;
-    result.number = slot->hold.number;
+    result.number = slot->holder.number;
     /* Else it was not an update, but a task that the journal had no room for. */
-    result.held = slot->hold.finishing && slot->hold.task_id == completion->task_id;
+    result.held = slot->holder.finishing && slot->holder.task_id == completion->task_id;
     const bool valid = result.status == FEDGE_OK || result.status == FEDGE_DUPLICATE;
     const bool release =
         result.held && fedge_intake_validated(&engine->intake, completion->slot, valid);
@@ -476,8 +477,8 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *com
 void fedge_engine_released(fedge_engine *engine, uint32_t index, uint32_t rank, uint64_t now_ms)
 {
     /* While the phase ends no slot is granted any more. */
-    if (index < engine->num_slots && !engine->spread.closing)
-        act(engine, index, fedge_claim_released(&engine->slots[index].claim, rank), now_ms);
+    if (index < engine->num_slots && !engine->other_ranks.closing)
+        act(engine, index, fedge_slot_lease_released(&engine->slots[index].lease, rank), now_ms);
 }
 
 /* The open task of a client in this phase; NULL when it has none. */

@@ -6,7 +6,7 @@
 
 void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
 /* When a phase is open: uploads that were held for it are asked for (engine_buffer.h). */
-void fedge_engine_resume_held(fedge_engine *engine, uint64_t now_ms);
+void fedge_engine_resume_deferred(fedge_engine *engine, uint64_t now_ms);
 void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_ms);
 void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
 void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *completion,

@@ -8,10 +8,10 @@
 #include "edge/plan/client_hooks.h"
 
 struct fedge_round_finalizer {
-    fedge_global *global;
+    fedge_server_run *server;
     fedge_ingest *ingest;
     fedge_mailbox *mailbox;
-    fedge_saver *saver;
+    fedge_checkpoint_writer *writer;
     fedge_worker_pool *worker;
     fedge_ingest_stats before; /* the workers' times when the phase opened */
     fedge_journal *previous;   /* with a buffer: of the phase that closed last, until the next is
@@ -48,9 +48,9 @@ void fedge_round_finalizer_result_free(fedge_round_finalizer_result *result)
 /* ---- the thread ------------------------------------------------------------------------------ */
 
 /* Bytes of the table of last accepted updates when this cohort's are in it. */
-static uint64_t last_accepted_size(const fedge_global *global, const task *opening)
+static uint64_t last_accepted_size(const fedge_server_run *server, const task *opening)
 {
-    uint32_t clients = global->last_accepted.num_clients;
+    uint32_t clients = server->last_accepted.num_clients;
     for (uint32_t i = 0; i < opening->phase.num_tasks; i++) {
         const uint32_t index = opening->slots[i].client_index;
         clients = opening->slots[i].task_id != 0 && index >= clients ? index + 1 : clients;
@@ -61,16 +61,16 @@ static uint64_t last_accepted_size(const fedge_global *global, const task *openi
 /* Bytes that must stay free once the cohort's room is taken: what the operator wants, the last
  * checkpoint, which may not be written yet, and twice the one that will end the phase, since it is
  * written beside its place. */
-static uint64_t room_to_leave(const fedge_global *global, const task *opening)
+static uint64_t room_to_leave(const fedge_server_run *server, const task *opening)
 {
-    const fedge_section *delta = &global->plan->sent.sections[0];
-    uint64_t model = global->plan->schema.num_elements * sizeof(float);
+    const fedge_section *delta = &server->plan->sent.sections[0];
+    uint64_t model = server->plan->schema.num_elements * sizeof(float);
     uint64_t strategy = (uint64_t)delta->schema.num_elements *
-                            fedge_strategy_state_per_value(global->model.strategy, global->job) +
-                        fedge_downlink_state_size(global->plan);
+                            fedge_strategy_state_per_value(server->model.strategy, server->job) +
+                        fedge_downlink_state_size(server->plan);
     uint64_t last_accepted =
-        fedge_plan_keeps(global->plan) ? last_accepted_size(global, opening) : 0;
-    return global->job->min_free_disk +
+        fedge_plan_keeps(server->plan) ? last_accepted_size(server, opening) : 0;
+    return server->job->min_free_disk +
            3 * (model + strategy + last_accepted + FEDGE_CHECKPOINT_MAX_STATE);
 }
 
@@ -94,12 +94,12 @@ static fedge_status carry_uploads(fedge_round_finalizer *finalizer, const task *
 static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH];
-    fedge_status status = fedge_run_path(&finalizer->global->run, "journal", dir, err);
+    fedge_status status = fedge_run_path(&finalizer->server->run, "journal", dir, err);
     if (status == FEDGE_OK && opening->changes_gpus)
-        status = fedge_global_change_gpus(finalizer->global, &opening->sums, err);
+        status = fedge_server_run_change_gpus(finalizer->server, &opening->sums, err);
     if (status == FEDGE_OK) {
         status = fedge_journal_create(dir, &opening->phase, opening->slots,
-                                      room_to_leave(finalizer->global, opening),
+                                      room_to_leave(finalizer->server, opening),
                                       &opening->result->journal, err);
     }
     if (status == FEDGE_OK)
@@ -113,9 +113,9 @@ static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, 
 static fedge_status wait_for_save(fedge_round_finalizer *finalizer, fedge_error *err)
 {
     fedge_save *save = NULL;
-    const fedge_status status = fedge_saver_wait(finalizer->saver, &save, err);
+    const fedge_status status = fedge_checkpoint_writer_wait(finalizer->writer, &save, err);
     if (status == FEDGE_OK && save)
-        fedge_global_saved(finalizer->global, save);
+        fedge_server_run_saved(finalizer->server, save);
     fedge_save_free(save);
     return status;
 }
@@ -148,20 +148,20 @@ static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_e
     if (status != FEDGE_OK) { /* the journal stays open: recovery sums it again */
         return status;
     }
-    status = fedge_global_step(finalizer->global, ending->journal, &ending->result->summary,
-                               &reopened, &save, err);
+    status = fedge_server_run_step(finalizer->server, ending->journal, &ending->result->summary,
+                                   &reopened, &save, err);
     if (reopened) {
         ending->result->journal = ending->journal;
         ending->journal = NULL;
         return status;
     }
     /* After a failure as well: it is freed with the result. */
-    ending->result->model = fedge_global_take_model(finalizer->global);
+    ending->result->model = fedge_server_run_take_model(finalizer->server);
     if (status == FEDGE_OK) {
         /* The disk takes its time while deltas are made. */
-        fedge_saver_start(finalizer->saver, save);
-        status = fedge_global_make_deltas(finalizer->global, ending->result->deltas,
-                                          &ending->result->num_deltas, err);
+        fedge_checkpoint_writer_start(finalizer->writer, save);
+        status = fedge_server_run_make_deltas(finalizer->server, ending->result->deltas,
+                                              &ending->result->num_deltas, err);
     }
     return status;
 }
@@ -171,7 +171,7 @@ static fedge_status drop(fedge_round_finalizer *finalizer, task *ending, fedge_e
     assert(ending->journal);
     FEDGE_TRY(gather(finalizer, ending, err));
     ending->result->failed = true;
-    return fedge_global_drop(finalizer->global, ending->journal, &ending->summary, err);
+    return fedge_server_run_drop(finalizer->server, ending->journal, &ending->summary, err);
 }
 
 static fedge_status log_evaluation(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
@@ -179,7 +179,7 @@ static fedge_status log_evaluation(fedge_round_finalizer *finalizer, task *endin
     ending->result->summary = ending->summary;
     /* It is written into the checkpoint of the last round, which must be there. */
     FEDGE_TRY(wait_for_save(finalizer, err));
-    return fedge_global_log_evaluation(finalizer->global, &ending->summary, err);
+    return fedge_server_run_log_evaluation(finalizer->server, &ending->summary, err);
 }
 
 static void keep_journal(fedge_round_finalizer *finalizer, task *ended)
@@ -211,7 +211,7 @@ static void run_task(void *user, uint32_t worker, fedge_work *work)
         present->carry_out == open_phase ? FEDGE_COMPLETION_OPENED : FEDGE_COMPLETION_CLOSED;
     completion->status = present->carry_out(finalizer, present, &err);
     memcpy(completion->message, err.message, sizeof(completion->message));
-    present->result->over = fedge_selection_is_over(&finalizer->global->selection);
+    present->result->over = fedge_selection_is_over(&finalizer->server->selection);
     completion->result = present->result;
     keep_journal(finalizer, present);
     task_free(present);
@@ -221,7 +221,7 @@ static void run_task(void *user, uint32_t worker, fedge_work *work)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-fedge_status fedge_round_finalizer_new(fedge_round_finalizer **finalizer, fedge_global *global,
+fedge_status fedge_round_finalizer_new(fedge_round_finalizer **finalizer, fedge_server_run *server,
                                        fedge_ingest *ingest, fedge_mailbox *mailbox,
                                        fedge_error *err)
 {
@@ -229,10 +229,10 @@ fedge_status fedge_round_finalizer_new(fedge_round_finalizer **finalizer, fedge_
     fedge_round_finalizer *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the round finalizer");
-    fresh->global = global;
+    fresh->server = server;
     fresh->ingest = ingest;
     fresh->mailbox = mailbox;
-    fedge_status status = fedge_saver_new(&fresh->saver, mailbox, global->log, err);
+    fedge_status status = fedge_checkpoint_writer_new(&fresh->writer, mailbox, server->log, err);
     if (status != FEDGE_OK) {
         free(fresh);
         return status;
@@ -241,7 +241,7 @@ fedge_status fedge_round_finalizer_new(fedge_round_finalizer **finalizer, fedge_
         .name = "round finalizer", .thread = "finalizer", .num_workers = 1, .user = fresh};
     status = fedge_worker_pool_new(&fresh->worker, &config, err);
     if (status != FEDGE_OK) {
-        fedge_saver_free(fresh->saver);
+        fedge_checkpoint_writer_free(fresh->writer);
         free(fresh);
         return status;
     }
@@ -255,7 +255,7 @@ void fedge_round_finalizer_free(fedge_round_finalizer *finalizer)
         return;
     /* It uses all that follows until it has ended. */
     fedge_worker_pool_free(finalizer->worker);
-    fedge_saver_free(finalizer->saver);
+    fedge_checkpoint_writer_free(finalizer->writer);
     fedge_journal_free(finalizer->previous);
     free(finalizer);
 }

@@ -19,24 +19,25 @@ static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *t
     return fedge_upload_read(&message, upload, err);
 }
 
-typedef fedge_status (*accepted_fn)(fedge_global *global, fedge_journal *journal, uint32_t slot,
+typedef fedge_status (*accepted_fn)(fedge_server_run *server, fedge_journal *journal, uint32_t slot,
                                     const fedge_upload *upload, void *user, fedge_error *err);
 /* What the journal has of one cannot be read as it was written: FEDGE_OK goes on without it. */
-typedef fedge_status (*damaged_fn)(fedge_global *global, fedge_journal *journal, uint32_t slot,
+typedef fedge_status (*damaged_fn)(fedge_server_run *server, fedge_journal *journal, uint32_t slot,
                                    const fedge_error *damage, void *user, fedge_error *err);
 
 /* Fails as [damage] says. */
-static fedge_status fail_damaged(fedge_global *global, fedge_journal *journal, uint32_t slot,
+static fedge_status fail_damaged(fedge_server_run *server, fedge_journal *journal, uint32_t slot,
                                  const fedge_error *damage, void *user, fedge_error *err)
 {
-    (void)global, (void)journal, (void)slot, (void)user;
+    (void)server, (void)journal, (void)slot, (void)user;
     return fedge_fail(err, damage->status, "%s", damage->message);
 }
 
 /* Visits the accepted updates in slot order, so that what is computed from them does not depend on
  * who came first. */
-static fedge_status each_accepted(fedge_global *global, fedge_journal *journal, accepted_fn visit,
-                                  damaged_fn damaged, void *user, fedge_error *err)
+static fedge_status each_accepted(fedge_server_run *server, fedge_journal *journal,
+                                  accepted_fn visit, damaged_fn damaged, void *user,
+                                  fedge_error *err)
 {
     fedge_error damage;
     char *text = malloc(FEDGE_JOURNAL_MAX_METADATA + 1);
@@ -49,8 +50,8 @@ static fedge_status each_accepted(fedge_global *global, fedge_journal *journal, 
         if (!fedge_journal_get_slot(journal, slot).accepted)
             continue;
         status = read_accepted(journal, slot, text, upload, &damage);
-        status = status == FEDGE_OK ? visit(global, journal, slot, upload, user, err)
-                                    : damaged(global, journal, slot, &damage, user, err);
+        status = status == FEDGE_OK ? visit(server, journal, slot, upload, user, err)
+                                    : damaged(server, journal, slot, &damage, user, err);
     }
     free(text);
     free(upload);
@@ -87,15 +88,15 @@ typedef struct metrics {
 
 /* Where the strategy goes through the updates, and the phase is not sealed, the slot is open again.
  * Other strategies have the update in their sums. */
-static fedge_status lose_damaged(fedge_global *global, fedge_journal *journal, uint32_t slot,
+static fedge_status lose_damaged(fedge_server_run *server, fedge_journal *journal, uint32_t slot,
                                  const fedge_error *damage, void *user, fedge_error *err)
 {
     metrics *to = user;
     const bool open = fedge_journal_get_state(journal) == FEDGE_JOURNAL_OPEN;
-    if (damage->status != FEDGE_CORRUPT || !open || !global->model.strategy->collects)
-        return fail_damaged(global, journal, slot, damage, user, err);
+    if (damage->status != FEDGE_CORRUPT || !open || !server->model.strategy->collects)
+        return fail_damaged(server, journal, slot, damage, user, err);
     to->gathered->num_damaged++;
-    FEDGE_LOG(global->log, FEDGE_LOG_WARN, "update-damaged",
+    FEDGE_LOG(server->log, FEDGE_LOG_WARN, "update-damaged",
               fedge_log_int("round", fedge_journal_get_phase(journal)->round),
               fedge_log_int("client", fedge_journal_get_slot(journal, slot).task.client_index),
               fedge_log_str("error", damage->message),
@@ -103,19 +104,19 @@ static fedge_status lose_damaged(fedge_global *global, fedge_journal *journal, u
     return fedge_journal_lose(journal, slot, err);
 }
 
-static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_t slot,
+static fedge_status gather(fedge_server_run *server, fedge_journal *journal, uint32_t slot,
                            const fedge_upload *upload, void *user, fedge_error *err)
 {
     metrics *to = user;
     fedge_error damage;
-    if (global->model.strategy->collects &&
+    if (server->model.strategy->collects &&
         fedge_accepted_updates_add(&to->gathered->updates, slot, upload, &damage) != FEDGE_OK)
-        return lose_damaged(global, journal, slot, &damage, user, err);
+        return lose_damaged(server, journal, slot, &damage, user, err);
     /* By its examples, within the bound that the job sets to anybody's weight. */
-    double weight = (double)fedge_report_weight(global->job, upload->num_examples);
+    double weight = (double)fedge_report_weight(server->job, upload->num_examples);
     const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
     to->gathered->facts[to->summary->reported++] =
-        fedge_upload_facts(&global->model, upload, fedge_journal_get_phase(journal)->round,
+        fedge_upload_facts(&server->model, upload, fedge_journal_get_phase(journal)->round,
                            task.client_index, task.base);
     to->summary->examples += upload->num_examples;
     mean_add(&to->loss, fedge_upload_metric(upload, "loss"), weight);
@@ -124,7 +125,7 @@ static fedge_status gather(fedge_global *global, fedge_journal *journal, uint32_
     mean_add(&to->train, fedge_upload_metric(upload, "seconds-train"), 1.0);
     mean_add(&to->encode, fedge_upload_metric(upload, "seconds-encode"), 1.0);
     double clamped = fedge_upload_metric(upload, "clamped");
-    double most = (double)global->plan->sent.schema.num_elements;
+    double most = (double)server->plan->sent.schema.num_elements;
     to->clamped += clamped > 0.0 ? fmin(clamped, most) : 0.0; /* a client may say anything */
     to->gathered->states_lost += fedge_upload_metric(upload, FEDGE_KEPT_LOST) > 0.0;
     return FEDGE_OK;
@@ -140,9 +141,9 @@ static uint32_t num_asked(fedge_journal *journal)
     return asked;
 }
 
-fedge_status fedge_global_gather(fedge_global *global, fedge_journal *journal,
-                                 fedge_round_summary *summary, fedge_gathered *gathered,
-                                 fedge_error *err)
+fedge_status fedge_server_run_gather(fedge_server_run *server, fedge_journal *journal,
+                                     fedge_round_summary *summary, fedge_gathered *gathered,
+                                     fedge_error *err)
 {
     const uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
     metrics all = {.summary = summary, .gathered = gathered};
@@ -155,14 +156,14 @@ fedge_status fedge_global_gather(fedge_global *global, fedge_journal *journal,
     summary->reported = 0;
     summary->examples = 0;
     fedge_status status = FEDGE_OK;
-    if (global->model.strategy->collects) {
-        status = fedge_accepted_updates_init(&gathered->updates, global->plan, journal,
-                                             &global->model.kept, summary->asked, err);
+    if (server->model.strategy->collects) {
+        status = fedge_accepted_updates_init(&gathered->updates, server->plan, journal,
+                                             &server->model.kept, summary->asked, err);
     }
     if (status == FEDGE_OK)
-        status = each_accepted(global, journal, gather, lose_damaged, &all, err);
+        status = each_accepted(server, journal, gather, lose_damaged, &all, err);
     summary->train_loss = mean_get(&all.loss);
-    summary->train_accuracy = fedge_has_accuracy(global->plan) ? mean_get(&all.accuracy) : NAN;
+    summary->train_accuracy = fedge_has_accuracy(server->plan) ? mean_get(&all.accuracy) : NAN;
     summary->seconds_train = mean_get(&all.train);
     summary->seconds_encode = mean_get(&all.encode);
     summary->clamped = (uint64_t)all.clamped;
@@ -178,23 +179,24 @@ void fedge_gathered_fini(fedge_gathered *gathered)
 
 /* ---- into the sums --------------------------------------------------------------------------- */
 
-static fedge_status replay(fedge_global *global, fedge_journal *journal, uint32_t slot,
+static fedge_status replay(fedge_server_run *server, fedge_journal *journal, uint32_t slot,
                            const fedge_upload *upload, void *user, fedge_error *err)
 {
     (void)user;
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
     if (fedge_journal_get_slot(journal, slot).elsewhere)
         return FEDGE_OK; /* it is in the sums by now */
-    fedge_upload_set_phase(&global->model, phase);
+    fedge_upload_set_phase(&server->model, phase);
     const fedge_journal_task task = fedge_journal_get_slot(journal, slot).task;
     const fedge_update_facts facts =
-        fedge_upload_facts(&global->model, upload, phase->round, task.client_index, task.base);
-    return fedge_ingest_replay(global->plan, &global->model.accumulator, journal, slot, upload,
-                               phase->bounds_log2, fedge_update_weight(&global->model, &facts),
+        fedge_upload_facts(&server->model, upload, phase->round, task.client_index, task.base);
+    return fedge_ingest_replay(server->plan, &server->model.accumulator, journal, slot, upload,
+                               phase->bounds_log2, fedge_update_weight(&server->model, &facts),
                                err);
 }
 
-fedge_status fedge_global_replay(fedge_global *global, fedge_journal *journal, fedge_error *err)
+fedge_status fedge_server_run_replay(fedge_server_run *server, fedge_journal *journal,
+                                     fedge_error *err)
 {
-    return each_accepted(global, journal, replay, fail_damaged, NULL, err);
+    return each_accepted(server, journal, replay, fail_damaged, NULL, err);
 }

@@ -19,13 +19,14 @@ typedef struct fedge_gathered {
 /* Reads all that the step needs of the updates, and the part of [summary] that they tell. Before
  * the phase is sealed, since what is found damaged then is asked for again; behind the seal, which
  * has their number, damage is FEDGE_CORRUPT. _fini is to be called also after a failure. */
-FEDGE_MUST_USE fedge_status fedge_global_gather(fedge_global *global, fedge_journal *journal,
-                                                fedge_round_summary *summary,
-                                                fedge_gathered *gathered, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_server_run_gather(fedge_server_run *server,
+                                                    fedge_journal *journal,
+                                                    fedge_round_summary *summary,
+                                                    fedge_gathered *gathered, fedge_error *err);
 void fedge_gathered_fini(fedge_gathered *gathered); /* one that is all 0 is fine */
 
 /* Adds the updates that are in this journal to the sums. */
-FEDGE_MUST_USE fedge_status fedge_global_replay(fedge_global *global, fedge_journal *journal,
-                                                fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_server_run_replay(fedge_server_run *server,
+                                                    fedge_journal *journal, fedge_error *err);
 
 #endif

@@ -5,12 +5,12 @@
  *   begin, end  one call on every worker, each behind what was posted to it before: work that all
  *               share, of which the caller may do a part in between; or a barrier.
  *
- * The ingest's workers, the round finalizer, the saver, a robust rule's helpers, the simulator's
- * trainers and the runs of a sweep are such pools. These threads are none:
+ * The ingest's workers, the round finalizer, the checkpoint writer, a robust rule's helpers, the
+ * simulator's trainers and the runs of a sweep are such pools. These threads are none:
  *   the engine's       a loop with a clock of its own, which is woken for messages and carries out
- *                      no tasks (server/engine_thread.h);
+ *                      no tasks (run/engine_thread.h);
  *   the network's      their library's loops;
- *   between ranks      it waits for MPI's messages (server/ranks/ranks.c);
+ *   between ranks      it waits for MPI's messages (cluster/ranks.c);
  *   the watchers of GPUs and of ranks  they sleep (edge/train/cuda/gpu_watch.h,
  *                      ranks_watch.h);
  *   a simulation's beats  it waits for MPI's messages (simulate/run/beats.h);

@@ -1,5 +1,6 @@
-/* Orders and reports: what rank 0's engine tells the share of another rank (share.h), and what that
- * one answers. Plain structs with bytes behind them, as they lie in memory (letter.h).
+/* Orders and reports: what rank 0's engine tells the share of another rank (rank_worker.h), and
+ * what that one answers. Plain structs with bytes behind them, as they lie in memory
+ * (rank_message.h).
  */
 #ifndef FEDGE_AGGREGATOR_CLUSTER_PROTOCOL_ORDER_H
 #define FEDGE_AGGREGATOR_CLUSTER_PROTOCOL_ORDER_H
@@ -29,7 +30,7 @@ typedef struct fedge_order {
     uint32_t slot;           /* GRANT, RECALL */
     uint64_t phase;          /* counts the phases of this start */
     uint64_t conn_id;        /* GRANT */
-    uint32_t number;         /* GRANT: of the claim */
+    uint32_t number;         /* GRANT: of the lease */
     fedge_journal_task task; /* GRANT */
     uint32_t weight;         /* GRANT */
     uint32_t oldest;         /* OPEN: journals of rounds before it may go */

@@ -3,16 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static fedge_letter *make(const fedge_letter_head *head)
+static fedge_rank_message *make(const fedge_rank_message_head *head)
 {
     const size_t size =
         sizeof(*head) + (size_t)head->body_size + head->meta_size + head->payload_size;
-    fedge_letter *letter = calloc(1, sizeof(*letter) + size);
-    if (letter) {
-        letter->size = size;
-        memcpy(letter->bytes, head, sizeof(*head));
+    fedge_rank_message *message = calloc(1, sizeof(*message) + size);
+    if (message) {
+        message->size = size;
+        memcpy(message->bytes, head, sizeof(*head));
     }
-    return letter;
+    return message;
 }
 
 static void put(uint8_t **at, const void *bytes, size_t size)
@@ -23,63 +23,65 @@ static void put(uint8_t **at, const void *bytes, size_t size)
     }
 }
 
-fedge_letter *fedge_letter_new(fedge_letter_kind kind, const void *body, size_t size, uint32_t to)
+fedge_rank_message *fedge_rank_message_new(fedge_rank_message_kind kind, const void *body,
+                                           size_t size, uint32_t to)
 {
-    return fedge_letter_with(kind, body, size, NULL, 0, to);
+    return fedge_rank_message_with(kind, body, size, NULL, 0, to);
 }
 
-fedge_letter *fedge_letter_with(fedge_letter_kind kind, const void *body, size_t size,
-                                const void *more, size_t more_size, uint32_t to)
+fedge_rank_message *fedge_rank_message_with(fedge_rank_message_kind kind, const void *body,
+                                            size_t size, const void *more, size_t more_size,
+                                            uint32_t to)
 {
-    const fedge_letter_head head = {.kind = kind, .body_size = (uint32_t)(size + more_size)};
-    fedge_letter *letter = make(&head);
-    if (letter) {
-        uint8_t *at = letter->bytes + sizeof(head);
-        letter->to = to;
+    const fedge_rank_message_head head = {.kind = kind, .body_size = (uint32_t)(size + more_size)};
+    fedge_rank_message *message = make(&head);
+    if (message) {
+        uint8_t *at = message->bytes + sizeof(head);
+        message->to = to;
         put(&at, body, size);
         put(&at, more, more_size);
     }
-    return letter;
+    return message;
 }
 
-fedge_letter *fedge_letter_of_request(const fedge_request *request)
+fedge_rank_message *fedge_rank_message_of_request(const fedge_request *request)
 {
-    const fedge_letter_head head = {.kind = FEDGE_LETTER_REQUEST,
-                                    .meta_size = request->meta_size,
-                                    .payload_size = request->payload_size,
-                                    .body_size = sizeof(*request)};
-    fedge_letter *letter = make(&head);
-    if (letter) {
-        uint8_t *at = letter->bytes + sizeof(head);
+    const fedge_rank_message_head head = {.kind = FEDGE_RANK_MESSAGE_REQUEST,
+                                          .meta_size = request->meta_size,
+                                          .payload_size = request->payload_size,
+                                          .body_size = sizeof(*request)};
+    fedge_rank_message *message = make(&head);
+    if (message) {
+        uint8_t *at = message->bytes + sizeof(head);
         put(&at, request, sizeof(*request));
         put(&at, request->meta, request->meta_size);
         put(&at, request->payload, request->payload_size);
     }
-    return letter;
+    return message;
 }
 
-fedge_letter *fedge_letter_of_reply(const fedge_reply *reply, uint32_t to)
+fedge_rank_message *fedge_rank_message_of_reply(const fedge_reply *reply, uint32_t to)
 {
-    fedge_letter_head head = {.kind = FEDGE_LETTER_REPLY, .body_size = sizeof(*reply)};
+    fedge_rank_message_head head = {.kind = FEDGE_RANK_MESSAGE_REPLY, .body_size = sizeof(*reply)};
     if (reply->blob) {
         memcpy(head.blob.hash, reply->blob->hash, sizeof(head.blob.hash));
         head.blob.size = reply->blob->size;
     }
-    fedge_letter *letter = make(&head);
-    if (letter) {
-        uint8_t *at = letter->bytes + sizeof(head);
-        letter->to = to;
-        letter->blob = reply->blob ? fedge_blob_retain(reply->blob) : NULL;
+    fedge_rank_message *message = make(&head);
+    if (message) {
+        uint8_t *at = message->bytes + sizeof(head);
+        message->to = to;
+        message->blob = reply->blob ? fedge_blob_retain(reply->blob) : NULL;
         put(&at, reply, sizeof(*reply));
     }
-    return letter;
+    return message;
 }
 
-void fedge_letter_free(fedge_letter *letter)
+void fedge_rank_message_free(fedge_rank_message *message)
 {
-    if (letter) {
-        fedge_blob_release(letter->blob);
-        free(letter);
+    if (message) {
+        fedge_blob_release(message->blob);
+        free(message);
     }
 }
 
@@ -87,11 +89,12 @@ void fedge_letter_free(fedge_letter *letter)
 
 static fedge_status refuse(fedge_error *err, const char *what)
 {
-    return fedge_fail(err, FEDGE_CORRUPT, "a letter between ranks is not whole: %s", what);
+    return fedge_fail(err, FEDGE_CORRUPT, "a message between ranks is not whole: %s", what);
 }
 
-fedge_status fedge_letter_open(const uint8_t *bytes, size_t size, fedge_letter_head *head,
-                               const uint8_t **body, fedge_error *err)
+fedge_status fedge_rank_message_open(const uint8_t *bytes, size_t size,
+                                     fedge_rank_message_head *head, const uint8_t **body,
+                                     fedge_error *err)
 {
     if (size < sizeof(*head))
         return refuse(err, "its head");
@@ -114,8 +117,8 @@ static fedge_status read_upload(fedge_request *request, fedge_error *err)
                            : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an upload");
 }
 
-fedge_status fedge_letter_request(const fedge_letter_head *head, const uint8_t *body,
-                                  fedge_request **request, fedge_error *err)
+fedge_status fedge_rank_message_request(const fedge_rank_message_head *head, const uint8_t *body,
+                                        fedge_request **request, fedge_error *err)
 {
     const size_t carried = (size_t)head->meta_size + head->payload_size;
     *request = NULL;
@@ -147,8 +150,8 @@ fedge_status fedge_letter_request(const fedge_letter_head *head, const uint8_t *
     return FEDGE_OK;
 }
 
-fedge_status fedge_letter_reply(const fedge_letter_head *head, const uint8_t *body,
-                                fedge_reply **reply, fedge_error *err)
+fedge_status fedge_rank_message_reply(const fedge_rank_message_head *head, const uint8_t *body,
+                                      fedge_reply **reply, fedge_error *err)
 {
     *reply = NULL;
     if (head->body_size != sizeof(**reply))

@@ -1,11 +1,11 @@
-/* Letters: what the ranks of one aggregator tell each other, as bytes.
+/* Rank messages: what the ranks of one aggregator tell each other, as bytes.
  *
  * Rank 0 has the engine; the connections of the other ranks speak to it by the same requests and
- * replies as its own, which travel between ranks as letters. Pure: no I/O, no clock.
+ * replies as its own, which travel between ranks as messages. Pure: no I/O, no clock.
  *
- * A letter is a head and a body. Structs are sent as they lie in memory: all ranks are the same
+ * A message is a head and a body. Structs are sent as they lie in memory: all ranks are the same
  * program on the same kind of processor, which is compared at the start. Lengths are checked
- * nevertheless, for a letter that is read was made by another process.
+ * nevertheless, for a message that is read was made by another process.
  */
 #ifndef FEDGE_AGGREGATOR_CLUSTER_PROTOCOL_RANK_MESSAGE_H
 #define FEDGE_AGGREGATOR_CLUSTER_PROTOCOL_RANK_MESSAGE_H
@@ -19,74 +19,80 @@
 #include "edge/core/message.h"
 #include "edge/core/status.h"
 
-typedef enum fedge_letter_kind {
-    FEDGE_LETTER_REQUEST, /* to rank 0: of a connection */
-    FEDGE_LETTER_REPLY,   /* from rank 0: to a connection, or to all */
-    FEDGE_LETTER_BLOB,    /* from rank 0: a fedge_letter_blob, whose bytes are broadcast next */
-    FEDGE_LETTER_ORDER,   /* from rank 0: a fedge_order and its bytes */
-    FEDGE_LETTER_REPORT,  /* to rank 0: a fedge_report and its bytes */
-    FEDGE_LETTER_SUMS,    /* from rank 0: all call fedge_joined_follow next */
-    FEDGE_LETTER_STATUS,  /* from rank 0: a fedge_run_status */
-    FEDGE_LETTER_STOP,    /* a signal has come that ends all ranks */
-    FEDGE_LETTER_RELOAD,  /* to rank 0: one was told to reload; from it: do, as if a signal had come
-                           */
-    FEDGE_LETTER_END,     /* from rank 0: a fedge_error, how the run has ended */
-    FEDGE_LETTER_ALIVE,   /* to rank 0: its sender is there */
-    FEDGE_LETTER_LAST     /* no other follows */
-} fedge_letter_kind;
+typedef enum fedge_rank_message_kind {
+    FEDGE_RANK_MESSAGE_REQUEST, /* to rank 0: of a connection */
+    FEDGE_RANK_MESSAGE_REPLY,   /* from rank 0: to a connection, or to all */
+    FEDGE_RANK_MESSAGE_BLOB,    /* from rank 0: a fedge_rank_message_blob, whose bytes are broadcast
+                                   next */
+    FEDGE_RANK_MESSAGE_ORDER,   /* from rank 0: a fedge_order and its bytes */
+    FEDGE_RANK_MESSAGE_REPORT,  /* to rank 0: a fedge_report and its bytes */
+    FEDGE_RANK_MESSAGE_SUMS,    /* from rank 0: all call fedge_joined_follow next */
+    FEDGE_RANK_MESSAGE_STATUS,  /* from rank 0: a fedge_run_status */
+    FEDGE_RANK_MESSAGE_STOP,    /* a signal has come that ends all ranks */
+    FEDGE_RANK_MESSAGE_RELOAD, /* to rank 0: one was told to reload; from it: do, as if a signal had
+                                * come
+                                */
+    FEDGE_RANK_MESSAGE_END,    /* from rank 0: a fedge_error, how the run has ended */
+    FEDGE_RANK_MESSAGE_ALIVE,  /* to rank 0: its sender is there */
+    FEDGE_RANK_MESSAGE_LAST    /* no other follows */
+} fedge_rank_message_kind;
 
 /* Names a blob. */
-typedef struct fedge_letter_blob {
+typedef struct fedge_rank_message_blob {
     char hash[FEDGE_HASH_TEXT];
     uint64_t size;
-} fedge_letter_blob;
+} fedge_rank_message_blob;
 
-typedef struct fedge_letter_head {
-    uint32_t kind; /* a fedge_letter_kind */
+typedef struct fedge_rank_message_head {
+    uint32_t kind; /* a fedge_rank_message_kind */
     uint32_t meta_size, payload_size;
     uint32_t body_size; /* of the struct before meta and payload */
-    uint64_t up, down;  /* bytes that the sender's connections have carried since its last letter */
-    fedge_letter_blob blob; /* REPLY: the one that it is about, if any; size 0 and "": none */
-} fedge_letter_head;
+    uint64_t up, down; /* bytes that the sender's connections have carried since its last message */
+    fedge_rank_message_blob blob; /* REPLY: the one that it is about, if any; size 0 and "": none */
+} fedge_rank_message_head;
 
-/* Most bytes of a letter: of the largest cohort, or a request with the largest message. */
-#define FEDGE_LETTER_MAX_SIZE                                                                      \
-    (sizeof(fedge_letter_head) + sizeof(fedge_request) + sizeof(fedge_reply) +                     \
+/* Most bytes of a message: of the largest cohort, or a request with the largest message. */
+#define FEDGE_RANK_MESSAGE_MAX_SIZE                                                                \
+    (sizeof(fedge_rank_message_head) + sizeof(fedge_request) + sizeof(fedge_reply) +               \
      sizeof(fedge_report) + (size_t)FEDGE_MESSAGE_MAX_SIZE + sizeof(fedge_order) +                 \
      sizeof(fedge_journal_phase) + FEDGE_JOURNAL_MAX_SLOTS * sizeof(fedge_journal_task))
 
 /* One on its way. */
-typedef struct fedge_letter {
+typedef struct fedge_rank_message {
     fedge_mailbox_item item;
     uint32_t to;      /* a rank */
     fedge_blob *blob; /* retained; the others must have it before: NULL: none */
     void *sending;    /* while it is sent; and the next of those: */
-    struct fedge_letter *next;
+    struct fedge_rank_message *next;
     size_t size;
     uint8_t bytes[]; /* (size): the head first */
-} fedge_letter;
+} fedge_rank_message;
 
 /* Malloc'ed; NULL: no memory. A request's meta and payload are copied; its upload is read from the
  * meta again. */
-fedge_letter *fedge_letter_of_request(const fedge_request *request);
-fedge_letter *fedge_letter_of_reply(const fedge_reply *reply, uint32_t to);
+fedge_rank_message *fedge_rank_message_of_request(const fedge_request *request);
+fedge_rank_message *fedge_rank_message_of_reply(const fedge_reply *reply, uint32_t to);
 /* Any other kind, with [body] (size); NULL and 0: none. */
-fedge_letter *fedge_letter_new(fedge_letter_kind kind, const void *body, size_t size, uint32_t to);
+fedge_rank_message *fedge_rank_message_new(fedge_rank_message_kind kind, const void *body,
+                                           size_t size, uint32_t to);
 /* Likewise, with [more] (more_size) behind it. */
-fedge_letter *fedge_letter_with(fedge_letter_kind kind, const void *body, size_t size,
-                                const void *more, size_t more_size, uint32_t to);
-void fedge_letter_free(fedge_letter *letter); /* NULL is fine */
+fedge_rank_message *fedge_rank_message_with(fedge_rank_message_kind kind, const void *body,
+                                            size_t size, const void *more, size_t more_size,
+                                            uint32_t to);
+void fedge_rank_message_free(fedge_rank_message *message); /* NULL is fine */
 
 /* What has come: [head] gets a copy, *body points behind it. FEDGE_CORRUPT: the lengths do not
  * fit. */
-FEDGE_MUST_USE fedge_status fedge_letter_open(const uint8_t *bytes, size_t size,
-                                              fedge_letter_head *head, const uint8_t **body,
-                                              fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_rank_message_open(const uint8_t *bytes, size_t size,
+                                                    fedge_rank_message_head *head,
+                                                    const uint8_t **body, fedge_error *err);
 /* *request and *reply are malloc'ed. A reply is without its blob, which head->blob names.
  * FEDGE_CORRUPT, FEDGE_NO_MEMORY, and of an upload those of fedge_upload_read. */
-FEDGE_MUST_USE fedge_status fedge_letter_request(const fedge_letter_head *head, const uint8_t *body,
-                                                 fedge_request **request, fedge_error *err);
-FEDGE_MUST_USE fedge_status fedge_letter_reply(const fedge_letter_head *head, const uint8_t *body,
-                                               fedge_reply **reply, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_rank_message_request(const fedge_rank_message_head *head,
+                                                       const uint8_t *body, fedge_request **request,
+                                                       fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_rank_message_reply(const fedge_rank_message_head *head,
+                                                     const uint8_t *body, fedge_reply **reply,
+                                                     fedge_error *err);
 
 #endif

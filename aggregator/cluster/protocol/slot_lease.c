@@ -2,90 +2,92 @@
 
 #include <assert.h>
 
-static fedge_claim_action grant(fedge_claim *claim, uint32_t rank, uint64_t task_id)
+static fedge_slot_lease_action grant(fedge_slot_lease *lease, uint32_t rank, uint64_t task_id)
 {
-    *claim = (fedge_claim){
-        .state = FEDGE_CLAIM_HELD, .rank = rank, .task_id = task_id, .number = claim->number + 1};
-    return FEDGE_CLAIM_GRANT;
+    *lease = (fedge_slot_lease){
+        .state = FEDGE_LEASE_HELD, .rank = rank, .task_id = task_id, .number = lease->number + 1};
+    return FEDGE_LEASE_GRANT;
 }
 
-fedge_claim_action fedge_claim_ask(fedge_claim *claim, uint32_t rank, uint64_t task_id)
+fedge_slot_lease_action fedge_slot_lease_request(fedge_slot_lease *lease, uint32_t rank,
+                                                 uint64_t task_id)
 {
-    switch (claim->state) {
-    case FEDGE_CLAIM_FREE:
-        return grant(claim, rank, task_id);
-    case FEDGE_CLAIM_HELD:
-        if (claim->rank == rank && claim->task_id == task_id)
-            return grant(claim, rank, task_id);
-        claim->state = FEDGE_CLAIM_RECALLED;
-        claim->asked_rank = rank;
-        claim->asked_task = task_id;
-        return FEDGE_CLAIM_RECALL;
-    case FEDGE_CLAIM_RECALLED:
-        claim->asked_rank = rank;
-        claim->asked_task = task_id;
-        return FEDGE_CLAIM_WAIT;
-    case FEDGE_CLAIM_COUNTED:
+    switch (lease->state) {
+    case FEDGE_LEASE_FREE:
+        return grant(lease, rank, task_id);
+    case FEDGE_LEASE_HELD:
+        if (lease->rank == rank && lease->task_id == task_id)
+            return grant(lease, rank, task_id);
+        lease->state = FEDGE_LEASE_RECALLED;
+        lease->asked_rank = rank;
+        lease->asked_task = task_id;
+        return FEDGE_LEASE_RECALL;
+    case FEDGE_LEASE_RECALLED:
+        lease->asked_rank = rank;
+        lease->asked_task = task_id;
+        return FEDGE_LEASE_WAIT;
+    case FEDGE_LEASE_COUNTED:
         break;
     }
-    return FEDGE_CLAIM_TELL;
+    return FEDGE_LEASE_SAY_FILLED;
 }
 
-fedge_claim_action fedge_claim_released(fedge_claim *claim, uint32_t rank)
+fedge_slot_lease_action fedge_slot_lease_released(fedge_slot_lease *lease, uint32_t rank)
 {
     /* A recall that crossed the result is answered too. */
-    if (claim->state != FEDGE_CLAIM_RECALLED || claim->rank != rank)
-        return FEDGE_CLAIM_WAIT;
-    return grant(claim, claim->asked_rank, claim->asked_task);
+    if (lease->state != FEDGE_LEASE_RECALLED || lease->rank != rank)
+        return FEDGE_LEASE_WAIT;
+    return grant(lease, lease->asked_rank, lease->asked_task);
 }
 
-fedge_claim_action fedge_claim_validated(fedge_claim *claim, uint32_t rank, uint32_t number,
-                                         bool valid)
+fedge_slot_lease_action fedge_slot_lease_validated(fedge_slot_lease *lease, uint32_t rank,
+                                                   uint32_t number, bool valid)
 {
-    const bool asked = claim->state == FEDGE_CLAIM_RECALLED;
-    if ((claim->state != FEDGE_CLAIM_HELD && !asked) || claim->rank != rank)
-        return FEDGE_CLAIM_WAIT;
+    const bool asked = lease->state == FEDGE_LEASE_RECALLED;
+    if ((lease->state != FEDGE_LEASE_HELD && !asked) || lease->rank != rank)
+        return FEDGE_LEASE_WAIT;
     if (valid) {
-        claim->state = FEDGE_CLAIM_COUNTED;
-        return asked ? FEDGE_CLAIM_TELL : FEDGE_CLAIM_WAIT;
+        lease->state = FEDGE_LEASE_COUNTED;
+        return asked ? FEDGE_LEASE_SAY_FILLED : FEDGE_LEASE_WAIT;
     }
-    if (!asked && claim->number == number) { /* else the release follows, or another upload */
-        claim->state = FEDGE_CLAIM_FREE;
+    if (!asked && lease->number == number) { /* else the release follows, or another upload */
+        lease->state = FEDGE_LEASE_FREE;
     }
-    return FEDGE_CLAIM_WAIT;
+    return FEDGE_LEASE_WAIT;
 }
 
-fedge_hold_answer fedge_hold_grant(fedge_hold *hold, uint64_t task_id, uint32_t number)
+fedge_slot_holder_answer fedge_slot_holder_grant(fedge_slot_holder *holder, uint64_t task_id,
+                                                 uint32_t number)
 {
-    hold->number = number;
-    if (hold->finishing || hold->accepted) {
-        assert(hold->accepted || hold->task_id == task_id);
-        return FEDGE_HOLD_IGNORE;
+    holder->number = number;
+    if (holder->finishing || holder->accepted) {
+        assert(holder->accepted || holder->task_id == task_id);
+        return FEDGE_HOLDER_IGNORE;
     }
-    const bool same = hold->uploading && hold->task_id == task_id;
-    *hold = (fedge_hold){.task_id = task_id, .number = number, .uploading = true};
-    return same ? FEDGE_HOLD_RESUME : FEDGE_HOLD_BEGIN;
+    const bool same = holder->uploading && holder->task_id == task_id;
+    *holder = (fedge_slot_holder){.task_id = task_id, .number = number, .uploading = true};
+    return same ? FEDGE_HOLDER_RESUME : FEDGE_HOLDER_BEGIN;
 }
 
-void fedge_hold_finish(fedge_hold *hold)
+void fedge_slot_holder_finish(fedge_slot_holder *holder)
 {
-    assert(hold->uploading);
-    hold->uploading = false;
-    hold->finishing = true;
+    assert(holder->uploading);
+    holder->uploading = false;
+    holder->finishing = true;
 }
 
-bool fedge_hold_recall(fedge_hold *hold)
+bool fedge_slot_holder_recall(fedge_slot_holder *holder)
 {
-    hold->recalled = hold->finishing;
-    hold->uploading = false;
-    return !hold->finishing;
+    holder->recalled = holder->finishing;
+    holder->uploading = false;
+    return !holder->finishing;
 }
 
-bool fedge_hold_validated(fedge_hold *hold, bool valid)
+bool fedge_slot_holder_validated(fedge_slot_holder *holder, bool valid)
 {
-    const bool recalled = hold->recalled && !valid;
-    hold->finishing = false;
-    hold->recalled = false;
-    hold->accepted = valid;
+    const bool recalled = holder->recalled && !valid;
+    holder->finishing = false;
+    holder->recalled = false;
+    holder->accepted = valid;
     return recalled;
 }

@@ -34,7 +34,7 @@ fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates, const 
     return fedge_pieces_init(&updates->pieces, &delta->schema, err);
 }
 
-static void free_room(fedge_accepted_updates *self)
+static void free_buffers(fedge_accepted_updates *self)
 {
     free(self->bytes);
     free(self->raw);
@@ -45,7 +45,7 @@ static void free_room(fedge_accepted_updates *self)
 
 void fedge_accepted_updates_fini(fedge_accepted_updates *updates)
 {
-    free_room(updates);
+    free_buffers(updates);
     for (uint32_t i = 0; i < updates->num; i++)
         free(updates->places[i].sums);
     free(updates->places);
@@ -61,7 +61,7 @@ static bool lies_open(const fedge_accepted_updates *self, const fedge_upload *up
            !upload->sections[0].deflate;
 }
 
-static fedge_status take_room(fedge_accepted_updates *self, fedge_error *err)
+static fedge_status take_buffers(fedge_accepted_updates *self, fedge_error *err)
 {
     const size_t size = fedge_update_max_size(self->plan);
     if (self->bytes)
@@ -87,7 +87,7 @@ static fedge_status fail_damaged(const fedge_accepted_updates *self, uint32_t sl
 static fedge_status keep(fedge_accepted_updates *self, uint32_t slot, const fedge_upload *upload,
                          uint32_t *place, fedge_error *err)
 {
-    fedge_status status = take_room(self, err);
+    fedge_status status = take_buffers(self, err);
     if (status == FEDGE_OK)
         status = fedge_journal_read(self->journal, slot, 0, self->bytes, (size_t)upload->size, err);
     if (status == FEDGE_OK && fedge_crc32(0, self->bytes, (size_t)upload->size) !=
@@ -206,6 +206,6 @@ static fedge_status read_one(void *user, uint32_t index, uint32_t tensor, size_t
 fedge_updates fedge_accepted_updates_get(fedge_accepted_updates *updates)
 {
     /* The step wants the memory now. */
-    free_room(updates);
+    free_buffers(updates);
     return (fedge_updates){.num = updates->num, .read = read_one, .user = updates};
 }

@@ -51,7 +51,7 @@ struct fedge_ingest {
     fedge_worker_pool *pool;
     uint32_t num_workers;
     _Atomic uint64_t validate_ns, journal_ns, sum_ns;
-    fedge_upload_rooms rooms;
+    fedge_upload_buffers buffers;
     pthread_mutex_t failed_lock;
     fedge_error failed; /* the first that was fatal; FEDGE_OK: none */
     worker workers[];
@@ -69,21 +69,21 @@ fedge_status fedge_ingest_replay(const fedge_plan *plan, fedge_accumulator *accu
                                  fedge_journal *journal, uint32_t slot, const fedge_upload *upload,
                                  const int8_t *bounds_log2, uint32_t weight, fedge_error *err)
 {
-    fedge_upload_room room = {0};
+    fedge_upload_buffer buffer = {0};
     fedge_upload_source source;
     uint64_t ticket = 0;
     fedge_status status = fedge_upload_source_open(&source, plan, journal, slot, upload,
-                                                   bounds_log2, weight, &room, err);
+                                                   bounds_log2, weight, &buffer, err);
     if (status == FEDGE_OK)
         status = fedge_upload_source_validate(&source, accumulator, err);
     if (status == FEDGE_OK) {
         status = fedge_accumulator_add(accumulator, &(fedge_encoded *){&source.encoded}, 1, &ticket,
                                        err);
     }
-    /* The accumulator may read from the room until then. */
+    /* The accumulator may read from the buffer until then. */
     if (status == FEDGE_OK)
         status = fedge_accumulator_wait(accumulator, ticket, err);
-    fedge_upload_room_fini(&room);
+    fedge_upload_buffer_fini(&buffer);
     return status;
 }
 
@@ -191,9 +191,10 @@ static bool is_ours(fedge_status status)
            status == FEDGE_GPU_LOST;
 }
 
-/* Checks and appends one update. One that still lies in its room is added at once, for the room is
- * wanted by the next; the others are with the group. *fatal: the failure is the disk's or ours. */
-static fedge_status take_update(worker *self, item *work, fedge_upload_room *room, bool *fatal,
+/* Checks and appends one update. One that still lies in its buffer is added at once, for the buffer
+ * is wanted by the next; the others are with the group. *fatal: the failure is the disk's or ours.
+ */
+static fedge_status take_update(worker *self, item *work, fedge_upload_buffer *buffer, bool *fatal,
                                 fedge_error *err)
 {
     fedge_ingest *ingest = self->ingest;
@@ -203,7 +204,7 @@ static fedge_status take_update(worker *self, item *work, fedge_upload_room *roo
     uint64_t start = fedge_os_monotonic_ns();
     fedge_status status =
         fedge_upload_source_open(&work->source, ingest->plan, work->journal, work->slot, upload,
-                                 work->bounds_log2, incoming->weight, room, err);
+                                 work->bounds_log2, incoming->weight, buffer, err);
     /* Validation reads every byte once more from the file: what is summed is what will be replayed.
      */
     if (status == FEDGE_OK)
@@ -244,13 +245,14 @@ static void finish_update(void *user, uint32_t index, fedge_work *posted)
     item *work = (item *)posted;
     fedge_error err;
     bool fatal;
-    fedge_upload_rooms *rooms = &self->ingest->rooms;
-    fedge_upload_room *room = fedge_upload_takes_room(self->ingest->plan, &work->incoming->upload)
-                                  ? fedge_upload_rooms_take(rooms)
-                                  : NULL;
-    fedge_status status = take_update(self, work, room, &fatal, &err);
-    if (room)
-        fedge_upload_rooms_give_back(rooms, room);
+    fedge_upload_buffers *buffers = &self->ingest->buffers;
+    fedge_upload_buffer *buffer =
+        fedge_upload_needs_buffer(self->ingest->plan, &work->incoming->upload)
+            ? fedge_upload_buffers_take(buffers)
+            : NULL;
+    fedge_status status = take_update(self, work, buffer, &fatal, &err);
+    if (buffer)
+        fedge_upload_buffers_give_back(buffers, buffer);
     if (fatal) {
         post_fatal(self, &err);
         work_free(work);
@@ -413,7 +415,7 @@ fedge_status fedge_ingest_new(fedge_ingest **ingest, const fedge_plan *plan,
     fresh->accumulator = accumulator;
     fresh->mailbox = mailbox;
     pthread_mutex_init(&fresh->failed_lock, NULL);
-    fedge_upload_rooms_init(&fresh->rooms, fedge_update_max_size(plan), num_workers);
+    fedge_upload_buffers_init(&fresh->buffers, fedge_update_max_size(plan), num_workers);
     fedge_status status = FEDGE_OK;
     while (status == FEDGE_OK && fresh->num_workers < num_workers) {
         status = worker_init(&fresh->workers[fresh->num_workers], fresh, err);
@@ -443,7 +445,7 @@ void fedge_ingest_free(fedge_ingest *ingest)
     fedge_worker_pool_free(ingest->pool);
     for (uint32_t i = 0; i < ingest->num_workers; i++)
         worker_fini(&ingest->workers[i]);
-    fedge_upload_rooms_fini(&ingest->rooms);
+    fedge_upload_buffers_fini(&ingest->buffers);
     pthread_mutex_destroy(&ingest->failed_lock);
     free(ingest);
 }
@@ -481,7 +483,7 @@ fedge_status fedge_ingest_write(fedge_ingest *ingest, fedge_journal *journal, ui
      */
     uint64_t queued = atomic_fetch_add(&target->queued_bytes, size) + size;
     /* The part is queued all the same, since its bytes are here: the bound is passed by one part of
-     * each connection at most, which is read no further until there is room. */
+     * each connection at most, which is read no further until there is buffer. */
     if (queued > FEDGE_INGEST_QUEUE_BYTES) {
         pthread_mutex_lock(&target->mutex);
         if (!target->room_again)
@@ -566,7 +568,7 @@ fedge_status fedge_ingest_flush(fedge_ingest *ingest, fedge_error *err)
     fedge_worker_pool_begin(ingest->pool, flush, ingest);
     fedge_worker_pool_end(ingest->pool);
     /* Between phases nothing is unpacked, and the model takes memory for its file. */
-    fedge_upload_rooms_empty(&ingest->rooms);
+    fedge_upload_buffers_empty(&ingest->buffers);
     pthread_mutex_lock(&ingest->failed_lock);
     const fedge_error failed = ingest->failed;
     pthread_mutex_unlock(&ingest->failed_lock);

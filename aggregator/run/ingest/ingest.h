@@ -12,11 +12,11 @@
  * quarter of a gigabyte a second goes on to a GPU two hundred times as fast, from the page cache.
  *
  * All work of one slot run on one worker, in order. A worker holds at most one inflated update at a
- * time, whatever the number of clients, and all of them as many as upload_rooms.h
- * has room for: a worker waits for another's room. So a CPU adds an update that had to be unpacked
- * at once and alone: a queue of 16 would take 16 rooms of each worker, 16 times the model's bytes.
- * On a GPU, which has copied it, it is added with its group. Each queue has a limit in bytes; who
- * exceeds it is told, and stops reading from the peer.
+ * time, whatever the number of clients, and all of them as many as upload_buffers.h
+ * has room for: a worker waits for another's buffer. So a CPU adds an update that had to be
+ * unpacked at once and alone: a queue of 16 would take 16 buffers of each worker, 16 times the
+ * model's bytes. On a GPU, which has copied it, it is added with its group. Each queue has a limit
+ * in bytes; who exceeds it is told, and stops reading from the peer.
  */
 #ifndef FEDGE_AGGREGATOR_RUN_INGEST_INGEST_H
 #define FEDGE_AGGREGATOR_RUN_INGEST_INGEST_H
@@ -33,7 +33,7 @@
 #include "edge/plan/plan.h"
 #include "edge/wire/protocol.h"
 
-#define FEDGE_INGEST_MAX_WORKERS FEDGE_UPLOAD_ROOMS_MAX
+#define FEDGE_INGEST_MAX_WORKERS FEDGE_UPLOAD_BUFFERS_MAX
 #define FEDGE_INGEST_QUEUE_BYTES ((uint64_t)8 << 20) /* per worker */
 #define FEDGE_INGEST_MAX_GROUP 64                    /* updates per sync */
 #define FEDGE_INGEST_GROUP_NS ((uint64_t)200000000)  /* the longest that one waits for others */

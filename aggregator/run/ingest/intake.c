@@ -27,7 +27,7 @@ fedge_status fedge_intake_begin(fedge_intake *intake, fedge_journal *journal, fe
     for (uint32_t i = 0; i < num_slots; i++) {
         const fedge_journal_slot facts = fedge_journal_get_slot(journal, i);
         intake->slots[i].assigned = facts.task.task_id;
-        intake->slots[i].hold.accepted = facts.accepted;
+        intake->slots[i].holder.accepted = facts.accepted;
         intake->slots[i].carried = !facts.accepted && facts.written > 0;
     }
     return FEDGE_OK;
@@ -104,9 +104,9 @@ fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64
     fedge_intake_slot *slot = &intake->slots[grant->slot];
     fedge_ingest_upload *incoming = grant->incoming;
     grant->incoming = NULL;
-    const fedge_hold_answer answer =
-        fedge_hold_grant(&slot->hold, grant->task.task_id, grant->number);
-    if (answer == FEDGE_HOLD_IGNORE) {
+    const fedge_slot_holder_answer answer =
+        fedge_slot_holder_grant(&slot->holder, grant->task.task_id, grant->number);
+    if (answer == FEDGE_HOLDER_IGNORE) {
         free(incoming);
         return FEDGE_OK;
     }
@@ -117,7 +117,7 @@ fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64
     /* A client that comes back goes on where it stopped, but only with the bytes that it announced
      * before: one that trained anew in between has others, of which the first half is here. */
     const bool resumes =
-        there > 0 || (answer == FEDGE_HOLD_RESUME && same_upload(slot, &incoming->upload));
+        there > 0 || (answer == FEDGE_HOLDER_RESUME && same_upload(slot, &incoming->upload));
     slot->next = there > 0 ? there : slot->next;
     slot->started_ms = there > 0 ? now_ms : slot->started_ms;
     slot->carried = false;
@@ -132,7 +132,7 @@ fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64
                                      grant->task.task_id, err);
     }
     if (status != FEDGE_OK) {
-        slot->hold.uploading = false; /* the next announcement begins anew */
+        slot->holder.uploading = false; /* the next announcement begins anew */
         return close_conn(intake, grant->conn_id, FEDGE_REASON_BUSY, 1000, "out of memory", err);
     }
     return say(intake,
@@ -148,12 +148,12 @@ bool fedge_intake_find(const fedge_intake *intake, uint64_t task_id, uint32_t *s
     /* Ids count up with the slots, except where a slot has changed hands. */
     const uint64_t first = intake->num_slots > 0 ? intake->slots[0].assigned : 0;
     if (task_id >= first && task_id - first < intake->num_slots &&
-        intake->slots[task_id - first].hold.task_id == task_id) {
+        intake->slots[task_id - first].holder.task_id == task_id) {
         *slot = (uint32_t)(task_id - first);
         return true;
     }
     for (uint32_t i = 0; i < intake->num_slots; i++) {
-        if (intake->slots[i].hold.task_id == task_id) {
+        if (intake->slots[i].holder.task_id == task_id) {
             *slot = i;
             return true;
         }
@@ -173,7 +173,7 @@ static fedge_status finish(fedge_intake *self, uint32_t index, uint64_t now_ms, 
         if (slot->incoming)
             *slot->incoming = *incoming;
     }
-    fedge_hold_finish(&slot->hold);
+    fedge_slot_holder_finish(&slot->holder);
     slot->seconds_upload = (double)(now_ms - slot->started_ms) * 1e-3;
     return fedge_ingest_finish(self->ingest, self->journal, index, incoming,
                                fedge_journal_get_phase(self->journal)->bounds_log2, err);
@@ -184,15 +184,15 @@ fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_reques
 {
     assert(slot < intake->num_slots);
     fedge_intake_slot *own = &intake->slots[slot];
-    assert(!own->hold.uploading || own->incoming);
+    assert(!own->holder.uploading || own->incoming);
     const fedge_position *position = &from->position;
     const uint32_t size = from->payload_size;
     /* Such a part was sent to the phase before, or on what an earlier RESUME said: a refusal of
      * damaged bytes that its client hears on a new connection may cross its announcement there, and
      * then it announces once more. It is told by RESUME where to go on. */
-    if ((intake->skips || own->again) && (!own->hold.uploading || position->offset != own->next))
+    if ((intake->skips || own->again) && (!own->holder.uploading || position->offset != own->next))
         return FEDGE_OK;
-    if (!own->hold.uploading || position->offset != own->next || size == 0 ||
+    if (!own->holder.uploading || position->offset != own->next || size == 0 ||
         size > own->incoming->upload.size - own->next) {
         char text[160];
         snprintf(text, sizeof(text),
@@ -221,7 +221,7 @@ fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_reques
 bool fedge_intake_recall(fedge_intake *intake, uint32_t slot)
 {
     assert(slot < intake->num_slots);
-    return fedge_hold_recall(&intake->slots[slot].hold);
+    return fedge_slot_holder_recall(&intake->slots[slot].holder);
 }
 
 bool fedge_intake_validated(fedge_intake *intake, uint32_t slot, bool valid)
@@ -229,5 +229,5 @@ bool fedge_intake_validated(fedge_intake *intake, uint32_t slot, bool valid)
     assert(slot < intake->num_slots);
     /* One that was refused may be announced again, and comes from its first byte. */
     intake->slots[slot].next = 0;
-    return fedge_hold_validated(&intake->slots[slot].hold, valid);
+    return fedge_slot_holder_validated(&intake->slots[slot].holder, valid);
 }

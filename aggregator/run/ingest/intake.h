@@ -1,5 +1,5 @@
 /* Intake: the uploads of a phase whose bytes come to this rank, each from the grant of its slot
- * (ranks/claim.h) to the end of its bytes, which the ingest's workers then look at.
+ * (ranks/lease.h) to the end of its bytes, which the ingest's workers then look at.
  *
  * One thread's: the engine's on rank 0 and alone, the share's on the other ranks.
  */
@@ -18,7 +18,7 @@
 /* A slot's update may come over this connection. */
 typedef struct fedge_grant {
     uint32_t slot;
-    uint32_t number; /* of the claim */
+    uint32_t number; /* of the lease */
     fedge_journal_task task;
     uint64_t conn_id;
     fedge_ingest_upload *incoming; /* malloc'ed */
@@ -26,7 +26,7 @@ typedef struct fedge_grant {
 void fedge_grant_free(fedge_grant *grant); /* malloc'ed; NULL is fine */
 
 typedef struct fedge_intake_slot {
-    fedge_hold hold;
+    fedge_slot_holder holder;
     uint64_t assigned; /* the task that the journal's slot works for, once what is queued is done */
     uint64_t conn_id;
     uint64_t next;                 /* bytes received */
@@ -71,7 +71,7 @@ bool fedge_intake_find(const fedge_intake *intake, uint64_t task_id, uint32_t *s
 FEDGE_MUST_USE fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot,
                                               fedge_request *from, uint64_t now_ms,
                                               fedge_error *err);
-/* As fedge_hold_recall and fedge_hold_validated. */
+/* As fedge_slot_holder_recall and fedge_slot_holder_validated. */
 bool fedge_intake_recall(fedge_intake *intake, uint32_t slot);
 bool fedge_intake_validated(fedge_intake *intake, uint32_t slot, bool valid);
 

@@ -7,21 +7,21 @@
 
 #define PIECE_BYTES 16384 /* read at a time when only the checksum wants them */
 
-void fedge_upload_room_fini(fedge_upload_room *room)
+void fedge_upload_buffer_fini(fedge_upload_buffer *buffer)
 {
-    free(room->inflated);
-    *room = (fedge_upload_room){0};
+    free(buffer->inflated);
+    *buffer = (fedge_upload_buffer){0};
 }
 
-static fedge_status room_grow(fedge_upload_room *room, size_t size, fedge_error *err)
+static fedge_status buffer_grow(fedge_upload_buffer *buffer, size_t size, fedge_error *err)
 {
-    if (room->size >= size)
+    if (buffer->size >= size)
         return FEDGE_OK;
-    fedge_upload_room_fini(room);
-    room->inflated = malloc(size);
-    if (!room->inflated)
+    fedge_upload_buffer_fini(buffer);
+    buffer->inflated = malloc(size);
+    if (!buffer->inflated)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to inflate updates of %zu bytes", size);
-    room->size = size;
+    buffer->size = size;
     return FEDGE_OK;
 }
 
@@ -39,7 +39,7 @@ static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t siz
     return status;
 }
 
-bool fedge_upload_takes_room(const fedge_plan *plan, const fedge_upload *upload)
+bool fedge_upload_needs_buffer(const fedge_plan *plan, const fedge_upload *upload)
 {
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
         if (upload->sections[i].deflate || !fedge_codec_is_plain(&plan->sent.sections[i].codec))
@@ -61,7 +61,8 @@ static fedge_status read_on(void *user, uint8_t *bytes, size_t size, fedge_error
 fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_plan *plan,
                                       fedge_journal *journal, uint32_t slot,
                                       const fedge_upload *upload, const int8_t *bounds_log2,
-                                      uint32_t weight, fedge_upload_room *room, fedge_error *err)
+                                      uint32_t weight, fedge_upload_buffer *buffer,
+                                      fedge_error *err)
 {
     *source = (fedge_upload_source){
         .encoded = {.read = pull, .user = source, .bounds_log2 = bounds_log2, .weight = weight},
@@ -70,17 +71,17 @@ fedge_status fedge_upload_source_open(fedge_upload_source *source, const fedge_p
         .size = upload->size,
         .crc32 = upload->crc32};
     fedge_status status = fedge_update_check(plan, upload, err);
-    if (status != FEDGE_OK || !fedge_upload_takes_room(plan, upload))
+    if (status != FEDGE_OK || !fedge_upload_needs_buffer(plan, upload))
         return status;
     const size_t most = fedge_update_max_size(plan);
-    status = room_grow(room, most, err);
+    status = buffer_grow(buffer, most, err);
     if (status == FEDGE_OK) {
-        status = fedge_update_unpack_read(plan, upload, read_on, source, room->inflated, room->size,
-                                          err);
+        status = fedge_update_unpack_read(plan, upload, read_on, source, buffer->inflated,
+                                          buffer->size, err);
     }
     for (uint32_t i = 0; i < plan->sent.num_sections && status == FEDGE_OK; i++)
         source->sizes[i] = upload->sections[i].raw_size;
-    source->encoded.bytes = room->inflated;
+    source->encoded.bytes = buffer->inflated;
     source->encoded.sizes = source->sizes;
     source->checked = upload->size; /* by unpacking */
     source->crc = upload->crc32;

@@ -10,7 +10,7 @@
 
 /* ---- whose ----------------------------------------------------------------------------------- */
 
-bool fedge_found_is_mine(const fedge_rank_disks *ranks, uint32_t folder)
+bool fedge_rank_disks_reads(const fedge_rank_disks *ranks, uint32_t folder)
 {
     const uint64_t disk = ranks->disks[ranks->rank];
     if (folder < ranks->num_ranks && ranks->disks[folder] == disk)
@@ -24,49 +24,49 @@ bool fedge_found_is_mine(const fedge_rank_disks *ranks, uint32_t folder)
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-static fedge_found *add(fedge_findings *findings, fedge_error *err)
+static fedge_recovered_update *add(fedge_recovered_updates *recovered, fedge_error *err)
 {
-    if (findings->num == findings->capacity) {
-        const uint32_t capacity = 2 * findings->capacity + 16;
-        fedge_found *grown = realloc(findings->items, capacity * sizeof(*grown));
+    if (recovered->num == recovered->capacity) {
+        const uint32_t capacity = 2 * recovered->capacity + 16;
+        fedge_recovered_update *grown = realloc(recovered->items, capacity * sizeof(*grown));
         if (!grown) {
             (void)fedge_fail(err, FEDGE_NO_MEMORY, "no memory for updates of other ranks");
             return NULL;
         }
-        findings->items = grown;
-        findings->capacity = capacity;
+        recovered->items = grown;
+        recovered->capacity = capacity;
     }
-    findings->items[findings->num] = (fedge_found){0};
-    return &findings->items[findings->num];
+    recovered->items[recovered->num] = (fedge_recovered_update){0};
+    return &recovered->items[recovered->num];
 }
 
-static fedge_status take_meta(fedge_found *found, fedge_error *err)
+static fedge_status take_meta(fedge_recovered_update *update, fedge_error *err)
 {
-    found->meta = malloc((size_t)found->facts.metadata_size + 1);
-    return found->meta ? FEDGE_OK
-                       : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for updates of other ranks");
+    update->meta = malloc((size_t)update->facts.metadata_size + 1);
+    return update->meta ? FEDGE_OK
+                        : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for updates of other ranks");
 }
 
-static fedge_status add_accepted(fedge_findings *findings, fedge_journal *journal, uint64_t disk,
-                                 uint32_t folder, fedge_error *err)
+static fedge_status add_accepted(fedge_recovered_updates *recovered, fedge_journal *journal,
+                                 uint64_t disk, uint32_t folder, fedge_error *err)
 {
     const uint32_t num_slots = fedge_journal_get_phase(journal)->num_tasks;
     for (uint32_t slot = 0; slot < num_slots; slot++) {
         const fedge_journal_slot facts = fedge_journal_get_slot(journal, slot);
         if (!facts.accepted)
             continue;
-        fedge_found *found = add(findings, err);
-        if (!found)
+        fedge_recovered_update *update = add(recovered, err);
+        if (!update)
             return FEDGE_NO_MEMORY;
-        found->slot = slot;
-        found->facts = facts;
-        found->facts.place = (fedge_journal_place){.disk = disk, .rank = folder};
-        fedge_status status = take_meta(found, err);
+        update->slot = slot;
+        update->facts = facts;
+        update->facts.place = (fedge_journal_place){.disk = disk, .rank = folder};
+        fedge_status status = take_meta(update, err);
         if (status != FEDGE_OK)
             return status;
-        findings->num++;
-        status = fedge_journal_metadata(journal, slot, found->meta, facts.metadata_size + (size_t)1,
-                                        err);
+        recovered->num++;
+        status = fedge_journal_metadata(journal, slot, update->meta,
+                                        facts.metadata_size + (size_t)1, err);
         if (status != FEDGE_OK)
             return status;
     }
@@ -81,7 +81,7 @@ static bool is_of_phase(const fedge_journal *journal, const fedge_journal_phase 
            has->slot_size == phase->slot_size;
 }
 
-static fedge_status read_folder(fedge_findings *findings, const char *dir, uint64_t disk,
+static fedge_status read_folder(fedge_recovered_updates *recovered, const char *dir, uint64_t disk,
                                 uint32_t folder, const fedge_journal_phase *phase,
                                 const fedge_log *log, fedge_error *err)
 {
@@ -101,107 +101,112 @@ static fedge_status read_folder(fedge_findings *findings, const char *dir, uint6
         fedge_journal_free(journal);
         return FEDGE_OK;
     }
-    findings->journals[folder] = journal;
-    return add_accepted(findings, journal, disk, folder, err);
+    recovered->journals[folder] = journal;
+    return add_accepted(recovered, journal, disk, folder, err);
 }
 
-fedge_status fedge_found_read(fedge_findings *findings, const char *state_dir,
-                              const fedge_rank_disks *ranks, const fedge_journal_phase *phase,
-                              const fedge_log *log, fedge_error *err)
+fedge_status fedge_recovered_updates_read(fedge_recovered_updates *recovered, const char *state_dir,
+                                          const fedge_rank_disks *ranks,
+                                          const fedge_journal_phase *phase, const fedge_log *log,
+                                          fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH];
-    fedge_status status =
-        fedge_disk_folder(state_dir, phase->run_id, FEDGE_DISK_ALL_RANKS, dir, err);
-    if (status != FEDGE_OK || !fedge_os_is_dir(dir))
-        return status;
-    for (uint32_t folder = 1; folder < FEDGE_RANKS_MAX && status == FEDGE_OK; folder++) {
-        status = fedge_disk_folder(state_dir, phase->run_id, folder, dir, err);
-        if (status == FEDGE_OK && fedge_found_is_mine(ranks, folder) && fedge_os_is_dir(dir))
-            status = read_folder(findings, dir, ranks->disks[ranks->rank], folder, phase, log, err);
+    const uint64_t disk = ranks->disks[ranks->rank];
+    FEDGE_TRY(fedge_disk_folder(state_dir, phase->run_id, FEDGE_DISK_ALL_RANKS, dir, err));
+    if (!fedge_os_is_dir(dir))
+        return FEDGE_OK;
+    for (uint32_t folder = 1; folder < FEDGE_RANKS_MAX; folder++) {
+        FEDGE_TRY(fedge_disk_folder(state_dir, phase->run_id, folder, dir, err));
+        if (fedge_rank_disks_reads(ranks, folder) && fedge_os_is_dir(dir))
+            FEDGE_TRY(read_folder(recovered, dir, disk, folder, phase, log, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
-void fedge_found_free(fedge_findings *findings)
+void fedge_recovered_updates_free(fedge_recovered_updates *recovered)
 {
-    for (uint32_t i = 0; i < findings->num; i++)
-        free(findings->items[i].meta);
-    free(findings->items);
+    for (uint32_t i = 0; i < recovered->num; i++)
+        free(recovered->items[i].meta);
+    free(recovered->items);
     for (uint32_t i = 0; i < FEDGE_RANKS_MAX; i++)
-        fedge_journal_free(findings->journals[i]);
-    *findings = (fedge_findings){0};
+        fedge_journal_free(recovered->journals[i]);
+    *recovered = (fedge_recovered_updates){0};
 }
 
 /* ---- summing --------------------------------------------------------------------------------- */
 
-static fedge_status sum_one(fedge_findings *findings, const fedge_found *found,
-                            const fedge_plan *plan, fedge_accumulator *accumulator,
-                            fedge_upload *upload, uint32_t own, fedge_error *err)
+static fedge_status sum_one(fedge_recovered_updates *recovered,
+                            const fedge_recovered_update *update, const fedge_plan *plan,
+                            fedge_accumulator *accumulator, fedge_upload *upload, uint32_t own,
+                            fedge_error *err)
 {
-    fedge_journal *journal = findings->journals[found->facts.place.rank];
-    if (found->weight == 0) {
-        return found->facts.place.rank == own ? fedge_journal_lose(journal, found->slot, err)
-                                              : FEDGE_OK;
+    fedge_journal *journal = recovered->journals[update->facts.place.rank];
+    if (update->weight == 0) {
+        return update->facts.place.rank == own ? fedge_journal_lose(journal, update->slot, err)
+                                               : FEDGE_OK;
     }
-    const fedge_message message = {
-        .type = FEDGE_MESSAGE_UPLOAD, .meta = found->meta, .meta_size = found->facts.metadata_size};
+    const fedge_message message = {.type = FEDGE_MESSAGE_UPLOAD,
+                                   .meta = update->meta,
+                                   .meta_size = update->facts.metadata_size};
     FEDGE_TRY(fedge_upload_read(&message, upload, err));
-    return fedge_ingest_replay(plan, accumulator, journal, found->slot, upload,
-                               fedge_journal_get_phase(journal)->bounds_log2, found->weight, err);
+    return fedge_ingest_replay(plan, accumulator, journal, update->slot, upload,
+                               fedge_journal_get_phase(journal)->bounds_log2, update->weight, err);
 }
 
-fedge_status fedge_found_sum(fedge_findings *findings, const fedge_plan *plan,
-                             fedge_accumulator *accumulator, uint32_t own, fedge_error *err)
+fedge_status fedge_recovered_updates_sum(fedge_recovered_updates *recovered, const fedge_plan *plan,
+                                         fedge_accumulator *accumulator, uint32_t own,
+                                         fedge_error *err)
 {
     fedge_upload *upload = malloc(sizeof(*upload));
     fedge_status status =
         upload ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an upload");
-    for (uint32_t i = 0; i < findings->num && status == FEDGE_OK; i++)
-        status = sum_one(findings, &findings->items[i], plan, accumulator, upload, own, err);
+    for (uint32_t i = 0; i < recovered->num && status == FEDGE_OK; i++)
+        status = sum_one(recovered, &recovered->items[i], plan, accumulator, upload, own, err);
     free(upload);
     return status;
 }
 
 /* ---- between ranks --------------------------------------------------------------------------- */
 
-fedge_status fedge_found_pack(const fedge_findings *findings, uint8_t **bytes, uint64_t *size,
-                              fedge_error *err)
+fedge_status fedge_recovered_updates_pack(const fedge_recovered_updates *recovered, uint8_t **bytes,
+                                          uint64_t *size, fedge_error *err)
 {
     *size = 0;
-    for (uint32_t i = 0; i < findings->num; i++)
-        *size += sizeof(fedge_found) + findings->items[i].facts.metadata_size;
+    for (uint32_t i = 0; i < recovered->num; i++)
+        *size += sizeof(fedge_recovered_update) + recovered->items[i].facts.metadata_size;
     uint8_t *at = *bytes = malloc((size_t)*size + 1);
     if (!at)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for updates of other ranks");
-    for (uint32_t i = 0; i < findings->num; i++) {
-        fedge_found found = findings->items[i];
-        const char *meta = found.meta;
-        found.meta = NULL;
-        memcpy(at, &found, sizeof(found));
-        memcpy(at + sizeof(found), meta, found.facts.metadata_size);
-        at += sizeof(found) + found.facts.metadata_size;
+    for (uint32_t i = 0; i < recovered->num; i++) {
+        fedge_recovered_update update = recovered->items[i];
+        const char *meta = update.meta;
+        update.meta = NULL;
+        memcpy(at, &update, sizeof(update));
+        memcpy(at + sizeof(update), meta, update.facts.metadata_size);
+        at += sizeof(update) + update.facts.metadata_size;
     }
     return FEDGE_OK;
 }
 
-fedge_status fedge_found_unpack(fedge_findings *findings, const uint8_t *bytes, uint64_t size,
-                                fedge_error *err)
+fedge_status fedge_recovered_updates_unpack(fedge_recovered_updates *recovered,
+                                            const uint8_t *bytes, uint64_t size, fedge_error *err)
 {
     uint64_t at = 0;
     while (at < size) {
-        fedge_found *found = add(findings, err);
-        if (!found)
+        fedge_recovered_update *update = add(recovered, err);
+        if (!update)
             return FEDGE_NO_MEMORY;
-        if (size - at >= sizeof(*found))
-            memcpy(found, bytes + at, sizeof(*found));
-        if (size - at < sizeof(*found) || found->facts.metadata_size > size - at - sizeof(*found) ||
-            found->facts.place.rank >= FEDGE_RANKS_MAX)
+        if (size - at >= sizeof(*update))
+            memcpy(update, bytes + at, sizeof(*update));
+        if (size - at < sizeof(*update) ||
+            update->facts.metadata_size > size - at - sizeof(*update) ||
+            update->facts.place.rank >= FEDGE_RANKS_MAX)
             return fedge_fail(err, FEDGE_CORRUPT, "what another rank has found is not whole");
-        FEDGE_TRY(take_meta(found, err));
-        findings->num++;
-        memcpy(found->meta, bytes + at + sizeof(*found), found->facts.metadata_size);
-        found->meta[found->facts.metadata_size] = '\0';
-        at += sizeof(*found) + found->facts.metadata_size;
+        FEDGE_TRY(take_meta(update, err));
+        recovered->num++;
+        memcpy(update->meta, bytes + at + sizeof(*update), update->facts.metadata_size);
+        update->meta[update->facts.metadata_size] = '\0';
+        at += sizeof(*update) + update->facts.metadata_size;
     }
     return FEDGE_OK;
 }

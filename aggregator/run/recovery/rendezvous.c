@@ -24,9 +24,9 @@ static fedge_status take_disk(const char *state_dir, uint32_t rank, fedge_rank_d
     return status == FEDGE_OK ? fedge_disk_read(state_dir, true, &disks->disks[rank], err) : status;
 }
 
-fedge_status fedge_meet(const fedge_collective *collective, fedge_status status,
-                        const char *state_dir, char run_id[FEDGE_RUN_ID_TEXT],
-                        fedge_rank_disks *disks, fedge_state *state, fedge_error *err)
+fedge_status fedge_rendezvous(const fedge_collective *collective, fedge_status status,
+                              const char *state_dir, char run_id[FEDGE_RUN_ID_TEXT],
+                              fedge_rank_disks *disks, fedge_state *state, fedge_error *err)
 {
     *disks = (fedge_rank_disks){.num_ranks = 1};
     if (fedge_collective_is_alone(collective)) {
@@ -52,25 +52,28 @@ fedge_status fedge_meet(const fedge_collective *collective, fedge_status status,
     return fedge_collective_agree(collective, status, NULL, 0, err);
 }
 
-void fedge_meet_say(const fedge_collective *collective, fedge_meet_word *word)
+void fedge_rendezvous_broadcast_command(const fedge_collective *collective,
+                                        fedge_rendezvous_command *word)
 {
     fedge_collective_broadcast(collective, word, sizeof(*word), 0);
 }
 
-void fedge_meet_phase(const fedge_collective *collective, fedge_journal_phase *phase,
-                      fedge_journal_task *tasks, uint32_t num_tasks)
+void fedge_rendezvous_broadcast_phase(const fedge_collective *collective,
+                                      fedge_journal_phase *phase, fedge_journal_task *tasks,
+                                      uint32_t num_tasks)
 {
     fedge_collective_broadcast(collective, phase, sizeof(*phase), 0);
     fedge_collective_broadcast(collective, tasks, num_tasks * sizeof(*tasks), 0);
 }
 
-fedge_status fedge_meet_send_findings(const fedge_collective *collective, fedge_findings *findings,
-                                      fedge_status status, fedge_error *err)
+fedge_status fedge_rendezvous_send_updates(const fedge_collective *collective,
+                                           fedge_recovered_updates *recovered, fedge_status status,
+                                           fedge_error *err)
 {
     uint8_t *bytes = NULL;
     uint64_t size = FAILED;
     if (status == FEDGE_OK)
-        status = fedge_found_pack(findings, &bytes, &size, err);
+        status = fedge_recovered_updates_pack(recovered, &bytes, &size, err);
     if (status != FEDGE_OK)
         size = FAILED;
     fedge_collective_send(collective, &size, sizeof(size), 0);
@@ -80,8 +83,8 @@ fedge_status fedge_meet_send_findings(const fedge_collective *collective, fedge_
     return status;
 }
 
-fedge_status fedge_meet_get_findings(const fedge_collective *collective, uint32_t from,
-                                     fedge_findings *findings, fedge_error *err)
+fedge_status fedge_rendezvous_receive_updates(const fedge_collective *collective, uint32_t from,
+                                              fedge_recovered_updates *recovered, fedge_error *err)
 {
     uint64_t size = 0;
     fedge_collective_receive(collective, &size, sizeof(size), from);
@@ -93,30 +96,30 @@ fedge_status fedge_meet_get_findings(const fedge_collective *collective, uint32_
         fedge_collective_abort(&ending, 1);
     }
     fedge_collective_receive(collective, bytes, (size_t)size, from);
-    const fedge_status status = fedge_found_unpack(findings, bytes, size, err);
+    const fedge_status status = fedge_recovered_updates_unpack(recovered, bytes, size, err);
     free(bytes);
     return status;
 }
 
-fedge_status fedge_meet_get_weights(const fedge_collective *collective, fedge_findings *findings,
-                                    fedge_error *err)
+fedge_status fedge_rendezvous_receive_weights(const fedge_collective *collective,
+                                              fedge_recovered_updates *recovered, fedge_error *err)
 {
     uint64_t count = 0;
     fedge_collective_receive(collective, &count, sizeof(count), 0);
     if (count == FAILED)
         return fedge_fail(err, FEDGE_CLOSED, "rank 0 has failed");
-    for (uint32_t i = 0; i < findings->num; i++) {
-        uint32_t *weight = &findings->items[i].weight;
+    for (uint32_t i = 0; i < recovered->num; i++) {
+        uint32_t *weight = &recovered->items[i].weight;
         fedge_collective_receive(collective, weight, sizeof(*weight), 0);
     }
     return FEDGE_OK;
 }
 
-void fedge_meet_send_weights(const fedge_collective *collective, uint32_t to,
-                             const fedge_findings *findings, fedge_status status)
+void fedge_rendezvous_send_weights(const fedge_collective *collective, uint32_t to,
+                                   const fedge_recovered_updates *recovered, fedge_status status)
 {
-    const uint64_t count = status == FEDGE_OK ? findings->num : FAILED;
+    const uint64_t count = status == FEDGE_OK ? recovered->num : FAILED;
     fedge_collective_send(collective, &count, sizeof(count), to);
-    for (uint32_t i = 0; status == FEDGE_OK && i < findings->num; i++)
-        fedge_collective_send(collective, &findings->items[i].weight, sizeof(uint32_t), to);
+    for (uint32_t i = 0; status == FEDGE_OK && i < recovered->num; i++)
+        fedge_collective_send(collective, &recovered->items[i].weight, sizeof(uint32_t), to);
 }

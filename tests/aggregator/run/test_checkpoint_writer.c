@@ -11,19 +11,19 @@
 
 static fedge_run run;
 static fedge_mailbox *mailbox;
-static fedge_saver *saver;
+static fedge_checkpoint_writer *writer;
 static const fedge_log log_nowhere = {.level = FEDGE_LOG_ERROR};
 
 static int set_up(void **state)
 {
     (void)state;
     fedge_error err;
-    run = (fedge_run){.dir = "saver-test"};
+    run = (fedge_run){.dir = "writer-test"};
     return fedge_os_remove_tree(run.dir, &err) == FEDGE_OK &&
-                   fedge_os_make_dirs("saver-test/checkpoints", &err) == FEDGE_OK &&
-                   fedge_os_make_dirs("saver-test/journal", &err) == FEDGE_OK &&
+                   fedge_os_make_dirs("writer-test/checkpoints", &err) == FEDGE_OK &&
+                   fedge_os_make_dirs("writer-test/journal", &err) == FEDGE_OK &&
                    fedge_mailbox_new(&mailbox, NULL, NULL, &err) == FEDGE_OK &&
-                   fedge_saver_new(&saver, mailbox, &log_nowhere, &err) == FEDGE_OK
+                   fedge_checkpoint_writer_new(&writer, mailbox, &log_nowhere, &err) == FEDGE_OK
                ? 0
                : -1;
 }
@@ -31,7 +31,7 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    fedge_saver_free(saver);
+    fedge_checkpoint_writer_free(writer);
     fedge_mailbox_free(mailbox);
     return fedge_os_remove_tree(run.dir, NULL) == FEDGE_OK ? 0 : -1;
 }
@@ -59,13 +59,13 @@ static void a_checkpoint_is_written_and_old_ones_go(void **state)
     (void)state;
     fedge_error err;
     fedge_save *save = NULL;
-    assert_int_equal(fedge_saver_wait(saver, &save, &err), FEDGE_OK);
+    assert_int_equal(fedge_checkpoint_writer_wait(writer, &save, &err), FEDGE_OK);
     assert_null(save);
     for (uint32_t round = 1; round <= 2; round++) {
-        fedge_saver_start(saver, save_of(round));
-        assert_int_equal(fedge_saver_wait(saver, &save, &err), FEDGE_OK);
+        fedge_checkpoint_writer_start(writer, save_of(round));
+        assert_int_equal(fedge_checkpoint_writer_wait(writer, &save, &err), FEDGE_OK);
         fedge_checkpoint_data data;
-        assert_int_equal(fedge_checkpoint_load("saver-test/checkpoints", round, &data, &err),
+        assert_int_equal(fedge_checkpoint_load("writer-test/checkpoints", round, &data, &err),
                          FEDGE_OK);
         assert_int_equal(data.model_size, 5);
         assert_memory_equal(data.model, "model", 5);
@@ -75,7 +75,7 @@ static void a_checkpoint_is_written_and_old_ones_go(void **state)
         fedge_save_free(save);
     }
     fedge_checkpoint_data gone;
-    assert_int_equal(fedge_checkpoint_load("saver-test/checkpoints", 1, &gone, &err),
+    assert_int_equal(fedge_checkpoint_load("writer-test/checkpoints", 1, &gone, &err),
                      FEDGE_NOT_FOUND);
     assert_null(fedge_mailbox_take(mailbox));
 }
@@ -85,10 +85,10 @@ static void a_failure_is_told_and_stays(void **state)
     (void)state;
     fedge_error err = {0};
     fedge_save *save = NULL;
-    assert_int_equal(fedge_os_remove_tree("saver-test/checkpoints", &err), FEDGE_OK);
-    assert_int_equal(fedge_os_write_file("saver-test/checkpoints", "x", 1, 0600, &err), FEDGE_OK);
-    fedge_saver_start(saver, save_of(1));
-    assert_int_equal(fedge_saver_wait(saver, &save, &err), FEDGE_IO);
+    assert_int_equal(fedge_os_remove_tree("writer-test/checkpoints", &err), FEDGE_OK);
+    assert_int_equal(fedge_os_write_file("writer-test/checkpoints", "x", 1, 0600, &err), FEDGE_OK);
+    fedge_checkpoint_writer_start(writer, save_of(1));
+    assert_int_equal(fedge_checkpoint_writer_wait(writer, &save, &err), FEDGE_IO);
     fedge_save_free(save);
     fedge_completion *completion = (fedge_completion *)fedge_mailbox_take(mailbox);
     assert_non_null(completion);
@@ -96,20 +96,20 @@ static void a_failure_is_told_and_stays(void **state)
     assert_int_equal(completion->status, FEDGE_IO);
     assert_string_equal(completion->message, err.message);
     free(completion);
-    assert_int_equal(fedge_saver_wait(saver, &save, &err), FEDGE_IO);
+    assert_int_equal(fedge_checkpoint_writer_wait(writer, &save, &err), FEDGE_IO);
     assert_null(save);
 }
 
-/* What was started is written when the saver goes. */
+/* What was started is written when the writer goes. */
 static void the_end_waits(void **state)
 {
     (void)state;
     fedge_error err;
     fedge_checkpoint_data data;
-    fedge_saver_start(saver, save_of(3));
-    fedge_saver_free(saver);
-    saver = NULL;
-    assert_int_equal(fedge_checkpoint_load("saver-test/checkpoints", 3, &data, &err), FEDGE_OK);
+    fedge_checkpoint_writer_start(writer, save_of(3));
+    fedge_checkpoint_writer_free(writer);
+    writer = NULL;
+    assert_int_equal(fedge_checkpoint_load("writer-test/checkpoints", 3, &data, &err), FEDGE_OK);
     fedge_checkpoint_data_fini(&data);
 }
 

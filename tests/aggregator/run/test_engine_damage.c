@@ -214,7 +214,7 @@ static void a_model_that_cannot_be_mended_ends_the_run(void **state)
     report_last();
     finish(whole);
     begin_with_a_damaged_model();
-    fed.engine->global.model.values[0] += 1.0f;
+    fed.engine->server.model.values[0] += 1.0f;
     fed_finish(&fed, &failure);
     assert_int_equal(failure.status, FEDGE_MISMATCH);
     assert_non_null(strstr(failure.message, "when the program is started again"));
@@ -238,7 +238,7 @@ static void the_final_model_is_the_one_that_is_named(void **state)
     MUST(fedge_round_finalizer_wait(fed.engine->finalizer, ERR));
     damage_model();
     MUST(fedge_engine_export(fed.engine, ERR));
-    MUST(fedge_run_path(&fed.engine->global.run, FEDGE_RUN_MODEL, path, ERR));
+    MUST(fedge_run_path(&fed.engine->server.run, FEDGE_RUN_MODEL, path, ERR));
     MUST(fedge_model_file_read(path, &report, ERR));
     assert_string_equal(report.model, fed_status(&fed).model_hash);
     fedge_model_report_fini(&report);

@@ -78,7 +78,7 @@ static parts play(void)
 
 static void assert_seen(const parts *of)
 {
-    const fedge_client_history *clients = &fed.engine->global.model.clients;
+    const fedge_client_history *clients = &fed.engine->server.model.clients;
     for (uint32_t i = 0; i < DEVICES; i++) {
         const fedge_client_record record = fedge_client_history_get(clients, i);
         const bool missed = i == of->declined || i == of->late;

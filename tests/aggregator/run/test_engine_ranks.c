@@ -1,7 +1,7 @@
 /* One engine, and the shares of three other ranks, in one process: all that they say to each other
- * goes by letters that come late, devices change ranks in the middle of everything and so lose what
- * was on its way to them, bytes of updates are damaged on theirs, a disk has no room, and words of
- * phases that are over come once more. What happens when is drawn from a seed. */
+ * goes by messages that come late, devices change ranks in the middle of everything and so lose
+ * what was on its way to them, bytes of updates are damaged on theirs, a disk has no room, and
+ * words of phases that are over come once more. What happens when is drawn from a seed. */
 #define _POSIX_C_SOURCE 200809L /* getpid */
 #include "tests/edge/core/cmocka_all.h"
 
@@ -26,14 +26,14 @@
 
 enum { RANKS = LOCAL_RANKS_MAX, ROUNDS = 3, SEEDS = 5, MAX_OLD = 32, PATIENCE_MS = 600000 };
 
-/* Letters in the order in which they were said. */
+/* Rank messages in the order in which they were said. */
 typedef struct line {
     fedge_mailbox *said;
     fedge_mailbox_item *next; /* taken out of it */
 } line;
 
 typedef struct place {
-    fedge_share *share;
+    fedge_rank_worker *worker;
     char dir[96];
     line up, down;
     fedge_mailbox *direct; /* fedge_reply: of the share to connections of its rank */
@@ -142,7 +142,7 @@ static void say_again(void)
     if (num_old_reports > 0) {
         const old_word *word = &old_reports[draw(num_old_reports)];
         memcpy(&report, word->bytes, sizeof(report));
-        if (report.phase != fed.engine->spread.phase) {
+        if (report.phase != fed.engine->other_ranks.phase) {
             report_arrives(word->bytes, word->size);
             num_stale++;
         }
@@ -151,29 +151,30 @@ static void say_again(void)
         const old_word *word = &old_orders[draw(num_old_orders)];
         memcpy(&order, word->bytes, sizeof(order));
         if (order.phase != places[word->rank].phase) {
-            MUST(fedge_share_order(places[word->rank].share, &order, word->bytes + sizeof(order),
-                                   ERR));
+            MUST(fedge_rank_worker_order(places[word->rank].worker, &order,
+                                         word->bytes + sizeof(order), ERR));
             num_stale++;
         }
     }
 }
 
-/* ---- letters --------------------------------------------------------------------------------- */
+/* ---- messages ---------------------------------------------------------------------------------
+ */
 
-static void put(line *in, fedge_letter *letter)
+static void put(line *in, fedge_rank_message *message)
 {
-    fed_must(letter != NULL, "memory", "none");
-    fedge_mailbox_post(in->said, &letter->item);
+    fed_must(message != NULL, "memory", "none");
+    fedge_mailbox_post(in->said, &message->item);
 }
 
-static fedge_letter *take(line *from)
+static fedge_rank_message *take(line *from)
 {
     if (!from->next)
         from->next = fedge_mailbox_take(from->said);
-    fedge_letter *letter = (fedge_letter *)from->next;
-    if (letter)
-        from->next = letter->item.next;
-    return letter;
+    fedge_rank_message *message = (fedge_rank_message *)from->next;
+    if (message)
+        from->next = message->item.next;
+    return message;
 }
 
 /* For fedge_rank_link. */
@@ -181,15 +182,15 @@ static void say(void *user, uint32_t to, const fedge_order *order, const void *b
 {
     (void)user;
     num_recalls += order->kind == FEDGE_ORDER_RECALL;
-    put(&places[to].down,
-        fedge_letter_with(FEDGE_LETTER_ORDER, order, sizeof(*order), bytes, order->size, to));
+    put(&places[to].down, fedge_rank_message_with(FEDGE_RANK_MESSAGE_ORDER, order, sizeof(*order),
+                                                  bytes, order->size, to));
 }
 
-/* For fedge_share_outlets, on the share's thread. */
+/* For fedge_rank_worker_callbacks, on the share's thread. */
 static void report(void *user, const fedge_report *what, const void *bytes)
 {
-    put(&((place *)user)->up,
-        fedge_letter_with(FEDGE_LETTER_REPORT, what, sizeof(*what), bytes, what->size, 0));
+    put(&((place *)user)->up, fedge_rank_message_with(FEDGE_RANK_MESSAGE_REPORT, what,
+                                                      sizeof(*what), bytes, what->size, 0));
 }
 
 static fedge_status deliver(void *user, fedge_reply *reply, fedge_error *err)
@@ -199,7 +200,7 @@ static fedge_status deliver(void *user, fedge_reply *reply, fedge_error *err)
     return FEDGE_OK;
 }
 
-static void fail_share(void *user, const fedge_error *err)
+static void fail_worker(void *user, const fedge_error *err)
 {
     (void)user;
     fed_must(false, "a share", err->message);
@@ -226,9 +227,9 @@ static void post(federation *of, uint32_t rank, fedge_request *request)
     if (rank == 0) {
         fedge_engine_handle(of->engine, request, of->now_ms);
     } else if (request->type == FEDGE_REQUEST_PART) {
-        (void)fedge_share_post(places[rank].share, request);
+        (void)fedge_rank_worker_post(places[rank].worker, request);
     } else {
-        put(&places[rank].up, fedge_letter_of_request(request));
+        put(&places[rank].up, fedge_rank_message_of_request(request));
         fedge_request_free(request);
     }
 }
@@ -239,18 +240,18 @@ static void pass_on(federation *of, const fedge_reply *reply)
     const uint32_t rank = fedge_slots_tag(reply->conn_id) / FEDGE_RANKS_TAGS;
     for (uint32_t to = 1; to < RANKS; to++) {
         if (reply->conn_id == FEDGE_CONN_ALL || rank == to)
-            put(&places[to].down, fedge_letter_of_reply(reply, to));
+            put(&places[to].down, fedge_rank_message_of_reply(reply, to));
     }
 }
 
-static void goes_up(uint32_t rank, const fedge_letter *letter)
+static void goes_up(uint32_t rank, const fedge_rank_message *message)
 {
-    fedge_letter_head head;
+    fedge_rank_message_head head;
     const uint8_t *body = NULL;
     fedge_request *request = NULL;
-    MUST(fedge_letter_open(letter->bytes, letter->size, &head, &body, ERR));
-    if (head.kind == FEDGE_LETTER_REQUEST) {
-        MUST(fedge_letter_request(&head, body, &request, ERR));
+    MUST(fedge_rank_message_open(message->bytes, message->size, &head, &body, ERR));
+    if (head.kind == FEDGE_RANK_MESSAGE_REQUEST) {
+        MUST(fedge_rank_message_request(&head, body, &request, ERR));
         fedge_engine_handle(fed.engine, request, fed.now_ms);
         return;
     }
@@ -261,16 +262,16 @@ static void goes_up(uint32_t rank, const fedge_letter *letter)
     report_arrives(body, head.body_size);
 }
 
-static void goes_down(uint32_t rank, const fedge_letter *letter)
+static void goes_down(uint32_t rank, const fedge_rank_message *message)
 {
-    fedge_letter_head head;
+    fedge_rank_message_head head;
     fedge_order order;
     const uint8_t *body = NULL;
-    MUST(fedge_letter_open(letter->bytes, letter->size, &head, &body, ERR));
-    if (head.kind == FEDGE_LETTER_REPLY) {
+    MUST(fedge_rank_message_open(message->bytes, message->size, &head, &body, ERR));
+    if (head.kind == FEDGE_RANK_MESSAGE_REPLY) {
         fedge_reply *reply = NULL;
-        MUST(fedge_letter_reply(&head, body, &reply, ERR));
-        reply->blob = letter->blob ? fedge_blob_retain(letter->blob) : NULL;
+        MUST(fedge_rank_message_reply(&head, body, &reply, ERR));
+        reply->blob = message->blob ? fedge_blob_retain(message->blob) : NULL;
         fed_give(&fed, rank, reply);
         fedge_reply_free(reply);
         return;
@@ -281,10 +282,10 @@ static void goes_down(uint32_t rank, const fedge_letter *letter)
         places[rank].phase = order.phase;
     else
         remember(old_orders, &num_old_orders, rank, body, head.body_size);
-    MUST(fedge_share_order(places[rank].share, &order, body + sizeof(order), ERR));
+    MUST(fedge_rank_worker_order(places[rank].worker, &order, body + sizeof(order), ERR));
 }
 
-/* The thread of a rank that joins sums reads no letters. */
+/* The thread of a rank that joins sums reads no messages. */
 static bool is_joining(const place *at)
 {
     pthread_mutex_lock(&lock);
@@ -293,7 +294,7 @@ static bool is_joining(const place *at)
     return joins;
 }
 
-static void move_letters(void)
+static void move_messages(void)
 {
     for (uint32_t rank = 1; rank < RANKS; rank++) {
         place *at = &places[rank];
@@ -303,14 +304,14 @@ static void move_letters(void)
             fed_give(&fed, rank, (fedge_reply *)item);
             fedge_reply_free((fedge_reply *)item);
         }
-        fedge_letter *letter = draw(2) ? take(&at->up) : NULL;
-        if (letter)
-            goes_up(rank, letter);
-        fedge_letter_free(letter);
-        letter = draw(2) && !is_joining(at) ? take(&at->down) : NULL;
-        if (letter)
-            goes_down(rank, letter);
-        fedge_letter_free(letter);
+        fedge_rank_message *message = draw(2) ? take(&at->up) : NULL;
+        if (message)
+            goes_up(rank, message);
+        fedge_rank_message_free(message);
+        message = draw(2) && !is_joining(at) ? take(&at->down) : NULL;
+        if (message)
+            goes_down(rank, message);
+        fedge_rank_message_free(message);
         fed_take_replies(&fed);
     }
 }
@@ -354,17 +355,17 @@ static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_e
 static void follow(const fedge_collective *collective)
 {
     place *at = &places[collective->rank];
-    const fedge_share_config config = {.job = fed.job,
-                                       .state_dir = at->dir,
-                                       .num_workers = 1,
-                                       .accumulator = fed.accumulator,
-                                       .sums = fed.sums,
-                                       .collective = collective,
-                                       .log = &fed.log};
-    const fedge_share_outlets outlets = {
-        .deliver = deliver, .deliver_user = at, .report = report, .fail = fail_share, .user = at};
-    MUST(fedge_share_attend(&config, &at->share, ERR));
-    fedge_share_connect(at->share, &outlets);
+    const fedge_rank_worker_config config = {.job = fed.job,
+                                             .state_dir = at->dir,
+                                             .num_workers = 1,
+                                             .accumulator = fed.accumulator,
+                                             .sums = fed.sums,
+                                             .collective = collective,
+                                             .log = &fed.log};
+    const fedge_rank_worker_callbacks callbacks = {
+        .deliver = deliver, .deliver_user = at, .report = report, .fail = fail_worker, .user = at};
+    MUST(fedge_rank_worker_open(&config, &at->worker, ERR));
+    fedge_rank_worker_connect(at->worker, &callbacks);
     pthread_mutex_lock(&lock);
     at->ready = true;
     for (pthread_cond_broadcast(&changed); !over;) {
@@ -373,13 +374,13 @@ static void follow(const fedge_collective *collective)
             continue;
         }
         pthread_mutex_unlock(&lock);
-        MUST(fedge_joined_follow(fedge_share_accumulator(at->share), FEDGE_OK, ERR));
+        MUST(fedge_joined_follow(fedge_rank_worker_accumulator(at->worker), FEDGE_OK, ERR));
         pthread_mutex_lock(&lock);
         at->wanted--;
     }
     pthread_mutex_unlock(&lock);
-    fedge_share_stop(at->share);
-    fedge_share_free(at->share);
+    fedge_rank_worker_stop(at->worker);
+    fedge_rank_worker_free(at->worker);
 }
 
 static void wait_for_shares(void)
@@ -415,7 +416,7 @@ static void lead(const fedge_collective *collective, fedge_run_status *status)
     while (!fedge_engine_done(fed.engine, &failure)) {
         if (fedge_os_monotonic_ms() > end)
             fed_must(false, "waited in vain for the end", fed_status(&fed).state);
-        move_letters();
+        move_messages();
         disturb();
         fed_step(&fed);
         check_farewells();
@@ -461,8 +462,8 @@ static void close_places(void)
         place *at = &places[rank];
         line *const both[] = {&at->up, &at->down};
         for (int i = 0; i < 2; i++) {
-            for (fedge_letter *letter = take(both[i]); letter; letter = take(both[i]))
-                fedge_letter_free(letter);
+            for (fedge_rank_message *message = take(both[i]); message; message = take(both[i]))
+                fedge_rank_message_free(message);
             fedge_mailbox_free(both[i]->said);
         }
         for (fedge_mailbox_item *item = fedge_mailbox_take(at->direct), *next; item; item = next) {

@@ -78,7 +78,7 @@ static fedge_error finish(void)
 static int tear_down(void **state)
 {
     (void)state;
-    pthread_mutex_lock(&lock); /* the saver may look at both */
+    pthread_mutex_lock(&lock); /* the checkpoint writer may look at both */
     held_round = broken_round = 0;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);

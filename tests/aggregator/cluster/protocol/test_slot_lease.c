@@ -26,8 +26,8 @@ typedef struct queue {
 
 typedef struct world {
     uint64_t random;
-    fedge_claim claim;
-    fedge_hold holds[RANKS];
+    fedge_slot_lease lease;
+    fedge_slot_holder holders[RANKS];
     uint32_t bytes[RANKS]; /* of the update that have come, of 3 */
     uint32_t durable[RANKS];
     queue down[RANKS], up[RANKS]; /* from rank 0, and to it */
@@ -49,18 +49,18 @@ static void say(queue *to, word_kind kind, uint64_t task_id, uint32_t number)
     to->words[(to->first + to->count++) % QUEUE] = (word){kind, task_id, number};
 }
 
-static void act(world *of, fedge_claim_action action)
+static void act(world *of, fedge_slot_lease_action action)
 {
     switch (action) {
-    case FEDGE_CLAIM_WAIT:
+    case FEDGE_LEASE_WAIT:
         break;
-    case FEDGE_CLAIM_GRANT:
-        say(&of->down[of->claim.rank], GRANT, of->claim.task_id, of->claim.number);
+    case FEDGE_LEASE_GRANT:
+        say(&of->down[of->lease.rank], GRANT, of->lease.task_id, of->lease.number);
         break;
-    case FEDGE_CLAIM_RECALL:
-        say(&of->down[of->claim.rank], RECALL, 0, 0);
+    case FEDGE_LEASE_RECALL:
+        say(&of->down[of->lease.rank], RECALL, 0, 0);
         break;
-    case FEDGE_CLAIM_TELL:
+    case FEDGE_LEASE_SAY_FILLED:
         of->acknowledged = draw(of, 3) > 0; /* else lost on its way */
         break;
     }
@@ -76,9 +76,9 @@ static void hear(world *of, uint32_t rank)
     from->first = (from->first + 1) % QUEUE;
     from->count--;
     if (said.kind == RELEASED) {
-        act(of, fedge_claim_released(&of->claim, rank));
+        act(of, fedge_slot_lease_released(&of->lease, rank));
     } else {
-        act(of, fedge_claim_validated(&of->claim, rank, said.number, said.kind == VALID));
+        act(of, fedge_slot_lease_validated(&of->lease, rank, said.number, said.kind == VALID));
         if (said.kind == VALID && said.task_id == of->task_id)
             of->acknowledged = of->acknowledged || draw(of, 3) > 0;
     }
@@ -94,27 +94,28 @@ static void obey(world *of, uint32_t rank)
     from->first = (from->first + 1) % QUEUE;
     from->count--;
     if (said.kind == RECALL) {
-        if (fedge_hold_recall(&of->holds[rank]))
+        if (fedge_slot_holder_recall(&of->holders[rank]))
             say(&of->up[rank], RELEASED, 0, 0);
         return;
     }
-    const fedge_hold_answer answer = fedge_hold_grant(&of->holds[rank], said.task_id, said.number);
-    if (answer == FEDGE_HOLD_BEGIN)
+    const fedge_slot_holder_answer answer =
+        fedge_slot_holder_grant(&of->holders[rank], said.task_id, said.number);
+    if (answer == FEDGE_HOLDER_BEGIN)
         of->bytes[rank] = 0;
-    if (answer != FEDGE_HOLD_IGNORE && of->rank == rank && said.task_id == of->task_id)
+    if (answer != FEDGE_HOLDER_IGNORE && of->rank == rank && said.task_id == of->task_id)
         of->resumed = true;
 }
 
 static void look_at_update(world *of, uint32_t rank)
 {
-    fedge_hold *hold = &of->holds[rank];
-    if (!hold->finishing)
+    fedge_slot_holder *holder = &of->holders[rank];
+    if (!holder->finishing)
         return;
     const bool valid = draw(of, 4) > 0;
     if (valid)
         of->durable[rank]++;
-    say(&of->up[rank], valid ? VALID : REFUSED, hold->task_id, hold->number);
-    if (fedge_hold_validated(hold, valid))
+    say(&of->up[rank], valid ? VALID : REFUSED, holder->task_id, holder->number);
+    if (fedge_slot_holder_validated(holder, valid))
         say(&of->up[rank], RELEASED, 0, 0);
 }
 
@@ -127,16 +128,16 @@ static void live(world *of)
     if (what == 0) {
         of->rank = draw(of, RANKS);
         of->resumed = false;
-    } else if (what == 1 && draw(of, 6) == 0 && of->claim.state != FEDGE_CLAIM_COUNTED) {
+    } else if (what == 1 && draw(of, 6) == 0 && of->lease.state != FEDGE_LEASE_COUNTED) {
         of->task_id++;
         of->resumed = false;
     } else if (what < 4) {
         of->resumed = false;
-        act(of, fedge_claim_ask(&of->claim, of->rank, of->task_id));
-    } else if (of->resumed && of->holds[of->rank].uploading &&
-               of->holds[of->rank].task_id == of->task_id) {
+        act(of, fedge_slot_lease_request(&of->lease, of->rank, of->task_id));
+    } else if (of->resumed && of->holders[of->rank].uploading &&
+               of->holders[of->rank].task_id == of->task_id) {
         if (++of->bytes[of->rank] >= 3) {
-            fedge_hold_finish(&of->holds[of->rank]);
+            fedge_slot_holder_finish(&of->holders[of->rank]);
             of->resumed = false;
         }
     }
@@ -191,13 +192,13 @@ static void test_an_update_counts_once_whatever_crosses(void **state)
 static void test_a_grant_that_crosses_a_refusal_holds(void **state)
 {
     (void)state;
-    fedge_claim claim = {0};
-    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
-    const uint32_t first = claim.number;
-    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
-    assert_int_equal(fedge_claim_validated(&claim, 1, first, false), FEDGE_CLAIM_WAIT);
-    assert_int_equal(claim.state, FEDGE_CLAIM_HELD);
-    assert_int_equal(fedge_claim_ask(&claim, 2, 7), FEDGE_CLAIM_RECALL);
+    fedge_slot_lease lease = {0};
+    assert_int_equal(fedge_slot_lease_request(&lease, 1, 7), FEDGE_LEASE_GRANT);
+    const uint32_t first = lease.number;
+    assert_int_equal(fedge_slot_lease_request(&lease, 1, 7), FEDGE_LEASE_GRANT);
+    assert_int_equal(fedge_slot_lease_validated(&lease, 1, first, false), FEDGE_LEASE_WAIT);
+    assert_int_equal(lease.state, FEDGE_LEASE_HELD);
+    assert_int_equal(fedge_slot_lease_request(&lease, 2, 7), FEDGE_LEASE_RECALL);
 }
 
 /* ---- one by one ------------------------------------------------------------------------------ */
@@ -205,57 +206,59 @@ static void test_a_grant_that_crosses_a_refusal_holds(void **state)
 static void test_a_slot_goes_to_another_rank_when_it_is_given_back(void **state)
 {
     (void)state;
-    fedge_claim claim = {0};
-    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
-    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT); /* connected again */
-    assert_int_equal(fedge_claim_ask(&claim, 2, 7), FEDGE_CLAIM_RECALL);
-    assert_int_equal(fedge_claim_ask(&claim, 3, 7), FEDGE_CLAIM_WAIT);
-    assert_int_equal(fedge_claim_released(&claim, 1), FEDGE_CLAIM_GRANT);
-    assert_int_equal(claim.rank, 3);
-    assert_int_equal(fedge_claim_validated(&claim, 1, claim.number, true),
-                     FEDGE_CLAIM_WAIT); /* not its */
-    assert_int_equal(fedge_claim_validated(&claim, 3, claim.number, true), FEDGE_CLAIM_WAIT);
-    assert_int_equal(fedge_claim_ask(&claim, 2, 7), FEDGE_CLAIM_TELL);
+    fedge_slot_lease lease = {0};
+    assert_int_equal(fedge_slot_lease_request(&lease, 1, 7), FEDGE_LEASE_GRANT);
+    assert_int_equal(fedge_slot_lease_request(&lease, 1, 7),
+                     FEDGE_LEASE_GRANT); /* connected again */
+    assert_int_equal(fedge_slot_lease_request(&lease, 2, 7), FEDGE_LEASE_RECALL);
+    assert_int_equal(fedge_slot_lease_request(&lease, 3, 7), FEDGE_LEASE_WAIT);
+    assert_int_equal(fedge_slot_lease_released(&lease, 1), FEDGE_LEASE_GRANT);
+    assert_int_equal(lease.rank, 3);
+    assert_int_equal(fedge_slot_lease_validated(&lease, 1, lease.number, true),
+                     FEDGE_LEASE_WAIT); /* not its */
+    assert_int_equal(fedge_slot_lease_validated(&lease, 3, lease.number, true), FEDGE_LEASE_WAIT);
+    assert_int_equal(fedge_slot_lease_request(&lease, 2, 7), FEDGE_LEASE_SAY_FILLED);
 }
 
 static void test_a_result_that_crosses_the_recall_is_the_answer(void **state)
 {
     (void)state;
-    fedge_claim claim = {0};
-    fedge_hold hold = {0};
-    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
-    assert_int_equal(fedge_hold_grant(&hold, 7, claim.number), FEDGE_HOLD_BEGIN);
-    fedge_hold_finish(&hold);
-    assert_int_equal(fedge_claim_ask(&claim, 2, 7), FEDGE_CLAIM_RECALL);
-    assert_false(fedge_hold_recall(&hold));
-    assert_false(fedge_hold_validated(&hold, true));
-    assert_int_equal(fedge_claim_validated(&claim, 1, claim.number, true), FEDGE_CLAIM_TELL);
+    fedge_slot_lease lease = {0};
+    fedge_slot_holder holder = {0};
+    assert_int_equal(fedge_slot_lease_request(&lease, 1, 7), FEDGE_LEASE_GRANT);
+    assert_int_equal(fedge_slot_holder_grant(&holder, 7, lease.number), FEDGE_HOLDER_BEGIN);
+    fedge_slot_holder_finish(&holder);
+    assert_int_equal(fedge_slot_lease_request(&lease, 2, 7), FEDGE_LEASE_RECALL);
+    assert_false(fedge_slot_holder_recall(&holder));
+    assert_false(fedge_slot_holder_validated(&holder, true));
+    assert_int_equal(fedge_slot_lease_validated(&lease, 1, lease.number, true),
+                     FEDGE_LEASE_SAY_FILLED);
     /* Said before the recall came. */
-    assert_true(fedge_hold_recall(&hold));
-    assert_int_equal(fedge_claim_released(&claim, 1), FEDGE_CLAIM_WAIT);
-    assert_int_equal(claim.state, FEDGE_CLAIM_COUNTED);
+    assert_true(fedge_slot_holder_recall(&holder));
+    assert_int_equal(fedge_slot_lease_released(&lease, 1), FEDGE_LEASE_WAIT);
+    assert_int_equal(lease.state, FEDGE_LEASE_COUNTED);
 }
 
 static void test_a_refusal_frees_the_slot(void **state)
 {
     (void)state;
-    fedge_claim claim = {0};
-    fedge_hold hold = {0};
-    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
-    assert_int_equal(fedge_claim_validated(&claim, 1, claim.number, false), FEDGE_CLAIM_WAIT);
-    assert_int_equal(claim.state, FEDGE_CLAIM_FREE);
-    assert_int_equal(fedge_claim_ask(&claim, 1, 7), FEDGE_CLAIM_GRANT);
-    assert_int_equal(fedge_hold_grant(&hold, 7, claim.number), FEDGE_HOLD_BEGIN);
-    assert_int_equal(fedge_hold_grant(&hold, 7, claim.number), FEDGE_HOLD_RESUME);
-    fedge_hold_finish(&hold);
-    assert_int_equal(fedge_hold_grant(&hold, 7, claim.number), FEDGE_HOLD_IGNORE);
-    assert_int_equal(fedge_claim_ask(&claim, 2, 7), FEDGE_CLAIM_RECALL);
-    assert_false(fedge_hold_recall(&hold));
-    assert_true(fedge_hold_validated(&hold, false));
-    assert_int_equal(fedge_claim_validated(&claim, 1, claim.number, false), FEDGE_CLAIM_WAIT);
-    assert_int_equal(claim.state, FEDGE_CLAIM_RECALLED);
-    assert_int_equal(fedge_claim_released(&claim, 1), FEDGE_CLAIM_GRANT);
-    assert_int_equal(claim.rank, 2);
+    fedge_slot_lease lease = {0};
+    fedge_slot_holder holder = {0};
+    assert_int_equal(fedge_slot_lease_request(&lease, 1, 7), FEDGE_LEASE_GRANT);
+    assert_int_equal(fedge_slot_lease_validated(&lease, 1, lease.number, false), FEDGE_LEASE_WAIT);
+    assert_int_equal(lease.state, FEDGE_LEASE_FREE);
+    assert_int_equal(fedge_slot_lease_request(&lease, 1, 7), FEDGE_LEASE_GRANT);
+    assert_int_equal(fedge_slot_holder_grant(&holder, 7, lease.number), FEDGE_HOLDER_BEGIN);
+    assert_int_equal(fedge_slot_holder_grant(&holder, 7, lease.number), FEDGE_HOLDER_RESUME);
+    fedge_slot_holder_finish(&holder);
+    assert_int_equal(fedge_slot_holder_grant(&holder, 7, lease.number), FEDGE_HOLDER_IGNORE);
+    assert_int_equal(fedge_slot_lease_request(&lease, 2, 7), FEDGE_LEASE_RECALL);
+    assert_false(fedge_slot_holder_recall(&holder));
+    assert_true(fedge_slot_holder_validated(&holder, false));
+    assert_int_equal(fedge_slot_lease_validated(&lease, 1, lease.number, false), FEDGE_LEASE_WAIT);
+    assert_int_equal(lease.state, FEDGE_LEASE_RECALLED);
+    assert_int_equal(fedge_slot_lease_released(&lease, 1), FEDGE_LEASE_GRANT);
+    assert_int_equal(lease.rank, 2);
 }
 
 int main(void)

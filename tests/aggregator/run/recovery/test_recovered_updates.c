@@ -31,60 +31,60 @@ static void test_each_folder_has_one_reader(void **state)
                     const fedge_rank_disks here = at(rank, &CASES[i]);
                     const bool has = here.disks[rank] == disk;
                     there += has;
-                    readers += has && fedge_found_is_mine(&here, folder);
+                    readers += has && fedge_rank_disks_reads(&here, folder);
                 }
                 assert_int_equal(readers, there > 0);
             }
         }
     }
     const fedge_rank_disks second = at(2, &CASES[3]);
-    assert_true(fedge_found_is_mine(&second, 2));
-    assert_false(fedge_found_is_mine(&second, 1)); /* rank 1's, on the same disk */
-    assert_false(fedge_found_is_mine(&second, 4)); /* rank 1 reads it */
+    assert_true(fedge_rank_disks_reads(&second, 2));
+    assert_false(fedge_rank_disks_reads(&second, 1)); /* rank 1's, on the same disk */
+    assert_false(fedge_rank_disks_reads(&second, 4)); /* rank 1 reads it */
 }
 
-static fedge_found found(uint32_t slot, const char *meta)
+static fedge_recovered_update update(uint32_t slot, const char *meta)
 {
     char *copy = calloc(1, strlen(meta) + 1);
     assert_non_null(copy);
     memcpy(copy, meta, strlen(meta));
-    fedge_found one = {.slot = slot,
-                       .facts = {.task = {.task_id = slot + 10u},
-                                 .accepted = true,
-                                 .metadata_size = (uint32_t)strlen(meta),
-                                 .place = {.disk = 9, .rank = 2}},
-                       .meta = copy};
+    fedge_recovered_update one = {.slot = slot,
+                                  .facts = {.task = {.task_id = slot + 10u},
+                                            .accepted = true,
+                                            .metadata_size = (uint32_t)strlen(meta),
+                                            .place = {.disk = 9, .rank = 2}},
+                                  .meta = copy};
     return one;
 }
 
 static void test_findings_come_as_they_were(void **state)
 {
     (void)state;
-    fedge_findings sent = {0}, got = {0};
+    fedge_recovered_updates sent = {0}, got = {0};
     fedge_error err;
     uint8_t *bytes = NULL;
     uint64_t size = 0;
     sent.items = calloc(2, sizeof(*sent.items));
     assert_non_null(sent.items);
     sent.capacity = sent.num = 2;
-    sent.items[0] = found(3, "{\"a\":1}");
-    sent.items[1] = found(5, "");
-    assert_int_equal(fedge_found_pack(&sent, &bytes, &size, &err), FEDGE_OK);
-    assert_int_equal(fedge_found_unpack(&got, bytes, size, &err), FEDGE_OK);
+    sent.items[0] = update(3, "{\"a\":1}");
+    sent.items[1] = update(5, "");
+    assert_int_equal(fedge_recovered_updates_pack(&sent, &bytes, &size, &err), FEDGE_OK);
+    assert_int_equal(fedge_recovered_updates_unpack(&got, bytes, size, &err), FEDGE_OK);
     assert_int_equal(got.num, 2);
     assert_int_equal(got.items[0].slot, 3);
     assert_string_equal(got.items[0].meta, "{\"a\":1}");
     assert_string_equal(got.items[1].meta, "");
     assert_int_equal(got.items[1].facts.task.task_id, 15);
-    fedge_found_free(&got);
+    fedge_recovered_updates_free(&got);
     for (uint64_t less = 1; less < size; less++) { /* any end that is cut off */
-        if (less == sizeof(fedge_found) + 7)
+        if (less == sizeof(fedge_recovered_update) + 7)
             continue;
-        assert_int_equal(fedge_found_unpack(&got, bytes, less, &err), FEDGE_CORRUPT);
-        fedge_found_free(&got);
+        assert_int_equal(fedge_recovered_updates_unpack(&got, bytes, less, &err), FEDGE_CORRUPT);
+        fedge_recovered_updates_free(&got);
     }
     free(bytes);
-    fedge_found_free(&sent);
+    fedge_recovered_updates_free(&sent);
 }
 
 int main(void)

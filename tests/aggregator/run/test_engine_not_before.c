@@ -1,7 +1,7 @@
 /* Devices that say when to ask them again, and those that hang up until then. */
 #include "tests/edge/core/cmocka_all.h"
 
-#include "aggregator/run/engine_rest.h"
+#include "aggregator/run/engine_not_before.h"
 #include "tests/aggregator/run/federation.h"
 
 /* Of five connected devices four are asked: one is free to take a slot over. */
@@ -77,7 +77,7 @@ static uint64_t farewell_after(fedge_reason reason, uint64_t after_ms)
     fed_put_off(device, reason, after_ms);
     fed_settle(&fed);
     assert_int_equal(device->farewell, FEDGE_REASON_NONE);
-    fed.now_ms += FEDGE_ENGINE_REST_LOOK_MS;
+    fed.now_ms += FEDGE_ENGINE_NOT_BEFORE_CHECK_MS;
     fed_settle(&fed);
     assert_int_equal(device->farewell, FEDGE_REASON_COME_LATER);
     assert_null(device->conn);
@@ -90,9 +90,9 @@ static void who_hangs_up_is_away_until_it_can_work(void **state)
 {
     (void)state;
     const uint64_t of_round = farewell_after(FEDGE_REASON_INTERNAL, 0);
-    assert_in_range(of_round, FEDGE_ENGINE_MIN_REST_MS, FEDGE_ENGINE_FIRST_REST_MS);
+    assert_in_range(of_round, FEDGE_ENGINE_MIN_NOT_BEFORE_MS, FEDGE_ENGINE_FIRST_NOT_BEFORE_MS);
     assert_int_equal(farewell_after(FEDGE_REASON_OUTSIDE_HOURS, 9 * HOURS_MS),
-                     9 * HOURS_MS - FEDGE_ENGINE_REST_LOOK_MS);
+                     9 * HOURS_MS - FEDGE_ENGINE_NOT_BEFORE_CHECK_MS);
     assert_int_equal(farewell_after(FEDGE_REASON_ON_BATTERY, 2000), of_round);
     assert_int_equal(farewell_after(FEDGE_REASON_POLICY, 9 * HOURS_MS), of_round);
     (void)begin();
@@ -173,7 +173,7 @@ static void nobody_leaves_while_others_evaluate(void **state)
     fed_settle(&fed);
     assert_int_equal(report(had), 5);
     assert_int_equal(fedge_rounds_kind(fed.engine->rounds), FEDGE_TASK_EVALUATE);
-    fed.now_ms += FEDGE_ENGINE_REST_LOOK_MS;
+    fed.now_ms += FEDGE_ENGINE_NOT_BEFORE_CHECK_MS;
     fed_settle(&fed);
     assert_int_equal(fedge_rounds_kind(fed.engine->rounds), FEDGE_TASK_EVALUATE);
     for (uint32_t i = 0; i < 5; i++)
