@@ -9,7 +9,7 @@
 #include "edge/core/version.h"
 #include "edge/plan/plan.h"
 #include "edge/site/site.h"
-#include "edge/wire/part_list.h"
+#include "edge/wire/protocol.h"
 #include "secure/crypto/ciphers.h"
 #include "secure/identity/identity.h"
 #include "secure/identity/tls.h"

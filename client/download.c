@@ -4,7 +4,7 @@
 
 #include "client/client_private.h"
 #include "edge/core/os.h"
-#include "edge/wire/part_list.h"
+#include "edge/wire/protocol.h"
 
 /* The first of the task's deltas whose base is whole in the store; num_deltas: there is none. */
 static fedge_status find_base(fedge_client *c, const fedge_task *task, uint32_t *index,

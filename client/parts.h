@@ -1,4 +1,4 @@
-/* The parts of a model that a client has already (edge/wire/part_list.h): they are copied within
+/* The parts of a model that a client has already (edge/wire/protocol.h): they are copied within
  * its store, in order, between the runs of bytes that it has to fetch. Blobs only grow, so what is
  * held of a model goes on counting after a restart. A small build asks for no list
  * (FEDGE_TAKES_PARTS).

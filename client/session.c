@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "client/session_private.h"
-#include "edge/wire/part_list.h"
+#include "edge/wire/protocol.h"
 
 fedge_status fedge_session_new(const fedge_session_config *config, fedge_session **session,
                                fedge_error *err)

@@ -7,7 +7,6 @@
 #include "client/store_backend.h"
 #include "edge/core/bytes.h"
 #include "edge/json/json.h"
-#include "edge/json/seal.h"
 #include "secure/crypto/sha256.h"
 #include "secure/identity/identity.h"
 

@@ -2,7 +2,7 @@
  *
  *   STATE/lock           held by the process that uses it (a second one is refused)
  *   STATE/state.json     format, run, incarnation, last server time, last errors, with a seal
- *                        (edge/json/seal.h)
+ *                        (edge/json/json.h)
  *   STATE/blobs/HASH     plan and model, possibly in part: a download goes on where it stopped
  *   STATE/result         the result that the server has not acknowledged yet: the UPLOAD message
  *                        (edge/wire/protocol.h; it has a CRC and the size and CRC of what follows),

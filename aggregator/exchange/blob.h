@@ -30,7 +30,7 @@ typedef struct fedge_blob {
     uint32_t *sums;       /* CRC-32s of its pieces, with file */
     _Atomic bool damaged; /* what file gave could not be used, and it has not been mended since */
     struct fedge_blob
-        *parts; /* the list of its parts (edge/wire/part_list.h); NULL: none is offered */
+        *parts; /* the list of its parts (edge/wire/protocol.h); NULL: none is offered */
     struct fedge_blob *whole; /* whose bytes these are a part of; NULL: they are its own */
     uint8_t *left;            /* what bytes was, until nobody reads it any more */
     uint32_t num_readers;

@@ -6,7 +6,7 @@
 
 #include "edge/core/bytes.h"
 #include "edge/core/text.h"
-#include "edge/wire/part_list.h"
+#include "edge/wire/protocol.h"
 #include "secure/crypto/sha256.h"
 
 #define HASH_BYTES 32

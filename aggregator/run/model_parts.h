@@ -1,4 +1,4 @@
-/* Which parts a model's blob has (edge/wire/part_list.h), and whether it pays to tell clients. */
+/* Which parts a model's blob has (edge/wire/protocol.h), and whether it pays to tell clients. */
 #ifndef FEDGE_AGGREGATOR_RUN_MODEL_PARTS_H
 #define FEDGE_AGGREGATOR_RUN_MODEL_PARTS_H
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "edge/core/os.h"
-#include "edge/json/seal.h"
+#include "edge/json/json.h"
 
 #define MAX_WHOLE 9007199254740992.0 /* 2^53: what a double counts without gaps */
 

@@ -1,4 +1,4 @@
-/* Small JSON files of the store, each with its checksum (edge/json/seal.h): reading with checks and
+/* Small JSON files of the store, each with its checksum (edge/json/json.h): reading with checks and
  * messages that name the file.
  */
 #ifndef FEDGE_AGGREGATOR_STORE_JSON_FILE_H

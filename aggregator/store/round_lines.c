@@ -9,7 +9,7 @@
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/round_log.h"
 #include "edge/core/os.h"
-#include "edge/json/seal.h"
+#include "edge/json/json.h"
 
 static uint64_t count_of(const cJSON *line, const char *key)
 {

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "edge/core/bytes.h"
-#include "edge/json/seal.h"
+#include "edge/json/json.h"
 
 static const char *kind_name(fedge_task_kind kind)
 {

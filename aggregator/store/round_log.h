@@ -1,6 +1,6 @@
 /* rounds.jsonl: one JSON object per line for each phase that has ended, for people and plots.
  *
- * A line begins {"round":N,"phase":"train" or "evaluate", ends with its checksum (edge/json/seal.h;
+ * A line begins {"round":N,"phase":"train" or "evaluate", ends with its checksum (edge/json/json.h;
  * lines of older releases have none), and the phases come in order. Append a
  * training phase's line before its checkpoint: what a crash leaves behind the last checkpoint is
  * cut at the next start and written again when the round closes again, so nothing is missing and

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -460,5 +461,195 @@ fedge_status fedge_view_split(fedge_view *view, double fraction, uint64_t seed,
     free(view->indices);
     *view = (fedge_view){view->dataset, rest_indices, rest};
     *held_out = (fedge_view){view->dataset, held_indices, held};
+    return FEDGE_OK;
+}
+
+/* ---- levels -----------------------------------------------------------------------------------
+ */
+
+#define LINE 64u /* bytes that are fetched at a time */
+
+static void read_table(const fedge_levels *levels, const uint8_t *v, size_t n, float *x)
+{
+    for (size_t i = 0; i < n; i++)
+        x[i] = levels->table[v[i]];
+}
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+__attribute__((target("avx2,fma"))) static void
+read_avx2(const fedge_levels *levels, const uint8_t *v, size_t n, const uint8_t *next, float *x)
+{
+    const __m256 d_high = _mm256_set1_ps(levels->divide_by.high);
+    const __m256 d_low = _mm256_set1_ps(levels->divide_by.low);
+    const __m256 s_high = _mm256_set1_ps(levels->std.high);
+    const __m256 s_low = _mm256_set1_ps(levels->std.low);
+    const __m256 mean = _mm256_set1_ps(levels->mean);
+    size_t i = 0;
+    for (; i + 8 <= n; i += 8) {
+        if (i % LINE == 0)
+            _mm_prefetch((const char *)next + i, _MM_HINT_T0);
+        const __m128i bytes = _mm_loadl_epi64((const __m128i *)(const void *)(v + i));
+        __m256 y = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
+        y = _mm256_fmadd_ps(y, d_high, _mm256_mul_ps(y, d_low));
+        y = _mm256_sub_ps(y, mean);
+        y = _mm256_fmadd_ps(y, s_high, _mm256_mul_ps(y, s_low));
+        _mm256_storeu_ps(x + i, y);
+    }
+    read_table(levels, v + i, n - i, x + i);
+}
+
+__attribute__((target("avx512f"))) static void
+read_avx512(const fedge_levels *levels, const uint8_t *v, size_t n, const uint8_t *next, float *x)
+{
+    const __m512 d_high = _mm512_set1_ps(levels->divide_by.high);
+    const __m512 d_low = _mm512_set1_ps(levels->divide_by.low);
+    const __m512 s_high = _mm512_set1_ps(levels->std.high);
+    const __m512 s_low = _mm512_set1_ps(levels->std.low);
+    const __m512 mean = _mm512_set1_ps(levels->mean);
+    size_t i = 0;
+    for (; i + 16 <= n; i += 16) {
+        if (i % LINE == 0)
+            _mm_prefetch((const char *)next + i, _MM_HINT_T0);
+        const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(v + i));
+        __m512 y = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(bytes));
+        y = _mm512_fmadd_ps(y, d_high, _mm512_mul_ps(y, d_low));
+        y = _mm512_sub_ps(y, mean);
+        y = _mm512_fmadd_ps(y, s_high, _mm512_mul_ps(y, s_low));
+        _mm512_storeu_ps(x + i, y);
+    }
+    read_table(levels, v + i, n - i, x + i);
+}
+
+void fedge_levels_fetch(const uint8_t *bytes, size_t size)
+{
+    for (size_t i = 0; i < size; i += LINE)
+        _mm_prefetch((const char *)bytes + i, _MM_HINT_T1);
+}
+
+static void choose(fedge_levels *levels, unsigned cpu_features)
+{
+    levels->read = (cpu_features & FEDGE_CPU_AVX512) != 0 ? read_avx512
+                   : (cpu_features & FEDGE_CPU_AVX2) != 0 ? read_avx2
+                                                          : NULL;
+}
+
+#else
+
+void fedge_levels_fetch(const uint8_t *bytes, size_t size)
+{
+    (void)bytes, (void)size;
+}
+
+static void choose(fedge_levels *levels, unsigned cpu_features)
+{
+    (void)cpu_features;
+    levels->read = NULL;
+}
+
+#endif
+
+static fedge_reciprocal reciprocal(float of)
+{
+    const double exact = 1.0 / (double)of;
+    const float high = (float)exact;
+    return (fedge_reciprocal){high, (float)(exact - (double)high)};
+}
+
+/* Does [read] give the bits of the table? */
+static bool is_exact(const fedge_levels *levels)
+{
+    uint8_t v[FEDGE_LEVELS];
+    float x[FEDGE_LEVELS];
+    for (unsigned i = 0; i < FEDGE_LEVELS; i++)
+        v[i] = (uint8_t)i;
+    levels->read(levels, v, FEDGE_LEVELS, v, x);
+    uint32_t read[FEDGE_LEVELS], wanted[FEDGE_LEVELS];
+    memcpy(read, x, sizeof(read));
+    memcpy(wanted, levels->table, sizeof(wanted));
+    return memcmp(read, wanted, sizeof(read)) == 0;
+}
+
+void fedge_levels_make(fedge_levels *levels, float divide_by, float mean, float std,
+                       unsigned cpu_features)
+{
+    for (unsigned i = 0; i < FEDGE_LEVELS; i++)
+        levels->table[i] = ((float)i / divide_by - mean) / std;
+    levels->divide_by = reciprocal(divide_by);
+    levels->std = reciprocal(std);
+    levels->mean = mean;
+    choose(levels, cpu_features);
+    if (levels->read && !is_exact(levels))
+        levels->read = NULL;
+}
+
+void fedge_levels_read(const fedge_levels *levels, const uint8_t *v, size_t n, const uint8_t *next,
+                       float *x)
+{
+    if (levels->read)
+        levels->read(levels, v, n, next, x);
+    else
+        read_table(levels, v, n, x);
+}
+
+/* ---- editing ----------------------------------------------------------------------------------
+ */
+
+/* Data sets that a simulation changes: spoilt by attacks, or with examples of other ranks. No part
+ * of a client. */
+
+void fedge_dataset_set_label(fedge_dataset *dataset, uint32_t example, int32_t label)
+{
+    dataset->labels[example] = label;
+}
+
+static void mark(fedge_dataset *dataset, size_t at)
+{
+    if (dataset->spec.dtype == FEDGE_U8)
+        ((uint8_t *)dataset->values)[at] = UINT8_MAX;
+    else
+        ((float *)dataset->values)[at] = dataset->spec.divide_by;
+}
+
+void fedge_dataset_stamp(fedge_dataset *dataset, uint32_t example)
+{
+    const fedge_data_spec *spec = &dataset->spec;
+    const size_t width = spec->shape[spec->rank - 1];
+    const size_t height = spec->rank > 1 ? spec->shape[spec->rank - 2] : 1;
+    const size_t rows = height < FEDGE_DATASET_MARK ? height : FEDGE_DATASET_MARK;
+    const size_t columns = width < FEDGE_DATASET_MARK ? width : FEDGE_DATASET_MARK;
+    const size_t first = (size_t)example * dataset->example_values;
+    for (size_t image = height * width; image <= dataset->example_values; image += height * width) {
+        for (size_t y = 1; y <= rows; y++) {
+            for (size_t x = 1; x <= columns; x++)
+                mark(dataset, first + image - (y - 1) * width - x);
+        }
+    }
+}
+
+size_t fedge_dataset_example_size(const fedge_dataset *dataset)
+{
+    return dataset->example_values * fedge_dtype_size(dataset->spec.dtype);
+}
+
+fedge_status fedge_dataset_extend(fedge_dataset *dataset, uint32_t count, void **values,
+                                  int32_t **labels, fedge_error *err)
+{
+    const size_t size = fedge_dataset_example_size(dataset);
+    const size_t whole = (size_t)dataset->count + count;
+    void *more_values = realloc(dataset->values, whole * size + 1);
+    dataset->values = more_values ? more_values : dataset->values;
+    int32_t *more_labels = realloc(dataset->labels, whole * sizeof(*more_labels) + 1);
+    dataset->labels = more_labels ? more_labels : dataset->labels;
+    if (!more_values || !more_labels) {
+        return fedge_fail(err, FEDGE_NO_MEMORY,
+                          "data '%s': no memory for %" PRIu32 " more examples", dataset->spec.name,
+                          count);
+    }
+    *values = (uint8_t *)dataset->values + dataset->count * size;
+    *labels = dataset->labels + dataset->count;
+    dataset->count += count;
     return FEDGE_OK;
 }

@@ -27,8 +27,8 @@ typedef struct fedge_dataset fedge_dataset;
 
 /* Loads [values_path] and [labels_path]: each a path, folder or pattern, or several, one per line
  * (edge/data/formats/file_list.h); the files' examples one behind the other. Each file by its
- * contents: idx, npy, csv, safetensors (edge/data/formats/tensor_data.h), LEAF's
- * (edge/data/formats/leaf.h) or CIFAR's (edge/data/formats/cifar.h), plain or gzip. labels_path
+ * contents: idx, npy, csv, safetensors (edge/data/formats/data_file.h), LEAF's
+ * (edge/data/formats/leaf.h) or CIFAR's (data_file.h), plain or gzip. labels_path
  * "": the files of the values have the labels, as LEAF's, CIFAR's and csv do, where the label is
  * the last column of each row; else as many files, in the same order, have them.
  *
@@ -82,7 +82,7 @@ uint32_t fedge_dataset_size(const fedge_dataset *dataset);
 const void *fedge_dataset_values(const fedge_dataset *dataset);
 /* (size) labels. */
 const int32_t *fedge_dataset_labels(const fedge_dataset *dataset);
-/* For simulated attacks on data, before anyone else reads it (dataset_edit.c). */
+/* For simulated attacks on data, before anyone else reads it. */
 void fedge_dataset_set_label(fedge_dataset *dataset, uint32_t example, int32_t label);
 /* A mark: the last FEDGE_DATASET_MARK values of the last as many rows, of each channel, become
  * 255, or for f32 what is 1 once it is divided (divide-by). */

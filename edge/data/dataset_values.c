@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "edge/core/os.h"
-#include "edge/data/formats/array_file.h"
 #include "edge/data/formats/csv.h"
 #include "edge/data/formats/data_file.h"
 #include "edge/data/formats/leaf.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/json/json_scan.h"
+#include "edge/json/json_lex.h"
 
 /* --- where a value stands ------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* The lexer of JSON: brackets, strings and numbers of a text that lies in memory or is read piece
  * by piece. RFC 8259, but for U+0000, which no string may have, and a limit on numbers' length.
- * Internal to edge/json; edge/json/json_scan.h goes over whole values with it.
+ * Internal to edge/json.
  *
  * Where the text is wrong, functions return false or FEDGE_LEX_BAD, with the reason in problem and
  * the lexer at the place.
@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "edge/core/status.h"
 #include "edge/json/json.h"
 
 /* Instead of a byte: the text ends; of a character: the string does. */
@@ -57,5 +58,16 @@ int32_t fedge_json_lex_character(fedge_json_lexer *lexer);
 bool fedge_json_lex_string(fedge_json_lexer *lexer);
 bool fedge_json_lex_number(fedge_json_lexer *lexer, char text[FEDGE_JSON_MAX_NUMBER + 1]);
 bool fedge_json_lex_word(fedge_json_lexer *lexer, const char *word);
+
+/* Checks that text[0, size) is one JSON value within the limits; FEDGE_CORRUPT with the line. */
+FEDGE_MUST_USE fedge_status fedge_json_scan(const char *text, size_t size,
+                                            const fedge_json_options *options, fedge_error *err);
+
+/* Passes one value of any kind, of at most [max_depth] arrays and objects in each other. */
+bool fedge_json_skip(fedge_json_lexer *lexer, uint32_t max_depth);
+
+/* The line, from 1, of value number [index] (from 0, in the order in which values begin) of a text
+ * that fedge_json_scan has accepted. */
+uint32_t fedge_json_line(const char *text, size_t size, uint32_t index);
 
 #endif

@@ -1,13 +1,18 @@
-#include "edge/plan/arguments.h"
+#include "edge/plan/plan_fields.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "edge/plan/plan.h"
+#include "edge/train/layers/layer.h"
 #include "edge/train/losses/losses.h"
 #include "edge/train/optimizers/optimizers.h"
 
 #define MAX_TYPES 64
+#define AT FEDGE_JSON_AT
+#define REQUIRED FEDGE_JSON_REQUIRED
+#define MAX_PADDING 65535
 
 static fedge_json_field make_field(const fedge_argument *from, size_t base)
 {
@@ -140,4 +145,182 @@ fedge_status fedge_argument_type(const fedge_json *json, const cJSON *node, cons
                            item->valuestring, what, nearest ? "; did you mean \"" : "",
                            nearest ? nearest : "", nearest ? "\"?" : "",
                            other ? other : "docs/jobs.md lists them");
+}
+
+/* ---- schedules --------------------------------------------------------------------------------
+ */
+
+/* Schedules of learning rates in jobs and plans. */
+
+static const char *schedule_name(unsigned type)
+{
+    return fedge_schedule_type_name((fedge_schedule_type)type);
+}
+
+const fedge_json_field fedge_schedule_fields[] = {
+    {.key = "type",
+     .kind = FEDGE_JSON_ENUM,
+     AT(fedge_schedule, type),
+     .name_of = schedule_name,
+     .num_names = FEDGE_SCHEDULE_COUNT},
+    {.key = "step_size",
+     .kind = FEDGE_JSON_U32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, step_size),
+     .min = 1,
+     .max = 1e9,
+     .fallback = 1},
+    {.key = "gamma",
+     .kind = FEDGE_JSON_F32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, gamma),
+     .min = 0,
+     .max = 1e6,
+     .fallback = 0.1},
+    {.key = "T_max",
+     .kind = FEDGE_JSON_U32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, t_max),
+     .min = 1,
+     .max = 1e9,
+     .fallback = 1},
+    {.key = "eta_min",
+     .kind = FEDGE_JSON_F32,
+     .flags = FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, eta_min),
+     .min = 0,
+     .max = 1e6},
+    {"warmup-rounds", "warmup_rounds", FEDGE_JSON_U32, FEDGE_JSON_SPARSE,
+     AT(fedge_schedule, warmup_rounds), .min = 0, .max = 1e9},
+    FEDGE_JSON_END,
+};
+
+/* The member of the root at a path such as "training.schedule"; NULL: there is none. */
+static const cJSON *find_node(const fedge_json *json, const char *path)
+{
+    const cJSON *node = json->root;
+    while (node && *path != '\0') {
+        char key[64];
+        const size_t length = strcspn(path, ".");
+        (void)snprintf(key, sizeof(key), "%.*s", (int)length, path);
+        node = fedge_json_get(node, key);
+        path += length + (path[length] == '.');
+    }
+    return node;
+}
+
+fedge_status fedge_schedule_check(const fedge_json *json, const char *path,
+                                  const fedge_schedule *schedule, fedge_error *err)
+{
+    enum { STEP = 1 << FEDGE_SCHEDULE_STEP, COSINE = 1 << FEDGE_SCHEDULE_COSINE };
+    static const struct {
+        const char *key;
+        unsigned of; /* a bit for each type that has it */
+    } keys[] = {{"step_size", STEP},
+                {"gamma", STEP | 1 << FEDGE_SCHEDULE_EXPONENTIAL},
+                {"T_max", COSINE},
+                {"eta_min", COSINE}};
+    static const char *const TAKES[] = {[FEDGE_SCHEDULE_CONSTANT] = "",
+                                        [FEDGE_SCHEDULE_STEP] = "step_size, gamma and ",
+                                        [FEDGE_SCHEDULE_EXPONENTIAL] = "gamma and ",
+                                        [FEDGE_SCHEDULE_COSINE] = "T_max, eta_min and "};
+    const cJSON *node = find_node(json, path);
+    for (size_t i = 0; node && i < sizeof(keys) / sizeof(keys[0]); i++) {
+        char at[FEDGE_JSON_MAX_PATH];
+        (void)snprintf(at, sizeof(at), "%s.%s", path, keys[i].key);
+        if (fedge_json_get(node, keys[i].key) && !(keys[i].of >> schedule->type & 1)) {
+            return fedge_json_fail_at(json, at, err,
+                                      "is not an argument of %s, which takes %swarmup-rounds; "
+                                      "remove it, or change the type",
+                                      schedule_name(schedule->type), TAKES[schedule->type]);
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* ---- augmentation -----------------------------------------------------------------------------
+ */
+
+static const fedge_json_field CROP[] = {
+    {.key = "padding",
+     .kind = FEDGE_JSON_U32,
+     .flags = REQUIRED,
+     AT(fedge_data_spec, crop_padding),
+     .min = 1,
+     .max = MAX_PADDING},
+    FEDGE_JSON_END,
+};
+
+const fedge_json_field fedge_augmentation_fields[] = {
+    {"horizontal-flip", "horizontal_flip", FEDGE_JSON_F32, FEDGE_JSON_SPARSE,
+     AT(fedge_data_spec, horizontal_flip), .min = 0, .max = 1},
+    {.key = "crop",
+     .kind = FEDGE_JSON_OBJECT,
+     .flags = FEDGE_JSON_PRESENCE,
+     .extra = offsetof(fedge_data_spec, has_crop),
+     .fields = CROP},
+    FEDGE_JSON_END,
+};
+
+/* Are examples of two dimensions [steps, features] rather than [channels, length]? */
+static bool reads_steps(const fedge_model_spec *model)
+{
+    return (fedge_layer_ops_of(model->layers[0].type)->flags & FEDGE_X_IS_STEPS) != 0;
+}
+
+float fedge_data_normalise(const fedge_data_spec *spec, uint32_t channel, float v)
+{
+    const float x = v / spec->divide_by;
+    return spec->num_channels == 0 ? x : (x - spec->mean[channel]) / spec->std[channel];
+}
+
+fedge_status fedge_augmentation_check(const fedge_json *json, const fedge_plan *plan,
+                                      fedge_error *err)
+{
+    const fedge_data_spec *data = &plan->data;
+    const char *path = "data.augmentation";
+    if (!data->has_augmentation)
+        return FEDGE_OK;
+    if (plan->external) {
+        return fedge_json_fail_at(json, path, err,
+                                  "is for models that fedge trains; remove it, and let your own "
+                                  "trainer augment");
+    }
+    if (data->rank == 1 || (data->rank == 2 && reads_steps(&plan->model))) {
+        return fedge_json_fail_at(json, path, err,
+                                  "is for [channels, height, width] and [channels, length], not "
+                                  "for %s; remove it",
+                                  data->rank == 1 ? "[features]" : "[steps, features]");
+    }
+    if (data->has_crop && data->num_channels > FEDGE_AUGMENT_MAX_FILL) {
+        return fedge_json_fail_at(json, "data.augmentation.crop", err,
+                                  "is for a mean of up to %d values, not of %u; give one for all",
+                                  FEDGE_AUGMENT_MAX_FILL, (unsigned)data->num_channels);
+    }
+    for (uint32_t i = 1; data->has_crop && i < data->rank; i++) {
+        if (data->crop_padding >= data->shape[i]) {
+            return fedge_json_fail_at(json, "data.augmentation.crop.padding", err,
+                                      "is %u, but examples have a side of %u; lower it",
+                                      (unsigned)data->crop_padding, (unsigned)data->shape[i]);
+        }
+    }
+    return FEDGE_OK;
+}
+
+fedge_examples fedge_plan_augment(const fedge_plan *plan, const fedge_trainer_config *config,
+                                  const fedge_examples *examples, fedge_augmented *augmented)
+{
+    const fedge_data_spec *data = &plan->data;
+    if (!data->has_augmentation)
+        return *examples;
+    fedge_augmentation how = {
+        .channels = data->shape[0],
+        .height = data->rank == 3 ? data->shape[1] : 1,
+        .width = data->shape[data->rank - 1],
+        .horizontal_flip = data->horizontal_flip,
+        .crop_padding = data->has_crop ? data->crop_padding : 0,
+        .num_fill = data->has_crop && data->num_channels > 1 ? data->num_channels : 1};
+    for (uint32_t c = 0; c < how.num_fill; c++)
+        how.fill[c] = fedge_data_normalise(data, c, 0.0f);
+    return fedge_augment(augmented, &how, examples, config);
 }

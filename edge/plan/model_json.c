@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "edge/plan/arguments.h"
 #include "edge/plan/plan_fields.h"
 #include "edge/train/layers/shape.h"
 

@@ -15,11 +15,10 @@
 #include <string.h>
 
 #include "edge/core/version.h"
-#include "edge/plan/arguments.h"
 #include "edge/plan/client_hooks.h"
 #include "edge/plan/plan_fields.h"
 #include "edge/train/losses/losses.h"
-#include "edge/wire/codec_json.h"
+#include "edge/wire/protocol.h"
 
 #define REQUIRED FEDGE_JSON_REQUIRED
 #define LIST FEDGE_JSON_LIST

@@ -322,4 +322,16 @@ void fedge_plan_needs(const fedge_plan *plan, bool needed[FEDGE_MAX_FEATURES]);
  * mean and std when the job has none. */
 float fedge_data_normalise(const fedge_data_spec *spec, uint32_t channel, float v);
 
+/* ---- paths ------------------------------------------------------------------------------------
+ */
+
+/* Paths in files are relative to the file; of job.c, site.c, and strategies that read files. */
+
+/* Puts the folder of [file] before [path] unless that is empty or begins with '/'. False when the
+ * result is too long; [path] is unchanged then. */
+FEDGE_MUST_USE bool fedge_path_resolve(const char *file, char path[FEDGE_MAX_PATH]);
+
+/* The same for each line. False also when all are too long together. */
+FEDGE_MUST_USE bool fedge_paths_resolve(const char *file, char paths[FEDGE_MAX_PATHS]);
+
 #endif

@@ -1,10 +1,11 @@
-/* The keys that jobs and plans share; a part of plan.c, job.c and job_plan.c. */
+/* The keys that jobs and plans share; a part of plan.c and job.c. */
 #ifndef FEDGE_EDGE_PLAN_PLAN_FIELDS_H
 #define FEDGE_EDGE_PLAN_PLAN_FIELDS_H
 
 #include "edge/core/status.h"
 #include "edge/json/json.h"
 #include "edge/plan/plan.h"
+#include "edge/train/layers/layer.h"
 
 #define FEDGE_PLAN_MAX_VALUES 32768 /* JSON values in one job or plan */
 
@@ -36,7 +37,7 @@ typedef struct fedge_strategy_fields {
 void fedge_strategy_fields_of(const fedge_strategy_reader *reader, bool is_default,
                               fedge_strategy_fields *out);
 
-/* Reads a job's text, and its version (job_plan.c). Close it when this succeeds. */
+/* Reads a job's text, and its version. Close it when this succeeds. */
 FEDGE_MUST_USE fedge_status fedge_job_open(fedge_json *json, const char *text, size_t size,
                                            const char *name, fedge_error *err);
 extern const fedge_json_field fedge_job_plan_fields[]; /* of a fedge_plan; for tests */
@@ -110,5 +111,31 @@ void fedge_plan_fini(fedge_plan *plan);
         .key = "update", .kind = FEDGE_JSON_OBJECT, FEDGE_JSON_AT(fedge_plan, update),             \
         .fields = fedge_update_fields                                                              \
     }
+
+/* ---- arguments of layers, losses and optimizers -----------------------------------------------
+ */
+
+/* From the tables of arguments in edge/train to tables of JSON fields; private to edge/plan. */
+
+#define FEDGE_MAX_ARGUMENT_FIELDS 24
+
+/* A table that a caller holds. Its fields point into it: it must not be copied. */
+typedef struct fedge_argument_fields {
+    const char *type[2]; /* the one choice of "type", and NULL */
+    fedge_json_field fields[FEDGE_MAX_ARGUMENT_FIELDS];
+} fedge_argument_fields;
+
+/* Keys of a layer (of a fedge_layer_spec), of a loss (of a fedge_plan) and of an optimizer (of a
+ * fedge_optimizer), with "type" first. A layer's "inputs" is IGNORED: the names in it mean
+ * something in the whole model only. */
+void fedge_layer_fields(fedge_layer_type type, fedge_argument_fields *out);
+void fedge_loss_fields(fedge_loss_type type, fedge_argument_fields *out);
+void fedge_optimizer_fields(fedge_optimizer_type type, fedge_argument_fields *out);
+
+/* The type named at "type" of [node], of [count] whose names are name_of's. [what]: "a layer". */
+FEDGE_MUST_USE fedge_status fedge_argument_type(const fedge_json *json, const cJSON *node,
+                                                const char *what, unsigned count,
+                                                const char *(*name_of)(unsigned), unsigned *type,
+                                                fedge_error *err);
 
 #endif

@@ -7,9 +7,8 @@
 #include <string.h>
 
 #include "edge/core/os.h"
-#include "edge/plan/path.h"
+#include "edge/plan/plan.h"
 #include "edge/site/client_memory.h"
-#include "edge/site/site_fields.h"
 
 #define AT FEDGE_JSON_AT
 

@@ -19,6 +19,7 @@
 
 #include "edge/core/status.h"
 #include "edge/data/partitions/partition.h"
+#include "edge/json/json.h"
 #include "edge/plan/plan.h"
 #include "edge/site/conditions.h"
 #include "edge/wire/protocol.h"
@@ -66,5 +67,14 @@ const fedge_site_data *fedge_site_find(const fedge_site *site, const char *name)
  * FEDGE_NOT_FOUND when its data set is not on this device. */
 FEDGE_MUST_USE fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan,
                                              fedge_error *err);
+
+/* ---- fields -----------------------------------------------------------------------------------
+ */
+
+/* The keys of a client's file; a part of site.c, here for its tests. */
+
+extern const fedge_json_field fedge_site_fields[];      /* of a fedge_site */
+extern const fedge_json_field fedge_site_data_fields[]; /* of a fedge_site_data */
+extern const fedge_json_field fedge_policy_fields[];    /* of a fedge_site */
 
 #endif

@@ -5,8 +5,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "edge/wire/inflater.h"
-
 #define ZLIB_CONST /* next_in points to const */
 #include <zlib.h>
 

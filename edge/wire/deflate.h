@@ -38,4 +38,76 @@ typedef fedge_status (*fedge_read_fn)(void *user, uint8_t *bytes, size_t size, f
 FEDGE_MUST_USE fedge_status fedge_inflate_read(fedge_read_fn read, void *user, uint64_t in_size,
                                                uint8_t *out, size_t out_size, fedge_error *err);
 
+/* ---- inflaters --------------------------------------------------------------------------------
+ */
+
+/* What inflates a stream in zlib's format (RFC 1950) piece by piece, behind fedge_inflate_read:
+ * zlib, the reference and the devices', or ISA-L, which takes less time and is built
+ * in for servers (FEDGE_FAST_INFLATE). Both take the same streams. Internal to
+ * edge/wire and its tests. */
+
+typedef enum fedge_inflater_state {
+    FEDGE_INFLATER_GOES_ON, /* input or room are used up */
+    FEDGE_INFLATER_ENDED,   /* the stream is whole, its checksum right */
+    FEDGE_INFLATER_BROKEN,
+    FEDGE_INFLATER_MANY_BLOCKS, /* one began when none was left */
+    FEDGE_INFLATER_NO_MEMORY
+} fedge_inflater_state;
+
+/* What is left of the input and of the room; a step moves it on. */
+typedef struct fedge_inflater_span {
+    const uint8_t *in;
+    uint8_t *out;
+    size_t in_size, out_size;
+    const uint8_t
+        *begin; /* what has come out: made bytes, right before out unless there is no room */
+    size_t made;
+    uint64_t blocks_left; /* that may still begin */
+} fedge_inflater_span;
+
+typedef struct fedge_inflater {
+    const char *name;
+    size_t piece_bytes;   /* to be read at a time */
+    uint64_t max_size;    /* of what comes out */
+    void *(*begin)(void); /* NULL: no memory */
+    fedge_inflater_state (*step)(void *stream, fedge_inflater_span *span);
+    const char *(*why)(const void *stream); /* it is broken; static text */
+    void (*end)(void *stream);
+} fedge_inflater;
+
+extern const fedge_inflater fedge_inflater_zlib;
+extern const fedge_inflater fedge_inflater_isal; /* with FEDGE_WITH_ISAL */
+
+/* What this build has, NULL behind them, the fastest first and zlib last. */
+const fedge_inflater *const *fedge_inflaters(void);
+
+/* fedge_inflate_read by [inflater]; out_size ≤ its max_size. */
+FEDGE_MUST_USE fedge_status fedge_inflate_read_by(const fedge_inflater *inflater,
+                                                  fedge_read_fn read, void *user, uint64_t in_size,
+                                                  uint8_t *out, size_t out_size, fedge_error *err);
+
+/* ---- block headers ----------------------------------------------------------------------------
+ */
+
+/* Is the header of a deflate block (RFC 1951, 3.2.3 to 3.2.7) one that zlib takes? ISA-L takes
+ * more: codes that leave bits without a meaning. A server that inflates by ISA-L would accept
+ * updates that another refuses. Rules of zlib: at most 286 codes of lengths and 30 of distances;
+ * one for the end of the block; no code with too many words; none with too few, but for a single
+ * one of one bit and, of distances, none at all. Internal to edge/wire and its tests. */
+
+/* Bytes of the longest header: 3 + 14 bits, 19 lengths of 3, and 320 of at most 7 and 7. */
+#define FEDGE_DEFLATE_MAX_HEADER 576u
+
+/* Bits that come, the lowest first: those that were read ahead, then two runs of bytes. */
+typedef struct fedge_deflate_bits {
+    uint64_t ahead;
+    uint32_t num_ahead; /* ≤ 64 */
+    const uint8_t *first, *then;
+    size_t num_first, num_then;
+} fedge_deflate_bits;
+
+/* FEDGE_INFLATER_ENDED: the header is whole and right, and *last says whether its block is the
+ * last. GOES_ON: more of it has to come. BROKEN. */
+fedge_inflater_state fedge_deflate_header(fedge_deflate_bits bits, bool *last);
+
 #endif

@@ -1,7 +1,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#include "edge/wire/inflater.h"
+#include "edge/wire/deflate.h"
 
 #define ZLIB_CONST /* next_in points to const */
 #include <zlib.h>

@@ -16,6 +16,7 @@
 #include "edge/core/message.h"
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
+#include "edge/json/json.h"
 
 #define FEDGE_PROTOCOL_MIN 1
 #define FEDGE_PROTOCOL_MAX 1
@@ -100,7 +101,7 @@ typedef struct fedge_task {
     uint32_t num_deltas;    /* that lead to the model, from models of the rounds before */
     fedge_delta_ref deltas[FEDGE_MAX_DELTAS];
     uint32_t delta; /* on a client: which of them it takes, from 1; 0: the whole model */
-    char parts[FEDGE_HASH_TEXT]; /* the list of the model's parts (part_list.h), a blob; "": none */
+    char parts[FEDGE_HASH_TEXT]; /* the list of the model's parts (below), a blob; "": none */
     uint64_t parts_size;
     fedge_list_use list; /* on a client */
 } fedge_task;
@@ -207,5 +208,56 @@ FEDGE_MUST_USE fedge_status fedge_ack_read(const fedge_message *message, fedge_a
                                            fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notice,
                                               fedge_error *err);
+
+/* ---- lists of parts ---------------------------------------------------------------------------
+ */
+
+/* Lists of a blob's parts: with one a client sees which bytes of a model it has already, in an
+ * older model or earlier in the same, and fetches the others alone.
+ *
+ *     8 bytes "FEDGPRT1", the blob's SHA-256 (32), u64 its size, little-endian; then for each part,
+ *     in the order of the blob and without gaps, u32 its bytes and its SHA-256 (32)
+ *
+ * A part ends where a tensor does or begins, so that a tensor has the same parts in whatever model
+ * it lies and wherever; larger tensors are cut every FEDGE_PART_MAX_BYTES, and small ones lie
+ * together in one. A list is a blob itself, named by its SHA-256.
+ */
+
+#ifdef FEDGE_SMALL
+#define FEDGE_TAKES_PARTS false /* small clients fetch models whole */
+#else
+#define FEDGE_TAKES_PARTS true
+#endif
+
+#define FEDGE_PART_MAX_BYTES (1u << 20)
+#define FEDGE_PART_MIN_BYTES 4096u /* a tensor of this size or more has parts of its own */
+#define FEDGE_PART_LIST_MAGIC "FEDGPRT1"
+#define FEDGE_PART_LIST_HEAD 48u  /* bytes before the first entry */
+#define FEDGE_PART_LIST_ENTRY 36u /* bytes */
+#define FEDGE_PART_LIST_MAX_PARTS 65536u
+#define FEDGE_PART_LIST_MAX_SIZE                                                                   \
+    (FEDGE_PART_LIST_HEAD + FEDGE_PART_LIST_MAX_PARTS * FEDGE_PART_LIST_ENTRY)
+
+/* ---- codecs in JSON ---------------------------------------------------------------------------
+ */
+
+/* Codecs in JSON: a text as a job writes it. Internal to edge/wire. */
+
+/* Fails as reading a name does: a codec that is not known gets the nearest that is. */
+FEDGE_MUST_USE fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node,
+                                                  fedge_codec *codec, fedge_error *err);
+/* The same with "+deflate" behind it or not, or "+deflate:1" to ":9", as a
+ * job's "up" has it. */
+FEDGE_MUST_USE fedge_status fedge_codec_read_pipeline(const fedge_json *json, const cJSON *node,
+                                                      fedge_codec *codec, bool *deflate,
+                                                      fedge_error *err);
+/* Adds it to [object] under [key]. */
+FEDGE_MUST_USE fedge_status fedge_codec_write_json(const fedge_codec *codec, const char *key,
+                                                   cJSON *object, fedge_error *err);
+
+/* As fedge_codec_read_pipeline reads it. */
+FEDGE_MUST_USE fedge_status fedge_codec_write_pipeline(const fedge_codec *codec, bool deflate,
+                                                       const char *key, cJSON *object,
+                                                       fedge_error *err);
 
 #endif

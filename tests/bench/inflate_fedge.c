@@ -12,7 +12,6 @@
 #include <time.h>
 
 #include "edge/wire/deflate.h"
-#include "edge/wire/inflater.h"
 
 #define MIN_SECONDS 0.5 /* of each measurement of a turn */
 

@@ -13,7 +13,7 @@
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
 #include "edge/core/text.h"
-#include "edge/wire/part_list.h"
+#include "edge/wire/protocol.h"
 #include "secure/crypto/sha256.h"
 #include "secure/identity/identity.h"
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/wire/inflater.h"
+#include "edge/wire/deflate.h"
 
 #define WINDOW 32768u
 

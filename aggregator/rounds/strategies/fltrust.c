@@ -13,7 +13,7 @@
 
 #include "aggregator/rounds/robust/robust.h"
 #include "aggregator/rounds/root_trainer.h"
-#include "edge/plan/path.h"
+#include "edge/plan/plan.h"
 
 typedef struct settings {
     fedge_robust_settings robust;

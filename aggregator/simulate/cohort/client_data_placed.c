@@ -12,7 +12,7 @@
 #include "aggregator/simulate/time/limits.h"
 #include "edge/core/message.h"
 #include "edge/data/formats/csv.h"
-#include "edge/plan/path.h"
+#include "edge/plan/plan.h"
 
 /* Of one client's file, as a rank that has it says. Without gaps: it is compared. */
 typedef struct file_facts {

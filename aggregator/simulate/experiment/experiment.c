@@ -16,7 +16,7 @@
 #include "edge/data/formats/csv.h"
 #include "edge/data/formats/file_list.h"
 #include "edge/json/json.h"
-#include "edge/plan/path.h"
+#include "edge/plan/plan.h"
 #include "edge/train/kernels/kernels.h"
 #include "secure/crypto/sha256.h"
 

@@ -1,6 +1,6 @@
 #include <string.h>
 
-#include "edge/data/formats/array_file.h"
+#include "edge/data/formats/data_file.h"
 
 #define TYPE_U8 0x08
 #define TYPE_F32 0x0D

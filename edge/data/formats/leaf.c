@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "edge/data/formats/reader.h"
-#include "edge/json/json_scan.h"
+#include "edge/json/json_lex.h"
 
 #define BUFFER_SIZE ((size_t)1 << 14)
 #define MAX_LABEL 9007199254740991.0

@@ -1,7 +1,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/data/formats/array_file.h"
+#include "edge/data/formats/data_file.h"
 
 #define PREFIX_SIZE 8 /* magic, major and minor version */
 #define MAX_WORD 32   /* a key or a type, with its NUL */

@@ -1,4 +1,4 @@
-#include "edge/data/formats/tensor_data.h"
+#include "edge/data/formats/data_file.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -3,11 +3,10 @@
 #include <string.h>
 
 #include "edge/core/bytes.h"
-#include "edge/data/formats/array_file.h"
 #include "edge/data/formats/csv.h"
+#include "edge/data/formats/data_file.h"
 #include "edge/data/formats/file_list.h"
 #include "edge/data/formats/leaf.h"
-#include "edge/data/formats/tensor_data.h"
 #include "edge/data/partitions/scheme.h"
 
 #define FIRST_SLOTS ((uint32_t)1 << 10) /* of the table; doubled when half of it is full */

@@ -11,7 +11,7 @@
 #include "aggregator/run/model_parts.h"
 #include "edge/core/bytes.h"
 #include "edge/core/text.h"
-#include "edge/wire/part_list.h"
+#include "edge/wire/protocol.h"
 #include "secure/crypto/sha256.h"
 
 #define HEADER 100

@@ -4,7 +4,7 @@
 
 #include "aggregator/store/recovery.h"
 #include "aggregator/store/round_log.h"
-#include "edge/json/seal.h"
+#include "edge/json/json.h"
 
 #define MAX_FILES 16
 

@@ -4,7 +4,7 @@
 #include <sys/resource.h>
 
 #include "aggregator/store/round_log.h"
-#include "edge/json/seal.h"
+#include "edge/json/json.h"
 
 static char path[FEDGE_MAX_PATH];
 

@@ -11,7 +11,7 @@
 
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
-#include "edge/data/levels.h"
+#include "edge/data/dataset_load.h"
 
 #define TRIALS 3000
 #define MOST 200u    /* bytes read at a time */

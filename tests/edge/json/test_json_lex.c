@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "edge/json/json_lex.h"
-#include "edge/json/json_scan.h"
 
 /* A text that is given out in pieces of [step] bytes. */
 typedef struct source {

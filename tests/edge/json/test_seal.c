@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "edge/json/seal.h"
+#include "edge/json/json.h"
 
 static const char OBJECT[] = "{\"round\":12,\"accuracy\":0.91,\"ended\":true}";
 

@@ -9,7 +9,6 @@
 
 #include <string.h>
 
-#include "edge/plan/arguments.h"
 #include "edge/plan/plan_fields.h"
 #include "tests/edge/plan/schema_checks.h"
 

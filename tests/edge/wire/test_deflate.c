@@ -12,7 +12,7 @@
 #include <zlib.h>
 
 #include "edge/core/rng.h"
-#include "edge/wire/inflater.h"
+#include "edge/wire/deflate.h"
 #include "tests/edge/wire/deflate_once.h"
 
 #define SIZE 300000
