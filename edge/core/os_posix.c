@@ -628,8 +628,7 @@ fedge_status fedge_os_free_bytes(const char *path, uint64_t *bytes, fedge_error 
     return FEDGE_OK;
 }
 
-/* ---- permissions ------------------------------------------------------------------------------
- */
+/* ---- permissions ----------------------------------------------------------------------------- */
 
 fedge_status fedge_os_check_not_writable(const char *path, fedge_error *err)
 {

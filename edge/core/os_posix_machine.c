@@ -305,8 +305,7 @@ unsigned fedge_os_cpu_features(void)
     return value & ~known;
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 /* Linux's control groups, of which containers are made, may leave a process less memory than the
  * machine has. */

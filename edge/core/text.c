@@ -98,8 +98,7 @@ fedge_status fedge_hex_decode(const char *text, void *data, size_t size, fedge_e
     return FEDGE_OK;
 }
 
-/* ---- options ----------------------------------------------------------------------------------
- */
+/* ---- options --------------------------------------------------------------------------------- */
 
 #define MAX_DIGITS 17 /* more are over every limit, and may be over what is read */
 
@@ -127,8 +126,7 @@ fedge_status fedge_option_count(const char *option, const char *text, uint32_t m
     return status;
 }
 
-/* ---- patterns ---------------------------------------------------------------------------------
- */
+/* ---- patterns -------------------------------------------------------------------------------- */
 
 bool fedge_glob_matches(const char *pattern, const char *text)
 {

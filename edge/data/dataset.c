@@ -464,8 +464,7 @@ fedge_status fedge_view_split(fedge_view *view, double fraction, uint64_t seed,
     return FEDGE_OK;
 }
 
-/* ---- levels -----------------------------------------------------------------------------------
- */
+/* ---- levels ---------------------------------------------------------------------------------- */
 
 #define LINE 64u /* bytes that are fetched at a time */
 
@@ -594,8 +593,7 @@ void fedge_levels_read(const fedge_levels *levels, const uint8_t *v, size_t n, c
         read_table(levels, v, n, x);
 }
 
-/* ---- editing ----------------------------------------------------------------------------------
- */
+/* ---- editing --------------------------------------------------------------------------------- */
 
 /* Data sets that a simulation changes: spoilt by attacks, or with examples of other ranks. No part
  * of a client. */

@@ -204,8 +204,7 @@ fedge_status fedge_labels_load(const fedge_data_spec *spec, size_t example_value
     return status;
 }
 
-/* ---- guessing ---------------------------------------------------------------------------------
- */
+/* ---- guessing -------------------------------------------------------------------------------- */
 
 /* Values of an example in the csv file at [path]: the fields of its first row, but for the label.
  */

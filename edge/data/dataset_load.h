@@ -9,8 +9,7 @@
 #include "edge/data/dataset.h"
 #include "edge/data/formats/file_list.h"
 
-/* ---- levels -----------------------------------------------------------------------------------
- */
+/* ---- levels ---------------------------------------------------------------------------------- */
 
 /* Levels: the values of a u8, normalised.
  *
@@ -50,8 +49,7 @@ void fedge_levels_read(const fedge_levels *levels, const uint8_t *v, size_t n, c
  * to take such hints. */
 void fedge_levels_fetch(const uint8_t *bytes, size_t size);
 
-/* ---- data sets --------------------------------------------------------------------------------
- */
+/* ---- data sets ------------------------------------------------------------------------------- */
 
 /* Bytes of an example besides its values: its label, and whose it is. */
 #define FEDGE_DATASET_ROW (sizeof(int32_t) + sizeof(uint32_t))

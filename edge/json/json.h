@@ -192,8 +192,7 @@ const char *fedge_json_nearest(const char *text, const char *const *names, size_
 /* Bytes of the valid UTF-8 sequence at the start of text[0, size), or 0 when there is none. */
 size_t fedge_utf8_sequence(const unsigned char *text, size_t size);
 
-/* ---- seals ------------------------------------------------------------------------------------
- */
+/* ---- seals ----------------------------------------------------------------------------------- */
 
 /* A checksum at the end of a JSON object: its last member, of all bytes before it.
  *

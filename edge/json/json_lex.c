@@ -246,8 +246,7 @@ bool fedge_json_lex_word(fedge_json_lexer *lexer, const char *word)
     return fedge_json_lex_fail_token(lexer, "not a JSON value");
 }
 
-/* ---- whole values -----------------------------------------------------------------------------
- */
+/* ---- whole values ---------------------------------------------------------------------------- */
 
 /* A value on the way through it: the arrays and objects that are open. */
 typedef struct walk {

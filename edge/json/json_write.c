@@ -310,8 +310,7 @@ fedge_status fedge_json_print(const fedge_json_field *fields, const void *record
     return st;
 }
 
-/* ---- text -------------------------------------------------------------------------------------
- */
+/* ---- text ------------------------------------------------------------------------------------ */
 
 /* Prints a cJSON tree as cJSON_PrintUnformatted does, byte for byte. cJSON's own function needs
  * sscanf, which is large where programs are linked statically. */
@@ -418,8 +417,7 @@ char *fedge_json_print_tree(const cJSON *root)
     return p.text;
 }
 
-/* ---- seals ------------------------------------------------------------------------------------
- */
+/* ---- seals ----------------------------------------------------------------------------------- */
 
 #define MAX_DAMAGED 2
 

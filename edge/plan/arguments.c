@@ -147,8 +147,7 @@ fedge_status fedge_argument_type(const fedge_json *json, const cJSON *node, cons
                            other ? other : "docs/jobs.md lists them");
 }
 
-/* ---- schedules --------------------------------------------------------------------------------
- */
+/* ---- schedules ------------------------------------------------------------------------------- */
 
 /* Schedules of learning rates in jobs and plans. */
 
@@ -238,8 +237,7 @@ fedge_status fedge_schedule_check(const fedge_json *json, const char *path,
     return FEDGE_OK;
 }
 
-/* ---- augmentation -----------------------------------------------------------------------------
- */
+/* ---- augmentation ---------------------------------------------------------------------------- */
 
 static const fedge_json_field CROP[] = {
     {.key = "padding",

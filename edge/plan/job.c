@@ -362,8 +362,7 @@ void fedge_job_free(fedge_job *job)
     free(job);
 }
 
-/* ---- the part that clients see ----------------------------------------------------------------
- */
+/* ---- the part that clients see --------------------------------------------------------------- */
 
 /* The part of a job that clients see, read without the server's, of whose reader a device needs
  * nothing. */
@@ -481,8 +480,7 @@ fedge_status fedge_job_load_plan(const char *path, fedge_plan **plan, fedge_erro
     return st;
 }
 
-/* ---- strategy ---------------------------------------------------------------------------------
- */
+/* ---- strategy -------------------------------------------------------------------------------- */
 
 /* A job's "strategy": its type, what every strategy has, and the type's own arguments. */
 
@@ -651,8 +649,7 @@ fedge_status fedge_strategy_check(const fedge_json *json, const fedge_job *job, 
     return reader && reader->check ? reader->check(json, job, err) : FEDGE_OK;
 }
 
-/* ---- paths ------------------------------------------------------------------------------------
- */
+/* ---- paths ----------------------------------------------------------------------------------- */
 
 bool fedge_path_resolve(const char *file, char path[FEDGE_MAX_PATH])
 {

@@ -322,8 +322,7 @@ void fedge_plan_needs(const fedge_plan *plan, bool needed[FEDGE_MAX_FEATURES]);
  * mean and std when the job has none. */
 float fedge_data_normalise(const fedge_data_spec *spec, uint32_t channel, float v);
 
-/* ---- paths ------------------------------------------------------------------------------------
- */
+/* ---- paths ----------------------------------------------------------------------------------- */
 
 /* Paths in files are relative to the file; of job.c, site.c, and strategies that read files. */
 

@@ -112,8 +112,7 @@ void fedge_plan_fini(fedge_plan *plan);
         .fields = fedge_update_fields                                                              \
     }
 
-/* ---- arguments of layers, losses and optimizers -----------------------------------------------
- */
+/* ---- arguments of layers, losses and optimizers ---------------------------------------------- */
 
 /* From the tables of arguments in edge/train to tables of JSON fields; private to edge/plan. */
 

@@ -68,8 +68,7 @@ const fedge_site_data *fedge_site_find(const fedge_site *site, const char *name)
 FEDGE_MUST_USE fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan,
                                              fedge_error *err);
 
-/* ---- fields -----------------------------------------------------------------------------------
- */
+/* ---- fields ---------------------------------------------------------------------------------- */
 
 /* The keys of a client's file; a part of site.c, here for its tests. */
 

@@ -38,8 +38,7 @@ typedef fedge_status (*fedge_read_fn)(void *user, uint8_t *bytes, size_t size, f
 FEDGE_MUST_USE fedge_status fedge_inflate_read(fedge_read_fn read, void *user, uint64_t in_size,
                                                uint8_t *out, size_t out_size, fedge_error *err);
 
-/* ---- inflaters --------------------------------------------------------------------------------
- */
+/* ---- inflaters ------------------------------------------------------------------------------- */
 
 /* What inflates a stream in zlib's format (RFC 1950) piece by piece, behind fedge_inflate_read:
  * zlib, the reference and the devices', or ISA-L, which takes less time and is built
@@ -86,8 +85,7 @@ FEDGE_MUST_USE fedge_status fedge_inflate_read_by(const fedge_inflater *inflater
                                                   fedge_read_fn read, void *user, uint64_t in_size,
                                                   uint8_t *out, size_t out_size, fedge_error *err);
 
-/* ---- block headers ----------------------------------------------------------------------------
- */
+/* ---- block headers --------------------------------------------------------------------------- */
 
 /* Is the header of a deflate block (RFC 1951, 3.2.3 to 3.2.7) one that zlib takes? ISA-L takes
  * more: codes that leave bits without a meaning. A server that inflates by ISA-L would accept

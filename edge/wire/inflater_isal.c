@@ -245,8 +245,7 @@ const fedge_inflater fedge_inflater_isal = {.name = "ISA-L",
                                             .why = why,
                                             .end = free};
 
-/* ---- block headers ----------------------------------------------------------------------------
- */
+/* ---- block headers --------------------------------------------------------------------------- */
 
 #define MAX_BITS 15      /* of a word of a code */
 #define MAX_LENGTHS 286u /* symbols for bytes, the end and lengths */

@@ -583,8 +583,7 @@ fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notic
     return FEDGE_OK;
 }
 
-/* ---- codecs in JSON ---------------------------------------------------------------------------
- */
+/* ---- codecs in JSON -------------------------------------------------------------------------- */
 
 #define DEFLATE "+deflate"
 

@@ -209,8 +209,7 @@ FEDGE_MUST_USE fedge_status fedge_ack_read(const fedge_message *message, fedge_a
 FEDGE_MUST_USE fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notice,
                                               fedge_error *err);
 
-/* ---- lists of parts ---------------------------------------------------------------------------
- */
+/* ---- lists of parts -------------------------------------------------------------------------- */
 
 /* Lists of a blob's parts: with one a client sees which bytes of a model it has already, in an
  * older model or earlier in the same, and fetches the others alone.
@@ -238,8 +237,7 @@ FEDGE_MUST_USE fedge_status fedge_notice_read(const fedge_message *message, fedg
 #define FEDGE_PART_LIST_MAX_SIZE                                                                   \
     (FEDGE_PART_LIST_HEAD + FEDGE_PART_LIST_MAX_PARTS * FEDGE_PART_LIST_ENTRY)
 
-/* ---- codecs in JSON ---------------------------------------------------------------------------
- */
+/* ---- codecs in JSON -------------------------------------------------------------------------- */
 
 /* Codecs in JSON: a text as a job writes it. Internal to edge/wire. */
 

@@ -403,8 +403,7 @@ fedge_status fedge_codec_encode(const fedge_codec *codec, const fedge_schema *sc
                                      stats ? stats : &unused, err);
 }
 
-/* ---- decoding ---------------------------------------------------------------------------------
- */
+/* ---- decoding -------------------------------------------------------------------------------- */
 
 /* The way back from bytes, apart from codec.c: clients link nothing of it. */
 

@@ -26,8 +26,7 @@ fedge_status fedge_codec_fail_value(const fedge_tensor_spec *spec, int bound_log
                       spec->name, (double)x[i], (double)bound);
 }
 
-/* ---- many values at a time --------------------------------------------------------------------
- */
+/* ---- many values at a time ------------------------------------------------------------------- */
 
 #if defined(__x86_64__)
 

@@ -89,8 +89,7 @@ void fedge_data_file_close(fedge_data_file *file)
     fedge_reader_close(&file->reader);
 }
 
-/* ---- elements of arrays -----------------------------------------------------------------------
- */
+/* ---- elements of arrays ---------------------------------------------------------------------- */
 
 static uint64_t load_bits(const fedge_array_info *info, const uint8_t *in)
 {

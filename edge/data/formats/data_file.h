@@ -14,8 +14,7 @@
 #include "edge/data/formats/reader.h"
 #include "edge/plan/plan.h"
 
-/* ---- arrays -----------------------------------------------------------------------------------
- */
+/* ---- arrays ---------------------------------------------------------------------------------- */
 
 /* Headers of files that hold one array of numbers: idx and npy.
  *
@@ -62,8 +61,7 @@ FEDGE_MUST_USE fedge_status fedge_idx_read_header(fedge_reader *reader, fedge_ar
 FEDGE_MUST_USE fedge_status fedge_npy_read_header(fedge_reader *reader, fedge_array_info *info,
                                                   fedge_error *err);
 
-/* ---- CIFAR ------------------------------------------------------------------------------------
- */
+/* ---- CIFAR ----------------------------------------------------------------------------------- */
 
 /* CIFAR-10's and CIFAR-100's binary files (https://www.cs.toronto.edu/~kriz/cifar.html).
  *
@@ -90,8 +88,7 @@ FEDGE_MUST_USE fedge_status fedge_cifar_layout(const fedge_data_spec *spec, cons
                                                uint64_t size, bool labels, fedge_array_info *info,
                                                fedge_error *err);
 
-/* ---- safetensors ------------------------------------------------------------------------------
- */
+/* ---- safetensors ----------------------------------------------------------------------------- */
 
 /* safetensors files as data: a tensor of values and one of labels, in one file or in two.
  *
@@ -113,8 +110,7 @@ bool fedge_tensor_data_matches(const uint8_t *head, size_t size);
 FEDGE_MUST_USE fedge_status fedge_tensor_data_open(fedge_reader *reader, bool labels, bool both,
                                                    fedge_array_info *info, fedge_error *err);
 
-/* ---- one file ---------------------------------------------------------------------------------
- */
+/* ---- one file -------------------------------------------------------------------------------- */
 
 typedef enum fedge_data_format {
     FEDGE_DATA_ARRAY, /* idx, npy, CIFAR, safetensors: opened, at the first element */

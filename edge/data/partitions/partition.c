@@ -297,8 +297,7 @@ fedge_status fedge_partition_num_parts(const fedge_partition_spec *spec, const c
                             ops->usage, values_path);
 }
 
-/* ---- for several schemes ----------------------------------------------------------------------
- */
+/* ---- for several schemes --------------------------------------------------------------------- */
 
 void fedge_partition_cut(const double *shares, double sum, uint32_t num_parts, uint32_t count,
                          uint32_t *cuts)
