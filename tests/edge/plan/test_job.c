@@ -444,15 +444,13 @@ static void files_are_loaded(void **state)
     fedge_job_free(NULL);
 }
 
-/* The JSON between "```json" and "```" behind [heading] of docs/jobs.md; the caller frees it. */
-static char *example(const char *heading)
+/* The JSON between "```json" and "```" behind [heading] of the page [path]; the caller frees it. */
+static char *example(const char *path, const char *heading)
 {
     uint8_t *page = NULL;
     size_t size = 0;
     fedge_error err;
-    assert_int_equal(fedge_os_read_file(FEDGE_SOURCE_DIR "/docs/jobs.md", FEDGE_JOB_MAX_SIZE, &page,
-                                        &size, &err),
-                     FEDGE_OK);
+    assert_int_equal(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &page, &size, &err), FEDGE_OK);
     char *start = strstr((char *)page, heading);
     assert_non_null(start);
     start = strstr(start, "```json");
@@ -468,12 +466,12 @@ static char *example(const char *heading)
 static void the_examples_of_the_manual_are_accepted(void **state)
 {
     (void)state;
-    char *text = example("\n## A job\n");
+    char *text = example(FEDGE_SOURCE_DIR "/docs/jobs.md", "\n## A job\n");
     fedge_job *job = parse(text);
     assert_string_equal(job->test_set.images, "dir/t10k-images-idx3-ubyte.gz");
     fedge_job_free(job);
     free(text);
-    text = example("\n## The client file\n");
+    text = example(FEDGE_SOURCE_DIR "/docs/reference/client-file.md", "");
     fedge_site *site = NULL;
     fedge_error err = {0};
     if (fedge_site_parse(text, strlen(text), "client.json", &site, &err) != FEDGE_OK)
