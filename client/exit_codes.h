@@ -1,4 +1,4 @@
-/* How fedge-client ends, for supervisors. docs/operations.md repeats this table. */
+/* How fedge-client ends, for supervisors. docs/reference/exit-codes.md repeats this table. */
 #ifndef FEDGE_CLIENT_EXIT_CODES_H
 #define FEDGE_CLIENT_EXIT_CODES_H
 

@@ -1,6 +1,6 @@
 # What "cmake --install" puts where: programs with their man pages, the libraries libfedge_client and
 # libfedge_train with headers, pkg-config files and a CMake package, and the documents.
-# docs/install.md describes it.
+# docs/guides/install.md describes it.
 
 include(CMakePackageConfigHelpers)
 

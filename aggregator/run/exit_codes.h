@@ -1,4 +1,4 @@
-/* What fedge-aggregator's exit codes mean; --help and docs/operations.md repeat them. */
+/* What fedge-aggregator's exit codes mean; --help and docs/reference/exit-codes.md repeat them. */
 #ifndef FEDGE_AGGREGATOR_RUN_EXIT_CODES_H
 #define FEDGE_AGGREGATOR_RUN_EXIT_CODES_H
 

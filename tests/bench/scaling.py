@@ -1,4 +1,4 @@
-"""The tables of docs/scaling.md from measured costs: scaling.py prints them, scaling.py --check FILE finds rows that FILE lacks."""
+"""The tables of docs/guides/scaling.md from measured costs: scaling.py prints them, scaling.py --check FILE finds rows that FILE lacks."""
 
 import sys
 

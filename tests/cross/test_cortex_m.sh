@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_cortex_m.sh m4|m7|m55: trains on a board that QEMU plays. The losses must be this machine's,
-# within a bound, and memory and instructions within what docs/porting.md promises.
+# within a bound, and memory and instructions within what docs/guides/porting.md promises.
 set -eu
 core=$1
 # shellcheck source=tests/cross/build.sh

@@ -25,7 +25,7 @@ INSTALL, PAPERS = "tests/install/test_install.py", "tests/examples/test_papers.p
 ELSEWHERE = {
     ("README.md", "## Deploy one real client"): "tests/docs/test_docs.py",
     ("README.md", "## Your own trainer"): INSTALL,
-    ("docs/install.md", "## The libraries"): INSTALL,
+    ("docs/guides/own-trainer.md", "## Link it"): INSTALL,
     ("docs/strategies.md", "## A strategy of your own"): INSTALL,
     ("docs/strategies.md", "### A metric of your own"): INSTALL,
     ("examples/edge_only/README.md", "*"): INSTALL,
@@ -143,7 +143,7 @@ class Run(unittest.TestCase):
     HERE = {
         ("README.md", "## Simulate before you deploy"), ("docs/simulation.md", "# Simulation"),
         ("docs/simulation.md", "### Made-up data"), ("docs/simulation.md", "## Sweeps"),
-        ("docs/simulation.md", "## Side by side"), ("docs/operations.md", "## Certificates"),
+        ("docs/simulation.md", "## Side by side"), ("docs/guides/certificates.md", "## Renew"),
         ("examples/zoo/README.md", "## Data"), ("examples/gpt2-medium-sized/README.md", "## Memory of the GPUs"),
         ("docs/benchmarks.md", "## Simulation"),
     }
@@ -203,7 +203,7 @@ class Run(unittest.TestCase):
 
     def test_a_certificate_is_renewed(self):
         self.bash("fedge-keys demo --out keys --clients 1 && mv keys/ca keys/registry . && mv keys/clients/0000 identity")
-        self.run_section("docs/operations.md", "## Certificates", ("--request request.pem", "--request identity/request.pem"))
+        self.run_section("docs/guides/certificates.md", "## Renew", ("--request request.pem", "--request identity/request.pem"))
 
     def test_a_text(self):
         rng = random.Random(1)

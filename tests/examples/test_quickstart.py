@@ -31,7 +31,7 @@ def processes_with(text):
 
 
 def model_sha256(path):
-    """The SHA-256 of a model file without its metadata, as docs/operations.md has it."""
+    """The SHA-256 of a model file without its metadata, as docs/guides/running.md has it."""
     with open(path, "rb") as file:
         data = file.read()
     end = 8 + int.from_bytes(data[:8], "little")

@@ -190,7 +190,7 @@ class Install(unittest.TestCase):
         self.assertEqual(len(glob.glob(f"{folder}/state/runs/*/model.safetensors")), 1)
 
     def test_the_manuals_ways_to_link(self):
-        folder, _ = self.do_as_said("docs/install.md", "## The libraries", change=lambda command: command.replace(
+        folder, _ = self.do_as_said("docs/guides/own-trainer.md", "## Link it", change=lambda command: command.replace(
             "cc main.c", "cc examples/own_trainer/main.c"))
         self.assertTrue(os.path.exists(f"{folder}/own-trainer"))
         _, said = self.do_as_said("examples/edge_only/README.md", "# The training library alone", change=lambda command:
