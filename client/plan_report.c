@@ -10,7 +10,7 @@
 #include "edge/plan/plan.h"
 #include "edge/plan/update.h"
 #include "edge/site/client_memory.h"
-#include "edge/train/layers/shape.h"
+#include "edge/train/layers/layer.h"
 #include "edge/train/model.h"
 
 /* Of a layer's row; in JSON by these names. */

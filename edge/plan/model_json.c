@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "edge/plan/plan_fields.h"
-#include "edge/train/layers/shape.h"
+#include "edge/train/layers/layer.h"
 
 #define REQUIRED FEDGE_JSON_REQUIRED
 #define AT FEDGE_JSON_AT

@@ -1,6 +1,6 @@
 #include "tests/bench/train_flops.h"
 
-#include "edge/train/layers/shape.h"
+#include "edge/train/layers/layer.h"
 
 /* Of the sequence [in], (steps, width), with itself: four projections, and each step's products
  * with the steps it sees, once for the scores and once for the values. */

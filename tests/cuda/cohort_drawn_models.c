@@ -1,7 +1,7 @@
 /* The models that are drawn, one family after another. */
 #include "tests/cuda/cohort_drawn.h"
 
-#include "edge/train/layers/shape.h"
+#include "edge/train/layers/layer.h"
 #include "tests/edge/core/cmocka_all.h"
 
 static fedge_model_spec spec;

@@ -23,9 +23,9 @@ HOMONYMS = {
     "edge/core/message.h": ("none",),
     "edge/plan/arguments.c": ("none",),
     "edge/plan/plan.c": ("int8",),
-    "edge/train/kernels/bf16.c": ("bf16",),
+    "edge/train/kernels/half.c": ("bf16",),
     "edge/train/layers/activations.c": ("none",),
-    "edge/train/model/model_options.c": ("bf16", "int8"),
+    "edge/train/model/spec.c": ("bf16", "int8"),
     "secure/crypto/ciphers.c": ("none",),
 }
 MAP = re.compile(r"#define FEDGE_CODEC_MAP\(X\)(.*?[^\\])\n", re.S)

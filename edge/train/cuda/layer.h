@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "edge/train/cuda/kernels/kernels.h"
-#include "edge/train/layers/shape.h"
+#include "edge/train/layers/layer.h"
 #include "edge/train/model.h"
 
 #define FEDGE_COHORT_MAX_LEVELS 3 /* of an LSTM or GRU */

@@ -7,24 +7,25 @@
 #include <string.h>
 
 #include "edge/train/fused/stages.h"
-#include "edge/train/kernels/sgd.h"
+#include "edge/train/kernels/kernels.h"
 
 /* Position of weight (in channel, row, column) of any output channel in a patch, given the floats
  * per segment. */
 static size_t patch_index(const fedge_stage *stage, size_t segment_stride, size_t channel,
                           size_t row, size_t column)
 {
-    return stage->planar ? (channel * stage->slide->conv.kernel[0] + row) * segment_stride + column
-                         : row * segment_stride + column * stage->in.padded_channels + channel;
+    return stage->planar
+               ? (channel * stage->windows->conv.kernel[0] + row) * segment_stride + column
+               : row * segment_stride + column * stage->in.padded_channels + channel;
 }
 
 /* state_dict order (o, channel, row, column) to blocks of packed_columns output channels. */
 static void pack_forward(const fedge_layer_context *context, const fedge_stage *stage)
 {
-    const fedge_conv_shape *shape = &stage->slide->shape;
+    const fedge_conv_shape *shape = &stage->windows->shape;
     const size_t patch = (size_t)shape->num_segments * shape->segment_length;
     const size_t columns = context->kernels->packed_columns;
-    const uint32_t *kernel = stage->slide->conv.kernel;
+    const uint32_t *kernel = stage->windows->conv.kernel;
     const float *w = stage->weight;
     float *packed = context->scratch.packed;
     memset(packed, 0, patch * shape->out_channels * sizeof(*packed));
@@ -48,7 +49,7 @@ static void pack_forward(const fedge_layer_context *context, const fedge_stage *
 /* The caller's example with its border of zeros: (c, h + 2 pad, w + 2 pad). */
 static void copy_planar(const fedge_stage *stage, const float *x, float *padded)
 {
-    const fedge_window *conv = &stage->slide->conv;
+    const fedge_window *conv = &stage->windows->conv;
     const size_t height = (size_t)conv->in[0] + 2 * conv->pad[0];
     const size_t width = (size_t)conv->in[1] + 2 * conv->pad[1];
     for (size_t c = 0; c < stage->in.channels; c++) {
@@ -72,7 +73,7 @@ static const float *example(const fedge_layer_context *context, const fedge_stag
     if (!stage->planar)
         return x + b * stage->in.size;
     const size_t size =
-        (size_t)stage->in.channels * stage->slide->conv.in[0] * stage->slide->conv.in[1];
+        (size_t)stage->in.channels * stage->windows->conv.in[0] * stage->windows->conv.in[1];
     copy_planar(stage, x + b * size, context->scratch.input);
     return context->scratch.input;
 }
@@ -80,8 +81,8 @@ static const float *example(const fedge_layer_context *context, const fedge_stag
 static void convolve_row(const fedge_layer_context *context, const fedge_stage *stage,
                          const float *x, uint32_t row, float *y)
 {
-    context->kernels->conv_forward_row(&stage->slide->shape,
-                                       x + (size_t)row * stage->slide->row_stride,
+    context->kernels->conv_forward_row(&stage->windows->shape,
+                                       x + (size_t)row * stage->windows->row_stride,
                                        context->scratch.packed, context->scratch.bias, y);
 }
 
@@ -90,19 +91,20 @@ static void convolve_row(const fedge_layer_context *context, const fedge_stage *
 static void forward_pooled(const fedge_layer_context *context, const fedge_stage *stage,
                            const float *x, float *y, uint8_t *argmax)
 {
-    const size_t row_size = (size_t)stage->slide->conv.out[1] * stage->slide->shape.out_channels;
-    const bool whole = fedge_stage_band_rows(stage) == stage->slide->conv.out[0];
+    const size_t row_size =
+        (size_t)stage->windows->conv.out[1] * stage->windows->shape.out_channels;
+    const bool whole = fedge_stage_band_rows(stage) == stage->windows->conv.out[0];
     float *band = context->scratch.band;
-    for (uint32_t row = 0; whole && row < stage->slide->conv.out[0]; row++)
+    for (uint32_t row = 0; whole && row < stage->windows->conv.out[0]; row++)
         convolve_row(context, stage, x, row, band + row * row_size);
-    for (uint32_t row = 0; row < stage->slide->pool.out[0]; row++) {
+    for (uint32_t row = 0; row < stage->windows->pool.out[0]; row++) {
         const uint32_t first = fedge_maxpool2d_first_row(stage, row);
-        for (uint32_t r = 0; !whole && r < stage->slide->pool.kernel[0]; r++)
+        for (uint32_t r = 0; !whole && r < stage->windows->pool.kernel[0]; r++)
             convolve_row(context, stage, x, first + r, band + r * row_size);
         fedge_maxpool2d_row(context->kernels, stage, row, whole ? band + first * row_size : band,
                             y + fedge_grid_row(&stage->out, row),
-                            argmax + (size_t)row * stage->slide->pool.out[1] *
-                                         stage->slide->shape.out_channels);
+                            argmax + (size_t)row * stage->windows->pool.out[1] *
+                                         stage->windows->shape.out_channels);
     }
 }
 
@@ -117,7 +119,7 @@ void fedge_conv2d_forward(const fedge_layer_context *context, const fedge_stage 
         if (stage->pooled) {
             forward_pooled(context, stage, from, y, stage->argmax + b * stage->argmax_stride);
         } else {
-            for (uint32_t row = 0; row < stage->slide->conv.out[0]; row++)
+            for (uint32_t row = 0; row < stage->windows->conv.out[0]; row++)
                 convolve_row(context, stage, from, row, y + fedge_grid_row(&stage->out, row));
         }
         fedge_relu_forward(context, stage, b, 1);
@@ -126,9 +128,9 @@ void fedge_conv2d_forward(const fedge_layer_context *context, const fedge_stage 
 
 /* Appends the non-zero gradients of a row of outputs to the lists of their channels and to the bias
  * gradients. g: (pixels, padded channels); pixel p's patch begins at first + p · step, or with
- * pooling at that plus places[argmax]. */
+ * pooling at that plus offsets[argmax]. */
 static void list_row(const fedge_layer_context *context, const fedge_stage *stage, const float *g,
-                     const uint8_t *argmax, const uint32_t *places, uint32_t first, uint32_t step,
+                     const uint8_t *argmax, const uint32_t *offsets, uint32_t first, uint32_t step,
                      size_t pixels, size_t capacity)
 {
     const size_t channels = stage->out.channels, stride = stage->out.padded_channels;
@@ -139,9 +141,9 @@ static void list_row(const fedge_layer_context *context, const fedge_stage *stag
             bias[c] += g[p * stride + c];
         fedge_grad_entry *end = context->scratch.entries;
         for (size_t c = 0; c < channels; c++, end += capacity) {
-            const uint32_t place = !argmax ? 0 : places[argmax[p * stride + c]];
+            const uint32_t offset = !argmax ? 0 : offsets[argmax[p * stride + c]];
             const float value = g[p * stride + c];
-            end[counts[c]] = (fedge_grad_entry){first + place, value};
+            end[counts[c]] = (fedge_grad_entry){first + offset, value};
             counts[c] += value != 0.0f; /* NaN counts */
         }
         first += step;
@@ -149,17 +151,17 @@ static void list_row(const fedge_layer_context *context, const fedge_stage *stag
 }
 
 /* The lists of one example, (channels, capacity). Offsets wrap modulo 2^32 on the way where a
- * window begins in the padding; the place of a maximum brings them back. */
+ * window begins in the padding; the offset of a maximum brings them back. */
 static size_t list_gradients(const fedge_layer_context *context, const fedge_stage *stage,
                              const float *dy, const uint8_t *argmax)
 {
-    const fedge_window *window = stage->pooled ? &stage->slide->pool : &stage->slide->conv;
+    const fedge_window *window = stage->pooled ? &stage->windows->pool : &stage->windows->conv;
     const size_t capacity = (size_t)window->out[0] * window->out[1];
-    const uint32_t pixel = stage->slide->shape.pixel_stride, line = stage->slide->row_stride;
-    uint32_t places[FEDGE_STAGE_MAX_WINDOW], step = pixel, row_step = line, first = 0;
+    const uint32_t pixel = stage->windows->shape.pixel_stride, line = stage->windows->row_stride;
+    uint32_t offsets[FEDGE_STAGE_MAX_WINDOW], step = pixel, row_step = line, first = 0;
     if (stage->pooled) {
         for (uint32_t i = 0; i < window->kernel[0] * window->kernel[1]; i++)
-            places[i] = i / window->kernel[1] * line + i % window->kernel[1] * pixel;
+            offsets[i] = i / window->kernel[1] * line + i % window->kernel[1] * pixel;
         step = window->stride[1] * pixel;
         row_step = window->stride[0] * line;
         first = 0u - window->pad[0] * line - window->pad[1] * pixel;
@@ -170,7 +172,7 @@ static size_t list_gradients(const fedge_layer_context *context, const fedge_sta
         list_row(context, stage, dy + fedge_grid_row(&stage->out, row),
                  stage->pooled ? argmax + (size_t)row * window->out[1] * stage->out.padded_channels
                                : NULL,
-                 places, first + row * row_step, step, window->out[1], capacity);
+                 offsets, first + row * row_step, step, window->out[1], capacity);
     }
     return capacity;
 }
@@ -178,15 +180,15 @@ static size_t list_gradients(const fedge_layer_context *context, const fedge_sta
 /* Weights as conv_input_grad reads them: (out channels, segments, segment_stride). */
 static void pack_backward(const fedge_layer_context *context, const fedge_stage *stage)
 {
-    const size_t stride = stage->slide->shape.segment_stride,
-                 patch = stride * stage->slide->shape.num_segments;
+    const size_t stride = stage->windows->shape.segment_stride,
+                 patch = stride * stage->windows->shape.num_segments;
     const float *w = stage->weight;
     float *packed = context->scratch.packed;
     memset(packed, 0, stage->out.channels * patch * sizeof(*packed));
     for (size_t o = 0; o < stage->out.channels; o++) {
         for (size_t c = 0; c < stage->in.channels; c++) {
-            for (size_t r = 0; r < stage->slide->conv.kernel[0]; r++) {
-                for (size_t q = 0; q < stage->slide->conv.kernel[1]; q++)
+            for (size_t r = 0; r < stage->windows->conv.kernel[0]; r++) {
+                for (size_t q = 0; q < stage->windows->conv.kernel[1]; q++)
                     packed[o * patch + patch_index(stage, stride, c, r, q)] = *w++;
             }
         }
@@ -196,14 +198,14 @@ static void pack_backward(const fedge_layer_context *context, const fedge_stage 
 static void update(const fedge_layer_context *context, const fedge_stage *stage,
                    const fedge_optimizer *sgd)
 {
-    const size_t stride = stage->slide->shape.segment_stride,
-                 patch = stride * stage->slide->shape.num_segments;
+    const size_t stride = stage->windows->shape.segment_stride,
+                 patch = stride * stage->windows->shape.num_segments;
     float *w = stage->weight, *v = stage->weight_velocity;
     for (size_t o = 0; o < stage->out.channels; o++) {
         const float *gradient = context->scratch.weight_gradient + o * patch;
         for (size_t c = 0; c < stage->in.channels; c++) {
-            for (size_t r = 0; r < stage->slide->conv.kernel[0]; r++) {
-                for (size_t q = 0; q < stage->slide->conv.kernel[1]; q++) {
+            for (size_t r = 0; r < stage->windows->conv.kernel[0]; r++) {
+                for (size_t q = 0; q < stage->windows->conv.kernel[1]; q++) {
                     fedge_sgd_apply(sgd, gradient[patch_index(stage, stride, c, r, q)], w++, v);
                     v = !v ? NULL : v + 1;
                 }
@@ -222,7 +224,7 @@ void fedge_conv2d_backward(const fedge_layer_context *context, const fedge_stage
     const fedge_scratch *scratch = &context->scratch;
     const size_t channels = stage->out.channels;
     const size_t patch =
-        (size_t)stage->slide->shape.num_segments * stage->slide->shape.segment_stride;
+        (size_t)stage->windows->shape.num_segments * stage->windows->shape.segment_stride;
     memset(scratch->weight_gradient, 0, channels * patch * sizeof(*scratch->weight_gradient));
     memset(scratch->bias_gradient, 0, channels * sizeof(*scratch->bias_gradient));
     if (dx)
@@ -235,15 +237,15 @@ void fedge_conv2d_backward(const fedge_layer_context *context, const fedge_stage
                            stage->pooled ? stage->argmax + b * stage->argmax_stride : NULL);
         for (size_t o = 0; o < channels; o++) {
             context->kernels->conv_weight_grad(
-                &stage->slide->shape, from, scratch->entries + o * capacity,
+                &stage->windows->shape, from, scratch->entries + o * capacity,
                 scratch->entry_counts[o], scratch->weight_gradient + o * patch);
         }
         if (!dx)
             continue;
-        float *to = fedge_gradient_place(context, stage, dx, b);
+        float *to = fedge_input_gradient(context, stage, dx, b);
         memset(to, 0, stage->in.size * sizeof(*to));
         for (size_t o = 0; o < channels; o++) {
-            context->kernels->conv_input_grad(&stage->slide->shape, scratch->packed + o * patch,
+            context->kernels->conv_input_grad(&stage->windows->shape, scratch->packed + o * patch,
                                               scratch->entries + o * capacity,
                                               scratch->entry_counts[o], to);
         }

@@ -2,9 +2,8 @@
 #include <string.h>
 
 #include "edge/train/fused/stages.h"
-#include "edge/train/model/fused_plan.h"
+#include "edge/train/model/graph_plan.h"
 #include "edge/train/model/internals.h"
-#include "edge/train/model/model_options.h"
 
 struct fedge_fused {
     fedge_layer_context context; /* batch is set by each pass */
@@ -66,7 +65,7 @@ static void raise(size_t *most, size_t need)
     *most = need > *most ? need : *most;
 }
 
-fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
+fedge_status fedge_fused_survey(fedge_model_layout *layout, fedge_error *err)
 {
     fedge_fused_needs *out = &layout->fused;
     const bool training = layout->options->training;
@@ -97,7 +96,7 @@ fedge_status fedge_fused_survey(fedge_layout *layout, fedge_error *err)
     return status;
 }
 
-static void carve_parameters(fedge_stage *stage, float **values, float **velocity)
+static void assign_parameters(fedge_stage *stage, float **values, float **velocity)
 {
     stage->weight = *values;
     stage->bias_values = stage->bias ? *values + stage->num_weights : NULL;
@@ -112,122 +111,126 @@ static void carve_parameters(fedge_stage *stage, float **values, float **velocit
 /* The tables of segments; see kernels.h. */
 static void fill_segments(const fedge_stage *stage, uint32_t *offsets)
 {
-    const fedge_window *conv = &stage->slide->conv;
+    const fedge_window *conv = &stage->windows->conv;
     const uint32_t width = conv->in[1] + 2 * conv->pad[1];
     const uint32_t height = conv->in[0] + 2 * conv->pad[0];
-    for (uint32_t s = 0; s < stage->slide->shape.num_segments; s++) {
+    for (uint32_t s = 0; s < stage->windows->shape.num_segments; s++) {
         offsets[s] = stage->planar ? (s / conv->kernel[0] * height + s % conv->kernel[0]) * width
                                    : s * width * stage->in.padded_channels;
     }
 }
 
-/* What only a sliding window needs: its record, the places of the maxima (of one example to
+/* The memory of stages with windows: the windows, the indices of the maxima (of one example to
  * evaluate), the segments. */
-static void carve_slide(fedge_carver *from, fedge_stage *stage, const fedge_model_options *options,
-                        fedge_model_memory *memory)
+static void take_windows(fedge_arena *arena, fedge_stage *stage, const fedge_model_options *options,
+                         fedge_model_memory *memory)
 {
     const size_t batch = options->training ? options->max_batch : 1;
-    fedge_slide *slide = fedge_carve(from, 1, sizeof(*slide), &memory->scratch);
-    if (slide) {
-        *slide = *stage->slide;
-        stage->slide = slide;
+    fedge_stage_windows *windows = fedge_arena_take(arena, 1, sizeof(*windows), &memory->scratch);
+    if (windows) {
+        *windows = *stage->windows;
+        stage->windows = windows;
     }
     if (stage->kind == FEDGE_STAGE_MAXPOOL2D || stage->pooled) {
-        stage->argmax = fedge_carve(from, fedge_carve_product(batch, fedge_stage_pool_size(stage)),
-                                    1, &memory->activations);
+        stage->argmax =
+            fedge_arena_take(arena, fedge_arena_product(batch, fedge_stage_pool_size(stage)), 1,
+                             &memory->activations);
         stage->argmax_stride = options->training ? fedge_stage_pool_size(stage) : 0;
     }
     if (stage->kind == FEDGE_STAGE_CONV2D) {
-        uint32_t *offsets =
-            fedge_carve(from, stage->slide->shape.num_segments, sizeof(*offsets), &memory->scratch);
+        uint32_t *offsets = fedge_arena_take(arena, stage->windows->shape.num_segments,
+                                             sizeof(*offsets), &memory->scratch);
         if (offsets) {
             fill_segments(stage, offsets);
-            stage->slide->shape.segment_offsets = offsets;
+            stage->windows->shape.segment_offsets = offsets;
         }
     }
 }
 
 /* Everything of one stage but its parameters. Evaluation keeps two activations in turn. */
-static void carve_stage(fedge_carver *from, fedge_stage *stage, const fedge_model_options *options,
-                        float *shared, fedge_model_memory *memory)
+static void take_stage(fedge_arena *arena, fedge_stage *stage, const fedge_model_options *options,
+                       float *shared, fedge_model_memory *memory)
 {
     stage->activation = shared;
     if (options->training) {
         stage->activation =
-            fedge_carve(from, fedge_carve_product(options->max_batch, stage->out.size),
-                        sizeof(*stage->activation), &memory->activations);
+            fedge_arena_take(arena, fedge_arena_product(options->max_batch, stage->out.size),
+                             sizeof(*stage->activation), &memory->activations);
     }
     if (stage->kind == FEDGE_STAGE_CONV2D || stage->kind == FEDGE_STAGE_MAXPOOL2D)
-        carve_slide(from, stage, options, memory);
+        take_windows(arena, stage, options, memory);
     else
-        stage->slide = NULL;
+        stage->windows = NULL;
 }
 
-static void carve_scratch(fedge_carver *from, const fedge_scratch_counts *counts,
-                          fedge_scratch *scratch, fedge_model_memory *memory)
+static void take_scratch(fedge_arena *arena, const fedge_scratch_counts *counts,
+                         fedge_scratch *scratch, fedge_model_memory *memory)
 {
     const size_t real = sizeof(float);
-    scratch->packed = fedge_carve(from, counts->packed, real, &memory->scratch);
-    scratch->bias = fedge_carve(from, counts->bias, real, &memory->scratch);
-    scratch->band = fedge_carve(from, counts->band, real, &memory->scratch);
-    scratch->input = fedge_carve(from, counts->input, real, &memory->scratch);
-    scratch->weight_gradient = fedge_carve(from, counts->weight_gradient, real, &memory->gradients);
-    scratch->bias_gradient = fedge_carve(from, counts->bias_gradient, real, &memory->gradients);
+    scratch->packed = fedge_arena_take(arena, counts->packed, real, &memory->scratch);
+    scratch->bias = fedge_arena_take(arena, counts->bias, real, &memory->scratch);
+    scratch->band = fedge_arena_take(arena, counts->band, real, &memory->scratch);
+    scratch->input = fedge_arena_take(arena, counts->input, real, &memory->scratch);
+    scratch->weight_gradient =
+        fedge_arena_take(arena, counts->weight_gradient, real, &memory->gradients);
+    scratch->bias_gradient =
+        fedge_arena_take(arena, counts->bias_gradient, real, &memory->gradients);
     scratch->entries =
-        fedge_carve(from, counts->entries, sizeof(*scratch->entries), &memory->scratch);
-    scratch->entry_counts =
-        fedge_carve(from, counts->entry_counts, sizeof(*scratch->entry_counts), &memory->scratch);
+        fedge_arena_take(arena, counts->entries, sizeof(*scratch->entries), &memory->scratch);
+    scratch->entry_counts = fedge_arena_take(arena, counts->entry_counts,
+                                             sizeof(*scratch->entry_counts), &memory->scratch);
 }
 
-size_t fedge_fused_scratch_bytes(const fedge_stage *stage, bool training)
+static size_t scratch_bytes(const fedge_stage *stage, bool training)
 {
     fedge_scratch_counts counts = {0};
     fedge_scratch scratch;
     fedge_model_memory memory = {0};
-    fedge_carver from = {0};
+    fedge_arena arena = {0};
     fedge_plan_scratch(stage, training, &counts);
-    carve_scratch(&from, &counts, &scratch, &memory);
+    take_scratch(&arena, &counts, &scratch, &memory);
     return memory.scratch + memory.gradients;
 }
 
-fedge_status fedge_fused_lay_out(fedge_layout *layout, fedge_error *err)
+fedge_status fedge_fused_lay_out(fedge_model_layout *layout, fedge_error *err)
 {
     const fedge_model_options *options = layout->options;
     fedge_model_memory *memory = layout->memory;
-    fedge_carver *from = &layout->from;
+    fedge_arena *arena = &layout->arena;
     const fedge_fused_needs *sizes = &layout->fused;
     union { /* where there is no block: one after the other */
         fedge_fused fused;
         fedge_stage stage;
     } counted = {.fused = {.num_stages = 0}};
-    fedge_fused *self = fedge_carve(from, 1, sizeof(*self), &memory->scratch);
+    fedge_fused *self = fedge_arena_take(arena, 1, sizeof(*self), &memory->scratch);
     layout->model->fused = self;
     self = !self ? &counted.fused : self;
     self->num_stages = sizes->num_stages;
     self->context.kernels = layout->kernels;
-    self->stages = fedge_carve(from, sizes->num_stages, sizeof(*self->stages), &memory->scratch);
+    self->stages =
+        fedge_arena_take(arena, sizes->num_stages, sizeof(*self->stages), &memory->scratch);
     float *shared[2];
     for (int i = 0; i < 2; i++) {
-        shared[i] = fedge_carve(from, fedge_carve_product(options->max_batch, sizes->buffers[i]),
-                                sizeof(*shared[i]),
-                                options->training ? &memory->gradients : &memory->activations);
+        shared[i] = fedge_arena_take(
+            arena, fedge_arena_product(options->max_batch, sizes->buffers[i]), sizeof(*shared[i]),
+            options->training ? &memory->gradients : &memory->activations);
         self->gradients[i] = options->training ? shared[i] : NULL;
     }
-    carve_scratch(from, &sizes->scratch, &self->context.scratch, memory);
+    take_scratch(arena, &sizes->scratch, &self->context.scratch, memory);
 
     float *values = layout->model->values, *velocity = layout->model->states[0];
     fedge_stage_walk plan;
     fedge_status status =
         fedge_stage_walk_begin(&plan, layout->spec, layout->options, layout->kernels->lanes, err);
     for (uint32_t i = 0; status == FEDGE_OK && i < sizes->num_stages; i++) {
-        fedge_stage *stage = !from->block ? &counted.stage : &self->stages[i];
+        fedge_stage *stage = !arena->block ? &counted.stage : &self->stages[i];
         bool more;
         status = fedge_stage_walk_next(&plan, stage, &more, err);
         if (status == FEDGE_OK) {
-            stage->from_relu = i > 0 && from->block && self->stages[i - 1].relu;
-            carve_stage(from, stage, options, shared[i % 2], memory);
-            if (from->block)
-                carve_parameters(stage, &values, &velocity);
+            stage->from_relu = i > 0 && arena->block && self->stages[i - 1].relu;
+            take_stage(arena, stage, options, shared[i % 2], memory);
+            if (arena->block)
+                assign_parameters(stage, &values, &velocity);
         }
     }
     return status;
@@ -266,7 +269,7 @@ fedge_status fedge_fused_forward(fedge_model *model, const float *x, uint32_t ba
     fedge_fused *self = model->fused;
     self->context.batch = batch;
     *outputs = forward(self, x);
-    /* The gradient of the outputs takes the place that the last stage's backward pass reads. */
+    /* The gradient of the outputs goes where the last stage's backward pass reads it. */
     *gradient = self->gradients[(self->num_stages - 1) % 2];
     return FEDGE_OK;
 }
@@ -307,7 +310,7 @@ void fedge_fused_backward(fedge_model *model, const float *x, const fedge_optimi
     }
 }
 
-fedge_place fedge_fused_place(const fedge_model *model, size_t index)
+fedge_value_owner fedge_fused_owner(const fedge_model *model, size_t index)
 {
     const fedge_stage *stage = model->fused->stages;
     while (index >= stage->num_parameters) {
@@ -315,8 +318,71 @@ fedge_place fedge_fused_place(const fedge_model *model, size_t index)
         stage++;
     }
     const bool conv = stage->kind == FEDGE_STAGE_CONV2D, bias = index >= stage->num_weights;
-    return (fedge_place){.layer = stage->layer,
-                         .type = conv ? FEDGE_LAYER_CONV2D : FEDGE_LAYER_LINEAR,
-                         .tensor = bias ? "bias" : "weight",
-                         .at = bias ? index - stage->num_weights : index};
+    return (fedge_value_owner){.layer = stage->layer,
+                               .type = conv ? FEDGE_LAYER_CONV2D : FEDGE_LAYER_LINEAR,
+                               .tensor = bias ? "bias" : "weight",
+                               .index = bias ? index - stage->num_weights : index};
+}
+
+/* ---- bytes of each layer ---- */
+
+/* Of [size] floats per example, in a batch. */
+static size_t batch_bytes(const fedge_model_options *options, size_t size)
+{
+    return (size_t)fedge_graph_aligned((uint64_t)size * options->max_batch * sizeof(float));
+}
+
+/* A walk over the layers beside that over the stages. */
+typedef struct fused_layers {
+    const fedge_model_spec *spec;
+    const fedge_model_options *options;
+    fedge_memory_sink *sink;
+    uint32_t next;          /* layer */
+    fedge_shape shape;      /* into it */
+    fedge_layer_memory now; /* of the layer before, which later stages add to */
+} fused_layers;
+
+static fedge_status walk_to(fused_layers *self, uint32_t end, fedge_error *err)
+{
+    for (; self->next < end; self->next++) {
+        if (self->next > 0)
+            fedge_memory_put(self->sink, &self->now);
+        FEDGE_TRY(fedge_shape_advance(self->spec, self->next, &self->shape, err));
+        self->now = fedge_describe_layer(&self->spec->layers[self->next], self->options,
+                                         self->shape.rank, self->shape.dims);
+    }
+    return FEDGE_OK;
+}
+
+/* A stage's bytes belong to the last of its layers, the copy of the input to the first. */
+fedge_status fedge_fused_layer_memory(const fedge_model_spec *spec,
+                                      const fedge_model_options *options,
+                                      const fedge_kernels *kernels, fedge_memory_sink *sink,
+                                      fedge_error *err)
+{
+    const size_t examples = options->training ? options->max_batch : 1;
+    fused_layers self = {.spec = spec, .options = options, .sink = sink};
+    fedge_layer_memory *now = &self.now;
+    fedge_stage_walk walk;
+    FEDGE_TRY(fedge_shape_input(spec, &self.shape, err));
+    FEDGE_TRY(fedge_stage_walk_begin(&walk, spec, options, kernels->lanes, err));
+    for (;;) {
+        fedge_stage stage;
+        bool more = true;
+        FEDGE_TRY(fedge_stage_walk_next(&walk, &stage, &more, err));
+        if (!more)
+            break;
+        if (options->training && stage.pass_gradient && !stage.in_place)
+            now->gradient = batch_bytes(options, stage.in.size); /* of the stage before */
+        const bool pools = stage.kind == FEDGE_STAGE_MAXPOOL2D || stage.pooled;
+        FEDGE_TRY(walk_to(&self, walk.layer == 0 ? 1 : walk.layer, err));
+        now->output += batch_bytes(options, stage.out.size);
+        now->saved +=
+            pools ? (size_t)fedge_graph_aligned(fedge_stage_pool_size(&stage) * examples) : 0;
+        now->scratch += scratch_bytes(&stage, options->training);
+    }
+    now->gradient = options->training ? batch_bytes(options, walk.grid.size) : 0;
+    FEDGE_TRY(walk_to(&self, spec->num_layers, err));
+    fedge_memory_put(sink, now);
+    return FEDGE_OK;
 }

@@ -1,4 +1,4 @@
-#include "edge/train/model/fused_plan.h"
+#include "edge/train/fused/stages.h"
 
 #include <string.h>
 
@@ -91,7 +91,7 @@ static fedge_status take_pool(fedge_stage_walk *plan, fedge_stage *stage, fedge_
     const uint32_t in[2] = {plan->shape.dims[1], plan->shape.dims[2]};
     fedge_status status = take_layer(plan, err);
     if (status == FEDGE_OK) {
-        set_window(&stage->slide->pool, layer->u.maxpool2d.kernel_size, layer->u.maxpool2d.stride,
+        set_window(&stage->windows->pool, layer->u.maxpool2d.kernel_size, layer->u.maxpool2d.stride,
                    layer->u.maxpool2d.padding, in, &plan->shape.dims[1]);
     }
     return status;
@@ -100,16 +100,16 @@ static fedge_status take_pool(fedge_stage_walk *plan, fedge_stage *stage, fedge_
 /* How the convolution reads its input; see kernels.h. */
 static void set_conv_shape(fedge_stage *stage, uint32_t lanes, uint32_t out_channels)
 {
-    const fedge_window *conv = &stage->slide->conv;
+    const fedge_window *conv = &stage->windows->conv;
     const uint32_t padded_w = conv->in[1] + 2 * conv->pad[1];
     const uint32_t pixel = stage->planar ? 1 : stage->in.padded_channels;
-    stage->slide->shape.num_segments = conv->kernel[0] * (stage->planar ? stage->in.channels : 1);
-    stage->slide->shape.segment_length = conv->kernel[1] * pixel;
-    stage->slide->shape.segment_stride = round_up(stage->slide->shape.segment_length, lanes);
-    stage->slide->shape.out_channels = round_up(out_channels, lanes);
-    stage->slide->shape.out_w = conv->out[1];
-    stage->slide->shape.pixel_stride = conv->stride[1] * pixel;
-    stage->slide->row_stride = conv->stride[0] * padded_w * pixel;
+    stage->windows->shape.num_segments = conv->kernel[0] * (stage->planar ? stage->in.channels : 1);
+    stage->windows->shape.segment_length = conv->kernel[1] * pixel;
+    stage->windows->shape.segment_stride = round_up(stage->windows->shape.segment_length, lanes);
+    stage->windows->shape.out_channels = round_up(out_channels, lanes);
+    stage->windows->shape.out_w = conv->out[1];
+    stage->windows->shape.pixel_stride = conv->stride[1] * pixel;
+    stage->windows->row_stride = conv->stride[0] * padded_w * pixel;
 }
 
 /* Weights and biases of [outputs] units with [fan_in] weights each, refused before they overflow.
@@ -142,13 +142,13 @@ static fedge_status take_conv(fedge_stage_walk *plan, fedge_stage *stage, fedge_
         return status;
     if (stage->planar)
         stage->in.channels = layer->u.conv2d.in_channels;
-    set_window(&stage->slide->conv, layer->u.conv2d.kernel_size, layer->u.conv2d.stride,
+    set_window(&stage->windows->conv, layer->u.conv2d.kernel_size, layer->u.conv2d.stride,
                layer->u.conv2d.padding, in, &plan->shape.dims[1]);
     set_conv_shape(stage, plan->lanes, layer->u.conv2d.out_channels);
     plan->image = true;
     status = set_parameters(plan, stage, layer->u.conv2d.out_channels,
-                            (uint64_t)layer->u.conv2d.in_channels * stage->slide->conv.kernel[0] *
-                                stage->slide->conv.kernel[1],
+                            (uint64_t)layer->u.conv2d.in_channels * stage->windows->conv.kernel[0] *
+                                stage->windows->conv.kernel[1],
                             layer->u.conv2d.bias, err);
     if (status == FEDGE_OK)
         status = take_relus(plan, stage, err);
@@ -257,8 +257,8 @@ fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, b
     if (!peek(plan))
         return fedge_shape_output(&plan->shape, plan->num_parameters, err);
     memset(stage, 0, sizeof(*stage));
-    memset(&plan->slide, 0, sizeof(plan->slide));
-    stage->slide = &plan->slide;
+    memset(&plan->windows, 0, sizeof(plan->windows));
+    stage->windows = &plan->windows;
     stage->in = plan->grid;
     /* Nothing before the first parameters wants a gradient. */
     stage->pass_gradient = plan->num_parameters > 0;
@@ -284,7 +284,7 @@ fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage, b
 
 size_t fedge_stage_pool_size(const fedge_stage *stage)
 {
-    return (size_t)stage->slide->pool.out[0] * stage->slide->pool.out[1] *
+    return (size_t)stage->windows->pool.out[0] * stage->windows->pool.out[1] *
            stage->out.padded_channels;
 }
 
@@ -292,9 +292,9 @@ uint32_t fedge_stage_band_rows(const fedge_stage *stage)
 {
     /* Windows that do not overlap need their own rows of the convolution only, one band at a time.
      */
-    const bool apart = stage->slide->pool.stride[0] >= stage->slide->pool.kernel[0] &&
-                       stage->slide->pool.pad[0] == 0;
-    return apart ? stage->slide->pool.kernel[0] : stage->slide->conv.out[0];
+    const bool apart = stage->windows->pool.stride[0] >= stage->windows->pool.kernel[0] &&
+                       stage->windows->pool.pad[0] == 0;
+    return apart ? stage->windows->pool.kernel[0] : stage->windows->conv.out[0];
 }
 
 static void raise(size_t *most, size_t need)
@@ -308,26 +308,26 @@ void fedge_plan_scratch(const fedge_stage *stage, bool training, fedge_scratch_c
         raise(&counts->input, stage->in.size);
     if (stage->kind != FEDGE_STAGE_CONV2D)
         return;
-    const fedge_conv_shape *shape = &stage->slide->shape;
+    const fedge_conv_shape *shape = &stage->windows->shape;
     const size_t patch = (size_t)shape->num_segments * shape->segment_length;
     const size_t gradient = (size_t)shape->num_segments * shape->segment_stride;
     const size_t channels = stage->out.channels;
     raise(&counts->packed, patch * shape->out_channels);
     raise(&counts->bias, shape->out_channels);
     if (stage->pooled) {
-        raise(&counts->band, (size_t)fedge_stage_band_rows(stage) * stage->slide->conv.out[1] *
+        raise(&counts->band, (size_t)fedge_stage_band_rows(stage) * stage->windows->conv.out[1] *
                                  shape->out_channels);
     }
     if (stage->planar) {
         /* Weight gradients read whole vectors: up to lanes − 1 floats behind the last segment. */
         raise(&counts->input,
               (size_t)stage->in.channels *
-                      ((size_t)stage->slide->conv.in[0] + 2 * stage->slide->conv.pad[0]) *
-                      ((size_t)stage->slide->conv.in[1] + 2 * stage->slide->conv.pad[1]) +
+                      ((size_t)stage->windows->conv.in[0] + 2 * stage->windows->conv.pad[0]) *
+                      ((size_t)stage->windows->conv.in[1] + 2 * stage->windows->conv.pad[1]) +
                   shape->segment_stride);
     }
     if (training) {
-        const uint32_t *out = stage->pooled ? stage->slide->pool.out : stage->slide->conv.out;
+        const uint32_t *out = stage->pooled ? stage->windows->pool.out : stage->windows->conv.out;
         raise(&counts->packed, gradient * channels);
         raise(&counts->weight_gradient, gradient * channels);
         raise(&counts->bias_gradient, channels);

@@ -1,17 +1,120 @@
-/* The layers at work: forward and backward over a batch; private to edge/train.
+/* The stages of a fused model: what runs, in which layout, in how many bytes (plan.c), and the
+ * passes of each kind (stages.c, conv2d.c); private to edge/train/fused.
  *
- * Forward: x is the stage's input, (batch, in.size), or the caller's memory for the first stage;
- * the result goes to stage->activation. Backward: dy, (batch, out.size), is the gradient of the
- * output and is overwritten; dx, (batch, in.size), receives the input's (NULL when nobody needs
- * it; x itself with stage->in_place); then the stage's parameters take their SGD step.
+ * A stage is one pass over the batch. ReLU is never a stage of its own: it is applied in place to
+ * the output of the stage before it, whose backward pass needs only that output's signs. A
+ * MaxPool2d right after a Conv2d is part of the convolution's stage, which then never stores the
+ * convolution's full output; max and ReLU commute, so a ReLU between the two runs after the
+ * pooling.
+ *
+ * Conv2d and MaxPool2d work channels-last, (h, w, c) with c padded to the kernels' lanes and with
+ * the next convolution's border of zeros already around the image. Everything else is flat.
  */
 #ifndef FEDGE_EDGE_TRAIN_FUSED_STAGES_H
 #define FEDGE_EDGE_TRAIN_FUSED_STAGES_H
 
 #include "edge/train/kernels/kernels.h"
-#include "edge/train/model/fused_plan.h"
+#include "edge/train/layers/layer.h"
+#include "edge/train/model/internals.h"
 
-/* Carved working memory; see fedge_scratch_counts for what each is and how much. */
+/* How one example lies in memory between two stages. */
+typedef struct fedge_grid {
+    uint32_t channels, height, width; /* flat: features, 1, 1 */
+    uint32_t padded_channels;         /* flat: channels */
+    uint32_t pad_h, pad_w;            /* border of zeros on each side; flat: 0 */
+    size_t size; /* floats: (h + 2 pad_h) · (w + 2 pad_w) · padded_channels */
+} fedge_grid;
+
+typedef enum fedge_stage_kind {
+    FEDGE_STAGE_IMPORT,    /* the caller's example copied to its grid (first only) */
+    FEDGE_STAGE_CONV2D,    /* with an optional pooling behind it */
+    FEDGE_STAGE_MAXPOOL2D, /* a pooling that follows no convolution */
+    FEDGE_STAGE_FLATTEN,   /* channels-last to the (c, h, w) order of PyTorch */
+    FEDGE_STAGE_LINEAR
+} fedge_stage_kind;
+
+#define FEDGE_STAGE_MAX_WINDOW 256 /* pixels under a pooling window */
+
+/* A sliding window and the image it slides over. Index 0 is height, 1 is width. */
+typedef struct fedge_window {
+    uint32_t kernel[2], stride[2], pad[2];
+    uint32_t in[2], out[2]; /* pixels without border */
+} fedge_window;
+
+/* What only stages that windows a window have. */
+typedef struct fedge_stage_windows {
+    fedge_window conv, pool;
+    fedge_conv_shape shape; /* Conv2d */
+    uint32_t row_stride;    /* Conv2d: floats between the patches of neighbouring rows */
+} fedge_stage_windows;
+
+typedef struct fedge_stage {
+    fedge_stage_kind kind;
+    bool image;         /* the output is channels-last (else flat) */
+    bool relu;          /* the output is rectified in place */
+    bool pass_gradient; /* an earlier stage has parameters, so the input's gradient is needed */
+    bool planar;        /* Conv2d that reads the caller's (c, h, w) through a padded copy */
+    bool pooled;        /* Conv2d with pool behind it */
+    bool bias;
+    bool in_place;  /* the input's gradient takes the input's place, example by example */
+    bool from_relu; /* then: the input was rectified, and so is its gradient */
+    uint16_t layer; /* Conv2d, Linear: the layer's position */
+    fedge_grid in, out;
+    size_t num_parameters; /* weights and biases, consecutive in the values */
+    size_t num_weights;
+    fedge_stage_windows *windows; /* Conv2d, MaxPool2d; the walk's own until the next stage */
+
+    /* Set by fedge_fused_lay_out. */
+    float *weight, *weight_velocity; /* as in the state_dict; velocity NULL without momentum */
+    float *bias_values, *bias_velocity;
+    float *activation; /* (batch, out.size) */
+    uint8_t *argmax; /* pooling: (batch, out_h, out_w, padded channels); one example to evaluate */
+    size_t argmax_stride;
+} fedge_stage;
+
+/* A walk over the stages of a spec. */
+typedef struct fedge_stage_walk {
+    const fedge_model_spec *spec;
+    const fedge_model_options *options;
+    uint32_t lanes;
+    uint32_t layer;    /* the next one */
+    fedge_shape shape; /* its input */
+    fedge_grid grid;   /* the same, as it lies in memory */
+    bool image;        /* grid is channels-last */
+    bool started;      /* a stage has been made: grid is not the caller's memory any more */
+    size_t num_parameters;
+    fedge_stage_windows windows; /* of the stage made last */
+} fedge_stage_walk;
+
+/* [spec] and [options] stay until the walk ends. */
+FEDGE_MUST_USE fedge_status fedge_stage_walk_begin(fedge_stage_walk *plan,
+                                                   const fedge_model_spec *spec,
+                                                   const fedge_model_options *options,
+                                                   uint32_t lanes, fedge_error *err);
+
+/* The next stage, *more = false when there is none left (then the whole spec has been checked).
+ * FEDGE_INTERNAL, with its name: a layer that no stage takes (see fedge_fused_fits). */
+FEDGE_MUST_USE fedge_status fedge_stage_walk_next(fedge_stage_walk *plan, fedge_stage *stage,
+                                                  bool *more, fedge_error *err);
+
+/* Raises [counts] to what [stage] needs. */
+void fedge_plan_scratch(const fedge_stage *stage, bool training, fedge_scratch_counts *counts);
+
+/* Values per example that the pooling of [stage] makes, padded channels counted. */
+size_t fedge_stage_pool_size(const fedge_stage *stage);
+
+/* Convolution rows held for pooling: one window's when windows do not overlap, else all. */
+uint32_t fedge_stage_band_rows(const fedge_stage *stage);
+
+/* ---- the passes: forward and backward over a batch ----
+ *
+ * Forward: x is the stage's input, (batch, in.size), or the caller's memory for the first stage;
+ * the result goes to stage->activation. Backward: dy, (batch, out.size), is the gradient of the
+ * output and is overwritten; dx, (batch, in.size), receives the input's (NULL when nobody needs
+ * it; x itself with stage->in_place). Then the stage's parameters take their SGD step.
+ */
+
+/* Working memory; fedge_scratch_counts says what each is and how much. */
 typedef struct fedge_scratch {
     float *packed, *bias, *band, *input, *weight_gradient, *bias_gradient;
     fedge_grad_entry *entries;
@@ -48,19 +151,19 @@ void fedge_flatten_backward(const fedge_layer_context *context, const fedge_stag
 void fedge_import_forward(const fedge_layer_context *context, const fedge_stage *stage,
                           const float *x);
 
-/* The in-place ReLU of any stage, on [batch] examples from example [first]. Backward nothing when
- * dy lies in the place of the output: the next stage has rectified it. */
+/* The in-place ReLU of any stage, on [batch] examples from example [first]. Backward does nothing
+ * when dy is the stage's activation: the next stage has rectified it. */
 void fedge_relu_forward(const fedge_layer_context *context, const fedge_stage *stage, size_t first,
                         size_t batch);
 void fedge_relu_backward(const fedge_layer_context *context, const fedge_stage *stage, float *dy,
                          size_t first, size_t batch);
 
 /* Where the gradient of input [b] is made: in dx, or in scratch for fedge_put_in_place. */
-float *fedge_gradient_place(const fedge_layer_context *context, const fedge_stage *stage, float *dx,
+float *fedge_input_gradient(const fedge_layer_context *context, const fedge_stage *stage, float *dx,
                             size_t b);
 
-/* With stage->in_place: the gradient, made in full, to the place of input [b] of dx; rectified by
- * that, where it was. Else nothing: it is there. */
+/* With stage->in_place, once the gradient is complete: copies it over input [b] in dx, rectified by
+ * that input if the input was. Otherwise does nothing: the gradient is there. */
 void fedge_put_in_place(const fedge_layer_context *context, const fedge_stage *stage, float *dx,
                         size_t b);
 

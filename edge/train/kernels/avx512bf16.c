@@ -5,7 +5,7 @@
  * the tile), and are broadcast; b's lie (pairs, columns). The block of a is packed once for all
  * panels of b.
  */
-#include "edge/train/kernels/bf16.h"
+#include "edge/train/kernels/half.h"
 
 #if defined(FEDGE_HAVE_AVX512BF16)
 #include <immintrin.h>

@@ -179,7 +179,7 @@ typedef struct fedge_cell_step {
 
 typedef struct fedge_kernels {
     const char *name;
-    const char *in_bf16;     /* how gemm works in bf16 (kernels_bf16.h); NULL: gemm is fp32 */
+    const char *in_bf16;     /* how gemm works in bf16 (half.h); NULL: gemm is fp32 */
     uint32_t lanes;          /* channels are padded to a multiple of this */
     uint32_t packed_columns; /* output channels per block of packed weights, a multiple of lanes */
 
@@ -297,7 +297,7 @@ typedef struct fedge_kernels {
     void (*products)(const float *x, const float *dy, size_t n, const fedge_normal *normal,
                      double sums[2]);
 
-    /* What follows gives equal bits on every table (kernels_loops.h). Where something is written
+    /* What follows gives equal bits on every table (loops.h). Where something is written
      * it may lie on what is read, place upon place. */
 
     void (*normalize)(const float *x, size_t n, const fedge_normal *normal, float *y);
@@ -335,5 +335,17 @@ extern const fedge_kernels fedge_kernels_neon;
 
 /* The best table for a CPU with these FEDGE_CPU_ features. */
 const fedge_kernels *fedge_kernels_choose(unsigned cpu_features);
+
+/* One step of torch.optim.SGD without Nesterov of one parameter: g += weight_decay · w;
+ * v = momentum · v + g;  w −= lr · v. Without a velocity (momentum 0) v is g. */
+static inline void fedge_sgd_apply(const fedge_optimizer *sgd, float g, float *w, float *v)
+{
+    g += sgd->weight_decay * *w;
+    if (v) {
+        *v = sgd->momentum * *v + g;
+        g = *v;
+    }
+    *w -= sgd->learning_rate * g;
+}
 
 #endif

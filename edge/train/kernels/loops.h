@@ -1,5 +1,5 @@
 /* Kernels as plain loops, compiled once per instruction set for the compiler to vectorise; included
- * by kernels_scalar.c and kernels_simd.h. There is one text for all tables and nothing is summed,
+ * by scalar.c and simd.h. There is one text for all tables and nothing is summed,
  * so every table gives the same bits.
  */
 #include <math.h>

@@ -1,9 +1,9 @@
 /* The reference: plain loops, one lane. Also what runs where there is no SIMD table. */
 #include <math.h>
 
+#include "edge/core/os.h"
 #include "edge/train/kernels/kernels.h"
 #include "edge/train/kernels/loops.h"
-#include "edge/train/kernels/sgd.h"
 
 static void conv_forward_row(const fedge_conv_shape *shape, const float *x, const float *w,
                              const float *bias, float *y)
@@ -351,7 +351,117 @@ static void transpose(size_t rows, size_t columns, const float *x, size_t x_stri
     }
 }
 
-#include "edge/train/kernels/scalar_rows.h"
+/* ---- rows: small products, softmax, norms, dropout ---- */
+
+static void small_gemm(const fedge_gemm *args)
+{
+    gemm(args, NULL);
+}
+
+static void softmax(const fedge_softmax *args)
+{
+    for (size_t r = 0; r < args->rows; r++) {
+        float *s = args->s + r * args->stride, *kept = args->kept + 2 * r;
+        const size_t n = args->seen == 0 ? args->width : args->seen + r;
+        float most = s[0], sum = 0.0f;
+        for (size_t j = 1; j < n; j++)
+            most = s[j] > most ? s[j] : most;
+        kept[0] = args->recompute ? kept[0] : -args->scale * most;
+        for (size_t j = 0; j < n; j++) {
+            s[j] = expf(s[j] * args->scale + kept[0]);
+            sum += s[j];
+        }
+        kept[1] = args->recompute ? kept[1] : 1.0f / sum;
+        for (size_t j = 0; j < args->width; j++)
+            s[j] = j < n ? s[j] * kept[1] : 0.0f;
+    }
+}
+
+static void softmax_backward(const fedge_softmax *args, const float *dp)
+{
+    for (size_t r = 0; r < args->rows; r++, dp += args->stride) {
+        float *p = args->s + r * args->stride, sum = 0.0f;
+        for (size_t j = 0; j < args->width; j++)
+            sum += p[j] * dp[j];
+        for (size_t j = 0; j < args->width; j++)
+            p[j] *= (dp[j] - sum) * args->scale;
+    }
+}
+
+static void norm_rows(const fedge_norm_rows *args, const float *x, float *y)
+{
+    const size_t n = args->width;
+    for (size_t r = 0; r < args->rows; r++, x += n, y += n) {
+        double sum = 0.0, squares = 0.0;
+        for (size_t i = 0; !args->recompute && i < n; i++)
+            sum += (double)x[i];
+        const double center = sum / (double)n;
+        for (size_t i = 0; !args->recompute && i < n; i++)
+            squares += ((double)x[i] - center) * ((double)x[i] - center);
+        const double variance = squares / (double)n + (double)args->eps;
+        const float mean = args->recompute ? args->moments[2 * r] : (float)center;
+        const float inverse =
+            args->recompute ? args->moments[2 * r + 1] : (float)(1.0 / sqrt(variance));
+        for (size_t i = 0; i < n; i++) {
+            y[i] = (x[i] - mean) * (inverse * (!args->weight ? 1.0f : args->weight[i])) +
+                   (!args->bias ? 0.0f : args->bias[i]);
+        }
+        if (args->moments) {
+            args->moments[2 * r] = mean;
+            args->moments[2 * r + 1] = inverse;
+        }
+    }
+}
+
+static void norm_rows_backward(const fedge_norm_rows *args, const float *x, const float *dy,
+                               float *dx)
+{
+    const size_t n = args->width;
+    for (size_t r = 0; r < args->rows; r++, x += n, dy += n) {
+        const float mean = args->moments[2 * r], inverse = args->moments[2 * r + 1];
+        double sum = 0.0, product = 0.0;
+        for (size_t i = 0; i < n; i++) {
+            const float normal = (x[i] - mean) * inverse;
+            const float g = dy[i] * (!args->weight ? 1.0f : args->weight[i]);
+            sum += (double)g;
+            product += (double)(g * normal);
+            if (args->weight_gradient)
+                args->weight_gradient[i] += dy[i] * normal;
+            if (args->bias_gradient)
+                args->bias_gradient[i] += dy[i];
+        }
+        const float g_mean = (float)(sum / (double)n), g_product = (float)(product / (double)n);
+        for (size_t i = 0; dx && i < n; i++) {
+            const float g = dy[i] * (!args->weight ? 1.0f : args->weight[i]);
+            dx[r * n + i] = (g - g_mean - (x[i] - mean) * inverse * g_product) * inverse;
+        }
+    }
+}
+
+static float drop_scale(float p)
+{
+    return p < 1.0f ? 1.0f / (1.0f - p) : 0.0f;
+}
+
+static void drop_draw(fedge_rng *rng, float p, size_t n, const float *x, float *y, uint8_t *kept)
+{
+    const float scale = drop_scale(p);
+    for (size_t i = 0; i < n; i++) {
+        const bool keep = fedge_rng_float(rng) >= p;
+        y[i] = keep ? x[i] * scale : 0.0f;
+        if (kept) {
+            const unsigned before = i % 8 == 0 ? 0 : kept[i / 8];
+            kept[i / 8] = (uint8_t)(before | (unsigned)keep << i % 8);
+        }
+    }
+}
+
+static void drop_apply(float p, size_t n, const uint8_t *kept, const float *dy, float *dx)
+{
+    const float scale = drop_scale(p);
+    for (size_t i = 0; i < n; i++)
+        dx[i] = kept[i / 8] >> i % 8 & 1 ? dy[i] * scale : 0.0f;
+}
 
 static void relu_forward(float *x, size_t n)
 {
@@ -438,8 +548,105 @@ static void relu_from_bits(const uint8_t *bits, const float *dy, float *dx, size
         dx[i] = bits[i / 8] >> i % 8 & 1 ? dy[i] : 0.0f;
 }
 
-#include "edge/train/kernels/scalar_cells.h"
-#include "edge/train/kernels/scalar_depthwise.h"
+/* ---- steps of recurrent layers ---- */
+
+static void lstm_forward(const fedge_cell_step *step)
+{
+    const size_t n = step->hidden;
+    float *i = step->gates, *f = i + n, *g = f + n, *o = g + n;
+    sigmoid_each(i, i, 2 * n);
+    tanh_each(g, g, n);
+    sigmoid_each(o, o, n);
+    for (size_t k = 0; k < n; k++) {
+        step->c[k] = f[k] * step->c_before[k] + i[k] * g[k];
+        step->h[k] = o[k] * tanhf(step->c[k]);
+    }
+}
+
+static float zero_if_tiny(float gradient)
+{
+    return fabsf(gradient) < FEDGE_CELL_LEAST ? 0.0f : gradient;
+}
+
+static void lstm_backward(const fedge_cell_step *step)
+{
+    const size_t n = step->hidden;
+    float *i = step->gates, *f = i + n, *g = f + n, *o = g + n;
+    for (size_t k = 0; k < n; k++) {
+        const float tanh_c = tanhf(step->c[k]), dh = step->dy[k] + step->dh[k];
+        const float dc = step->dc[k] + dh * o[k] * (1.0f - tanh_c * tanh_c);
+        const float di = dc * g[k], df = dc * step->c_before[k], dg = dc * i[k];
+        step->dc[k] = zero_if_tiny(dc * f[k]);
+        step->dh[k] = 0.0f;
+        i[k] = zero_if_tiny(di * i[k] * (1.0f - i[k]));
+        f[k] = zero_if_tiny(df * f[k] * (1.0f - f[k]));
+        g[k] = zero_if_tiny(dg * (1.0f - g[k] * g[k]));
+        o[k] = zero_if_tiny(dh * tanh_c * o[k] * (1.0f - o[k]));
+    }
+}
+
+static void gru_forward(const fedge_cell_step *step)
+{
+    const size_t size = step->hidden;
+    float *n = step->gates, *r = n + size, *z = r + size, *q = z + size;
+    sigmoid_each(r, r, 2 * size);
+    for (size_t k = 0; k < size; k++) {
+        n[k] = tanhf(n[k] + r[k] * q[k]);
+        step->h[k] = n[k] + z[k] * (step->h_before[k] - n[k]);
+    }
+}
+
+static void gru_backward(const fedge_cell_step *step)
+{
+    const size_t size = step->hidden;
+    float *n = step->gates, *r = n + size, *z = r + size, *q = z + size;
+    for (size_t k = 0; k < size; k++) {
+        const float dh = step->dy[k] + step->dh[k];
+        const float dn = dh * (1.0f - z[k]) * (1.0f - n[k] * n[k]);
+        const float dr = dn * q[k] * r[k] * (1.0f - r[k]);
+        const float dz = dh * (step->h_before[k] - n[k]) * z[k] * (1.0f - z[k]);
+        step->dh[k] = zero_if_tiny(dh * z[k]);
+        n[k] = zero_if_tiny(dn);
+        q[k] = zero_if_tiny(dn * r[k]);
+        r[k] = zero_if_tiny(dr);
+        z[k] = zero_if_tiny(dz);
+    }
+}
+
+/* ---- depthwise convolutions ---- */
+
+static void depthwise(const fedge_depthwise *shape, const float *x, const float *w, float bias,
+                      bool add, float *y)
+{
+    for (size_t r = 0; r < shape->rows; r++, x += shape->step) {
+        for (size_t q = 0; q < shape->width; q++, y++) {
+            float sum = add ? *y : bias;
+            for (size_t i = 0; i < shape->kernel[0]; i++) {
+                for (size_t j = 0; j < shape->kernel[1]; j++) {
+                    sum +=
+                        w[i * shape->kernel[1] + j] * x[i * shape->pitch + shape->columns[j] + q];
+                }
+            }
+            *y = sum;
+        }
+    }
+}
+
+static void depthwise_slopes(const fedge_depthwise *shape, const float *x, const float *dy,
+                             float *dw)
+{
+    for (size_t i = 0; i < shape->kernel[0]; i++) {
+        for (size_t j = 0; j < shape->kernel[1]; j++) {
+            float sum = 0.0f;
+            for (size_t r = 0; r < shape->rows; r++) {
+                const float *from = x + r * shape->step + i * shape->pitch + shape->columns[j];
+                for (size_t q = 0; q < shape->width; q++)
+                    sum += dy[r * shape->width + q] * from[q];
+            }
+            dw[i * shape->kernel[1] + j] += sum;
+        }
+    }
+}
 
 const fedge_kernels fedge_kernels_scalar = {
     .name = "scalar",
@@ -482,3 +689,23 @@ const fedge_kernels fedge_kernels_scalar = {
     .products = products,
     LOOP_KERNELS,
 };
+
+/* ---- which table ---- */
+
+const fedge_kernels *fedge_kernels_choose(unsigned cpu_features)
+{
+#if defined(__x86_64__)
+#if !defined(FEDGE_NO_AVX512)
+    if (cpu_features & FEDGE_CPU_AVX512)
+        return &fedge_kernels_avx512;
+#endif
+    if (cpu_features & FEDGE_CPU_AVX2)
+        return &fedge_kernels_avx2;
+#elif defined(__aarch64__)
+    if (cpu_features & FEDGE_CPU_NEON)
+        return &fedge_kernels_neon;
+#else
+    (void)cpu_features;
+#endif
+    return &fedge_kernels_scalar;
+}

@@ -6,8 +6,8 @@
  *   FREE_MASKS                                 1: load_first and store_first are as fast as load
  *                                              and store, and take n ≤ LANES
  *   MAX_SEGMENTS, MAX_VECTORS                  the largest block of a convolution's gradients
- *   DOT_ROWS, STEP_ROWS                        see kernels_simd_linear.h
- *   GEMM_ROWS                                  see kernels_simd_gemm.h
+ *   DOT_ROWS, STEP_ROWS                        see simd_linear.h
+ *   GEMM_ROWS                                  see simd_gemm.h
  *   load(p), store(p, v)                       unaligned
  *   load_first(p, n), store_first(p, v, n)     the first n < LANES; other lanes 0 or untouched
  *   splat(x), splat_int(i), add(a, b)
@@ -591,24 +591,16 @@ static void relu_from_bits(const uint8_t *bits, const float *dy, float *dx, size
         dx[i] = bits[i / 8] >> i % 8 & 1 ? dy[i] : 0.0f;
 }
 
+/* In this order: later parts call earlier ones. */
 #include "edge/train/kernels/simd_linear.h"
-
-#include "edge/train/kernels/simd_starts.h"
 
 #include "edge/train/kernels/simd_gemm.h"
 
 #include "edge/train/kernels/loops.h"
-#include "edge/train/kernels/simd_math.h"
-
+#include "edge/train/kernels/simd_elementwise.h"
 #include "edge/train/kernels/simd_rows.h"
 
-#include "edge/train/kernels/simd_drop.h"
-
-#include "edge/train/kernels/simd_panels.h"
-
 #include "edge/train/kernels/simd_depthwise.h"
-
-#include "edge/train/kernels/simd_cells.h"
 
 const fedge_kernels KERNELS_SYMBOL = {
     .name = KERNELS_NAME,

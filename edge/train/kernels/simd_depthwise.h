@@ -1,4 +1,4 @@
-/* Depthwise convolutions over a padded channel, a part of kernels_simd.h. A vector holds pixels of
+/* Depthwise convolutions over a padded channel, included by simd.h. A vector holds pixels of
  * one row, and each vector of x that is read serves all rows of outputs in reach; 3x3 and 5x5 taps
  * with strides of 1 and 2 have code of their own.
  */

@@ -1,4 +1,4 @@
-/* The fully connected layer's vector kernels; the second part of kernels_simd.h.
+/* The fully connected layer's vector kernels; included by simd.h.
  *
  * Weights stay as in the state_dict, (out, in), so lanes run along the inputs everywhere: forward
  * is a tile of dot products, backward two tiles of outer products over one block of weight columns,

@@ -2,16 +2,11 @@
 
 #include <string.h>
 
-#include "edge/train/layers/convolution_weights.h"
-#include "edge/train/layers/depthwise.h"
-#include "edge/train/layers/int8_forward.h"
-#include "edge/train/layers/patches.h"
-
 #define DIRECT_PIXELS 128u /* fewer: sums over pixels are too short for one image at a time */
 
 enum { WEIGHT, BIAS };
 
-static fedge_status slide(fedge_convolution *conv, uint32_t has_channels, fedge_error *err)
+static fedge_status windows(fedge_convolution *conv, uint32_t has_channels, fedge_error *err)
 {
     if (conv->channels == 0 || conv->out_channels == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -32,8 +27,8 @@ static fedge_status slide(fedge_convolution *conv, uint32_t has_channels, fedge_
     uint32_t padded[2];
     for (int i = 0; status == FEDGE_OK && i < 2; i++) {
         const char *axis = fedge_shape_side_name(conv->rank, i);
-        status = fedge_shape_slide(axis, conv->kernel[i], conv->stride[i], conv->padding[i],
-                                   conv->dilation[i], conv->in[i], &conv->out[i], err);
+        status = fedge_shape_window(axis, conv->kernel[i], conv->stride[i], conv->padding[i],
+                                    conv->dilation[i], conv->in[i], &conv->out[i], err);
         padded[i] = conv->in[i] + 2 * conv->padding[i];
         if (status == FEDGE_OK && padded[i] > FEDGE_MAX_SPATIAL) {
             status = fedge_fail(err, FEDGE_TOO_BIG, "padded input: %s %u is over the limit of %u",
@@ -76,7 +71,7 @@ fedge_status fedge_convolution_infer(fedge_convolution conv, const fedge_shape *
     fedge_status status = fedge_shape_need_sides(in, conv.rank, err);
     if (status == FEDGE_OK) {
         fedge_shape_sides(in, conv.in);
-        status = slide(&conv, in->dims[0], err);
+        status = windows(&conv, in->dims[0], err);
     }
     *out = fedge_shape_of_sides(conv.rank, conv.out_channels, conv.out);
     return status;

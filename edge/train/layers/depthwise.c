@@ -1,4 +1,4 @@
-#include "edge/train/layers/depthwise.h"
+#include "edge/train/layers/convolution.h"
 
 #include <assert.h>
 #include <string.h>

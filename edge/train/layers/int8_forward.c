@@ -1,4 +1,4 @@
-#include "edge/train/layers/int8_forward.h"
+#include "edge/train/layers/convolution.h"
 
 #include <string.h>
 

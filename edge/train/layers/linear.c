@@ -4,7 +4,7 @@
  * as they are and y += lora_alpha / r · x Aᵀ Bᵀ is trained. lora_A: (r, in), lora_B: (out, r).
  */
 #include "edge/train/layers/affine.h"
-#include "edge/train/layers/int8_forward.h"
+#include "edge/train/layers/convolution.h"
 
 enum { WEIGHT, BIAS };
 

@@ -1,6 +1,6 @@
 /* A linear layer and a convolution as their definitions have them, forward and backward: for
  * readers, and for tests, which hold the fast kernels against them. Models are trained by linear.c
- * and conv.c.
+ * and convolution.c.
  *
  * Arrays are dense, the last dimension the fastest. Every function overwrites what it computes.
  */

@@ -59,14 +59,14 @@ static void add_last(fedge_pooling *pool, int axis)
     pool->out[axis] += !ends && next < (uint64_t)pool->in[axis] + pool->padding[axis];
 }
 
-static fedge_status slide(fedge_pooling *pool, int axis, fedge_error *err)
+static fedge_status set_window(fedge_pooling *pool, int axis, fedge_error *err)
 {
     const char *name = fedge_shape_side_name(pool->rank, axis);
     const uint64_t padded = (uint64_t)pool->in[axis] + 2 * (uint64_t)pool->padding[axis];
     const uint64_t reach = reach_of(pool, axis);
     /* In ceil_mode the only window may be larger than the image. */
     const bool is_larger = pool->ceil_mode && reach > padded && reach - padded < pool->stride[axis];
-    FEDGE_TRY(fedge_shape_slide(
+    FEDGE_TRY(fedge_shape_window(
         name, pool->kernel[axis], pool->stride[axis], pool->padding[axis], pool->dilation[axis],
         pool->in[axis] + (is_larger ? (uint32_t)(reach - padded) : 0), &pool->out[axis], err));
     if (pool->padding[axis] > pool->kernel[axis] / 2) {
@@ -96,10 +96,10 @@ fedge_status fedge_pooling_infer(fedge_pooling pool, const fedge_shape *in, fedg
     fedge_status status = fedge_shape_need_sides(in, pool.rank, err);
     if (status == FEDGE_OK) {
         fedge_shape_sides(in, pool.in);
-        status = slide(&pool, 0, err);
+        status = set_window(&pool, 0, err);
     }
     if (status == FEDGE_OK)
-        status = slide(&pool, 1, err);
+        status = set_window(&pool, 1, err);
     *out = fedge_shape_of_sides(pool.rank, in->dims[0], pool.out);
     return status;
 }

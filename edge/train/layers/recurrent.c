@@ -3,8 +3,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "edge/train/layers/recurrent_product.h"
-
 enum { WEIGHT_IH, WEIGHT_HH, BIAS_IH, BIAS_HH };
 enum { REVERSE_NAMES = FEDGE_MAX_RECURRENT_LAYERS }; /* behind those of the layers */
 

@@ -1,4 +1,4 @@
-#include "edge/train/layers/recurrent_product.h"
+#include "edge/train/layers/recurrent.h"
 
 #include <string.h>
 

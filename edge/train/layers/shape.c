@@ -3,12 +3,11 @@
  * Specs come from plans, and plans from the network, so nothing here is trusted: an operator's
  * [infer] sees arguments as they were written, sizes are 64-bit until they have passed their limit,
  * and a name may lack its NUL. What leaves this file is safe to multiply in size_t. */
-#include "edge/train/layers/shape.h"
+#include "edge/train/layers/layer.h"
 
 #include <string.h>
 
 #include "edge/core/os.h"
-#include "edge/train/layers/layer.h"
 
 size_t fedge_shape_count(const fedge_shape *shape)
 {
@@ -142,8 +141,9 @@ fedge_status fedge_shape_need_sides(const fedge_shape *shape, uint32_t rank, fed
                             rank == 2 ? "[channels, length]" : "[channels, height, width]", err);
 }
 
-fedge_status fedge_shape_slide(const char *axis, uint32_t kernel, uint32_t stride, uint32_t padding,
-                               uint32_t dilation, uint32_t size, uint32_t *out, fedge_error *err)
+fedge_status fedge_shape_window(const char *axis, uint32_t kernel, uint32_t stride,
+                                uint32_t padding, uint32_t dilation, uint32_t size, uint32_t *out,
+                                fedge_error *err)
 {
     if (kernel == 0 || stride == 0 || dilation == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,

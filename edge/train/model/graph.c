@@ -26,8 +26,8 @@ typedef struct node {
     float *recompute;  /* its second output */
     fedge_rng *stream; /* as its first run found it */
     float *wide[3];    /* its parameters widened: forward, when it is run again, backward */
-    uint16_t *kept;    /* its output in 16 bits, from time narrow to time widen; NULL: not so */
-    uint16_t narrow, widen;
+    uint16_t *kept;    /* the output in 16 bits from time to_half to from_half; NULL: never */
+    uint16_t to_half, from_half;
     void *recompute_scratch;
 } node;
 
@@ -60,7 +60,7 @@ static void tell(const fedge_graph *self, uint32_t time)
         self->watch(self->watch_user, time);
 }
 
-fedge_status fedge_graph_survey(fedge_layout *layout, fedge_error *err)
+fedge_status fedge_graph_survey(fedge_model_layout *layout, fedge_error *err)
 {
     fedge_graph_plan plan;
     fedge_status status =
@@ -167,16 +167,16 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
         self->recompute = part(plan, arena, index, FEDGE_PART_RECOMPUTE);
         self->recompute_scratch = part(plan, arena, when, FEDGE_PART_BACKWARD);
     }
-    if (model->narrow) {
+    if (model->half) {
         const uint64_t forward = fedge_graph_aligned(sizes.forward);
         self->wide[WIDE_FORWARD] = (float *)(void *)behind(self->forward_scratch, forward);
         self->wide[WIDE_RECOMPUTE] = (float *)(void *)behind(self->recompute_scratch, forward);
     }
-    if (plan->layers[layer->output_of].widen != 0) {
+    if (plan->layers[layer->output_of].from_half != 0) {
         self->recompute = part(plan, arena, index, FEDGE_PART_RECOMPUTE);
         self->kept = part(plan, arena, index, FEDGE_PART_KEPT);
-        self->narrow = layer->narrow;
-        self->widen = layer->widen;
+        self->to_half = layer->to_half;
+        self->from_half = layer->from_half;
     }
     for (uint32_t k = 0; k < layer->num_sources; k++) {
         const uint16_t source = layer->sources[k];
@@ -196,7 +196,7 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
             back = behind(back, self->own_bytes);
         }
         place_input_gradients(plan, arena, index, self, back);
-        if (model->narrow) {
+        if (model->half) {
             self->wide[WIDE_BACKWARD] =
                 (float *)(void *)behind(back, fedge_graph_all_apart(plan, index));
         }
@@ -205,7 +205,8 @@ static void place_node(const fedge_graph_plan *plan, uint8_t *arena, uint32_t in
 }
 
 /* The memory of the layer's factor, when it is kept in int8. */
-static void carve_int8(fedge_layout *layout, const fedge_layer_spec *spec, fedge_layer_run *run)
+static void take_int8(fedge_model_layout *layout, const fedge_layer_spec *spec,
+                      fedge_layer_run *run)
 {
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
     const uint32_t n = fedge_layer_tensors(spec, list);
@@ -216,10 +217,11 @@ static void carve_int8(fedge_layout *layout, const fedge_layer_spec *spec, fedge
             to->num_rows = list[i].shape[0];
             to->length = fedge_layer_tensor_count(&list[i]) / to->num_rows;
             to->stride = fedge_int8_stride(to->length);
-            to->rows = fedge_carve(&layout->from, to->num_rows + FEDGE_INT8_COLUMNS - 1, to->stride,
-                                   account);
-            to->scales = fedge_carve(&layout->from, to->num_rows, sizeof(*to->scales), account);
-            to->sums = fedge_carve(&layout->from, to->num_rows, sizeof(*to->sums), account);
+            to->rows = fedge_arena_take(&layout->arena, to->num_rows + FEDGE_INT8_COLUMNS - 1,
+                                        to->stride, account);
+            to->scales =
+                fedge_arena_take(&layout->arena, to->num_rows, sizeof(*to->scales), account);
+            to->sums = fedge_arena_take(&layout->arena, to->num_rows, sizeof(*to->sums), account);
             run->int8_multiply = fedge_int8_choose(fedge_os_cpu_features() &
                                                    ~layout->options->disabled_cpu_features);
         }
@@ -234,24 +236,26 @@ static uint32_t count_again(const fedge_graph_plan *plan)
     return count;
 }
 
-fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
+fedge_status fedge_graph_lay_out(fedge_model_layout *layout, fedge_error *err)
 {
     fedge_model_memory *memory = layout->memory;
-    fedge_carver *from = &layout->from;
+    fedge_arena *block = &layout->arena;
     fedge_graph_plan plan;
     FEDGE_TRY(fedge_graph_plan_make(&plan, layout->spec, layout->options, layout->kernels, err));
     const uint32_t num_nodes = layout->spec->num_layers;
-    fedge_graph *self = fedge_carve(from, 1, sizeof(*self), &memory->scratch);
-    node *nodes = fedge_carve(from, num_nodes, sizeof(*nodes), &memory->scratch);
-    float *pack = fedge_carve(from, layout->kernels->gemm_pack, sizeof(*pack), &memory->scratch);
-    fedge_rng *streams = fedge_carve(from, count_again(&plan), sizeof(*streams), &memory->scratch);
-    uint8_t *arena = fedge_carve(from, plan.arena, 1, &memory->activations);
+    fedge_graph *self = fedge_arena_take(block, 1, sizeof(*self), &memory->scratch);
+    node *nodes = fedge_arena_take(block, num_nodes, sizeof(*nodes), &memory->scratch);
+    float *pack =
+        fedge_arena_take(block, layout->kernels->gemm_pack, sizeof(*pack), &memory->scratch);
+    fedge_rng *streams =
+        fedge_arena_take(block, count_again(&plan), sizeof(*streams), &memory->scratch);
+    uint8_t *arena = fedge_arena_take(block, plan.arena, 1, &memory->activations);
     /* Only counted: the same walk without a block, so that the count cannot differ from what is
-     * carved. */
+     * taken. */
     if (!self) {
         fedge_layer_run counted;
         for (uint32_t i = 0; i < num_nodes; i++)
-            carve_int8(layout, &layout->spec->layers[i], &counted);
+            take_int8(layout, &layout->spec->layers[i], &counted);
         return FEDGE_OK;
     }
     layout->model->graph = self;
@@ -266,31 +270,31 @@ fedge_status fedge_graph_lay_out(fedge_layout *layout, fedge_error *err)
     size_t value = 0, buffer = 0;
     for (uint32_t i = 0; i < num_nodes; i++) {
         place_node(&plan, arena, i, layout->model, &nodes[i], &value, &buffer);
-        carve_int8(layout, &nodes[i].spec, &nodes[i].run);
+        take_int8(layout, &nodes[i].spec, &nodes[i].run);
         nodes[i].stream = nodes[i].recompute_time == 0 ? NULL : streams++;
     }
     return FEDGE_OK;
 }
 
-fedge_place fedge_graph_place(const fedge_model *model, bool buffer, size_t index)
+fedge_value_owner fedge_graph_owner(const fedge_model *model, bool buffer, size_t index)
 {
-    fedge_place place = {.tensor = "?", .at = index};
+    fedge_value_owner owner = {.tensor = "?", .index = index};
     for (uint32_t i = 0; i < model->graph->num_nodes; i++) {
         const fedge_layer_spec *layer = &model->graph->nodes[i].spec;
         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
         const uint32_t n = fedge_layer_tensors(layer, list);
         for (uint32_t t = 0; t < n; t++) {
             const size_t count = fedge_layer_tensor_count(&list[t]);
-            if (list[t].buffer == buffer && place.at < count) {
-                place.layer = i;
-                place.type = layer->type;
-                place.tensor = list[t].name;
-                return place;
+            if (list[t].buffer == buffer && owner.index < count) {
+                owner.layer = i;
+                owner.type = layer->type;
+                owner.tensor = list[t].name;
+                return owner;
             }
-            place.at -= list[t].buffer == buffer ? count : 0;
+            owner.index -= list[t].buffer == buffer ? count : 0;
         }
     }
-    return place;
+    return owner;
 }
 
 void fedge_graph_begin(fedge_model *model)
@@ -328,12 +332,12 @@ void fedge_graph_load(fedge_model *model, const float *values)
 static void widen_values(const fedge_model *model, const node *at, float *to, fedge_layer_run *run)
 {
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
-    const uint32_t n = !model->narrow ? 0 : fedge_layer_tensors(&at->spec, list);
+    const uint32_t n = !model->half ? 0 : fedge_layer_tensors(&at->spec, list);
     size_t value = at->first_value;
     for (uint32_t i = 0; i < n; i++) {
         const size_t count = list[i].buffer ? 0 : fedge_layer_tensor_count(&list[i]);
         if (count > 0) {
-            fedge_half_widen(model->options.weights, model->narrow + value, count, to);
+            fedge_half_to_floats(model->options.weights, model->half + value, count, to);
             run->values[i] = to;
             to += fedge_graph_aligned(count * sizeof(*to)) / sizeof(*to);
             value += count;
@@ -342,25 +346,25 @@ static void widen_values(const fedge_model *model, const node *at, float *to, fe
 }
 
 /* Arrays whose last use forward was at [time] go to 16 bits. */
-static void narrow(const fedge_graph *self, uint32_t time)
+static void keep_in_half(const fedge_graph *self, uint32_t time)
 {
     for (uint32_t i = 0; self->kept_as != FEDGE_STORAGE_FP32 && i <= time; i++) {
         const node *at = &self->nodes[i];
-        if (at->kept && at->narrow == time) {
-            fedge_half_narrow(self->kept_as, at->run.y,
-                              fedge_shape_count(&at->run.out) * at->run.batch, at->kept);
+        if (at->kept && at->to_half == time) {
+            fedge_half_from_floats(self->kept_as, at->run.y,
+                                   fedge_shape_count(&at->run.out) * at->run.batch, at->kept);
         }
     }
 }
 
 /* And come back for their first use backward. */
-static void widen(const fedge_graph *self, uint32_t time)
+static void restore_from_half(const fedge_graph *self, uint32_t time)
 {
     for (uint32_t i = 0; self->kept_as != FEDGE_STORAGE_FP32 && i < self->num_nodes; i++) {
         const node *at = &self->nodes[i];
-        if (at->kept && at->widen == time) {
-            fedge_half_widen(self->kept_as, at->kept,
-                             fedge_shape_count(&at->run.out) * at->run.batch, at->recompute);
+        if (at->kept && at->from_half == time) {
+            fedge_half_to_floats(self->kept_as, at->kept,
+                                 fedge_shape_count(&at->run.out) * at->run.batch, at->recompute);
         }
     }
 }
@@ -405,7 +409,7 @@ fedge_status fedge_graph_forward(fedge_model *model, const float *x, uint32_t ba
         if (!at->joined)
             at->ops->forward(&run);
         if (train)
-            narrow(self, i);
+            keep_in_half(self, i);
         tell(self, i);
     }
     *outputs = self->outputs;
@@ -419,8 +423,8 @@ static void add_proximal(const fedge_model *model, float mu, size_t at, size_t n
     const float *w0 = model->anchor + at;
     for (size_t i = 0; i < n; i++) {
         float w;
-        if (model->narrow)
-            fedge_half_widen(model->options.weights, model->narrow + at + i, 1, &w);
+        if (model->half)
+            fedge_half_to_floats(model->options.weights, model->half + at + i, 1, &w);
         else
             w = model->values[at + i];
         g[i] += mu * (w - w0[i]);
@@ -434,22 +438,22 @@ static void update(fedge_model *model, const fedge_optimizer *optimizer, size_t 
                    float *g)
 {
     const fedge_storage weights = model->options.weights;
-    const size_t most = !model->narrow ? n : UPDATE_VALUES;
+    const size_t most = !model->half ? n : UPDATE_VALUES;
     for (size_t i = 0; model->correction && i < n; i++)
         g[i] += model->correction[at + i];
     for (size_t first = 0; first < n; first += most) {
-        const size_t count = n - first < most ? n - first : most, place = at + first;
+        const size_t count = n - first < most ? n - first : most, value = at + first;
         float wide[UPDATE_VALUES], *w = wide, *states[FEDGE_MAX_OPTIMIZER_STATES];
         for (int i = 0; i < FEDGE_MAX_OPTIMIZER_STATES; i++)
-            states[i] = !model->states[i] ? NULL : model->states[i] + place;
-        if (!model->narrow)
-            w = model->values + place;
+            states[i] = !model->states[i] ? NULL : model->states[i] + value;
+        if (!model->half)
+            w = model->values + value;
         else
-            fedge_half_widen(weights, model->narrow + place, count, wide);
+            fedge_half_to_floats(weights, model->half + value, count, wide);
         fedge_optimizer_ops_of(optimizer->type)
             ->update(optimizer, model->kernels, model->num_steps, count, g + first, w, states);
-        if (model->narrow)
-            fedge_half_narrow(weights, wide, count, model->narrow + place);
+        if (model->half)
+            fedge_half_from_floats(weights, wide, count, model->half + value);
     }
 }
 
@@ -550,7 +554,7 @@ void fedge_graph_backward(fedge_model *model, const fedge_optimizer *optimizer)
         node *at = &self->nodes[i];
         if (!at->backward)
             continue;
-        widen(self, 2 * self->num_nodes - i);
+        restore_from_half(self, 2 * self->num_nodes - i);
         run_again(model, 2 * self->num_nodes - i);
         if (at->own_bytes > 0)
             memset(at->own_gradients, 0, at->own_bytes);

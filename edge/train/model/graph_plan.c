@@ -3,9 +3,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "edge/train/model/arena.h"
 #include "edge/train/model/internals.h"
-#include "edge/train/model/model_options.h"
 
 static_assert(2 * FEDGE_MAX_LAYERS < UINT16_MAX, "times fit fedge_interval");
 static_assert(FEDGE_MAX_LAYERS < FEDGE_INPUT_MODEL, "no layer is mistaken for the input");
@@ -120,8 +118,8 @@ static fedge_status survey(fedge_graph_plan *plan, fedge_error *err)
 uint64_t fedge_graph_widened(const fedge_graph_plan *plan, uint32_t index)
 {
     fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
-    const bool narrow = plan->options->weights != FEDGE_STORAGE_FP32;
-    const uint32_t n = narrow ? fedge_layer_tensors(&plan->spec->layers[index], list) : 0;
+    const bool half = plan->options->weights != FEDGE_STORAGE_FP32;
+    const uint32_t n = half ? fedge_layer_tensors(&plan->spec->layers[index], list) : 0;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < n; i++) {
         bytes += list[i].buffer
@@ -457,7 +455,7 @@ static void find_uses(const fedge_graph_plan *plan, uint32_t root, uint32_t *for
 
 /* Arrays that are kept for the backward pass, in 16 bits meanwhile. Not the model's outputs, whose
  * gradient comes at once. */
-static void narrow_parts(fedge_graph_plan *plan)
+static void keep_in_half(fedge_graph_plan *plan)
 {
     const uint32_t loss = plan->spec->num_layers;
     uint32_t exact = 0; /* layers before this one may make indices */
@@ -470,7 +468,7 @@ static void narrow_parts(fedge_graph_plan *plan)
         fedge_layer_plan *layer = &plan->layers[i];
         fedge_interval *output = &layer->parts[FEDGE_PART_OUTPUT];
         uint32_t forward, backward;
-        layer->narrow = layer->widen = 0;
+        layer->to_half = layer->from_half = 0;
         if (plan->options->activations == FEDGE_STORAGE_FP32 || i < exact || output->size == 0 ||
             output->end <= loss || i == plan->layers[loss - 1].output_of)
             continue;
@@ -482,8 +480,8 @@ static void narrow_parts(fedge_graph_plan *plan)
                      sizeof(uint16_t),
                  forward, backward);
         output->end = (uint16_t)forward;
-        layer->narrow = (uint16_t)forward;
-        layer->widen = (uint16_t)backward;
+        layer->to_half = (uint16_t)forward;
+        layer->from_half = (uint16_t)backward;
     }
 }
 
@@ -494,10 +492,10 @@ static fedge_interval *part_at(fedge_graph_plan *plan, uint32_t index)
     return &plan->layers[index / FEDGE_PARTS].parts[index % FEDGE_PARTS];
 }
 
-/* The lowest place where [part] meets none of the [n] placed intervals, which are in the order of
- * their offsets. */
-static uint32_t find_place(fedge_graph_plan *plan, const fedge_interval *part,
-                           const uint16_t *placed, uint32_t n)
+/* The lowest offset at which [part] meets none of the [n] placed intervals, which are in the order
+ * of their offsets. */
+static uint32_t find_offset(fedge_graph_plan *plan, const fedge_interval *part,
+                            const uint16_t *placed, uint32_t n)
 {
     uint32_t at = 0;
     for (uint32_t i = 0; i < n; i++) {
@@ -529,7 +527,7 @@ static bool place_parts(fedge_graph_plan *plan)
         if (next == count)
             break;
         fedge_interval *part = part_at(plan, next);
-        part->offset = find_place(plan, part, placed, n);
+        part->offset = find_offset(plan, part, placed, n);
         const uint64_t end = (uint64_t)part->offset + part->size;
         if (end > MOST_UNITS)
             return false;
@@ -556,7 +554,7 @@ static bool place_all(fedge_graph_plan *plan)
     choose_again(plan);
     set_parts(plan);
     join_parts(plan);
-    narrow_parts(plan);
+    keep_in_half(plan);
     return place_parts(plan);
 }
 

@@ -7,8 +7,8 @@
  * made again, with a second life, at the first time backward that needs it, before the layer whose
  * time it is goes backward. A rectifier behind a layer that can do its work (a norm) is joined to
  * it, and not run. Likewise with options.activations of 16 bits: an array that the
- * backward pass reads is narrowed at its last use forward, kept so, and widened to a second life at
- * its first use backward.
+ * backward pass reads is stored in 16 bits after its last use forward, and restored to a second
+ * life at its first use backward.
  */
 #ifndef FEDGE_EDGE_TRAIN_MODEL_GRAPH_PLAN_H
 #define FEDGE_EDGE_TRAIN_MODEL_GRAPH_PLAN_H
@@ -40,7 +40,7 @@ typedef struct fedge_layer_plan {
     uint16_t sources[FEDGE_MAX_LAYER_INPUTS];
     uint8_t num_sources;
     uint16_t recompute;              /* when its output is made again; 0: never */
-    uint16_t narrow, widen;          /* an array that is KEPT: when it becomes so, when no longer */
+    uint16_t to_half, from_half;     /* times at which an array in KEPT is stored and restored */
     bool masked : 1, fuses_sgd : 1;  /* see fedge_layer_run, fedge_layer_sizes */
     bool backward : 1;               /* something here or before it is trained */
     bool fuses_relu : 1;             /* does the work of its only reader, */

@@ -1,13 +1,12 @@
 /* How many examples of a batch pass through the layers at a time, when the user does not say. */
 #include "edge/train/model/graph_plan.h"
 #include "edge/train/model/internals.h"
-#include "edge/train/model/model_options.h"
 
-#define LEAST_SAVING 8 /* one part in this many of the block, or sums keep their usual order */
+#define LEAST_SAVING 8 /* of the block: 1 / LEAST_SAVING; below, batches stay whole */
 #define LEAST_WORK 2   /* bytes of activations for each byte of gradients */
 
-/* Bytes of activations of a part: so many for each layer, and for so many layers more, which stand
- * for what a part costs besides. With a third of it small nets took up to 1.15 times as long as
+/* A part is worth its cost with LEAST_PER_LAYER bytes of activations for each layer and for
+ * MORE_LAYERS besides. With a third of it small nets took up to 1.15 times as long as
  * with whole batches, with a fiftieth 1.8 times. */
 #define LEAST_PER_LAYER 32768
 #define MORE_LAYERS 8

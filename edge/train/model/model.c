@@ -7,7 +7,6 @@
 #include "edge/core/os.h"
 #include "edge/train/kernels/half.h"
 #include "edge/train/model/internals.h"
-#include "edge/train/model/model_options.h"
 
 /* A table of the model's own, for what its precision changes. */
 typedef struct own_kernels {
@@ -18,12 +17,12 @@ typedef struct own_kernels {
 /* The kernels that the options ask for, in the model where they are its own. [counted]: where a
  * table is made without a block.
  */
-static const fedge_kernels *choose_kernels(fedge_layout *layout, own_kernels *counted)
+static const fedge_kernels *choose_kernels(fedge_model_layout *layout, own_kernels *counted)
 {
     const fedge_model_options *options = layout->options;
     if (options->precision != FEDGE_PRECISION_BF16)
         return fedge_kernels_choose(fedge_model_features(options));
-    own_kernels *own = fedge_carve(&layout->from, 1, sizeof(*own), &layout->memory->scratch);
+    own_kernels *own = fedge_arena_take(&layout->arena, 1, sizeof(*own), &layout->memory->scratch);
     own = !own ? counted : own;
     own->table = fedge_kernels_for(options);
     fedge_os_format(own->name, sizeof(own->name), "%s %s", own->table.name, own->table.in_bf16);
@@ -32,25 +31,25 @@ static const fedge_kernels *choose_kernels(fedge_layout *layout, own_kernels *co
 }
 
 /* What is kept for each parameter besides its value: fedge_states_of_each, and gradients. */
-static void carve_states(fedge_layout *layout)
+static void take_states(fedge_model_layout *layout)
 {
     fedge_model *self = layout->model;
     const fedge_model_options *options = layout->options;
-    fedge_carver *from = &layout->from;
+    fedge_arena *arena = &layout->arena;
     const size_t n = self->num_values;
     size_t *account = &layout->memory->velocity;
     const uint32_t num_states = fedge_optimizer_states(options);
     for (uint32_t i = 0; i < num_states; i++)
-        self->states[i] = fedge_carve(from, n, sizeof(float), account);
+        self->states[i] = fedge_arena_take(arena, n, sizeof(float), account);
     if (options->training && options->proximal)
-        self->anchor = fedge_carve(from, n, sizeof(float), account);
+        self->anchor = fedge_arena_take(arena, n, sizeof(float), account);
     if (options->training && options->correction)
-        self->correction = fedge_carve(from, n, sizeof(float), account);
+        self->correction = fedge_arena_take(arena, n, sizeof(float), account);
     if (fedge_keeps_gradients(options))
-        self->gradients = fedge_carve(from, n, sizeof(float), &layout->memory->gradients);
+        self->gradients = fedge_arena_take(arena, n, sizeof(float), &layout->memory->gradients);
 }
 
-/* Lays a model out in [block], or counts its bytes when there is none. Counting and carving are one
+/* Lays a model out in [block], or counts its bytes when there is none. Counting and taking are one
  * function, so that what is asked for is what is used: fedge_model_new runs it twice.
  *
  * A model is either fused (fused/: a chain of common layers, whose backward pass takes the step as
@@ -66,10 +65,10 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     fedge_status status = fedge_model_check_options(spec, options, err);
     if (status != FEDGE_OK)
         return status;
-    fedge_layout layout = {
-        .from = {.block = block}, .spec = spec, .options = options, .memory = memory};
+    fedge_model_layout layout = {
+        .arena = {.block = block}, .spec = spec, .options = options, .memory = memory};
     const bool fused = fedge_fused_fits(spec, options);
-    fedge_model *self = fedge_carve(&layout.from, 1, sizeof(*self), &memory->scratch);
+    fedge_model *self = fedge_arena_take(&layout.arena, 1, sizeof(*self), &memory->scratch);
     *model = self;
     self = !self ? &counted : self;
     layout.model = self;
@@ -79,23 +78,23 @@ static fedge_status lay_out(const fedge_model_spec *spec, const fedge_model_opti
     if (status != FEDGE_OK)
         return status;
     if (options->weights != FEDGE_STORAGE_FP32) {
-        self->narrow =
-            fedge_carve(&layout.from, self->num_values, sizeof(*self->narrow), &memory->parameters);
+        self->half = fedge_arena_take(&layout.arena, self->num_values, sizeof(*self->half),
+                                      &memory->parameters);
     } else {
         self->values =
-            fedge_carve(&layout.from, self->num_floats, sizeof(float), &memory->parameters);
+            fedge_arena_take(&layout.arena, self->num_floats, sizeof(float), &memory->parameters);
     }
     self->buffers =
-        fedge_carve(&layout.from, self->num_buffers, sizeof(float), &memory->parameters);
-    carve_states(&layout);
+        fedge_arena_take(&layout.arena, self->num_buffers, sizeof(float), &memory->parameters);
+    take_states(&layout);
     if (fedge_micro_batch(options) < options->max_batch) {
         self->all_outputs =
-            fedge_carve(&layout.from, fedge_carve_product(options->max_batch, self->outputs),
-                        sizeof(float), &memory->activations);
+            fedge_arena_take(&layout.arena, fedge_arena_product(options->max_batch, self->outputs),
+                             sizeof(float), &memory->activations);
     }
     status = fused ? fedge_fused_lay_out(&layout, err) : fedge_graph_lay_out(&layout, err);
-    memory->total = layout.from.used;
-    if (status == FEDGE_OK && layout.from.overflow) {
+    memory->total = layout.arena.used;
+    if (status == FEDGE_OK && layout.arena.overflow) {
         return fedge_fail(err, FEDGE_TOO_BIG,
                           "the model needs more bytes than this machine can address, for batches "
                           "of %u: lower the batch size",
@@ -118,13 +117,38 @@ fedge_status fedge_model_size(const fedge_model_spec *spec, const fedge_model_op
     return lay_out(spec, options, NULL, &none, memory, err);
 }
 
+/* The bytes of every layer. */
+static fedge_status sum_layers(const fedge_model_spec *spec, const fedge_model_options *options,
+                               fedge_memory_sink *sink, fedge_error *err)
+{
+    const fedge_kernels kernels = fedge_kernels_for(options);
+    return fedge_fused_fits(spec, options)
+               ? fedge_fused_layer_memory(spec, options, &kernels, sink, err)
+               : fedge_graph_layer_memory(spec, options, &kernels, sink, err);
+}
+
 fedge_status fedge_model_layer_memory(const fedge_model_spec *spec,
                                       const fedge_model_options *options,
                                       fedge_layer_memory *layers, fedge_error *err)
 {
     fedge_model_memory memory;
     FEDGE_TRY(fedge_model_size(spec, options, &memory, err));
-    return fedge_fill_layer_memory(spec, options, layers, err);
+    return sum_layers(spec, options, &(fedge_memory_sink){.layers = layers}, err);
+}
+
+/* FEDGE_TOO_BIG, naming the layer with the most bytes. For a model that lay_out has accepted. */
+static fedge_status fail_block(const fedge_model_spec *spec, const fedge_model_options *options,
+                               size_t needed, size_t given, fedge_error *err)
+{
+    fedge_memory_sink all = {0};
+    char label[FEDGE_MAX_LAYER_NAME];
+    FEDGE_TRY(sum_layers(spec, options, &all, err));
+    return fedge_fail(
+        err, FEDGE_TOO_BIG,
+        "the model needs a block of %zu bytes but was given %zu; layer %u (%s \"%s\") "
+        "takes the most, %zu, not all at once",
+        needed, given, (unsigned)all.largest, fedge_layer_type_name(spec->layers[all.largest].type),
+        fedge_layer_label(&spec->layers[all.largest], all.largest, label), all.most);
 }
 
 fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
@@ -137,7 +161,7 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
     if (status != FEDGE_OK)
         return status;
     if (block_size < memory.total)
-        return fedge_fail_block(spec, options, memory.total, block_size, err);
+        return fail_block(spec, options, memory.total, block_size, err);
     if (!block || (uintptr_t)block % FEDGE_BLOCK_ALIGNMENT != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "the model's block must be aligned to %d bytes", FEDGE_BLOCK_ALIGNMENT);
@@ -149,7 +173,7 @@ fedge_status fedge_model_new(fedge_model **model, const fedge_model_spec *spec,
     status = lay_out(spec, options, block, &made, &memory, err);
     if (status != FEDGE_OK)
         return status;
-    assert(made); /* carved from the block */
+    assert(made); /* taken from the block */
     if (made->num_buffers > 0)
         fedge_model_init_buffers(spec, made->buffers);
     *model = made;
@@ -165,8 +189,8 @@ void fedge_model_load(fedge_model *model, const float *values)
 {
     if (model->options.precision == FEDGE_PRECISION_INT8)
         fedge_graph_load(model, values);
-    else if (model->narrow)
-        fedge_half_narrow(model->options.weights, values, model->num_values, model->narrow);
+    else if (model->half)
+        fedge_half_from_floats(model->options.weights, values, model->num_values, model->half);
     else
         memcpy(model->values, values, model->num_values * sizeof(*values));
 }
@@ -175,8 +199,8 @@ void fedge_model_store(const fedge_model *model, float *values)
 {
     if (model->options.precision == FEDGE_PRECISION_INT8)
         memset(values, 0, model->num_values * sizeof(*values));
-    else if (model->narrow)
-        fedge_half_widen(model->options.weights, model->narrow, model->num_values, values);
+    else if (model->half)
+        fedge_half_to_floats(model->options.weights, model->half, model->num_values, values);
     else
         memcpy(values, model->values, model->num_values * sizeof(*values));
 }
@@ -212,7 +236,7 @@ void fedge_model_get_state(const fedge_model *model, float *state)
 
 void fedge_model_get_trained(const fedge_model *model, float *state)
 {
-    if (!model->narrow) {
+    if (!model->half) {
         fedge_model_get_state(model, state);
         return;
     }
@@ -222,9 +246,9 @@ void fedge_model_get_trained(const fedge_model *model, float *state)
     for (size_t i = 0; i < model->num_values; i++) {
         uint16_t start;
         float before, after;
-        fedge_half_narrow(weights, &state[i], 1, &start);
-        fedge_half_widen(weights, &start, 1, &before);
-        fedge_half_widen(weights, &model->narrow[i], 1, &after);
+        fedge_half_from_floats(weights, &state[i], 1, &start);
+        fedge_half_to_floats(weights, &start, 1, &before);
+        fedge_half_to_floats(weights, &model->half[i], 1, &after);
         state[i] += after - before;
     }
     if (model->num_buffers > 0)
@@ -434,7 +458,7 @@ static fedge_status pass_parts(fedge_model *model, const fedge_batch *batch,
         *correct += right;
         if (optimizer)
             fedge_graph_backward(model, optimizer);
-        /* The next part's outputs come to the same place. */
+        /* The next part overwrites these outputs. */
         memcpy(model->all_outputs + (size_t)first * model->outputs, model->last_outputs,
                (size_t)part.size * model->outputs * sizeof(float));
     }
@@ -496,4 +520,66 @@ fedge_status fedge_model_evaluate(fedge_model *model, const float *x, const int3
 {
     const fedge_batch examples = {.x = x, .labels = labels, .size = batch};
     return fedge_model_test(model, &examples, loss_sum, correct, err);
+}
+
+/* Numbers that are not finite, and whose they are. */
+
+#define WIDE 256u /* values of 16 bits that are widened at a time */
+
+size_t fedge_find_not_finite(const fedge_kernels *kernels, const float *values, size_t n)
+{
+    size_t first = kernels->all_finite(values, n) ? n : 0;
+    while (first < n && isfinite(values[first]))
+        first++;
+    return first;
+}
+
+/* As fedge_find_not_finite, in the parameters of any storage. *value: the one found. */
+static size_t find_parameter(const fedge_model *model, float *value)
+{
+    const size_t n = model->num_values;
+    if (!model->half) {
+        const size_t first = fedge_find_not_finite(model->kernels, model->values, n);
+        *value = first < n ? model->values[first] : 0.0f;
+        return first;
+    }
+    for (size_t i = 0; i < n; i += WIDE) {
+        float wide[WIDE];
+        const size_t part = n - i < WIDE ? n - i : WIDE;
+        fedge_half_to_floats(model->options.weights, model->half + i, part, wide);
+        const size_t first = fedge_find_not_finite(model->kernels, wide, part);
+        if (first < part) {
+            *value = wide[first];
+            return i + first;
+        }
+    }
+    return n;
+}
+
+static fedge_status fail_at(const fedge_value_owner *owner, float value, fedge_error *err)
+{
+    return fedge_fail(err, FEDGE_NOT_FINITE,
+                      "layer %u (%s): after training, value %zu of its \"%s\" is %g: lower the "
+                      "learning rate, or clip the gradients' norm",
+                      (unsigned)owner->layer, fedge_layer_type_name(owner->type), owner->index,
+                      owner->tensor, fedge_printable((double)value));
+}
+
+fedge_status fedge_model_check(const fedge_model *model, fedge_error *err)
+{
+    if (model->options.precision == FEDGE_PRECISION_INT8)
+        return FEDGE_OK;
+    float value = 0.0f;
+    size_t first = find_parameter(model, &value);
+    if (first < model->num_values) {
+        const fedge_value_owner owner =
+            model->fused ? fedge_fused_owner(model, first) : fedge_graph_owner(model, false, first);
+        return fail_at(&owner, value, err);
+    }
+    first = fedge_find_not_finite(model->kernels, model->buffers, model->num_buffers);
+    if (first < model->num_buffers) {
+        const fedge_value_owner owner = fedge_graph_owner(model, true, first);
+        return fail_at(&owner, model->buffers[first], err);
+    }
+    return FEDGE_OK;
 }

@@ -28,6 +28,9 @@ typedef struct fedge_optimizer_ops {
 FEDGE_OPTIMIZER_MAP(FEDGE_OPTIMIZER_DECLARE)
 #undef FEDGE_OPTIMIZER_DECLARE
 
+/* A step of SGD without Nesterov over [n] contiguous parameters. v: (n), NULL without momentum. */
+void fedge_sgd_update(const fedge_optimizer *sgd, size_t n, const float *g, float *w, float *v);
+
 /* NULL for an unknown type. */
 const fedge_optimizer_ops *fedge_optimizer_ops_of(fedge_optimizer_type type);
 

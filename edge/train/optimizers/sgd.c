@@ -1,6 +1,5 @@
 /* torch.optim.SGD. */
-#include "edge/train/kernels/sgd.h"
-
+#include "edge/train/kernels/kernels.h"
 #include "edge/train/optimizers/optimizers.h"
 
 void fedge_sgd_update(const fedge_optimizer *sgd, size_t n, const float *g, float *w, float *v)

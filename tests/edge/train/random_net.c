@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "edge/train/layers/layer.h"
-#include "edge/train/layers/shape.h"
 
 #define MAX_VALUES 3000u /* of one example between two layers */
 #define MAX_NET_LAYERS 12u

@@ -12,7 +12,6 @@
 
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
-#include "edge/train/kernels/bf16.h"
 #include "edge/train/kernels/half.h"
 #include "tests/edge/train/support.h"
 
@@ -107,7 +106,7 @@ static void fill(fedge_rng *rng)
         begin[j] = (float)fedge_rng_normal(rng);
 }
 
-/* The bound of kernels_bf16.h, what c holds counted among the products. */
+/* The bound of half.h, what c holds counted among the products. */
 static void test_portable_is_near_the_definition(void **state)
 {
     (void)state;

@@ -12,7 +12,7 @@
 
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
-#include "edge/train/kernels/bf16.h"
+#include "edge/train/kernels/half.h"
 #include "edge/train/kernels/kernels.h"
 
 #define MAX_ROWS 60 /* so many that b is copied */

@@ -17,14 +17,14 @@
 static float widen(fedge_storage storage, uint16_t x)
 {
     float wide;
-    fedge_half_widen(storage, &x, 1, &wide);
+    fedge_half_to_floats(storage, &x, 1, &wide);
     return wide;
 }
 
 static uint16_t narrow(fedge_storage storage, float x)
 {
     uint16_t half;
-    fedge_half_narrow(storage, &x, 1, &half);
+    fedge_half_from_floats(storage, &x, 1, &half);
     return half;
 }
 

@@ -11,7 +11,7 @@
 
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
-#include "edge/train/layers/convolution_weights.h"
+#include "edge/train/layers/convolution.h"
 #include "tests/edge/train/support.h"
 
 #define SEED 17

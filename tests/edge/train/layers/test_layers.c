@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "edge/train/layers/patches.h"
+#include "edge/train/layers/convolution.h"
 #include "edge/train/schedule.h"
 #include "tests/edge/train/support.h"
 

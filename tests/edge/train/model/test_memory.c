@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "edge/core/os.h"
-#include "edge/train/model/fused_plan.h"
+#include "edge/train/fused/stages.h"
 #include "tests/edge/train/support.h"
 
 #define SEED 21
