@@ -26,6 +26,12 @@ else()
   message(STATUS "Man pages: left out (they need Python, and programs that run on this machine)")
 endif()
 
+# What programs run for themselves.
+if(FEDGE_HAVE_AGGREGATOR)
+  install(PROGRAMS aggregator/program/start_ranks.sh DESTINATION "${CMAKE_INSTALL_LIBEXECDIR}/fedge"
+    RENAME start-ranks)
+endif()
+
 # As in the tree, so that links between them lead somewhere.
 install(FILES README.md LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}" PATTERN systemd EXCLUDE)

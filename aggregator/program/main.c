@@ -13,9 +13,8 @@
 #include "aggregator/net/transport.h"
 #include "aggregator/program/checks.h"
 #include "aggregator/program/gpus_file.h"
-#include "aggregator/program/hosts.h"
 #include "aggregator/program/options.h"
-#include "aggregator/program/reach.h"
+#include "aggregator/program/rank_launcher.h"
 #include "aggregator/program/restart_state.h"
 #include "aggregator/program/service.h"
 #include "aggregator/program/supervisor.h"
@@ -384,7 +383,8 @@ static fedge_status open_run(program *self, fedge_error *err)
         fedge_run_status opened;
         fedge_engine_get_status(self->engine, &opened);
         fedge_supervised_opened(&self->supervised, opened.run_id);
-        status = fedge_handover_opened(&self->supervised, self->options.state, opened.run_id, err);
+        status = fedge_restart_state_run_opened(&self->supervised, self->options.state,
+                                                opened.run_id, err);
     }
     return status;
 }
@@ -605,58 +605,22 @@ static int begin(program *self)
     return agree(self, status, facts, FEDGE_RANKS_NUM_FACTS, &code, &err) ? run(self) : code;
 }
 
-static fedge_status check_supervised(const fedge_options *options, fedge_error *err)
+/* Whether --supervise can start what it is to supervise; if not, says why. */
+static bool may_supervise(const fedge_options *options)
 {
     if (fedge_collective_started()) {
-        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--supervise under mpirun cannot restart anything: leave mpirun out and "
-                          "give --hosts FILE");
+        fprintf(stderr, "fedge-aggregator: --supervise under mpirun cannot restart anything: leave "
+                        "mpirun out and give --hosts FILE\n");
+        return false;
     }
-    if (!options->hosts)
-        return FEDGE_OK;
-    FEDGE_TRY(fedge_hosts_check_user(err));
-    return fedge_hosts_check(options->hosts, err);
+    return !options->hosts || fedge_rank_launcher_check(options->hosts, "");
 }
 
 /* For fedge_launcher. */
 static bool may_change_hosts(void *user)
 {
-    fedge_error err;
-    const bool may = fedge_hosts_check(((program *)user)->options.hosts, &err) == FEDGE_OK;
-    if (!may)
-        fprintf(stderr, "fedge-aggregator: %s; the ranks go on as they are\n", err.message);
-    return may;
-}
-
-/* For fedge_reach_listener. */
-static void say_silent(void *user, const char *name)
-{
-    (void)user;
-    fprintf(stderr, "fedge-aggregator: %s does not answer; it is left out\n", name);
-}
-
-/* The machines that the file names by now; after a failure only those that answer, since mpirun
- * would fail again. *found: a file with them. */
-static fedge_status find_hosts(const program *self, char found[FEDGE_MAX_PATH], fedge_error *err)
-{
-    const char *path = self->options.hosts;
-    const fedge_reach_listener listener = {.silent = say_silent};
-    snprintf(found, FEDGE_MAX_PATH, "%s", path);
-    for (uint32_t tries = 0;; tries++) {
-        fedge_status status = fedge_hosts_check(path, err);
-        if (status != FEDGE_OK || self->supervised.restarts == 0)
-            return status;
-        status = fedge_reach(path, FEDGE_REACH_LIMIT_MS, &listener, found, err);
-        if (status != FEDGE_NOT_FOUND)
-            return status;
-        const int64_t pause_ms =
-            tries < 4 ? fedge_supervisor_pause_ms(tries) : FEDGE_SUPERVISOR_MAX_PAUSE_MS;
-        fprintf(stderr,
-                "fedge-aggregator: %s: start it, or change the file; trying again in %lld s\n",
-                err->message, (long long)(pause_ms / 1000));
-        /* A signal ends it sooner: the file may be another now. */
-        sleep((unsigned)(pause_ms / 1000));
-    }
+    return fedge_rank_launcher_check(((program *)user)->options.hosts,
+                                     "; the ranks go on as they are");
 }
 
 static volatile sig_atomic_t drain_asked;
@@ -667,16 +631,13 @@ static void note_drain(int signal)
     drain_asked = 1;
 }
 
-/* In a child of the supervisor: the ranks. */
+/* In a child of the supervisor: it becomes mpirun. */
 static int run_ranks(program *self, int argc, char **argv)
 {
     fedge_error err;
-    char hosts[FEDGE_MAX_PATH];
-    const fedge_status status = find_hosts(self, hosts, &err);
-    /* What came before there were ranks to be told is their first word. */
     self->supervised.draining = self->supervised.draining || drain_asked;
-    if (status == FEDGE_OK && fedge_handover_give(&self->supervised, &err) == FEDGE_OK)
-        (void)!fedge_hosts_run(hosts, argc, argv, self->supervised.draining, &err);
+    if (fedge_restart_state_export(&self->supervised, &err) == FEDGE_OK)
+        (void)!fedge_rank_launcher_run(&self->supervised, self->options.hosts, argc, argv, &err);
     return fail(&err, FEDGE_EXIT_CONFIG);
 }
 
@@ -706,13 +667,13 @@ int main(int argc, char **argv)
     self.log.json = self.options.log_json;
     const bool ranked = self.options.hosts && fedge_collective_started();
     if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN && ranked) {
-        fedge_handover_take(&self.supervised, self.options.state, &self.log);
+        fedge_restart_state_import(&self.supervised, self.options.state, &self.log);
         take_over(&self);
     } else if (self.options.supervise && self.options.action == FEDGE_OPTIONS_RUN) {
         int code = FEDGE_EXIT_OK;
         const fedge_launcher mpirun = {may_change_hosts, &self};
-        if (check_supervised(&self.options, &err) != FEDGE_OK)
-            return fail(&err, FEDGE_EXIT_CONFIG);
+        if (!may_supervise(&self.options))
+            return FEDGE_EXIT_CONFIG;
         /* Before there is a child that it could kill; mpirun has its own. */
         const struct sigaction note = {.sa_handler = note_drain, .sa_flags = SA_RESTART};
         if (self.options.hosts)

@@ -13,11 +13,11 @@
 #define NAME "supervised"
 #define MAX_SIZE 256u /* bytes of the variable and of the file */
 
-fedge_status fedge_handover_give(const fedge_supervised *self, fedge_error *err)
+fedge_status fedge_restart_state_export(const fedge_supervised *self, fedge_error *err)
 {
     char text[MAX_SIZE];
     snprintf(text, sizeof(text), "%" PRIu32 ":%s", self->restarts, self->number);
-    if (setenv(FEDGE_HANDOVER_VARIABLE, text, true) != 0)
+    if (setenv(FEDGE_RESTART_STATE_VARIABLE, text, true) != 0)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the environment of mpirun");
     return FEDGE_OK;
 }
@@ -39,11 +39,11 @@ static fedge_status read_run(const fedge_supervised *self, const char *path,
     return status;
 }
 
-void fedge_handover_take(fedge_supervised *self, const char *state_dir, const fedge_log *log)
+void fedge_restart_state_import(fedge_supervised *self, const char *state_dir, const fedge_log *log)
 {
     char path[FEDGE_MAX_PATH];
     fedge_error err;
-    const char *text = getenv(FEDGE_HANDOVER_VARIABLE);
+    const char *text = getenv(FEDGE_RESTART_STATE_VARIABLE);
     if (!text || sscanf(text, "%" SCNu32 ":%16s", &self->restarts, self->number) != 2)
         return;
     fedge_status status = fedge_path_join(state_dir, NAME, path, &err);
@@ -54,8 +54,8 @@ void fedge_handover_take(fedge_supervised *self, const char *state_dir, const fe
         fedge_log_failure(log, FEDGE_LOG_WARN, "supervised-discarded", &err);
 }
 
-fedge_status fedge_handover_opened(const fedge_supervised *self, const char *state_dir,
-                                   const char run_id[FEDGE_RUN_ID_TEXT], fedge_error *err)
+fedge_status fedge_restart_state_run_opened(const fedge_supervised *self, const char *state_dir,
+                                            const char run_id[FEDGE_RUN_ID_TEXT], fedge_error *err)
 {
     char path[FEDGE_MAX_PATH], text[MAX_SIZE];
     if (!self->number[0])

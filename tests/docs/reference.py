@@ -66,7 +66,7 @@ LIMITS = {
         phases in the picture | {FEDGE_CURVE_MAX_ROUNDS} |
         ranks | {FEDGE_RANKS_MAX} |
         silence of a rank | {FEDGE_RANKS_SILENCE_MS:ms}, and 1 s for each 10 MB of sums | environment `FEDGE_RANK_SILENCE_S`
-        silence of a machine of `--hosts` at work; at a start | {FEDGE_HOSTS_SILENCE_S:s}; {FEDGE_REACH_LIMIT_MS:ms} |
+        silence of a machine of `--hosts` at work; at a start | 40 s; 20 s | `start_ranks.sh`
     """,
     "identities": """
         devices in the registry | {FEDGE_REGISTRY_MAX_DEVICES} |
@@ -81,7 +81,7 @@ LIMITS = {
         data set, decoded; examples | {FEDGE_DATASET_MAX_BYTES:bytes}; {FEDGE_DATASET_MAX_EXAMPLES} |
         client: one model, result or value | {FEDGE_STORE_DEFAULT_MAX_BYTES:bytes} |
         client: addresses of servers, in all | {FEDGE_LINK_MAX_URLS:bytes} |
-        file of `--hosts` | {FEDGE_HOSTS_MAX_SIZE:bytes} |
+        file of `--hosts` | 64 KiB | `start_ranks.sh`
         path; line of a log | {FEDGE_MAX_PATH:bytes}; {FEDGE_LOG_MAX_LINE:bytes} |
     """,
 }

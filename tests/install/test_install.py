@@ -287,6 +287,15 @@ class Install(unittest.TestCase):
                         self.assertNotIn(SOURCE, text)
         self.assertGreaterEqual(count, 14)
 
+    def test_the_script_that_starts_ranks_is_found(self):
+        """By its place beside the installed program, which gives it a file that names no machine."""
+        hosts = self.write("hosts", "# none\n")
+        said = subprocess.run([f"{self.prefix}/bin/fedge-aggregator", "--supervise", "--hosts", hosts, *(
+            word for name in ("job", "state", "identity", "trust", "registry") for word in (f"--{name}", "none"))],
+            env={**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        self.assertEqual((said.returncode, said.stdout), (3, f"fedge-aggregator: {hosts} names no machine\n"))
+
     def test_units_start_the_installed_programs(self):
         for program in ("fedge-aggregator", "fedge-client"):
             with open(f"{self.prefix}/share/doc/fedge/systemd/{program}.service", encoding="utf-8") as file:

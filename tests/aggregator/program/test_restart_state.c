@@ -8,7 +8,7 @@
 #include "edge/core/os.h"
 #include "tests/edge/core/cmocka_all.h"
 
-#define DIR "handover-test"
+#define DIR "restart-state-test"
 #define FILE_NAME DIR "/supervised"
 
 static const char RUN_ID[FEDGE_RUN_ID_TEXT] = "0123456789abcdef0123456789abcdef";
@@ -34,7 +34,8 @@ static int set_up(void **state)
 static int tear_down(void **state)
 {
     (void)state;
-    return unsetenv(FEDGE_HANDOVER_VARIABLE) == 0 && fedge_os_remove_tree(DIR, NULL) == FEDGE_OK
+    return unsetenv(FEDGE_RESTART_STATE_VARIABLE) == 0 &&
+                   fedge_os_remove_tree(DIR, NULL) == FEDGE_OK
                ? 0
                : -1;
 }
@@ -51,8 +52,8 @@ static fedge_supervised taken(const char *number)
 {
     const fedge_supervised giver = supervised(3, number);
     fedge_supervised self = {0};
-    assert_int_equal(fedge_handover_give(&giver, NULL), FEDGE_OK);
-    fedge_handover_take(&self, DIR, &LOG);
+    assert_int_equal(fedge_restart_state_export(&giver, NULL), FEDGE_OK);
+    fedge_restart_state_import(&self, DIR, &LOG);
     assert_int_equal(self.restarts, 3);
     assert_string_equal(self.number, number);
     return self;
@@ -61,7 +62,7 @@ static fedge_supervised taken(const char *number)
 static void open_run(const char *number)
 {
     const fedge_supervised self = supervised(0, number);
-    assert_int_equal(fedge_handover_opened(&self, DIR, RUN_ID, NULL), FEDGE_OK);
+    assert_int_equal(fedge_restart_state_run_opened(&self, DIR, RUN_ID, NULL), FEDGE_OK);
 }
 
 static void a_rank_knows_the_run_of_its_supervisor(void **state)
