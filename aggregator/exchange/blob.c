@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/rounds/updates.h"
 #include "edge/core/message.h"
 #include "secure/crypto/sha256.h"
 #include "secure/identity/identity.h"
@@ -68,18 +69,12 @@ static void end_reading(fedge_blob *blob)
     pthread_mutex_unlock(&blob->lock);
 }
 
-static size_t piece_size(const fedge_blob *blob, uint64_t number)
+/* Reads and checks a whole chunk. */
+static fedge_status read_chunk(fedge_blob *blob, const fedge_chunk *chunk, uint8_t *out,
+                               fedge_error *err)
 {
-    const uint64_t left = blob->size - number * FEDGE_BLOB_PIECE;
-    return left < FEDGE_BLOB_PIECE ? (size_t)left : FEDGE_BLOB_PIECE;
-}
-
-/* A whole piece. */
-static fedge_status read_piece(fedge_blob *blob, uint64_t number, uint8_t *out, fedge_error *err)
-{
-    const size_t size = piece_size(blob, number);
-    fedge_status status = fedge_os_read_at(&blob->file, number * FEDGE_BLOB_PIECE, out, size, err);
-    if (status == FEDGE_OK && fedge_crc32(0, out, size) != blob->sums[number]) {
+    fedge_status status = fedge_os_read_at(&blob->file, chunk->first, out, chunk->count, err);
+    if (status == FEDGE_OK && fedge_crc32(0, out, chunk->count) != blob->sums[chunk->number]) {
         status = fedge_fail(err, FEDGE_CORRUPT,
                             "%s is damaged: its bytes are not those of SHA-256 %s any more",
                             blob->file.path, blob->hash);
@@ -92,19 +87,17 @@ static fedge_status read_piece(fedge_blob *blob, uint64_t number, uint8_t *out, 
 static fedge_status read_file(fedge_blob *blob, uint64_t offset, uint8_t *out, size_t size,
                               fedge_error *err)
 {
-    uint8_t piece[FEDGE_BLOB_PIECE];
-    fedge_status status = FEDGE_OK;
-    for (size_t done = 0; done < size && status == FEDGE_OK;) {
-        const uint64_t number = (offset + done) / FEDGE_BLOB_PIECE;
-        const size_t skip = (size_t)(offset + done - number * FEDGE_BLOB_PIECE);
-        const size_t whole = piece_size(blob, number), left = size - done;
-        const size_t taken = whole - skip < left ? whole - skip : left;
-        status = read_piece(blob, number, taken == whole ? out + done : piece, err);
-        if (status == FEDGE_OK && taken < whole)
-            memcpy(out + done, piece + skip, taken);
-        done += taken;
+    uint8_t whole[FEDGE_BLOB_CHUNK];
+    for (size_t done = 0; done < size;) {
+        const fedge_chunk chunk =
+            fedge_chunk_at(blob->size, FEDGE_BLOB_CHUNK, (size_t)offset + done, size - done);
+        const bool all = chunk.taken == chunk.count;
+        FEDGE_TRY(read_chunk(blob, &chunk, all ? out + done : whole, err));
+        if (!all)
+            memcpy(out + done, whole + chunk.skip, chunk.taken);
+        done += chunk.taken;
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_blob_read(fedge_blob *blob, uint64_t offset, void *out, size_t size,
@@ -128,15 +121,17 @@ bool fedge_blob_is_damaged(const fedge_blob *blob)
 /* ---- to a file, and back --------------------------------------------------------------------- */
 
 /* Of the bytes in memory, if they are there; *sums: malloc'ed. */
-static fedge_status sum_pieces(fedge_blob *blob, uint32_t **sums, fedge_error *err)
+static fedge_status sum_chunks(fedge_blob *blob, uint32_t **sums, fedge_error *err)
 {
-    const size_t num = (blob->size + FEDGE_BLOB_PIECE - 1) / FEDGE_BLOB_PIECE;
+    const size_t num = (blob->size + FEDGE_BLOB_CHUNK - 1) / FEDGE_BLOB_CHUNK;
     *sums = malloc(num * sizeof(**sums) + 1);
     if (!*sums)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the checksums of a model's file");
     const uint8_t *bytes = begin_reading(blob);
-    for (size_t i = 0; bytes && i < num; i++)
-        (*sums)[i] = fedge_crc32(0, bytes + i * FEDGE_BLOB_PIECE, piece_size(blob, i));
+    for (size_t at = 0; bytes && at < blob->size; at += FEDGE_BLOB_CHUNK) {
+        const fedge_chunk chunk = fedge_chunk_at(blob->size, FEDGE_BLOB_CHUNK, at, blob->size);
+        (*sums)[chunk.number] = fedge_crc32(0, bytes + at, chunk.count);
+    }
     end_reading(blob);
     return FEDGE_OK;
 }
@@ -155,7 +150,7 @@ fedge_status fedge_blob_move_to_file(fedge_blob *blob, const char *path, fedge_e
     }
     uint32_t *sums = NULL;
     if (status == FEDGE_OK)
-        status = sum_pieces(blob, &sums, err);
+        status = sum_chunks(blob, &sums, err);
     pthread_mutex_lock(&blob->lock);
     /* Once: of two who have written the same file the second changes nothing. */
     if (status == FEDGE_OK && blob->bytes && blob->file.fd < 0) {

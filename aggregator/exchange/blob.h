@@ -18,7 +18,7 @@
 #include "edge/core/status.h"
 #include "edge/wire/protocol.h"
 
-#define FEDGE_BLOB_PIECE ((size_t)16384) /* bytes with a checksum of their own */
+#define FEDGE_BLOB_CHUNK ((size_t)16384) /* bytes with a checksum of their own */
 
 typedef struct fedge_blob {
     char hash[FEDGE_HASH_TEXT];
@@ -27,7 +27,7 @@ typedef struct fedge_blob {
     pthread_mutex_t lock; /* of what follows */
     uint8_t *bytes;       /* NULL: they are in file */
     fedge_os_file file;
-    uint32_t *sums;       /* CRC-32s of its pieces, with file */
+    uint32_t *sums;       /* CRC-32s of its chunks, with file */
     _Atomic bool damaged; /* what file gave could not be used, and it has not been mended since */
     struct fedge_blob
         *parts; /* the list of its parts (edge/wire/protocol.h); NULL: none is offered */

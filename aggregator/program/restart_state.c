@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/store/disk.h"
 #include "aggregator/store/json_file.h"
-#include "aggregator/store/path.h"
 
 #define NAME "supervised"
 #define MAX_SIZE 256u /* bytes of the variable and of the file */

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/reduce/lost_gpus.h"
+#include "aggregator/reduce/accumulator.h"
 #include "edge/wire/protocol.h"
 
 #define FEDGE_SUPERVISOR_QUICK_MS 10000     /* a child that lived less has failed at its start */

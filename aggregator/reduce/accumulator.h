@@ -21,18 +21,65 @@
 #ifndef FEDGE_AGGREGATOR_REDUCE_ACCUMULATOR_H
 #define FEDGE_AGGREGATOR_REDUCE_ACCUMULATOR_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/reduce/lost_gpus.h"
+#include "aggregator/reduce/collective.h"
 #include "aggregator/reduce/optimizer.h"
-#include "aggregator/reduce/scatter.h"
 #include "aggregator/reduce/tile.h"
 #include "edge/core/codec/codec.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
+
+/* ---- GPUs lost at work ----------------------------------------------------------------------- */
+
+/* The GPUs that earlier processes of this program lost at work, in memory that the processes share,
+ * all zero at first. Thread-safe. */
+typedef struct fedge_lost_gpus {
+    _Atomic uint64_t numbers; /* a bit for each of the driver's numbers, 0 to 63 */
+    _Atomic uint32_t there;   /* the number of GPUs that the driver had then. When it has another,
+                                 the numbers may mean other GPUs, and [numbers] is ignored */
+} fedge_lost_gpus;
+
+/* Allows gpus (num_gpus) to be used again; num_gpus 0: all. [lost] may be NULL. */
+static inline void fedge_lost_gpus_forget(fedge_lost_gpus *lost, const uint32_t *gpus,
+                                          uint32_t num_gpus)
+{
+    uint64_t kept = num_gpus > 0 ? UINT64_MAX : 0;
+    for (uint32_t i = 0; i < num_gpus; i++)
+        kept &= gpus[i] < 64 ? ~(UINT64_C(1) << gpus[i]) : UINT64_MAX;
+    if (lost)
+        (void)atomic_fetch_and(&lost->numbers, kept);
+}
+
+/* ---- scatters -------------------------------------------------------------------------------- */
+
+/* A reduce-scatter: adds up the sums of several ranks in the accumulators' own memory, so that each
+ * rank gets the total of its shard. A kind of accumulator may have one; all kinds can go by way of
+ * the host's memory and MPI (distributed_accumulator.h).
+ *
+ * accumulator: the state of an open one, which must outlive what is opened here. */
+typedef struct fedge_scatter_ops {
+    const char *name; /* "nccl" */
+
+    /* Checks that this rank has the hardware and libraries; else the message names what is missing.
+     * [release] must be the same on all ranks. */
+    fedge_status (*prepare)(void *accumulator, char release[FEDGE_COLLECTIVE_FACT_TEXT],
+                            fedge_error *err);
+    /* All ranks together, for [num_elements] sums. *state is NULL on failure, which may be of this
+     * rank alone. */
+    fedge_status (*open)(void *accumulator, const fedge_collective *ranks, size_t num_elements,
+                         void **state, fedge_error *err);
+    void (*close)(void *state); /* waits for no other rank; NULL is fine */
+    /* All ranks together. sums (num_elements): those of the rank's shard become the sums over all
+     * ranks; the others stay. FEDGE_GPU_LOST, of this rank or another: the process has to end. */
+    fedge_status (*sum)(void *state, int64_t *sums, fedge_error *err);
+} fedge_scatter_ops;
+
+/* ---- accumulators ---------------------------------------------------------------------------- */
 
 #define FEDGE_ACCUMULATOR_MAX_SECTIONS 16
 #define FEDGE_ACCUMULATOR_MAX_BATCH 16 /* updates of one add */

@@ -2,8 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/reduce/dots.h"
-#include "aggregator/reduce/sort.h"
+#include "aggregator/reduce/rows.h"
 #include "aggregator/reduce/tile.h"
 #include "edge/core/fixed.h"
 

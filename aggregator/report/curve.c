@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "aggregator/store/round_lines.h"
+#include "aggregator/store/round_log.h"
 
 /* ---- one run --------------------------------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
 
 #include <stdbool.h>
 
-#include "aggregator/rounds/metrics.h"
+#include "aggregator/rounds/round_summary.h"
 #include "edge/core/status.h"
 #include "edge/data/dataset.h"
 #include "edge/plan/plan.h"

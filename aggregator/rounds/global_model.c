@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/statistics.h"
 #include "aggregator/rounds/tiles.h"
 #include "edge/core/os.h"
 #include "edge/data/formats/safetensors.h"
@@ -350,6 +349,36 @@ static fedge_status note_clients(fedge_global_model *model, uint32_t round, uint
     return status;
 }
 
+static bool is_variance(const fedge_tensor_spec *tensor)
+{
+    static const char END[] = ".running_var";
+    const size_t length = strlen(tensor->name), end = sizeof(END) - 1;
+    return length >= end && strcmp(tensor->name + length - end, END) == 0;
+}
+
+/* Moves the statistics of BatchNorm among [model] to the clients' weighted mean: no strategy,
+ * server learning rate or clipping touches them. What travels is how far each moved, so that x ← x
+ * + S / W · 2^−F is the mean of what the clients ended with. Rounding leaves no variance below 0.
+ * [bounds_log2]: of all that is sent. After a failure the values are undefined. */
+static fedge_status step_statistics(const fedge_plan *plan, fedge_accumulator *accumulator,
+                                    const int8_t *bounds_log2, float *model, fedge_error *err)
+{
+    const fedge_section *section = fedge_sections_find(&plan->sent, FEDGE_SECTION_BUFFERS);
+    for (uint32_t i = 0; section && i < section->schema.num_tensors; i++) {
+        const fedge_tensor_spec *tensor = &section->schema.tensors[i];
+        float *values = model + plan->sent.places[section->first + i];
+        const fedge_step_part part = {.first = tensor->offset,
+                                      .count = tensor->count,
+                                      .bound_log2 = bounds_log2[section->first + i],
+                                      .rate = 1.0,
+                                      .values = values};
+        FEDGE_TRY(fedge_accumulator_step(accumulator, &part, 1, err));
+        for (size_t k = 0; is_variance(tensor) && k < tensor->count; k++)
+            values[k] = values[k] > 0.0f ? values[k] : 0.0f;
+    }
+    return FEDGE_OK;
+}
+
 fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
                                      const int8_t *bounds_log2, const fedge_update_facts *facts,
                                      const fedge_updates *updates, fedge_error *err)
@@ -378,16 +407,12 @@ fedge_status fedge_global_model_step(fedge_global_model *model, uint32_t round,
      * differ from this one and must not be stepped from. */
     model->unchanged = false;
     fedge_downlink_begin(&model->downlink, model->values);
-    fedge_status status = step_trained(model, &sum, err);
-    if (status == FEDGE_OK) {
-        status = fedge_statistics_step(model->plan, &model->accumulator, bounds_log2, model->values,
-                                       err);
-    }
-    if (status == FEDGE_OK)
-        status = fedge_downlink_end(&model->downlink, round, model->values, err);
-    /* With deltas the model is moved once more, to what clients can make of them. */
-    model->unchanged = status == FEDGE_OK && !model->downlink.plan;
-    return status == FEDGE_OK ? note_clients(model, round, totals.num_updates, facts, err) : status;
+    FEDGE_TRY(step_trained(model, &sum, err));
+    FEDGE_TRY(step_statistics(model->plan, &model->accumulator, bounds_log2, model->values, err));
+    FEDGE_TRY(fedge_downlink_end(&model->downlink, round, model->values, err));
+    /* With deltas the model is moved once more, to what clients can decode. */
+    model->unchanged = !model->downlink.plan;
+    return note_clients(model, round, totals.num_updates, facts, err);
 }
 
 fedge_status fedge_global_model_reset(fedge_global_model *model, fedge_error *err)

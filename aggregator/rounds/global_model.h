@@ -15,9 +15,9 @@
 
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/rounds/downlink.h"
-#include "aggregator/rounds/kept_updates.h"
-#include "aggregator/rounds/samplers.h"
+#include "aggregator/rounds/sampler.h"
 #include "aggregator/rounds/strategy.h"
+#include "aggregator/rounds/updates.h"
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
 

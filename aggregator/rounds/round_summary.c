@@ -1,8 +1,10 @@
 #include "aggregator/rounds/round_summary.h"
 
 #include <math.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static fedge_status put_number(fedge_buffer *line, const char *key, double value, fedge_error *err)
 {
@@ -144,4 +146,83 @@ fedge_status fedge_round_summary_write(const fedge_round_summary *summary, fedge
     return status == FEDGE_OK && summary->virtual_phase.present
                ? put_virtual(line, &summary->virtual_phase, err)
                : status;
+}
+
+/* ---- quantiles of clients' accuracies -------------------------------------------------------- */
+
+static const struct {
+    double at;
+    const char *key;
+} QUANTILES[FEDGE_ACCURACY_QUANTILES] = {{0.0, "0"},     {0.1, "0.1"}, {0.25, "0.25"}, {0.5, "0.5"},
+                                         {0.75, "0.75"}, {0.9, "0.9"}, {1.0, "1"}};
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static double quantile_of(const double *sorted, uint32_t count, double at)
+{
+    const double place = at * (double)(count - 1);
+    const uint32_t below = (uint32_t)place;
+    const uint32_t above = below + 1 < count ? below + 1 : below;
+    return sorted[below] + (place - (double)below) * (sorted[above] - sorted[below]);
+}
+
+const char *fedge_accuracy_quantile_key(unsigned index)
+{
+    return QUANTILES[index].key;
+}
+
+void fedge_accuracy_quantiles_measure(fedge_accuracy_quantiles *to, double *accuracies,
+                                      uint32_t count)
+{
+    *to = (fedge_accuracy_quantiles){.present = count > 0};
+    qsort(accuracies, count, sizeof(*accuracies), by_value);
+    for (int q = 0; q < FEDGE_ACCURACY_QUANTILES && count > 0; q++)
+        to->values[q] = quantile_of(accuracies, count, QUANTILES[q].at);
+}
+
+/* ---- metrics of a plugin --------------------------------------------------------------------- */
+
+static bool is_name(const char *name)
+{
+    const size_t size = name ? strlen(name) : 0;
+    return size > 0 && size < FEDGE_METRIC_PLUGIN_MAX_NAME &&
+           strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789_") == size;
+}
+
+const char *fedge_metrics_wrong(const fedge_metric_plugin *table)
+{
+    if (table->num_metrics < 1 || table->num_metrics > FEDGE_METRIC_PLUGIN_MAX_METRICS ||
+        !table->names)
+        return "it has no metrics, or over 16, or no list of their names";
+    for (uint32_t i = 0; i < table->num_metrics; i++) {
+        if (!is_name(table->names[i])) {
+            return "a metric's name is missing, over 31 bytes, or not of lower case, digits and "
+                   "\"_\"";
+        }
+        for (uint32_t j = 0; j < i; j++) {
+            if (strcmp(table->names[i], table->names[j]) == 0)
+                return "two metrics have one name";
+        }
+    }
+    if (table->state_size > FEDGE_METRIC_PLUGIN_MAX_STATE)
+        return "its metrics count in over 1 GiB";
+    return !table->add || !table->finish ? "its metrics have no add or no finish" : NULL;
+}
+
+fedge_status fedge_metrics_write(const fedge_metric_values *metrics, fedge_buffer *line,
+                                 fedge_error *err)
+{
+    fedge_status status = FEDGE_OK;
+    for (uint32_t i = 0; i < metrics->num && status == FEDGE_OK; i++) {
+        const char *before = i > 0 ? "," : ",\"metrics\":{";
+        status = isfinite(metrics->values[i])
+                     ? fedge_buffer_printf(line, err, "%s\"%s\":%.9g", before, metrics->names[i],
+                                           metrics->values[i])
+                     : fedge_buffer_printf(line, err, "%s\"%s\":null", before, metrics->names[i]);
+    }
+    return status == FEDGE_OK && metrics->num > 0 ? fedge_buffer_printf(line, err, "}") : status;
 }

@@ -6,11 +6,48 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
-#include "aggregator/rounds/accuracy_quantiles.h"
-#include "aggregator/rounds/metrics.h"
+#include "aggregator/rounds/metric_plugin_api.h"
 #include "edge/core/bytes.h"
 #include "edge/core/status.h"
 #include "edge/wire/protocol.h"
+
+/* ---- metrics of a plugin --------------------------------------------------------------------- */
+
+/* Metrics that a plugin counts (metric_plugin_api.h), and the values of an evaluation. */
+
+/* Plain data; all 0: there are none. */
+typedef struct fedge_metric_values {
+    uint32_t num;
+    const char *const *names; /* the plugin's */
+    double values[FEDGE_METRIC_PLUGIN_MAX_METRICS];
+} fedge_metric_values;
+
+/* What is wrong with a plugin's table, as the end of a sentence; NULL: nothing is. */
+const char *fedge_metrics_wrong(const fedge_metric_plugin *table);
+
+/* Appends ,"metrics":{…} to a line of JSON; nothing when there are none. */
+FEDGE_MUST_USE fedge_status fedge_metrics_write(const fedge_metric_values *metrics,
+                                                fedge_buffer *line, fedge_error *err);
+
+/* ---- quantiles of clients' accuracies -------------------------------------------------------- */
+
+/* How evenly models serve clients: quantiles of their accuracies, each client counting once. */
+
+#define FEDGE_ACCURACY_QUANTILES 7
+
+/* At 0, 0.1, 0.25, 0.5, 0.75, 0.9 and 1, linear between two clients, as numpy.quantile. Plain data;
+ * all 0: nothing is known. */
+typedef struct fedge_accuracy_quantiles {
+    bool present;
+    double values[FEDGE_ACCURACY_QUANTILES];
+} fedge_accuracy_quantiles;
+
+/* "0", "0.1", …: how files name them; index below FEDGE_ACCURACY_QUANTILES. */
+const char *fedge_accuracy_quantile_key(unsigned index);
+
+/* accuracies: (count), which are sorted; none: nothing is known. */
+void fedge_accuracy_quantiles_measure(fedge_accuracy_quantiles *to, double *accuracies,
+                                      uint32_t count);
 
 #define FEDGE_SPEED_QUANTILES 4u
 #define FEDGE_ROUND_SUMMARY_MAX_TOLD 2048u /* updates that a line names */

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/rounds_buffer.h"
 #include "aggregator/rounds/rounds_internal.h"
 #include "aggregator/rounds/sampler.h"
 

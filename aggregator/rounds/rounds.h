@@ -39,7 +39,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/rounds/samplers.h"
+#include "aggregator/rounds/sampler.h"
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
 #include "edge/wire/protocol.h"

@@ -66,3 +66,120 @@ void fedge_sample(fedge_rng *rng, uint32_t *items, uint32_t n, uint32_t k)
         items[j] = item;
     }
 }
+
+/* ---- samplers by kind ------------------------------------------------------------------------ */
+
+#define ENTRY(name, text) &fedge_sampler_##name,
+static const fedge_sampler_ops *const samplers[] = {FEDGE_SAMPLER_MAP(ENTRY)};
+
+const fedge_sampler_ops *fedge_sampler_of(fedge_sampler_kind kind)
+{
+    assert(kind < FEDGE_SAMPLER_COUNT);
+    return samplers[kind];
+}
+
+bool fedge_sampler_looks_back(const fedge_sampler_spec *spec)
+{
+    return fedge_sampler_of(spec->type)->score != NULL;
+}
+
+/* 0: not known. */
+static uint32_t own_score(const fedge_sampler_spec *spec, const fedge_client_history *history,
+                          uint32_t round, uint32_t client)
+{
+    const fedge_client_record record = fedge_client_history_get(history, client);
+    const uint32_t score = fedge_sampler_of(spec->type)->score(&record, round);
+    assert(score <= FEDGE_SAMPLER_MAX_SCORE);
+    return score;
+}
+
+uint32_t fedge_draw_score(const fedge_draw *draw, const fedge_sampler_spec *spec,
+                          const fedge_client_history *history, uint32_t round, uint32_t client)
+{
+    const uint32_t own = own_score(spec, history, round, client);
+    const uint32_t score = own > 0 ? own : draw->unknown;
+    return score > draw->floor ? score : draw->floor;
+}
+
+/* What unknown clients count as, and the least that anyone does. */
+static fedge_draw begin(const fedge_sampler_spec *spec, const fedge_client_history *history,
+                        uint32_t round, const uint32_t *items, uint32_t n)
+{
+    uint64_t sum = 0;
+    uint32_t known = 0, greatest = 1;
+    for (uint32_t i = 0; i < n; i++) {
+        const uint32_t score = own_score(spec, history, round, items[i]);
+        known += score > 0;
+        sum += score;
+        greatest = score > greatest ? score : greatest;
+    }
+    const uint32_t mean = known > 0 && sum >= known ? (uint32_t)(sum / known) : 1;
+    const uint32_t unknown = fedge_sampler_of(spec->type)->hopes ? greatest : mean;
+    const uint64_t all = sum + (uint64_t)(n - known) * unknown;
+    const uint64_t mean_of_all = all / n;
+    const double least = spec->minimum_share * (double)mean_of_all;
+    return (fedge_draw){
+        .unknown = unknown, .floor = least > 1.0 ? (uint32_t)least : 1, .available = n};
+}
+
+static void swap(uint32_t *items, uint32_t i, uint32_t j)
+{
+    const uint32_t item = items[i];
+    items[i] = items[j];
+    items[j] = item;
+}
+
+fedge_draw fedge_draw_cohort(const fedge_sampler_spec *spec, const fedge_client_history *history,
+                             uint32_t round, fedge_rng *rng, uint32_t *items, uint32_t n,
+                             uint32_t k)
+{
+    assert(k >= 1 && k <= n && n <= (uint32_t)1 << 24);
+    fedge_draw draw = begin(spec, history, round, items, n);
+    draw.asked = k;
+    fedge_sample(rng, items, n, n);
+    /* Whoever would be hit more than once is taken, which raises the chances of the others. */
+    uint32_t taken = 0, before;
+    do {
+        before = taken;
+        draw.total = 0;
+        for (uint32_t i = taken; i < n; i++)
+            draw.total += fedge_draw_score(&draw, spec, history, round, items[i]);
+        for (uint32_t i = taken; i < n && taken < k; i++) {
+            const uint64_t score = fedge_draw_score(&draw, spec, history, round, items[i]);
+            if (score * (k - before) >= draw.total)
+                swap(items, taken++, i);
+        }
+    } while (taken > before && taken < k);
+    draw.count = k - taken;
+    if (taken == k) {
+        draw.total = 0;
+        return draw;
+    }
+    assert(draw.total > 0 && draw.count > 0); /* every score is at least 1 */
+    /* k points at equal distances T / k, the first drawn from [0, T / k): at / count in all, in
+     * whole numbers and a rest. Each client is as long as its score. */
+    const uint64_t start = (((uint64_t)fedge_rng_u32(rng) << 32) | fedge_rng_u32(rng)) % draw.total;
+    uint64_t point = start / draw.count, rest = start % draw.count, reached = 0;
+    for (uint32_t i = taken; i < n && taken < k; i++) {
+        reached += fedge_draw_score(&draw, spec, history, round, items[i]);
+        if (point < reached) {
+            swap(items, taken++, i);
+            point += draw.total / draw.count;
+            rest += draw.total % draw.count;
+            point += rest >= draw.count;
+            rest -= rest >= draw.count ? draw.count : 0;
+        }
+    }
+    return draw;
+}
+
+double fedge_draw_ratio(const fedge_draw *draw, const fedge_sampler_spec *spec,
+                        const fedge_client_history *history, uint32_t round, uint32_t client)
+{
+    if (draw->available == 0)
+        return 1.0;
+    const double mean = (double)draw->asked / (double)draw->available;
+    const uint64_t hits =
+        draw->count * (uint64_t)fedge_draw_score(draw, spec, history, round, client);
+    return hits >= draw->total ? mean : mean * (double)draw->total / (double)hits;
+}

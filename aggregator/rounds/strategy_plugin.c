@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/metrics.h"
+#include "aggregator/rounds/round_summary.h"
+#include "aggregator/rounds/strategy.h"
 #include "aggregator/rounds/strategy_plugin_api.h"
-#include "aggregator/rounds/strategy_vectors.h"
 #include "edge/plan/plan_fields.h"
 
 #define MAX_STRATEGIES 63 /* with the plugin's: what a job's reader can tell apart */

@@ -5,11 +5,11 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "aggregator/reduce/dots.h"
+#include "aggregator/reduce/rows.h"
 #include "aggregator/threads/worker_pool.h"
 
 /* Visits that make something of the rows themselves, on the CPU, have room for a piece (ifca.c). */
-static_assert(FEDGE_DOTS_COUNT <= FEDGE_UPDATES_PIECE, "a tile of the CPU's is a piece at most");
+static_assert(FEDGE_DOTS_COUNT <= FEDGE_UPDATES_CHUNK, "a tile of the CPU's is a piece at most");
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
@@ -44,7 +44,7 @@ uint64_t fedge_tiles_least_bytes(uint32_t num)
 
 uint64_t fedge_tiles_bytes(uint32_t num, uint32_t num_threads)
 {
-    return shared_bytes(num, num) + thread_bytes(num, FEDGE_UPDATES_PIECE, true) * num_threads;
+    return shared_bytes(num, num) + thread_bytes(num, FEDGE_UPDATES_CHUNK, true) * num_threads;
 }
 
 /* Smaller tiles first, then fewer threads. */
@@ -219,11 +219,11 @@ static fedge_status read_row(const fedge_tiles *tiles, uint32_t index, const fed
     const fedge_tensor_spec *tensors = tiles->sum->delta.schema->tensors;
     const size_t first = tile->first - (tensors[tile->tensor].offset - tensors[0].offset);
     fedge_status status = FEDGE_OK;
-    for (size_t at = 0; at < tile->count && status == FEDGE_OK; at += FEDGE_UPDATES_PIECE) {
+    for (size_t at = 0; at < tile->count && status == FEDGE_OK; at += FEDGE_UPDATES_CHUNK) {
         const size_t left = tile->count - at;
         status =
             updates->read(updates->user, index, tile->tensor, first + at,
-                          left < FEDGE_UPDATES_PIECE ? left : FEDGE_UPDATES_PIECE, row + at, err);
+                          left < FEDGE_UPDATES_CHUNK ? left : FEDGE_UPDATES_CHUNK, row + at, err);
     }
     return status;
 }

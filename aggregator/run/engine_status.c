@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "aggregator/run/engine_status.h"
-#include "aggregator/store/json_text.h"
+#include "aggregator/store/json_file.h"
 
 void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size)
 {

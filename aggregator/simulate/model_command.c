@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/store/json_text.h"
+#include "aggregator/store/json_file.h"
 #include "aggregator/store/model_file.h"
 
 #define OPTION(name, argument, help, type, field)                                                  \

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "aggregator/store/journal.h"
-#include "aggregator/store/path.h"
 #include "edge/core/os.h"
 
 #define TEXT 32 /* most bytes of the file */
@@ -79,4 +78,17 @@ fedge_status fedge_disk_tidy(const char *dir, uint32_t oldest, fedge_error *err)
 {
     tidying of = {dir, oldest};
     return fedge_os_list_dir(dir, tidy_one, &of, err);
+}
+
+/* ---- paths ----------------------------------------------------------------------------------- */
+
+fedge_status fedge_path_join(const char *dir, const char *name, char path[FEDGE_MAX_PATH],
+                             fedge_error *err)
+{
+    const int length = snprintf(path, FEDGE_MAX_PATH, "%s/%s", dir, name);
+    return length > 0 && length < FEDGE_MAX_PATH
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_TOO_BIG,
+                            "the path %.60s.../%.60s is over %d bytes: use a shorter folder", dir,
+                            name, FEDGE_MAX_PATH - 1);
 }

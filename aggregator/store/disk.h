@@ -14,6 +14,14 @@
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
 
+/* ---- paths ----------------------------------------------------------------------------------- */
+
+/* Paths of what is kept in a folder. */
+
+/* path: "dir/name". FEDGE_TOO_BIG when it has FEDGE_MAX_PATH bytes or more. */
+FEDGE_MUST_USE fedge_status fedge_path_join(const char *dir, const char *name,
+                                            char path[FEDGE_MAX_PATH], fedge_error *err);
+
 /* *disk is ≥ 1; 0: there is no number and [make] is false. The directory exists. Nobody else makes
  * one at the same time. FEDGE_CORRUPT: the file is none. */
 FEDGE_MUST_USE fedge_status fedge_disk_read(const char *state_dir, bool make, uint64_t *disk,

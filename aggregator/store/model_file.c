@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/store/path.h"
+#include "aggregator/store/disk.h"
 #include "aggregator/store/run.h"
 #include "edge/core/os.h"
 #include "edge/core/version.h"

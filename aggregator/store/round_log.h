@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "aggregator/rounds/round_summary.h"
 #include "edge/core/os.h"
 #include "edge/core/status.h"
 #include "edge/wire/protocol.h"
@@ -47,5 +48,19 @@ FEDGE_MUST_USE fedge_status fedge_round_log_append(fedge_round_log *log, uint32_
                                                    fedge_task_kind kind, const char *fields,
                                                    fedge_error *err);
 void fedge_round_log_close(fedge_round_log *log);
+
+/* ---- reading back ---------------------------------------------------------------------------- */
+
+/* rounds.jsonl read back: the lines that fedge_round_summary_write made. */
+
+/* Gives each line of the file at [path] to [on_line], in order; a failure of it ends the reading.
+ * Of a summary all is known that totals and curves need: round, kind, clients, examples, bytes,
+ * seconds, losses and accuracies, model, virtual time, validation, and what is told of updates
+ * (until [on_line] returns). FEDGE_CORRUPT with the number of a line that is no JSON object,
+ * FEDGE_NO_MEMORY, and what reading a file of at most FEDGE_ROUND_LOG_MAX_SIZE gives. */
+FEDGE_MUST_USE fedge_status fedge_round_lines_read(
+    const char *path,
+    fedge_status (*on_line)(void *user, const fedge_round_summary *summary, fedge_error *err),
+    void *user, fedge_error *err);
 
 #endif

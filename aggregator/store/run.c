@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "aggregator/store/checkpoint.h"
+#include "aggregator/store/disk.h"
 #include "aggregator/store/json_file.h"
-#include "aggregator/store/path.h"
 #include "edge/core/os.h"
 #include "secure/crypto/sha256.h"
 

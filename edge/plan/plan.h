@@ -143,7 +143,7 @@ typedef struct fedge_plan {
     fedge_update_spec update;
 } fedge_plan;
 
-/* How the clients of a training phase are drawn (aggregator/rounds/samplers.h): name in C, name in
+/* How the clients of a training phase are drawn (aggregator/rounds/sampler.h): name in C, name in
  * a job. The first is a job's default. */
 #define FEDGE_SAMPLER_MAP(X)                                                                       \
     X(uniform, "uniform")                                                                          \

@@ -61,7 +61,7 @@ LAYERS = {
     "tests": (("",), ("",)),
 }
 MAX_FILES = 40
-AXES = ("edge/train/layers", "aggregator/rounds", "aggregator/rounds/strategies", "edge/core/codec", "edge/data/formats")
+AXES = ("edge/train/layers", "aggregator/rounds/strategies", "edge/core/codec", "edge/data/formats")
 LIBRARIES = ("cjson/", "zlib.h", "isa-l/", "mbedtls/", "psa/", "gcrypt.h", "libwebsockets.h", "ev.h")
 STANDARD = re.compile(
     r"(assert|complex|ctype|errno|fenv|float|inttypes|iso646|limits|locale|math|setjmp|signal|stdalign|"

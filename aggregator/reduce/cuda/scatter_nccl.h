@@ -1,5 +1,5 @@
-/* The scatter "nccl" (aggregator/reduce/scatter.h): one communicator spans the GPUs of all ranks,
- * and its reduce-scatter adds up their sums from GPU to GPU, on one machine or many.
+/* The scatter "nccl" (aggregator/reduce/accumulator.h): one communicator spans the GPUs of all
+ * ranks, and its reduce-scatter adds up their sums from GPU to GPU, on one machine or many.
  *
  * Each GPU has sums of all coordinates, and gets those of its part of its rank's shard, which comes
  * to the host from there. Piece by piece, what goes to each of the others is laid side by side in a
@@ -11,7 +11,7 @@
 #ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_SCATTER_NCCL_H
 #define FEDGE_AGGREGATOR_REDUCE_CUDA_SCATTER_NCCL_H
 
-#include "aggregator/reduce/scatter.h"
+#include "aggregator/reduce/accumulator.h"
 
 #ifndef FEDGE_CUDA_RANKS_TIMEOUT_MS
 #define FEDGE_CUDA_RANKS_TIMEOUT_MS 60000

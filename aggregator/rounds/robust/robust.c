@@ -2,8 +2,8 @@
  *
  *   1. mixing, if the job asks for it: all pairwise distances, and each update becomes the mean of
  *      its nearest neighbours (fedge_tiles_mix)
- *   2. the rule's own look at the updates (gram.c), by which it weighs or leaves out whole updates
- *   3. the mean, median or trimmed mean of each coordinate over those that are left
+ *   2. the Gram matrix that the rule asks for, by which it weighs or leaves out whole updates
+ *   3. the mean, median or trimmed mean of each coordinate over those that remain
  *
  * Sums are integers until the last division, so the model does not depend on threads or tiles. */
 #include "aggregator/rounds/robust/robust.h"
@@ -15,7 +15,8 @@
 #include "aggregator/rounds/sampler.h"
 #include "edge/core/fixed.h"
 
-#define WEIGHT_BITS 32 /* of all weights together: as of the sums (edge/core/fixed.h) */
+#define WEIGHT_BITS 32 /* of all weights together, as in the sums (edge/core/fixed.h) */
+#define GRAM_BITS 24   /* of |u|: the most that fedge_tile_ops.dots takes */
 
 /* ---- before any round ------------------------------------------------------------------------ */
 
@@ -68,21 +69,122 @@ fedge_status fedge_robust_check(const fedge_json *json, const fedge_job *job, fe
                : FEDGE_OK;
 }
 
+/* ---- Gram matrices --------------------------------------------------------------------------- */
+
+static double get(fedge_tile_sum value)
+{
+    /* After a subtraction low may be negative: the shift rounds down and the mask keeps the
+     * remainder, so what is added is always in [0, 2^32). */
+    value.high += value.low >> 32;
+    value.low &= 0xffffffff;
+    return (double)value.high * 0x1p32 + (double)value.low;
+}
+
+typedef struct gram_pass {
+    const fedge_tiles *tiles;
+    const fedge_strategy_section *delta;
+    int8_t most_bound_log2;
+    fedge_tile_products products;
+} gram_pass;
+
+/* Adds the products of values rounded to GRAM_BITS bits of the largest bound. */
+static fedge_status add_tile(void *user, const fedge_tile *tile, fedge_error *err)
+{
+    const gram_pass *self = user;
+    const fedge_tiles *tiles = self->tiles;
+    const int less = self->most_bound_log2 - self->delta->bounds_log2[tile->tensor];
+    const int bits = FEDGE_FIXED_VALUE_BITS - GRAM_BITS + less;
+    /* A larger shift would overflow as half is added for rounding. A tensor whose bound is so much
+     * smaller adds at most one unit. */
+    const int shift = bits < FEDGE_FIXED_VALUE_BITS ? bits : FEDGE_FIXED_VALUE_BITS;
+    return tiles->ops->dots(tiles->state, tile->thread, tile->num, tile->count, shift,
+                            self->products, err);
+}
+
+static void fill(fedge_gram *gram, const fedge_tile_sum *sums)
+{
+    for (uint32_t i = 0; i < gram->num; i++) {
+        for (uint32_t j = 0; j < gram->num; j++) {
+            const size_t at = (size_t)i * gram->num + j;
+            const fedge_tile_sum *a = &sums[fedge_tile_pair(i, i)];
+            const fedge_tile_sum *b = &sums[fedge_tile_pair(j, j)];
+            const fedge_tile_sum *ab = &sums[fedge_tile_pair(i, j)];
+            const fedge_tile_sum square = {a->high + b->high - 2 * ab->high,
+                                           a->low + b->low - 2 * ab->low};
+            if (gram->squares)
+                gram->squares[at] = get(square);
+            else
+                gram->dots[at] = get(*ab);
+        }
+    }
+}
+
+static fedge_tile_products products_of(fedge_gram_extent extent)
+{
+    return extent == FEDGE_GRAM_NORMS  ? FEDGE_PRODUCTS_NORMS
+           : extent == FEDGE_GRAM_LAST ? FEDGE_PRODUCTS_LAST
+                                       : FEDGE_PRODUCTS_ALL;
+}
+
+fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles, fedge_gram_extent extent,
+                             fedge_error *err)
+{
+    const uint32_t num = tiles->num;
+    *gram = (fedge_gram){.num = num};
+    if (extent == FEDGE_GRAM_NOTHING)
+        return FEDGE_OK;
+    const fedge_strategy_section *delta = &tiles->sum->delta;
+    gram_pass of = {.tiles = tiles,
+                    .delta = delta,
+                    .most_bound_log2 = delta->bounds_log2[0],
+                    .products = products_of(extent)};
+    for (uint32_t t = 1; t < delta->schema->num_tensors; t++) {
+        if (delta->bounds_log2[t] > of.most_bound_log2)
+            of.most_bound_log2 = delta->bounds_log2[t];
+    }
+    /* The budget of tiles.c counts both arrays. */
+    fedge_tile_sum *sums = malloc(fedge_tile_pairs(num) * sizeof(*sums));
+    double *values = malloc((size_t)num * num * sizeof(*values));
+    gram->unit = ldexp(1.0, of.most_bound_log2 - GRAM_BITS);
+    if (extent == FEDGE_GRAM_SQUARES)
+        gram->squares = values;
+    else
+        gram->dots = values;
+    fedge_status status =
+        sums && values ? fedge_tiles_each(tiles, add_tile, &of, err)
+                       : fedge_fail(err, FEDGE_NO_MEMORY,
+                                    "no memory for the distances of %u updates", (unsigned)num);
+    if (status == FEDGE_OK)
+        status = tiles->ops->take_dots(tiles->state, num, sums, err);
+    if (status == FEDGE_OK)
+        fill(gram, sums);
+    free(sums);
+    return status;
+}
+
+void fedge_gram_fini(fedge_gram *gram)
+{
+    free(gram->dots);
+    free(gram->squares);
+    *gram = (fedge_gram){0};
+}
+
 /* ---- for rules ------------------------------------------------------------------------------- */
 
-double fedge_robust_weigh(fedge_robust_choice *choice, const double *shares)
+double fedge_robust_weigh(fedge_robust_choice *choice, const double *coefficients)
 {
     double most = 0.0, sum = 0.0;
     int bits = WEIGHT_BITS;
-    /* The largest share becomes 2^bits: num of them must not be over 2^WEIGHT_BITS together. */
+    /* The largest coefficient becomes 2^bits: num of them together must not exceed 2^WEIGHT_BITS.
+     */
     for (uint32_t n = 1; n < choice->num; n *= 2)
         bits--;
     bits = bits < FEDGE_FIXED_VALUE_BITS ? bits : FEDGE_FIXED_VALUE_BITS;
     for (uint32_t i = 0; i < choice->num; i++)
-        most = shares[i] > most ? shares[i] : most;
+        most = coefficients[i] > most ? coefficients[i] : most;
     const double unit = most > 0.0 ? ldexp(1.0, bits) / most : 0.0;
     for (uint32_t i = 0; i < choice->num; i++) {
-        choice->weights[i] = (uint32_t)rint(shares[i] * unit);
+        choice->weights[i] = (uint32_t)rint(coefficients[i] * unit);
         sum += (double)choice->weights[i];
     }
     choice->divisor = sum;
@@ -96,21 +198,21 @@ static int by_value(const void *a, const void *b)
 }
 
 double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i, uint32_t count,
-                          double *room)
+                          double *scratch)
 {
     uint32_t others = 0;
     double score = 0.0;
     for (uint32_t j = 0; j < gram->num; j++) {
         if (j != i && alive[j])
-            room[others++] = gram->squares[(size_t)i * gram->num + j];
+            scratch[others++] = gram->squares[(size_t)i * gram->num + j];
     }
-    qsort(room, others, sizeof(*room), by_value);
+    qsort(scratch, others, sizeof(*scratch), by_value);
     for (uint32_t k = 0; k < count && k < others; k++)
-        score += room[k];
+        score += scratch[k];
     return score;
 }
 
-/* ---- one value of a coordinate's ------------------------------------------------------------- */
+/* ---- reducing a coordinate's values to one --------------------------------------------------- */
 
 typedef struct pass {
     const fedge_tiles *tiles;
@@ -120,7 +222,7 @@ typedef struct pass {
     float *model;
 } pass;
 
-/* How many values make one of a coordinate's. */
+/* How many values of a coordinate its sum adds. */
 static double divisor_of(const fedge_tile_choice *choice, double of_mean)
 {
     const uint32_t num = choice->num;
@@ -135,17 +237,17 @@ static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
     const pass *self = user;
     const fedge_tiles *tiles = self->tiles;
     const int64_t *sums = NULL;
-    const fedge_status status =
-        tiles->ops->reduce(tiles->state, tile->thread, tile->count, &self->choice, &sums, err);
+    FEDGE_TRY(
+        tiles->ops->reduce(tiles->state, tile->thread, tile->count, &self->choice, &sums, err));
     float *model = self->model + tile->first;
     const double unit = ldexp(1.0, self->delta->bounds_log2[tile->tensor] - FEDGE_FIXED_VALUE_BITS);
-    for (size_t k = 0; status == FEDGE_OK && k < tile->count; k++)
+    for (size_t k = 0; k < tile->count; k++)
         model[k] += (float)(self->rate * ((double)sums[k] / self->divisor * unit));
-    return status;
+    return FEDGE_OK;
 }
 
-/* The last pass: over the updates that were chosen, and no others are read unless they are mixed.
- * chosen, weights: (choice->num), room. */
+/* The last pass. It reads only the chosen updates, unless they are mixed. chosen, weights:
+ * (choice->num) scratch. */
 static fedge_status move(pass *self, fedge_tiles *tiles, const fedge_robust_choice *choice,
                          uint32_t *chosen, uint32_t *weights, fedge_error *err)
 {
@@ -171,21 +273,27 @@ static fedge_status move(pass *self, fedge_tiles *tiles, const fedge_robust_choi
 
 /* ---- a round --------------------------------------------------------------------------------- */
 
+/* Replaces the updates in the tiles by means of their nearest neighbours. */
+static fedge_status mix(const fedge_robust_rule *rule, const fedge_robust_settings *settings,
+                        fedge_tiles *tiles, uint32_t num, fedge_error *err)
+{
+    fedge_gram gram = {0};
+    fedge_status status = fedge_gram_init(&gram, tiles, FEDGE_GRAM_SQUARES, err);
+    if (status == FEDGE_OK) {
+        status =
+            fedge_tiles_mix(tiles, gram.squares, num - rule->num_own, settings->num_malicious, err);
+    }
+    fedge_gram_fini(&gram);
+    return status;
+}
+
 static fedge_status choose(const fedge_robust_rule *rule, const fedge_robust_settings *settings,
                            fedge_tiles *tiles, fedge_robust_choice *choice, fedge_error *err)
 {
     fedge_gram gram = {0};
-    fedge_status status = FEDGE_OK;
-    if (settings->mixing) {
-        status = fedge_gram_init(&gram, tiles, FEDGE_GRAM_SQUARES, err);
-        if (status == FEDGE_OK) {
-            status = fedge_tiles_mix(tiles, gram.squares, choice->num - rule->num_own,
-                                     settings->num_malicious, err);
-        }
-        fedge_gram_fini(&gram);
-    }
-    if (status == FEDGE_OK)
-        status = fedge_gram_init(&gram, tiles, rule->looks_at, err);
+    if (settings->mixing)
+        FEDGE_TRY(mix(rule, settings, tiles, choice->num, err));
+    fedge_status status = fedge_gram_init(&gram, tiles, rule->looks_at, err);
     if (status == FEDGE_OK && rule->choose)
         status = rule->choose(settings, &gram, choice, err);
     fedge_gram_fini(&gram);
@@ -199,11 +307,11 @@ static fedge_status choose(const fedge_robust_rule *rule, const fedge_robust_set
 static fedge_status check(const fedge_robust_rule *rule, const fedge_robust_settings *settings,
                           const fedge_strategy_sum *sum, fedge_error *err)
 {
-    const fedge_status status = fedge_strategy_check_updates(sum, rule->name, err);
+    FEDGE_TRY(fedge_strategy_check_updates(sum, rule->name, err));
     const uint32_t least = least_updates(rule, settings);
     const uint32_t num_updates = sum->num_updates - rule->num_own;
-    return status != FEDGE_OK || num_updates >= least
-               ? status
+    return num_updates >= least
+               ? FEDGE_OK
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "%s: round %" PRIu32 " has %" PRIu32 " updates and needs %" PRIu32,
                             rule->name, sum->round, num_updates, least);
@@ -215,28 +323,25 @@ fedge_status fedge_robust_step(const fedge_robust_rule *rule, void *state,
     const fedge_robust_settings *settings = state;
     fedge_robust_choice choice = {.num = sum->num_updates};
     fedge_tiles tiles = {0};
-    fedge_status status = check(rule, settings, sum, err);
-    if (status == FEDGE_OK)
-        status = fedge_tiles_init(&tiles, sum, settings->mixing, err);
-    if (status != FEDGE_OK)
-        return status;
-    /* Of all, then of those that are chosen, and which these are. */
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY(check(rule, settings, sum, err));
+    FEDGE_TRY(fedge_tiles_init(&tiles, sum, settings->mixing, err));
+    /* The weights of all updates, then the indices and the weights of the chosen ones. */
     uint32_t *lists = malloc(3 * (size_t)choice.num * sizeof(*lists));
-    choice.weights = lists;
-    if (!lists)
+    if (!lists) {
         status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " weights", choice.num);
-    for (uint32_t i = 0; status == FEDGE_OK && i < choice.num; i++)
+        goto end;
+    }
+    choice.weights = lists;
+    for (uint32_t i = 0; i < choice.num; i++)
         choice.weights[i] = 1;
-    if (status == FEDGE_OK)
-        status = choose(rule, settings, &tiles, &choice, err);
+    FEDGE_TRY_OR(choose(rule, settings, &tiles, &choice, err), end);
     pass of = {.delta = &sum->delta,
                .choice = {.middle = rule->middle},
                .rate = fedge_strategy_rate(&settings->common, sum->round),
                .model = model};
-    if (status == FEDGE_OK) {
-        status =
-            move(&of, &tiles, &choice, lists + choice.num, lists + 2 * (size_t)choice.num, err);
-    }
+    status = move(&of, &tiles, &choice, lists + choice.num, lists + 2 * (size_t)choice.num, err);
+end:
     free(lists);
     fedge_tiles_fini(&tiles);
     return status;

@@ -1,7 +1,7 @@
 /* Robust rules: strategies that a minority of clients which send anything they like cannot steer.
  *
- * A rule chooses among the updates, or weighs them, by their Gram matrix (gram.h), and then makes
- * one value of those of each coordinate:
+ * A rule chooses among the updates, or weighs them, by their Gram matrix (fedge_gram), and then
+ * makes one value of those of each coordinate:
  *
  *     x ← x + η_s r,   r = Σ a_i Δ_i / divisor, or a middle of the chosen Δ_i, coordinate by
  * coordinate
@@ -15,9 +15,41 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/rounds/robust/gram.h"
 #include "aggregator/rounds/strategy.h"
+#include "aggregator/rounds/tiles.h"
 #include "edge/json/json.h"
+
+/* ---- Gram matrices --------------------------------------------------------------------------- */
+
+/* Gram matrices of a round's updates, from integers: what a rule chooses by is the same on every
+ * machine, whatever the order, the threads or the instructions.
+ *
+ *     dots_ij = Σ_k u_ik u_jk,    squares_ij = ‖u_i − u_j‖² = dots_ii + dots_jj − 2 dots_ij
+ *
+ * u is an update rounded to 2^−24 of its bound; both sums are exact, then rounded to doubles, and
+ * in units of 2^(2b − 48), b being the largest of the delta's.
+ */
+
+typedef struct fedge_gram {
+    uint32_t num;
+    double unit;     /* what a length of 1 is worth: 2^(b − 24) */
+    double *dots;    /* (num, num); NULL where squares are asked for */
+    double *squares; /* (num, num); NULL where dots are */
+} fedge_gram;
+
+typedef enum fedge_gram_extent {
+    FEDGE_GRAM_NOTHING,
+    FEDGE_GRAM_NORMS,  /* the diagonal of dots */
+    FEDGE_GRAM_LAST,   /* the same, and those of the last update with all */
+    FEDGE_GRAM_DOTS,   /* all of them */
+    FEDGE_GRAM_SQUARES /* all of these: one of the two matrices is all that a rule needs */
+} fedge_gram_extent;
+
+/* One pass over the tiles, mixed if they are; none for NOTHING. What of dots is beyond [extent] is
+ * 0. */
+FEDGE_MUST_USE fedge_status fedge_gram_init(fedge_gram *gram, fedge_tiles *tiles,
+                                            fedge_gram_extent extent, fedge_error *err);
+void fedge_gram_fini(fedge_gram *gram); /* one that is all 0 is fine */
 
 /* Of all rules; each reads those that it has. */
 typedef struct fedge_robust_settings {
@@ -78,7 +110,7 @@ FEDGE_MUST_USE fedge_status fedge_robust_step(const fedge_robust_rule *rule, voi
                                               fedge_error *err);
 /* a_i ← c_i to as many bits as the sums have room for: c_i ≥ 0, the largest has them all.
  * choice->divisor becomes Σ a_i; the return value is a_i of a c_i of 1. */
-double fedge_robust_weigh(fedge_robust_choice *choice, const double *shares);
+double fedge_robust_weigh(fedge_robust_choice *choice, const double *coefficients);
 /* Krum's score of update [i] among those with alive[j]: the sum of the squares of its distances to
  * the [count] nearest others. [room]: (num). */
 double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i, uint32_t count,

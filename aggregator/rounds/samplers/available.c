@@ -2,7 +2,7 @@
  * rounds that have its update and m_i that it missed. One that has not been asked stands at 1/2, so
  * that nobody is shut out, and one that declines for good costs the rounds less and less.
  */
-#include "aggregator/rounds/samplers.h"
+#include "aggregator/rounds/sampler.h"
 
 static uint32_t score(const fedge_client_record *record, uint32_t round)
 {

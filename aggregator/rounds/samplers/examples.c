@@ -2,7 +2,7 @@
  * al., "On the convergence of FedAvg on non-IID data", ICLR 2020, scheme I), with rounds that all
  * weigh the same. n_i is what the client's last update said.
  */
-#include "aggregator/rounds/samplers.h"
+#include "aggregator/rounds/sampler.h"
 
 static uint32_t score(const fedge_client_record *record, uint32_t round)
 {

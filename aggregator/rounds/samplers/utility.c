@@ -11,7 +11,7 @@
  */
 #include <math.h>
 
-#include "aggregator/rounds/samplers.h"
+#include "aggregator/rounds/sampler.h"
 
 #define SCALE 8.0 /* scores are integers */
 

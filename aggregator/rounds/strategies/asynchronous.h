@@ -18,7 +18,7 @@
 #include <stdint.h>
 #include <stdlib.h>
 
-#include "aggregator/rounds/strategy_vectors.h"
+#include "aggregator/rounds/strategy.h"
 #include "edge/core/status.h"
 #include "edge/json/json.h"
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/strategies/krum.h"
+#include "aggregator/rounds/strategies/common.h"
 
 static const fedge_json_field ARGUMENTS[] = {
     FEDGE_ROBUST_MALICIOUS(FEDGE_JSON_REQUIRED),

@@ -6,7 +6,7 @@
  * and each client trains a model v of its own beside x, with λ (v − x) added to every gradient
  * (edge/plan/hooks/ditto.c), which it is evaluated by. λ is 0.1 by default.
  */
-#include "aggregator/rounds/strategies/fedavg.h"
+#include "aggregator/rounds/strategies/common.h"
 #include "edge/json/json.h"
 #include "edge/plan/client_hooks.h"
 

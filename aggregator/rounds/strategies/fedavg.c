@@ -3,7 +3,7 @@
  *
  *     x ← x + η_s · Σ w_i Δ_i / Σ w_i          w_i: the client's examples
  */
-#include "aggregator/rounds/strategies/fedavg.h"
+#include "aggregator/rounds/strategies/common.h"
 
 #include "edge/json/json.h"
 

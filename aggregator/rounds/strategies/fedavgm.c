@@ -8,7 +8,7 @@
  */
 #include <stdlib.h>
 
-#include "aggregator/rounds/strategy_vectors.h"
+#include "aggregator/rounds/strategy.h"
 #include "edge/json/json.h"
 
 typedef struct settings {

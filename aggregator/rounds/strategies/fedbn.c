@@ -6,7 +6,7 @@
  *
  * By default η_s is 1.
  */
-#include "aggregator/rounds/strategies/fedavg.h"
+#include "aggregator/rounds/strategies/common.h"
 
 const fedge_strategy_ops fedge_strategy_fedbn = {
     .reader = {.name = "FedBN",

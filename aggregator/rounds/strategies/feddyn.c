@@ -8,8 +8,8 @@
  */
 #include <stdlib.h>
 
-#include "aggregator/rounds/strategies/num_clients.h"
-#include "aggregator/rounds/strategy_vectors.h"
+#include "aggregator/rounds/strategies/common.h"
+#include "aggregator/rounds/strategy.h"
 
 typedef struct settings {
     fedge_strategy_common common;
@@ -55,7 +55,7 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
         .rule = FEDGE_STEP_RULE_DYN,
         .num_kept = 1,
         .beta1 = (double)with->alpha,
-        .beta2 = fedge_num_clients_share(&with->clients, sum->num_updates)};
+        .beta2 = fedge_num_clients_fraction(&with->clients, sum->num_updates)};
     FEDGE_TRY(fedge_strategy_check_sum(sum, "FedDyn", err));
     return fedge_strategy_optimize(sum, &sum->delta, fedge_strategy_rate(&with->common, sum->round),
                                    &optimizer, (float *const[2]){self->values}, model, err);

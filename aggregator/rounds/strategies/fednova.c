@@ -21,7 +21,7 @@
 #include <math.h>
 
 #include "aggregator/rounds/global_model.h"
-#include "aggregator/rounds/strategies/fedavg.h"
+#include "aggregator/rounds/strategies/common.h"
 #include "edge/core/fixed.h"
 #include "edge/json/json.h"
 

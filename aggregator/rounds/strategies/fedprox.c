@@ -6,7 +6,7 @@
  * and the server does as in FedAvg, x ← x + η_s · Σ w_i Δ_i / Σ w_i. The term is the trainer's
  * (training.proximal-mu of a plan), so there are no client hooks. μ has no default; η_s is 1.
  */
-#include "aggregator/rounds/strategies/fedavg.h"
+#include "aggregator/rounds/strategies/common.h"
 #include "edge/json/json.h"
 
 typedef struct settings {

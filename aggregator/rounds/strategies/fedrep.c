@@ -6,7 +6,7 @@
  *
  * personal-layers and head-epochs are 1 by default.
  */
-#include "aggregator/rounds/strategies/personal.h"
+#include "aggregator/rounds/strategies/common.h"
 
 static const fedge_json_field ARGUMENTS[] = {
     FEDGE_PERSONAL_LAYERS_FIELD(fedge_personal_settings, with.personal_layers),

@@ -4,11 +4,11 @@
  *
  * Defaults: η_s = 0.01, β1 = 0.9, β2 = 0.99, τ = 1e-3. adaptive.h has what it shares with its kin.
  */
-#include "aggregator/rounds/strategies/adaptive.h"
+#include "aggregator/rounds/strategies/common.h"
 
 #include <stdlib.h>
 
-#include "aggregator/rounds/strategy_vectors.h"
+#include "aggregator/rounds/strategy.h"
 
 static const fedge_json_field ARGUMENTS[] = {
     FEDGE_ADAPTIVE_BETA1(0.9),

@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "aggregator/rounds/global_model.h"
-#include "aggregator/rounds/strategies/fedavg.h"
-#include "aggregator/rounds/strategy_vectors.h"
+#include "aggregator/rounds/strategies/common.h"
+#include "aggregator/rounds/strategy.h"
 #include "aggregator/rounds/tiles.h"
 #include "edge/core/fixed.h"
 #include "edge/json/json.h"
@@ -86,7 +86,7 @@ static fedge_status visit(void *user, const fedge_tile *tile, fedge_error *err)
     (void)err;
     const pass *self = user;
     const int8_t bound = self->sum->delta.bounds_log2[tile->tensor];
-    int64_t sums[FEDGE_UPDATES_PIECE];
+    int64_t sums[FEDGE_UPDATES_CHUNK];
     for (uint32_t j = 0; j < self->num_clusters; j++) {
         float *x = j == 0 ? self->model
                           : self->others->values + (size_t)(j - 1) * self->others->num_values;

@@ -3,9 +3,7 @@
  *
  *     x ← x + η_s · mean(Δ_k of the m lowest scores),   m = n − f by default
  */
-#include <stdlib.h>
-
-#include "aggregator/rounds/strategies/krum.h"
+#include "aggregator/rounds/strategies/common.h"
 
 static const fedge_json_field ARGUMENTS[] = {
     FEDGE_ROBUST_MALICIOUS(FEDGE_JSON_REQUIRED),
@@ -14,47 +12,6 @@ static const fedge_json_field ARGUMENTS[] = {
     FEDGE_ROBUST_MIXING,
     FEDGE_JSON_END,
 };
-
-uint32_t fedge_krum_least(const fedge_robust_settings *settings)
-{
-    return 2 * settings->num_malicious + 3;
-}
-
-typedef struct candidate {
-    double score;
-    uint32_t index;
-} candidate;
-
-static int by_score(const void *a, const void *b)
-{
-    const candidate *x = a, *y = b;
-    if (x->score != y->score)
-        return x->score < y->score ? -1 : 1;
-    return (x->index > y->index) - (x->index < y->index);
-}
-
-fedge_status fedge_krum_keep(const fedge_robust_settings *settings, const fedge_gram *gram,
-                             uint32_t count, fedge_robust_choice *choice, fedge_error *err)
-{
-    const uint32_t num = gram->num, near = num - settings->num_malicious - 2;
-    candidate *order = malloc(num * sizeof(*order));
-    double *room = malloc(num * sizeof(*room));
-    bool *alive = malloc(num * sizeof(*alive));
-    const bool has_memory = order && room && alive;
-    for (uint32_t i = 0; has_memory && i < num; i++)
-        alive[i] = true;
-    for (uint32_t i = 0; has_memory && i < num; i++)
-        order[i] = (candidate){fedge_robust_score(gram, alive, i, near, room), i};
-    if (has_memory)
-        qsort(order, num, sizeof(*order), by_score);
-    for (uint32_t i = 0; has_memory && i < num; i++)
-        choice->weights[order[i].index] = i < count ? 1 : 0;
-    free(order);
-    free(room);
-    free(alive);
-    return has_memory ? FEDGE_OK
-                      : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u scores", (unsigned)num);
-}
 
 static fedge_status choose(const fedge_robust_settings *settings, const fedge_gram *gram,
                            fedge_robust_choice *choice, fedge_error *err)

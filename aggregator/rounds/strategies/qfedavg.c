@@ -11,7 +11,7 @@
  */
 #include <math.h>
 
-#include "aggregator/rounds/strategies/fedavg.h"
+#include "aggregator/rounds/strategies/common.h"
 #include "edge/json/json.h"
 
 #define MOST 64 /* of F^q */

@@ -8,8 +8,8 @@
  */
 #include <stdlib.h>
 
-#include "aggregator/rounds/strategies/num_clients.h"
-#include "aggregator/rounds/strategy_vectors.h"
+#include "aggregator/rounds/strategies/common.h"
+#include "aggregator/rounds/strategy.h"
 
 typedef struct settings {
     fedge_strategy_common common;
@@ -35,18 +35,15 @@ static fedge_status step(void *state, const fedge_strategy_sum *sum, float *mode
 {
     fedge_strategy_vectors *self = state;
     const settings *with = self->settings;
-    fedge_status status = fedge_strategy_check_sum(sum, "SCAFFOLD", err);
-    if (status == FEDGE_OK && !sum->hooks.schema) {
-        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "SCAFFOLD: round %u has no control section", (unsigned)sum->round);
+    FEDGE_TRY(fedge_strategy_check_sum(sum, "SCAFFOLD", err));
+    if (!sum->hooks.schema) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "SCAFFOLD: round %u has no control section",
+                          (unsigned)sum->round);
     }
-    if (status != FEDGE_OK)
-        return status;
-    const double share = fedge_num_clients_share(&with->clients, sum->num_updates);
-    status = fedge_strategy_move(sum, &sum->delta, fedge_strategy_rate(&with->common, sum->round),
-                                 model, err);
-    return status == FEDGE_OK ? fedge_strategy_move(sum, &sum->hooks, share, self->values, err)
-                              : status;
+    const double fraction = fedge_num_clients_fraction(&with->clients, sum->num_updates);
+    FEDGE_TRY(fedge_strategy_move(sum, &sum->delta, fedge_strategy_rate(&with->common, sum->round),
+                                  model, err));
+    return fedge_strategy_move(sum, &sum->hooks, fraction, self->values, err);
 }
 
 const fedge_strategy_ops fedge_strategy_scaffold = {

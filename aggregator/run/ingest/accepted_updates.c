@@ -31,7 +31,7 @@ fedge_status fedge_accepted_updates_init(fedge_accepted_updates *updates, const 
         updates->offsets[t] = offset;
         offset += fedge_codec_run_size(&delta->codec, delta->schema.tensors[t].count);
     }
-    return fedge_pieces_init(&updates->pieces, &delta->schema, err);
+    return fedge_update_chunks_init(&updates->chunks, &delta->schema, err);
 }
 
 static void free_buffers(fedge_accepted_updates *self)
@@ -50,7 +50,7 @@ void fedge_accepted_updates_fini(fedge_accepted_updates *updates)
         free(updates->places[i].sums);
     free(updates->places);
     free(updates->offsets);
-    fedge_pieces_fini(&updates->pieces);
+    fedge_update_chunks_fini(&updates->chunks);
     *updates = (fedge_accepted_updates){0};
 }
 
@@ -102,50 +102,51 @@ static fedge_status keep(fedge_accepted_updates *self, uint32_t slot, const fedg
     return status == FEDGE_OK ? fedge_kept_updates_put(self->kept, *place, self->v, err) : status;
 }
 
-static size_t piece_bytes(const fedge_accepted_updates *self, const fedge_piece *piece)
+/* Bytes of a whole chunk of the delta, as it is encoded. */
+static size_t chunk_bytes(const fedge_accepted_updates *self, const fedge_chunk *chunk)
 {
-    return fedge_codec_run_size(&self->plan->sent.sections[0].codec, piece->count);
+    return fedge_codec_run_size(&self->plan->sent.sections[0].codec, chunk->count);
 }
 
-/* A whole piece of the delta, as it was encoded. */
-static fedge_status read_piece(const fedge_accepted_updates *self, uint32_t slot, uint32_t tensor,
-                               const fedge_piece *piece, uint8_t *bytes, fedge_error *err)
+/* Reads a whole chunk of the delta, as it is encoded. */
+static fedge_status read_chunk(const fedge_accepted_updates *self, uint32_t slot, uint32_t tensor,
+                               const fedge_chunk *chunk, uint8_t *bytes, fedge_error *err)
 {
     const fedge_codec *codec = &self->plan->sent.sections[0].codec;
     return fedge_journal_read(self->journal, slot,
-                              self->offsets[tensor] + fedge_codec_run_size(codec, piece->at), bytes,
-                              piece_bytes(self, piece), err);
+                              self->offsets[tensor] + fedge_codec_run_size(codec, chunk->first),
+                              bytes, chunk_bytes(self, chunk), err);
 }
 
-/* Takes the checksum of each piece of the delta, which comes first, and of all of the upload. */
-static fedge_status check_pieces(const fedge_accepted_updates *self, uint32_t slot,
+/* Computes the checksum of each chunk of the delta, which comes first, and checks that of the whole
+ * upload. */
+static fedge_status check_chunks(const fedge_accepted_updates *self, uint32_t slot,
                                  const fedge_upload *upload, uint32_t *sums, fedge_error *err)
 {
     const fedge_schema *schema = &self->plan->sent.sections[0].schema;
-    uint8_t bytes[FEDGE_UPDATES_PIECE * sizeof(float)];
-    fedge_status status = FEDGE_OK;
+    uint8_t bytes[FEDGE_UPDATES_CHUNK * sizeof(float)];
     uint64_t done = 0;
     uint32_t crc = 0;
     for (uint32_t t = 0; t < schema->num_tensors; t++) {
-        for (size_t at = 0; at < schema->tensors[t].count && status == FEDGE_OK;) {
-            const fedge_piece piece = fedge_pieces_find(&self->pieces, t, at);
-            const size_t size = piece_bytes(self, &piece);
-            status = read_piece(self, slot, t, &piece, bytes, err);
-            sums[piece.number] = status == FEDGE_OK ? fedge_crc32(0, bytes, size) : 0;
-            crc = status == FEDGE_OK ? fedge_crc32(crc, bytes, size) : crc;
-            at += piece.count;
+        const size_t count = schema->tensors[t].count;
+        for (size_t at = 0; at < count;) {
+            const fedge_chunk chunk = fedge_update_chunks_at(&self->chunks, t, at, count);
+            const size_t size = chunk_bytes(self, &chunk);
+            FEDGE_TRY(read_chunk(self, slot, t, &chunk, bytes, err));
+            sums[chunk.number] = fedge_crc32(0, bytes, size);
+            crc = fedge_crc32(crc, bytes, size);
+            at += chunk.count;
             done += size;
         }
     }
-    while (done < upload->size && status == FEDGE_OK) {
+    while (done < upload->size) {
         const size_t size = upload->size - done < CHUNK ? (size_t)(upload->size - done) : CHUNK;
-        status = fedge_journal_read(self->journal, slot, done, bytes, size, err);
-        crc = status == FEDGE_OK ? fedge_crc32(crc, bytes, size) : crc;
+        FEDGE_TRY(fedge_journal_read(self->journal, slot, done, bytes, size, err));
+        crc = fedge_crc32(crc, bytes, size);
         done += size;
     }
-    return status != FEDGE_OK || crc == fedge_journal_get_slot(self->journal, slot).crc32
-               ? status
-               : fail_damaged(self, slot, err);
+    return crc == fedge_journal_get_slot(self->journal, slot).crc32 ? FEDGE_OK
+                                                                    : fail_damaged(self, slot, err);
 }
 
 fedge_status fedge_accepted_updates_add(fedge_accepted_updates *updates, uint32_t slot,
@@ -157,9 +158,9 @@ fedge_status fedge_accepted_updates_add(fedge_accepted_updates *updates, uint32_
     if (added->is_kept) {
         status = keep(updates, slot, upload, &added->place, err);
     } else {
-        added->sums = calloc(updates->pieces.num, sizeof(*added->sums));
+        added->sums = calloc(updates->chunks.num, sizeof(*added->sums));
         status = added->sums
-                     ? check_pieces(updates, slot, upload, added->sums, err)
+                     ? check_chunks(updates, slot, upload, added->sums, err)
                      : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the checksums of an update");
     }
     if (status != FEDGE_OK)
@@ -168,30 +169,25 @@ fedge_status fedge_accepted_updates_add(fedge_accepted_updates *updates, uint32_
     return status;
 }
 
-/* Values of an update that lies open, from the pieces that have them. */
+/* Reads values of an update that lies open, from the chunks that hold them. */
 static fedge_status read_open(const fedge_accepted_updates *self,
                               const struct fedge_accepted_place *of, uint32_t tensor, size_t at,
                               size_t count, int32_t *v, fedge_error *err)
 {
     const fedge_section *delta = &self->plan->sent.sections[0];
-    uint8_t bytes[FEDGE_UPDATES_PIECE * sizeof(float)];
-    fedge_status status = FEDGE_OK;
-    for (size_t done = 0; done < count && status == FEDGE_OK;) {
-        const fedge_piece piece = fedge_pieces_find(&self->pieces, tensor, at + done);
-        const size_t skip = at + done - piece.at, left = count - done;
-        const size_t taken = piece.count - skip < left ? piece.count - skip : left;
-        status = read_piece(self, of->slot, tensor, &piece, bytes, err);
-        if (status == FEDGE_OK &&
-            fedge_crc32(0, bytes, piece_bytes(self, &piece)) != of->sums[piece.number])
-            status = fail_damaged(self, of->slot, err);
-        if (status == FEDGE_OK) {
-            status = fedge_codec_decode_run(
-                &delta->codec, &delta->schema.tensors[tensor], self->bounds_log2[tensor], at + done,
-                taken, bytes + fedge_codec_run_size(&delta->codec, skip), v + done, err);
-        }
-        done += taken;
+    uint8_t bytes[FEDGE_UPDATES_CHUNK * sizeof(float)];
+    for (size_t done = 0; done < count;) {
+        const fedge_chunk chunk =
+            fedge_update_chunks_at(&self->chunks, tensor, at + done, count - done);
+        FEDGE_TRY(read_chunk(self, of->slot, tensor, &chunk, bytes, err));
+        if (fedge_crc32(0, bytes, chunk_bytes(self, &chunk)) != of->sums[chunk.number])
+            return fail_damaged(self, of->slot, err);
+        FEDGE_TRY(fedge_codec_decode_run(
+            &delta->codec, &delta->schema.tensors[tensor], self->bounds_log2[tensor], at + done,
+            chunk.taken, bytes + fedge_codec_run_size(&delta->codec, chunk.skip), v + done, err));
+        done += chunk.taken;
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status read_one(void *user, uint32_t index, uint32_t tensor, size_t at, size_t count,

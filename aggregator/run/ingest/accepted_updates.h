@@ -2,8 +2,8 @@
  * value by value are decoded where a tile wants them; deflated and sparse ones are kept decoded.
  *
  * All bytes are checked as they are read: those of a whole upload by the checksum that it was
- * accepted with, and at the same time a checksum is taken of each piece
- * (aggregator/rounds/pieces.h) that a tile reads later.
+ * accepted with, and at the same time a checksum is taken of each chunk
+ * (aggregator/rounds/updates.h) that a tile reads later.
  */
 #ifndef FEDGE_AGGREGATOR_RUN_INGEST_ACCEPTED_UPDATES_H
 #define FEDGE_AGGREGATOR_RUN_INGEST_ACCEPTED_UPDATES_H
@@ -11,8 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/rounds/kept_updates.h"
-#include "aggregator/rounds/pieces.h"
+#include "aggregator/rounds/updates.h"
 #include "aggregator/store/journal.h"
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
@@ -27,13 +26,13 @@ typedef struct fedge_accepted_updates {
     uint32_t num;
     struct fedge_accepted_place {
         uint32_t slot, place;
-        bool is_kept;     /* at [place] of kept; else: */
-        uint32_t *sums;   /* CRC-32s of its pieces, encoded */
-    } * places;           /* (room for the cohort) */
-    size_t *offsets;      /* of each tensor of the delta: of its first byte */
-    fedge_pieces pieces;  /* of the delta */
-    uint8_t *bytes, *raw; /* of one upload: for those that are kept */
-    int32_t *v;           /* likewise, decoded */
+        bool is_kept;           /* at [place] of kept; else: */
+        uint32_t *sums;         /* CRC-32s of its chunks, encoded */
+    } * places;                 /* (room for the cohort) */
+    size_t *offsets;            /* of each tensor of the delta: of its first byte */
+    fedge_update_chunks chunks; /* of the delta */
+    uint8_t *bytes, *raw;       /* of one upload: for those that are kept */
+    int32_t *v;                 /* likewise, decoded */
 } fedge_accepted_updates;
 
 /* With room for [most] updates. _fini is to be called also after a failure. */

@@ -104,8 +104,8 @@ fedge_status fedge_attack_parse(const char *text, fedge_attack *attack, fedge_er
 
 /* Of the honest updates' values: Σ v and Σ v², in the order of the slots. */
 typedef struct moments {
-    double sum[FEDGE_UPDATES_PIECE], squares[FEDGE_UPDATES_PIECE];
-    int32_t v[FEDGE_UPDATES_PIECE];
+    double sum[FEDGE_UPDATES_CHUNK], squares[FEDGE_UPDATES_CHUNK];
+    int32_t v[FEDGE_UPDATES_CHUNK];
 } moments;
 
 static fedge_status look(const fedge_attacked *self, uint32_t tensor, size_t at, size_t count,

@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/rounds/accuracy_quantiles.h"
+#include "aggregator/rounds/round_summary.h"
 
 /* Each client counts once, but in the weighted mean. Plain data; all 0: nothing is known. */
 typedef struct fedge_client_accuracies {

@@ -8,9 +8,8 @@
 #include "aggregator/simulate/compare/compare_internal.h"
 #include "aggregator/simulate/output/results.h"
 #include "aggregator/simulate/sweep/sweep.h"
+#include "aggregator/store/disk.h"
 #include "aggregator/store/json_file.h"
-#include "aggregator/store/json_text.h"
-#include "aggregator/store/path.h"
 #include "edge/core/os.h"
 #include "edge/plan/plan.h"
 

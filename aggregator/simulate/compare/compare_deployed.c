@@ -4,10 +4,9 @@
 
 #include "aggregator/simulate/compare/compare_internal.h"
 #include "aggregator/simulate/output/run_summary.h"
+#include "aggregator/store/disk.h"
 #include "aggregator/store/json_file.h"
-#include "aggregator/store/json_text.h"
-#include "aggregator/store/path.h"
-#include "aggregator/store/round_lines.h"
+#include "aggregator/store/round_log.h"
 #include "edge/core/os.h"
 #include "edge/plan/plan.h"
 

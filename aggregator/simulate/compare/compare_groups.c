@@ -5,8 +5,8 @@
 
 #include "aggregator/simulate/compare/compare_internal.h"
 #include "aggregator/simulate/output/results.h"
+#include "aggregator/store/disk.h"
 #include "aggregator/store/json_file.h"
-#include "aggregator/store/path.h"
 #include "edge/plan/plan.h"
 
 #define MAX_LISTED 3u /* names of a group without a pattern */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "aggregator/simulate/generate/npy_writer.h"
-#include "aggregator/store/path.h"
+#include "aggregator/store/disk.h"
 #include "edge/core/os.h"
 #include "edge/data/dataset.h"
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "aggregator/store/disk.h"
 #include "aggregator/store/model_file.h"
-#include "aggregator/store/path.h"
 #include "edge/core/os.h"
 #include "edge/data/formats/safetensors.h"
 #include "secure/crypto/sha256.h"

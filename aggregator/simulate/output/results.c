@@ -10,10 +10,10 @@
 #include "aggregator/report/plot.h"
 #include "aggregator/simulate/output/settings.h"
 #include "aggregator/store/checkpoint.h"
+#include "aggregator/store/disk.h"
 #include "aggregator/store/json_file.h"
 #include "aggregator/store/model_file.h"
-#include "aggregator/store/path.h"
-#include "aggregator/store/round_lines.h"
+#include "aggregator/store/round_log.h"
 #include "edge/core/os.h"
 #include "secure/crypto/sha256.h"
 

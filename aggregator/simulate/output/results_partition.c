@@ -5,7 +5,7 @@
 
 #include "aggregator/report/partition_plot.h"
 #include "aggregator/simulate/output/results.h"
-#include "aggregator/store/path.h"
+#include "aggregator/store/disk.h"
 #include "edge/core/os.h"
 
 /* Is the division the one in [path]? */

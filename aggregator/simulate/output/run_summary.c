@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "aggregator/store/json_file.h"
-#include "aggregator/store/json_text.h"
 
 /* What is read back from rounds.jsonl has nine digits, and two accuracies on the same examples, of
  * which there are at most 2^28, differ by more than this or not at all. */

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/store/json_text.h"
+#include "aggregator/store/json_file.h"
 #include "edge/core/message.h"
 
 #define CRC "_crc32" /* behind the name of the setting that names a file */

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/store/round_lines.h"
+#include "aggregator/store/round_log.h"
 
 void fedge_replay_fini(fedge_replay *replay)
 {

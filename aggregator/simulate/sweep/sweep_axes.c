@@ -9,7 +9,7 @@
 #include "aggregator/simulate/experiment/experiment.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
 #include "aggregator/simulate/time/limits.h"
-#include "aggregator/store/json_text.h"
+#include "aggregator/store/json_file.h"
 #include "edge/core/text.h"
 #include "edge/plan/plan_fields.h"
 

@@ -8,7 +8,7 @@
 #include "aggregator/report/plot.h"
 #include "aggregator/simulate/output/results.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
-#include "aggregator/store/path.h"
+#include "aggregator/store/disk.h"
 #include "edge/core/os.h"
 
 #define MAX_TITLE 320

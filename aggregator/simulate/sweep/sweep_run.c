@@ -8,7 +8,7 @@
 #include "aggregator/simulate/experiment/experiment.h"
 #include "aggregator/simulate/output/results.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
-#include "aggregator/store/path.h"
+#include "aggregator/store/disk.h"
 #include "edge/core/os.h"
 
 /* ---- folders --------------------------------------------------------------------------------- */

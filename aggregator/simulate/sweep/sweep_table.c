@@ -7,7 +7,7 @@
 #include "aggregator/report/table_csv.h"
 #include "aggregator/rounds/progress.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
-#include "aggregator/store/json_text.h"
+#include "aggregator/store/json_file.h"
 
 /* ---- numbers over seeds ---------------------------------------------------------------------- */
 

@@ -89,7 +89,7 @@ static fedge_status read_at(fedge_blob *blob, size_t offset, size_t size)
 static void damage_in_the_file_is_found_and_mended(void **unused)
 {
     (void)unused;
-    const size_t at = 2 * FEDGE_BLOB_PIECE + 5, last = SIZE - SIZE % FEDGE_BLOB_PIECE;
+    const size_t at = 2 * FEDGE_BLOB_CHUNK + 5, last = SIZE - SIZE % FEDGE_BLOB_CHUNK;
     fedge_blob *blob = make();
     fedge_os_file file;
     assert_int_equal(fedge_blob_move_to_file(blob, PATH, &err), FEDGE_OK);
@@ -98,7 +98,7 @@ static void damage_in_the_file_is_found_and_mended(void **unused)
     assert_int_equal(fedge_os_open(&file, PATH, FEDGE_OS_READ_WRITE, &err), FEDGE_OK);
     assert_int_equal(fedge_os_write_at(&file, at, &other, 1, &err), FEDGE_OK);
     fedge_os_close(&file);
-    assert_int_equal(read_at(blob, 1, 2 * FEDGE_BLOB_PIECE - 1), FEDGE_OK);
+    assert_int_equal(read_at(blob, 1, 2 * FEDGE_BLOB_CHUNK - 1), FEDGE_OK);
     assert_int_equal(read_at(blob, last + 3, SIZE - last - 3), FEDGE_OK);
     assert_false(fedge_blob_is_damaged(blob));
     assert_int_equal(read_at(blob, at + 1, 1), FEDGE_CORRUPT); /* of the same piece */

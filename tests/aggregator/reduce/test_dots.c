@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/reduce/dots.h"
+#include "aggregator/reduce/rows.h"
 #include "edge/core/rng.h"
 
 #define COUNT 4096

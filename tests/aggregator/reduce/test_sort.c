@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-#include "aggregator/reduce/sort.h"
+#include "aggregator/reduce/rows.h"
 #include "edge/core/rng.h"
 
 #define MOST 300

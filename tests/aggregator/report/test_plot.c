@@ -9,7 +9,6 @@
 #include "aggregator/report/curve.h"
 #include "aggregator/report/plot.h"
 #include "aggregator/report/svg.h"
-#include "aggregator/store/round_lines.h"
 #include "aggregator/store/round_log.h"
 #include "edge/core/os.h"
 

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/rounds/kept_updates.h"
+#include "aggregator/rounds/updates.h"
 
 #define VALUES 1000
 
@@ -56,7 +56,7 @@ static void what_was_put_is_read(void **state)
 static void damage_in_the_file_is_found(void **state)
 {
     (void)state;
-    enum { LONG = FEDGE_UPDATES_PIECE + 600 };
+    enum { LONG = FEDGE_UPDATES_CHUNK + 600 };
     fedge_tensor_spec tensor = {.name = "a", .offset = 0, .count = LONG};
     const fedge_schema schema = {.num_tensors = 1, .tensors = &tensor, .num_elements = LONG};
     static int32_t v[LONG], read[LONG];

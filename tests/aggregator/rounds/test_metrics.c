@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "aggregator/rounds/metrics.h"
+#include "aggregator/rounds/round_summary.h"
 
 static void add(void *state, const fedge_metric_batch *batch)
 {

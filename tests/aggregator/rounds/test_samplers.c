@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/rounds/samplers.h"
+#include "aggregator/rounds/sampler.h"
 #include "tests/aggregator/rounds/machine.h"
 
 #define CLIENTS 6

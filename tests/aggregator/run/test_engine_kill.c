@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "aggregator/store/round_lines.h"
+#include "aggregator/store/round_log.h"
 #include "edge/core/os.h"
 #include "edge/core/rng.h"
 #include "tests/aggregator/run/federation.h"

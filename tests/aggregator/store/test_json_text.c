@@ -1,7 +1,7 @@
 /* Texts that may not be UTF-8, in JSON. */
 #define _GNU_SOURCE /* MAP_ANONYMOUS */
 
-#include "aggregator/store/json_text.h"
+#include "aggregator/store/json_file.h"
 
 #include <math.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  * tests/golden/strategies has what they make (test_strategy_golden.c). */
 #include "tests/aggregator/rounds/strategy_fixture.h"
 
-#include "aggregator/rounds/kept_updates.h"
 #include "aggregator/rounds/tiles.h"
+#include "aggregator/rounds/updates.h"
 #include "edge/core/rng.h"
 
 #define VALUES 70000
@@ -135,7 +135,7 @@ static void memory_is_that_of_the_rows(void **state)
     for (uint32_t num = 3; num < 200; num++) {
         const uint64_t rows = (uint64_t)num * 2 * sizeof(int32_t) + sizeof(int64_t);
         const uint64_t least = rows * FEDGE_CODEC_BLOCK;
-        const uint64_t usual = rows * FEDGE_UPDATES_PIECE;
+        const uint64_t usual = rows * FEDGE_UPDATES_CHUNK;
         assert_in_range(fedge_tiles_least_bytes(num), least, 16 * least);
         assert_in_range(fedge_tiles_bytes(num, 5), 5 * usual, 6 * usual);
     }

@@ -5,7 +5,6 @@
 #define POINTS_FILE "results-points.csv"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/model_file.h"
-#include "aggregator/store/round_lines.h"
 #include "aggregator/store/round_log.h"
 #include "edge/core/os.h"
 #include "tests/aggregator/simulate/run/fixture.h"
