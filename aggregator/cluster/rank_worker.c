@@ -10,7 +10,7 @@
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/run/ingest/ingest.h"
 #include "aggregator/run/ingest/intake.h"
-#include "aggregator/run/recovery/rendezvous.h"
+#include "aggregator/run/rendezvous.h"
 #include "aggregator/store/disk.h"
 #include "aggregator/threads/completion.h"
 #include "aggregator/threads/worker_pool.h"

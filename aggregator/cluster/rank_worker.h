@@ -1,8 +1,9 @@
 /* The share of a rank from 1 on: its clients' updates, in its own journal and its own sums.
  *
- * Rank 0 decides (order.h): it grants a slot, and the share takes the bytes that come over its own
- * connections, has its workers look at them, makes them durable and reports that; the
- * acknowledgement is rank 0's. When a round closes, its sums are joined with those of all ranks.
+ * Rank 0 decides (protocol/rank_message.h): it grants a slot, and the share takes the bytes that
+ * come over its own connections, has its workers look at them, makes them durable and reports that;
+ * the acknowledgement is rank 0's. When a round closes, its sums are joined with those of all
+ * ranks.
  *
  * Orders and parts are carried out by one thread of its own.
  */
@@ -13,7 +14,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/cluster/protocol/order.h"
+#include "aggregator/cluster/protocol/rank_message.h"
 #include "aggregator/exchange/exchange.h"
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/reduce/collective.h"

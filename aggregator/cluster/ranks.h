@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/cluster/protocol/order.h"
+#include "aggregator/cluster/protocol/rank_message.h"
 #include "aggregator/cluster/rank_worker.h"
 #include "aggregator/net/transport.h"
 #include "aggregator/reduce/collective.h"

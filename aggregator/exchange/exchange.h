@@ -28,7 +28,8 @@ typedef enum fedge_request_type {
     FEDGE_REQUEST_DECLINE, /* notice; without a task it is about the plan */
     FEDGE_REQUEST_DRAIN,   /* of the operator: no round follows */
     FEDGE_REQUEST_GPUS,    /* likewise: sums.gpus are to sum from the next round on */
-    FEDGE_REQUEST_REPORT   /* of another rank: a fedge_report (ranks/order.h) in payload */
+    FEDGE_REQUEST_REPORT   /* of another rank: a fedge_report (cluster/protocol/rank_message.h) in
+                              payload */
 } fedge_request_type;
 
 /* From a connection to the engine. */

@@ -7,14 +7,9 @@
 #include <string.h>
 
 #include "aggregator/report/plot.h"
-#include "aggregator/run/engine_buffer.h"
-#include "aggregator/run/engine_mend.h"
-#include "aggregator/run/engine_not_before.h"
+#include "aggregator/run/engine_async.h"
 #include "aggregator/run/engine_phase.h"
-#include "aggregator/run/engine_reply.h"
-#include "aggregator/run/engine_reports.h"
 #include "aggregator/run/engine_state.h"
-#include "aggregator/run/engine_status.h"
 #include "aggregator/run/engine_upload.h"
 #include "aggregator/store/model_file.h"
 #include "edge/core/os.h"
@@ -227,7 +222,8 @@ void fedge_engine_free(fedge_engine *engine)
         fedge_grant_free(engine->slots[i].asked);
     fedge_intake_end(&engine->intake);
     free(engine->slots);
-    fedge_engine_buffer_fini(engine);
+    fedge_engine_free_old_models(engine);
+    fedge_engine_free_deferred(engine);
     free(engine->other_ranks.tasks);
     free(engine->accepted);
     free(engine->devices);

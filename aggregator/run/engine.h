@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/cluster/protocol/order.h"
+#include "aggregator/cluster/protocol/rank_message.h"
 #include "aggregator/exchange/exchange.h"
 #include "aggregator/exchange/run_link.h"
 #include "aggregator/reduce/accumulator.h"

@@ -20,4 +20,18 @@ fedge_journal_task fedge_engine_journal_task(const fedge_engine *engine,
 /* The task of slot [index] once more, to a client that has lost track of it. */
 void fedge_engine_send_again(fedge_engine *engine, uint32_t index, uint64_t now_ms);
 
+/* Duty cycle: clients that may hang up (HELLO's hangs-up) need not hold a connection through a
+ * round that has no task for them. They are told when to call again: shortly before it ends. */
+
+#define FEDGE_ENGINE_NOT_BEFORE_CHECK_MS 1000  /* between looks who may rest */
+#define FEDGE_ENGINE_MIN_NOT_BEFORE_MS 5000    /* a shorter one is not worth a handshake */
+#define FEDGE_ENGINE_FIRST_NOT_BEFORE_MS 60000 /* before a round has shown how long they take */
+
+/* A round was closed that took so long: what the next is expected to take. */
+void fedge_engine_note_round(fedge_engine *engine, uint64_t took_ms);
+
+/* While a phase runs: says BYE (come-later) to those without a task in it. Cheap when called often.
+ */
+void fedge_engine_send_not_before(fedge_engine *engine, uint64_t now_ms);
+
 #endif

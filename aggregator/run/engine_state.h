@@ -13,7 +13,6 @@
 #include "aggregator/run/ingest/intake.h"
 #include "aggregator/run/round_finalizer.h"
 #include "aggregator/run/server_run.h"
-#include "aggregator/threads/completion.h"
 #include "aggregator/threads/mailbox.h"
 
 #define FEDGE_ENGINE_MAX_BAD_UPLOADS 3   /* useless uploads of one task before it is lost */
@@ -63,7 +62,7 @@ typedef struct fedge_engine_other_ranks {
     fedge_journal_task *tasks; /* (phase.num_tasks), while OPEN is answered */
 } fedge_engine_other_ranks;
 
-/* The model after [base] rounds, which open tasks name (engine_buffer.h). */
+/* The model after [base] rounds, which open tasks name (engine_async.h). */
 typedef struct fedge_engine_old_model {
     uint32_t base;
     fedge_blob *model;
@@ -94,7 +93,7 @@ struct fedge_engine {
     fedge_engine_device *devices;  /* (num_devices), by client index */
     uint32_t num_devices;
 
-    /* What outlives a phase (engine_buffer.h). */
+    /* What outlives a phase (engine_async.h). */
     fedge_engine_old_model *old_models; /* (num_old_models) */
     uint32_t num_old_models;
     fedge_grant **deferred; /* (num_deferred) */
@@ -155,5 +154,50 @@ void fedge_engine_check_selection(const fedge_engine *engine);
 
 /* The last closed round is the run's last, and the log says why. */
 void fedge_engine_stop_early(fedge_engine *engine);
+
+/* ---- replies ----------------------------------------------------------------------------------
+ */
+
+/* What the engine sends: all to connection [conn_id]; without memory the engine fails. */
+
+/* The connection of a client; FEDGE_CONN_ALL: it has none. */
+uint64_t fedge_engine_conn_of(const fedge_engine *engine, uint32_t client_index);
+/* A message, with the member of [content] that belongs to it. */
+void fedge_engine_send(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
+                       const fedge_reply *content);
+void fedge_engine_send_notice(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
+                              const fedge_notice *notice);
+void fedge_engine_send_blob(fedge_engine *engine, uint64_t conn_id, fedge_blob *blob,
+                            uint64_t offset, uint64_t size);
+/* A last message, and the end of the connection. */
+void fedge_engine_close_conn(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
+                             fedge_reason reason, uint64_t after_ms, const char *text);
+void fedge_engine_withdraw(fedge_engine *engine, fedge_blob *blob); /* to all */
+void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *summary);
+
+/* ---- orders to other ranks --------------------------------------------------------------------
+ */
+
+/* What the engine tells the ranks that take updates besides its own: where a phase opens and
+ * closes, and who may take which slot's update. */
+
+/* The rank that takes the bytes that come over this connection. */
+uint32_t fedge_engine_rank_of(const fedge_engine *engine, uint64_t conn_id);
+
+void fedge_engine_grant(fedge_engine *engine, uint32_t rank, const fedge_grant *grant);
+void fedge_engine_recall(fedge_engine *engine, uint32_t slot);
+
+/* The phase opens (with engine->other_ranks.tasks) or closes; false: there is nobody to wait for.
+ */
+bool fedge_engine_open_other_ranks(fedge_engine *engine);
+bool fedge_engine_close_other_ranks(fedge_engine *engine, bool dropped);
+
+/* ---- status -----------------------------------------------------------------------------------
+ */
+
+/* What the engine waits for, as /healthz and the log say it; and the event of it. */
+
+void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size);
+void fedge_engine_log_wait(fedge_engine *engine, uint64_t now_ms);
 
 #endif

@@ -5,7 +5,7 @@
 #include "aggregator/run/engine_state.h"
 
 void fedge_engine_upload(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
-/* When a phase is open: uploads that were held for it are asked for (engine_buffer.h). */
+/* When a phase is open: uploads that were held for it are asked for (engine_async.h). */
 void fedge_engine_resume_deferred(fedge_engine *engine, uint64_t now_ms);
 void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_ms);
 void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
@@ -26,5 +26,10 @@ void fedge_engine_take_result(fedge_engine *engine, const fedge_engine_result *r
                               uint64_t now_ms);
 /* The rank has given the slot back. */
 void fedge_engine_released(fedge_engine *engine, uint32_t index, uint32_t rank, uint64_t now_ms);
+
+/* What the engine hears of the ranks that take updates besides its own. */
+
+/* [from] has a fedge_report in its payload. */
+void fedge_engine_report(fedge_engine *engine, const fedge_request *from, uint64_t now_ms);
 
 #endif

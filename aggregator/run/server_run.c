@@ -8,14 +8,8 @@
 
 #include "aggregator/reduce/distributed_accumulator.h"
 #include "aggregator/rounds/evaluator.h"
-#include "aggregator/run/model_parts.h"
-#include "aggregator/run/server_run_ranks.h"
-#include "aggregator/run/server_run_updates.h"
 #include "edge/core/os.h"
-#include "edge/data/formats/safetensors.h"
 #include "edge/plan/client_hooks.h"
-#include "secure/crypto/sha256.h"
-#include "secure/identity/identity.h"
 
 #define MAX_STEP_THREADS 8
 
@@ -94,26 +88,6 @@ fedge_status fedge_server_run_log_evaluation(fedge_server_run *server,
 }
 
 /* ---- moving the model ------------------------------------------------------------------------ */
-
-/* The model file of the present values, replacing the one that is held. */
-static fedge_status write_model(fedge_server_run *server, fedge_error *err)
-{
-    uint8_t *file = NULL;
-    fedge_blob *model = NULL;
-    FEDGE_TRY(fedge_global_model_write(&server->model, &file, &server->model_size,
-                                       &server->control_size, err));
-    FEDGE_TRY(fedge_blob_new(file, server->model_size + server->control_size, &model, err));
-    /* A blob's name is the hash of all its bytes. With a control section behind the model that is
-     * not the model's, which must not depend on the strategy. */
-    if (server->control_size == 0)
-        memcpy(server->model_hash, model->hash, sizeof(server->model_hash));
-    else
-        fedge_sha256_text(model->bytes, server->model_size, server->model_hash);
-    fedge_blob_release(server->model_file);
-    server->model_file = model;
-    return fedge_model_parts_add(model, &server->plan->schema, server->model_size,
-                                 &server->last_parts, err);
-}
 
 /* The checkpoint of the present state: a copy of all that it needs. */
 static fedge_status make_save(fedge_server_run *server, fedge_save **save, fedge_error *err)
@@ -246,7 +220,7 @@ static fedge_status step_and_evaluate(fedge_server_run *server, fedge_journal *j
     if (status == FEDGE_OK)
         status = derive_last_accepted(server, journal, gathered->states_lost, err);
     if (status == FEDGE_OK)
-        status = write_model(server, err);
+        status = fedge_server_run_write_model(server, err);
     summary->seconds_step = seconds_since(start);
     start = fedge_os_monotonic_ns();
     summary->loss = NAN;
@@ -380,45 +354,6 @@ fedge_status fedge_server_run_change_gpus(fedge_server_run *server,
     return fedge_server_run_wrap_sums(server, err);
 }
 
-fedge_blob *fedge_server_run_take_model(fedge_server_run *server)
-{
-    fedge_blob *model = server->model_file;
-    server->model_file = NULL;
-    return model;
-}
-
-fedge_status fedge_server_run_make_deltas(const fedge_server_run *server, fedge_blob **deltas,
-                                          uint32_t *count, fedge_error *err)
-{
-    const fedge_downlink *downlink = &server->model.downlink;
-    uint32_t ages = 0;
-    uint8_t *bytes = NULL;
-    *count = 0;
-    for (uint64_t size; ages < FEDGE_DOWNLINK_STEPS; ages++) {
-        size = fedge_downlink_size(downlink, ages + 1);
-        /* Sizes grow with age: none behind this one saves anything. */
-        if (size == 0 || size >= server->model_size)
-            break;
-    }
-    if (ages == 0)
-        return FEDGE_OK;
-    fedge_blob *oldest = NULL;
-    fedge_status status = fedge_downlink_delta(downlink, ages, &bytes, err);
-    if (status == FEDGE_OK)
-        status = fedge_blob_new(bytes, (size_t)fedge_downlink_size(downlink, ages), &oldest, err);
-    /* A chain ends with that of each younger model. */
-    while (status == FEDGE_OK && *count + 1 < ages) {
-        status = fedge_blob_new_end(oldest, (size_t)fedge_downlink_size(downlink, *count + 1),
-                                    &deltas[*count], err);
-        *count += status == FEDGE_OK;
-    }
-    if (status == FEDGE_OK)
-        deltas[(*count)++] = oldest;
-    else
-        fedge_blob_release(oldest);
-    return status;
-}
-
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* Round 0: the model before any training. */
@@ -426,7 +361,7 @@ static fedge_status begin_run(fedge_server_run *server, fedge_error *err)
 {
     fedge_status status = fedge_global_model_begin(&server->model, err);
     if (status == FEDGE_OK)
-        status = write_model(server, err);
+        status = fedge_server_run_write_model(server, err);
     if (status == FEDGE_OK) {
         server->checkpoint = (fedge_checkpoint){.next_task_id = 1, .loss = NAN, .accuracy = NAN};
         memcpy(server->checkpoint.run_id, server->run.run_id, sizeof(server->run.run_id));
@@ -485,7 +420,7 @@ static fedge_status load_checkpoint(fedge_server_run *server, fedge_checkpoint_d
     server->checkpoint = data->checkpoint;
     server->elapsed_before_ms = data->checkpoint.elapsed_ms;
     server->checkpoint.incarnation = server->run.incarnation;
-    status = write_model(server, err);
+    status = fedge_server_run_write_model(server, err);
     if (status == FEDGE_OK)
         serve_from_checkpoint(server);
     return status;

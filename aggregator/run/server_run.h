@@ -9,16 +9,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/cluster/protocol/order.h"
+#include "aggregator/cluster/protocol/rank_message.h"
 #include "aggregator/exchange/blob.h"
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/global_model.h"
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/rounds/selection.h"
 #include "aggregator/run/checkpoint_writer.h"
-#include "aggregator/run/ingest/upload_facts.h"
-#include "aggregator/run/last_accepted.h"
-#include "aggregator/run/recovery/rendezvous.h"
+#include "aggregator/run/ingest/accepted_updates.h"
+#include "aggregator/run/ingest/upload.h"
+#include "aggregator/run/rendezvous.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/journal.h"
 #include "aggregator/store/recovery.h"
@@ -26,8 +26,44 @@
 #include "aggregator/store/run.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
+#include "edge/core/tensor.h"
 #include "edge/plan/plan.h"
 #include "edge/wire/protocol.h"
+
+/* ---- which update of each client was accepted last --------------------------------------------
+ */
+
+/* Which update of each client was accepted last, and counted: for strategies whose clients keep
+ * something and move it by that (client/kept.h). Part of a checkpoint (last-accepted.bin).
+ */
+
+/* One that is all 0 is empty. */
+typedef struct fedge_last_accepted {
+    uint64_t *task_ids; /* by client index; 0: none */
+    uint32_t num_clients;
+} fedge_last_accepted;
+
+void fedge_last_accepted_clear(fedge_last_accepted *last_accepted);
+
+/* The task id, or 0. */
+uint64_t fedge_last_accepted_task(const fedge_last_accepted *last_accepted, uint32_t client_index);
+
+/* The accepted updates of a journal that is closed. FEDGE_CORRUPT: of clients that no registry can
+ * have. */
+FEDGE_MUST_USE fedge_status fedge_last_accepted_add(fedge_last_accepted *last_accepted,
+                                                    fedge_journal *journal, fedge_error *err);
+
+/* As bytes, malloc'ed: u64 task ids, little-endian, by client index; NULL of size 0 when empty. */
+FEDGE_MUST_USE fedge_status fedge_last_accepted_write(const fedge_last_accepted *last_accepted,
+                                                      uint8_t **bytes, size_t *size,
+                                                      fedge_error *err);
+/* What write made replaces [last_accepted]. FEDGE_CORRUPT. */
+FEDGE_MUST_USE fedge_status fedge_last_accepted_read(fedge_last_accepted *last_accepted,
+                                                     const uint8_t *bytes, size_t size,
+                                                     fedge_error *err);
+
+/* ---- a server's run ---------------------------------------------------------------------------
+ */
 
 typedef struct fedge_server_run {
     const fedge_job *job;
@@ -74,6 +110,9 @@ FEDGE_MUST_USE fedge_status fedge_server_run_open(
 /* Also after a failed open. */
 void fedge_server_run_close(fedge_server_run *server);
 
+/* Makes the model file of the present values in place of the one before, and lists its parts. */
+FEDGE_MUST_USE fedge_status fedge_server_run_write_model(fedge_server_run *server,
+                                                         fedge_error *err);
 /* The model file of the last closed round, and behind it server->control_size bytes: what clients
  * fetch. The reference passes to the caller. */
 fedge_blob *fedge_server_run_take_model(fedge_server_run *server);
@@ -112,5 +151,80 @@ FEDGE_MUST_USE fedge_status fedge_server_run_drop(fedge_server_run *server, fedg
 FEDGE_MUST_USE fedge_status fedge_server_run_log_evaluation(fedge_server_run *server,
                                                             const fedge_round_summary *summary,
                                                             fedge_error *err);
+
+/* ---- updates of a training phase --------------------------------------------------------------
+ */
+
+/* The accepted updates of a training phase, as its journal has them: what they say of themselves,
+ * their bytes where a strategy goes through them, and their way into the sums again. All of it is
+ * for the round finalizer's thread, or a start.
+ */
+
+/* Plain data; all of it is its own. */
+typedef struct fedge_gathered {
+    fedge_update_facts *facts;      /* (room for the cohort), of those that are whole */
+    fedge_accepted_updates updates; /* the same, when the strategy collects */
+    uint32_t states_lost;           /* how many clients have lost what they kept for it */
+    uint32_t num_damaged; /* whose bytes the disk has damaged: their slots are open again */
+} fedge_gathered;
+
+/* Reads all that the step needs of the updates, and the part of [summary] that they tell. Before
+ * the phase is sealed, since what is found damaged then is asked for again; behind the seal, which
+ * has their number, damage is FEDGE_CORRUPT. _fini is to be called also after a failure. */
+FEDGE_MUST_USE fedge_status fedge_server_run_gather(fedge_server_run *server,
+                                                    fedge_journal *journal,
+                                                    fedge_round_summary *summary,
+                                                    fedge_gathered *gathered, fedge_error *err);
+void fedge_gathered_fini(fedge_gathered *gathered); /* one that is all 0 is fine */
+
+/* Adds the updates that are in this journal to the sums. */
+FEDGE_MUST_USE fedge_status fedge_server_run_replay(fedge_server_run *server,
+                                                    fedge_journal *journal, fedge_error *err);
+
+/* ---- other ranks ------------------------------------------------------------------------------
+ */
+
+/* What other ranks have of a run: their acknowledged updates at a start, and their sums. */
+
+/* Before recovery: all ranks come together (fedge_rendezvous). [status]: how the start has fared.
+ */
+FEDGE_MUST_USE fedge_status fedge_server_run_rendezvous(fedge_server_run *server,
+                                                        const char *state_dir, fedge_status status,
+                                                        fedge_error *err);
+/* After it, however it ended; once fedge_server_run_rendezvous has succeeded. */
+void fedge_server_run_end_rendezvous(fedge_server_run *server);
+
+/* Recovery, with a journal: every update of it that is on a disk of a rank counts, once, and is in
+ * the sums of that rank; what is on a disk that is not there is open again, and the log says how
+ * many these are. A phase that was closed with them is open again. */
+FEDGE_MUST_USE fedge_status fedge_server_run_recover_updates(fedge_server_run *server,
+                                                             fedge_recovery *recovery,
+                                                             fedge_error *err);
+
+/* The accumulator of the model sums for all ranks; nothing when alone. After each open of it. */
+FEDGE_MUST_USE fedge_status fedge_server_run_wrap_sums(fedge_server_run *server, fedge_error *err);
+/* All know how these will be joined. */
+FEDGE_MUST_USE fedge_status fedge_server_run_agree_on_sums(fedge_server_run *server,
+                                                           fedge_error *err);
+/* It has the sums of all. */
+FEDGE_MUST_USE fedge_status fedge_server_run_join_sums(fedge_server_run *server, fedge_error *err);
+
+/* ---- parts of a model -------------------------------------------------------------------------
+ */
+
+/* Which parts a model's blob has (edge/wire/protocol.h), and whether it pays to tell clients. */
+
+#define FEDGE_MODEL_PARTS_MIN_BYTES ((size_t)1 << 16) /* smaller models come whole */
+/* One byte of this many has to be known for a list to be offered: it takes clients a FETCH more. */
+#define FEDGE_MODEL_PARTS_SHARE 16u
+
+/* Lists the parts of [model], which lies in memory: files of [file_size] bytes with the tensors of
+ * [schema], or one of them with anything behind it. *last is the list of the model before, or NULL
+ * when that is not known, and the new one afterwards. model->parts is it too where parts of the
+ * model are equal to one another or to the model's before, or when that is not known. Hashes all of
+ * [model]. FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_model_parts_add(fedge_blob *model, const fedge_schema *schema,
+                                                  size_t file_size, fedge_blob **last,
+                                                  fedge_error *err);
 
 #endif

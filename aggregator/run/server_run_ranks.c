@@ -1,4 +1,4 @@
-#include "aggregator/run/server_run_ranks.h"
+#include "aggregator/run/server_run.h"
 
 #include <stdlib.h>
 #include <string.h>

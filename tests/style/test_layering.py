@@ -34,7 +34,7 @@ ORDER = """
     aggregator/threads aggregator/reduce aggregator/reduce/mpi aggregator/reduce/cuda
     aggregator/rounds aggregator/rounds/samplers aggregator/rounds/robust aggregator/rounds/strategies
     aggregator/store aggregator/report aggregator/exchange aggregator/cluster/protocol
-    aggregator/net aggregator/run/ingest aggregator/run/recovery aggregator/run aggregator/cluster aggregator/program
+    aggregator/net aggregator/run/ingest aggregator/run aggregator/cluster aggregator/program
     aggregator/simulate/time aggregator/simulate/cohort aggregator/simulate/run aggregator/simulate/output
     aggregator/simulate/experiment aggregator/simulate/sweep aggregator/simulate/compare aggregator/simulate/generate
     aggregator/simulate

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/run/ingest/upload_buffers.h"
-#include "aggregator/run/ingest/upload_source.h"
+#include "aggregator/run/ingest/upload.h"
 #include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
 #include "edge/plan/update.h"

@@ -12,7 +12,7 @@
  * quarter of a gigabyte a second goes on to a GPU two hundred times as fast, from the page cache.
  *
  * All work of one slot run on one worker, in order. A worker holds at most one inflated update at a
- * time, whatever the number of clients, and all of them as many as upload_buffers.h
+ * time, whatever the number of clients, and all of them as many as upload.h
  * has room for: a worker waits for another's buffer. So a CPU adds an update that had to be
  * unpacked at once and alone: a queue of 16 would take 16 buffers of each worker, 16 times the
  * model's bytes. On a GPU, which has copied it, it is added with its group. Each queue has a limit
@@ -26,7 +26,7 @@
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
-#include "aggregator/run/ingest/upload_buffers.h"
+#include "aggregator/run/ingest/upload.h"
 #include "aggregator/store/journal.h"
 #include "aggregator/threads/completion.h"
 #include "edge/core/status.h"

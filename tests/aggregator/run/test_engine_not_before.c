@@ -1,7 +1,7 @@
 /* Devices that say when to ask them again, and those that hang up until then. */
 #include "tests/edge/core/cmocka_all.h"
 
-#include "aggregator/run/engine_not_before.h"
+#include "aggregator/run/engine_phase.h"
 #include "tests/aggregator/run/federation.h"
 
 /* Of five connected devices four are asked: one is free to take a slot over. */

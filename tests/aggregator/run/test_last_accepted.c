@@ -1,4 +1,4 @@
-#include "aggregator/run/last_accepted.h"
+#include "aggregator/run/server_run.h"
 
 #include "secure/identity/registry.h"
 #include "tests/aggregator/store/store_fixture.h"

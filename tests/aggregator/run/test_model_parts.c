@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "aggregator/run/model_parts.h"
+#include "aggregator/run/server_run.h"
 #include "edge/core/bytes.h"
 #include "edge/core/text.h"
 #include "edge/wire/protocol.h"

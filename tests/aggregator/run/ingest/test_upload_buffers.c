@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "aggregator/run/ingest/upload_buffers.h"
+#include "aggregator/run/ingest/upload.h"
 
 static fedge_upload_buffers buffers;
 static atomic_int lent, most_lent;

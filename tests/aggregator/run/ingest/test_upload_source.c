@@ -2,7 +2,7 @@
  * read any more. */
 #include "tests/aggregator/store/store_fixture.h"
 
-#include "aggregator/run/ingest/upload_source.h"
+#include "aggregator/run/ingest/upload.h"
 
 typedef struct fake {
     fedge_status answers;

@@ -4,18 +4,36 @@
  * any size takes no memory here. An upload with a section that is deflated, or whose codec chooses,
  * is unpacked whole into a buffer that is lent to its worker.
  */
-#ifndef FEDGE_AGGREGATOR_RUN_INGEST_UPLOAD_SOURCE_H
-#define FEDGE_AGGREGATOR_RUN_INGEST_UPLOAD_SOURCE_H
+#ifndef FEDGE_AGGREGATOR_RUN_INGEST_UPLOAD_H
+#define FEDGE_AGGREGATOR_RUN_INGEST_UPLOAD_H
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "aggregator/reduce/accumulator.h"
+#include "aggregator/rounds/global_model.h"
 #include "aggregator/store/journal.h"
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
 #include "edge/wire/protocol.h"
+
+/* ---- what a client says of its update ---------------------------------------------------------
+ */
+
+/* The updates that follow are of [phase], which their weights depend on. */
+void fedge_upload_set_phase(fedge_global_model *model, const fedge_journal_phase *phase);
+
+/* What an update of this round says of itself; [base]: of its task. */
+fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fedge_upload *upload,
+                                      uint32_t round, uint32_t client, uint32_t base);
+
+/* The metric named [name] of an upload, or NaN. */
+double fedge_upload_metric(const fedge_upload *upload, const char *name);
+
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
 
 /* Where such uploads are unpacked, one at a time. All zero at first; grows when needed. */
 typedef struct fedge_upload_buffer {
@@ -24,6 +42,38 @@ typedef struct fedge_upload_buffer {
 } fedge_upload_buffer;
 
 void fedge_upload_buffer_fini(fedge_upload_buffer *buffer);
+
+/* The buffers in which updates are unpacked that cannot be read piece by piece: lent to one worker
+ * at a time, as many as fit into a budget, and one at the least, since an update of a large model
+ * is as large as the model. Thread-safe.
+ */
+
+#define FEDGE_UPLOAD_BUFFERS_MAX 64
+#define FEDGE_UPLOAD_BUFFERS_BYTES ((size_t)64 << 20)
+
+typedef struct fedge_upload_buffers {
+    pthread_mutex_t mutex;
+    pthread_cond_t freed;
+    uint32_t count;
+    bool is_taken[FEDGE_UPLOAD_BUFFERS_MAX];
+    fedge_upload_buffer of[FEDGE_UPLOAD_BUFFERS_MAX];
+} fedge_upload_buffers;
+
+/* For updates of at most [size] bytes and [num_workers] workers, 1 to FEDGE_UPLOAD_BUFFERS_MAX. No
+ * memory is taken yet. */
+void fedge_upload_buffers_init(fedge_upload_buffers *buffers, size_t size, uint32_t num_workers);
+void fedge_upload_buffers_fini(fedge_upload_buffers *buffers);
+
+/* Waits for a buffer that nobody has. Who has one waits for nothing before it gives it back. */
+fedge_upload_buffer *fedge_upload_buffers_take(fedge_upload_buffers *buffers);
+void fedge_upload_buffers_give_back(fedge_upload_buffers *buffers,
+                                    const fedge_upload_buffer *buffer);
+
+/* Frees the memory of buffers that nobody has. */
+void fedge_upload_buffers_empty(fedge_upload_buffers *buffers);
+
+/* ---- an upload in its journal slot ------------------------------------------------------------
+ */
 
 /* Whether it cannot be read piece by piece, and takes a buffer. */
 bool fedge_upload_needs_buffer(const fedge_plan *plan, const fedge_upload *upload);

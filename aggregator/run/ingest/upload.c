@@ -1,11 +1,52 @@
-#include "aggregator/run/ingest/upload_source.h"
+#include "aggregator/run/ingest/upload.h"
 
+#include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "edge/core/message.h"
+#include "edge/plan/client_hooks.h"
 #include "edge/plan/update.h"
 
-#define PIECE_BYTES 16384 /* read at a time when only the checksum wants them */
+/* ---- what a client says of its update ---------------------------------------------------------
+ */
+
+double fedge_upload_metric(const fedge_upload *upload, const char *name)
+{
+    for (uint32_t i = 0; i < upload->num_metrics; i++) {
+        if (strcmp(upload->metrics[i].name, name) == 0)
+            return upload->metrics[i].value;
+    }
+    return NAN;
+}
+
+void fedge_upload_set_phase(fedge_global_model *model, const fedge_journal_phase *phase)
+{
+    model->draw = phase->draw;
+    model->cohort = phase->by_cohort ? phase->num_tasks : 0;
+}
+
+fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fedge_upload *upload,
+                                      uint32_t round, uint32_t client, uint32_t base)
+{
+    const double loss = fedge_upload_metric(upload, FEDGE_START_LOSS);
+    const double trained = fedge_upload_metric(upload, "loss");
+    const double norm = fedge_upload_metric(upload, FEDGE_SQUARED_NORM);
+    const double cluster = fedge_upload_metric(upload, FEDGE_CLUSTER);
+    return (fedge_update_facts){.round = round,
+                                .cluster = cluster > 0.0 ? (uint32_t)cluster : 0, /* checked */
+                                .client = client,
+                                .staleness = round - 1 - base,
+                                .loss = isfinite(trained) ? trained : 0.0,
+                                .cohort = model->cohort,
+                                .ratio = fedge_update_ratio(model, round, client),
+                                .num_examples = upload->num_examples,
+                                .start_loss = isfinite(loss) ? loss : 0.0,
+                                .squared_norm = isfinite(norm) ? norm : 0.0};
+}
+
+/* ---- buffers ----------------------------------------------------------------------------------
+ */
 
 void fedge_upload_buffer_fini(fedge_upload_buffer *buffer)
 {
@@ -24,6 +65,71 @@ static fedge_status buffer_grow(fedge_upload_buffer *buffer, size_t size, fedge_
     buffer->size = size;
     return FEDGE_OK;
 }
+
+void fedge_upload_buffers_init(fedge_upload_buffers *buffers, size_t size, uint32_t num_workers)
+{
+    const size_t fitting = size > 0 ? FEDGE_UPLOAD_BUFFERS_BYTES / size : num_workers;
+    *buffers = (fedge_upload_buffers){.count = fitting < 1             ? 1
+                                               : fitting < num_workers ? (uint32_t)fitting
+                                                                       : num_workers};
+    pthread_mutex_init(&buffers->mutex, NULL);
+    pthread_cond_init(&buffers->freed, NULL);
+}
+
+void fedge_upload_buffers_fini(fedge_upload_buffers *buffers)
+{
+    fedge_upload_buffers_empty(buffers);
+    pthread_cond_destroy(&buffers->freed);
+    pthread_mutex_destroy(&buffers->mutex);
+}
+
+/* NULL: all are taken. */
+static fedge_upload_buffer *find_free(fedge_upload_buffers *buffers)
+{
+    for (uint32_t i = 0; i < buffers->count; i++) {
+        if (!buffers->is_taken[i]) {
+            buffers->is_taken[i] = true;
+            return &buffers->of[i];
+        }
+    }
+    return NULL;
+}
+
+fedge_upload_buffer *fedge_upload_buffers_take(fedge_upload_buffers *buffers)
+{
+    pthread_mutex_lock(&buffers->mutex);
+    fedge_upload_buffer *taken = find_free(buffers);
+    while (!taken) {
+        pthread_cond_wait(&buffers->freed, &buffers->mutex);
+        taken = find_free(buffers);
+    }
+    pthread_mutex_unlock(&buffers->mutex);
+    return taken;
+}
+
+void fedge_upload_buffers_give_back(fedge_upload_buffers *buffers,
+                                    const fedge_upload_buffer *buffer)
+{
+    pthread_mutex_lock(&buffers->mutex);
+    buffers->is_taken[buffer - buffers->of] = false;
+    pthread_cond_signal(&buffers->freed);
+    pthread_mutex_unlock(&buffers->mutex);
+}
+
+void fedge_upload_buffers_empty(fedge_upload_buffers *buffers)
+{
+    pthread_mutex_lock(&buffers->mutex);
+    for (uint32_t i = 0; i < buffers->count; i++) {
+        if (!buffers->is_taken[i])
+            fedge_upload_buffer_fini(&buffers->of[i]);
+    }
+    pthread_mutex_unlock(&buffers->mutex);
+}
+
+/* ---- an upload in its journal slot ------------------------------------------------------------
+ */
+
+#define PIECE_BYTES 16384 /* read at a time when only the checksum wants them */
 
 /* The first pass, which is the validation's, takes the checksum as it goes. */
 static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t size, fedge_error *err)

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/run/recovery/recovered_updates.h"
+#include "aggregator/run/rendezvous.h"
 
 static fedge_rank_disks at(uint32_t rank, const fedge_rank_disks *all)
 {

@@ -1,10 +1,9 @@
-#include "aggregator/run/engine_buffer.h"
+#include "aggregator/run/engine_async.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/run/engine_reply.h"
 #include "edge/data/formats/safetensors.h"
 
 bool fedge_engine_has_buffer(const fedge_engine *engine)
@@ -12,7 +11,8 @@ bool fedge_engine_has_buffer(const fedge_engine *engine)
     return engine->config.job->rounds.buffer_size > 0;
 }
 
-/* ---- models ---------------------------------------------------------------------------------- */
+/* ---- models of earlier rounds -----------------------------------------------------------------
+ */
 
 static bool is_named(const fedge_engine *engine, uint32_t base)
 {
@@ -145,7 +145,79 @@ fedge_status fedge_engine_restore_old_models(fedge_engine *engine, fedge_error *
     return status;
 }
 
-/* ---- uploads --------------------------------------------------------------------------------- */
+void fedge_engine_free_old_models(fedge_engine *engine)
+{
+    for (uint32_t i = 0; i < engine->num_old_models; i++)
+        fedge_blob_release(engine->old_models[i].model);
+    free(engine->old_models);
+}
+
+/* ---- models that the disk has damaged ---------------------------------------------------------
+ */
+
+/* [base]: of an old model. */
+static fedge_status mend(const fedge_engine *engine, fedge_blob *model, uint32_t base,
+                         fedge_error *err)
+{
+    uint8_t *file = NULL;
+    size_t size = 0, told = 0;
+    fedge_status status =
+        model == engine->model
+            ? fedge_global_model_write(&engine->server.model, &file, &size, &told, err)
+            : fedge_engine_write_old_model(engine, base, &file, &size, err);
+    if (status == FEDGE_OK && size + told != model->size) {
+        free(file);
+        status = fedge_fail(err, FEDGE_MISMATCH, "made anew it has another size");
+    } else if (status == FEDGE_OK) {
+        status = fedge_blob_mend(model, file, err);
+    }
+    if (status == FEDGE_OK) {
+        FEDGE_LOG(engine->config.log, FEDGE_LOG_ERROR, "model-mended",
+                  fedge_log_str("file", model->file.path), fedge_log_str("sha256", model->hash),
+                  fedge_log_str("why", "it could not be read as it was written"),
+                  fedge_log_str("then", "it is served from memory; look at the disk"));
+        return FEDGE_OK;
+    }
+    return fedge_error_prefix(err, status,
+                              "%s is damaged, and is made anew when the program is started again",
+                              model->file.path);
+}
+
+static bool is_idle(const fedge_engine *engine)
+{
+    const fedge_rounds_state state = fedge_rounds_get_state(engine->rounds);
+    return state != FEDGE_ROUNDS_OPENING && state != FEDGE_ROUNDS_CLOSING;
+}
+
+void fedge_engine_mend_models(fedge_engine *engine)
+{
+    fedge_error err;
+    fedge_status status = FEDGE_OK;
+    if (!is_idle(engine))
+        return;
+    if (fedge_blob_is_damaged(engine->model))
+        status = mend(engine, engine->model, 0, &err);
+    for (uint32_t i = 0; i < engine->num_old_models && status == FEDGE_OK; i++) {
+        const fedge_engine_old_model *old = &engine->old_models[i];
+        if (fedge_blob_is_damaged(old->model))
+            status = mend(engine, old->model, old->base, &err);
+    }
+    if (status != FEDGE_OK)
+        fedge_engine_fail(engine, &err);
+}
+
+fedge_status fedge_engine_read_model(fedge_engine *engine, uint64_t offset, void *out, size_t size,
+                                     fedge_error *err)
+{
+    fedge_status status = fedge_blob_read(engine->model, offset, out, size, err);
+    if (status == FEDGE_OK)
+        return FEDGE_OK;
+    status = mend(engine, engine->model, 0, err);
+    return status == FEDGE_OK ? fedge_blob_read(engine->model, offset, out, size, err) : status;
+}
+
+/* ---- deferred uploads -------------------------------------------------------------------------
+ */
 
 void fedge_engine_defer_upload(fedge_engine *engine, fedge_grant *grant)
 {
@@ -220,12 +292,9 @@ void fedge_engine_take_deferred(fedge_engine *engine, fedge_grant ***deferred, u
     engine->num_deferred = 0;
 }
 
-void fedge_engine_buffer_fini(fedge_engine *engine)
+void fedge_engine_free_deferred(fedge_engine *engine)
 {
-    for (uint32_t i = 0; i < engine->num_old_models; i++)
-        fedge_blob_release(engine->old_models[i].model);
     for (uint32_t i = 0; i < engine->num_deferred; i++)
         fedge_grant_free(engine->deferred[i]);
-    free(engine->old_models);
     free(engine->deferred);
 }

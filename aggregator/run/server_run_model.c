@@ -1,4 +1,4 @@
-#include "aggregator/run/model_parts.h"
+#include "aggregator/run/server_run.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -8,6 +8,9 @@
 #include "edge/core/text.h"
 #include "edge/wire/protocol.h"
 #include "secure/crypto/sha256.h"
+
+/* ---- which parts a model has ------------------------------------------------------------------
+ */
 
 #define HASH_BYTES 32
 
@@ -145,4 +148,66 @@ fedge_status fedge_model_parts_add(fedge_blob *model, const fedge_schema *schema
     fedge_blob_release(*last);
     *last = blob;
     return FEDGE_OK;
+}
+
+/* ---- what clients fetch -----------------------------------------------------------------------
+ */
+
+/* The model file of the present values, replacing the one that is held. */
+fedge_status fedge_server_run_write_model(fedge_server_run *server, fedge_error *err)
+{
+    uint8_t *file = NULL;
+    fedge_blob *model = NULL;
+    FEDGE_TRY(fedge_global_model_write(&server->model, &file, &server->model_size,
+                                       &server->control_size, err));
+    FEDGE_TRY(fedge_blob_new(file, server->model_size + server->control_size, &model, err));
+    /* A blob's name is the hash of all its bytes. With a control section behind the model that is
+     * not the model's, which must not depend on the strategy. */
+    if (server->control_size == 0)
+        memcpy(server->model_hash, model->hash, sizeof(server->model_hash));
+    else
+        fedge_sha256_text(model->bytes, server->model_size, server->model_hash);
+    fedge_blob_release(server->model_file);
+    server->model_file = model;
+    return fedge_model_parts_add(model, &server->plan->schema, server->model_size,
+                                 &server->last_parts, err);
+}
+
+fedge_blob *fedge_server_run_take_model(fedge_server_run *server)
+{
+    fedge_blob *model = server->model_file;
+    server->model_file = NULL;
+    return model;
+}
+
+fedge_status fedge_server_run_make_deltas(const fedge_server_run *server, fedge_blob **deltas,
+                                          uint32_t *count, fedge_error *err)
+{
+    const fedge_downlink *downlink = &server->model.downlink;
+    uint32_t ages = 0;
+    uint8_t *bytes = NULL;
+    *count = 0;
+    for (uint64_t size; ages < FEDGE_DOWNLINK_STEPS; ages++) {
+        size = fedge_downlink_size(downlink, ages + 1);
+        /* Sizes grow with age: none behind this one saves anything. */
+        if (size == 0 || size >= server->model_size)
+            break;
+    }
+    if (ages == 0)
+        return FEDGE_OK;
+    fedge_blob *oldest = NULL;
+    fedge_status status = fedge_downlink_delta(downlink, ages, &bytes, err);
+    if (status == FEDGE_OK)
+        status = fedge_blob_new(bytes, (size_t)fedge_downlink_size(downlink, ages), &oldest, err);
+    /* A chain ends with that of each younger model. */
+    while (status == FEDGE_OK && *count + 1 < ages) {
+        status = fedge_blob_new_end(oldest, (size_t)fedge_downlink_size(downlink, *count + 1),
+                                    &deltas[*count], err);
+        *count += status == FEDGE_OK;
+    }
+    if (status == FEDGE_OK)
+        deltas[(*count)++] = oldest;
+    else
+        fedge_blob_release(oldest);
+    return status;
 }

@@ -5,8 +5,8 @@
  * open journal is held until the next one is there, and goes on in it. Nothing of this is done with
  * other strategies.
  */
-#ifndef FEDGE_AGGREGATOR_RUN_ENGINE_BUFFER_H
-#define FEDGE_AGGREGATOR_RUN_ENGINE_BUFFER_H
+#ifndef FEDGE_AGGREGATOR_RUN_ENGINE_MODELS_H
+#define FEDGE_AGGREGATOR_RUN_ENGINE_MODELS_H
 
 #include "aggregator/run/engine_state.h"
 
@@ -28,6 +28,16 @@ FEDGE_MUST_USE fedge_status fedge_engine_write_old_model(const fedge_engine *eng
                                                          fedge_error *err);
 /* After a recovery: makes the models that open tasks name from the strategy's state. */
 FEDGE_MUST_USE fedge_status fedge_engine_restore_old_models(fedge_engine *engine, fedge_error *err);
+void fedge_engine_free_old_models(fedge_engine *engine);
+
+/* Models whose file the disk has damaged: they are made anew from what is in memory. */
+
+/* Looks at the models that clients fetch, while the round finalizer has nothing in hand; one that
+ * cannot be mended is the engine's failure: the next start makes it from the journal. */
+void fedge_engine_mend_models(fedge_engine *engine);
+/* Reads bytes of the newest model, which is mended if need be, when all is done. */
+FEDGE_MUST_USE fedge_status fedge_engine_read_model(fedge_engine *engine, uint64_t offset,
+                                                    void *out, size_t size, fedge_error *err);
 
 /* Takes [grant], of an open task: it is asked for again when a journal is there. */
 void fedge_engine_defer_upload(fedge_engine *engine, fedge_grant *grant);
@@ -39,6 +49,6 @@ void fedge_engine_defer_uploads(fedge_engine *engine);
  * with *num of them, each with its slot. Those whose task is over, or whose client has gone, are
  * forgotten. */
 void fedge_engine_take_deferred(fedge_engine *engine, fedge_grant ***deferred, uint32_t *num);
-void fedge_engine_buffer_fini(fedge_engine *engine);
+void fedge_engine_free_deferred(fedge_engine *engine);
 
 #endif
