@@ -8,7 +8,7 @@ SHARE = 0.01  # of the devices in a round
 FEDERATIONS = (10**4, 10**6, 10**8)
 MOST_WEIGHT = 2**20
 
-# Measured, as docs/benchmarks.md has them.
+# Measured, as docs/results.md has them.
 HANDSHAKE_S, TICKET_S = 7.3e-3, 1.89e-3  # CPU for each device
 CONNECTION = 22e3  # bytes
 CONNECTIONS, MESSAGES, WORKERS = 0.69, 0.15, 1.1  # CPU s/GB: of both directions, and twice of what is received
