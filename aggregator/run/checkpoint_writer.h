@@ -1,10 +1,9 @@
-/* The checkpoint writer: one thread that writes checkpoints while the next phase is opened and
- * played.
+/* The checkpoint writer: one thread that writes checkpoints while the next phase runs.
  *
  * A round is durable without its checkpoint: its closed journal and the checkpoint before it give
- * the same model, bit for bit (aggregator/store/recovery.h), so tasks and acknowledgements of the
- * next round need not wait. What the round came from is removed behind its checkpoint, and no phase
- * is ended before that is written: the disk is never more than one checkpoint behind.
+ * the same model, bit for bit (aggregator/store/recovery.h), so tasks and ACKs of the next round
+ * need not wait. Older journals and checkpoints are removed once the checkpoint is written. No
+ * phase ends before that, so the disk is never more than one checkpoint behind.
  */
 #ifndef FEDGE_AGGREGATOR_RUN_CHECKPOINT_WRITER_H
 #define FEDGE_AGGREGATOR_RUN_CHECKPOINT_WRITER_H
@@ -19,10 +18,10 @@
 #include "edge/core/log.h"
 #include "edge/core/status.h"
 
-/* A checkpoint to be written. All is its own but the run, which outlives it. */
+/* A checkpoint to be written. Owns everything but [run], which outlives it. */
 typedef struct fedge_save {
-    fedge_checkpoint checkpoint; /* its hashes are filled by fedge_save_write */
-    fedge_blob *model;           /* the first model_size bytes are the file */
+    fedge_checkpoint checkpoint; /* fedge_save_write fills in its hashes */
+    fedge_blob *model;           /* its first model_size bytes are the file */
     size_t model_size;
     char model_hash[FEDGE_HASH_TEXT];        /* of the file */
     uint8_t *strategy_state, *last_accepted; /* malloc'ed */
@@ -31,7 +30,7 @@ typedef struct fedge_save {
     uint32_t keep_checkpoints, best_round; /* for fedge_retention_apply */
 } fedge_save;
 
-/* Writes the checkpoint, then removes what need not be kept behind it. */
+/* Writes the checkpoint, then applies retention to older ones. */
 FEDGE_MUST_USE fedge_status fedge_save_write(fedge_save *save, fedge_error *err);
 void fedge_save_free(fedge_save *save); /* NULL is fine */
 
@@ -41,13 +40,14 @@ typedef struct fedge_checkpoint_writer fedge_checkpoint_writer;
 FEDGE_MUST_USE fedge_status fedge_checkpoint_writer_new(fedge_checkpoint_writer **writer,
                                                         fedge_mailbox *mailbox,
                                                         const fedge_log *log, fedge_error *err);
-/* Waits for what it has in hand. NULL is fine. */
+/* Waits for the checkpoint in progress. NULL is fine. */
 void fedge_checkpoint_writer_free(fedge_checkpoint_writer *writer);
 
-/* Takes over [save]; none may be in hand. A failure is told by FEDGE_COMPLETION_FATAL, too. */
+/* Takes over [save]; none may be in progress. A failure is posted as FEDGE_COMPLETION_FATAL, too.
+ */
 void fedge_checkpoint_writer_start(fedge_checkpoint_writer *writer, fedge_save *save);
-/* Waits until nothing is in hand and returns how it went. *save: what was written, for the caller
- * to free; NULL: nothing was started. A failure is returned each time from then on. */
+/* Waits until the checkpoint is written and returns its status. *save: the checkpoint, which the
+ * caller frees; NULL: none was started. After a failure every call returns it. */
 FEDGE_MUST_USE fedge_status fedge_checkpoint_writer_wait(fedge_checkpoint_writer *writer,
                                                          fedge_save **save, fedge_error *err);
 

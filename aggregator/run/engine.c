@@ -175,10 +175,16 @@ fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms
     fresh->accuracy = NAN;
     fresh->other_ranks.num = config->ranks ? config->ranks->collective->num_ranks - 1 : 0;
     fedge_recovery recovery = {0};
-    fedge_status status =
-        fedge_server_run_open(&fresh->server, config->job, &config->run, config->evaluator,
-                              config->state_dir, config->restored, config->accumulator,
-                              &config->sums, config->ranks, config->log, &recovery, err);
+    const fedge_server_run_config server = {.job = config->job,
+                                            .request = config->run,
+                                            .evaluator = config->evaluator,
+                                            .state_dir = config->state_dir,
+                                            .restored = config->restored,
+                                            .accumulator = config->accumulator,
+                                            .sums = &config->sums,
+                                            .ranks = config->ranks,
+                                            .log = config->log};
+    fedge_status status = fedge_server_run_open(&fresh->server, &server, &recovery, err);
     if (status == FEDGE_OK)
         status = make_blobs(fresh, recovery.last_closed, err);
     if (status == FEDGE_OK)

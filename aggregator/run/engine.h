@@ -1,10 +1,29 @@
-/* The run behind the connections: carries out what the round state machine decides.
+/* The run engine: carries out what the round state machine decides.
  *
- * It is one thread's (engine_thread.h), which is asserted where something is done with it:
- * connections send it requests, and it posts replies, so that it knows no connection and no socket.
- * Slow work (disk, decoding, sums, evaluation) happens on
- * ingest workers and on the round finalizer's thread, which answer through a mailbox. Starting and
- * recovering are the same path: fedge_engine_new finds out where the run stands.
+ * One thread owns the engine (engine_thread.h); every call asserts it. The engine knows no
+ * connection and no socket: requests come in, replies go out. Slow work (disk, decoding, sums,
+ * evaluation) happens on ingest workers and on the round finalizer's thread, which answer by
+ * completions in the engine's mailbox. Starting and recovering are one path: fedge_engine_new finds
+ * out where the run stopped.
+ *
+ * The way of an update, by thread:
+ *
+ *   network    a connection parses UPLOAD and PART (aggregator/net) and posts each as a
+ *              fedge_request: fedge_engine_thread_post
+ *   engine     fedge_engine_handle → fedge_engine_upload: checks the announcement and leases the
+ *              slot (engine_upload.c) → fedge_intake_grant: RESUME tells the client its first byte
+ *              fedge_engine_part → fedge_intake_part (ingest/intake.c) → fedge_ingest_write, and
+ *              with the last byte fedge_ingest_finish
+ *   ingest     a worker (ingest/ingest.c) writes the bytes to the slot in the journal, validates
+ *              the whole update, appends its record, syncs a group of updates at once, adds them to
+ *              the sums and posts FEDGE_COMPLETION_VALIDATED
+ *   engine     fedge_engine_handle_completions → fedge_engine_on_validated: reports the task to the
+ *              round machine and posts the ACK
+ *   network    the connection sends the ACK
+ *
+ * On another rank the rank worker (aggregator/cluster/rank_worker.c) takes the place of intake and
+ * ingest; what it found comes to rank 0 as a FEDGE_REQUEST_REPORT. engine_upload.h says how an
+ * upload resumes.
  */
 #ifndef FEDGE_AGGREGATOR_RUN_ENGINE_H
 #define FEDGE_AGGREGATOR_RUN_ENGINE_H
@@ -29,58 +48,61 @@ typedef struct fedge_engine fedge_engine;
 struct fedge_evaluator;
 
 typedef struct fedge_engine_config {
-    const fedge_job *job;              /* outlives the engine */
-    fedge_run_request run;             /* which one; its texts outlive the engine */
-    struct fedge_evaluator *evaluator; /* of the job's test set; NULL: none. Outlives the engine */
+    const fedge_job *job;  /* outlives the engine */
+    fedge_run_request run; /* which run; its texts outlive the engine */
+    struct fedge_evaluator
+        *evaluator; /* evaluates on the test set; NULL: none. Outlives the engine */
     const char *state_dir;
-    bool restored;                 /* a run that goes on is of a backup: raise its incarnation */
+    bool restored;                 /* the state comes from a backup: raise the run's incarnation */
     uint32_t num_workers;          /* ingest threads, ≥ 1 */
-    const char *accumulator;       /* what sums: the name of a kind, or "auto" */
-    fedge_accumulator_config sums; /* what it is opened with, but for the layout */
+    const char *accumulator;       /* a kind of accumulator by name, or "auto" */
+    fedge_accumulator_config sums; /* how to open it; the layout is filled in */
     uint32_t (*num_registered)(void *registry); /* devices at present; thread-safe */
     void *registry;
-    const fedge_rank_link *ranks; /* that take updates too; NULL: none. Outlives the engine */
-    uint32_t return_every_us;     /* in which one device that has lost its connection is let in */
-    uint32_t heartbeat_s;         /* what clients are told of it, ≥ 1 */
+    const fedge_rank_link
+        *ranks;               /* ranks that take updates, too; NULL: none. Outlives the engine */
+    uint32_t return_every_us; /* admission time of one device that reconnects */
+    uint32_t heartbeat_s;     /* heartbeat interval sent to clients, ≥ 1 */
     const fedge_log *log;
     void (*wake)(void *user); /* wakes the engine's thread; thread-safe */
     void *wake_user;
     fedge_mailbox *replies;       /* fedge_reply; outlives the engine */
-    const fedge_traffic *traffic; /* of all connections; likewise */
+    const fedge_traffic *traffic; /* counts all connections; outlives the engine */
 } fedge_engine_config;
 
 /* Opens the state directory (and holds its lock), recovers or creates the run, starts the threads.
  */
 FEDGE_MUST_USE fedge_status fedge_engine_new(const fedge_engine_config *config, uint64_t now_ms,
                                              fedge_engine **engine, fedge_error *err);
-/* It belongs to the thread that calls this, from now on; at first, to the one that made it. */
+/* Makes the calling thread the owner. At first it is the thread that called fedge_engine_new. */
 void fedge_engine_hand_over(fedge_engine *engine);
 /* Stops the threads, closes files. NULL is fine. */
 void fedge_engine_free(fedge_engine *engine);
 
-/* Time passes; requests and completions arrive; what follows is carried out. */
+/* Each takes in an event (time, a request, completions) and carries out what follows from it. */
 void fedge_engine_tick(fedge_engine *engine, uint64_t now_ms);
 void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms); /* frees */
 void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms);
 void fedge_engine_drain(fedge_engine *engine, uint64_t now_ms);
-/* Peers that were paused may be read from again. */
+/* Tells all connections to read from paused peers again. */
 void fedge_engine_resume_all(fedge_engine *engine);
-/* True once the run is over (or drained) or a fatal error happened; *failure is FEDGE_OK or that
- * error. */
+/* True once the run is complete or drained, or after a fatal error. *failure: that error, or status
+ * FEDGE_OK. */
 bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure);
 
-/* Leaves model.safetensors, with keep-best model-best.safetensors, and rounds.svg in the run's
- * directory, beside rounds.jsonl. To be called when fedge_engine_done. */
+/* Writes model.safetensors, rounds.svg and, with keep-best, model-best.safetensors to the run's
+ * directory. Call it once fedge_engine_done returns true. */
 FEDGE_MUST_USE fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err);
-/* After all results are written, those elsewhere too: marks a run that is complete as finished, so
- * that the next start begins a new one. A start before that comes back to where it writes them. */
+/* Marks a complete run as finished, so that the next start begins a new run. Call it after all
+ * results are written, those outside the run's directory, too: a start before that writes them
+ * again. */
 FEDGE_MUST_USE fedge_status fedge_engine_conclude(fedge_engine *engine, fedge_error *err);
 
 void fedge_engine_get_status(const fedge_engine *engine, fedge_run_status *status);
 
-/* The run as one line of JSON, without its end: rounds, accuracy, loss, bytes_up, bytes_down,
- * seconds, model_sha256, run_dir. All is of the run, however many processes it took. What is not
- * known is null. *text is malloc'ed. FEDGE_NO_MEMORY. */
+/* Writes the run as one line of JSON without a newline: rounds, accuracy, loss, bytes_up,
+ * bytes_down, seconds, model_sha256, run_dir. The numbers cover the whole run, however many
+ * processes it took; unknown ones are null. *text is malloc'ed. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_engine_status_json(const fedge_run_status *status, char **text,
                                                      fedge_error *err);
 

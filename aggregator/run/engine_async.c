@@ -11,8 +11,7 @@ bool fedge_engine_has_buffer(const fedge_engine *engine)
     return engine->config.job->rounds.buffer_size > 0;
 }
 
-/* ---- models of earlier rounds -----------------------------------------------------------------
- */
+/* ---- models of earlier rounds ---------------------------------------------------------------- */
 
 static bool is_named(const fedge_engine *engine, uint32_t base)
 {
@@ -152,8 +151,7 @@ void fedge_engine_free_old_models(fedge_engine *engine)
     free(engine->old_models);
 }
 
-/* ---- models that the disk has damaged ---------------------------------------------------------
- */
+/* ---- models that the disk has damaged -------------------------------------------------------- */
 
 /* [base]: of an old model. */
 static fedge_status mend(const fedge_engine *engine, fedge_blob *model, uint32_t base,
@@ -216,8 +214,7 @@ fedge_status fedge_engine_read_model(fedge_engine *engine, uint64_t offset, void
     return status == FEDGE_OK ? fedge_blob_read(engine->model, offset, out, size, err) : status;
 }
 
-/* ---- deferred uploads -------------------------------------------------------------------------
- */
+/* ---- deferred uploads ------------------------------------------------------------------------ */
 
 void fedge_engine_defer_upload(fedge_engine *engine, fedge_grant *grant)
 {

@@ -1,53 +1,53 @@
-/* Asynchronous strategies: models and uploads that outlive the round they began in.
+/* Asynchronous strategies: models and uploads that outlive the round they began in; and models that
+ * the disk has damaged.
  *
- * A task that goes on into the next rounds names the model that it was given, so that model stays
- * to be fetched as long as one does. An upload that is under way, or announced, while there is no
- * open journal is held until the next one is there, and goes on in it. Nothing of this is done with
- * other strategies.
+ * A task that continues in later rounds names the model that it started from, which stays available
+ * as long as such a task is open. An upload that is announced or under way while no journal is open
+ * is deferred, and continues in the next journal. With other strategies none of this happens.
  */
 #ifndef FEDGE_AGGREGATOR_RUN_ENGINE_MODELS_H
 #define FEDGE_AGGREGATOR_RUN_ENGINE_MODELS_H
 
 #include "aggregator/run/engine_state.h"
 
+/* True when the strategy is asynchronous: it steps when its buffer of updates is full. */
 bool fedge_engine_has_buffer(const fedge_engine *engine);
 
-/* The model of a task with this base; NULL: no task names it. */
+/* The model after [base] rounds; NULL: no open task names it. */
 fedge_blob *fedge_engine_model_of(const fedge_engine *engine, uint32_t base);
-/* One of them, or the list of its parts, by its hash; NULL: none. */
+/* Finds an old model, or the list of its parts, by hash; NULL: none. */
 fedge_blob *fedge_engine_find_old_model(const fedge_engine *engine, const char *hash);
-/* Another model takes the place of engine->model, which is of rounds_closed: true when it stays,
- * with the engine's reference, since open tasks name it. */
+/* Call before engine->model is replaced. True: it is kept as an old model, which takes over the
+ * reference, since open tasks name it. */
 bool fedge_engine_keep_old_model(fedge_engine *engine);
-/* Old models that no open task names are withdrawn. */
+/* Withdraws and releases old models that no open task names. */
 void fedge_engine_drop_old_models(fedge_engine *engine);
-/* The file of the model after [base] rounds, as when it was the newest: the models of asynchronous
- * jobs are trained whole. *file: malloc'ed. FEDGE_CORRUPT: the strategy does not keep it. */
+/* Writes the file of the model after [base] rounds anew, byte by byte as it was. *file is
+ * malloc'ed. FEDGE_CORRUPT: the strategy no longer has that model. */
 FEDGE_MUST_USE fedge_status fedge_engine_write_old_model(const fedge_engine *engine, uint32_t base,
                                                          uint8_t **file, size_t *size,
                                                          fedge_error *err);
-/* After a recovery: makes the models that open tasks name from the strategy's state. */
+/* After a recovery: makes the old models that open tasks name, from the strategy's state. */
 FEDGE_MUST_USE fedge_status fedge_engine_restore_old_models(fedge_engine *engine, fedge_error *err);
 void fedge_engine_free_old_models(fedge_engine *engine);
 
-/* Models whose file the disk has damaged: they are made anew from what is in memory. */
-
-/* Looks at the models that clients fetch, while the round finalizer has nothing in hand; one that
- * cannot be mended is the engine's failure: the next start makes it from the journal. */
+/* Repairs models whose file the disk has damaged, from what is in memory. Does nothing while the
+ * round finalizer is at work. A model that cannot be repaired fails the engine: the next start
+ * makes it from the journal. */
 void fedge_engine_mend_models(fedge_engine *engine);
-/* Reads bytes of the newest model, which is mended if need be, when all is done. */
+/* Reads bytes of the newest model, and repairs it first if need be. Call it when the engine is
+ * done. */
 FEDGE_MUST_USE fedge_status fedge_engine_read_model(fedge_engine *engine, uint64_t offset,
                                                     void *out, size_t size, fedge_error *err);
 
-/* Takes [grant], of an open task: it is asked for again when a journal is there. */
+/* Takes over [grant], of an open task, until a journal is open. */
 void fedge_engine_defer_upload(fedge_engine *engine, fedge_grant *grant);
-/* The upload of slot [index], whose task is [task] and open. */
+/* Defers the upload of slot [index], whose open task is [task]. */
 void fedge_engine_defer_slot(fedge_engine *engine, uint32_t index, const fedge_rounds_task *task);
-/* All uploads that are under way in the slots of the phase that has closed. */
+/* Defers all uploads under way in the phase that has just closed. */
 void fedge_engine_defer_uploads(fedge_engine *engine);
-/* A phase is open: takes those that are held, the first that came first, into *deferred, malloc'ed
- * with *num of them, each with its slot. Those whose task is over, or whose client has gone, are
- * forgotten. */
+/* A phase is open: moves the deferred uploads, oldest first and each with its slot, to *deferred
+ * (malloc'ed, *num). Those whose task is over or whose client has left are freed. */
 void fedge_engine_take_deferred(fedge_engine *engine, fedge_grant ***deferred, uint32_t *num);
 void fedge_engine_free_deferred(fedge_engine *engine);
 

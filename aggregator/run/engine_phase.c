@@ -618,8 +618,7 @@ void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)
     }
 }
 
-/* ---- clients that may be away -----------------------------------------------------------------
- */
+/* ---- clients that may be away ---------------------------------------------------------------- */
 
 void fedge_engine_note_round(fedge_engine *engine, uint64_t took_ms)
 {

@@ -71,8 +71,7 @@ void fedge_engine_stop_early(fedge_engine *engine)
               fedge_log_int("evaluations-since", state->waited));
 }
 
-/* ---- replies ----------------------------------------------------------------------------------
- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 uint64_t fedge_engine_conn_of(const fedge_engine *engine, uint32_t client_index)
 {
@@ -176,8 +175,7 @@ void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *su
     }
 }
 
-/* ---- orders to other ranks --------------------------------------------------------------------
- */
+/* ---- orders to other ranks ------------------------------------------------------------------- */
 
 static void say(const fedge_engine *engine, uint32_t to, const fedge_order *order,
                 const void *bytes)
@@ -255,8 +253,7 @@ bool fedge_engine_close_other_ranks(fedge_engine *engine, bool dropped)
     return say_to_all(engine, &order, NULL);
 }
 
-/* ---- status -----------------------------------------------------------------------------------
- */
+/* ---- status ---------------------------------------------------------------------------------- */
 
 void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size)
 {

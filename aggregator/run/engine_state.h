@@ -1,6 +1,8 @@
-/* The engine's state, which the parts of the engine share: engine_reply.c (what it sends),
- * engine_phase.c (what the round machine asks), engine_upload.c (what clients send) and engine.c
- * (the run). Each uses those before it. */
+/* The engine's state, and what all of its files use: replies, orders to other ranks, failures.
+ *
+ * Files of the engine, each uses those before it: engine_state.c, engine_async.c (what outlives a
+ * phase), engine_phase.c (actions of the round machine), engine_upload.c (what clients send) and
+ * engine.c (the run). */
 #ifndef FEDGE_AGGREGATOR_RUN_ENGINE_STATE_H
 #define FEDGE_AGGREGATOR_RUN_ENGINE_STATE_H
 
@@ -15,50 +17,50 @@
 #include "aggregator/run/server_run.h"
 #include "aggregator/threads/mailbox.h"
 
-#define FEDGE_ENGINE_MAX_BAD_UPLOADS 3   /* useless uploads of one task before it is lost */
-#define FEDGE_ENGINE_GONE_LINES 10       /* a second: refusals whose device is gone, logged */
-#define FEDGE_ENGINE_SPACE_RETRY_MS 5000 /* between tries when the disk has no room */
-#define FEDGE_ENGINE_WAIT_MS 5000        /* nobody at work for so long: the log says so */
-#define FEDGE_ENGINE_WAIT_AGAIN_MS 60000 /* and again, when something has changed */
+#define FEDGE_ENGINE_MAX_BAD_UPLOADS 3 /* bad uploads of one task before it is lost */
+#define FEDGE_ENGINE_GONE_LINES 10     /* log lines a second about refusals whose device has left */
+#define FEDGE_ENGINE_SPACE_RETRY_MS 5000 /* between attempts when the disk is full */
+#define FEDGE_ENGINE_WAIT_MS 5000 /* idle time before the log says what the round waits for */
+#define FEDGE_ENGINE_WAIT_AGAIN_MS 60000 /* before it says so again, if something has changed */
 
-/* What sums, as it was when somebody looked. */
+/* A snapshot of the accumulator. */
 typedef struct fedge_sums_seen {
     char kind[16];
     uint32_t num_gpus;
     fedge_gpu_stats gpus[FEDGE_ACCUMULATOR_MAX_GPUS];
 } fedge_sums_seen;
 
-/* What is known of a slot's task in this phase. */
+/* One slot of the present phase. */
 typedef struct fedge_engine_slot {
-    uint64_t task_id; /* that the rest is about; 0: nothing was sent yet */
+    uint64_t task_id; /* the task that the other fields are about; 0: none sent yet */
     uint32_t bad_uploads;
-    fedge_slot_lease lease; /* of the slot, whatever its task */
-    fedge_grant *asked;     /* for the lease; malloc'ed, NULL: none */
-    bool timed;             /* an update counts that was uploaded in this start, in: */
+    fedge_slot_lease lease; /* which rank may receive the update, whatever the task */
+    fedge_grant *asked;     /* the announcement that waits for the lease; malloc'ed; NULL: none */
+    bool timed;             /* [seconds_upload] is that of an update that this process received */
     double seconds_upload;
     double loss, accuracy; /* EVALUATE */
     uint64_t examples;     /* EVALUATE */
 } fedge_engine_slot;
 
-/* Whom tasks are sent to; conn_id FEDGE_CONN_ALL: not connected, or it declined the plan. */
+/* A device, by client index. conn_id FEDGE_CONN_ALL: not connected, or it declined the plan. */
 typedef struct fedge_engine_device {
     uint64_t conn_id;
     char device_id[FEDGE_UUID_TEXT];
-    bool hangs_up, at_work; /* engine_not_before.c */
-    uint64_t told;          /* the last task that this connection was sent; 0: none */
+    bool hangs_up, at_work; /* see "not before" in engine_phase.h */
+    uint64_t told;          /* the last task sent on this connection; 0: none */
     uint32_t model, before; /* numbers of the models of its last task, and of the last that had
                                another; 0: not known */
 } fedge_engine_device;
 
-/* What of a phase is on other ranks too; nothing when alone. */
+/* The part of a phase on other ranks; all 0 when alone. */
 typedef struct fedge_engine_other_ranks {
     uint32_t num;     /* ranks that take updates besides this one */
-    uint64_t phase;   /* counts those of this start */
-    uint32_t waiting; /* ranks that have not answered OPEN or CLOSE */
-    bool closing;     /* CLOSE was said: nothing more is granted; then: */
+    uint64_t phase;   /* number of the phase, from 1 in each process */
+    uint32_t waiting; /* ranks that have yet to answer OPEN or CLOSE */
+    bool closing;     /* CLOSE was sent: no slot is granted; [ending] and [summary] are set */
     fedge_rounds_action ending;
     fedge_round_summary summary;
-    fedge_error worst;         /* of the answers to OPEN; status FEDGE_OK: none */
+    fedge_error worst;         /* worst answer to OPEN; status FEDGE_OK: none failed */
     fedge_journal_task *tasks; /* (phase.num_tasks), while OPEN is answered */
 } fedge_engine_other_ranks;
 
@@ -68,7 +70,7 @@ typedef struct fedge_engine_old_model {
     fedge_blob *model;
 } fedge_engine_old_model;
 
-/* A result that counted, and whose it was. */
+/* A result that counted, and its client. */
 typedef struct fedge_engine_accepted {
     uint64_t task_id;
     uint32_t client_index;
@@ -101,31 +103,32 @@ struct fedge_engine {
 
     /* The present phase. */
     fedge_journal *journal; /* NULL between training phases */
-    fedge_intake intake;    /* of what comes to this rank */
+    fedge_intake intake;    /* uploads that come to this rank */
     fedge_engine_other_ranks other_ranks;
     fedge_journal_phase phase;
     fedge_engine_slot *slots;
     uint32_t num_slots;
-    fedge_engine_accepted *accepted; /* of the phase before, for late questions */
+    fedge_engine_accepted
+        *accepted; /* results of the phase before, for clients that missed their ACK */
     uint32_t num_accepted;
     uint64_t phase_started_ms, phase_bytes_up, phase_bytes_down;
-    uint64_t retry_open_ms; /* ≠ 0: no room on the disk; try to open the phase again then */
+    uint64_t retry_open_ms; /* ≠ 0: the disk was full; when to try opening again */
     bool waiting_for_space;
-    char lacks[FEDGE_RUN_STATE_TEXT - 32]; /* what space, while it waits for it */
+    char lacks[FEDGE_RUN_STATE_TEXT - 32]; /* which space is missing, while it waits */
 
-    bool stalled; /* nobody is at work, since stalled_ms */
+    bool stalled; /* no client has been at work since stalled_ms */
     uint64_t stalled_ms, wait_logged_ms;
     char wait_logged[FEDGE_RUN_STATE_TEXT];
-    char gave_up[192];       /* the last client that gave up in this round, and why; "" when none */
+    char gave_up[192];       /* the last client that gave up in this round, and why; "": none */
     uint32_t gave_up_client; /* its index */
 
     uint64_t run_bytes_up, run_bytes_down;
     uint64_t updates_accepted, updates_refused, updates_duplicate;
-    fedge_quota gone_lines; /* of the log, about updates whose devices are gone */
+    fedge_quota gone_lines; /* of log lines about updates whose devices have left */
     uint32_t rounds_closed;
     double loss, accuracy;
 
-    uint64_t round_ms; /* that a round takes, of late; 0: not known (engine_not_before.c) */
+    uint64_t round_ms; /* recent duration of a round; 0: unknown */
     uint64_t not_before_checked_ms;
 
     bool gpus_wanted; /* config.sums.gpus are to be opened with the next round */
@@ -134,68 +137,64 @@ struct fedge_engine {
     fedge_sums_seen seen; /* but here */
 
     bool draining;
-    bool stopped_early;    /* no round follows the last closed one */
+    bool stopped_early;    /* early stopping: no round follows the last closed one */
     bool nothing_held_out; /* the log has it that clients were to choose a model, and had no data */
     bool done;
     fedge_error failure; /* status FEDGE_OK: none */
 };
 
-/* The first failure is the engine's: it is done, and the log says why. */
+/* Ends the engine with its first failure, which the log names. */
 void fedge_engine_fail(fedge_engine *engine, const fedge_error *err);
 
-/* Not while engine->gpus_change. */
+/* Takes a snapshot of the accumulator; not while engine->gpus_change. */
 void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen);
 
-/* An evaluation by clients has closed: tells, once, when keep-best or early-stopping goes by it and
- * it has measured nothing. */
+/* After an evaluation by clients: warns, once, if it measured nothing and keep-best or
+ * early-stopping depends on it. */
 void fedge_engine_check_evaluation(fedge_engine *engine, const fedge_round_summary *summary);
-/* The run is complete: tells when keep-best or early-stopping had nothing to go by. */
+/* At the end of a run: warns if keep-best or early-stopping never had a value. */
 void fedge_engine_check_selection(const fedge_engine *engine);
 
-/* The last closed round is the run's last, and the log says why. */
+/* Ends the run with the last closed round, and logs why. */
 void fedge_engine_stop_early(fedge_engine *engine);
 
-/* ---- replies ----------------------------------------------------------------------------------
- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
-/* What the engine sends: all to connection [conn_id]; without memory the engine fails. */
+/* Each posts a reply to connection [conn_id]; without memory the engine fails. */
 
-/* The connection of a client; FEDGE_CONN_ALL: it has none. */
+/* The client's connection; FEDGE_CONN_ALL: none. */
 uint64_t fedge_engine_conn_of(const fedge_engine *engine, uint32_t client_index);
-/* A message, with the member of [content] that belongs to it. */
+/* Sends [message] with its member of [content]. */
 void fedge_engine_send(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
                        const fedge_reply *content);
 void fedge_engine_send_notice(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
                               const fedge_notice *notice);
 void fedge_engine_send_blob(fedge_engine *engine, uint64_t conn_id, fedge_blob *blob,
                             uint64_t offset, uint64_t size);
-/* A last message, and the end of the connection. */
+/* Sends a last message and closes the connection. */
 void fedge_engine_close_conn(fedge_engine *engine, uint64_t conn_id, fedge_message_type message,
                              fedge_reason reason, uint64_t after_ms, const char *text);
 void fedge_engine_withdraw(fedge_engine *engine, fedge_blob *blob); /* to all */
 void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *summary);
 
-/* ---- orders to other ranks --------------------------------------------------------------------
- */
+/* ---- orders to other ranks ------------------------------------------------------------------- */
 
-/* What the engine tells the ranks that take updates besides its own: where a phase opens and
- * closes, and who may take which slot's update. */
+/* Orders to the other ranks that take updates: open and close a phase, grant and recall a slot. */
 
-/* The rank that takes the bytes that come over this connection. */
+/* The rank that receives the bytes of this connection. */
 uint32_t fedge_engine_rank_of(const fedge_engine *engine, uint64_t conn_id);
 
 void fedge_engine_grant(fedge_engine *engine, uint32_t rank, const fedge_grant *grant);
 void fedge_engine_recall(fedge_engine *engine, uint32_t slot);
 
-/* The phase opens (with engine->other_ranks.tasks) or closes; false: there is nobody to wait for.
- */
+/* Opens the phase on other ranks (with engine->other_ranks.tasks), or closes it. False: there are
+ * none to wait for. */
 bool fedge_engine_open_other_ranks(fedge_engine *engine);
 bool fedge_engine_close_other_ranks(fedge_engine *engine, bool dropped);
 
-/* ---- status -----------------------------------------------------------------------------------
- */
+/* ---- status ---------------------------------------------------------------------------------- */
 
-/* What the engine waits for, as /healthz and the log say it; and the event of it. */
+/* What the engine waits for, in words, for /healthz and the log; and the log line itself. */
 
 void fedge_engine_describe(const fedge_engine *engine, char *text, size_t size);
 void fedge_engine_log_wait(fedge_engine *engine, uint64_t now_ms);

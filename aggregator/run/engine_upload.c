@@ -525,8 +525,7 @@ void fedge_engine_decline(fedge_engine *engine, const fedge_request *from, uint6
     }
 }
 
-/* ---- reports of other ranks -------------------------------------------------------------------
- */
+/* ---- reports of other ranks ------------------------------------------------------------------ */
 
 /* One that any rank has no room for waits; any other failure is the run's. */
 static void opened(fedge_engine *engine, const fedge_report *report, uint64_t now_ms)

@@ -16,8 +16,8 @@ typedef enum fedge_exit_code {
     FEDGE_EXIT_GPU_MEMORY = 8 /* one that was asked for has too little memory for the sums */
 } fedge_exit_code;
 
-/* Whatever was being done, a disk that fails or is full is for somebody to look at, a want of
- * memory or threads passes, and a GPU is lost or too small; [otherwise]: the code of all else. */
+/* The exit code of a failure. A failing or full disk, missing memory and a lost or small GPU have
+ * codes of their own, whatever the program was doing; [otherwise] is the code of all else. */
 int fedge_exit_code_of(fedge_status status, fedge_exit_code otherwise);
 
 #endif

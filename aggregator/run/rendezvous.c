@@ -210,8 +210,7 @@ fedge_status fedge_recovered_updates_unpack(fedge_recovered_updates *recovered,
     return FEDGE_OK;
 }
 
-/* ---- at a start of all ranks ------------------------------------------------------------------
- */
+/* ---- at a start of all ranks ----------------------------------------------------------------- */
 
 #define FAILED UINT64_MAX /* in place of a size */
 

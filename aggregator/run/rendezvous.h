@@ -1,5 +1,6 @@
-/* How the ranks of one aggregator begin together: which of them share a disk, and what each has of
- * the open phase. Calls of the collective, before the service runs.
+/* The rendezvous: how the ranks of one aggregator start together. They find out which of them share
+ * a disk, and recover what each has of the open phase. All calls of the collective here come before
+ * the service runs.
  */
 #ifndef FEDGE_AGGREGATOR_RUN_RENDEZVOUS_H
 #define FEDGE_AGGREGATOR_RUN_RENDEZVOUS_H
@@ -15,39 +16,35 @@
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
 
-/* ---- recovered updates ------------------------------------------------------------------------
- */
+/* ---- recovered updates ----------------------------------------------------------------------- */
 
-/* Updates that ranks from 1 on have made durable in the open phase, found on a disk by a start. */
-
-/* One update, as its journal has it. Plain data. */
+/* An update of the open phase that a rank from 1 on has made durable. Plain data. */
 typedef struct fedge_recovered_update {
     uint32_t slot;
-    uint32_t weight;          /* by rank 0: 0: it does not count */
-    fedge_journal_slot facts; /* facts.place: where it lies */
+    uint32_t weight;          /* set by rank 0; 0: it does not count */
+    fedge_journal_slot facts; /* facts.place: its disk and folder */
     char *meta;               /* malloc'ed; (facts.metadata_size), and NUL */
 } fedge_recovered_update;
 
-/* All zero: nothing. */
+/* All zero: empty. */
 typedef struct fedge_recovered_updates {
     fedge_recovered_update *items;
     uint32_t num, capacity;
     fedge_journal *journals[FEDGE_RANKS_MAX]; /* by the folder's rank; NULL: none of this phase */
 } fedge_recovered_updates;
 
-/* Which ranks there are now, and the disk of each. */
+/* The present ranks, and the disk of each. */
 typedef struct fedge_rank_disks {
     uint32_t rank, num_ranks; /* this one; num_ranks ≥ 1 */
     uint64_t disks[FEDGE_RANKS_MAX];
 } fedge_rank_disks;
 
-/* Whether [folder] of this rank's disk is for it to read: its own, and for the lowest rank of a
- * disk those of ranks that are not there, or are elsewhere, now. */
+/* True when this rank reads [folder] of its disk: its own folder; and the lowest rank of a disk
+ * reads those of ranks that are absent or on another disk now. */
 bool fedge_rank_disks_reads(const fedge_rank_disks *ranks, uint32_t folder);
 
-/* Recovers the journals of [phase] that are for this rank to read, and adds all accepted updates.
- * What is wrong with one is that of fedge_journal_recover; a journal of another run or model is
- * passed over. */
+/* Recovers the journals of [phase] that this rank reads, and adds all accepted updates. Errors are
+ * those of fedge_journal_recover; a journal of another run or model is ignored. */
 FEDGE_MUST_USE fedge_status fedge_recovered_updates_read(fedge_recovered_updates *recovered,
                                                          const char *state_dir,
                                                          const fedge_rank_disks *ranks,
@@ -55,13 +52,14 @@ FEDGE_MUST_USE fedge_status fedge_recovered_updates_read(fedge_recovered_updates
                                                          const fedge_log *log, fedge_error *err);
 void fedge_recovered_updates_free(fedge_recovered_updates *recovered);
 
-/* All that counts goes into the sums; of what does not, the journal of [own] forgets its part. */
+/* Adds the updates that count to the sums. The journal of rank [own] forgets its others. */
 FEDGE_MUST_USE fedge_status fedge_recovered_updates_sum(fedge_recovered_updates *recovered,
                                                         const fedge_plan *plan,
                                                         fedge_accumulator *accumulator,
                                                         uint32_t own, fedge_error *err);
 
-/* For its way to rank 0: *bytes is malloc'ed. FEDGE_CORRUPT, FEDGE_NO_MEMORY. */
+/* Packs and unpacks them for the way to rank 0; *bytes is malloc'ed. FEDGE_CORRUPT,
+ * FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_recovered_updates_pack(const fedge_recovered_updates *recovered,
                                                          uint8_t **bytes, uint64_t *size,
                                                          fedge_error *err);
@@ -69,21 +67,20 @@ FEDGE_MUST_USE fedge_status fedge_recovered_updates_unpack(fedge_recovered_updat
                                                            const uint8_t *bytes, uint64_t size,
                                                            fedge_error *err);
 
-/* ---- the rendezvous ---------------------------------------------------------------------------
- */
+/* ---- the rendezvous -------------------------------------------------------------------------- */
 
-/* All ranks: with the status that they have come to. [run_id] is rank 0's, and becomes that of the
- * others; rank 0 has opened [state_dir]. Of the others the lowest of each disk of its own locks it:
- * [state]. The failure of one is that of all. Alone (collective NULL): this disk. */
+/* All ranks call it, each with its [status] so far; the failure of one fails all. The others
+ * receive rank 0's [run_id]. Rank 0 has opened [state_dir]; on every other disk its lowest rank
+ * locks it: [state]. Alone (collective NULL) there is this disk only. */
 FEDGE_MUST_USE fedge_status fedge_rendezvous(const fedge_collective *collective,
                                              fedge_status status, const char *state_dir,
                                              char run_id[FEDGE_RUN_ID_TEXT],
                                              fedge_rank_disks *disks, fedge_state *state,
                                              fedge_error *err);
 
-/* What rank 0 wants of the others at a start, in any order, until the end. */
+/* Rank 0's commands to the others during a start, in any order until END. */
 typedef enum fedge_rendezvous_command_kind {
-    FEDGE_RENDEZVOUS_RECOVER, /* phase and tasks follow: say what you have of it */
+    FEDGE_RENDEZVOUS_RECOVER, /* phase and tasks follow: send what you have of it */
     FEDGE_RENDEZVOUS_SUMS,    /* fedge_joined_follow */
     FEDGE_RENDEZVOUS_END
 } fedge_rendezvous_command_kind;
@@ -93,16 +90,15 @@ typedef struct fedge_rendezvous_command {
     uint32_t num_tasks; /* FIND */
 } fedge_rendezvous_command;
 
-/* Rank 0 says it, the others hear it. */
+/* Broadcasts from rank 0; on the others they fill in the arguments. */
 void fedge_rendezvous_broadcast_command(const fedge_collective *collective,
                                         fedge_rendezvous_command *word);
 void fedge_rendezvous_broadcast_phase(const fedge_collective *collective,
                                       fedge_journal_phase *phase, fedge_journal_task *tasks,
                                       uint32_t num_tasks);
 
-/* The findings of another rank, as rank 0 gets them, and the weights of each, as it gets them back;
- * [status], [err]: how this side has fared. Returns that, or FEDGE_CLOSED when the other has
- * failed. */
+/* A rank sends rank 0 its recovered updates and receives the weight of each. [status], [err]: of
+ * this side so far, which is returned, or FEDGE_CLOSED when the other side has failed. */
 FEDGE_MUST_USE fedge_status fedge_rendezvous_send_updates(const fedge_collective *collective,
                                                           fedge_recovered_updates *recovered,
                                                           fedge_status status, fedge_error *err);

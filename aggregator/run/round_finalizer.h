@@ -1,7 +1,7 @@
 /* The round finalizer: one thread that opens and ends phases, so that the engine's thread never
- * waits for the disk, the sum or the evaluation. One task at a time; each is answered by a
- * completion. The checkpoint of a training phase is written behind its answer
- * (checkpoint_writer.h), and waited for where the next phase ends.
+ * waits for the disk, the sums or the evaluation. It has one task at a time and answers each with a
+ * completion. The checkpoint of a training phase is written after that answer
+ * (checkpoint_writer.h); the end of the next phase waits for it.
  */
 #ifndef FEDGE_AGGREGATOR_RUN_ROUND_FINALIZER_H
 #define FEDGE_AGGREGATOR_RUN_ROUND_FINALIZER_H
@@ -12,11 +12,11 @@
 #include "aggregator/threads/completion.h"
 #include "edge/core/status.h"
 
-/* What FEDGE_COMPLETION_OPENED and FEDGE_COMPLETION_CLOSED carry; its receiver frees it with
- * fedge_round_finalizer_result_free, after taking what it keeps. */
+/* The result of FEDGE_COMPLETION_OPENED and FEDGE_COMPLETION_CLOSED. The receiver takes what it
+ * keeps and frees the rest with fedge_round_finalizer_result_free. */
 typedef struct fedge_round_finalizer_result {
-    fedge_journal *journal; /* OPENED; CLOSED: it is open again (fedge_server_run_step), and nothing
-                               of what follows is there */
+    fedge_journal *journal; /* OPENED: the new one. CLOSED: not NULL when the phase is open again
+                               (fedge_server_run_step); then no other field is set */
     fedge_round_summary summary; /* CLOSED */
     bool failed;                 /* CLOSED: the phase was dropped */
     bool over;                   /* CLOSED: early-stopping ends the run with this round */
@@ -33,18 +33,19 @@ FEDGE_MUST_USE fedge_status fedge_round_finalizer_new(fedge_round_finalizer **fi
                                                       fedge_server_run *server,
                                                       fedge_ingest *ingest, fedge_mailbox *mailbox,
                                                       fedge_error *err);
-/* Waits for the task in hand. NULL is fine. */
+/* Waits for the task in progress. NULL is fine. */
 void fedge_round_finalizer_free(fedge_round_finalizer *finalizer);
 
-/* Each starts one task; no other may be under way. [phase] and [tasks] (phase->num_tasks) are
- * copied, and so is [sums]: what GPUs are to sum from now on (fedge_server_run_change_gpus); NULL:
- * those that do. FEDGE_COMPLETION_OPENED: the status is fedge_journal_create's, or of the GPUs. */
+/* Each call starts one task; none may be in progress. Opens a phase. [phase] and [tasks]
+ * (phase->num_tasks) are copied, and so is [sums]: the GPUs to use from now on
+ * (fedge_server_run_change_gpus); NULL: the present ones. FEDGE_COMPLETION_OPENED has the status of
+ * fedge_journal_create or of opening the GPUs. */
 FEDGE_MUST_USE fedge_status fedge_round_finalizer_open(fedge_round_finalizer *finalizer,
                                                        const fedge_journal_phase *phase,
                                                        const fedge_journal_task *tasks,
                                                        const fedge_accumulator_config *sums,
                                                        fedge_error *err);
-/* Waits until no task is under way and the last checkpoint is written; its failure is returned. */
+/* Waits until no task is in progress and the last checkpoint is written, and returns its status. */
 FEDGE_MUST_USE fedge_status fedge_round_finalizer_wait(fedge_round_finalizer *finalizer,
                                                        fedge_error *err);
 /* Flushes the ingest, then fedge_server_run_step; takes ownership of [journal].
@@ -59,7 +60,7 @@ FEDGE_MUST_USE fedge_status fedge_round_finalizer_drop(fedge_round_finalizer *fi
                                                        fedge_journal *journal,
                                                        const fedge_round_summary *summary,
                                                        fedge_error *err);
-/* The line of an evaluation phase. FEDGE_COMPLETION_CLOSED. */
+/* Logs an evaluation phase (fedge_server_run_log_evaluation). FEDGE_COMPLETION_CLOSED. */
 FEDGE_MUST_USE fedge_status fedge_round_finalizer_log(fedge_round_finalizer *finalizer,
                                                       const fedge_round_summary *summary,
                                                       fedge_error *err);

@@ -496,66 +496,61 @@ static fedge_status recover_once(fedge_server_run *server, fedge_recovery *recov
     return FEDGE_OK;
 }
 
-static fedge_status set_up(fedge_server_run *server, const fedge_run_request *request,
-                           const char *state_dir, const char *accumulator,
-                           const fedge_accumulator_config *sums, fedge_error *err)
+static fedge_status set_up(fedge_server_run *server, const fedge_server_run_config *config,
+                           fedge_error *err)
 {
-    fedge_status status =
-        fedge_global_model_init(&server->model, server->job, accumulator, sums, err);
-    if (status == FEDGE_OK)
-        status = fedge_server_run_wrap_sums(server, err);
-    const unsigned cpus = fedge_os_num_cpus(); /* no other work is done while a step is taken */
+    FEDGE_TRY(fedge_global_model_init(&server->model, server->job, config->accumulator,
+                                      config->sums, err));
+    FEDGE_TRY(fedge_server_run_wrap_sums(server, err));
+    const unsigned cpus = fedge_os_num_cpus(); /* no other work is done during a step */
     server->model.num_threads = cpus < MAX_STEP_THREADS ? cpus : MAX_STEP_THREADS;
-    if (status == FEDGE_OK)
-        status = fedge_state_open(state_dir, &server->state, err);
-    fedge_run_request wanted = *request;
+    FEDGE_TRY(fedge_state_open(config->state_dir, &server->state, err));
+    fedge_run_request wanted = config->request;
     wanted.num_cluster_models =
         fedge_plan_chooses(server->plan) ? fedge_plan_num_told(server->plan) : 0;
-    if (status == FEDGE_OK)
-        status = fedge_run_open(&server->state, &wanted, &server->run, err);
-    return status;
+    return fedge_run_open(&server->state, &wanted, &server->run, err);
 }
 
-fedge_status fedge_server_run_open(fedge_server_run *server, const fedge_job *job,
-                                   const fedge_run_request *request, fedge_evaluator *evaluator,
-                                   const char *state_dir, bool restored, const char *accumulator,
-                                   const fedge_accumulator_config *sums,
-                                   const fedge_rank_link *ranks, const fedge_log *log,
+static fedge_status recover(fedge_server_run *server, fedge_recovery *recovery, fedge_error *err)
+{
+    /* Each pass reads the disk again, even after one that wrote to it: the run continues from what
+     * any later start would find. */
+    for (bool done = false; !done;) {
+        fedge_recovery_fini(recovery);
+        *recovery = (fedge_recovery){0};
+        FEDGE_TRY(recover_once(server, recovery, &done, err));
+    }
+    return server->run.finished ? FEDGE_OK : fedge_server_run_agree_on_sums(server, err);
+}
+
+fedge_status fedge_server_run_open(fedge_server_run *server, const fedge_server_run_config *config,
                                    fedge_recovery *recovery, fedge_error *err)
 {
-    *server = (fedge_server_run){.job = job,
-                                 .plan = &job->plan,
-                                 .accumulator = accumulator,
-                                 .sums = *sums,
-                                 .ranks = ranks,
-                                 .log = log,
-                                 .evaluator = evaluator,
+    *server = (fedge_server_run){.job = config->job,
+                                 .plan = &config->job->plan,
+                                 .accumulator = config->accumulator,
+                                 .sums = *config->sums,
+                                 .ranks = config->ranks,
+                                 .log = config->log,
+                                 .evaluator = config->evaluator,
                                  .opened_ms = fedge_os_monotonic_ms(),
                                  .state.lock = -1,
                                  .round_log.file.fd = -1};
     *recovery = (fedge_recovery){0};
-    fedge_status status = fedge_selection_init(&server->selection, job, false, err);
-    /* The lock of the state directory is taken here: nothing before it touches the run. */
+    fedge_status status = fedge_selection_init(&server->selection, config->job, false, err);
+    /* Takes the lock of the state directory: nothing before it touches the run. */
     if (status == FEDGE_OK)
-        status = set_up(server, request, state_dir, accumulator, sums, err);
-    /* Before anybody can connect: what clients hold of the old incarnation is refused from the
-     * first word on. */
-    if (status == FEDGE_OK && restored && server->run.resumed && !server->run.finished)
+        status = set_up(server, config, err);
+    /* Before any device can connect: results of the old incarnation are refused from the first
+     * message on. */
+    if (status == FEDGE_OK && config->restored && server->run.resumed && !server->run.finished)
         status = fedge_run_raise_incarnation(&server->run, err);
-    status = fedge_server_run_rendezvous(server, state_dir, status, err);
-    const bool met = status == FEDGE_OK;
-    bool done = false;
-    /* Every turn reads the disk anew, also behind one that wrote to it: the run stands on what any
-     * later start would find. */
-    while (status == FEDGE_OK && !done) {
-        fedge_recovery_fini(recovery);
-        *recovery = (fedge_recovery){0};
-        status = recover_once(server, recovery, &done, err);
-    }
-    if (status == FEDGE_OK && !server->run.finished)
-        status = fedge_server_run_agree_on_sums(server, err);
-    if (met)
+    /* The other ranks wait there for this one's status, whatever it is. */
+    status = fedge_server_run_rendezvous(server, config->state_dir, status, err);
+    if (status == FEDGE_OK) {
+        status = recover(server, recovery, err);
         fedge_server_run_end_rendezvous(server);
+    }
     if (status == FEDGE_OK && !server->run.finished)
         status = fedge_run_begin_task_ids(&server->run, recovery->next_task_id, err);
     if (status != FEDGE_OK) {

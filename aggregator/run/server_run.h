@@ -1,7 +1,8 @@
-/* The global model and everything that moves it: run directory, sums, strategy, checkpoints.
+/* A server's run: the global model and all that changes it: run directory, sums, strategy,
+ * checkpoints.
  *
- * fedge_server_run_open finds out where a run stands and brings the model there; after that the
- * round finalizer's thread alone calls the functions that say so.
+ * fedge_server_run_open finds out where a run stopped and restores the model of that point. After
+ * that, functions marked so are for the round finalizer's thread alone.
  */
 #ifndef FEDGE_AGGREGATOR_RUN_SERVER_RUN_H
 #define FEDGE_AGGREGATOR_RUN_SERVER_RUN_H
@@ -30,14 +31,11 @@
 #include "edge/plan/plan.h"
 #include "edge/wire/protocol.h"
 
-/* ---- which update of each client was accepted last --------------------------------------------
- */
+/* ---- which update of each client was accepted last ------------------------------------------- */
 
-/* Which update of each client was accepted last, and counted: for strategies whose clients keep
- * something and move it by that (client/kept.h). Part of a checkpoint (last-accepted.bin).
- */
+/* The last accepted update of each client, for strategies with client state, which a client
+ * advances by it. Part of a checkpoint (last-accepted.bin). One that is all 0 is empty. */
 
-/* One that is all 0 is empty. */
 typedef struct fedge_last_accepted {
     uint64_t *task_ids; /* by client index; 0: none */
     uint32_t num_clients;
@@ -48,22 +46,22 @@ void fedge_last_accepted_clear(fedge_last_accepted *last_accepted);
 /* The task id, or 0. */
 uint64_t fedge_last_accepted_task(const fedge_last_accepted *last_accepted, uint32_t client_index);
 
-/* The accepted updates of a journal that is closed. FEDGE_CORRUPT: of clients that no registry can
+/* Adds the accepted updates of a closed journal. FEDGE_CORRUPT: a client index that no registry can
  * have. */
 FEDGE_MUST_USE fedge_status fedge_last_accepted_add(fedge_last_accepted *last_accepted,
                                                     fedge_journal *journal, fedge_error *err);
 
-/* As bytes, malloc'ed: u64 task ids, little-endian, by client index; NULL of size 0 when empty. */
+/* Writes malloc'ed bytes: u64 task ids, little-endian, by client index; NULL of size 0 when empty.
+ */
 FEDGE_MUST_USE fedge_status fedge_last_accepted_write(const fedge_last_accepted *last_accepted,
                                                       uint8_t **bytes, size_t *size,
                                                       fedge_error *err);
-/* What write made replaces [last_accepted]. FEDGE_CORRUPT. */
+/* Replaces [last_accepted] by what _write wrote. FEDGE_CORRUPT. */
 FEDGE_MUST_USE fedge_status fedge_last_accepted_read(fedge_last_accepted *last_accepted,
                                                      const uint8_t *bytes, size_t size,
                                                      fedge_error *err);
 
-/* ---- a server's run ---------------------------------------------------------------------------
- */
+/* ---- a server's run -------------------------------------------------------------------------- */
 
 typedef struct fedge_server_run {
     const fedge_job *job;
@@ -71,158 +69,158 @@ typedef struct fedge_server_run {
     const fedge_log *log;
     fedge_state state;
     fedge_run run;
-    const fedge_rank_link *ranks; /* NULL: none that take updates */
+    const fedge_rank_link *ranks; /* NULL: no other rank takes updates */
     const char *state_dir;
-    fedge_rank_disks disks; /* of all ranks; one when alone */
-    bool starting;          /* until it is open */
+    fedge_rank_disks disks; /* disks of all ranks; one when alone */
+    bool starting;          /* true until the run is open */
     fedge_global_model model;
-    const char *accumulator;                          /* as asked for: a kind or "auto" */
-    fedge_gpu_stats told[FEDGE_ACCUMULATOR_MAX_GPUS]; /* of its GPUs, in lines that were written */
-    fedge_accumulator_config sums; /* what model.accumulator was opened with, but for the layout */
-    fedge_evaluator *evaluator;    /* not its own; NULL: no test set */
+    const char *accumulator; /* as requested: a kind or "auto" */
+    fedge_gpu_stats
+        told[FEDGE_ACCUMULATOR_MAX_GPUS]; /* the GPUs' counters at the last line of rounds.jsonl */
+    fedge_accumulator_config sums; /* model.accumulator's configuration, without the layout */
+    fedge_evaluator *evaluator;    /* borrowed; NULL: no test set */
     fedge_round_log round_log;
-    fedge_checkpoint checkpoint; /* the last one; its bytes go on counting */
+    fedge_checkpoint checkpoint; /* the last one; its byte counters continue */
     fedge_selection selection;   /* the best round, and whether to stop */
     uint64_t opened_ms;          /* monotonic */
-    uint64_t elapsed_before_ms;  /* of the run, when it was opened */
-    fedge_blob *model_file;      /* its safetensors file, and what the strategy tells, until
+    uint64_t elapsed_before_ms;  /* the run's duration when it was opened */
+    fedge_blob *model_file;      /* the safetensors file and the broadcast state behind it, until
                                     fedge_server_run_take_model */
-    fedge_blob *last_parts; /* of the last model that was written, offered or not; NULL: none */
-    size_t model_size;      /* of the file alone, and its name: */
+    fedge_blob *last_parts; /* part list of the last model written, offered or not; NULL: none */
+    size_t model_size;      /* of the file alone; model_hash is the file's hash */
     char model_hash[FEDGE_HASH_TEXT];
-    size_t control_size; /* of what the strategy tells, which lies behind it; 0: nothing */
-    fedge_last_accepted
-        last_accepted; /* where clients keep something; moved by fedge_server_run_step alone */
+    size_t control_size;               /* bytes of the strategy's broadcast state behind the file */
+    fedge_last_accepted last_accepted; /* for strategies with client state; changed by
+                                          fedge_server_run_step alone */
 } fedge_server_run;
 
-/* Locks [state_dir], opens or creates the run, recovers: closed rounds without a checkpoint are
- * closed again; the accepted updates of an open phase are in the sums. *recovery has what the
- * round machine needs (and the open journal); its owner calls fedge_recovery_fini. [restored]: the
- * run is of a backup; its incarnation is raised first. [request]: as for fedge_run_open.
- * [evaluator] outlives [server]; NULL: the job has no test set. [ranks]: the others, which attend
- * (fedge_rank_worker_open) until this returns; NULL: none. Outlives [server]. [accumulator],
- * [sums]: as for fedge_global_model_init. */
-FEDGE_MUST_USE fedge_status fedge_server_run_open(
-    fedge_server_run *server, const fedge_job *job, const fedge_run_request *request,
-    fedge_evaluator *evaluator, const char *state_dir, bool restored, const char *accumulator,
-    const fedge_accumulator_config *sums, const fedge_rank_link *ranks, const fedge_log *log,
-    fedge_recovery *recovery, fedge_error *err);
+/* How to open a run. What is pointed to outlives the run. */
+typedef struct fedge_server_run_config {
+    const fedge_job *job;
+    fedge_run_request request;  /* as for fedge_run_open */
+    fedge_evaluator *evaluator; /* NULL: the job has no test set */
+    const char *state_dir;
+    bool restored;                        /* from a backup: raise the incarnation first */
+    const char *accumulator;              /* as for fedge_global_model_init */
+    const fedge_accumulator_config *sums; /* likewise; copied */
+    const fedge_rank_link *ranks;         /* the other ranks; NULL: none */
+    const fedge_log *log;
+} fedge_server_run_config;
+
+/* Locks the state directory, opens or creates the run and recovers it: closed rounds without a
+ * checkpoint are closed again, and the accepted updates of an open phase are added to the sums.
+ * *recovery has what the round machine needs, and the open journal; its owner calls
+ * fedge_recovery_fini. Other ranks call fedge_rank_worker_open meanwhile. */
+FEDGE_MUST_USE fedge_status fedge_server_run_open(fedge_server_run *server,
+                                                  const fedge_server_run_config *config,
+                                                  fedge_recovery *recovery, fedge_error *err);
 /* Also after a failed open. */
 void fedge_server_run_close(fedge_server_run *server);
 
-/* Makes the model file of the present values in place of the one before, and lists its parts. */
+/* Replaces the model file by one of the present values, and lists its parts. */
 FEDGE_MUST_USE fedge_status fedge_server_run_write_model(fedge_server_run *server,
                                                          fedge_error *err);
-/* The model file of the last closed round, and behind it server->control_size bytes: what clients
- * fetch. The reference passes to the caller. */
+/* Takes what clients fetch: the model file of the last closed round with control_size bytes behind
+ * it. The reference passes to the caller. */
 fedge_blob *fedge_server_run_take_model(fedge_server_run *server);
 
-/* The deltas from the models of the rounds before to the last closed round's, those that are
- * smaller than its file, the one from the newest first. deltas: FEDGE_DOWNLINK_STEPS; *count of
- * them are set, and their references pass to the caller. */
+/* Makes the deltas from earlier models to the last closed round's, newest base first, as long as
+ * they are smaller than the model file. deltas: (FEDGE_DOWNLINK_STEPS), of which *count are set;
+ * their references pass to the caller. */
 FEDGE_MUST_USE fedge_status fedge_server_run_make_deltas(const fedge_server_run *server,
                                                          fedge_blob **deltas, uint32_t *count,
                                                          fedge_error *err);
 
-/* Round finalizer's thread, between phases: opens the GPUs of [sums] in place of the present ones;
- * nothing when they are the same. When they cannot be opened, the log says why and the present ones
- * are opened again: a failure is theirs. */
+/* Round finalizer's thread, between phases: replaces the present GPUs by those of [sums]. If these
+ * cannot be opened, logs why and opens the present ones again, whose failure is returned. */
 FEDGE_MUST_USE fedge_status fedge_server_run_change_gpus(fedge_server_run *server,
                                                          const fedge_accumulator_config *sums,
                                                          fedge_error *err);
 
 /* Round finalizer's thread: ends the training phase of [journal], whose accepted updates are all in
  * the sums, with a step, an evaluation and a line in rounds.jsonl. The caller has set round,
- * attempt, bytes, seconds and the workers' times in [summary]; the rest is filled. *save: the
- * checkpoint, which the caller writes, tells of (fedge_server_run_saved) and frees before the next
- * phase ends. *reopened: the disk has damaged updates that the strategy goes through; their slots
- * are open again, and nothing of the rest has happened. */
+ * attempt, bytes, seconds and the workers' times in [summary]; this fills in the rest. *save: the
+ * checkpoint; the caller writes it, calls fedge_server_run_saved and frees it before the next phase
+ * ends. *reopened: the disk has damaged updates that the strategy reads; their slots are open
+ * again, and nothing else has happened. */
 FEDGE_MUST_USE fedge_status fedge_server_run_step(fedge_server_run *server, fedge_journal *journal,
                                                   fedge_round_summary *summary, bool *reopened,
                                                   fedge_save **save, fedge_error *err);
-/* Round finalizer's thread: [save], the last that was made, is written. */
+/* Round finalizer's thread: the last [save] is written. */
 void fedge_server_run_saved(fedge_server_run *server, const fedge_save *save);
 /* Round finalizer's thread: drops a phase that failed. */
 FEDGE_MUST_USE fedge_status fedge_server_run_drop(fedge_server_run *server, fedge_journal *journal,
                                                   const fedge_round_summary *summary,
                                                   fedge_error *err);
-/* Round finalizer's thread: the line of an evaluation phase, and what it says of its round's model.
- */
+/* Round finalizer's thread: logs an evaluation phase in rounds.jsonl, and judges its round's model
+ * by it. */
 FEDGE_MUST_USE fedge_status fedge_server_run_log_evaluation(fedge_server_run *server,
                                                             const fedge_round_summary *summary,
                                                             fedge_error *err);
 
-/* ---- updates of a training phase --------------------------------------------------------------
- */
+/* ---- updates of a training phase ------------------------------------------------------------- */
 
-/* The accepted updates of a training phase, as its journal has them: what they say of themselves,
- * their bytes where a strategy goes through them, and their way into the sums again. All of it is
- * for the round finalizer's thread, or a start.
- */
+/* The accepted updates of a training phase in its journal. On the round finalizer's thread, or at a
+ * start. */
 
-/* Plain data; all of it is its own. */
+/* Plain data that it owns. */
 typedef struct fedge_gathered {
-    fedge_update_facts *facts;      /* (room for the cohort), of those that are whole */
-    fedge_accepted_updates updates; /* the same, when the strategy collects */
-    uint32_t states_lost;           /* how many clients have lost what they kept for it */
-    uint32_t num_damaged; /* whose bytes the disk has damaged: their slots are open again */
+    fedge_update_facts *facts;      /* of the undamaged updates; capacity: the cohort */
+    fedge_accepted_updates updates; /* their bytes, when the strategy reads updates one by one */
+    uint32_t states_lost;           /* clients that have lost their client state */
+    uint32_t num_damaged; /* updates that the disk has damaged: their slots are open again */
 } fedge_gathered;
 
-/* Reads all that the step needs of the updates, and the part of [summary] that they tell. Before
- * the phase is sealed, since what is found damaged then is asked for again; behind the seal, which
- * has their number, damage is FEDGE_CORRUPT. _fini is to be called also after a failure. */
+/* Reads what the step needs of the updates, and fills in their part of [summary]. Before the phase
+ * is sealed damaged updates are requested again; after the seal, which has their number, damage is
+ * FEDGE_CORRUPT. Call _fini also after a failure. */
 FEDGE_MUST_USE fedge_status fedge_server_run_gather(fedge_server_run *server,
                                                     fedge_journal *journal,
                                                     fedge_round_summary *summary,
                                                     fedge_gathered *gathered, fedge_error *err);
 void fedge_gathered_fini(fedge_gathered *gathered); /* one that is all 0 is fine */
 
-/* Adds the updates that are in this journal to the sums. */
+/* Adds the updates of this journal to the sums. */
 FEDGE_MUST_USE fedge_status fedge_server_run_replay(fedge_server_run *server,
                                                     fedge_journal *journal, fedge_error *err);
 
-/* ---- other ranks ------------------------------------------------------------------------------
- */
+/* ---- other ranks ----------------------------------------------------------------------------- */
 
-/* What other ranks have of a run: their acknowledged updates at a start, and their sums. */
-
-/* Before recovery: all ranks come together (fedge_rendezvous). [status]: how the start has fared.
- */
+/* Before recovery: all ranks begin together (fedge_rendezvous). [status]: of the start so far. */
 FEDGE_MUST_USE fedge_status fedge_server_run_rendezvous(fedge_server_run *server,
                                                         const char *state_dir, fedge_status status,
                                                         fedge_error *err);
-/* After it, however it ended; once fedge_server_run_rendezvous has succeeded. */
+/* Releases the other ranks after recovery, failed or not, if the rendezvous succeeded. */
 void fedge_server_run_end_rendezvous(fedge_server_run *server);
 
-/* Recovery, with a journal: every update of it that is on a disk of a rank counts, once, and is in
- * the sums of that rank; what is on a disk that is not there is open again, and the log says how
- * many these are. A phase that was closed with them is open again. */
+/* Recovery with a journal: each of its updates that is on some rank's disk counts once, in the sums
+ * of that rank. Slots whose update is on a missing disk are open again; the log says how many. A
+ * phase that was closed with them is open again, too. */
 FEDGE_MUST_USE fedge_status fedge_server_run_recover_updates(fedge_server_run *server,
                                                              fedge_recovery *recovery,
                                                              fedge_error *err);
 
-/* The accumulator of the model sums for all ranks; nothing when alone. After each open of it. */
+/* Makes the model's accumulator a distributed one; does nothing when alone. Call it each time the
+ * accumulator was opened. */
 FEDGE_MUST_USE fedge_status fedge_server_run_wrap_sums(fedge_server_run *server, fedge_error *err);
-/* All know how these will be joined. */
+/* All ranks agree on how their sums are joined. */
 FEDGE_MUST_USE fedge_status fedge_server_run_agree_on_sums(fedge_server_run *server,
                                                            fedge_error *err);
-/* It has the sums of all. */
+/* Joins the sums of all ranks in the model's accumulator. */
 FEDGE_MUST_USE fedge_status fedge_server_run_join_sums(fedge_server_run *server, fedge_error *err);
 
-/* ---- parts of a model -------------------------------------------------------------------------
+/* ---- parts of a model ------------------------------------------------------------------------ */
+
+#define FEDGE_MODEL_PARTS_MIN_BYTES ((size_t)1 << 16) /* smaller models are sent whole */
+/* A list is offered when at least 1/SHARE of the bytes is known: it costs clients one more FETCH.
  */
-
-/* Which parts a model's blob has (edge/wire/protocol.h), and whether it pays to tell clients. */
-
-#define FEDGE_MODEL_PARTS_MIN_BYTES ((size_t)1 << 16) /* smaller models come whole */
-/* One byte of this many has to be known for a list to be offered: it takes clients a FETCH more. */
 #define FEDGE_MODEL_PARTS_SHARE 16u
 
-/* Lists the parts of [model], which lies in memory: files of [file_size] bytes with the tensors of
- * [schema], or one of them with anything behind it. *last is the list of the model before, or NULL
- * when that is not known, and the new one afterwards. model->parts is it too where parts of the
- * model are equal to one another or to the model's before, or when that is not known. Hashes all of
- * [model]. FEDGE_NO_MEMORY. */
+/* Lists the parts (edge/wire/protocol.h) of [model], which lies in memory: files of [file_size]
+ * bytes with the tensors of [schema], or one such file with anything behind it. *last: the list of
+ * the model before, or NULL when unknown; afterwards the new list. model->parts becomes the new
+ * list where enough parts equal one another or those of the model before, or when that is unknown.
+ * Hashes all of [model]. FEDGE_NO_MEMORY. */
 FEDGE_MUST_USE fedge_status fedge_model_parts_add(fedge_blob *model, const fedge_schema *schema,
                                                   size_t file_size, fedge_blob **last,
                                                   fedge_error *err);

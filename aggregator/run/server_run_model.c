@@ -9,8 +9,7 @@
 #include "edge/wire/protocol.h"
 #include "secure/crypto/sha256.h"
 
-/* ---- which parts a model has ------------------------------------------------------------------
- */
+/* ---- which parts a model has ----------------------------------------------------------------- */
 
 #define HASH_BYTES 32
 
@@ -150,8 +149,7 @@ fedge_status fedge_model_parts_add(fedge_blob *model, const fedge_schema *schema
     return FEDGE_OK;
 }
 
-/* ---- what clients fetch -----------------------------------------------------------------------
- */
+/* ---- what clients fetch ---------------------------------------------------------------------- */
 
 /* The model file of the present values, replacing the one that is held. */
 fedge_status fedge_server_run_write_model(fedge_server_run *server, fedge_error *err)

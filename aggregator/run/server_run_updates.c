@@ -63,7 +63,7 @@ static fedge_status each_accepted(fedge_server_run *server, fedge_journal *journ
     return status;
 }
 
-/* ---- their facts, and the line of the round ------------------------------------------------- */
+/* ---- their facts, and the line of the round -------------------------------------------------- */
 
 /* A weighted mean that is NaN when nobody said anything. */
 typedef struct mean {
@@ -206,8 +206,7 @@ fedge_status fedge_server_run_replay(fedge_server_run *server, fedge_journal *jo
     return each_accepted(server, journal, replay, fail_damaged, NULL, err);
 }
 
-/* ---- which update of each client was accepted last --------------------------------------------
- */
+/* ---- which update of each client was accepted last ------------------------------------------- */
 
 #define EACH sizeof(uint64_t)
 

@@ -21,8 +21,7 @@
 #include "edge/core/message.h"
 #include "edge/core/status.h"
 
-/* ---- orders and reports -----------------------------------------------------------------------
- */
+/* ---- orders and reports ---------------------------------------------------------------------- */
 
 /* Orders and reports: what rank 0's engine tells the share of another rank (rank_worker.h), and
  * what that one answers. Plain structs with bytes behind them, as they lie in memory
@@ -83,8 +82,7 @@ typedef struct fedge_rank_link {
     void *user;
 } fedge_rank_link;
 
-/* ---- messages ---------------------------------------------------------------------------------
- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 typedef enum fedge_rank_message_kind {
     FEDGE_RANK_MESSAGE_REQUEST, /* to rank 0: of a connection */

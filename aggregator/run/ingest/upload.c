@@ -8,8 +8,7 @@
 #include "edge/plan/client_hooks.h"
 #include "edge/plan/update.h"
 
-/* ---- what a client says of its update ---------------------------------------------------------
- */
+/* ---- what a client says of its update -------------------------------------------------------- */
 
 double fedge_upload_metric(const fedge_upload *upload, const char *name)
 {
@@ -45,8 +44,7 @@ fedge_update_facts fedge_upload_facts(const fedge_global_model *model, const fed
                                 .squared_norm = isfinite(norm) ? norm : 0.0};
 }
 
-/* ---- buffers ----------------------------------------------------------------------------------
- */
+/* ---- buffers --------------------------------------------------------------------------------- */
 
 void fedge_upload_buffer_fini(fedge_upload_buffer *buffer)
 {
@@ -126,8 +124,7 @@ void fedge_upload_buffers_empty(fedge_upload_buffers *buffers)
     pthread_mutex_unlock(&buffers->mutex);
 }
 
-/* ---- an upload in its journal slot ------------------------------------------------------------
- */
+/* ---- an upload in its journal slot ----------------------------------------------------------- */
 
 #define PIECE_BYTES 16384 /* read at a time when only the checksum wants them */
 
