@@ -2,67 +2,120 @@
 
 #include <assert.h>
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/report/chart.h"
-#include "aggregator/report/curve.h"
 #include "aggregator/report/svg.h"
+#include "aggregator/store/round_log.h"
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
+
+#define MAX_ROUNDS 100000u /* phases; later ones are left out */
 
 /* The page, in pixels. */
 #define MARGIN 24.0
 #define TITLE 26.0
-#define LEGEND_LINE 20.0
 #define LEGEND_MARK 50.0 /* a sample of the line, and the space behind its name */
 #define LEGEND_SAMPLE 26.0
 #define LETTER 6.4 /* of the legend, about */
+#define PANEL_WIDTH 400.0
 #define PANEL_HEIGHT 170.0
 #define PANEL_GAP 18.0
-#define TWO_WIDTH 400.0   /* of a panel, of two side by side */
-#define THREE_WIDTH 310.0 /* of three */
-#define MAX_LINES FEDGE_PLOT_MAX_CURVES
-#define MAX_NAME 512 /* of a curve */
 
-#define MEANS                                                                                      \
-    "lines: means of runs that differ in their seeds; bands: from the lowest to the highest"
-
-/* Okabe and Ito 2008 (Color Universal Design): for every kind of colour vision another. Their
- * yellow is too light for lines on white. */
+/* Okabe and Ito 2008 (Color Universal Design): colours that differ for every kind of colour vision.
+ */
 #define BLACK "#000000"
-#define ORANGE "#e69f00"
 #define SKY_BLUE "#56b4e9"
 #define GREEN "#009e73"
 #define BLUE "#0072b2"
 #define VERMILLION "#d55e00"
 #define PURPLE "#cc79a7"
 
-static const struct {
-    const char *name, *colour;
-    double thickness;
-    bool faint;
-} SETS[FEDGE_CURVE_SETS] = {
-    [FEDGE_CURVE_TEST] = {"test set", BLUE, 2.0, false},
-    [FEDGE_CURVE_VALIDATION] = {"validation", GREEN, 2.0, false},
-    /* A few's: they jump. Where nothing comes before it, it is drawn as a test set would be. */
-    [FEDGE_CURVE_CLIENTS] = {"clients' own data", PURPLE, 1.4, true},
-    [FEDGE_CURVE_TRAINING] = {"while training", VERMILLION, 1.4, false}};
+/* The lines of a run. Accuracy and loss are measured on the sets, in the order of preference. */
+typedef enum line_kind {
+    ON_TEST_SET,
+    ON_VALIDATION,
+    ON_CLIENTS,
+    WHILE_TRAINING,
+    NUM_SETS,
+    BYTES_UP = NUM_SETS,
+    BYTES_DOWN,
+    NUM_LINES
+} line_kind;
 
-/* They may be as many: the one above has gaps. */
 static const struct {
     const char *name, *colour, *dash;
-} DIRECTIONS[2] = {{"bytes up", BLACK, "9 7"}, {"bytes down", SKY_BLUE, NULL}};
+    double thickness;
+    bool faint;
+} LINES[NUM_LINES] = {
+    [ON_TEST_SET] = {"test set", BLUE, NULL, 2.0, false},
+    [ON_VALIDATION] = {"validation", GREEN, NULL, 2.0, false},
+    /* Of a few clients, so that it jumps. Without a set before it, it is drawn as a test set. */
+    [ON_CLIENTS] = {"clients' own data", PURPLE, NULL, 1.4, true},
+    [WHILE_TRAINING] = {"while training", VERMILLION, NULL, 1.4, false},
+    /* Both may be equal: the one above has gaps. */
+    [BYTES_UP] = {"bytes up", BLACK, "9 7", 2.0, false},
+    [BYTES_DOWN] = {"bytes down", SKY_BLUE, NULL, 2.0, false}};
 
-/* The first are those that differ most. */
-static const char *const COLOURS[] = {BLUE, VERMILLION, GREEN, BLACK, PURPLE, SKY_BLUE, ORANGE};
-#define NUM_COLOURS (sizeof(COLOURS) / sizeof(COLOURS[0]))
-static const char *const DASHES[] = {NULL, "7 4"};
-static_assert(FEDGE_PLOT_MAX_CURVES <= NUM_COLOURS * sizeof(DASHES) / sizeof(DASHES[0]),
-              "each curve has its colour and dash");
+/* ---- reading a run --------------------------------------------------------------------------- */
 
-/* ---- what stands in a panel ------------------------------------------------------------------ */
+/* A phase. */
+typedef struct row {
+    double round, time, up, down;              /* time: simulated, or NaN; bytes: all so far */
+    double loss[NUM_SETS], accuracy[NUM_SETS]; /* NaN: not known */
+} row;
+
+typedef struct curve {
+    row *rows; /* malloc'ed */
+    uint32_t count, capacity;
+    bool has[NUM_SETS]; /* evaluations on it */
+    bool has_time, has_accuracy, has_loss;
+} curve;
+
+static void set_values(curve *self, row *to, line_kind set, double loss, double accuracy)
+{
+    to->loss[set] = loss;
+    to->accuracy[set] = accuracy;
+    self->has[set] = self->has[set] || isfinite(accuracy) || isfinite(loss);
+    self->has_accuracy = self->has_accuracy || isfinite(accuracy);
+    self->has_loss = self->has_loss || isfinite(loss);
+}
+
+static fedge_status add_row(void *user, const fedge_round_summary *summary, fedge_error *err)
+{
+    curve *self = user;
+    if (self->count == MAX_ROUNDS)
+        return FEDGE_OK;
+    if (self->count == self->capacity) {
+        const uint32_t more = self->capacity * 2 + 64;
+        row *rows = realloc(self->rows, more * sizeof(*rows));
+        if (!rows)
+            return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", more);
+        self->rows = rows;
+        self->capacity = more;
+    }
+    assert(self->rows);
+    const row *before = self->count > 0 ? &self->rows[self->count - 1] : NULL;
+    row *to = &self->rows[self->count++];
+    *to = (row){.round = summary->round,
+                .time = summary->virtual_phase.time,
+                .up = (before ? before->up : 0.0) + (double)summary->bytes_up,
+                .down = (before ? before->down : 0.0) + (double)summary->bytes_down};
+    self->has_time = summary->virtual_phase.present;
+    for (int set = 0; set < NUM_SETS; set++)
+        set_values(self, to, (line_kind)set, NAN, NAN);
+    if (summary->kind == FEDGE_TASK_EVALUATE) {
+        set_values(self, to, ON_CLIENTS, summary->loss, summary->accuracy);
+        return FEDGE_OK;
+    }
+    set_values(self, to, ON_TEST_SET, summary->loss, summary->accuracy);
+    set_values(self, to, WHILE_TRAINING, summary->train_loss, summary->train_accuracy);
+    if (summary->validation.present)
+        set_values(self, to, ON_VALIDATION, summary->validation.loss, summary->validation.accuracy);
+    return FEDGE_OK;
+}
+
+/* ---- panels ---------------------------------------------------------------------------------- */
 
 typedef enum x_kind { BY_ROUND, BY_TIME, BY_BYTES } x_kind;
 typedef enum y_kind { ACCURACY, LOSS, BYTES } y_kind;
@@ -73,88 +126,68 @@ static const struct {
 } X_AXES[] = {[BY_ROUND] = {"round", FEDGE_CHART_COUNT},
               [BY_TIME] = {"simulated time", FEDGE_CHART_SECONDS},
               [BY_BYTES] = {"bytes sent, up and down", FEDGE_CHART_BYTES}},
-  Y_AXES[] = {[ACCURACY] = {"accuracy", FEDGE_CHART_SHARE},
+  Y_AXES[] = {[ACCURACY] = {"accuracy", FEDGE_CHART_PERCENT},
               [LOSS] = {"loss", FEDGE_CHART_NUMBER},
               [BYTES] = {"bytes sent", FEDGE_CHART_BYTES}};
 
-/* A line of a panel: values of a set, or bytes in a direction. */
-typedef struct source {
-    const fedge_curve *of;
-    int which; /* set or direction */
-    const char *name, *colour, *dash;
-    double thickness;
-    bool faint;
-    bool whole; /* of its loss all is shown */
-} source;
-
-static double x_of(const fedge_curve_row *at, x_kind x)
+static double x_of(const row *at, x_kind x)
 {
     return x == BY_ROUND ? at->round : x == BY_TIME ? at->time : at->up + at->down;
 }
 
-/* The points of a line, and its band if it has one; malloc'ed. */
-typedef struct point_list {
-    fedge_chart_point *points;
-    fedge_chart_range *band;
-    uint32_t count;
-} point_list;
-
-static void free_points(point_list *list)
+/* Fills points (of->count) and returns how many of them the line has. */
+static uint32_t list_points(const curve *of, line_kind line, x_kind x, y_kind y,
+                            fedge_chart_point *points)
 {
-    free(list->points);
-    free(list->band);
-}
-
-/* Rows without an evaluation are left out, so that the line goes on. */
-static fedge_status list_points(const source *from, x_kind x, y_kind y, point_list *to,
-                                fedge_error *err)
-{
-    const fedge_curve *of = from->of;
-    const bool banded = of->num_runs > 1 && y != BYTES;
-    const size_t room = (size_t)of->count + 1;
-    to->points = malloc(room * sizeof(*to->points));
-    to->band = banded ? malloc(room * sizeof(*to->band)) : NULL;
-    if (!to->points || (banded && !to->band))
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", of->count);
+    uint32_t count = 0;
     for (uint32_t k = 0; k < of->count; k++) {
-        const fedge_curve_row *at = &of->rows[k];
+        const row *at = &of->rows[k];
         const bool goes_on = k + 1 < of->count && !(of->rows[k + 1].round > at->round);
+        double value = line == BYTES_UP ? at->up : at->down;
         if (y == BYTES && x == BY_ROUND && goes_on)
-            continue; /* with its evaluation it is one round: two points would be a step */
-        if (y == BYTES) {
-            to->points[to->count++] =
-                (fedge_chart_point){x_of(at, x), from->which == 0 ? at->up : at->down};
-            continue;
+            continue; /* a round and its evaluation are one point: two would be a step */
+        if (y != BYTES) {
+            value = y == ACCURACY ? at->accuracy[line] : at->loss[line];
+            if (!isfinite(at->loss[line]) && !isfinite(at->accuracy[line]))
+                continue; /* not evaluated: the line goes on without it */
         }
-        const fedge_curve_value loss = at->loss[from->which], accuracy = at->accuracy[from->which];
-        const fedge_curve_value value = y == ACCURACY ? accuracy : loss;
-        if (isfinite(loss.mean) || isfinite(accuracy.mean)) {
-            if (to->band)
-                to->band[to->count] = (fedge_chart_range){value.low, value.high};
-            to->points[to->count++] = (fedge_chart_point){x_of(at, x), value.mean};
-        }
+        points[count++] = (fedge_chart_point){x_of(at, x), value};
     }
-    return FEDGE_OK;
+    return count;
 }
 
-/* Where [place] is. */
-static fedge_status draw_panel(fedge_buffer *out, const fedge_chart *place, const source *sources,
-                               uint32_t num_sources, x_kind x, y_kind y, fedge_error *err)
+static bool is_drawn(const curve *of, line_kind line)
 {
-    fedge_chart chart = *place;
-    fedge_chart_line lines[MAX_LINES];
-    point_list lists[MAX_LINES] = {{NULL}};
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < num_sources && status == FEDGE_OK; i++) {
-        status = list_points(&sources[i], x, y, &lists[i], err);
-        lines[i] = (fedge_chart_line){.points = lists[i].points,
-                                      .band = lists[i].band,
-                                      .count = lists[i].count,
-                                      .colour = sources[i].colour,
-                                      .dash = sources[i].dash,
-                                      .thickness = sources[i].thickness,
-                                      .faint = sources[i].faint,
-                                      .whole = sources[i].whole};
+    return line >= NUM_SETS || of->has[line];
+}
+
+/* The kind whose style a line has. */
+static line_kind style_of(const curve *of, line_kind line)
+{
+    const bool first = !of->has[ON_TEST_SET] && !of->has[ON_VALIDATION];
+    return line == ON_CLIENTS && first ? ON_TEST_SET : line;
+}
+
+static fedge_status draw_panel(fedge_buffer *out, const curve *of, fedge_chart chart, x_kind x,
+                               y_kind y, fedge_error *err)
+{
+    const line_kind first = y == BYTES ? BYTES_UP : ON_TEST_SET,
+                    end = y == BYTES ? NUM_LINES : NUM_SETS;
+    fedge_chart_line lines[NUM_LINES];
+    fedge_chart_point *points = malloc((NUM_LINES * (size_t)of->count + 1) * sizeof(*points));
+    if (!points)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to draw %u rounds", of->count);
+    for (line_kind line = first; line < end; line++) {
+        const line_kind style = style_of(of, line);
+        fedge_chart_point *own = points + line * (size_t)of->count;
+        if (is_drawn(of, line)) {
+            lines[chart.num_lines++] = (fedge_chart_line){.points = own,
+                                                          .count = list_points(of, line, x, y, own),
+                                                          .colour = LINES[style].colour,
+                                                          .dash = LINES[style].dash,
+                                                          .thickness = LINES[style].thickness,
+                                                          .faint = LINES[style].faint};
+        }
     }
     chart.x_label = X_AXES[x].label;
     chart.x_unit = X_AXES[x].unit;
@@ -162,235 +195,74 @@ static fedge_status draw_panel(fedge_buffer *out, const fedge_chart *place, cons
     chart.y_unit = Y_AXES[y].unit;
     chart.from_zero = y == BYTES;
     chart.lines = lines;
-    chart.num_lines = num_sources;
-    if (status == FEDGE_OK)
-        status = fedge_chart_draw(out, &chart, err);
-    for (uint32_t i = 0; i < num_sources; i++)
-        free_points(&lists[i]);
+    const fedge_status status = fedge_chart_draw(out, &chart, err);
+    free(points);
     return status;
 }
 
 /* ---- the page -------------------------------------------------------------------------------- */
 
-typedef struct page {
-    const char *title;
-    const source *sources; /* of accuracy and loss */
-    uint32_t num_sources;
-    const source *directions; /* of bytes; NULL: no row of them */
-    bool has_means;           /* which the legend explains */
-    y_kind rows[3];
-    uint32_t num_rows;
-    x_kind columns[3];
-    uint32_t num_columns;
-    double panel_width, width;
-} page;
-
-/* As it stands in the legend. */
-static const char *name_of(const source *of, char text[MAX_NAME])
+static fedge_status draw_legend(fedge_buffer *out, const curve *of, double y, fedge_error *err)
 {
-    (void)snprintf(text, MAX_NAME, of->of->num_runs > 1 ? "%s (mean of %u)" : "%s", of->name,
-                   of->of->num_runs);
-    return text;
-}
-
-static double width_of(const char *name)
-{
-    return LEGEND_MARK + LETTER * (double)strlen(name);
-}
-
-static uint32_t num_names(const page *of)
-{
-    return of->num_sources + (of->directions ? 2 : 0);
-}
-
-static const source *named(const page *of, uint32_t i)
-{
-    return i < of->num_sources ? &of->sources[i] : &of->directions[i - of->num_sources];
-}
-
-static fedge_status draw_name(fedge_buffer *out, const source *of, const char *name, double x,
-                              double y, fedge_error *err)
-{
-    const char *dash = of->dash ? of->dash : "";
-    FEDGE_TRY(
-        fedge_buffer_printf(out, err,
-                            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
-                            "stroke-width=\"3\"%s%s%s/>",
-                            x, y - 4.0, x + LEGEND_SAMPLE, y - 4.0, of->colour,
-                            dash[0] ? " stroke-dasharray=\"" : "", dash, dash[0] ? "\"" : ""));
-    return fedge_svg_text(out, x + LEGEND_SAMPLE + 6.0, y, "tick", "start", name, err);
-}
-
-/* Names from left to right, in as many lines as they need; [out] NULL: nothing is drawn. *bottom:
- * of the last line. */
-static fedge_status draw_legend(fedge_buffer *out, const page *of, double *bottom, fedge_error *err)
-{
-    double x = MARGIN, y = MARGIN + TITLE + 12.0;
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < num_names(of) && status == FEDGE_OK; i++) {
-        char text[MAX_NAME];
-        const char *name = name_of(named(of, i), text);
-        if (x > MARGIN && x + width_of(name) > of->width - MARGIN) {
-            x = MARGIN;
-            y += LEGEND_LINE;
-        }
-        status = out ? draw_name(out, named(of, i), name, x, y, err) : FEDGE_OK;
-        x += width_of(name);
+    double x = MARGIN;
+    for (line_kind line = ON_TEST_SET; line < NUM_LINES; line++) {
+        const char *dash = LINES[line].dash ? LINES[line].dash : "";
+        if (!is_drawn(of, line))
+            continue;
+        FEDGE_TRY(fedge_buffer_printf(
+            out, err,
+            "<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"%s\" "
+            "stroke-width=\"3\"%s%s%s/>",
+            x, y - 4.0, x + LEGEND_SAMPLE, y - 4.0, LINES[style_of(of, line)].colour,
+            dash[0] ? " stroke-dasharray=\"" : "", dash, dash[0] ? "\"" : ""));
+        FEDGE_TRY(fedge_svg_text(out, x + LEGEND_SAMPLE + 6.0, y, "tick", "start", LINES[line].name,
+                                 err));
+        x += LEGEND_MARK + LETTER * (double)strlen(LINES[line].name);
     }
-    if (of->has_means) {
-        y += LEGEND_LINE;
-        status = out && status == FEDGE_OK
-                     ? fedge_svg_text(out, MARGIN, y, "tick", "start", MEANS, err)
-                     : status;
-    }
-    *bottom = y;
-    return status;
+    return FEDGE_OK;
 }
 
-/* The panels' width, or that of a name which is longer. */
-static double page_width(const page *of, double pitch)
+static fedge_status draw_page(fedge_buffer *out, const curve *of, const char *title,
+                              fedge_error *err)
 {
-    double width = MARGIN + pitch * of->num_columns + MARGIN - PANEL_GAP;
-    for (uint32_t i = 0; i < num_names(of); i++) {
-        char text[MAX_NAME];
-        width = fmax(width, MARGIN + width_of(name_of(named(of, i), text)) + MARGIN);
-    }
-    return width;
-}
-
-static fedge_status draw_page(fedge_buffer *out, page *of, fedge_error *err)
-{
-    const double pitch_x = FEDGE_CHART_LEFT + of->panel_width + PANEL_GAP;
+    const double pitch_x = FEDGE_CHART_LEFT + PANEL_WIDTH + PANEL_GAP;
     const double pitch_y = FEDGE_CHART_ABOVE + PANEL_HEIGHT + FEDGE_CHART_BELOW + PANEL_GAP;
-    double legend = 0.0;
-    of->width = page_width(of, pitch_x);
-    fedge_status status = draw_legend(NULL, of, &legend, err);
-    const double top = legend + 18.0;
-    if (status == FEDGE_OK)
-        status = fedge_svg_begin(out, of->width, top + pitch_y * of->num_rows, err);
-    if (status == FEDGE_OK)
-        status = fedge_svg_text(out, MARGIN, MARGIN + 10.0, "title", "start", of->title, err);
-    if (status == FEDGE_OK)
-        status = draw_legend(out, of, &legend, err);
-    for (uint32_t i = 0; i < of->num_rows * of->num_columns && status == FEDGE_OK; i++) {
-        const uint32_t r = i / of->num_columns, c = i % of->num_columns;
-        const y_kind y = of->rows[r];
-        const fedge_chart place = {.left = MARGIN + pitch_x * c + FEDGE_CHART_LEFT,
-                                   .top = top + pitch_y * r + FEDGE_CHART_ABOVE,
-                                   .width = of->panel_width,
+    const double legend = MARGIN + TITLE + 12.0, top = legend + 18.0;
+    const x_kind columns[2] = {BY_ROUND, of->has_time ? BY_TIME : BY_BYTES};
+    y_kind rows[3];
+    int num_rows = 0;
+    /* Losses of real numbers come without an accuracy. */
+    if (of->has_accuracy || !of->has_loss)
+        rows[num_rows++] = ACCURACY;
+    rows[num_rows++] = LOSS;
+    rows[num_rows++] = BYTES;
+    FEDGE_TRY(fedge_svg_begin(out, MARGIN + pitch_x * 2 + MARGIN - PANEL_GAP,
+                              top + pitch_y * num_rows, err));
+    FEDGE_TRY(fedge_svg_text(out, MARGIN, MARGIN + 10.0, "title", "start", title, err));
+    FEDGE_TRY(draw_legend(out, of, legend, err));
+    for (int i = 0; i < num_rows * 2; i++) {
+        const fedge_chart place = {.left = MARGIN + pitch_x * (i % 2) + FEDGE_CHART_LEFT,
+                                   .top = top + pitch_y * (i / 2) + FEDGE_CHART_ABOVE,
+                                   .width = PANEL_WIDTH,
                                    .height = PANEL_HEIGHT};
-        if (y == BYTES && of->columns[c] == BY_BYTES)
-            continue; /* bytes over bytes */
-        status = y == BYTES ? draw_panel(out, &place, of->directions, 2, of->columns[c], y, err)
-                            : draw_panel(out, &place, of->sources, of->num_sources, of->columns[c],
-                                         y, err);
+        if (rows[i / 2] != BYTES || columns[i % 2] != BY_BYTES)
+            FEDGE_TRY(draw_panel(out, of, place, columns[i % 2], rows[i / 2], err));
     }
-    return status == FEDGE_OK ? fedge_buffer_printf(out, err, "</svg>\n") : status;
-}
-
-/* Losses of real numbers come without an accuracy: no empty row for it. */
-static void choose_rows(page *of)
-{
-    bool has_accuracy = false, has_loss = false;
-    for (uint32_t i = 0; i < of->num_sources; i++) {
-        has_accuracy = has_accuracy || of->sources[i].of->has_accuracy;
-        has_loss = has_loss || of->sources[i].of->has_loss;
-    }
-    of->num_rows = 0;
-    if (has_accuracy || !has_loss)
-        of->rows[of->num_rows++] = ACCURACY;
-    of->rows[of->num_rows++] = LOSS;
-    if (of->directions)
-        of->rows[of->num_rows++] = BYTES;
-}
-
-static fedge_status write_page(page *of, const char *svg_path, fedge_error *err)
-{
-    fedge_buffer out;
-    fedge_buffer_init(&out, FEDGE_SVG_MAX_SIZE);
-    choose_rows(of);
-    fedge_status status = draw_page(&out, of, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_file(svg_path, out.data, out.size, 0644, err);
-    fedge_buffer_fini(&out);
-    return status;
+    return fedge_buffer_printf(out, err, "</svg>\n");
 }
 
 fedge_status fedge_plot_rounds(const char *jsonl_path, const char *svg_path, const char *title,
                                fedge_error *err)
 {
-    fedge_curve curve = {.rows = NULL};
-    source sets[FEDGE_CURVE_SETS], directions[2];
-    page of = {.title = title,
-               .sources = sets,
-               .directions = directions,
-               .num_columns = 2,
-               .panel_width = TWO_WIDTH};
-    fedge_status status = fedge_curve_read(&jsonl_path, 1, &curve, err);
-    const int best = (int)fedge_curve_best_set(&curve);
-    for (int set = 0; set < FEDGE_CURVE_SETS; set++) {
-        if (curve.has[set]) {
-            const bool leads = set == best && set == FEDGE_CURVE_CLIENTS;
-            const int like = leads ? FEDGE_CURVE_TEST : set;
-            sets[of.num_sources++] =
-                (source){.of = &curve,
-                         .which = set,
-                         .name = SETS[set].name,
-                         .colour = SETS[like].colour,
-                         .thickness = SETS[like].thickness,
-                         .faint = SETS[like].faint,
-                         .whole = like == FEDGE_CURVE_TEST || like == FEDGE_CURVE_VALIDATION};
-        }
-    }
-    for (int d = 0; d < 2; d++) {
-        directions[d] = (source){.of = &curve,
-                                 .which = d,
-                                 .name = DIRECTIONS[d].name,
-                                 .colour = DIRECTIONS[d].colour,
-                                 .dash = DIRECTIONS[d].dash,
-                                 .thickness = 2.0};
-    }
-    of.columns[0] = BY_ROUND;
-    of.columns[1] = curve.has_time ? BY_TIME : BY_BYTES;
-    if (status == FEDGE_OK)
-        status = write_page(&of, svg_path, err);
-    fedge_curve_fini(&curve);
-    return status;
-}
-
-fedge_status fedge_plot_curves(const fedge_plot_curve *curves, uint32_t num_curves,
-                               const char *svg_path, const char *title, fedge_error *err)
-{
-    fedge_curve read[FEDGE_PLOT_MAX_CURVES] = {{NULL}};
-    source sources[FEDGE_PLOT_MAX_CURVES];
-    page of = {.title = title,
-               .sources = sources,
-               .num_sources = num_curves,
-               .columns = {BY_ROUND, BY_BYTES, BY_TIME}};
-    bool timed = true;
-    if (num_curves == 0 || num_curves > FEDGE_PLOT_MAX_CURVES) {
-        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
-                          "%u curves in a picture: 1 to %d; draw fewer at a time", num_curves,
-                          FEDGE_PLOT_MAX_CURVES);
-    }
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < num_curves && status == FEDGE_OK; i++) {
-        status = fedge_curve_read(curves[i].jsonl_paths, curves[i].num_runs, &read[i], err);
-        sources[i] = (source){.of = &read[i],
-                              .which = (int)fedge_curve_best_set(&read[i]),
-                              .name = curves[i].name,
-                              .colour = COLOURS[i % NUM_COLOURS],
-                              .dash = DASHES[i / NUM_COLOURS],
-                              .thickness = 2.0,
-                              .whole = true};
-        timed = timed && read[i].has_time;
-        of.has_means = of.has_means || read[i].num_runs > 1;
-    }
-    of.num_columns = timed ? 3 : 2;
-    of.panel_width = timed ? THREE_WIDTH : TWO_WIDTH;
-    if (status == FEDGE_OK)
-        status = write_page(&of, svg_path, err);
-    for (uint32_t i = 0; i < num_curves; i++)
-        fedge_curve_fini(&read[i]);
+    curve run = {.rows = NULL};
+    fedge_buffer out;
+    fedge_buffer_init(&out, FEDGE_SVG_MAX_SIZE);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_round_lines_read(jsonl_path, add_row, &run, err), end);
+    FEDGE_TRY_OR(draw_page(&out, &run, title, err), end);
+    status = fedge_os_write_file(svg_path, out.data, out.size, 0644, err);
+end:
+    fedge_buffer_fini(&out);
+    free(run.rows);
     return status;
 }

@@ -105,3 +105,25 @@ fedge_status fedge_table_csv_write(const fedge_table_csv *table, const char *pat
     FEDGE_TRY(check_column(path, text, strcspn(text, ","), err));
     return fedge_os_write_file(path, table->text.data, table->text.size, 0644, err);
 }
+
+/* ---- mean and deviation over seeds ----------------------------------------------------------- */
+
+void fedge_spread_add(fedge_spread *spread, double value)
+{
+    if (!isfinite(value))
+        return;
+    const double off = value - spread->mean;
+    spread->count++;
+    spread->mean += off / spread->count;
+    spread->squares += off * (value - spread->mean);
+}
+
+double fedge_spread_mean(const fedge_spread *spread)
+{
+    return spread->count > 0 ? spread->mean : NAN;
+}
+
+double fedge_spread_deviation(const fedge_spread *spread)
+{
+    return spread->count > 1 ? sqrt(spread->squares / (spread->count - 1)) : NAN;
+}

@@ -430,7 +430,7 @@ static int act(int argc, char **argv)
                                             .num_dirs = options.num_dirs,
                                             .each = options.each,
                                             .json = options.json,
-                                            .svg_path = options.out};
+                                            .csv_path = options.out};
         const fedge_status status = fedge_compare(&what, stdout, &err);
         return status == FEDGE_OK ? EXIT_DONE : fail(&err, code_of(status, status == FEDGE_IO));
     } else {

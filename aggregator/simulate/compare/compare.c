@@ -1,10 +1,8 @@
 #include "aggregator/simulate/compare/compare.h"
 
-#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/report/plot.h"
 #include "aggregator/simulate/compare/compare_internal.h"
 #include "aggregator/simulate/output/results.h"
 #include "aggregator/simulate/sweep/sweep.h"
@@ -14,8 +12,7 @@
 #include "edge/plan/plan.h"
 
 #define MAX_SUMMARY ((size_t)1 << 20) /* bytes of summary.json */
-#define PICTURE_SUFFIX ".svg"
-#define TABLE_SUFFIX ".csv"
+#define SWEEP_PICTURE "sweep.svg"     /* which sweeps of older releases left */
 
 /* Of a simulation, or of a server's run. */
 static fedge_status read_summary(const char *dir, cJSON **json, fedge_error *err)
@@ -47,83 +44,12 @@ static fedge_status print_json(FILE *out, const char *dir, cJSON *json, fedge_er
     return FEDGE_OK;
 }
 
-/* Is it writing that failed, and none of the folders that is at fault? */
-static bool is_writing(fedge_status status)
+static fedge_status write_table(const comparison *of, const char *path, fedge_error *err)
 {
-    return status != FEDGE_OK && status != FEDGE_CORRUPT && status != FEDGE_NO_MEMORY &&
-           status != FEDGE_NO_SPACE;
-}
-
-/* The curve of a group, over the logs of its runs that count, [paths] on. */
-static fedge_status list_logs(const comparison *of, uint32_t group, char (*paths)[FEDGE_MAX_PATH],
-                              const char **logs, fedge_plot_curve *curve, fedge_error *err)
-{
-    fedge_status status = FEDGE_OK;
-    *curve = (fedge_plot_curve){.name = of->groups[group].name, .jsonl_paths = logs};
-    for (uint32_t i = 0; i < of->num_runs && status == FEDGE_OK; i++) {
-        if (of->runs[i].group != group || !of->runs[i].counts)
-            continue;
-        status = fedge_path_join(of->runs[i].dir, "rounds.jsonl", paths[curve->num_runs], err);
-        logs[curve->num_runs] = paths[curve->num_runs];
-        if (status == FEDGE_OK && !fedge_os_exists(paths[curve->num_runs])) {
-            status =
-                fedge_fail(err, FEDGE_NOT_FOUND, "there is no %s to draw", paths[curve->num_runs]);
-        }
-        curve->num_runs++;
-    }
-    return status;
-}
-
-/* That of all the runs, if they are of one. */
-static const char *job_of(const comparison *of)
-{
-    const cJSON *job = cJSON_GetObjectItemCaseSensitive(of->runs[0].summary, "job");
-    for (uint32_t i = 1; i < of->num_runs; i++) {
-        if (!cJSON_Compare(job, cJSON_GetObjectItemCaseSensitive(of->runs[i].summary, "job"), true))
-            return "runs";
-    }
-    return cJSON_IsString(job) ? job->valuestring : "runs";
-}
-
-static fedge_status draw(const comparison *of, const char *svg_path, fedge_error *err)
-{
-    assert(of->num_runs > 0); /* else reading has failed */
-    char(*paths)[FEDGE_MAX_PATH] = calloc(of->num_runs, sizeof(*paths));
-    const char **logs = calloc(of->num_runs, sizeof(*logs));
-    fedge_plot_curve curves[FEDGE_PLOT_MAX_CURVES];
-    fedge_status status =
-        paths && logs ? FEDGE_OK
-                      : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u paths", of->num_runs);
-    uint32_t at = 0;
-    for (uint32_t g = 0; g < of->num_groups && status == FEDGE_OK; g++) {
-        status = list_logs(of, g, &paths[at], &logs[at], &curves[g], err);
-        at += curves[g].num_runs;
-    }
-    if (status == FEDGE_OK) {
-        status = fedge_plot_curves(curves, of->num_groups, svg_path, job_of(of), err);
-        status = is_writing(status) ? fedge_error_prefix(err, FEDGE_IO, "--out") : status;
-    }
-    free(paths);
-    free(logs);
-    return status;
-}
-
-/* The picture, and the table beside it. */
-static fedge_status write_files(const comparison *of, const char *svg_path, fedge_error *err)
-{
-    const int stem = (int)(strlen(svg_path) - strlen(PICTURE_SUFFIX));
-    char csv_path[FEDGE_MAX_PATH];
-    const int size = snprintf(csv_path, sizeof(csv_path), "%.*s" TABLE_SUFFIX, stem, svg_path);
-    fedge_status status = draw(of, svg_path, err);
-    if (status == FEDGE_OK) {
-        status = size < FEDGE_MAX_PATH
-                     ? fedge_compare_write_csv(of, csv_path, err)
-                     : fedge_fail(err, FEDGE_TOO_BIG, "a path over %d bytes", FEDGE_MAX_PATH - 1);
-        status = status == FEDGE_OK || status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE
-                     ? status
-                     : fedge_error_prefix(err, FEDGE_IO, "--out");
-    }
-    return status;
+    const fedge_status status = fedge_compare_write_csv(of, path, err);
+    return status == FEDGE_OK || status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE
+               ? status
+               : fedge_error_prefix(err, FEDGE_IO, "--out");
 }
 
 /* What a sweep leaves beside its runs, and grid/\* names too. */
@@ -131,7 +57,7 @@ static bool is_sweeps(const char *path)
 {
     const char *name = strrchr(path, '/');
     name = name ? name + 1 : path;
-    return (strcmp(name, FEDGE_SWEEP_TABLE) == 0 || strcmp(name, FEDGE_SWEEP_PICTURE) == 0) &&
+    return (strcmp(name, FEDGE_SWEEP_TABLE) == 0 || strcmp(name, SWEEP_PICTURE) == 0) &&
            !fedge_os_is_dir(path);
 }
 
@@ -179,19 +105,16 @@ static void free_comparison(comparison *of)
 fedge_status fedge_compare(const fedge_compare_request *what, FILE *out, fedge_error *err)
 {
     comparison of = {.runs = NULL};
-    fedge_status status = read_runs(what->dirs, what->num_dirs, &of, err);
-    if (status == FEDGE_OK)
-        status = fedge_compare_group(&of, what->each, err);
-    if (status == FEDGE_OK && what->svg_path && of.num_groups > FEDGE_PLOT_MAX_CURVES) {
-        status = fedge_fail(err, FEDGE_OUT_OF_RANGE, "--out: %u lines, and a picture takes 1 to %d",
-                            of.num_groups, FEDGE_PLOT_MAX_CURVES);
-    }
-    for (uint32_t i = 0; i < of.num_runs && what->json && status == FEDGE_OK; i++)
-        status = print_json(out, of.runs[i].dir, of.runs[i].summary, err);
-    if (status == FEDGE_OK && !what->json)
+    fedge_status status;
+    FEDGE_TRY_OR(read_runs(what->dirs, what->num_dirs, &of, err), end);
+    FEDGE_TRY_OR(fedge_compare_group(&of, what->each, err), end);
+    for (uint32_t i = 0; i < of.num_runs && what->json; i++)
+        FEDGE_TRY_OR(print_json(out, of.runs[i].dir, of.runs[i].summary, err), end);
+    if (!what->json)
         fedge_compare_print(&of, out);
-    if (status == FEDGE_OK && what->svg_path)
-        status = write_files(&of, what->svg_path, err);
+    if (what->csv_path)
+        status = write_table(&of, what->csv_path, err);
+end:
     free_comparison(&of);
     return status;
 }

@@ -22,7 +22,7 @@ typedef struct compared_run {
     uint32_t group;
 } compared_run;
 
-/* Runs that differ in their seeds only: a row of the table, a curve of the picture. */
+/* Runs that differ in their seeds only: a row of the table. */
 typedef struct compared_group {
     char name[FEDGE_COMPARE_MAX_NAME];
     uint32_t first;             /* its first run */

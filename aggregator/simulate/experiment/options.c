@@ -272,9 +272,9 @@ const char *fedge_simulate_options_help(bool all, char text[FEDGE_HELP_SIZE])
 }
 
 static const fedge_option COMPARE_OPTIONS[] = {
-    {OPTION("out", "FILE.svg",
-            "draw accuracy and loss of up to 14 lines, as means of their seeds with a band from "
-            "the lowest to the highest, and write the table to FILE.csv",
+    {OPTION("out", "FILE.csv",
+            "also write the table to FILE.csv, with means and standard deviations in columns of "
+            "their own",
             TEXT, out)},
     {OPTION("each", NULL, "give every folder its own line, even if only seeds differ", FLAG, each)},
     {OPTION("json", NULL, "print the summaries as JSON, one on each line", FLAG, json)}};
@@ -282,7 +282,7 @@ static const fedge_option COMPARE_OPTIONS[] = {
 static const fedge_command_line COMPARE_LINE = {
     .name = "fedge-simulate compare",
     .command = true,
-    .usage = "Usage: fedge-simulate compare DIR... [--out FILE.svg] [--each] [--json]\n"
+    .usage = "Usage: fedge-simulate compare DIR... [--out FILE.csv] [--each] [--json]\n"
              "Compares simulations and runs of servers. Each DIR is a folder that a simulation's\n"
              "--out has made, or a server's STATE/runs/RUN_ID.\n"
              "Simulations that differ only in their seeds share a line, which has the mean\n"
@@ -299,9 +299,9 @@ static const fedge_command_line COMPARE_LINE = {
     .options = COMPARE_OPTIONS,
     .num_options = sizeof(COMPARE_OPTIONS) / sizeof(*COMPARE_OPTIONS),
     .notes = "\n"
-             "Exit: 0 done; 1 failed, for example because FILE.svg cannot be written;\n"
-             "2 wrong usage, for example a name that does not end in .svg; 3 a folder has no\n"
-             "simulation that has ended and no run, or there are more than 14 lines to draw\n",
+             "Exit: 0 done; 1 failed, for example because FILE.csv cannot be written;\n"
+             "2 wrong usage, for example a name that does not end in .csv; 3 a folder has no\n"
+             "simulation that has ended and no run\n",
     .arguments = true};
 
 const char *fedge_simulate_compare_help(char text[FEDGE_HELP_SIZE])
@@ -325,15 +325,15 @@ static fedge_status check_complete(const fedge_simulate_options *options, fedge_
     return FEDGE_OK;
 }
 
-/* A picture: a name of another kind may be that of a file to keep. */
-static fedge_status check_picture(const char *path, fedge_error *err)
+/* Refuses a name of another kind, which may be that of a file to keep. */
+static fedge_status check_table(const char *path, fedge_error *err)
 {
-    static const char suffix[] = ".svg";
+    static const char suffix[] = ".csv";
     const size_t size = path ? strlen(path) : 0, length = sizeof(suffix) - 1;
     return !path || (size > length && strcmp(path + size - length, suffix) == 0)
                ? FEDGE_OK
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "--out must be a name that ends in .svg, not '%s'", path);
+                            "--out must be a name that ends in .csv, not '%s'", path);
 }
 
 static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options *options,
@@ -349,7 +349,7 @@ static fedge_status parse_compare(int argc, char **argv, fedge_simulate_options 
     options->dirs = words.at;
     options->num_dirs = words.num;
     return options->num_dirs > 0
-               ? check_picture(options->out, err)
+               ? check_table(options->out, err)
                : fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                             "compare needs the folders of simulations (see compare --help)");
 }

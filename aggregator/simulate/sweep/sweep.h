@@ -22,7 +22,6 @@
 
 #define FEDGE_SWEEP_MAX_RUNS 10000u
 #define FEDGE_SWEEP_TABLE "sweep.csv" /* in options->out, beside the runs */
-#define FEDGE_SWEEP_PICTURE "sweep.svg"
 
 typedef struct fedge_sweep fedge_sweep;
 
@@ -62,9 +61,8 @@ uint32_t fedge_sweep_num_unable(const fedge_sweep *sweep); /* of these, those th
  * accuracy does (losses of real numbers). */
 void fedge_sweep_print(const fedge_sweep *sweep, FILE *out);
 
-/* Leaves the table as csv in options->out, and the curves of up to FEDGE_PLOT_MAX_CURVES
- * combinations (the best, if there are more), each the mean of the seeds that did not fail with a
- * band from the lowest to the highest of them. Nothing without options->out. What writing gives. */
+/* Writes the table as csv to options->out, with every measure that any run has. Does nothing
+ * without options->out. Fails as writing a file does. */
 FEDGE_MUST_USE fedge_status fedge_sweep_leave(const fedge_sweep *sweep, fedge_error *err);
 
 #endif

@@ -264,7 +264,7 @@ char *fedge_sweep_folder_name(const fedge_sweep *sweep, uint32_t combination, ui
     return name;
 }
 
-char *fedge_sweep_curve_name(const fedge_sweep *sweep, uint32_t combination,
+char *fedge_sweep_group_name(const fedge_sweep *sweep, uint32_t combination,
                              char name[FEDGE_SWEEP_MAX_FOLDER])
 {
     char folder[FEDGE_SWEEP_MAX_NAME];

@@ -106,7 +106,7 @@ char *fedge_sweep_folder_name(const fedge_sweep *sweep, uint32_t combination, ui
 
 /* sweep_axes.c: the folders of a combination's seeds, "lr=0.1,partition=iid,seed=*". Returns
  * [name]. */
-char *fedge_sweep_curve_name(const fedge_sweep *sweep, uint32_t combination,
+char *fedge_sweep_group_name(const fedge_sweep *sweep, uint32_t combination,
                              char name[FEDGE_SWEEP_MAX_FOLDER]);
 
 /* sweep_axes.c: the options and the job's text of a combination; *text is malloc'ed. */
@@ -118,14 +118,6 @@ FEDGE_MUST_USE fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t 
 FEDGE_MUST_USE fedge_status fedge_sweep_run_folder(const fedge_sweep *sweep, uint32_t combination,
                                                    uint32_t seed, char path[FEDGE_MAX_PATH],
                                                    fedge_error *err);
-
-/* sweep_table.c: the table as csv, with every measure that any run has. */
-FEDGE_MUST_USE fedge_status fedge_sweep_write_csv(const fedge_sweep *sweep, const char *path,
-                                                  fedge_error *err);
-
-/* sweep_table.c: what the best combinations have most of: accuracy, or where none is known the
- * negative loss; NaN: unknown. */
-double fedge_sweep_merit(const fedge_sweep *sweep, uint32_t combination);
 
 /* sweep_run.c: FEDGE_EXISTS when a run's folder is there, unless options->resume; what writing
  * there gives. Makes options->out. */

@@ -58,20 +58,12 @@ static fedge_status check_writable(const char *out, fedge_error *err)
     return status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--out");
 }
 
-/* What is called as a sweep's table is, and is none, is somebody's; so is a picture without it. */
-static fedge_status check_names(const char *out, fedge_error *err)
+/* Refuses a file that has the name of a sweep's table and is none. */
+static fedge_status check_name(const char *out, fedge_error *err)
 {
-    char table[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
-    fedge_status status = fedge_path_join(out, FEDGE_SWEEP_TABLE, table, err);
-    if (status == FEDGE_OK)
-        status = fedge_table_csv_check(table, FEDGE_SWEEP_COLUMN, err);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(out, FEDGE_SWEEP_PICTURE, picture, err);
-    return status == FEDGE_OK && fedge_os_exists(picture) && !fedge_os_exists(table)
-               ? fedge_fail(err, FEDGE_EXISTS,
-                            "%s exists and does not belong to a sweep: choose another --out",
-                            picture)
-               : status;
+    char table[FEDGE_MAX_PATH];
+    FEDGE_TRY(fedge_path_join(out, FEDGE_SWEEP_TABLE, table, err));
+    return fedge_table_csv_check(table, FEDGE_SWEEP_COLUMN, err);
 }
 
 /* Before the first run, not hours later at the one whose folder is there. */
@@ -92,7 +84,7 @@ fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *er
                 sweep->options->out);
     }
     if (status == FEDGE_OK && sweep->options->out)
-        status = check_names(sweep->options->out, err);
+        status = check_name(sweep->options->out, err);
     return status == FEDGE_OK && sweep->options->out ? check_writable(sweep->options->out, err)
                                                      : status;
 }

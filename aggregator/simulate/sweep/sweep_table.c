@@ -7,6 +7,7 @@
 #include "aggregator/report/table_csv.h"
 #include "aggregator/rounds/progress.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
+#include "aggregator/store/disk.h"
 #include "aggregator/store/json_file.h"
 
 /* ---- numbers over seeds ---------------------------------------------------------------------- */
@@ -428,7 +429,7 @@ static void add_row(const fedge_sweep *sweep, uint32_t combination, const layout
                     fedge_table_csv *table)
 {
     char name[FEDGE_SWEEP_MAX_FOLDER];
-    fedge_table_csv_text(table, fedge_sweep_curve_name(sweep, combination, name));
+    fedge_table_csv_text(table, fedge_sweep_group_name(sweep, combination, name));
     for (uint32_t i = 0; i < sweep->num_axes; i++)
         fedge_table_csv_text(table, fedge_sweep_value_of(sweep, combination, i));
     fedge_table_csv_number(table, sweep->num_seeds);
@@ -454,8 +455,12 @@ static void add_row(const fedge_sweep *sweep, uint32_t combination, const layout
     fedge_table_csv_end_row(table);
 }
 
-fedge_status fedge_sweep_write_csv(const fedge_sweep *sweep, const char *path, fedge_error *err)
+fedge_status fedge_sweep_leave(const fedge_sweep *sweep, fedge_error *err)
 {
+    char path[FEDGE_MAX_PATH];
+    if (!sweep->options->out)
+        return FEDGE_OK;
+    FEDGE_TRY(fedge_path_join(sweep->options->out, FEDGE_SWEEP_TABLE, path, err));
     const layout of = lay_out(sweep);
     fedge_table_csv table;
     fedge_table_csv_init(&table);
@@ -465,19 +470,4 @@ fedge_status fedge_sweep_write_csv(const fedge_sweep *sweep, const char *path, f
     const fedge_status status = fedge_table_csv_write(&table, path, err);
     fedge_table_csv_fini(&table);
     return status;
-}
-
-double fedge_sweep_merit(const fedge_sweep *sweep, uint32_t combination)
-{
-    static const measure ACCURACIES[] = {LAST_ACCURACY, BEST_VALIDATION, CLIENT_ACCURACY};
-    static const measure LOSSES[] = {LAST_LOSS, VALIDATION_LOSS, CLIENT_LOSS};
-    for (int i = 0; i < 3; i++) {
-        if (any(sweep, ACCURACIES[i]))
-            return mean_of(sweep, combination, ACCURACIES[i]);
-    }
-    for (int i = 0; i < 3; i++) {
-        if (any(sweep, LOSSES[i]))
-            return -mean_of(sweep, combination, LOSSES[i]);
-    }
-    return NAN;
 }

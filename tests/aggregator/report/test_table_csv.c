@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "aggregator/report/spread.h"
 #include "aggregator/report/table_csv.h"
 #include "edge/core/os.h"
 

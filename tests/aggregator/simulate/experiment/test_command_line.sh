@@ -282,7 +282,6 @@ for key in "accuracy", "loss":
     assert abs(float(rows[2][key]) - (a + b) / 2) < 1e-9
     assert abs(float(rows[2][key + "_deviation"]) - abs(a - b) / 2 ** 0.5) < 1e-9
 PY
-[ "$(grep -o 'fill-opacity' grid/sweep.svg | wc -l)" = 16 ] || fail "grid/sweep.svg has not four means in four panels"
 mkdir taken && echo mine >taken/sweep.csv
 ends 3 "taken/sweep.csv exists and" "${run[@]}" --sweep lr=0.1 --out taken
 ends 3 "continue it with --resume" "${run[@]}" --sweep lr=0.01,0.1 partition=iid,shards:1 seeds=2 --out grid
@@ -478,7 +477,7 @@ grep -qE '"validation":\{"examples":20,"accuracy":null,"loss":[0-9]+\.' real/sum
 if grep -qF '>accuracy' real/rounds.svg; then fail "a panel for an accuracy that there is not"; fi
 grep -qF '>loss<' real/rounds.svg || fail "no panel of the loss"
 grep -qF '>accuracy' out/rounds.svg || fail "no panel of the accuracy"
-ends 0 "real " "$simulate" compare real out --out both.svg
+ends 0 "real " "$simulate" compare real out --out both.csv
 [ "$(sed -n 's/^real .* 4  *-  *-  *-  *-  *[0-9.]* .*/yes/p' said)" = yes ] || fail "an accuracy in compare: $(cat said)"
 ends 3 "leave --target out" "${real[@]}" --target 0.5
 ends 3 "with model.loss.type=MSELoss: --target is an accuracy" "${run[@]}" --sweep model.loss.type=CrossEntropyLoss,MSELoss --target 0.5
@@ -608,19 +607,17 @@ grep -qE '^codecs/codec=none,seed=1 .* [0-9.]+ kB ' said || fail "not kB in comp
 
 # side by side
 many=(out{,,,,,,,,,,,,,,})
-ends 3 "15 lines, and a picture takes 1 to 14" "$simulate" compare "${many[@]}" --each --out many.svg
-if grep -q "accuracy %" said; then fail "a table before what is wrong: $(cat said)"; fi
+ends 0 "accuracy %" "$simulate" compare "${many[@]}" --each --out many.csv
+[ "$(wc -l <said) $(wc -l <many.csv)" = "16 16" ] || fail "not a line for each: $(cat said many.csv)"
 ends 0 "grid/" "$simulate" compare out grid/*/ --each
 grep -q '^grid/lr=0.1,partition=iid,seed=2 ' said || fail "a folder is called otherwise: $(cat said)"
 [ "$(wc -l <said)" = 14 ] || fail "not a line for each folder: $(cat said)"
 # runs that differ in their seeds only are one line, with their mean, and so is the table beside it;
 # what the sweep left in its folder is passed over
-ends 0 "±" "$simulate" compare out grid/* --out seeds.svg
+ends 0 "±" "$simulate" compare out grid/* --out seeds.csv
 [ "$(wc -l <said)" = 6 ] || fail "not a line for each of the sweep's settings: $(cat said)"
 mean=$(cat grid/lr=0.1,partition=iid,seed=?/summary.json | grep -o '"accuracy":[0-9.]*' | awk -F: '{ sum += $2 } END { printf "%.2f", 100 * sum / NR }')
 grep -qE "^grid/lr=0.1,partition=iid,seed=\* +iid +3 .* $mean ± [0-9.]+ " said || fail "no mean $mean of three seeds: $(cat said)"
-grep -qF '>grid/lr=0.1,partition=iid,seed=* (mean of 3)<' seeds.svg || fail "seeds.svg does not name its runs"
-[ "$(grep -o 'fill-opacity' seeds.svg | wc -l)" = 16 ] || fail "seeds.svg has not a band for each mean in each panel"
 python3 - "$mean" <<'PY' || fail "seeds.csv is not the table: $(cat seeds.csv)"
 import csv, sys
 rows = {row["run"]: row for row in csv.DictReader(open("seeds.csv"))}
@@ -629,21 +626,20 @@ assert len(rows) == 5 and row["seeds"] == "3" and row["seed"] == "" and rows["ou
 assert "%.2f" % (100 * float(row["accuracy"])) == sys.argv[1] and float(row["loss_deviation"]) > 0
 PY
 echo 'x,y' >mine.csv
-ends 1 "mine.csv exists and" "$simulate" compare out --out mine.svg
+ends 1 "mine.csv exists and" "$simulate" compare out --out mine.csv
 [ "$(cat mine.csv)" = x,y ] || fail "somebody's table was replaced"
 cp out/summary.json kept.json
-ends 2 "--out must be a name that ends in .svg, not 'out/summary.json'" "$simulate" compare out --out out/summary.json
+ends 2 "--out must be a name that ends in .csv, not 'out/summary.json'" "$simulate" compare out --out out/summary.json
 cmp -s kept.json out/summary.json || fail "a run's summary was replaced"
 ends 2 "--each goes with compare" "${run[@]}" --each
-ends 0 "accuracy %" "$simulate" compare --each out "grid/lr=0.1,partition=iid,seed=2" --out both.svg
+ends 0 "accuracy %" "$simulate" compare --each out "grid/lr=0.1,partition=iid,seed=2" --out both.csv
 [ "$(wc -l <said)" = 3 ] || fail "not a line for each: $(cat said)"
-[ "$(grep -o '<path' both.svg | wc -l)" = 8 ] || fail "both.svg has not two curves in four panels"
-grep -qF "lr=0.1,partition=iid,seed=2" both.svg || fail "both.svg does not name its runs"
+grep -qF "lr=0.1,partition=iid,seed=2" both.csv || fail "both.csv does not name its runs"
 ends 0 '"dir":"out"' "$simulate" compare out --json
 # a run of a server, which has no summary: the same numbers from its rounds
 mkdir -p state/runs/1f && cp out/job.json out/rounds.jsonl state/runs/1f
 echo '{"number":1,"incarnation":1,"finished":false}' >state/runs/1f/run.json
-ends 0 "state/runs/1f deployed " "$simulate" compare out state/runs/1f --out both.svg
+ends 0 "state/runs/1f deployed " "$simulate" compare out state/runs/1f --out both.csv
 "$simulate" compare out state/runs/1f --json | python3 -c '
 import json, sys
 simulated, deployed = map(json.loads, sys.stdin)
@@ -653,11 +649,11 @@ grep -q "^state/runs/1f .* unfinished$" said || fail "not told that it goes on: 
 ends 3 "of a server's state those in STATE/runs" "$simulate" compare state
 ends 3 "nowhere has no simulation that has ended" "$simulate" compare out nowhere
 if grep -q "accuracy %" said; then fail "half a table: $(cat said)"; fi
-ends 1 "--out: " "$simulate" compare out --out nowhere/both.svg
-mkdir below.svg
-ends 1 "--out: " "$simulate" compare out --out below.svg
+ends 1 "--out: " "$simulate" compare out --out nowhere/both.csv
+mkdir below.csv
+ends 1 "--out: " "$simulate" compare out --out below.csv
 mkdir -p unlogged && cp out/summary.json unlogged
-ends 3 "there is no unlogged/rounds.jsonl to draw" "$simulate" compare unlogged --out both.svg
+ends 0 "unlogged " "$simulate" compare unlogged --out both.csv
 ends 3 "unlogged" "$simulate" compare unlogged/summary.json
 ends 3 "of a sweep name the folders in it" "$simulate" compare grid
 ends 0 "  failed" "$simulate" compare later out

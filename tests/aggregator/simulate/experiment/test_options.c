@@ -118,23 +118,23 @@ static void folders_are_compared(void **state)
     (void)state;
     fedge_simulate_options options;
     fedge_error err;
-    assert_int_equal(parse("compare a --out p.svg b --json", &options, &err), FEDGE_OK);
+    assert_int_equal(parse("compare a --out p.csv b --json", &options, &err), FEDGE_OK);
     assert_int_equal(options.action, FEDGE_SIMULATE_COMPARE);
     assert_int_equal(options.num_dirs, 2);
     assert_string_equal(options.dirs[0], "a");
     assert_string_equal(options.dirs[1], "b");
-    assert_string_equal(options.out, "p.svg");
+    assert_string_equal(options.out, "p.csv");
     assert_true(options.json && !options.each);
     assert_int_equal(parse("compare a --each", &options, &err), FEDGE_OK);
     assert_true(options.each);
     assert_int_equal(parse("compare", &options, &err), FEDGE_INVALID_ARGUMENT);
-    /* What is no picture may be something else of somebody's. */
-    static const char *const others[] = {"a/summary.json", "svg", ".svg", "p.svg/", "p.svg.png"};
+    /* What is no table may be something else of somebody's. */
+    static const char *const others[] = {"a/summary.json", "csv", ".csv", "p.csv/", "p.csv.png"};
     for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
         char line[64];
         (void)snprintf(line, sizeof(line), "compare a --out %s", others[i]);
         assert_int_equal(parse(line, &options, &err), FEDGE_INVALID_ARGUMENT);
-        assert_non_null(strstr(err.message, "--out must be a name that ends in .svg, not '"));
+        assert_non_null(strstr(err.message, "--out must be a name that ends in .csv, not '"));
         assert_non_null(strstr(err.message, others[i]));
     }
     assert_int_equal(parse("compare a --job j", &options, &err), FEDGE_INVALID_ARGUMENT);
