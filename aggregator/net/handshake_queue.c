@@ -1,66 +1,60 @@
 #include "aggregator/net/handshake_queue.h"
 
-bool fedge_turns_lately(const fedge_turns *turns, const fedge_peer_address *from)
+static bool is_recent(const fedge_handshake_queue *queue, uint64_t key)
 {
-    const uint64_t place = fedge_peer_address_place(from);
-    for (uint32_t i = 0; i < FEDGE_TURNS_APART; i++) {
-        if (atomic_load(&turns->begun[i]) == place)
+    for (uint32_t i = 0; i < FEDGE_HANDSHAKES_RECENT; i++) {
+        if (queue->recent[i] == key)
             return true;
     }
     return false;
 }
 
-/* Two of three, in a flood, are for known places first. */
-static bool is_for_known(const fedge_turns *turns)
+/* In a flood two of three handshakes go to known addresses first. */
+static bool prefers_known(const fedge_handshake_queue *queue)
 {
-    return turns->flooded && turns->num_turns % 3 != 0;
+    return queue->flooded && queue->num_begun % 3 != 0;
 }
 
-unsigned fedge_turns_rank(const fedge_turns *turns, const fedge_peer_address *from, bool known)
+unsigned fedge_handshake_priority(const fedge_handshake_queue *queue,
+                                  const fedge_peer_address *from, bool known)
 {
-    const bool lately = fedge_turns_lately(turns, from);
-    if (!turns->flooded)
-        return lately ? 3 : 0;
-    if (known && lately)
-        return is_for_known(turns) ? 1 : 3;
-    return lately ? 3 : known ? 0 : 2;
+    const bool recent = is_recent(queue, fedge_peer_address_key(from));
+    if (!queue->flooded)
+        return recent ? 3 : 0;
+    if (known && recent)
+        return prefers_known(queue) ? 1 : 3;
+    return recent ? 3 : known ? 0 : 2;
 }
 
-void fedge_turns_begin(fedge_turns *turns, const fedge_peer_address *from)
+void fedge_handshake_begins(fedge_handshake_queue *queue, const fedge_peer_address *from)
 {
-    /* In a turn of the known, one that is in the ring already leaves it as it is: else it would be
-     * full of who has more turns, and those who have begun lately would not be found there. */
-    if (!is_for_known(turns) || !fedge_turns_lately(turns, from)) {
-        atomic_store(&turns->begun[turns->num_begun++ % FEDGE_TURNS_APART],
-                     fedge_peer_address_place(from));
-    }
-    turns->num_turns++;
+    const uint64_t key = fedge_peer_address_key(from);
+    /* A known address is not entered again while it is preferred: it would fill the ring and drive
+     * out the other recent ones. */
+    if (!prefers_known(queue) || !is_recent(queue, key))
+        queue->recent[queue->num_recent++ % FEDGE_HANDSHAKES_RECENT] = key;
+    queue->num_begun++;
 }
 
-bool fedge_turns_in_vain(fedge_turns *turns)
+bool fedge_handshake_failed(fedge_handshake_queue *queue)
 {
-    if (++turns->num_in_vain < FEDGE_FLOOD_SIZE || turns->flooded)
+    if (++queue->num_failed < FEDGE_FLOOD_SIZE || queue->flooded)
         return false;
-    turns->flooded = true;
+    queue->flooded = true;
     return true;
 }
 
-void fedge_turns_second(fedge_turns *turns)
+void fedge_handshake_second_over(fedge_handshake_queue *queue)
 {
-    turns->flooded = turns->num_in_vain >= FEDGE_FLOOD_SIZE;
-    turns->num_in_vain = 0;
+    queue->flooded = queue->num_failed >= FEDGE_FLOOD_SIZE;
+    queue->num_failed = 0;
 }
 
-unsigned fedge_turns_spare(const fedge_turns_guest *guest)
+unsigned fedge_eviction_score(const fedge_eviction_facts *peer)
 {
-    if (guest->at_door)
-        return FEDGE_TURNS_MOST_SPARE;
-    if (!guest->waits && guest->silent_ms >= FEDGE_STOPPED_AFTER_MS)
-        return 4;
-    if (guest->age_ms < FEDGE_SLOW_AFTER_MS)
-        return 0;
-    /* Whose handshake is under way is itself one that has begun. */
-    if (guest->waits && guest->lately)
-        return 3;
-    return guest->known ? 1 : 2;
+    if (peer->before_hello)
+        return FEDGE_MAX_EVICTION_SCORE;
+    if (!peer->queued && peer->silent_ms >= FEDGE_STALLED_AFTER_MS)
+        return 2;
+    return peer->age_ms >= FEDGE_SLOW_AFTER_MS ? 1 : 0;
 }

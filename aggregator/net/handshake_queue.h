@@ -1,61 +1,77 @@
-/* Whose handshake a network thread begins next, whether so many are in vain that they begin in
- * their turns only, however idle the thread is, and who makes room when there is none. */
+/* The order in which a network thread begins handshakes, what a flood of failing ones changes, and
+ * which unauthenticated peer is evicted for another. Pure: no sockets and no clock.
+ *
+ * An unauthenticated peer is a connection that has shown no certificate of a registered device yet.
+ * It is recent if one of the last handshakes began with its address, and known if a device has
+ * connected from its address (fedge_peers_has_seen). Addresses are compared without their port, and
+ * those of IPv6 by their /64 (fedge_peer_address_key).
+ */
 #ifndef FEDGE_AGGREGATOR_NET_HANDSHAKE_QUEUE_H
 #define FEDGE_AGGREGATOR_NET_HANDSHAKE_QUEUE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "aggregator/net/listener.h"
 
-/* From one place a handshake begins after those of as many others that wait. */
-#define FEDGE_TURNS_APART 8
-#define FEDGE_FLOOD_SIZE 25 /* handshakes in vain of a thread in a second: fewer than its turns */
+#define FEDGE_HANDSHAKES_RECENT 8 /* an address is recent for as many handshakes */
+/* Failed handshakes of a thread in a second that make a flood: fewer than it begins in a flood. */
+#define FEDGE_FLOOD_SIZE 25
 
-#define FEDGE_STOPPED_AFTER_MS                                                                     \
-    2000u /* silence in a handshake, of which a second may be the last look's */
-#define FEDGE_SLOW_AFTER_MS 2000u /* the age from which a connection may end for another */
+/* Of one thread. All zero at first. */
+typedef struct fedge_handshake_queue {
+    uint64_t recent[FEDGE_HANDSHAKES_RECENT]; /* a ring of addresses' keys; 0: none */
+    uint32_t num_recent;                      /* that went into the ring */
+    uint32_t num_begun;                       /* handshakes */
+    uint32_t num_failed;                      /* without an accepted certificate, in this second */
+    bool flooded; /* FEDGE_FLOOD_SIZE failed in this second or the last one */
+} fedge_handshake_queue;
 
-/* Of one thread, but for fedge_turns_lately. */
-typedef struct fedge_turns {
-    /* Where the last came from, in a ring (fedge_peer_address_place; 0: none). */
-    _Atomic uint64_t begun[FEDGE_TURNS_APART];
-    uint32_t num_begun;   /* that went into the ring */
-    uint32_t num_turns;   /* all that have begun */
-    uint32_t num_in_vain; /* that ended without an accepted certificate, in this second */
-    bool flooded;         /* there were FEDGE_FLOOD_SIZE in this second or the last one */
-} fedge_turns;
-
-/* 0: before all others. Who comes from where others have come from waits behind those from
- * elsewhere; and in a flood, who comes from where no device has come from behind those from a
- * place that is [known]. Then two of three turns are for known places if somebody waits there,
- * lately or not: a flooder behind a device's address has no more of these than it asks for, and the
- * device waits no longer than one that is new. Of one rank the first that came is the next. */
-unsigned fedge_turns_rank(const fedge_turns *turns, const fedge_peer_address *from, bool known);
-/* Any thread: one of the last handshakes that have begun was from the same place. */
-bool fedge_turns_lately(const fedge_turns *turns, const fedge_peer_address *from);
+/* Priority of the peer [from], which waits for its handshake; 0 is highest. Of several with one
+ * priority the first to come is next.
+ *
+ * | flood | peer                    | priority                                               |
+ * | ----- | ----------------------- | ------------------------------------------------------ |
+ * | no    | not recent              | 0                                                      |
+ * | no    | recent                  | 3                                                      |
+ * | yes   | known, not recent       | 0                                                      |
+ * | yes   | known and recent        | 1 for two of three handshakes, 3 for the third         |
+ * | yes   | neither                 | 2                                                      |
+ * | yes   | recent, not known       | 3                                                      |
+ *
+ * So a flooder behind a device's address gets no more handshakes than it would from an address of
+ * its own, and the device waits no longer than one whose address is new. */
+unsigned fedge_handshake_priority(const fedge_handshake_queue *queue,
+                                  const fedge_peer_address *from, bool known);
 /* A handshake with [from] begins. */
-void fedge_turns_begin(fedge_turns *turns, const fedge_peer_address *from);
-/* A handshake was in vain. True: that makes a flood. */
-bool fedge_turns_in_vain(fedge_turns *turns);
+void fedge_handshake_begins(fedge_handshake_queue *queue, const fedge_peer_address *from);
+/* A handshake has failed. True: a flood begins with it. */
+bool fedge_handshake_failed(fedge_handshake_queue *queue);
 /* A second is over. */
-void fedge_turns_second(fedge_turns *turns);
+void fedge_handshake_second_over(fedge_handshake_queue *queue);
 
-/* A connection without an accepted certificate. */
-typedef struct fedge_turns_guest {
-    bool at_door; /* it has not said hello */
-    bool waits;   /* for the server, which has not begun its handshake */
-    bool known;   /* it comes from where a device has come from */
-    bool lately;  /* or from where a handshake has just begun */
+#define FEDGE_STALLED_AFTER_MS                                                                     \
+    2000u                         /* of silence in a handshake; the last check may be 1 s ago      \
+                                   */
+#define FEDGE_SLOW_AFTER_MS 2000u /* from accept to an accepted certificate */
+#define FEDGE_MAX_EVICTION_SCORE 3u
+
+/* What decides whether an unauthenticated peer is evicted. */
+typedef struct fedge_eviction_facts {
+    bool before_hello; /* it has sent nothing, or too little to be a ClientHello */
+    bool queued;       /* its handshake has not begun: its silence is the server's doing */
     uint64_t age_ms, silent_ms;
-} fedge_turns_guest;
+} fedge_eviction_facts;
 
-#define FEDGE_TURNS_MOST_SPARE 5
-/* How well it can be spared for another, up to FEDGE_TURNS_MOST_SPARE; 0: not at all. Before all
- * others go who has not begun and who has stopped in a handshake. Silence while it waits is the
- * server's own: of those that are old enough, who came from where others have come from goes before
- * a place that is not known, and that before one that is. Of one number the oldest goes. */
-unsigned fedge_turns_spare(const fedge_turns_guest *guest);
+/* At a limit the peer with the highest score is evicted for a new one; of several, the oldest.
+ *
+ * | score | the peer                                                 |
+ * | ----- | -------------------------------------------------------- |
+ * | 3     | has sent nothing                                         |
+ * | 2     | has stalled in its handshake for FEDGE_STALLED_AFTER_MS  |
+ * | 1     | came FEDGE_SLOW_AFTER_MS ago or earlier                  |
+ * | 0     | none of these: it stays. If all do, the new one is refused |
+ */
+unsigned fedge_eviction_score(const fedge_eviction_facts *peer);
 
 #endif

@@ -3,6 +3,7 @@
 #include "aggregator/net/http.h"
 
 #include <arpa/inet.h>
+#include <assert.h>
 #include <ctype.h>
 #include <math.h>
 #include <stdarg.h>
@@ -11,6 +12,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "aggregator/net/transport_internal.h"
+#include "edge/core/os.h"
 #include "edge/core/version.h"
 #include "edge/json/json.h"
 
@@ -268,4 +271,122 @@ fedge_status fedge_http_answer_make(bool get, const char *path, const fedge_http
     else
         make_metrics(facts, answer);
     return FEDGE_OK;
+}
+
+/* ---- on a connection ------------------------------------------------------------------------- */
+
+bool fedge_http_host_of(struct lws *wsi, char host[FEDGE_HTTP_MAX_HOST])
+{
+    return lws_hdr_copy(wsi, host, FEDGE_HTTP_MAX_HOST, WSI_TOKEN_HOST) > 0 &&
+           lws_hdr_fragment_length(wsi, WSI_TOKEN_HOST, 1) == 0 && fedge_http_host_valid(host);
+}
+
+int fedge_http_send(fedge_network *network, struct lws *wsi, bool head, unsigned status,
+                    const char *type, const char *body, size_t size)
+{
+    static const struct {
+        unsigned status;
+        const char *text;
+    } TEXTS[] = {{200, "OK"},
+                 {400, "Bad Request"},
+                 {403, "Forbidden"},
+                 {404, "Not Found"},
+                 {405, "Method Not Allowed"},
+                 {426, "Upgrade Required"},
+                 {505, "HTTP Version Not Supported"}};
+    const char *text = "Service Unavailable";
+    for (size_t i = 0; i < sizeof(TEXTS) / sizeof(TEXTS[0]); i++) {
+        if (TEXTS[i].status == status)
+            text = TEXTS[i].text;
+    }
+    const char *extra = status == 405   ? "Allow: GET, HEAD\r\n"
+                        : status == 426 ? "Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+                                        : "";
+    char *out = (char *)network->out + LWS_PRE;
+    int used = snprintf(out, FEDGE_MESSAGE_MAX_SIZE,
+                        "HTTP/1.1 %u %s\r\n"
+                        "Content-Type: %s\r\n"
+                        "Content-Length: %zu\r\n"
+                        "%s"
+                        "Connection: close\r\n\r\n"
+                        "%.*s",
+                        status, text, type, size, extra, head ? 0 : (int)size, body);
+    assert(used >= 0 && (size_t)used < FEDGE_MESSAGE_MAX_SIZE); /* the caller's page is whole */
+    lws_write(wsi, (unsigned char *)out, (size_t)used, LWS_WRITE_HTTP_HEADERS);
+    return -1;
+}
+
+int fedge_http_send_text(fedge_network *network, struct lws *wsi, unsigned status, const char *text)
+{
+    char line[FEDGE_ERROR_MESSAGE_SIZE + 2];
+    int size = snprintf(line, sizeof(line), "%s\n", text);
+    return fedge_http_send(network, wsi, false, status, "text/plain; charset=utf-8", line,
+                           (size_t)size);
+}
+
+/* ---- the HTTP port --------------------------------------------------------------------------- */
+
+static void gather_facts(fedge_transport *transport)
+{
+    fedge_http_facts *facts = &transport->facts;
+    transport->run.status(transport->run.run, &facts->run);
+    facts->connections = fedge_transport_num_connections(transport);
+    facts->unauthenticated = fedge_admission_count(transport);
+    facts->num_threads = transport->config.num_threads;
+    for (uint32_t i = 0; i < facts->num_threads; i++)
+        facts->thread_connections[i] = atomic_load(&transport->networks[i]->num_connections);
+    facts->devices = fedge_peers_num_devices(transport->config.peers);
+    facts->connections_refused = fedge_peers_num_refused(transport->config.peers);
+    facts->uptime_seconds = (double)(fedge_os_monotonic_ms() - transport->started_ms) / 1000.0;
+    facts->cpu_seconds = fedge_os_cpu_seconds();
+    facts->resident_bytes = fedge_os_resident_bytes();
+}
+
+static int answer_http(fedge_peer *peer, struct lws *wsi, const char *uri, size_t uri_size)
+{
+    fedge_network *network = peer->network;
+    fedge_transport *transport = network->transport;
+    char host[FEDGE_HTTP_MAX_HOST];
+    if (!fedge_http_host_of(wsi, host))
+        return fedge_http_send_text(network, wsi, 400, "a request needs one Host, well-formed");
+    if (!fedge_http_host_allowed(host, transport->config.http_host)) {
+        return fedge_http_send_text(
+            network, wsi, 403,
+            "the Host must be an IP address, localhost, or the name that --http-host allows");
+    }
+    char path[32];
+    snprintf(path, sizeof(path), "%.*s", uri_size < 1024 ? (int)uri_size : 0, uri);
+    char *unused = NULL;
+    int unused_size = 0;
+    int method = lws_http_get_uri_and_method(wsi, &unused, &unused_size);
+    bool head = method == LWSHUMETH_HEAD;
+    gather_facts(transport);
+    fedge_http_answer *answer = &transport->answer;
+    fedge_error err;
+    if (fedge_http_answer_make(head || method == LWSHUMETH_GET, path, &transport->facts, answer,
+                               &err) != FEDGE_OK)
+        return fedge_http_send_text(network, wsi, 503, err.message);
+    return fedge_http_send(network, wsi, head, answer->status, answer->type, answer->body,
+                           answer->size);
+}
+
+int fedge_http_callback(struct lws *wsi, enum lws_callback_reasons reason, void *user, void *in,
+                        size_t size)
+{
+    (void)user;
+    fedge_peer *peer = lws_get_opaque_user_data(wsi);
+    switch ((int)reason) {
+    case LWS_CALLBACK_HTTP:
+        return peer ? answer_http(peer, wsi, in, size) : -1;
+    case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
+        return -1; /* no websockets here */
+    case LWS_CALLBACK_WSI_DESTROY:
+        if (peer) {
+            lws_set_opaque_user_data(wsi, NULL);
+            fedge_peer_forget(peer);
+        }
+        return 0;
+    default:
+        return 0;
+    }
 }

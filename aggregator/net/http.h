@@ -1,6 +1,5 @@
-/* The answers of the read-only HTTP port: /healthz and /metrics. No sockets here; transport.c has
- * them.
- */
+/* The answers of the read-only HTTP port: /healthz and /metrics. Its connections are
+ * libwebsockets', and transport_internal.h declares their callback. */
 #ifndef FEDGE_AGGREGATOR_NET_HTTP_H
 #define FEDGE_AGGREGATOR_NET_HTTP_H
 

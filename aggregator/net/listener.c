@@ -157,13 +157,13 @@ char *fedge_peer_address_text(const fedge_peer_address *address, char text[FEDGE
     return text;
 }
 
-bool fedge_peer_address_same_place(const fedge_peer_address *one, const fedge_peer_address *other)
+bool fedge_peer_address_same_party(const fedge_peer_address *one, const fedge_peer_address *other)
 {
     size_t size = is_v4(one) || is_v4(other) ? sizeof(one->host) : V6_PLACE_BYTES;
     return memcmp(one->host, other->host, size) == 0;
 }
 
-uint64_t fedge_peer_address_place(const fedge_peer_address *address)
+uint64_t fedge_peer_address_key(const fedge_peer_address *address)
 {
     const size_t size = is_v4(address) ? sizeof(address->host) : V6_PLACE_BYTES;
     uint64_t place = 14695981039346656037u; /* FNV-1a */

@@ -41,8 +41,8 @@ struct fedge_peers {
     uint32_t logged, unlogged;
     uint64_t refused;
 
-    _Atomic uint64_t places[FEDGE_PEERS_PLACES]; /* fedge_peer_address_place; 0: none */
-    device_note *notes;                          /* by index */
+    _Atomic uint64_t places[FEDGE_PEERS_REMEMBERED]; /* fedge_peer_address_key; 0: none */
+    device_note *notes;                              /* by index */
     uint32_t num_notes;
     noisy_device noisy[MAX_NOISY]; /* in the present second */
     uint32_t num_noisy, unlogged_of_others;
@@ -345,19 +345,19 @@ static _Atomic uint64_t *place_of(fedge_peers *peers, uint64_t place)
 {
     /* Of two places with the same cell the later remains; the other loses its precedence in a
      * flood, no more. */
-    return &peers->places[(place ^ (place >> 32)) % FEDGE_PEERS_PLACES];
+    return &peers->places[(place ^ (place >> 32)) % FEDGE_PEERS_REMEMBERED];
 }
 
 bool fedge_peers_has_seen(fedge_peers *peers, const fedge_peer_address *address)
 {
-    const uint64_t place = fedge_peer_address_place(address);
+    const uint64_t place = fedge_peer_address_key(address);
     return atomic_load(place_of(peers, place)) == place;
 }
 
 void fedge_peers_connected(fedge_peers *peers, const fedge_registry_match *match,
                            const fedge_peer_address *address)
 {
-    const uint64_t place = fedge_peer_address_place(address);
+    const uint64_t place = fedge_peer_address_key(address);
     atomic_store(place_of(peers, place), place);
     pthread_mutex_lock(&peers->mutex);
     device_note *note = note_of(peers, match);

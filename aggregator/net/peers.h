@@ -24,7 +24,7 @@
 #define FEDGE_LINES_BURST 256        /* about one device at once, over several connections */
 #define FEDGE_DISPLACED_TIMES 4      /* within FEDGE_DISPLACED_MS: two devices, it seems */
 #define FEDGE_DISPLACED_MS 60000
-#define FEDGE_PEERS_PLACES 16384 /* where devices have connected from, remembered */
+#define FEDGE_PEERS_REMEMBERED 16384 /* where devices have connected from, remembered */
 
 typedef struct fedge_peers fedge_peers;
 
@@ -77,7 +77,7 @@ bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
 void fedge_peers_connected(fedge_peers *peers, const fedge_registry_match *match,
                            const fedge_peer_address *address);
 /* Whether a device has connected from there lately: it is one of the last places, at least
- * FEDGE_PEERS_PLACES / 2 or so. */
+ * FEDGE_PEERS_REMEMBERED / 2 or so. */
 bool fedge_peers_has_seen(fedge_peers *peers, const fedge_peer_address *address);
 /* A connection of [match] from [address] was replaced by the one that was told last. Logs
  * identity-in-use-twice when that happens again and again. */

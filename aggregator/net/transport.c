@@ -10,7 +10,7 @@
 #include "aggregator/net/transport_internal.h"
 #include "edge/core/os.h"
 
-#define ACCEPT_BATCH 64 /* connections taken before others have their turn again */
+#define ACCEPT_BATCH 64 /* connections taken before other events are handled */
 
 /* libwebsockets' log callback has no context. */
 static const fedge_log *lws_log;
@@ -97,7 +97,7 @@ static void on_connection(struct ev_loop *loop, ev_io *watcher, int events)
         if (on_http)
             take_http(transport, socket, &from);
         else
-            fedge_door_enter(transport, socket, &from);
+            fedge_admission_take(transport, socket, &from);
     }
 }
 
@@ -156,13 +156,13 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
         fresh->config.silent_timeout_ms = 3 * fresh->config.ping_after_ms;
     if (fresh->config.newcomer_timeout_ms == 0)
         fresh->config.newcomer_timeout_ms = FEDGE_NEWCOMER_TIMEOUT_MS;
-    pthread_mutex_init(&fresh->guests.mutex, NULL);
-    fresh->clients_listener = fresh->http_listener = fresh->door = -1;
+    pthread_mutex_init(&fresh->unauthenticated.mutex, NULL);
+    fresh->clients_listener = fresh->http_listener = fresh->first_bytes_epoll = -1;
     fresh->started_ms = fedge_os_monotonic_ms();
     prepare_libraries(config->log);
     fedge_status status = open_listeners(fresh, err);
     if (status == FEDGE_OK)
-        status = fedge_door_open(fresh, err);
+        status = fedge_admission_open(fresh, err);
     if (status == FEDGE_OK)
         status = make_networks(fresh, err);
     if (status != FEDGE_OK) {
@@ -188,10 +188,11 @@ void fedge_transport_free(fedge_transport *transport)
         return;
     transport->ending = true;
     stop_listening(transport);
-    fedge_door_shut(transport);
-    fedge_door_close(transport);
+    fedge_admission_refuse_all(transport);
+    fedge_admission_close(transport);
     const uint32_t num_threads = transport->networks ? transport->config.num_threads : 0;
-    /* All are stopped before any is freed: they share the guests and the counters. */
+    /* All are stopped before any is freed: they share the list of unauthenticated peers, and
+     * counters. */
     for (uint32_t i = 0; i < num_threads; i++)
         fedge_network_stop(transport->networks[i]);
     for (uint32_t i = 0; i < num_threads; i++)
@@ -200,7 +201,7 @@ void fedge_transport_free(fedge_transport *transport)
     free(transport->networks);
     /* The log may be gone when libwebsockets speaks next. */
     lws_set_log_level(0, NULL);
-    pthread_mutex_destroy(&transport->guests.mutex);
+    pthread_mutex_destroy(&transport->unauthenticated.mutex);
     free(transport);
 }
 
@@ -264,7 +265,7 @@ void fedge_transport_tick(fedge_transport *transport, uint64_t now_ms)
     if (transport->out_of_files)
         listen_again(transport);
     fedge_peers_tick(transport->config.peers, now_ms);
-    fedge_door_tick(transport, now_ms);
+    fedge_admission_tick(transport, now_ms);
     transport->http->nudge = true;
 }
 
@@ -295,7 +296,7 @@ void fedge_transport_close_all(fedge_transport *transport, fedge_message_type ty
     assert(!transport->ending);
     transport->ending = true;
     stop_listening(transport);
-    fedge_door_shut(transport);
+    fedge_admission_refuse_all(transport);
     /* Before must_close is set, which says that it is there. */
     *last = (fedge_farewell){.type = type, .reason = reason, .after_ms = after_ms};
     snprintf(last->text, sizeof(last->text), "%s", text);

@@ -21,7 +21,7 @@
 
 #define FEDGE_HANDSHAKE_TIMEOUT_S 10   /* from the first bytes to the end of TLS; then for HTTP */
 #define FEDGE_NEWCOMER_TIMEOUT_MS 5000 /* silence until a certificate is shown */
-#define FEDGE_TURN_MS                                                                              \
+#define FEDGE_HANDSHAKE_INTERVAL_MS                                                                \
     20 /* so often at least a handshake begins, whatever else a thread has to do */
 #define FEDGE_RETURN_EVERY_MS                                                                      \
     10 /* told to come back later, a thread's connections are so far apart */

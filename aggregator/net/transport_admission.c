@@ -1,9 +1,10 @@
-/* The door: connections that have shown no certificate of a registered device yet, its guests.
- * Until the first bytes of a TLS handshake have come, one is a socket and a small record of the
- * accepting thread; until its certificate is accepted, it counts against limits of its own, which
- * hold for all network threads together. */
+/* Admission: connections that have shown no certificate of a registered device yet, the
+ * unauthenticated peers. Until the first bytes of a TLS handshake have come, one is a socket and a
+ * small record of the accepting thread. Until its certificate is accepted, it counts against limits
+ * of its own, which hold for all network threads together. */
 #define _GNU_SOURCE /* libwebsockets.h needs more than C11 */
 
+#include <assert.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,109 +23,105 @@ static void log_refused(const fedge_transport *transport, const fedge_peer_addre
                         now_ms);
 }
 
-/* ---- guests ---------------------------------------------------------------------------------- */
+/* ---- their list ----------------------------------------------------------------------------- */
 
-static fedge_guest *new_guest(fedge_transport *transport, int socket,
-                              const fedge_peer_address *address, uint64_t now_ms)
+static fedge_unauthenticated *new_unauthenticated(fedge_transport *transport, int socket,
+                                                  const fedge_peer_address *address,
+                                                  uint64_t now_ms)
 {
-    fedge_guest *guest = calloc(1, sizeof(*guest));
-    if (!guest)
+    fedge_unauthenticated *self = calloc(1, sizeof(*self));
+    if (!self)
         return NULL;
-    guest->transport = transport;
-    guest->socket = socket;
-    guest->address = *address;
-    guest->accepted_ms = guest->heard_ms = now_ms;
-    guest->at_door = true;
-    fedge_guests *guests = &transport->guests;
-    pthread_mutex_lock(&guests->mutex);
-    guest->previous = guests->last;
-    *(guests->last ? &guests->last->next : &guests->first) = guest;
-    guests->last = guest;
-    guests->count++;
-    pthread_mutex_unlock(&guests->mutex);
-    return guest;
+    self->transport = transport;
+    self->socket = socket;
+    self->address = *address;
+    self->accepted_ms = self->heard_ms = now_ms;
+    self->before_hello = true;
+    fedge_unauthenticated_list *list = &transport->unauthenticated;
+    pthread_mutex_lock(&list->mutex);
+    self->previous = list->last;
+    *(list->last ? &list->last->next : &list->first) = self;
+    list->last = self;
+    list->count++;
+    pthread_mutex_unlock(&list->mutex);
+    return self;
 }
 
-static bool arm(fedge_guest *guest, int operation)
+static bool arm(fedge_unauthenticated *self, int operation)
 {
     /* One-shot: bytes that are too few would raise the event again and again. */
-    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = guest};
-    return epoll_ctl(guest->transport->door, operation, guest->socket, &event) == 0;
+    struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, .data.ptr = self};
+    return epoll_ctl(self->transport->first_bytes_epoll, operation, self->socket, &event) == 0;
 }
 
-static void stop_waiting(const fedge_guest *guest)
+static void stop_waiting(const fedge_unauthenticated *self)
 {
-    (void)epoll_ctl(guest->transport->door, EPOLL_CTL_DEL, guest->socket, NULL);
+    (void)epoll_ctl(self->transport->first_bytes_epoll, EPOLL_CTL_DEL, self->socket, NULL);
 }
 
-/* Ends one that is still at the door. */
-static void close_door(fedge_guest *guest)
+static void close_before_hello(fedge_unauthenticated *self)
 {
-    stop_waiting(guest);
-    fedge_listener_close(guest->socket);
-    fedge_guest_leave(guest->transport, guest);
+    stop_waiting(self);
+    fedge_listener_close(self->socket);
+    fedge_unauthenticated_end(self);
 }
 
 /* ---- the limits ------------------------------------------------------------------------------ */
 
-/* What speaks for ending this guest in favour of another. */
-static unsigned judge_guest(const fedge_transport *transport, const fedge_guest *guest,
-                            uint64_t now_ms)
+static unsigned score_of(const fedge_unauthenticated *self, uint64_t now_ms)
 {
-    const fedge_turns_guest facts = {
-        .at_door = guest->at_door,
-        .waits = guest->waits,
-        .known = fedge_peers_has_seen(transport->config.peers, &guest->address),
-        .lately = guest->network && fedge_turns_lately(&guest->network->turns, &guest->address),
-        .age_ms = now_ms - guest->accepted_ms,
-        .silent_ms = now_ms > guest->heard_ms ? now_ms - guest->heard_ms : 0};
-    return fedge_turns_spare(&facts);
+    const fedge_eviction_facts facts = {.before_hello = self->before_hello,
+                                        .queued = self->queued,
+                                        .age_ms = now_ms - self->accepted_ms,
+                                        .silent_ms =
+                                            now_ms > self->heard_ms ? now_ms - self->heard_ms : 0};
+    return fedge_eviction_score(&facts);
 }
 
-/* A guest to end in favour of another, so that neither silence nor slowness can keep others out.
- * [from]: only of this place; NULL: of any. */
-static fedge_guest *find_idle(const fedge_transport *transport, const fedge_peer_address *from,
-                              uint64_t now_ms)
+/* The peer to evict: the oldest of those with the highest score, and NULL if all scores are 0. With
+ * [from], only of that party. */
+static fedge_unauthenticated *find_evictable(const fedge_transport *transport,
+                                             const fedge_peer_address *from, uint64_t now_ms)
 {
-    fedge_guest *found = NULL;
-    unsigned most = 0;
-    /* In the order in which they came: the first that fits is the oldest. */
-    for (fedge_guest *guest = transport->guests.first; guest && most < FEDGE_TURNS_MOST_SPARE;
-         guest = guest->next) {
-        if (guest->sent_away || (from && !fedge_peer_address_same_place(&guest->address, from)))
+    fedge_unauthenticated *found = NULL;
+    unsigned highest = 0;
+    /* The list begins with the oldest. */
+    for (fedge_unauthenticated *peer = transport->unauthenticated.first;
+         peer && highest < FEDGE_MAX_EVICTION_SCORE; peer = peer->next) {
+        if (peer->evicted || (from && !fedge_peer_address_same_party(&peer->address, from)))
             continue;
-        const unsigned spare = judge_guest(transport, guest, now_ms);
-        if (spare > most) {
-            most = spare;
-            found = guest;
+        const unsigned score = score_of(peer, now_ms);
+        if (score > highest) {
+            highest = score;
+            found = peer;
         }
     }
     return found;
 }
 
-/* Sends one away for another, at whichever stage it is. */
-static bool evict_idle(fedge_transport *transport, const fedge_peer_address *from,
-                       const char *reason, uint64_t now_ms)
+/* Evicts a peer, of [from] if it is not NULL. False: there is none to evict. */
+static bool evict(fedge_transport *transport, const fedge_peer_address *from, const char *reason,
+                  uint64_t now_ms)
 {
-    pthread_mutex_lock(&transport->guests.mutex);
-    fedge_guest *guest = find_idle(transport, from, now_ms);
-    const bool at_door = guest && guest->at_door;
+    pthread_mutex_lock(&transport->unauthenticated.mutex);
+    fedge_unauthenticated *peer = find_evictable(transport, from, now_ms);
+    const bool before_hello = peer && peer->before_hello;
     fedge_peer_address address = {0};
-    if (guest) {
-        /* Nobody is to be chosen twice. */
-        guest->sent_away = true;
-        address = guest->address;
+    if (peer) {
+        peer->evicted = true; /* so that it is not chosen twice */
+        address = peer->address;
     }
-    pthread_mutex_unlock(&transport->guests.mutex);
-    if (!guest)
+    pthread_mutex_unlock(&transport->unauthenticated.mutex);
+    if (!peer)
         return false;
     log_refused(transport, &address, reason, now_ms);
-    /* At the door it is this thread's own, and is closed at once. */
-    if (at_door) {
-        close_door(guest);
+    /* Before its hello it belongs to this thread, which closes it at once. */
+    if (before_hello) {
+        close_before_hello(peer);
         return true;
     }
-    for (uint32_t i = 0; i < transport->config.num_threads; i++) { /* it knows where it is */
+    /* The thread that owns it finds the mark. */
+    for (uint32_t i = 0; i < transport->config.num_threads; i++) {
         atomic_store(&transport->networks[i]->must_evict, true);
         fedge_network_wake(transport->networks[i]);
     }
@@ -134,10 +131,11 @@ static bool evict_idle(fedge_transport *transport, const fedge_peer_address *fro
 static uint32_t count_from(fedge_transport *transport, const fedge_peer_address *address)
 {
     uint32_t count = 0;
-    pthread_mutex_lock(&transport->guests.mutex);
-    for (const fedge_guest *guest = transport->guests.first; guest; guest = guest->next)
-        count += fedge_peer_address_same_place(&guest->address, address);
-    pthread_mutex_unlock(&transport->guests.mutex);
+    pthread_mutex_lock(&transport->unauthenticated.mutex);
+    for (const fedge_unauthenticated *self = transport->unauthenticated.first; self;
+         self = self->next)
+        count += fedge_peer_address_same_party(&self->address, address);
+    pthread_mutex_unlock(&transport->unauthenticated.mutex);
     return count;
 }
 
@@ -146,70 +144,69 @@ static bool has_room(fedge_transport *transport, const fedge_peer_address *addre
                      size_t reason_size, uint64_t now_ms)
 {
     const fedge_transport_config *config = &transport->config;
-    /* Who has too many of its own pays with one of its own, before others have to. */
+    /* An address over its own limit pays with one of its own peers. */
     if (count_from(transport, address) >= config->max_per_address) {
         snprintf(reason, reason_size,
                  "%u connections from this address have shown no certificate, the limit "
                  "(--max-per-address)",
                  config->max_per_address);
-        return evict_idle(transport, address, reason, now_ms);
+        return evict(transport, address, reason, now_ms);
     }
-    if (fedge_door_num_guests(transport) >= config->max_unauthenticated) {
+    if (fedge_admission_count(transport) >= config->max_unauthenticated) {
         snprintf(reason, reason_size,
                  "%u connections have shown no certificate, the limit (--max-unauthenticated)",
                  config->max_unauthenticated);
-        return evict_idle(transport, NULL, reason, now_ms);
+        return evict(transport, NULL, reason, now_ms);
     }
     return true;
 }
 
 /* ---- the first bytes ------------------------------------------------------------------------- */
 
-static void turn_away(fedge_guest *guest, const char *reason, uint64_t now_ms)
+static void refuse(fedge_unauthenticated *self, const char *reason, uint64_t now_ms)
 {
-    log_refused(guest->transport, &guest->address, reason, now_ms);
-    close_door(guest);
+    log_refused(self->transport, &self->address, reason, now_ms);
+    close_before_hello(self);
 }
 
 /* To the thread with the fewest connections. */
-static void hand_over(fedge_guest *guest)
+static void pass_to_network(fedge_unauthenticated *self)
 {
-    fedge_transport *transport = guest->transport;
+    fedge_transport *transport = self->transport;
     fedge_network *fewest = transport->networks[0];
     for (uint32_t i = 1; i < transport->config.num_threads; i++) {
         fedge_network *other = transport->networks[i];
         if (atomic_load(&other->num_connections) < atomic_load(&fewest->num_connections))
             fewest = other;
     }
-    fedge_peer *peer = fedge_peer_new(fewest, guest->socket, &guest->address, guest);
+    fedge_peer *peer = fedge_peer_new(fewest, self->socket, &self->address, self);
     if (!peer) {
-        close_door(guest);
+        close_before_hello(self);
         return;
     }
-    /* Before it changes hands: the event would find a guest that is gone. */
-    stop_waiting(guest);
-    pthread_mutex_lock(&transport->guests.mutex);
-    guest->at_door = false;
-    guest->waits = true;
-    guest->network = fewest;
-    pthread_mutex_unlock(&transport->guests.mutex);
+    /* The network thread may free it, so the event must not come any more. */
+    stop_waiting(self);
+    pthread_mutex_lock(&transport->unauthenticated.mutex);
+    self->before_hello = false;
+    self->queued = true;
+    pthread_mutex_unlock(&transport->unauthenticated.mutex);
     fedge_mailbox_post(fewest->arrivals, &peer->item);
 }
 
-static void look_at(fedge_guest *guest)
+static void look_at(fedge_unauthenticated *self)
 {
-    switch (fedge_socket_first_bytes(guest->socket)) {
+    switch (fedge_socket_first_bytes(self->socket)) {
     case FEDGE_FIRST_HELLO:
-        hand_over(guest);
+        pass_to_network(self);
         break;
     case FEDGE_FIRST_TOO_FEW:
-        guest->disarmed = true; /* the event would come again at once: the next tick looks */
+        self->disarmed = true; /* the event would come again at once: the next tick looks */
         break;
     case FEDGE_FIRST_OTHER:
-        turn_away(guest, "what it sent is not TLS", fedge_os_monotonic_ms());
+        refuse(self, "what it sent is not TLS", fedge_os_monotonic_ms());
         break;
     case FEDGE_FIRST_CLOSED:
-        close_door(guest);
+        close_before_hello(self);
         break;
     }
 }
@@ -217,34 +214,35 @@ static void look_at(fedge_guest *guest)
 static void on_first_bytes(struct ev_loop *loop, ev_io *watcher, int events)
 {
     (void)loop, (void)events;
-    /* An epoll of its own, which libev watches as one file: libev knows no one-shot events, and
-     * thousands of silent sockets cost it nothing so. */
+    /* libev has no one-shot events, and would pay for thousands of silent sockets. So they are in
+     * an epoll of their own, which libev watches as one file. */
     struct epoll_event ready[LOOKS_AT_ONCE];
     const int number = epoll_wait(watcher->fd, ready, LOOKS_AT_ONCE, 0);
     for (int i = 0; i < number; i++)
         look_at(ready[i].data.ptr);
 }
 
-fedge_status fedge_door_open(fedge_transport *transport, fedge_error *err)
+fedge_status fedge_admission_open(fedge_transport *transport, fedge_error *err)
 {
-    transport->door = epoll_create1(EPOLL_CLOEXEC);
-    if (transport->door < 0)
+    transport->first_bytes_epoll = epoll_create1(EPOLL_CLOEXEC);
+    if (transport->first_bytes_epoll < 0)
         return fedge_fail_errno(err, errno, "cannot wait for connections' first bytes");
-    ev_io_init(&transport->door_watcher, on_first_bytes, transport->door, EV_READ);
-    ev_io_start(transport->config.loop, &transport->door_watcher);
+    ev_io_init(&transport->admission_watcher, on_first_bytes, transport->first_bytes_epoll,
+               EV_READ);
+    ev_io_start(transport->config.loop, &transport->admission_watcher);
     return FEDGE_OK;
 }
 
-void fedge_door_close(fedge_transport *transport)
+void fedge_admission_close(fedge_transport *transport)
 {
-    if (transport->door >= 0) {
-        ev_io_stop(transport->config.loop, &transport->door_watcher);
-        fedge_listener_close(transport->door);
-        transport->door = -1;
+    if (transport->first_bytes_epoll >= 0) {
+        ev_io_stop(transport->config.loop, &transport->admission_watcher);
+        fedge_listener_close(transport->first_bytes_epoll);
+        transport->first_bytes_epoll = -1;
     }
 }
 
-void fedge_door_enter(fedge_transport *transport, int socket, const fedge_peer_address *address)
+void fedge_admission_take(fedge_transport *transport, int socket, const fedge_peer_address *address)
 {
     char reason[128];
     uint64_t now_ms = fedge_os_monotonic_ms();
@@ -253,57 +251,60 @@ void fedge_door_enter(fedge_transport *transport, int socket, const fedge_peer_a
         fedge_listener_close(socket);
         return;
     }
-    fedge_guest *guest = new_guest(transport, socket, address, now_ms);
-    if (!guest)
+    fedge_unauthenticated *self = new_unauthenticated(transport, socket, address, now_ms);
+    if (!self)
         fedge_listener_close(socket);
-    else if (!arm(guest, EPOLL_CTL_ADD))
-        close_door(guest);
+    else if (!arm(self, EPOLL_CTL_ADD))
+        close_before_hello(self);
 }
 
-/* The next that is still at the door, from [guest] on. Only the accepting thread takes guests away
- * from there, so what is found stays. */
-static fedge_guest *next_at_door(fedge_transport *transport, fedge_guest *guest)
+/* The next peer behind [self] that has sent no hello; NULL begins at the oldest. Only the accepting
+ * thread, which calls this, ends such peers, so the result stays valid. */
+static fedge_unauthenticated *next_before_hello(fedge_transport *transport,
+                                                fedge_unauthenticated *self)
 {
-    pthread_mutex_lock(&transport->guests.mutex);
-    guest = guest ? guest->next : transport->guests.first;
-    while (guest && !guest->at_door)
-        guest = guest->next;
-    pthread_mutex_unlock(&transport->guests.mutex);
-    return guest;
+    pthread_mutex_lock(&transport->unauthenticated.mutex);
+    self = self ? self->next : transport->unauthenticated.first;
+    while (self && !self->before_hello)
+        self = self->next;
+    pthread_mutex_unlock(&transport->unauthenticated.mutex);
+    return self;
 }
 
-void fedge_door_tick(fedge_transport *transport, uint64_t now_ms)
+void fedge_admission_tick(fedge_transport *transport, uint64_t now_ms)
 {
-    for (fedge_guest *guest = next_at_door(transport, NULL), *next; guest; guest = next) {
-        next = next_at_door(transport, guest);
-        if (now_ms - guest->accepted_ms >= transport->config.newcomer_timeout_ms)
-            turn_away(guest, "it sent nothing", now_ms);
-        else if (guest->disarmed)
-            guest->disarmed = !arm(guest, EPOLL_CTL_MOD);
+    for (fedge_unauthenticated *self = next_before_hello(transport, NULL), *next; self;
+         self = next) {
+        next = next_before_hello(transport, self);
+        if (now_ms - self->accepted_ms >= transport->config.newcomer_timeout_ms)
+            refuse(self, "it sent nothing", now_ms);
+        else if (self->disarmed)
+            self->disarmed = !arm(self, EPOLL_CTL_MOD);
     }
 }
 
-void fedge_door_shut(fedge_transport *transport)
+void fedge_admission_refuse_all(fedge_transport *transport)
 {
-    for (fedge_guest *guest = next_at_door(transport, NULL), *next; guest; guest = next) {
-        next = next_at_door(transport, guest);
-        close_door(guest);
+    for (fedge_unauthenticated *self = next_before_hello(transport, NULL), *next; self;
+         self = next) {
+        next = next_before_hello(transport, self);
+        close_before_hello(self);
     }
 }
 
 /* ---- on network threads ---------------------------------------------------------------------- */
 
-void fedge_door_begin(fedge_peer *peer)
+void fedge_admission_begin_handshake(fedge_peer *peer)
 {
-    fedge_guests *guests = &peer->network->transport->guests;
-    peer->heard_ms = fedge_os_monotonic_ms(); /* it owed nothing while it waited */
-    pthread_mutex_lock(&guests->mutex);
-    peer->guest->waits = false;
-    peer->guest->heard_ms = peer->heard_ms;
-    pthread_mutex_unlock(&guests->mutex);
+    fedge_unauthenticated_list *list = &peer->network->transport->unauthenticated;
+    peer->heard_ms = fedge_os_monotonic_ms(); /* its silence until now was the server's doing */
+    pthread_mutex_lock(&list->mutex);
+    peer->unauthenticated->queued = false;
+    peer->unauthenticated->heard_ms = peer->heard_ms;
+    pthread_mutex_unlock(&list->mutex);
 }
 
-/* Since its handshake began, at the most. */
+/* Of the handshake, so no longer than it takes. */
 static uint64_t silent_ms_of(const fedge_peer *peer, uint64_t now_ms)
 {
     const uint64_t silent_ms = fedge_socket_silent_ms(peer->socket);
@@ -311,11 +312,11 @@ static uint64_t silent_ms_of(const fedge_peer *peer, uint64_t now_ms)
     return silent_ms < begun_ms ? silent_ms : begun_ms;
 }
 
-void fedge_door_watch(fedge_network *network, uint64_t now_ms)
+void fedge_admission_check_silence(fedge_network *network, uint64_t now_ms)
 {
     fedge_transport *transport = network->transport;
     for (fedge_peer *peer = network->newcomers.first; peer; peer = peer->next) {
-        /* Who has shown a certificate has libwebsockets' time for the upgrade. */
+        /* With a certificate shown, libwebsockets limits the time until the upgrade. */
         if (peer->dropping || peer->chain_known || !peer->wsi)
             continue;
         const uint64_t silent_ms = silent_ms_of(peer, now_ms);
@@ -323,25 +324,25 @@ void fedge_door_watch(fedge_network *network, uint64_t now_ms)
             log_refused(transport, &peer->address, "it fell silent in the handshake", now_ms);
             fedge_peer_drop(peer);
         }
-        pthread_mutex_lock(&transport->guests.mutex);
-        peer->guest->heard_ms = now_ms > silent_ms ? now_ms - silent_ms : 0;
-        pthread_mutex_unlock(&transport->guests.mutex);
+        pthread_mutex_lock(&transport->unauthenticated.mutex);
+        peer->unauthenticated->heard_ms = now_ms > silent_ms ? now_ms - silent_ms : 0;
+        pthread_mutex_unlock(&transport->unauthenticated.mutex);
     }
 }
 
-bool fedge_door_has_sent_away(const fedge_peer *peer)
+bool fedge_admission_is_evicted(const fedge_peer *peer)
 {
-    fedge_guests *guests = &peer->network->transport->guests;
-    pthread_mutex_lock(&guests->mutex);
-    const bool sent_away = peer->guest->sent_away;
-    pthread_mutex_unlock(&guests->mutex);
-    return sent_away;
+    fedge_unauthenticated_list *list = &peer->network->transport->unauthenticated;
+    pthread_mutex_lock(&list->mutex);
+    const bool evicted = peer->unauthenticated->evicted;
+    pthread_mutex_unlock(&list->mutex);
+    return evicted;
 }
 
-void fedge_door_evict(fedge_network *network)
+void fedge_admission_drop_evicted(fedge_network *network)
 {
     for (fedge_peer *peer = network->newcomers.first; peer; peer = peer->next) {
-        if (peer->wsi && fedge_door_has_sent_away(peer))
+        if (peer->wsi && fedge_admission_is_evicted(peer))
             fedge_peer_drop(peer);
     }
 }

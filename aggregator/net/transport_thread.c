@@ -104,26 +104,26 @@ static void take_arrivals(fedge_network *network)
         } else {
             fedge_peer_append(&network->waiting, (fedge_peer *)item);
             /* In a flood handshakes begin by the timer alone, however idle the thread is. */
-            if (!network->turns.flooded)
+            if (!network->handshakes.flooded)
                 ev_idle_start(network->loop, &network->idle_watcher);
-            ev_timer_start(network->loop, &network->turn_watcher);
+            ev_timer_start(network->loop, &network->handshake_timer);
         }
     }
 }
 
-/* ---- whose handshake begins ------------------------------------------------------------------ */
+/* ---- handshakes begin ------------------------------------------------------------------------ */
 
 static fedge_peer *choose_next(const fedge_network *network)
 {
-    const fedge_turns *turns = &network->turns;
+    const fedge_handshake_queue *queue = &network->handshakes;
     fedge_peers *peers = network->transport->config.peers;
     fedge_peer *next = NULL;
     unsigned best = UINT_MAX;
     for (fedge_peer *peer = network->waiting.first; peer && best > 0; peer = peer->next) {
-        const bool known = turns->flooded && fedge_peers_has_seen(peers, &peer->address);
-        const unsigned rank = fedge_turns_rank(turns, &peer->address, known);
-        if (rank < best) {
-            best = rank;
+        const bool known = queue->flooded && fedge_peers_has_seen(peers, &peer->address);
+        const unsigned priority = fedge_handshake_priority(queue, &peer->address, known);
+        if (priority < best) {
+            best = priority;
             next = peer;
         }
     }
@@ -132,32 +132,32 @@ static fedge_peer *choose_next(const fedge_network *network)
 
 /* A handshake takes milliseconds of the thread, whoever asks for it. One begins when the thread has
  * nothing else to do, so that many of them do not delay the messages of devices that are there; and
- * one every FEDGE_TURN_MS in any case. */
+ * one every FEDGE_HANDSHAKE_INTERVAL_MS in any case. */
 static void begin_one(fedge_network *network)
 {
     fedge_peer *next = choose_next(network);
-    /* Who did not wait for its turn takes nobody else's. */
+    /* A peer that has hung up while it waited costs no handshake. */
     while (next && fedge_socket_has_hung_up(next->socket)) {
         refuse_arrival(next);
         next = choose_next(network);
     }
     if (next) {
-        fedge_turns_begin(&network->turns, &next->address);
-        fedge_door_begin(next);
+        fedge_handshake_begins(&network->handshakes, &next->address);
+        fedge_admission_begin_handshake(next);
         fedge_peer_take_out(next);
         fedge_peer_adopt(next);
     }
     /* An idle watcher that has nothing to do would keep the loop from waiting. */
     if (!network->waiting.first) {
         ev_idle_stop(network->loop, &network->idle_watcher);
-        ev_timer_stop(network->loop, &network->turn_watcher);
+        ev_timer_stop(network->loop, &network->handshake_timer);
     }
 }
 
 static void judge_flood(fedge_network *network)
 {
-    fedge_turns_second(&network->turns);
-    if (!network->turns.flooded && network->waiting.first)
+    fedge_handshake_second_over(&network->handshakes);
+    if (!network->handshakes.flooded && network->waiting.first)
         ev_idle_start(network->loop, &network->idle_watcher);
 }
 
@@ -167,7 +167,7 @@ static void on_idle(struct ev_loop *loop, ev_idle *watcher, int events)
     begin_one(watcher->data);
 }
 
-static void on_turn(struct ev_loop *loop, ev_timer *watcher, int events)
+static void on_handshake_timer(struct ev_loop *loop, ev_timer *watcher, int events)
 {
     (void)loop, (void)events;
     begin_one(watcher->data);
@@ -177,7 +177,7 @@ static void refuse_waiting(fedge_network *network, bool all)
 {
     for (fedge_peer *peer = network->waiting.first, *next; peer; peer = next) {
         next = peer->next;
-        if (all || fedge_door_has_sent_away(peer))
+        if (all || fedge_admission_is_evicted(peer))
             refuse_arrival(peer);
     }
 }
@@ -225,7 +225,7 @@ static void on_mailbox(struct ev_loop *loop, ev_async *watcher, int events)
     take_arrivals(network);
     if (atomic_exchange(&network->must_evict, false)) {
         refuse_waiting(network, false);
-        fedge_door_evict(network);
+        fedge_admission_drop_evicted(network);
     }
     take_replies(network);
     if (atomic_exchange(&network->must_judge, false))
@@ -244,7 +244,7 @@ static void on_tick(struct ev_loop *loop, ev_timer *watcher, int events)
     const uint64_t now_ms = fedge_os_monotonic_ms();
     const uint64_t now_unix_ms = fedge_tls_now_ms();
     judge_flood(network);
-    fedge_door_watch(network, now_ms);
+    fedge_admission_check_silence(network, now_ms);
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
         if (peer->conn)
             fedge_peer_tick(peer, now_ms, now_unix_ms);
@@ -425,12 +425,13 @@ static void watch(fedge_network *network)
     ev_async_init(&network->mailbox_watcher, on_mailbox);
     ev_timer_init(&network->tick_watcher, on_tick, 1.0, 1.0);
     ev_idle_init(&network->idle_watcher, on_idle);
-    ev_timer_init(&network->turn_watcher, on_turn, FEDGE_TURN_MS / 1000.0, FEDGE_TURN_MS / 1000.0);
+    ev_timer_init(&network->handshake_timer, on_handshake_timer,
+                  FEDGE_HANDSHAKE_INTERVAL_MS / 1000.0, FEDGE_HANDSHAKE_INTERVAL_MS / 1000.0);
     network->drop_watcher.data = network;
     network->mailbox_watcher.data = network;
     network->tick_watcher.data = network;
     network->idle_watcher.data = network;
-    network->turn_watcher.data = network;
+    network->handshake_timer.data = network;
     ev_prepare_start(network->loop, &network->drop_watcher);
     ev_async_start(network->loop, &network->mailbox_watcher);
     ev_timer_start(network->loop, &network->tick_watcher);

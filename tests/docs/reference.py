@@ -36,7 +36,7 @@ LIMITS = {
         network threads | one for two CPUs; {FEDGE_MAX_NETWORK_THREADS} at most | `--network-threads`
         failed handshakes of a thread in a second that make a flood | {FEDGE_FLOOD_SIZE} |
         pause between the return of two devices after a stop | {FEDGE_RETURN_EVERY_MS:ms} |
-        addresses remembered from which devices have connected | {FEDGE_PEERS_PLACES} |
+        addresses remembered from which devices have connected | {FEDGE_PEERS_REMEMBERED} |
         life of a session ticket | {FEDGE_TICKET_LIFETIME_MS:days} |
         certificate of a peer | {FEDGE_MAX_CERTIFICATE_SIZE:bytes} |
         refusals logged one by one | {FEDGE_REFUSALS_PER_SECOND} a second |

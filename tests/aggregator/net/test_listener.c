@@ -143,7 +143,7 @@ static void places(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         fedge_peer_address one = peer(cases[i].one);
         fedge_peer_address other = peer(cases[i].other);
-        assert_int_equal(fedge_peer_address_same_place(&one, &other), cases[i].same);
+        assert_int_equal(fedge_peer_address_same_party(&one, &other), cases[i].same);
     }
     char text[FEDGE_ADDRESS_TEXT];
     fedge_peer_address v6 = peer("2001:db8::7");
