@@ -136,9 +136,9 @@ typedef struct fedge_client_config {
                           https_proxy and no_proxy say */
 } fedge_client_config;
 
-/* The client's file (docs/jobs.md): the names of this device's data sets, which the server is told,
- * and its policy, which every plan is held against. FEDGE_NOT_FOUND, or what is wrong in it. Free
- * it after the client. */
+/* The client's file (docs/reference/client-file.md): the names of this device's data sets, which
+ * the server is told, and its policy, which every plan is held against. FEDGE_NOT_FOUND, or what is
+ * wrong in it. Free it after the client. */
 FEDGE_MUST_USE fedge_status fedge_client_site_load(const char *path, struct fedge_site **site,
                                                    fedge_error *err);
 void fedge_client_site_free(struct fedge_site *site); /* NULL is fine */

@@ -53,7 +53,7 @@ void fedge_sample(fedge_rng *rng, uint32_t *items, uint32_t n, uint32_t k);
  * integers, so the same history gives the same cohort everywhere. An uniform draw is sampler.h's.
  *
  * A new sampler is a line in FEDGE_SAMPLER_MAP, a file with fedge_sampler_NAME, its tests, and a
- * row in docs/jobs.md.
+ * row in docs/reference/job.md.
  */
 
 #define FEDGE_SAMPLER_MAX_SCORE 1048576u /* 2^20: of 2^24 clients they sum to at most 2^44 */

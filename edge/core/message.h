@@ -14,7 +14,7 @@
  *
  * Everything large (plan, model, update) travels as a blob in parts of at most
  * FEDGE_MESSAGE_MAX_PAYLOAD bytes, so a connection needs one small buffer and a transfer resumes at
- * the byte where it stopped. docs/protocol.md has the fields of each type.
+ * the byte where it stopped. docs/reference/protocol.md has the fields of each type.
  */
 #ifndef FEDGE_EDGE_CORE_MESSAGE_H
 #define FEDGE_EDGE_CORE_MESSAGE_H

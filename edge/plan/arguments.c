@@ -144,7 +144,7 @@ fedge_status fedge_argument_type(const fedge_json *json, const cJSON *node, cons
     return fedge_json_fail(json, item, NULL, err, "\"%.64s\" is not %s of this release%s%s%s; %s",
                            item->valuestring, what, nearest ? "; did you mean \"" : "",
                            nearest ? nearest : "", nearest ? "\"?" : "",
-                           other ? other : "docs/jobs.md lists them");
+                           other ? other : "docs/reference/job.md lists them");
 }
 
 /* ---- schedules ------------------------------------------------------------------------------- */

@@ -1,8 +1,8 @@
 /* Plans and jobs.
  *
  * A job is the JSON file that a user writes for the aggregator. From it the aggregator compiles the
- * plan, the part that clients see: model, data schema, training, update format. docs/jobs.md
- * describes every key; docs/job.schema.json is the JSON Schema.
+ * plan, the part that clients see: model, data schema, training, update format.
+ * docs/reference/job.md describes every key; docs/job.schema.json is the JSON Schema.
  *
  * Jobs are read strictly (unknown key, wrong type, duplicate: refused with the key, the line and
  * the nearest valid key). Plans are read leniently: a client skips keys it does not know unless

@@ -418,14 +418,14 @@ FEDGE_MUST_USE fedge_status fedge_model_layer_memory(const fedge_model_spec *spe
                                                      fedge_layer_memory *layers, fedge_error *err);
 
 /* The micro_batch that saves most memory of those that are as fast as the whole batch, or nearly
- * (docs/jobs.md has what was measured); 0: the whole batch. [options]'s own is not read. It depends
- * on the two alone, not on the CPU or its kernels. Parts are of 4 examples, of 8 where a layer is
- * recurrent, doubled until what the layers make of a part is twice as large as the gradients that
- * all parts are summed in, for each part goes over these and the weights once more, and is 32 KiB
- * for each layer and 256 KiB, for each layer costs a part some time of its own; then as many of one
- * size as go into the batch. 0 where the fused stages run the batch, with a BatchNorm2d that is not
- * frozen, for batches of less than two such parts, and when the block would not be smaller by an
- * eighth. Also when [spec] is not valid, which fedge_model_size tells. */
+ * (docs/reference/job.md has what was measured); 0: the whole batch. [options]'s own is not read.
+ * It depends on the two alone, not on the CPU or its kernels. Parts are of 4 examples, of 8 where a
+ * layer is recurrent, doubled until what the layers make of a part is twice as large as the
+ * gradients that all parts are summed in, for each part goes over these and the weights once more,
+ * and is 32 KiB for each layer and 256 KiB, for each layer costs a part some time of its own; then
+ * as many of one size as go into the batch. 0 where the fused stages run the batch, with a
+ * BatchNorm2d that is not frozen, for batches of less than two such parts, and when the block would
+ * not be smaller by an eighth. Also when [spec] is not valid, which fedge_model_size tells. */
 uint32_t fedge_model_micro_batch(const fedge_model_spec *spec, const fedge_model_options *options);
 
 typedef struct fedge_model fedge_model;

@@ -21,7 +21,7 @@
 #define LIST FEDGE_JSON_LIST
 #define AT FEDGE_JSON_AT
 
-/* --- the fields of each message (docs/protocol.md says what they mean) ------------------------ */
+/* --- the fields of each message (see docs/reference/protocol.md) ----------------------------- */
 
 static const char *task_kind_name(unsigned value)
 {

@@ -1,5 +1,5 @@
 /* The JSON metadata of each message type, as structs: written and read by the same code on both
- * sides. docs/protocol.md specifies the fields; tests/golden has the vectors.
+ * sides. docs/reference/protocol.md specifies the fields; tests/golden has the vectors.
  *
  * Reading: unknown keys are skipped (later releases add some), duplicates, wrong types, missing
  * keys, nesting over 8 and texts over their limit are FEDGE_CORRUPT with the key's name. Integers

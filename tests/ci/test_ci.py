@@ -27,7 +27,7 @@ COMMITS = [f"{i:040x}" for i in range(500)]
 class Plan(unittest.TestCase):
     def test_every_turn_comes(self):
         self.assertEqual({plan.turn(commit, "third", 3) for commit in COMMITS}, {0, 1, 2})
-        for changed in ([], ["docs/jobs.md"], ["edge/core/os.h"]):
+        for changed in ([], ["docs/reference/job.md"], ["edge/core/os.h"]):
             self.assertEqual({part for commit in COMMITS for part in plan.extra(commit, changed)}, set(plan.TURNS))
         files = [f"edge/core/{i}.c" for i in range(70)]
         self.assertEqual({path for commit in COMMITS for path in plan.tidy(files, commit, [], [])}, set(files))
@@ -37,7 +37,7 @@ class Plan(unittest.TestCase):
             self.assertEqual(plan.extra(commit, ["edge/core/os.h"]), plan.extra(commit, ["edge/core/os.h"]))
 
     def test_the_slot_ends_in_time(self):
-        for changed in ([], ["docs/jobs.md"], ["edge/core/os.h"], ["edge/train/cuda/kernels/step.cu"], None):
+        for changed in ([], ["docs/reference/job.md"], ["edge/core/os.h"], ["edge/train/cuda/kernels/step.cu"], None):
             for commit in COMMITS:
                 parts = plan.extra(commit, changed)
                 self.assertGreater(len(parts), 0)

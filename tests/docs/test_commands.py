@@ -140,9 +140,9 @@ class Found(unittest.TestCase):
 @unittest.skipIf(os.environ.get("FEDGE_SANITIZE"), "60,000 images take minutes under a sanitizer")
 class Run(unittest.TestCase):
     HERE = {
-        ("README.md", "## Simulate before you deploy"), ("docs/simulation.md", "# Simulation"),
-        ("docs/simulation.md", "### Made-up data"), ("docs/simulation.md", "## Sweeps"),
-        ("docs/simulation.md", "## Side by side"), ("docs/guides/certificates.md", "## Renew"),
+        ("README.md", "## Simulate before you deploy"), ("docs/guides/simulation.md", "# Simulation"),
+        ("docs/guides/simulation.md", "### Made-up data"), ("docs/guides/sweeps.md", "## Sweeps"),
+        ("docs/guides/sweeps.md", "## Side by side"), ("docs/guides/certificates.md", "## Renew"),
         ("examples/zoo/README.md", "## Data"), ("examples/gpt2-medium-sized/README.md", "## Memory of the GPUs"),
         ("docs/results.md", "## Simulation"),
     }
@@ -187,14 +187,14 @@ class Run(unittest.TestCase):
         self.needs_images()
         self.run_section("README.md", "## Simulate before you deploy")
         self.assertTrue(os.path.exists(self.place("simulation", "model.safetensors")))
-        self.run_section("docs/simulation.md", "# Simulation")
+        self.run_section("docs/guides/simulation.md", "# Simulation")
 
     def test_made_up_data(self):
-        self.run_section("docs/simulation.md", "### Made-up data")
-        self.run_section("docs/simulation.md", "## Sweeps", (" JOB ", " synthetic/job.json "))
+        self.run_section("docs/guides/simulation.md", "### Made-up data")
+        self.run_section("docs/guides/sweeps.md", "## Sweeps", (" JOB ", " synthetic/job.json "))
         runs = sorted(glob.glob(self.place("grid", "*", "")))
         self.assertEqual(len(runs), 18)
-        self.run_section("docs/simulation.md", "## Side by side", ("A B …", f"'{runs[0]}' '{runs[1]}'"))
+        self.run_section("docs/guides/sweeps.md", "## Side by side", ("A B …", f"'{runs[0]}' '{runs[1]}'"))
         self.assertTrue(os.path.exists(self.place("both.svg")))
 
     def test_a_million_clients(self):

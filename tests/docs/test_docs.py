@@ -77,7 +77,7 @@ class Pages(unittest.TestCase):
                     self.assertTrue(os.path.exists(os.path.join(SOURCE, file)))
 
     def test_every_key_of_a_job_is_described(self):
-        page = read("docs/jobs.md") + read("docs/strategies.md")
+        page = read("docs/reference/job.md") + read("docs/strategies.md")
 
         def keys(schema):
             if isinstance(schema, dict):
@@ -121,7 +121,7 @@ class Pages(unittest.TestCase):
         setup = read("cmake/setup.sh")
         self.assertIn("openmpi-bin", re.search(r"^mpi_packages=\((.*)\)$", setup, re.M)[1])
         self.assertIn('--mpi) packages+=("${mpi_packages[@]}")', setup)
-        for path in ("README.md", "docs/guides/install.md", "docs/guides/several-machines.md", "docs/simulation.md"):
+        for path in ("README.md", "docs/guides/install.md", "docs/guides/several-machines.md", "docs/guides/simulation.md"):
             with self.subTest(path):
                 self.assertIn("`bash cmake/setup.sh --mpi`", read(path))
 

@@ -53,7 +53,7 @@ def bad_input(folder):
         file.write("0.1,0.2,1\n")
     assert "GPU 3 is not there: there are 0 to 1" in fails(folder, job(2, 2), "--gpus", "0,3")
 
-    # What docs/simulation.md says that GPUs refuse (FedBN, which needs BatchNorm, is one of the personal ones).
+    # What docs/guides/simulation.md says that GPUs refuse (FedBN, which needs BatchNorm, is one of the personal ones).
     made = job(2, 2)
     made["model"]["layers"] = [{"type": "Linear", "in_features": 2, "out_features": 4}, {"type": "ReLU"},
                                {"type": "Linear", "in_features": 4, "out_features": 3}]

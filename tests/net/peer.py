@@ -1,4 +1,4 @@
-"""A client of fedge written from docs/protocol.md alone, able to do everything wrong.
+"""A client of fedge written from docs/reference/protocol.md alone, able to do everything wrong.
 
 TLS by Python's ssl, websocket frames of RFC 6455, messages of fedge.v1.
 """

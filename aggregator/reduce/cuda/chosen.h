@@ -1,5 +1,5 @@
-/* The kernels for sections whose codec chooses which values travel (docs/protocol.md, "Codecs that
- * choose"): a C interface, implemented in chosen.cu.
+/* The kernels for sections whose codec chooses which values travel (docs/reference/protocol.md,
+ * "Codecs that choose"): a C interface, implemented in chosen.cu.
  *
  * Such a section lies on a GPU as it travelled, behind a directory of where its tensors and groups
  * begin, which the host makes of the section's indices (directory.h). Sums are added to straight

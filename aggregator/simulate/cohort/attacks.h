@@ -6,7 +6,7 @@
  * and cut at the bound as an honest update is. So they are for strategies that take updates one by
  * one (robust/robust.h); FedTrimmedAvg with beta 0 is the plain mean.
  *
- * A table: a new attack is a line in it, its test, and a row in docs/simulation.md.
+ * A table: a new attack is a line in it, its test, and a row in docs/guides/sweeps.md.
  */
 #ifndef FEDGE_AGGREGATOR_SIMULATE_COHORT_ATTACKS_H
 #define FEDGE_AGGREGATOR_SIMULATE_COHORT_ATTACKS_H

@@ -37,7 +37,7 @@ static const struct {
                    {"codec", "update.codec"},
                    {ROUNDS, ROUNDS_PATH}};
 
-/* The path of a key in the job, with each part as docs/jobs.md spells it first. */
+/* The path of a key in the job, with each part as docs/reference/job.md spells it first. */
 typedef struct job_path {
     char text[2 * FEDGE_SWEEP_MAX_TEXT];
 } job_path;

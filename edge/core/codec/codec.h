@@ -1,7 +1,7 @@
 /* Codecs: how the float values of a section become bytes and come back as fixed-point integers.
  *
  * A codec is one table of operations in one file, codec_NAME.c. docs/codecs.md says how to add one;
- * docs/protocol.md has every format, byte by byte. Deflate is a separate stage
+ * docs/reference/protocol.md has every format, byte by byte. Deflate is a separate stage
  * (edge/wire/deflate.h).
  *
  * Some write values, in blocks of 256, each tensor for itself:

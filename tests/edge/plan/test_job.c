@@ -290,7 +290,7 @@ static const struct {
      "BatchNorm2d takes [channels, height, width]; else take LayerNorm or GroupNorm"},
     {"ReLU", "relu", "\"relu\" is not a layer of this release; did you mean \"ReLU\"?"},
     {"CrossEntropyLoss", "crossentropy", "did you mean \"CrossEntropyLoss\"?"},
-    {"ReLU", "Linea", "did you mean \"Linear\"?; docs/jobs.md lists them"},
+    {"ReLU", "Linea", "did you mean \"Linear\"?; docs/reference/job.md lists them"},
     {"\"type\": \"ReLU\"", "\"typ\": \"ReLU\"", "job.json:4: model.layers[1].type: is missing"},
     {"\"kernel_size\": 3", "\"kernel-size\": 3",
      "model.layers[0].kernel-size: \"kernel-size\" is not known here; did you mean "
@@ -466,7 +466,7 @@ static char *example(const char *path, const char *heading)
 static void the_examples_of_the_manual_are_accepted(void **state)
 {
     (void)state;
-    char *text = example(FEDGE_SOURCE_DIR "/docs/jobs.md", "\n## A job\n");
+    char *text = example(FEDGE_SOURCE_DIR "/docs/reference/job.md", "\n## A job\n");
     fedge_job *job = parse(text);
     assert_string_equal(job->test_set.images, "dir/t10k-images-idx3-ubyte.gz");
     fedge_job_free(job);

@@ -1,4 +1,5 @@
-/* Messages: the test vectors of docs/protocol.md in both directions, and what readers refuse. */
+/* Messages: the test vectors of docs/reference/protocol.md in both directions, and what readers
+ * refuse. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -491,20 +492,20 @@ static void the_page_knows_every_type_and_reason(void **state)
     size_t size = 0;
     fedge_error err;
     char row[128];
-    assert_int_equal(fedge_os_read_file(FEDGE_SOURCE_DIR "/docs/protocol.md", (size_t)1 << 20,
-                                        &page, &size, &err),
+    assert_int_equal(fedge_os_read_file(FEDGE_SOURCE_DIR "/docs/reference/protocol.md",
+                                        (size_t)1 << 20, &page, &size, &err),
                      FEDGE_OK);
 #define TYPE_ROW(code, value, name)                                                                \
     (void)snprintf(row, sizeof(row), "\n| %d | " #code " | ", value);                              \
     if (!strstr((char *)page, row))                                                                \
-        fail_msg("docs/protocol.md has no row:%s", row);
+        fail_msg("docs/reference/protocol.md has no row:%s", row);
     FEDGE_MESSAGE_TYPE_MAP(TYPE_ROW)
 #undef TYPE_ROW
     for (int i = 0; i < FEDGE_REASON_COUNT; i++) {
         (void)snprintf(row, sizeof(row), "\n| `%s` | %s |", fedge_reason_name((fedge_reason)i),
                        fedge_reason_class((fedge_reason)i));
         if (!strstr((char *)page, row))
-            fail_msg("docs/protocol.md has no row:%s", row);
+            fail_msg("docs/reference/protocol.md has no row:%s", row);
     }
     assert_non_null(strstr((char *)page, "0010  a8 ec c3 d1 00 00 00 00 7b 22 74 61 73 6b 2d 69"));
     free(page);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints vectors.json: sections in each codec, made from docs/protocol.md alone.
+"""Prints vectors.json: sections in each codec, made from docs/reference/protocol.md alone.
 
 This is a second implementation of the codecs; test_codec_vectors.c compares fedge's with it byte for
 byte, both ways. Vectors of a released codec never change: add new ones at the end.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints vectors.json: one frame of each message type, made from docs/protocol.md alone.
+"""Prints vectors.json: one frame of each message type, made from docs/reference/protocol.md alone.
 
 This is a second implementation of the frame; test_protocol.c compares fedge's with it byte for byte.
 Vectors of a released protocol never change: add new ones at the end."""
