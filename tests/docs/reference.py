@@ -63,7 +63,6 @@ LIMITS = {
         updates that the log line of an asynchronous round names | {FEDGE_ROUND_SUMMARY_MAX_TOLD} |
         runs in a state directory | {FEDGE_MAX_RUNS} |
         `rounds.jsonl`; one of its lines | {FEDGE_ROUND_LOG_MAX_SIZE:bytes}; {FEDGE_ROUND_LOG_MAX_LINE:bytes} |
-        phases in the picture | {FEDGE_CURVE_MAX_ROUNDS} |
         ranks | {FEDGE_RANKS_MAX} |
         silence of a rank | {FEDGE_RANKS_SILENCE_MS:ms}, and 1 s for each 10 MB of sums | environment `FEDGE_RANK_SILENCE_S`
         silence of a machine of `--hosts` at work; at a start | 40 s; 20 s | `start_ranks.sh`

@@ -195,7 +195,7 @@ class Run(unittest.TestCase):
         runs = sorted(glob.glob(self.place("grid", "*", "")))
         self.assertEqual(len(runs), 18)
         self.run_section("docs/guides/sweeps.md", "## Side by side", ("A B …", f"'{runs[0]}' '{runs[1]}'"))
-        self.assertTrue(os.path.exists(self.place("both.svg")))
+        self.assertTrue(os.path.exists(self.place("both.csv")))
 
     def test_a_million_clients(self):
         self.run_section("docs/results.md", "## Simulation", ("/usr/bin/time -v ", ""))
