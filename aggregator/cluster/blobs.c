@@ -7,8 +7,8 @@ fedge_status fedge_rank_blobs_init(fedge_rank_blobs *self, const fedge_collectiv
                                    const fedge_log *log, fedge_error *err)
 {
     *self = (fedge_rank_blobs){
-        .collective = collective, .log = log, .piece = malloc(FEDGE_RANKS_PIECE_BYTES)};
-    return self->piece ? FEDGE_OK
+        .collective = collective, .log = log, .chunk = malloc(FEDGE_RANKS_CHUNK_BYTES)};
+    return self->chunk ? FEDGE_OK
                        : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for models of other ranks");
 }
 
@@ -16,7 +16,7 @@ void fedge_rank_blobs_fini(fedge_rank_blobs *self)
 {
     for (uint32_t i = 0; i < FEDGE_RANKS_BLOBS; i++)
         fedge_blob_release(self->blobs[i]);
-    free(self->piece);
+    free(self->chunk);
     *self = (fedge_rank_blobs){0};
 }
 
@@ -62,16 +62,16 @@ static fedge_status keep(fedge_rank_blobs *self, fedge_blob *blob, fedge_error *
 
 static size_t next_size(uint64_t left)
 {
-    return left < FEDGE_RANKS_PIECE_BYTES ? (size_t)left : FEDGE_RANKS_PIECE_BYTES;
+    return left < FEDGE_RANKS_CHUNK_BYTES ? (size_t)left : FEDGE_RANKS_CHUNK_BYTES;
 }
 
 fedge_status fedge_rank_blobs_broadcast(fedge_rank_blobs *self, fedge_blob *blob, fedge_error *err)
 {
-    /* Piece by piece, as a model may be larger than what MPI counts in one call. */
+    /* In chunks, as a model may be larger than what MPI counts in one call. */
     for (uint64_t at = 0; at < blob->size;) {
         const size_t size = next_size(blob->size - at);
-        FEDGE_TRY(fedge_blob_read(blob, at, self->piece, size, err));
-        fedge_collective_broadcast(self->collective, self->piece, size, 0);
+        FEDGE_TRY(fedge_blob_read(blob, at, self->chunk, size, err));
+        fedge_collective_broadcast(self->collective, self->chunk, size, 0);
         at += size;
     }
     return keep(self, fedge_blob_retain(blob), err);

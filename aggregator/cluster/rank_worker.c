@@ -19,37 +19,37 @@
 struct fedge_rank_worker {
     fedge_rank_worker_config config;
     fedge_rank_worker_callbacks out;
-    fedge_state state; /* locked where the disk is this rank's to lock */
+    fedge_state state; /* locked by the lowest rank of its disk */
     fedge_rank_disks disks;
     char run_id[FEDGE_RUN_ID_TEXT];
-    char dir[FEDGE_MAX_PATH]; /* of its journals */
+    char dir[FEDGE_MAX_PATH]; /* folder of its journals */
     fedge_accumulator accumulator;
     fedge_mailbox *completions;
     fedge_ingest *ingest;
     fedge_worker_pool *thread;
-    fedge_work look; /* at completions */
+    fedge_work look; /* handles completions */
     atomic_bool looking;
     _Atomic uint64_t queued;
     atomic_bool was_full;
 
-    /* Of the thread. */
+    /* Used by the thread alone. */
     fedge_intake intake;
     fedge_journal *journal; /* of the open phase; NULL: none */
     uint64_t phase;
-    fedge_accumulator_config *wanted; /* whose GPUs the next phase opens with; NULL: the present */
-    atomic_bool stopped;              /* nothing more is said */
+    fedge_accumulator_config *wanted; /* GPUs of the next phase; NULL: the present ones */
+    atomic_bool stopped;              /* no callback is called any more */
 };
 
-/* A task of the thread. */
+/* A task of the thread: a part of an upload, other GPUs, or an order. */
 typedef struct task {
     fedge_work work;
-    fedge_request *request;           /* a part; or: */
-    fedge_accumulator_config *wanted; /* other GPUs; or: */
+    fedge_request *request;           /* a part; NULL: none */
+    fedge_accumulator_config *wanted; /* other GPUs; NULL: none, then it is [order] */
     fedge_order order;
     uint8_t bytes[]; /* (order.size) */
 } task;
 
-/* ---- what is said ---------------------------------------------------------------------------- */
+/* ---- callbacks ------------------------------------------------------------------------------- */
 
 static void fail(fedge_rank_worker *self, const fedge_error *err)
 {
@@ -90,7 +90,7 @@ static void say_released(fedge_rank_worker *self, uint32_t slot)
     report(self, &(fedge_report){.kind = FEDGE_REPORT_RELEASED, .slot = slot}, NULL);
 }
 
-/* ---- what the workers found ------------------------------------------------------------------ */
+/* ---- results of the ingest workers ----------------------------------------------------------- */
 
 static void on_validated(fedge_rank_worker *self, const fedge_completion *completion)
 {
@@ -120,7 +120,7 @@ static void on_validated(fedge_rank_worker *self, const fedge_completion *comple
     }
     const bool release =
         held && fedge_intake_validated(&self->intake, slot, completion->status == FEDGE_OK);
-    if (!held) { /* a task that the journal had no room for: its upload ends, too */
+    if (!held) { /* the journal had no room for the task: its upload ends, too */
         self->intake.slots[slot].holder.uploading = false;
     }
     report(self, &result, meta);
@@ -161,7 +161,7 @@ static void look(void *user, uint32_t worker, fedge_work *work)
     handle_completions(self);
 }
 
-/* By an ingest worker. */
+/* Called by an ingest worker. */
 static void wake(void *worker)
 {
     fedge_rank_worker *self = worker;
@@ -180,7 +180,7 @@ static void forget_phase(fedge_rank_worker *self)
     self->journal = NULL;
 }
 
-/* Whatever lies there by this name was never opened: rank 0's journal comes last. */
+/* A journal of that name was never opened: rank 0 creates its own last. */
 static fedge_status make_journal(fedge_rank_worker *self, const fedge_journal_phase *phase,
                                  const fedge_journal_task *tasks, fedge_error *err)
 {
@@ -206,7 +206,7 @@ static fedge_status open_sums(fedge_rank_worker *self, fedge_error *err)
                              &sums, err);
 }
 
-/* Between phases: the sums are 0, and nothing is with the workers. */
+/* Called between phases: the sums are 0, and the ingest workers are idle. */
 static fedge_status change_gpus(fedge_rank_worker *self, fedge_error *err)
 {
     fedge_accumulator_config *wanted = self->wanted, before = self->config.sums;
@@ -216,7 +216,7 @@ static fedge_status change_gpus(fedge_rank_worker *self, fedge_error *err)
         return FEDGE_OK;
     fedge_accumulator_close(&self->accumulator);
     self->config.sums = *wanted;
-    self->config.sums.skip_missing = false; /* those that are asked for by name must be there */
+    self->config.sums.skip_missing = false; /* GPUs requested by number must exist */
     free(wanted);
     if (open_sums(self, &why) == FEDGE_OK)
         return FEDGE_OK;
@@ -237,7 +237,7 @@ static void open_phase(fedge_rank_worker *self, const task *said)
     forget_phase(self);
     self->phase = said->order.phase;
     answer.status = change_gpus(self, &err);
-    /* Rank 0 may have had no use for the sums of the phase before. */
+    /* Rank 0 may not have used the sums of the phase before. */
     if (answer.status == FEDGE_OK &&
         fedge_accumulator_get_totals(&self->accumulator).num_updates > 0)
         answer.status = fedge_accumulator_reset(&self->accumulator, &err);
@@ -257,7 +257,7 @@ static void grant(fedge_rank_worker *self, const task *said)
 {
     fedge_error err;
     fedge_ingest_upload *incoming = malloc(sizeof(*incoming));
-    /* There is no journal where the phase could not be opened; rank 0 has been told so. */
+    /* Without a journal the phase could not be opened, as was reported to rank 0. */
     if (!self->journal || said->order.slot >= self->intake.num_slots ||
         said->order.size > sizeof(incoming->meta)) {
         free(incoming);
@@ -287,15 +287,15 @@ static void grant(fedge_rank_worker *self, const task *said)
         fail(self, &err);
 }
 
-/* What the workers have is found before it is said that all is. */
+/* Reports all results of the ingest workers before FLUSHED. */
 static void close_phase(fedge_rank_worker *self, bool dropped)
 {
     fedge_error err;
     fedge_status status = fedge_ingest_flush(self->ingest, &err);
     handle_completions(self);
     forget_phase(self);
-    /* Of a phase that is not dropped they stay, to be joined by the close; the next phase begins by
-     * setting them to 0. */
+    /* Sums of a phase that is not dropped stay, for the close to join them; the next phase resets
+     * them. */
     if (status == FEDGE_OK && dropped)
         status = fedge_accumulator_reset(&self->accumulator, &err);
     if (status != FEDGE_OK)
@@ -324,7 +324,8 @@ static void take_part(fedge_rank_worker *self, fedge_request *from)
 {
     fedge_error err;
     uint32_t slot = 0;
-    /* Else it was on its way when the slot went elsewhere, or the device connected again. */
+    /* Otherwise the part was on its way when the slot moved to another rank or the device
+     * reconnected. */
     if (fedge_intake_find(&self->intake, from->position.task_id, &slot) &&
         self->intake.slots[slot].conn_id == from->conn_id &&
         self->intake.slots[slot].holder.uploading &&
@@ -447,7 +448,7 @@ static fedge_status make(fedge_rank_worker *self, fedge_error *err)
     return status;
 }
 
-/* Reads what is here of a phase, has it weighed and sums it. */
+/* Recovers this rank's updates of a phase, gets their weights from rank 0 and sums them. */
 static fedge_status find(fedge_rank_worker *self, const fedge_journal_phase *phase,
                          const fedge_journal_task *tasks, fedge_error *err)
 {
@@ -459,7 +460,7 @@ static fedge_status find(fedge_rank_worker *self, const fedge_journal_phase *pha
                                                        &self->disks, phase, self->config.log, err);
     status = fedge_rendezvous_send_updates(self->config.collective, &recovered, status, err);
     const fedge_status weighed = fedge_rendezvous_receive_weights(
-        self->config.collective, &recovered, &why); /* tells its own failure */
+        self->config.collective, &recovered, &why); /* reported by rank 0 */
     if (status == FEDGE_OK && weighed == FEDGE_OK) {
         status = fedge_recovered_updates_sum(&recovered, &self->config.job->plan,
                                              &self->accumulator, rank, err);
@@ -479,7 +480,7 @@ static fedge_status receive_phase(fedge_rank_worker *self, uint32_t num_tasks, f
 {
     fedge_journal_phase phase;
     fedge_journal_task *tasks = calloc(num_tasks, sizeof(*tasks));
-    if (!tasks) { /* rank 0 would wait in vain */
+    if (!tasks) { /* rank 0 would wait forever */
         fedge_collective ending = *self->config.collective;
         fedge_collective_abort(&ending, 1);
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", num_tasks);

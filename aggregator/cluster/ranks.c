@@ -23,40 +23,40 @@
 #define FIRST_NAP_US 20u
 #define STARTING "the start of all ranks"
 #define JOINING "joining sums" /* or a step on shards of them */
-#define MOST_AT_ONCE 64        /* messages that are read before others are sent */
+#define MOST_AT_ONCE 64        /* messages read before others are sent */
 
 static_assert(FEDGE_RANKS_MAX <= FEDGE_RANKS_WATCH_MAX, "all are watched");
 
 struct fedge_ranks {
     fedge_ranks_config config;
     fedge_mailbox *outbox;   /* fedge_rank_message */
-    _Atomic uint64_t queued; /* bytes of requests in it, or under way */
-    atomic_bool was_full;    /* somebody was told so */
-    atomic_bool held;        /* rank 0: the engine has enough; no message is read */
+    _Atomic uint64_t queued; /* bytes of requests in it or being sent */
+    atomic_bool was_full;    /* a peer was paused */
+    atomic_bool held;        /* rank 0: the engine's inbox is full; no message is read */
     atomic_bool ending;      /* the service has ended here */
-    atomic_bool reload_told; /* rank 0 has: the signal that follows is its word */
+    atomic_bool reload_told; /* rank 0 said so: the signal that follows is not passed on */
     pthread_t thread;
     bool running;
 
-    pthread_mutex_t mutex; /* of: */
+    pthread_mutex_t mutex; /* of the members down to joined_now */
     pthread_cond_t changed;
     bool awake;
-    fedge_accumulator *joining; /* NULL: nobody waits for sums; else the answer follows: */
+    fedge_accumulator *joining; /* sums to join; NULL: none */
     fedge_error joined;
-    bool over; /* the thread has ended, or will before it joins anything */
+    bool over; /* the thread has ended, or will end without joining */
     pthread_cond_t joined_now;
 
-    /* Of the thread. */
+    /* Used by the thread alone. */
     fedge_rank_message *sending, **sending_tail; /* not sent yet */
     fedge_rank_blobs blobs;
     fedge_ranks_watch watch;
     uint8_t *in;   /* (FEDGE_RANK_MESSAGE_MAX_SIZE) */
-    void *reading; /* what is read into it; NULL: nothing */
+    void *reading; /* the receive in progress; NULL: none */
     size_t in_size;
     uint32_t in_from;
-    uint64_t told_up, told_down; /* of the traffic, in messages that were sent */
-    uint64_t status_ms;          /* of the next message with it, or without anything */
-    uint32_t num_last;           /* ranks that say nothing more */
+    uint64_t told_up, told_down; /* traffic already reported in messages */
+    uint64_t status_ms;          /* when the next STATUS or ALIVE message is due */
+    uint32_t num_last;           /* ranks that have sent LAST */
     uint32_t nap_us;
     bool said_last;
 };
@@ -71,7 +71,7 @@ uint32_t fedge_ranks_first_tag(const fedge_collective *collective)
     return collective->rank * FEDGE_RANKS_TAGS;
 }
 
-/* A rank that cannot go on ends all of them: the next start goes on from the journal. */
+/* A rank that cannot continue ends all of them: the next start continues from the journals. */
 static void give_up(fedge_ranks *self, const fedge_error *err)
 {
     const fedge_collective *all = self->config.collective;
@@ -109,13 +109,13 @@ static void post_to_all(fedge_ranks *self, fedge_rank_message_kind kind, const v
         post(self, fedge_rank_message_new(kind, body, size, to));
 }
 
-/* ---- what the engine and the connections say ------------------------------------------------- */
+/* ---- replies and requests -------------------------------------------------------------------- */
 
 /* Rank 0, on the engine's thread: as fedge_deliver_fn. */
 static fedge_status deliver(void *ranks, fedge_reply *reply, fedge_error *err)
 {
     fedge_ranks *self = ranks;
-    /* What all are told leaves this rank in the order of what one is told: by the same mailbox. */
+    /* Replies to all and replies to one stay in order: they share the mailbox. */
     if (reply->conn_id == FEDGE_CONN_ALL) {
         /* The engine has room again, so messages are read again. */
         if (reply->type == FEDGE_REPLY_RESUME)
@@ -175,7 +175,7 @@ fedge_status fedge_ranks_join_sums(fedge_ranks *ranks, fedge_accumulator *accumu
                                    fedge_error *err)
 {
     pthread_mutex_lock(&ranks->mutex);
-    /* A rank that is over does not answer any more. */
+    /* A thread that has ended does not answer. */
     if (ranks->over) {
         pthread_mutex_unlock(&ranks->mutex);
         return fedge_fail(err, FEDGE_CLOSED, "the ranks are ending");
@@ -183,7 +183,7 @@ fedge_status fedge_ranks_join_sums(fedge_ranks *ranks, fedge_accumulator *accumu
     ranks->joining = accumulator;
     ranks->awake = true;
     pthread_cond_signal(&ranks->changed);
-    /* Only the ranks' thread speaks to MPI; the caller waits while it does. */
+    /* Only the ranks' thread calls MPI; the caller waits for it. */
     while (ranks->joining)
         pthread_cond_wait(&ranks->joined_now, &ranks->mutex);
     const fedge_error how = ranks->joined;
@@ -241,7 +241,7 @@ static void send_message(fedge_ranks *self, fedge_rank_message *message)
     const fedge_collective *all = self->config.collective;
     const fedge_traffic *traffic = fedge_engine_thread_traffic(self->config.engine);
     fedge_rank_message_head *head = (fedge_rank_message_head *)(void *)message->bytes;
-    /* What has come since the last message: rank 0 adds up the traffic of all. */
+    /* The traffic since the last message: rank 0 adds up that of all ranks. */
     const uint64_t up = atomic_load(&traffic->up), down = atomic_load(&traffic->down);
     head->up = up - self->told_up;
     head->down = down - self->told_down;
@@ -258,19 +258,19 @@ static void send_message(fedge_ranks *self, fedge_rank_message *message)
     self->sending_tail = &message->next;
 }
 
-/* Rank 0: something is done with the sums of all ranks, if somebody waits for that. */
+/* Rank 0: joins the sums of all ranks, if the round finalizer waits for that. */
 static bool lead_sums(fedge_ranks *self)
 {
     fedge_accumulator *accumulator = to_join(self);
     fedge_error err = {.status = FEDGE_OK};
     if (!accumulator)
         return false;
-    /* A word first: the others must be in the same collective before this one waits for them there.
-     */
+    /* A message first: the others must enter the collective call before this rank waits in it. */
     for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
-        fedge_rank_message *word = fedge_rank_message_new(FEDGE_RANK_MESSAGE_SUMS, NULL, 0, to);
-        if (word)
-            send_message(self, word);
+        fedge_rank_message *announcement =
+            fedge_rank_message_new(FEDGE_RANK_MESSAGE_SUMS, NULL, 0, to);
+        if (announcement)
+            send_message(self, announcement);
         else
             post(self, NULL);
     }
@@ -281,10 +281,10 @@ static bool lead_sums(fedge_ranks *self)
     return true;
 }
 
-/* Rank 0: what a reply is about is on all ranks before it, and named by none after its end. */
+/* Rank 0: a reply's blob is on all ranks before the reply, and dropped with its withdrawal. */
 static void prepare_blob(fedge_ranks *self, fedge_rank_message *message)
 {
-    /* A reply's blob is known by hash to a rank that has had its bytes. */
+    /* A rank that has a blob's bytes finds it by hash. */
     const fedge_rank_message_head *head =
         (const fedge_rank_message_head *)(const void *)message->bytes;
     const fedge_reply *reply =
@@ -295,10 +295,10 @@ static void prepare_blob(fedge_ranks *self, fedge_rank_message *message)
         fedge_rank_blobs_drop(&self->blobs, message->blob->hash);
     } else if (!fedge_rank_blobs_find(&self->blobs, message->blob->hash)) {
         for (uint32_t to = 1; to < self->config.collective->num_ranks; to++) {
-            fedge_rank_message *word = fedge_rank_message_new(FEDGE_RANK_MESSAGE_BLOB, &head->blob,
-                                                              sizeof(head->blob), to);
-            if (word)
-                send_message(self, word);
+            fedge_rank_message *announcement = fedge_rank_message_new(
+                FEDGE_RANK_MESSAGE_BLOB, &head->blob, sizeof(head->blob), to);
+            if (announcement)
+                send_message(self, announcement);
             else
                 post(self, NULL);
         }
@@ -325,7 +325,7 @@ static bool send_new(fedge_ranks *self)
     return busy;
 }
 
-/* Peers that were paused may be read from again. */
+/* Reads from paused peers again. */
 static void resume_all(fedge_ranks *self)
 {
     fedge_error err;
@@ -341,7 +341,7 @@ static void resume_all(fedge_ranks *self)
         give_up(self, &err);
 }
 
-/* Those that have been sent are freed. */
+/* Frees the messages that have been sent. */
 static bool forget_sent(fedge_ranks *self)
 {
     bool busy = false;
@@ -377,19 +377,19 @@ static fedge_status take_request(fedge_ranks *self, const fedge_rank_message_hea
 {
     fedge_request *request = NULL;
     FEDGE_TRY(fedge_rank_message_request(head, body, &request, err));
-    /* The engine ends: what comes now would be answered by nobody. */
+    /* The engine is ending: nothing would answer this request. */
     if (atomic_load(&self->ending)) {
         fedge_request_free(request);
         return FEDGE_OK;
     }
-    /* Set before the post, since the engine may have room again before it returns. */
+    /* Set before the post: the engine may resume before the post returns. */
     atomic_store(&self->held, true);
     if (fedge_engine_thread_post(self->config.engine, request))
         atomic_store(&self->held, false);
     return FEDGE_OK;
 }
 
-/* A share's words are a request to the engine. */
+/* A report of a rank worker becomes a request to the engine. */
 static fedge_status take_report(fedge_ranks *self, const uint8_t *body, size_t size,
                                 fedge_error *err)
 {
@@ -402,7 +402,7 @@ static fedge_status take_report(fedge_ranks *self, const uint8_t *body, size_t s
         return no_memory ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a report of a rank")
                          : FEDGE_OK;
     }
-    /* A copy, as the next message comes into the same place. */
+    /* A copy: the next message is received into the same buffer. */
     memcpy(frame, body, size);
     request->type = FEDGE_REQUEST_REPORT;
     request->frame = frame;
@@ -431,10 +431,10 @@ static fedge_status take_reply(fedge_ranks *self, const fedge_rank_message_head 
 {
     fedge_reply *reply = NULL;
     FEDGE_TRY(fedge_rank_message_reply(head, body, &reply, err));
-    /* The pointer in it is another process's: the blob is found again by its hash. */
+    /* The pointer in it is another process's: find the blob by its hash. */
     if (head->blob.hash[0]) {
         fedge_blob *found = fedge_rank_blobs_find(&self->blobs, head->blob.hash);
-        if (!found) { /* withdrawn, and never asked for here */
+        if (!found) { /* withdrawn and never requested here */
             fedge_reply_free(reply);
             return FEDGE_OK;
         }
@@ -493,7 +493,7 @@ static fedge_status take(fedge_ranks *self, size_t size, fedge_error *err)
         return FEDGE_OK;
     case FEDGE_RANK_MESSAGE_STATUS:
         return take_status(self, body, head.body_size, err);
-    /* The service ends as it does for any signal, with all that follows. */
+    /* The service ends as for any signal. */
     case FEDGE_RANK_MESSAGE_STOP: /* as if the signal had come here */
         if (!atomic_load(&self->ending))
             (void)kill(getpid(), SIGTERM);
@@ -527,11 +527,11 @@ static fedge_status receive_next(fedge_ranks *self, fedge_error *err)
                          : fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read a message");
 }
 
-/* Begins to read the next message, if there is one. */
+/* Begins to receive the next message, if there is one. */
 static fedge_status begin_to_read(fedge_ranks *self, fedge_error *err)
 {
     const fedge_collective *all = self->config.collective;
-    /* While the engine's inbox is full nothing more is read: MPI holds messages back on the sending
+    /* While the engine's inbox is full no message is read: MPI holds messages back on the sending
      * side. */
     if (atomic_load(&self->held))
         fedge_ranks_watch_pause(&self->watch);
@@ -566,11 +566,11 @@ static void tell_status(fedge_ranks *self)
     if (now_ms < self->status_ms || atomic_load(&self->ending))
         return;
     self->status_ms = now_ms + FEDGE_RANKS_STATUS_MS;
-    if (!leads(self)) { /* or its silence would end all */
+    if (!leads(self)) { /* a silent rank would end all */
         post(self, fedge_rank_message_new(FEDGE_RANK_MESSAGE_ALIVE, NULL, 0, 0));
         return;
     }
-    /* Others answer those who look at their metrics from this. */
+    /* Other ranks answer requests for metrics from it. */
     fedge_run_status status;
     fedge_engine_thread_status(self->config.engine, &status);
     post_to_all(self, FEDGE_RANK_MESSAGE_STATUS, &status, sizeof(status));
@@ -585,15 +585,14 @@ static void nap(fedge_ranks *self)
     pthread_mutex_unlock(&self->mutex);
 }
 
-/* Everything has been said on both sides: each says a last word, behind all others, and reads until
- * it has those of the others. */
+/* Both sides send LAST after all other messages, and read until they have received it. */
 static bool is_over(fedge_ranks *self)
 {
     const uint32_t others = leads(self) ? self->config.collective->num_ranks - 1 : 1;
     if (!atomic_load(&self->ending))
         return false;
     if (!self->said_last) {
-        /* Nobody may wait for sums that will not be joined. */
+        /* No thread may wait for sums that will not be joined. */
         self->said_last = true;
         const fedge_error ending = {.status = FEDGE_CLOSED, .message = "the ranks are ending"};
         answer_join(self, &ending, true);
@@ -666,7 +665,7 @@ fedge_status fedge_ranks_new(const fedge_ranks_config *config, fedge_ranks **ran
         fedge_ranks_free(fresh);
         return status;
     }
-    /* All of it is quick from here on, and the ranks wait for each other. */
+    /* From here on every step is quick, and the ranks wait for each other. */
     fedge_ranks_watch_begin(&fresh->watch, STARTING);
     if (leads(fresh))
         fedge_engine_thread_deliver_to(config->engine, deliver, fresh);
@@ -728,7 +727,7 @@ void fedge_ranks_reload(fedge_ranks *ranks)
         post(ranks, fedge_rank_message_new(FEDGE_RANK_MESSAGE_RELOAD, NULL, 0, 0));
 }
 
-/* The others get the numbers that the run has ended with, and then hear that it has. */
+/* Sends the run's final status to the others, then END. */
 static void tell_end(fedge_ranks *self)
 {
     fedge_run_status status;
@@ -751,7 +750,7 @@ void fedge_ranks_end(fedge_ranks *ranks, bool stopped)
     } else {
         tell_end(ranks);
     }
-    /* A message that is held back may be the last word that this rank waits for. */
+    /* A message held back may be the LAST that this rank waits for. */
     atomic_store(&ranks->held, false);
     atomic_store(&ranks->ending, true);
     wake(ranks);

@@ -1,4 +1,4 @@
-/* How the ranks of one aggregator begin: what they must have alike, and where each listens. */
+/* How the ranks of one aggregator start: what must be equal on all, and where each listens. */
 #ifndef FEDGE_AGGREGATOR_CLUSTER_START_H
 #define FEDGE_AGGREGATOR_CLUSTER_START_H
 
@@ -13,20 +13,20 @@
 #include "edge/plan/plan.h"
 
 #define FEDGE_RANKS_NUM_FACTS 5
-#define FEDGE_RANKS_PORTS 2u /* between the addresses of two ranks of one host */
+#define FEDGE_RANKS_PORTS 2u /* ports from one rank of a host to the next */
 
-/* Release, processor, accumulator, job and registry, for fedge_collective_agree. Errors are of the
- * registry's file. */
+/* Facts about release, processor, job, registry and accumulator, for fedge_collective_agree. Errors
+ * are those of reading the registry. */
 FEDGE_MUST_USE fedge_status fedge_ranks_facts(const char *job_text, size_t job_size,
                                               const char *registry_dir, const char *accumulator,
                                               fedge_collective_fact facts[FEDGE_RANKS_NUM_FACTS],
                                               fedge_error *err);
 
-/* The address of a rank: the ports are those of the options, and FEDGE_RANKS_PORTS further for each
- * rank before it on its host; 0 stays 0. */
+/* Sets the addresses of this rank: the ports of the options, plus FEDGE_RANKS_PORTS for each rank
+ * before it on its host. Port 0 stays 0. */
 void fedge_ranks_set_addresses(const fedge_collective *collective, fedge_address *listen,
                                fedge_address *http);
-/* The same with the rank's number on its host, for tests. */
+/* Does so for one address and the rank's number on its host. */
 void fedge_ranks_offset_port(fedge_address *address, uint32_t local_rank);
 
 /* Warns where Open MPI has bound this process to fewer cores than its machine has. */

@@ -351,8 +351,10 @@ static fedge_status open_share(program *self, fedge_error *err)
 
 static fedge_status open_run(program *self, fedge_error *err)
 {
-    self->link = (fedge_rank_link){
-        .collective = &self->collective, .say = say_to_rank, .together = together, .user = self};
+    self->link = (fedge_rank_link){.collective = &self->collective,
+                                   .send_order = say_to_rank,
+                                   .join_sums = together,
+                                   .user = self};
     fedge_engine_config config = {.job = self->job,
                                   .run = {.job = self->job_text,
                                           .job_size = self->job_size,

@@ -180,7 +180,7 @@ void fedge_engine_tell_round(fedge_engine *engine, const fedge_round_summary *su
 static void say(const fedge_engine *engine, uint32_t to, const fedge_order *order,
                 const void *bytes)
 {
-    engine->config.ranks->say(engine->config.ranks->user, to, order, bytes);
+    engine->config.ranks->send_order(engine->config.ranks->user, to, order, bytes);
 }
 
 uint32_t fedge_engine_rank_of(const fedge_engine *engine, uint64_t conn_id)

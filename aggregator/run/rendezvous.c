@@ -260,9 +260,9 @@ fedge_status fedge_rendezvous(const fedge_collective *collective, fedge_status s
 }
 
 void fedge_rendezvous_broadcast_command(const fedge_collective *collective,
-                                        fedge_rendezvous_command *word)
+                                        fedge_rendezvous_command *command)
 {
-    fedge_collective_broadcast(collective, word, sizeof(*word), 0);
+    fedge_collective_broadcast(collective, command, sizeof(*command), 0);
 }
 
 void fedge_rendezvous_broadcast_phase(const fedge_collective *collective,

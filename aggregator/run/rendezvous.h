@@ -92,7 +92,7 @@ typedef struct fedge_rendezvous_command {
 
 /* Broadcasts from rank 0; on the others they fill in the arguments. */
 void fedge_rendezvous_broadcast_command(const fedge_collective *collective,
-                                        fedge_rendezvous_command *word);
+                                        fedge_rendezvous_command *command);
 void fedge_rendezvous_broadcast_phase(const fedge_collective *collective,
                                       fedge_journal_phase *phase, fedge_journal_task *tasks,
                                       uint32_t num_tasks);

@@ -22,8 +22,8 @@ fedge_status fedge_server_run_rendezvous(fedge_server_run *server, const char *s
 
 void fedge_server_run_end_rendezvous(fedge_server_run *server)
 {
-    fedge_rendezvous_command word = {.kind = FEDGE_RENDEZVOUS_END};
-    fedge_rendezvous_broadcast_command(others(server), &word);
+    fedge_rendezvous_command command = {.kind = FEDGE_RENDEZVOUS_END};
+    fedge_rendezvous_broadcast_command(others(server), &command);
     server->starting = false;
 }
 
@@ -33,10 +33,10 @@ void fedge_server_run_end_rendezvous(fedge_server_run *server)
 static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_error *err)
 {
     const fedge_server_run *server = user;
-    fedge_rendezvous_command word = {.kind = FEDGE_RENDEZVOUS_SUMS};
+    fedge_rendezvous_command command = {.kind = FEDGE_RENDEZVOUS_SUMS};
     if (!server->starting)
-        return server->ranks->together(server->ranks->user, accumulator, err);
-    fedge_rendezvous_broadcast_command(others(server), &word);
+        return server->ranks->join_sums(server->ranks->user, accumulator, err);
+    fedge_rendezvous_broadcast_command(others(server), &command);
     return fedge_joined_lead(accumulator, err);
 }
 
@@ -189,14 +189,14 @@ static fedge_status tell_phase(const fedge_server_run *server, fedge_recovery *r
                                fedge_error *err)
 {
     fedge_journal_phase phase = *fedge_journal_get_phase(recovery->journal);
-    fedge_rendezvous_command word = {.kind = FEDGE_RENDEZVOUS_RECOVER,
-                                     .num_tasks = phase.num_tasks};
+    fedge_rendezvous_command command = {.kind = FEDGE_RENDEZVOUS_RECOVER,
+                                        .num_tasks = phase.num_tasks};
     fedge_journal_task *tasks = calloc(phase.num_tasks, sizeof(*tasks));
     if (!tasks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a cohort of %u", phase.num_tasks);
     for (uint32_t i = 0; i < phase.num_tasks; i++)
         tasks[i] = fedge_journal_get_slot(recovery->journal, i).task;
-    fedge_rendezvous_broadcast_command(others(server), &word);
+    fedge_rendezvous_broadcast_command(others(server), &command);
     fedge_rendezvous_broadcast_phase(others(server), &phase, tasks, phase.num_tasks);
     free(tasks);
     return FEDGE_OK;

@@ -1,11 +1,11 @@
-/* Rank messages: what the ranks of one aggregator tell each other, as bytes.
+/* Rank messages: how the ranks of one aggregator speak to each other, in bytes.
  *
- * Rank 0 has the engine; the connections of the other ranks speak to it by the same requests and
- * replies as its own, which travel between ranks as messages. Pure: no I/O, no clock.
+ * Rank 0 has the engine. Connections of other ranks use the same requests and replies as its own;
+ * between ranks these travel as rank messages. Pure: no I/O, no clock.
  *
- * A message is a head and a body. Structs are sent as they lie in memory: all ranks are the same
+ * A message is a head and a body. Structs are sent as they are in memory: all ranks run the same
  * program on the same kind of processor, which is compared at the start. Lengths are checked
- * nevertheless, for a message that is read was made by another process.
+ * nevertheless, since another process made the message.
  */
 #ifndef FEDGE_AGGREGATOR_CLUSTER_PROTOCOL_RANK_MESSAGE_H
 #define FEDGE_AGGREGATOR_CLUSTER_PROTOCOL_RANK_MESSAGE_H
@@ -23,31 +23,30 @@
 
 /* ---- orders and reports ---------------------------------------------------------------------- */
 
-/* Orders and reports: what rank 0's engine tells the share of another rank (rank_worker.h), and
- * what that one answers. Plain structs with bytes behind them, as they lie in memory
- * (rank_message.h).
- */
+/* Rank 0's engine sends orders to the rank worker of another rank
+ * (aggregator/cluster/rank_worker.h), which answers with reports. Plain structs, followed by [size]
+ * bytes. */
 
 #define FEDGE_RANKS_MAX 64u /* of one aggregator */
-/* Tags of connection ids that each rank has: rank r gives those from r · FEDGE_RANKS_TAGS on. */
+/* Tags of connection ids of each rank: rank r uses those from r · FEDGE_RANKS_TAGS on. */
 #define FEDGE_RANKS_TAGS FEDGE_MAX_NETWORK_THREADS
 
 typedef enum fedge_order_kind {
     FEDGE_ORDER_OPEN,   /* a training phase: fedge_journal_phase and its tasks follow; OPENED */
-    FEDGE_ORDER_GRANT,  /* the slot's update may come: the UPLOAD's JSON follows */
+    FEDGE_ORDER_GRANT,  /* take the slot's update: the UPLOAD's JSON follows */
     FEDGE_ORDER_RECALL, /* give the slot back; RELEASED or VALIDATED */
-    FEDGE_ORDER_CLOSE   /* the phase is over: end what is with the workers; FLUSHED */
+    FEDGE_ORDER_CLOSE   /* the phase is over: finish queued work; FLUSHED */
 } fedge_order_kind;
 
 typedef struct fedge_order {
     fedge_order_kind kind;
     uint32_t slot;           /* GRANT, RECALL */
-    uint64_t phase;          /* counts the phases of this start */
+    uint64_t phase;          /* number of the phase, from 1 in each process */
     uint64_t conn_id;        /* GRANT */
-    uint32_t number;         /* GRANT: of the lease */
+    uint32_t number;         /* GRANT: number of the lease's grant */
     fedge_journal_task task; /* GRANT */
     uint32_t weight;         /* GRANT */
-    uint32_t oldest;         /* OPEN: journals of rounds before it may go */
+    uint32_t oldest;         /* OPEN: journals of earlier rounds may be removed */
     bool dropped;            /* CLOSE: nothing of it counts */
     uint32_t size;           /* bytes that follow */
 } fedge_order;
@@ -62,23 +61,23 @@ typedef enum fedge_report_kind {
 typedef struct fedge_report {
     fedge_report_kind kind;
     uint32_t slot, rank;
-    uint32_t number; /* VALIDATED: of the last grant */
+    uint32_t number; /* VALIDATED: number of the last grant */
     uint64_t phase, task_id;
     fedge_status status; /* OPENED, VALIDATED */
     double seconds_upload;
-    fedge_journal_slot facts; /* VALIDATED and FEDGE_OK: in the journal of: */
+    fedge_journal_slot facts; /* VALIDATED and FEDGE_OK: the record in the journal at [place] */
     fedge_journal_place place;
     char message[FEDGE_ERROR_MESSAGE_SIZE];
     uint32_t size; /* bytes that follow */
 } fedge_report;
 
-/* The other ranks, for the engine and what ends its rounds. */
+/* The other ranks, as the engine and the round finalizer use them. */
 typedef struct fedge_rank_link {
-    const fedge_collective *collective; /* not alone; used by one thread: before the service runs */
+    const fedge_collective *collective; /* not alone; for use before the service runs */
     /* Sends an order, with order->size bytes; thread-safe. */
-    void (*say)(void *user, uint32_t to, const fedge_order *order, const void *bytes);
-    /* While the service runs, on the round finalizer's thread: fedge_joined_together_fn. */
-    fedge_status (*together)(void *user, fedge_accumulator *accumulator, fedge_error *err);
+    void (*send_order)(void *user, uint32_t to, const fedge_order *order, const void *bytes);
+    /* A fedge_joined_together_fn, while the service runs, on the round finalizer's thread. */
+    fedge_status (*join_sums)(void *user, fedge_accumulator *accumulator, fedge_error *err);
     void *user;
 } fedge_rank_link;
 
@@ -93,13 +92,11 @@ typedef enum fedge_rank_message_kind {
     FEDGE_RANK_MESSAGE_REPORT,  /* to rank 0: a fedge_report and its bytes */
     FEDGE_RANK_MESSAGE_SUMS,    /* from rank 0: all call fedge_joined_follow next */
     FEDGE_RANK_MESSAGE_STATUS,  /* from rank 0: a fedge_run_status */
-    FEDGE_RANK_MESSAGE_STOP,    /* a signal has come that ends all ranks */
-    FEDGE_RANK_MESSAGE_RELOAD, /* to rank 0: one was told to reload; from it: do, as if a signal had
-                                * come
-                                */
-    FEDGE_RANK_MESSAGE_END,    /* from rank 0: a fedge_error, how the run has ended */
-    FEDGE_RANK_MESSAGE_ALIVE,  /* to rank 0: its sender is there */
-    FEDGE_RANK_MESSAGE_LAST    /* no other follows */
+    FEDGE_RANK_MESSAGE_STOP,    /* a signal ends all ranks */
+    FEDGE_RANK_MESSAGE_RELOAD,  /* to rank 0: a signal asked to reload; from it: reload */
+    FEDGE_RANK_MESSAGE_END,     /* from rank 0: a fedge_error: how the run has ended */
+    FEDGE_RANK_MESSAGE_ALIVE,   /* to rank 0: the sender is alive */
+    FEDGE_RANK_MESSAGE_LAST     /* the sender's last message */
 } fedge_rank_message_kind;
 
 /* Names a blob. */
@@ -111,48 +108,49 @@ typedef struct fedge_rank_message_blob {
 typedef struct fedge_rank_message_head {
     uint32_t kind; /* a fedge_rank_message_kind */
     uint32_t meta_size, payload_size;
-    uint32_t body_size; /* of the struct before meta and payload */
-    uint64_t up, down; /* bytes that the sender's connections have carried since its last message */
-    fedge_rank_message_blob blob; /* REPLY: the one that it is about, if any; size 0 and "": none */
+    uint32_t body_size;           /* of the struct before meta and payload */
+    uint64_t up, down;            /* traffic of the sender's connections since its last message */
+    fedge_rank_message_blob blob; /* REPLY: its blob; size 0 and "": none */
 } fedge_rank_message_head;
 
-/* Most bytes of a message: of the largest cohort, or a request with the largest message. */
+/* Limit of a message's bytes: more than the largest request, and than the largest cohort's order.
+ */
 #define FEDGE_RANK_MESSAGE_MAX_SIZE                                                                \
     (sizeof(fedge_rank_message_head) + sizeof(fedge_request) + sizeof(fedge_reply) +               \
      sizeof(fedge_report) + (size_t)FEDGE_MESSAGE_MAX_SIZE + sizeof(fedge_order) +                 \
      sizeof(fedge_journal_phase) + FEDGE_JOURNAL_MAX_SLOTS * sizeof(fedge_journal_task))
 
-/* One on its way. */
+/* A message to be sent. */
 typedef struct fedge_rank_message {
     fedge_mailbox_item item;
     uint32_t to;      /* a rank */
-    fedge_blob *blob; /* retained; the others must have it before: NULL: none */
-    void *sending;    /* while it is sent; and the next of those: */
+    fedge_blob *blob; /* retained; must be on all ranks before it is sent; NULL: none */
+    void *sending;    /* the send in progress; [next]: the next of the messages being sent */
     struct fedge_rank_message *next;
     size_t size;
     uint8_t bytes[]; /* (size): the head first */
 } fedge_rank_message;
 
-/* Malloc'ed; NULL: no memory. A request's meta and payload are copied; its upload is read from the
- * meta again. */
+/* Each returns a malloc'ed message; NULL: no memory. A request's meta and payload are copied; the
+ * receiver reads its upload from the meta. */
 fedge_rank_message *fedge_rank_message_of_request(const fedge_request *request);
 fedge_rank_message *fedge_rank_message_of_reply(const fedge_reply *reply, uint32_t to);
-/* Any other kind, with [body] (size); NULL and 0: none. */
+/* Makes any other kind, with [body] (size); NULL and 0: none. */
 fedge_rank_message *fedge_rank_message_new(fedge_rank_message_kind kind, const void *body,
                                            size_t size, uint32_t to);
-/* Likewise, with [more] (more_size) behind it. */
+/* Likewise, with [more] (more_size) behind [body]. */
 fedge_rank_message *fedge_rank_message_with(fedge_rank_message_kind kind, const void *body,
                                             size_t size, const void *more, size_t more_size,
                                             uint32_t to);
 void fedge_rank_message_free(fedge_rank_message *message); /* NULL is fine */
 
-/* What has come: [head] gets a copy, *body points behind it. FEDGE_CORRUPT: the lengths do not
- * fit. */
+/* Opens received bytes: copies the head, and points *body behind it. FEDGE_CORRUPT: wrong lengths.
+ */
 FEDGE_MUST_USE fedge_status fedge_rank_message_open(const uint8_t *bytes, size_t size,
                                                     fedge_rank_message_head *head,
                                                     const uint8_t **body, fedge_error *err);
-/* *request and *reply are malloc'ed. A reply is without its blob, which head->blob names.
- * FEDGE_CORRUPT, FEDGE_NO_MEMORY, and of an upload those of fedge_upload_read. */
+/* Read a request or reply, malloc'ed. A reply comes without its blob, which head->blob names.
+ * FEDGE_CORRUPT, FEDGE_NO_MEMORY, and for an upload the errors of fedge_upload_read. */
 FEDGE_MUST_USE fedge_status fedge_rank_message_request(const fedge_rank_message_head *head,
                                                        const uint8_t *body, fedge_request **request,
                                                        fedge_error *err);

@@ -402,7 +402,8 @@ static void check_farewells(void)
 
 static void lead(const fedge_collective *collective, fedge_run_status *status)
 {
-    const fedge_rank_link link = {.collective = collective, .say = say, .together = together};
+    const fedge_rank_link link = {
+        .collective = collective, .send_order = say, .join_sums = together};
     fedge_error failure = {0};
     const uint64_t end = fedge_os_monotonic_ms() + PATIENCE_MS;
     fed.ranks = &link;
