@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of docs/reference that the programs and their sources say: help texts, metrics, limits.
+"""The parts of docs/reference that the programs and their sources say: help texts, metrics, limits, arguments.
 
     python3 -B tests/docs/reference.py --write    # after a change of what they say; builds must be fresh
 
@@ -8,6 +8,7 @@ generated part of a page stands between the comments <!-- generated: NAME --> an
 """
 
 import glob
+import json
 import os
 import re
 import subprocess
@@ -159,8 +160,43 @@ def help_of(program, *words):
     return run("--help-all") if not words and "--help-all" in text else text
 
 
+def allowed(schema):
+    """The values that a part of the JSON Schema allows, and its default."""
+    if "enum" in schema:
+        said = ", ".join(f"`{value}`" for value in schema["enum"])
+    elif schema.get("type") in ("integer", "number"):
+        least, most = (f"{schema[end]:,}" if isinstance(schema[end], int) else f"{schema[end]:g}"
+                       for end in ("minimum", "maximum"))
+        said = f"{schema['type']}, {least} … {most}"
+    else:
+        said = schema.get("type", "")
+    default = schema.get("default", "")
+    return said, "false" if default is False else "true" if default is True else f"{default}"
+
+
+def arguments():
+    """Those of each strategy, but for the two that all have."""
+    schema = json.loads(read("docs/job.schema.json"))["$defs"]
+    lines = ["| strategy | argument | values | default | meaning |", "| --- | --- | --- | --- | --- |"]
+    found = {}
+    strategies = {part["properties"]["type"]["const"]: part for name, part in schema.items()
+                  if name.startswith("strategy-") and "const" in part.get("properties", {}).get("type", {})}
+    for name, strategy in strategies.items():
+        for key, value in strategy["properties"].items():
+            if key not in ("type", "server-learning-rate", "server-schedule") and not value.get("deprecated"):
+                said, default = allowed(value)
+                needed = f'"{key}"' in json.dumps([strategy.get("required"), strategy.get("anyOf")])
+                row = (f"`{key}`", said, "needed" if needed else default,
+                       value.get("description", "").replace("|", "\\|"))
+                found.setdefault(row, []).append(f"`{name}`")
+    lines += [f"| {', '.join(names)} | {' | '.join(row)} |" for row, names in found.items()]
+    return "\n".join(lines) + "\n"
+
+
 def generated(name):
     kind, *words = name.split()
+    if kind == "arguments":
+        return arguments()
     if kind == "help":
         return f"```text\n{help_of(*words)}```\n"
     return metrics() if kind == "metrics" else limits(*words)
