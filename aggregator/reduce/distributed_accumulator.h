@@ -5,8 +5,8 @@
  * reset; integers are added, so they are those of one process that had all the updates.
  *
  * The accumulators themselves add up their sums where all ranks have a scatter of one kind
- * (scatter.h) and it opens; else by way of the host's memory and MPI. When ranks first join, and
- * when one of them is wrapped anew, all find out which, and the log of rank 0 says it, with the
+ * (accumulator.h) and it opens; else by way of the host's memory and MPI. When ranks first join,
+ * and when one of them is wrapped anew, all find out which, and the log of rank 0 says it, with the
  * reason ("sums-joined-by").
  *
  * Sums come together in one of two forms:

@@ -11,7 +11,7 @@
  *                      no tasks (run/engine_thread.h);
  *   the network's      their library's loops;
  *   between ranks      it waits for MPI's messages (cluster/ranks.c);
- *   the watchers of GPUs and of ranks  they sleep (edge/train/cuda/gpu_watch.h,
+ *   the watchers of GPUs and of ranks  they sleep (edge/train/cuda/gpu.h,
  *                      ranks_watch.h);
  *   a simulation's beats  it waits for MPI's messages (simulate/run/beats.h);
  *   a client's worker  it keeps one job and drops the one before (client/worker.h), on devices that

@@ -2,7 +2,7 @@
 #include "tests/edge/core/cmocka_all.h"
 
 #include "edge/core/rng.h"
-#include "edge/train/cuda/kernels/divisor.h"
+#include "edge/train/cuda/kernels/shared.h"
 
 static void check(uint32_t n, uint32_t by)
 {

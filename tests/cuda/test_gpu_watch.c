@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "edge/train/cuda/gpu_watch.h"
+#include "edge/train/cuda/gpu.h"
 #include "edge/train/cuda/nccl_api.h"
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/cuda/rounds.h"

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "edge/train/cuda/gpu_choice.h"
+#include "edge/train/cuda/gpu.h"
 #include "edge/train/cuda/nccl_api.h"
 #include "tests/cuda/emulator/emulator.h"
 

@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include "aggregator/reduce/cuda/accumulator_cuda.h"
-#include "aggregator/reduce/cuda/scatter_nccl.h"
 #include "aggregator/reduce/distributed_accumulator.h"
 #include "edge/core/rng.h"
 #include "tests/aggregator/reduce/local_ranks.h"

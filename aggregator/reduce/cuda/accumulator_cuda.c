@@ -6,10 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "aggregator/reduce/cuda/open.h"
-#include "aggregator/reduce/cuda/scatter_nccl.h"
 #include "aggregator/reduce/cuda/team.h"
-#include "aggregator/reduce/cuda/tile_cuda.h"
 #include "edge/core/fixed.h"
 
 static_assert(FEDGE_ACCUMULATOR_MAX_BATCH == FEDGE_CUDA_MAX_BATCH, "a batch is one launch");

@@ -1,4 +1,4 @@
-#include "aggregator/reduce/cuda/chosen.h"
+#include "aggregator/reduce/cuda/kernels.h"
 
 #include "aggregator/reduce/cuda/values.cuh"
 

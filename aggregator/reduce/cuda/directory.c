@@ -1,4 +1,4 @@
-#include "aggregator/reduce/cuda/directory.h"
+#include "aggregator/reduce/cuda/geometry.h"
 
 #include <assert.h>
 

@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/reduce/cuda/directory.h"
 #include "edge/core/half.h"
 
 static_assert(FEDGE_CUDA_BLOCK == FEDGE_CODEC_BLOCK, "a block of coordinates has one scale");

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/reduce/cuda/directory.h"
+#include "aggregator/reduce/cuda/geometry.h"
 #include "aggregator/reduce/cuda/gpu.h"
 
 /* ---- life ------------------------------------------------------------------------------------ */

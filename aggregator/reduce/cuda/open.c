@@ -1,11 +1,11 @@
-#include "aggregator/reduce/cuda/open.h"
+#include "aggregator/reduce/cuda/team.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "aggregator/reduce/cuda/kernels.h"
-#include "edge/train/cuda/gpu_choice.h"
+#include "edge/train/cuda/gpu.h"
 
 /* The GPUs to take, before any of them is opened. */
 typedef struct selection {

@@ -1,11 +1,9 @@
-#include "aggregator/reduce/cuda/scatter_nccl.h"
+#include "aggregator/reduce/cuda/accumulator_cuda.h"
 
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "aggregator/reduce/cuda/accumulator_cuda.h"
 
 #define DOING "joining sums of ranks"
 #define ALIGNED ((size_t)16) /* sums of a piece, where it has as many: 128 bytes */

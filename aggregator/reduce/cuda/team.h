@@ -1,3 +1,51 @@
+/* Communicators of NCCL for the GPUs of a team: among themselves, or with those of other ranks.
+ *
+ * Nothing waits for a GPU without watching it. An error that NCCL reports ends what is under way
+ * with FEDGE_GPU_LOST. So does no progress in time; whoever closed the GPU would wait for what it
+ * does, so [stuck] of the accumulator's config is told first, which ends the process. Calls on the
+ * host, which nobody can end: edge/train/cuda/gpu.h.
+ */
+#ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
+#define FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
+
+#include "aggregator/reduce/cuda/gpu.h"
+#include "edge/train/cuda/gpu.h"
+#include "edge/train/cuda/nccl_api.h"
+
+typedef struct fedge_cuda_comms {
+    const fedge_nccl *nccl; /* loaded, while there are any */
+    fedge_gpu_watch *watch;
+    char names[64 + FEDGE_ACCUMULATOR_MAX_GPUS * 4]; /* "one of GPUs 3,0": for messages */
+    ncclComm_t of[FEDGE_ACCUMULATOR_MAX_GPUS]; /* NULL: not made, when a start failed half-way */
+    uint32_t num;                              /* 0: none */
+} fedge_cuda_comms;
+
+/* FEDGE_GPU_LOST: what was being done, and NCCL's words. */
+FEDGE_MUST_USE fedge_status fedge_cuda_comms_check(const fedge_cuda_comms *comms,
+                                                   fedge_nccl_result result, const char *doing,
+                                                   fedge_error *err);
+
+/* A call, or a group of them, for the watch. */
+fedge_gpu_call fedge_cuda_comms_call(const fedge_cuda_comms *comms, const char *doing);
+
+/* Ends all that is under way, so that no stream waits for ever, and the communicators; waits for
+ * no other process. */
+void fedge_cuda_comms_abort(fedge_cuda_comms *comms);
+/* Ends them when nothing is under way. Not for those with other processes, whose ends it waits for.
+ */
+void fedge_cuda_comms_close(fedge_cuda_comms *comms);
+
+/* What is waited for, how long, and whose it is. */
+typedef struct fedge_cuda_wait {
+    const char *who, *doing; /* "GPU 3", "taking the step" */
+    uint32_t limit_ms;
+} fedge_cuda_wait;
+
+/* Waits for a span's end, but not for a GPU that is gone; and measures it. */
+FEDGE_MUST_USE fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms,
+                                                   fedge_cuda_gpu *gpu, fedge_cuda_span *span,
+                                                   const fedge_cuda_wait *wait, fedge_error *err);
+
 /* The step on several GPUs together.
  *
  * By coordinates each GPU steps the values of its own blocks. By clients each GPU has sums of all
@@ -9,10 +57,6 @@
  * takes them from the host only where it has none or they have changed there. What it has stepped
  * goes back over its own link. No other GPU needs it, so there is no all-gather.
  */
-#ifndef FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
-#define FEDGE_AGGREGATOR_REDUCE_CUDA_TEAM_H
-
-#include "aggregator/reduce/cuda/comms.h"
 
 #ifndef FEDGE_CUDA_TIMEOUT_MS
 #define FEDGE_CUDA_TIMEOUT_MS 30000
@@ -40,5 +84,46 @@ FEDGE_MUST_USE fedge_status fedge_cuda_team_step(fedge_cuda_team *team,
                                                  uint64_t total_weight, fedge_error *err);
 
 void fedge_cuda_team_close(fedge_cuda_team *team); /* its GPUs and NCCL too; all zero is fine */
+
+/* Which GPUs an accumulator takes, how they share the work, and what will lie on each.
+ */
+
+#define FEDGE_CUDA_MAX_SLOTS 33 /* two batches, and a spare slot */
+#define FEDGE_CUDA_MIN_SLOTS 2  /* one, and a spare slot */
+
+typedef struct fedge_cuda_choice {
+    fedge_shard shard;  /* clients or coordinates; clients for one GPU */
+    uint32_t num_slots; /* of each GPU, with the spare one */
+} fedge_cuda_choice;
+
+/* What lies on one GPU. */
+typedef struct fedge_cuda_place {
+    int ordinal;
+    bool by_clients;
+    uint32_t num_slots;
+    fedge_cuda_bytes bytes;
+} fedge_cuda_place;
+
+/* All of it. */
+size_t fedge_cuda_place_bytes(const fedge_cuda_place *place);
+
+/* A line without an end, for people; gives its length. size ≥ 1. */
+size_t fedge_cuda_describe_place(const fedge_cuda_place *place, char *text, size_t size);
+
+/* Chooses as fedge_cuda_open_team does, and fails as it does, but takes nothing: a line for each
+ * GPU says what would lie there. */
+FEDGE_MUST_USE fedge_status fedge_cuda_forecast_team(const fedge_cuda_geometry *geometry,
+                                                     const fedge_accumulator_config *config,
+                                                     char *text, size_t size, fedge_error *err);
+
+/* Opens the GPUs that [config] names, or all, and NCCL where they join their sums. With
+ * FEDGE_SHARD_AUTO by clients where the sums of all coordinates and two updates fit on each GPU and
+ * NCCL can be had and starts, else by coordinates. FEDGE_NOT_FOUND: no driver, no GPU, not this
+ * GPU, no NCCL (FEDGE_UNSUPPORTED: too old a one); FEDGE_NO_MEMORY: it does not fit. The messages
+ * say what to do. [team] is to be closed also on failure. */
+FEDGE_MUST_USE fedge_status fedge_cuda_open_team(fedge_cuda_team *team,
+                                                 const fedge_cuda_geometry *geometry,
+                                                 const fedge_accumulator_config *config,
+                                                 fedge_cuda_choice *choice, fedge_error *err);
 
 #endif

@@ -1,4 +1,4 @@
-#include "aggregator/reduce/cuda/tile_cuda.h"
+#include "aggregator/reduce/cuda/accumulator_cuda.h"
 
 #include <assert.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "edge/train/cuda/cohort_internal.h"
-#include "edge/train/cuda/gpu_choice.h"
+#include "edge/train/cuda/gpu.h"
 
 #define UPLOAD ((size_t)1 << 20) /* bytes of a copy of examples */
 

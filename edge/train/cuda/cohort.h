@@ -25,7 +25,7 @@
 #include "edge/core/status.h"
 #include "edge/core/tensor.h"
 #include "edge/train/augment.h"
-#include "edge/train/cuda/kernels/piece.h"
+#include "edge/train/cuda/kernels/shared.h"
 #include "edge/train/model.h"
 #include "edge/train/trainer.h"
 

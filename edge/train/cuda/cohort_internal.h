@@ -1,9 +1,12 @@
-/* A cohort's insides; private to edge/train/cuda. */
+/* Internals of cohorts and silos; private to edge/train/cuda. */
 #ifndef FEDGE_EDGE_TRAIN_CUDA_COHORT_INTERNAL_H
 #define FEDGE_EDGE_TRAIN_CUDA_COHORT_INTERNAL_H
 
 #include "edge/core/rng.h"
 #include "edge/train/cuda/cohort_plan.h"
+#include "edge/train/cuda/nccl_api.h"
+#include "edge/train/cuda/silo.h"
+#include "edge/train/optimizers/optimizers.h"
 
 /* What the GPU is told of a run of steps, in pinned memory: filled while the
  * other one travels. */
@@ -76,7 +79,7 @@ fedge_status fedge_cohort_cuda(const fedge_cohort *cohort, cudaError_t error, co
 fedge_status fedge_cohort_take(const fedge_cohort *cohort, void *pointer, size_t size, bool pinned,
                                fedge_error *err);
 
-/* ---- cohort_order.c */
+/* ---- a step (cohort_step.c): its examples, and what the optimizer needs ---- */
 
 /* Room for the order of so many examples. */
 fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fedge_error *err);
@@ -92,7 +95,7 @@ fedge_cohort_turn fedge_cohort_next_turn(const fedge_cohort *cohort,
 fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,
                                        const fedge_trainer_config *training);
 
-/* ---- cohort_graph.c */
+/* ---- recorded steps (cohort_step.c) ---- */
 
 /* Queues work on the cohort's stream, nothing else, and the same whenever it is asked. */
 typedef cudaError_t (*fedge_cohort_queue_fn)(const void *user);
@@ -103,7 +106,7 @@ cudaError_t fedge_cohort_repeat(fedge_cohort *cohort, uint32_t which, fedge_coho
                                 const void *user);
 void fedge_cohort_forget_graphs(fedge_cohort *cohort);
 
-/* ---- cohort_pass.c; the cohort's GPU is the current one */
+/* ---- the passes (cohort_step.c), on the cohort's GPU, which is the current one ---- */
 
 /* Where a pass finds its examples, and what it says of them. */
 typedef struct fedge_cohort_batch {
@@ -120,5 +123,33 @@ cudaError_t fedge_cohort_backward(const fedge_cohort *cohort, fedge_cohort_pass 
  * [from] on. */
 cudaError_t fedge_cohort_take_step(const fedge_cohort *cohort, const fedge_cohort_step *wanted,
                                    size_t from, const fedge_cohort_shape *shape);
+
+/* ---- a silo (silo.c, silo_train.c) ---- */
+
+typedef struct fedge_silo_gpu {
+    fedge_cohort *cohort; /* its slots are parts of a batch */
+    uint32_t first_part, num_parts;
+    fedge_cohort_tally *tallies; /* pinned, (num_parts) */
+} fedge_silo_gpu;
+
+struct fedge_silo {
+    fedge_silo_config config;
+    fedge_cohort_share share;
+    uint32_t num_parts; /* of a batch */
+    fedge_silo_gpu gpus[FEDGE_COHORT_MAX_GPUS];
+    fedge_nccl nccl; /* with more than one */
+    fedge_gpu_watch watch;
+    char names[32];                          /* for it: "one of 2 GPUs" */
+    ncclComm_t comms[FEDGE_COHORT_MAX_GPUS]; /* NULL: not made, when a start failed half-way */
+    uint32_t num_comms;
+    bool lost;
+    fedge_cohort_slot order;  /* of the task's examples */
+    uint32_t *indices;        /* (batch) */
+    fedge_cohort_move *moves; /* (batch) */
+};
+
+/* FEDGE_GPU_LOST: what was being done, and what NCCL says. */
+fedge_status fedge_silo_nccl(const fedge_silo *silo, fedge_nccl_result result, const char *doing,
+                             fedge_error *err);
 
 #endif

@@ -25,7 +25,7 @@ typedef struct fedge_cohort_layer {
     bool over_input;     /* y is x[0], and dx[0] is dy: nobody else reads that array */
     bool fuses_relu;     /* its output is stored as the ReLU over it would make it; then */
     bool is_done;        /* that ReLU has nothing to do going forward */
-    bool recompute;      /* its output is not kept: backward has it made again (cohort_pass.c) */
+    bool recompute;      /* its output is not kept: backward has it made again (cohort_step.c) */
     bool trains;         /* some of its values are trained */
     bool wants;          /* it, or a layer that it reads from, trains */
     size_t examples;     /* of all slots: how many the arrays have room for */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "edge/train/cuda/silo_internal.h"
+#include "edge/train/cuda/cohort_internal.h"
 
 /* ---- shares ---------------------------------------------------------------------------------- */
 

@@ -2,8 +2,8 @@
  *
  * A batch has parts of a fixed size, which the job decides and the number of GPUs does not. Each
  * GPU trains some of the parts, as many side by side as its memory holds, and adds their gradients
- * up as integers (kernels.h, share.cu); NCCL's reduce-scatter joins the sums of all GPUs, each GPU
- * steps its share of the parameters and keeps the optimizer's state of that share alone, and an
+ * up as integers (kernels.h, accumulate.cu); NCCL's reduce-scatter joins the sums of all GPUs, each
+ * GPU steps its share of the parameters and keeps the optimizer's state of that share alone, and an
  * all-gather hands the new values round. Integers add up the same in any order, so 1, 2 and 8 GPUs
  * give the same bits. With one GPU NCCL is not needed.
  *
@@ -27,7 +27,7 @@
 
 #include "edge/core/status.h"
 #include "edge/train/cuda/cohort.h"
-#include "edge/train/cuda/gpu_watch.h"
+#include "edge/train/cuda/gpu.h"
 #include "edge/train/trainer.h"
 
 #define FEDGE_SILO_PARTS 8 /* of a batch, where nobody asks for others */

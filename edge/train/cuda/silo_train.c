@@ -4,7 +4,7 @@
 #include <threads.h>
 
 #include "edge/core/os.h"
-#include "edge/train/cuda/silo_internal.h"
+#include "edge/train/cuda/cohort_internal.h"
 
 /* One call of fedge_silo_train. */
 typedef struct run {

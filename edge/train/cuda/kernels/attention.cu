@@ -1,7 +1,6 @@
 /* Attention of the steps of an example to each other, head by head: P = softmax(q kᵀ / √width),
  * context = P v. */
-#include "edge/train/cuda/kernels/drop.cuh"
-#include "edge/train/cuda/kernels/sums.cuh"
+#include "edge/train/cuda/kernels/device.cuh"
 #include "edge/train/cuda/kernels/tile.cuh"
 
 typedef fedge_cohort_attention attention;

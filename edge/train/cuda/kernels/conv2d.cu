@@ -1,7 +1,7 @@
 /* Convolutions as products of matrices that are never made: the operands read
  * the images where they lie (implicit GEMM). */
-#include "edge/train/cuda/kernels/divisor.h"
-#include "edge/train/cuda/kernels/sums.cuh"
+#include "edge/train/cuda/kernels/device.cuh"
+#include "edge/train/cuda/kernels/shared.h"
 #include "edge/train/cuda/kernels/tile.cuh"
 
 /* What is asked for, and what places are divided by: sizes of the window and its rows, of planes

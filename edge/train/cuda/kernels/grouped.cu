@@ -1,5 +1,5 @@
 /* Convolutions in groups, such as depthwise ones: sums too short for tiles. */
-#include "edge/train/cuda/kernels/sums.cuh"
+#include "edge/train/cuda/kernels/device.cuh"
 #include "edge/train/cuda/kernels/tile.cuh"
 
 typedef fedge_cohort_conv2d conv;

@@ -9,7 +9,7 @@
  * Every sum is made in an order that shapes alone decide: by one thread from
  * its first term to its last with fused products, or by a tree whose form is
  * fixed; where factors are rounded, tensor cores add 8 or 16 products at a time
- * (tensor_core.cuh). So a client's result depends neither on its slot nor on who
+ * (tile.cuh). So a client's result depends neither on its slot nor on who
  * else is trained, and the CPU's results are the same but for rounding.
  *
  * All pointers are to the GPU's memory and all work is queued on [stream], of
@@ -23,7 +23,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "edge/train/cuda/kernels/piece.h"
+#include "edge/train/cuda/kernels/shared.h"
 
 #define FEDGE_COHORT_MAX_DATA 2       /* sets of examples on a GPU */
 #define FEDGE_COHORT_MAX_SLOTS 16384u /* the third dimension of a grid ends at 65,535 */
@@ -166,7 +166,7 @@ cudaError_t fedge_cohort_launch_grouped(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_grouped_backward(const fedge_cohort_shape *shape,
                                                  const fedge_cohort_conv2d *args);
 
-/* ---- maxpool2d.cu: y = the largest of its window, the last NaN if there is
+/* ---- pooling.cu: y = the largest of its window, the last NaN if there is
  * one; its place in the window is kept for dx */
 
 typedef struct fedge_cohort_maxpool2d {
@@ -182,7 +182,7 @@ cudaError_t fedge_cohort_launch_maxpool2d(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_maxpool2d_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_maxpool2d *args);
 
-/* ---- activation.cu: functions of one number (edge/train/layers/activations.c, relu.c). y may lie
+/* ---- elementwise.cu: functions of one number (edge/train/layers/activations.c, relu.c). y may lie
  * over x and dx over dy; backward of those that need x finds it unchanged. */
 
 enum {
@@ -209,7 +209,7 @@ cudaError_t fedge_cohort_launch_activation(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_activation_backward(const fedge_cohort_shape *shape,
                                                     const fedge_cohort_activation *args);
 
-/* ---- add.cu: to = from, or to += from */
+/* ---- elementwise.cu: to = from, or to += from */
 
 typedef struct fedge_cohort_add {
     const float *from; /* (slots, batch, values) */
@@ -218,7 +218,7 @@ typedef struct fedge_cohort_add {
 } fedge_cohort_add;
 cudaError_t fedge_cohort_launch_add(const fedge_cohort_shape *shape, const fedge_cohort_add *args);
 
-/* ---- adaptiveavgpool2d.cu: y = the mean of its window, from i · in / out to
+/* ---- pooling.cu: y = the mean of its window, from i · in / out to
  * ⌈(i + 1) · in / out⌉ of each side */
 
 typedef struct fedge_cohort_avgpool {
@@ -233,7 +233,7 @@ cudaError_t fedge_cohort_launch_adaptiveavgpool2d(const fedge_cohort_shape *shap
 cudaError_t fedge_cohort_launch_adaptiveavgpool2d_backward(const fedge_cohort_shape *shape,
                                                            const fedge_cohort_avgpool *args);
 
-/* ---- avgpool2d.cu: y = the sum of its window / divisor; divisor 0: / the window's size, as far as
+/* ---- pooling.cu: y = the sum of its window / divisor; divisor 0: / the window's size, as far as
  * it lies in the image, or with count_pad in image and padding */
 
 typedef struct fedge_cohort_averages {
@@ -269,7 +269,7 @@ cudaError_t fedge_cohort_launch_norm(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_norm_backward(const fedge_cohort_shape *shape,
                                               const fedge_cohort_norm *args);
 
-/* ---- batchnorm.cu: channels by their mean and variance over a slot's batch, or by running ones
+/* ---- norm.cu: channels by their mean and variance over a slot's batch, or by running ones
  * (edge/train/layers/batchnorm2d.c) */
 
 typedef struct fedge_cohort_batchnorm {
@@ -313,8 +313,8 @@ cudaError_t fedge_cohort_launch_positions(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_positions_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_embedding *args);
 
-/* ---- dropout.cu: y = x where a number of the step's stream, in [0, 1), is at least p, times 1 /
- * (1 − p), else 0; backward likewise, of dy. The CPU draws one number after another, layer by
+/* ---- elementwise.cu: y = x where a number of the step's stream, in [0, 1), is at least p, times 1
+ * / (1 − p), else 0; backward likewise, of dy. The CPU draws one number after another, layer by
  * layer; a GPU finds each by its place (drop.cuh). */
 
 typedef struct fedge_cohort_drop {
@@ -377,7 +377,8 @@ cudaError_t fedge_cohort_launch_recurrent(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_recurrent_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_recurrent *args);
 
-/* ---- axis.cu: one place of a dimension, or the mean over all of them; the dimension goes away */
+/* ---- elementwise.cu: one index of a dimension, or the mean over all of them; the dimension goes
+ * away */
 
 typedef struct fedge_cohort_axis {
     uint32_t outer, length, inner; /* of an example */
@@ -448,7 +449,7 @@ cudaError_t fedge_cohort_launch_squares(const fedge_cohort_shape *shape,
 cudaError_t fedge_cohort_launch_step(const fedge_cohort_shape *shape,
                                      const fedge_cohort_step *args);
 
-/* ---- share.cu: gradients of a batch's parts, summed in fixed point so that nobody sees which
+/* ---- accumulate.cu: gradients of a batch's parts, summed in fixed point so that nobody sees which
  * parts were summed where: sums += round(gradient · examples · 2^fraction). A gradient beyond ±2^16
  * is told as a tally's bad_value, and not added. And back: gradient = sums / 2^fraction / examples.
  */

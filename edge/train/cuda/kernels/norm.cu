@@ -1,4 +1,7 @@
-#include "edge/train/cuda/kernels/sums.cuh"
+/* Norms of rows (LayerNorm, GroupNorm) and of channels over a batch (BatchNorm2d). */
+#include "edge/train/cuda/kernels/device.cuh"
+
+/* ---- rows ---- */
 
 typedef fedge_cohort_norm rows;
 
@@ -107,4 +110,110 @@ cudaError_t fedge_cohort_launch_norm_backward(const fedge_cohort_shape *shape,
     return error == cudaSuccess && args->dx
                ? cudaLaunchKernelEx(&rows, norm_dx, *args, shape->turns, shape->batch)
                : error;
+}
+
+/* ---- channels over a batch ---- */
+
+typedef fedge_cohort_batchnorm channels;
+
+/* Where value [i] of the channel lies. */
+static __device__ __forceinline__ size_t place_of(const channels &p, uint32_t s, uint32_t batch,
+                                                  size_t i)
+{
+    const size_t example = (size_t)s * batch + i / p.spatial;
+    return (example * p.channels + blockIdx.x) * p.spatial + i % p.spatial;
+}
+
+static __device__ __forceinline__ float channel_weight(const channels &p, uint32_t s)
+{
+    return p.weight.values ? p.weight.values[s * p.weight.stride + blockIdx.x] : 1.0f;
+}
+
+/* A block for each channel. */
+static __global__ void __launch_bounds__(SUM_THREADS)
+    batchnorm_forward(channels p, const fedge_cohort_turn *turns, uint32_t batch)
+{
+    const uint32_t s = blockIdx.z, c = blockIdx.x;
+    const size_t n = (size_t)turns[s].count * p.spatial;
+    double mean = 0.0, squares = 0.0, none = 0.0;
+    if (n == 0)
+        return;
+    if (p.by_batch) {
+        for (size_t i = threadIdx.x; i < n; i += SUM_THREADS)
+            mean += (double)p.x[place_of(p, s, batch, i)];
+        sum_of_block(&mean, &none);
+        mean /= (double)n;
+        for (size_t i = threadIdx.x; i < n; i += SUM_THREADS) {
+            const double off = (double)p.x[place_of(p, s, batch, i)] - mean;
+            squares += off * off;
+        }
+        sum_of_block(&squares, &none);
+    }
+    const float *running = p.running.values + s * p.running.stride + c;
+    const double variance = p.by_batch ? squares / (double)n : (double)running[p.channels];
+    const float center = p.by_batch ? (float)mean : running[0];
+    const float inverse = (float)(1.0 / sqrt(variance + (double)p.eps));
+    const float scale = inverse * channel_weight(p, s);
+    const float shift = p.bias.values ? p.bias.values[s * p.bias.stride + c] : 0.0f;
+    for (size_t i = threadIdx.x; i < n; i += SUM_THREADS) {
+        const size_t at = place_of(p, s, batch, i);
+        p.y[at] = (p.x[at] - center) * scale + shift;
+    }
+    if (threadIdx.x > 0)
+        return;
+    p.moments[((size_t)s * p.channels + c) * 2] = center;
+    p.moments[((size_t)s * p.channels + c) * 2 + 1] = inverse;
+    if (p.tracked) {
+        float *tracked = p.tracked + s * p.running.stride + c;
+        const double old = 1.0 - (double)p.momentum, fresh = (double)p.momentum, count = (double)n;
+        tracked[0] = (float)(old * (double)tracked[0] + fresh * mean);
+        tracked[p.channels] =
+            (float)(old * (double)tracked[p.channels] + fresh * variance * count / (count - 1.0));
+    }
+}
+
+/* A block for each channel: its weight's gradient and bias's, and that of x. Where statistics are
+ * not the batch's, they do not depend on x. */
+static __global__ void __launch_bounds__(SUM_THREADS)
+    batchnorm_backward(channels p, const fedge_cohort_turn *turns, uint32_t batch)
+{
+    const uint32_t s = blockIdx.z, c = blockIdx.x;
+    const size_t n = (size_t)turns[s].count * p.spatial;
+    double sum = 0.0, product = 0.0;
+    if (n == 0)
+        return;
+    const float mean = p.moments[((size_t)s * p.channels + c) * 2];
+    const float inverse = p.moments[((size_t)s * p.channels + c) * 2 + 1];
+    for (size_t i = threadIdx.x; i < n; i += SUM_THREADS) {
+        const size_t at = place_of(p, s, batch, i);
+        sum += (double)p.dy[at];
+        product += (double)p.dy[at] * (double)(p.x[at] - mean);
+    }
+    sum_of_block(&sum, &product);
+    product *= (double)inverse;
+    if (threadIdx.x == 0 && p.dweight)
+        p.dweight[s * p.gradient_stride + c] = (float)product;
+    if (threadIdx.x == 0 && p.dbias)
+        p.dbias[s * p.gradient_stride + c] = (float)sum;
+    const float scale = inverse * channel_weight(p, s);
+    const double share = p.by_batch ? -(double)scale / (double)n : 0.0;
+    const float by_x = (float)(product * share * (double)inverse), by_one = (float)(sum * share);
+    for (size_t i = threadIdx.x; p.dx && i < n; i += SUM_THREADS) {
+        const size_t at = place_of(p, s, batch, i);
+        p.dx[at] = scale * p.dy[at] + (by_x * (p.x[at] - mean) + by_one);
+    }
+}
+
+cudaError_t fedge_cohort_launch_batchnorm(const fedge_cohort_shape *shape,
+                                          const fedge_cohort_batchnorm *args)
+{
+    const cudaLaunchConfig_t config = sum_grid(shape, args->channels);
+    return cudaLaunchKernelEx(&config, batchnorm_forward, *args, shape->turns, shape->batch);
+}
+
+cudaError_t fedge_cohort_launch_batchnorm_backward(const fedge_cohort_shape *shape,
+                                                   const fedge_cohort_batchnorm *args)
+{
+    const cudaLaunchConfig_t config = sum_grid(shape, args->channels);
+    return cudaLaunchKernelEx(&config, batchnorm_backward, *args, shape->turns, shape->batch);
 }

@@ -1,4 +1,4 @@
-#include "edge/train/cuda/kernels/drop.cuh"
+#include "edge/train/cuda/kernels/device.cuh"
 #include "edge/train/cuda/kernels/tile.cuh"
 
 /* Compiled without fused products: the operations and their order are those of

@@ -1,10 +1,26 @@
+/* Where a model's change is added to sums that lie on the GPU: plain data for hosts and kernels. */
+#ifndef FEDGE_EDGE_TRAIN_CUDA_KERNELS_SHARED_H
+#define FEDGE_EDGE_TRAIN_CUDA_KERNELS_SHARED_H
+
+#include <stdint.h>
+
+#define FEDGE_COHORT_PIECE 256 /* values of a piece, at most: a codec's block */
+
+/* Codecs of changes (edge/core/codec/codec.h) that GPUs know. */
+enum { FEDGE_COHORT_CODEC_NONE, FEDGE_COHORT_CODEC_INT8 };
+
+/* Up to 256 values of one tensor, from a multiple of 256 on. */
+typedef struct fedge_cohort_piece {
+    int64_t *sums;  /* on the cohort's GPU: of its first value, the others behind it */
+    uint32_t first; /* of the model's values */
+    uint16_t count;
+    int8_t bound_log2; /* b: changes are cut to ±2^b, and in units of 2^(b − 30) */
+    uint8_t codec;
+} fedge_cohort_piece;
+
 /* Division by a number that is known before a launch: a product and a shift, where a GPU has no
  * instruction that divides. Exact for every dividend (Granlund and Montgomery, Division by
  * invariant integers using multiplication, 1994, theorem 4.2). For hosts and kernels. */
-#ifndef FEDGE_EDGE_TRAIN_CUDA_KERNELS_DIVISOR_H
-#define FEDGE_EDGE_TRAIN_CUDA_KERNELS_DIVISOR_H
-
-#include <stdint.h>
 
 #ifdef __CUDACC__
 #define FEDGE_DIVISOR_FUNCTION static __host__ __device__ __forceinline__
