@@ -12,7 +12,7 @@
 #include "aggregator/run/ingest/intake.h"
 #include "aggregator/run/rendezvous.h"
 #include "aggregator/store/disk.h"
-#include "aggregator/threads/completion.h"
+#include "aggregator/threads/mailbox.h"
 #include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
 

@@ -13,11 +13,11 @@
 
 #include "aggregator/cluster/blobs.h"
 #include "aggregator/cluster/protocol/rank_message.h"
-#include "aggregator/exchange/slots.h"
+#include "aggregator/exchange/exchange.h"
 #include "aggregator/reduce/distributed_accumulator.h"
 #include "aggregator/run/exit_codes.h"
-#include "aggregator/threads/condition.h"
 #include "aggregator/threads/ranks_watch.h"
+#include "aggregator/threads/waiting.h"
 #include "edge/core/os.h"
 
 #define FIRST_NAP_US 20u

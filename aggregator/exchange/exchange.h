@@ -1,19 +1,23 @@
-/* What connections and the engine tell each other: requests one way, replies the other.
+/* What the network's threads and the run tell each other: requests one way, replies the other.
  *
- * Each is one allocation that travels through a mailbox and belongs to whoever takes it out. A
- * connection is named by a number that is never used again, so a reply to one that is gone finds
- * nobody. Nothing else is shared between the threads of the network and the engine's.
+ * Each is one allocation that goes through a mailbox and belongs to the thread that takes it out. A
+ * connection is named by a number that is never used again, so a reply to one that is gone finds no
+ * connection. The threads of the network and the run's share nothing else.
  */
 #ifndef FEDGE_AGGREGATOR_EXCHANGE_EXCHANGE_H
 #define FEDGE_AGGREGATOR_EXCHANGE_EXCHANGE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "aggregator/exchange/blob.h"
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/rounds/round_summary.h"
+#include "aggregator/rounds/selection.h"
 #include "aggregator/threads/mailbox.h"
+#include "edge/core/os.h"
+#include "edge/core/status.h"
 #include "edge/wire/protocol.h"
 #include "secure/identity/registry.h"
 
@@ -94,5 +98,92 @@ fedge_notice fedge_blob_is_gone(const char *hash);
 typedef struct fedge_traffic {
     _Atomic uint64_t up, down;
 } fedge_traffic;
+
+/* ---- what the network may ask of the run ----------------------------------------------------- */
+
+/* The network knows the run by this link alone. The engine of a run fills it
+ * (aggregator/run/engine_thread.h); on ranks other than 0 a rank worker does. */
+
+/* Numbers for /metrics, /healthz and the last line of a run. Counters are since the start of the
+ * process unless they say run. */
+#define FEDGE_RUN_STATE_TEXT 384
+typedef struct fedge_run_status {
+    char run_id[FEDGE_RUN_ID_TEXT];
+    char state[FEDGE_RUN_STATE_TEXT]; /* "round 3: 5 of 8 reported"; who is missing, and why,
+                                            when it waits */
+    bool healthy;                     /* false after a fatal error */
+    bool complete;                    /* nothing of the run is left to do */
+    uint32_t round, rounds_closed, num_server_rounds, connected, incarnation;
+    uint64_t updates_accepted, updates_refused, updates_duplicate;
+    uint64_t bytes_up, bytes_down;         /* of this process */
+    uint64_t run_bytes_up, run_bytes_down; /* of the run's phases, since it began */
+    double seconds; /* since the run began, without the time when no process ran it */
+    uint64_t ingest_queued_bytes;
+    double seconds_validate, seconds_journal, seconds_sum;
+    double accuracy, loss; /* last evaluation on the test set; NaN before */
+    bool stopped_early;    /* by early-stopping, before the job's last round */
+    bool keeps_best;
+    fedge_criterion criterion; /* of keep-best; the rest once the run is over: */
+    fedge_selected best;       /* round 0: none; model "": none, or its checkpoint is damaged */
+    double best_value;
+    char accumulator[16]; /* what sums */
+    uint32_t num_gpus;    /* of gpus[] */
+    fedge_gpu_stats gpus[FEDGE_ACCUMULATOR_MAX_GPUS];
+    char model_hash[FEDGE_HASH_TEXT];
+    char run_dir[FEDGE_MAX_PATH];
+} fedge_run_status;
+
+typedef struct fedge_run_link {
+    void *run;
+    /* Takes the request. False: the inbox is over its limit; read no more from this peer until
+     * FEDGE_REPLY_RESUME comes. */
+    bool (*post)(void *run, fedge_request *request);
+    void (*status)(void *run, fedge_run_status *status);
+    fedge_traffic *traffic; /* counts what connections send and receive */
+} fedge_run_link;
+
+/* ---- numbers of connections ------------------------------------------------------------------ */
+
+/* A table of things that come and go: each number names one thing for ever and finds it in one
+ * step. Tables with different tags never give the same number. */
+
+#define FEDGE_SLOTS_MAX_CAPACITY (1u << 20)
+#define FEDGE_SLOTS_MAX_TAG ((1u << 12) - 1)
+
+struct fedge_slot;
+
+typedef struct fedge_slots {
+    struct fedge_slot *slots; /* (capacity) */
+    uint32_t capacity, first_free, tag;
+} fedge_slots;
+
+/* [capacity] ≤ FEDGE_SLOTS_MAX_CAPACITY, [tag] ≤ FEDGE_SLOTS_MAX_TAG. */
+FEDGE_MUST_USE fedge_status fedge_slots_init(fedge_slots *slots, uint32_t capacity, uint32_t tag,
+                                             fedge_error *err);
+void fedge_slots_fini(fedge_slots *slots); /* all zero is fine */
+
+/* A number ≥ 1 for [thing], which is not NULL. There is room: at most [capacity] have one. */
+uint64_t fedge_slots_take(fedge_slots *slots, void *thing);
+/* The number names nothing any more. */
+void fedge_slots_give_back(fedge_slots *slots, uint64_t id);
+/* NULL: the number was given back, or is of another tag. */
+void *fedge_slots_find(const fedge_slots *slots, uint64_t id);
+/* The tag of the table that gave this number. */
+uint32_t fedge_slots_tag(uint64_t id);
+
+/* ---- how often something may happen ---------------------------------------------------------- */
+
+/* A burst at once, and a number a second over time. Plain data, no clock. For what others cause,
+ * such as lines of the log. */
+
+/* All zero: nothing has happened yet. */
+typedef struct fedge_quota {
+    uint64_t counted_ms; /* until when [used] has gone down */
+    uint32_t used;       /* of the burst */
+} fedge_quota;
+
+/* Takes one, if there is one: at most [burst] at once, and [per_second] (from 1) come back each
+ * second. [now_ms] never goes back. */
+bool fedge_quota_take(fedge_quota *quota, uint32_t burst, uint32_t per_second, uint64_t now_ms);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/exchange/run_link.h"
+#include "aggregator/exchange/exchange.h"
 #include "edge/core/status.h"
 
 #define FEDGE_HTTP_MAX_BODY 53248  /* 64 GPUs and 64 threads with the largest numbers fit */

@@ -11,7 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "aggregator/exchange/quota.h"
+#include "aggregator/exchange/exchange.h"
 #include "aggregator/net/listener.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "aggregator/exchange/run_link.h"
+#include "aggregator/exchange/exchange.h"
 #include "aggregator/net/listener.h"
 #include "aggregator/net/peers.h"
 #include "edge/core/log.h"
@@ -43,7 +43,7 @@ typedef struct fedge_transport fedge_transport;
 typedef struct fedge_transport_config {
     struct ev_loop *loop;
     uint32_t num_threads; /* that hold connections, besides the loop's; ≥ 1 */
-    uint32_t first_tag;   /* of their numbers' tags, one a thread (slots.h) */
+    uint32_t first_tag;   /* of their numbers' tags, one a thread (exchange.h) */
     fedge_address listen, http;
     bool http_on;
     const char *http_host; /* that requests may name besides addresses and localhost; NULL: none */

@@ -22,7 +22,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "aggregator/exchange/slots.h"
+#include "aggregator/exchange/exchange.h"
 #include "aggregator/net/conn.h"
 #include "aggregator/net/handshake_queue.h"
 #include "aggregator/net/http.h"

@@ -1,4 +1,5 @@
-/* The command line of fedge-aggregator. */
+/* The command line of fedge-aggregator, and checks of what it names before anything is opened: a
+ * mistake is reported at the start, not when the run is over. */
 #ifndef FEDGE_AGGREGATOR_PROGRAM_OPTIONS_H
 #define FEDGE_AGGREGATOR_PROGRAM_OPTIONS_H
 
@@ -10,6 +11,7 @@
 #include "edge/core/command_line.h"
 #include "edge/core/log.h"
 #include "edge/core/status.h"
+#include "edge/plan/plan.h"
 
 #define FEDGE_DEFAULT_LISTEN "0.0.0.0:9092"
 #define FEDGE_DEFAULT_HTTP "127.0.0.1:9093"
@@ -55,5 +57,31 @@ FEDGE_MUST_USE fedge_status fedge_options_parse(int argc, char **argv, fedge_opt
 
 /* The text of --help, which fits a screen, or with [all] of --help-all; returns [text]. */
 const char *fedge_options_help(bool all, char text[FEDGE_HELP_SIZE]);
+
+/* ---- --gpus-file ----------------------------------------------------------------------------- */
+
+/* The file says in one line which GPUs sum, as --gpus does. It is read at the start and at each
+ * SIGHUP. */
+#define FEDGE_GPUS_FILE_MAX_SIZE 1024
+
+/* Sets config->gpus. FEDGE_NOT_FOUND, FEDGE_IO: it cannot be read; FEDGE_TOO_BIG,
+ * FEDGE_INVALID_ARGUMENT: it holds something else. The messages name the file; *config is as it was
+ * then. */
+FEDGE_MUST_USE fedge_status fedge_gpus_file_read(const char *path, fedge_accumulator_config *config,
+                                                 fedge_error *err);
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+/* A model to start from is read once to see whether it can be. */
+FEDGE_MUST_USE fedge_status fedge_check_initial_model(const fedge_job *job, fedge_error *err);
+/* Keeping the best model and early stopping. Warns where the test set selects: a model that it has
+ * chosen is better on it than on examples that it has not seen. [name]: of the job's file. */
+FEDGE_MUST_USE fedge_status fedge_check_selection(const fedge_job *job, const char *name,
+                                                  const fedge_log *log, fedge_error *err);
+/* Can the summary be written to [path]? It is when the run is over: days later, perhaps. */
+FEDGE_MUST_USE fedge_status fedge_check_result_path(const char *path, fedge_error *err);
+/* Does every path lead to a file or a directory, as it should? One that leads to the wrong thing
+ * fails with an I/O error otherwise, as a disk that is broken does. */
+bool fedge_check_paths(const fedge_options *options);
 
 #endif

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "aggregator/store/recovery.h"
-#include "aggregator/threads/completion.h"
+#include "aggregator/threads/mailbox.h"
 #include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
 

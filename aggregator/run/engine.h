@@ -34,7 +34,6 @@
 
 #include "aggregator/cluster/protocol/rank_message.h"
 #include "aggregator/exchange/exchange.h"
-#include "aggregator/exchange/run_link.h"
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/rounds/rounds.h"
 #include "aggregator/rounds/selection.h"

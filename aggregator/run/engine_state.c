@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "aggregator/cluster/protocol/rank_message.h"
-#include "aggregator/exchange/slots.h"
+#include "aggregator/exchange/exchange.h"
 #include "aggregator/reduce/distributed_accumulator.h"
 #include "aggregator/store/json_file.h"
 

@@ -9,7 +9,7 @@
 #include <pthread.h>
 
 #include "aggregator/cluster/protocol/slot_lease.h"
-#include "aggregator/exchange/quota.h"
+#include "aggregator/exchange/exchange.h"
 #include "aggregator/run/engine.h"
 #include "aggregator/run/ingest/ingest.h"
 #include "aggregator/run/ingest/intake.h"

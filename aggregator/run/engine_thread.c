@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "aggregator/threads/condition.h"
+#include "aggregator/threads/waiting.h"
 #include "edge/core/os.h"
 
 struct fedge_engine_thread {

@@ -9,7 +9,7 @@
 #include "aggregator/run/checkpoint_writer.h"
 #include "aggregator/run/ingest/ingest.h"
 #include "aggregator/run/server_run.h"
-#include "aggregator/threads/completion.h"
+#include "aggregator/threads/mailbox.h"
 #include "edge/core/status.h"
 
 /* The result of FEDGE_COMPLETION_OPENED and FEDGE_COMPLETION_CLOSED. The receiver takes what it

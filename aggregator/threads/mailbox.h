@@ -6,6 +6,8 @@
 #ifndef FEDGE_AGGREGATOR_THREADS_MAILBOX_H
 #define FEDGE_AGGREGATOR_THREADS_MAILBOX_H
 
+#include <stdint.h>
+
 #include "edge/core/status.h"
 
 typedef struct fedge_mailbox_item {
@@ -27,5 +29,26 @@ void fedge_mailbox_post(fedge_mailbox *mailbox, fedge_mailbox_item *item);
 
 /* All items, oldest first, as a list that the caller frees one by one; NULL when there is none. */
 fedge_mailbox_item *fedge_mailbox_take(fedge_mailbox *mailbox);
+
+/* ---- what threads that work for the run report when they are done --------------------------- */
+
+typedef enum fedge_completion_type {
+    FEDGE_COMPLETION_VALIDATED, /* an upload was decoded, journalled, synced and summed, or refused
+                                 */
+    FEDGE_COMPLETION_ROOM,      /* a full ingest queue has room again */
+    FEDGE_COMPLETION_OPENED,    /* a phase is journalled and its room reserved, or not */
+    FEDGE_COMPLETION_CLOSED,    /* a phase is summed, stepped and checkpointed */
+    FEDGE_COMPLETION_FATAL      /* the disk failed: the process must stop */
+} fedge_completion_type;
+
+typedef struct fedge_completion {
+    fedge_mailbox_item item;
+    fedge_completion_type type;
+    uint64_t task_id; /* VALIDATED */
+    uint32_t slot;    /* VALIDATED */
+    fedge_status status;
+    char message[FEDGE_ERROR_MESSAGE_SIZE]; /* when status is not FEDGE_OK */
+    void *result; /* OPENED, CLOSED: fedge_round_finalizer_result *, owned by the receiver */
+} fedge_completion;
 
 #endif

@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "aggregator/threads/condition.h"
+#include "aggregator/threads/waiting.h"
 #include "edge/core/os.h"
 
 #define LOOK_MS 100u

@@ -7,7 +7,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#include "aggregator/threads/spin_backoff.h"
+#include "aggregator/threads/waiting.h"
 #include "edge/core/os.h"
 
 typedef struct pool_worker {

@@ -31,7 +31,7 @@
 #include "aggregator/reduce/accumulator.h"
 #include "aggregator/run/ingest/upload.h"
 #include "aggregator/store/journal.h"
-#include "aggregator/threads/completion.h"
+#include "aggregator/threads/mailbox.h"
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
 #include "edge/wire/protocol.h"

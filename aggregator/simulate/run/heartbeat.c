@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "aggregator/threads/condition.h"
+#include "aggregator/threads/waiting.h"
 #include "edge/core/os.h"
 
 #define NAP_US 50000u

@@ -1,6 +1,6 @@
 #include "tests/edge/core/cmocka_all.h"
 
-#include "aggregator/exchange/quota.h"
+#include "aggregator/exchange/exchange.h"
 
 static uint32_t taken(fedge_quota *quota, uint32_t wanted, uint64_t now_ms)
 {

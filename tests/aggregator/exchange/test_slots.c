@@ -1,7 +1,7 @@
 /* Numbers that are never used twice. */
 #include "tests/edge/core/cmocka_all.h"
 
-#include "aggregator/exchange/slots.h"
+#include "aggregator/exchange/exchange.h"
 
 #define CAPACITY 3
 

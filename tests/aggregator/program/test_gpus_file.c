@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/program/gpus_file.h"
+#include "aggregator/program/options.h"
 #include "edge/core/os.h"
 
 static const char PATH[] = "test_gpus_file.txt";

@@ -1,6 +1,6 @@
 #define _GNU_SOURCE /* setenv is POSIX, not C11 */
 
-#include "aggregator/program/restart_state.h"
+#include "aggregator/program/rank_launcher.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "aggregator/run/checkpoint_writer.h"
-#include "aggregator/threads/completion.h"
+#include "aggregator/threads/mailbox.h"
 #include "edge/core/os.h"
 #include "secure/crypto/sha256.h"
 

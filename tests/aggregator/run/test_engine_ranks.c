@@ -13,7 +13,7 @@
 
 #include "aggregator/cluster/protocol/rank_message.h"
 #include "aggregator/cluster/ranks.h"
-#include "aggregator/exchange/slots.h"
+#include "aggregator/exchange/exchange.h"
 #include "aggregator/reduce/distributed_accumulator.h"
 #include "aggregator/run/engine_state.h"
 #include "edge/core/os.h"

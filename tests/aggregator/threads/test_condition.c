@@ -1,6 +1,6 @@
 #include "tests/edge/core/cmocka_all.h"
 
-#include "aggregator/threads/condition.h"
+#include "aggregator/threads/waiting.h"
 #include "edge/core/os.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;

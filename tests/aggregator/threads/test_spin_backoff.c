@@ -1,7 +1,7 @@
 /* How long threads look before they sleep. */
 #include "tests/edge/core/cmocka_all.h"
 
-#include "aggregator/threads/spin_backoff.h"
+#include "aggregator/threads/waiting.h"
 
 #define MOST_NS 100000
 
