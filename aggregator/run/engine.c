@@ -16,8 +16,8 @@
 #include "edge/plan/client_hooks.h"
 #include "secure/crypto/sha256.h"
 
-/* Before any training, and with nothing behind its file, the model is what the plan's seed makes.
- */
+/* True when clients can make the model from the plan's seed: it is untrained, and nothing follows
+ * its file. */
 static bool is_made_from_seed(const fedge_engine *engine, uint32_t last_closed)
 {
     return last_closed == 0 && engine->server.control_size == 0 &&
@@ -28,20 +28,17 @@ static fedge_status make_blobs(fedge_engine *engine, uint32_t last_closed, fedge
 {
     char *text = NULL;
     size_t size = 0;
-    fedge_status status = fedge_plan_write(engine->server.plan, &text, &size, err);
-    if (status == FEDGE_OK)
-        status = fedge_blob_new((uint8_t *)text, size, &engine->plan, err);
-    if (status == FEDGE_OK) {
-        engine->model = fedge_server_run_take_model(&engine->server);
-        memcpy(engine->model_hash, engine->server.model_hash, sizeof(engine->model_hash));
-        if (is_made_from_seed(engine, last_closed))
-            memcpy(engine->initial, engine->model->hash, sizeof(engine->initial));
-    }
-    return status;
+    FEDGE_TRY(fedge_plan_write(engine->server.plan, &text, &size, err));
+    FEDGE_TRY(fedge_blob_new((uint8_t *)text, size, &engine->plan, err));
+    engine->model = fedge_server_run_take_model(&engine->server);
+    memcpy(engine->model_hash, engine->server.model_hash, sizeof(engine->model_hash));
+    if (is_made_from_seed(engine, last_closed))
+        memcpy(engine->initial, engine->model->hash, sizeof(engine->initial));
+    return FEDGE_OK;
 }
 
-/* The last round was closed, its model was to be evaluated by clients, and there is neither a line
- * of that nor an attempt at the next round. */
+/* True when clients were to evaluate the last closed round's model, and there is neither a line of
+ * that evaluation nor an attempt at the next round. */
 static bool evaluation_was_cut_off(const fedge_engine *engine, const fedge_recovery *recovery)
 {
     const fedge_round_log *log = &engine->server.round_log;
@@ -50,7 +47,7 @@ static bool evaluation_was_cut_off(const fedge_engine *engine, const fedge_recov
            log->last_round == recovery->last_closed && log->last_kind == FEDGE_TASK_TRAIN;
 }
 
-/* A run that was asked for by its name lacks nothing by being finished. */
+/* True when the run was requested by its id: it may be finished then. */
 static bool is_named(const fedge_engine_config *config, const fedge_run *run)
 {
     return config->run.run_id && strcmp(config->run.run_id, run->run_id) == 0;
@@ -80,14 +77,12 @@ static void log_opened(const fedge_engine *engine, uint32_t last_closed)
               fedge_log_str("dir", run->dir));
 }
 
-/* Brings the round machine to where the run stands, and takes over an open phase. */
+/* Restores the round machine, and takes over an open phase. */
 static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint64_t now_ms,
                             fedge_error *err)
 {
-    fedge_status status = fedge_rounds_new(&engine->config.job->rounds, engine->server.plan->seed,
-                                           &engine->rounds, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_rounds_new(&engine->config.job->rounds, engine->server.plan->seed,
+                               &engine->rounds, err));
     fedge_rounds_draw_by(engine->rounds, &engine->server.model.clients);
     engine->rounds_closed = recovery->last_closed;
     engine->run_bytes_up = engine->server.checkpoint.bytes_up;
@@ -102,27 +97,24 @@ static fedge_status restore(fedge_engine *engine, fedge_recovery *recovery, uint
         recovery->journal = NULL;
         engine->phase = *fedge_journal_get_phase(engine->journal);
         engine->other_ranks.phase = 1; /* as on the ranks that have recovered it */
-        status = fedge_engine_new_slots(engine, recovery->num_tasks, err);
-        if (status == FEDGE_OK)
-            status = fedge_engine_begin_intake(engine, err);
+        FEDGE_TRY(fedge_engine_new_slots(engine, recovery->num_tasks, err));
+        FEDGE_TRY(fedge_engine_begin_intake(engine, err));
     }
-    if (status == FEDGE_OK && evaluation_was_cut_off(engine, recovery)) {
+    if (evaluation_was_cut_off(engine, recovery)) {
         FEDGE_LOG(engine->config.log, FEDGE_LOG_INFO, "evaluation-again",
                   fedge_log_int("round", recovery->last_closed));
         fedge_rounds_restore_evaluation(engine->rounds, recovery->last_closed,
                                         recovery->next_task_id);
-    } else if (status == FEDGE_OK) {
-        status = fedge_rounds_restore(engine->rounds, recovery->last_closed, recovery->attempt,
-                                      recovery->next_task_id, recovery->wanted, recovery->tasks,
-                                      recovery->num_tasks, now_ms, err);
+    } else {
+        FEDGE_TRY(fedge_rounds_restore(engine->rounds, recovery->last_closed, recovery->attempt,
+                                       recovery->next_task_id, recovery->wanted, recovery->tasks,
+                                       recovery->num_tasks, now_ms, err));
         fedge_upload_set_phase(&engine->server.model, &engine->phase);
         fedge_rounds_restore_draw(engine->rounds, &engine->phase.draw);
     }
-    if (status == FEDGE_OK)
-        status = fedge_engine_restore_old_models(engine, err);
-    if (status == FEDGE_OK)
-        log_opened(engine, recovery->last_closed);
-    return status;
+    FEDGE_TRY(fedge_engine_restore_old_models(engine, err));
+    log_opened(engine, recovery->last_closed);
+    return FEDGE_OK;
 }
 
 /* For fedge_intake. */
@@ -134,22 +126,17 @@ static void post_reply(void *user, fedge_reply *reply)
 
 static fedge_status start_threads(fedge_engine *engine, fedge_error *err)
 {
-    fedge_status status =
-        fedge_mailbox_new(&engine->mailbox, engine->config.wake, engine->config.wake_user, err);
-    if (status == FEDGE_OK) {
-        status = fedge_ingest_new(&engine->ingest, engine->server.plan,
-                                  &engine->server.model.accumulator, engine->mailbox,
-                                  engine->config.num_workers, err);
-    }
+    FEDGE_TRY(
+        fedge_mailbox_new(&engine->mailbox, engine->config.wake, engine->config.wake_user, err));
+    FEDGE_TRY(fedge_ingest_new(&engine->ingest, engine->server.plan,
+                               &engine->server.model.accumulator, engine->mailbox,
+                               engine->config.num_workers, err));
     engine->intake = (fedge_intake){.ingest = engine->ingest,
                                     .reply = post_reply,
                                     .user = engine,
                                     .skips = fedge_engine_has_buffer(engine)};
-    if (status == FEDGE_OK) {
-        status = fedge_round_finalizer_new(&engine->finalizer, &engine->server, engine->ingest,
-                                           engine->mailbox, err);
-    }
-    return status;
+    return fedge_round_finalizer_new(&engine->finalizer, &engine->server, engine->ingest,
+                                     engine->mailbox, err);
 }
 
 void fedge_engine_hand_over(fedge_engine *engine)
@@ -249,8 +236,8 @@ bool fedge_engine_done(const fedge_engine *engine, fedge_error *failure)
     return engine->done;
 }
 
-/* Leaves the best round's model beside the last. Its checkpoint is kept until then; one that the
- * disk has damaged costs this file alone, and then the summary names no model either. */
+/* Writes the best round's model beside the last. Retention has kept its checkpoint; one that the
+ * disk has damaged costs this file alone, and the summary then names no best model. */
 static fedge_status export_best(fedge_engine *engine, fedge_error *err)
 {
     const fedge_run *run = &engine->server.run;
@@ -259,11 +246,8 @@ static fedge_status export_best(fedge_engine *engine, fedge_error *err)
     fedge_checkpoint_data data = {0};
     if (best->round == 0)
         return FEDGE_OK;
-    fedge_status status = fedge_run_path(run, FEDGE_RUN_BEST_MODEL, path, err);
-    if (status == FEDGE_OK)
-        status = fedge_run_path(run, "checkpoints", checkpoints, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_run_path(run, FEDGE_RUN_BEST_MODEL, path, err));
+    FEDGE_TRY(fedge_run_path(run, "checkpoints", checkpoints, err));
     if (fedge_checkpoint_load(checkpoints, best->round, &data, err) != FEDGE_OK) {
         fedge_log_failure(engine->config.log, FEDGE_LOG_WARN, "best-model-lost", err);
         best->model[0] = '\0';
@@ -276,13 +260,13 @@ static fedge_status export_best(fedge_engine *engine, fedge_error *err)
                                .validation_loss = best->validation_loss,
                                .validation_accuracy = best->validation_accuracy};
     memcpy(facts.model, best->model, sizeof(facts.model));
-    status =
+    const fedge_status status =
         fedge_model_file_write(path, engine->server.plan, &facts, data.model, data.model_size, err);
     fedge_checkpoint_data_fini(&data);
     return status;
 }
 
-/* Where clients choose among several models the others lie behind the first. */
+/* Where clients choose among several models, the others follow the first. */
 static fedge_status export_clusters(fedge_engine *engine, const fedge_model_facts *facts,
                                     fedge_error *err)
 {
@@ -321,38 +305,31 @@ fedge_status fedge_engine_export(fedge_engine *engine, fedge_error *err)
     assert(is_own(engine) && engine->done);
     const fedge_run *run = &engine->server.run;
     char model[FEDGE_MAX_PATH], log[FEDGE_MAX_PATH], picture[FEDGE_MAX_PATH];
-    fedge_status status = fedge_round_finalizer_wait(engine->finalizer, err);
-    if (status == FEDGE_OK)
-        status = fedge_run_path(run, FEDGE_RUN_MODEL, model, err);
-    if (status == FEDGE_OK)
-        status = fedge_run_path(run, "rounds.jsonl", log, err);
-    if (status == FEDGE_OK)
-        status = fedge_run_path(run, FEDGE_RUN_PICTURE, picture, err);
-    if (status == FEDGE_OK) { /* before the model, whose presence says that all is there */
-        status = export_best(engine, err);
-    }
-    if (status == FEDGE_OK) {
-        const fedge_selected *last = &engine->server.selection.last;
-        fedge_model_facts facts = {.run_id = run->run_id,
-                                   .round = engine->rounds_closed,
-                                   .loss = engine->loss,
-                                   .accuracy = engine->accuracy,
-                                   .validation_loss = last->validation_loss,
-                                   .validation_accuracy = last->validation_accuracy};
-        memcpy(facts.model, engine->model_hash, sizeof(facts.model));
-        status = export_last(engine, model, &facts, err);
-    }
-    if (status == FEDGE_OK)
-        status = fedge_plot_rounds(log, picture, engine->server.plan->name, err);
-    if (status == FEDGE_OK && fedge_rounds_is_complete(engine->rounds))
+    FEDGE_TRY(fedge_round_finalizer_wait(engine->finalizer, err));
+    FEDGE_TRY(fedge_run_path(run, FEDGE_RUN_MODEL, model, err));
+    FEDGE_TRY(fedge_run_path(run, "rounds.jsonl", log, err));
+    FEDGE_TRY(fedge_run_path(run, FEDGE_RUN_PICTURE, picture, err));
+    /* Before the model, whose file marks the results as written. */
+    FEDGE_TRY(export_best(engine, err));
+    const fedge_selected *last = &engine->server.selection.last;
+    fedge_model_facts facts = {.run_id = run->run_id,
+                               .round = engine->rounds_closed,
+                               .loss = engine->loss,
+                               .accuracy = engine->accuracy,
+                               .validation_loss = last->validation_loss,
+                               .validation_accuracy = last->validation_accuracy};
+    memcpy(facts.model, engine->model_hash, sizeof(facts.model));
+    FEDGE_TRY(export_last(engine, model, &facts, err));
+    FEDGE_TRY(fedge_plot_rounds(log, picture, engine->server.plan->name, err));
+    if (fedge_rounds_is_complete(engine->rounds))
         fedge_engine_check_selection(engine);
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_engine_conclude(fedge_engine *engine, fedge_error *err)
 {
     assert(is_own(engine) && engine->done);
-    /* A drained run is not over: the next start goes on with it. */
+    /* The next start continues a drained run. */
     return fedge_rounds_is_complete(engine->rounds) ? fedge_run_finish(&engine->server.run, err)
                                                     : FEDGE_OK;
 }
@@ -384,7 +361,7 @@ void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
     assert(is_own(engine));
     for (fedge_mailbox_item *item = fedge_mailbox_take(engine->mailbox), *next; item; item = next) {
         fedge_completion *completion = (fedge_completion *)item;
-        /* Taken before the item is handled, which frees it. */
+        /* Read before the item is freed. */
         next = item->next;
         switch (completion->type) {
         case FEDGE_COMPLETION_VALIDATED:
@@ -394,7 +371,7 @@ void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
             fedge_engine_resume_all(engine);
             break;
         case FEDGE_COMPLETION_OPENED:
-            /* What came between two rounds has waited for this journal. */
+            /* Uploads announced between two rounds have waited for this journal. */
             fedge_engine_on_opened(engine, completion, now_ms);
             fedge_engine_resume_deferred(engine, now_ms);
             break;
@@ -416,8 +393,8 @@ void fedge_engine_handle_completions(fedge_engine *engine, uint64_t now_ms)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* All devices may lose their connections at once: so long it takes until all are back. Of a reload
- * a device hears when it connects next. */
+/* Many devices may lose the server at once: how long it takes to let all of them in again. A device
+ * learns of a reloaded registry when it connects next. */
 static uint32_t return_within_ms(const fedge_engine *engine)
 {
     const fedge_engine_config *config = &engine->config;
@@ -437,7 +414,7 @@ static void welcome(fedge_engine *engine, const fedge_request *from)
                                      .return_within_ms = return_within_ms(engine)}};
     memcpy(reply.welcome.run_id, engine->server.run.run_id, sizeof(reply.welcome.run_id));
     memcpy(reply.welcome.plan, engine->plan->hash, sizeof(reply.welcome.plan));
-    if (engine->model_number <= engine->num_deltas) { /* else nothing leads on from it */
+    if (engine->model_number <= engine->num_deltas) { /* else no delta starts from it */
         memcpy(reply.welcome.initial_model, engine->initial, sizeof(engine->initial));
     }
     fedge_engine_send(engine, from->conn_id, FEDGE_MESSAGE_WELCOME, &reply);
@@ -464,7 +441,7 @@ static fedge_status make_room(fedge_engine *engine, uint32_t client_index, fedge
     return FEDGE_OK;
 }
 
-/* The device is ready. An older connection of the same device is told so and closed. */
+/* The device is ready. An older connection of the same device gets BYE and is closed. */
 static void join(fedge_engine *engine, const fedge_request *from, uint64_t now_ms)
 {
     fedge_error err;
@@ -478,12 +455,12 @@ static void join(fedge_engine *engine, const fedge_request *from, uint64_t now_m
         }
         device->conn_id = from->conn_id;
         device->hangs_up = from->hangs_up;
-        /* What was said on the old connection may not have arrived: an open task is sent again. */
+        /* The task may not have arrived on the old connection: send it again. */
         device->told = 0;
         if (engine->gave_up_client == from->client_index)
             engine->gave_up[0] = '\0'; /* it tries anew */
         memcpy(device->device_id, from->device_id, sizeof(device->device_id));
-        /* Before it joins, which may give it a task: WELCOME is the first that a client reads. */
+        /* Before it joins, which may send a task: a client reads WELCOME first. */
         welcome(engine, from);
         status = fedge_rounds_join(engine->rounds, from->client_index, now_ms, &err);
         device->conn_id = status == FEDGE_OK ? device->conn_id : FEDGE_CONN_ALL;
@@ -500,15 +477,14 @@ static void leave(fedge_engine *engine, const fedge_request *from)
 {
     if (fedge_engine_conn_of(engine, from->client_index) == from->conn_id) {
         engine->devices[from->client_index].conn_id = FEDGE_CONN_ALL;
-        /* What follows is carried out by the next tick, when all have left who leave together. */
+        /* The next tick carries out what follows, once all who leave together have left. */
         fedge_rounds_leave(engine->rounds, from->client_index);
     }
 }
 
 static void fetch(fedge_engine *engine, const fedge_request *from)
 {
-    /* By hash, never "the newest": a client that is late must not be given other bytes than those
-     * it was promised. */
+    /* By hash, never "the newest": a late client must not get other bytes than its task named. */
     const char *hash = from->blob.hash;
     fedge_blob *blob = strcmp(hash, engine->plan->hash) == 0    ? engine->plan
                        : strcmp(hash, engine->model->hash) == 0 ? engine->model
@@ -527,7 +503,7 @@ static void fetch(fedge_engine *engine, const fedge_request *from)
     }
 }
 
-/* The device has connected again: what it still said before does not count. */
+/* True for a request of an old connection: the device has connected again since. */
 static bool is_displaced(const fedge_engine *engine, const fedge_request *from)
 {
     const uint64_t present = fedge_engine_conn_of(engine, from->client_index);
@@ -535,8 +511,8 @@ static bool is_displaced(const fedge_engine *engine, const fedge_request *from)
            present != from->conn_id;
 }
 
-/* From the next round on. Those that are asked for by name must all be there. skip_missing, and
- * which have been lost, are for a start after that; this list is what somebody has just written. */
+/* Uses these GPUs from the next round on. All of them must exist, whatever skip_missing says: an
+ * operator has just written the list. */
 static void want_gpus(fedge_engine *engine, const fedge_accumulator_config *sums)
 {
     fedge_accumulator_config *wanted = &engine->config.sums;
@@ -581,8 +557,7 @@ static void handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms
 void fedge_engine_handle(fedge_engine *engine, fedge_request *request, uint64_t now_ms)
 {
     assert(is_own(engine));
-    /* From DRAIN on they come from this process or from other ranks, and no connection can displace
-     * them. */
+    /* Types from DRAIN on come from this process or from other ranks, not from a device. */
     const bool of_device = request->type < FEDGE_REQUEST_DRAIN;
     if (!engine->done && (!of_device || !is_displaced(engine, request)))
         handle(engine, request, now_ms);
@@ -624,13 +599,13 @@ void fedge_engine_get_status(const fedge_engine *engine, fedge_run_status *statu
     status->stopped_early = engine->stopped_early;
     status->keeps_best = selection->keep.present;
     status->criterion = selection->keep.metric;
-    if (engine->done) { /* the round finalizer's thread, which writes it, is idle */
+    if (engine->done) { /* the round finalizer, which writes it, is idle */
         status->best = selection->state.best;
         status->best_value = selection->state.keep.best;
     }
     memcpy(status->run_id, engine->server.run.run_id, sizeof(status->run_id));
     memcpy(status->model_hash, engine->model_hash, sizeof(status->model_hash));
-    /* While GPUs are changed the accumulator is in the hands of the finalizer's thread. */
+    /* While GPUs are replaced the accumulator belongs to the round finalizer's thread. */
     fedge_sums_seen now;
     if (!engine->gpus_change)
         fedge_engine_look_at_sums(engine, &now);

@@ -18,7 +18,7 @@ struct fedge_round_finalizer {
                                   open and has what was under way */
 };
 
-/* What is to be done, and its answer. */
+/* A task of the thread, and its result. */
 typedef struct task {
     fedge_work work;
     fedge_status (*carry_out)(fedge_round_finalizer *finalizer, struct task *task,
@@ -58,9 +58,9 @@ static uint64_t last_accepted_size(const fedge_server_run *server, const task *o
     return clients * sizeof(uint64_t);
 }
 
-/* Bytes that must stay free once the cohort's room is taken: what the operator wants, the last
- * checkpoint, which may not be written yet, and twice the one that will end the phase, since it is
- * written beside its place. */
+/* Bytes that must stay free after the cohort's space is reserved: min-free-disk, the last
+ * checkpoint, which may not be written yet, and twice the one that ends the phase, which is written
+ * beside the file that it replaces. */
 static uint64_t room_to_leave(const fedge_server_run *server, const task *opening)
 {
     const fedge_section *delta = &server->plan->sent.sections[0];
@@ -74,7 +74,7 @@ static uint64_t room_to_leave(const fedge_server_run *server, const task *openin
            3 * (model + strategy + last_accepted + FEDGE_CHECKPOINT_MAX_STATE);
 }
 
-/* Uploads that were under way go on where they stood. */
+/* Uploads under way continue in the new journal at the byte where they stopped. */
 static fedge_status carry_uploads(fedge_round_finalizer *finalizer, const task *opening,
                                   fedge_error *err)
 {
@@ -109,7 +109,7 @@ static fedge_status open_phase(fedge_round_finalizer *finalizer, task *opening, 
     return status;
 }
 
-/* The last checkpoint is on the disk: what ends the next phase goes on from there. */
+/* Waits until the last checkpoint is on the disk; the end of the next phase builds on it. */
 static fedge_status wait_for_save(fedge_round_finalizer *finalizer, fedge_error *err)
 {
     fedge_save *save = NULL;
@@ -120,23 +120,20 @@ static fedge_status wait_for_save(fedge_round_finalizer *finalizer, fedge_error 
     return status;
 }
 
-/* All that was accepted is in the sums; and how long that took. */
+/* Waits until all accepted updates are in the sums, and measures how long the workers took. */
 static fedge_status gather(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
 {
     const fedge_ingest_stats *before = &finalizer->before;
     fedge_ingest_stats after;
-    fedge_status status = wait_for_save(finalizer, err);
-    if (status == FEDGE_OK)
-        status = fedge_ingest_flush(finalizer->ingest, err);
-    if (status == FEDGE_OK) {
-        fedge_ingest_get_stats(finalizer->ingest, &after);
-        fedge_round_summary *summary = &ending->result->summary;
-        *summary = ending->summary;
-        summary->seconds_validate = (double)(after.validate_ns - before->validate_ns) * 1e-9;
-        summary->seconds_journal = (double)(after.journal_ns - before->journal_ns) * 1e-9;
-        summary->seconds_sum = (double)(after.sum_ns - before->sum_ns) * 1e-9;
-    }
-    return status;
+    FEDGE_TRY(wait_for_save(finalizer, err));
+    FEDGE_TRY(fedge_ingest_flush(finalizer->ingest, err));
+    fedge_ingest_get_stats(finalizer->ingest, &after);
+    fedge_round_summary *summary = &ending->result->summary;
+    *summary = ending->summary;
+    summary->seconds_validate = (double)(after.validate_ns - before->validate_ns) * 1e-9;
+    summary->seconds_journal = (double)(after.journal_ns - before->journal_ns) * 1e-9;
+    summary->seconds_sum = (double)(after.sum_ns - before->sum_ns) * 1e-9;
+    return FEDGE_OK;
 }
 
 static fedge_status step(fedge_round_finalizer *finalizer, task *ending, fedge_error *err)
@@ -215,7 +212,7 @@ static void run_task(void *user, uint32_t worker, fedge_work *work)
     completion->result = present->result;
     keep_journal(finalizer, present);
     task_free(present);
-    /* Last of all: from here on the engine may look at what the thread moves. */
+    /* Last: from here on the engine may read what this thread has written. */
     fedge_mailbox_post(finalizer->mailbox, &completion->item);
 }
 
@@ -268,7 +265,7 @@ fedge_status fedge_round_finalizer_wait(fedge_round_finalizer *finalizer, fedge_
     return wait_for_save(finalizer, err);
 }
 
-/* Takes what the answer needs first, so that a finished task can always answer. */
+/* Allocates the completion first, so that a finished task can always answer. */
 static task *new_task(fedge_status (*carry_out)(fedge_round_finalizer *finalizer, task *present,
                                                 fedge_error *err),
                       fedge_error *err)

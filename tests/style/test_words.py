@@ -45,6 +45,16 @@ RETIRED = [
     (r"\w*relief\w*", "back pressure", EVERYWHERE),
     (r"fedge_fold\w*", "encode and accumulate", EVERYWHERE),
     (r"fedge_action|FEDGE_ACTION_\w+|fedge_span", "of two things: say which", EVERYWHERE),
+    (r"fedge_global(?!_model)(_\w+)?", "server run", EVERYWHERE),
+    (r"fedge_saver\w*|saver", "checkpoint writer", EVERYWHERE),
+    (r"fedge_letter\w*", "rank message", EVERYWHERE),
+    (r"fedge_claim\w*", "slot lease", EVERYWHERE),
+    (r"fedge_hold(_\w+)?", "slot holder", EVERYWHERE),
+    (r"fedge_(found|findings)(_\w+)?", "recovered updates", EVERYWHERE),
+    (r"fedge_meet(_\w+)?", "rendezvous", EVERYWHERE),
+    (r"fedge_share(_\w+)?", "rank worker", EVERYWHERE),
+    (r"errand", "task", EVERYWHERE),
+    (r"fedge_upload_rooms?(_\w+)?", "upload buffer", EVERYWHERE),
 ]
 WORDS = [
 ]

@@ -1,5 +1,4 @@
-/* Bits that the disk changes while a run goes on: what was to be made of them is made of whole
- * bytes, or not at all. */
+/* The disk flips bits during a run: the model is made of undamaged bytes, or not at all. */
 #include "tests/edge/core/cmocka_all.h"
 
 #include <stdio.h>
@@ -95,15 +94,21 @@ static void finish(char hash[FEDGE_HASH_TEXT])
     fed_fini(&fed);
 }
 
+/* The model's hash after the same run without damage. */
+static void run_undamaged(const char *strategy, char hash[FEDGE_HASH_TEXT])
+{
+    begin(strategy);
+    report_last();
+    finish(hash);
+}
+
 static void damage_before_the_step_is_asked_for_again(void **state)
 {
     static const char *const STRATEGIES[] = {"FedMedian", "IFCA"};
     (void)state;
     for (size_t i = 0; i < sizeof(STRATEGIES) / sizeof(*STRATEGIES); i++) {
         char whole[FEDGE_HASH_TEXT], mended[FEDGE_HASH_TEXT];
-        begin(STRATEGIES[i]);
-        report_last();
-        finish(whole);
+        run_undamaged(STRATEGIES[i], whole);
         begin(STRATEGIES[i]);
         damage_update(fed.engine->journal, 0);
         damage_record(fed.engine->journal, 2);
@@ -121,9 +126,7 @@ static void damage_behind_the_seal_is_never_stepped_with(void **state)
     char whole[FEDGE_HASH_TEXT], mended[FEDGE_HASH_TEXT];
     fedge_error failure;
     (void)state;
-    begin("FedMedian");
-    report_last();
-    finish(whole);
+    run_undamaged("FedMedian", whole);
     begin("FedMedian");
     damage_sealed = true;
     report_last();
@@ -168,7 +171,7 @@ static fedge_status read_model(fedge_error *err)
     return fedge_blob_read(fed.engine->model, 0, bytes, fed.engine->model->size, err);
 }
 
-/* Round 1 has closed and its model's file is damaged; who reads it is told. */
+/* Round 1 has closed and its model's file is damaged; reading it fails. */
 static void begin_with_a_damaged_model(void)
 {
     fedge_error err;
@@ -188,9 +191,7 @@ static void a_damaged_model_is_mended_from_memory(void **state)
     char whole[FEDGE_HASH_TEXT], mended[FEDGE_HASH_TEXT];
     fedge_error err;
     (void)state;
-    begin("FedAvg");
-    report_last();
-    finish(whole);
+    run_undamaged("FedAvg", whole);
     begin_with_a_damaged_model();
     fed_settle(&fed);
     fed_step(&fed);
@@ -210,9 +211,7 @@ static void a_model_that_cannot_be_mended_ends_the_run(void **state)
     char whole[FEDGE_HASH_TEXT], mended[FEDGE_HASH_TEXT];
     fedge_error failure;
     (void)state;
-    begin("FedAvg");
-    report_last();
-    finish(whole);
+    run_undamaged("FedAvg", whole);
     begin_with_a_damaged_model();
     fed.engine->server.model.values[0] += 1.0f;
     fed_finish(&fed, &failure);
