@@ -202,8 +202,8 @@ static fedge_status open_sums(fedge_rank_worker *self, fedge_error *err)
     fedge_accumulator_config sums = self->config.sums;
     sums.layout = &layout;
     FEDGE_TRY(fedge_accumulator_open(self->config.accumulator, &sums, &self->accumulator, err));
-    return fedge_joined_wrap(&self->accumulator, self->config.collective, layout.num_elements,
-                             &sums, err);
+    return fedge_distributed_wrap(&self->accumulator, self->config.collective, layout.num_elements,
+                                  &sums, err);
 }
 
 /* Called between phases: the sums are 0, and the ingest workers are idle. */
@@ -502,7 +502,7 @@ static fedge_status follow_rank_0(fedge_rank_worker *self, fedge_error *err)
             status = receive_phase(self, command.num_tasks, err);
             break;
         case FEDGE_RENDEZVOUS_SUMS:
-            status = fedge_joined_follow(&self->accumulator, status, err);
+            status = fedge_distributed_follow(&self->accumulator, status, err);
             break;
         case FEDGE_RENDEZVOUS_END:
             return status;

@@ -72,7 +72,7 @@ FEDGE_MUST_USE fedge_status fedge_rank_worker_change_gpus(fedge_rank_worker *wor
                                                           const fedge_accumulator_config *sums,
                                                           fedge_error *err);
 
-/* Its accumulator, for fedge_joined_follow between CLOSE and OPEN. */
+/* Its accumulator, for fedge_distributed_follow between CLOSE and OPEN. */
 fedge_accumulator *fedge_rank_worker_accumulator(fedge_rank_worker *worker);
 
 #endif

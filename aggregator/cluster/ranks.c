@@ -213,8 +213,8 @@ static void follow_sums(fedge_ranks *self)
 {
     fedge_error err;
     fedge_ranks_watch_begin(&self->watch, JOINING);
-    if (fedge_joined_follow(fedge_rank_worker_accumulator(self->config.worker), FEDGE_OK, &err) !=
-        FEDGE_OK)
+    if (fedge_distributed_follow(fedge_rank_worker_accumulator(self->config.worker), FEDGE_OK,
+                                 &err) != FEDGE_OK)
         give_up(self, &err);
     fedge_ranks_watch_end(&self->watch);
 }
@@ -275,7 +275,7 @@ static bool lead_sums(fedge_ranks *self)
             post(self, NULL);
     }
     fedge_ranks_watch_begin(&self->watch, JOINING);
-    err.status = fedge_joined_lead(accumulator, &err);
+    err.status = fedge_distributed_lead(accumulator, &err);
     fedge_ranks_watch_end(&self->watch);
     answer_join(self, &err, false);
     return true;

@@ -185,6 +185,8 @@ fedge_status fedge_accumulator_forecast(const char *name, const fedge_accumulato
 
 void fedge_accumulator_close(fedge_accumulator *accumulator)
 {
+    if (accumulator->sums)
+        accumulator->sums->close(accumulator->sums_state);
     if (accumulator->ops)
         accumulator->ops->close(accumulator->state);
     *accumulator = (fedge_accumulator){0};
@@ -247,25 +249,38 @@ fedge_status fedge_accumulator_lend(fedge_accumulator *accumulator, uint32_t gpu
 fedge_accumulator_totals fedge_accumulator_get_totals(const fedge_accumulator *accumulator)
 {
     fedge_accumulator_totals totals;
-    accumulator->ops->totals(accumulator->state, &totals);
+    if (accumulator->sums)
+        accumulator->sums->totals(accumulator->sums_state, &totals);
+    else
+        accumulator->ops->totals(accumulator->state, &totals);
     return totals;
 }
 
 fedge_status fedge_accumulator_read(fedge_accumulator *accumulator, size_t first, size_t count,
                                     int64_t *sums, fedge_error *err)
 {
-    return accumulator->ops->read(accumulator->state, first, count, sums, err);
+    return accumulator->sums
+               ? accumulator->sums->read(accumulator->sums_state, first, count, sums, err)
+               : accumulator->ops->read(accumulator->state, first, count, sums, err);
 }
 
 fedge_status fedge_accumulator_step(fedge_accumulator *accumulator, const fedge_step_part *parts,
                                     uint32_t num_parts, fedge_error *err)
 {
-    return accumulator->ops->step(accumulator->state, parts, num_parts, err);
+    return accumulator->sums
+               ? accumulator->sums->step(accumulator->sums_state, parts, num_parts, err)
+               : accumulator->ops->step(accumulator->state, parts, num_parts, err);
 }
 
 fedge_status fedge_accumulator_reset(fedge_accumulator *accumulator, fedge_error *err)
 {
-    return accumulator->ops->reset(accumulator->state, err);
+    return accumulator->sums ? accumulator->sums->reset(accumulator->sums_state, err)
+                             : accumulator->ops->reset(accumulator->state, err);
+}
+
+bool fedge_accumulator_optimizes(const fedge_accumulator *accumulator)
+{
+    return accumulator->sums || accumulator->ops->optimizes;
 }
 
 const fedge_tile_ops *fedge_accumulator_tiles(const fedge_accumulator *accumulator, void **place,

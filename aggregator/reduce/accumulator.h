@@ -152,7 +152,7 @@ typedef struct fedge_accumulator_config {
                               NULL: nobody remembers */
     fedge_shard shard;
     const char *join; /* what joins the sums of several ranks: "mpi", the name of a scatter, or
-                         "auto", also NULL (joined.h) */
+                         "auto", also NULL (distributed_accumulator.h) */
     bool in_place; /* changes are added where the sums lie (lend): little room for updates will do
                     */
     bool joined;   /* with the sums of other ranks, whose hosts take the steps */
@@ -252,10 +252,23 @@ extern const fedge_accumulator_ops fedge_accumulator_cuda; /* in builds with CUD
 /* The kinds of this build, the fastest first; ends with NULL (accumulator_kinds.c). */
 extern const fedge_accumulator_ops *const fedge_accumulator_kinds[];
 
+/* Sums that replace an accumulator's own, such as those of all ranks (distributed_accumulator.h).
+ * totals, read, step and reset are as the accumulator's; step takes an optimizer's parts. */
+typedef struct fedge_sums_ops {
+    void (*close)(void *state);
+    void (*totals)(const void *state, fedge_accumulator_totals *totals);
+    fedge_status (*read)(void *state, size_t first, size_t count, int64_t *sums, fedge_error *err);
+    fedge_status (*step)(void *state, const fedge_step_part *parts, uint32_t num_parts,
+                         fedge_error *err);
+    fedge_status (*reset)(void *state, fedge_error *err);
+} fedge_sums_ops;
+
 /* An open accumulator; all zero: a closed one. */
 typedef struct fedge_accumulator {
     const fedge_accumulator_ops *ops;
     void *state;
+    const fedge_sums_ops *sums; /* NULL: the accumulator's own sums */
+    void *sums_state;
     bool counts_only; /* what is added counts in the totals and is not summed: for who looks at
                          updates one by one. To be set when it is open and nothing is added */
 } fedge_accumulator;
@@ -303,6 +316,7 @@ FEDGE_MUST_USE fedge_status fedge_accumulator_step(fedge_accumulator *accumulato
                                                    fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_accumulator_reset(fedge_accumulator *accumulator,
                                                     fedge_error *err);
+bool fedge_accumulator_optimizes(const fedge_accumulator *accumulator);
 /* As the table's; of NULL, fedge_tile_cpu. */
 const fedge_tile_ops *fedge_accumulator_tiles(const fedge_accumulator *accumulator, void **place,
                                               uint32_t *num_places);

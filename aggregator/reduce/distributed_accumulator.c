@@ -15,7 +15,7 @@
 /* What rank 0 wants of all. */
 typedef enum act { ACT_JOIN, ACT_STEP, ACT_GATHER, ACT_AGREE } act;
 
-typedef struct joined {
+typedef struct distributed {
     fedge_accumulator own;
     const fedge_collective *collective;
     const fedge_log *log; /* may be NULL */
@@ -31,7 +31,7 @@ typedef struct joined {
     /* On shards. */
     fedge_collective_shard shard;
     bool on_shard; /* the sums are */
-    fedge_joined_together_fn together;
+    fedge_distributed_together_fn together;
     void *user;
     act wanted;                   /* rank 0 */
     const fedge_step_part *parts; /* (num_parts): of ACT_STEP */
@@ -39,23 +39,20 @@ typedef struct joined {
     float *values, *kept[MAX_KEPT]; /* other ranks: (shard.count) each, as the last step left them;
                                        NULL: there was none */
     bool all_have_values;           /* rank 0: the others have theirs of the last step */
-} joined;
+} distributed;
 
-/* ---- what the rank's own does ---------------------------------------------------------------- */
-
-static void close_scatter(joined *self)
+static void close_scatter(distributed *self)
 {
     if (self->scatter)
         self->own.ops->scatter->close(self->scatter);
     self->scatter = NULL;
 }
 
-static void close_joined(void *state)
+static void close_distributed(void *state)
 {
-    joined *self = state;
+    distributed *self = state;
     if (self) {
         close_scatter(self);
-        fedge_accumulator_close(&self->own);
         free(self->sums);
         free(self->values);
         for (unsigned k = 0; k < MAX_KEPT; k++)
@@ -64,81 +61,21 @@ static void close_joined(void *state)
     }
 }
 
-static fedge_status validate(void *state, fedge_encoded *update, fedge_error *err)
-{
-    joined *self = state;
-    return fedge_accumulator_validate(&self->own, update, err);
-}
-
-static fedge_status add(void *state, fedge_encoded *const *updates, uint32_t count,
-                        uint64_t *ticket, fedge_error *err)
-{
-    joined *self = state;
-    return fedge_accumulator_add(&self->own, updates, count, ticket, err);
-}
-
-static fedge_status wait_for(void *state, uint64_t ticket, fedge_error *err)
-{
-    joined *self = state;
-    return fedge_accumulator_wait(&self->own, ticket, err);
-}
-
-static void drop(void *state, fedge_encoded *update)
-{
-    joined *self = state;
-    fedge_accumulator_drop(&self->own, update);
-}
-
-static fedge_status begin(void *state, uint32_t weight, fedge_error *err)
-{
-    joined *self = state;
-    return fedge_accumulator_begin(&self->own, weight, err);
-}
-
-static fedge_status add_values(void *state, uint32_t lane, const int32_t *v, size_t first,
-                               size_t count, uint32_t weight, fedge_error *err)
-{
-    joined *self = state;
-    return fedge_accumulator_add_values(&self->own, lane, v, first, count, weight, err);
-}
-
-static fedge_status lend(void *state, uint32_t gpu, size_t first, int64_t **sums, fedge_error *err)
-{
-    joined *self = state;
-    return fedge_accumulator_lend(&self->own, gpu, first, sums, err);
-}
-
-static const fedge_tile_ops *tiles(void *state, void **place, uint32_t *num_places)
-{
-    const joined *self = state;
-    return fedge_accumulator_tiles(&self->own, place, num_places);
-}
-
-static void describe(const void *state, char *text, size_t size)
-{
-    const joined *self = state;
-    fedge_accumulator_describe(&self->own, text, size);
-}
-
-static uint32_t stats(const void *state, fedge_gpu_stats *of, uint32_t room)
-{
-    const joined *self = state;
-    return fedge_accumulator_stats(&self->own, of, room);
-}
-
-static const fedge_accumulator_ops JOINED;
+static const fedge_sums_ops DISTRIBUTED;
 
 /* ---- of all ranks ---------------------------------------------------------------------------- */
 
 static void totals(const void *state, fedge_accumulator_totals *to)
 {
-    const joined *self = state;
+    const distributed *self = state;
     *to = self->is_joined ? self->totals : fedge_accumulator_get_totals(&self->own);
 }
 
-static fedge_status do_together(joined *self, act wanted, fedge_error *err)
+static fedge_status do_together(distributed *self, act wanted, fedge_error *err)
 {
-    fedge_accumulator accumulator = {.ops = &JOINED, .state = self};
+    fedge_accumulator accumulator = self->own;
+    accumulator.sums = &DISTRIBUTED;
+    accumulator.sums_state = self;
     self->wanted = wanted;
     const fedge_status status = self->together(self->user, &accumulator, err);
     /* Joining is what the next word asks for, unless it says otherwise. */
@@ -149,7 +86,7 @@ static fedge_status do_together(joined *self, act wanted, fedge_error *err)
 static fedge_status read_sums(void *state, size_t first, size_t count, int64_t *sums,
                               fedge_error *err)
 {
-    joined *self = state;
+    distributed *self = state;
     if (!self->is_joined)
         return fedge_accumulator_read(&self->own, first, count, sums, err);
     const fedge_status status = self->on_shard ? do_together(self, ACT_GATHER, err) : FEDGE_OK;
@@ -173,7 +110,7 @@ static void move(const fedge_step_part *part, const int64_t *sums, size_t count,
 static fedge_status step(void *state, const fedge_step_part *parts, uint32_t num_parts,
                          fedge_error *err)
 {
-    joined *self = state;
+    distributed *self = state;
     fedge_status status = FEDGE_OK;
     /* Before the ranks are joined a step is this rank's alone, as in a run without others. */
     if (!self->is_joined) {
@@ -195,33 +132,21 @@ static fedge_status step(void *state, const fedge_step_part *parts, uint32_t num
 
 static fedge_status reset(void *state, fedge_error *err)
 {
-    joined *self = state;
+    distributed *self = state;
     self->is_joined = false;
     self->on_shard = false;
     return fedge_accumulator_reset(&self->own, err);
 }
 
-static const fedge_accumulator_ops JOINED = {
-    .name = "joined",
-    .optimizes = true,
-    .close = close_joined,
-    .validate = validate,
-    .add = add,
-    .wait = wait_for,
-    .drop = drop,
-    .begin = begin,
-    .add_values = add_values,
-    .lend = lend,
+static const fedge_sums_ops DISTRIBUTED = {
+    .close = close_distributed,
     .totals = totals,
     .read = read_sums,
     .step = step,
     .reset = reset,
-    .tiles = tiles,
-    .describe = describe,
-    .stats = stats,
 };
 
-fedge_status fedge_joined_check_name(const char *name, fedge_error *err)
+fedge_status fedge_distributed_check_name(const char *name, fedge_error *err)
 {
     char known[128] = AUTO ", " MPI;
     bool found = strcmp(name, AUTO) == 0 || strcmp(name, MPI) == 0;
@@ -237,11 +162,11 @@ fedge_status fedge_joined_check_name(const char *name, fedge_error *err)
                               "nothing joins sums by \"%.40s\"; this build has %s", name, known);
 }
 
-fedge_status fedge_joined_wrap(fedge_accumulator *accumulator, const fedge_collective *collective,
-                               size_t num_elements, const fedge_accumulator_config *config,
-                               fedge_error *err)
+fedge_status fedge_distributed_wrap(fedge_accumulator *accumulator,
+                                    const fedge_collective *collective, size_t num_elements,
+                                    const fedge_accumulator_config *config, fedge_error *err)
 {
-    joined *fresh = calloc(1, sizeof(*fresh));
+    distributed *fresh = calloc(1, sizeof(*fresh));
     int64_t *sums = malloc(num_elements * sizeof(*sums));
     if (!fresh || !sums) {
         free(fresh);
@@ -249,22 +174,23 @@ fedge_status fedge_joined_wrap(fedge_accumulator *accumulator, const fedge_colle
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu sums of all ranks",
                           num_elements);
     }
-    *fresh =
-        (joined){.own = *accumulator,
-                 .collective = collective,
-                 .log = config->log,
-                 .join = config->join ? config->join : AUTO,
-                 .num_elements = num_elements,
-                 .sums = sums,
-                 .shard = fedge_collective_shard_of(collective, num_elements, collective->rank)};
-    *accumulator = (fedge_accumulator){.ops = &JOINED, .state = fresh};
+    *fresh = (distributed){
+        .own = *accumulator,
+        .collective = collective,
+        .log = config->log,
+        .join = config->join ? config->join : AUTO,
+        .num_elements = num_elements,
+        .sums = sums,
+        .shard = fedge_collective_shard_of(collective, num_elements, collective->rank)};
+    accumulator->sums = &DISTRIBUTED;
+    accumulator->sums_state = fresh;
     return FEDGE_OK;
 }
 
 /* ---- joining --------------------------------------------------------------------------------- */
 
 /* Whether this rank can; what it has is said for all to compare. */
-static fedge_status prepare_scatter(const joined *self, fedge_collective_fact *has,
+static fedge_status prepare_scatter(const distributed *self, fedge_collective_fact *has,
                                     fedge_error *err)
 {
     const fedge_scatter_ops *scatter = self->own.ops->scatter;
@@ -281,7 +207,7 @@ static fedge_status prepare_scatter(const joined *self, fedge_collective_fact *h
 }
 
 /* All ranks together, and all or none. */
-static fedge_status open_scatter(joined *self, fedge_error *err)
+static fedge_status open_scatter(distributed *self, fedge_error *err)
 {
     fedge_collective_fact has;
     fedge_status status = prepare_scatter(self, &has, err);
@@ -297,7 +223,7 @@ static fedge_status open_scatter(joined *self, fedge_error *err)
 }
 
 /* Which way sums go, found anew by all where one of them has been opened anew. */
-static fedge_status agree_on_way(joined *self, fedge_error *err)
+static fedge_status agree_on_way(distributed *self, fedge_error *err)
 {
     fedge_error why = {0};
     int64_t fresh = !self->agreed;
@@ -321,7 +247,7 @@ static fedge_status agree_on_way(joined *self, fedge_error *err)
 }
 
 /* All ranks together; what each of them has is ready. */
-static fedge_status add_up(joined *self, bool on_shard, fedge_error *err)
+static fedge_status add_up(distributed *self, bool on_shard, fedge_error *err)
 {
     if (!self->scatter && on_shard)
         fedge_collective_sum_shards(self->collective, self->sums, self->num_elements);
@@ -337,7 +263,7 @@ static fedge_status add_up(joined *self, bool on_shard, fedge_error *err)
 }
 
 /* All ranks together, before there are sums. */
-static fedge_status agree_all(joined *self, fedge_status status, fedge_error *err)
+static fedge_status agree_all(distributed *self, fedge_status status, fedge_error *err)
 {
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
     if (status == FEDGE_OK)
@@ -345,7 +271,7 @@ static fedge_status agree_all(joined *self, fedge_status status, fedge_error *er
     return fedge_collective_agree(self->collective, status, NULL, 0, err);
 }
 
-static fedge_status join(joined *self, bool on_shard, fedge_status status, fedge_error *err)
+static fedge_status join(distributed *self, bool on_shard, fedge_status status, fedge_error *err)
 {
     status = fedge_collective_agree(self->collective, status, NULL, 0, err);
     if (status == FEDGE_OK)
@@ -376,23 +302,23 @@ static fedge_status join(joined *self, bool on_shard, fedge_status status, fedge
                             (unsigned long long)self->totals.total_weight);
 }
 
-fedge_status fedge_joined_join(fedge_accumulator *accumulator, fedge_status status,
-                               fedge_error *err)
+fedge_status fedge_distributed_join(fedge_accumulator *accumulator, fedge_status status,
+                                    fedge_error *err)
 {
-    return join(accumulator->state, false, status, err);
+    return join(accumulator->sums_state, false, status, err);
 }
 
-void fedge_joined_on_shards(fedge_accumulator *accumulator, fedge_joined_together_fn together,
-                            void *user)
+void fedge_distributed_on_shards(fedge_accumulator *accumulator,
+                                 fedge_distributed_together_fn together, void *user)
 {
-    joined *self = accumulator->state;
+    distributed *self = accumulator->sums_state;
     self->together = together;
     self->user = user;
 }
 
-fedge_status fedge_joined_agree(fedge_accumulator *accumulator, fedge_error *err)
+fedge_status fedge_distributed_agree(fedge_accumulator *accumulator, fedge_error *err)
 {
-    return do_together(accumulator->state, ACT_AGREE, err);
+    return do_together(accumulator->sums_state, ACT_AGREE, err);
 }
 
 /* ---- on shards ------------------------------------------------------------------------------- */
@@ -431,7 +357,7 @@ static fedge_collective_shard overlap(const fedge_step_part *part,
     return (fedge_collective_shard){from - part->first, to > from ? to - from : 0};
 }
 
-static void send_word(const joined *self)
+static void send_word(const distributed *self)
 {
     part_word parts[MAX_PARTS];
     word said = {self->wanted, self->wanted == ACT_STEP ? self->num_parts : 0,
@@ -450,7 +376,7 @@ static void send_word(const joined *self)
 }
 
 /* What is another rank's of each part goes there, or comes from there. */
-static void exchange(const joined *self, uint32_t rank, bool back)
+static void exchange(const distributed *self, uint32_t rank, bool back)
 {
     const fedge_collective_shard shard =
         fedge_collective_shard_of(self->collective, self->num_elements, rank);
@@ -469,7 +395,7 @@ static void exchange(const joined *self, uint32_t rank, bool back)
     }
 }
 
-static fedge_status lead_step(joined *self, fedge_error *err)
+static fedge_status lead_step(distributed *self, fedge_error *err)
 {
     const uint32_t num_ranks = self->collective->num_ranks;
     /* A rank without room could neither take what it is sent nor send what is waited for. */
@@ -493,9 +419,9 @@ static fedge_status lead_step(joined *self, fedge_error *err)
     return FEDGE_OK;
 }
 
-fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
+fedge_status fedge_distributed_lead(fedge_accumulator *accumulator, fedge_error *err)
 {
-    joined *self = accumulator->state;
+    distributed *self = accumulator->sums_state;
     send_word(self);
     switch (self->wanted) {
     case ACT_JOIN:
@@ -512,7 +438,7 @@ fedge_status fedge_joined_lead(fedge_accumulator *accumulator, fedge_error *err)
     return FEDGE_OK;
 }
 
-static fedge_status take_room(joined *self, unsigned num_vectors, fedge_error *err)
+static fedge_status take_room(distributed *self, unsigned num_vectors, fedge_error *err)
 {
     float **all[1 + MAX_KEPT] = {&self->values, &self->kept[0], &self->kept[1]};
     assert(num_vectors <= 1 + MAX_KEPT);
@@ -528,7 +454,7 @@ static fedge_status take_room(joined *self, unsigned num_vectors, fedge_error *e
 }
 
 /* The part's vectors where this rank has them, from the shard's first value of it on. */
-static fedge_status place(joined *self, part_word *of, const fedge_collective_shard *its,
+static fedge_status place(distributed *self, part_word *of, const fedge_collective_shard *its,
                           fedge_error *err)
 {
     fedge_step_part *part = &of->part;
@@ -541,7 +467,7 @@ static fedge_status place(joined *self, part_word *of, const fedge_collective_sh
     return status;
 }
 
-static fedge_status follow_step(joined *self, const word *said, fedge_status status,
+static fedge_status follow_step(distributed *self, const word *said, fedge_status status,
                                 fedge_error *err)
 {
     part_word parts[MAX_PARTS];
@@ -576,10 +502,10 @@ static fedge_status follow_step(joined *self, const word *said, fedge_status sta
     return FEDGE_OK;
 }
 
-fedge_status fedge_joined_follow(fedge_accumulator *accumulator, fedge_status status,
-                                 fedge_error *err)
+fedge_status fedge_distributed_follow(fedge_accumulator *accumulator, fedge_status status,
+                                      fedge_error *err)
 {
-    joined *self = accumulator->state;
+    distributed *self = accumulator->sums_state;
     word said;
     fedge_collective_broadcast(self->collective, &said, sizeof(said), 0);
     switch (said.wanted) {
@@ -596,10 +522,4 @@ fedge_status fedge_joined_follow(fedge_accumulator *accumulator, fedge_status st
     }
     /* Rank 0 has what it waits for, so there is time for this. */
     return status == FEDGE_OK && self->is_joined ? reset(self, err) : status;
-}
-
-const char *fedge_joined_kind(const fedge_accumulator *accumulator)
-{
-    const joined *self = accumulator->state;
-    return accumulator->ops == &JOINED ? self->own.ops->name : accumulator->ops->name;
 }

@@ -118,7 +118,7 @@ fedge_status fedge_strategy_optimize(const fedge_strategy_sum *sum,
 {
     host_step step = {sum, section, rate, optimizer, kept, values};
     fedge_status status = FEDGE_UNSUPPORTED;
-    if (sum->accumulator->ops->optimizes)
+    if (fedge_accumulator_optimizes(sum->accumulator))
         status = move(sum, section, rate, optimizer, kept, values, err);
     return status == FEDGE_UNSUPPORTED /* of the first part, if of any */
                ? each_piece(sum, section, optimize_piece, &step, err)

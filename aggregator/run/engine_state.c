@@ -25,7 +25,7 @@ void fedge_engine_look_at_sums(const fedge_engine *engine, fedge_sums_seen *seen
 {
     assert(!engine->gpus_change); /* the round finalizer may be closing them */
     const fedge_accumulator *sums = &engine->server.model.accumulator;
-    snprintf(seen->kind, sizeof(seen->kind), "%s", fedge_joined_kind(sums));
+    snprintf(seen->kind, sizeof(seen->kind), "%s", sums->ops->name);
     seen->num_gpus = fedge_accumulator_stats(sums, seen->gpus, FEDGE_ACCUMULATOR_MAX_GPUS);
 }
 

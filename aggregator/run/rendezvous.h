@@ -81,7 +81,7 @@ FEDGE_MUST_USE fedge_status fedge_rendezvous(const fedge_collective *collective,
 /* Rank 0's commands to the others during a start, in any order until END. */
 typedef enum fedge_rendezvous_command_kind {
     FEDGE_RENDEZVOUS_RECOVER, /* phase and tasks follow: send what you have of it */
-    FEDGE_RENDEZVOUS_SUMS,    /* fedge_joined_follow */
+    FEDGE_RENDEZVOUS_SUMS,    /* fedge_distributed_follow */
     FEDGE_RENDEZVOUS_END
 } fedge_rendezvous_command_kind;
 

@@ -335,7 +335,7 @@ fedge_status fedge_server_run_change_gpus(fedge_server_run *server,
     const uint64_t lost = sums->lost ? atomic_load(&sums->lost->numbers) : 0;
     fedge_lost_gpus_forget(sums->lost, sums->gpus, sums->num_gpus);
     fedge_error why;
-    const char *present = fedge_joined_kind(&server->model.accumulator);
+    const char *present = server->model.accumulator.ops->name;
     /* Where GPUs sum, the CPU is no answer to a list that cannot be opened. */
     const char *name =
         strcmp(present, fedge_accumulator_cpu.name) == 0 ? server->accumulator : present;

@@ -29,7 +29,7 @@ void fedge_server_run_end_rendezvous(fedge_server_run *server)
 
 /* ---- the sums -------------------------------------------------------------------------------- */
 
-/* As fedge_joined_together_fn. */
+/* As fedge_distributed_together_fn. */
 static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_error *err)
 {
     const fedge_server_run *server = user;
@@ -37,7 +37,7 @@ static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_e
     if (!server->starting)
         return server->ranks->join_sums(server->ranks->user, accumulator, err);
     fedge_rendezvous_broadcast_command(others(server), &command);
-    return fedge_joined_lead(accumulator, err);
+    return fedge_distributed_lead(accumulator, err);
 }
 
 fedge_status fedge_server_run_wrap_sums(fedge_server_run *server, fedge_error *err)
@@ -45,16 +45,16 @@ fedge_status fedge_server_run_wrap_sums(fedge_server_run *server, fedge_error *e
     if (!server->ranks)
         return FEDGE_OK;
     const fedge_status status =
-        fedge_joined_wrap(&server->model.accumulator, others(server),
-                          server->plan->sent.schema.num_elements, &server->sums, err);
+        fedge_distributed_wrap(&server->model.accumulator, others(server),
+                               server->plan->sent.schema.num_elements, &server->sums, err);
     if (status == FEDGE_OK)
-        fedge_joined_on_shards(&server->model.accumulator, together, server);
+        fedge_distributed_on_shards(&server->model.accumulator, together, server);
     return status;
 }
 
 fedge_status fedge_server_run_agree_on_sums(fedge_server_run *server, fedge_error *err)
 {
-    return server->ranks ? fedge_joined_agree(&server->model.accumulator, err) : FEDGE_OK;
+    return server->ranks ? fedge_distributed_agree(&server->model.accumulator, err) : FEDGE_OK;
 }
 
 fedge_status fedge_server_run_join_sums(fedge_server_run *server, fedge_error *err)

@@ -1,8 +1,8 @@
 /* The close of a round over ranks, for ranks.sh: medians of seconds on rank 0, each pass in turn.
  *
  *     shards     the sums come to the ranks' shards, each takes its step, and rank 0 gathers
- *                (fedge_joined_lead): a served round
- *     rank 0     the sums of all ranks come to rank 0 (fedge_joined_join), and its step: a
+ *                (fedge_distributed_lead): a served round
+ *     rank 0     the sums of all ranks come to rank 0 (fedge_distributed_join), and its step: a
  *                simulated one
  *     step       the step alone, of all parameters
  *     allreduce  MPI_Allreduce of as many int64
@@ -43,7 +43,7 @@ static void must(fedge_status status, const fedge_error *err)
 static fedge_status lead(void *user, fedge_accumulator *accumulator, fedge_error *err)
 {
     (void)user;
-    return fedge_joined_lead(accumulator, err);
+    return fedge_distributed_lead(accumulator, err);
 }
 
 static void write_log(void *user, const char *line, size_t size)
@@ -73,8 +73,8 @@ static void open_sums(bench *b, const char *accumulator, const char *join)
                                              .join = join,
                                              .log = &log};
     must(fedge_accumulator_open(accumulator, &config, &b->accumulator, &err), &err);
-    must(fedge_joined_wrap(&b->accumulator, &b->collective, b->count, &config, &err), &err);
-    fedge_joined_on_shards(&b->accumulator, lead, NULL);
+    must(fedge_distributed_wrap(&b->accumulator, &b->collective, b->count, &config, &err), &err);
+    fedge_distributed_on_shards(&b->accumulator, lead, NULL);
 }
 
 static void add_update(bench *b)
@@ -100,16 +100,16 @@ static void run(bench *b, int kind)
     const bool leads = b->collective.rank == 0;
     switch (kind) {
     case SHARDS:
-        must(leads ? fedge_joined_lead(&b->accumulator, &err)
-                   : fedge_joined_follow(&b->accumulator, FEDGE_OK, &err),
+        must(leads ? fedge_distributed_lead(&b->accumulator, &err)
+                   : fedge_distributed_follow(&b->accumulator, FEDGE_OK, &err),
              &err);
         must(leads ? fedge_accumulator_step(&b->accumulator, &all, 1, &err)
-                   : fedge_joined_follow(&b->accumulator, FEDGE_OK, &err),
+                   : fedge_distributed_follow(&b->accumulator, FEDGE_OK, &err),
              &err);
         b->stepped = true;
         break;
     case RANK_0:
-        must(fedge_joined_join(&b->accumulator, FEDGE_OK, &err), &err);
+        must(fedge_distributed_join(&b->accumulator, FEDGE_OK, &err), &err);
         if (leads)
             must(fedge_accumulator_step(&b->accumulator, &all, 1, &err), &err);
         break;

@@ -106,7 +106,7 @@ static void step(fedge_accumulator *accumulator, float *values)
 static fedge_status lead(void *user, fedge_accumulator *accumulator, fedge_error *err)
 {
     (void)user;
-    return fedge_joined_lead(accumulator, err);
+    return fedge_distributed_lead(accumulator, err);
 }
 
 static void open_rank(const trial *self, const fedge_collective *ranks, bool again,
@@ -120,17 +120,17 @@ static void open_rank(const trial *self, const fedge_collective *ranks, bool aga
     config.num_gpus = again ? 1 : 0;
     open_as(self->on_cpu[ranks->rank] ? &fedge_accumulator_cpu : &fedge_accumulator_cuda, &config,
             accumulator);
-    must(fedge_joined_wrap(accumulator, ranks, VALUES, &config, &err), &err);
-    fedge_joined_on_shards(accumulator, lead, NULL);
+    must(fedge_distributed_wrap(accumulator, ranks, VALUES, &config, &err), &err);
+    fedge_distributed_on_shards(accumulator, lead, NULL);
 }
 
 static fedge_status join_round(const trial *self, fedge_accumulator *accumulator, bool leads,
                                fedge_error *err)
 {
     if (!self->on_shards)
-        return fedge_joined_join(accumulator, FEDGE_OK, err);
-    return leads ? fedge_joined_lead(accumulator, err)
-                 : fedge_joined_follow(accumulator, FEDGE_OK, err);
+        return fedge_distributed_join(accumulator, FEDGE_OK, err);
+    return leads ? fedge_distributed_lead(accumulator, err)
+                 : fedge_distributed_follow(accumulator, FEDGE_OK, err);
 }
 
 static bool reads(const trial *self, uint32_t round)
@@ -144,7 +144,7 @@ static void use_round(const trial *self, fedge_accumulator *accumulator, uint32_
     fedge_error err;
     float *moved = results->moved[round];
     if (!leads && self->on_shards) { /* after which its sums are 0 */
-        must(fedge_joined_follow(accumulator, FEDGE_OK, &err), &err);
+        must(fedge_distributed_follow(accumulator, FEDGE_OK, &err), &err);
     } else if (leads) {
         results->totals[round] = fedge_accumulator_get_totals(accumulator);
         memcpy(moved, results->moved[round > 0 ? round - 1 : 0], sizeof(results->moved[0]));
@@ -308,8 +308,8 @@ static void what_was_asked_for_by_name_must_be_had(void **state)
         assert_int_equal(codes[rank], FAILED);
         assert_non_null(strstr(results->message[rank], "sums cannot be joined by nccl: rank 1 on"));
     }
-    assert_int_equal(fedge_joined_check_name("nccl", &err), FEDGE_OK);
-    assert_int_equal(fedge_joined_check_name("pipes", &err), FEDGE_INVALID_ARGUMENT);
+    assert_int_equal(fedge_distributed_check_name("nccl", &err), FEDGE_OK);
+    assert_int_equal(fedge_distributed_check_name("pipes", &err), FEDGE_INVALID_ARGUMENT);
     assert_non_null(strstr(err.message, "auto, mpi, nccl"));
 }
 

@@ -76,7 +76,7 @@ typedef struct fedge_rank_link {
     const fedge_collective *collective; /* not alone; for use before the service runs */
     /* Sends an order, with order->size bytes; thread-safe. */
     void (*send_order)(void *user, uint32_t to, const fedge_order *order, const void *bytes);
-    /* A fedge_joined_together_fn, while the service runs, on the round finalizer's thread. */
+    /* A fedge_distributed_together_fn, while the service runs, on the round finalizer's thread. */
     fedge_status (*join_sums)(void *user, fedge_accumulator *accumulator, fedge_error *err);
     void *user;
 } fedge_rank_link;
@@ -90,7 +90,7 @@ typedef enum fedge_rank_message_kind {
                                    next */
     FEDGE_RANK_MESSAGE_ORDER,   /* from rank 0: a fedge_order and its bytes */
     FEDGE_RANK_MESSAGE_REPORT,  /* to rank 0: a fedge_report and its bytes */
-    FEDGE_RANK_MESSAGE_SUMS,    /* from rank 0: all call fedge_joined_follow next */
+    FEDGE_RANK_MESSAGE_SUMS,    /* from rank 0: all call fedge_distributed_follow next */
     FEDGE_RANK_MESSAGE_STATUS,  /* from rank 0: a fedge_run_status */
     FEDGE_RANK_MESSAGE_STOP,    /* a signal ends all ranks */
     FEDGE_RANK_MESSAGE_RELOAD,  /* to rank 0: a signal asked to reload; from it: reload */

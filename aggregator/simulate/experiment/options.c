@@ -150,7 +150,7 @@ static fedge_status take_join(void *settings, const char *option, const char *va
     (void)option;
     fedge_simulate_options *out = settings;
     out->sums.join = value;
-    return fedge_joined_check_name(value, err);
+    return fedge_distributed_check_name(value, err);
 }
 
 #define OPTION(name, argument, help, type, field)                                                  \

@@ -226,7 +226,7 @@ fedge_status fedge_sim_ranks_join(fedge_sim_ranks *ranks, fedge_error *err)
     tell(ranks, &(ranks_command){.kind = RANKS_JOIN});
     /* The step that follows moves the model. */
     ranks->is_told = false;
-    return fedge_joined_join(&ranks->config.global->accumulator, FEDGE_OK, err);
+    return fedge_distributed_join(&ranks->config.global->accumulator, FEDGE_OK, err);
 }
 
 void fedge_sim_ranks_keep(fedge_sim_ranks *ranks, uint32_t round)
@@ -332,8 +332,8 @@ fedge_status fedge_sim_ranks_init(fedge_sim_ranks *ranks, const fedge_collective
     *ranks = (fedge_sim_ranks){0};
     if (fedge_collective_is_alone(collective))
         return FEDGE_OK;
-    FEDGE_TRY(fedge_joined_wrap(&config->global->accumulator, collective,
-                                config->job->plan.sent.schema.num_elements, sums, err));
+    FEDGE_TRY(fedge_distributed_wrap(&config->global->accumulator, collective,
+                                     config->job->plan.sent.schema.num_elements, sums, err));
     *ranks = (fedge_sim_ranks){.collective = collective,
                                .config = *config,
                                .keeps = fedge_plan_keeps(&config->job->plan),

@@ -58,7 +58,8 @@ FEDGE_MUST_USE fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_
 
 /* The model has moved otherwise than by fedge_sim_ranks_join's step. */
 void fedge_sim_ranks_moved(fedge_sim_ranks *ranks);
-/* Joins the sums of all in the accumulator of the model, which moves now. As fedge_joined_join. */
+/* Joins the sums of all in the accumulator of the model, which moves now. As
+ * fedge_distributed_join. */
 FEDGE_MUST_USE fedge_status fedge_sim_ranks_join(fedge_sim_ranks *ranks, fedge_error *err);
 /* [round] has closed: the others' sums are 0, and what their clients keep has moved for good. */
 void fedge_sim_ranks_keep(fedge_sim_ranks *ranks, uint32_t round);

@@ -146,7 +146,7 @@ static void join(fedge_sim_ranks *self)
 {
     fedge_error err = self->failed;
     const fedge_status known =
-        fedge_joined_join(&self->config.global->accumulator, err.status, &err);
+        fedge_distributed_join(&self->config.global->accumulator, err.status, &err);
     (void)known;
 }
 

@@ -571,7 +571,7 @@ fedge_status fedge_simulation_serve(fedge_simulation *simulation, fedge_error *e
 const char *fedge_simulation_accumulator(const fedge_simulation *simulation)
 {
     const fedge_accumulator *accumulator = &simulation->global.accumulator;
-    return simulation->ranks.collective ? fedge_joined_kind(accumulator) : accumulator->ops->name;
+    return accumulator->ops->name;
 }
 
 uint64_t fedge_simulation_promised_bytes(const fedge_simulation *simulation)

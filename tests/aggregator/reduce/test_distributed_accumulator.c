@@ -71,12 +71,12 @@ static void join_as(const fedge_collective *collective, void *user)
     fedge_accumulator accumulator;
     fedge_error err;
     open_cpu(&accumulator);
-    must(fedge_joined_wrap(&accumulator, collective, VALUES, &SILENT, &err));
+    must(fedge_distributed_wrap(&accumulator, collective, VALUES, &SILENT, &err));
     for (uint32_t i = rank; i < UPDATES; i += RANKS)
         add_update(&accumulator, i);
     if (self->failed[rank] != FEDGE_OK)
         (void)fedge_fail(&err, self->failed[rank], "a GPU is lost");
-    self->joined[rank] = fedge_joined_join(&accumulator, self->failed[rank], &err);
+    self->joined[rank] = fedge_distributed_join(&accumulator, self->failed[rank], &err);
     if (rank == 0 && self->joined[rank] == FEDGE_OK) {
         self->totals = fedge_accumulator_get_totals(&accumulator);
         must(fedge_accumulator_read(&accumulator, 0, VALUES, self->sums_together, &err));
@@ -144,7 +144,7 @@ typedef struct rounds {
 static fedge_status lead(void *user, fedge_accumulator *accumulator, fedge_error *err)
 {
     (void)user;
-    return fedge_joined_lead(accumulator, err);
+    return fedge_distributed_lead(accumulator, err);
 }
 
 /* In the last round the values are others than the step before left. */
@@ -165,7 +165,7 @@ static void move_model(const rounds *self, fedge_accumulator *accumulator, model
     }
     if (round == 2)
         must(fedge_accumulator_read(accumulator, 0, VALUES, of->sums, &err));
-    if (accumulator->ops->optimizes || !self->rule) {
+    if (fedge_accumulator_optimizes(accumulator) || !self->rule) {
         must(fedge_accumulator_step(accumulator, parts, 2, &err));
         return;
     }
@@ -193,16 +193,16 @@ static void play_on_shards(const fedge_collective *collective, void *user)
     fedge_accumulator accumulator;
     fedge_error err;
     open_cpu(&accumulator);
-    must(fedge_joined_wrap(&accumulator, collective, VALUES, &SILENT, &err));
-    fedge_joined_on_shards(&accumulator, lead, NULL);
+    must(fedge_distributed_wrap(&accumulator, collective, VALUES, &SILENT, &err));
+    fedge_distributed_on_shards(&accumulator, lead, NULL);
     for (uint32_t round = 0; round < ROUNDS; round++) {
         add_round(&accumulator, round, collective->rank, collective->num_ranks);
         if (collective->rank > 0) { /* to join, and to step or give its sums */
-            must(fedge_joined_follow(&accumulator, FEDGE_OK, &err));
-            must(fedge_joined_follow(&accumulator, FEDGE_OK, &err));
+            must(fedge_distributed_follow(&accumulator, FEDGE_OK, &err));
+            must(fedge_distributed_follow(&accumulator, FEDGE_OK, &err));
             continue;
         }
-        must(fedge_joined_lead(&accumulator, &err));
+        must(fedge_distributed_lead(&accumulator, &err));
         move_model(self, &accumulator, &self->together, round);
         must(fedge_accumulator_reset(&accumulator, &err));
     }
@@ -248,15 +248,15 @@ static void step_without_room(const fedge_collective *collective, void *user)
     fedge_status heard;
     (void)user;
     open_cpu(&accumulator);
-    must(fedge_joined_wrap(&accumulator, collective, VALUES, &SILENT, &err));
-    fedge_joined_on_shards(&accumulator, lead, NULL);
+    must(fedge_distributed_wrap(&accumulator, collective, VALUES, &SILENT, &err));
+    fedge_distributed_on_shards(&accumulator, lead, NULL);
     add_round(&accumulator, 0, collective->rank, collective->num_ranks);
     if (collective->rank > 0) {
-        must(fedge_joined_follow(&accumulator, FEDGE_OK, &err));
+        must(fedge_distributed_follow(&accumulator, FEDGE_OK, &err));
         no_memory.left = collective->rank == 1 ? 0 : -1;
-        heard = fedge_joined_follow(&accumulator, FEDGE_OK, &err);
+        heard = fedge_distributed_follow(&accumulator, FEDGE_OK, &err);
     } else {
-        must(fedge_joined_lead(&accumulator, &err));
+        must(fedge_distributed_lead(&accumulator, &err));
         heard = fedge_accumulator_step(&accumulator, &part, 1, &err);
     }
     if (heard != FEDGE_NO_MEMORY || !strstr(err.message, "no memory for a shard"))

@@ -40,7 +40,7 @@ typedef struct place {
     uint64_t phase;        /* of the last OPEN that it was given */
     /* Guarded: */
     bool ready;
-    uint32_t wanted; /* calls of fedge_joined_follow that have not returned */
+    uint32_t wanted; /* calls of fedge_distributed_follow that have not returned */
 } place;
 
 /* Of one that has been said already. */
@@ -349,7 +349,7 @@ static fedge_status together(void *user, fedge_accumulator *accumulator, fedge_e
         places[rank].wanted++;
     pthread_cond_broadcast(&changed);
     pthread_mutex_unlock(&lock);
-    return fedge_joined_lead(accumulator, err);
+    return fedge_distributed_lead(accumulator, err);
 }
 
 static void follow(const fedge_collective *collective)
@@ -374,7 +374,7 @@ static void follow(const fedge_collective *collective)
             continue;
         }
         pthread_mutex_unlock(&lock);
-        MUST(fedge_joined_follow(fedge_rank_worker_accumulator(at->worker), FEDGE_OK, ERR));
+        MUST(fedge_distributed_follow(fedge_rank_worker_accumulator(at->worker), FEDGE_OK, ERR));
         pthread_mutex_lock(&lock);
         at->wanted--;
     }
