@@ -1,5 +1,6 @@
 """What the pages say is what there is: links, keys, options, limits, metrics, events, commands."""
 
+import fnmatch
 import glob
 import json
 import os
@@ -15,6 +16,13 @@ import reference
 SOURCE = os.environ["FEDGE_SOURCE_DIR"]
 BIN = os.environ["FEDGE_BIN_DIR"]
 PATIENCE_S = 600
+LINE = 120  # characters, outside tables
+# The most that a page may have, in bytes, by the first pattern that fits: what is longer is not read.
+PAGES = (
+    ("docs/results.md", 20 << 10), ("docs/strategies.md", 20 << 10), ("docs/codecs.md", 10 << 10), ("docs/layers.md", 10 << 10),
+    ("docs/contributing.md", 10 << 10), ("docs/security.md", 10 << 10), ("docs/guides/*.md", 10 << 10),
+    ("docs/reference/job.md", 30 << 10), ("docs/reference/*.md", 40 << 10),
+)
 
 
 def read(path):
@@ -68,6 +76,15 @@ class Pages(unittest.TestCase):
                 if kind == "debian" or name not in pinned:
                     pinned[name] = version.rpartition("really")[2]
         self.assertEqual({(name.lower(), version) for name, version in said}, set(pinned.items()))
+
+    def test_pages_are_short(self):
+        """In bytes, and in the lengths of lines outside tables."""
+        for path, page in pages().items():
+            most = next((most for pattern, most in PAGES if fnmatch.fnmatch(path, pattern)), None)
+            with self.subTest(path):
+                self.assertLessEqual(len(page.encode()), most or len(page.encode()))
+                long = [line for line in page.splitlines() if len(line) > LINE and not line.lstrip().startswith("|")]
+                self.assertEqual(long if most else [], [])
 
     def test_files_that_are_named_exist(self):
         named = re.compile(r"`((?:edge|secure|client|aggregator|tests|examples|cmake|docs)/[\w./]*[\w/])`")
