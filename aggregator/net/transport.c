@@ -112,17 +112,15 @@ static void watch(ev_io *watcher, int listener, fedge_transport *transport)
 static fedge_status open_listeners(fedge_transport *transport, fedge_error *err)
 {
     const fedge_transport_config *config = &transport->config;
-    fedge_status status = fedge_listener_open(
-        &config->listen, "--listen", &transport->clients_listener, &transport->clients_port, err);
-    if (status == FEDGE_OK && config->http_on) {
-        status = fedge_listener_open(&config->http, "--http", &transport->http_listener,
-                                     &transport->http_port, err);
+    FEDGE_TRY(fedge_listener_open(&config->listen, "--listen", &transport->clients_listener,
+                                  &transport->clients_port, err));
+    if (config->http_on) {
+        FEDGE_TRY(fedge_listener_open(&config->http, "--http", &transport->http_listener,
+                                      &transport->http_port, err));
     }
-    if (status == FEDGE_OK) {
-        watch(&transport->clients_watcher, transport->clients_listener, transport);
-        watch(&transport->http_watcher, transport->http_listener, transport);
-    }
-    return status;
+    watch(&transport->clients_watcher, transport->clients_listener, transport);
+    watch(&transport->http_watcher, transport->http_listener, transport);
+    return FEDGE_OK;
 }
 
 static fedge_status make_networks(fedge_transport *transport, fedge_error *err)
@@ -131,11 +129,10 @@ static fedge_status make_networks(fedge_transport *transport, fedge_error *err)
     transport->networks = calloc(transport->config.num_threads, sizeof(fedge_network *));
     if (!transport->networks)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the transport");
-    fedge_status status =
-        fedge_network_new(transport, 0, transport->config.loop, &transport->http, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < transport->config.num_threads; i++)
-        status = fedge_network_new(transport, i, NULL, &transport->networks[i], err);
-    return status;
+    FEDGE_TRY(fedge_network_new(transport, 0, transport->config.loop, &transport->http, err));
+    for (uint32_t i = 0; i < transport->config.num_threads; i++)
+        FEDGE_TRY(fedge_network_new(transport, i, NULL, &transport->networks[i], err));
+    return FEDGE_OK;
 }
 
 fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_transport **transport,
@@ -160,17 +157,15 @@ fedge_status fedge_transport_new(const fedge_transport_config *config, fedge_tra
     fresh->clients_listener = fresh->http_listener = fresh->first_bytes_epoll = -1;
     fresh->started_ms = fedge_os_monotonic_ms();
     prepare_libraries(config->log);
-    fedge_status status = open_listeners(fresh, err);
-    if (status == FEDGE_OK)
-        status = fedge_admission_open(fresh, err);
-    if (status == FEDGE_OK)
-        status = make_networks(fresh, err);
-    if (status != FEDGE_OK) {
-        fedge_transport_free(fresh);
-        return status;
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(open_listeners(fresh, err), failed);
+    FEDGE_TRY_OR(fedge_admission_open(fresh, err), failed);
+    FEDGE_TRY_OR(make_networks(fresh, err), failed);
     *transport = fresh;
     return FEDGE_OK;
+failed:
+    fedge_transport_free(fresh);
+    return status;
 }
 
 static void stop_listening(fedge_transport *transport)

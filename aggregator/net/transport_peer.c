@@ -147,14 +147,11 @@ void fedge_peer_carry_out(fedge_peer *peer)
 static fedge_status check_ticket(fedge_peer *peer, fedge_registry_match *match, fedge_error *err)
 {
     const fedge_ticket_owner *owner = peer->ticket;
-    fedge_status status = fedge_peers_admit_again(peers_of(peer), owner, match, err);
-    if (status == FEDGE_OK) {
-        memcpy(peer->fingerprint, owner->fingerprint, sizeof(peer->fingerprint));
-        peer->chain = owner->chain;
-        peer->chain_known = true;
-        status = fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err);
-    }
-    return status;
+    FEDGE_TRY(fedge_peers_admit_again(peers_of(peer), owner, match, err));
+    memcpy(peer->fingerprint, owner->fingerprint, sizeof(peer->fingerprint));
+    peer->chain = owner->chain;
+    peer->chain_known = true;
+    return fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err);
 }
 
 /* Looks at the certificate: TLS has verified it, but only the registry knows whose it is. */
@@ -176,10 +173,10 @@ static fedge_status check_certificate(fedge_peer *peer, struct lws *wsi,
         return fedge_fail(err, FEDGE_DENIED, "the certificate is over %u bytes",
                           FEDGE_MAX_CERTIFICATE_SIZE);
     }
-    fedge_status status = fedge_peers_admit(peers_of(peer), (const uint8_t *)info->ns.name,
-                                            (size_t)info->ns.len, peer->fingerprint, match, err);
+    FEDGE_TRY(fedge_peers_admit(peers_of(peer), (const uint8_t *)info->ns.name,
+                                (size_t)info->ns.len, peer->fingerprint, match, err));
     /* The roots may have changed since the handshake. */
-    return status == FEDGE_OK ? fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err) : status;
+    return fedge_chain_check(&peer->chain, fedge_tls_now_ms(), err);
 }
 
 void fedge_peer_judge(fedge_peer *peer, uint64_t now_unix_ms)

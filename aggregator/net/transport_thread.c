@@ -441,22 +441,16 @@ static void watch(fedge_network *network)
 static fedge_status start(fedge_network *network, fedge_error *err)
 {
     const uint32_t most = network->transport->config.max_connections + FEDGE_REDIRECT_ROOM;
-    fedge_status status = fedge_slots_init(
-        /* A connection's number says by its tag which thread of which rank answers for it. */
-        &network->slots, most, network->transport->config.first_tag + network->index, err);
-    if (status == FEDGE_OK)
-        status = fedge_mailbox_new(&network->arrivals, fedge_network_wake, network, err);
-    if (status == FEDGE_OK)
-        status = fedge_mailbox_new(&network->replies, fedge_network_wake, network, err);
-    if (status == FEDGE_OK)
-        status = make_clients_vhost(network, err);
-    if (status == FEDGE_OK) {
-        watch(network);
-        const int failed = pthread_create(&network->thread, NULL, run, network);
-        network->running = failed == 0;
-        status = failed ? fedge_fail_errno(err, failed, "cannot start a network thread") : FEDGE_OK;
-    }
-    return status;
+    /* A connection's number says by its tag which thread of which rank answers for it. */
+    const uint32_t tag = network->transport->config.first_tag + network->index;
+    FEDGE_TRY(fedge_slots_init(&network->slots, most, tag, err));
+    FEDGE_TRY(fedge_mailbox_new(&network->arrivals, fedge_network_wake, network, err));
+    FEDGE_TRY(fedge_mailbox_new(&network->replies, fedge_network_wake, network, err));
+    FEDGE_TRY(make_clients_vhost(network, err));
+    watch(network);
+    const int failed = pthread_create(&network->thread, NULL, run, network);
+    network->running = failed == 0;
+    return failed ? fedge_fail_errno(err, failed, "cannot start a network thread") : FEDGE_OK;
 }
 
 fedge_status fedge_network_new(fedge_transport *transport, uint32_t index, struct ev_loop *loop,

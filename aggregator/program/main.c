@@ -151,52 +151,42 @@ static fedge_status load(program *self, fedge_error *err)
 {
     uint8_t *text = NULL;
     const fedge_options *options = &self->options;
-    fedge_status status =
-        fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &self->job_size, err);
+    FEDGE_TRY(fedge_os_read_file(options->job, FEDGE_JOB_MAX_SIZE, &text, &self->job_size, err));
     self->job_text = (char *)text;
-    if (status == FEDGE_OK && options->strategy_plugin)
-        status = fedge_plugin_load(options->strategy_plugin, &self->plugin, err);
-    if (status == FEDGE_OK) {
-        status = fedge_strategy_job_parse_with(fedge_plugin_readers(self->plugin), self->job_text,
-                                               self->job_size, options->job, &self->job, err);
-    }
-    if (status == FEDGE_OK)
-        status = fedge_check_selection(self->job, options->job, &self->log, err);
+    if (options->strategy_plugin)
+        FEDGE_TRY(fedge_plugin_load(options->strategy_plugin, &self->plugin, err));
+    FEDGE_TRY(fedge_strategy_job_parse_with(fedge_plugin_readers(self->plugin), self->job_text,
+                                            self->job_size, options->job, &self->job, err));
+    FEDGE_TRY(fedge_check_selection(self->job, options->job, &self->log, err));
     fedge_error unused;
-    if (status == FEDGE_OK && leads(self) &&
-        !fedge_plugin_is_used(self->plugin, self->job, &unused))
+    if (leads(self) && !fedge_plugin_is_used(self->plugin, self->job, &unused))
         fedge_log_failure(&self->log, FEDGE_LOG_WARN, "plugin-unused", &unused);
-    if (status == FEDGE_OK && self->job->rounds.buffer_size > 0 && self->collective.num_ranks > 1) {
-        status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "%s: strategy.type: %s takes updates in one process: run "
-                            "fedge-aggregator without mpirun, or take another strategy",
-                            options->job, self->job->strategy);
+    if (self->job->rounds.buffer_size > 0 && self->collective.num_ranks > 1) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s: strategy.type: %s takes updates in one process: run "
+                          "fedge-aggregator without mpirun, or take another strategy",
+                          options->job, self->job->strategy);
     }
     self->options.sums.stuck = on_stuck;
-    if (status == FEDGE_OK && options->gpus_file)
-        status = fedge_gpus_file_read(options->gpus_file, &self->options.sums, err);
-    if (status == FEDGE_OK && leads(self))
-        status = fedge_evaluator_new(self->job, &self->evaluator, err);
-    if (status == FEDGE_OK && self->evaluator) {
-        status =
-            fedge_evaluator_set_metrics(self->evaluator, fedge_plugin_metrics(self->plugin), err);
+    if (options->gpus_file)
+        FEDGE_TRY(fedge_gpus_file_read(options->gpus_file, &self->options.sums, err));
+    if (leads(self)) {
+        FEDGE_TRY(fedge_evaluator_new(self->job, &self->evaluator, err));
+        if (self->evaluator) {
+            FEDGE_TRY(fedge_evaluator_set_metrics(self->evaluator,
+                                                  fedge_plugin_metrics(self->plugin), err));
+        }
+        FEDGE_TRY(fedge_check_initial_model(self->job, err));
+        /* As at the start of a run: what its strategy needs. */
+        FEDGE_TRY(fedge_global_model_check(self->job, &self->options.sums, err));
+        if (options->result)
+            FEDGE_TRY(fedge_check_result_path(options->result, err));
     }
-    if (status == FEDGE_OK && leads(self))
-        status = fedge_check_initial_model(self->job, err);
-    /* As at the start of a run: what its strategy needs. */
-    if (status == FEDGE_OK && leads(self))
-        status = fedge_global_model_check(self->job, &self->options.sums, err);
-    if (status == FEDGE_OK && options->result && leads(self))
-        status = fedge_check_result_path(options->result, err);
-    if (status == FEDGE_OK)
-        status = fedge_ciphers_check(err);
-    if (status == FEDGE_OK) {
-        status = fedge_peers_new(options->identity, options->trust, options->registry, &self->log,
-                                 &self->peers, err);
-    }
-    if (status == FEDGE_OK)
-        warn_of_too_few(self);
-    return status;
+    FEDGE_TRY(fedge_ciphers_check(err));
+    FEDGE_TRY(fedge_peers_new(options->identity, options->trust, options->registry, &self->log,
+                              &self->peers, err));
+    warn_of_too_few(self);
+    return FEDGE_OK;
 }
 
 static int code_of_loading(const program *self, fedge_error *err)
@@ -377,15 +367,12 @@ static fedge_status open_run(program *self, fedge_error *err)
                                   .traffic = fedge_engine_thread_traffic(self->engine_thread)};
     config.sums.log = &self->log;
     config.sums.joined = ranks_share_updates(self);
-    fedge_status status = fedge_engine_new(&config, fedge_os_monotonic_ms(), &self->engine, err);
-    if (status == FEDGE_OK) {
-        fedge_run_status opened;
-        fedge_engine_get_status(self->engine, &opened);
-        fedge_supervised_opened(&self->supervised, opened.run_id);
-        status = fedge_restart_state_run_opened(&self->supervised, self->options.state,
-                                                opened.run_id, err);
-    }
-    return status;
+    FEDGE_TRY(fedge_engine_new(&config, fedge_os_monotonic_ms(), &self->engine, err));
+    fedge_run_status opened;
+    fedge_engine_get_status(self->engine, &opened);
+    fedge_supervised_opened(&self->supervised, opened.run_id);
+    return fedge_restart_state_run_opened(&self->supervised, self->options.state, opened.run_id,
+                                          err);
 }
 
 static fedge_status announce(const program *self, fedge_error *err)
@@ -407,10 +394,9 @@ static fedge_status announce(const program *self, fedge_error *err)
     if (!self->options.port_file)
         return FEDGE_OK;
     char text[32], path[FEDGE_MAX_PATH];
-    const fedge_status status =
-        fedge_ranks_port_file(&self->collective, self->options.port_file, path, err);
-    int size = snprintf(text, sizeof(text), "%u %u\n", clients, http);
-    return status == FEDGE_OK ? fedge_os_write_file(path, text, (size_t)size, 0644, err) : status;
+    FEDGE_TRY(fedge_ranks_port_file(&self->collective, self->options.port_file, path, err));
+    const int size = snprintf(text, sizeof(text), "%u %u\n", clients, http);
+    return fedge_os_write_file(path, text, (size_t)size, 0644, err);
 }
 
 /* What is left of a run that is over: files in its directory, and its summary. */
