@@ -120,9 +120,7 @@ static fedge_status read_open_file(int fd, const char *path, size_t limit, uint8
                                    size_t *size, fedge_error *err)
 {
     uint64_t file_size;
-    fedge_status status = size_of(fd, path, &file_size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(size_of(fd, path, &file_size, err));
     if (file_size > limit) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%s has %llu bytes; the limit is %zu", path,
                           (unsigned long long)file_size, limit);
@@ -132,7 +130,7 @@ static fedge_status read_open_file(int fd, const char *path, size_t limit, uint8
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the %llu bytes of %s",
                           (unsigned long long)file_size, path);
     }
-    status = read_up_to(fd, path, 0, block, (size_t)file_size, size, err);
+    fedge_status status = read_up_to(fd, path, 0, block, (size_t)file_size, size, err);
     if (status != FEDGE_OK) {
         free(block);
         return status;
@@ -195,9 +193,7 @@ fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, 
                                   unsigned mode, fedge_error *err)
 {
     char temporary[FEDGE_OS_MAX_PATH + 16];
-    fedge_status status = copy_path(temporary, path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(copy_path(temporary, path, err));
     struct stat info; /* a rename would put a file in the place of a device such as /dev/null */
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode) && !S_ISDIR(info.st_mode))
         return fedge_fail(err, FEDGE_IO, "%s is not a regular file: name another", path);
@@ -205,7 +201,7 @@ fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts, 
     int fd = mkostemps(temporary, sizeof(FEDGE_OS_TEMPORARY_SUFFIX) - 1, O_CLOEXEC);
     if (fd < 0)
         return fedge_fail_errno(err, errno, "cannot create a file beside %s", path);
-    status = fill_and_rename(fd, temporary, path, parts, num_parts, mode, err);
+    fedge_status status = fill_and_rename(fd, temporary, path, parts, num_parts, mode, err);
     if (status != FEDGE_OK) {
         unlink(temporary);
         return status;
@@ -560,9 +556,7 @@ static fedge_status reserve_by_length(const fedge_os_file *file, uint64_t size, 
     if (status != FEDGE_OK || present >= size)
         return status;
     uint64_t room = 0;
-    status = fedge_os_free_bytes(file->path, &room, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_os_free_bytes(file->path, &room, err));
     /* The room may be gone when it is written; this is all that can be said without fallocate. */
     if (room < size - present) {
         return fedge_fail(err, FEDGE_NO_SPACE, "%s needs %llu more bytes; the disk has %llu free",

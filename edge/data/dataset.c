@@ -164,9 +164,7 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
     /* Others' files need not even exist on this device. */
     if (d->partition->scheme != FEDGE_PARTITION_PER_FILE)
         return FEDGE_OK;
-    status = fedge_partition_check_files(count, d->num_parts, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_partition_check_files(count, d->num_parts, err));
     fedge_file_list_keep(&files->values, d->part);
     if (files->labels.count > 0)
         fedge_file_list_keep(&files->labels, d->part);
@@ -230,11 +228,9 @@ static fedge_status load(const fedge_data_spec *spec, const char *values_path,
 {
     *out = NULL;
     fedge_dataset *dataset = NULL;
-    fedge_status status = make(spec, &dataset, err);
-    if (status)
-        return status;
+    FEDGE_TRY(make(spec, &dataset, err));
     fedge_dataset_files files = {.ends = NULL};
-    status = fill(dataset, values_path, labels_path, &files, d, err);
+    fedge_status status = fill(dataset, values_path, labels_path, &files, d, err);
     fedge_file_list_close(&files.values);
     fedge_file_list_close(&files.labels);
     free(files.ends);

@@ -213,10 +213,8 @@ static fedge_status count_fields(const char *path, const char *aside, bool label
 {
     fedge_csv csv;
     bool end = false;
-    fedge_status status = fedge_csv_open_aside(&csv, path, 0, aside, err);
-    if (status)
-        return status;
-    status = fedge_csv_next(&csv, &end, err);
+    FEDGE_TRY(fedge_csv_open_aside(&csv, path, 0, aside, err));
+    fedge_status status = fedge_csv_next(&csv, &end, err);
     *count = csv.columns - (label && csv.columns > 0);
     fedge_csv_close(&csv);
     return status;

@@ -200,10 +200,8 @@ static fedge_status read_pair(const fedge_json *json, const cJSON *node,
     }
     const cJSON *first = cJSON_IsArray(node) ? node->child : node;
     const cJSON *second = cJSON_IsArray(node) ? first->next : node;
-    fedge_status st = read_number(json, first, field, record, offset, err);
-    if (st == FEDGE_OK)
-        st = read_number(json, second, field, record, offset + sizeof(uint32_t), err);
-    return st;
+    FEDGE_TRY(read_number(json, first, field, record, offset, err));
+    return read_number(json, second, field, record, offset + sizeof(uint32_t), err);
 }
 
 fedge_status fedge_json_text(const fedge_json *json, const cJSON *node, size_t min_size, char *out,
@@ -242,9 +240,7 @@ static fedge_status read_lines(const fedge_json *json, const cJSON *node,
         }
         if (used > 0)
             out[used - 1] = '\n';
-        fedge_status st = fedge_json_text(json, line, 1, out + used, (size_t)field->max + 1, err);
-        if (st != FEDGE_OK)
-            return st;
+        FEDGE_TRY(fedge_json_text(json, line, 1, out + used, (size_t)field->max + 1, err));
         used += strlen(out + used) + 1;
     }
     return FEDGE_OK;
@@ -293,9 +289,7 @@ static fedge_status read_enums(const fedge_json *json, const cJSON *node,
         return fedge_json_fail(json, node, NULL, err, "must be a list, […], with at least one");
     cJSON_ArrayForEach(child, node)
     {
-        fedge_status st = read_enum(json, child, field, &value, err);
-        if (st != FEDGE_OK)
-            return st;
+        FEDGE_TRY(read_enum(json, child, field, &value, err));
         bits |= 1u << value;
     }
     store(record, field->offset, &bits, sizeof(bits));
@@ -395,9 +389,7 @@ static fedge_status read_list(const fedge_json *json, const cJSON *node,
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, node)
     {
-        fedge_status st = read_value(json, child, field, list, offset, err);
-        if (st != FEDGE_OK)
-            return st;
+        FEDGE_TRY(read_value(json, child, field, list, offset, err));
         offset += field->size;
     }
     store(record, field->extra, &count, sizeof(count));
@@ -460,9 +452,7 @@ static fedge_status read_field(const fedge_json *json, const cJSON *object,
                                const fedge_json_field *field, void *record, fedge_error *err)
 {
     const cJSON *node = NULL;
-    fedge_status st = find_member(json, object, field, &node, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(find_member(json, object, field, &node, err));
     if (!node) {
         uint32_t count = 0;
         if (field->flags & FEDGE_JSON_SAME_COUNT)

@@ -285,10 +285,9 @@ static fedge_status write_field(const fedge_json_field *field, const char *recor
 fedge_status fedge_json_write(const fedge_json_field *fields, const void *record, cJSON *object,
                               fedge_error *err)
 {
-    fedge_status st = FEDGE_OK;
-    for (const fedge_json_field *field = fields; field->key && st == FEDGE_OK; field++)
-        st = write_field(field, record, object, err);
-    return st;
+    for (const fedge_json_field *field = fields; field->key; field++)
+        FEDGE_TRY(write_field(field, record, object, err));
+    return FEDGE_OK;
 }
 
 fedge_status fedge_json_print(const fedge_json_field *fields, const void *record, char **text,

@@ -182,9 +182,7 @@ static fedge_status derive_cohort(const fedge_json *json, fedge_rounds_spec *rou
 static fedge_status derive_rounds(const fedge_json *json, fedge_rounds_spec *rounds,
                                   fedge_error *err)
 {
-    fedge_status st = derive_cohort(json, rounds, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(derive_cohort(json, rounds, err));
     if (rounds->min_train_nodes > rounds->max_cohort) {
         return fedge_json_fail_at(json, "rounds.min-train-nodes", err,
                                   "%" PRIu32 " is over max-cohort %" PRIu32 "; raise max-cohort "
@@ -314,11 +312,10 @@ fedge_status fedge_job_parse_with(const char *text, size_t size, const char *nam
 {
     *job = NULL;
     fedge_json json;
-    fedge_status st = fedge_job_open(&json, text, size, name, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(fedge_job_open(&json, text, size, name, err));
     fedge_job *made = calloc(1, sizeof(*made));
-    st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a job", name) : FEDGE_OK;
+    fedge_status st =
+        !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a job", name) : FEDGE_OK;
     if (st == FEDGE_OK) {
         made->strategies = strategies;
         st = fedge_json_read(&json, json.root, fedge_job_fields, made, err);
@@ -409,10 +406,8 @@ fedge_status fedge_job_open(fedge_json *json, const char *text, size_t size, con
                                         .max_size = FEDGE_JOB_MAX_SIZE,
                                         .max_depth = FEDGE_JSON_MAX_DEPTH,
                                         .max_values = FEDGE_PLAN_MAX_VALUES};
-    fedge_status st = fedge_json_open(json, text, size, &options, err);
-    if (st != FEDGE_OK)
-        return st;
-    st = check_version(json, err);
+    FEDGE_TRY(fedge_json_open(json, text, size, &options, err));
+    fedge_status st = check_version(json, err);
     if (st != FEDGE_OK)
         fedge_json_close(json);
     return st;
@@ -462,10 +457,8 @@ fedge_status fedge_job_load_plan(const char *path, fedge_plan **plan, fedge_erro
     uint8_t *text = NULL;
     size_t size = 0;
     fedge_json json;
-    fedge_status st = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &size, err);
-    if (st != FEDGE_OK)
-        return st;
-    st = fedge_job_open(&json, (const char *)text, size, path, err);
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &size, err));
+    fedge_status st = fedge_job_open(&json, (const char *)text, size, path, err);
     if (st == FEDGE_OK) {
         fedge_plan *made = calloc(1, sizeof(*made));
         st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a plan", path)
@@ -574,11 +567,9 @@ static fedge_status read_settings(const fedge_json *json, const cJSON *node, fed
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, node)
     {
-        const fedge_status st = !fedge_json_field_of(table.fields, child->string)
-                                    ? check_owner(json, child, job, err)
-                                    : FEDGE_OK;
-        if (st != FEDGE_OK)
-            return st;
+        FEDGE_TRY(!fedge_json_field_of(table.fields, child->string)
+                      ? check_owner(json, child, job, err)
+                      : FEDGE_OK);
     }
     fedge_status st = fedge_json_read(json, node, table.fields, job->strategy_settings, err);
     if (st == FEDGE_OK) {

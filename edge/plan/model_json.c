@@ -213,10 +213,7 @@ static fedge_status read_loss(const fedge_json *json, const cJSON *node, void *r
     fedge_plan *plan = record;
     fedge_argument_fields table;
     unsigned type = 0;
-    fedge_status st =
-        fedge_argument_type(json, node, "a loss", FEDGE_LOSS_COUNT, loss_name, &type, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(fedge_argument_type(json, node, "a loss", FEDGE_LOSS_COUNT, loss_name, &type, err));
     plan->model.loss = (fedge_loss_type)type;
     fedge_loss_fields(plan->model.loss, &table);
     return fedge_json_read(json, node, table.fields, plan, err);

@@ -98,13 +98,11 @@ static fedge_status read_optimizer(const fedge_json *json, const cJSON *node, vo
     fedge_optimizer *optimizer = &((fedge_training_spec *)record)->optimizer;
     fedge_argument_fields table;
     unsigned type = 0;
-    fedge_status st = fedge_argument_type(json, node, "an optimizer", FEDGE_OPTIMIZER_COUNT,
-                                          optimizer_name, &type, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(fedge_argument_type(json, node, "an optimizer", FEDGE_OPTIMIZER_COUNT, optimizer_name,
+                                  &type, err));
     optimizer->type = (fedge_optimizer_type)type;
     fedge_optimizer_fields(optimizer->type, &table);
-    st = fedge_json_read(json, node, table.fields, optimizer, err);
+    fedge_status st = fedge_json_read(json, node, table.fields, optimizer, err);
     if (st == FEDGE_OK && optimizer->nesterov && optimizer->momentum == 0)
         return fedge_json_fail(json, node, "nesterov", err, "needs a momentum above 0");
     return st;
@@ -663,11 +661,9 @@ fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan, 
                                         .max_depth = FEDGE_JSON_MAX_DEPTH,
                                         .max_values = FEDGE_PLAN_MAX_VALUES};
     fedge_json json;
-    fedge_status st = fedge_json_open(&json, text, size, &options, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(fedge_json_open(&json, text, size, &options, err));
     fedge_plan *made = calloc(1, sizeof(*made));
-    st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plan") : FEDGE_OK;
+    fedge_status st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plan") : FEDGE_OK;
     /* First, so that a client says that it is too old rather than that some key is wrong. */
     if (st == FEDGE_OK)
         st = check_must(&json, err);

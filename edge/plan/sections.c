@@ -17,10 +17,8 @@ static fedge_status add_rows(fedge_sent *sent, const fedge_tensor_spec *tensor, 
     memcpy(shape, tensor->shape, sizeof(shape));
     if (tensor->rank > 0)
         shape[0] = end - begin;
-    fedge_status st =
-        fedge_schema_add(&sent->schema, tensor->name, tensor->dtype, tensor->rank, shape, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(
+        fedge_schema_add(&sent->schema, tensor->name, tensor->dtype, tensor->rank, shape, err));
     size_t row = tensor->rank > 0 ? tensor->count / tensor->shape[0] : 0;
     sent->places[sent->schema.num_tensors - 1] = tensor->offset + begin * row;
     return FEDGE_OK;
@@ -207,15 +205,13 @@ fedge_status fedge_sections_make(fedge_plan *plan, const char **key, fedge_error
     plan->personal.num_parts = 0;
     plan->personal.num_values = 0;
     fedge_schema_init(&sent->schema, sent->tensors, FEDGE_MAX_TENSORS);
-    fedge_status st = plan->external ? add_all(plan, err) : add_trained(plan, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(plan->external ? add_all(plan, err) : add_trained(plan, err));
     if (sent->schema.num_tensors == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
                           "every layer is frozen, so there is nothing to train: freeze less");
     }
     end_section(sent, FEDGE_SECTION_DELTA, "delta", &plan->update.codec);
-    st = choose_codecs(plan, err);
+    fedge_status st = choose_codecs(plan, err);
     if (st != FEDGE_OK) {
         *key = "update.layers";
         return st;

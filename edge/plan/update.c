@@ -114,11 +114,9 @@ static fedge_status run_section(const fedge_update *update, const fedge_section 
     fedge_section_info *info = &made->sections[made->num_sections++];
     fedge_codec_stats stats;
     size_t raw_size = 0;
-    fedge_status st = fedge_codec_encode_pieces(&section->codec, &section->schema,
-                                                update->bounds_log2 + section->first, &ends, raw,
-                                                &raw_size, &stats, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(fedge_codec_encode_pieces(&section->codec, &section->schema,
+                                        update->bounds_log2 + section->first, &ends, raw, &raw_size,
+                                        &stats, err));
     const size_t size = raw ? pack(update, raw, raw_size) : raw_size;
     *info = (fedge_section_info){
         .codec = section->codec, .deflate = size < raw_size, .size = size, .raw_size = raw_size};
@@ -167,9 +165,7 @@ fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *mad
     made->size = made->clamped = 0;
     made->num_sections = 0;
     for (uint32_t i = 0; i < sent->num_sections; i++) {
-        fedge_status st = run_section(update, &sent->sections[i], made, err);
-        if (st != FEDGE_OK)
-            return st;
+        FEDGE_TRY(run_section(update, &sent->sections[i], made, err));
     }
     return FEDGE_OK;
 }
@@ -198,9 +194,7 @@ static fedge_status run_and_describe(const fedge_update *update, fedge_upload *u
                                      fedge_error *err)
 {
     fedge_update_made made;
-    fedge_status st = fedge_update_run(update, &made, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(fedge_update_run(update, &made, err));
     upload->size = made.size;
     upload->num_sections = made.num_sections;
     memcpy(upload->sections, made.sections, made.num_sections * sizeof(made.sections[0]));
@@ -314,9 +308,7 @@ fedge_status fedge_update_check(const fedge_plan *plan, const fedge_upload *uplo
                           upload->num_sections, sent->num_sections, sent->sections[0].name);
     }
     for (uint32_t i = 0; i < sent->num_sections; i++) {
-        fedge_status st = check_section(plan, &sent->sections[i], &upload->sections[i], err);
-        if (st != FEDGE_OK)
-            return st;
+        FEDGE_TRY(check_section(plan, &sent->sections[i], &upload->sections[i], err));
         size += upload->sections[i].size;
     }
     if (upload->size != size) {
@@ -390,9 +382,7 @@ static fedge_status unpack_section(checked_reader *from, const fedge_section_inf
     }
     for (size_t at = 0; at < size;) {
         const size_t part = size - at < READ_BYTES ? size - at : READ_BYTES;
-        fedge_status st = read_checked(from, raw + at, part, err);
-        if (st != FEDGE_OK)
-            return st;
+        FEDGE_TRY(read_checked(from, raw + at, part, err));
         at += part;
     }
     return FEDGE_OK;

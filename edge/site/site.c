@@ -21,9 +21,7 @@ static fedge_status read_partition(const fedge_json *json, const cJSON *node, vo
     fedge_site_data *data = record;
     char text[FEDGE_PARTITION_MAX_TEXT];
     fedge_error cause = {0};
-    fedge_status st = fedge_json_text(json, node, 1, text, sizeof(text), err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(fedge_json_text(json, node, 1, text, sizeof(text), err));
     if (fedge_partition_parse(text, &data->partition, &cause) != FEDGE_OK)
         return fedge_json_fail(json, node, NULL, err, "%s", cause.message);
     data->has_partition = true;
@@ -111,9 +109,7 @@ static fedge_status read_data(const fedge_json *json, const cJSON *node, void *r
                                    "a data set's name must have 1 to %zu bytes",
                                    sizeof(data->name) - 1);
         }
-        fedge_status st = fedge_json_read(json, child, fedge_site_data_fields, data, err);
-        if (st != FEDGE_OK)
-            return st;
+        FEDGE_TRY(fedge_json_read(json, child, fedge_site_data_fields, data, err));
         memcpy(data->name, child->string, length + 1);
         data->has_partition_seed = cJSON_GetObjectItemCaseSensitive(child, "partition-seed") ||
                                    cJSON_GetObjectItemCaseSensitive(child, "partition_seed");
@@ -165,12 +161,10 @@ fedge_status fedge_site_parse(const char *text, size_t size, const char *name, f
                                         .max_depth = FEDGE_JSON_WIRE_DEPTH,
                                         .max_values = FEDGE_SITE_MAX_SIZE};
     fedge_json json;
-    fedge_status st = fedge_json_open(&json, text, size, &options, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(fedge_json_open(&json, text, size, &options, err));
     fedge_site *made = calloc(1, sizeof(*made));
-    st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for it", name)
-               : fedge_json_read(&json, json.root, fedge_site_fields, made, err);
+    fedge_status st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for it", name)
+                            : fedge_json_read(&json, json.root, fedge_site_fields, made, err);
     fedge_json_close(&json);
     if (st != FEDGE_OK) {
         free(made);
@@ -298,9 +292,7 @@ fedge_status fedge_site_check(const fedge_site *site, const fedge_plan *plan, fe
                           "policy.max-local-epochs is %" PRIu32,
                           plan->training.local_epochs, site->max_local_epochs);
     }
-    fedge_status st = check_memory(site, plan, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(check_memory(site, plan, err));
     if (plan->has_data && !fedge_site_find(site, plan->data.name)) {
         return fedge_fail(err, FEDGE_NOT_FOUND,
                           "the plan's data set \"%s\" is not in this site's data; name its files "

@@ -336,9 +336,7 @@ static fedge_status read_metrics(const fedge_json *json, const cJSON *node, void
         const fedge_json_field value[] = {
             {.key = child->string, .kind = FEDGE_JSON_F64, AT(fedge_metric, value)},
             FEDGE_JSON_END};
-        fedge_status st = fedge_json_read(json, node, value, metric, err);
-        if (st != FEDGE_OK)
-            return st;
+        FEDGE_TRY(fedge_json_read(json, node, value, metric, err));
         memcpy(metric->name, child->string, length + 1);
         upload->num_metrics++;
     }
@@ -408,10 +406,8 @@ static fedge_status read(const fedge_message *message, const fedge_json_field *f
                                         .max_depth = FEDGE_JSON_WIRE_DEPTH,
                                         .max_values = MAX_VALUES};
     fedge_json json;
-    fedge_status st = fedge_json_open(&json, message->meta, message->meta_size, &options, err);
-    if (st != FEDGE_OK)
-        return st;
-    st = fedge_json_read(&json, json.root, fields, record, err);
+    FEDGE_TRY(fedge_json_open(&json, message->meta, message->meta_size, &options, err));
+    fedge_status st = fedge_json_read(&json, json.root, fields, record, err);
     fedge_json_close(&json);
     return st;
 }
@@ -569,9 +565,7 @@ fedge_status fedge_notice_read(const fedge_message *message, fedge_notice *notic
     assert(is_notice(message->type));
     wire_notice wire = {0};
     memset(notice, 0, sizeof(*notice));
-    fedge_status st = read(message, NOTICE, &wire, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(read(message, NOTICE, &wire, err));
     *notice = wire.notice;
     /* A reason that this release does not know: one of the same class stands for it. Without a
      * class, too, it is taken as "later", the mildest. */

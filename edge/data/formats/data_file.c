@@ -75,10 +75,8 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
 fedge_status fedge_data_file_open(fedge_data_file *file, const fedge_data_spec *spec,
                                   const char *path, fedge_data_role role, fedge_error *err)
 {
-    fedge_status status = fedge_reader_open(&file->reader, path, err);
-    if (status)
-        return status;
-    status = read_header(file, spec, role, err);
+    FEDGE_TRY(fedge_reader_open(&file->reader, path, err));
+    fedge_status status = read_header(file, spec, role, err);
     if (status || file->format != FEDGE_DATA_ARRAY)
         fedge_reader_close(&file->reader);
     return status;

@@ -18,9 +18,7 @@ static uint32_t load_be32(const uint8_t *in)
 fedge_status fedge_idx_read_header(fedge_reader *reader, fedge_array_info *info, fedge_error *err)
 {
     uint8_t head[4];
-    fedge_status status = fedge_reader_read(reader, head, sizeof(head), "the idx header", err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_read(reader, head, sizeof(head), "the idx header", err));
     if (!fedge_idx_matches(head, sizeof(head))) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "%s: not an idx file: it begins with %02x %02x instead of 00 00",
@@ -45,9 +43,7 @@ fedge_status fedge_idx_read_header(fedge_reader *reader, fedge_array_info *info,
     }
     for (uint32_t i = 0; i < info->rank; i++) {
         uint8_t dim[4];
-        status = fedge_reader_read(reader, dim, sizeof(dim), "the idx dimensions", err);
-        if (status)
-            return status;
+        FEDGE_TRY(fedge_reader_read(reader, dim, sizeof(dim), "the idx dimensions", err));
         info->dims[i] = load_be32(dim);
     }
     return FEDGE_OK;

@@ -138,8 +138,8 @@ static fedge_status scan_name(scanner *s, char name[FEDGE_LEAF_MAX_NAME], fedge_
 
 static fedge_status scan_key(scanner *s, char key[FEDGE_LEAF_MAX_NAME], fedge_error *err)
 {
-    const fedge_status status = scan_name(s, key, err);
-    return status ? status : expect(s, ':', "a key without a colon behind it", err);
+    FEDGE_TRY(scan_name(s, key, err));
+    return expect(s, ':', "a key without a colon behind it", err);
 }
 
 /* The index of the next character of a text, NO_LETTER behind the last. */
@@ -447,12 +447,11 @@ fedge_status fedge_leaf_read(const char *path, const fedge_leaf_visitor *visitor
 {
     scanner s = {.visitor = visitor, .err = err};
     s.lexer = (fedge_json_lexer){.line = 1, .more = read_piece, .user = &s};
-    fedge_status status = fedge_reader_open(&s.reader, path, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_open(&s.reader, path, err));
     s.buffer = malloc(BUFFER_SIZE);
-    status = s.buffer ? read_document(&s, err)
-                      : fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory to read it", path);
+    fedge_status status = s.buffer
+                              ? read_document(&s, err)
+                              : fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory to read it", path);
     free(s.buffer);
     fedge_reader_close(&s.reader);
     return status;

@@ -179,9 +179,7 @@ static fedge_status scan_dictionary(scanner *s, fedge_array_info *info)
 static fedge_status read_prefix(fedge_reader *reader, uint32_t *length, fedge_error *err)
 {
     uint8_t head[PREFIX_SIZE + 4];
-    fedge_status status = fedge_reader_read(reader, head, PREFIX_SIZE, "the npy header", err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_read(reader, head, PREFIX_SIZE, "the npy header", err));
     if (!fedge_npy_matches(head, PREFIX_SIZE))
         return fedge_fail(err, FEDGE_CORRUPT, "%s: not an npy file", reader->path);
     const unsigned major = head[6], minor = head[7];
@@ -191,9 +189,7 @@ static fedge_status read_prefix(fedge_reader *reader, uint32_t *length, fedge_er
                           minor);
     }
     const size_t length_size = major == 1 ? 2 : 4;
-    status = fedge_reader_read(reader, head, length_size, "the npy header", err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_read(reader, head, length_size, "the npy header", err));
     *length = (uint32_t)head[0] | (uint32_t)head[1] << 8;
     if (major > 1)
         *length |= (uint32_t)head[2] << 16 | (uint32_t)head[3] << 24;
@@ -207,16 +203,14 @@ static fedge_status read_prefix(fedge_reader *reader, uint32_t *length, fedge_er
 fedge_status fedge_npy_read_header(fedge_reader *reader, fedge_array_info *info, fedge_error *err)
 {
     uint32_t length = 0;
-    fedge_status status = read_prefix(reader, &length, err);
-    if (status)
-        return status;
+    FEDGE_TRY(read_prefix(reader, &length, err));
     char *text = malloc((size_t)length + 1);
     if (!text) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a header of %u bytes",
                           reader->path, length);
     }
     memset(info, 0, sizeof(*info));
-    status = fedge_reader_read(reader, text, length, "the npy header", err);
+    fedge_status status = fedge_reader_read(reader, text, length, "the npy header", err);
     if (!status) {
         text[length] = '\0';
         scanner s = {text, reader->path, err};

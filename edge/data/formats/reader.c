@@ -16,10 +16,8 @@ fedge_status fedge_reader_open(fedge_reader *reader, const char *path, fedge_err
     *reader = (fedge_reader){.file = NULL, .path = path, .size = 0};
     /* zlib cannot tell the size on the disk, and its messages do not name the file. */
     fedge_os_file file;
-    fedge_status status = fedge_os_open(&file, path, FEDGE_OS_READ, err);
-    if (status)
-        return status;
-    status = fedge_os_file_size(&file, &reader->size, err);
+    FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_READ, err));
+    fedge_status status = fedge_os_file_size(&file, &reader->size, err);
     fedge_os_close(&file);
     if (status)
         return status;

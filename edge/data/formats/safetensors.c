@@ -155,14 +155,12 @@ fedge_status fedge_safetensors_put(const fedge_schema *schema, const float *valu
 {
     const size_t part = FEDGE_SAFETENSORS_PART / sizeof(float);
     size_t size = 0;
-    fedge_status status = header_size(schema, &size, err);
-    if (status)
-        return status;
+    FEDGE_TRY(header_size(schema, &size, err));
     size += PREFIX_SIZE;
     uint8_t *bytes = malloc(size > FEDGE_SAFETENSORS_PART ? size : FEDGE_SAFETENSORS_PART);
     if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "safetensors: no memory for a header");
-    status = fedge_safetensors_write_header(schema, bytes, size, err);
+    fedge_status status = fedge_safetensors_write_header(schema, bytes, size, err);
     for (size_t at = 0; at < size && !status; at += FEDGE_SAFETENSORS_PART) {
         const size_t left = size - at;
         status = put_bytes(user, bytes + at,
@@ -310,9 +308,7 @@ static fedge_status parse_entries(header *h, fedge_error *err)
     for (const cJSON *node = h->json.root->child; node; node = node->next) {
         fedge_status status;
         if (strcmp(node->string, METADATA) == 0) {
-            status = check_metadata(&h->json, node, err);
-            if (status)
-                return status;
+            FEDGE_TRY(check_metadata(&h->json, node, err));
             continue;
         }
         if (h->count == FEDGE_MAX_TENSORS) {

@@ -93,16 +93,12 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
 {
     const uint32_t num_examples = data->num_examples, num_labels = data->num_labels;
     const uint64_t draws = (uint64_t)num_labels * num_parts;
-    fedge_status status = fedge_partition_check_draws(num_labels, num_parts, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_partition_check_draws(num_labels, num_parts, err));
     dirichlet d = {.spec = spec,
                    .num_examples = num_examples,
                    .num_labels = num_labels,
                    .num_parts = num_parts};
-    status = dirichlet_init(&d, data, err);
-    if (status)
-        return status;
+    FEDGE_TRY(dirichlet_init(&d, data, err));
     uint32_t attempts = 0, best = 0;
     bool found = false;
     while (!found && attempts < FEDGE_PARTITION_MAX_ATTEMPTS &&

@@ -97,13 +97,9 @@ static void hand_out(mixture *m, uint64_t seed, const uint32_t *order, uint32_t 
 static fedge_status assign(const fedge_partition_spec *spec, const fedge_partition_data *data,
                            uint32_t num_parts, uint32_t *owner, fedge_error *err)
 {
-    fedge_status status = fedge_partition_check_draws(data->num_labels, num_parts, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_partition_check_draws(data->num_labels, num_parts, err));
     mixture m = {.num_labels = data->num_labels, .num_parts = num_parts};
-    status = mixture_init(&m, spec, data, err);
-    if (status)
-        return status;
+    FEDGE_TRY(mixture_init(&m, spec, data, err));
     uint32_t *order = fedge_partition_shuffled(
         data->num_examples,
         fedge_rng_stream(spec->seed, FEDGE_PURPOSE_PARTITION, 0, 0, FEDGE_DRAW_CLIENT_DEALING));

@@ -22,10 +22,8 @@ static int64_t client_of(uint32_t owner)
 
 static fedge_status open_file(fedge_csv *csv, const char *path, fedge_error *err)
 {
-    fedge_status status = fedge_csv_open(csv, path, 2, err);
-    if (status)
-        return status;
-    status = fedge_csv_header(csv, err);
+    FEDGE_TRY(fedge_csv_open(csv, path, 2, err));
+    fedge_status status = fedge_csv_header(csv, err);
     if (!status && strcmp(csv->line, HEADER) != 0) {
         status = fedge_fail(err, FEDGE_CORRUPT, "%s:%" PRIu64 ": \"%.40s\" is not \"" HEADER "\"",
                             path, csv->number, csv->line);

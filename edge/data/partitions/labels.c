@@ -116,11 +116,9 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
 {
     fedge_classes classes;
     allotment a;
-    fedge_status status = fedge_classes_init(&classes, data, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_classes_init(&classes, data, err));
     /* num_parts · K ≤ num_examples: checked by the caller. */
-    status = allotment_init(&a, &classes, data, num_parts * spec->count, err);
+    fedge_status status = allotment_init(&a, &classes, data, num_parts * spec->count, err);
     if (status) {
         fedge_classes_fini(&classes);
         return status;

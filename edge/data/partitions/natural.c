@@ -86,12 +86,10 @@ static fedge_status owner_of(roster *r, const char *name, uint32_t *owner, fedge
 static fedge_status check_format(const char *path, const char *column, bool *leaf, fedge_error *err)
 {
     fedge_reader reader;
-    fedge_status status = fedge_reader_open(&reader, path, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_open(&reader, path, err));
     uint8_t head[FEDGE_TENSOR_DATA_HEAD_SIZE];
     size_t got = 0;
-    status = fedge_reader_peek(&reader, head, sizeof(head), &got, err);
+    fedge_status status = fedge_reader_peek(&reader, head, sizeof(head), &got, err);
     fedge_reader_close(&reader);
     if (status)
         return status;

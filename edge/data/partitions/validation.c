@@ -18,9 +18,7 @@ static fedge_status assign_then_take(const fedge_partition_spec *spec,
                                      uint32_t num_parts, uint32_t *owner, uint32_t *order,
                                      fedge_error *err)
 {
-    fedge_status status = fedge_partition_assign(spec, data, num_parts, owner, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_partition_assign(spec, data, num_parts, owner, err));
     uint32_t num = 0, part = 0;
     for (uint32_t i = 0; i < data->num_examples; i++) {
         if (owner[i] == FEDGE_PARTITION_VALIDATION) {
@@ -33,7 +31,8 @@ static fedge_status assign_then_take(const fedge_partition_spec *spec,
             order[num++] = i;
     }
     set_apart(order, num, (uint32_t)(share * num), spec->seed, owner);
-    status = fedge_partition_find_empty(data->num_examples, num_parts, owner, &part, err);
+    fedge_status status =
+        fedge_partition_find_empty(data->num_examples, num_parts, owner, &part, err);
     if (!status && part < num_parts) {
         char text[FEDGE_PARTITION_MAX_TEXT];
         fedge_partition_text(spec, text);
