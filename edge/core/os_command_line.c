@@ -21,13 +21,12 @@ static fedge_status take_number(const fedge_option *option, void *field, const c
                                 fedge_error *err)
 {
     uint64_t number = 0;
-    const fedge_status status =
-        fedge_option_number(option->name, value, option->min, option->max, &number, err);
-    if (status == FEDGE_OK && option->type == FEDGE_OPTION_U32)
+    FEDGE_TRY(fedge_option_number(option->name, value, option->min, option->max, &number, err));
+    if (option->type == FEDGE_OPTION_U32)
         *(uint32_t *)field = (uint32_t)number;
-    else if (status == FEDGE_OK)
+    else
         *(uint64_t *)field = number;
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status take(const fedge_option *option, void *settings, const char *value,
@@ -125,11 +124,10 @@ fedge_status fedge_command_line_read(const fedge_command_line *line, int argc, c
                                      void *settings, fedge_words *words, fedge_error *err)
 {
     *words = (fedge_words){.asked = FEDGE_ASKED_RUN};
-    fedge_status status = take_presets(line, settings, err);
-    if (status == FEDGE_OK)
-        status = read_options(line, argc, argv, settings, &words->asked, err);
-    if (status != FEDGE_OK || words->asked != FEDGE_ASKED_RUN)
-        return status;
+    FEDGE_TRY(take_presets(line, settings, err));
+    FEDGE_TRY(read_options(line, argc, argv, settings, &words->asked, err));
+    if (words->asked != FEDGE_ASKED_RUN)
+        return FEDGE_OK;
     if (optind < argc && !line->arguments) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s' is not an option (see %s --help)",
                           argv[optind], line->name);

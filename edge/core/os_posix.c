@@ -466,12 +466,10 @@ fedge_status fedge_os_lock(const char *path, int *lock, fedge_error *err)
     }
     char pid[24];
     int length = snprintf(pid, sizeof(pid), "%ld\n", (long)getpid());
-    fedge_status status = FEDGE_OK;
-    /* Now that it is ours: what was in it is of who had it before. */
-    if (ftruncate(fd, 0) != 0)
-        status = fedge_fail_errno(err, errno, "cannot write lock file %s", path);
-    if (status == FEDGE_OK)
-        status = write_all(fd, path, 0, (const uint8_t *)pid, (size_t)length, err);
+    /* The file may still have the pid of the previous holder. */
+    fedge_status status = ftruncate(fd, 0) != 0
+                              ? fedge_fail_errno(err, errno, "cannot write lock file %s", path)
+                              : write_all(fd, path, 0, (const uint8_t *)pid, (size_t)length, err);
     if (status != FEDGE_OK) {
         close(fd);
         return status;
@@ -509,16 +507,14 @@ fedge_status fedge_os_open_temporary(fedge_os_file *file, const char *folder,
     uint64_t number = 0;
     const char *named = folder ? folder : getenv("TMPDIR");
     named = named && named[0] != '\0' ? named : "/var/tmp";
-    fedge_status status = copy_path(chosen, named, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_random(&number, sizeof(number), err);
-    if (status == FEDGE_OK && fedge_os_format(name, sizeof(name), "%s/fedge-%016llx", named,
-                                              (unsigned long long)number) >= (int)sizeof(name))
-        status = fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s… is too long", named);
-    if (status == FEDGE_OK)
-        status = fedge_os_open(file, name, FEDGE_OS_CREATE, err);
-    /* Without a name: it goes when the program ends, however it ends. */
-    return status == FEDGE_OK ? fedge_os_remove(name, err) : status;
+    FEDGE_TRY(copy_path(chosen, named, err));
+    FEDGE_TRY(fedge_os_random(&number, sizeof(number), err));
+    if (fedge_os_format(name, sizeof(name), "%s/fedge-%016llx", named,
+                        (unsigned long long)number) >= (int)sizeof(name))
+        return fedge_fail(err, FEDGE_TOO_BIG, "the path of %.200s… is too long", named);
+    FEDGE_TRY(fedge_os_open(file, name, FEDGE_OS_CREATE, err));
+    /* Without a name the file is removed when the program ends, however it ends. */
+    return fedge_os_remove(name, err);
 }
 
 fedge_status fedge_os_read_at(const fedge_os_file *file, uint64_t offset, void *out, size_t size,

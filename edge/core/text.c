@@ -120,10 +120,9 @@ fedge_status fedge_option_count(const char *option, const char *text, uint32_t m
                                 fedge_error *err)
 {
     uint64_t number = 0;
-    fedge_status status = fedge_option_number(option, text, 1, max, &number, err);
-    if (status == FEDGE_OK)
-        *count = (uint32_t)number;
-    return status;
+    FEDGE_TRY(fedge_option_number(option, text, 1, max, &number, err));
+    *count = (uint32_t)number;
+    return FEDGE_OK;
 }
 
 /* ---- patterns -------------------------------------------------------------------------------- */

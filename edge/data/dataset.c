@@ -138,11 +138,8 @@ static fedge_status list_files(const fedge_data_spec *spec, const char *values_p
                                const char *labels_path, division *d, fedge_dataset_files *files,
                                fedge_error *err)
 {
-    fedge_status status = fedge_file_list_open(&files->values, values_path, err);
-    if (!status)
-        status = fedge_file_list_open(&files->labels, labels_path, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_file_list_open(&files->values, values_path, err));
+    FEDGE_TRY(fedge_file_list_open(&files->labels, labels_path, err));
     const uint32_t count = files->values.count;
     if (count == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "data '%s': no file is named", spec->name);
@@ -189,21 +186,16 @@ static fedge_status fill(fedge_dataset *dataset, const char *values_path, const 
     const fedge_data_spec *spec = &dataset->spec;
     const char *aside = aside_of(spec, d);
     uint32_t count = 0;
-    fedge_status status = list_files(spec, values_path, labels_path, d, files, err);
-    if (!status) {
-        status = fedge_labels_load(spec, dataset->example_values, files, aside, &dataset->labels,
-                                   &count, err);
-    }
-    if (!status)
-        status = divide(d, spec, values_path, files, dataset->labels, count, err);
-    if (!status) {
-        /* Labels are read first and values only afterwards, since a division may need all labels,
-         * but a device has memory for its own part of the values alone. */
-        const uint32_t *owner = d->all ? NULL : d->owner;
-        dataset->count = keep_labels(dataset->labels, count, owner, d->part);
-        status = fedge_values_load(dataset, files, aside, owner, d->part, err);
-    }
-    return status ? status : make_levels(dataset, err);
+    FEDGE_TRY(list_files(spec, values_path, labels_path, d, files, err));
+    FEDGE_TRY(fedge_labels_load(spec, dataset->example_values, files, aside, &dataset->labels,
+                                &count, err));
+    FEDGE_TRY(divide(d, spec, values_path, files, dataset->labels, count, err));
+    /* Labels are read before values, since a division may need all labels while a device has memory
+     * only for the values of its own part. */
+    const uint32_t *owner = d->all ? NULL : d->owner;
+    dataset->count = keep_labels(dataset->labels, count, owner, d->part);
+    FEDGE_TRY(fedge_values_load(dataset, files, aside, owner, d->part, err));
+    return make_levels(dataset, err);
 }
 
 /* Without examples. */

@@ -79,51 +79,41 @@ static fedge_status read_array(const fedge_data_spec *spec, fedge_data_file *fil
                           fedge_dtype_name(info->dtype));
     }
     const uint64_t count = info->dims[0];
-    fedge_status status = check_count(list, path, count, err);
-    if (!status)
-        status = fedge_reader_expect(reader, count * size, "labels", err);
-    if (!status)
-        status = reserve(list, path, count, err);
-    for (uint64_t i = 0; i < count && !status; i++) {
+    FEDGE_TRY(check_count(list, path, count, err));
+    FEDGE_TRY(fedge_reader_expect(reader, count * size, "labels", err));
+    FEDGE_TRY(reserve(list, path, count, err));
+    for (uint64_t i = 0; i < count; i++) {
         uint8_t raw[8];
-        status = fedge_reader_skip(reader, info->before, "the labels", err);
-        if (!status)
-            status = fedge_reader_read(reader, raw, size, "the labels", err);
-        if (!status)
-            status = fedge_reader_skip(reader, info->after, "the labels", err);
-        const int64_t label = status ? 0 : fedge_array_integer(info, raw);
-        if (!status)
-            status = check_label(spec, path, 0, i, label, err);
-        if (!status)
-            list->of[list->count++] = (int32_t)label;
+        FEDGE_TRY(fedge_reader_skip(reader, info->before, "the labels", err));
+        FEDGE_TRY(fedge_reader_read(reader, raw, size, "the labels", err));
+        FEDGE_TRY(fedge_reader_skip(reader, info->after, "the labels", err));
+        const int64_t label = fedge_array_integer(info, raw);
+        FEDGE_TRY(check_label(spec, path, 0, i, label, err));
+        list->of[list->count++] = (int32_t)label;
     }
-    return status || info->open_end ? status : fedge_reader_end(reader, err);
+    return info->open_end ? FEDGE_OK : fedge_reader_end(reader, err);
 }
 
 static fedge_status read_csv(const fedge_data_spec *spec, const char *path, uint64_t columns,
                              const char *aside, label_list *list, fedge_error *err)
 {
     fedge_csv csv;
-    fedge_status status = fedge_csv_open_aside(&csv, path, columns, aside, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_csv_open_aside(&csv, path, columns, aside, err));
+    fedge_status status;
     const uint32_t first = list->count;
     csv.labelled = columns > 1;
     for (;;) {
         bool end = false;
         int64_t label = 0;
-        status = fedge_csv_next(&csv, &end, err);
-        if (status || end)
+        FEDGE_TRY_OR(fedge_csv_next(&csv, &end, err), done);
+        if (end)
             break;
-        status = fedge_csv_label(&csv, &label, err);
-        if (!status)
-            status = check_label(spec, path, csv.number, list->count - first, label, err);
-        if (!status)
-            status = reserve(list, path, 1, err);
-        if (status)
-            break;
+        FEDGE_TRY_OR(fedge_csv_label(&csv, &label, err), done);
+        FEDGE_TRY_OR(check_label(spec, path, csv.number, list->count - first, label, err), done);
+        FEDGE_TRY_OR(reserve(list, path, 1, err), done);
         list->of[list->count++] = (int32_t)label;
     }
+done:
     fedge_csv_close(&csv);
     return status;
 }
@@ -139,12 +129,10 @@ typedef struct leaf_labels {
 static fedge_status add_leaf_label(void *context, int64_t label, fedge_error *err)
 {
     const leaf_labels *l = context;
-    fedge_status status = check_label(l->spec, l->path, 0, l->list->count - l->first, label, err);
-    if (!status)
-        status = reserve(l->list, l->path, 1, err);
-    if (!status)
-        l->list->of[l->list->count++] = (int32_t)label;
-    return status;
+    FEDGE_TRY(check_label(l->spec, l->path, 0, l->list->count - l->first, label, err));
+    FEDGE_TRY(reserve(l->list, l->path, 1, err));
+    l->list->of[l->list->count++] = (int32_t)label;
+    return FEDGE_OK;
 }
 
 static fedge_status read_leaf(const fedge_data_spec *spec, const char *path, label_list *list,
@@ -162,9 +150,8 @@ static fedge_status read_file(const fedge_data_spec *spec, const char *path, boo
     fedge_data_file file;
     const fedge_data_role role = own ? FEDGE_DATA_OWN_LABELS : FEDGE_DATA_LABELS;
     const uint32_t first = list->count;
-    fedge_status status = fedge_data_file_open(&file, spec, path, role, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_data_file_open(&file, spec, path, role, err));
+    fedge_status status;
     if (file.format == FEDGE_DATA_CSV)
         status = read_csv(spec, path, columns, aside, list, err);
     else if (FEDGE_WITH_MORE_DATA && file.format == FEDGE_DATA_LEAF)
@@ -261,15 +248,14 @@ fedge_status fedge_dataset_guess(const char *values_path, const char *labels_pat
     const char *aside = natural ? partition->source : NULL;
     *spec =
         (fedge_data_spec){.rank = 1, .dtype = FEDGE_F32, .num_labels = INT32_MAX, .divide_by = 1};
-    fedge_status status = fedge_file_list_open(&files.values, values_path, err);
-    if (!status)
-        status = fedge_file_list_open(&files.labels, labels_path, err);
-    if (!status && files.values.count == 0)
-        status = fedge_fail(err, FEDGE_NOT_FOUND, "there is no file of values");
-    if (!status)
-        status = guess_values(&files, aside, spec, err);
-    if (!status)
-        status = fedge_labels_load(spec, spec->shape[0], &files, aside, &labels, &count, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_file_list_open(&files.values, values_path, err), done);
+    FEDGE_TRY_OR(fedge_file_list_open(&files.labels, labels_path, err), done);
+    if (files.values.count == 0)
+        FEDGE_TRY_OR(fedge_fail(err, FEDGE_NOT_FOUND, "there is no file of values"), done);
+    FEDGE_TRY_OR(guess_values(&files, aside, spec, err), done);
+    status = fedge_labels_load(spec, spec->shape[0], &files, aside, &labels, &count, err);
+done:
     for (uint32_t i = 0; i < count; i++)
         most = labels[i] > most ? labels[i] : most;
     spec->num_labels = (uint32_t)most + 1;

@@ -159,16 +159,14 @@ static fedge_status read_example(const fedge_dataset *dataset, fedge_data_file *
                                  uint32_t example, uint8_t *raw, uint8_t *out, fedge_error *err)
 {
     const size_t n = dataset->example_values;
-    fedge_status status = fedge_reader_skip(&file->reader, file->info.before, "the values", err);
-    if (!status) {
-        status = fedge_reader_read(&file->reader, raw ? raw : out,
-                                   n * fedge_dtype_size(file->info.dtype), "the values", err);
+    FEDGE_TRY(fedge_reader_skip(&file->reader, file->info.before, "the values", err));
+    FEDGE_TRY(fedge_reader_read(&file->reader, raw ? raw : out,
+                                n * fedge_dtype_size(file->info.dtype), "the values", err));
+    if (raw) {
+        FEDGE_TRY(convert_floats(&file->info, file->reader.path, example, raw, n,
+                                 (float *)(void *)out, err));
     }
-    if (!status && raw) {
-        status = convert_floats(&file->info, file->reader.path, example, raw, n,
-                                (float *)(void *)out, err);
-    }
-    return status ? status : fedge_reader_skip(&file->reader, file->info.after, "the values", err);
+    return fedge_reader_skip(&file->reader, file->info.after, "the values", err);
 }
 
 static fedge_status read_array(fedge_dataset *dataset, fedge_data_file *file, const selection *kept,
@@ -221,36 +219,36 @@ static fedge_status read_csv(fedge_dataset *dataset, const char *path, bool labe
 {
     const uint64_t columns = (uint64_t)dataset->example_values + (label_column ? 1 : 0);
     fedge_csv csv;
-    fedge_status status = fedge_csv_open_aside(&csv, path, columns, aside, err);
-    if (status)
-        return status;
-    uint32_t row = 0;
+    FEDGE_TRY(fedge_csv_open_aside(&csv, path, columns, aside, err));
+    fedge_status status;
     csv.labelled = label_column;
-    for (;; row++) {
+    for (uint32_t row = 0;; row++) {
         bool end = false;
-        status = fedge_csv_next(&csv, &end, err);
-        if (!status && row == 0)
-            status = check_names(&csv, path, at, err);
-        if (status || end)
+        FEDGE_TRY_OR(fedge_csv_next(&csv, &end, err), done);
+        if (row == 0)
+            FEDGE_TRY_OR(check_names(&csv, path, at, err), done);
+        if (end) {
+            if (row < kept->num_examples) {
+                status =
+                    fedge_fail(err, FEDGE_MISMATCH, "%s: %" PRIu32 " rows, but %" PRIu32 " labels",
+                               path, row, kept->num_examples);
+            }
             break;
+        }
         if (row == kept->num_examples) {
             status = fedge_fail(err, FEDGE_MISMATCH,
                                 "%s:%" PRIu64 ": more rows than the %" PRIu32 " labels", path,
                                 csv.number, kept->num_examples);
             break;
         }
-        if (!is_kept(kept, row))
-            continue;
-        status = fedge_csv_values(&csv, dataset->spec.dtype, dataset->example_values,
-                                  slot_values(dataset, at->slot++), err);
-        if (status)
-            break;
+        if (is_kept(kept, row)) {
+            FEDGE_TRY_OR(fedge_csv_values(&csv, dataset->spec.dtype, dataset->example_values,
+                                          slot_values(dataset, at->slot++), err),
+                         done);
+        }
     }
+done:
     fedge_csv_close(&csv);
-    if (!status && row < kept->num_examples) {
-        return fedge_fail(err, FEDGE_MISMATCH, "%s: %" PRIu32 " rows, but %" PRIu32 " labels", path,
-                          row, kept->num_examples);
-    }
     return status;
 }
 
@@ -283,10 +281,10 @@ static fedge_status read_leaf(const fedge_dataset *dataset, const char *path, co
                                         .values = next_leaf_slot,
                                         .dtype = dataset->spec.dtype,
                                         .example_values = dataset->example_values};
-    const fedge_status status = fedge_leaf_read(path, &visitor, err);
-    if (!status && l.example != kept->num_examples)
+    FEDGE_TRY(fedge_leaf_read(path, &visitor, err));
+    if (l.example != kept->num_examples)
         return fedge_fail(err, FEDGE_MISMATCH, "%s: has changed since its labels were read", path);
-    return status;
+    return FEDGE_OK;
 }
 
 /* Checks a file's header, or, when there is memory, reads its values into slots from at->slot on.
@@ -319,17 +317,16 @@ fedge_status fedge_values_load(fedge_dataset *dataset, const fedge_dataset_files
                                const char *aside, const uint32_t *owner, uint32_t part,
                                fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
     progress at = {0};
-    for (int pass = 0; pass < 2 && !status; pass++) {
-        for (uint32_t f = 0; f < files->values.count && !status; f++) {
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t f = 0; f < files->values.count; f++) {
             const uint32_t first = f > 0 ? files->ends[f - 1] : 0;
             const selection kept = {files->ends[f] - first, owner ? owner + first : NULL, part};
-            status = load_file(dataset, files->values.paths[f], files->labels.count == 0, aside,
-                               &kept, &at, err);
+            FEDGE_TRY(load_file(dataset, files->values.paths[f], files->labels.count == 0, aside,
+                                &kept, &at, err));
         }
-        if (!status && pass == 0)
-            status = allocate_values(dataset, err);
+        if (pass == 0)
+            FEDGE_TRY(allocate_values(dataset, err));
     }
-    return status;
+    return FEDGE_OK;
 }

@@ -60,9 +60,9 @@ fedge_status fedge_json_fail(const fedge_json *json, const cJSON *node, const ch
         (void)snprintf(path + length, sizeof(path) - length, "%s%s", length > 0 ? "." : "", key);
     va_list args;
     va_start(args, format);
-    fedge_status st = fail_in(json, index, path, err, format, args);
+    fedge_status status = fail_in(json, index, path, err, format, args);
     va_end(args);
-    return st;
+    return status;
 }
 
 fedge_status fedge_json_fail_at(const fedge_json *json, const char *path, fedge_error *err,
@@ -84,9 +84,9 @@ fedge_status fedge_json_fail_at(const fedge_json *json, const char *path, fedge_
     (void)find_node(json->root, node, &index, unused, 0);
     va_list args;
     va_start(args, format);
-    fedge_status st = fail_in(json, index, path, err, format, args);
+    fedge_status status = fail_in(json, index, path, err, format, args);
     va_end(args);
-    return st;
+    return status;
 }
 
 /* --- the tree ------------------------------------------------------------------------------- */
@@ -112,30 +112,29 @@ static fedge_status check_object(const fedge_json *json, const cJSON *object, fe
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, object) keys[n++] = child->string;
     qsort(keys, n, sizeof(*keys), compare_keys);
-    fedge_status st = FEDGE_OK;
-    for (size_t i = 1; i < n && st == FEDGE_OK; i++) {
+    fedge_status status = FEDGE_OK;
+    for (size_t i = 1; i < n && status == FEDGE_OK; i++) {
         if (strcmp(keys[i - 1], keys[i]) == 0) {
             fedge_json broken = *json;
             broken.options.status = FEDGE_CORRUPT;
-            st = fedge_json_fail(&broken, object, keys[i], err, "is given twice; keep one");
+            status = fedge_json_fail(&broken, object, keys[i], err, "is given twice; keep one");
         }
     }
     free(keys);
-    return st;
+    return status;
 }
 
 static fedge_status check_duplicates(const fedge_json *json, const cJSON *node, fedge_error *err)
 {
-    fedge_status st = cJSON_IsObject(node) ? check_object(json, node, err) : FEDGE_OK;
+    if (cJSON_IsObject(node))
+        FEDGE_TRY(check_object(json, node, err));
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, node)
     {
-        if (st != FEDGE_OK)
-            break;
         if (child->child)
-            st = check_duplicates(json, child, err);
+            FEDGE_TRY(check_duplicates(json, child, err));
     }
-    return st;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_json_open(fedge_json *json, const char *text, size_t size,
@@ -147,22 +146,20 @@ fedge_status fedge_json_open(fedge_json *json, const char *text, size_t size,
         return fedge_fail(err, FEDGE_TOO_BIG, "%s: %zu bytes, the limit is %zu", options->name,
                           size, options->max_size);
     }
-    fedge_status st = fedge_json_scan(text, size, options, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(fedge_json_scan(text, size, options, err));
     /* The scan has accepted the text, so the only failure left is memory. */
     json->root = cJSON_ParseWithLength(text, size);
     if (!json->root) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for the JSON tree of %zu bytes",
                           options->name, size);
     }
-    if (!cJSON_IsObject(json->root))
-        st = fedge_fail(err, FEDGE_CORRUPT, "%s: must be a JSON object, {…}", options->name);
-    if (st == FEDGE_OK)
-        st = check_duplicates(json, json->root, err);
-    if (st != FEDGE_OK)
+    fedge_status status =
+        cJSON_IsObject(json->root)
+            ? check_duplicates(json, json->root, err)
+            : fedge_fail(err, FEDGE_CORRUPT, "%s: must be a JSON object, {…}", options->name);
+    if (status != FEDGE_OK)
         fedge_json_close(json);
-    return st;
+    return status;
 }
 
 void fedge_json_close(fedge_json *json)

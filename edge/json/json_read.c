@@ -474,8 +474,9 @@ fedge_status fedge_json_read(const fedge_json *json, const cJSON *object,
 {
     if (!cJSON_IsObject(object))
         return fedge_json_fail(json, object, NULL, err, "must be an object, {…}");
-    fedge_status st = json->options.strict ? check_keys(json, object, fields, err) : FEDGE_OK;
-    for (const fedge_json_field *field = fields; field->key && st == FEDGE_OK; field++)
-        st = read_field(json, object, field, record, err);
-    return st;
+    if (json->options.strict)
+        FEDGE_TRY(check_keys(json, object, fields, err));
+    for (const fedge_json_field *field = fields; field->key; field++)
+        FEDGE_TRY(read_field(json, object, field, record, err));
+    return FEDGE_OK;
 }

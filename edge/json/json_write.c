@@ -143,17 +143,17 @@ static fedge_status make_enums(const fedge_json_field *field, unsigned bits, cJS
                                fedge_error *err)
 {
     cJSON *array = cJSON_CreateArray();
-    fedge_status st = !array ? no_memory(err) : FEDGE_OK;
-    for (unsigned i = 0; i < field->num_names && st == FEDGE_OK; i++) {
+    fedge_status status = !array ? no_memory(err) : FEDGE_OK;
+    for (unsigned i = 0; i < field->num_names && status == FEDGE_OK; i++) {
         if (bits >> i & 1u && field->name_of(i))
-            st = add(array, NULL, cJSON_CreateString(field->name_of(i)), err);
+            status = add(array, NULL, cJSON_CreateString(field->name_of(i)), err);
     }
-    if (st != FEDGE_OK) {
+    if (status != FEDGE_OK) {
         cJSON_Delete(array);
         array = NULL;
     }
     *item = array;
-    return st;
+    return status;
 }
 
 /* Of one that is the default nothing is written, as a plan of an older release had nothing there.
@@ -210,11 +210,11 @@ static fedge_status add_value(const fedge_json_field *field, const char *at, cJS
                               const char *key, fedge_error *err)
 {
     cJSON *item = NULL;
-    fedge_status st = make_value(field, at, &item, err);
-    if (st == FEDGE_OK)
+    fedge_status status = make_value(field, at, &item, err);
+    if (status == FEDGE_OK)
         return add(parent, key, item, err);
     cJSON_Delete(item);
-    return st;
+    return status;
 }
 
 static fedge_status write_list(const fedge_json_field *field, const char *record, cJSON *object,
@@ -229,10 +229,10 @@ static fedge_status write_list(const fedge_json_field *field, const char *record
     if (field->flags & FEDGE_JSON_HEAP)
         memcpy(&at, record + field->offset, sizeof(at));
     cJSON *array = cJSON_CreateArray();
-    fedge_status st = add(object, field->key, array, err);
-    for (uint32_t i = 0; i < count && st == FEDGE_OK; i++, at += field->size)
-        st = add_value(field, at, array, NULL, err);
-    return st;
+    FEDGE_TRY(add(object, field->key, array, err));
+    for (uint32_t i = 0; i < count; i++, at += field->size)
+        FEDGE_TRY(add_value(field, at, array, NULL, err));
+    return FEDGE_OK;
 }
 
 /* Does the value at [at] equal the field's default? */
@@ -273,8 +273,8 @@ static fedge_status write_field(const fedge_json_field *field, const char *recor
         return FEDGE_OK;
     if (field->kind == FEDGE_JSON_PAIR) {
         cJSON *item = NULL;
-        fedge_status st = make_pair(field, at, &item, err);
-        return st != FEDGE_OK || !item ? st : add(object, field->key, item, err);
+        fedge_status status = make_pair(field, at, &item, err);
+        return status != FEDGE_OK || !item ? status : add(object, field->key, item, err);
     }
     bool is_text = field->kind == FEDGE_JSON_TEXT || field->kind == FEDGE_JSON_HEX;
     if (optional && is_text && at[0] == '\0')
@@ -297,16 +297,16 @@ fedge_status fedge_json_print(const fedge_json_field *fields, const void *record
     cJSON *object = cJSON_CreateObject();
     if (!object)
         return no_memory(err);
-    fedge_status st = fedge_json_write(fields, record, object, err);
-    if (st == FEDGE_OK) {
-        *text = fedge_json_print_tree(object);
-        if (!*text)
-            st = no_memory(err);
-        else
-            *size = strlen(*text);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_json_write(fields, record, object, err), done);
+    *text = fedge_json_print_tree(object);
+    if (*text)
+        *size = strlen(*text);
+    else
+        status = no_memory(err);
+done:
     cJSON_Delete(object);
-    return st;
+    return status;
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */

@@ -281,27 +281,20 @@ static fedge_status derive_job(const fedge_json *json, fedge_job *job, fedge_err
     /* Robust strategies ask how few updates a round may close with, so the rounds are complete
      * before the strategy is checked. Its hooks bring a section of their own into what clients
      * send, so the plan is derived after it. */
-    fedge_status st = check_given(json, job, err);
-    if (st == FEDGE_OK)
-        st = fedge_strategy_read(json, job, err);
-    if (st == FEDGE_OK)
-        st = derive_rounds(json, &job->rounds, err);
-    if (st == FEDGE_OK)
-        st = fedge_strategy_derive(json, job, err);
-    if (st == FEDGE_OK)
-        st = fedge_plan_derive(json, &job->plan, err);
-    if (st == FEDGE_OK)
-        st = fedge_strategy_check(json, job, err);
-    if (st == FEDGE_OK)
-        st = fedge_job_check_models(json, &job->plan, err);
-    if (st == FEDGE_OK)
-        st = derive_schedule(json, job, err);
-    if (st == FEDGE_OK && job->test_set.present && job->plan.external) {
-        st = fedge_json_fail_at(json, "test-set", err,
-                                "the server cannot evaluate an external model; remove it and use "
-                                "rounds.fraction-evaluate");
+    FEDGE_TRY(check_given(json, job, err));
+    FEDGE_TRY(fedge_strategy_read(json, job, err));
+    FEDGE_TRY(derive_rounds(json, &job->rounds, err));
+    FEDGE_TRY(fedge_strategy_derive(json, job, err));
+    FEDGE_TRY(fedge_plan_derive(json, &job->plan, err));
+    FEDGE_TRY(fedge_strategy_check(json, job, err));
+    FEDGE_TRY(fedge_job_check_models(json, &job->plan, err));
+    FEDGE_TRY(derive_schedule(json, job, err));
+    if (job->test_set.present && job->plan.external) {
+        return fedge_json_fail_at(json, "test-set", err,
+                                  "the server cannot evaluate an external model; remove it and use "
+                                  "rounds.fraction-evaluate");
     }
-    return st == FEDGE_OK ? derive_paths(json, job, err) : st;
+    return derive_paths(json, job, err);
 }
 
 /* --- jobs as text ----------------------------------------------------------------------------- */
@@ -313,22 +306,19 @@ fedge_status fedge_job_parse_with(const char *text, size_t size, const char *nam
     *job = NULL;
     fedge_json json;
     FEDGE_TRY(fedge_job_open(&json, text, size, name, err));
+    fedge_status status = FEDGE_OK;
     fedge_job *made = calloc(1, sizeof(*made));
-    fedge_status st =
-        !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a job", name) : FEDGE_OK;
-    if (st == FEDGE_OK) {
-        made->strategies = strategies;
-        st = fedge_json_read(&json, json.root, fedge_job_fields, made, err);
-    }
-    if (st == FEDGE_OK)
-        st = derive_job(&json, made, err);
-    fedge_json_close(&json);
-    if (st != FEDGE_OK) {
-        fedge_job_free(made);
-        return st;
-    }
+    if (!made)
+        FEDGE_TRY_OR(fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a job", name), done);
+    made->strategies = strategies;
+    FEDGE_TRY_OR(fedge_json_read(&json, json.root, fedge_job_fields, made, err), done);
+    FEDGE_TRY_OR(derive_job(&json, made, err), done);
     *job = made;
-    return FEDGE_OK;
+    made = NULL;
+done:
+    fedge_json_close(&json);
+    fedge_job_free(made);
+    return status;
 }
 
 fedge_status fedge_job_parse(const char *text, size_t size, const char *name, fedge_job **job,
@@ -343,11 +333,11 @@ fedge_status fedge_job_load(const char *path, fedge_job **job, fedge_error *err)
     *job = NULL;
     uint8_t *text = NULL;
     size_t size = 0;
-    fedge_status st = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &size, err);
-    if (st == FEDGE_OK)
-        st = fedge_job_parse((const char *)text, size, path, job, err);
+    fedge_status status = fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &size, err);
+    if (status == FEDGE_OK)
+        status = fedge_job_parse((const char *)text, size, path, job, err);
     free(text);
-    return st;
+    return status;
 }
 
 void fedge_job_free(fedge_job *job)
@@ -407,10 +397,10 @@ fedge_status fedge_job_open(fedge_json *json, const char *text, size_t size, con
                                         .max_depth = FEDGE_JSON_MAX_DEPTH,
                                         .max_values = FEDGE_PLAN_MAX_VALUES};
     FEDGE_TRY(fedge_json_open(json, text, size, &options, err));
-    fedge_status st = check_version(json, err);
-    if (st != FEDGE_OK)
+    fedge_status status = check_version(json, err);
+    if (status != FEDGE_OK)
         fedge_json_close(json);
-    return st;
+    return status;
 }
 
 fedge_status fedge_job_strategy_type(const fedge_json *json, char type[FEDGE_MAX_STRATEGY_NAME],
@@ -429,26 +419,22 @@ fedge_status fedge_job_check_models(const fedge_json *json, const fedge_plan *pl
     fedge_error cause = {0};
     if (plan->external)
         return FEDGE_OK;
-    fedge_status st = fedge_model_size(&plan->model, &options, &memory, &cause);
-    if (st == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
-        st = fedge_model_size(&plan->model, &options, &memory, &cause);
-    return st == FEDGE_OK ? FEDGE_OK
-                          : fedge_json_fail_at(json, "model.layers", err, "%s", cause.message);
+    if (fedge_model_size(&plan->model, &options, &memory, &cause) == FEDGE_OK &&
+        (!fedge_plan_evaluation_options(plan, &options) ||
+         fedge_model_size(&plan->model, &options, &memory, &cause) == FEDGE_OK))
+        return FEDGE_OK;
+    return fedge_json_fail_at(json, "model.layers", err, "%s", cause.message);
 }
 
 static fedge_status read_plan(const fedge_json *json, fedge_plan *plan, fedge_error *err)
 {
     char strategy[FEDGE_MAX_STRATEGY_NAME];
-    fedge_status st = fedge_json_read(json, json->root, fedge_job_plan_fields, plan, err);
-    if (st == FEDGE_OK)
-        st = fedge_job_strategy_type(json, strategy, err);
-    if (st == FEDGE_OK) {
-        plan->hooks = fedge_client_hooks_find(strategy);
-        st = fedge_hooks_read_arguments(json, fedge_json_get(json->root, "strategy"), plan, err);
-    }
-    if (st == FEDGE_OK)
-        st = fedge_plan_derive(json, plan, err);
-    return st == FEDGE_OK ? fedge_job_check_models(json, plan, err) : st;
+    FEDGE_TRY(fedge_json_read(json, json->root, fedge_job_plan_fields, plan, err));
+    FEDGE_TRY(fedge_job_strategy_type(json, strategy, err));
+    plan->hooks = fedge_client_hooks_find(strategy);
+    FEDGE_TRY(fedge_hooks_read_arguments(json, fedge_json_get(json->root, "strategy"), plan, err));
+    FEDGE_TRY(fedge_plan_derive(json, plan, err));
+    return fedge_job_check_models(json, plan, err);
 }
 
 fedge_status fedge_job_load_plan(const char *path, fedge_plan **plan, fedge_error *err)
@@ -458,19 +444,19 @@ fedge_status fedge_job_load_plan(const char *path, fedge_plan **plan, fedge_erro
     size_t size = 0;
     fedge_json json;
     FEDGE_TRY(fedge_os_read_file(path, FEDGE_JOB_MAX_SIZE, &text, &size, err));
-    fedge_status st = fedge_job_open(&json, (const char *)text, size, path, err);
-    if (st == FEDGE_OK) {
-        fedge_plan *made = calloc(1, sizeof(*made));
-        st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a plan", path)
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_job_open(&json, (const char *)text, size, path, err), done);
+    fedge_plan *made = calloc(1, sizeof(*made));
+    status = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for a plan", path)
                    : read_plan(&json, made, err);
-        if (st == FEDGE_OK)
-            *plan = made;
-        else
-            fedge_plan_free(made);
-        fedge_json_close(&json);
-    }
+    if (status == FEDGE_OK)
+        *plan = made;
+    else
+        fedge_plan_free(made);
+    fedge_json_close(&json);
+done:
     free(text);
-    return st;
+    return status;
 }
 
 /* ---- strategy -------------------------------------------------------------------------------- */
@@ -524,12 +510,13 @@ static fedge_status find_reader(const fedge_json *json, const cJSON *node, fedge
     fedge_json lenient = *json;
     lenient.options.strict = false;
     fedge_json_defaults(type, job);
-    const fedge_status st = node ? fedge_json_read(&lenient, node, type, job, err) : FEDGE_OK;
-    for (size_t i = 0; st == FEDGE_OK && names[i]; i++) {
+    if (node)
+        FEDGE_TRY(fedge_json_read(&lenient, node, type, job, err));
+    for (size_t i = 0; names[i]; i++) {
         if (strcmp(names[i], job->strategy) == 0)
             *reader = job->strategies[i];
     }
-    return st;
+    return FEDGE_OK;
 }
 
 /* A key that other strategies have is no misspelt one. */
@@ -567,32 +554,26 @@ static fedge_status read_settings(const fedge_json *json, const cJSON *node, fed
     const cJSON *child = NULL;
     cJSON_ArrayForEach(child, node)
     {
-        FEDGE_TRY(!fedge_json_field_of(table.fields, child->string)
-                      ? check_owner(json, child, job, err)
-                      : FEDGE_OK);
+        if (!fedge_json_field_of(table.fields, child->string))
+            FEDGE_TRY(check_owner(json, child, job, err));
     }
-    fedge_status st = fedge_json_read(json, node, table.fields, job->strategy_settings, err);
-    if (st == FEDGE_OK) {
-        const fedge_strategy_common *common = job->strategy_settings;
-        st = fedge_schedule_check(json, "strategy.server-schedule", &common->schedule, err);
-    }
-    return st;
+    FEDGE_TRY(fedge_json_read(json, node, table.fields, job->strategy_settings, err));
+    const fedge_strategy_common *common = job->strategy_settings;
+    return fedge_schedule_check(json, "strategy.server-schedule", &common->schedule, err);
 }
 
 fedge_status fedge_strategy_read(const fedge_json *json, fedge_job *job, fedge_error *err)
 {
     const cJSON *node = fedge_json_get(json->root, "strategy");
-    fedge_status st = FEDGE_OK;
     if (job->strategies) {
         const fedge_strategy_reader *reader = job->strategies[0];
-        st = find_reader(json, node, job, &reader, err);
-        if (st == FEDGE_OK)
-            st = read_settings(json, node, job, reader, err);
+        FEDGE_TRY(find_reader(json, node, job, &reader, err));
+        FEDGE_TRY(read_settings(json, node, job, reader, err));
     } else {
-        st = fedge_job_strategy_type(json, job->strategy, err);
+        FEDGE_TRY(fedge_job_strategy_type(json, job->strategy, err));
     }
     job->plan.hooks = fedge_client_hooks_find(job->strategy);
-    return st == FEDGE_OK ? fedge_hooks_read_arguments(json, node, &job->plan, err) : st;
+    return fedge_hooks_read_arguments(json, node, &job->plan, err);
 }
 
 /* --- what has to hold between it and the rest of the job -------------------------------------- */

@@ -143,11 +143,10 @@ static fedge_status encode(maker *self, float *residual, uint8_t *out, size_t *s
                                    .seed = plan->seed,
                                    .round = self->round};
     memset(bounds, plan->update.bound_log2, delta->schema.num_tensors);
-    const fedge_status status = fedge_codec_encode_pieces(&plan->update.down, &delta->schema,
-                                                          bounds, &ends, out, size, &unused, err);
-    if (status == FEDGE_OK)
-        keep_excess(self, residual);
-    return status;
+    FEDGE_TRY(fedge_codec_encode_pieces(&plan->update.down, &delta->schema, bounds, &ends, out,
+                                        size, &unused, err));
+    keep_excess(self, residual);
+    return FEDGE_OK;
 }
 
 /* Deflates the section behind the head in its place where it helps. Returns its bytes. */
@@ -179,22 +178,20 @@ fedge_status fedge_model_delta_make(const fedge_plan *plan, uint32_t round, cons
     size_t raw = 0;
     fedge_status status = FEDGE_OK;
     if (!self.wanted || !out) {
-        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model's delta of %zu bytes",
-                            most + delta->schema.num_elements * sizeof(float));
-    } else {
-        status = take_wanted(&self, before, residual, err);
+        FEDGE_TRY_OR(fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model's delta of %zu bytes",
+                                most + delta->schema.num_elements * sizeof(float)),
+                     done);
     }
-    if (status == FEDGE_OK)
-        status = encode(&self, residual, out + HEAD, &raw, err);
-    if (status == FEDGE_OK) {
-        const size_t packed = plan->update.down_deflate ? pack(out + HEAD, raw) : raw;
-        fedge_put_u64(out, raw);
-        fedge_put_u64(out + 8, packed);
-        put_statistics(plan, after, out + HEAD + packed);
-        *bytes = out;
-        *size = HEAD + packed + statistics;
-        out = NULL;
-    }
+    FEDGE_TRY_OR(take_wanted(&self, before, residual, err), done);
+    FEDGE_TRY_OR(encode(&self, residual, out + HEAD, &raw, err), done);
+    const size_t packed = plan->update.down_deflate ? pack(out + HEAD, raw) : raw;
+    fedge_put_u64(out, raw);
+    fedge_put_u64(out + 8, packed);
+    put_statistics(plan, after, out + HEAD + packed);
+    *bytes = out;
+    *size = HEAD + packed + statistics;
+    out = NULL;
+done:
     free(self.wanted);
     free(out);
     return status;
@@ -206,8 +203,7 @@ static fedge_status apply_section(const fedge_plan *plan, const uint8_t *in, siz
                                   float *values, fedge_error *err)
 {
     const fedge_section *delta = &plan->sent.sections[0];
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < delta->schema.num_tensors && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < delta->schema.num_tensors; i++) {
         place to = {plan, values, i};
         const fedge_codec_tensor tensor = {.codec = fedge_codec_of(&plan->update.down, i),
                                            .spec = &delta->schema.tensors[i],
@@ -215,11 +211,11 @@ static fedge_status apply_section(const fedge_plan *plan, const uint8_t *in, siz
                                            .give = move,
                                            .user = &to};
         size_t used = 0;
-        status = fedge_codec_read_tensor(&tensor, in, size, &used, err);
+        FEDGE_TRY(fedge_codec_read_tensor(&tensor, in, size, &used, err));
         in += used;
-        size -= status == FEDGE_OK ? used : 0;
+        size -= used;
     }
-    return status == FEDGE_OK ? fedge_codec_check_end(size, err) : status;
+    return fedge_codec_check_end(size, err);
 }
 
 /* A section that is deflated. */
@@ -241,8 +237,7 @@ fedge_status fedge_model_delta_apply(const fedge_plan *plan, const uint8_t *byte
 {
     const size_t statistics = num_statistics(plan) * sizeof(float);
     const size_t most = fedge_codec_size(&plan->update.down, &plan->sent.sections[0].schema);
-    fedge_status status = FEDGE_OK;
-    for (uint32_t step = 0; size > 0 && status == FEDGE_OK; step++) {
+    for (uint32_t step = 0; size > 0; step++) {
         if (step == FEDGE_MODEL_DELTA_MAX_STEPS) {
             return fedge_fail(err, FEDGE_TOO_BIG, "a model's delta has over %u steps",
                               (unsigned)step);
@@ -258,14 +253,14 @@ fedge_status fedge_model_delta_apply(const fedge_plan *plan, const uint8_t *byte
                               (unsigned long long)(raw > most ? raw : packed), most);
         }
         bytes += HEAD;
-        status = packed < raw
-                     ? inflate_section(plan, bytes, (size_t)packed, (size_t)raw, values, err)
-                     : apply_section(plan, bytes, (size_t)raw, values, err);
+        if (packed < raw)
+            FEDGE_TRY(inflate_section(plan, bytes, (size_t)packed, (size_t)raw, values, err));
+        else
+            FEDGE_TRY(apply_section(plan, bytes, (size_t)raw, values, err));
         bytes += packed;
-        if (status == FEDGE_OK)
-            status = get_statistics(plan, bytes, values, err);
+        FEDGE_TRY(get_statistics(plan, bytes, values, err));
         bytes += statistics;
         size -= HEAD + (size_t)packed + statistics;
     }
-    return status;
+    return FEDGE_OK;
 }

@@ -145,12 +145,12 @@ static fedge_status read_arguments(const fedge_json *json, const cJSON *node,
         if (strcmp(field->key, "padding") == 0)
             field->kind = FEDGE_JSON_IGNORED;
     }
-    fedge_status st = fedge_json_read(json, node, table.fields, layer, err);
-    if (st == FEDGE_OK && in_words)
-        st = read_padding(json, node, layer, err);
-    if (st == FEDGE_OK && ops->complete)
+    fedge_status status = fedge_json_read(json, node, table.fields, layer, err);
+    if (status == FEDGE_OK && in_words)
+        status = read_padding(json, node, layer, err);
+    if (status == FEDGE_OK && ops->complete)
         ops->complete(layer);
-    return st;
+    return status;
 }
 
 static fedge_status read_layers(const fedge_json *json, const cJSON *node, void *record,
@@ -162,24 +162,18 @@ static fedge_status read_layers(const fedge_json *json, const cJSON *node, void 
         return fedge_json_fail(json, node, NULL, err, "must be a list of 1 to %d layers",
                                FEDGE_MAX_LAYERS);
     }
-    fedge_status st = FEDGE_OK;
     const cJSON *child = NULL;
     model->num_layers = 0;
     cJSON_ArrayForEach(child, node)
     {
         fedge_layer_spec *layer = &model->layers[model->num_layers];
         unsigned type = 0;
-        st = fedge_argument_type(json, child, "a layer", FEDGE_LAYER_COUNT, layer_name, &type, err);
-        if (st == FEDGE_OK) {
-            layer->type = (fedge_layer_type)type;
-            st = read_arguments(json, child, layer, err);
-        }
-        if (st == FEDGE_OK)
-            st = read_inputs(json, child, model, err);
-        if (st == FEDGE_OK)
-            st = check_name(json, child, model, err);
-        if (st != FEDGE_OK)
-            return st;
+        FEDGE_TRY(
+            fedge_argument_type(json, child, "a layer", FEDGE_LAYER_COUNT, layer_name, &type, err));
+        layer->type = (fedge_layer_type)type;
+        FEDGE_TRY(read_arguments(json, child, layer, err));
+        FEDGE_TRY(read_inputs(json, child, model, err));
+        FEDGE_TRY(check_name(json, child, model, err));
         model->num_layers++;
     }
     return FEDGE_OK;
@@ -190,8 +184,7 @@ static fedge_status write_layers(const void *record, const char *key, cJSON *obj
 {
     const fedge_model_spec *model = &((const fedge_plan *)record)->model;
     cJSON *array = cJSON_AddArrayToObject(object, key);
-    fedge_status st = FEDGE_OK;
-    for (uint32_t i = 0; i < model->num_layers && st == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < model->num_layers; i++) {
         const fedge_layer_spec *layer = &model->layers[i];
         cJSON *item = cJSON_CreateObject();
         if (!array || !item || !cJSON_AddItemToArray(array, item)) {
@@ -200,11 +193,10 @@ static fedge_status write_layers(const void *record, const char *key, cJSON *obj
         }
         fedge_argument_fields table;
         fedge_layer_fields(layer->type, &table);
-        st = fedge_json_write(table.fields, layer, item, err);
-        if (st == FEDGE_OK)
-            st = write_inputs(model, i, item, err);
+        FEDGE_TRY(fedge_json_write(table.fields, layer, item, err));
+        FEDGE_TRY(write_inputs(model, i, item, err));
     }
-    return st;
+    return FEDGE_OK;
 }
 
 static fedge_status read_loss(const fedge_json *json, const cJSON *node, void *record,
@@ -289,12 +281,12 @@ static fedge_status read_tensors(const fedge_json *json, const cJSON *node, void
     {
         fedge_tensor_spec tensor;
         fedge_error cause = {0};
-        fedge_status st = fedge_json_read(json, child, fedge_tensor_fields, &tensor, err);
-        if (st != FEDGE_OK)
-            return st;
-        st = fedge_schema_add(&plan->schema, tensor.name, tensor.dtype, tensor.rank, tensor.shape,
-                              &cause);
-        if (st != FEDGE_OK)
+        fedge_status status = fedge_json_read(json, child, fedge_tensor_fields, &tensor, err);
+        if (status != FEDGE_OK)
+            return status;
+        status = fedge_schema_add(&plan->schema, tensor.name, tensor.dtype, tensor.rank,
+                                  tensor.shape, &cause);
+        if (status != FEDGE_OK)
             return fedge_json_fail(json, child, NULL, err, "%s", cause.message);
     }
     return FEDGE_OK;
@@ -305,16 +297,15 @@ static fedge_status write_tensors(const void *record, const char *key, cJSON *ob
 {
     const fedge_plan *plan = record;
     cJSON *array = cJSON_AddArrayToObject(object, key);
-    fedge_status st = FEDGE_OK;
-    for (uint32_t i = 0; i < plan->schema.num_tensors && st == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < plan->schema.num_tensors; i++) {
         cJSON *item = cJSON_CreateObject();
         if (!array || !item || !cJSON_AddItemToArray(array, item)) {
             cJSON_Delete(item);
             return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
         }
-        st = fedge_json_write(fedge_tensor_fields, &plan->schema.tensors[i], item, err);
+        FEDGE_TRY(fedge_json_write(fedge_tensor_fields, &plan->schema.tensors[i], item, err));
     }
-    return st;
+    return FEDGE_OK;
 }
 
 const fedge_json_field fedge_external_fields[] = {
@@ -422,10 +413,9 @@ fedge_status fedge_model_read(const fedge_json *json, const cJSON *node, void *r
         plan->num_parameters = plan->schema.num_elements;
         return read;
     }
-    fedge_status st = fedge_json_read(json, node, fedge_model_fields, plan, err);
-    if (st == FEDGE_OK)
-        st = make_schema(json, node, plan, err);
-    return st == FEDGE_OK ? freeze_first(json, node, plan, err) : st;
+    FEDGE_TRY(fedge_json_read(json, node, fedge_model_fields, plan, err));
+    FEDGE_TRY(make_schema(json, node, plan, err));
+    return freeze_first(json, node, plan, err);
 }
 
 fedge_status fedge_model_write(const void *record, const char *key, cJSON *object, fedge_error *err)

@@ -204,16 +204,12 @@ fedge_status fedge_personal_train(const fedge_local_training *with, float *value
                                   fedge_trainer_result *result, fedge_error *err)
 {
     const fedge_client_hooks *hooks = with->plan->hooks;
-    fedge_status status = FEDGE_OK;
     fedge_model_set_state(with->model, values);
     fedge_model_reset_optimizer(with->model);
     if (hooks->beside)
-        status = train_beside(with, values, own, err);
-    if (status == FEDGE_OK) {
-        status = hooks->in_turn ? train_in_turn(with, values, own, result, err)
-                                : run(with, with->config, result, err);
-    }
-    if (status == FEDGE_OK)
-        fedge_model_get_trained(with->model, values);
-    return status;
+        FEDGE_TRY(train_beside(with, values, own, err));
+    FEDGE_TRY(hooks->in_turn ? train_in_turn(with, values, own, result, err)
+                             : run(with, with->config, result, err));
+    fedge_model_get_trained(with->model, values);
+    return FEDGE_OK;
 }

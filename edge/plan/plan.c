@@ -102,10 +102,10 @@ static fedge_status read_optimizer(const fedge_json *json, const cJSON *node, vo
                                   &type, err));
     optimizer->type = (fedge_optimizer_type)type;
     fedge_optimizer_fields(optimizer->type, &table);
-    fedge_status st = fedge_json_read(json, node, table.fields, optimizer, err);
-    if (st == FEDGE_OK && optimizer->nesterov && optimizer->momentum == 0)
+    fedge_status status = fedge_json_read(json, node, table.fields, optimizer, err);
+    if (status == FEDGE_OK && optimizer->nesterov && optimizer->momentum == 0)
         return fedge_json_fail(json, node, "nesterov", err, "needs a momentum above 0");
-    return st;
+    return status;
 }
 
 static fedge_status write_optimizer(const void *record, const char *key, cJSON *object,
@@ -533,28 +533,28 @@ static fedge_status validate(const fedge_json *json, const fedge_plan *plan, fed
                                   (unsigned)plan->training.micro_batch_size,
                                   (unsigned)plan->training.batch_size);
     }
-    fedge_status st = validate_update(json, err);
-    if (st == FEDGE_OK && fedge_plan_tells(plan) && plan->update.down.values) {
+    FEDGE_TRY(validate_update(json, err));
+    if (fedge_plan_tells(plan) && plan->update.down.values) {
         return fedge_json_fail_at(json, "update.down", err,
                                   "does not go with %s, which tells clients more than the model: "
                                   "leave it away, and models travel whole",
                                   plan->hooks->name);
     }
     /* There is one place for what a client keeps (client_hooks.c). */
-    if (st == FEDGE_OK && plan->hooks && plan->hooks->keeps && fedge_plan_makes_residual(plan)) {
+    if (plan->hooks && plan->hooks->keeps && fedge_plan_makes_residual(plan)) {
         return fedge_json_fail_at(
             json, "update", err,
             "leaves a residual, and with %s clients keep their %s instead: take a codec that "
             "does not choose, such as int8, without error-feedback, or FedAvg",
             plan->hooks->name, plan->hooks->keeps);
     }
-    if (st == FEDGE_OK && plan->hooks && plan->hooks->check)
-        st = plan->hooks->check(json, plan, err);
-    if (st == FEDGE_OK && json->options.strict)
-        st = fedge_schedule_check(json, "training.schedule", &plan->training.schedule, err);
-    if (st == FEDGE_OK && plan->has_data)
-        st = validate_data(json, plan, err);
-    return st == FEDGE_OK && plan->has_data ? fedge_augmentation_check(json, plan, err) : st;
+    if (plan->hooks && plan->hooks->check)
+        FEDGE_TRY(plan->hooks->check(json, plan, err));
+    if (json->options.strict)
+        FEDGE_TRY(fedge_schedule_check(json, "training.schedule", &plan->training.schedule, err));
+    if (plan->has_data)
+        FEDGE_TRY(validate_data(json, plan, err));
+    return plan->has_data ? fedge_augmentation_check(json, plan, err) : FEDGE_OK;
 }
 
 fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_error *err)
@@ -563,11 +563,11 @@ fedge_status fedge_plan_derive(const fedge_json *json, fedge_plan *plan, fedge_e
     if (!plan->update.codec.values) { /* the key is absent */
         plan->update.codec = fedge_codec_default();
     }
-    fedge_status st = validate(json, plan, err);
+    fedge_status status = validate(json, plan, err);
     const char *key = NULL;
-    if (st == FEDGE_OK && fedge_sections_make(plan, &key, &cause) != FEDGE_OK)
-        st = fedge_json_fail_at(json, key, err, "%s", cause.message);
-    return st;
+    if (status == FEDGE_OK && fedge_sections_make(plan, &key, &cause) != FEDGE_OK)
+        status = fedge_json_fail_at(json, key, err, "%s", cause.message);
+    return status;
 }
 
 /* --- "must" ---------------------------------------------------------------------------------- */
@@ -633,12 +633,12 @@ fedge_status fedge_plan_write(const fedge_plan *plan, char **text, size_t *size,
 {
     *text = NULL;
     cJSON *object = cJSON_CreateObject();
-    fedge_status st = object ? write_plan(plan, object, err)
-                             : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
-    char *printed = st == FEDGE_OK ? fedge_json_print_tree(object) : NULL;
+    fedge_status status = object ? write_plan(plan, object, err)
+                                 : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
+    char *printed = status == FEDGE_OK ? fedge_json_print_tree(object) : NULL;
     cJSON_Delete(object);
-    if (st != FEDGE_OK)
-        return fedge_error_prefix(err, st, "plan");
+    if (status != FEDGE_OK)
+        return fedge_error_prefix(err, status, "plan");
     if (!printed)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the text of a plan");
     size_t length = strlen(printed);
@@ -662,24 +662,21 @@ fedge_status fedge_plan_parse(const char *text, size_t size, fedge_plan **plan, 
                                         .max_values = FEDGE_PLAN_MAX_VALUES};
     fedge_json json;
     FEDGE_TRY(fedge_json_open(&json, text, size, &options, err));
+    fedge_status status = FEDGE_OK;
     fedge_plan *made = calloc(1, sizeof(*made));
-    fedge_status st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plan") : FEDGE_OK;
+    if (!made)
+        FEDGE_TRY_OR(fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a plan"), done);
     /* First, so that a client says that it is too old rather than that some key is wrong. */
-    if (st == FEDGE_OK)
-        st = check_must(&json, err);
-    if (st == FEDGE_OK)
-        st = fedge_json_read(&json, json.root, PLAN, made, err);
-    if (st == FEDGE_OK)
-        st = read_own_keys(&json, made, err);
-    if (st == FEDGE_OK)
-        st = fedge_plan_derive(&json, made, err);
-    fedge_json_close(&json);
-    if (st != FEDGE_OK) {
-        fedge_plan_free(made);
-        return st;
-    }
+    FEDGE_TRY_OR(check_must(&json, err), done);
+    FEDGE_TRY_OR(fedge_json_read(&json, json.root, PLAN, made, err), done);
+    FEDGE_TRY_OR(read_own_keys(&json, made, err), done);
+    FEDGE_TRY_OR(fedge_plan_derive(&json, made, err), done);
     *plan = made;
-    return FEDGE_OK;
+    made = NULL;
+done:
+    fedge_json_close(&json);
+    fedge_plan_free(made);
+    return status;
 }
 
 void fedge_plan_fini(fedge_plan *plan)

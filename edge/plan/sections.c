@@ -52,69 +52,64 @@ static fedge_status add(fedge_plan *plan, uint32_t layer, const fedge_tensor_spe
 
 static fedge_status add_trained(fedge_plan *plan, fedge_error *err)
 {
-    fedge_status st = FEDGE_OK;
     const fedge_tensor_spec *tensor = plan->schema.tensors;
-    for (uint32_t i = 0; i < plan->model.num_layers && st == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < plan->model.num_layers; i++) {
         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
         const uint32_t n = fedge_layer_tensors(&plan->model.layers[i], list);
-        for (uint32_t t = 0; t < n && st == FEDGE_OK; t++) {
+        for (uint32_t t = 0; t < n; t++) {
             uint32_t begin, end;
             if (list[t].buffer)
                 continue;
             fedge_layer_trained_rows(&plan->model.layers[i], &list[t], &begin, &end);
             if (end > begin)
-                st = add(plan, i, tensor, begin, end, err);
+                FEDGE_TRY(add(plan, i, tensor, begin, end, err));
             tensor++;
         }
     }
-    return st;
+    return FEDGE_OK;
 }
 
 static fedge_status add_buffers(fedge_plan *plan, fedge_error *err)
 {
-    fedge_status st = FEDGE_OK;
     const fedge_tensor_spec *tensor = plan->schema.tensors;
     /* Buffers lie behind all parameters in the schema, in the layers' order as well. */
     while (tensor < plan->schema.tensors + plan->schema.num_tensors &&
            tensor->offset < plan->num_parameters)
         tensor++;
-    for (uint32_t i = 0; i < plan->model.num_layers && st == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < plan->model.num_layers; i++) {
         fedge_layer_tensor list[FEDGE_MAX_LAYER_TENSORS];
         const uint32_t n = fedge_layer_tensors(&plan->model.layers[i], list);
-        for (uint32_t t = 0; t < n && st == FEDGE_OK; t++) {
+        for (uint32_t t = 0; t < n; t++) {
             if (!list[t].buffer)
                 continue;
             if (!list[t].frozen)
-                st = add(plan, i, tensor, 0, tensor->shape[0], err);
+                FEDGE_TRY(add(plan, i, tensor, 0, tensor->shape[0], err));
             tensor++;
         }
     }
-    return st;
+    return FEDGE_OK;
 }
 
 /* The strategy's own: a value for each of the delta, the first section. */
 static fedge_status add_hooks(fedge_sent *sent, const char *section, fedge_error *err)
 {
-    fedge_status st = FEDGE_OK;
-    for (uint32_t i = 0; i < sent->sections[0].schema.num_tensors && st == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < sent->sections[0].schema.num_tensors; i++) {
         const fedge_tensor_spec *of = &sent->tensors[i];
         char name[FEDGE_MAX_TENSOR_NAME + 32];
         (void)snprintf(name, sizeof(name), "%.24s:%s", section, of->name);
-        st = fedge_schema_add(&sent->schema, name, of->dtype, of->rank, of->shape, err);
-        if (st == FEDGE_OK)
-            sent->places[sent->schema.num_tensors - 1] = sent->places[i];
+        FEDGE_TRY(fedge_schema_add(&sent->schema, name, of->dtype, of->rank, of->shape, err));
+        sent->places[sent->schema.num_tensors - 1] = sent->places[i];
     }
-    return st;
+    return FEDGE_OK;
 }
 
 static fedge_status add_all(fedge_plan *plan, fedge_error *err)
 {
-    fedge_status st = FEDGE_OK;
-    for (uint32_t i = 0; i < plan->schema.num_tensors && st == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < plan->schema.num_tensors; i++) {
         const fedge_tensor_spec *tensor = &plan->schema.tensors[i];
-        st = add_rows(&plan->sent, tensor, 0, tensor->rank > 0 ? tensor->shape[0] : 1, err);
+        FEDGE_TRY(add_rows(&plan->sent, tensor, 0, tensor->rank > 0 ? tensor->shape[0] : 1, err));
     }
-    return st;
+    return FEDGE_OK;
 }
 
 /* The tensors that were added since the last section are this one. */
@@ -211,28 +206,22 @@ fedge_status fedge_sections_make(fedge_plan *plan, const char **key, fedge_error
                           "every layer is frozen, so there is nothing to train: freeze less");
     }
     end_section(sent, FEDGE_SECTION_DELTA, "delta", &plan->update.codec);
-    fedge_status st = choose_codecs(plan, err);
-    if (st != FEDGE_OK) {
+    fedge_status status = choose_codecs(plan, err);
+    if (status != FEDGE_OK) {
         *key = "update.layers";
-        return st;
+        return status;
     }
     if (!plan->external)
-        st = add_buffers(plan, err);
-    if (st == FEDGE_OK) {
-        *key = "update.buffers";
-        st = end_whole(plan, FEDGE_SECTION_BUFFERS, "buffers", &plan->update.buffers, &lossless,
-                       err);
-    }
+        FEDGE_TRY(add_buffers(plan, err));
+    *key = "update.buffers";
+    FEDGE_TRY(
+        end_whole(plan, FEDGE_SECTION_BUFFERS, "buffers", &plan->update.buffers, &lossless, err));
     const char *own = plan->hooks ? plan->hooks->section : NULL;
-    if (st == FEDGE_OK && own) {
-        *key = "model.layers";
-        st = add_hooks(sent, own, err);
-    }
-    if (st == FEDGE_OK) {
-        *key = "update.control";
-        st = end_whole(plan, FEDGE_SECTION_HOOKS, own, &plan->update.control, &whole, err);
-    }
-    return st;
+    *key = "model.layers";
+    if (own)
+        FEDGE_TRY(add_hooks(sent, own, err));
+    *key = "update.control";
+    return end_whole(plan, FEDGE_SECTION_HOOKS, own, &plan->update.control, &whole, err);
 }
 
 const fedge_section *fedge_sections_find(const fedge_sent *sent, fedge_section_kind kind)

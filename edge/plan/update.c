@@ -164,9 +164,8 @@ fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *mad
     assert(!update->plan->update.deflate || (update->bytes && update->packed && update->deflater));
     made->size = made->clamped = 0;
     made->num_sections = 0;
-    for (uint32_t i = 0; i < sent->num_sections; i++) {
+    for (uint32_t i = 0; i < sent->num_sections; i++)
         FEDGE_TRY(run_section(update, &sent->sections[i], made, err));
-    }
     return FEDGE_OK;
 }
 
@@ -214,19 +213,20 @@ fedge_status fedge_update_encode(const fedge_update *wanted, fedge_upload *uploa
     update.bytes = malloc(most > 0 ? most : 1);
     update.packed = deflate ? malloc(packed_of(plan)) : NULL;
     update.deflater = NULL;
-    fedge_status st =
-        !update.bytes || (deflate && !update.packed)
-            ? fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an update of %zu bytes", most)
-            : FEDGE_OK;
-    if (st == FEDGE_OK && deflate)
-        st = fedge_deflater_new(&update.deflater, err);
-    if (st == FEDGE_OK)
-        st = run_and_describe(&update, upload, err);
+    fedge_status status = FEDGE_OK;
+    if (!update.bytes || (deflate && !update.packed)) {
+        FEDGE_TRY_OR(fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an update of %zu bytes", most),
+                     done);
+    }
+    if (deflate)
+        FEDGE_TRY_OR(fedge_deflater_new(&update.deflater, err), done);
+    status = run_and_describe(&update, upload, err);
+done:
     fedge_deflater_free(update.deflater);
     free(update.packed);
-    if (st != FEDGE_OK) {
+    if (status != FEDGE_OK) {
         free(update.bytes);
-        return st;
+        return status;
     }
     /* A result does not hold memory for the largest one. */
     uint8_t *shorter = upload->size > 0 && upload->size < most
@@ -333,9 +333,9 @@ fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upl
 {
     assert(raw_size >= fedge_update_max_size(plan));
     (void)raw_size;
-    fedge_status st = fedge_update_check(plan, upload, err);
-    if (st != FEDGE_OK)
-        return st;
+    fedge_status status = fedge_update_check(plan, upload, err);
+    if (status != FEDGE_OK)
+        return status;
     /* What has passed the check is at most fedge_update_max_size: it fits in a size_t. */
     uint32_t crc = fedge_crc32(0, bytes, (size_t)upload->size);
     if (crc != upload->crc32)
@@ -345,8 +345,8 @@ fedge_status fedge_update_unpack(const fedge_plan *plan, const fedge_upload *upl
         const size_t size = (size_t)info->raw_size; /* checked: at most its section's largest */
         if (!info->deflate)
             memcpy(raw, bytes, size);
-        else if ((st = fedge_inflate(bytes, (size_t)info->size, raw, size, err)) != FEDGE_OK)
-            return fedge_error_prefix(err, st, "section \"%s\"", info->name);
+        else if ((status = fedge_inflate(bytes, (size_t)info->size, raw, size, err)) != FEDGE_OK)
+            return fedge_error_prefix(err, status, "section \"%s\"", info->name);
         bytes += info->size;
         raw += size;
     }
@@ -364,9 +364,9 @@ typedef struct checked_reader {
 static fedge_status read_checked(void *user, uint8_t *bytes, size_t size, fedge_error *err)
 {
     checked_reader *self = user;
-    fedge_status st = self->read(self->user, bytes, size, &self->failed);
-    if (st != FEDGE_OK)
-        return fedge_fail(err, st, "%s", self->failed.message);
+    fedge_status status = self->read(self->user, bytes, size, &self->failed);
+    if (status != FEDGE_OK)
+        return fedge_fail(err, status, "%s", self->failed.message);
     self->crc = fedge_crc32(self->crc, bytes, size);
     return FEDGE_OK;
 }
@@ -377,8 +377,9 @@ static fedge_status unpack_section(checked_reader *from, const fedge_section_inf
 {
     const size_t size = (size_t)info->raw_size; /* checked: at most its section's largest */
     if (info->deflate) {
-        fedge_status st = fedge_inflate_read(read_checked, from, info->size, raw, size, err);
-        return st == FEDGE_OK ? st : fedge_error_prefix(err, st, "section \"%s\"", info->name);
+        fedge_status status = fedge_inflate_read(read_checked, from, info->size, raw, size, err);
+        return status == FEDGE_OK ? status
+                                  : fedge_error_prefix(err, status, "section \"%s\"", info->name);
     }
     for (size_t at = 0; at < size;) {
         const size_t part = size - at < READ_BYTES ? size - at : READ_BYTES;
@@ -396,16 +397,14 @@ fedge_status fedge_update_unpack_read(const fedge_plan *plan, const fedge_upload
     fedge_error of_data = {.status = FEDGE_OK}, found;
     assert(raw_size >= fedge_update_max_size(plan));
     (void)raw_size;
-    fedge_status st = fedge_update_check(plan, upload, err);
-    if (st != FEDGE_OK)
-        return st;
+    FEDGE_TRY(fedge_update_check(plan, upload, err));
     for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
         /* Faults of the data are reported after the checksum, which needs all bytes and is reported
          * first. */
-        st = unpack_section(&from, &upload->sections[i], raw, &found);
-        if (from.failed.status != FEDGE_OK || st == FEDGE_NO_MEMORY)
-            return fedge_fail(err, st, "%s", found.message);
-        if (st != FEDGE_OK && of_data.status == FEDGE_OK)
+        const fedge_status status = unpack_section(&from, &upload->sections[i], raw, &found);
+        if (from.failed.status != FEDGE_OK || status == FEDGE_NO_MEMORY)
+            return fedge_fail(err, status, "%s", found.message);
+        if (status != FEDGE_OK && of_data.status == FEDGE_OK)
             of_data = found;
         raw += upload->sections[i].raw_size;
     }
@@ -420,13 +419,13 @@ fedge_status fedge_update_decode(const fedge_plan *plan, const int8_t *bounds_lo
                                  const fedge_upload *upload, const uint8_t *bytes, uint8_t *scratch,
                                  size_t scratch_size, int32_t *v, fedge_error *err)
 {
-    fedge_status st = fedge_update_unpack(plan, upload, bytes, scratch, scratch_size, err);
-    for (uint32_t i = 0; i < plan->sent.num_sections && st == FEDGE_OK; i++) {
+    FEDGE_TRY(fedge_update_unpack(plan, upload, bytes, scratch, scratch_size, err));
+    for (uint32_t i = 0; i < plan->sent.num_sections; i++) {
         const fedge_section *section = &plan->sent.sections[i];
         const size_t size = (size_t)upload->sections[i].raw_size;
-        st = fedge_codec_decode(&section->codec, &section->schema, bounds_log2 + section->first,
-                                scratch, size, v, err);
+        FEDGE_TRY(fedge_codec_decode(&section->codec, &section->schema,
+                                     bounds_log2 + section->first, scratch, size, v, err));
         scratch += size;
     }
-    return st;
+    return FEDGE_OK;
 }

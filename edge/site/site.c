@@ -54,11 +54,11 @@ static fedge_status read_conditions(const fedge_json *json, const cJSON *node, v
 {
     fedge_conditions *conditions = &((fedge_site *)record)->conditions;
     fedge_error cause = {0};
-    fedge_status st = fedge_json_read(json, node, fedge_conditions_fields, conditions, err);
+    fedge_status status = fedge_json_read(json, node, fedge_conditions_fields, conditions, err);
     conditions->given = true;
-    if (st == FEDGE_OK && fedge_conditions_check(conditions, &cause) != FEDGE_OK)
-        st = fedge_json_fail(json, node, "hours", err, "%s", cause.message);
-    return st;
+    if (status == FEDGE_OK && fedge_conditions_check(conditions, &cause) != FEDGE_OK)
+        status = fedge_json_fail(json, node, "hours", err, "%s", cause.message);
+    return status;
 }
 
 /* Jobs may write f32 for the first codec, none. */
@@ -163,12 +163,12 @@ fedge_status fedge_site_parse(const char *text, size_t size, const char *name, f
     fedge_json json;
     FEDGE_TRY(fedge_json_open(&json, text, size, &options, err));
     fedge_site *made = calloc(1, sizeof(*made));
-    fedge_status st = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for it", name)
-                            : fedge_json_read(&json, json.root, fedge_site_fields, made, err);
+    fedge_status status = !made ? fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for it", name)
+                                : fedge_json_read(&json, json.root, fedge_site_fields, made, err);
     fedge_json_close(&json);
-    if (st != FEDGE_OK) {
+    if (status != FEDGE_OK) {
         free(made);
-        return st;
+        return status;
     }
     made->allowed_codecs |= made->allowed_codecs >> FEDGE_CODEC_COUNT & 1u;
     *site = made;
@@ -180,11 +180,11 @@ fedge_status fedge_site_load(const char *path, fedge_site **site, fedge_error *e
     *site = NULL;
     uint8_t *text = NULL;
     size_t size = 0;
-    fedge_status st = fedge_os_read_file(path, FEDGE_SITE_MAX_SIZE, &text, &size, err);
-    if (st == FEDGE_OK)
-        st = fedge_site_parse((const char *)text, size, path, site, err);
+    fedge_status status = fedge_os_read_file(path, FEDGE_SITE_MAX_SIZE, &text, &size, err);
+    if (status == FEDGE_OK)
+        status = fedge_site_parse((const char *)text, size, path, site, err);
     free(text);
-    return st;
+    return status;
 }
 
 void fedge_site_free(fedge_site *site)
@@ -226,9 +226,9 @@ static const fedge_memory_row *largest(const fedge_client_memory *memory,
 static fedge_status check_memory(const fedge_site *site, const fedge_plan *plan, fedge_error *err)
 {
     fedge_client_memory memory;
-    fedge_status st = fedge_client_memory_of(plan, &memory, err);
-    if (st != FEDGE_OK || site->max_ram_bytes == 0 || memory.total <= site->max_ram_bytes)
-        return st;
+    fedge_status status = fedge_client_memory_of(plan, &memory, err);
+    if (status != FEDGE_OK || site->max_ram_bytes == 0 || memory.total <= site->max_ram_bytes)
+        return status;
     const fedge_memory_row *first = largest(&memory, NULL), *second = largest(&memory, first);
     return fedge_fail(err, FEDGE_DENIED,
                       "the plan needs %" PRIu64

@@ -187,16 +187,18 @@ fedge_status fedge_inflate_read_by(const fedge_inflater *inflater, fedge_read_fn
 {
     inflation self = inflation_by(inflater, out, out_size);
     uint8_t *bytes = malloc(inflater->piece_bytes);
-    fedge_status status = self.stream && bytes ? FEDGE_OK : no_memory(out_size, err);
-    for (uint64_t left = in_size; left > 0 && status == FEDGE_OK;) {
+    fedge_status status = FEDGE_OK;
+    if (!self.stream || !bytes)
+        FEDGE_TRY_OR(no_memory(out_size, err), done);
+    for (uint64_t left = in_size; left > 0;) {
         const size_t size = left < inflater->piece_bytes ? (size_t)left : inflater->piece_bytes;
-        status = read(user, bytes, size, err);
-        if (status == FEDGE_OK && self.state == FEDGE_INFLATER_GOES_ON && !self.over)
+        FEDGE_TRY_OR(read(user, bytes, size, err), done);
+        if (self.state == FEDGE_INFLATER_GOES_ON && !self.over)
             take_piece(&self, bytes, size);
         left -= size;
     }
-    if (status == FEDGE_OK)
-        status = judge(&self, in_size, err);
+    status = judge(&self, in_size, err);
+done:
     if (self.stream)
         inflater->end(self.stream);
     free(bytes);

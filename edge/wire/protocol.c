@@ -353,14 +353,13 @@ static fedge_status write_metrics(const void *record, const char *key, cJSON *ob
     cJSON *metrics = cJSON_AddObjectToObject(object, key);
     if (!metrics)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a JSON tree");
-    fedge_status st = FEDGE_OK;
-    for (uint32_t i = 0; i < upload->num_metrics && st == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < upload->num_metrics; i++) {
         const fedge_json_field value[] = {
             {.key = upload->metrics[i].name, .kind = FEDGE_JSON_F64, AT(fedge_metric, value)},
             FEDGE_JSON_END};
-        st = fedge_json_write(value, &upload->metrics[i], metrics, err);
+        FEDGE_TRY(fedge_json_write(value, &upload->metrics[i], metrics, err));
     }
-    return st;
+    return FEDGE_OK;
 }
 
 /* --- frames ----------------------------------------------------------------------------------- */
@@ -371,9 +370,9 @@ static fedge_status pack(fedge_message_type type, const fedge_json_field *fields
 {
     char *text = NULL;
     size_t text_size = 0;
-    fedge_status st = fedge_json_print(fields, record, &text, &text_size, err);
-    if (st != FEDGE_OK)
-        return fedge_error_prefix(err, st, "%s", fedge_message_type_name(type));
+    fedge_status status = fedge_json_print(fields, record, &text, &text_size, err);
+    if (status != FEDGE_OK)
+        return fedge_error_prefix(err, status, "%s", fedge_message_type_name(type));
     /* Text whose size has no place in the header must not be cut to one that has:
      * fedge_message_pack refuses the largest number. */
     const fedge_message message = {
@@ -382,11 +381,11 @@ static fedge_status pack(fedge_message_type type, const fedge_json_field *fields
         .meta_size = text_size > FEDGE_MESSAGE_MAX_META ? UINT32_MAX : (uint32_t)text_size,
         .payload = payload,
         .payload_size = payload_size};
-    st = fedge_message_pack(&message, out, out_size, err);
-    if (st == FEDGE_OK)
-        *size = fedge_message_size(&message);
+    FEDGE_TRY_OR(fedge_message_pack(&message, out, out_size, err), done);
+    *size = fedge_message_size(&message);
+done:
     free(text);
-    return st;
+    return status;
 }
 
 static fedge_status read(const fedge_message *message, const fedge_json_field *fields, void *record,
@@ -407,9 +406,9 @@ static fedge_status read(const fedge_message *message, const fedge_json_field *f
                                         .max_values = MAX_VALUES};
     fedge_json json;
     FEDGE_TRY(fedge_json_open(&json, message->meta, message->meta_size, &options, err));
-    fedge_status st = fedge_json_read(&json, json.root, fields, record, err);
+    fedge_status status = fedge_json_read(&json, json.root, fields, record, err);
     fedge_json_close(&json);
-    return st;
+    return status;
 }
 
 /* --- client to server ------------------------------------------------------------------------- */
@@ -424,12 +423,12 @@ fedge_status fedge_hello_read(const fedge_message *message, fedge_hello *hello, 
 {
     assert(message->type == FEDGE_MESSAGE_HELLO);
     memset(hello, 0, sizeof(*hello));
-    fedge_status st = read(message, HELLO, hello, err);
-    if (st == FEDGE_OK && hello->protocol_min > hello->protocol_max) {
-        st = fedge_fail(err, FEDGE_CORRUPT, "hello: protocol-min %u is over protocol-max %u",
-                        hello->protocol_min, hello->protocol_max);
+    fedge_status status = read(message, HELLO, hello, err);
+    if (status == FEDGE_OK && hello->protocol_min > hello->protocol_max) {
+        status = fedge_fail(err, FEDGE_CORRUPT, "hello: protocol-min %u is over protocol-max %u",
+                            hello->protocol_min, hello->protocol_max);
     }
-    return st;
+    return status;
 }
 
 fedge_status fedge_fetch_pack(const fedge_blob_ref *ref, uint8_t *out, size_t out_size,
@@ -506,14 +505,14 @@ fedge_status fedge_chunk_read(const fedge_message *message, fedge_blob_ref *ref,
 {
     assert(message->type == FEDGE_MESSAGE_CHUNK);
     memset(ref, 0, sizeof(*ref));
-    fedge_status st = read(message, CHUNK, ref, err);
+    fedge_status status = read(message, CHUNK, ref, err);
     /* No overflow: integers in JSON are below 2^53. */
-    if (st == FEDGE_OK && ref->offset + message->payload_size > ref->size) {
-        st = fedge_fail(err, FEDGE_CORRUPT, "chunk: %u bytes at %llu end behind the blob's %llu",
-                        message->payload_size, (unsigned long long)ref->offset,
-                        (unsigned long long)ref->size);
+    if (status == FEDGE_OK && ref->offset + message->payload_size > ref->size) {
+        status = fedge_fail(
+            err, FEDGE_CORRUPT, "chunk: %u bytes at %llu end behind the blob's %llu",
+            message->payload_size, (unsigned long long)ref->offset, (unsigned long long)ref->size);
     }
-    return st;
+    return status;
 }
 
 fedge_status fedge_resume_pack(const fedge_position *position, uint8_t *out, size_t out_size,

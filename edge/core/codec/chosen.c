@@ -352,17 +352,16 @@ fedge_status fedge_groups_choose(const fedge_codec_tensor *tensor, bool signs, f
                            .signs = signs,
                            .magnitude = signs ? mean_magnitude(tensor, largest, k) : 0};
     fedge_bits_out gaps = {.out = out ? out + before : NULL};
-    fedge_status status = FEDGE_OK;
     uint32_t place = fedge_largest_next(&largest);
     if (signs && out)
         fedge_put_u32(out + head, (uint32_t)to.magnitude);
-    for (size_t g = 0, done = 0; g < groups && status == FEDGE_OK; g++) {
+    for (size_t g = 0, done = 0; g < groups; g++) {
         const size_t end = (g + 1) * FEDGE_CODEC_GROUP, first = done, begin = gaps.size;
-        for (size_t next = end - FEDGE_CODEC_GROUP; done < k && place < end && !status;) {
+        for (size_t next = end - FEDGE_CODEC_GROUP; done < k && place < end;) {
             fedge_bits_put_gap(&gaps, (uint32_t)(place - next), rice);
             fedge_bits_put(&gaps, signs && signbit(x[place]), signs);
             next = (size_t)place + 1;
-            status = fedge_chosen_put(&to, place, err);
+            FEDGE_TRY(fedge_chosen_put(&to, place, err));
             place = ++done < k ? fedge_largest_next(&largest) : 0;
         }
         fedge_bits_end(&gaps);
@@ -372,7 +371,7 @@ fedge_status fedge_groups_choose(const fedge_codec_tensor *tensor, bool signs, f
         }
     }
     *size = before + gaps.size;
-    return status == FEDGE_OK ? fedge_chosen_end(&to, err) : status;
+    return fedge_chosen_end(&to, err);
 }
 
 /* One group, whose values begin at [begin] and whose bits those are. */
@@ -383,8 +382,7 @@ static fedge_status read_group(fedge_chosen_in *chosen, size_t begin, size_t cou
     const size_t left = spec->count - begin;
     const uint32_t end = (uint32_t)(left < FEDGE_CODEC_GROUP ? left : FEDGE_CODEC_GROUP);
     uint32_t next = 0, gap = 0, sign = 0;
-    fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < count && status == FEDGE_OK; i++) {
+    for (size_t i = 0; i < count; i++) {
         if (next >= end || !fedge_bits_get_gap(&bits, rice, end - next - 1, &gap) ||
             (!chosen->values && !fedge_bits_get(&bits, 1, &sign))) {
             return fedge_fail(err, FEDGE_CORRUPT,
@@ -396,14 +394,14 @@ static fedge_status read_group(fedge_chosen_in *chosen, size_t begin, size_t cou
         chosen->places[chosen->n++] = (uint32_t)(begin + next + gap);
         next += gap + 1;
         if ((chosen->first + chosen->n) % FEDGE_CODEC_BLOCK == 0)
-            status = fedge_chosen_give(chosen, err);
+            FEDGE_TRY(fedge_chosen_give(chosen, err));
     }
-    if (status == FEDGE_OK && (bits.at < bits.size || bits.count >= 8 || bits.held != 0)) {
+    if (bits.at < bits.size || bits.count >= 8 || bits.held != 0) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "tensor \"%s\": there is more behind the places of its group %zu",
                           spec->name, begin / FEDGE_CODEC_GROUP);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* How many the index says are chosen; and the bytes of their gaps. */
@@ -456,21 +454,21 @@ fedge_status fedge_groups_read(const fedge_codec_tensor *tensor, bool signs, con
     const size_t before = head + values_size(tensor->codec, k, signs);
     const unsigned rice = fedge_rice_bits(n, k);
     fedge_chosen_in chosen = {.tensor = tensor, .values = signs ? NULL : in + head, .k = k};
-    fedge_status status = check_head(tensor, &chosen, in, size, before, used, err);
+    FEDGE_TRY(check_head(tensor, &chosen, in, size, before, used, err));
     const uint8_t *gaps = in + before;
-    for (size_t g = 0; g < groups && status == FEDGE_OK; g++) {
+    for (size_t g = 0; g < groups; g++) {
         const size_t begin = g * FEDGE_CODEC_GROUP, count = fedge_get_u16(in + g * INDEX_BYTES);
         const size_t bytes = fedge_get_u16(in + g * INDEX_BYTES + 2);
         const bool wanted =
             begin + FEDGE_CODEC_GROUP > tensor->from && (tensor->to == 0 || begin < tensor->to);
         if (wanted) {
-            status = read_group(&chosen, begin, count, (fedge_bits_in){.in = gaps, .size = bytes},
-                                rice, err);
+            FEDGE_TRY(read_group(&chosen, begin, count, (fedge_bits_in){.in = gaps, .size = bytes},
+                                 rice, err));
         } else if (chosen.n > 0) {
-            status = fedge_chosen_give(&chosen, err);
+            FEDGE_TRY(fedge_chosen_give(&chosen, err));
         }
         chosen.first += wanted ? 0 : count;
         gaps += bytes;
     }
-    return status == FEDGE_OK && chosen.n > 0 ? fedge_chosen_give(&chosen, err) : status;
+    return chosen.n > 0 ? fedge_chosen_give(&chosen, err) : FEDGE_OK;
 }

@@ -283,8 +283,7 @@ static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, u
         self->codec->values->keeps_quantised && !self->out && ends->take_fixed && !keeps;
     float room[FEDGE_CODEC_PIECE];
     int32_t v[FEDGE_CODEC_PIECE];
-    fedge_status status = FEDGE_OK;
-    for (size_t at = 0; at < spec->count && status == FEDGE_OK; at += FEDGE_CODEC_PIECE) {
+    for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_PIECE) {
         const size_t left = spec->count - at;
         const size_t n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
         const float *x = NULL;
@@ -300,9 +299,9 @@ static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, u
         if (self->stats->not_finite > 0)
             return fail_nan(spec, at, x, err);
         if (ends->give)
-            status = ends->give(ends->user, index, at, NULL, n, v, err);
+            FEDGE_TRY(ends->give(ends->user, index, at, NULL, n, v, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* A tensor of the section, for who gives by tensors. */
@@ -441,18 +440,16 @@ static fedge_status read_whole(const fedge_codec_tensor *tensor, const uint8_t *
     const fedge_tensor_spec *spec = tensor->spec;
     const fedge_codec_reader *values = fedge_codec_reader_of(tensor->codec->values);
     int32_t v[FEDGE_CODEC_PIECE];
-    fedge_status status = FEDGE_OK;
     if (!tensor->give)
         return values->validate(spec, tensor->bound_log2, 0, spec->count, in, err);
-    for (size_t at = 0; at < spec->count && status == FEDGE_OK; at += FEDGE_CODEC_PIECE) {
+    for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_PIECE) {
         const size_t left = spec->count - at;
         const size_t n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
-        status = values->decode(spec, tensor->bound_log2, at, n,
-                                in + fedge_codec_run_size(tensor->codec, at), v, err);
-        if (status == FEDGE_OK)
-            status = tensor->give(tensor->user, at, NULL, n, v, err);
+        FEDGE_TRY(values->decode(spec, tensor->bound_log2, at, n,
+                                 in + fedge_codec_run_size(tensor->codec, at), v, err));
+        FEDGE_TRY(tensor->give(tensor->user, at, NULL, n, v, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_codec_read_tensor(const fedge_codec_tensor *tensor, const uint8_t *in,
@@ -496,8 +493,8 @@ fedge_status fedge_codec_decode(const fedge_codec *codec, const fedge_schema *sc
     const size_t most = fedge_codec_size(codec, schema);
     if (in_size > most || (in_size < most && fedge_codec_is_plain(codec)))
         return fail_size(codec, in_size, most, err);
-    fedge_status status = fedge_codec_check_bounds(schema, bounds_log2, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < schema->num_tensors; i++) {
+    FEDGE_TRY(fedge_codec_check_bounds(schema, bounds_log2, err));
+    for (uint32_t i = 0; i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
         const fedge_codec *own = fedge_codec_of(codec, i);
         const fedge_codec_tensor tensor = {.codec = own,
@@ -508,11 +505,11 @@ fedge_status fedge_codec_decode(const fedge_codec *codec, const fedge_schema *sc
         size_t used = 0;
         if (fedge_codec_chooses_of(own, spec))
             memset(v + spec->offset, 0, spec->count * sizeof(*v));
-        status = fedge_codec_read_tensor(&tensor, in, in_size, &used, err);
+        FEDGE_TRY(fedge_codec_read_tensor(&tensor, in, in_size, &used, err));
         in += used;
-        in_size -= status == FEDGE_OK ? used : 0;
+        in_size -= used;
     }
-    return status == FEDGE_OK ? fedge_codec_check_end(in_size, err) : status;
+    return fedge_codec_check_end(in_size, err);
 }
 
 fedge_status fedge_codec_check_end(size_t left, fedge_error *err)

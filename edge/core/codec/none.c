@@ -41,13 +41,12 @@ static fedge_status none_validate(const fedge_tensor_spec *spec, int bound_log2,
                                   size_t count, const uint8_t *in, fedge_error *err)
 {
     int32_t v[CHUNK];
-    fedge_status status = FEDGE_OK;
-    for (size_t done = 0; done < count && status == FEDGE_OK; done += CHUNK) {
-        status =
-            none_decode(spec, bound_log2, first + done, count - done < CHUNK ? count - done : CHUNK,
-                        in + done * sizeof(float), v, err);
+    for (size_t done = 0; done < count; done += CHUNK) {
+        const size_t n = count - done < CHUNK ? count - done : CHUNK;
+        FEDGE_TRY(
+            none_decode(spec, bound_log2, first + done, n, in + done * sizeof(float), v, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 const fedge_codec_ops fedge_codec_none = {

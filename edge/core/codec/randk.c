@@ -50,13 +50,12 @@ static fedge_status randk_choose(const fedge_codec_tensor *tensor, float *x, uin
 {
     places drawn = places_from(tensor, tensor->key, 0);
     fedge_chosen_out chosen = {.tensor = tensor, .x = x, .out = out ? out + KEY_BYTES : NULL};
-    fedge_status status = FEDGE_OK;
     if (out)
         fedge_put_u64(out, tensor->key);
-    while (drawn.i < drawn.k && status == FEDGE_OK)
-        status = fedge_chosen_put(&chosen, next_place(&drawn), err);
+    while (drawn.i < drawn.k)
+        FEDGE_TRY(fedge_chosen_put(&chosen, next_place(&drawn), err));
     *size = randk_largest(tensor->codec, tensor->spec->count);
-    return status == FEDGE_OK ? fedge_chosen_end(&chosen, err) : status;
+    return fedge_chosen_end(&chosen, err);
 }
 
 static fedge_status randk_read(const fedge_codec_tensor *tensor, const uint8_t *in, size_t size,
@@ -73,13 +72,12 @@ static fedge_status randk_read(const fedge_codec_tensor *tensor, const uint8_t *
     places drawn = places_from(tensor, fedge_get_u64(in), first);
     fedge_chosen_in chosen = {
         .tensor = tensor, .values = in + KEY_BYTES, .k = (size_t)k, .first = first};
-    fedge_status status = FEDGE_OK;
-    while (drawn.i < k && status == FEDGE_OK && (tensor->to == 0 || drawn.i * n / k < tensor->to)) {
+    while (drawn.i < k && (tensor->to == 0 || drawn.i * n / k < tensor->to)) {
         chosen.places[chosen.n++] = next_place(&drawn);
         if (drawn.i % FEDGE_CODEC_BLOCK == 0)
-            status = fedge_chosen_give(&chosen, err);
+            FEDGE_TRY(fedge_chosen_give(&chosen, err));
     }
-    return status == FEDGE_OK && chosen.n > 0 ? fedge_chosen_give(&chosen, err) : status;
+    return chosen.n > 0 ? fedge_chosen_give(&chosen, err) : FEDGE_OK;
 }
 
 const fedge_codec_ops fedge_codec_randk = {

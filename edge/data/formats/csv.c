@@ -218,10 +218,8 @@ fedge_status fedge_csv_set_aside(fedge_csv *csv, const char *name, fedge_error *
 fedge_status fedge_csv_open_aside(fedge_csv *csv, const char *path, uint64_t columns,
                                   const char *aside, fedge_error *err)
 {
-    fedge_status status = fedge_csv_open(csv, path, columns, err);
-    if (status || !aside)
-        return status;
-    status = fedge_csv_set_aside(csv, aside, err);
+    FEDGE_TRY(fedge_csv_open(csv, path, columns, err));
+    const fedge_status status = aside ? fedge_csv_set_aside(csv, aside, err) : FEDGE_OK;
     if (status)
         fedge_csv_close(csv);
     return status;

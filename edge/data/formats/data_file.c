@@ -35,9 +35,7 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
     uint8_t head[FEDGE_CIFAR_HEAD_SIZE];
     size_t got = 0;
     uint64_t size = 0;
-    fedge_status status = fedge_reader_peek(reader, head, sizeof(head), &got, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_peek(reader, head, sizeof(head), &got, err));
     const bool labels = role == FEDGE_DATA_OWN_LABELS || role == FEDGE_DATA_LABELS;
     if (!FEDGE_WITH_MORE_DATA && (head[0] == '{' || (got > 8 && head[8] == '{' && head[7] == 0))) {
         return fedge_fail(
@@ -47,23 +45,20 @@ static fedge_status read_header(fedge_data_file *file, const fedge_data_spec *sp
     }
     file->format = FEDGE_DATA_ARRAY;
     if (fedge_npy_matches(head, got)) {
-        status = check_labels(reader->path, role, false, err);
-        return status ? status : fedge_npy_read_header(reader, &file->info, err);
+        FEDGE_TRY(check_labels(reader->path, role, false, err));
+        return fedge_npy_read_header(reader, &file->info, err);
     }
     if (FEDGE_WITH_MORE_DATA && fedge_tensor_data_matches(head, got))
         return fedge_tensor_data_open(reader, labels, has_both(role), &file->info, err);
     if (role != FEDGE_DATA_LABELS)
-        status = fedge_cifar_matches(spec, reader, head, got, &size, err);
-    if (status)
-        return status;
+        FEDGE_TRY(fedge_cifar_matches(spec, reader, head, got, &size, err));
     if (size > 0) {
-        status = check_labels(reader->path, role, true, err);
-        return status ? status
-                      : fedge_cifar_layout(spec, reader->path, size, labels, &file->info, err);
+        FEDGE_TRY(check_labels(reader->path, role, true, err));
+        return fedge_cifar_layout(spec, reader->path, size, labels, &file->info, err);
     }
     if (fedge_idx_matches(head, got)) {
-        status = check_labels(reader->path, role, false, err);
-        return status ? status : fedge_idx_read_header(reader, &file->info, err);
+        FEDGE_TRY(check_labels(reader->path, role, false, err));
+        return fedge_idx_read_header(reader, &file->info, err);
     }
     file->format = FEDGE_DATA_CSV;
     if (!FEDGE_WITH_MORE_DATA || !fedge_leaf_matches(head, got))

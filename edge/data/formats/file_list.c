@@ -96,10 +96,10 @@ static fedge_status visit(void *user, const char *name, fedge_error *err)
     if ((name[0] == '.' && l->pattern[0] != '.') || !fedge_glob_matches(l->pattern, name))
         return FEDGE_OK;
     fedge_file_list *list = l->list;
-    const fedge_status status = add(list, l->folder, strlen(l->folder), name, err);
-    if (!status && fedge_os_is_dir(list->paths[list->count - 1]))
+    FEDGE_TRY(add(list, l->folder, strlen(l->folder), name, err));
+    if (fedge_os_is_dir(list->paths[list->count - 1]))
         free(list->paths[--list->count]);
-    return status;
+    return FEDGE_OK;
 }
 
 /* [path]: to be cut behind its last slash. */

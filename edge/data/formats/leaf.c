@@ -120,20 +120,16 @@ static size_t put_utf8(char *to, int32_t code)
 
 static fedge_status scan_name(scanner *s, char name[FEDGE_LEAF_MAX_NAME], fedge_error *err)
 {
-    fedge_status status = expect(s, '"', "a text in quotes is missing", err);
+    FEDGE_TRY(expect(s, '"', "a text in quotes is missing", err));
     size_t length = 0;
-    for (int32_t c = 0; !status;) {
-        c = fedge_json_lex_character(&s->lexer);
-        if (c == FEDGE_LEX_END)
-            break;
-        status = lexed(s, c != FEDGE_LEX_BAD, err);
-        if (!status && length + 4 >= FEDGE_LEAF_MAX_NAME)
-            status = fail(s, FEDGE_TOO_BIG, "a name of over 250 bytes", err);
-        if (!status)
-            length += put_utf8(name + length, c);
+    for (int32_t c; (c = fedge_json_lex_character(&s->lexer)) != FEDGE_LEX_END;) {
+        FEDGE_TRY(lexed(s, c != FEDGE_LEX_BAD, err));
+        if (length + 4 >= FEDGE_LEAF_MAX_NAME)
+            return fail(s, FEDGE_TOO_BIG, "a name of over 250 bytes", err);
+        length += put_utf8(name + length, c);
     }
     name[length] = '\0';
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status scan_key(scanner *s, char key[FEDGE_LEAF_MAX_NAME], fedge_error *err)
@@ -167,10 +163,9 @@ static fedge_status scan_number(scanner *s, double *number, fedge_error *err)
     const int c = fedge_json_lex_token(&s->lexer);
     if (c != '-' && (c < '0' || c > '9'))
         return lexed(s, fedge_json_lex_fail_token(&s->lexer, "a number is missing"), err);
-    const fedge_status status = lexed(s, fedge_json_lex_number(&s->lexer, text), err);
-    if (!status)
-        *number = strtod(text, NULL);
-    return status;
+    FEDGE_TRY(lexed(s, fedge_json_lex_number(&s->lexer, text), err));
+    *number = strtod(text, NULL);
+    return FEDGE_OK;
 }
 
 static fedge_status skip_value(scanner *s, fedge_error *err)
@@ -213,14 +208,13 @@ static fedge_status put(scanner *s, target *to, double value, fedge_error *err)
 static fedge_status read_letters(scanner *s, target *to, fedge_error *err)
 {
     int index = 0;
-    fedge_status status = expect(s, '"', "a text in quotes is missing", err);
-    while (!status) {
-        status = next_letter(s, &index, err);
-        if (status || index == NO_LETTER)
-            break;
-        status = put(s, to, index, err);
+    FEDGE_TRY(expect(s, '"', "a text in quotes is missing", err));
+    for (;;) {
+        FEDGE_TRY(next_letter(s, &index, err));
+        if (index == NO_LETTER)
+            return FEDGE_OK;
+        FEDGE_TRY(put(s, to, index, err));
     }
-    return status;
 }
 
 /* Lists in lists are one. */
@@ -229,7 +223,6 @@ static fedge_status read_numbers(scanner *s, target *to, fedge_error *err)
     bool first[FEDGE_LEAF_MAX_DEPTH];
     uint32_t depth = 0;
     do {
-        fedge_status status = FEDGE_OK;
         if (fedge_json_lex_token(&s->lexer) == '[') {
             if (depth == FEDGE_LEAF_MAX_DEPTH)
                 return fail(s, FEDGE_TOO_BIG, "arrays and objects nested too deep", err);
@@ -237,17 +230,14 @@ static fedge_status read_numbers(scanner *s, target *to, fedge_error *err)
             (void)fedge_json_lex_take(&s->lexer, '[');
         } else {
             double number = 0;
-            status = scan_number(s, &number, err);
-            if (!status)
-                status = put(s, to, number, err);
+            FEDGE_TRY(scan_number(s, &number, err));
+            FEDGE_TRY(put(s, to, number, err));
         }
-        for (bool more = false; !status && depth > 0 && !more;) {
-            status = next_element(s, ']', first[depth - 1], &more, err);
+        for (bool more = false; depth > 0 && !more;) {
+            FEDGE_TRY(next_element(s, ']', first[depth - 1], &more, err));
             first[depth - 1] = false;
             depth -= more ? 0 : 1;
         }
-        if (status)
-            return status;
     } while (depth > 0);
     return FEDGE_OK;
 }
@@ -256,31 +246,31 @@ static fedge_status read_x(scanner *s, fedge_error *err)
 {
     const fedge_leaf_visitor *v = s->visitor;
     target to = {.out = NULL};
-    fedge_status status = v->values ? v->values(v->context, &to.out, err) : FEDGE_OK;
-    if (status || !to.out)
-        return status ? status : skip_value(s, err);
-    status = fedge_json_lex_token(&s->lexer) == '"' ? read_letters(s, &to, err)
-                                                    : read_numbers(s, &to, err);
-    if (!status && to.count < v->example_values) {
-        status = fedge_fail(err, FEDGE_MISMATCH,
-                            "%s: byte %" PRIu64 ": an x of %zu values; the job's data has %zu",
-                            s->reader.path, place(s), to.count, v->example_values);
+    if (v->values)
+        FEDGE_TRY(v->values(v->context, &to.out, err));
+    if (!to.out)
+        return skip_value(s, err);
+    FEDGE_TRY(fedge_json_lex_token(&s->lexer) == '"' ? read_letters(s, &to, err)
+                                                     : read_numbers(s, &to, err));
+    if (to.count < v->example_values) {
+        return fedge_fail(err, FEDGE_MISMATCH,
+                          "%s: byte %" PRIu64 ": an x of %zu values; the job's data has %zu",
+                          s->reader.path, place(s), to.count, v->example_values);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status read_letter_label(scanner *s, double *label, fedge_error *err)
 {
     int letter = NO_LETTER, behind = NO_LETTER;
-    fedge_status status = expect(s, '"', "a text in quotes is missing", err);
-    if (!status)
-        status = next_letter(s, &letter, err);
-    if (!status && letter != NO_LETTER)
-        status = next_letter(s, &behind, err);
-    if (!status && (letter == NO_LETTER || behind != NO_LETTER))
-        status = corrupt(s, "a text as y must have one character", err);
+    FEDGE_TRY(expect(s, '"', "a text in quotes is missing", err));
+    FEDGE_TRY(next_letter(s, &letter, err));
+    if (letter != NO_LETTER)
+        FEDGE_TRY(next_letter(s, &behind, err));
+    if (letter == NO_LETTER || behind != NO_LETTER)
+        return corrupt(s, "a text as y must have one character", err);
     *label = letter;
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status read_y(scanner *s, fedge_error *err)
@@ -289,11 +279,11 @@ static fedge_status read_y(scanner *s, fedge_error *err)
     if (!v->label)
         return skip_value(s, err);
     double label = 0;
-    fedge_status status = fedge_json_lex_token(&s->lexer) == '"' ? read_letter_label(s, &label, err)
-                                                                 : scan_number(s, &label, err);
-    if (!status && (label != floor(label) || fabs(label) > MAX_LABEL))
-        status = corrupt(s, "a label must be an integer", err);
-    return status ? status : v->label(v->context, (int64_t)label, err);
+    FEDGE_TRY(fedge_json_lex_token(&s->lexer) == '"' ? read_letter_label(s, &label, err)
+                                                     : scan_number(s, &label, err));
+    if (label != floor(label) || fabs(label) > MAX_LABEL)
+        return corrupt(s, "a label must be an integer", err);
+    return v->label(v->context, (int64_t)label, err);
 }
 
 /* A list of examples' halves. */
@@ -302,18 +292,16 @@ static fedge_status read_list(scanner *s, fedge_status (*read)(scanner *, fedge_
 {
     if (*count > 0)
         return corrupt(s, "a key that is given twice", err);
-    fedge_status status = expect(s, '[', "a list is missing", err);
-    bool more = false;
-    while (!status) {
-        status = next_element(s, ']', *count == 0, &more, err);
-        if (status || !more)
-            break;
-        status = read(s, err);
+    FEDGE_TRY(expect(s, '[', "a list is missing", err));
+    for (;; ++*count) {
+        bool more = false;
+        FEDGE_TRY(next_element(s, ']', *count == 0, &more, err));
+        if (!more)
+            return FEDGE_OK;
+        const fedge_status status = read(s, err);
         if (status)
-            status = fedge_error_prefix(err, status, "%s %" PRIu64, key, *count);
-        ++*count;
+            return fedge_error_prefix(err, status, "%s %" PRIu64, key, *count);
     }
-    return status;
 }
 
 static fedge_status read_examples(scanner *s, fedge_error *err)

@@ -139,24 +139,20 @@ static fedge_status scan_dictionary(scanner *s, fedge_array_info *info)
         return broken(s, "the dictionary is missing");
     while (!take(s, '}')) {
         char key[MAX_WORD];
-        fedge_status status = scan_string(s, key);
-        if (status)
-            return status;
+        FEDGE_TRY(scan_string(s, key));
         if (!take(s, ':'))
             return broken(s, "a colon is missing");
         unsigned bit = 0;
         if (strcmp(key, "descr") == 0) {
             bit = DESCR;
-            status = scan_descr(s, info);
+            FEDGE_TRY(scan_descr(s, info));
         } else if (strcmp(key, "fortran_order") == 0) {
             bit = ORDER;
-            status = scan_order(s);
+            FEDGE_TRY(scan_order(s));
         } else if (strcmp(key, "shape") == 0) {
             bit = SHAPE;
-            status = scan_shape(s, info);
+            FEDGE_TRY(scan_shape(s, info));
         }
-        if (status)
-            return status;
         if (bit == 0 || (seen & bit)) {
             return fedge_fail(s->err, FEDGE_CORRUPT, "%s: npy header: key '%s' is %s", s->path, key,
                               bit == 0 ? "not known" : "there twice");
@@ -210,15 +206,13 @@ fedge_status fedge_npy_read_header(fedge_reader *reader, fedge_array_info *info,
                           reader->path, length);
     }
     memset(info, 0, sizeof(*info));
-    fedge_status status = fedge_reader_read(reader, text, length, "the npy header", err);
-    if (!status) {
-        text[length] = '\0';
-        scanner s = {text, reader->path, err};
-        if (strlen(text) != length)
-            status = broken(&s, "there is a NUL in it,");
-        else
-            status = scan_dictionary(&s, info);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_reader_read(reader, text, length, "the npy header", err), done);
+    text[length] = '\0';
+    scanner s = {text, reader->path, err};
+    status =
+        strlen(text) != length ? broken(&s, "there is a NUL in it,") : scan_dictionary(&s, info);
+done:
     free(text);
     return status;
 }

@@ -104,10 +104,9 @@ static fedge_status header_size(const fedge_schema *schema, size_t *size, fedge_
 fedge_status fedge_safetensors_size(const fedge_schema *schema, size_t *size, fedge_error *err)
 {
     size_t header = 0;
-    const fedge_status status = header_size(schema, &header, err);
-    if (!status)
-        *size = PREFIX_SIZE + header + schema->num_elements * sizeof(float);
-    return status;
+    FEDGE_TRY(header_size(schema, &header, err));
+    *size = PREFIX_SIZE + header + schema->num_elements * sizeof(float);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_safetensors_write_header(const fedge_schema *schema, uint8_t *out,
@@ -160,17 +159,18 @@ fedge_status fedge_safetensors_put(const fedge_schema *schema, const float *valu
     uint8_t *bytes = malloc(size > FEDGE_SAFETENSORS_PART ? size : FEDGE_SAFETENSORS_PART);
     if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "safetensors: no memory for a header");
-    fedge_status status = fedge_safetensors_write_header(schema, bytes, size, err);
-    for (size_t at = 0; at < size && !status; at += FEDGE_SAFETENSORS_PART) {
-        const size_t left = size - at;
-        status = put_bytes(user, bytes + at,
-                           left < FEDGE_SAFETENSORS_PART ? left : FEDGE_SAFETENSORS_PART, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_safetensors_write_header(schema, bytes, size, err), done);
+    for (size_t at = 0; at < size; at += FEDGE_SAFETENSORS_PART) {
+        const size_t left = size - at, most = FEDGE_SAFETENSORS_PART;
+        FEDGE_TRY_OR(put_bytes(user, bytes + at, left < most ? left : most, err), done);
     }
-    for (size_t i = 0; i < schema->num_elements && !status; i += part) {
+    for (size_t i = 0; i < schema->num_elements; i += part) {
         const size_t left = schema->num_elements - i, n = left < part ? left : part;
         put_values(values + i, n, bytes);
-        status = put_bytes(user, bytes, n * sizeof(float), err);
+        FEDGE_TRY_OR(put_bytes(user, bytes, n * sizeof(float), err), done);
     }
+done:
     free(bytes);
     return status;
 }
@@ -306,7 +306,6 @@ static fedge_status check_extent(const header *h, const entry *e, fedge_error *e
 static fedge_status parse_entries(header *h, fedge_error *err)
 {
     for (const cJSON *node = h->json.root->child; node; node = node->next) {
-        fedge_status status;
         if (strcmp(node->string, METADATA) == 0) {
             FEDGE_TRY(check_metadata(&h->json, node, err));
             continue;
@@ -318,14 +317,10 @@ static fedge_status parse_entries(header *h, fedge_error *err)
         if (!cJSON_IsObject(node))
             return fedge_json_fail(&h->json, node, NULL, err, "must be an object");
         entry *e = &h->entries[h->count++];
-        status = fedge_json_read(&h->json, node, ENTRY_FIELDS, e, err);
+        FEDGE_TRY(fedge_json_read(&h->json, node, ENTRY_FIELDS, e, err));
         e->name = node->string;
-        if (!status)
-            status = parse_dtype(e, err);
-        if (!status)
-            status = check_extent(h, e, err);
-        if (status)
-            return status;
+        FEDGE_TRY(parse_dtype(e, err));
+        FEDGE_TRY(check_extent(h, e, err));
     }
     return FEDGE_OK;
 }
@@ -366,31 +361,27 @@ static fedge_status header_open(header *h, const uint8_t *in, uint64_t in_size, 
 {
     memset(h, 0, sizeof(*h));
     size_t json_size = 0;
-    fedge_status status = locate(in, in_size, h, &json_size, err);
-    if (status)
-        return status;
+    FEDGE_TRY(locate(in, in_size, h, &json_size, err));
     const fedge_json_options options = {.name = "safetensors header",
                                         .strict = true,
                                         .status = FEDGE_CORRUPT,
                                         .max_size = FEDGE_SAFETENSORS_MAX_HEADER,
                                         .max_depth = HEADER_DEPTH,
                                         .max_values = FEDGE_SAFETENSORS_MAX_VALUES};
-    status = fedge_json_open(&h->json, (const char *)in + PREFIX_SIZE, json_size, &options, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_json_open(&h->json, (const char *)in + PREFIX_SIZE, json_size, &options, err));
     h->entries = malloc(FEDGE_MAX_TENSORS * sizeof(*h->entries));
     if (!h->entries) {
         fedge_json_close(&h->json);
         return fedge_fail(err, FEDGE_NO_MEMORY, "safetensors: no memory for %d tensors",
                           FEDGE_MAX_TENSORS);
     }
-    status = parse_entries(h, err);
-    if (!status) {
-        qsort(h->entries, h->count, sizeof(*h->entries), by_offset);
-        status = check_cover(h, err);
-    }
-    if (status)
-        header_close(h);
+    fedge_status status;
+    FEDGE_TRY_OR(parse_entries(h, err), failed);
+    qsort(h->entries, h->count, sizeof(*h->entries), by_offset);
+    FEDGE_TRY_OR(check_cover(h, err), failed);
+    return FEDGE_OK;
+failed:
+    header_close(h);
     return status;
 }
 
@@ -399,9 +390,8 @@ fedge_status fedge_safetensors_read_schema(const uint8_t *in, size_t in_size, fe
 {
     header h;
     *data = NULL;
-    fedge_status status = header_open(&h, in, in_size, err);
-    if (status)
-        return status;
+    FEDGE_TRY(header_open(&h, in, in_size, err));
+    fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < h.count && !status; i++) {
         const entry *e = &h.entries[i];
         status = fedge_schema_add(schema, e->name, e->dtype, e->rank, e->shape, err);
@@ -508,26 +498,24 @@ static fedge_status read_values(const file *f, const fedge_schema *schema, float
                                 fedge_error *err)
 {
     const header *h = &f->header;
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < schema->num_tensors && !status; i++) {
+    for (uint32_t i = 0; i < schema->num_tensors; i++) {
         const fedge_tensor_spec *spec = &schema->tensors[i];
         const entry *e = find_entry(h, spec->name);
-        if (e) {
-            status = read_tensor(f, e, spec, values + spec->offset, err);
-        } else {
-            status =
-                fedge_fail(err, FEDGE_MISMATCH,
-                           "safetensors: the model's tensor \"%s\" is not in the file", spec->name);
+        if (!e) {
+            return fedge_fail(err, FEDGE_MISMATCH,
+                              "safetensors: the model's tensor \"%s\" is not in the file",
+                              spec->name);
         }
+        FEDGE_TRY(read_tensor(f, e, spec, values + spec->offset, err));
     }
-    for (uint32_t i = 0; i < h->count && !status; i++) {
+    for (uint32_t i = 0; i < h->count; i++) {
         if (!fedge_schema_find(schema, h->entries[i].name) && !is_counter(&h->entries[i])) {
-            status = fedge_fail(err, FEDGE_MISMATCH,
-                                "safetensors: tensor \"%.95s\" of the file is not in the model",
-                                h->entries[i].name);
+            return fedge_fail(err, FEDGE_MISMATCH,
+                              "safetensors: tensor \"%.95s\" of the file is not in the model",
+                              h->entries[i].name);
         }
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_safetensors_get(fedge_get_fn get, void *user, uint64_t size,
@@ -538,25 +526,20 @@ fedge_status fedge_safetensors_get(fedge_get_fn get, void *user, uint64_t size,
     uint8_t prefix[PREFIX_SIZE] = {0};
     file f = {.get = get, .user = user, .subtract = subtract};
     size_t json_size = 0;
-    fedge_status status = FEDGE_OK;
     if (size >= PREFIX_SIZE)
-        status = get(user, 0, prefix, PREFIX_SIZE, err);
-    if (!status)
-        status = locate(prefix, size, &f.header, &json_size, err);
-    if (status)
-        return status;
+        FEDGE_TRY(get(user, 0, prefix, PREFIX_SIZE, err));
+    FEDGE_TRY(locate(prefix, size, &f.header, &json_size, err));
     const size_t head = PREFIX_SIZE + json_size;
     uint8_t *part = malloc(head > FEDGE_SAFETENSORS_PART ? head : FEDGE_SAFETENSORS_PART);
     if (!part)
         return fedge_fail(err, FEDGE_NO_MEMORY, "safetensors: no memory for %zu bytes", head);
     f.part = part;
-    status = get(user, 0, part, head, err);
-    if (!status)
-        status = header_open(&f.header, part, size, err);
-    if (!status) {
-        status = read_values(&f, schema, values, err);
-        header_close(&f.header);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(get(user, 0, part, head, err), done);
+    FEDGE_TRY_OR(header_open(&f.header, part, size, err), done);
+    status = read_values(&f, schema, values, err);
+    header_close(&f.header);
+done:
     free(part);
     return status;
 }

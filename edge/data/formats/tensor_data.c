@@ -77,11 +77,8 @@ fedge_status fedge_tensor_data_open(fedge_reader *reader, bool labels, bool both
 {
     uint8_t prefix[PREFIX_SIZE];
     uint64_t total = 0, offset = 0;
-    fedge_status status = fedge_reader_total(reader, &total, err);
-    if (!status)
-        status = fedge_reader_read(reader, prefix, sizeof(prefix), "the header's size", err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_reader_total(reader, &total, err));
+    FEDGE_TRY(fedge_reader_read(reader, prefix, sizeof(prefix), "the header's size", err));
     const uint64_t size = fedge_get_u64(prefix);
     if (size > FEDGE_SAFETENSORS_MAX_HEADER) {
         return fedge_fail(err, FEDGE_TOO_BIG, "%s: safetensors: header of %" PRIu64 " bytes",
@@ -91,9 +88,11 @@ fedge_status fedge_tensor_data_open(fedge_reader *reader, bool labels, bool both
     if (!header)
         return fedge_fail(err, FEDGE_NO_MEMORY, "%s: no memory for its header", reader->path);
     memcpy(header, prefix, sizeof(prefix));
-    status = fedge_reader_read(reader, header + PREFIX_SIZE, (size_t)size, "the header", err);
-    if (!status)
-        status = parse(reader, header, total, labels, both, info, &offset, err);
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_reader_read(reader, header + PREFIX_SIZE, (size_t)size, "the header", err),
+                 done);
+    status = parse(reader, header, total, labels, both, info, &offset, err);
+done:
     free(header);
     return status ? status : fedge_reader_skip(reader, offset, "the tensors", err);
 }

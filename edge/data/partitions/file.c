@@ -38,12 +38,12 @@ static fedge_status next_row(fedge_csv *csv, bool *end, int64_t *example, int64_
                              fedge_error *err)
 {
     int64_t fields[2] = {0, 0};
-    fedge_status status = fedge_csv_next(csv, end, err);
-    if (!status && !*end)
-        status = fedge_csv_integers(csv, fields, err);
+    FEDGE_TRY(fedge_csv_next(csv, end, err));
+    if (!*end)
+        FEDGE_TRY(fedge_csv_integers(csv, fields, err));
     *example = fields[0];
     *client = fields[1];
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status take_row(const fedge_csv *csv, int64_t example, int64_t client,
@@ -77,19 +77,19 @@ static fedge_status assign(const fedge_partition_spec *spec, const fedge_partiti
                            uint32_t num_parts, uint32_t *owner, fedge_error *err)
 {
     fedge_csv csv;
-    fedge_status status = open_file(&csv, spec->source, err);
-    if (status)
-        return status;
+    FEDGE_TRY(open_file(&csv, spec->source, err));
+    fedge_status status;
     memset(owner, 0xFF, data->num_examples * sizeof(*owner)); /* FEDGE_PARTITION_UNUSED */
     for (;;) {
         bool end = false;
         int64_t example, client;
-        status = next_row(&csv, &end, &example, &client, err);
-        if (!status && !end)
-            status = take_row(&csv, example, client, data->num_examples, num_parts, owner, err);
-        if (status || end)
+        FEDGE_TRY_OR(next_row(&csv, &end, &example, &client, err), done);
+        if (end)
             break;
+        FEDGE_TRY_OR(take_row(&csv, example, client, data->num_examples, num_parts, owner, err),
+                     done);
     }
+done:
     fedge_csv_close(&csv);
     return status;
 }
@@ -100,9 +100,8 @@ static fedge_status count_clients(const fedge_partition_spec *spec, const char *
     (void)values_path;
     fedge_csv csv;
     bool apart = false;
-    fedge_status status = open_file(&csv, spec->source, err);
-    if (status)
-        return status;
+    FEDGE_TRY(open_file(&csv, spec->source, err));
+    fedge_status status;
     for (;;) {
         bool end = false;
         int64_t example, client;
@@ -153,19 +152,22 @@ static fedge_status write_rows(const fedge_os_file *file, const uint32_t *owner,
     fedge_buffer rows;
     fedge_buffer_init(&rows, CHUNK);
     uint64_t offset = 0;
-    fedge_status status = fedge_buffer_printf(&rows, err, HEADER "\n");
-    for (uint32_t i = 0; i < num_examples && !status; i++) {
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_buffer_printf(&rows, err, HEADER "\n"), done);
+    for (uint32_t i = 0; i < num_examples; i++) {
         if (owner[i] == FEDGE_PARTITION_UNUSED)
             continue;
-        status =
-            fedge_buffer_printf(&rows, err, "%" PRIu32 ",%" PRId64 "\n", i, client_of(owner[i]));
-        if (!status && rows.size > CHUNK - MAX_ROW)
-            status = flush(file, &rows, &offset, err);
+        FEDGE_TRY_OR(
+            fedge_buffer_printf(&rows, err, "%" PRIu32 ",%" PRId64 "\n", i, client_of(owner[i])),
+            done);
+        if (rows.size > CHUNK - MAX_ROW)
+            FEDGE_TRY_OR(flush(file, &rows, &offset, err), done);
     }
-    if (!status)
-        status = flush(file, &rows, &offset, err);
+    FEDGE_TRY_OR(flush(file, &rows, &offset, err), done);
+    status = fedge_os_sync(file, err);
+done:
     fedge_buffer_fini(&rows);
-    return status ? status : fedge_os_sync(file, err);
+    return status;
 }
 
 fedge_status fedge_partition_write_csv(const char *path, const uint32_t *owner,
@@ -176,14 +178,12 @@ fedge_status fedge_partition_write_csv(const char *path, const uint32_t *owner,
         return fedge_fail(err, FEDGE_TOO_BIG, "%.64s…: a path of over %zu bytes", path,
                           sizeof(temporary) - sizeof(TEMPORARY));
     }
-    fedge_status status =
-        fedge_os_exists(temporary) ? fedge_os_remove(temporary, err) : FEDGE_OK; /* of a crash */
     fedge_os_file file;
-    if (!status)
-        status = fedge_os_open(&file, temporary, FEDGE_OS_CREATE, err);
-    if (status)
-        return status;
-    status = write_rows(&file, owner, num_examples, err);
+    /* A crash may have left one. */
+    if (fedge_os_exists(temporary))
+        FEDGE_TRY(fedge_os_remove(temporary, err));
+    FEDGE_TRY(fedge_os_open(&file, temporary, FEDGE_OS_CREATE, err));
+    fedge_status status = write_rows(&file, owner, num_examples, err);
     fedge_os_close(&file);
     if (!status)
         status = fedge_os_publish(temporary, path, err);

@@ -66,13 +66,11 @@ static fedge_status grow(roster *r, fedge_error *err)
 
 static fedge_status owner_of(roster *r, const char *name, uint32_t *owner, fedge_error *err)
 {
-    fedge_status status = grow(r, err);
-    if (status)
-        return status;
+    FEDGE_TRY(grow(r, err));
     const uint32_t slot = find_slot(r, name);
     if (r->slots[slot] == 0) {
         const size_t at = r->names.size;
-        status = fedge_buffer_append(&r->names, name, strlen(name) + 1, err);
+        const fedge_status status = fedge_buffer_append(&r->names, name, strlen(name) + 1, err);
         if (status)
             return fedge_error_prefix(err, status, "the names of %" PRIu32 " owners", r->count);
         r->at[r->count] = at;
@@ -122,9 +120,9 @@ static fedge_status read_owners(fedge_csv *csv, roster *r, uint32_t num_examples
     for (;; ++*row) {
         bool end = false;
         uint32_t who = 0;
-        fedge_status status = fedge_csv_next(csv, &end, err);
-        if (status || end)
-            return status;
+        FEDGE_TRY(fedge_csv_next(csv, &end, err));
+        if (end)
+            return FEDGE_OK;
         if (csv->text[0] == '\0') {
             return fedge_fail(err, FEDGE_CORRUPT, "%s:%" PRIu64 ": column %" PRIu64 " is empty",
                               csv->reader.path, csv->number, csv->aside);
@@ -134,7 +132,7 @@ static fedge_status read_owners(fedge_csv *csv, roster *r, uint32_t num_examples
                               "%s:%" PRIu64 ": more rows than the %" PRIu32 " examples",
                               csv->reader.path, csv->number, num_examples);
         }
-        status = owner_of(r, csv->text, &who, err);
+        const fedge_status status = owner_of(r, csv->text, &who, err);
         if (status)
             return fedge_error_prefix(err, status, "%s:%" PRIu64, csv->reader.path, csv->number);
         if (owner)
@@ -175,9 +173,8 @@ static fedge_status read_file(const char *path, const char *column, roster *r,
                               fedge_error *err)
 {
     bool leaf = false;
-    fedge_status status = check_format(path, column, &leaf, err);
-    if (status)
-        return status;
+    FEDGE_TRY(check_format(path, column, &leaf, err));
+    fedge_status status;
     fedge_csv csv;
     if (FEDGE_WITH_MORE_DATA && leaf) {
         leaf_owners l = {r, path, num_examples, 0, owner, row};
@@ -205,9 +202,8 @@ static fedge_status read_files(const char *paths, const char *column, uint32_t n
                           column);
     }
     fedge_file_list list;
-    fedge_status status = fedge_file_list_open(&list, paths, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_file_list_open(&list, paths, err));
+    fedge_status status = FEDGE_OK;
     uint32_t row = 0;
     roster r = {.count = 0};
     fedge_buffer_init(&r.names, FEDGE_PARTITION_MAX_NAMES);

@@ -244,9 +244,7 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
                                     uint32_t *owner, fedge_error *err)
 {
     const fedge_partition_ops *ops = SCHEMES[spec->scheme];
-    fedge_status status = check_argument(ops, spec, err);
-    if (status)
-        return status;
+    FEDGE_TRY(check_argument(ops, spec, err));
     /* A scheme that takes a count, such as shards, gives each client at least that many examples.
      */
     const bool counted = ops->argument == FEDGE_PARTITION_K;
@@ -271,10 +269,9 @@ fedge_status fedge_partition_assign(const fedge_partition_spec *spec,
                           data->num_examples, num_parts, minimum, most);
     }
     if (ops->needs_labels)
-        status = check_labels(data, err);
-    if (!status)
-        status = ops->assign(spec, data, num_parts, owner, err);
-    return status ? status : check_parts(spec, data->num_examples, num_parts, owner, err);
+        FEDGE_TRY(check_labels(data, err));
+    FEDGE_TRY(ops->assign(spec, data, num_parts, owner, err));
+    return check_parts(spec, data->num_examples, num_parts, owner, err);
 }
 
 bool fedge_partition_is_counted(const fedge_partition_spec *spec)

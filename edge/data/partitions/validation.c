@@ -31,18 +31,17 @@ static fedge_status assign_then_take(const fedge_partition_spec *spec,
             order[num++] = i;
     }
     set_apart(order, num, (uint32_t)(share * num), spec->seed, owner);
-    fedge_status status =
-        fedge_partition_find_empty(data->num_examples, num_parts, owner, &part, err);
-    if (!status && part < num_parts) {
+    FEDGE_TRY(fedge_partition_find_empty(data->num_examples, num_parts, owner, &part, err));
+    if (part < num_parts) {
         char text[FEDGE_PARTITION_MAX_TEXT];
         fedge_partition_text(spec, text);
-        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "partition %.200s: with %g of the examples set apart for validation "
-                            "client %" PRIu32 " of %" PRIu32
-                            " has none left to train with; set less apart, or give it more",
-                            text, share, part, num_parts);
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "partition %.200s: with %g of the examples set apart for validation "
+                          "client %" PRIu32 " of %" PRIu32
+                          " has none left to train with; set less apart, or give it more",
+                          text, share, part, num_parts);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* Divides the others, of which [order], [labels] and [part] hold places, labels and parts. */
