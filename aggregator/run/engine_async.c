@@ -158,12 +158,12 @@ static fedge_status mend(const fedge_engine *engine, fedge_blob *model, uint32_t
                          fedge_error *err)
 {
     uint8_t *file = NULL;
-    size_t size = 0, told = 0;
+    size_t size = 0, control_size = 0;
     fedge_status status =
         model == engine->model
-            ? fedge_global_model_write(&engine->server.model, &file, &size, &told, err)
+            ? fedge_global_model_write(&engine->server.model, &file, &size, &control_size, err)
             : fedge_engine_write_old_model(engine, base, &file, &size, err);
-    if (status == FEDGE_OK && size + told != model->size) {
+    if (status == FEDGE_OK && size + control_size != model->size) {
         free(file);
         status = fedge_fail(err, FEDGE_MISMATCH, "made anew it has another size");
     } else if (status == FEDGE_OK) {

@@ -497,7 +497,7 @@ static void remember_accepted(fedge_engine *engine)
     }
 }
 
-/* One model is in memory, however slowly clients read: who is downloading the old one is told. */
+/* One model is in memory, however slowly clients read: downloads of the old one are withdrawn. */
 static void replace_model(fedge_engine *engine, fedge_round_finalizer_result *result)
 {
     for (uint32_t i = 0; i < engine->num_deltas; i++) {
@@ -622,14 +622,15 @@ void fedge_engine_pump(fedge_engine *engine, uint64_t now_ms)
 
 void fedge_engine_note_round(fedge_engine *engine, uint64_t took_ms)
 {
-    /* Rather too little: who is back too soon waits, who is back too late misses the next round. */
+    /* Rather too short: a client that is back too soon waits; one too late misses the next round.
+     */
     const bool less = engine->round_ms == 0 || took_ms < engine->round_ms;
     engine->round_ms = less ? took_ms : engine->round_ms + (took_ms - engine->round_ms) / 4;
 }
 
-/* For how long a device without a task may be away, 0: not at all. It is to be back when the
- * present phase is expected to end, for the next one is of those who are there when it opens. A
- * device comes up to an eighth later than it is told, so it is told that much less. */
+/* How long a device without a task may be away, in ms; 0: it stays. It should be back when the
+ * present phase is expected to end: the next phase draws from the devices present when it opens. A
+ * device may come back up to an eighth late, so the time sent is shorter by that. */
 static uint64_t not_before(const fedge_engine *engine, uint64_t now_ms)
 {
     /* How long evaluations take is not known, and a round of training follows. */
@@ -642,7 +643,7 @@ static uint64_t not_before(const fedge_engine *engine, uint64_t now_ms)
     if (engine->round_ms > 0)
         absence = engine->round_ms > passed ? engine->round_ms - passed : 0;
     absence = absence < most ? absence : most;
-    /* Who has come back that much too soon stays. */
+    /* A client that is back this little too soon stays. */
     return absence < FEDGE_ENGINE_MIN_NOT_BEFORE_MS || absence < engine->round_ms / 8
                ? 0
                : absence - absence / 9;

@@ -21,7 +21,7 @@ struct fedge_engine_thread {
     fedge_error lost; /* why a reply could not be delivered */
     fedge_traffic traffic;
     _Atomic uint64_t queued_bytes; /* of requests */
-    atomic_bool was_full;          /* somebody was told so */
+    atomic_bool was_full;          /* a peer was paused */
     pthread_t thread;
     bool running;
     pthread_mutex_t mutex; /* of all below */
@@ -198,7 +198,7 @@ static void handle_requests(fedge_engine_thread *self)
         fedge_engine_resume_all(self->engine);
 }
 
-/* Answers those who have asked by now. */
+/* Answers the threads that have asked for the status by now. */
 static void tell_status(fedge_engine_thread *self)
 {
     pthread_mutex_lock(&self->mutex);
@@ -206,7 +206,7 @@ static void tell_status(fedge_engine_thread *self)
     const bool wanted = asked > self->num_told;
     pthread_mutex_unlock(&self->mutex);
     if (wanted) {
-        /* Outside the lock: those who post must not wait for it. */
+        /* Outside the lock: posting threads must not wait for it. */
         fedge_run_status status;
         fedge_engine_get_status(self->engine, &status);
         pthread_mutex_lock(&self->mutex);

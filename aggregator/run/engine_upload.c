@@ -21,8 +21,8 @@ static void note_why(fedge_engine *engine, uint32_t client_index, fedge_reason r
     engine->gave_up_client = client_index;
 }
 
-/* The device is gone, and only the log is told. There is no connection that has lines of its own,
- * so these share theirs: devices that come and go must not fill the log. */
+/* Logs the refusal of an update whose device has left. All such lines share one quota: devices that
+ * come and go must not fill the log. */
 static void log_refusal(fedge_engine *engine, uint64_t task_id, fedge_reason reason,
                         const char *text, uint64_t now_ms)
 {
@@ -100,7 +100,7 @@ static void lose(fedge_engine *engine, uint64_t task_id, uint64_t now_ms)
     fedge_engine_pump(engine, now_ms);
 }
 
-/* Whether this task's result counted in the phase before, and the asker is the one who sent it. */
+/* True when this task's result counted in the phase before, and came from this client. */
 static bool was_accepted(const fedge_engine *engine, uint64_t task_id, uint32_t client_index)
 {
     for (uint32_t i = 0; i < engine->num_accepted; i++) {
@@ -170,7 +170,7 @@ static fedge_grant *new_grant(const fedge_engine *engine, const fedge_request *f
     return grant;
 }
 
-/* Who announced it last hears that the slot is filled. */
+/* Tells the client that announced the update last that the slot is filled. */
 static void tell_asker(fedge_engine *engine, uint32_t index, uint64_t now_ms)
 {
     fedge_grant *asked = engine->slots[index].asked;
@@ -356,7 +356,7 @@ void fedge_engine_part(fedge_engine *engine, fedge_request *from, uint64_t now_m
         fedge_rounds_find(engine->rounds, from->position.task_id, &index);
     if (!task || !engine->journal || engine->other_ranks.closing || index >= engine->num_slots ||
         task->client_index != from->client_index || task->state != FEDGE_TASK_OPEN)
-        return; /* was on its way when the task ended; the client has been or will be told */
+        return; /* on its way when the task ended; the client gets an answer about that */
     if (fedge_intake_part(&engine->intake, index, from, now_ms, &err) != FEDGE_OK)
         fedge_engine_fail(engine, &err);
 }
@@ -384,7 +384,7 @@ static fedge_reason reason_of(fedge_status status)
     }
 }
 
-/* [told]: the slot's asker hears it. */
+/* [told]: the client that waits for the slot gets the ACK instead. */
 static void count_result(fedge_engine *engine, const fedge_engine_result *result, bool told,
                          uint64_t now_ms)
 {
@@ -468,7 +468,7 @@ void fedge_engine_on_validated(fedge_engine *engine, const fedge_completion *com
     const bool release =
         result.held && fedge_intake_validated(&engine->intake, completion->slot, valid);
     fedge_engine_take_result(engine, &result, now_ms);
-    /* Behind the result: releasing may grant the slot to who waits for it. */
+    /* After the result: releasing may grant the slot to another rank that waits for it. */
     if (release)
         fedge_engine_released(engine, completion->slot, 0, now_ms);
 }

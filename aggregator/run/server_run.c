@@ -98,8 +98,7 @@ static fedge_status make_save(fedge_server_run *server, fedge_save **save, fedge
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a checkpoint");
     fresh->checkpoint = server->checkpoint;
-    /* Shared with who serves it. Shared, not copied: a blob's bytes never change, and clients fetch
-     * it meanwhile. */
+    /* Shared, not copied: a blob's bytes never change, and clients fetch it meanwhile. */
     fresh->model = fedge_blob_retain(server->model_file);
     fresh->model_size = server->model_size;
     memcpy(fresh->model_hash, server->model_hash, sizeof(fresh->model_hash));
@@ -167,9 +166,9 @@ static fedge_status derive_last_accepted(fedge_server_run *server, fedge_journal
     return FEDGE_OK;
 }
 
-/* Who was asked and brought nothing: whose task went to another, and at a deadline whose was open.
- * A phase that had all that it wanted has cancelled the others. All of it is in the journal, so a
- * round that is closed again says the same. */
+/* Notes the clients that were asked and delivered nothing: those whose task went to another client,
+ * and at a deadline those whose task was still open. A phase with enough updates has cancelled the
+ * remaining tasks. All of it comes from the journal, so closing the round again notes the same. */
 static fedge_status note_missed(fedge_server_run *server, fedge_journal *journal, fedge_error *err)
 {
     const fedge_journal_phase *phase = fedge_journal_get_phase(journal);
@@ -237,7 +236,7 @@ static fedge_status step_and_evaluate(fedge_server_run *server, fedge_journal *j
     return status;
 }
 
-/* The phase goes on without the updates that were damaged: they were counted as they came. */
+/* Continues the phase without the damaged updates, whose values were added as they arrived. */
 static fedge_status reopen(fedge_server_run *server, fedge_journal *journal, fedge_error *err)
 {
     /* The losses first: with them no start takes the updates for whole. */
@@ -331,7 +330,7 @@ fedge_status fedge_server_run_change_gpus(fedge_server_run *server,
 {
     if (are_in_use(server, sums))
         return FEDGE_OK;
-    /* Who names a GPU that was lost wants it again. */
+    /* Naming a lost GPU asks for it again. */
     const uint64_t lost = sums->lost ? atomic_load(&sums->lost->numbers) : 0;
     fedge_lost_gpus_forget(sums->lost, sums->gpus, sums->num_gpus);
     fedge_error why;
@@ -458,38 +457,33 @@ static fedge_status open_round_log(fedge_server_run *server, const char *path, u
                               : status;
 }
 
-/* One turn of recovery.h's loop. *done: the run stands where [recovery] says. */
+/* One pass of the loop in aggregator/store/recovery.h. *done: the run is restored to [recovery]. */
 static fedge_status recover_once(fedge_server_run *server, fedge_recovery *recovery, bool *done,
                                  fedge_error *err)
 {
-    fedge_status status = fedge_recover(&server->run, recovery, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_recover(&server->run, recovery, err));
     if (recovery->note[0])
         FEDGE_LOG(server->log, FEDGE_LOG_WARN, "recovered", fedge_log_str("note", recovery->note));
     *done = false;
     if (!recovery->has_checkpoint)
         return begin_run(server, err);
-    status = load_checkpoint(server, &recovery->checkpoint, err);
+    FEDGE_TRY(load_checkpoint(server, &recovery->checkpoint, err));
     /* Once: recover_once may be called again after a round was closed. */
-    if (status == FEDGE_OK && !server->round_log.file.path[0]) {
+    if (!server->round_log.file.path[0]) {
         char path[FEDGE_MAX_PATH];
-        status = fedge_run_path(&server->run, "rounds.jsonl", path, err);
-        if (status == FEDGE_OK)
-            status = open_round_log(server, path, recovery->last_closed, err);
-        if (status == FEDGE_OK && server->round_log.last_round < recovery->last_closed) {
+        FEDGE_TRY(fedge_run_path(&server->run, "rounds.jsonl", path, err));
+        FEDGE_TRY(open_round_log(server, path, recovery->last_closed, err));
+        if (server->round_log.last_round < recovery->last_closed) {
             FEDGE_LOG(server->log, FEDGE_LOG_WARN, "round-log-incomplete",
                       fedge_log_str("file", path),
                       fedge_log_int("last-line-of-round", server->round_log.last_round),
                       fedge_log_int("rounds-closed", recovery->last_closed));
         }
     }
-    if (status == FEDGE_OK && recovery->journal)
-        status = fedge_server_run_recover_updates(server, recovery, err);
-    if (status == FEDGE_OK && recovery->journal)
-        status = fedge_server_run_replay(server, recovery->journal, err);
-    if (status != FEDGE_OK)
-        return status;
+    if (recovery->journal)
+        FEDGE_TRY(fedge_server_run_recover_updates(server, recovery, err));
+    if (recovery->journal)
+        FEDGE_TRY(fedge_server_run_replay(server, recovery->journal, err));
     if (recovery->reclose)
         return close_again(server, recovery, err);
     *done = true;

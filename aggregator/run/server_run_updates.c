@@ -26,7 +26,7 @@ static fedge_status read_accepted(fedge_journal *journal, uint32_t slot, char *t
 
 typedef fedge_status (*accepted_fn)(fedge_server_run *server, fedge_journal *journal, uint32_t slot,
                                     const fedge_upload *upload, void *user, fedge_error *err);
-/* What the journal has of one cannot be read as it was written: FEDGE_OK goes on without it. */
+/* Called for an update whose record is damaged. FEDGE_OK continues without the update. */
 typedef fedge_status (*damaged_fn)(fedge_server_run *server, fedge_journal *journal, uint32_t slot,
                                    const fedge_error *damage, void *user, fedge_error *err);
 
@@ -39,7 +39,7 @@ static fedge_status fail_damaged(fedge_server_run *server, fedge_journal *journa
 }
 
 /* Visits the accepted updates in slot order, so that what is computed from them does not depend on
- * who came first. */
+ * their order of arrival. */
 static fedge_status each_accepted(fedge_server_run *server, fedge_journal *journal,
                                   accepted_fn visit, damaged_fn damaged, void *user,
                                   fedge_error *err)

@@ -33,7 +33,7 @@ typedef struct item {
 typedef struct worker {
     fedge_ingest *ingest;
     pthread_mutex_t mutex;        /* of the next two */
-    bool back_pressure;           /* a pusher was told so and waits */
+    bool back_pressure;           /* a caller was told that the queue is full */
     fedge_completion *room_again; /* posted when the queue has room again */
     fedge_completion *fatal;      /* posted when the disk fails; NULL afterwards */
     _Atomic uint64_t queued_bytes;
@@ -150,9 +150,9 @@ static void sync_group(worker *self)
         return;
     fedge_error err;
     uint64_t start = fedge_os_monotonic_ns();
-    /* The order is what an ACK promises: on the disk first, then in the sums, then told. A crash
-     * between any two finds the update in the journal, adds it again and acknowledges it as a
-     * duplicate. */
+    /* An ACK promises this order: on the disk first, then in the sums, then acknowledged. After a
+     * crash between any two, recovery finds the update in the journal and adds it again; the client
+     * sends it again and gets the ACK of a duplicate. */
     fedge_status status = fedge_journal_sync(self->group->journal, &err);
     atomic_fetch_add(&self->ingest->journal_ns, fedge_os_monotonic_ns() - start);
     if (status == FEDGE_OK)
@@ -177,7 +177,7 @@ static void sync_group(worker *self)
 /* The sums have all that was added: what a flush promises. */
 static void wait_for_sums(worker *self)
 {
-    /* The last ticket stands for all before it. */
+    /* The last ticket covers all before it. */
     fedge_error err;
     if (fedge_accumulator_wait(self->ingest->accumulator, self->ticket, &err) != FEDGE_OK)
         post_fatal(self, &err);
@@ -269,8 +269,8 @@ static void finish_update(void *user, uint32_t index, fedge_work *posted)
     }
 }
 
-/* Tells who was told that the queue is full that it no longer is. The part that found it full was
- * queued after the flag was set, so its own turn comes here at the latest. */
+/* Ends back pressure once the queue has room again. The part that found the queue full was queued
+ * after the flag was set, so it comes here at the latest. */
 static void end_back_pressure(worker *self)
 {
     /* Under the lock, since the engine may be setting the flag at this moment; posted outside it,

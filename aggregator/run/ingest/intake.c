@@ -89,8 +89,8 @@ static bool same_upload(const fedge_intake_slot *slot, const fedge_upload *uploa
            slot->incoming->upload.crc32 == upload->crc32;
 }
 
-/* Where an upload goes on that has bytes in the journal from the phase before. At least one byte
- * comes anew, which ends it. Whether they are of the same update the CRC over all of it tells. */
+/* Where an upload with bytes from the phase before continues. At least one byte is sent again,
+ * which ends the upload. The CRC over the whole update shows whether all bytes belong to it. */
 static uint64_t carried_bytes(const fedge_intake *self, const fedge_grant *grant, uint64_t size)
 {
     const uint64_t written = fedge_journal_get_slot(self->journal, grant->slot).written;
@@ -114,8 +114,8 @@ fedge_status fedge_intake_grant(fedge_intake *intake, fedge_grant *grant, uint64
     fedge_status status = fedge_intake_assign(intake, grant->slot, &grant->task, err);
     const uint64_t there =
         slot->carried && same_task ? carried_bytes(intake, grant, incoming->upload.size) : 0;
-    /* A client that comes back goes on where it stopped, but only with the bytes that it announced
-     * before: one that trained anew in between has others, of which the first half is here. */
+    /* A client that comes back continues where it stopped, but only with the update that it
+     * announced before: one that has trained again since has other bytes. */
     const bool resumes =
         there > 0 || (answer == FEDGE_HOLDER_RESUME && same_upload(slot, &incoming->upload));
     slot->next = there > 0 ? there : slot->next;
@@ -187,9 +187,9 @@ fedge_status fedge_intake_part(fedge_intake *intake, uint32_t slot, fedge_reques
     assert(!own->holder.uploading || own->incoming);
     const fedge_position *position = &from->position;
     const uint32_t size = from->payload_size;
-    /* Such a part was sent to the phase before, or on what an earlier RESUME said: a refusal of
-     * damaged bytes that its client hears on a new connection may cross its announcement there, and
-     * then it announces once more. It is told by RESUME where to go on. */
+    /* The part was sent to the phase before, or in answer to an earlier RESUME: a refusal of
+     * damaged bytes may cross the client's announcement on a new connection, and then it announces
+     * the update once more. The latest RESUME says where to continue. */
     if ((intake->skips || own->again) && (!own->holder.uploading || position->offset != own->next))
         return FEDGE_OK;
     if (!own->holder.uploading || position->offset != own->next || size == 0 ||
