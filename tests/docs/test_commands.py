@@ -143,6 +143,7 @@ class Run(unittest.TestCase):
         ("README.md", "## Simulate before you deploy"), ("docs/guides/simulation.md", "# Simulation"),
         ("docs/guides/simulation.md", "### Made-up data"), ("docs/guides/sweeps.md", "## Sweeps"),
         ("docs/guides/sweeps.md", "## Side by side"), ("docs/guides/certificates.md", "## Renew"),
+        *(("docs/tutorial.md", f"## {name}") for name in ("Data", "The devices", "Train", "Use the model")),
         ("examples/zoo/README.md", "## Data"), ("examples/gpt2-medium-sized/README.md", "## Memory of the GPUs"),
         ("docs/results.md", "## Simulation"),
     }
@@ -203,6 +204,23 @@ class Run(unittest.TestCase):
     def test_a_certificate_is_renewed(self):
         self.bash("fedge-keys demo --out keys --clients 1 && mv keys/ca keys/registry . && mv keys/clients/0000 identity")
         self.run_section("docs/guides/certificates.md", "## Renew", ("--request request.pem", "--request identity/request.pem"))
+
+    def test_the_tutorial(self):
+        """Its files and its commands in their order, with a port that is free."""
+        path = "docs/tutorial.md"
+        with open(os.path.join(SOURCE, path), encoding="utf-8") as file:
+            blocks = re.findall(r"```(?:python|json)\n(.*?)```", file.read(), re.S)
+        for name, text in zip(("make_data.py", "job.json", "client-0.json"), blocks, strict=True):
+            with open(self.place(name), "w", encoding="utf-8") as file:
+                file.write(text)
+        script = "\n".join(command.text.replace(
+            " &", " --listen 127.0.0.1:0 --http off --port-file ports &\nuntil [ -s ports ]; do sleep 0.05; done\n"
+            "read -r port _ <ports", 1) if "aggregator" in command.text
+            else command.text.replace("localhost:9092", "localhost:${port:-9092}")
+            for command in commands.commands(SOURCE, path))
+        said = self.bash(f"set -e\n{script}")
+        accuracy = float(re.search(r"^accuracy: ([\d.]+)$", said, re.M)[1])
+        self.assertGreater(accuracy, 0.95)
 
     def test_a_text(self):
         rng = random.Random(1)
