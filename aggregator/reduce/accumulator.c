@@ -238,11 +238,11 @@ fedge_status fedge_accumulator_add_values(fedge_accumulator *accumulator, uint32
                                                                    first, count, weight, err);
 }
 
-fedge_status fedge_accumulator_lend(fedge_accumulator *accumulator, uint32_t gpu, size_t first,
-                                    int64_t **sums, fedge_error *err)
+fedge_status fedge_accumulator_device_pointer(fedge_accumulator *accumulator, uint32_t gpu,
+                                              size_t first, int64_t **sums, fedge_error *err)
 {
-    return accumulator->ops->lend
-               ? accumulator->ops->lend(accumulator->state, gpu, first, sums, err)
+    return accumulator->ops->device_pointer
+               ? accumulator->ops->device_pointer(accumulator->state, gpu, first, sums, err)
                : fedge_fail(err, FEDGE_UNSUPPORTED, "the sums are not on a GPU");
 }
 

@@ -153,7 +153,8 @@ typedef struct fedge_accumulator_config {
     fedge_shard shard;
     const char *join; /* what joins the sums of several ranks: "mpi", the name of a scatter, or
                          "auto", also NULL (distributed_accumulator.h) */
-    bool in_place; /* changes are added where the sums lie (lend): little room for updates will do
+    bool in_place; /* changes are added where the sums lie (device_pointer): little room for updates
+                    * will do
                     */
     bool joined;   /* with the sums of other ranks, whose hosts take the steps */
     unsigned num_kept; /* vectors of an optimizer that step takes, 0 to 2: room is made for them
@@ -214,10 +215,12 @@ typedef struct fedge_accumulator_ops {
     fedge_status (*add_values)(void *state, uint32_t lane, const int32_t *v, size_t first,
                                size_t count, uint32_t weight, fedge_error *err);
 
-    /* Where sum [first] lies on [gpu] (the driver's number), and behind it those of the rest of its
-     * tensor, for who adds to them there himself, until the next call of anything but begin: that
-     * is counted by begin. FEDGE_UNSUPPORTED: they do not lie there. NULL: nothing does. */
-    fedge_status (*lend)(void *state, uint32_t gpu, size_t first, int64_t **sums, fedge_error *err);
+    /* *sums: the device pointer of sum [first] on [gpu] (the driver's number), followed by those of
+     * the remainder of its tensor. The caller adds to them there, until the next call of anything
+     * but begin, which counts the update. FEDGE_UNSUPPORTED: the sums do not lie there. NULL: the
+     * kind has none on GPUs. */
+    fedge_status (*device_pointer)(void *state, uint32_t gpu, size_t first, int64_t **sums,
+                                   fedge_error *err);
 
     void (*totals)(const void *state, fedge_accumulator_totals *totals);
     /* sums (count): those from [first] on. */
@@ -306,8 +309,9 @@ FEDGE_MUST_USE fedge_status fedge_accumulator_add_values(fedge_accumulator *accu
                                                          size_t first, size_t count,
                                                          uint32_t weight, fedge_error *err);
 /* FEDGE_UNSUPPORTED where the kind has no sums on GPUs. */
-FEDGE_MUST_USE fedge_status fedge_accumulator_lend(fedge_accumulator *accumulator, uint32_t gpu,
-                                                   size_t first, int64_t **sums, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_accumulator_device_pointer(fedge_accumulator *accumulator,
+                                                             uint32_t gpu, size_t first,
+                                                             int64_t **sums, fedge_error *err);
 fedge_accumulator_totals fedge_accumulator_get_totals(const fedge_accumulator *accumulator);
 FEDGE_MUST_USE fedge_status fedge_accumulator_read(fedge_accumulator *accumulator, size_t first,
                                                    size_t count, int64_t *sums, fedge_error *err);

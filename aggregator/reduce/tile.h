@@ -20,18 +20,18 @@
 
 #include "edge/core/status.h"
 
-/* What is made of the values v_i of a coordinate, those of the rows that are chosen. */
-typedef enum fedge_middle {
-    FEDGE_MIDDLE_MEAN,    /* Σ a_i v_i */
-    FEDGE_MIDDLE_MEDIAN,  /* the middle one; of an even number the sum of the two */
-    FEDGE_MIDDLE_TRIMMED, /* the sum without the [cut] least and the [cut] greatest */
-    FEDGE_MIDDLE_NEAREST /* the sum without the 2 · [cut] farthest from the median; of two that are
-                            as far the greater one goes first */
-} fedge_middle;
+/* How the values v_i of a coordinate, one a chosen row, become one number. */
+typedef enum fedge_row_reduction {
+    FEDGE_ROW_MEAN,    /* Σ a_i v_i */
+    FEDGE_ROW_MEDIAN,  /* the middle one; of an even number the sum of the two */
+    FEDGE_ROW_TRIMMED, /* the sum without the [cut] least and the [cut] greatest */
+    FEDGE_ROW_NEAREST  /* the sum without the 2 · [cut] farthest from the median; of two that are
+                             as far the greater one goes first */
+} fedge_row_reduction;
 
-/* What is to be made of a tile. */
+/* The reduction of a tile. */
 typedef struct fedge_tile_choice {
-    fedge_middle middle;
+    fedge_row_reduction reduction;
     uint32_t num;            /* rows that are chosen, ≥ 1 */
     const uint32_t *rows;    /* (num): which; NULL: the first ones */
     const uint32_t *weights; /* (num): a_i of MEAN, together at most 2^32 */

@@ -299,20 +299,20 @@ static fedge_status cpu_reduce(void *state, uint32_t thread, size_t count,
     for (uint32_t i = 0; i < num; i++)
         own->chosen[i] = own->seen[choice->rows ? choice->rows[i] : i];
     memset(own->sums, 0, count * sizeof(*own->sums));
-    if (choice->middle != FEDGE_MIDDLE_MEAN)
+    if (choice->reduction != FEDGE_ROW_MEAN)
         fedge_sort_rows(own->chosen, num, count);
-    switch (choice->middle) {
-    case FEDGE_MIDDLE_MEAN:
+    switch (choice->reduction) {
+    case FEDGE_ROW_MEAN:
         for (uint32_t i = 0; i < num; i++)
             fedge_fixed_accumulate(own->sums, own->chosen[i], count, choice->weights[i]);
         break;
-    case FEDGE_MIDDLE_MEDIAN:
+    case FEDGE_ROW_MEDIAN:
         add_between(own->chosen, (num - 1) / 2, num / 2 + 1, count, own->sums);
         break;
-    case FEDGE_MIDDLE_TRIMMED:
+    case FEDGE_ROW_TRIMMED:
         add_between(own->chosen, cut, num - cut, count, own->sums);
         break;
-    case FEDGE_MIDDLE_NEAREST:
+    case FEDGE_ROW_NEAREST:
         add_nearest(own->chosen, num, 2 * cut, count, own->sums);
         break;
     }

@@ -80,7 +80,7 @@ static work draw(uint32_t num, size_t count)
             far[i * drawn.num_far + j] = (i + 1 + 3 * j) % drawn.num_mixed;
     }
     fedge_tile_choice *choice = &drawn.choice;
-    choice->middle = (fedge_middle)fedge_rng_below(&rng, 4);
+    choice->reduction = (fedge_row_reduction)fedge_rng_below(&rng, 4);
     const bool some = fedge_rng_below(&rng, 2) == 0;
     for (uint32_t i = 0; i < num; i++) {
         if (!some || i == 0 || fedge_rng_below(&rng, 3) > 0)
@@ -144,7 +144,7 @@ static void compare(const fedge_accumulator *gpus, const work *of)
     if (run(gpus, of, 1, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     if (memcmp(sums[0], sums[1], of->count * sizeof(**sums)) != 0) {
-        fail_msg("middle %d of %u rows of %u, cut %u: the sums differ", of->choice.middle,
+        fail_msg("reduction %d of %u rows of %u, cut %u: the sums differ", of->choice.reduction,
                  (unsigned)of->choice.num, (unsigned)of->num, (unsigned)of->choice.cut);
     }
     for (size_t p = 0; p < fedge_tile_pairs(of->num); p++) {
@@ -189,7 +189,7 @@ static void tiles_have_the_bits_of_the_cpu(void **state)
 
 #ifndef RACES
 
-/* Every middle for every number of rows, of one coordinate and of a block and one more. */
+/* Every reduction for every number of rows, of one coordinate and of a block and one more. */
 static void every_middle_of_every_number(void **state)
 {
     (void)state;
@@ -200,9 +200,9 @@ static void every_middle_of_every_number(void **state)
         skip();
     assert_int_equal(open_gpus(1, &gpus, &err), FEDGE_OK);
     for (uint32_t num = 3; num <= MAX_ROWS; num++) {
-        for (int middle = FEDGE_MIDDLE_MEAN; middle <= FEDGE_MIDDLE_NEAREST; middle++) {
+        for (int middle = FEDGE_ROW_MEAN; middle <= FEDGE_ROW_NEAREST; middle++) {
             work of = draw(num, num % 7 == 0 ? 257 : 1 + num % 3);
-            of.choice.middle = (fedge_middle)middle;
+            of.choice.reduction = (fedge_row_reduction)middle;
             of.products = num % 2 == 0 ? FEDGE_PRODUCTS_NORMS : FEDGE_PRODUCTS_LAST;
             compare(&gpus, &of);
         }

@@ -178,7 +178,7 @@ static void *work(void *user)
 {
     const worker *self = user;
     on_host *of = self->of;
-    const fedge_tile_choice choice = {.middle = FEDGE_MIDDLE_MEDIAN, .num = UPDATES};
+    const fedge_tile_choice choice = {.reduction = FEDGE_ROW_MEDIAN, .num = UPDATES};
     fedge_error err = {0};
     for (;;) {
         const size_t first = atomic_fetch_add(&of->next, 1) * of->ops->size;

@@ -470,8 +470,8 @@ static fedge_status cuda_add_values(void *state, uint32_t lane, const int32_t *v
 }
 
 /* By clients each GPU has sums of all coordinates, which the step joins. */
-static fedge_status cuda_lend(void *state, uint32_t gpu, size_t first, int64_t **sums,
-                              fedge_error *err)
+static fedge_status cuda_device_pointer(void *state, uint32_t gpu, size_t first, int64_t **sums,
+                                        fedge_error *err)
 {
     cuda_accumulator *self = state;
     fedge_error why = {0};
@@ -650,7 +650,7 @@ const fedge_accumulator_ops fedge_accumulator_cuda = {
     .drop = cuda_drop,
     .begin = cuda_begin,
     .add_values = cuda_add_values,
-    .lend = cuda_lend,
+    .device_pointer = cuda_device_pointer,
     .totals = cuda_totals,
     .read = cuda_read,
     .step = cuda_step,

@@ -324,7 +324,7 @@ static cudaError_t send_choice(const fedge_cuda_tiles *self, const fedge_cuda_ti
                                const fedge_tile_choice *choice, fedge_cuda_rows *chosen)
 {
     const size_t num = choice->num, size = num * sizeof(*lane->lists), behind = self->room.num;
-    const bool weighs = choice->middle == FEDGE_MIDDLE_MEAN;
+    const bool weighs = choice->reduction == FEDGE_ROW_MEAN;
     cudaError_t error = cudaSuccess;
     *chosen = (fedge_cuda_rows){.rows = choice->rows ? lane->lists : NULL,
                                 .weights = lane->lists + behind,
@@ -346,14 +346,14 @@ static cudaError_t launch(const fedge_cuda_tile *tile, const fedge_cuda_rows *ch
                           const fedge_tile_choice *choice, const fedge_cuda_tile_lane *lane)
 {
     const uint32_t num = choice->num, cut = choice->cut;
-    switch (choice->middle) {
-    case FEDGE_MIDDLE_MEDIAN:
+    switch (choice->reduction) {
+    case FEDGE_ROW_MEDIAN:
         /* Of an even number the two in the middle. */
         return fedge_cuda_between(tile, chosen, (num - 1) / 2, num / 2 + 1, lane->sums,
                                   lane->stream);
-    case FEDGE_MIDDLE_TRIMMED:
+    case FEDGE_ROW_TRIMMED:
         return fedge_cuda_between(tile, chosen, cut, num - cut, lane->sums, lane->stream);
-    case FEDGE_MIDDLE_NEAREST:
+    case FEDGE_ROW_NEAREST:
         return fedge_cuda_nearest(tile, chosen, 2 * cut, lane->sums, lane->stream);
     default:
         return fedge_cuda_mean(tile, chosen, lane->sums, lane->stream);

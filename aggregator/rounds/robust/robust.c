@@ -227,8 +227,8 @@ static double divisor_of(const fedge_tile_choice *choice, double of_mean)
 {
     const uint32_t num = choice->num;
     const uint32_t count =
-        choice->middle == FEDGE_MIDDLE_MEDIAN ? 2 - num % 2 : num - 2 * choice->cut;
-    return choice->middle == FEDGE_MIDDLE_MEAN ? of_mean : (double)count;
+        choice->reduction == FEDGE_ROW_MEDIAN ? 2 - num % 2 : num - 2 * choice->cut;
+    return choice->reduction == FEDGE_ROW_MEAN ? of_mean : (double)count;
 }
 
 /* Tiles share no coordinate, so threads write to the model side by side without a lock. */
@@ -337,7 +337,7 @@ fedge_status fedge_robust_step(const fedge_robust_rule *rule, void *state,
         choice.weights[i] = 1;
     FEDGE_TRY_OR(choose(rule, settings, &tiles, &choice, err), end);
     pass of = {.delta = &sum->delta,
-               .choice = {.middle = rule->middle},
+               .choice = {.reduction = rule->reduction},
                .rate = fedge_strategy_rate(&settings->common, sum->round),
                .model = model};
     status = move(&of, &tiles, &choice, lists + choice.num, lists + 2 * (size_t)choice.num, err);

@@ -3,8 +3,9 @@
  * A rule chooses among the updates, or weighs them, by their Gram matrix (fedge_gram), and then
  * makes one value of those of each coordinate:
  *
- *     x ← x + η_s r,   r = Σ a_i Δ_i / divisor, or a middle of the chosen Δ_i, coordinate by
- * coordinate
+ *     x ← x + η_s r,   r = Σ a_i Δ_i / divisor, or a median or trimmed mean of the chosen Δ_i
+ *
+ * coordinate by coordinate.
  *
  * Every update counts alike, whatever examples it claims. All comes from integers and from doubles
  * in one order, so that the model does not depend on the machine.
@@ -84,8 +85,8 @@ typedef struct fedge_robust_choice {
 
 typedef struct fedge_robust_rule {
     const char *name;
-    fedge_middle
-        middle; /* of a coordinate's values; of MEAN Σ a_i v_i / divisor, of the others the mean */
+    fedge_row_reduction reduction; /* of a coordinate's values: MEAN divides Σ a_i v_i by the
+                                      divisor, the others by the number of values summed */
     /* The least number of updates. */
     uint32_t (*least)(const fedge_robust_settings *settings);
     /* Sets what it wants of [choice]. FEDGE_NO_MEMORY. NULL: all count. */

@@ -62,7 +62,7 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
 }
 
 static const fedge_robust_rule RULE = {.name = "Bulyan",
-                                       .middle = FEDGE_MIDDLE_NEAREST,
+                                       .reduction = FEDGE_ROW_NEAREST,
                                        .least = least,
                                        .choose = choose,
                                        .looks_at = FEDGE_GRAM_SQUARES};

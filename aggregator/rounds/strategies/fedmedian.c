@@ -11,6 +11,6 @@ static const fedge_json_field ARGUMENTS[] = {
     FEDGE_JSON_END,
 };
 
-static const fedge_robust_rule RULE = {.name = "FedMedian", .middle = FEDGE_MIDDLE_MEDIAN};
+static const fedge_robust_rule RULE = {.name = "FedMedian", .reduction = FEDGE_ROW_MEDIAN};
 
 FEDGE_ROBUST_STRATEGY(fedmedian, "FedMedian");

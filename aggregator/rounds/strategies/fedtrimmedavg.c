@@ -23,6 +23,6 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
 }
 
 static const fedge_robust_rule RULE = {
-    .name = "FedTrimmedAvg", .middle = FEDGE_MIDDLE_TRIMMED, .choose = choose};
+    .name = "FedTrimmedAvg", .reduction = FEDGE_ROW_TRIMMED, .choose = choose};
 
 FEDGE_ROBUST_STRATEGY(fedtrimmedavg, "FedTrimmedAvg");

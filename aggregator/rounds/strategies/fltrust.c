@@ -68,7 +68,7 @@ static fedge_status choose(const fedge_robust_settings *with, const fedge_gram *
 }
 
 static const fedge_robust_rule RULE = {.name = "FLTrust",
-                                       .middle = FEDGE_MIDDLE_MEAN,
+                                       .reduction = FEDGE_ROW_MEAN,
                                        .choose = choose,
                                        .looks_at = FEDGE_GRAM_LAST,
                                        .num_own = 1};

@@ -63,7 +63,7 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
 }
 
 static const fedge_robust_rule RULE = {.name = "Krum",
-                                       .middle = FEDGE_MIDDLE_MEAN,
+                                       .reduction = FEDGE_ROW_MEAN,
                                        .least = fedge_krum_least,
                                        .choose = choose,
                                        .looks_at = FEDGE_GRAM_SQUARES};

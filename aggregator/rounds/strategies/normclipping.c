@@ -46,7 +46,7 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
 }
 
 static const fedge_robust_rule RULE = {.name = "NormClipping",
-                                       .middle = FEDGE_MIDDLE_MEAN,
+                                       .reduction = FEDGE_ROW_MEAN,
                                        .choose = choose,
                                        .looks_at = FEDGE_GRAM_NORMS};
 

@@ -58,6 +58,6 @@ static fedge_status choose(const fedge_robust_settings *settings, const fedge_gr
 }
 
 static const fedge_robust_rule RULE = {
-    .name = "RFA", .middle = FEDGE_MIDDLE_MEAN, .choose = choose, .looks_at = FEDGE_GRAM_DOTS};
+    .name = "RFA", .reduction = FEDGE_ROW_MEAN, .choose = choose, .looks_at = FEDGE_GRAM_DOTS};
 
 FEDGE_ROBUST_STRATEGY(rfa, "RFA");

@@ -20,8 +20,8 @@ static fedge_status place_section(const trainer_cuda *engine, uint32_t index,
         const fedge_tensor_spec *tensor = &section->schema.tensors[t];
         const size_t first = engine->plan->sent.places[section->first + t];
         int64_t *sums = NULL;
-        status = fedge_accumulator_lend(&config->global->accumulator, number, tensor->offset, &sums,
-                                        err);
+        status = fedge_accumulator_device_pointer(&config->global->accumulator, number,
+                                                  tensor->offset, &sums, err);
         for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += FEDGE_COHORT_PIECE) {
             const size_t left = tensor->count - at;
             *(*next_piece)++ = (fedge_cohort_piece){
