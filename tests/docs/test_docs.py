@@ -17,11 +17,12 @@ SOURCE = os.environ["FEDGE_SOURCE_DIR"]
 BIN = os.environ["FEDGE_BIN_DIR"]
 PATIENCE_S = 600
 LINE = 120  # characters, outside tables
+README_LINES = 130
+ALL_PAGES = 265 << 10  # bytes, to be lowered to 220 KB
 # The most that a page may have, in bytes, by the first pattern that fits: what is longer is not read.
 PAGES = (
-    ("docs/results.md", 20 << 10), ("docs/strategies.md", 20 << 10), ("docs/codecs.md", 10 << 10), ("docs/layers.md", 10 << 10),
-    ("docs/contributing.md", 10 << 10), ("docs/security.md", 10 << 10), ("docs/guides/*.md", 10 << 10),
-    ("docs/reference/job.md", 30 << 10), ("docs/reference/*.md", 40 << 10),
+    ("docs/results.md", 20 << 10), ("docs/strategies.md", 20 << 10), ("docs/guides/*.md", 10 << 10),
+    ("docs/reference/job.md", 30 << 10), ("docs/reference/*.md", 36 << 10), ("*", 11 << 10),
 )
 
 
@@ -79,12 +80,15 @@ class Pages(unittest.TestCase):
 
     def test_pages_are_short(self):
         """In bytes, and in the lengths of lines outside tables."""
-        for path, page in pages().items():
-            most = next((most for pattern, most in PAGES if fnmatch.fnmatch(path, pattern)), None)
+        found = pages()
+        self.assertLessEqual(sum(len(page.encode()) for page in found.values()), ALL_PAGES)
+        self.assertLessEqual(len(found["README.md"].splitlines()), README_LINES)
+        for path, page in found.items():
+            most = next(most for pattern, most in PAGES if fnmatch.fnmatch(path, pattern))
             with self.subTest(path):
-                self.assertLessEqual(len(page.encode()), most or len(page.encode()))
-                long = [line for line in page.splitlines() if len(line) > LINE and not line.lstrip().startswith("|")]
-                self.assertEqual(long if most else [], [])
+                self.assertLessEqual(len(page.encode()), most)
+                self.assertEqual([line for line in page.splitlines()
+                                  if len(line) > LINE and not line.lstrip().startswith("|")], [])
 
     def test_files_that_are_named_exist(self):
         named = re.compile(r"`((?:edge|secure|client|aggregator|tests|examples|cmake|docs)/[\w./]*[\w/])`")
