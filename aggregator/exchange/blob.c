@@ -182,7 +182,7 @@ fedge_status fedge_blob_mend(fedge_blob *blob, uint8_t *bytes, fedge_error *err)
                           blob->hash);
     }
     pthread_mutex_lock(&blob->lock);
-    /* The file stays open for who reads from it at this moment. */
+    /* The file stays open while a thread reads from it. */
     if (!blob->bytes) {
         blob->bytes = bytes;
         bytes = NULL;

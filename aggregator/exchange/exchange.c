@@ -116,7 +116,7 @@ bool fedge_quota_take(fedge_quota *quota, uint32_t burst, uint32_t per_second, u
         quota->counted_ms += passed_ms;
     } else {
         quota->used -= (uint32_t)back;
-        /* Only the time of whole units, so that the rest is not lost to who asks often. */
+        /* Only the time of whole units, so that frequent calls do not lose the rest. */
         quota->counted_ms += back * 1000 / per_second;
     }
     if (quota->used >= burst)

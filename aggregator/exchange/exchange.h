@@ -61,7 +61,7 @@ void fedge_request_free(fedge_request *request); /* NULL is fine */
 
 typedef enum fedge_reply_type {
     FEDGE_REPLY_MESSAGE,  /* [message] with its content */
-    FEDGE_REPLY_BLOB,     /* [size] bytes of [blob] from [offset] on, in place of one that is under
+    FEDGE_REPLY_BLOB,     /* [size] bytes of [blob] from [offset] on, replacing one that is under
                              way; 0: all */
     FEDGE_REPLY_WITHDRAW, /* [blob] is not served any more, and nothing may hold it */
     FEDGE_REPLY_CLOSE,    /* [message] (REFUSE or BYE) with the notice, then the end */
@@ -90,8 +90,8 @@ typedef struct fedge_reply {
     uint64_t offset, size;
 } fedge_reply;
 void fedge_reply_free(fedge_reply *reply); /* and what it retains; NULL is fine */
-/* What a client is told that asks for a blob of a round that is over: a newer TASK is on its way or
- * will come. */
+/* The answer to a client that asks for a blob of a round that is over: a newer TASK is on its way
+ * or will come. */
 fedge_notice fedge_blob_is_gone(const char *hash);
 
 /* Bytes of messages, counted where they travel. */

@@ -416,7 +416,7 @@ bool fedge_conn_next_chunk(const fedge_conn *conn, fedge_conn_chunk *chunk)
     return true;
 }
 
-/* Packs the bytes that the caller has put at their place. */
+/* Packs the bytes that the caller has put into the frame. */
 static size_t pack_chunk(fedge_conn *conn, uint8_t *out)
 {
     const fedge_blob *blob = conn->sending;

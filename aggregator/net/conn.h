@@ -35,7 +35,7 @@
 typedef struct fedge_conn fedge_conn;
 
 /* What the connections of one thread hold: frames that are arriving, and frames that wait to be
- * written. A frame that has begun while others have all the room waits for its turn, unread, with
+ * written. A frame that has begun while others have all the room waits unread, with
  * what came of it at once. When those to be written are over the limit, a connection on which one
  * waits already takes no other: its peer does not read, and is dropped. Fields are the connections'
  * own but for [limit]. */
@@ -85,7 +85,7 @@ FEDGE_MUST_USE fedge_status fedge_conn_new(fedge_conn **conn, uint64_t id,
                                            const fedge_registry_match *match,
                                            fedge_traffic *traffic, fedge_conn_budget *budget,
                                            uint64_t now_ms, fedge_error *err);
-/* A device that the server is too busy for, or that is told of its end, is sent to [server], which
+/* A device for which the server is too busy, or whose server ends, is sent to [server], which
  * outlives the connection; NULL: nowhere, as at first. */
 void fedge_conn_set_redirect(fedge_conn *conn, const char *server);
 /* The transport is gone: what the engine must hear of it is left as an action. */

@@ -21,7 +21,7 @@ struct fedge_conn {
     fedge_request *farewell; /* LEAVE, made with the connection so that it never fails; NULL when
                                 the engine has it */
     bool joined;             /* the engine knows of it */
-    const char *redirect;    /* where the device is told to go instead; NULL: nowhere */
+    const char *redirect;    /* the server that the device is sent to; NULL: none */
 
     /* The frame that is arriving. */
     uint8_t header[FEDGE_MESSAGE_HEADER_SIZE];

@@ -176,7 +176,7 @@ static bool fits(const fedge_conn_budget *budget, size_t size)
     return budget->in == 0 || budget->in + size <= budget->limit;
 }
 
-/* The block of a frame that waits is not counted: who waits must not keep others waiting. */
+/* The block of a waiting frame is not counted, so that it makes no other frame wait. */
 static bool grow_frame(fedge_conn *conn, size_t room)
 {
     uint8_t *frame = realloc(conn->frame, room);

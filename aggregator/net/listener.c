@@ -166,10 +166,10 @@ bool fedge_peer_address_same_party(const fedge_peer_address *one, const fedge_pe
 uint64_t fedge_peer_address_key(const fedge_peer_address *address)
 {
     const size_t size = is_v4(address) ? sizeof(address->host) : V6_PLACE_BYTES;
-    uint64_t place = 14695981039346656037u; /* FNV-1a */
+    uint64_t key = 14695981039346656037u; /* FNV-1a */
     for (size_t i = 0; i < size; i++)
-        place = (place ^ address->host[i]) * 1099511628211u;
-    return place ? place : 1;
+        key = (key ^ address->host[i]) * 1099511628211u;
+    return key ? key : 1;
 }
 
 fedge_status fedge_listener_accept(int listener, int *socket, fedge_peer_address *from,

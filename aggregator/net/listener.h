@@ -37,7 +37,7 @@ typedef struct fedge_peer_address {
 char *fedge_peer_address_text(const fedge_peer_address *address, char text[FEDGE_ADDRESS_TEXT]);
 /* Whether one party is likely to have both: the same IPv4 address, or the same /64 of IPv6. */
 bool fedge_peer_address_same_party(const fedge_peer_address *one, const fedge_peer_address *other);
-/* A number that is the same for all of one place, and hardly for two; never 0. */
+/* The same number for all addresses of one party, and hardly ever for two; never 0. */
 uint64_t fedge_peer_address_key(const fedge_peer_address *address);
 
 /* Takes the next connection, if there is one: *socket, or −1, and whose it is. FEDGE_BUSY: no file

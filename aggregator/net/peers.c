@@ -41,8 +41,8 @@ struct fedge_peers {
     uint32_t logged, unlogged;
     uint64_t refused;
 
-    _Atomic uint64_t places[FEDGE_PEERS_REMEMBERED]; /* fedge_peer_address_key; 0: none */
-    device_note *notes;                              /* by index */
+    _Atomic uint64_t remembered[FEDGE_PEERS_REMEMBERED]; /* fedge_peer_address_key; 0: none */
+    device_note *notes;                                  /* by index */
     uint32_t num_notes;
     noisy_device noisy[MAX_NOISY]; /* in the present second */
     uint32_t num_noisy, unlogged_of_others;
@@ -308,7 +308,7 @@ static void count_unlogged(fedge_peers *peers, const char *device_id)
     uint32_t i = 0;
     while (i < peers->num_noisy && strcmp(peers->noisy[i].device_id, device_id) != 0)
         i++;
-    /* A table of fixed size: devices that take turns at being noisy must not take memory. */
+    /* A table of fixed size: many noisy devices must not take more memory. */
     if (i == MAX_NOISY) {
         peers->unlogged_of_others++;
         return;
@@ -341,24 +341,24 @@ bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
     return may;
 }
 
-static _Atomic uint64_t *place_of(fedge_peers *peers, uint64_t place)
+static _Atomic uint64_t *cell_of(fedge_peers *peers, uint64_t key)
 {
-    /* Of two places with the same cell the later remains; the other loses its precedence in a
+    /* Of two addresses with the same cell the later remains; the other loses its precedence in a
      * flood, no more. */
-    return &peers->places[(place ^ (place >> 32)) % FEDGE_PEERS_REMEMBERED];
+    return &peers->remembered[(key ^ (key >> 32)) % FEDGE_PEERS_REMEMBERED];
 }
 
 bool fedge_peers_has_seen(fedge_peers *peers, const fedge_peer_address *address)
 {
-    const uint64_t place = fedge_peer_address_key(address);
-    return atomic_load(place_of(peers, place)) == place;
+    const uint64_t key = fedge_peer_address_key(address);
+    return atomic_load(cell_of(peers, key)) == key;
 }
 
 void fedge_peers_connected(fedge_peers *peers, const fedge_registry_match *match,
                            const fedge_peer_address *address)
 {
-    const uint64_t place = fedge_peer_address_key(address);
-    atomic_store(place_of(peers, place), place);
+    const uint64_t key = fedge_peer_address_key(address);
+    atomic_store(cell_of(peers, key), key);
     pthread_mutex_lock(&peers->mutex);
     device_note *note = note_of(peers, match);
     if (note)

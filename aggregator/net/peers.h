@@ -76,8 +76,8 @@ bool fedge_peers_may_log(fedge_peers *peers, const fedge_registry_match *match,
 /* [match] has connected from [address]. */
 void fedge_peers_connected(fedge_peers *peers, const fedge_registry_match *match,
                            const fedge_peer_address *address);
-/* Whether a device has connected from there lately: it is one of the last places, at least
- * FEDGE_PEERS_REMEMBERED / 2 or so. */
+/* Whether a device has connected from there recently: among the last addresses, of which at least
+ * FEDGE_PEERS_REMEMBERED / 2 or so are remembered. */
 bool fedge_peers_has_seen(fedge_peers *peers, const fedge_peer_address *address);
 /* A connection of [match] from [address] was replaced by the one that was told last. Logs
  * identity-in-use-twice when that happens again and again. */

@@ -23,7 +23,7 @@ static void log_lws(int level, const char *line)
     FEDGE_LOG(lws_log, FEDGE_LOG_DEBUG, "libwebsockets", fedge_log_str("text", text));
 }
 
-/* libwebsockets' own would count what is allocated, in one place for all threads. */
+/* libwebsockets' own allocator has a counter that all threads would share. */
 static void *reallocate(void *memory, size_t size, const char *reason)
 {
     (void)reason;

@@ -26,13 +26,13 @@
 #define FEDGE_RETURN_EVERY_MS                                                                      \
     10 /* told to come back later, a thread's connections are so far apart */
 #define FEDGE_JUDGE_EVERY_MS 60000 /* all connections' chains, besides at each reload */
-/* A connection that is silent so long gets a ping: from its client, or else from here. */
+/* Silence after which a connection gets a ping: from its client, or else from the server. */
 #define FEDGE_DEFAULT_HEARTBEAT_S 20
 #define FEDGE_MAX_HEARTBEAT_S 3600
-#define FEDGE_SILENT_TIMEOUT_MS 60000    /* one that is silent so long is dropped */
+#define FEDGE_SILENT_TIMEOUT_MS 60000    /* silence after which a connection is dropped */
 #define FEDGE_HTTP_MAX_CONNECTIONS 64    /* on the HTTP port */
 #define FEDGE_OTHER_FILES 128            /* descriptors for everything but clients' connections */
-#define FEDGE_REDIRECT_ROOM 16u          /* over max_connections, while they are told where to go */
+#define FEDGE_REDIRECT_ROOM 16u          /* over max_connections, while they are redirected */
 #define FEDGE_FILES_PER_NETWORK_THREAD 8 /* besides FEDGE_OTHER_FILES */
 #define FEDGE_MAX_CERTIFICATE_SIZE 8192u /* of a peer, DER */
 

@@ -104,7 +104,7 @@ typedef struct fedge_network {
     ev_async mailbox_watcher;
     ev_timer tick_watcher;
     ev_idle idle_watcher;     /* while there are arrivals whose handshake has not begun: */
-    ev_timer handshake_timer; /* one begins when nothing else is to be done, or in its turn */
+    ev_timer handshake_timer; /* one begins when the thread is idle, or by this timer */
 
     /* Any thread posts, and wakes the loop. */
     fedge_mailbox *arrivals; /* fedge_peer */

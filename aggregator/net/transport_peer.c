@@ -281,7 +281,7 @@ static int admit(fedge_peer *peer, struct lws *wsi, const char *subprotocol)
     fedge_transport *transport = network->transport;
     fedge_registry_match match;
     fedge_error err;
-    /* Before the upgrade is looked at: whoever is not known here is told nothing else. */
+    /* Before the upgrade is checked: an unknown peer learns nothing else. */
     if (check_certificate(peer, wsi, &match, &err) != FEDGE_OK)
         return refuse_certificate(peer, wsi, &match, &err);
     const char *why = NULL;
@@ -463,7 +463,7 @@ void fedge_peer_tick(fedge_peer *peer, uint64_t now_ms, uint64_t now_unix_ms)
         fedge_peer_judge(peer, now_unix_ms);
     fedge_conn_tick(peer->conn, now_ms);
     fedge_peer_carry_out(peer);
-    /* Who is paused is not read, and so cannot be heard. */
+    /* A paused peer is not read, so its silence means nothing. */
     if (peer->paused || peer->dropping || now_ms < peer->heard_ms + config->ping_after_ms)
         return;
     if (now_ms >= peer->heard_ms + config->silent_timeout_ms) {

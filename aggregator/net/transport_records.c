@@ -22,7 +22,7 @@
 #define RECORD_SIZE 16384  /* of its content, at most */
 #define RECORD_OVERHEAD 22 /* header, type and tag: content is smaller by at least that */
 #define ASK_SIZE 20000     /* more than a record, so that a read ends with it */
-#define RECORDS_AT_ONCE 4  /* as many as a message has, before others' turn; libwebsockets: < 9 */
+#define RECORDS_AT_ONCE 4  /* as a message has, then other peers; libwebsockets: < 9 */
 
 static_assert(ASK_SIZE > RECORD_SIZE, "a read must not be filled by a record");
 

@@ -51,7 +51,7 @@ static void give(fedge_peer *peer, const fedge_reply *reply, uint64_t now_ms)
     }
 }
 
-/* Each is told to come back at another time, so that their handshakes do not come at once. */
+/* Each gets another time to come back, so that their handshakes do not come at once. */
 static uint64_t apart(uint64_t after_ms, uint32_t *number)
 {
     return after_ms > 0 ? after_ms + FEDGE_RETURN_EVERY_MS * (uint64_t)(*number)++ : 0;
@@ -206,7 +206,7 @@ static void close_all(fedge_network *network)
     }
     for (fedge_peer *peer = network->clients.first; peer; peer = peer->next) {
         if (peer->conn) {
-            /* Who has said nothing is owed no answer. */
+            /* A peer that has sent no request gets no answer. */
             fedge_conn_close(peer->conn, last->type, last->reason, apart(last->after_ms, &number),
                              last->text, now_ms);
             fedge_peer_carry_out(peer);

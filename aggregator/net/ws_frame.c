@@ -151,15 +151,15 @@ static bool take_utf8(fedge_ws_frames *frames, uint8_t byte)
 static int take_control(fedge_ws_frames *frames, uint8_t byte, const char **why)
 {
     uint8_t plain = byte ^ frames->mask[frames->taken % sizeof(frames->mask)];
-    uint8_t place = frames->taken++;
+    uint8_t index = frames->taken++;
     bool last = frames->taken == frames->length;
     if (last)
         end_frame(frames);
     if (frames->opcode != CLOSE)
         return 0;
-    if (place == 0) {
+    if (index == 0) {
         frames->close_code_high = plain;
-    } else if (place == 1) {
+    } else if (index == 1) {
         if (!close_code_valid((unsigned)frames->close_code_high << 8 | plain)) {
             return fail(frames, FEDGE_WS_PROTOCOL_ERROR, why,
                         "a websocket close frame with a status that is none");

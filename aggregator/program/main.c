@@ -381,7 +381,7 @@ static fedge_status announce(const program *self, fedge_error *err)
     uint16_t http = 0;
     char ciphers[FEDGE_CIPHERS_TEXT];
     fedge_transport_ports(self->transport, &clients, &http);
-    /* Who reads that it listens may stop it at once, and it must end as a stop ends it. */
+    /* Before the log says so: a signal that answers that line must stop the program properly. */
     fedge_service_catch_signals(self->service);
     FEDGE_LOG(&self->log, FEDGE_LOG_INFO, "listening",
               fedge_log_str("address", self->options.listen.host), fedge_log_int("port", clients),

@@ -289,9 +289,9 @@ fedge_status fedge_check_result_path(const char *path, fedge_error *err)
 {
     const char *slash = strrchr(path, '/');
     const int size = slash ? (int)(slash - path) + 1 : 2;
-    char place[FEDGE_MAX_PATH];
+    char folder[FEDGE_MAX_PATH];
     struct stat info;
-    if (snprintf(place, sizeof(place), "%.*s", size, slash ? path : "./") >= (int)sizeof(place))
+    if (snprintf(folder, sizeof(folder), "%.*s", size, slash ? path : "./") >= (int)sizeof(folder))
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--result: the path is too long");
     if (fedge_os_is_dir(path)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
@@ -303,13 +303,13 @@ fedge_status fedge_check_result_path(const char *path, fedge_error *err)
                           "another, or take --json to have the summary on the standard output",
                           path);
     }
-    if (!fedge_os_is_dir(place)) {
+    if (!fedge_os_is_dir(folder)) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                          "--result %s: there is no directory %s; make it", path, place);
+                          "--result %s: there is no directory %s; make it", path, folder);
     }
-    if (access(place, W_OK | X_OK) != 0) {
+    if (access(folder, W_OK | X_OK) != 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--result %s: files cannot be made in %s",
-                          path, place);
+                          path, folder);
     }
     return FEDGE_OK;
 }

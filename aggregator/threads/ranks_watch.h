@@ -17,7 +17,7 @@
 
 #include "edge/core/status.h"
 
-#define FEDGE_RANKS_WATCH_MAX 1024u   /* the first so many; further ones are not watched */
+#define FEDGE_RANKS_WATCH_MAX 1024u   /* ranks with higher numbers are not watched */
 #define FEDGE_RANKS_SILENCE_MS 90000u /* over NCCL's limit, which says more */
 #define FEDGE_RANKS_SILENCE_VARIABLE "FEDGE_RANK_SILENCE_S" /* in its place, for all ranks */
 /* A slow network may take longer for many bytes; slower than this it counts as none. */

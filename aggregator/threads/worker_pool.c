@@ -31,7 +31,7 @@ struct fedge_worker_pool {
     void (*run)(void *user, uint32_t worker);
     void *run_user;
     _Atomic uint32_t num_running; /* workers that have not returned from it */
-    fedge_spin_backoff backoff;   /* of who waits for them */
+    fedge_spin_backoff backoff;   /* of the thread that waits for them */
     pthread_mutex_t mutex;
     pthread_cond_t ended;
     uint32_t num_workers; /* that were started */
@@ -110,7 +110,7 @@ static void *work_loop(void *arg)
     for (;;) {
         if (self->pool->config.between)
             ask_between(self);
-        /* Said before it spins: who waits for the pool must not wait for the backoff too. */
+        /* Before it spins, so that a thread that waits for the pool does not wait for that too. */
         if (!has_task(self)) {
             rest(self);
             spin(&self->backoff, has_task, self);
@@ -223,7 +223,7 @@ uint32_t fedge_worker_pool_size(const fedge_worker_pool *pool)
 
 /* ---- from other threads ---------------------------------------------------------------------- */
 
-/* Who waits for a worker on one of them may wait for itself. */
+/* A worker that waits for the pool would wait for itself. */
 static bool is_on_worker(const fedge_worker_pool *pool)
 {
     const pthread_t self = pthread_self();
