@@ -55,6 +55,11 @@ RETIRED = [
     (r"fedge_share(_\w+)?", "rank worker", EVERYWHERE),
     (r"errand", "task", EVERYWHERE),
     (r"fedge_upload_rooms?(_\w+)?", "upload buffer", EVERYWHERE),
+    (r"(fedge_)?guests?(_\w+)?", "unauthenticated peer", EVERYWHERE),
+    (r"fedge_door(_\w+)?|at_door", "admission", EVERYWHERE),
+    (r"fedge_turns(_\w+)?|FEDGE_TURNS?_\w+", "handshake queue, eviction score", EVERYWHERE),
+    (r"(?i:fedge_handover\w*)", "restart state", EVERYWHERE),
+    (r"fedge_reach(_\w+)?", "host probe", EVERYWHERE),
 ]
 WORDS = [
 ]
