@@ -1,6 +1,6 @@
 /* What the server has seen of its clients: who brought updates, of what, and who did not.
  *
- * Samplers draw by it (samplers.h). It changes when a training round closes, by that round's
+ * Samplers draw by it (sampler.h). It changes when a training round closes, by that round's
  * journal alone, and lies in the checkpoint: a run that is killed goes on with the same draws.
  */
 #ifndef FEDGE_AGGREGATOR_ROUNDS_CLIENT_HISTORY_H

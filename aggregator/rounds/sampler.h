@@ -39,30 +39,27 @@ void fedge_sample(fedge_rng *rng, uint32_t *items, uint32_t n, uint32_t k);
 
 /* ---- samplers by kind ------------------------------------------------------------------------ */
 
-/* Samplers: which of the connected clients a training phase asks.
- *
- * A table: one file per sampler under samplers/, found by its kind (FEDGE_SAMPLER_MAP in
- * edge/plan/plan.h). A sampler gives each client a score s_i, an integer, by what has been seen of
- * it (client_history.h). Clients are drawn without replacement by systematic sampling (Madow, "On
+/* A table: one file per sampler under samplers/, found by its kind (FEDGE_SAMPLER_MAP in
+ * edge/plan/plan.h). A sampler gives each client a score s_i, an integer, from the client's history
+ * (client_history.h). Clients are drawn without replacement by systematic sampling (Madow, "On
  * the theory of systematic sampling, II", Annals of Mathematical Statistics 1949) in a random
  * order, so that client i is in the cohort with probability
  *
  *     π_i = min(1, k s_i / T)          exactly
  *
  * T: the sum of the scores of those with π_i < 1; k: the cohort without the others. All is in
- * integers, so the same history gives the same cohort everywhere. An uniform draw is sampler.h's.
+ * integers, so the same history gives the same cohort everywhere. fedge_sample draws uniformly.
  *
  * A new sampler is a line in FEDGE_SAMPLER_MAP, a file with fedge_sampler_NAME, its tests, and a
  * row in docs/reference/job.md.
  */
-
 #define FEDGE_SAMPLER_MAX_SCORE 1048576u /* 2^20: of 2^24 clients they sum to at most 2^44 */
 
 typedef struct fedge_sampler_ops {
-    /* Of a client that has been seen, at least 1 and at most FEDGE_SAMPLER_MAX_SCORE, for a phase
-     * of [round]; 0: not known. NULL: all alike. */
+    /* The score for a phase of [round], 1 to FEDGE_SAMPLER_MAX_SCORE; 0: unknown. NULL: all clients
+     * are equally likely. */
     uint32_t (*score)(const fedge_client_record *record, uint32_t round);
-    bool hopes;  /* a score that is not known counts as the greatest; else as the mean */
+    bool hopes;  /* an unknown score counts as the greatest known one; else as their mean */
     bool weighs; /* by examples: updates are not weighted by them again */
 } fedge_sampler_ops;
 
@@ -72,7 +69,7 @@ FEDGE_SAMPLER_MAP(FEDGE_SAMPLER_DECLARE)
 
 const fedge_sampler_ops *fedge_sampler_of(fedge_sampler_kind kind);
 
-/* Does the job's sampler look at what has been seen of clients? */
+/* Whether the job's sampler reads the clients' history. */
 bool fedge_sampler_looks_back(const fedge_sampler_spec *spec);
 
 /* How a cohort was drawn; the journal keeps it. All 0: each was as likely as any other. */

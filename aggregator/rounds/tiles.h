@@ -46,7 +46,7 @@ typedef struct fedge_tiles {
 uint64_t fedge_tiles_least_bytes(uint32_t num);
 uint64_t fedge_tiles_bytes(uint32_t num, uint32_t num_threads);
 
-/* For the updates of [sum], in at most sum->memory bytes with the Gram matrix (gram.h) of
+/* For the updates of [sum], in at most sum->memory bytes with the Gram matrix (robust.h) of
  * sum->num_threads threads or as many as have room. They are reduced where sum->accumulator says;
  * NULL: on the CPU. FEDGE_NO_MEMORY says what to raise. */
 FEDGE_MUST_USE fedge_status fedge_tiles_init(fedge_tiles *tiles, const fedge_strategy_sum *sum,

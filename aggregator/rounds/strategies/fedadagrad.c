@@ -2,7 +2,7 @@
  *
  *     m ← β1 m + (1 − β1) Δ,   v ← v + Δ²,   x ← x + η_s m / (√v + τ)
  *
- * Defaults: η_s = 0.01, β1 = 0, τ = 1e-3. adaptive.h has what it shares with its kin.
+ * Defaults: η_s = 0.01, β1 = 0, τ = 1e-3. common.h has the common steps.
  */
 #include "aggregator/rounds/strategies/common.h"
 
