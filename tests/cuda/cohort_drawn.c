@@ -210,8 +210,8 @@ void drawn_train_on_cpu(void)
 
 bool drawn_accumulates;
 bool drawn_recomputes;
-fedge_cohort_piece drawn_pieces[MAX_VALUES];
-uint32_t drawn_num_pieces;
+fedge_cohort_chunk drawn_chunks[MAX_VALUES];
+uint32_t drawn_num_chunks;
 
 fedge_cohort_config drawn_config_of(uint32_t slots)
 {
@@ -226,7 +226,7 @@ fedge_cohort_config drawn_config_of(uint32_t slots)
         .std = STD,
         .augmentation = augments ? &augmentation : NULL,
         .most_slots = slots,
-        .num_pieces = drawn_accumulates ? drawn_num_pieces : 0};
+        .num_chunks = drawn_accumulates ? drawn_num_chunks : 0};
 }
 
 uint32_t drawn_weight_of(uint32_t client)
@@ -266,10 +266,10 @@ void drawn_end(void)
 fedge_status drawn_run(fedge_cohort *cohort, const fedge_trainer_config *config, fedge_error *err)
 {
     const fedge_cohort_member member = {
-        .start = drawn_start, .training = config, .pieces = drawn_pieces};
+        .start = drawn_start, .training = config, .chunks = drawn_chunks};
     const fedge_cohort_work work = {.members = &member,
                                     .num_members = 1,
-                                    .num_pieces = drawn_accumulates ? drawn_num_pieces : 0,
+                                    .num_chunks = drawn_accumulates ? drawn_num_chunks : 0,
                                     .next = next,
                                     .done = done};
     next_task = drawn_num_done = 0;

@@ -44,8 +44,8 @@ extern float drawn_floats[EXAMPLES * MOST];
 extern uint32_t drawn_places[EXAMPLES], drawn_firsts[CLIENTS + 1]; /* of clients, in the places */
 extern size_t drawn_num_values, drawn_example_values;              /* num_values: with statistics */
 extern float drawn_start[MAX_VALUES], drawn_corrections[CLIENTS][MAX_VALUES];
-extern fedge_cohort_piece drawn_pieces[MAX_VALUES];
-extern uint32_t drawn_num_pieces;
+extern fedge_cohort_chunk drawn_chunks[MAX_VALUES];
+extern uint32_t drawn_num_chunks;
 
 /* What clients become, on the GPU and on the CPU. */
 extern float drawn_trained[CLIENTS][MAX_VALUES], drawn_expected[CLIENTS][MAX_VALUES];

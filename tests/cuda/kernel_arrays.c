@@ -9,8 +9,8 @@
 fedge_rng kernel_rng;
 fedge_cohort_shape kernel_shape;
 uint32_t kernel_counts[SLOTS];
-const fedge_cohort_turn *kernel_turns;
-static fedge_cohort_turn *turns; /* pinned */
+const fedge_cohort_slot_step *kernel_slot_steps;
+static fedge_cohort_slot_step *slot_steps; /* pinned */
 
 void kernel_must(cudaError_t error)
 {
@@ -125,29 +125,29 @@ void kernel_begin(uint64_t seed)
     kernel_must(cudaStreamCreateWithFlags(&kernel_shape.stream, cudaStreamNonBlocking));
     kernel_shape.slots = SLOTS;
     kernel_shape.batch = 1 + kernel_below(seed % 2 ? 6 : 20);
-    turns = kernel_pin(SLOTS * sizeof(*turns));
+    slot_steps = kernel_pin(SLOTS * sizeof(*slot_steps));
     for (uint32_t s = 0; s < SLOTS; s++) { /* one is idle, now and then */
         kernel_counts[s] = kernel_below(kernel_shape.batch + 1);
-        turns[s] = (fedge_cohort_turn){.count = kernel_counts[s],
-                                       .step = 1,
-                                       .rate = 0.5f,
-                                       .keep = 1.0f,
-                                       .key = {(uint32_t)seed, 7},
-                                       .stream = {0x50002u + s, 3, s}};
+        slot_steps[s] = (fedge_cohort_slot_step){.count = kernel_counts[s],
+                                                 .step = 1,
+                                                 .rate = 0.5f,
+                                                 .keep = 1.0f,
+                                                 .key = {(uint32_t)seed, 7},
+                                                 .stream = {0x50002u + s, 3, s}};
     }
-    kernel_turns = turns;
-    void *there = kernel_allocate(SLOTS * sizeof(*turns));
-    kernel_send(there, turns, SLOTS * sizeof(*turns));
-    kernel_shape.turns = there;
+    kernel_slot_steps = slot_steps;
+    void *there = kernel_allocate(SLOTS * sizeof(*slot_steps));
+    kernel_send(there, slot_steps, SLOTS * sizeof(*slot_steps));
+    kernel_shape.slot_steps = there;
 }
 
 void kernel_end(void)
 {
-    const void *there = kernel_shape.turns;
+    const void *there = kernel_shape.slot_steps;
     void *pointer;
     memcpy(&pointer, &there, sizeof(pointer));
     kernel_must(cudaFree(pointer));
-    kernel_must(cudaFreeHost(turns));
+    kernel_must(cudaFreeHost(slot_steps));
     kernel_must(cudaStreamDestroy(kernel_shape.stream));
     if (emulator_fault())
         fail_msg("%s", emulator_fault());

@@ -19,8 +19,8 @@ typedef struct kernel_array {
 
 extern fedge_rng kernel_rng;
 extern fedge_cohort_shape kernel_shape;
-extern const fedge_cohort_turn *kernel_turns; /* (SLOTS) */
-extern uint32_t kernel_counts[SLOTS];         /* examples of each slot; some have none */
+extern const fedge_cohort_slot_step *kernel_slot_steps; /* (SLOTS) */
+extern uint32_t kernel_counts[SLOTS];                   /* examples of each slot; some have none */
 
 /* An emulated machine for the seed, a shape and turns; and that nothing is left or went wrong. */
 void kernel_begin(uint64_t seed);

@@ -106,7 +106,7 @@ static void spoil(uint32_t n, size_t most)
 }
 
 /* A first spoiled section, on GPUs and by the codec's decoder. */
-static void check_verdict(void *opened, const fedge_codec *codec)
+static void check_result(void *opened, const fedge_codec *codec)
 {
     fedge_error err = {0}, wanted = {0};
     fedge_encoded update = encoded(0);
@@ -136,7 +136,7 @@ static void check_any_bytes(size_t p, uint32_t gpus)
     for (uint32_t n = 0; n < (fedge_test_is_long() ? 400 : 32); n++) {
         for (uint32_t bits = 1 + fedge_rng_below(&rng, 3); bits > 0; bits--)
             spoil(n, most);
-        check_verdict(opened, &codec);
+        check_result(opened, &codec);
         memcpy(bytes[0], saved, layout.size);
         sizes[0][0] = size;
     }
@@ -166,15 +166,15 @@ static void test_index(void **state)
     assert_int_equal(ops->open(&config, &opened, NULL), FEDGE_OK);
     uint8_t *magnitude = bytes[0] + 8 /* behind the index of two groups */;
     fedge_put_u32(magnitude, 1u << 30);
-    check_verdict(opened, &codec);
+    check_result(opened, &codec);
     fedge_put_u32(magnitude, (1u << 30) + 1);
-    check_verdict(opened, &codec);
+    check_result(opened, &codec);
     fedge_put_u32(magnitude, 5);
     fedge_put_u16(bytes[0], (uint16_t)(fedge_get_u16(bytes[0]) - 1)); /* one moves to the next */
     fedge_put_u16(bytes[0] + 4, (uint16_t)(fedge_get_u16(bytes[0] + 4) + 1));
-    check_verdict(opened, &codec);
+    check_result(opened, &codec);
     fedge_put_u16(bytes[0] + 2, UINT16_MAX); /* more bytes than any gaps of a group take */
-    check_verdict(opened, &codec);
+    check_result(opened, &codec);
     ops->close(opened);
     end();
 }

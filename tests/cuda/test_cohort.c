@@ -153,13 +153,13 @@ static void rectifiers_are_parts_of_products(void **state)
 static size_t make_pieces(int64_t *sums)
 {
     size_t at = 0;
-    drawn_num_pieces = 0;
+    drawn_num_chunks = 0;
     for (size_t i = 0; i < drawn_num_values;) {
         const size_t left = drawn_num_values - i,
-                     most = 1 + fedge_rng_below(&drawn_rng, FEDGE_COHORT_PIECE);
+                     most = 1 + fedge_rng_below(&drawn_rng, FEDGE_COHORT_CHUNK);
         const size_t count = left < most ? left : most;
-        drawn_pieces[drawn_num_pieces++] =
-            (fedge_cohort_piece){.sums = sums + at,
+        drawn_chunks[drawn_num_chunks++] =
+            (fedge_cohort_chunk){.sums = sums + at,
                                  .first = (uint32_t)i,
                                  .count = (uint16_t)count,
                                  .bound_log2 = (int8_t)fedge_rng_below(&drawn_rng, 8) - 7,
@@ -176,12 +176,12 @@ static void accumulate_on_cpu(int64_t *all, const int64_t *first, uint64_t cut[C
 {
     for (uint32_t c = 0; c < CLIENTS; c++) {
         fedge_codec_stats stats = {0};
-        for (uint32_t p = 0; p < drawn_num_pieces; p++) {
-            const fedge_cohort_piece *piece = &drawn_pieces[p];
+        for (uint32_t p = 0; p < drawn_num_chunks; p++) {
+            const fedge_cohort_chunk *piece = &drawn_chunks[p];
             const fedge_codec_ops *codec =
                 piece->codec == FEDGE_COHORT_CODEC_INT8 ? &fedge_codec_int8 : &fedge_codec_none;
-            float change[FEDGE_COHORT_PIECE];
-            int32_t v[FEDGE_COHORT_PIECE];
+            float change[FEDGE_COHORT_CHUNK];
+            int32_t v[FEDGE_COHORT_CHUNK];
             for (uint32_t i = 0; i < piece->count; i++)
                 change[i] = drawn_trained[c][piece->first + i] - drawn_start[piece->first + i];
             codec->encode(piece->bound_log2, change, piece->count, v, NULL, &stats);

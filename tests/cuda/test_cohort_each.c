@@ -35,13 +35,13 @@ static uint64_t train(enum drawn_family family, uint64_t seed, const char *kerne
                                                   .fail_at = kernel,
                                                   .unprotected = true}));
     assert_int_equal(cudaMalloc(&sums, MAX_VALUES * sizeof(int64_t)), cudaSuccess);
-    drawn_num_pieces = 0;
-    for (size_t at = 0; at < drawn_num_values; at += FEDGE_COHORT_PIECE) {
+    drawn_num_chunks = 0;
+    for (size_t at = 0; at < drawn_num_values; at += FEDGE_COHORT_CHUNK) {
         const size_t left = drawn_num_values - at;
-        drawn_pieces[drawn_num_pieces++] = (fedge_cohort_piece){
+        drawn_chunks[drawn_num_chunks++] = (fedge_cohort_chunk){
             .sums = (int64_t *)sums + at,
             .first = (uint32_t)at,
-            .count = (uint16_t)(left < FEDGE_COHORT_PIECE ? left : FEDGE_COHORT_PIECE),
+            .count = (uint16_t)(left < FEDGE_COHORT_CHUNK ? left : FEDGE_COHORT_CHUNK),
             .codec = FEDGE_COHORT_CODEC_INT8};
     }
     const fedge_cohort_config config = drawn_config_of(2);

@@ -458,7 +458,7 @@ static void shares_are_exact(void **state)
 enum { STATED = 4096, FIRST_STATED = 5 };
 
 /* Half [k] of the word that value [i] of a slot has in the step's stream. */
-static uint32_t chance_of(const fedge_cohort_turn *turn, uint32_t i, int k)
+static uint32_t chance_of(const fedge_cohort_slot_step *turn, uint32_t i, int k)
 {
     const uint32_t named = (uint32_t)FEDGE_PURPOSE_ROUNDING << 16 | (turn->stream[0] & 0xffff);
     const uint32_t counter[4] = {i / 4, named, turn->stream[1], turn->stream[2]};
@@ -487,7 +487,7 @@ static void check_states(const uint16_t *states[2])
             const float g = gradients.pinned[s * gradients.values + FIRST_STATED + i];
             const float moments[2] = {(1.0f - 0.5f) * g, (1.0f - 0.75f) * g * g};
             for (int k = 0; k < 2; k++) {
-                const uint32_t chance = chance_of(&kernel_turns[s], FIRST_STATED + i, k);
+                const uint32_t chance = chance_of(&kernel_slot_steps[s], FIRST_STATED + i, k);
                 assert_int_equal(states[k][s * STATED + i], bf16_of(moments[k], chance));
                 up += i > 2 && states[k][s * STATED + i] != bf16_of(moments[k], 0);
                 all += i > 2;

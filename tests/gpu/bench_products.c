@@ -107,7 +107,7 @@ static int by_value(const void *a, const void *b)
 
 typedef struct product {
     layer of;
-    const fedge_cohort_turn *turns;
+    const fedge_cohort_slot_step *slot_steps;
     bool tf32;
 } product;
 
@@ -115,7 +115,7 @@ static void by_fedge(const product *self)
 {
     const layer *l = &self->of;
     const size_t stride = (size_t)l->in * l->out;
-    const fedge_cohort_shape shape = {self->turns, l->slots, l->batch, stream};
+    const fedge_cohort_shape shape = {self->slot_steps, l->slots, l->batch, stream};
     const fedge_cohort_linear linear = {.weight = {weights, stride},
                                         .in = l->in,
                                         .out = l->out,
@@ -248,16 +248,17 @@ int main(int argc, char **argv)
     float *pinned = take(room, true);
     fill(weights, most, pinned, room);
     fill(x, most, pinned, room);
-    fedge_cohort_turn *turns = take(100 * sizeof(*turns) / sizeof(float), false), told[100] = {0};
+    fedge_cohort_slot_step *slot_steps = take(100 * sizeof(*slot_steps) / sizeof(float), false),
+                           told[100] = {0};
     for (uint32_t tf32 = 0; tf32 < 2; tf32++) {
         if (blas.library)
             must_blas(blas.set_math(blas.handle, tf32 ? MATH_TF32 : MATH_FP32));
         for (size_t i = 0; i < num_layers; i++) {
-            const product wanted = {layers[i], turns, tf32};
+            const product wanted = {layers[i], slot_steps, tf32};
             for (uint32_t s = 0; s < 100; s++)
                 told[s].count = layers[i].batch;
             memcpy(pinned, told, sizeof(told));
-            copy(turns, pinned, sizeof(told), cudaMemcpyHostToDevice);
+            copy(slot_steps, pinned, sizeof(told), cudaMemcpyHostToDevice);
             if (blas.library)
                 compare(&wanted, pinned);
             put_layer(&wanted);
@@ -272,7 +273,7 @@ int main(int argc, char **argv)
     }
     if (blas.library)
         (void)blas.destroy(blas.handle);
-    (void)cudaFree(turns);
+    (void)cudaFree(slot_steps);
     (void)cudaFree(weights);
     (void)cudaFree(x);
     (void)cudaFree(y);

@@ -196,8 +196,8 @@ static fedge_status stage(cuda_accumulator *self, const group *chosen, uint32_t 
     for (uint32_t i = 0; i < begun; i++) {
         uint64_t found = FEDGE_CUDA_NOT_BAD;
         const fedge_status waited =
-            fedge_cuda_gpu_verdict(&self->team.gpus[chosen->first + i], lane, slot, &found,
-                                   status == FEDGE_OK ? err : NULL);
+            fedge_cuda_gpu_result(&self->team.gpus[chosen->first + i], lane, slot, &found,
+                                  status == FEDGE_OK ? err : NULL);
         status = status == FEDGE_OK ? waited : status;
         /* The first bad value of all GPUs, so that the message does not depend on how they share
          * the work. */
@@ -485,7 +485,7 @@ static fedge_status cuda_device_pointer(void *state, uint32_t gpu, size_t first,
         status = fedge_fail(&why, FEDGE_UNSUPPORTED, "the sums are not on GPU %u", (unsigned)gpu);
     if (status == FEDGE_OK) {
         const fedge_cuda_run run = fedge_cuda_run_at(&self->geometry, first, 1);
-        status = fedge_cuda_gpu_lend(&self->team.gpus[at], run.padded, sums, &why);
+        status = fedge_cuda_gpu_sums_pointer(&self->team.gpus[at], run.padded, sums, &why);
     }
     status = note(self, status, &why, err);
     pthread_mutex_unlock(&self->lock);

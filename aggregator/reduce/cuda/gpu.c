@@ -70,9 +70,10 @@ static fedge_status make_event(const fedge_cuda_gpu *gpu, cudaEvent_t *event, fe
     return fedge_cuda_check(gpu, cudaEventCreateWithFlags(event, flags), "making an event", err);
 }
 
-static fedge_status make_span(const fedge_cuda_gpu *gpu, fedge_cuda_span *span, fedge_error *err)
+static fedge_status make_timing(const fedge_cuda_gpu *gpu, fedge_cuda_timing *timing,
+                                fedge_error *err)
 {
-    return fedge_cuda_check(gpu, fedge_cuda_span_init(span), "making an event", err);
+    return fedge_cuda_check(gpu, fedge_cuda_timing_init(timing), "making an event", err);
 }
 
 static fedge_status make_stream(const fedge_cuda_gpu *gpu, cudaStream_t *stream, fedge_error *err)
@@ -93,7 +94,7 @@ static fedge_status make_buffers(const fedge_cuda_gpu *gpu, fedge_cuda_buffer *b
                 fedge_cuda_gpu_take(gpu, &buffers[i].device, FEDGE_CUDA_CHUNK_BYTES, false, err);
         }
         if (status == FEDGE_OK)
-            status = make_span(gpu, &buffers[i].span, err);
+            status = make_timing(gpu, &buffers[i].timing, err);
     }
     return status;
 }
@@ -119,7 +120,7 @@ static fedge_status make_slots(fedge_cuda_gpu *gpu, uint32_t count, size_t bytes
         fedge_cuda_slot *slot = &gpu->slots[gpu->num_slots++];
         status = fedge_cuda_gpu_take(gpu, &slot->planes, bytes, false, err);
         if (status == FEDGE_OK)
-            status = make_span(gpu, &slot->span, err);
+            status = make_timing(gpu, &slot->timing, err);
     }
     return status;
 }
@@ -198,7 +199,7 @@ static void free_buffers(fedge_cuda_buffer *buffers)
     for (int i = 0; i < 2; i++) {
         (void)cudaFreeHost(buffers[i].pinned);
         (void)cudaFree(buffers[i].device);
-        fedge_cuda_span_fini(&buffers[i].span);
+        fedge_cuda_timing_fini(&buffers[i].timing);
     }
 }
 
@@ -225,7 +226,7 @@ void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu)
         (void)cudaStreamDestroy(gpu->stream);
     for (uint32_t i = 0; i < gpu->num_slots; i++) {
         (void)cudaFree(gpu->slots[i].planes);
-        fedge_cuda_span_fini(&gpu->slots[i].span);
+        fedge_cuda_timing_fini(&gpu->slots[i].timing);
     }
     free(gpu->slots);
     free_buffers(gpu->work);
@@ -285,29 +286,29 @@ static fedge_status stage_chunk(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,
     chunk->blocks = gpu->blocks + (first - gpu->first_block);
     chunk->bytes = buffer->device;
     /* It may be on its way still, from two chunks ago. */
-    cudaError_t error = fedge_cuda_wait_event(gpu, buffer->span.done);
+    cudaError_t error = fedge_cuda_wait_event(gpu, buffer->timing.done);
     if (error == cudaSuccess)
-        error = fedge_cuda_span_count(&buffer->span, &gpu->times);
+        error = fedge_cuda_timing_count(&buffer->timing, &gpu->times);
     fedge_status status = fedge_cuda_check(gpu, error, "copying an update", err);
     /* Perhaps from the disk: meanwhile the GPU works on the other buffer. */
     if (status == FEDGE_OK)
         status = fill(update, section + chunk->offset, size, buffer->pinned, err);
     if (status != FEDGE_OK)
         return status;
-    error = fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_COPY, lane->stream);
+    error = fedge_cuda_timing_begin(&buffer->timing, FEDGE_CUDA_COPY, lane->stream);
     if (error == cudaSuccess) {
         error = fedge_cuda_copy(gpu, buffer->device, buffer->pinned, size, cudaMemcpyHostToDevice,
                                 lane->stream);
     }
     if (error == cudaSuccess)
-        error = fedge_cuda_span_turn(&buffer->span, FEDGE_CUDA_DECODE, lane->stream);
+        error = fedge_cuda_timing_split(&buffer->timing, FEDGE_CUDA_DECODE, lane->stream);
     fedge_gpu_call call = fedge_cuda_call(gpu, "checking an update");
     fedge_gpu_watch_begin(gpu->watch, &call);
     if (error == cudaSuccess)
         error = fedge_cuda_stage(chunk, lane->stream);
     fedge_gpu_watch_end(gpu->watch, &call);
     if (error == cudaSuccess)
-        error = fedge_cuda_span_end(&buffer->span, lane->stream);
+        error = fedge_cuda_timing_end(&buffer->timing, lane->stream);
     return fedge_cuda_check(gpu, error, "checking an update", err);
 }
 
@@ -329,7 +330,7 @@ static fedge_status begin_stage(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, cons
         error = cudaMemsetAsync(lane->bad, 0xFF, sizeof(*lane->bad), lane->stream);
     /* For the host the slot is free; the GPU may still sum what lay there. */
     if (error == cudaSuccess && slot)
-        error = cudaStreamWaitEvent(lane->stream, gpu->slots[*slot].span.done, 0);
+        error = cudaStreamWaitEvent(lane->stream, gpu->slots[*slot].timing.done, 0);
     return fedge_cuda_check(gpu, error, "copying an update", err);
 }
 
@@ -385,16 +386,16 @@ fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane_index, cons
 /* What is over by now: the lane's work, and before it what was summed of the slot. */
 static cudaError_t count_staged(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane, const uint32_t *slot)
 {
-    cudaError_t error = fedge_cuda_span_count(&lane->buffers[0].span, &gpu->times);
+    cudaError_t error = fedge_cuda_timing_count(&lane->buffers[0].timing, &gpu->times);
     if (error == cudaSuccess)
-        error = fedge_cuda_span_count(&lane->buffers[1].span, &gpu->times);
+        error = fedge_cuda_timing_count(&lane->buffers[1].timing, &gpu->times);
     return error == cudaSuccess && slot
-               ? fedge_cuda_span_count(&gpu->slots[*slot].span, &gpu->times)
+               ? fedge_cuda_timing_count(&gpu->slots[*slot].timing, &gpu->times)
                : error;
 }
 
-fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane_index, const uint32_t *slot,
-                                    uint64_t *bad, fedge_error *err)
+fedge_status fedge_cuda_gpu_result(fedge_cuda_gpu *gpu, uint32_t lane_index, const uint32_t *slot,
+                                   uint64_t *bad, fedge_error *err)
 {
     fedge_cuda_lane *lane = &gpu->lanes[lane_index];
     *bad = FEDGE_CUDA_NOT_BAD;
@@ -435,10 +436,10 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
                                 uint32_t count, fedge_error *err)
 {
     /* One measures the whole batch; the others' events only say when their slots are read. */
-    fedge_cuda_span *span = &gpu->slots[slots[0]].span;
+    fedge_cuda_timing *timing = &gpu->slots[slots[0]].timing;
     cudaError_t error = cudaSetDevice(gpu->ordinal);
     if (error == cudaSuccess)
-        error = fedge_cuda_span_begin(span, FEDGE_CUDA_REDUCE, gpu->stream);
+        error = fedge_cuda_timing_begin(timing, FEDGE_CUDA_REDUCE, gpu->stream);
     fedge_gpu_call call = fedge_cuda_call(gpu, "summing updates");
     fedge_gpu_watch_begin(gpu->watch, &call);
     for (uint32_t s = 0; s < gpu->num_segments && error == cudaSuccess; s++) {
@@ -447,9 +448,9 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
     }
     fedge_gpu_watch_end(gpu->watch, &call);
     if (error == cudaSuccess)
-        error = fedge_cuda_span_end(span, gpu->stream);
+        error = fedge_cuda_timing_end(timing, gpu->stream);
     for (uint32_t u = 1; u < count && error == cudaSuccess; u++)
-        error = cudaEventRecord(gpu->slots[slots[u]].span.done, gpu->stream);
+        error = cudaEventRecord(gpu->slots[slots[u]].timing.done, gpu->stream);
     for (uint32_t u = 0; u < count; u++)
         atomic_fetch_add(&gpu->decoded_bytes, gpu->slots[slots[u]].num_encoded);
     return fedge_cuda_check(gpu, error, "summing updates", err);
@@ -458,23 +459,23 @@ fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots, cons
 static cudaError_t add_part(fedge_cuda_gpu *gpu, fedge_cuda_buffer *buffer, const int32_t *v,
                             int64_t *sums, size_t count, uint32_t weight)
 {
-    cudaError_t error = fedge_cuda_wait_event(gpu, buffer->span.done);
+    cudaError_t error = fedge_cuda_wait_event(gpu, buffer->timing.done);
     if (error == cudaSuccess)
-        error = fedge_cuda_span_count(&buffer->span, &gpu->times);
+        error = fedge_cuda_timing_count(&buffer->timing, &gpu->times);
     if (error == cudaSuccess)
-        error = fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_COPY, gpu->stream);
+        error = fedge_cuda_timing_begin(&buffer->timing, FEDGE_CUDA_COPY, gpu->stream);
     if (error == cudaSuccess) {
         memcpy(buffer->pinned, v, count * sizeof(*v));
         error = fedge_cuda_copy(gpu, buffer->device, buffer->pinned, count * sizeof(*v),
                                 cudaMemcpyHostToDevice, gpu->stream);
     }
     if (error == cudaSuccess)
-        error = fedge_cuda_span_turn(&buffer->span, FEDGE_CUDA_REDUCE, gpu->stream);
+        error = fedge_cuda_timing_split(&buffer->timing, FEDGE_CUDA_REDUCE, gpu->stream);
     if (error == cudaSuccess) {
         error = fedge_cuda_add_fixed((const int32_t *)(const void *)buffer->device, weight, sums,
                                      (uint32_t)count, gpu->stream);
     }
-    return error == cudaSuccess ? fedge_cuda_span_end(&buffer->span, gpu->stream) : error;
+    return error == cudaSuccess ? fedge_cuda_timing_end(&buffer->timing, gpu->stream) : error;
 }
 
 fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const int32_t *v, uint64_t padded,
@@ -495,8 +496,8 @@ fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const int32_t *v, ui
     return fedge_cuda_check(gpu, error, "adding values", err);
 }
 
-fedge_status fedge_cuda_gpu_lend(fedge_cuda_gpu *gpu, uint64_t padded, int64_t **sums,
-                                 fedge_error *err)
+fedge_status fedge_cuda_gpu_sums_pointer(fedge_cuda_gpu *gpu, uint64_t padded, int64_t **sums,
+                                         fedge_error *err)
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
     /* Who adds there himself does so on a stream of his own. */
@@ -543,7 +544,7 @@ fedge_status fedge_cuda_gpu_count_times(fedge_cuda_gpu *gpu, fedge_error *err)
 {
     cudaError_t error = cudaSetDevice(gpu->ordinal);
     for (uint32_t i = 0; i < gpu->num_slots && error == cudaSuccess; i++)
-        error = fedge_cuda_span_count(&gpu->slots[i].span, &gpu->times);
+        error = fedge_cuda_timing_count(&gpu->slots[i].timing, &gpu->times);
     return fedge_cuda_check(gpu, error, "measuring its work", err);
 }
 

@@ -24,26 +24,26 @@ typedef struct fedge_cuda_times {
 } fedge_cuda_times;
 
 /* One span at a time, in one or two parts. */
-typedef struct fedge_cuda_span {
-    cudaEvent_t begun, turned; /* turned: where the second part begins */
-    cudaEvent_t done;          /* of the last one; has come when there was none */
+typedef struct fedge_cuda_timing {
+    cudaEvent_t begun, split; /* turned: where the second part begins */
+    cudaEvent_t done;         /* of the last one; has come when there was none */
     fedge_cuda_work first, second;
-    bool turns;  /* there is a second part */
-    bool counts; /* it has ended, and is not in the times yet */
-} fedge_cuda_span;
+    bool has_second; /* there is a second part */
+    bool counts;     /* it has ended, and is not in the times yet */
+} fedge_cuda_timing;
 
-cudaError_t fedge_cuda_span_init(fedge_cuda_span *span); /* all zero at first */
-void fedge_cuda_span_fini(fedge_cuda_span *span);        /* also after a failed init */
+cudaError_t fedge_cuda_timing_init(fedge_cuda_timing *timing); /* all zero at first */
+void fedge_cuda_timing_fini(fedge_cuda_timing *timing);        /* also after a failed init */
 
 /* Queued on [stream], before, within and behind the work. */
-cudaError_t fedge_cuda_span_begin(fedge_cuda_span *span, fedge_cuda_work first,
-                                  cudaStream_t stream);
-cudaError_t fedge_cuda_span_turn(fedge_cuda_span *span, fedge_cuda_work second,
-                                 cudaStream_t stream);
-cudaError_t fedge_cuda_span_end(fedge_cuda_span *span, cudaStream_t stream);
+cudaError_t fedge_cuda_timing_begin(fedge_cuda_timing *timing, fedge_cuda_work first,
+                                    cudaStream_t stream);
+cudaError_t fedge_cuda_timing_split(fedge_cuda_timing *timing, fedge_cuda_work second,
+                                    cudaStream_t stream);
+cudaError_t fedge_cuda_timing_end(fedge_cuda_timing *timing, cudaStream_t stream);
 
 /* Adds a span that is done to [times], once; one that is not is left for the next call. */
-cudaError_t fedge_cuda_span_count(fedge_cuda_span *span, fedge_cuda_times *times);
+cudaError_t fedge_cuda_timing_count(fedge_cuda_timing *timing, fedge_cuda_times *times);
 
 /* What one GPU holds of an accumulator, and the work that is given to it.
  *
@@ -69,7 +69,7 @@ cudaError_t fedge_cuda_span_count(fedge_cuda_span *span, fedge_cuda_times *times
 /* Two buffers, so that one is filled while the other travels. */
 typedef struct fedge_cuda_buffer {
     uint8_t *pinned, *device; /* FEDGE_CUDA_CHUNK_BYTES each */
-    fedge_cuda_span span;     /* done: both are free again */
+    fedge_cuda_timing timing; /* done: both are free again */
 } fedge_cuda_buffer;
 
 typedef struct fedge_cuda_lane {
@@ -85,9 +85,9 @@ typedef struct fedge_cuda_lane {
 } fedge_cuda_lane;
 
 typedef struct fedge_cuda_slot {
-    uint8_t *planes;      /* values, segment by segment, then scales */
-    uint64_t num_encoded; /* bytes that the update had */
-    fedge_cuda_span span; /* of the batch that it was first of; done: it is summed, and may be
+    uint8_t *planes;          /* values, segment by segment, then scales */
+    uint64_t num_encoded;     /* bytes that the update had */
+    fedge_cuda_timing timing; /* of the batch that it was first of; done: it is summed, and may be
                              overwritten */
 } fedge_cuda_slot;
 
@@ -141,15 +141,15 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_open(fedge_cuda_gpu *gpu,
 void fedge_cuda_gpu_close(fedge_cuda_gpu *gpu); /* all zero is fine */
 
 /* Copies the GPU's part of an update by [lane], checks it and lays it into [slot] (NULL: only
- * checks). What read returns is passed on. Then _verdict, with the same [slot], waits and tells the
+ * checks). What read returns is passed on. Then _result, with the same [slot], waits and tells the
  * first bad value, FEDGE_CUDA_NOT_BAD when there is none; it is to be called also after a failure.
  */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_stage(fedge_cuda_gpu *gpu, uint32_t lane,
                                                  const uint32_t *slot, const fedge_encoded *update,
                                                  fedge_error *err);
-FEDGE_MUST_USE fedge_status fedge_cuda_gpu_verdict(fedge_cuda_gpu *gpu, uint32_t lane,
-                                                   const uint32_t *slot, uint64_t *bad,
-                                                   fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_result(fedge_cuda_gpu *gpu, uint32_t lane,
+                                                  const uint32_t *slot, uint64_t *bad,
+                                                  fedge_error *err);
 
 /* Sums so many slots and releases them. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_add(fedge_cuda_gpu *gpu, const uint32_t *slots,
@@ -160,8 +160,8 @@ FEDGE_MUST_USE fedge_status fedge_cuda_gpu_add_values(fedge_cuda_gpu *gpu, const
                                                       uint64_t padded, size_t count,
                                                       uint32_t weight, fedge_error *err);
 /* Where the sum of padded coordinate [padded] lies, one of the GPU's; what was queued is done. */
-FEDGE_MUST_USE fedge_status fedge_cuda_gpu_lend(fedge_cuda_gpu *gpu, uint64_t padded,
-                                                int64_t **sums, fedge_error *err);
+FEDGE_MUST_USE fedge_status fedge_cuda_gpu_sums_pointer(fedge_cuda_gpu *gpu, uint64_t padded,
+                                                        int64_t **sums, fedge_error *err);
 /* sums[i] += those from padded coordinate [padded] on, as far as they are the GPU's. */
 FEDGE_MUST_USE fedge_status fedge_cuda_gpu_read(fedge_cuda_gpu *gpu, uint64_t padded, size_t count,
                                                 int64_t *sums, fedge_error *err);

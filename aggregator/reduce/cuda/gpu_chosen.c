@@ -101,14 +101,15 @@ typedef struct transfer {
 static cudaError_t flush(transfer *self, bool ends)
 {
     fedge_cuda_buffer *buffer = &self->lane->buffers[(*self->turn)++ % 2];
-    cudaError_t error = fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_COPY, self->lane->stream);
+    cudaError_t error =
+        fedge_cuda_timing_begin(&buffer->timing, FEDGE_CUDA_COPY, self->lane->stream);
     if (error == cudaSuccess) {
         error = fedge_cuda_copy(self->gpu, self->to, buffer->pinned, self->filled,
                                 cudaMemcpyHostToDevice, self->lane->stream);
     }
     self->to += self->filled;
     self->filled = 0;
-    return error == cudaSuccess && ends ? fedge_cuda_span_end(&buffer->span, self->lane->stream)
+    return error == cudaSuccess && ends ? fedge_cuda_timing_end(&buffer->timing, self->lane->stream)
                                         : error;
 }
 
@@ -120,9 +121,9 @@ static cudaError_t push(transfer *self, const uint8_t *from, size_t size)
             error = flush(self, true);
         fedge_cuda_buffer *buffer = &self->lane->buffers[*self->turn % 2];
         if (self->filled == 0 && error == cudaSuccess)
-            error = fedge_cuda_wait_event(self->gpu, buffer->span.done);
+            error = fedge_cuda_wait_event(self->gpu, buffer->timing.done);
         if (self->filled == 0 && error == cudaSuccess)
-            error = fedge_cuda_span_count(&buffer->span, &self->gpu->times);
+            error = fedge_cuda_timing_count(&buffer->timing, &self->gpu->times);
         if (error != cudaSuccess)
             break;
         const size_t room = FEDGE_CUDA_CHUNK_BYTES - self->filled;
@@ -140,16 +141,16 @@ static cudaError_t check(transfer *self, uint32_t s, const uint8_t *update)
     fedge_cuda_gpu *gpu = self->gpu;
     fedge_cuda_lane *lane = self->lane;
     /* Before flush, which passes on to the other buffer. */
-    fedge_cuda_span *span = &lane->buffers[*self->turn % 2].span;
+    fedge_cuda_timing *timing = &lane->buffers[*self->turn % 2].timing;
     cudaError_t error = flush(self, false);
     if (error == cudaSuccess)
-        error = fedge_cuda_span_turn(span, FEDGE_CUDA_DECODE, lane->stream);
+        error = fedge_cuda_timing_split(timing, FEDGE_CUDA_DECODE, lane->stream);
     if (error == cudaSuccess) {
         error = fedge_cuda_check_chosen(&gpu->chosen[s], update,
                                         fedge_cuda_code_of(gpu->geometry, &gpu->segments[s]),
                                         lane->bad, lane->stream);
     }
-    return error == cudaSuccess ? fedge_cuda_span_end(span, lane->stream) : error;
+    return error == cudaSuccess ? fedge_cuda_timing_end(timing, lane->stream) : error;
 }
 
 fedge_status fedge_cuda_gpu_stage_chosen(fedge_cuda_gpu *gpu, fedge_cuda_lane *lane,

@@ -107,17 +107,17 @@ fedge_status fedge_cuda_gpu_copy(fedge_cuda_gpu *gpu, void *to, const void *from
         fedge_cuda_buffer *buffer = &gpu->work[turn % 2];
         const size_t part =
             size - done < FEDGE_CUDA_CHUNK_BYTES ? size - done : FEDGE_CUDA_CHUNK_BYTES;
-        cudaError_t error = fedge_cuda_wait_event(gpu, buffer->span.done);
+        cudaError_t error = fedge_cuda_wait_event(gpu, buffer->timing.done);
         /* Before its end is recorded anew, here. */
         if (error == cudaSuccess)
-            error = fedge_cuda_span_count(&buffer->span, &gpu->times);
+            error = fedge_cuda_timing_count(&buffer->timing, &gpu->times);
         if (error == cudaSuccess) {
             memcpy(buffer->pinned, (const char *)from + done, part);
             error = fedge_cuda_copy(gpu, (char *)to + done, buffer->pinned, part,
                                     cudaMemcpyHostToDevice, gpu->stream);
         }
         if (error == cudaSuccess)
-            error = cudaEventRecord(buffer->span.done, gpu->stream);
+            error = cudaEventRecord(buffer->timing.done, gpu->stream);
         status = fedge_cuda_check(gpu, error, "copying to it", err);
         done += part;
     }
@@ -141,44 +141,46 @@ fedge_status fedge_cuda_gpu_take_kept(fedge_cuda_gpu *gpu, unsigned num_kept, bo
     return status == FEDGE_NO_MEMORY ? FEDGE_OK : status;
 }
 
-cudaError_t fedge_cuda_span_init(fedge_cuda_span *span)
+cudaError_t fedge_cuda_timing_init(fedge_cuda_timing *timing)
 {
-    cudaEvent_t *const events[] = {&span->begun, &span->turned, &span->done};
+    cudaEvent_t *const events[] = {&timing->begun, &timing->split, &timing->done};
     cudaError_t error = cudaSuccess;
     for (int i = 0; i < 3 && error == cudaSuccess; i++)
         error = cudaEventCreateWithFlags(events[i], cudaEventBlockingSync);
     return error;
 }
 
-void fedge_cuda_span_fini(fedge_cuda_span *span)
+void fedge_cuda_timing_fini(fedge_cuda_timing *timing)
 {
-    const cudaEvent_t events[] = {span->begun, span->turned, span->done};
+    const cudaEvent_t events[] = {timing->begun, timing->split, timing->done};
     for (int i = 0; i < 3; i++) {
         if (events[i])
             (void)cudaEventDestroy(events[i]);
     }
-    *span = (fedge_cuda_span){0};
+    *timing = (fedge_cuda_timing){0};
 }
 
-cudaError_t fedge_cuda_span_begin(fedge_cuda_span *span, fedge_cuda_work first, cudaStream_t stream)
+cudaError_t fedge_cuda_timing_begin(fedge_cuda_timing *timing, fedge_cuda_work first,
+                                    cudaStream_t stream)
 {
-    span->first = first;
-    span->turns = false;
-    span->counts = false;
-    return cudaEventRecord(span->begun, stream);
+    timing->first = first;
+    timing->has_second = false;
+    timing->counts = false;
+    return cudaEventRecord(timing->begun, stream);
 }
 
-cudaError_t fedge_cuda_span_turn(fedge_cuda_span *span, fedge_cuda_work second, cudaStream_t stream)
+cudaError_t fedge_cuda_timing_split(fedge_cuda_timing *timing, fedge_cuda_work second,
+                                    cudaStream_t stream)
 {
-    span->second = second;
-    span->turns = true;
-    return cudaEventRecord(span->turned, stream);
+    timing->second = second;
+    timing->has_second = true;
+    return cudaEventRecord(timing->split, stream);
 }
 
-cudaError_t fedge_cuda_span_end(fedge_cuda_span *span, cudaStream_t stream)
+cudaError_t fedge_cuda_timing_end(fedge_cuda_timing *timing, cudaStream_t stream)
 {
-    const cudaError_t error = cudaEventRecord(span->done, stream);
-    span->counts = error == cudaSuccess;
+    const cudaError_t error = cudaEventRecord(timing->done, stream);
+    timing->counts = error == cudaSuccess;
     return error;
 }
 
@@ -192,16 +194,16 @@ static cudaError_t add(fedge_cuda_times *times, fedge_cuda_work work, cudaEvent_
     return error;
 }
 
-cudaError_t fedge_cuda_span_count(fedge_cuda_span *span, fedge_cuda_times *times)
+cudaError_t fedge_cuda_timing_count(fedge_cuda_timing *timing, fedge_cuda_times *times)
 {
-    if (!span->counts)
+    if (!timing->counts)
         return cudaSuccess;
-    const cudaError_t come = cudaEventQuery(span->done);
+    const cudaError_t come = cudaEventQuery(timing->done);
     if (come != cudaSuccess)
         return come == cudaErrorNotReady ? cudaSuccess : come;
-    span->counts = false;
-    if (!span->turns)
-        return add(times, span->first, span->begun, span->done);
-    const cudaError_t error = add(times, span->first, span->begun, span->turned);
-    return error == cudaSuccess ? add(times, span->second, span->turned, span->done) : error;
+    timing->counts = false;
+    if (!timing->has_second)
+        return add(times, timing->first, timing->begun, timing->done);
+    const cudaError_t error = add(times, timing->first, timing->begun, timing->split);
+    return error == cudaSuccess ? add(times, timing->second, timing->split, timing->done) : error;
 }

@@ -91,9 +91,9 @@ static __device__ __forceinline__ void add_bytes(four *sums, uint32_t q, uint32_
 {
     const uint64_t factor = (uint64_t)scale * weight;
     if (factor <= 0x7fffffff) {
-        const int narrow = (int)factor;
+        const int small_factor = (int)factor;
         for (int j = 0; j < 4; j++)
-            sums->sum[j] += (long long)narrow * (int)(int8_t)(q >> 8 * j);
+            sums->sum[j] += (long long)small_factor * (int)(int8_t)(q >> 8 * j);
     } else {
         for (int j = 0; j < 4; j++)
             sums->sum[j] += (long long)factor * (int)(int8_t)(q >> 8 * j);

@@ -20,7 +20,7 @@ typedef struct scatter {
     uint32_t num_members;
     uint32_t own; /* this rank's first; the others follow */
     size_t piece; /* sums that each gets at a time */
-    size_t num_pieces;
+    size_t num_chunks;
 } scatter;
 
 static fedge_status prepare(void *accumulator, char release[FEDGE_COLLECTIVE_FACT_TEXT],
@@ -75,7 +75,7 @@ static fedge_status divide(scatter *self, const fedge_collective *ranks, const i
             most = count > most ? count : most;
         }
     }
-    self->num_pieces = (most + self->piece - 1) / self->piece;
+    self->num_chunks = (most + self->piece - 1) / self->piece;
     return FEDGE_OK;
 }
 
@@ -215,7 +215,7 @@ static fedge_status pack_all(scatter *self, size_t at, fedge_error *err)
         status = fedge_cuda_gpu_use(gpu, err);
         if (status == FEDGE_OK) {
             cudaError_t error =
-                fedge_cuda_span_begin(&gpu->work[at % 2].span, FEDGE_CUDA_REDUCE, gpu->stream);
+                fedge_cuda_timing_begin(&gpu->work[at % 2].timing, FEDGE_CUDA_REDUCE, gpu->stream);
             if (error == cudaSuccess)
                 error = pack(self, gpu, at, buffer_of(gpu, at));
             status = fedge_cuda_check(gpu, error, DOING, err);
@@ -265,7 +265,7 @@ static fedge_status fetch_all(scatter *self, size_t at, fedge_error *err)
                     count * sizeof(int64_t), cudaMemcpyDeviceToHost, gpu->stream);
             }
             if (error == cudaSuccess)
-                error = fedge_cuda_span_end(&work->span, gpu->stream);
+                error = fedge_cuda_timing_end(&work->timing, gpu->stream);
             status = fedge_cuda_check(gpu, error, DOING, err);
         }
     }
@@ -282,7 +282,7 @@ static fedge_status collect_all(scatter *self, size_t at, int64_t *sums, fedge_e
         const member part = part_of(self, self->own + i, at);
         status = fedge_cuda_gpu_use(gpu, err);
         if (status == FEDGE_OK)
-            status = fedge_cuda_comms_watch(&self->comms, gpu, &work->span, &wait, err);
+            status = fedge_cuda_comms_watch(&self->comms, gpu, &work->timing, &wait, err);
         if (status == FEDGE_OK && part.count > 0)
             memcpy(sums + part.first, work->pinned, part.count * sizeof(*sums));
     }
@@ -293,14 +293,14 @@ static fedge_status scatter_sum(void *state, int64_t *sums, fedge_error *err)
 {
     scatter *self = state;
     fedge_status status = fedge_cuda_team_wait(self->team, err);
-    for (size_t at = 0; at < self->num_pieces + 2 && status == FEDGE_OK; at++) {
+    for (size_t at = 0; at < self->num_chunks + 2 && status == FEDGE_OK; at++) {
         if (at >= 2)
             status = collect_all(self, at - 2, sums, err);
-        if (at < self->num_pieces && status == FEDGE_OK)
+        if (at < self->num_chunks && status == FEDGE_OK)
             status = pack_all(self, at, err);
-        if (at < self->num_pieces && status == FEDGE_OK)
+        if (at < self->num_chunks && status == FEDGE_OK)
             status = reduce(self, at, err);
-        if (at < self->num_pieces && status == FEDGE_OK)
+        if (at < self->num_chunks && status == FEDGE_OK)
             status = fetch_all(self, at, err);
     }
     for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++)

@@ -87,16 +87,16 @@ static fedge_status give_up(const fedge_cuda_comms *comms, const fedge_cuda_gpu 
 }
 
 fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms, fedge_cuda_gpu *gpu,
-                                    fedge_cuda_span *span, const fedge_cuda_wait *wait,
+                                    fedge_cuda_timing *timing, const fedge_cuda_wait *wait,
                                     fedge_error *err)
 {
     const uint64_t start = fedge_os_monotonic_ms();
     for (;;) {
         /* Asked, not waited for: when a peer is lost NCCL's kernels never end, and only NCCL itself
          * tells. */
-        cudaError_t error = cudaEventQuery(span->done);
+        cudaError_t error = cudaEventQuery(timing->done);
         if (error == cudaSuccess)
-            error = fedge_cuda_span_count(span, &gpu->times);
+            error = fedge_cuda_timing_count(timing, &gpu->times);
         if (error != cudaErrorNotReady)
             return fedge_cuda_check(gpu, error, wait->doing, err);
         FEDGE_TRY(look(comms, err));
@@ -161,11 +161,11 @@ void fedge_cuda_team_close(fedge_cuda_team *team)
     fedge_nccl_unload(&team->nccl);
 }
 
-static fedge_status watch(const fedge_cuda_team *team, fedge_cuda_gpu *gpu, fedge_cuda_span *span,
-                          fedge_error *err)
+static fedge_status watch(const fedge_cuda_team *team, fedge_cuda_gpu *gpu,
+                          fedge_cuda_timing *timing, fedge_error *err)
 {
     const fedge_cuda_wait wait = {gpu->name, "taking the step", FEDGE_CUDA_TIMEOUT_MS};
-    return fedge_cuda_comms_watch(&team->comms, gpu, span, &wait, err);
+    return fedge_cuda_comms_watch(&team->comms, gpu, timing, &wait, err);
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */
@@ -224,11 +224,11 @@ static fedge_status measure(fedge_cuda_team *team, uint32_t chunk, bool joined, 
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++) {
         fedge_cuda_gpu *gpu = &team->gpus[i];
-        fedge_cuda_span *span = &gpu->work[chunk % 2].span;
+        fedge_cuda_timing *timing = &gpu->work[chunk % 2].timing;
         cudaError_t error = cudaSetDevice(gpu->ordinal);
         if (error == cudaSuccess) {
-            error = joined ? fedge_cuda_span_turn(span, FEDGE_CUDA_STEP, gpu->stream)
-                           : fedge_cuda_span_begin(span, FEDGE_CUDA_REDUCE, gpu->stream);
+            error = joined ? fedge_cuda_timing_split(timing, FEDGE_CUDA_STEP, gpu->stream)
+                           : fedge_cuda_timing_begin(timing, FEDGE_CUDA_REDUCE, gpu->stream);
         }
         status = fedge_cuda_check(gpu, error, "joining sums", err);
     }
@@ -381,9 +381,10 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
     if (status != FEDGE_OK || !has_work(self, index, chunk))
         return status;
     /* By clients the span has begun with the joining. */
-    cudaError_t error = self->team->joins && self->moves
-                            ? cudaSuccess
-                            : fedge_cuda_span_begin(&buffer->span, FEDGE_CUDA_STEP, gpu->stream);
+    cudaError_t error =
+        self->team->joins && self->moves
+            ? cudaSuccess
+            : fedge_cuda_timing_begin(&buffer->timing, FEDGE_CUDA_STEP, gpu->stream);
     if (error == cudaSuccess && self->brings)
         error = bring(self, gpu, &mine, pinned);
     if (error == cudaSuccess && self->moves) {
@@ -399,7 +400,7 @@ static fedge_status submit(const step *self, uint32_t index, uint32_t chunk, fed
                                 count * sizeof(*pinned), cudaMemcpyDeviceToHost, gpu->stream);
     }
     if (error == cudaSuccess)
-        error = fedge_cuda_span_end(&buffer->span, gpu->stream);
+        error = fedge_cuda_timing_end(&buffer->timing, gpu->stream);
     return fedge_cuda_check(gpu, error, "taking the step", err);
 }
 
@@ -413,7 +414,7 @@ static fedge_status collect(const step *self, uint32_t index, uint32_t chunk, fe
     fedge_status status = fedge_cuda_gpu_use(gpu, err);
     if (status != FEDGE_OK || !has_work(self, index, chunk))
         return status;
-    status = watch(self->team, gpu, &buffer->span, err);
+    status = watch(self->team, gpu, &buffer->timing, err);
     for (uint32_t p = 0; p < self->num_parts && self->takes && status == FEDGE_OK; p++) {
         size_t from;
         size_t at;
@@ -452,7 +453,7 @@ fedge_status fedge_cuda_team_wait(fedge_cuda_team *team, fedge_error *err)
         fedge_cuda_gpu *gpu = &team->gpus[i];
         status = fedge_cuda_gpu_use(gpu, err);
         for (int b = 0; b < 2 && status == FEDGE_OK; b++)
-            status = watch(team, gpu, &gpu->work[b].span, err);
+            status = watch(team, gpu, &gpu->work[b].timing, err);
     }
     return status;
 }

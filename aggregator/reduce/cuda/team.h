@@ -43,7 +43,7 @@ typedef struct fedge_cuda_wait {
 
 /* Waits for a span's end, but not for a GPU that is gone; and measures it. */
 FEDGE_MUST_USE fedge_status fedge_cuda_comms_watch(const fedge_cuda_comms *comms,
-                                                   fedge_cuda_gpu *gpu, fedge_cuda_span *span,
+                                                   fedge_cuda_gpu *gpu, fedge_cuda_timing *timing,
                                                    const fedge_cuda_wait *wait, fedge_error *err);
 
 /* The step on several GPUs together.

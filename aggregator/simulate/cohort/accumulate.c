@@ -69,9 +69,9 @@ fedge_status fedge_accumulate_update(const fedge_update *update, fedge_accumulat
                                      fedge_update_made *made, fedge_error *err)
 {
     destination to = {.accumulator = accumulator, .lane = lane, .weight = weight, .v = v};
-    fedge_update pieces = *update;
-    pieces.give = add;
-    pieces.user = &to;
+    fedge_update chunks = *update;
+    chunks.give = add;
+    chunks.user = &to;
     fedge_status status = check_changes(update, err);
     if (v) { /* what is not sent is 0 */
         memset(v, 0, update->plan->sent.schema.num_elements * sizeof(*v));
@@ -79,7 +79,7 @@ fedge_status fedge_accumulate_update(const fedge_update *update, fedge_accumulat
     if (status == FEDGE_OK)
         status = fedge_accumulator_begin(accumulator, weight, err);
     if (status == FEDGE_OK) {
-        status = fedge_update_run(&pieces, made, err);
+        status = fedge_update_run(&chunks, made, err);
         assert(status != FEDGE_NOT_FINITE); /* else there are sums that cannot be taken back */
     }
     return status;

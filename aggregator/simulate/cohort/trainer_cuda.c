@@ -181,9 +181,9 @@ static fedge_status open_own(trainer_cuda *self, uint32_t index, fedge_error *er
     const fedge_trainer_engine_config *config = &self->config;
     fedge_client_update *update = &self->updates[index];
     FEDGE_TRY(fedge_client_update_init(update, config, index % config->num_threads, false, err));
-    if (self->num_pieces > 0) {
-        self->pieces[index] = calloc(self->num_pieces, sizeof(**self->pieces));
-        if (!self->pieces[index])
+    if (self->num_chunks > 0) {
+        self->chunks[index] = calloc(self->num_chunks, sizeof(**self->chunks));
+        if (!self->chunks[index])
             return no_memory(err);
     }
     self->host_bytes += self->team->gpus[index].memory.host + update->total;
@@ -196,8 +196,8 @@ static fedge_status open_all(trainer_cuda *self, fedge_error *err)
     if (status != FEDGE_OK)
         return status;
     self->updates = calloc(self->team->num_gpus, sizeof(*self->updates));
-    self->pieces = calloc(self->team->num_gpus, sizeof(*self->pieces));
-    if (!self->updates || !self->pieces)
+    self->chunks = calloc(self->team->num_gpus, sizeof(*self->chunks));
+    if (!self->updates || !self->chunks)
         return no_memory(err);
     for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++)
         status = open_own(self, i, err);
@@ -212,12 +212,12 @@ static void close_engine(void *state)
     for (uint32_t i = 0; self->team && i < self->team->num_gpus; i++) {
         if (self->updates)
             fedge_client_update_fini(&self->updates[i]);
-        if (self->pieces)
-            free(self->pieces[i]);
+        if (self->chunks)
+            free(self->chunks[i]);
     }
     fedge_trainer_cuda_leave(self);
     free(self->updates);
-    free(self->pieces);
+    free(self->chunks);
     free(self->jobs);
     free(self);
 }
@@ -226,7 +226,7 @@ static void close_engine(void *state)
 static bool can_accumulate(trainer_cuda *self)
 {
     fedge_error why;
-    return self->num_pieces > 0 && !self->config.global->strategy->collects &&
+    return self->num_chunks > 0 && !self->config.global->strategy->collects &&
            fedge_trainer_cuda_place_pieces(self, &why) == FEDGE_OK;
 }
 
@@ -239,7 +239,7 @@ static fedge_status open_engine(const fedge_trainer_engine_config *config, void 
         return no_memory(err);
     fresh->config = *config;
     fresh->plan = &config->job->plan;
-    fresh->num_pieces = fedge_trainer_cuda_count_pieces(fresh->plan);
+    fresh->num_chunks = fedge_trainer_cuda_count_pieces(fresh->plan);
     const fedge_status status = open_all(fresh, err);
     if (status != FEDGE_OK) {
         close_engine(fresh);

@@ -41,7 +41,7 @@ uint32_t fedge_trainer_cuda_count_pieces(const fedge_plan *plan)
             return 0;
         for (uint32_t t = 0; t < section->schema.num_tensors; t++) {
             count +=
-                (section->schema.tensors[t].count + FEDGE_COHORT_PIECE - 1) / FEDGE_COHORT_PIECE;
+                (section->schema.tensors[t].count + FEDGE_COHORT_CHUNK - 1) / FEDGE_COHORT_CHUNK;
         }
     }
     return count <= INT32_MAX ? (uint32_t)count : 0;
@@ -79,7 +79,7 @@ fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_trainer_engine_conf
         .std = plan->data.std,
         .augmentation = plan->data.has_augmentation ? &has->augmented.augmentation : NULL,
         .most_slots = share > LEAST_SLOTS ? share : LEAST_SLOTS,
-        .num_pieces = fedge_trainer_cuda_count_pieces(plan),
+        .num_chunks = fedge_trainer_cuda_count_pieces(plan),
         .num_members = num_members};
 }
 

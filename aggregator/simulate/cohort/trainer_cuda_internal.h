@@ -67,10 +67,10 @@ struct trainer_cuda {
     trainer_cuda_team *team;
     bool shared;                  /* the team is config.share's */
     fedge_client_update *updates; /* (num_gpus) */
-    fedge_cohort_piece **pieces;  /* (num_gpus), (num_pieces): where the sums of changes lie */
+    fedge_cohort_chunk **chunks;  /* (num_gpus), (num_chunks): where the sums of changes lie */
     uint64_t host_bytes;
     bool accumulates;    /* changes are added to sums where they are trained */
-    uint32_t num_pieces; /* then */
+    uint32_t num_chunks; /* then */
     size_t update_bytes; /* then: of an update, as it would travel */
     trainer_cuda_job *jobs;
     uint32_t room, num_jobs, next, num_done;

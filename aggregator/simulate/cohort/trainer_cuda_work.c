@@ -10,7 +10,7 @@
 
 /* Where the sums of a section's tensors lie on the GPU, at the bounds of this round. */
 static fedge_status place_section(const trainer_cuda *engine, uint32_t index,
-                                  const fedge_section *section, fedge_cohort_piece **next_piece,
+                                  const fedge_section *section, fedge_cohort_chunk **next_piece,
                                   fedge_error *err)
 {
     const fedge_trainer_engine_config *config = &engine->config;
@@ -22,12 +22,12 @@ static fedge_status place_section(const trainer_cuda *engine, uint32_t index,
         int64_t *sums = NULL;
         status = fedge_accumulator_device_pointer(&config->global->accumulator, number,
                                                   tensor->offset, &sums, err);
-        for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += FEDGE_COHORT_PIECE) {
+        for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += FEDGE_COHORT_CHUNK) {
             const size_t left = tensor->count - at;
-            *(*next_piece)++ = (fedge_cohort_piece){
+            *(*next_piece)++ = (fedge_cohort_chunk){
                 .sums = sums + at,
                 .first = (uint32_t)(first + at),
-                .count = (uint16_t)(left < FEDGE_COHORT_PIECE ? left : FEDGE_COHORT_PIECE),
+                .count = (uint16_t)(left < FEDGE_COHORT_CHUNK ? left : FEDGE_COHORT_CHUNK),
                 .bound_log2 = engine->bounds_log2 ? engine->bounds_log2[section->first + t] : 0,
                 .codec = (uint8_t)fedge_trainer_cuda_codec_of(section)};
         }
@@ -40,7 +40,7 @@ fedge_status fedge_trainer_cuda_place_pieces(trainer_cuda *self, fedge_error *er
     const fedge_sent *sent = &self->plan->sent;
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
-        fedge_cohort_piece *next_piece = self->pieces[i];
+        fedge_cohort_chunk *next_piece = self->chunks[i];
         for (uint32_t s = 0; s < sent->num_sections && status == FEDGE_OK; s++)
             status = place_section(self, i, &sent->sections[s], &next_piece, err);
     }
@@ -194,12 +194,12 @@ static void work(trainer_cuda_gpu *self)
         stops = stops || (engine->num_jobs > 0 && engine->jobs[0].task->may_stop);
         members[m] = (fedge_cohort_member){.start = engine->config.global->values,
                                            .training = team->training ? &engine->trainer : NULL,
-                                           .pieces = engine->pieces[self->index]};
+                                           .chunks = engine->chunks[self->index]};
     }
     const fedge_cohort_work wanted = {.members = members,
                                       .num_members = team->num_members,
-                                      .num_pieces =
-                                          team->training ? team->members[0]->num_pieces : 0,
+                                      .num_chunks =
+                                          team->training ? team->members[0]->num_chunks : 0,
                                       .next = next,
                                       .done = take_result,
                                       .cancel = stops ? cancel : NULL,

@@ -65,7 +65,7 @@ fedge_status fedge_cohort_bytes(const fedge_cohort_config *config, fedge_cohort_
         memory->shared = fedge_cohort_place_shared(plan, config, &counted->arrays, NULL);
         memory->host =
             fedge_cohort_host_bytes(plan, config->most_slots) +
-            (size_t)fedge_cohort_members(config) * config->num_pieces * sizeof(fedge_cohort_piece);
+            (size_t)fedge_cohort_members(config) * config->num_chunks * sizeof(fedge_cohort_chunk);
     }
     free(counted);
     return status;
@@ -132,20 +132,22 @@ static fedge_status make_event(const fedge_cohort *self, cudaEvent_t *event, fed
     return fedge_cohort_cuda(self, cudaEventCreateWithFlags(event, flags), "making an event", err);
 }
 
-static fedge_status make_told(fedge_cohort *self, fedge_cohort_told *told, fedge_error *err)
+static fedge_status make_told(fedge_cohort *self, fedge_cohort_upload *upload, fedge_error *err)
 {
-    const size_t turns = (size_t)self->run * self->num_slots;
-    fedge_status status =
-        fedge_cohort_take(self, &told->turns, turns * sizeof(*told->turns), true, err);
+    const size_t slot_steps = (size_t)self->run * self->num_slots;
+    fedge_status status = fedge_cohort_take(self, &upload->slot_steps,
+                                            slot_steps * sizeof(*upload->slot_steps), true, err);
     if (status == FEDGE_OK) {
-        status = fedge_cohort_take(self, &told->indices,
-                                   turns * self->plan.batch * sizeof(*told->indices), true, err);
+        status =
+            fedge_cohort_take(self, &upload->indices,
+                              slot_steps * self->plan.batch * sizeof(*upload->indices), true, err);
     }
     if (status == FEDGE_OK && self->plan.augments) {
-        status = fedge_cohort_take(self, &told->moves,
-                                   turns * self->plan.batch * sizeof(*told->moves), true, err);
+        status =
+            fedge_cohort_take(self, &upload->moves,
+                              slot_steps * self->plan.batch * sizeof(*upload->moves), true, err);
     }
-    return status == FEDGE_OK ? make_event(self, &told->done, err) : status;
+    return status == FEDGE_OK ? make_event(self, &upload->done, err) : status;
 }
 
 static fedge_status make_ending(fedge_cohort *self, fedge_cohort_ending *ending, fedge_error *err)
@@ -166,7 +168,7 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
 {
     fedge_status status = FEDGE_OK;
     for (uint32_t i = 0; i < 2 && status == FEDGE_OK; i++) {
-        status = make_told(self, &self->told[i], err);
+        status = make_told(self, &self->upload[i], err);
         if (status == FEDGE_OK) {
             status = fedge_cohort_take(self, &self->staging[i],
                                        self->plan.num_state * sizeof(float), true, err);
@@ -183,9 +185,9 @@ static fedge_status make_host(fedge_cohort *self, fedge_error *err)
         status = fedge_cohort_take(self, &self->host_states[i], size, true, err);
         self->arrays.states[i] = self->host_states[i];
     }
-    if (status == FEDGE_OK && self->config.num_pieces > 0) {
-        const size_t count = (size_t)fedge_cohort_members(&self->config) * self->config.num_pieces;
-        status = fedge_cohort_take(self, &self->pieces, count * sizeof(*self->pieces), true, err);
+    if (status == FEDGE_OK && self->config.num_chunks > 0) {
+        const size_t count = (size_t)fedge_cohort_members(&self->config) * self->config.num_chunks;
+        status = fedge_cohort_take(self, &self->chunks, count * sizeof(*self->chunks), true, err);
     }
     const size_t predicted = (size_t)self->run * self->num_slots * self->plan.batch;
     return status == FEDGE_OK
@@ -436,12 +438,12 @@ fedge_status fedge_cohort_new(const fedge_cohort_config *config, fedge_cohort **
 static void free_host(fedge_cohort *self)
 {
     for (uint32_t i = 0; i < 2; i++) {
-        (void)cudaFreeHost(self->told[i].turns);
-        (void)cudaFreeHost(self->told[i].indices);
-        (void)cudaFreeHost(self->told[i].moves);
+        (void)cudaFreeHost(self->upload[i].slot_steps);
+        (void)cudaFreeHost(self->upload[i].indices);
+        (void)cudaFreeHost(self->upload[i].moves);
         (void)cudaFreeHost(self->staging[i]);
-        if (self->told[i].done)
-            (void)cudaEventDestroy(self->told[i].done);
+        if (self->upload[i].done)
+            (void)cudaEventDestroy(self->upload[i].done);
         if (self->staged[i])
             (void)cudaEventDestroy(self->staged[i]);
     }
@@ -454,7 +456,7 @@ static void free_host(fedge_cohort *self)
     for (uint32_t i = 0; i < 2; i++)
         (void)cudaFreeHost(self->host_states[i]);
     (void)cudaFreeHost(self->predicted);
-    (void)cudaFreeHost(self->pieces);
+    (void)cudaFreeHost(self->chunks);
 }
 
 void fedge_cohort_free(fedge_cohort *cohort)

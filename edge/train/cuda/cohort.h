@@ -63,7 +63,7 @@ typedef struct fedge_cohort_config {
     const fedge_augmentation
         *augmentation;    /* in training: fills are normalised zeros; NULL: none */
     uint32_t most_slots;  /* ≥ 1: more are not used */
-    uint32_t num_pieces;  /* of a fedge_cohort_work, at most */
+    uint32_t num_chunks;  /* of a fedge_cohort_work, at most */
     uint32_t num_members; /* likewise; 0: one */
     int gpu;              /* the driver's number */
     fedge_cohort_share share;
@@ -101,13 +101,13 @@ typedef struct fedge_cohort_member {
     /* Of its tasks, but for the client index; NULL, for all members: [start] is evaluated on their
      * examples. */
     const fedge_trainer_config *training;
-    const fedge_cohort_piece *pieces; /* (num_pieces), for tasks with a weight; sums that nobody
+    const fedge_cohort_chunk *chunks; /* (num_chunks), for tasks with a weight; sums that nobody
                                          else touches meanwhile */
 } fedge_cohort_member;
 
 typedef struct fedge_cohort_work {
     const fedge_cohort_member *members; /* (num_members) */
-    uint32_t num_members, num_pieces;
+    uint32_t num_members, num_chunks;
     fedge_cohort_task *(*next)(void *user); /* NULL: there are no more */
     /* values: (num_values), as trained, to be changed at will until it returns;
      * NULL when the task has failed, has a weight, or is evaluation. Tasks come in an order

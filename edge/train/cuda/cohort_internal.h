@@ -10,12 +10,12 @@
 
 /* What the GPU is told of a run of steps, in pinned memory: filled while the
  * other one travels. */
-typedef struct fedge_cohort_told {
-    fedge_cohort_turn *turns; /* (run, slots) */
-    uint32_t *indices;        /* (run, slots, batch) */
-    fedge_cohort_move *moves; /* likewise; NULL without augmentation */
-    cudaEvent_t done;         /* both may be filled again */
-} fedge_cohort_told;
+typedef struct fedge_cohort_upload {
+    fedge_cohort_slot_step *slot_steps; /* (run, slots) */
+    uint32_t *indices;                  /* (run, slots, batch) */
+    fedge_cohort_move *moves;           /* likewise; NULL without augmentation */
+    cudaEvent_t done;                   /* both may be filled again */
+} fedge_cohort_upload;
 
 /* A task whose last step is queued, and its model on the way back. */
 typedef struct fedge_cohort_ending {
@@ -50,7 +50,7 @@ struct fedge_cohort {
     char *slot_block, *shared_block;
     uint32_t num_slots, run; /* run: steps that are told at a time, at most */
     cudaStream_t stream;
-    fedge_cohort_told told[2];
+    fedge_cohort_upload upload[2];
     uint32_t turn; /* which of these is next */
     fedge_cohort_ending endings[FEDGE_COHORT_RING];
     uint32_t first_ending, num_endings;
@@ -60,7 +60,7 @@ struct fedge_cohort {
     cudaEvent_t staged[2];
     uint32_t staging_turn;
     int32_t *predicted;         /* pinned, (run, slots, batch) */
-    fedge_cohort_piece *pieces; /* pinned, (members, config.num_pieces); NULL: there are none */
+    fedge_cohort_chunk *chunks; /* pinned, (members, config.num_chunks); NULL: there are none */
     fedge_cohort_slot *slots;
     fedge_cohort_set shared_sets[FEDGE_COHORT_SETS];
     fedge_cohort_graph graphs[FEDGE_COHORT_MAX_GRAPHS];
@@ -86,10 +86,10 @@ fedge_status fedge_cohort_fit_order(fedge_cohort_slot *slot, uint32_t count, fed
 
 /* The slot's next step: its examples, and what the optimizer has to know of it. [training] NULL:
  * evaluation. indices, moves: of a batch; moves NULL: examples are not moved. */
-fedge_cohort_turn fedge_cohort_next_turn(const fedge_cohort *cohort,
-                                         const fedge_trainer_config *training,
-                                         fedge_cohort_slot *slot, uint32_t *indices,
-                                         fedge_cohort_move *moves);
+fedge_cohort_slot_step fedge_cohort_next_step(const fedge_cohort *cohort,
+                                              const fedge_trainer_config *training,
+                                              fedge_cohort_slot *slot, uint32_t *indices,
+                                              fedge_cohort_move *moves);
 
 /* The optimizer's arguments; [training] NULL: none. */
 fedge_cohort_step fedge_cohort_step_of(const fedge_cohort *cohort,

@@ -386,7 +386,7 @@ size_t fedge_cohort_place_slots(fedge_cohort_plan *plan, fedge_cohort_arrays *ar
     arrays->squares = take(&from, plan->options->clip ? (size_t)slots * FEDGE_COHORT_NORM_PARTS : 0,
                            sizeof(double));
     arrays->tallies = take(&from, shares ? (size_t)run * slots : slots, sizeof(*arrays->tallies));
-    arrays->turns = take(&from, (size_t)run * slots, sizeof(*arrays->turns));
+    arrays->slot_steps = take(&from, (size_t)run * slots, sizeof(*arrays->slot_steps));
     arrays->indices = take(&from, run * examples, sizeof(*arrays->indices));
     void *moves = take(&from, plan->augments ? run * examples : 0, sizeof(*arrays->moves));
     arrays->moves = plan->augments ? moves : NULL;
@@ -412,7 +412,7 @@ size_t fedge_cohort_place_shared(const fedge_cohort_plan *plan, const fedge_coho
     const size_t value = config->dtype == FEDGE_U8 ? 1 : sizeof(float);
     const size_t members = fedge_cohort_members(config);
     arrays->start = take(&from, members * plan->stride, sizeof(float));
-    arrays->pieces = take(&from, members * config->num_pieces, sizeof(*arrays->pieces));
+    arrays->chunks = take(&from, members * config->num_chunks, sizeof(*arrays->chunks));
     arrays->mean = take(&from, config->num_channels, sizeof(float));
     arrays->std = take(&from, config->num_channels, sizeof(float));
     for (uint32_t i = 0; i < FEDGE_COHORT_SETS; i++) {
@@ -478,7 +478,7 @@ size_t fedge_cohort_state_size(const fedge_cohort_plan *plan)
 
 uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots)
 {
-    const size_t step = slots * (sizeof(fedge_cohort_turn) + plan->batch * example_told(plan));
+    const size_t step = slots * (sizeof(fedge_cohort_slot_step) + plan->batch * example_told(plan));
     const size_t run = MOST_TOLD / step;
     if (plan->share.num_parts > 0)
         return (plan->share.num_parts + slots - 1) / slots + 1;
@@ -487,12 +487,12 @@ uint32_t fedge_cohort_run_of(const fedge_cohort_plan *plan, uint32_t slots)
 
 size_t fedge_cohort_host_bytes(const fedge_cohort_plan *plan, uint32_t slots)
 {
-    const size_t told =
+    const size_t upload =
         (size_t)fedge_cohort_run_of(plan, slots) * slots *
-        (sizeof(fedge_cohort_turn) + plan->batch * (example_told(plan) + sizeof(int32_t)));
+        (sizeof(fedge_cohort_slot_step) + plan->batch * (example_told(plan) + sizeof(int32_t)));
     const bool shares = plan->share.num_parts > 0; /* one model comes back at a time */
     const size_t states =
         plan->share.states_on_host ? plan->num_states * fedge_cohort_kept(plan) : 0;
-    return 2 * told + ((shares ? 1u : FEDGE_COHORT_RING) + 3) * (plan->stride * sizeof(float)) +
+    return 2 * upload + ((shares ? 1u : FEDGE_COHORT_RING) + 3) * (plan->stride * sizeof(float)) +
            states * fedge_cohort_state_size(plan) + FEDGE_COHORT_RING * sizeof(fedge_cohort_tally);
 }

@@ -43,19 +43,19 @@ typedef struct fedge_cohort_arrays {
     int64_t *joined;   /* then: this GPU's part of all GPUs' */
     double *squares;
     fedge_cohort_tally *tallies;
-    fedge_cohort_turn *turns; /* (run, slots) */
-    uint32_t *indices;        /* (run, slots, batch) */
-    fedge_cohort_move *moves; /* likewise; NULL without augmentation */
-    int32_t *predicted;       /* likewise */
+    fedge_cohort_slot_step *slot_steps; /* (run, slots) */
+    uint32_t *indices;                  /* (run, slots, batch) */
+    fedge_cohort_move *moves;           /* likewise; NULL without augmentation */
+    int32_t *predicted;                 /* likewise */
     /* In training, but not of a share: how many steps of the run each slot has taken, and what the
      * present one is told. */
-    uint32_t *taken;            /* (slots) */
-    fedge_cohort_turn *turn;    /* (slots) */
-    uint32_t *batch;            /* (slots, batch): its indices */
-    fedge_cohort_move *moved;   /* likewise; NULL without augmentation */
-    float *start;               /* shared: (members, stride) */
-    float *mean, *std;          /* likewise: (channels) */
-    fedge_cohort_piece *pieces; /* likewise: (members, config.num_pieces) */
+    uint32_t *taken;              /* (slots) */
+    fedge_cohort_slot_step *turn; /* (slots) */
+    uint32_t *batch;              /* (slots, batch): its indices */
+    fedge_cohort_move *moved;     /* likewise; NULL without augmentation */
+    float *start;                 /* shared: (members, stride) */
+    float *mean, *std;            /* likewise: (channels) */
+    fedge_cohort_chunk *chunks;   /* likewise: (members, config.num_chunks) */
     fedge_cohort_set sets[FEDGE_COHORT_SETS];
 } fedge_cohort_arrays;
 

@@ -60,13 +60,13 @@ static fedge_status stage(running *self, float *to, const float *from, size_t co
 static fedge_status stage_pieces(running *self, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
-    const size_t each = self->work->num_pieces, size = each * sizeof(*cohort->pieces);
+    const size_t each = self->work->num_chunks, size = each * sizeof(*cohort->chunks);
     if (size == 0)
         return FEDGE_OK;
     for (uint32_t m = 0; m < self->work->num_members; m++)
-        memcpy(cohort->pieces + m * each, self->work->members[m].pieces, size);
+        memcpy(cohort->chunks + m * each, self->work->members[m].chunks, size);
     cudaError_t error =
-        cudaMemcpyAsync(cohort->arrays.pieces, cohort->pieces, self->work->num_members * size,
+        cudaMemcpyAsync(cohort->arrays.chunks, cohort->chunks, self->work->num_members * size,
                         cudaMemcpyHostToDevice, cohort->stream);
     /* The memory is filled again by the next call. */
     if (error == cudaSuccess)
@@ -127,8 +127,8 @@ static cudaError_t accumulate(const running *self, uint32_t index, const fedge_c
     const fedge_cohort *cohort = self->cohort;
     const size_t member = task->member;
     const fedge_cohort_accumulate args = {
-        .pieces = cohort->arrays.pieces + member * self->work->num_pieces,
-        .num_pieces = self->work->num_pieces,
+        .chunks = cohort->arrays.chunks + member * self->work->num_chunks,
+        .num_chunks = self->work->num_chunks,
         .weight = task->weight,
         .values = cohort->arrays.values + index * cohort->plan.stride,
         .start = cohort->arrays.start + member * cohort->plan.stride,
@@ -256,35 +256,38 @@ static uint32_t count_run(const running *self, uint32_t *active)
 static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge_error *err)
 {
     fedge_cohort *cohort = self->cohort;
-    fedge_cohort_told *told = &cohort->told[cohort->turn++ % 2];
+    fedge_cohort_upload *upload = &cohort->upload[cohort->turn++ % 2];
     const uint32_t batch = cohort->plan.batch;
-    const size_t turns = (size_t)run * active;
+    const size_t slot_steps = (size_t)run * active;
     /* The copy before last is still read by the GPU. */
-    cudaError_t error = cudaEventSynchronize(told->done);
+    cudaError_t error = cudaEventSynchronize(upload->done);
     if (error != cudaSuccess)
         return check(self, error, "waiting for it", err);
     for (uint32_t s = 0; s < active; s++) { /* a slot's order of examples stays in the cache */
         fedge_cohort_slot *slot = &cohort->slots[s];
         for (uint32_t k = 0; k < run; k++) {
             const size_t at = (size_t)k * active + s;
-            told->turns[at] =
-                slot->task ? fedge_cohort_next_turn(cohort, training_of(self, slot->task), slot,
-                                                    told->indices + at * batch,
-                                                    told->moves ? told->moves + at * batch : NULL)
-                           : (fedge_cohort_turn){0};
+            upload->slot_steps[at] =
+                slot->task
+                    ? fedge_cohort_next_step(cohort, training_of(self, slot->task), slot,
+                                             upload->indices + at * batch,
+                                             upload->moves ? upload->moves + at * batch : NULL)
+                    : (fedge_cohort_slot_step){0};
         }
     }
-    const size_t examples = turns * batch;
-    error = cudaMemcpyAsync(cohort->arrays.turns, told->turns, turns * sizeof(*told->turns),
-                            cudaMemcpyHostToDevice, cohort->stream);
+    const size_t examples = slot_steps * batch;
+    error = cudaMemcpyAsync(cohort->arrays.slot_steps, upload->slot_steps,
+                            slot_steps * sizeof(*upload->slot_steps), cudaMemcpyHostToDevice,
+                            cohort->stream);
     if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(cohort->arrays.indices, told->indices,
-                                examples * sizeof(*told->indices), cudaMemcpyHostToDevice,
+        error = cudaMemcpyAsync(cohort->arrays.indices, upload->indices,
+                                examples * sizeof(*upload->indices), cudaMemcpyHostToDevice,
                                 cohort->stream);
     }
-    if (error == cudaSuccess && told->moves && trains(self)) {
-        error = cudaMemcpyAsync(cohort->arrays.moves, told->moves, examples * sizeof(*told->moves),
-                                cudaMemcpyHostToDevice, cohort->stream);
+    if (error == cudaSuccess && upload->moves && trains(self)) {
+        error =
+            cudaMemcpyAsync(cohort->arrays.moves, upload->moves, examples * sizeof(*upload->moves),
+                            cudaMemcpyHostToDevice, cohort->stream);
     }
     /* Each slot begins with the first step of this run. */
     if (error == cudaSuccess && trains(self)) {
@@ -292,7 +295,7 @@ static fedge_status tell_run(running *self, uint32_t run, uint32_t active, fedge
                                 cohort->stream);
     }
     if (error == cudaSuccess)
-        error = cudaEventRecord(told->done, cohort->stream);
+        error = cudaEventRecord(upload->done, cohort->stream);
     return check(self, error, "copying to it", err);
 }
 
@@ -309,7 +312,7 @@ static cudaError_t queue_step(const void *user)
     const training_step *self = user;
     const fedge_cohort *cohort = self->run->cohort;
     const fedge_cohort_arrays *arrays = &cohort->arrays;
-    const fedge_cohort_advance next = {.turns = arrays->turns,
+    const fedge_cohort_advance next = {.slot_steps = arrays->slot_steps,
                                        .indices = arrays->indices,
                                        .moves = arrays->moves,
                                        .taken = arrays->taken,
@@ -346,7 +349,7 @@ static cudaError_t evaluate_step(const running *self, uint32_t k, uint32_t activ
                                       .predicted = arrays->predicted + first,
                                       .tallies = arrays->tallies};
     const fedge_cohort_pass pass = {
-        .shape = {arrays->turns + at, active, cohort->plan.batch, cohort->stream},
+        .shape = {arrays->slot_steps + at, active, cohort->plan.batch, cohort->stream},
         .dropped = fedge_cohort_dropped(&cohort->plan),
         .values = {own ? arrays->values : arrays->start, own ? cohort->plan.stride : 0}};
     return fedge_cohort_forward(cohort, &pass, &batch);
@@ -356,7 +359,7 @@ static fedge_status take_step(running *self, uint32_t k, uint32_t active, fedge_
 {
     fedge_cohort *cohort = self->cohort;
     const training_step step = {self, active};
-    const fedge_cohort_shape shape = {cohort->arrays.turns, active, cohort->plan.batch,
+    const fedge_cohort_shape shape = {cohort->arrays.slot_steps, active, cohort->plan.batch,
                                       cohort->stream};
     uint32_t which = 0;
     (void)round_up(active, cohort->num_slots, &which);
@@ -504,9 +507,9 @@ static fedge_status check_work(const fedge_cohort *cohort, const fedge_cohort_wo
                               (unsigned)m);
         }
     }
-    if (work->num_pieces > cohort->config.num_pieces) {
+    if (work->num_chunks > cohort->config.num_chunks) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "%u pieces: this cohort was made for %u",
-                          (unsigned)work->num_pieces, (unsigned)cohort->config.num_pieces);
+                          (unsigned)work->num_chunks, (unsigned)cohort->config.num_chunks);
     }
     return FEDGE_OK;
 }

@@ -88,7 +88,7 @@ static fedge_cohort_move next_move(const fedge_augmentation *how, fedge_rng *rng
 
 /* As the CPU's model names it (edge/train/model/graph.c). [step]: from 0. */
 static void name_stream(const fedge_trainer_config *training, uint32_t client, uint64_t step,
-                        fedge_cohort_turn *turn)
+                        fedge_cohort_slot_step *turn)
 {
     const fedge_rng rng =
         fedge_rng_stream(training->seed ^ (step >> 16) << 32, FEDGE_PURPOSE_DROPOUT,
@@ -97,10 +97,10 @@ static void name_stream(const fedge_trainer_config *training, uint32_t client, u
     memcpy(turn->stream, rng.counter + 1, sizeof(turn->stream));
 }
 
-fedge_cohort_turn fedge_cohort_next_turn(const fedge_cohort *cohort,
-                                         const fedge_trainer_config *training,
-                                         fedge_cohort_slot *slot, uint32_t *indices,
-                                         fedge_cohort_move *moves)
+fedge_cohort_slot_step fedge_cohort_next_step(const fedge_cohort *cohort,
+                                              const fedge_trainer_config *training,
+                                              fedge_cohort_slot *slot, uint32_t *indices,
+                                              fedge_cohort_move *moves)
 {
     const fedge_cohort_task *task = slot->task;
     const uint32_t batch = training ? training->batch_size : cohort->plan.batch;
@@ -114,7 +114,7 @@ fedge_cohort_turn fedge_cohort_next_turn(const fedge_cohort *cohort,
     slot->next = count == left ? 0 : slot->next + count;
     slot->seen += count;
     slot->done++;
-    fedge_cohort_turn turn = {
+    fedge_cohort_slot_step turn = {
         .count = count, .step = (uint32_t)slot->done, .data = task->set, .member = task->member};
     if (training) {
         const fedge_optimizer *o = &training->optimizer;

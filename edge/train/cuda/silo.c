@@ -33,7 +33,7 @@ static fedge_cohort_config cohort_of(const fedge_silo_config *config, fedge_coho
 {
     fedge_cohort_config cohort = config->cohort;
     cohort.most_slots = share.num_parts;
-    cohort.num_pieces = 0;
+    cohort.num_chunks = 0;
     cohort.share = share;
     return cohort;
 }
@@ -255,18 +255,18 @@ fedge_silo_facts fedge_silo_facts_of(const fedge_silo *silo)
 
 /* Pieces of the examples, whose results add up in their order whatever is side by side. */
 typedef struct evaluation {
-    fedge_cohort_task pieces[FEDGE_SILO_PARTS];
+    fedge_cohort_task parts[FEDGE_SILO_PARTS];
     uint32_t next;
     fedge_cancel_fn cancel;
     void *cancel_user;
 } evaluation;
 
-static fedge_cohort_task *next_piece(void *user)
+static fedge_cohort_task *next_part(void *user)
 {
     evaluation *self = user;
-    while (self->next < FEDGE_SILO_PARTS && self->pieces[self->next].num_examples == 0)
+    while (self->next < FEDGE_SILO_PARTS && self->parts[self->next].num_examples == 0)
         self->next++;
-    return self->next < FEDGE_SILO_PARTS ? &self->pieces[self->next++] : NULL;
+    return self->next < FEDGE_SILO_PARTS ? &self->parts[self->next++] : NULL;
 }
 
 static void piece_done(void *user, fedge_cohort_task *task, float *values)
@@ -293,14 +293,14 @@ fedge_status fedge_silo_evaluate(fedge_silo *silo, const fedge_cohort_task *task
     for (uint32_t i = 0; i < FEDGE_SILO_PARTS; i++) {
         const uint32_t first = i * each < task->num_examples ? i * each : task->num_examples;
         const uint32_t left = task->num_examples - first;
-        self.pieces[i] = (fedge_cohort_task){.set = task->set,
-                                             .examples = task->examples + first,
-                                             .num_examples = left < each ? left : each};
+        self.parts[i] = (fedge_cohort_task){.set = task->set,
+                                            .examples = task->examples + first,
+                                            .num_examples = left < each ? left : each};
     }
     const fedge_cohort_member model = {.start = values};
     const fedge_cohort_work work = {.members = &model,
                                     .num_members = 1,
-                                    .next = next_piece,
+                                    .next = next_part,
                                     .done = piece_done,
                                     .cancel = evaluation_cancelled,
                                     .user = &self};
@@ -308,13 +308,13 @@ fedge_status fedge_silo_evaluate(fedge_silo *silo, const fedge_cohort_task *task
     fedge_status status = fedge_cohort_run(silo->gpus[0].cohort, &work, err);
     silo->lost |= status == FEDGE_GPU_LOST;
     for (uint32_t i = 0; i < FEDGE_SILO_PARTS && status == FEDGE_OK; i++) {
-        const fedge_cohort_task *piece = &self.pieces[i];
-        status = piece->status;
+        const fedge_cohort_task *part = &self.parts[i];
+        status = part->status;
         if (status != FEDGE_OK)
-            *err = piece->error;
-        result->num_seen += piece->result.num_seen;
-        result->loss_sum += piece->result.loss_sum;
-        result->correct += piece->result.correct;
+            *err = part->error;
+        result->num_seen += part->result.num_seen;
+        result->loss_sum += part->result.loss_sum;
+        result->correct += part->result.correct;
     }
     return status;
 }

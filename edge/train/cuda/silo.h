@@ -37,7 +37,7 @@
 #endif
 
 typedef struct fedge_silo_config {
-    fedge_cohort_config cohort; /* most_slots, num_pieces, gpu and share are not read */
+    fedge_cohort_config cohort; /* most_slots, num_chunks, gpu and share are not read */
     uint32_t part;              /* examples; 0: an eighth of the batch */
     bool states_bf16;           /* the optimizer's; else fp32 */
     uint32_t num_gpus;          /* 0: all there are */

@@ -11,8 +11,8 @@ typedef struct run {
     fedge_silo *silo;
     const fedge_trainer_config *training;
     const fedge_cohort_task *task;
-    fedge_cohort_turn turn; /* of the whole batch */
-    uint32_t fraction;      /* of the sums */
+    fedge_cohort_slot_step turn; /* of the whole batch */
+    uint32_t fraction;           /* of the sums */
 } run;
 
 fedge_status fedge_silo_nccl(const fedge_silo *silo, fedge_nccl_result result, const char *doing,
@@ -116,15 +116,16 @@ static fedge_status begin(const run *self, fedge_silo_gpu *gpu, const float *val
 }
 
 /* Its parts of the batch, and behind them the turn of the step. */
-static void fill_turns(const run *self, const fedge_silo_gpu *gpu, fedge_cohort_turn *turns)
+static void fill_turns(const run *self, const fedge_silo_gpu *gpu,
+                       fedge_cohort_slot_step *slot_steps)
 {
     const uint32_t part = self->silo->share.part;
     for (uint32_t i = 0; i <= gpu->num_parts; i++) {
         const uint64_t first = (uint64_t)(gpu->first_part + i) * part;
         const uint32_t left = first < self->turn.count ? self->turn.count - (uint32_t)first : 0;
-        turns[i] = self->turn;
-        turns[i].first = (uint32_t)first;
-        turns[i].count = i == gpu->num_parts ? self->turn.count : left < part ? left : part;
+        slot_steps[i] = self->turn;
+        slot_steps[i].first = (uint32_t)first;
+        slot_steps[i].count = i == gpu->num_parts ? self->turn.count : left < part ? left : part;
     }
 }
 
@@ -135,28 +136,28 @@ static fedge_status tell(const run *self, fedge_silo_gpu *gpu, fedge_error *err)
     const fedge_cohort_arrays *arrays = &cohort->arrays;
     /* Two in turn: the host fills one while the GPU may still read the other, so a step's examples
      * are ready when the step before ends. */
-    fedge_cohort_told *told = &cohort->told[cohort->turn++ % 2];
+    fedge_cohort_upload *upload = &cohort->upload[cohort->turn++ % 2];
     const size_t first = (size_t)gpu->first_part * silo->share.part;
     const size_t left = first < self->turn.count ? self->turn.count - first : 0;
     const size_t most = (size_t)gpu->num_parts * silo->share.part;
     const size_t count = left < most ? left : most;
-    FEDGE_TRY(wait_for(silo, cohort, told->done, err));
-    fill_turns(self, gpu, told->turns);
-    memcpy(told->indices, silo->indices + first, count * sizeof(*told->indices));
-    cudaError_t error =
-        cudaMemcpyAsync(arrays->turns, told->turns, (gpu->num_parts + 1) * sizeof(*told->turns),
-                        cudaMemcpyHostToDevice, cohort->stream);
+    FEDGE_TRY(wait_for(silo, cohort, upload->done, err));
+    fill_turns(self, gpu, upload->slot_steps);
+    memcpy(upload->indices, silo->indices + first, count * sizeof(*upload->indices));
+    cudaError_t error = cudaMemcpyAsync(arrays->slot_steps, upload->slot_steps,
+                                        (gpu->num_parts + 1) * sizeof(*upload->slot_steps),
+                                        cudaMemcpyHostToDevice, cohort->stream);
     if (error == cudaSuccess) {
-        error = cudaMemcpyAsync(arrays->indices, told->indices, count * sizeof(*told->indices),
+        error = cudaMemcpyAsync(arrays->indices, upload->indices, count * sizeof(*upload->indices),
                                 cudaMemcpyHostToDevice, cohort->stream);
     }
-    if (error == cudaSuccess && told->moves) {
-        memcpy(told->moves, silo->moves + first, count * sizeof(*told->moves));
-        error = cudaMemcpyAsync(arrays->moves, told->moves, count * sizeof(*told->moves),
+    if (error == cudaSuccess && upload->moves) {
+        memcpy(upload->moves, silo->moves + first, count * sizeof(*upload->moves));
+        error = cudaMemcpyAsync(arrays->moves, upload->moves, count * sizeof(*upload->moves),
                                 cudaMemcpyHostToDevice, cohort->stream);
     }
     if (error == cudaSuccess)
-        error = cudaEventRecord(told->done, cohort->stream);
+        error = cudaEventRecord(upload->done, cohort->stream);
     return fedge_cohort_cuda(cohort, error, "copying to it", err);
 }
 
@@ -178,7 +179,7 @@ static cudaError_t add_wave(const run *self, const fedge_silo_gpu *gpu, uint32_t
     const fedge_cohort_arrays *arrays = &cohort->arrays;
     const fedge_cohort_plan *plan = &cohort->plan;
     const fedge_cohort_pass pass = {
-        .shape = {arrays->turns + first, count, plan->batch, cohort->stream},
+        .shape = {arrays->slot_steps + first, count, plan->batch, cohort->stream},
         .dropped = fedge_cohort_dropped(plan),
         .training = true,
         .values = {arrays->values, 0},
@@ -288,8 +289,8 @@ static fedge_status step_values(const run *self, uint32_t index, fedge_error *er
 {
     const fedge_silo_gpu *gpu = &self->silo->gpus[index];
     const fedge_cohort *cohort = gpu->cohort;
-    const fedge_cohort_shape shape = {cohort->arrays.turns + gpu->num_parts, 1, cohort->plan.batch,
-                                      cohort->stream};
+    const fedge_cohort_shape shape = {cohort->arrays.slot_steps + gpu->num_parts, 1,
+                                      cohort->plan.batch, cohort->stream};
     fedge_cohort_step step = fedge_cohort_step_of(cohort, self->training);
     const size_t from = index * fedge_cohort_stepped(&cohort->plan);
     step.corrections = self->task->correction ? step.corrections : NULL;
@@ -309,7 +310,7 @@ static fedge_status take_step(run *self, fedge_error *err)
     fedge_status status = FEDGE_OK;
     /* Drawn once for all GPUs, by the first one's plan: each gets its parts of the same batch. */
     self->turn =
-        fedge_cohort_next_turn(silo->gpus[0].cohort, self->training, &silo->order, silo->indices,
+        fedge_cohort_next_step(silo->gpus[0].cohort, self->training, &silo->order, silo->indices,
                                silo->config.cohort.augmentation ? silo->moves : NULL);
     for (uint32_t i = 0; i < gpus && status == FEDGE_OK; i++) {
         status = use(&silo->gpus[i], err);

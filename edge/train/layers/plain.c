@@ -49,14 +49,14 @@ void fedge_plain_linear_backward(const fedge_plain_linear *shape, const double *
 
 /* ---- convolution ---- */
 
-/* Place of input pixel (row, column), counted from the padding's corner, in an image; false: it
- * lies in the padding. */
-static bool inside(const fedge_plain_conv2d *s, size_t row, size_t column, size_t *place)
+/* The index in an image of input pixel (row, column), counted from the padding's first pixel;
+ * false: it lies in the padding. */
+static bool inside(const fedge_plain_conv2d *s, size_t row, size_t column, size_t *index)
 {
     if (row < s->padding[0] || row - s->padding[0] >= s->in[0] || column < s->padding[1] ||
         column - s->padding[1] >= s->in[1])
         return false;
-    *place = (row - s->padding[0]) * s->in[1] + column - s->padding[1];
+    *index = (row - s->padding[0]) * s->in[1] + column - s->padding[1];
     return true;
 }
 
@@ -96,15 +96,15 @@ static void convolve(const fedge_plain_conv2d *s, const double *x, const double 
     const size_t inputs = s->in_channels / s->groups, outputs = s->out_channels / s->groups;
     const size_t pixels = s->in[0] * s->in[1], taps = s->kernel[0] * s->kernel[1];
     const size_t count = s->batch * s->out_channels * s->out[0] * s->out[1];
-    for (size_t place = 0; place < count; place++) {
-        const size_t column = place % s->out[1], row = place / s->out[1] % s->out[0];
-        const size_t plane = place / (s->out[0] * s->out[1]);
+    for (size_t index = 0; index < count; index++) {
+        const size_t column = index % s->out[1], row = index / s->out[1] % s->out[0];
+        const size_t plane = index / (s->out[0] * s->out[1]);
         const size_t o = plane % s->out_channels, n = plane / s->out_channels;
         for (size_t i = 0; i < inputs; i++) {
             const size_t channel = o / outputs * inputs + i;
             const patch at = {.x = (n * s->in_channels + channel) * pixels,
                               .w = (o * inputs + i) * taps,
-                              .y = place,
+                              .y = index,
                               .row = row,
                               .column = column};
             multiply(s, &at, x, w, y, dy, dx, dw);

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#define NARROW_WINDOW 256u /* places that a byte counts */
+#define ONE_BYTE_WINDOW 256u /* places that a byte counts */
 
 fedge_pooling fedge_pooling_2d(const uint32_t kernel[2], const uint32_t stride[2],
                                const uint32_t padding[2], bool ceil_mode)
@@ -123,7 +123,7 @@ fedge_status fedge_max_pooling_infer(fedge_pooling pool, const fedge_shape *in, 
 const char *fedge_max_pooling_feature(fedge_pooling pool)
 {
     const bool later = pool.ceil_mode || pool.dilation[0] > 1 || pool.dilation[1] > 1 ||
-                       window_of(&pool) > NARROW_WINDOW;
+                       window_of(&pool) > ONE_BYTE_WINDOW;
     return later ? FEDGE_POOLING_FEATURE : NULL;
 }
 
@@ -138,7 +138,7 @@ static fedge_pooling in_run(const fedge_layer_run *run, fedge_pooling pool)
 void fedge_max_pooling_sizes(const fedge_layer_run *run, const fedge_pooling *pool,
                              fedge_layer_sizes *sizes)
 {
-    const size_t size = window_of(pool) > NARROW_WINDOW ? sizeof(uint16_t) : 1;
+    const size_t size = window_of(pool) > ONE_BYTE_WINDOW ? sizeof(uint16_t) : 1;
     sizes->saved = (uint64_t)fedge_shape_count(&run->out) * run->batch * size;
 }
 
@@ -165,9 +165,9 @@ void fedge_max_pooling_forward(const fedge_layer_run *run, fedge_pooling argumen
     const fedge_pooling placed = in_run(run, arguments), *pool = &placed;
     const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
     const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
-    const bool narrow = window_of(pool) <= NARROW_WINDOW;
-    uint8_t *places = narrow ? run->saved : NULL;
-    uint16_t *wide = narrow ? NULL : run->saved;
+    const bool one_byte = window_of(pool) <= ONE_BYTE_WINDOW;
+    uint8_t *places = one_byte ? run->saved : NULL;
+    uint16_t *wide = one_byte ? NULL : run->saved;
     for (size_t p = 0; p < out; p++) {
         const span rows = place(pool, 0, p / pool->out[1]);
         const span columns = place(pool, 1, p % pool->out[1]);
@@ -187,14 +187,14 @@ void fedge_max_pooling_backward(const fedge_layer_run *run, fedge_pooling argume
     const fedge_pooling placed = in_run(run, arguments), *pool = &placed;
     const size_t in = (size_t)pool->in[0] * pool->in[1], out = (size_t)pool->out[0] * pool->out[1];
     const size_t planes = fedge_shape_count(&run->out) / out * run->batch;
-    const bool narrow = window_of(pool) <= NARROW_WINDOW;
+    const bool one_byte = window_of(pool) <= ONE_BYTE_WINDOW;
     const uint8_t *places = run->saved;
     const uint16_t *wide = run->saved;
     float *dx = run->dx[0];
     memset(dx, 0, planes * in * sizeof(*dx));
     for (size_t i = 0; i < planes; i++, dx += in) {
         for (size_t p = 0; p < out; p++) {
-            const size_t where = narrow ? places[i * out + p] : wide[i * out + p];
+            const size_t where = one_byte ? places[i * out + p] : wide[i * out + p];
             const size_t row =
                 p / pool->out[1] * pool->stride[0] + where / pool->kernel[1] * pool->dilation[0];
             const size_t column =

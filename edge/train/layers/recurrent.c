@@ -27,7 +27,7 @@ typedef struct level {
     bool reverse;   /* from the last step to the first */
     const float *x; /* in wide */
     float *h;       /* hidden wide */
-    fedge_places x_at, h_at, gates_at;
+    fedge_strides x_at, h_at, gates_at;
     float *gates, *c; /* c: NULL in cells without one */
     float *zeros;     /* (hidden): the state before the first step */
 } level;
@@ -207,15 +207,15 @@ void fedge_recurrent_sizes(const fedge_cell *cell, const fedge_layer_run *run,
 /* ---- forward ---- */
 
 /* W_ih by blocks whose gates follow one another. */
-static void factor_inputs(const level *self, bool transposed, float *room,
+static void factor_inputs(const level *self, bool transposed, float *buffer,
                           fedge_factor w_ih[FEDGE_RECURRENT_GATES])
 {
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
         const float *w = self->run->values[self->tensors + WEIGHT_IH] + k * self->hidden * self->in;
         const size_t rows = blocks_together(self->cell, k) * self->hidden;
         const size_t depth = transposed ? self->in : rows, n = transposed ? rows : self->in;
-        w_ih[i] = fedge_factor_make(self->run->kernels, w, transposed, depth, n, room);
-        room += fedge_factor_size(self->run->kernels, depth, n);
+        w_ih[i] = fedge_factor_make(self->run->kernels, w, transposed, depth, n, buffer);
+        buffer += fedge_factor_size(self->run->kernels, depth, n);
     }
 }
 
@@ -236,19 +236,19 @@ static void add_biases(const level *self, float *sums)
     }
 }
 
-/* The sums of [span] without the states' share. Its gates begin at [gates]. */
-static void start_sums(const level *self, const fedge_step_range *span, const float *biases,
+/* The sums of [range] without the states' share. Its gates begin at [gates]. */
+static void start_sums(const level *self, const fedge_step_range *range, const float *biases,
                        const fedge_factor *w_ih, float *gates)
 {
-    const fedge_step_range here = {.steps = span->steps, .batch = span->batch};
-    const float *x = self->x + span->first * self->x_at.step;
+    const fedge_step_range here = {.steps = range->steps, .batch = range->batch};
+    const float *x = self->x + range->first * self->x_at.step;
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
         const size_t at = self->cell->order[k] * self->hidden;
         fedge_sequence_multiply(self->run, &here, x, self->x_at, &w_ih[i], biases + at, gates + at,
                                 self->gates_at);
     }
     const size_t rest = self->cell->blocks * self->hidden; /* a gate that inputs have no share in */
-    for (size_t r = 0; rest < self->columns && r < span->steps * span->batch; r++) {
+    for (size_t r = 0; rest < self->columns && r < range->steps * range->batch; r++) {
         memcpy(gates + r * self->row + rest, biases + rest,
                (self->columns - rest) * sizeof(*gates));
     }
@@ -295,24 +295,25 @@ static float *step_gates(const level *self, size_t t)
     return self->gates + (self->all_steps ? t * self->gates_at.step : 0);
 }
 
-static void forward_level(const level *self, float *room)
+static void forward_level(const level *self, float *buffer)
 {
     const fedge_kernels *kernels = self->run->kernels;
     const size_t first = self->cell->first * self->hidden;
     const size_t weights = self->cell->blocks * self->hidden;
-    float *biases = room;
+    float *biases = buffer;
     fedge_factor w_ih[FEDGE_RECURRENT_GATES];
-    room += in_lines(self->columns);
+    buffer += in_lines(self->columns);
     const fedge_factor w_hh = fedge_factor_make(
-        kernels, self->run->values[self->tensors + WEIGHT_HH], true, self->hidden, weights, room);
-    factor_inputs(self, true, room + fedge_factor_size(kernels, self->hidden, weights), w_ih);
+        kernels, self->run->values[self->tensors + WEIGHT_HH], true, self->hidden, weights, buffer);
+    factor_inputs(self, true, buffer + fedge_factor_size(kernels, self->hidden, weights), w_ih);
     add_biases(self, biases);
     for (size_t k = 0; k < self->steps; k++) {
         const size_t t = step_at(self, k);
         if (k % self->chunk == 0) {
             const size_t left = self->steps - k;
-            const fedge_step_range span = span_at(self, k, left < self->chunk ? left : self->chunk);
-            start_sums(self, &span, biases, w_ih, step_gates(self, span.first));
+            const fedge_step_range range =
+                span_at(self, k, left < self->chunk ? left : self->chunk);
+            start_sums(self, &range, biases, w_ih, step_gates(self, range.first));
         }
         if (k > 0) {
             const fedge_step_range one = {.steps = 1, .batch = self->batch};
@@ -336,7 +337,7 @@ static level level_of(const fedge_cell *cell, const fedge_layer_run *run, uint32
     const size_t hidden = hidden_of(run), batch = run->batch, steps = run->in[0].dims[0];
     const size_t in = above ? hidden : run->in[0].dims[1], rows = batch * steps;
     const size_t kept = (size_t)kept_per_step(cell, run) * rows, wide = run->out.dims[1];
-    const fedge_places inside = {batch * hidden, hidden};
+    const fedge_strides inside = {batch * hidden, hidden};
     float *saved = run->saved, *between = !saved ? NULL : saved + kept * levels_of(run->spec);
     level made = {
         .run = run,
@@ -375,16 +376,16 @@ void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run)
 {
     for (uint32_t l = 0; l < levels_of(run->spec); l++) {
         level self = level_of(cell, run, l);
-        float *room = run->scratch;
-        self.zeros = room;
-        room += in_lines(self.hidden);
+        float *buffer = run->scratch;
+        self.zeros = buffer;
+        buffer += in_lines(self.hidden);
         memset(self.zeros, 0, self.hidden * sizeof(*self.zeros));
         if (!self.all_steps) {
-            self.gates = room;
-            self.c = cell->second_state ? room + self.batch * self.row : NULL;
+            self.gates = buffer;
+            self.c = cell->second_state ? buffer + self.batch * self.row : NULL;
         }
-        room += in_lines(self.batch * kept_per_step(cell, run));
-        forward_level(&self, room);
+        buffer += in_lines(self.batch * kept_per_step(cell, run));
+        forward_level(&self, buffer);
     }
 }
 
@@ -393,14 +394,14 @@ void fedge_recurrent_forward(const fedge_cell *cell, const fedge_layer_run *run)
 /* What going back needs besides a level. */
 typedef struct way_back {
     const float *dy; /* of the level's h */
-    fedge_places dy_at;
+    fedge_strides dy_at;
     float *dx; /* of its x, or NULL */
-    fedge_places dx_at;
+    fedge_strides dx_at;
     bool adds;      /* dx has the other direction's share */
     float *dh, *dc; /* (batch, hidden): from the step after */
     float *sums;    /* (columns): of all gates' gradients; NULL without biases */
     fedge_factor w_hh, w_ih[FEDGE_RECURRENT_GATES];
-    float *room; /* for copies of gates, inputs and states */
+    float *buffer; /* for copies of gates, inputs and states */
 } way_back;
 
 /* One step: gates become the gradients of their sums. */
@@ -420,7 +421,7 @@ static void backward_step(const level *self, const way_back *back, size_t t)
         const fedge_step_range one = {.steps = 1, .batch = self->batch};
         const float *gates = self->gates + t * self->gates_at.step + self->cell->first * n;
         fedge_sequence_multiply(self->run, &one, gates, self->gates_at, &back->w_hh, NULL, back->dh,
-                                (fedge_places){self->batch * n, n});
+                                (fedge_strides){self->batch * n, n});
     }
 }
 
@@ -442,7 +443,7 @@ static void outer_inputs(const level *self, const way_back *back, const fedge_ou
             products[count++] = *also;
         fedge_sequence_outer(self->run, self->steps, self->batch, rows,
                              self->gates + self->cell->order[k] * self->hidden, self->gates_at,
-                             products, count, back->room);
+                             products, count, back->buffer);
     }
 }
 
@@ -461,15 +462,15 @@ static void backward_weights(const level *self, const way_back *back)
     if (!same && dw) {
         fedge_sequence_outer(self->run, self->steps, self->batch, self->cell->blocks * self->hidden,
                              self->gates + self->cell->first * self->hidden, self->gates_at,
-                             &states, 1, back->room);
+                             &states, 1, back->buffer);
     }
 }
 
 /* The gradient of x. */
-static void backward_inputs(const level *self, const way_back *back, const fedge_step_range *span)
+static void backward_inputs(const level *self, const way_back *back, const fedge_step_range *range)
 {
     for (uint32_t k = 0, i = 0; k < self->cell->blocks; k += blocks_together(self->cell, k), i++) {
-        fedge_sequence_multiply(self->run, span, self->gates + self->cell->order[k] * self->hidden,
+        fedge_sequence_multiply(self->run, range, self->gates + self->cell->order[k] * self->hidden,
                                 self->gates_at, &back->w_ih[i],
                                 k == 0 && !back->adds ? self->zeros : NULL, back->dx, back->dx_at);
     }
@@ -496,8 +497,8 @@ static void backward_level(const level *self, const way_back *back)
         backward_step(self, back, step_at(self, k));
     for (size_t t = 0; back->dx && t < self->steps; t += self->chunk) {
         const size_t left = self->steps - t;
-        const fedge_step_range span = {t, left < self->chunk ? left : self->chunk, self->batch};
-        backward_inputs(self, back, &span);
+        const fedge_step_range range = {t, left < self->chunk ? left : self->chunk, self->batch};
+        backward_inputs(self, back, &range);
     }
     backward_weights(self, back);
     if (back->sums)
@@ -513,34 +514,34 @@ void fedge_recurrent_backward(const fedge_cell *cell, const fedge_layer_run *run
         level self = level_of(cell, run, l);
         const size_t n = self.hidden, each = (size_t)in_lines(self.batch * n);
         const size_t widest = n < run->in[0].dims[1] ? run->in[0].dims[1] : n;
-        const fedge_places inside = {self.batch * n, n};
-        float *room = run->scratch;
-        self.zeros = room;
+        const fedge_strides inside = {self.batch * n, n};
+        float *buffer = run->scratch;
+        self.zeros = buffer;
         memset(self.zeros, 0, widest * sizeof(*self.zeros));
-        way_back back = {.dh = room + in_lines(widest)};
+        way_back back = {.dh = buffer + in_lines(widest)};
         back.dc = back.dh + each;
-        room = back.dc + each;
+        buffer = back.dc + each;
         back.dy = self.reverse ? run->dy + n : dy;
         back.dy_at = l + 1 >= layers ? self.h_at : inside;
         float *below = self.c; /* which nobody reads when inputs' gradients are made */
         if (!below && layers > 1) {
-            below = room;
-            room += in_lines(self.batch * self.steps * n);
+            below = buffer;
+            buffer += in_lines(self.batch * self.steps * n);
         }
         back.dx = is_above(run->spec, l) ? below : run->dx[0];
         back.dx_at = self.x_at;
         back.adds = run->spec->u.recurrent.bidirectional && !self.reverse; /* which came first */
         dy = layers > 1 ? back.dx : dy;
         if (run->spec->u.recurrent.bias) {
-            back.sums = room;
+            back.sums = buffer;
             memset(back.sums, 0, self.columns * sizeof(*back.sums));
         }
-        room += in_lines(self.columns);
+        buffer += in_lines(self.columns);
         back.w_hh = fedge_factor_make(run->kernels, run->values[self.tensors + WEIGHT_HH], false,
-                                      cell->blocks * n, n, room);
-        room += fedge_factor_size(run->kernels, cell->blocks * n, n);
-        factor_inputs(&self, false, room, back.w_ih);
-        back.room = room + copied_inputs(cell, run, self.in);
+                                      cell->blocks * n, n, buffer);
+        buffer += fedge_factor_size(run->kernels, cell->blocks * n, n);
+        factor_inputs(&self, false, buffer, back.w_ih);
+        back.buffer = buffer + copied_inputs(cell, run, self.in);
         backward_level(&self, &back);
     }
 }

@@ -41,7 +41,7 @@ static bool is_narrow(const fedge_kernels *kernels, size_t k, size_t n)
 }
 
 fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, bool transposed,
-                               size_t k, size_t n, float *room)
+                               size_t k, size_t n, float *buffer)
 {
     const fedge_factor in_place = {
         .b = w, .k = k, .n = n, .b_row = transposed ? 1 : n, .b_column = transposed ? k : 1};
@@ -49,13 +49,13 @@ fedge_factor fedge_factor_make(const fedge_kernels *kernels, const float *w, boo
         return in_place;
     if (is_narrow(kernels, k, n)) {
         for (size_t i = 0; !transposed && i < k * n; i++)
-            room[i % n * k + i / n] = w[i];
+            buffer[i % n * k + i / n] = w[i];
         return (fedge_factor){
-            .b = transposed ? w : room, .k = k, .n = n, .b_row = 1, .b_column = k};
+            .b = transposed ? w : buffer, .k = k, .n = n, .b_row = 1, .b_column = k};
     }
     for (size_t j = 0; j < n; j += kernels->packed_columns)
-        copy_panel(kernels, w, transposed, j, k, n, room + j * k);
-    return (fedge_factor){.b = room, .k = k, .n = n, .panels = true};
+        copy_panel(kernels, w, transposed, j, k, n, buffer + j * k);
+    return (fedge_factor){.b = buffer, .k = k, .n = n, .panels = true};
 }
 
 /* c (m, n) = start + a (m, k) · b, rows apart as said. */
@@ -92,29 +92,29 @@ static void multiply(const fedge_layer_run *run, size_t m, const float *a, size_
 }
 
 /* Do steps follow one another as examples do? */
-static bool in_one(const fedge_step_range *span, fedge_places at)
+static bool in_one(const fedge_step_range *range, fedge_strides at)
 {
-    return span->steps == 1 || at.step == span->batch * at.example;
+    return range->steps == 1 || at.step == range->batch * at.example;
 }
 
-void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_step_range *span,
-                             const float *a, fedge_places a_at, const fedge_factor *b,
-                             const float *start, float *c, fedge_places c_at)
+void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_step_range *range,
+                             const float *a, fedge_strides a_at, const fedge_factor *b,
+                             const float *start, float *c, fedge_strides c_at)
 {
-    a += span->first * a_at.step;
-    c += span->first * c_at.step;
-    if (in_one(span, a_at) && in_one(span, c_at)) {
-        multiply(run, span->steps * span->batch, a, a_at.example, b, start, c, c_at.example);
+    a += range->first * a_at.step;
+    c += range->first * c_at.step;
+    if (in_one(range, a_at) && in_one(range, c_at)) {
+        multiply(run, range->steps * range->batch, a, a_at.example, b, start, c, c_at.example);
         /* One product for each step or for each example, whichever makes fewer: each reads the
          * factor again. */
-    } else if (span->batch >= span->steps) {
-        for (size_t t = 0; t < span->steps; t++) {
-            multiply(run, span->batch, a + t * a_at.step, a_at.example, b, start, c + t * c_at.step,
-                     c_at.example);
+    } else if (range->batch >= range->steps) {
+        for (size_t t = 0; t < range->steps; t++) {
+            multiply(run, range->batch, a + t * a_at.step, a_at.example, b, start,
+                     c + t * c_at.step, c_at.example);
         }
     } else {
-        for (size_t e = 0; e < span->batch; e++) {
-            multiply(run, span->steps, a + e * a_at.example, a_at.step, b, start,
+        for (size_t e = 0; e < range->batch; e++) {
+            multiply(run, range->steps, a + e * a_at.example, a_at.step, b, start,
                      c + e * c_at.example, c_at.step);
         }
     }
@@ -122,7 +122,7 @@ void fedge_sequence_multiply(const fedge_layer_run *run, const fedge_step_range 
 
 /* Of example [e] over all steps: dw += aᵀ · b with b's rows where they are. */
 static void outer_in_place(const fedge_layer_run *run, size_t steps, size_t e, size_t n,
-                           const float *a, fedge_places a_at, const fedge_outer *product)
+                           const float *a, fedge_strides a_at, const fedge_outer *product)
 {
     const size_t of_a = product->shift == -1, of_b = product->shift == 1;
     const size_t count = steps - of_a - of_b;
@@ -163,59 +163,60 @@ uint64_t fedge_outer_size(const fedge_kernels *kernels, uint64_t batch, uint64_t
 
 /* Rows of a span, by the members b, b_at, k and shift of [rows], to strips of [wide] columns: each
  * (rows, wide), the last one filled up with zeros. */
-static void copy_to_strips(const fedge_layer_run *run, const fedge_step_range *span,
+static void copy_to_strips(const fedge_layer_run *run, const fedge_step_range *range,
                            const fedge_outer *rows, size_t wide, float *strips)
 {
     const size_t steps = run->in[0].dims[0];
-    const size_t count = span->steps * span->batch;
+    const size_t count = range->steps * range->batch;
     for (size_t j = 0; j < rows->k; j += wide, strips += count * wide) {
         const size_t columns = rows->k - j < wide ? rows->k - j : wide;
         if (columns < wide)
             memset(strips, 0, count * wide * sizeof(*strips));
-        for (size_t t = 0; t < span->steps; t++) {
-            const size_t step = span->first + t + (size_t)rows->shift; /* −1 of 0: the largest */
-            float *to = strips + t * span->batch * wide;
+        for (size_t t = 0; t < range->steps; t++) {
+            const size_t step = range->first + t + (size_t)rows->shift; /* −1 of 0: the largest */
+            float *to = strips + t * range->batch * wide;
             if (step >= steps) {
-                memset(to, 0, span->batch * wide * sizeof(*to));
+                memset(to, 0, range->batch * wide * sizeof(*to));
                 continue;
             }
             const float *from = rows->b + step * rows->b_at.step + j;
-            run->kernels->copy_rows(span->batch, columns, from, rows->b_at.example, 0.0f, to, wide);
+            run->kernels->copy_rows(range->batch, columns, from, rows->b_at.example, 0.0f, to,
+                                    wide);
         }
     }
 }
 
 /* Columns [at, at + n) of a, of a span of at most OUTER_ROWS rows or of one step, with all
  * products. */
-static void outer_part(const fedge_layer_run *run, const fedge_step_range *span, size_t at,
-                       size_t n, const float *a, fedge_places a_at, const fedge_outer *products,
-                       size_t count, float *room)
+static void outer_part(const fedge_layer_run *run, const fedge_step_range *range, size_t at,
+                       size_t n, const float *a, fedge_strides a_at, const fedge_outer *products,
+                       size_t count, float *buffer)
 {
-    const size_t rows = span->steps * span->batch, lanes = run->kernels->lanes;
-    const float *blocks = room;
+    const size_t rows = range->steps * range->batch, lanes = run->kernels->lanes;
+    const float *blocks = buffer;
     fedge_panels parts[FEDGE_OUTER_PRODUCTS];
     const fedge_outer columns = {.b = a + at, .b_at = a_at, .k = n};
-    copy_to_strips(run, span, &columns, lanes, room);
-    room += (n + lanes - 1) / lanes * lanes * rows;
+    copy_to_strips(run, range, &columns, lanes, buffer);
+    buffer += (n + lanes - 1) / lanes * lanes * rows;
     for (size_t i = 0; i < count; i++) {
-        copy_to_strips(run, span, &products[i], run->kernels->packed_columns, room);
+        copy_to_strips(run, range, &products[i], run->kernels->packed_columns, buffer);
         parts[i] = (fedge_panels){.m = n,
                                   .n = products[i].k,
                                   .k = rows,
                                   .a = blocks,
                                   .a_block = rows * lanes,
-                                  .b = room,
+                                  .b = buffer,
                                   .c = products[i].dw + at * products[i].k,
                                   .c_row = products[i].k,
                                   .also = i + 1 < count ? &parts[i + 1] : NULL};
-        room += fedge_factor_size(run->kernels, rows, products[i].k);
+        buffer += fedge_factor_size(run->kernels, rows, products[i].k);
     }
     run->kernels->panels(parts);
 }
 
 void fedge_sequence_outer(const fedge_layer_run *run, size_t steps, size_t batch, size_t n,
-                          const float *a, fedge_places a_at, const fedge_outer *products,
-                          size_t count, float *room)
+                          const float *a, fedge_strides a_at, const fedge_outer *products,
+                          size_t count, float *buffer)
 {
     const size_t each = outer_steps(batch);
     if (!fedge_factor_copies(run->kernels)) {
@@ -230,7 +231,7 @@ void fedge_sequence_outer(const fedge_layer_run *run, size_t steps, size_t batch
             const size_t left = steps - t;
             const fedge_step_range some = {t, left < each ? left : each, batch};
             outer_part(run, &some, at, n - at < OUTER_COLUMNS ? n - at : OUTER_COLUMNS, a, a_at,
-                       products, count, room);
+                       products, count, buffer);
         }
     }
 }

@@ -59,19 +59,19 @@ static __global__ void __launch_bounds__(TILE_THREADS) accumulate(fedge_cohort_a
 {
     if (p.tally->bad_step > 0 || p.tally->bad_value > 0)
         return;
-    const fedge_cohort_piece piece = p.pieces[blockIdx.x];
-    const bool mine = threadIdx.x < piece.count;
+    const fedge_cohort_chunk sum_chunk = p.chunks[blockIdx.x];
+    const bool mine = threadIdx.x < sum_chunk.count;
     int32_t v = 0;
     bool cut = false;
     if (mine) {
-        const size_t i = (size_t)piece.first + threadIdx.x;
-        v = to_fixed(p.values[i] - p.start[i], piece.bound_log2, &cut);
+        const size_t i = (size_t)sum_chunk.first + threadIdx.x;
+        v = to_fixed(p.values[i] - p.start[i], sum_chunk.bound_log2, &cut);
     }
     const int clamped = __syncthreads_count(cut);
-    if (piece.codec == FEDGE_COHORT_CODEC_INT8)
+    if (sum_chunk.codec == FEDGE_COHORT_CODEC_INT8)
         v = through_int8(v, largest_of_block(v));
     if (mine)
-        piece.sums[threadIdx.x] += (int64_t)p.weight * v;
+        sum_chunk.sums[threadIdx.x] += (int64_t)p.weight * v;
     if (threadIdx.x == 0 && clamped > 0)
         atomicAdd(&p.tally->clamped, (unsigned long long)clamped);
 }
@@ -89,9 +89,9 @@ cudaError_t fedge_cohort_launch_accumulate(const fedge_cohort_accumulate *args, 
 {
     const cudaLaunchConfig_t values =
         blocks_of((args->num_values + TILE_THREADS - 1) / TILE_THREADS, stream);
-    const cudaLaunchConfig_t pieces = blocks_of(args->num_pieces, stream);
+    const cudaLaunchConfig_t chunks = blocks_of(args->num_chunks, stream);
     const cudaError_t error = cudaLaunchKernelEx(&values, find_bad, *args);
-    return error == cudaSuccess ? cudaLaunchKernelEx(&pieces, accumulate, *args) : error;
+    return error == cudaSuccess ? cudaLaunchKernelEx(&chunks, accumulate, *args) : error;
 }
 
 /* ---- the gradients of a batch's parts, in fixed point ---- */
@@ -103,14 +103,15 @@ static __device__ __forceinline__ double fixed_unit(uint32_t exponent)
 
 /* A thread for each value, over all slots that have worked. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    add_gradients(fedge_cohort_shared_sums p, const fedge_cohort_turn *turns, uint32_t slots)
+    add_gradients(fedge_cohort_shared_sums p, const fedge_cohort_slot_step *slot_steps,
+                  uint32_t slots)
 {
     const uint32_t at = blockIdx.x * TILE_THREADS + threadIdx.x, i = p.first + at;
     int64_t sum = 0;
     if (at >= p.count)
         return;
     for (uint32_t s = 0; s < slots; s++) {
-        const uint32_t examples = turns[s].count;
+        const uint32_t examples = slot_steps[s].count;
         const float g = examples > 0 ? p.gradients[s * p.gradient_stride + i] : 0.0f;
         if (fabsf(g) <= FEDGE_COHORT_SHARE_MOST)
             sum += (int64_t)rint((double)g * (double)examples * fixed_unit(p.fraction));
@@ -132,9 +133,9 @@ static __global__ void __launch_bounds__(TILE_THREADS) take_gradients(fedge_coho
 cudaError_t fedge_cohort_launch_share(const fedge_cohort_shape *shape,
                                       const fedge_cohort_shared_sums *args)
 {
-    const fedge_cohort_shape one = {shape->turns, 1, shape->batch, shape->stream};
+    const fedge_cohort_shape one = {shape->slot_steps, 1, shape->batch, shape->stream};
     const cudaLaunchConfig_t config = value_grid(&one, args->count);
-    return cudaLaunchKernelEx(&config, add_gradients, *args, shape->turns, shape->slots);
+    return cudaLaunchKernelEx(&config, add_gradients, *args, shape->slot_steps, shape->slots);
 }
 
 cudaError_t fedge_cohort_launch_unshare(const fedge_cohort_shared_sums *args, cudaStream_t stream)

@@ -70,7 +70,7 @@ static __device__ __forceinline__ float share_of(const attention &a, float p)
 }
 
 static __device__ __forceinline__ void mark_dropped(const attention &a, const place &at,
-                                                    const fedge_cohort_turn &turn, float *p)
+                                                    const fedge_cohort_slot_step &turn, float *p)
 {
     const uint64_t steps = a.steps, step = at.step;
     const uint64_t row = a.causal ? step * (step + 1) / 2 : step * steps;
@@ -82,10 +82,10 @@ static __device__ __forceinline__ void mark_dropped(const attention &a, const pl
 
 /* A warp for each query: a lane for every 32nd key, then for every 32nd number of the context. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    attend(attention a, const fedge_cohort_turn *turns, uint32_t batch)
+    attend(attention a, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     place at;
-    if (!find_place(a, turns[blockIdx.z].count, batch, &at))
+    if (!find_place(a, slot_steps[blockIdx.z].count, batch, &at))
         return;
     const float *query = at.head + at.step * at.row, *keys = at.head + a.dim, *v = keys + a.dim;
     float *p = a.shares + at.shares + (size_t)at.step * a.steps;
@@ -103,7 +103,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
     for (uint32_t k = at.lane; k < at.seen; k += 32)
         p[k] /= sum;
     if (a.drop.p > 0.0f)
-        mark_dropped(a, at, turns[blockIdx.z], p);
+        mark_dropped(a, at, slot_steps[blockIdx.z], p);
     __syncwarp();
     for (uint32_t d = at.lane; d < at.width; d += 32) {
         float context = 0.0f;
@@ -115,10 +115,10 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* A warp for each query: the gradients of its scores, and its own. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    attend_queries(attention a, const fedge_cohort_turn *turns, uint32_t batch)
+    attend_queries(attention a, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     place at;
-    if (!find_place(a, turns[blockIdx.z].count, batch, &at))
+    if (!find_place(a, slot_steps[blockIdx.z].count, batch, &at))
         return;
     const float *keys = at.head + a.dim, *v = keys + a.dim;
     const float *dcontext = a.dcontext + at.context + (size_t)at.step * a.dim;
@@ -143,10 +143,10 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* A warp for each key: its gradient and its value's, from the queries that saw it. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    attend_keys(attention a, const fedge_cohort_turn *turns, uint32_t batch)
+    attend_keys(attention a, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     place at;
-    if (!find_place(a, turns[blockIdx.z].count, batch, &at))
+    if (!find_place(a, slot_steps[blockIdx.z].count, batch, &at))
         return;
     const float *dcontext = a.dcontext + at.context;
     const float *p = a.shares + at.shares + at.step, *ds = a.dscores + at.shares + at.step;
@@ -171,7 +171,7 @@ cudaError_t fedge_cohort_launch_attention(const fedge_cohort_shape *shape,
                                           const fedge_cohort_attention *args)
 {
     const cudaLaunchConfig_t config = warps_of(shape, args);
-    return cudaLaunchKernelEx(&config, attend, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, attend, *args, shape->slot_steps, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_attention_backward(const fedge_cohort_shape *shape,
@@ -179,8 +179,8 @@ cudaError_t fedge_cohort_launch_attention_backward(const fedge_cohort_shape *sha
 {
     const cudaLaunchConfig_t config = warps_of(shape, args);
     const cudaError_t error =
-        cudaLaunchKernelEx(&config, attend_queries, *args, shape->turns, shape->batch);
+        cudaLaunchKernelEx(&config, attend_queries, *args, shape->slot_steps, shape->batch);
     return error == cudaSuccess
-               ? cudaLaunchKernelEx(&config, attend_keys, *args, shape->turns, shape->batch)
+               ? cudaLaunchKernelEx(&config, attend_keys, *args, shape->slot_steps, shape->batch)
                : error;
 }

@@ -24,18 +24,18 @@ static conv conv_of(const fedge_cohort_conv2d *args)
 }
 
 /* Where a window begins in the input, or how far from there one of its places is. */
-struct spot {
+struct pixel_offset {
     uint32_t row, column;
 };
 
 /* Of the output [p]; wraps below 0. */
-static __device__ __forceinline__ spot corner_of(const conv &c, uint32_t p)
+static __device__ __forceinline__ pixel_offset origin_of(const conv &c, uint32_t p)
 {
     const fedge_divided at = fedge_divide(p, c.out_row);
     return {at.quotient * c.stride[0] - c.padding[0], at.rest * c.stride[1] - c.padding[1]};
 }
 
-static __device__ __forceinline__ spot reach_of(const conv &c, uint32_t window)
+static __device__ __forceinline__ pixel_offset tap_offset_of(const conv &c, uint32_t window)
 {
     const fedge_divided at = fedge_divide(window, c.window_row);
     return {at.quotient * c.dilation[0], at.rest * c.dilation[1]};
@@ -43,9 +43,10 @@ static __device__ __forceinline__ spot reach_of(const conv &c, uint32_t window)
 
 /* What a window sees of a channel; 0 in the padding. */
 static __device__ __forceinline__ float seen_of(const conv &c, const float *channel,
-                                                const spot &corner, const spot &reach)
+                                                const pixel_offset &origin,
+                                                const pixel_offset &tap_offset)
 {
-    const uint32_t row = corner.row + reach.row, column = corner.column + reach.column;
+    const uint32_t row = origin.row + tap_offset.row, column = origin.column + tap_offset.column;
     return row < c.in_size[0] && column < c.in_size[1] ? channel[row * c.in_size[1] + column]
                                                        : 0.0f;
 }
@@ -56,11 +57,11 @@ struct windows {
     static const bool K_FIRST = false;
     struct place {
         const float *image;
-        spot corner;
+        pixel_offset origin;
     };
     struct step {
         size_t channel;
-        spot reach;
+        pixel_offset tap_offset;
     };
     const conv &c;
     const float *x;
@@ -76,16 +77,16 @@ struct windows {
     __device__ __forceinline__ place at(uint32_t n) const
     {
         const fedge_divided b = fedge_divide(n, c.out_plane);
-        return {x + (size_t)b.quotient * c.tensors.in * c.in_plane.by, corner_of(c, b.rest)};
+        return {x + (size_t)b.quotient * c.tensors.in * c.in_plane.by, origin_of(c, b.rest)};
     }
     __device__ __forceinline__ step along(uint32_t k) const
     {
         const fedge_divided channel = fedge_divide(k, c.window);
-        return {(size_t)channel.quotient * c.in_plane.by, reach_of(c, channel.rest)};
+        return {(size_t)channel.quotient * c.in_plane.by, tap_offset_of(c, channel.rest)};
     }
     __device__ __forceinline__ float get(const place &n, const step &k) const
     {
-        return seen_of(c, n.image + k.channel, n.corner, k.reach);
+        return seen_of(c, n.image + k.channel, n.origin, k.tap_offset);
     }
 };
 
@@ -95,11 +96,11 @@ struct window_places {
     static const bool K_FIRST = true;
     struct place {
         const float *channel;
-        spot reach;
+        pixel_offset tap_offset;
     };
     struct step {
         size_t image;
-        spot corner;
+        pixel_offset origin;
     };
     const conv &c;
     const float *x;
@@ -115,16 +116,16 @@ struct window_places {
     __device__ __forceinline__ place at(uint32_t n) const
     {
         const fedge_divided channel = fedge_divide(n, c.window);
-        return {x + (size_t)channel.quotient * c.in_plane.by, reach_of(c, channel.rest)};
+        return {x + (size_t)channel.quotient * c.in_plane.by, tap_offset_of(c, channel.rest)};
     }
     __device__ __forceinline__ step along(uint32_t k) const
     {
         const fedge_divided b = fedge_divide(k, c.out_plane);
-        return {(size_t)b.quotient * c.tensors.in * c.in_plane.by, corner_of(c, b.rest)};
+        return {(size_t)b.quotient * c.tensors.in * c.in_plane.by, origin_of(c, b.rest)};
     }
     __device__ __forceinline__ float get(const place &n, const step &k) const
     {
-        return seen_of(c, n.channel + k.image, k.corner, n.reach);
+        return seen_of(c, n.channel + k.image, k.origin, n.tap_offset);
     }
 };
 
@@ -195,9 +196,9 @@ struct outputs_of_inputs {
     __device__ __forceinline__ step along(uint32_t k) const
     {
         const fedge_divided o = fedge_divide(k, c.window);
-        const spot reach = reach_of(c, o.rest);
-        return {(size_t)o.quotient * c.out_plane.by, fedge_divide(reach.row, c.down),
-                fedge_divide(reach.column, c.right)};
+        const pixel_offset tap_offset = tap_offset_of(c, o.rest);
+        return {(size_t)o.quotient * c.out_plane.by, fedge_divide(tap_offset.row, c.down),
+                fedge_divide(tap_offset.column, c.right)};
     }
     __device__ __forceinline__ float get(const place &n, const step &k) const
     {
@@ -212,10 +213,10 @@ struct outputs_of_inputs {
 
 template <int ROWS>
 static __global__ void __launch_bounds__(TILE_THREADS)
-    conv2d_forward(conv c, const fedge_cohort_turn *turns, uint32_t batch)
+    conv2d_forward(conv c, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
-    const uint32_t s = blockIdx.z, count = turns[s].count, deep = t.in * c.window.by;
+    const uint32_t s = blockIdx.z, count = slot_steps[s].count, deep = t.in * c.window.by;
     const fedge_divisor plane = c.out_plane;
     const tile_place tile = place_of_tile(batch * plane.by, 4 * TILE_SIDE);
     const uint32_t first = tile.right * 4 * TILE_SIDE;
@@ -236,10 +237,10 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 template <int ROWS>
 static __global__ void __launch_bounds__(TILE_THREADS)
-    conv2d_dx(conv c, const fedge_cohort_turn *turns, uint32_t batch)
+    conv2d_dx(conv c, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
-    const uint32_t s = blockIdx.z, count = turns[s].count, in = t.in;
+    const uint32_t s = blockIdx.z, count = slot_steps[s].count, in = t.in;
     const fedge_divisor plane = c.in_plane;
     const tile_place tile = place_of_tile(batch * plane.by, 4 * TILE_SIDE);
     const uint32_t first = tile.right * 4 * TILE_SIDE;
@@ -268,10 +269,10 @@ static __device__ __forceinline__ float sum_of_channel(const plane_rows &dy, uin
 /* The blocks of the first columns make the bias's gradient. */
 template <int ROWS>
 static __global__ void __launch_bounds__(TILE_THREADS)
-    conv2d_dweight(conv c, const fedge_cohort_turn *turns, uint32_t batch)
+    conv2d_dweight(conv c, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
-    const uint32_t s = blockIdx.z, count = turns[s].count, deep = t.in * c.window.by;
+    const uint32_t s = blockIdx.z, count = slot_steps[s].count, deep = t.in * c.window.by;
     const tile_place tile = place_of_tile(deep, 4 * TILE_SIDE);
     const uint32_t first = tile.down * ROWS * TILE_SIDE;
     if (count == 0)
@@ -305,9 +306,9 @@ cudaError_t fedge_cohort_launch_conv2d(const fedge_cohort_shape *shape,
     const cudaLaunchConfig_t config =
         tile_grid(shape, args->tensors.out, (small ? 1 : 4) * TILE_SIDE,
                   pixels(shape, args->out_size), 4 * TILE_SIDE);
-    return small ? cudaLaunchKernelEx(&config, conv2d_forward<1>, conv_of(args), shape->turns,
+    return small ? cudaLaunchKernelEx(&config, conv2d_forward<1>, conv_of(args), shape->slot_steps,
                                       shape->batch)
-                 : cudaLaunchKernelEx(&config, conv2d_forward<4>, conv_of(args), shape->turns,
+                 : cudaLaunchKernelEx(&config, conv2d_forward<4>, conv_of(args), shape->slot_steps,
                                       shape->batch);
 }
 
@@ -317,9 +318,9 @@ static cudaError_t launch_dweight(const fedge_cohort_shape *shape, const fedge_c
     const cudaLaunchConfig_t config =
         tile_grid(shape, args->tensors.out, (small ? 1 : 4) * TILE_SIDE,
                   args->tensors.in * args->kernel[0] * args->kernel[1], 4 * TILE_SIDE);
-    return small ? cudaLaunchKernelEx(&config, conv2d_dweight<1>, conv_of(args), shape->turns,
+    return small ? cudaLaunchKernelEx(&config, conv2d_dweight<1>, conv_of(args), shape->slot_steps,
                                       shape->batch)
-                 : cudaLaunchKernelEx(&config, conv2d_dweight<4>, conv_of(args), shape->turns,
+                 : cudaLaunchKernelEx(&config, conv2d_dweight<4>, conv_of(args), shape->slot_steps,
                                       shape->batch);
 }
 
@@ -333,8 +334,8 @@ cudaError_t fedge_cohort_launch_conv2d_backward(const fedge_cohort_shape *shape,
     const cudaLaunchConfig_t config =
         tile_grid(shape, args->tensors.in, (small ? 1 : 4) * TILE_SIDE,
                   pixels(shape, args->in_size), 4 * TILE_SIDE);
-    return small ? cudaLaunchKernelEx(&config, conv2d_dx<1>, conv_of(args), shape->turns,
+    return small ? cudaLaunchKernelEx(&config, conv2d_dx<1>, conv_of(args), shape->slot_steps,
                                       shape->batch)
-                 : cudaLaunchKernelEx(&config, conv2d_dx<4>, conv_of(args), shape->turns,
+                 : cudaLaunchKernelEx(&config, conv2d_dx<4>, conv_of(args), shape->slot_steps,
                                       shape->batch);
 }

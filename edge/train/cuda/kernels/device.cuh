@@ -49,7 +49,8 @@ static inline cudaLaunchConfig_t sum_grid(const fedge_cohort_shape *shape, uint3
 /* Which values dropout keeps: the words of the CPU's streams, each by its place. */
 
 /* As fedge_philox4x32: of the block that has word [word] of the step's stream. */
-static __device__ __forceinline__ uint32_t drawn_word(const fedge_cohort_turn &turn, uint64_t word)
+static __device__ __forceinline__ uint32_t drawn_word(const fedge_cohort_slot_step &turn,
+                                                      uint64_t word)
 {
     uint32_t x0 = (uint32_t)(word / 4), x1 = turn.stream[0], x2 = turn.stream[1],
              x3 = turn.stream[2], k0 = turn.key[0], k1 = turn.key[1];
@@ -67,7 +68,8 @@ static __device__ __forceinline__ uint32_t drawn_word(const fedge_cohort_turn &t
 
 /* The first word for the slot's example [b]. */
 static __device__ __forceinline__ uint64_t first_word(const fedge_cohort_drop &d,
-                                                      const fedge_cohort_turn &turn, uint32_t b)
+                                                      const fedge_cohort_slot_step &turn,
+                                                      uint32_t b)
 {
     uint32_t e = turn.first + b, before = 0, drawn = turn.whole;
     if (turn.part > 0) {
@@ -88,7 +90,7 @@ static __device__ __forceinline__ uint64_t first_word(const fedge_cohort_drop &d
 }
 
 static __device__ __forceinline__ bool is_kept(const fedge_cohort_drop &d,
-                                               const fedge_cohort_turn &turn, uint64_t word)
+                                               const fedge_cohort_slot_step &turn, uint64_t word)
 {
     return (float)(drawn_word(turn, word) >> 8) * 0x1p-24f >= d.p;
 }

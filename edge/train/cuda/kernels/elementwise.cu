@@ -67,11 +67,11 @@ static __device__ __forceinline__ float slope_of(const fedge_cohort_activation &
 }
 
 static __global__ void __launch_bounds__(TILE_THREADS)
-    activation(fedge_cohort_activation a, const fedge_cohort_turn *turns, uint32_t batch)
+    activation(fedge_cohort_activation a, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i < (size_t)turns[s].count * a.values) {
+    if (i < (size_t)slot_steps[s].count * a.values) {
         const size_t at = (size_t)s * batch * a.values + i;
         a.y[at] = value_of(a, a.x[at]);
     }
@@ -79,11 +79,12 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* A slope of 0 gives 0, whatever dy is. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    activation_backward(fedge_cohort_activation a, const fedge_cohort_turn *turns, uint32_t batch)
+    activation_backward(fedge_cohort_activation a, const fedge_cohort_slot_step *slot_steps,
+                        uint32_t batch)
 {
     const uint32_t s = blockIdx.z;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i < (size_t)turns[s].count * a.values) {
+    if (i < (size_t)slot_steps[s].count * a.values) {
         const size_t at = (size_t)s * batch * a.values + i;
         const float slope = slope_of(a, at);
         a.dx[at] = slope == 0.0f ? 0.0f : a.dy[at] * slope;
@@ -94,24 +95,24 @@ cudaError_t fedge_cohort_launch_activation(const fedge_cohort_shape *shape,
                                            const fedge_cohort_activation *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->values);
-    return cudaLaunchKernelEx(&config, activation, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, activation, *args, shape->slot_steps, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_activation_backward(const fedge_cohort_shape *shape,
                                                     const fedge_cohort_activation *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->values);
-    return cudaLaunchKernelEx(&config, activation_backward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, activation_backward, *args, shape->slot_steps, shape->batch);
 }
 
 /* ---- sums ---- */
 
 static __global__ void __launch_bounds__(TILE_THREADS)
-    add(fedge_cohort_add a, const fedge_cohort_turn *turns, uint32_t batch)
+    add(fedge_cohort_add a, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i < (size_t)turns[s].count * a.values) {
+    if (i < (size_t)slot_steps[s].count * a.values) {
         const size_t at = (size_t)s * batch * a.values + i;
         a.to[at] = a.adds ? a.to[at] + a.from[at] : a.from[at];
     }
@@ -120,20 +121,20 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 cudaError_t fedge_cohort_launch_add(const fedge_cohort_shape *shape, const fedge_cohort_add *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->values);
-    return cudaLaunchKernelEx(&config, add, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, add, *args, shape->slot_steps, shape->batch);
 }
 
 /* ---- dropout ---- */
 
 /* A thread for each value. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    dropout(fedge_cohort_dropout d, const fedge_cohort_turn *turns, uint32_t batch)
+    dropout(fedge_cohort_dropout d, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * d.values)
+    if (i >= (size_t)slot_steps[s].count * d.values)
         return;
-    const fedge_cohort_turn turn = turns[s];
+    const fedge_cohort_slot_step turn = slot_steps[s];
     const size_t at = (size_t)s * batch * d.values + i;
     const uint64_t word = first_word(d.drop, turn, (uint32_t)(i / d.values)) + i % d.values;
     d.y[at] = is_kept(d.drop, turn, word) ? d.x[at] * drop_factor(d.drop) : 0.0f;
@@ -143,7 +144,7 @@ cudaError_t fedge_cohort_launch_dropout(const fedge_cohort_shape *shape,
                                         const fedge_cohort_dropout *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->values);
-    return cudaLaunchKernelEx(&config, dropout, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, dropout, *args, shape->slot_steps, shape->batch);
 }
 
 /* ---- one index of a dimension, or the mean over it ---- */
@@ -152,12 +153,12 @@ typedef fedge_cohort_axis axis;
 
 /* A thread for each output. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    axis_forward(axis a, const fedge_cohort_turn *turns, uint32_t batch)
+    axis_forward(axis a, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z;
     const size_t n = (size_t)a.outer * a.inner;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= turns[s].count * n)
+    if (i >= slot_steps[s].count * n)
         return;
     const size_t o = (size_t)s * batch * a.outer + i / a.inner;
     const float *x = a.x + (o * a.length + a.first) * a.inner + i % a.inner;
@@ -169,12 +170,12 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* A thread for each input. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    axis_backward(axis a, const fedge_cohort_turn *turns, uint32_t batch)
+    axis_backward(axis a, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z;
     const size_t n = (size_t)a.outer * a.length * a.inner;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= turns[s].count * n)
+    if (i >= slot_steps[s].count * n)
         return;
     const size_t o = (size_t)s * batch * a.outer + i / a.inner / a.length;
     const uint32_t k = (uint32_t)(i / a.inner % a.length);
@@ -187,7 +188,7 @@ cudaError_t fedge_cohort_launch_axis(const fedge_cohort_shape *shape, const fedg
 {
     const cudaLaunchConfig_t config =
         value_grid(shape, (size_t)shape->batch * args->outer * args->inner);
-    return cudaLaunchKernelEx(&config, axis_forward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, axis_forward, *args, shape->slot_steps, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_axis_backward(const fedge_cohort_shape *shape,
@@ -195,5 +196,5 @@ cudaError_t fedge_cohort_launch_axis_backward(const fedge_cohort_shape *shape,
 {
     const cudaLaunchConfig_t config =
         value_grid(shape, (size_t)shape->batch * args->outer * args->length * args->inner);
-    return cudaLaunchKernelEx(&config, axis_backward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, axis_backward, *args, shape->slot_steps, shape->batch);
 }

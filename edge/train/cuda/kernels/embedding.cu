@@ -4,11 +4,11 @@ typedef fedge_cohort_embedding embedding;
 
 /* A thread for each output. Indices have been checked. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    embedding_forward(embedding e, const fedge_cohort_turn *turns, uint32_t batch)
+    embedding_forward(embedding e, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i < (size_t)turns[s].count * e.steps * e.dim) {
+    if (i < (size_t)slot_steps[s].count * e.steps * e.dim) {
         const size_t place = (size_t)s * batch * e.steps + i / e.dim;
         const size_t row = (size_t)e.x[place];
         e.y[place * e.dim + i % e.dim] =
@@ -18,9 +18,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* A thread for each weight goes through all places, in their order. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    embedding_dweight(embedding e, const fedge_cohort_turn *turns, uint32_t batch)
+    embedding_dweight(embedding e, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
-    const uint32_t s = blockIdx.z, places = turns[s].count * e.steps;
+    const uint32_t s = blockIdx.z, places = slot_steps[s].count * e.steps;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
     if (places == 0 || i >= (size_t)e.rows * e.dim)
         return;
@@ -35,11 +35,11 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 }
 
 static __global__ void __launch_bounds__(TILE_THREADS)
-    positions_forward(embedding e, const fedge_cohort_turn *turns, uint32_t batch)
+    positions_forward(embedding e, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, n = e.steps * e.dim;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i < (size_t)turns[s].count * n) {
+    if (i < (size_t)slot_steps[s].count * n) {
         const size_t at = (size_t)s * batch * n + i;
         e.y[at] = e.x[at] + e.weight.values[s * e.weight.stride + i % n];
     }
@@ -47,14 +47,14 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* Positions behind the last step have no gradient. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    positions_dweight(embedding e, const fedge_cohort_turn *turns, uint32_t batch)
+    positions_dweight(embedding e, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, n = e.steps * e.dim;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (turns[s].count == 0 || i >= (size_t)e.rows * e.dim)
+    if (slot_steps[s].count == 0 || i >= (size_t)e.rows * e.dim)
         return;
     float sum = 0.0f;
-    for (uint32_t b = 0; i < n && b < turns[s].count; b++)
+    for (uint32_t b = 0; i < n && b < slot_steps[s].count; b++)
         sum += e.dy[((size_t)s * batch + b) * n + i];
     e.dweight[s * e.gradient_stride + i] = sum;
 }
@@ -64,16 +64,16 @@ cudaError_t fedge_cohort_launch_embedding(const fedge_cohort_shape *shape,
 {
     const cudaLaunchConfig_t config =
         value_grid(shape, (size_t)shape->batch * args->steps * args->dim);
-    return cudaLaunchKernelEx(&config, embedding_forward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, embedding_forward, *args, shape->slot_steps, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_embedding_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_embedding *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)args->rows * args->dim);
-    return args->dweight
-               ? cudaLaunchKernelEx(&config, embedding_dweight, *args, shape->turns, shape->batch)
-               : cudaSuccess;
+    return args->dweight ? cudaLaunchKernelEx(&config, embedding_dweight, *args, shape->slot_steps,
+                                              shape->batch)
+                         : cudaSuccess;
 }
 
 cudaError_t fedge_cohort_launch_positions(const fedge_cohort_shape *shape,
@@ -81,14 +81,14 @@ cudaError_t fedge_cohort_launch_positions(const fedge_cohort_shape *shape,
 {
     const cudaLaunchConfig_t config =
         value_grid(shape, (size_t)shape->batch * args->steps * args->dim);
-    return cudaLaunchKernelEx(&config, positions_forward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, positions_forward, *args, shape->slot_steps, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_positions_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_embedding *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)args->rows * args->dim);
-    return args->dweight
-               ? cudaLaunchKernelEx(&config, positions_dweight, *args, shape->turns, shape->batch)
-               : cudaSuccess;
+    return args->dweight ? cudaLaunchKernelEx(&config, positions_dweight, *args, shape->slot_steps,
+                                              shape->batch)
+                         : cudaSuccess;
 }

@@ -17,12 +17,12 @@ static __device__ __forceinline__ float moved(const fedge_cohort_gather &g, cons
  * products, as the CPU's. */
 template <typename Stored>
 static __global__ void __launch_bounds__(TILE_THREADS)
-    gather(fedge_cohort_gather g, const fedge_cohort_turn *turns, uint32_t batch)
+    gather(fedge_cohort_gather g, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, v = blockIdx.x * TILE_THREADS + threadIdx.x;
     if (v >= g.example_values)
         return;
-    const fedge_cohort_turn turn = turns[s];
+    const fedge_cohort_slot_step turn = slot_steps[s];
     const Stored *values = (const Stored *)(turn.data ? g.sets[1] : g.sets[0]).values;
     const uint32_t channel = g.num_channels > 1 ? v / g.plane : 0;
     for (uint32_t b = blockIdx.y; b < turn.count; b += gridDim.y) {
@@ -42,8 +42,9 @@ cudaError_t fedge_cohort_launch_gather(const fedge_cohort_shape *shape,
     cudaLaunchConfig_t config = value_grid(shape, args->example_values);
     config.gridDim.y = shape->batch < 64 ? shape->batch : 64;
     return args->is_float
-               ? cudaLaunchKernelEx(&config, gather<float>, *args, shape->turns, shape->batch)
-               : cudaLaunchKernelEx(&config, gather<uint8_t>, *args, shape->turns, shape->batch);
+               ? cudaLaunchKernelEx(&config, gather<float>, *args, shape->slot_steps, shape->batch)
+               : cudaLaunchKernelEx(&config, gather<uint8_t>, *args, shape->slot_steps,
+                                    shape->batch);
 }
 
 /* A block for each slot. */
@@ -52,7 +53,7 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 {
     const uint32_t s = blockIdx.z;
     const size_t from = (size_t)a.taken[s] * slots + s;
-    const fedge_cohort_turn turn = a.turns[from];
+    const fedge_cohort_slot_step turn = a.slot_steps[from];
     for (uint32_t b = threadIdx.x; b < turn.count; b += TILE_THREADS) {
         a.batch[(size_t)s * batch + b] = a.indices[from * batch + b];
         if (a.moves)

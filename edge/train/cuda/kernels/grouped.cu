@@ -11,13 +11,13 @@ static __device__ __forceinline__ uint32_t plane_of(const uint32_t size[2])
 
 /* A thread for each output. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    grouped_forward(conv c, const fedge_cohort_turn *turns, uint32_t batch)
+    grouped_forward(conv c, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
     const uint32_t s = blockIdx.z, out = plane_of(c.out_size), in = plane_of(c.in_size);
     const uint32_t each = t.in / c.groups, window = c.kernel[0] * c.kernel[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * t.out * out)
+    if (i >= (size_t)slot_steps[s].count * t.out * out)
         return;
     const uint32_t o = (uint32_t)(i / out % t.out), p = (uint32_t)(i % out);
     const size_t b = (size_t)s * batch + i / out / t.out;
@@ -41,14 +41,14 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* A thread for each input. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    grouped_dx(conv c, const fedge_cohort_turn *turns, uint32_t batch)
+    grouped_dx(conv c, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
     const uint32_t s = blockIdx.z, out = plane_of(c.out_size), in = plane_of(c.in_size);
     const uint32_t each = t.in / c.groups, gives = t.out / c.groups;
     const uint32_t window = c.kernel[0] * c.kernel[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * t.in * in)
+    if (i >= (size_t)slot_steps[s].count * t.in * in)
         return;
     const uint32_t channel = (uint32_t)(i / in % t.in), p = (uint32_t)(i % in);
     const uint32_t first = channel / each * gives;
@@ -71,12 +71,12 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* A warp for each weight, and for each bias: 32 sums over examples and places, then a tree. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    grouped_dweight(conv c, const fedge_cohort_turn *turns, uint32_t batch)
+    grouped_dweight(conv c, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const fedge_cohort_linear &t = c.tensors;
     const uint32_t s = blockIdx.z, out = plane_of(c.out_size), in = plane_of(c.in_size);
     const uint32_t each = t.in / c.groups, window = c.kernel[0] * c.kernel[1];
-    const uint32_t weights = t.out * each * window, count = turns[s].count;
+    const uint32_t weights = t.out * each * window, count = slot_steps[s].count;
     const uint32_t mine = blockIdx.x * (TILE_THREADS / 32) + threadIdx.x / 32;
     if (count == 0 || mine >= weights + (t.dbias ? t.out : 0))
         return; /* all of the warp */
@@ -110,7 +110,7 @@ cudaError_t fedge_cohort_launch_grouped(const fedge_cohort_shape *shape,
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->tensors.out *
                                                             args->out_size[0] * args->out_size[1]);
-    return cudaLaunchKernelEx(&config, grouped_forward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, grouped_forward, *args, shape->slot_steps, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_grouped_backward(const fedge_cohort_shape *shape,
@@ -123,9 +123,9 @@ cudaError_t fedge_cohort_launch_grouped_backward(const fedge_cohort_shape *shape
     const cudaLaunchConfig_t inputs =
         value_grid(shape, (size_t)shape->batch * t->in * args->in_size[0] * args->in_size[1]);
     const cudaError_t error = t->dweight ? cudaLaunchKernelEx(&weights, grouped_dweight, *args,
-                                                              shape->turns, shape->batch)
+                                                              shape->slot_steps, shape->batch)
                                          : cudaSuccess;
     return error == cudaSuccess && t->dx
-               ? cudaLaunchKernelEx(&inputs, grouped_dx, *args, shape->turns, shape->batch)
+               ? cudaLaunchKernelEx(&inputs, grouped_dx, *args, shape->slot_steps, shape->batch)
                : error;
 }

@@ -34,7 +34,7 @@ extern "C" {
 #endif
 
 /* What a slot does in one step. */
-typedef struct fedge_cohort_turn {
+typedef struct fedge_cohort_slot_step {
     uint32_t count;             /* examples of its batch; 0: it is idle */
     uint32_t step;              /* of its task, from 1 */
     uint32_t data;              /* which set its examples are of */
@@ -46,7 +46,7 @@ typedef struct fedge_cohort_turn {
     uint32_t whole, first;      /* of the batch that the slot has a part of: its examples, and the
                                    place of the slot's first among them */
     uint32_t part;              /* examples that are drawn for together; 0: the whole batch */
-} fedge_cohort_turn;
+} fedge_cohort_slot_step;
 
 /* What a slot's task has come to. */
 typedef struct fedge_cohort_tally {
@@ -61,8 +61,8 @@ typedef struct fedge_cohort_tally {
 
 /* Of a launch. */
 typedef struct fedge_cohort_shape {
-    const fedge_cohort_turn *turns; /* (slots) */
-    uint32_t slots, batch;          /* batch: examples that a slot has room for */
+    const fedge_cohort_slot_step *slot_steps; /* (slots) */
+    uint32_t slots, batch;                    /* batch: examples that a slot has room for */
     cudaStream_t stream;
 } fedge_cohort_shape;
 
@@ -111,13 +111,13 @@ cudaError_t fedge_cohort_has_code(void);
  * have the same arguments. The shape's turns are not read. */
 
 typedef struct fedge_cohort_advance {
-    const fedge_cohort_turn *turns; /* (run, slots) */
-    const uint32_t *indices;        /* (run, slots, batch) */
-    const fedge_cohort_move *moves; /* likewise; NULL: none */
-    uint32_t *taken;                /* (slots): steps of the run, one more each time */
-    fedge_cohort_turn *turn;        /* (slots): of the step */
-    uint32_t *batch;                /* (slots, batch): likewise */
-    fedge_cohort_move *moved;       /* likewise */
+    const fedge_cohort_slot_step *slot_steps; /* (run, slots) */
+    const uint32_t *indices;                  /* (run, slots, batch) */
+    const fedge_cohort_move *moves;           /* likewise; NULL: none */
+    uint32_t *taken;                          /* (slots): steps of the run, one more each time */
+    fedge_cohort_slot_step *turn;             /* (slots): of the step */
+    uint32_t *batch;                          /* (slots, batch): likewise */
+    fedge_cohort_move *moved;                 /* likewise */
 } fedge_cohort_advance;
 cudaError_t fedge_cohort_launch_advance(const fedge_cohort_shape *shape,
                                         const fedge_cohort_advance *args);
@@ -473,8 +473,8 @@ cudaError_t fedge_cohort_launch_unshare(const fedge_cohort_shared_sums *args, cu
  * bad: then nothing is added. No two launches at a time for the same sums. */
 
 typedef struct fedge_cohort_accumulate {
-    const fedge_cohort_piece *pieces; /* (num_pieces) */
-    uint32_t num_pieces, weight;
+    const fedge_cohort_chunk *chunks; /* (num_chunks) */
+    uint32_t num_chunks, weight;
     const float *values, *start; /* (num_values) */
     uint32_t num_values;
     fedge_cohort_tally *tally;

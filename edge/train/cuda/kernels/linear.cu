@@ -12,9 +12,9 @@ static __device__ __forceinline__ void put(float *to, float sum, float factor, u
 /* C(b, o) = Σ x(b, i) W(o, i) + bias(o). */
 template <int ROWS>
 static __global__ void __launch_bounds__(TILE_THREADS)
-    linear_forward(fedge_cohort_linear t, const fedge_cohort_turn *turns, uint32_t batch)
+    linear_forward(fedge_cohort_linear t, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
-    const uint32_t s = blockIdx.z, count = turns[s].count * t.steps;
+    const uint32_t s = blockIdx.z, count = slot_steps[s].count * t.steps;
     const tile_place tile = place_of_tile(t.out, LARGE);
     const uint32_t first = tile.down * ROWS * TILE_SIDE;
     if (first >= count)
@@ -33,9 +33,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 /* C(b, i) = Σ dy(b, o) W(o, i). */
 template <int ROWS>
 static __global__ void __launch_bounds__(TILE_THREADS)
-    linear_dx(fedge_cohort_linear t, const fedge_cohort_turn *turns, uint32_t batch)
+    linear_dx(fedge_cohort_linear t, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
-    const uint32_t s = blockIdx.z, count = turns[s].count * t.steps;
+    const uint32_t s = blockIdx.z, count = slot_steps[s].count * t.steps;
     const tile_place tile = place_of_tile(t.in, LARGE);
     const uint32_t first = tile.down * ROWS * TILE_SIDE;
     if (first >= count)
@@ -52,9 +52,9 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 /* C(o, i) = Σ dy(b, o) x(b, i); the blocks of the first columns make the bias's
  * gradient. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    linear_dweight(fedge_cohort_linear t, const fedge_cohort_turn *turns, uint32_t batch)
+    linear_dweight(fedge_cohort_linear t, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
-    const uint32_t s = blockIdx.z, count = turns[s].count * t.steps;
+    const uint32_t s = blockIdx.z, count = slot_steps[s].count * t.steps;
     const tile_place tile = place_of_tile(t.in, LARGE);
     const uint32_t first = tile.down * LARGE;
     if (count == 0)
@@ -82,9 +82,10 @@ cudaError_t fedge_cohort_launch_linear(const fedge_cohort_shape *shape,
     const bool small = rows <= SMALL;
     const cudaLaunchConfig_t config =
         tile_grid(shape, rows, small ? SMALL : LARGE, args->out, LARGE);
-    return small
-               ? cudaLaunchKernelEx(&config, linear_forward<1>, *args, shape->turns, shape->batch)
-               : cudaLaunchKernelEx(&config, linear_forward<4>, *args, shape->turns, shape->batch);
+    return small ? cudaLaunchKernelEx(&config, linear_forward<1>, *args, shape->slot_steps,
+                                      shape->batch)
+                 : cudaLaunchKernelEx(&config, linear_forward<4>, *args, shape->slot_steps,
+                                      shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_linear_backward(const fedge_cohort_shape *shape,
@@ -94,12 +95,13 @@ cudaError_t fedge_cohort_launch_linear_backward(const fedge_cohort_shape *shape,
     const bool small = rows <= SMALL;
     const cudaLaunchConfig_t weights = tile_grid(shape, args->out, LARGE, args->in, LARGE);
     const cudaError_t error = args->dweight ? cudaLaunchKernelEx(&weights, linear_dweight, *args,
-                                                                 shape->turns, shape->batch)
+                                                                 shape->slot_steps, shape->batch)
                                             : cudaSuccess;
     if (error != cudaSuccess || !args->dx)
         return error;
     const cudaLaunchConfig_t config =
         tile_grid(shape, rows, small ? SMALL : LARGE, args->in, LARGE);
-    return small ? cudaLaunchKernelEx(&config, linear_dx<1>, *args, shape->turns, shape->batch)
-                 : cudaLaunchKernelEx(&config, linear_dx<4>, *args, shape->turns, shape->batch);
+    return small
+               ? cudaLaunchKernelEx(&config, linear_dx<1>, *args, shape->slot_steps, shape->batch)
+               : cudaLaunchKernelEx(&config, linear_dx<4>, *args, shape->slot_steps, shape->batch);
 }

@@ -92,11 +92,11 @@ static __device__ double example_loss(const fedge_cohort_loss &l, const float *r
 /* A block for each slot; its first thread adds the examples' losses in their
  * order. */
 static __global__ void __launch_bounds__(LOSS_THREADS)
-    sum_losses(fedge_cohort_loss l, const fedge_cohort_turn *turns, uint32_t batch)
+    sum_losses(fedge_cohort_loss l, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     __shared__ double losses[LOSS_THREADS];
     const uint32_t s = blockIdx.z;
-    const fedge_cohort_turn turn = turns[s];
+    const fedge_cohort_slot_step turn = slot_steps[s];
     const int32_t *labels = (turn.data ? l.sets[1] : l.sets[0]).labels;
     double loss = 0.0;
     uint32_t correct = 0;
@@ -132,5 +132,5 @@ cudaError_t fedge_cohort_launch_loss(const fedge_cohort_shape *shape, const fedg
 {
     cudaLaunchConfig_t config = value_grid(shape, 1);
     config.blockDim = dim3(LOSS_THREADS);
-    return cudaLaunchKernelEx(&config, sum_losses, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, sum_losses, *args, shape->slot_steps, shape->batch);
 }

@@ -15,10 +15,10 @@ static __device__ __forceinline__ float weight_of(const rows &p, uint32_t s, uin
 
 /* A block for each row. */
 static __global__ void __launch_bounds__(SUM_THREADS)
-    norm_forward(rows p, const fedge_cohort_turn *turns, uint32_t batch)
+    norm_forward(rows p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, row = blockIdx.x, width = p.channels * p.spatial;
-    if (row >= turns[s].count * p.rows)
+    if (row >= slot_steps[s].count * p.rows)
         return;
     const size_t at = (size_t)s * batch * p.rows + row;
     const float *x = p.x + at * width;
@@ -46,10 +46,10 @@ static __global__ void __launch_bounds__(SUM_THREADS)
 /* With x̂ the normalised x and g = dy · weight:
  *   dx = (g − mean(g) − x̂ · mean(g · x̂)) / deviation */
 static __global__ void __launch_bounds__(SUM_THREADS)
-    norm_dx(rows p, const fedge_cohort_turn *turns, uint32_t batch)
+    norm_dx(rows p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, row = blockIdx.x, width = p.channels * p.spatial;
-    if (row >= turns[s].count * p.rows)
+    if (row >= slot_steps[s].count * p.rows)
         return;
     const size_t at = (size_t)s * batch * p.rows + row;
     const float *x = p.x + at * width, *dy = p.dy + at * width;
@@ -70,10 +70,10 @@ static __global__ void __launch_bounds__(SUM_THREADS)
 
 /* A block for each weight: its sum over the rows of its group, in their order by each thread. */
 static __global__ void __launch_bounds__(SUM_THREADS)
-    norm_dweight(rows p, const fedge_cohort_turn *turns, uint32_t batch)
+    norm_dweight(rows p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, group = blockIdx.x / p.channels, c = blockIdx.x % p.channels;
-    const uint32_t count = turns[s].count, width = p.channels * p.spatial;
+    const uint32_t count = slot_steps[s].count, width = p.channels * p.spatial;
     if (count == 0)
         return;
     const size_t first = (size_t)s * batch * p.rows;
@@ -96,7 +96,7 @@ static __global__ void __launch_bounds__(SUM_THREADS)
 cudaError_t fedge_cohort_launch_norm(const fedge_cohort_shape *shape, const fedge_cohort_norm *args)
 {
     const cudaLaunchConfig_t config = sum_grid(shape, shape->batch * args->rows);
-    return cudaLaunchKernelEx(&config, norm_forward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, norm_forward, *args, shape->slot_steps, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_norm_backward(const fedge_cohort_shape *shape,
@@ -105,10 +105,10 @@ cudaError_t fedge_cohort_launch_norm_backward(const fedge_cohort_shape *shape,
     const cudaLaunchConfig_t weights = sum_grid(shape, args->groups * args->channels);
     const cudaLaunchConfig_t rows = sum_grid(shape, shape->batch * args->rows);
     const cudaError_t error = args->dweight ? cudaLaunchKernelEx(&weights, norm_dweight, *args,
-                                                                 shape->turns, shape->batch)
+                                                                 shape->slot_steps, shape->batch)
                                             : cudaSuccess;
     return error == cudaSuccess && args->dx
-               ? cudaLaunchKernelEx(&rows, norm_dx, *args, shape->turns, shape->batch)
+               ? cudaLaunchKernelEx(&rows, norm_dx, *args, shape->slot_steps, shape->batch)
                : error;
 }
 
@@ -131,10 +131,10 @@ static __device__ __forceinline__ float channel_weight(const channels &p, uint32
 
 /* A block for each channel. */
 static __global__ void __launch_bounds__(SUM_THREADS)
-    batchnorm_forward(channels p, const fedge_cohort_turn *turns, uint32_t batch)
+    batchnorm_forward(channels p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, c = blockIdx.x;
-    const size_t n = (size_t)turns[s].count * p.spatial;
+    const size_t n = (size_t)slot_steps[s].count * p.spatial;
     double mean = 0.0, squares = 0.0, none = 0.0;
     if (n == 0)
         return;
@@ -175,10 +175,10 @@ static __global__ void __launch_bounds__(SUM_THREADS)
 /* A block for each channel: its weight's gradient and bias's, and that of x. Where statistics are
  * not the batch's, they do not depend on x. */
 static __global__ void __launch_bounds__(SUM_THREADS)
-    batchnorm_backward(channels p, const fedge_cohort_turn *turns, uint32_t batch)
+    batchnorm_backward(channels p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, c = blockIdx.x;
-    const size_t n = (size_t)turns[s].count * p.spatial;
+    const size_t n = (size_t)slot_steps[s].count * p.spatial;
     double sum = 0.0, product = 0.0;
     if (n == 0)
         return;
@@ -208,12 +208,12 @@ cudaError_t fedge_cohort_launch_batchnorm(const fedge_cohort_shape *shape,
                                           const fedge_cohort_batchnorm *args)
 {
     const cudaLaunchConfig_t config = sum_grid(shape, args->channels);
-    return cudaLaunchKernelEx(&config, batchnorm_forward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, batchnorm_forward, *args, shape->slot_steps, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_batchnorm_backward(const fedge_cohort_shape *shape,
                                                    const fedge_cohort_batchnorm *args)
 {
     const cudaLaunchConfig_t config = sum_grid(shape, args->channels);
-    return cudaLaunchKernelEx(&config, batchnorm_backward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, batchnorm_backward, *args, shape->slot_steps, shape->batch);
 }

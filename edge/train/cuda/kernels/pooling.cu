@@ -7,12 +7,12 @@ typedef fedge_cohort_maxpool2d max_pool;
 
 /* A thread for each output. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    maxpool2d_forward(max_pool p, const fedge_cohort_turn *turns, uint32_t batch)
+    maxpool2d_forward(max_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, out = p.out_size[0] * p.out_size[1];
     const size_t in = (size_t)p.in_size[0] * p.in_size[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * p.channels * out)
+    if (i >= (size_t)slot_steps[s].count * p.channels * out)
         return;
     const size_t first = (size_t)s * batch * p.channels, plane = i / out;
     const uint32_t y = (uint32_t)(i % out) / p.out_size[1], x = (uint32_t)(i % out) % p.out_size[1];
@@ -37,12 +37,12 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* A thread for each input adds what the windows that chose it have. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    maxpool2d_backward(max_pool p, const fedge_cohort_turn *turns, uint32_t batch)
+    maxpool2d_backward(max_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, in = p.in_size[0] * p.in_size[1];
     const size_t out = (size_t)p.out_size[0] * p.out_size[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * p.channels * in)
+    if (i >= (size_t)slot_steps[s].count * p.channels * in)
         return;
     const size_t first = (size_t)s * batch * p.channels, plane = (first + i / in) * out;
     const uint32_t y = (uint32_t)(i % in) / p.in_size[1], x = (uint32_t)(i % in) % p.in_size[1];
@@ -65,7 +65,7 @@ cudaError_t fedge_cohort_launch_maxpool2d(const fedge_cohort_shape *shape,
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->channels *
                                                             args->out_size[0] * args->out_size[1]);
-    return cudaLaunchKernelEx(&config, maxpool2d_forward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, maxpool2d_forward, *args, shape->slot_steps, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_maxpool2d_backward(const fedge_cohort_shape *shape,
@@ -73,7 +73,7 @@ cudaError_t fedge_cohort_launch_maxpool2d_backward(const fedge_cohort_shape *sha
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->channels *
                                                             args->in_size[0] * args->in_size[1]);
-    return cudaLaunchKernelEx(&config, maxpool2d_backward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, maxpool2d_backward, *args, shape->slot_steps, shape->batch);
 }
 
 /* ---- AvgPool2d ---- */
@@ -111,12 +111,12 @@ static __device__ __forceinline__ float share(const average_pool &p, uint32_t ro
 
 /* A thread for each output. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    avgpool2d_forward(average_pool p, const fedge_cohort_turn *turns, uint32_t batch)
+    avgpool2d_forward(average_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, out = p.out_size[0] * p.out_size[1];
     const size_t in = (size_t)p.in_size[0] * p.in_size[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * p.channels * out)
+    if (i >= (size_t)slot_steps[s].count * p.channels * out)
         return;
     const size_t first = (size_t)s * batch * p.channels;
     const uint32_t y = (uint32_t)(i % out) / p.out_size[1], x = (uint32_t)(i % out) % p.out_size[1];
@@ -134,12 +134,12 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* A thread for each input adds the shares of the windows that it is in, in their order. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    avgpool2d_backward(average_pool p, const fedge_cohort_turn *turns, uint32_t batch)
+    avgpool2d_backward(average_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, in = p.in_size[0] * p.in_size[1];
     const size_t out = (size_t)p.out_size[0] * p.out_size[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * p.channels * in)
+    if (i >= (size_t)slot_steps[s].count * p.channels * in)
         return;
     const size_t first = (size_t)s * batch * p.channels;
     const float *dy = p.dy + (first + i / in) * out;
@@ -162,7 +162,7 @@ cudaError_t fedge_cohort_launch_avgpool2d(const fedge_cohort_shape *shape,
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->channels *
                                                             args->out_size[0] * args->out_size[1]);
-    return cudaLaunchKernelEx(&config, avgpool2d_forward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, avgpool2d_forward, *args, shape->slot_steps, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_avgpool2d_backward(const fedge_cohort_shape *shape,
@@ -170,7 +170,7 @@ cudaError_t fedge_cohort_launch_avgpool2d_backward(const fedge_cohort_shape *sha
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->channels *
                                                             args->in_size[0] * args->in_size[1]);
-    return cudaLaunchKernelEx(&config, avgpool2d_backward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, avgpool2d_backward, *args, shape->slot_steps, shape->batch);
 }
 
 /* ---- AdaptiveAvgPool2d ---- */
@@ -189,12 +189,12 @@ static __device__ __forceinline__ uint32_t end_of(uint32_t i, uint32_t in, uint3
 
 /* A thread for each output. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    avgpool_forward(adaptive_pool p, const fedge_cohort_turn *turns, uint32_t batch)
+    avgpool_forward(adaptive_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, out = p.out_size[0] * p.out_size[1];
     const size_t in = (size_t)p.in_size[0] * p.in_size[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * p.channels * out)
+    if (i >= (size_t)slot_steps[s].count * p.channels * out)
         return;
     const size_t first = (size_t)s * batch * p.channels;
     const uint32_t y = (uint32_t)(i % out) / p.out_size[1], x = (uint32_t)(i % out) % p.out_size[1];
@@ -213,12 +213,12 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* A thread for each input adds the shares of the windows that it is in, in their order. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    avgpool_backward(adaptive_pool p, const fedge_cohort_turn *turns, uint32_t batch)
+    avgpool_backward(adaptive_pool p, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, in = p.in_size[0] * p.in_size[1];
     const size_t out = (size_t)p.out_size[0] * p.out_size[1];
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * p.channels * in)
+    if (i >= (size_t)slot_steps[s].count * p.channels * in)
         return;
     const size_t first = (size_t)s * batch * p.channels;
     const float *dy = p.dy + (first + i / in) * out;
@@ -245,7 +245,7 @@ cudaError_t fedge_cohort_launch_adaptiveavgpool2d(const fedge_cohort_shape *shap
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->channels *
                                                             args->out_size[0] * args->out_size[1]);
-    return cudaLaunchKernelEx(&config, avgpool_forward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, avgpool_forward, *args, shape->slot_steps, shape->batch);
 }
 
 cudaError_t fedge_cohort_launch_adaptiveavgpool2d_backward(const fedge_cohort_shape *shape,
@@ -253,5 +253,5 @@ cudaError_t fedge_cohort_launch_adaptiveavgpool2d_backward(const fedge_cohort_sh
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->channels *
                                                             args->in_size[0] * args->in_size[1]);
-    return cudaLaunchKernelEx(&config, avgpool_backward, *args, shape->turns, shape->batch);
+    return cudaLaunchKernelEx(&config, avgpool_backward, *args, shape->slot_steps, shape->batch);
 }

@@ -113,9 +113,9 @@ static __device__ __forceinline__ float become(const cells &c, uint32_t t, size_
  * where the next step finds it. */
 template <int GATES>
 static __global__ void __launch_bounds__(TILE_THREADS)
-    cell_forward(cells c, uint32_t t, const fedge_cohort_turn *turns, uint32_t batch)
+    cell_forward(cells c, uint32_t t, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
-    const uint32_t s = blockIdx.z, n = c.hidden, count = turns[s].count;
+    const uint32_t s = blockIdx.z, n = c.hidden, count = slot_steps[s].count;
     const tile_place tile = place_of_tile(n, LANES);
     const uint32_t first = tile.right * LANES, example = tile.down * BLOCK_EXAMPLES;
     if (example >= count)
@@ -144,11 +144,11 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* The state before the first step, and what comes from behind the last. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    clear(cells c, uint32_t backward, const fedge_cohort_turn *turns, uint32_t batch)
+    clear(cells c, uint32_t backward, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * c.hidden)
+    if (i >= (size_t)slot_steps[s].count * c.hidden)
         return;
     const size_t example = (size_t)s * batch + i / c.hidden;
     const uint32_t k = (uint32_t)(i % c.hidden);
@@ -162,11 +162,11 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 
 /* A thread for each number of the state: gates become the gradients of their sums. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    cell_backward(cells c, uint32_t t, const fedge_cohort_turn *turns, uint32_t batch)
+    cell_backward(cells c, uint32_t t, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, n = c.hidden;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * n)
+    if (i >= (size_t)slot_steps[s].count * n)
         return;
     const uint32_t k = (uint32_t)(i % n);
     const size_t example = (size_t)s * batch + i / n, row = example * c.steps + t;
@@ -198,11 +198,11 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 /* A thread for each number of the state before: dh = W_hhᵀ · the sums' gradients, and for a GRU
  * what goes past the gates. */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    state_backward(cells c, uint32_t t, const fedge_cohort_turn *turns, uint32_t batch)
+    state_backward(cells c, uint32_t t, const fedge_cohort_slot_step *slot_steps, uint32_t batch)
 {
     const uint32_t s = blockIdx.z, n = c.hidden, gates = c.is_gru ? 3 : 4;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (i >= (size_t)turns[s].count * n)
+    if (i >= (size_t)slot_steps[s].count * n)
         return;
     const uint32_t k = (uint32_t)(i % n);
     const size_t example = (size_t)s * batch + i / n;
@@ -220,13 +220,14 @@ cudaError_t fedge_cohort_launch_recurrent(const fedge_cohort_shape *shape,
     const cudaLaunchConfig_t start = value_grid(shape, (size_t)shape->batch * args->hidden);
     const cudaLaunchConfig_t config =
         tile_grid(shape, shape->batch, BLOCK_EXAMPLES, args->hidden, LANES);
-    cudaError_t error = cudaLaunchKernelEx(&start, clear, *args, 0u, shape->turns, shape->batch);
+    cudaError_t error =
+        cudaLaunchKernelEx(&start, clear, *args, 0u, shape->slot_steps, shape->batch);
     for (uint32_t k = 0; k < args->steps && error == cudaSuccess; k++) {
         const uint32_t t = args->reverse ? args->steps - 1 - k : k;
-        error = args->is_gru ? cudaLaunchKernelEx(&config, cell_forward<3>, *args, t, shape->turns,
-                                                  shape->batch)
-                             : cudaLaunchKernelEx(&config, cell_forward<4>, *args, t, shape->turns,
-                                                  shape->batch);
+        error = args->is_gru ? cudaLaunchKernelEx(&config, cell_forward<3>, *args, t,
+                                                  shape->slot_steps, shape->batch)
+                             : cudaLaunchKernelEx(&config, cell_forward<4>, *args, t,
+                                                  shape->slot_steps, shape->batch);
     }
     return error;
 }
@@ -235,13 +236,15 @@ cudaError_t fedge_cohort_launch_recurrent_backward(const fedge_cohort_shape *sha
                                                    const fedge_cohort_recurrent *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, (size_t)shape->batch * args->hidden);
-    cudaError_t error = cudaLaunchKernelEx(&config, clear, *args, 1u, shape->turns, shape->batch);
+    cudaError_t error =
+        cudaLaunchKernelEx(&config, clear, *args, 1u, shape->slot_steps, shape->batch);
     for (uint32_t k = args->steps; k-- > 0 && error == cudaSuccess;) {
         const uint32_t t = args->reverse ? args->steps - 1 - k : k;
-        error = cudaLaunchKernelEx(&config, cell_backward, *args, t, shape->turns, shape->batch);
+        error =
+            cudaLaunchKernelEx(&config, cell_backward, *args, t, shape->slot_steps, shape->batch);
         if (error == cudaSuccess && k > 0) {
-            error =
-                cudaLaunchKernelEx(&config, state_backward, *args, t, shape->turns, shape->batch);
+            error = cudaLaunchKernelEx(&config, state_backward, *args, t, shape->slot_steps,
+                                       shape->batch);
         }
     }
     return error;

@@ -13,12 +13,12 @@ typedef struct kept {
 } kept;
 
 static __device__ __forceinline__ kept place_of(const fedge_cohort_step &p,
-                                                const fedge_cohort_turn &turn, size_t at,
+                                                const fedge_cohort_slot_step &turn, size_t at,
                                                 size_t value)
 {
     kept found = {at, 0};
     if (p.states_bf16) {
-        fedge_cohort_turn named = turn;
+        fedge_cohort_slot_step named = turn;
         named.stream[0] = p.rounding | (turn.stream[0] & 0xffffu);
         found.word = drawn_word(named, value);
     }
@@ -53,16 +53,17 @@ static __device__ __forceinline__ void write_state(const fedge_cohort_step &p, i
 /* ---- steps ----------------------------------------------------------------------------------- */
 
 static __global__ void __launch_bounds__(TILE_THREADS)
-    begin_slots(fedge_cohort_step p, fedge_cohort_tally *tallies, const fedge_cohort_turn *turns)
+    begin_slots(fedge_cohort_step p, fedge_cohort_tally *tallies,
+                const fedge_cohort_slot_step *slot_steps)
 {
     const uint32_t s = blockIdx.z;
     const size_t i = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x;
-    if (turns[s].count == 0 || turns[s].step != 1)
+    if (slot_steps[s].count == 0 || slot_steps[s].step != 1)
         return;
     if (i == 0)
         tallies[s] = fedge_cohort_tally{};
     if (p.values && i < p.num_values) {
-        p.values[s * p.stride + i] = p.start[turns[s].member * p.stride + i];
+        p.values[s * p.stride + i] = p.start[slot_steps[s].member * p.stride + i];
         for (int k = 0; k < 2; k++) {
             if (p.states[k] && i < p.states_stride)
                 write_state(p, k, kept{s * p.states_stride + i, 0}, 0.0f);
@@ -71,8 +72,8 @@ static __global__ void __launch_bounds__(TILE_THREADS)
 }
 
 /* With the proximal term, which the norm is taken of too. */
-static __device__ __forceinline__ float gradient(const fedge_cohort_step &p,
-                                                 const fedge_cohort_turn &turn, size_t at, size_t i)
+static __device__ __forceinline__ float
+gradient(const fedge_cohort_step &p, const fedge_cohort_slot_step &turn, size_t at, size_t i)
 {
     float g = p.gradients[at];
     if (p.proximal_mu != 0.0f)
@@ -83,11 +84,11 @@ static __device__ __forceinline__ float gradient(const fedge_cohort_step &p,
 /* The sum of squares of one part of a slot's gradient: 256 sums, then a tree.
  */
 static __global__ void __launch_bounds__(TILE_THREADS)
-    sum_squares(fedge_cohort_step p, const fedge_cohort_turn *turns)
+    sum_squares(fedge_cohort_step p, const fedge_cohort_slot_step *slot_steps)
 {
     __shared__ double sums[TILE_THREADS];
     const uint32_t s = blockIdx.z;
-    const fedge_cohort_turn turn = turns[s];
+    const fedge_cohort_slot_step turn = slot_steps[s];
     double sum = 0.0;
     if (turn.count == 0)
         return;
@@ -119,8 +120,9 @@ static __device__ __forceinline__ float clip_scale(const fedge_cohort_step &p, u
     return scale < 1.0f ? scale : 1.0f;
 }
 
-static __device__ __forceinline__ void
-step_sgd(const fedge_cohort_step &p, const fedge_cohort_turn &turn, float g, size_t at, kept of)
+static __device__ __forceinline__ void step_sgd(const fedge_cohort_step &p,
+                                                const fedge_cohort_slot_step &turn, float g,
+                                                size_t at, kept of)
 {
     const float w = p.values[at];
     const float slope = g + p.weight_decay * w;
@@ -133,8 +135,9 @@ step_sgd(const fedge_cohort_step &p, const fedge_cohort_turn &turn, float g, siz
     p.values[at] = w - turn.rate * (p.nesterov ? slope + p.momentum * v : v);
 }
 
-static __device__ __forceinline__ void
-step_adam(const fedge_cohort_step &p, const fedge_cohort_turn &turn, float g, size_t at, kept of)
+static __device__ __forceinline__ void step_adam(const fedge_cohort_step &p,
+                                                 const fedge_cohort_slot_step &turn, float g,
+                                                 size_t at, kept of)
 {
     const float w = p.values[at];
     if (p.optimizer == FEDGE_COHORT_ADAM)
@@ -147,11 +150,11 @@ step_adam(const fedge_cohort_step &p, const fedge_cohort_turn &turn, float g, si
 }
 
 static __global__ void __launch_bounds__(TILE_THREADS)
-    step_all(fedge_cohort_step p, const fedge_cohort_turn *turns)
+    step_all(fedge_cohort_step p, const fedge_cohort_slot_step *slot_steps)
 {
     const uint32_t s = blockIdx.z;
     const size_t at_range = (size_t)blockIdx.x * TILE_THREADS + threadIdx.x, i = p.first + at_range;
-    const fedge_cohort_turn turn = turns[s];
+    const fedge_cohort_slot_step turn = slot_steps[s];
     if (turn.count == 0 || at_range >= p.count)
         return;
     const size_t at = s * p.stride + i;
@@ -173,7 +176,7 @@ cudaError_t fedge_cohort_launch_begin(const fedge_cohort_shape *shape,
                                       const fedge_cohort_step *args, fedge_cohort_tally *tallies)
 {
     const cudaLaunchConfig_t config = value_grid(shape, args->num_values);
-    return cudaLaunchKernelEx(&config, begin_slots, *args, tallies, shape->turns);
+    return cudaLaunchKernelEx(&config, begin_slots, *args, tallies, shape->slot_steps);
 }
 
 cudaError_t fedge_cohort_launch_squares(const fedge_cohort_shape *shape,
@@ -181,11 +184,11 @@ cudaError_t fedge_cohort_launch_squares(const fedge_cohort_shape *shape,
 {
     cudaLaunchConfig_t parts = value_grid(shape, 1);
     parts.gridDim.x = FEDGE_COHORT_NORM_PARTS;
-    return cudaLaunchKernelEx(&parts, sum_squares, *args, shape->turns);
+    return cudaLaunchKernelEx(&parts, sum_squares, *args, shape->slot_steps);
 }
 
 cudaError_t fedge_cohort_launch_step(const fedge_cohort_shape *shape, const fedge_cohort_step *args)
 {
     const cudaLaunchConfig_t config = value_grid(shape, args->count);
-    return cudaLaunchKernelEx(&config, step_all, *args, shape->turns);
+    return cudaLaunchKernelEx(&config, step_all, *args, shape->slot_steps);
 }
