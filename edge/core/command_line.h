@@ -58,7 +58,7 @@ typedef struct fedge_command_line {
     bool command;    /* of a program: without --version */
     bool help_all;   /* some options are advanced */
     bool arguments;  /* there may be words that are no options */
-    bool short_help; /* -h is --help */
+    bool short_help; /* -h means --help */
 } fedge_command_line;
 
 /* Of an option that sets [member] of the settings' type [settings_type]. */
@@ -76,7 +76,7 @@ typedef enum fedge_asked {
     FEDGE_ASKED_VERSION
 } fedge_asked;
 
-/* What a command line has besides options. */
+/* The words of a command line that are no options. */
 typedef struct fedge_words {
     fedge_asked asked;
     uint32_t num;

@@ -57,10 +57,10 @@ typedef struct fedge_os_part {
 FEDGE_MUST_USE fedge_status fedge_os_write_parts(const char *path, const fedge_os_part *parts,
                                                  size_t num_parts, unsigned mode, fedge_error *err);
 
-/* Creates a directory in one that exists. Who renames it and syncs that makes it durable. */
+/* Creates a directory in an existing one. It is durable once the parent has been synced. */
 FEDGE_MUST_USE fedge_status fedge_os_make_dir(const char *path, fedge_error *err);
-/* Creates the directory and its parents, durably; one that exists is fine, and durable too, whoever
- * was killed while making it. That costs a sync each time. */
+/* Creates the directory and its parents, durably. An existing one is made durable too, since the
+ * process that created it may have been killed; this costs a sync each time. */
 FEDGE_MUST_USE fedge_status fedge_os_make_dirs(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_sync_dir(const char *path, fedge_error *err);
 bool fedge_os_exists(const char *path);
@@ -68,10 +68,10 @@ bool fedge_os_is_dir(const char *path);
 /* FEDGE_DENIED, with the command that mends it, when anyone but the owner may read, write or enter
  * [path]: for keys. */
 FEDGE_MUST_USE fedge_status fedge_os_check_private(const char *path, fedge_error *err);
-/* The same when anyone may write [path]: for what says whom to trust. */
+/* The same when anyone may write [path]: for files that name trusted certificates. */
 FEDGE_MUST_USE fedge_status fedge_os_check_not_writable(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_remove(const char *path, fedge_error *err);
-/* Removes a directory with all that is in it; what does not exist is fine. */
+/* Removes a directory with all its contents; a missing one is fine. */
 FEDGE_MUST_USE fedge_status fedge_os_remove_tree(const char *path, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_os_rename(const char *from, const char *to, fedge_error *err);
 /* Gives the synced file [temporary] the name [path] beside it, durably: rename, fsync of the
@@ -136,7 +136,7 @@ void fedge_os_hold_streams(void);
 /* This process ends (SIGTERM) when [parent], which has just forked it, does. */
 void fedge_os_end_with_parent(int64_t parent);
 
-/* What the system's tools (ps -T, top -H, perf) show of this thread: at most 15 bytes of it. */
+/* Names this thread for the system's tools (ps -T, top -H, perf), which show 15 bytes at most. */
 void fedge_os_name_thread(const char *name);
 
 /* The TCP socket takes no more once [size] bytes wait that were not yet sent: without it the system

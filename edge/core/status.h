@@ -50,11 +50,11 @@ typedef enum fedge_status {
 
 #define FEDGE_ERROR_MESSAGE_SIZE 512
 
-/* What went wrong, for people. Plain data, on the caller's stack; no ownership. */
+/* A failure, described for people. Plain data on the caller's stack; owns nothing. */
 typedef struct fedge_error {
     fedge_status status;
     char message[FEDGE_ERROR_MESSAGE_SIZE]; /* NUL-terminated, cut (never overrun) when too long;
-                                               a '?' for each byte of what steers, see below */
+                                               a '?' for each byte of fedge_text_steering */
 } fedge_error;
 
 #define FEDGE_MUST_USE __attribute__((warn_unused_result))

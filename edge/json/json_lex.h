@@ -2,8 +2,8 @@
  * by piece. RFC 8259, but for U+0000, which no string may have, and a limit on numbers' length.
  * Internal to edge/json.
  *
- * Where the text is wrong, functions return false or FEDGE_LEX_BAD, with the reason in problem and
- * the lexer at the place.
+ * On invalid text, functions return false or FEDGE_LEX_BAD; [problem] has the reason, and the lexer
+ * stays at the error.
  */
 #ifndef FEDGE_EDGE_JSON_JSON_LEX_H
 #define FEDGE_EDGE_JSON_JSON_LEX_H

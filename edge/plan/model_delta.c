@@ -143,7 +143,7 @@ static fedge_status encode(maker *self, float *residual, uint8_t *out, size_t *s
                                    .seed = plan->seed,
                                    .round = self->round};
     memset(bounds, plan->update.bound_log2, delta->schema.num_tensors);
-    FEDGE_TRY(fedge_codec_encode_pieces(&plan->update.down, &delta->schema, bounds, &ends, out,
+    FEDGE_TRY(fedge_codec_encode_chunks(&plan->update.down, &delta->schema, bounds, &ends, out,
                                         size, &unused, err));
     keep_excess(self, residual);
     return FEDGE_OK;

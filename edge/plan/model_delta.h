@@ -1,9 +1,9 @@
-/* Model deltas: how a server tells clients a new model that have an older one.
+/* Model deltas: a new model for clients that have an older one, sent as the difference.
  *
  *     server   w = the model + its residual + the strategy's step;
  *              what the codec of "down" makes of w − model is the delta;
  *              the model moves by what clients will decode;
- *              the rest of w is the next residual
+ *              the remainder of w is the next residual
  *     client   model += delta
  *
  * so both have the same bits, and nothing is lost of what the codec dropped, or cut at the plan's

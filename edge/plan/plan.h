@@ -68,7 +68,7 @@ typedef struct fedge_training_spec {
     uint32_t batch_size;
     uint32_t micro_batch_size; /* examples that pass through the layers at a time; 0: as many as
                                   fedge_model_micro_batch says */
-    float learning_rate;       /* of the first round; a task tells the present one */
+    float learning_rate;       /* of the first round; each task has the present one */
     fedge_optimizer optimizer; /* all but its learning rate */
     fedge_schedule schedule;   /* of the learning rate, over the rounds */
     fedge_precision precision; /* of the matrix products */
@@ -77,7 +77,7 @@ typedef struct fedge_training_spec {
     fedge_storage weights;     /* as they are kept between steps */
 } fedge_training_spec;
 
-/* Do clients add what did not travel in one round to what they send in the next? */
+/* Do clients keep the values they did not send as a residual for the next round? */
 typedef enum fedge_error_feedback {
     FEDGE_ERROR_FEEDBACK_AUTO, /* where the codec chooses which values travel */
     FEDGE_ERROR_FEEDBACK_ON,
@@ -123,7 +123,7 @@ typedef struct fedge_hooks_arguments {
     float lambda;             /* holds a model of the client's own near the server's */
 } fedge_hooks_arguments;
 
-/* What a client needs to know of a job. On the heap (it is large): fedge_plan_free. */
+/* The clients' part of a job. Allocate it on the heap, since it is large; fedge_plan_free. */
 typedef struct fedge_plan {
     char name[FEDGE_MAX_JOB_NAME];
     uint64_t seed;                          /* < 2^53 */
@@ -135,8 +135,8 @@ typedef struct fedge_plan {
     fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
     fedge_schema schema;     /* over [tensors]: the parameters, then the statistics */
     size_t num_parameters;   /* values of the parameters: the statistics begin behind them */
-    fedge_sent sent;         /* what of them travels in an update */
-    fedge_personal personal; /* what of them is a client's own */
+    fedge_sent sent;         /* the layout of an update */
+    fedge_personal personal; /* the values that stay on the client */
     fedge_data_spec data;    /* when not external, or when the job names data */
     bool has_data;
     fedge_training_spec training;
@@ -218,7 +218,7 @@ typedef struct fedge_strategy_reader {
     bool divides_by_rate; /* by the clients' learning rate, which is 0 in no round then */
 } fedge_strategy_reader;
 
-/* What tells a good model from a bad one. */
+/* The measure by which models are compared. */
 typedef enum fedge_criterion {
     FEDGE_CRITERION_AUTO, /* on the examples for validation if there are any, else on the test set
                            */

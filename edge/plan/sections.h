@@ -1,6 +1,7 @@
-/* Sections: which values of a model travel in an update, and where they belong in the model.
+/* The update layout: which values of a model travel in an update, and where they belong in the
+ * model.
  *
- * What is not trained is not sent. All that travels lies in one block, section by section and
+ * Untrained values are not sent. All values of an update lie in one block, section by section and
  * tensor by tensor, in the order of the model; sums, bounds and the journal follow this layout:
  *
  *     delta    w_end − w_start of the trained rows of every trained parameter
@@ -38,7 +39,7 @@ typedef struct fedge_section {
     uint32_t first;      /* of its tensors among all */
 } fedge_section;
 
-/* Everything that travels. Points into itself: not to be copied. */
+/* The layout of an update. It points into itself, so it must not be copied. */
 typedef struct fedge_sent {
     fedge_tensor_spec tensors[FEDGE_MAX_TENSORS];
     fedge_schema schema;              /* over [tensors]: shapes of what is sent */
@@ -59,7 +60,7 @@ FEDGE_MUST_USE fedge_status fedge_sections_make(struct fedge_plan *plan, const c
 /* The section of this kind, or NULL. */
 const fedge_section *fedge_sections_find(const fedge_sent *sent, fedge_section_kind kind);
 
-/* Does the section have every parameter of the model, each in its place? */
+/* Does the section have every parameter of the model, at the model's offsets? */
 bool fedge_section_is_whole(const struct fedge_plan *plan, const fedge_section *section);
 
 /* Copies the section's values out of a model's (plan->schema.num_elements), or back into them; the

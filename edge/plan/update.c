@@ -114,7 +114,7 @@ static fedge_status run_section(const fedge_update *update, const fedge_section 
     fedge_section_info *info = &made->sections[made->num_sections++];
     fedge_codec_stats stats;
     size_t raw_size = 0;
-    FEDGE_TRY(fedge_codec_encode_pieces(&section->codec, &section->schema,
+    FEDGE_TRY(fedge_codec_encode_chunks(&section->codec, &section->schema,
                                         update->bounds_log2 + section->first, &ends, raw, &raw_size,
                                         &stats, err));
     const size_t size = raw ? pack(update, raw, raw_size) : raw_size;

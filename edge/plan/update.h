@@ -22,7 +22,7 @@ size_t fedge_update_max_size(const fedge_plan *plan);
 
 /* ---- encoding -------------------------------------------------------------------------------- */
 
-/* An update to be encoded. Plain data; points to what others own. */
+/* An update to be encoded. Plain data; owns none of its pointers. */
 typedef struct fedge_update {
     const fedge_plan *plan;
     const int8_t *bounds_log2; /* of the tensors that travel */
@@ -49,7 +49,7 @@ typedef struct fedge_update {
     fedge_deflater *deflater;
 } fedge_update;
 
-/* What came of it. */
+/* The result of encoding. */
 typedef struct fedge_update_made {
     uint64_t size;    /* of the upload's sections */
     uint64_t clamped; /* values cut to their bound */
@@ -57,7 +57,7 @@ typedef struct fedge_update_made {
     fedge_section_info sections[FEDGE_SECTION_KINDS];
 } fedge_update_made;
 
-/* Encodes in one pass, piece by piece in the first-level cache, and takes no memory.
+/* Encodes in one pass, chunk by chunk in the first-level cache, and allocates nothing.
  * FEDGE_NOT_FINITE for a change that is no number, with its tensor; [give] may have been called
  * then for what is before it. */
 FEDGE_MUST_USE fedge_status fedge_update_run(const fedge_update *update, fedge_update_made *made,
@@ -84,7 +84,7 @@ FEDGE_MUST_USE fedge_status fedge_update_unpack(const fedge_plan *plan, const fe
                                                 const uint8_t *bytes, uint8_t *raw, size_t raw_size,
                                                 fedge_error *err);
 
-/* The same of an upload whose bytes are read piece by piece, in order. */
+/* The same for an upload whose bytes are read chunk by chunk, in order. */
 FEDGE_MUST_USE fedge_status fedge_update_unpack_read(const fedge_plan *plan,
                                                      const fedge_upload *upload, fedge_read_fn read,
                                                      void *user, uint8_t *raw, size_t raw_size,

@@ -41,7 +41,7 @@ typedef struct fedge_conditions {
     char root[FEDGE_CONDITIONS_MAX_ROOT]; /* before /sys and /proc: a container's host */
 } fedge_conditions;
 
-/* What did not hold. */
+/* The condition that was not met. */
 typedef struct fedge_obstacle {
     fedge_reason reason; /* ON_BATTERY … LOW_DISK; NONE: all hold */
     uint64_t after_ms;   /* when it may be worth asking again */

@@ -109,7 +109,7 @@ static inflation inflation_by(const fedge_inflater *by, uint8_t *out, size_t out
 /* One byte of room more tells an end from an overflow. */
 static void take_piece(inflation *self, const uint8_t *piece_in, size_t size)
 {
-    fedge_inflater_span span = {
+    fedge_inflater_range span = {
         .in = piece_in, .in_size = size, .begin = self->out, .blocks_left = self->blocks_left};
     bool moved;
     do {

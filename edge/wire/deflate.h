@@ -1,4 +1,4 @@
-/* Deflate in zlib's format (RFC 1950), with hard bounds. */
+/* Deflate and inflate in zlib's format (RFC 1950), with hard bounds. */
 #ifndef FEDGE_EDGE_WIRE_DEFLATE_H
 #define FEDGE_EDGE_WIRE_DEFLATE_H
 
@@ -30,7 +30,7 @@ bool fedge_deflater_run(fedge_deflater *deflater, const uint8_t *in, size_t in_s
 FEDGE_MUST_USE fedge_status fedge_inflate(const uint8_t *in, size_t in_size, uint8_t *out,
                                           size_t out_size, fedge_error *err);
 
-/* Fills bytes[0, size) with what comes next. */
+/* Fills bytes[0, size) with the next bytes of the stream. */
 typedef fedge_status (*fedge_read_fn)(void *user, uint8_t *bytes, size_t size, fedge_error *err);
 
 /* The same of [in_size] bytes that are read piece by piece, in order; all of them are read,
@@ -46,15 +46,15 @@ FEDGE_MUST_USE fedge_status fedge_inflate_read(fedge_read_fn read, void *user, u
  * edge/wire and its tests. */
 
 typedef enum fedge_inflater_state {
-    FEDGE_INFLATER_GOES_ON, /* input or room are used up */
+    FEDGE_INFLATER_GOES_ON, /* the input or the output buffer is used up */
     FEDGE_INFLATER_ENDED,   /* the stream is whole, its checksum right */
     FEDGE_INFLATER_BROKEN,
     FEDGE_INFLATER_MANY_BLOCKS, /* one began when none was left */
     FEDGE_INFLATER_NO_MEMORY
 } fedge_inflater_state;
 
-/* What is left of the input and of the room; a step moves it on. */
-typedef struct fedge_inflater_span {
+/* The remaining input and output; a step advances both. */
+typedef struct fedge_inflater_range {
     const uint8_t *in;
     uint8_t *out;
     size_t in_size, out_size;
@@ -62,14 +62,14 @@ typedef struct fedge_inflater_span {
         *begin; /* what has come out: made bytes, right before out unless there is no room */
     size_t made;
     uint64_t blocks_left; /* that may still begin */
-} fedge_inflater_span;
+} fedge_inflater_range;
 
 typedef struct fedge_inflater {
     const char *name;
     size_t piece_bytes;   /* to be read at a time */
     uint64_t max_size;    /* of what comes out */
     void *(*begin)(void); /* NULL: no memory */
-    fedge_inflater_state (*step)(void *stream, fedge_inflater_span *span);
+    fedge_inflater_state (*step)(void *stream, fedge_inflater_range *span);
     const char *(*why)(const void *stream); /* it is broken; static text */
     void (*end)(void *stream);
 } fedge_inflater;
@@ -77,7 +77,7 @@ typedef struct fedge_inflater {
 extern const fedge_inflater fedge_inflater_zlib;
 extern const fedge_inflater fedge_inflater_isal; /* with FEDGE_WITH_ISAL */
 
-/* What this build has, NULL behind them, the fastest first and zlib last. */
+/* The inflaters of this build, NULL-terminated: the fastest first, zlib last. */
 const fedge_inflater *const *fedge_inflaters(void);
 
 /* fedge_inflate_read by [inflater]; out_size ≤ its max_size. */

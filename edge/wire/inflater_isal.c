@@ -46,7 +46,7 @@ static uint32_t at_most(size_t size)
     return size < UINT32_MAX ? (uint32_t)size : UINT32_MAX;
 }
 
-static uint32_t take(fedge_inflater_span *span, uint8_t *out, uint32_t have, uint32_t want)
+static uint32_t take(fedge_inflater_range *span, uint8_t *out, uint32_t have, uint32_t want)
 {
     while (have < want && span->in_size > 0) {
         out[have++] = *span->in++;
@@ -62,7 +62,7 @@ static bool is_header(const uint8_t h[HEADER_BYTES])
 }
 
 /* The first bytes of the trailer may have been read ahead, with some that are behind it. */
-static void begin_trailer(isal_stream *stream, fedge_inflater_span *span)
+static void begin_trailer(isal_stream *stream, fedge_inflater_range *span)
 {
     struct inflate_state *state = &stream->state;
     uint64_t ahead = state->read_in >> (state->read_in_length % 8);
@@ -86,7 +86,7 @@ static bool is_trailer(const uint8_t t[TRAILER_BYTES], uint32_t adler)
     return adler == ((uint32_t)t[0] << 24 | (uint32_t)t[1] << 16 | (uint32_t)t[2] << 8 | t[3]);
 }
 
-static void inflate_on(isal_stream *stream, fedge_inflater_span *span)
+static void inflate_on(isal_stream *stream, fedge_inflater_range *span)
 {
     struct inflate_state *state = &stream->state;
     const uint32_t in = at_most(span->in_size), room = at_most(span->out_size);
@@ -108,7 +108,7 @@ static void inflate_on(isal_stream *stream, fedge_inflater_span *span)
 
 /* Judges the next block's header and gives the block to ISA-L as the last. False: it is broken,
  * one too many, or more of it has to come. */
-static bool begin_block(isal_stream *stream, fedge_inflater_span *span)
+static bool begin_block(isal_stream *stream, fedge_inflater_range *span)
 {
     struct inflate_state *state = &stream->state;
     if (span->in_size > 0 && state->read_in_length == 0 && stream->num_pending == 0) {
@@ -155,9 +155,9 @@ static bool begin_block(isal_stream *stream, fedge_inflater_span *span)
 }
 
 /* What waits comes before the piece. */
-static void inflate_pending(isal_stream *stream, fedge_inflater_span *span)
+static void inflate_pending(isal_stream *stream, fedge_inflater_range *span)
 {
-    fedge_inflater_span first = *span;
+    fedge_inflater_range first = *span;
     first.in = stream->pending;
     first.in_size = stream->num_pending;
     inflate_on(stream, &first);
@@ -173,7 +173,7 @@ static bool is_broken(const isal_stream *stream)
 }
 
 /* False: input or room are used up, or it is broken. */
-static bool inflate_block(isal_stream *stream, fedge_inflater_span *span)
+static bool inflate_block(isal_stream *stream, fedge_inflater_range *span)
 {
     if (!stream->in_block && (!begin_block(stream, span) || is_broken(stream)))
         return false;
@@ -188,7 +188,7 @@ static bool inflate_block(isal_stream *stream, fedge_inflater_span *span)
     return true;
 }
 
-static fedge_inflater_state step(void *user, fedge_inflater_span *span)
+static fedge_inflater_state step(void *user, fedge_inflater_range *span)
 {
     isal_stream *stream = user;
     stream->num_header = take(span, stream->header, stream->num_header, HEADER_BYTES);

@@ -29,7 +29,7 @@ static uInt at_most(size_t size)
 #define BETWEEN_BLOCKS 128
 #define LAST_BLOCK 64
 
-static int inflate_on(z_stream *z, fedge_inflater_span *span)
+static int inflate_on(z_stream *z, fedge_inflater_range *span)
 {
     const uInt in = at_most(span->in_size), room = at_most(span->out_size);
     z->next_in = span->in;
@@ -44,7 +44,7 @@ static int inflate_on(z_stream *z, fedge_inflater_span *span)
     return code;
 }
 
-static fedge_inflater_state step(void *user, fedge_inflater_span *span)
+static fedge_inflater_state step(void *user, fedge_inflater_range *span)
 {
     z_stream *z = &((zlib_stream *)user)->z;
     int code;

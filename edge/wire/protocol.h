@@ -47,7 +47,7 @@ typedef struct fedge_hello {
     char features[FEDGE_MAX_READ_FEATURES][FEDGE_MAX_FEATURE];
     char data[FEDGE_MAX_NAMES][FEDGE_MAX_NAME];   /* data sets this device can serve */
     char errors[FEDGE_MAX_NAMES][FEDGE_MAX_TEXT]; /* last error events, newest first */
-    bool hangs_up; /* it need not hold a connection while there is no task for it */
+    bool hangs_up; /* the device may disconnect while it has no task */
     uint32_t num_more_features;
     char more_features[FEDGE_MAX_MORE_FEATURES][FEDGE_MAX_FEATURE]; /* those behind [features] */
 } fedge_hello;
@@ -71,14 +71,14 @@ typedef enum fedge_task_kind { FEDGE_TASK_TRAIN, FEDGE_TASK_EVALUATE } fedge_tas
 #define FEDGE_MAX_RETURN_WITHIN_MS 3600000
 #define FEDGE_MAX_DELTAS 8
 
-/* What a client does with a model's list of parts. */
+/* How a client uses a model's list of parts. */
 typedef enum fedge_list_use {
     FEDGE_LIST_UNUSED,
     FEDGE_LIST_FETCHED,
     FEDGE_LIST_HELD
 } fedge_list_use;
 
-/* A blob that makes the model of an older one (model_delta.h). */
+/* A blob that turns an older model into the present one (model_delta.h). */
 typedef struct fedge_delta_ref {
     char base[FEDGE_HASH_TEXT], hash[FEDGE_HASH_TEXT]; /* of the older model, and the blob's own */
     uint64_t size;
@@ -94,7 +94,7 @@ typedef struct fedge_task {
     double learning_rate; /* of this round */
     uint32_t num_bounds;  /* 0: the plan's bound for every tensor */
     int8_t bounds_log2[FEDGE_MAX_TENSORS];
-    uint64_t control_size;  /* the blob's last bytes, a file of what the strategy tells; 0: none */
+    uint64_t control_size;  /* the blob's last bytes: the strategy's broadcast state; 0: none */
     bool has_last_accepted; /* with a strategy for which clients keep something: in training, and
                                where it is a part of the model in evaluation */
     uint64_t last_accepted; /* task of this client's last update that is in c; 0: none */
@@ -126,7 +126,7 @@ typedef struct fedge_metric {
     double value; /* finite */
 } fedge_metric;
 
-/* What a result is: the metadata of UPLOAD, and of its journal record. */
+/* A result: the metadata of UPLOAD and of its journal record. */
 typedef struct fedge_upload {
     uint64_t task_id;
     char run_id[FEDGE_RUN_ID_TEXT];

@@ -60,6 +60,8 @@ RETIRED = [
     (r"fedge_turns(_\w+)?|FEDGE_TURNS?_\w+", "handshake queue, eviction score", EVERYWHERE),
     (r"(?i:fedge_handover\w*)", "restart state", EVERYWHERE),
     (r"fedge_reach(_\w+)?", "host probe", EVERYWHERE),
+    (r"fedge_codec_encode_pieces|FEDGE_CODEC_PIECE", "chunk", EVERYWHERE),
+    (r"fedge_inflater_span", "range", EVERYWHERE),
 ]
 WORDS = [
 ]

@@ -281,11 +281,11 @@ static fedge_status encode_whole(encoder *self, const fedge_tensor_spec *spec, u
     const bool keeps = ends->residual != NULL;
     const bool fixed =
         self->codec->values->keeps_quantised && !self->out && ends->take_fixed && !keeps;
-    float room[FEDGE_CODEC_PIECE];
-    int32_t v[FEDGE_CODEC_PIECE];
-    for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_PIECE) {
+    float room[FEDGE_CODEC_CHUNK];
+    int32_t v[FEDGE_CODEC_CHUNK];
+    for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_CHUNK) {
         const size_t left = spec->count - at;
-        const size_t n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
+        const size_t n = left < FEDGE_CODEC_CHUNK ? left : FEDGE_CODEC_CHUNK;
         const float *x = NULL;
         if (fixed) {
             ends->take_fixed(ends->user, index, at, n, bound_log2, v, self->stats);
@@ -323,11 +323,11 @@ static fedge_status encode_chosen(encoder *self, const fedge_tensor_spec *spec, 
 {
     const fedge_codec_ends *ends = self->ends;
     tensor_end end = {ends, index};
-    float room[FEDGE_CODEC_PIECE];
+    float room[FEDGE_CODEC_CHUNK];
     assert(ends->residual);
-    for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_PIECE) {
+    for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_CHUNK) {
         const size_t left = spec->count - at;
-        const size_t n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
+        const size_t n = left < FEDGE_CODEC_CHUNK ? left : FEDGE_CODEC_CHUNK;
         const float *x = ends->take(ends->user, index, at, n, room);
         (void)add_residual(self, spec, bound_log2, at, x, n);
         if (self->stats->not_finite > 0)
@@ -348,7 +348,7 @@ static fedge_status encode_chosen(encoder *self, const fedge_tensor_spec *spec, 
     return status;
 }
 
-fedge_status fedge_codec_encode_pieces(const fedge_codec *codec, const fedge_schema *schema,
+fedge_status fedge_codec_encode_chunks(const fedge_codec *codec, const fedge_schema *schema,
                                        const int8_t *bounds_log2, const fedge_codec_ends *ends,
                                        uint8_t *out, size_t *size, fedge_codec_stats *stats,
                                        fedge_error *err)
@@ -398,7 +398,7 @@ fedge_status fedge_codec_encode(const fedge_codec *codec, const fedge_schema *sc
                           "the section takes up to %zu bytes as %s, and there is room for %zu",
                           most, fedge_codec_text(codec, text), out_size);
     }
-    return fedge_codec_encode_pieces(codec, schema, bounds_log2, &ends, out, size,
+    return fedge_codec_encode_chunks(codec, schema, bounds_log2, &ends, out, size,
                                      stats ? stats : &unused, err);
 }
 
@@ -439,12 +439,12 @@ static fedge_status read_whole(const fedge_codec_tensor *tensor, const uint8_t *
 {
     const fedge_tensor_spec *spec = tensor->spec;
     const fedge_codec_reader *values = fedge_codec_reader_of(tensor->codec->values);
-    int32_t v[FEDGE_CODEC_PIECE];
+    int32_t v[FEDGE_CODEC_CHUNK];
     if (!tensor->give)
         return values->validate(spec, tensor->bound_log2, 0, spec->count, in, err);
-    for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_PIECE) {
+    for (size_t at = 0; at < spec->count; at += FEDGE_CODEC_CHUNK) {
         const size_t left = spec->count - at;
-        const size_t n = left < FEDGE_CODEC_PIECE ? left : FEDGE_CODEC_PIECE;
+        const size_t n = left < FEDGE_CODEC_CHUNK ? left : FEDGE_CODEC_CHUNK;
         FEDGE_TRY(values->decode(spec, tensor->bound_log2, at, n,
                                  in + fedge_codec_run_size(tensor->codec, at), v, err));
         FEDGE_TRY(tensor->give(tensor->user, at, NULL, n, v, err));

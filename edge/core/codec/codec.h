@@ -14,15 +14,15 @@
  *   bf16   the upper half of binary32.                                   2 bytes per value
  *   int4   as int8 with |q| ≤ 7, two in a byte: v = q · m · 2^11.        1/2 + 2/256 bytes each
  *
- * Others choose which values of a tensor travel at all, a share of them, and have these written:
+ * Others sparsify: they select a fraction of a tensor's values and have a codec above encode them:
  *
  *   topk      the largest
  *   randk     some that are drawn, for all clients of a round alike
  *   ternary   the largest, of which only the signs travel and one magnitude
  *
- * What does not travel can stay with the client as a residual, which is added to its next change.
- * Tensors of less than two dimensions (biases, norms) travel whole whatever the choice. The size of
- * what is chosen may depend on the values.
+ * The client can keep the values that are not sent as a residual, which is added to its next
+ * change. Tensors of less than two dimensions (biases, norms) travel whole whatever the choice. The
+ * size of what is chosen may depend on the values.
  *
  * Whatever the codec, what is decoded is an integer v in units of 2^−F with |v| ≤ 2^30
  * (edge/core/fixed.h), and any bytes are a valid section or refused.
@@ -39,7 +39,7 @@
 #include "edge/core/tensor.h"
 
 #define FEDGE_CODEC_BLOCK 256
-#define FEDGE_CODEC_PIECE (8 * FEDGE_CODEC_BLOCK) /* values that are encoded or given at a time */
+#define FEDGE_CODEC_CHUNK (8 * FEDGE_CODEC_BLOCK) /* values that are encoded or given at a time */
 #define FEDGE_CODEC_TEXT 64                       /* bytes of a codec as a job writes it, and NUL */
 
 /* Every codec of this release. The order is kept: append. */
@@ -53,7 +53,7 @@
     X(randk)                                                                                       \
     X(ternary)
 
-/* What encoding did to the values. */
+/* Statistics of encoding. */
 typedef struct fedge_codec_stats {
     uint64_t clamped;    /* values outside their tensor's bound (infinity too), cut to it */
     uint64_t not_finite; /* NaN, up to and including the piece where encoding stopped */
@@ -61,7 +61,7 @@ typedef struct fedge_codec_stats {
 
 typedef struct fedge_codec fedge_codec;
 
-/* Takes values as they are decoded or will be: v (n), n ≤ FEDGE_CODEC_PIECE, of one tensor; places
+/* Takes values as they are decoded or will be: v (n), n ≤ FEDGE_CODEC_CHUNK, of one tensor; places
  * (n): which they are, in ascending order; NULL: those from [at] on. A failure is passed on. */
 typedef fedge_status (*fedge_codec_give_fn)(void *user, size_t at, const uint32_t *places, size_t n,
                                             const int32_t *v, fedge_error *err);
@@ -102,7 +102,7 @@ typedef struct fedge_codec_ops {
                            fedge_error *err);
 } fedge_codec_ops;
 
-/* The way back, in a table of its own: clients only encode, and link nothing of it. */
+/* Decoding has its own table, so that clients, which only encode, do not link it. */
 typedef struct fedge_codec_reader {
     /* ---- of a codec that writes values ---- */
     /* v (count): the values [first, first + count) of a tensor, whose bytes [in] are. Fails as
@@ -127,7 +127,7 @@ typedef struct fedge_codec_reader {
 FEDGE_CODEC_MAP(FEDGE_CODEC_DECLARE)
 #undef FEDGE_CODEC_DECLARE
 
-#define FEDGE_CODEC_WHOLE 1000000u /* a share */
+#define FEDGE_CODEC_WHOLE 1000000u /* a fraction of 1, in millionths */
 
 /* How a section is encoded. Plain data; all 0: no codec. A job or a message names one codec for all
  * tensors; a plan may override it for some of a section's tensors. */
@@ -175,7 +175,7 @@ size_t fedge_codec_size(const fedge_codec *codec, const fedge_schema *schema);
 /* ---- encoding -------------------------------------------------------------------------------- */
 
 /* Where the values of a section come from and where they go, piece by piece: [n] ≤
- * FEDGE_CODEC_PIECE values of tensor [index] of the schema from its value [at] on, each once and in
+ * FEDGE_CODEC_CHUNK values of tensor [index] of the schema from its value [at] on, each once and in
  * order. */
 typedef struct fedge_codec_ends {
     void *user;
@@ -200,7 +200,7 @@ typedef struct fedge_codec_ends {
  * wanted. [bounds_log2]: b of each tensor, schema->num_tensors of them. Values over the bound are
  * clamped and counted in [stats] (set, not added to). FEDGE_NOT_FINITE when a value is NaN (the
  * message names tensor and index); FEDGE_INVALID_ARGUMENT for a bound outside fixed.h's range. */
-FEDGE_MUST_USE fedge_status fedge_codec_encode_pieces(const fedge_codec *codec,
+FEDGE_MUST_USE fedge_status fedge_codec_encode_chunks(const fedge_codec *codec,
                                                       const fedge_schema *schema,
                                                       const int8_t *bounds_log2,
                                                       const fedge_codec_ends *ends, uint8_t *out,

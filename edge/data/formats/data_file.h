@@ -1,4 +1,4 @@
-/* One file of a data set: of what format it is, and where its labels or its values are.
+/* One file of a data set: its format, and the position of its labels or values.
  *
  * Internal to edge/data.
  */
@@ -118,7 +118,7 @@ typedef enum fedge_data_format {
     FEDGE_DATA_LEAF   /* closed again: fedge_leaf_read reads it */
 } fedge_data_format;
 
-/* What is wanted of a file. */
+/* The part of a file that is read. */
 typedef enum fedge_data_role {
     FEDGE_DATA_VALUES,     /* values; the labels are in another file */
     FEDGE_DATA_LABELS,     /* labels; the values are in another file */

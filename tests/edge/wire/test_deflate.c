@@ -175,7 +175,7 @@ static void *count_begin(void)
     return counted->begin();
 }
 
-static fedge_inflater_state count_step(void *stream, fedge_inflater_span *span)
+static fedge_inflater_state count_step(void *stream, fedge_inflater_range *span)
 {
     const size_t room = span->out_size;
     const fedge_inflater_state state = counted->step(stream, span);

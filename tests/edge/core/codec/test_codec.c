@@ -156,14 +156,14 @@ static void bytes_are_made_of_floats(void **state)
     fedge_codec_stats stats;
     size_t size = 0;
     assert_int_equal(
-        fedge_codec_encode_pieces(&NONE, &schema, bounds, &ends, bytes, &size, &stats, NULL),
+        fedge_codec_encode_chunks(&NONE, &schema, bounds, &ends, bytes, &size, &stats, NULL),
         FEDGE_OK);
     assert_int_equal(size, NONE_SIZE);
     assert_memory_equal(bytes, expected, NONE_SIZE);
     assert_int_equal(with.fixed, 0);
     ends.user = &without;
     assert_int_equal(
-        fedge_codec_encode_pieces(&NONE, &schema, bounds, &ends, NULL, &size, &stats, NULL),
+        fedge_codec_encode_chunks(&NONE, &schema, bounds, &ends, NULL, &size, &stats, NULL),
         FEDGE_OK);
     assert_int_equal(size, NONE_SIZE);
     assert_true(without.fixed > 0);
