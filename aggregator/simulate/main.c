@@ -13,7 +13,7 @@
 #include "aggregator/simulate/compare/compare.h"
 #include "aggregator/simulate/experiment/experiment.h"
 #include "aggregator/simulate/experiment/options.h"
-#include "aggregator/simulate/generate/generate_options.h"
+#include "aggregator/simulate/generate/generate.h"
 #include "aggregator/simulate/model_command.h"
 #include "aggregator/simulate/run/heartbeat.h"
 #include "aggregator/simulate/sweep/sweep.h"

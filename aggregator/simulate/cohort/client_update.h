@@ -9,8 +9,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "aggregator/reduce/accumulator.h"
 #include "aggregator/simulate/cohort/training_backend.h"
+#include "edge/core/status.h"
 #include "edge/plan/client_hooks.h"
+#include "edge/plan/update.h"
 #include "edge/wire/deflate.h"
 
 typedef struct fedge_client_update {
@@ -51,5 +54,19 @@ FEDGE_MUST_USE fedge_status fedge_client_update_add(fedge_client_update *update,
                                                     const int8_t *bounds_log2, double rate,
                                                     float *parameters, float *buffers,
                                                     fedge_error *err);
+
+/* Encoding and accumulating: what training made of a client's model is added to the sums of an
+ * accumulator, piece by piece as it is encoded (edge/plan/update.h). Encoding an update, decoding
+ * it and adding it gives the same sums, bit for bit, and the same size.
+ */
+
+/* Adds to a lane of [accumulator]; [update] without its give. v: NULL, or the update in fixed point
+ * is left here (plan->sent.schema.num_elements). Nothing is added when it fails with
+ * FEDGE_NOT_FINITE, for a change that is no number, with its tensor, or as fedge_accumulator_begin
+ * does. What is not given as changes is finite. Takes no memory. */
+FEDGE_MUST_USE fedge_status fedge_accumulate_update(const fedge_update *update,
+                                                    fedge_accumulator *accumulator, uint32_t lane,
+                                                    uint32_t weight, int32_t *v,
+                                                    fedge_update_made *made, fedge_error *err);
 
 #endif

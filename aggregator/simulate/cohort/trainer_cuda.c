@@ -1,4 +1,4 @@
-#include "aggregator/simulate/cohort/trainer_cuda.h"
+#include "aggregator/simulate/cohort/training_backend.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "aggregator/simulate/cohort/trainer_pool.h"
+#include "aggregator/simulate/cohort/training_backend.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -8,8 +8,8 @@
 
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/sampler.h"
-#include "aggregator/simulate/cohort/classification.h"
 #include "aggregator/simulate/cohort/client_update.h"
+#include "aggregator/simulate/cohort/evaluation.h"
 #include "aggregator/threads/worker_pool.h"
 #include "edge/core/os.h"
 #include "edge/plan/client_hooks.h"

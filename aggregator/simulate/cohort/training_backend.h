@@ -161,4 +161,24 @@ void fedge_trainer_engine_run(fedge_trainer_engine *engine, uint32_t round,
                               const int8_t *bounds_log2, fedge_trainer_engine_task *tasks,
                               uint32_t num_tasks);
 
+/* The engine "cpu": threads that do virtual clients' work, one client per thread at a time.
+ *
+ * Each thread has a model, a lane of sums and buffers of its own, taken once; a task takes no
+ * memory (but the first of a client of which the strategy keeps something). The global model and
+ * the data are shared and only read. Tasks are begun in their order. A thread that waits for work,
+ * or for the others to end theirs, looks for a tenth of a millisecond before it sleeps.
+ */
+
+extern const fedge_trainer_engine_ops fedge_trainer_engine_cpu;
+
+/* The engine "cuda": cohorts of virtual clients trained side by side on this
+ * machine's GPUs (edge/train/cuda).
+ *
+ * Each GPU has a thread, which takes clients from one queue as its slots become
+ * free, encodes what they have become, and adds it to the sums. The data lie on
+ * each GPU. More clients than there are slots are trained one after another.
+ */
+
+extern const fedge_trainer_engine_ops fedge_trainer_engine_cuda;
+
 #endif

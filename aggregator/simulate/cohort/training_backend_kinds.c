@@ -1,7 +1,5 @@
-#include "aggregator/simulate/cohort/trainer_pool.h"
 #include "aggregator/simulate/cohort/training_backend.h"
 #ifdef FEDGE_WITH_CUDA
-#include "aggregator/simulate/cohort/trainer_cuda.h"
 #endif
 
 const fedge_trainer_engine_ops *const fedge_trainer_engines[] = {

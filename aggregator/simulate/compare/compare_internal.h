@@ -36,7 +36,7 @@ typedef struct comparison {
     uint32_t num_groups;
 } comparison;
 
-/* compare_deployed.c: the summary of a run of a server, STATE/runs/RUN_ID; freed with cJSON_Delete.
+/* compare.c: the summary of a run of a server, STATE/runs/RUN_ID; freed with cJSON_Delete.
  * What reading its files gives. */
 FEDGE_MUST_USE fedge_status fedge_compare_deployed(const char *dir, cJSON **summary,
                                                    fedge_error *err);

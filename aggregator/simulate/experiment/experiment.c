@@ -9,7 +9,7 @@
 #include "aggregator/rounds/evaluator.h"
 #include "aggregator/rounds/strategy_plugin.h"
 #include "aggregator/simulate/cohort/memory.h"
-#include "aggregator/simulate/run/backdoor.h"
+#include "aggregator/simulate/run/final_evaluation.h"
 #include "edge/core/message.h"
 #include "edge/core/os.h"
 #include "edge/core/version.h"

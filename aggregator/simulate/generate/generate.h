@@ -16,6 +16,7 @@
 
 #include "aggregator/simulate/generate/synthetic.h"
 #include "edge/core/bytes.h"
+#include "edge/core/command_line.h"
 #include "edge/core/status.h"
 
 #define FEDGE_GENERATE_MAX_TEXT 64 /* bytes of a kind as text, with NUL */
@@ -48,5 +49,21 @@ FEDGE_MUST_USE fedge_status fedge_generate_job(const fedge_generate_settings *se
                                                fedge_buffer *text, fedge_error *err);
 FEDGE_MUST_USE fedge_status fedge_generate_site(const fedge_generate_settings *settings,
                                                 fedge_buffer *text, fedge_error *err);
+
+/* The command line of fedge-simulate generate. */
+
+typedef struct fedge_generate_options {
+    fedge_generate_settings settings; /* dir is argv's */
+    bool help;
+} fedge_generate_options;
+
+/* Reads what follows the program's name, argv[0] being "generate". FEDGE_INVALID_ARGUMENT, and
+ * FEDGE_OUT_OF_RANGE for a kind's numbers. */
+FEDGE_MUST_USE fedge_status fedge_generate_options_parse(int argc, char **argv,
+                                                         fedge_generate_options *options,
+                                                         fedge_error *err);
+
+/* For --help: fits a screen; returns [text]. */
+const char *fedge_generate_options_help(char text[FEDGE_HELP_SIZE]);
 
 #endif

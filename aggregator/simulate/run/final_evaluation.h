@@ -2,11 +2,11 @@
 #ifndef FEDGE_AGGREGATOR_SIMULATE_RUN_FINAL_EVALUATION_H
 #define FEDGE_AGGREGATOR_SIMULATE_RUN_FINAL_EVALUATION_H
 
-#include "aggregator/simulate/cohort/classification.h"
-#include "aggregator/simulate/cohort/client_accuracies.h"
 #include "aggregator/simulate/cohort/client_data.h"
+#include "aggregator/simulate/cohort/evaluation.h"
 #include "aggregator/simulate/run/simulation.h"
 #include "edge/core/status.h"
+#include "edge/data/dataset.h"
 #include "edge/plan/plan.h"
 
 #define FEDGE_FINAL_EVALUATION_CLIENTS 10000 /* evaluated when nobody says how many */
@@ -31,5 +31,15 @@ FEDGE_MUST_USE fedge_status fedge_final_evaluation_init(fedge_final_evaluation *
                                                         const fedge_client_data *client_data,
                                                         uint32_t max_clients, fedge_error *err);
 void fedge_final_evaluation_fini(fedge_final_evaluation *final_evaluation); /* all 0 is fine */
+
+/* What a backdoor among the attacks (attacks.h) has made of the model. */
+
+/* What a backdoor has reached: the share of the test set's examples of other classes that the
+ * present model takes for the backdoor's once they have its mark; NaN when it is not known. All of
+ * [test_set], which is the simulation's, has the mark from then on, so it is the last evaluation,
+ * and by an engine that reads the set where it lies ("cpu"). FEDGE_NO_MEMORY. */
+FEDGE_MUST_USE fedge_status fedge_backdoor_measure(fedge_simulation *simulation,
+                                                   fedge_dataset *test_set, double *share,
+                                                   fedge_error *err);
 
 #endif

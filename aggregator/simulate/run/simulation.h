@@ -19,7 +19,7 @@
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/simulate/cohort/attacks.h"
 #include "aggregator/simulate/cohort/client_states.h"
-#include "aggregator/simulate/cohort/evaluation_set.h"
+#include "aggregator/simulate/cohort/evaluation.h"
 #include "aggregator/simulate/cohort/memory.h"
 #include "aggregator/simulate/cohort/training_backend.h"
 #include "aggregator/simulate/time/client_profiles.h"

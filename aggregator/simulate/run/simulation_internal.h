@@ -98,8 +98,8 @@ FEDGE_MUST_USE fedge_status fedge_simulation_run_async(fedge_simulation *self, f
 FEDGE_MUST_USE fedge_status fedge_simulation_check(const fedge_simulation_config *config,
                                                    fedge_error *err);
 
-/* simulation_step.c: the strategy's step on the sums, of the phase that closes; [sent] is sorted by
- * slot. */
+/* simulation_close.c: the strategy's step on the sums, of the phase that closes; [sent] is sorted
+ * by slot. */
 FEDGE_MUST_USE fedge_status fedge_simulation_step(fedge_simulation *self,
                                                   fedge_round_summary *summary, fedge_error *err);
 

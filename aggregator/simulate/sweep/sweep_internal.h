@@ -142,11 +142,11 @@ uint32_t fedge_sweep_threads(uint32_t num_threads, uint32_t cohort, uint32_t mos
  * needs is known; usable 0: there is no telling. */
 bool fedge_sweep_has_room(uint32_t running, uint64_t at_start, uint64_t need, uint64_t usable);
 
-/* sweep_ranks.c: how many of the runs are left for all ranks together, when each has done its whole
+/* sweep_pool.c: how many of the runs are left for all ranks together, when each has done its whole
  * runs: those that would leave half of the ranks or more without one. */
 uint32_t fedge_sweep_num_shared(uint32_t num_runs, uint32_t num_ranks);
 
-/* sweep_ranks.c: makes these, which are the last, each by a group of ranks; all ranks call it.
+/* sweep_pool.c: makes these, which are the last, each by a group of ranks; all ranks call it.
  * [status], with [err]: how this rank has fared; where one has failed, nothing is done. On all
  * ranks alike: the first failure. */
 FEDGE_MUST_USE fedge_status fedge_sweep_share(fedge_sweep *sweep, uint32_t num_threads,

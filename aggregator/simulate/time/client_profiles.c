@@ -1,10 +1,13 @@
 #include "aggregator/simulate/time/client_profiles.h"
 
+#include <inttypes.h>
 #include <math.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/simulate/time/trace.h"
+#include "edge/data/formats/csv.h"
+#include "edge/json/json.h"
 
 /* Last number of a profile's streams. */
 enum { STREAM_COMPUTE, STREAM_DOWN, STREAM_UP };
@@ -231,4 +234,268 @@ bool fedge_client_profiles_fails(const fedge_client_profiles *profiles, uint32_t
     const bool fails = fedge_rng_double(&rng) < failure;
     *share = fedge_rng_double(&rng);
     return fails;
+}
+
+/* --- distributions ------------------------------------------------------------------------------
+ */
+
+static const struct {
+    const char *name;
+    fedge_distribution_kind kind;
+    int parameters;
+} KINDS[] = {{"fixed:", FEDGE_DISTRIBUTION_FIXED, 1},
+             {"uniform:", FEDGE_DISTRIBUTION_UNIFORM, 2},
+             {"lognormal:", FEDGE_DISTRIBUTION_LOGNORMAL, 2}};
+
+/* Parses "A" or "A,B" up to the text's end. */
+static bool parse_numbers(const char *at, int count, double out[2])
+{
+    for (int i = 0; i < count; i++) {
+        char *end = NULL;
+        out[i] = strtod(at, &end);
+        if (end == at || *end != (i + 1 < count ? ',' : '\0'))
+            return false;
+        at = end + 1;
+    }
+    return true;
+}
+
+static bool is_in_range(double value)
+{
+    return value >= FEDGE_DISTRIBUTION_MIN && value <= FEDGE_DISTRIBUTION_MAX;
+}
+
+static fedge_status check(const fedge_distribution *distribution, const char *text,
+                          fedge_error *err)
+{
+    const bool lognormal = distribution->kind == FEDGE_DISTRIBUTION_LOGNORMAL;
+    const bool uniform = distribution->kind == FEDGE_DISTRIBUTION_UNIFORM;
+    if (!is_in_range(distribution->a) || (uniform && !is_in_range(distribution->b))) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s': numbers must be from %g to %g", text,
+                          FEDGE_DISTRIBUTION_MIN, FEDGE_DISTRIBUTION_MAX);
+    }
+    if (uniform && distribution->b < distribution->a) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s': the smaller number comes first",
+                          text);
+    }
+    if (lognormal && !(distribution->b >= 0.0 && distribution->b <= FEDGE_DISTRIBUTION_MAX_SIGMA)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "'%s': the second number is the spread of the logarithm, from 0 to %g",
+                          text, FEDGE_DISTRIBUTION_MAX_SIGMA);
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_distribution_parse(const char *text, size_t size,
+                                      fedge_distribution *distribution, fedge_error *err)
+{
+    char copy[FEDGE_DISTRIBUTION_MAX_TEXT];
+    if (size < sizeof(copy)) {
+        memcpy(copy, text, size);
+        copy[size] = '\0';
+        for (size_t i = 0; i < sizeof(KINDS) / sizeof(KINDS[0]); i++) {
+            const size_t name = strlen(KINDS[i].name);
+            double numbers[2] = {0.0, 0.0};
+            if (strncmp(copy, KINDS[i].name, name) == 0 &&
+                parse_numbers(copy + name, KINDS[i].parameters, numbers)) {
+                *distribution = (fedge_distribution){KINDS[i].kind, numbers[0], numbers[1]};
+                return check(distribution, copy, err);
+            }
+        }
+    }
+    return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                      "'%.*s' is not fixed:A, uniform:A,B or lognormal:MEDIAN,SIGMA",
+                      size < sizeof(copy) ? (int)size : (int)sizeof(copy), text);
+}
+
+double fedge_distribution_draw(const fedge_distribution *distribution, fedge_rng *rng)
+{
+    double value = distribution->a;
+    switch (distribution->kind) {
+    case FEDGE_DISTRIBUTION_NONE:
+        return INFINITY;
+    case FEDGE_DISTRIBUTION_FIXED:
+        break;
+    case FEDGE_DISTRIBUTION_UNIFORM:
+        value += (distribution->b - distribution->a) * fedge_rng_double(rng);
+        break;
+    case FEDGE_DISTRIBUTION_LOGNORMAL:
+        value *= exp(distribution->b * fedge_rng_normal(rng));
+        break;
+    }
+    return fmin(fmax(value, FEDGE_DISTRIBUTION_MIN), FEDGE_DISTRIBUTION_MAX);
+}
+
+/* --- traces -------------------------------------------------------------------------------------
+ */
+
+enum { CLIENT, COMPUTE, DOWN, UP, FAILURE, NUM_COLUMNS };
+
+static const char *const NAMES[NUM_COLUMNS] = {"client", "compute", "down", "up", "failure"};
+
+typedef struct trace {
+    fedge_csv csv;
+    const char *path;
+    uint32_t column[NUM_COLUMNS]; /* which field it is */
+    bool has[NUM_COLUMNS];
+    uint32_t num_clients;
+    uint64_t *line_of; /* (num_clients): where its row is; 0: not yet */
+} trace;
+
+/* ---- the header ------------------------------------------------------------------------------ */
+
+static fedge_status take_name(trace *self, const char *name, size_t size, uint32_t field,
+                              fedge_error *err)
+{
+    char copy[64];
+    while (size > 0 && (*name == ' ' || *name == '\t')) {
+        name++;
+        size--;
+    }
+    while (size > 0 && (name[size - 1] == ' ' || name[size - 1] == '\t'))
+        size--;
+    size = size < sizeof(copy) ? size : sizeof(copy) - 1;
+    memcpy(copy, name, size);
+    copy[size] = '\0';
+    for (uint32_t i = 0; i < NUM_COLUMNS; i++) {
+        if (strcmp(copy, NAMES[i]) == 0 && self->has[i]) {
+            return fedge_fail(err, FEDGE_CORRUPT,
+                              "%s:%" PRIu64 ": column \"%s\" is there twice: remove one",
+                              self->path, self->csv.number, copy);
+        }
+        if (strcmp(copy, NAMES[i]) == 0) {
+            self->has[i] = true;
+            self->column[i] = field;
+            return FEDGE_OK;
+        }
+    }
+    const char *nearest = fedge_json_nearest(copy, NAMES, NUM_COLUMNS);
+    return fedge_fail(err, FEDGE_CORRUPT,
+                      "%s:%" PRIu64 ": no column is called \"%s\"%s%s%s; there are client, "
+                      "compute, down, up and failure",
+                      self->path, self->csv.number, copy, nearest ? "; did you mean \"" : "",
+                      nearest ? nearest : "", nearest ? "\"?" : "");
+}
+
+static fedge_status read_header(trace *self, fedge_error *err)
+{
+    fedge_status status = fedge_csv_header(&self->csv, err);
+    const char *at = self->csv.line;
+    uint32_t field = 0;
+    while (status == FEDGE_OK) {
+        const size_t size = strcspn(at, ",");
+        status = take_name(self, at, size, field++, err);
+        if (at[size] == '\0')
+            break;
+        at += size + 1;
+    }
+    self->csv.columns = field;
+    if (status == FEDGE_OK && !self->has[CLIENT]) {
+        status =
+            fedge_fail(err, FEDGE_CORRUPT,
+                       "%s:%" PRIu64
+                       ": there is no column \"client\": it must say which client each row is for",
+                       self->path, self->csv.number);
+    }
+    return status;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+static fedge_status check_client(trace *self, float value, uint32_t *client, fedge_error *err)
+{
+    /* Rows are read as floats, which hold every client's number exactly: there are 2^24 at most. */
+    if (!(value >= 0.0f && value < (float)self->num_clients) || value != (float)(uint32_t)value) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "%s:%" PRIu64 ": client %.9g is none of 0 to %" PRIu32
+                          ": correct it or change --clients",
+                          self->path, self->csv.number, (double)value, self->num_clients - 1);
+    }
+    *client = (uint32_t)value;
+    if (self->line_of[*client] > 0) {
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%s:%" PRIu64 ": client %" PRIu32 " has a row in line %" PRIu64
+                          " already: remove one",
+                          self->path, self->csv.number, *client, self->line_of[*client]);
+    }
+    self->line_of[*client] = self->csv.number;
+    return FEDGE_OK;
+}
+
+/* Puts the row's value of a column where it belongs; a column that is not there has none. */
+static fedge_status take_value(const trace *self, const float *row, uint32_t column, float *to,
+                               fedge_error *err)
+{
+    if (!self->has[column])
+        return FEDGE_OK;
+    const double value = (double)row[self->column[column]];
+    if (column == FAILURE && !(value >= 0.0 && value < 1.0)) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "%s:%" PRIu64 ": failure is %g, but must be at least 0 and below 1",
+                          self->path, self->csv.number, value);
+    }
+    if (column != FAILURE &&
+        !(value >= FEDGE_DISTRIBUTION_MIN && value <= FEDGE_DISTRIBUTION_MAX)) {
+        return fedge_fail(err, FEDGE_OUT_OF_RANGE,
+                          "%s:%" PRIu64 ": %s is %g: a number from %g to %g per second is needed",
+                          self->path, self->csv.number, NAMES[column], value,
+                          FEDGE_DISTRIBUTION_MIN, FEDGE_DISTRIBUTION_MAX);
+    }
+    *to = row[self->column[column]];
+    return FEDGE_OK;
+}
+
+static fedge_status read_row(trace *self, fedge_client_profile *clients, fedge_error *err)
+{
+    float row[NUM_COLUMNS];
+    uint32_t client = 0;
+    fedge_status status = fedge_csv_values(&self->csv, FEDGE_F32, self->csv.columns, row, err);
+    if (status == FEDGE_OK)
+        status = check_client(self, row[self->column[CLIENT]], &client, err);
+    /* On failure this is client 0, to whom nothing is given. */
+    fedge_client_profile *to = &clients[client];
+    float *const places[NUM_COLUMNS] = {NULL, &to->compute, &to->down, &to->up, &to->failure};
+    for (uint32_t i = COMPUTE; i < NUM_COLUMNS && status == FEDGE_OK; i++)
+        status = take_value(self, row, i, places[i], err);
+    return status;
+}
+
+static fedge_status read_rows(trace *self, fedge_client_profile *clients, fedge_error *err)
+{
+    bool end = false;
+    fedge_status status = FEDGE_OK;
+    while (status == FEDGE_OK && !end) {
+        status = fedge_csv_next(&self->csv, &end, err);
+        if (status == FEDGE_OK && !end)
+            status = read_row(self, clients, err);
+    }
+    for (uint32_t c = 0; c < self->num_clients && status == FEDGE_OK; c++) {
+        if (self->line_of[c] == 0) {
+            status =
+                fedge_fail(err, FEDGE_CORRUPT,
+                           "%s: client %" PRIu32 " has no row: each of 0 to %" PRIu32 " needs one",
+                           self->path, c, self->num_clients - 1);
+        }
+    }
+    return status;
+}
+
+fedge_status fedge_trace_load(const char *path, uint32_t num_clients, fedge_client_profile *clients,
+                              fedge_trace_columns *columns, fedge_error *err)
+{
+    trace self = {.path = path, .num_clients = num_clients};
+    fedge_status status = fedge_csv_open(&self.csv, path, 0, err);
+    if (status != FEDGE_OK)
+        return status;
+    self.line_of = calloc(num_clients, sizeof(*self.line_of));
+    status = self.line_of ? read_header(&self, err)
+                          : fedge_fail(err, FEDGE_NO_MEMORY,
+                                       "no memory for a trace of %" PRIu32 " clients", num_clients);
+    if (status == FEDGE_OK)
+        status = read_rows(&self, clients, err);
+    *columns =
+        (fedge_trace_columns){self.has[COMPUTE], self.has[DOWN], self.has[UP], self.has[FAILURE]};
+    free(self.line_of);
+    fedge_csv_close(&self.csv);
+    return status;
 }

@@ -13,14 +13,46 @@
 #define FEDGE_AGGREGATOR_SIMULATE_TIME_CLIENT_PROFILES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "aggregator/rounds/round_summary.h"
 #include "aggregator/simulate/time/availability.h"
-#include "aggregator/simulate/time/distribution.h"
+#include "edge/core/rng.h"
 #include "edge/core/status.h"
 #include "edge/plan/plan.h"
 #include "edge/wire/protocol.h"
+
+/* A distribution of positive numbers, as the command line names it: how fast clients compute, how
+ * many bytes a second they have. */
+
+/* Parameters and draws lie in [FEDGE_DISTRIBUTION_MIN, FEDGE_DISTRIBUTION_MAX]; a draw outside is
+ * moved to the end. */
+#define FEDGE_DISTRIBUTION_MIN 1e-9
+#define FEDGE_DISTRIBUTION_MAX 1e15
+#define FEDGE_DISTRIBUTION_MAX_SIGMA 10.0
+#define FEDGE_DISTRIBUTION_MAX_TEXT 64 /* bytes, with NUL */
+
+typedef enum fedge_distribution_kind {
+    FEDGE_DISTRIBUTION_NONE,     /* not given: without limit, draws are INFINITY */
+    FEDGE_DISTRIBUTION_FIXED,    /* fixed:A */
+    FEDGE_DISTRIBUTION_UNIFORM,  /* uniform:A,B in [A, B) */
+    FEDGE_DISTRIBUTION_LOGNORMAL /* lognormal:A,B = A·exp(B·z), z standard normal: median A */
+} fedge_distribution_kind;
+
+/* Plain data. One that is all 0 is NONE. */
+typedef struct fedge_distribution {
+    fedge_distribution_kind kind;
+    double a, b;
+} fedge_distribution;
+
+/* Reads [size] bytes such as "lognormal:100,0.5". FEDGE_INVALID_ARGUMENT says what is wrong. */
+FEDGE_MUST_USE fedge_status fedge_distribution_parse(const char *text, size_t size,
+                                                     fedge_distribution *distribution,
+                                                     fedge_error *err);
+
+/* One number; takes up to four words of [rng]. */
+double fedge_distribution_draw(const fedge_distribution *distribution, fedge_rng *rng);
 
 #define FEDGE_CLIENT_PROFILES_MAX_TASK_US                                                          \
     ((uint64_t)1 << 50) /* 35 years: a longer task counts as this */
@@ -32,7 +64,7 @@ typedef struct fedge_client_profiles_settings {
     const char *bandwidth;    /* bytes a second down and up, "DOWN" or "DOWN/UP"; NULL: no time */
     double failure;           /* probability that a task fails, in [0, 1) */
     const char *availability; /* as availability.h has it; NULL: everybody is always there */
-    const char *trace;        /* a file that says so of each client (trace.h); NULL: none */
+    const char *trace; /* a file that says so of each client (fedge_trace_load); NULL: none */
 } fedge_client_profiles_settings;
 
 /* One client. */
@@ -85,5 +117,26 @@ uint16_t fedge_client_profiles_stream(fedge_task_kind kind, uint32_t attempt);
 bool fedge_client_profiles_fails(const fedge_client_profiles *profiles, uint32_t client,
                                  uint32_t round, uint32_t attempt, fedge_task_kind kind,
                                  double *share);
+
+/* A trace of client profiles: a CSV file with a header and a row for each client.
+ *
+ *     client,compute,down,up,failure
+ *     0,120.5,2e6,5e5,0.01
+ *
+ * client is the index, from 0; each has exactly one row, in any order. The other columns are as in
+ * fedge_client_profile, in any order, and each may be left out.
+ */
+
+/* Which columns there are. */
+typedef struct fedge_trace_columns {
+    bool compute, down, up, failure;
+} fedge_trace_columns;
+
+/* Reads the columns that there are into [clients] (num_clients) and leaves the rest. Errors name
+ * file and line. FEDGE_CORRUPT: a client without a row or with two, a column that is not known;
+ * FEDGE_OUT_OF_RANGE: a number that cannot be; and those of edge/data/formats/csv.h. */
+FEDGE_MUST_USE fedge_status fedge_trace_load(const char *path, uint32_t num_clients,
+                                             fedge_client_profile *clients,
+                                             fedge_trace_columns *columns, fedge_error *err);
 
 #endif

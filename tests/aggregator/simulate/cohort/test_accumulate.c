@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/global_model.h"
-#include "aggregator/simulate/cohort/accumulate.h"
+#include "aggregator/simulate/cohort/client_update.h"
 #include "edge/core/rng.h"
 #include "edge/plan/client_hooks.h"
 #include "edge/plan/update.h"

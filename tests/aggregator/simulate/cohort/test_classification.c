@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/simulate/cohort/classification.h"
-#include "aggregator/simulate/cohort/client_accuracies.h"
+#include "aggregator/simulate/cohort/evaluation.h"
 #include "edge/core/rng.h"
 
 #define MANY 500u

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "aggregator/simulate/cohort/trainer_pool.h"
+#include "aggregator/simulate/cohort/training_backend.h"
 
 #define POINTS_FILE "memory-points.csv"
 #include "tests/aggregator/simulate/run/run.h"

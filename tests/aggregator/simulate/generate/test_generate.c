@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "aggregator/rounds/strategy.h"
-#include "aggregator/simulate/generate/generate_options.h"
+#include "aggregator/simulate/generate/generate.h"
 #include "aggregator/simulate/generate/npy_writer.h"
 #include "edge/core/os.h"
 #include "edge/data/dataset.h"

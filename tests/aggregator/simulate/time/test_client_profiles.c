@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/simulate/time/distribution.h"
 #include "tests/edge/core/cmocka_all.h"
 
 static fedge_distribution parse(const char *text)

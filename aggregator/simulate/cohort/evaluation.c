@@ -1,8 +1,78 @@
-#include "aggregator/simulate/cohort/classification.h"
+#include "aggregator/simulate/cohort/evaluation.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+
+#include "aggregator/store/json_file.h"
+
+static uint32_t portions_of(const fedge_evaluation_set *set)
+{
+    return (set->view.count + FEDGE_EVALUATION_PORTION - 1) / FEDGE_EVALUATION_PORTION;
+}
+
+static fedge_trainer_engine_task portion_of(const fedge_evaluation_set *set, uint32_t at,
+                                            bool may_stop)
+{
+    const uint32_t first = at * FEDGE_EVALUATION_PORTION, left = set->view.count - first;
+    fedge_trainer_engine_task task = {.work = FEDGE_TRAINER_ENGINE_TEST,
+                                      .view = set->view,
+                                      .predicted = set->predicted ? set->predicted + first : NULL,
+                                      .may_stop = may_stop,
+                                      .own = set->own,
+                                      .client = set->client};
+    task.view.indices += first;
+    task.view.count = left < FEDGE_EVALUATION_PORTION ? left : FEDGE_EVALUATION_PORTION;
+    return task;
+}
+
+static fedge_status sum(fedge_evaluation_set *set, const fedge_trainer_engine_task *tasks,
+                        fedge_error *err)
+{
+    double loss = 0.0;
+    set->correct = 0;
+    for (uint32_t i = 0; i < portions_of(set); i++) {
+        if (tasks[i].status == FEDGE_NOT_FINITE) {
+            loss = NAN; /* the model has diverged: a result, not a failure */
+        } else if (tasks[i].status != FEDGE_OK) {
+            return fedge_fail(err, tasks[i].status, "%s", tasks[i].message);
+        } else {
+            loss += tasks[i].result.loss_sum;
+            set->correct += tasks[i].result.correct;
+        }
+    }
+    const double count = (double)set->view.count;
+    set->loss = loss / count;
+    set->accuracy = isnan(loss) ? 0.0 : (double)set->correct / count;
+    return FEDGE_OK;
+}
+
+fedge_status fedge_evaluate_sets(fedge_trainer_engine *engine, fedge_evaluation_set *sets,
+                                 uint32_t num_sets, bool may_stop, fedge_error *err)
+{
+    uint32_t num_tasks = 0, at = 0;
+    for (uint32_t s = 0; s < num_sets; s++)
+        num_tasks += portions_of(&sets[s]);
+    fedge_trainer_engine_task *tasks = calloc(num_tasks > 0 ? num_tasks : 1, sizeof(*tasks));
+    if (!tasks)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate the model");
+    for (uint32_t s = 0; s < num_sets; s++) {
+        for (uint32_t i = 0; i < portions_of(&sets[s]); i++)
+            tasks[at++] = portion_of(&sets[s], i, may_stop);
+    }
+    fedge_trainer_engine_run(engine, 0, NULL, tasks, num_tasks);
+    fedge_status status = FEDGE_OK;
+    at = 0;
+    for (uint32_t s = 0; s < num_sets && status == FEDGE_OK; s++) {
+        status = sum(&sets[s], tasks + at, err);
+        at += portions_of(&sets[s]);
+    }
+    free(tasks);
+    return status;
+}
+
+/* --- how well each class is recognised ----------------------------------------------------------
+ */
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
@@ -150,4 +220,63 @@ bool fedge_classification_add(cJSON *json, const fedge_classification *classific
            cJSON_AddNumberToObject(json, "macro_recall",
                                    known ? classification->macro_recall : NAN) &&
            add_classes(json, classification) && add_matrix(json, classification);
+}
+
+/* --- accuracy of each client --------------------------------------------------------------------
+ */
+
+static double mean_of(const double *values, uint32_t count)
+{
+    double sum = 0.0;
+    for (uint32_t i = 0; i < count; i++)
+        sum += values[i];
+    return sum / count;
+}
+
+void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t *correct,
+                                     const uint32_t *examples, uint32_t num_clients, double *room)
+{
+    uint64_t right = 0;
+    double squares = 0.0;
+    to->num_clients = num_clients;
+    to->num_examples = 0;
+    for (uint32_t c = 0; c < num_clients; c++) {
+        room[c] = (double)correct[c] / (double)examples[c];
+        right += correct[c];
+        to->num_examples += examples[c];
+    }
+    fedge_accuracy_quantiles_measure(&to->quantiles, room, num_clients);
+    to->mean = mean_of(room, num_clients);
+    to->weighted_mean = (double)right / (double)to->num_examples;
+    for (uint32_t c = 0; c < num_clients; c++)
+        squares += (room[c] - to->mean) * (room[c] - to->mean);
+    to->deviation = sqrt(squares / num_clients);
+    const uint32_t tenth = num_clients / 10 + (num_clients % 10 > 0);
+    to->worst_tenth = mean_of(room, tenth);
+    to->best_tenth = mean_of(room + num_clients - tenth, tenth);
+}
+
+bool fedge_client_accuracies_add(cJSON *json, const fedge_client_accuracies *accuracies)
+{
+    if (accuracies->num_clients == 0)
+        return cJSON_AddNullToObject(json, "per_client_accuracy");
+    const fedge_json_number_field numbers[] = {{"clients", accuracies->num_clients},
+                                               {"clients_with_examples", accuracies->num_eligible},
+                                               {"examples", (double)accuracies->num_examples},
+                                               {"mean", accuracies->mean},
+                                               {"weighted_mean", accuracies->weighted_mean},
+                                               {"standard_deviation", accuracies->deviation},
+                                               {"worst_tenth", accuracies->worst_tenth},
+                                               {"best_tenth", accuracies->best_tenth}};
+    cJSON *to = cJSON_AddObjectToObject(json, "per_client_accuracy");
+    bool made =
+        to && cJSON_AddStringToObject(to, "set", accuracies->held_out ? "held-out" : "training") &&
+        fedge_json_add_numbers(to, numbers, sizeof(numbers) / sizeof(numbers[0]));
+    cJSON *quantiles = made ? cJSON_AddObjectToObject(to, "quantiles") : NULL;
+    made = quantiles != NULL;
+    for (unsigned q = 0; q < FEDGE_ACCURACY_QUANTILES && made; q++) {
+        made = cJSON_AddNumberToObject(quantiles, fedge_accuracy_quantile_key(q),
+                                       accuracies->quantiles.values[q]);
+    }
+    return made;
 }

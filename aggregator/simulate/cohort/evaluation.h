@@ -1,0 +1,101 @@
+/* The global model on sets of examples, all threads together. */
+#ifndef FEDGE_AGGREGATOR_SIMULATE_COHORT_EVALUATION_H
+#define FEDGE_AGGREGATOR_SIMULATE_COHORT_EVALUATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <cjson/cJSON.h>
+
+#include "aggregator/rounds/round_summary.h"
+#include "aggregator/simulate/cohort/training_backend.h"
+#include "edge/core/status.h"
+#include "edge/data/dataset.h"
+#include "edge/train/model.h"
+
+#define FEDGE_EVALUATION_PORTION 500u /* examples in one piece of work */
+
+/* A set and what came of it. Plain data. */
+typedef struct fedge_evaluation_set {
+    fedge_view view;    /* indices are not NULL; count ≥ 1 */
+    int32_t *predicted; /* (view.count): the class of each (fedge_classify); NULL: not wanted */
+    bool own;           /* by the model that [client] has for itself, where the plan is personal */
+    uint32_t client;
+    uint64_t correct;
+    double loss;     /* mean; NaN when the model has diverged */
+    double accuracy; /* share that is right; 0 when the model has diverged; says nothing without
+                      * fedge_has_accuracy */
+} fedge_evaluation_set;
+
+/* Evaluates the engine's global model on each of [sets]; the results depend on model and sets
+ * alone. With [may_stop] FEDGE_CANCELLED when the engine's cancel says so, and then nothing is
+ * known of the sets. FEDGE_NO_MEMORY; what reading examples gives. */
+FEDGE_MUST_USE fedge_status fedge_evaluate_sets(fedge_trainer_engine *engine,
+                                                fedge_evaluation_set *sets, uint32_t num_sets,
+                                                bool may_stop, fedge_error *err);
+
+/* Which classes a model tells apart, and which it takes for which.
+ *
+ * Of class c, with the examples whose label is c (support) and those that are taken for c
+ * (predicted): precision = right / predicted, recall = right / support, F1 = 2 · right / (support +
+ * predicted), each 0 where its denominator is 0. The macro means go over the classes that occur as
+ * label or prediction, as scikit-learn's f1_score(average="macro", zero_division=0) has it.
+ */
+
+#define FEDGE_CONFUSION_MAX_CLASSES 128u /* of more there is no matrix */
+#define FEDGE_CLASSES_MAX_LISTED 4096u   /* of more there are no numbers of each class */
+
+/* The class of each example by its outputs, (batch, outputs): that of the largest, the first of
+ * equal ones; with one output 1 where it is over 0, else 0. With BCEWithLogitsLoss and several
+ * outputs this may be the label where accuracy does not count it, which wants all outputs on their
+ * side of 0. */
+void fedge_classify(const fedge_model_spec *spec, const float *outputs, uint32_t batch,
+                    int32_t *predicted);
+
+/* Plain data but for the arrays; all 0: nothing is known. */
+typedef struct fedge_classification {
+    uint32_t num_classes;
+    uint64_t *support, *predicted, *right; /* (num_classes) */
+    uint64_t *confusion; /* (num_classes, num_classes): rows are labels, columns predictions; NULL
+                            for more than FEDGE_CONFUSION_MAX_CLASSES */
+    double macro_precision, macro_recall, macro_f1;
+} fedge_classification;
+
+/* Counts over examples: labels[indices[i]] and what it was taken for, predicted[i], i below
+ * [count], all below [num_classes]. FEDGE_NO_MEMORY, and then [to] is all 0. */
+FEDGE_MUST_USE fedge_status fedge_classification_init(fedge_classification *to,
+                                                      uint32_t num_classes, const int32_t *labels,
+                                                      const uint32_t *indices,
+                                                      const int32_t *predicted, uint32_t count,
+                                                      fedge_error *err);
+void fedge_classification_fini(fedge_classification *classification); /* all 0 is fine */
+
+/* Adds macro_f1, macro_precision, macro_recall, per_class (arrays over classes; null for a class
+ * that occurs nowhere) and confusion_matrix. What is not known, or over a limit, is null. False
+ * without memory. */
+bool fedge_classification_add(cJSON *json, const fedge_classification *classification);
+
+/* How evenly a model serves its clients: the distribution of accuracy over them. */
+
+/* Each client counts once, but in the weighted mean. Plain data; all 0: nothing is known. */
+typedef struct fedge_client_accuracies {
+    uint32_t num_clients;  /* that were evaluated */
+    uint32_t num_eligible; /* that have such examples; more: the others are a random choice */
+    bool held_out; /* on the examples that a client holds out; else on those it trains with */
+    uint64_t num_examples;
+    double mean, weighted_mean;     /* weighted by examples: the accuracy over all of them */
+    double deviation;               /* over the clients, divided by their number, as the variance
+                                       that q-FFL (Li et al., ICLR 2020) reports */
+    double worst_tenth, best_tenth; /* means of the ceil(clients / 10) at either end (likewise) */
+    fedge_accuracy_quantiles quantiles;
+} fedge_client_accuracies;
+
+/* Fills all but num_eligible and held_out. correct, examples: (num_clients ≥ 1), examples ≥ 1;
+ * room: (num_clients), overwritten. */
+void fedge_client_accuracies_measure(fedge_client_accuracies *to, const uint64_t *correct,
+                                     const uint32_t *examples, uint32_t num_clients, double *room);
+
+/* Adds "per_client_accuracy", null when nothing is known. False without memory. */
+bool fedge_client_accuracies_add(cJSON *json, const fedge_client_accuracies *accuracies);
+
+#endif
