@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "client/client_private.h"
-#include "client/proxy.h"
+#include "client/link.h"
 #include "edge/core/os.h"
 #include "edge/core/version.h"
 #include "edge/plan/plan.h"

@@ -64,7 +64,7 @@ void fedge_link_free(fedge_link *link); /* NULL is fine */
 /* The next connection goes to address [turn], from 0 and modulo their number; it is 0 at first.
  * Returns it: the link's. */
 const char *fedge_link_turn_to(fedge_link *link, uint32_t turn);
-/* The next connection goes by the proxy HOST:PORT (client/proxy.h); "": by none, as at first.
+/* The next connection goes by the proxy HOST:PORT (client/link.h); "": by none, as at first.
  * FEDGE_UNSUPPORTED: libwebsockets was built without. */
 FEDGE_MUST_USE fedge_status fedge_link_set_proxy(fedge_link *link, const char *proxy,
                                                  fedge_error *err);
@@ -87,5 +87,16 @@ void fedge_link_service(fedge_link *link);
 bool fedge_link_busy(const fedge_link *link);
 /* Makes fedge_link_service call woken. From any thread, and from signal handlers. */
 void fedge_link_wake(fedge_link *link);
+
+/* The HTTP proxy by which the server is reached: CONNECT, then TLS to the server through it. */
+
+#define FEDGE_PROXY_TEXT 256
+
+/* Writes HOST:PORT of the proxy for the server [url] into [out], "" for none: [given]
+ * ("[http://]HOST:PORT"; "" says none), or with NULL what https_proxy or HTTPS_PROXY says, unless
+ * no_proxy or NO_PROXY lists the server's host or the end of its name ("*": all).
+ * FEDGE_INVALID_ARGUMENT: it is not such an address, or wants TLS or a password. */
+FEDGE_MUST_USE fedge_status fedge_proxy_for(const char *url, const char *given,
+                                            char out[FEDGE_PROXY_TEXT], fedge_error *err);
 
 #endif

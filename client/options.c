@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/exit_codes.h"
+#include "client/training_backend.h"
 #include "edge/core/command_line.h"
 #include "edge/core/version.h"
 #include "edge/site/site.h"
@@ -125,3 +126,13 @@ bool fedge_client_options_read(int argc, char **argv, fedge_client_options *opti
     }
     return !status && words.asked == FEDGE_ASKED_RUN;
 }
+
+/* ---- training backends
+ * --------------------------------------------------------------------------- */
+
+const fedge_client_engine_ops *const fedge_client_engines[] = {
+#ifdef FEDGE_WITH_CUDA
+    &fedge_client_engine_cuda,
+#endif
+    NULL,
+};

@@ -52,4 +52,9 @@ typedef struct fedge_client_engine_ops {
 /* Of this build; the last is NULL. */
 extern const fedge_client_engine_ops *const fedge_client_engines[];
 
+/* The engine "cuda": this client's model trained by all its GPUs together (edge/train/cuda/silo.h).
+ */
+
+extern const fedge_client_engine_ops fedge_client_engine_cuda;
+
 #endif

@@ -1,4 +1,4 @@
-#include "client/training_backend_cuda.h"
+#include "client/training_backend.h"
 
 #include <stdlib.h>
 

@@ -9,8 +9,8 @@
 
 #include "edge/core/os.h"
 #include "secure/crypto/sha256.h"
+#include "secure/identity/chain.h"
 #include "secure/identity/tls.h"
-#include "secure/identity/verdicts.h"
 
 #define EXPIRY_WARNING_MS ((uint64_t)30 * 24 * 3600 * 1000)
 

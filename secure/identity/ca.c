@@ -9,7 +9,7 @@
 
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 #include "secure/identity/x509.h"
 
 #define SERIAL_SIZE 16

@@ -27,4 +27,27 @@ void fedge_chain_on_verified(fedge_chain_verified_fn fn, void *user);
 FEDGE_MUST_USE fedge_status fedge_chain_check(const fedge_chain *chain, uint64_t now_ms,
                                               fedge_error *err);
 
+/* Verdicts on chains, remembered by a server: a device that comes back shows the certificates that
+ * it has shown before, and checking their signatures again would cost as much as the rest of the
+ * handshake together.
+ *
+ * What is remembered is that a chain, byte by byte, leads to a trusted root, and for how long its
+ * certificates are valid. It counts as long as the roots are those that were set then
+ * (fedge_tls_set_roots) and the time is within; who a device is and whether it is revoked is asked
+ * anew each time. The peer proves that it has the key each time, too.
+ *
+ * One memory per process; any thread. The program is linked with
+ * mbedtls_x509_crt_verify_restartable wrapped.
+ */
+
+#define FEDGE_VERDICTS_MAX (1u << 20)
+
+/* Remembers verdicts on up to about [number] chains, at most FEDGE_VERDICTS_MAX; a new one takes an
+ * old one's place. Before threads run connections. */
+FEDGE_MUST_USE fedge_status fedge_verdicts_begin(uint32_t number, fedge_error *err);
+void fedge_verdicts_end(void); /* nothing happens when it did not begin */
+
+/* Since the beginning: chains whose verdict was remembered. */
+uint64_t fedge_verdicts_recalled(void);
+
 #endif

@@ -9,7 +9,7 @@
 
 #include "edge/core/os.h"
 #include "edge/core/text.h"
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 #include "secure/identity/x509.h"
 
 #define MAX_TRUST_BYTES 1048576u /* of all roots together */

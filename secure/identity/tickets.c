@@ -11,7 +11,7 @@
 #include <mbedtls/ssl.h>
 
 #include "edge/core/bytes.h"
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 #include "secure/identity/tls.h"
 #include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"

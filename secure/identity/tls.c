@@ -20,7 +20,7 @@
 
 #include "edge/core/os.h"
 #include "secure/crypto/ciphers.h"
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 #include "secure/identity/tls_private.h"
 #include "secure/identity/x509.h"
 

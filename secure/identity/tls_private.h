@@ -1,4 +1,4 @@
-/* What tls.c and chain.c share with tls_buffers.c, verdicts.c, tickets.c and resume.c. Not for
+/* What tls.c and chain.c share with tls_buffers.c, tickets.c and resume.c. Not for
  * other folders. */
 #ifndef FEDGE_SECURE_IDENTITY_TLS_PRIVATE_H
 #define FEDGE_SECURE_IDENTITY_TLS_PRIVATE_H

@@ -1,17 +1,24 @@
+#define _GNU_SOURCE /* inet_ntop is POSIX, not C11 */
 #include "secure/identity/x509.h"
 
+#include <arpa/inet.h>
+#include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include <mbedtls/ecp.h>
 #include <mbedtls/error.h>
 #include <mbedtls/oid.h>
 #include <mbedtls/pem.h>
+#include <mbedtls/pk.h>
+#include <mbedtls/platform_util.h>
 #include <mbedtls/sha256.h>
 
 #include "edge/core/os.h"
 #include "edge/core/text.h"
 #include "secure/crypto/sha256.h"
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 
 int fedge_x509_random(void *unused, unsigned char *out, size_t size)
 {
@@ -219,5 +226,163 @@ fedge_status fedge_x509_parse_chain(const char *pem, const char *what, mbedtls_x
     }
     if (code < 0)
         return fedge_x509_fail(err, FEDGE_CORRUPT, code, what);
+    return FEDGE_OK;
+}
+
+/* --- hosts --------------------------------------------------------------------------------------
+ */
+
+#define MAX_DNS_NAME 253
+
+static_assert(FEDGE_X509_HOSTS_TEXT >=
+                  FEDGE_X509_MAX_HOSTS * (2 * sizeof(", ") + MAX_DNS_NAME + INET6_ADDRSTRLEN),
+              "all hosts fit");
+
+bool fedge_x509_dns_valid(const char *name, size_t length)
+{
+    static const char allowed[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-";
+    if (length == 0 || length > MAX_DNS_NAME || name[0] == '.' || name[0] == '-')
+        return false;
+    for (size_t i = 0; i < length; i++) {
+        if (!memchr(allowed, name[i], sizeof(allowed) - 1))
+            return false;
+    }
+    return true;
+}
+
+fedge_status fedge_x509_check_hosts(const fedge_x509_names *names, fedge_error *err)
+{
+    size_t hosts = names->num_dns + names->num_ip;
+    if (names->role == FEDGE_ROLE_SERVER && hosts == 0) {
+        return fedge_fail(err, FEDGE_DENIED,
+                          "a server needs the names that clients connect to: give --dns or --ip");
+    }
+    if (names->role != FEDGE_ROLE_SERVER && names->role != FEDGE_ROLE_RELAY && hosts != 0) {
+        return fedge_fail(err, FEDGE_DENIED,
+                          "role %s takes no DNS names or IP addresses; only servers and relays do",
+                          fedge_role_name(names->role));
+    }
+    /* No wildcard, and nothing that reads as another name where it is shown. */
+    for (size_t i = 0; i < names->num_dns; i++) {
+        const mbedtls_x509_buf *dns = &names->dns[i];
+        if (!fedge_x509_dns_valid((const char *)dns->p, dns->len)) {
+            return fedge_fail(err, FEDGE_DENIED, "'%.*s' is not a DNS name",
+                              (int)(dns->len < 80 ? dns->len : 80), (const char *)dns->p);
+        }
+    }
+    return FEDGE_OK;
+}
+
+/* Puts those of [hosts] that are none of [of] into [out]; returns how many. */
+static size_t put_others(const mbedtls_x509_buf *hosts, size_t num, const mbedtls_x509_buf *of,
+                         size_t num_of, mbedtls_x509_buf *out)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < num; i++) {
+        size_t j = 0;
+        while (j < num_of &&
+               (of[j].len != hosts[i].len || memcmp(of[j].p, hosts[i].p, hosts[i].len) != 0))
+            j++;
+        if (j == num_of)
+            out[count++] = hosts[i];
+    }
+    return count;
+}
+
+size_t fedge_x509_hosts_beyond(const fedge_x509_names *names, const fedge_x509_names *of,
+                               fedge_x509_names *out)
+{
+    out->num_dns = put_others(names->dns, names->num_dns, of->dns, of->num_dns, out->dns);
+    out->num_ip = put_others(names->ip, names->num_ip, of->ip, of->num_ip, out->ip);
+    return out->num_dns + out->num_ip;
+}
+
+bool fedge_x509_hosts_within(const fedge_x509_names *names, const fedge_x509_names *of)
+{
+    fedge_x509_names others;
+    return fedge_x509_hosts_beyond(names, of, &others) == 0;
+}
+
+const char *fedge_x509_hosts_text(const fedge_x509_names *names, char out[FEDGE_X509_HOSTS_TEXT])
+{
+    size_t at = 0;
+    (void)fedge_os_format(out, FEDGE_X509_HOSTS_TEXT, "no DNS names or IP addresses");
+    for (size_t i = 0; i < names->num_dns; i++) {
+        at += (size_t)fedge_os_format(out + at, FEDGE_X509_HOSTS_TEXT - at, "%s%.*s",
+                                      at > 0 ? ", " : "", (int)names->dns[i].len,
+                                      (const char *)names->dns[i].p);
+    }
+    for (size_t i = 0; i < names->num_ip; i++) {
+        char text[INET6_ADDRSTRLEN] = "";
+        (void)inet_ntop(names->ip[i].len == 4 ? AF_INET : AF_INET6, names->ip[i].p, text,
+                        sizeof(text));
+        at += (size_t)fedge_os_format(out + at, FEDGE_X509_HOSTS_TEXT - at, "%s%s",
+                                      at > 0 ? ", " : "", text);
+    }
+    return out;
+}
+
+/* --- the parts of requests and certificates -----------------------------------------------------
+ */
+
+static void add_node(fedge_x509_san_nodes *list, size_t *count, int type, const unsigned char *data,
+                     size_t size)
+{
+    mbedtls_x509_san_list *node = &list->nodes[*count];
+    *node = (mbedtls_x509_san_list){0};
+    node->node.type = type;
+    node->node.san.unstructured_name.p = (unsigned char *)(uintptr_t)data; /* it is only read */
+    node->node.san.unstructured_name.len = size;
+    if (*count > 0)
+        list->nodes[*count - 1].next = node;
+    (*count)++;
+}
+
+void fedge_x509_names_list(const fedge_x509_names *names, fedge_x509_san_nodes *list)
+{
+    size_t count = 0;
+    snprintf(list->device, sizeof(list->device), "%s%s", FEDGE_URN_DEVICE, names->device_id);
+    snprintf(list->role, sizeof(list->role), "%s%s", FEDGE_URN_ROLE, fedge_role_name(names->role));
+    add_node(list, &count, MBEDTLS_X509_SAN_UNIFORM_RESOURCE_IDENTIFIER,
+             (const unsigned char *)list->device, strlen(list->device));
+    add_node(list, &count, MBEDTLS_X509_SAN_UNIFORM_RESOURCE_IDENTIFIER,
+             (const unsigned char *)list->role, strlen(list->role));
+    for (size_t i = 0; i < names->num_dns; i++)
+        add_node(list, &count, MBEDTLS_X509_SAN_DNS_NAME, names->dns[i].p, names->dns[i].len);
+    for (size_t i = 0; i < names->num_ip; i++)
+        add_node(list, &count, MBEDTLS_X509_SAN_IP_ADDRESS, names->ip[i].p, names->ip[i].len);
+}
+
+fedge_status fedge_x509_make_key(mbedtls_pk_context *key, fedge_error *err)
+{
+    int code = mbedtls_pk_setup(key, mbedtls_pk_info_from_type(MBEDTLS_PK_ECKEY));
+    if (code == 0) {
+        code = mbedtls_ecp_gen_key(MBEDTLS_ECP_DP_SECP256R1, mbedtls_pk_ec(*key), fedge_x509_random,
+                                   NULL);
+    }
+    return code == 0 ? FEDGE_OK : fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot make a key");
+}
+
+fedge_status fedge_x509_key_text(const mbedtls_pk_context *key, char **pem, fedge_error *err)
+{
+    unsigned char text[1024];
+    int code = mbedtls_pk_write_key_pem(key, text, sizeof(text));
+    *pem = NULL;
+    if (code != 0)
+        return fedge_x509_fail(err, FEDGE_INTERNAL, code, "cannot write a key");
+    size_t size = strlen((const char *)text) + 1;
+    *pem = malloc(size);
+    if (*pem)
+        memcpy(*pem, text, size);
+    mbedtls_platform_zeroize(text, sizeof(text));
+    return *pem ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a key");
+}
+
+fedge_status fedge_x509_check_curve(const mbedtls_pk_context *key, fedge_error *err)
+{
+    if (mbedtls_pk_get_type(key) != MBEDTLS_PK_ECKEY ||
+        mbedtls_ecp_keypair_get_group_id(mbedtls_pk_ec(*key)) != MBEDTLS_ECP_DP_SECP256R1)
+        return fedge_fail(err, FEDGE_DENIED, "its key is not an elliptic-curve key on P-256");
     return FEDGE_OK;
 }

@@ -4,7 +4,7 @@
 
 #include "edge/core/os.h"
 #include "secure/identity/ca.h"
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 #include "secure/identity/x509.h"
 #include "secure/keys/keys.h"
 

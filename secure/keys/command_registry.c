@@ -6,7 +6,7 @@
 
 #include "edge/core/os.h"
 #include "edge/core/text.h"
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 #include "secure/identity/registry.h"
 #include "secure/keys/keys.h"
 

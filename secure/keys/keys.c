@@ -9,7 +9,7 @@
 #include "edge/core/os.h"
 #include "edge/core/text.h"
 #include "secure/crypto/sha256.h"
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 #include "secure/identity/x509.h"
 
 int fedge_keys_usage(const char *command, const char *format, ...)

@@ -11,7 +11,7 @@
 #include <mbedtls/oid.h>
 
 #include "edge/core/os.h"
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 
 static void must(fedge_status status, const fedge_error *err)
 {

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 
 static void test_known_dates(void **state)
 {

@@ -14,7 +14,7 @@
 
 #include "edge/core/os.h"
 #include "secure/crypto/sha256.h"
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 #include "secure/identity/registry.h"
 #include "secure/identity/x509.h"
 #include "tests/secure/identity/forge.h"

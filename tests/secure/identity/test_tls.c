@@ -18,12 +18,11 @@
 
 #include "edge/core/os.h"
 #include "secure/crypto/sha256.h"
-#include "secure/identity/calendar.h"
+#include "secure/identity/certificate.h"
 #include "secure/identity/chain.h"
 #include "secure/identity/tickets.h"
 #include "secure/identity/tls.h"
 #include "secure/identity/tls_buffers.h"
-#include "secure/identity/verdicts.h"
 #include "secure/identity/x509.h"
 #include "tests/secure/identity/forge.h"
 
