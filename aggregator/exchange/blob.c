@@ -39,10 +39,9 @@ fedge_status fedge_blob_new_end(fedge_blob *whole, size_t size, fedge_blob **blo
 {
     *blob = NULL;
     assert(whole->bytes && size <= whole->size);
-    const fedge_status status = make(whole->bytes + (whole->size - size), size, blob, err);
-    if (status == FEDGE_OK)
-        (*blob)->whole = fedge_blob_retain(whole);
-    return status;
+    FEDGE_TRY(make(whole->bytes + (whole->size - size), size, blob, err));
+    (*blob)->whole = fedge_blob_retain(whole);
+    return FEDGE_OK;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

@@ -145,13 +145,11 @@ fedge_status fedge_accumulator_open(const char *name, const fedge_accumulator_co
     *accumulator = (fedge_accumulator){0};
     void *state = NULL;
     const fedge_accumulator_ops *ops = NULL;
-    const fedge_status status = try_by_name(name, config, attempt_open, &state, &ops, err);
-    if (status == FEDGE_OK) {
-        *accumulator = (fedge_accumulator){.ops = ops, .state = state};
-        if (config->log)
-            log_places(accumulator, config->log);
-    }
-    return status;
+    FEDGE_TRY(try_by_name(name, config, attempt_open, &state, &ops, err));
+    *accumulator = (fedge_accumulator){.ops = ops, .state = state};
+    if (config->log)
+        log_places(accumulator, config->log);
+    return FEDGE_OK;
 }
 
 typedef struct forecast {
@@ -167,12 +165,10 @@ static fedge_status attempt_forecast(const fedge_accumulator_ops *ops,
     if (ops->forecast)
         return ops->forecast(config, into->text, into->size, err);
     void *state = NULL;
-    const fedge_status status = ops->open(config, &state, err);
-    if (status == FEDGE_OK) {
-        ops->describe(state, into->text, into->size);
-        ops->close(state);
-    }
-    return status;
+    FEDGE_TRY(ops->open(config, &state, err));
+    ops->describe(state, into->text, into->size);
+    ops->close(state);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_accumulator_forecast(const char *name, const fedge_accumulator_config *config,

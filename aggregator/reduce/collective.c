@@ -49,12 +49,10 @@ fedge_status fedge_collective_open(fedge_collective *collective, fedge_error *er
                           started_ranks());
     }
     fedge_collective fresh = {.ops = MPI};
-    const fedge_status status = MPI->open(&fresh.state, &fresh.rank, &fresh.num_ranks, err);
-    if (status == FEDGE_OK) {
-        (void)gethostname(fresh.host, sizeof(fresh.host) - 1);
-        *collective = fresh;
-    }
-    return status;
+    FEDGE_TRY(MPI->open(&fresh.state, &fresh.rank, &fresh.num_ranks, err));
+    (void)gethostname(fresh.host, sizeof(fresh.host) - 1);
+    *collective = fresh;
+    return FEDGE_OK;
 }
 
 void fedge_collective_close(fedge_collective *collective)

@@ -89,10 +89,9 @@ static fedge_status read_sums(void *state, size_t first, size_t count, int64_t *
     distributed *self = state;
     if (!self->is_joined)
         return fedge_accumulator_read(&self->own, first, count, sums, err);
-    const fedge_status status = self->on_shard ? do_together(self, ACT_GATHER, err) : FEDGE_OK;
-    if (status == FEDGE_OK)
-        memcpy(sums, self->sums + first, count * sizeof(*sums));
-    return status;
+    FEDGE_TRY(self->on_shard ? do_together(self, ACT_GATHER, err) : FEDGE_OK);
+    memcpy(sums, self->sums + first, count * sizeof(*sums));
+    return FEDGE_OK;
 }
 
 /* The step of the part's values from [from] on, by as many sums; [values] and [kept] have them. */

@@ -51,10 +51,9 @@ fedge_status fedge_client_history_report(fedge_client_history *history, uint32_t
 fedge_status fedge_client_history_miss(fedge_client_history *history, uint32_t client,
                                        fedge_error *err)
 {
-    const fedge_status status = reserve(history, client + 1, err);
-    if (status == FEDGE_OK)
-        history->of[client].missed++;
-    return status;
+    FEDGE_TRY(reserve(history, client + 1, err));
+    history->of[client].missed++;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_client_history_save(const fedge_client_history *history, fedge_buffer *out,

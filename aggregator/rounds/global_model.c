@@ -145,14 +145,11 @@ static fedge_status begin(fedge_global_model *model, const fedge_job *job,
     };
     if (!job->strategy_settings)
         return fedge_fail(err, FEDGE_INTERNAL, "the job was read without strategies");
-    fedge_status status = fedge_strategy_of(job, &model->strategy, err);
-    if (status == FEDGE_OK)
-        status = check_state(model->strategy, job, err);
-    if (status == FEDGE_OK && model->strategy->collects)
-        status = check_robust_memory(model, err);
-    if (status == FEDGE_OK)
-        status = model->strategy->init(&strategy, &model->strategy_state, err);
-    return status;
+    FEDGE_TRY(fedge_strategy_of(job, &model->strategy, err));
+    FEDGE_TRY(check_state(model->strategy, job, err));
+    if (model->strategy->collects)
+        FEDGE_TRY(check_robust_memory(model, err));
+    return model->strategy->init(&strategy, &model->strategy_state, err);
 }
 
 fedge_status fedge_global_model_check(const fedge_job *job, const fedge_accumulator_config *config,
@@ -321,12 +318,11 @@ static fedge_status step_trained(fedge_global_model *model, const fedge_strategy
     float *trained = model->trained ? model->trained : model->values;
     if (model->trained)
         fedge_section_gather(sent, delta, model->values, trained);
-    fedge_status status = model->strategy->step(model->strategy_state, sum, trained, err);
-    if (status == FEDGE_OK)
-        status = check_finite(model, trained, err);
-    if (status == FEDGE_OK && model->trained)
+    FEDGE_TRY(model->strategy->step(model->strategy_state, sum, trained, err));
+    FEDGE_TRY(check_finite(model, trained, err));
+    if (model->trained)
         fedge_section_scatter(sent, delta, trained, model->values);
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_global_model_miss(fedge_global_model *model, uint32_t client, fedge_error *err)

@@ -22,10 +22,9 @@ static fedge_status grow_u32(void **items, size_t item_size, uint32_t needed, ui
     if (needed <= *capacity)
         return FEDGE_OK;
     uint32_t more = needed < UINT32_MAX / 2 ? needed * 2 : needed;
-    fedge_status status = grow(items, item_size, more, err);
-    if (status == FEDGE_OK)
-        *capacity = more;
-    return status;
+    FEDGE_TRY(grow(items, item_size, more, err));
+    *capacity = more;
+    return FEDGE_OK;
 }
 
 /* Makes the queue large enough for [extra] actions and those of one more phase. */

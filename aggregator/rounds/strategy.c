@@ -265,24 +265,22 @@ fedge_status fedge_strategy_check_sum(const fedge_strategy_sum *sum, const char 
 fedge_status fedge_strategy_check_updates(const fedge_strategy_sum *sum, const char *name,
                                           fedge_error *err)
 {
-    const fedge_status status = fedge_strategy_check_sum(sum, name, err);
-    if (status == FEDGE_OK && (!sum->updates || sum->updates->num != sum->num_updates)) {
+    FEDGE_TRY(fedge_strategy_check_sum(sum, name, err));
+    if (!sum->updates || sum->updates->num != sum->num_updates) {
         return fedge_fail(err, FEDGE_INTERNAL, "%s: round %u lacks its updates", name,
                           (unsigned)sum->round);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_strategy_save_floats(const float *values, size_t count, fedge_buffer *out,
                                         fedge_error *err)
 {
     uint8_t *room = NULL;
-    const fedge_status status = fedge_buffer_reserve(out, count * sizeof(float), &room, err);
-    if (status == FEDGE_OK) {
-        fedge_put_f32s(room, values, count);
-        out->size += count * sizeof(float);
-    }
-    return status;
+    FEDGE_TRY(fedge_buffer_reserve(out, count * sizeof(float), &room, err));
+    fedge_put_f32s(room, values, count);
+    out->size += count * sizeof(float);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_strategy_load_floats(float *values, size_t count, const uint8_t *bytes,

@@ -358,21 +358,16 @@ fedge_status fedge_server_run_change_gpus(fedge_server_run *server,
 /* Round 0: the model before any training. */
 static fedge_status begin_run(fedge_server_run *server, fedge_error *err)
 {
-    fedge_status status = fedge_global_model_begin(&server->model, err);
-    if (status == FEDGE_OK)
-        status = fedge_server_run_write_model(server, err);
-    if (status == FEDGE_OK) {
-        server->checkpoint = (fedge_checkpoint){.next_task_id = 1, .loss = NAN, .accuracy = NAN};
-        memcpy(server->checkpoint.run_id, server->run.run_id, sizeof(server->run.run_id));
-        memcpy(server->checkpoint.strategy, server->model.strategy->reader.name,
-               strlen(server->model.strategy->reader.name) + 1);
-        server->checkpoint.incarnation = server->run.incarnation;
-        fedge_save *save = NULL;
-        status = make_save(server, &save, err);
-        if (status == FEDGE_OK)
-            status = save_now(server, save, err);
-    }
-    return status;
+    FEDGE_TRY(fedge_global_model_begin(&server->model, err));
+    FEDGE_TRY(fedge_server_run_write_model(server, err));
+    server->checkpoint = (fedge_checkpoint){.next_task_id = 1, .loss = NAN, .accuracy = NAN};
+    memcpy(server->checkpoint.run_id, server->run.run_id, sizeof(server->run.run_id));
+    memcpy(server->checkpoint.strategy, server->model.strategy->reader.name,
+           strlen(server->model.strategy->reader.name) + 1);
+    server->checkpoint.incarnation = server->run.incarnation;
+    fedge_save *save = NULL;
+    FEDGE_TRY(make_save(server, &save, err));
+    return save_now(server, save, err);
 }
 
 /* What clients fetch is the checkpoint's file, and need not lie in memory as well. */

@@ -44,12 +44,10 @@ fedge_status fedge_server_run_wrap_sums(fedge_server_run *server, fedge_error *e
 {
     if (!server->ranks)
         return FEDGE_OK;
-    const fedge_status status =
-        fedge_distributed_wrap(&server->model.accumulator, others(server),
-                               server->plan->sent.schema.num_elements, &server->sums, err);
-    if (status == FEDGE_OK)
-        fedge_distributed_on_shards(&server->model.accumulator, together, server);
-    return status;
+    FEDGE_TRY(fedge_distributed_wrap(&server->model.accumulator, others(server),
+                                     server->plan->sent.schema.num_elements, &server->sums, err));
+    fedge_distributed_on_shards(&server->model.accumulator, together, server);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_server_run_agree_on_sums(fedge_server_run *server, fedge_error *err)
@@ -96,14 +94,11 @@ static fedge_status weigh(fedge_server_run *server, const fedge_journal_phase *p
     const fedge_message message = {.type = FEDGE_MESSAGE_UPLOAD,
                                    .meta = update->meta,
                                    .meta_size = update->facts.metadata_size};
-    const fedge_status status = fedge_upload_read(&message, upload, err);
-    if (status == FEDGE_OK) {
-        const fedge_update_facts facts =
-            fedge_upload_facts(&server->model, upload, phase->round,
-                               update->facts.task.client_index, phase->round - 1);
-        update->weight = fedge_update_weight(&server->model, &facts);
-    }
-    return status;
+    FEDGE_TRY(fedge_upload_read(&message, upload, err));
+    const fedge_update_facts facts = fedge_upload_facts(
+        &server->model, upload, phase->round, update->facts.task.client_index, phase->round - 1);
+    update->weight = fedge_update_weight(&server->model, &facts);
+    return FEDGE_OK;
 }
 
 /* Brings the journal to what was chosen for a slot. */

@@ -215,32 +215,20 @@ fedge_status fedge_checkpoint_save(const char *dir, fedge_checkpoint *checkpoint
     char built[FEDGE_MAX_PATH], state[FEDGE_MAX_PATH];
     uint32_t round = checkpoint->round;
     assert(files->model_size > 0);
-    fedge_status status = make_path(dir, round, ".new", "", built, err);
-    if (status == FEDGE_OK)
-        status = make_path(dir, round, ".new", STATE_FILE, state, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_remove_tree(built, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_make_dir(built, err);
-    if (status == FEDGE_OK) {
-        status = write_part(dir, round, MODEL_FILE, files->model, files->model_size,
-                            files->model_sha256, checkpoint->model, err);
-    }
-    if (status == FEDGE_OK) {
-        status = write_part(dir, round, STRATEGY_FILE, files->strategy_state,
-                            files->strategy_state_size, NULL, checkpoint->strategy_state, err);
-    }
-    if (status == FEDGE_OK) {
-        status = write_part(dir, round, LAST_ACCEPTED_FILE, files->last_accepted,
-                            files->last_accepted_size, NULL, checkpoint->last_accepted, err);
-    }
+    FEDGE_TRY(make_path(dir, round, ".new", "", built, err));
+    FEDGE_TRY(make_path(dir, round, ".new", STATE_FILE, state, err));
+    FEDGE_TRY(fedge_os_remove_tree(built, err));
+    FEDGE_TRY(fedge_os_make_dir(built, err));
+    FEDGE_TRY(write_part(dir, round, MODEL_FILE, files->model, files->model_size,
+                         files->model_sha256, checkpoint->model, err));
+    FEDGE_TRY(write_part(dir, round, STRATEGY_FILE, files->strategy_state,
+                         files->strategy_state_size, NULL, checkpoint->strategy_state, err));
+    FEDGE_TRY(write_part(dir, round, LAST_ACCEPTED_FILE, files->last_accepted,
+                         files->last_accepted_size, NULL, checkpoint->last_accepted, err));
     /* Last, for it has the hashes of the others; writing it syncs the directory that names them
      * all. */
-    if (status == FEDGE_OK)
-        status = write_state(state, checkpoint, err);
-    if (status == FEDGE_OK)
-        status = publish(dir, round, err);
-    return status;
+    FEDGE_TRY(write_state(state, checkpoint, err));
+    return publish(dir, round, err);
 }
 
 fedge_status fedge_checkpoint_model_path(const char *dir, uint32_t round, char path[FEDGE_MAX_PATH],
@@ -380,16 +368,15 @@ static fedge_status read_facts(const char *dir, uint32_t round, fedge_checkpoint
                                bool *old_names, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = make_path(dir, round, "", STATE_FILE, path, err);
-    if (status == FEDGE_OK)
-        status = read_state(path, checkpoint, old_names, err);
+    FEDGE_TRY(make_path(dir, round, "", STATE_FILE, path, err));
+    FEDGE_TRY(read_state(path, checkpoint, old_names, err));
     /* A directory that somebody has copied or renamed by hand would otherwise be taken for a later
      * round. */
-    if (status == FEDGE_OK && checkpoint->round != round)
-        status = fedge_fail(err, FEDGE_CORRUPT, "%s is of round %" PRIu32, path, checkpoint->round);
-    if (status == FEDGE_OK && checkpoint->model[0] == '\0')
-        status = fedge_fail(err, FEDGE_CORRUPT, "%s names no model", path);
-    return status;
+    if (checkpoint->round != round)
+        return fedge_fail(err, FEDGE_CORRUPT, "%s is of round %" PRIu32, path, checkpoint->round);
+    if (checkpoint->model[0] == '\0')
+        return fedge_fail(err, FEDGE_CORRUPT, "%s names no model", path);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_checkpoint_read_state(const char *dir, uint32_t round,

@@ -525,18 +525,14 @@ fedge_status fedge_journal_reopen(fedge_journal *journal, fedge_error *err)
     static const uint8_t zeros[JOURNAL_RECORD_HEADER + 8];
     const uint64_t size = fedge_journal_record_size(JOURNAL_END_BODY);
     assert(journal->state == FEDGE_JOURNAL_CLOSED && size <= sizeof(zeros));
-    fedge_status status =
-        fedge_os_write_at(&journal->file, journal->log_end - size, zeros, (size_t)size, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_sync(&journal->file, err);
-    if (status == FEDGE_OK) {
-        journal->log_end -= size;
-        journal->durable = journal->log_end;
-        journal->next_number--;
-        journal->state = FEDGE_JOURNAL_OPEN;
-        journal->ending = false;
-    }
-    return status;
+    FEDGE_TRY(fedge_os_write_at(&journal->file, journal->log_end - size, zeros, (size_t)size, err));
+    FEDGE_TRY(fedge_os_sync(&journal->file, err));
+    journal->log_end -= size;
+    journal->durable = journal->log_end;
+    journal->next_number--;
+    journal->state = FEDGE_JOURNAL_OPEN;
+    journal->ending = false;
+    return FEDGE_OK;
 }
 
 static fedge_status append_end(fedge_journal *journal, fedge_journal_state state, fedge_error *err)

@@ -314,13 +314,11 @@ static fedge_status name_torn(const fedge_journal *journal, const char **name, f
     *name = "not readable";
     if (room < sizeof(header))
         return FEDGE_OK;
-    fedge_status status =
-        fedge_os_read_at(&journal->file, journal->log_end, header, sizeof(header), err);
-    if (status == FEDGE_OK && fedge_journal_peek_record(header, room, &record) &&
-        record.number == journal->next_number && record.type >= JOURNAL_ASSIGN &&
-        record.type <= JOURNAL_LOSE)
+    FEDGE_TRY(fedge_os_read_at(&journal->file, journal->log_end, header, sizeof(header), err));
+    if (fedge_journal_peek_record(header, room, &record) && record.number == journal->next_number &&
+        record.type >= JOURNAL_ASSIGN && record.type <= JOURNAL_LOSE)
         *name = names[record.type];
-    return status;
+    return FEDGE_OK;
 }
 
 /* Whether it was acknowledged cannot be known: only a later record could say that it was stored. */

@@ -200,8 +200,8 @@ static fedge_status check_nothing_lost(const char *checkpoints, const fedge_reco
                                        fedge_error *err)
 {
     uint32_t newest = 0;
-    fedge_status status = fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err);
-    if (status == FEDGE_OK && newest > recovery->last_closed && !recovery->reclose) {
+    FEDGE_TRY(fedge_checkpoint_find(checkpoints, UINT32_MAX, &newest, err));
+    if (newest > recovery->last_closed && !recovery->reclose) {
         return fedge_fail(err, FEDGE_CORRUPT,
                           "round %" PRIu32
                           " was closed, but neither its checkpoint nor its journal "
@@ -209,7 +209,7 @@ static fedge_status check_nothing_lost(const char *checkpoints, const fedge_reco
                           " in %s to go back to it",
                           recovery->last_closed + 1, recovery->last_closed, checkpoints);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status recover(const fedge_run *run, const char *checkpoints, const char *journals,

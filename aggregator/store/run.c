@@ -66,19 +66,13 @@ static fedge_status remove_incomplete(void *user, const char *name, fedge_error 
 static fedge_status prepare_state(fedge_state *state, fedge_error *err)
 {
     char runs[FEDGE_MAX_PATH];
-    fedge_status status = check_format(state->dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(state->dir, "runs", runs, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_make_dirs(runs, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_sync_dir(state->dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_list_dir(runs, remove_incomplete, runs, err);
+    FEDGE_TRY(check_format(state->dir, err));
+    FEDGE_TRY(fedge_path_join(state->dir, "runs", runs, err));
+    FEDGE_TRY(fedge_os_make_dirs(runs, err));
+    FEDGE_TRY(fedge_os_sync_dir(state->dir, err));
+    FEDGE_TRY(fedge_os_list_dir(runs, remove_incomplete, runs, err));
     /* A run that is found may have its name in memory only: it counts from here on. */
-    if (status == FEDGE_OK)
-        status = fedge_os_sync_dir(runs, err);
-    return status;
+    return fedge_os_sync_dir(runs, err);
 }
 
 static fedge_status take_lock(const char *dir, const char *path, int *lock, fedge_error *err)
@@ -183,20 +177,18 @@ fedge_status fedge_run_finish(fedge_run *run, fedge_error *err)
 {
     fedge_run finished = *run;
     finished.finished = true;
-    fedge_status status = write_run_file(&finished, err);
-    if (status == FEDGE_OK)
-        *run = finished;
-    return status;
+    FEDGE_TRY(write_run_file(&finished, err));
+    *run = finished;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_run_begin_task_ids(fedge_run *run, uint64_t next_task_id, fedge_error *err)
 {
     fedge_run begun = *run;
     begun.next_task_id = next_task_id;
-    fedge_status status = write_run_file(&begun, err);
-    if (status == FEDGE_OK)
-        *run = begun;
-    return status;
+    FEDGE_TRY(write_run_file(&begun, err));
+    *run = begun;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err)
@@ -207,10 +199,9 @@ fedge_status fedge_run_raise_incarnation(fedge_run *run, fedge_error *err)
                           run->run_id);
     }
     raised.incarnation++;
-    fedge_status status = write_run_file(&raised, err);
-    if (status == FEDGE_OK)
-        *run = raised;
-    return status;
+    FEDGE_TRY(write_run_file(&raised, err));
+    *run = raised;
+    return FEDGE_OK;
 }
 
 /* --- finding and making runs ------------------------------------------------------------------ */

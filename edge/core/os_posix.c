@@ -343,10 +343,10 @@ static fedge_status remove_entry(const char *path, unsigned depth, fedge_error *
     }
     /* What is within is removed first; the depth bounds the recursion. */
     remove_visit visit = {path, depth};
-    fedge_status status = fedge_os_list_dir(path, remove_child, &visit, err);
-    if (status == FEDGE_OK && rmdir(path) != 0)
-        status = fedge_fail_errno(err, errno, "cannot remove directory %s", path);
-    return status;
+    FEDGE_TRY(fedge_os_list_dir(path, remove_child, &visit, err));
+    if (rmdir(path) != 0)
+        return fedge_fail_errno(err, errno, "cannot remove directory %s", path);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_os_remove_tree(const char *path, fedge_error *err)
@@ -521,13 +521,13 @@ fedge_status fedge_os_read_at(const fedge_os_file *file, uint64_t offset, void *
                               fedge_error *err)
 {
     size_t done;
-    fedge_status status = read_up_to(file->fd, file->path, offset, out, size, &done, err);
-    if (status == FEDGE_OK && done < size) {
+    FEDGE_TRY(read_up_to(file->fd, file->path, offset, out, size, &done, err));
+    if (done < size) {
         return fedge_fail(err, FEDGE_TRUNCATED,
                           "%s ends at byte %llu; %zu bytes at %llu were asked", file->path,
                           (unsigned long long)(offset + done), size, (unsigned long long)offset);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_os_write_at(const fedge_os_file *file, uint64_t offset, const void *data,

@@ -145,12 +145,12 @@ static fedge_status read_arguments(const fedge_json *json, const cJSON *node,
         if (strcmp(field->key, "padding") == 0)
             field->kind = FEDGE_JSON_IGNORED;
     }
-    fedge_status status = fedge_json_read(json, node, table.fields, layer, err);
-    if (status == FEDGE_OK && in_words)
-        status = read_padding(json, node, layer, err);
-    if (status == FEDGE_OK && ops->complete)
+    FEDGE_TRY(fedge_json_read(json, node, table.fields, layer, err));
+    if (in_words)
+        FEDGE_TRY(read_padding(json, node, layer, err));
+    if (ops->complete)
         ops->complete(layer);
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status read_layers(const fedge_json *json, const cJSON *node, void *record,

@@ -65,14 +65,14 @@ fedge_status fedge_personal_check_last(const fedge_json *json, const fedge_plan 
                                        fedge_error *err)
 {
     const uint32_t count = plan->external ? 0 : count_from(plan, 0);
-    const fedge_status status = fedge_personal_check(json, plan, err);
-    if (status == FEDGE_OK && plan->hooks_arguments.personal_layers >= count) {
+    FEDGE_TRY(fedge_personal_check(json, plan, err));
+    if (plan->hooks_arguments.personal_layers >= count) {
         return fedge_json_fail_at(json, "strategy.personal-layers", err,
                                   "is %u, and the model has %u layers with parameters: at least "
                                   "one must be the server's; lower it",
                                   (unsigned)plan->hooks_arguments.personal_layers, (unsigned)count);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* ---- between a model and what is kept -------------------------------------------------------- */

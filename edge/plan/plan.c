@@ -102,10 +102,10 @@ static fedge_status read_optimizer(const fedge_json *json, const cJSON *node, vo
                                   &type, err));
     optimizer->type = (fedge_optimizer_type)type;
     fedge_optimizer_fields(optimizer->type, &table);
-    fedge_status status = fedge_json_read(json, node, table.fields, optimizer, err);
-    if (status == FEDGE_OK && optimizer->nesterov && optimizer->momentum == 0)
+    FEDGE_TRY(fedge_json_read(json, node, table.fields, optimizer, err));
+    if (optimizer->nesterov && optimizer->momentum == 0)
         return fedge_json_fail(json, node, "nesterov", err, "needs a momentum above 0");
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status write_optimizer(const void *record, const char *key, cJSON *object,

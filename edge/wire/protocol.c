@@ -423,12 +423,12 @@ fedge_status fedge_hello_read(const fedge_message *message, fedge_hello *hello, 
 {
     assert(message->type == FEDGE_MESSAGE_HELLO);
     memset(hello, 0, sizeof(*hello));
-    fedge_status status = read(message, HELLO, hello, err);
-    if (status == FEDGE_OK && hello->protocol_min > hello->protocol_max) {
-        status = fedge_fail(err, FEDGE_CORRUPT, "hello: protocol-min %u is over protocol-max %u",
-                            hello->protocol_min, hello->protocol_max);
+    FEDGE_TRY(read(message, HELLO, hello, err));
+    if (hello->protocol_min > hello->protocol_max) {
+        return fedge_fail(err, FEDGE_CORRUPT, "hello: protocol-min %u is over protocol-max %u",
+                          hello->protocol_min, hello->protocol_max);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_fetch_pack(const fedge_blob_ref *ref, uint8_t *out, size_t out_size,
@@ -505,14 +505,14 @@ fedge_status fedge_chunk_read(const fedge_message *message, fedge_blob_ref *ref,
 {
     assert(message->type == FEDGE_MESSAGE_CHUNK);
     memset(ref, 0, sizeof(*ref));
-    fedge_status status = read(message, CHUNK, ref, err);
+    FEDGE_TRY(read(message, CHUNK, ref, err));
     /* No overflow: integers in JSON are below 2^53. */
-    if (status == FEDGE_OK && ref->offset + message->payload_size > ref->size) {
-        status = fedge_fail(
-            err, FEDGE_CORRUPT, "chunk: %u bytes at %llu end behind the blob's %llu",
-            message->payload_size, (unsigned long long)ref->offset, (unsigned long long)ref->size);
+    if (ref->offset + message->payload_size > ref->size) {
+        return fedge_fail(err, FEDGE_CORRUPT, "chunk: %u bytes at %llu end behind the blob's %llu",
+                          message->payload_size, (unsigned long long)ref->offset,
+                          (unsigned long long)ref->size);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_resume_pack(const fedge_position *position, uint8_t *out, size_t out_size,
@@ -623,10 +623,10 @@ static fedge_status read_text(const fedge_json *json, const cJSON *node, const c
                               fedge_codec *codec, fedge_error *err)
 {
     fedge_error cause = {0};
-    const fedge_status status = check_names(json, node, text, err);
-    if (status == FEDGE_OK && fedge_codec_parse(text, codec, &cause) != FEDGE_OK)
+    FEDGE_TRY(check_names(json, node, text, err));
+    if (fedge_codec_parse(text, codec, &cause) != FEDGE_OK)
         return fedge_json_fail(json, node, NULL, err, "%s", cause.message);
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_codec_read_json(const fedge_json *json, const cJSON *node, fedge_codec *codec,

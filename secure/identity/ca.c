@@ -149,10 +149,9 @@ static fedge_status make_subject(const char *name, const char *kind, char *out, 
                           "' ._:@-'",
                           name, MAX_CA_NAME);
     }
-    fedge_status status = fedge_os_random(bytes, sizeof(bytes), err);
-    if (status == FEDGE_OK)
-        snprintf(out, size, "CN=%s %s %02x%02x", name, kind, bytes[0], bytes[1]);
-    return status;
+    FEDGE_TRY(fedge_os_random(bytes, sizeof(bytes), err));
+    snprintf(out, size, "CN=%s %s %02x%02x", name, kind, bytes[0], bytes[1]);
+    return FEDGE_OK;
 }
 
 static fedge_status save(const char *dir, const char *name, const char *text, unsigned mode,

@@ -138,16 +138,12 @@ fedge_status fedge_tls_set_roots(const char *pem, fedge_error *err)
 {
     material *fresh = NULL;
     use_certificate_time();
-    fedge_status status = material_new(pem, "the roots", &fresh, err);
-    if (status == FEDGE_OK) {
-        replace(&current_roots, fresh);
-        /* After the roots: a verdict reached in between is remembered under the older version and
-         * not recalled. */
-        atomic_fetch_add(&roots_version, 1);
-    } else {
-        material_free(fresh);
-    }
-    return status;
+    FEDGE_TRY(material_new(pem, "the roots", &fresh, err));
+    replace(&current_roots, fresh);
+    /* After the roots: a verdict reached in between is remembered under the older version and
+     * not recalled. */
+    atomic_fetch_add(&roots_version, 1);
+    return FEDGE_OK;
 }
 
 /* The key, as a text that only its owner has, makes what tickets are sealed with. */

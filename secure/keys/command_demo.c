@@ -132,22 +132,13 @@ static fedge_status make_authority(demo *all, fedge_error *err)
     uint64_t issuing_end_ms;
     const char *out = all->given->out;
     uint64_t now_ms = fedge_os_unix_ms();
-    fedge_status status = fedge_x509_path(ca_dir, sizeof(ca_dir), out, "ca", err);
-    if (status == FEDGE_OK)
-        status = fedge_x509_path(trust_dir, sizeof(trust_dir), out, "trust", err);
-    if (status == FEDGE_OK) {
-        status =
-            fedge_x509_path(all->registry_dir, sizeof(all->registry_dir), out, "registry", err);
-    }
-    if (status == FEDGE_OK) {
-        status = fedge_ca_create(ca_dir, "fedge demo", FEDGE_CA_ROOT_DAYS, FEDGE_CA_ISSUING_DAYS,
-                                 now_ms, &root_end_ms, &issuing_end_ms, err);
-    }
-    if (status == FEDGE_OK)
-        status = fedge_keys_trust_root(ca_dir, trust_dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_ca_load(ca_dir, now_ms, &all->ca, err);
-    return status;
+    FEDGE_TRY(fedge_x509_path(ca_dir, sizeof(ca_dir), out, "ca", err));
+    FEDGE_TRY(fedge_x509_path(trust_dir, sizeof(trust_dir), out, "trust", err));
+    FEDGE_TRY(fedge_x509_path(all->registry_dir, sizeof(all->registry_dir), out, "registry", err));
+    FEDGE_TRY(fedge_ca_create(ca_dir, "fedge demo", FEDGE_CA_ROOT_DAYS, FEDGE_CA_ISSUING_DAYS,
+                              now_ms, &root_end_ms, &issuing_end_ms, err));
+    FEDGE_TRY(fedge_keys_trust_root(ca_dir, trust_dir, err));
+    return fedge_ca_load(ca_dir, now_ms, &all->ca, err);
 }
 
 static fedge_status fail_another(const options *given, const char *why, fedge_error *err)

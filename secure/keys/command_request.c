@@ -15,10 +15,10 @@ static fedge_status check_absent(const char *dir, const char *name, const char *
                                  fedge_error *err)
 {
     char path[FEDGE_OS_MAX_PATH];
-    fedge_status status = fedge_x509_path(path, sizeof(path), dir, name, err);
-    if (status == FEDGE_OK && fedge_os_exists(path))
-        status = fedge_fail(err, FEDGE_EXISTS, "%s exists: %s", path, advice);
-    return status;
+    FEDGE_TRY(fedge_x509_path(path, sizeof(path), dir, name, err));
+    if (fedge_os_exists(path))
+        return fedge_fail(err, FEDGE_EXISTS, "%s exists: %s", path, advice);
+    return FEDGE_OK;
 }
 
 /* Whether DIR holds the key [key_name] and its request: as after a command that was killed once it

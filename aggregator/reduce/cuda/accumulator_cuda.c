@@ -120,16 +120,12 @@ static fedge_status open_all(cuda_accumulator *self, const fedge_accumulator_con
     self->has_cond = pthread_cond_init(&self->freed, NULL) == 0;
     if (!self->has_lock || !self->has_cond)
         return fedge_fail(err, FEDGE_NO_MEMORY, "cannot make a lock for the sums");
-    fedge_status status = fedge_cuda_geometry_init(&self->geometry, config->layout, err);
-    if (status == FEDGE_OK)
-        status = fedge_cuda_open_team(&self->team, &self->geometry, config, &choice, err);
-    if (status == FEDGE_OK) {
-        self->num_groups = choice.shard == FEDGE_SHARD_CLIENTS ? self->team.num_gpus : 1;
-        /* Without the spare one. */
-        self->slots_each = choice.num_slots - 1;
-        status = make_groups(self, err);
-    }
-    return status;
+    FEDGE_TRY(fedge_cuda_geometry_init(&self->geometry, config->layout, err));
+    FEDGE_TRY(fedge_cuda_open_team(&self->team, &self->geometry, config, &choice, err));
+    self->num_groups = choice.shard == FEDGE_SHARD_CLIENTS ? self->team.num_gpus : 1;
+    /* Without the spare one. */
+    self->slots_each = choice.num_slots - 1;
+    return make_groups(self, err);
 }
 
 static fedge_status cuda_open(const fedge_accumulator_config *config, void **state,
@@ -167,10 +163,9 @@ static fedge_status take_lane(cuda_accumulator *self, group *chosen, uint32_t *l
 {
     while (chosen->num_lanes == 0 && self->lost.status == FEDGE_OK)
         (void)pthread_cond_wait(&self->freed, &self->lock);
-    const fedge_status status = check_lost(self, err);
-    if (status == FEDGE_OK)
-        *lane = chosen->lanes[--chosen->num_lanes];
-    return status;
+    FEDGE_TRY(check_lost(self, err));
+    *lane = chosen->lanes[--chosen->num_lanes];
+    return FEDGE_OK;
 }
 
 static void give_lane(cuda_accumulator *self, group *chosen, uint32_t lane)

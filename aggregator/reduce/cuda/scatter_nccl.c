@@ -31,10 +31,9 @@ static fedge_status prepare(void *accumulator, char release[FEDGE_COLLECTIVE_FAC
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "its GPUs share the coordinates, and not the clients (--shard)");
     }
-    const fedge_status status = team->nccl.library ? FEDGE_OK : fedge_nccl_load(&team->nccl, err);
-    if (status == FEDGE_OK)
-        fedge_nccl_version_text(team->nccl.version, release, FEDGE_COLLECTIVE_FACT_TEXT);
-    return status;
+    FEDGE_TRY(team->nccl.library ? FEDGE_OK : fedge_nccl_load(&team->nccl, err));
+    fedge_nccl_version_text(team->nccl.version, release, FEDGE_COLLECTIVE_FACT_TEXT);
+    return FEDGE_OK;
 }
 
 /* ---- opening ----------------------------------------------------------------------------------

@@ -51,11 +51,9 @@ fedge_status fedge_intake_assign(fedge_intake *intake, uint32_t slot,
     /* A task that is sent again to its client has its record already. */
     if (own->assigned == task->task_id)
         return FEDGE_OK;
-    const fedge_status status =
-        fedge_ingest_assign(intake->ingest, intake->journal, slot, task, err);
-    if (status == FEDGE_OK)
-        own->assigned = task->task_id;
-    return status;
+    FEDGE_TRY(fedge_ingest_assign(intake->ingest, intake->journal, slot, task, err));
+    own->assigned = task->task_id;
+    return FEDGE_OK;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */

@@ -132,14 +132,13 @@ void fedge_upload_buffers_empty(fedge_upload_buffers *buffers)
 static fedge_status pull(void *user, uint64_t offset, uint8_t *bytes, size_t size, fedge_error *err)
 {
     fedge_upload_source *source = user;
-    fedge_status status =
-        fedge_journal_read(source->journal, source->slot, offset, bytes, size, err);
+    FEDGE_TRY(fedge_journal_read(source->journal, source->slot, offset, bytes, size, err));
     /* A second pass reads what the first has checked. */
-    if (status == FEDGE_OK && offset == source->checked) {
+    if (offset == source->checked) {
         source->crc = fedge_crc32(source->crc, bytes, size);
         source->checked += size;
     }
-    return status;
+    return FEDGE_OK;
 }
 
 bool fedge_upload_needs_buffer(const fedge_plan *plan, const fedge_upload *upload)

@@ -213,10 +213,9 @@ static void take_over(fedge_client_states *states, uint32_t client)
 fedge_status fedge_client_states_set(fedge_client_states *states, uint32_t client,
                                      const float *values, fedge_error *err)
 {
-    const fedge_status status = fedge_client_states_put(states, client, values, err);
-    if (status == FEDGE_OK)
-        take_over(states, client);
-    return status;
+    FEDGE_TRY(fedge_client_states_put(states, client, values, err));
+    take_over(states, client);
+    return FEDGE_OK;
 }
 
 void fedge_client_states_keep(fedge_client_states *states, uint32_t round)

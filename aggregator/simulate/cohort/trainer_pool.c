@@ -76,12 +76,12 @@ static fedge_status add_update(worker *self, fedge_trainer_engine_task *task, do
 static fedge_status begin_update(worker *self, uint32_t client, fedge_error *err)
 {
     const float *correction = NULL;
-    const fedge_status status = fedge_client_update_begin(&self->update, client, &correction, err);
-    if (status == FEDGE_OK && correction) {
+    FEDGE_TRY(fedge_client_update_begin(&self->update, client, &correction, err));
+    if (correction) {
         memcpy(fedge_model_correction(self->model), correction,
                fedge_model_num_values(self->model) * sizeof(float));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* The model as [start] or the global one, from where training starts. */
@@ -101,12 +101,12 @@ static fedge_status measure(worker *self, fedge_trainer_engine_task *task,
 {
     const fedge_trainer_engine_config *config = &self->pool->config;
     fedge_trainer_result result;
-    const fedge_status status = fedge_trainer_evaluate(
-        self->model, examples, fedge_model_max_batch(self->model), self->scratch,
-        self->scratch_size, config->cancel, config->user, &result, err);
-    if (status == FEDGE_OK && result.num_seen > 0)
+    FEDGE_TRY(fedge_trainer_evaluate(self->model, examples, fedge_model_max_batch(self->model),
+                                     self->scratch, self->scratch_size, config->cancel,
+                                     config->user, &result, err));
+    if (result.num_seen > 0)
         task->facts.start_loss = result.loss_sum / (double)result.num_seen;
-    return status;
+    return FEDGE_OK;
 }
 
 /* As the client's: which of the models fits its examples best. What is told is there. *values: the
@@ -144,13 +144,10 @@ static fedge_status choose(worker *self, uint32_t client, uint32_t *chosen, cons
 /* The model that the client begins with is the one that it chooses. */
 static fedge_status begin_chosen(worker *self, fedge_trainer_engine_task *task, fedge_error *err)
 {
-    const fedge_status status =
-        choose(self, task->client, &task->facts.cluster, &self->update.start, err);
-    if (status == FEDGE_OK) {
-        fedge_model_set_state(self->model, self->update.start);
-        fedge_model_reset_optimizer(self->model);
-    }
-    return status;
+    FEDGE_TRY(choose(self, task->client, &task->facts.cluster, &self->update.start, err));
+    fedge_model_set_state(self->model, self->update.start);
+    fedge_model_reset_optimizer(self->model);
+    return FEDGE_OK;
 }
 
 /* Of a plan that is personal: what the client keeps is there. */

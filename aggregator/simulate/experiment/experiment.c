@@ -560,13 +560,12 @@ fedge_status fedge_experiment_check(fedge_experiment *experiment,
                                     const fedge_experiment_config *config, fedge_error *err)
 {
     *experiment = (fedge_experiment){.config = *config};
-    fedge_status status = load_job(experiment, err);
-    if (status == FEDGE_OK)
-        status = load_site(experiment, err);
-    if (status == FEDGE_OK && config->options->num_clients == 0 &&
+    FEDGE_TRY(load_job(experiment, err));
+    FEDGE_TRY(load_site(experiment, err));
+    if (config->options->num_clients == 0 &&
         !fedge_partition_is_counted(&experiment->data.partition))
-        status = fail_uncounted(err);
-    return status;
+        return fail_uncounted(err);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_experiment_init(fedge_experiment *experiment,

@@ -61,41 +61,37 @@ fedge_status fedge_generate_job(const fedge_generate_settings *settings, fedge_b
     const uint32_t clients = settings->num_clients, cohort = clients < COHORT ? clients : COHORT;
     char shape[FEDGE_GENERATE_MAX_TEXT];
     shape_text(data, shape);
-    fedge_status status = fedge_buffer_printf(text, err,
-                                              "{\n"
-                                              "  \"fedge-job\": 1,\n"
-                                              "  \"name\": \"%s\",\n"
-                                              "  \"seed\": %" PRIu64 ",\n"
-                                              "  \"model\": {\n"
-                                              "    \"input-shape\": [%s],\n"
-                                              "    \"layers\": [\n",
-                                              settings->text, settings->seed, shape);
-    if (status == FEDGE_OK)
-        status = add_layers(data, text, err);
-    if (status == FEDGE_OK) {
-        status = fedge_buffer_printf(
-            text, err,
-            "    ],\n"
-            "    \"loss\": {\"type\": \"CrossEntropyLoss\"}\n"
-            "  },\n"
-            "  \"data\": {\n"
-            "    \"name\": \"synthetic\", \"shape\": [%s], \"dtype\": \"%s\", \"labels\": %" PRIu32
-            "%s\n"
-            "  },\n"
-            "  \"training\": {\"local-epochs\": %" PRIu32
-            ", \"batch-size\": 10, \"learning-rate\": %s},\n"
-            "  \"rounds\": {\"num-server-rounds\": %" PRIu32
-            ", \"fraction-train\": %.6g, \"min-train-nodes\": %" PRIu32 "},\n"
-            "  \"update\": {\"codec\": \"none\", \"deflate\": false},\n"
-            "  \"test-set\": {\"values\": \"test-values.npy\", \"labels\": \"test-labels.npy\"}\n"
-            "}\n",
-            shape, data->dtype == FEDGE_U8 ? "u8" : "f32", data->num_labels,
-            data->dtype == FEDGE_U8
-                ? ",\n    \"normalisation\": {\"divide-by\": 255, \"mean\": [0.5], \"std\": [0.25]}"
-                : "",
-            how->local_epochs, how->learning_rate, how->rounds, (double)cohort / clients, cohort);
-    }
-    return status;
+    FEDGE_TRY(fedge_buffer_printf(text, err,
+                                  "{\n"
+                                  "  \"fedge-job\": 1,\n"
+                                  "  \"name\": \"%s\",\n"
+                                  "  \"seed\": %" PRIu64 ",\n"
+                                  "  \"model\": {\n"
+                                  "    \"input-shape\": [%s],\n"
+                                  "    \"layers\": [\n",
+                                  settings->text, settings->seed, shape));
+    FEDGE_TRY(add_layers(data, text, err));
+    return fedge_buffer_printf(
+        text, err,
+        "    ],\n"
+        "    \"loss\": {\"type\": \"CrossEntropyLoss\"}\n"
+        "  },\n"
+        "  \"data\": {\n"
+        "    \"name\": \"synthetic\", \"shape\": [%s], \"dtype\": \"%s\", \"labels\": %" PRIu32
+        "%s\n"
+        "  },\n"
+        "  \"training\": {\"local-epochs\": %" PRIu32
+        ", \"batch-size\": 10, \"learning-rate\": %s},\n"
+        "  \"rounds\": {\"num-server-rounds\": %" PRIu32
+        ", \"fraction-train\": %.6g, \"min-train-nodes\": %" PRIu32 "},\n"
+        "  \"update\": {\"codec\": \"none\", \"deflate\": false},\n"
+        "  \"test-set\": {\"values\": \"test-values.npy\", \"labels\": \"test-labels.npy\"}\n"
+        "}\n",
+        shape, data->dtype == FEDGE_U8 ? "u8" : "f32", data->num_labels,
+        data->dtype == FEDGE_U8
+            ? ",\n    \"normalisation\": {\"divide-by\": 255, \"mean\": [0.5], \"std\": [0.25]}"
+            : "",
+        how->local_epochs, how->learning_rate, how->rounds, (double)cohort / clients, cohort);
 }
 
 fedge_status fedge_generate_site(const fedge_generate_settings *settings, fedge_buffer *text,

@@ -34,13 +34,11 @@ static void make_header(fedge_dtype dtype, uint32_t rank, const uint32_t *shape,
 
 static fedge_status flush(fedge_npy_writer *writer, fedge_error *err)
 {
-    fedge_status status =
-        fedge_os_write_at(&writer->file, writer->offset, writer->rows.data, writer->rows.size, err);
-    if (status == FEDGE_OK) {
-        writer->offset += writer->rows.size;
-        fedge_buffer_consume(&writer->rows, writer->rows.size);
-    }
-    return status;
+    FEDGE_TRY(fedge_os_write_at(&writer->file, writer->offset, writer->rows.data, writer->rows.size,
+                                err));
+    writer->offset += writer->rows.size;
+    fedge_buffer_consume(&writer->rows, writer->rows.size);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_npy_writer_init(fedge_npy_writer *writer, const char *path, fedge_dtype dtype,

@@ -142,12 +142,11 @@ static fedge_status tidy_checkpoint(void *user, const char *name, fedge_error *e
 static fedge_status remove_leftovers(fedge_results *results, fedge_error *err)
 {
     char checkpoints[FEDGE_MAX_PATH];
-    fedge_status status = fedge_os_list_dir(results->dir, remove_leftover, results, err);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(results->dir, "checkpoints", checkpoints, err);
-    if (status == FEDGE_OK && fedge_os_is_dir(checkpoints))
-        status = fedge_os_list_dir(checkpoints, tidy_checkpoint, checkpoints, err);
-    return status;
+    FEDGE_TRY(fedge_os_list_dir(results->dir, remove_leftover, results, err));
+    FEDGE_TRY(fedge_path_join(results->dir, "checkpoints", checkpoints, err));
+    if (fedge_os_is_dir(checkpoints))
+        FEDGE_TRY(fedge_os_list_dir(checkpoints, tidy_checkpoint, checkpoints, err));
+    return FEDGE_OK;
 }
 
 /* A folder without simulation.json has no simulation: files of these names are a user's, such as

@@ -56,19 +56,14 @@ static fedge_status add_profiles(cJSON *json, const fedge_client_profiles_settin
                                  fedge_error *err)
 {
     const char *online = profiles->availability;
-    fedge_status status = add_text(json, "compute", profiles->compute, NULL, err);
-    if (status == FEDGE_OK)
-        status = add_text(json, "bandwidth", profiles->bandwidth, NULL, err);
-    if (status == FEDGE_OK) {
-        status = add_text(json, "availability", online,
-                          is_file(online) ? online + strlen(FILE_SPEC) : NULL, err);
-    }
-    if (status == FEDGE_OK)
-        status = add_text(json, "trace", profiles->trace, profiles->trace, err);
-    if (status == FEDGE_OK && profiles->failure != 0.0 &&
-        !cJSON_AddNumberToObject(json, "failure", profiles->failure))
-        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
-    return status;
+    FEDGE_TRY(add_text(json, "compute", profiles->compute, NULL, err));
+    FEDGE_TRY(add_text(json, "bandwidth", profiles->bandwidth, NULL, err));
+    FEDGE_TRY(add_text(json, "availability", online,
+                       is_file(online) ? online + strlen(FILE_SPEC) : NULL, err));
+    FEDGE_TRY(add_text(json, "trace", profiles->trace, profiles->trace, err));
+    if (profiles->failure != 0.0 && !cJSON_AddNumberToObject(json, "failure", profiles->failure))
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
+    return FEDGE_OK;
 }
 
 static bool add_sums(cJSON *json, const fedge_simulation_settings *settings)

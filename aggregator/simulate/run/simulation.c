@@ -17,10 +17,9 @@
 
 static fedge_status end_phase(fedge_simulation *self, fedge_error *err)
 {
-    const fedge_status status = fedge_simulation_end_time(self, err);
-    if (status == FEDGE_OK)
-        fedge_rounds_closed(self->rounds, fedge_simulation_now_ms(self));
-    return status;
+    FEDGE_TRY(fedge_simulation_end_time(self, err));
+    fedge_rounds_closed(self->rounds, fedge_simulation_now_ms(self));
+    return FEDGE_OK;
 }
 
 static fedge_status close_phase(fedge_simulation *self, const fedge_rounds_action *action,

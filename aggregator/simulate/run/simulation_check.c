@@ -57,20 +57,20 @@ static fedge_status check_evaluation(const fedge_simulation_config *config, fedg
 fedge_status fedge_simulation_check_shared(const fedge_job *job, fedge_error *err)
 {
     const fedge_strategy_ops *strategy = NULL;
-    const fedge_status status = fedge_strategy_of(job, &strategy, err);
-    if (status == FEDGE_OK && strategy->collects) {
+    FEDGE_TRY(fedge_strategy_of(job, &strategy, err));
+    if (strategy->collects) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "%s looks at a round's updates one by one, and each update stays with "
                           "the rank that made it: start this simulation without mpirun",
                           job->strategy);
     }
-    if (status == FEDGE_OK && job->rounds.buffer_size > 0) {
+    if (job->rounds.buffer_size > 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "%s has clients train from several models, which other ranks do not "
                           "have: start this simulation without mpirun",
                           job->strategy);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge_error *err)

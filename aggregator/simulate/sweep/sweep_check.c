@@ -68,10 +68,9 @@ static uint32_t count_clients(fedge_sweep *sweep, const fedge_experiment *experi
 static fedge_status check_files(const char *lines, fedge_error *err)
 {
     fedge_file_list list;
-    const fedge_status status = fedge_file_list_open(&list, lines, err);
-    if (status == FEDGE_OK)
-        fedge_file_list_close(&list);
-    return status;
+    FEDGE_TRY(fedge_file_list_open(&list, lines, err));
+    fedge_file_list_close(&list);
+    return FEDGE_OK;
 }
 
 /* Once, unless it is an axis. */
@@ -129,12 +128,10 @@ static fedge_status choose_engine(fedge_sweep *sweep, const fedge_simulate_optio
     }
     if (fedge_trainer_engine_check(fedge_trainer_engines[0], &config, &why) != FEDGE_OK)
         memcpy(sweep->no_gpus, why.message, sizeof(sweep->no_gpus));
-    const fedge_status status = fedge_trainer_engine_choose(wanted, &config, &chosen, err);
-    if (status == FEDGE_OK) {
-        const bool same = !sweep->engine || strcmp(sweep->engine, chosen->name) == 0;
-        sweep->engine = same ? chosen->name : FEDGE_TRAINER_ENGINE_AUTO;
-    }
-    return status;
+    FEDGE_TRY(fedge_trainer_engine_choose(wanted, &config, &chosen, err));
+    const bool same = !sweep->engine || strcmp(sweep->engine, chosen->name) == 0;
+    sweep->engine = same ? chosen->name : FEDGE_TRAINER_ENGINE_AUTO;
+    return FEDGE_OK;
 }
 
 /* ---- what is evaluated ----------------------------------------------------------------------- */

@@ -33,10 +33,9 @@ fedge_status fedge_stage_walk_begin(fedge_stage_walk *plan, const fedge_model_sp
                                     fedge_error *err)
 {
     *plan = (fedge_stage_walk){.spec = spec, .options = options, .lanes = lanes};
-    fedge_status status = fedge_shape_input(spec, &plan->shape, err);
-    if (status == FEDGE_OK)
-        set_grid(&plan->grid, &plan->shape, false, lanes);
-    return status;
+    FEDGE_TRY(fedge_shape_input(spec, &plan->shape, err));
+    set_grid(&plan->grid, &plan->shape, false, lanes);
+    return FEDGE_OK;
 }
 
 static const fedge_layer_spec *peek(const fedge_stage_walk *plan)
@@ -89,12 +88,10 @@ static fedge_status take_pool(fedge_stage_walk *plan, fedge_stage *stage, fedge_
 {
     const fedge_layer_spec *layer = peek(plan);
     const uint32_t in[2] = {plan->shape.dims[1], plan->shape.dims[2]};
-    fedge_status status = take_layer(plan, err);
-    if (status == FEDGE_OK) {
-        set_window(&stage->windows->pool, layer->u.maxpool2d.kernel_size, layer->u.maxpool2d.stride,
-                   layer->u.maxpool2d.padding, in, &plan->shape.dims[1]);
-    }
-    return status;
+    FEDGE_TRY(take_layer(plan, err));
+    set_window(&stage->windows->pool, layer->u.maxpool2d.kernel_size, layer->u.maxpool2d.stride,
+               layer->u.maxpool2d.padding, in, &plan->shape.dims[1]);
+    return FEDGE_OK;
 }
 
 /* How the convolution reads its input; see kernels.h. */

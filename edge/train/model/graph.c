@@ -63,16 +63,13 @@ static void tell(const fedge_graph *self, uint32_t time)
 fedge_status fedge_graph_survey(fedge_model_layout *layout, fedge_error *err)
 {
     fedge_graph_plan plan;
-    fedge_status status =
-        fedge_graph_plan_make(&plan, layout->spec, layout->options, layout->kernels, err);
-    if (status == FEDGE_OK) {
-        layout->model->num_values = plan.num_values;
-        layout->model->num_floats = plan.num_floats;
-        layout->model->num_buffers = plan.num_buffers;
-        layout->model->outputs = plan.layers[layout->spec->num_layers - 1].out.dims[0];
-        layout->model->example_size = fedge_shape_count(&plan.input);
-    }
-    return status;
+    FEDGE_TRY(fedge_graph_plan_make(&plan, layout->spec, layout->options, layout->kernels, err));
+    layout->model->num_values = plan.num_values;
+    layout->model->num_floats = plan.num_floats;
+    layout->model->num_buffers = plan.num_buffers;
+    layout->model->outputs = plan.layers[layout->spec->num_layers - 1].out.dims[0];
+    layout->model->example_size = fedge_shape_count(&plan.input);
+    return FEDGE_OK;
 }
 
 /* Where a part lies; NULL when it is not there. */
