@@ -241,12 +241,13 @@ static fedge_status draw_page(fedge_buffer *out, const curve *of, const char *ti
     FEDGE_TRY(fedge_svg_text(out, MARGIN, MARGIN + 10.0, "title", "start", title, err));
     FEDGE_TRY(draw_legend(out, of, legend, err));
     for (int i = 0; i < num_rows * 2; i++) {
-        const fedge_chart place = {.left = MARGIN + pitch_x * (i % 2) + FEDGE_CHART_LEFT,
-                                   .top = top + pitch_y * (i / 2) + FEDGE_CHART_ABOVE,
+        const int row = i / 2, column = i % 2;
+        const fedge_chart place = {.left = MARGIN + pitch_x * column + FEDGE_CHART_LEFT,
+                                   .top = top + pitch_y * row + FEDGE_CHART_ABOVE,
                                    .width = PANEL_WIDTH,
                                    .height = PANEL_HEIGHT};
-        if (rows[i / 2] != BYTES || columns[i % 2] != BY_BYTES)
-            FEDGE_TRY(draw_panel(out, of, place, columns[i % 2], rows[i / 2], err));
+        if (rows[row] != BYTES || columns[column] != BY_BYTES)
+            FEDGE_TRY(draw_panel(out, of, place, columns[column], rows[row], err));
     }
     return fedge_buffer_printf(out, err, "</svg>\n");
 }

@@ -298,9 +298,10 @@ fedge_status fedge_rendezvous_receive_updates(const fedge_collective *collective
     if (size == FAILED)
         return fedge_fail(err, FEDGE_CLOSED, "rank %u has failed", from);
     uint8_t *bytes = malloc((size_t)size + 1);
-    if (!bytes) { /* it would send in vain */
+    if (!bytes) { /* the sender cannot be told: it is sending already */
         fedge_collective ending = *collective;
         fedge_collective_abort(&ending, 1);
+        return FEDGE_NO_MEMORY;
     }
     fedge_collective_receive(collective, bytes, (size_t)size, from);
     const fedge_status status = fedge_recovered_updates_unpack(recovered, bytes, size, err);

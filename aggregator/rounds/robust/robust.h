@@ -113,9 +113,9 @@ FEDGE_MUST_USE fedge_status fedge_robust_step(const fedge_robust_rule *rule, voi
  * choice->divisor becomes Σ a_i; the return value is a_i of a c_i of 1. */
 double fedge_robust_weigh(fedge_robust_choice *choice, const double *coefficients);
 /* Krum's score of update [i] among those with alive[j]: the sum of the squares of its distances to
- * the [count] nearest others. [room]: (num). */
+ * the [count] nearest others. [scratch]: (num). */
 double fedge_robust_score(const fedge_gram *gram, const bool *alive, uint32_t i, uint32_t count,
-                          double *room);
+                          double *scratch);
 
 /* The table of a rule, fedge_strategy_NAME, of the file's RULE and ARGUMENTS. */
 #define FEDGE_ROBUST_STRATEGY(strategy, text)                                                      \
