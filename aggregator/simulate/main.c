@@ -252,14 +252,13 @@ static fedge_status make_sweep(const fedge_simulate_options *options,
                                const fedge_collective *collective, const char *job_text,
                                size_t job_size, fedge_sweep **sweep, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t rank = 0; status == FEDGE_OK && (rank == 0 || rank < collective->num_ranks);
-         rank++) {
+    for (uint32_t rank = 0; rank == 0 || rank < collective->num_ranks; rank++) {
+        fedge_status status = FEDGE_OK;
         if (rank == collective->rank)
             status = fedge_sweep_new(options, collective, job_text, job_size, sweep, err);
-        status = fedge_collective_agree(collective, status, NULL, 0, err);
+        FEDGE_TRY(fedge_collective_agree(collective, status, NULL, 0, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static int run_sweep(const fedge_simulate_options *options, fedge_collective *collective,

@@ -95,9 +95,8 @@ fedge_status fedge_model_command_run(const fedge_model_command *command, FILE *o
                                      fedge_error *err)
 {
     fedge_model_report report;
-    fedge_status status = fedge_model_file_read(command->path, &report, err);
-    if (status != FEDGE_OK)
-        return status;
+    fedge_status status = FEDGE_OK;
+    FEDGE_TRY(fedge_model_file_read(command->path, &report, err));
     if (command->json)
         status = print_json(&report, command->path, out, err);
     else

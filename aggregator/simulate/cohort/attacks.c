@@ -140,14 +140,14 @@ static fedge_status read(void *user, uint32_t index, uint32_t tensor, size_t at,
     const fedge_attacked *self = user;
     const fedge_attack *attack = &self->attack;
     double num = 0.0;
-    fedge_status status = self->honest.read(self->honest.user, index, tensor, at, count, v, err);
-    if (status != FEDGE_OK || !self->lies[index])
-        return status;
+    FEDGE_TRY(self->honest.read(self->honest.user, index, tensor, at, count, v, err));
+    if (!self->lies[index])
+        return FEDGE_OK;
     moments *of = calloc(1, sizeof(*of));
     if (!of)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for what malicious clients send");
-    if (attack->kind->looks)
-        status = look(self, tensor, at, count, of, &num, err);
+    const fedge_status status =
+        attack->kind->looks ? look(self, tensor, at, count, of, &num, err) : FEDGE_OK;
     for (size_t j = 0; j < count && status == FEDGE_OK; j++) {
         const double mean = num > 0.0 ? of->sum[j] / num : 0.0;
         const double spread = num > 0.0 ? of->squares[j] / num - mean * mean : 0.0;

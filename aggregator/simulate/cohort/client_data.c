@@ -67,17 +67,16 @@ static fedge_status hold_out(fedge_client_data *client_data, uint32_t client, do
 static fedge_status split(fedge_client_data *client_data, double fraction, uint64_t seed,
                           fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t c = 0; c < client_data->num_clients && status == FEDGE_OK; c++) {
+    for (uint32_t c = 0; c < client_data->num_clients; c++) {
         client_data->held[c] = client_data->first[c + 1];
         if (fraction > 0)
-            status = hold_out(client_data, c, fraction, seed, err);
+            FEDGE_TRY(hold_out(client_data, c, fraction, seed, err));
         const uint32_t train = client_data->held[c] - client_data->first[c];
         const uint32_t held = client_data->first[c + 1] - client_data->held[c];
         client_data->most = train > client_data->most ? train : client_data->most;
         client_data->most = held > client_data->most ? held : client_data->most;
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_client_data_divide(fedge_client_data *fresh, uint32_t *owner,
@@ -104,19 +103,19 @@ fedge_status fedge_client_data_new(const fedge_plan *plan, const fedge_site_data
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the clients' data");
     uint32_t *owner = NULL;
     fresh->num_clients = num_clients;
-    fedge_status status =
-        fedge_dataset_load_divided(&plan->data, data->values, data->labels, &data->partition,
-                                   validation_split, num_clients, &fresh->dataset, &owner, err);
-    if (status == FEDGE_OK) {
-        status = fedge_client_data_divide(fresh, owner, fedge_dataset_size(fresh->dataset),
-                                          data->validation_fraction, plan->seed, err);
-    }
-    if (status != FEDGE_OK) {
-        fedge_client_data_free(fresh);
-        return status;
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_dataset_load_divided(&plan->data, data->values, data->labels,
+                                            &data->partition, validation_split, num_clients,
+                                            &fresh->dataset, &owner, err),
+                 failed);
+    FEDGE_TRY_OR(fedge_client_data_divide(fresh, owner, fedge_dataset_size(fresh->dataset),
+                                          data->validation_fraction, plan->seed, err),
+                 failed);
     *client_data = fresh;
     return FEDGE_OK;
+failed:
+    fedge_client_data_free(fresh);
+    return status;
 }
 
 void fedge_client_data_free(fedge_client_data *client_data)

@@ -166,11 +166,11 @@ static fedge_status divide(loading *self, double validation_split, fedge_error *
                                        .file_ends = self->ends};
     uint32_t *owner = malloc(((size_t)examples + 1) * sizeof(*owner));
     self->fresh->labels = malloc(((size_t)examples + 1) * sizeof(*self->fresh->labels));
-    fedge_status status = owner && self->fresh->labels ? FEDGE_OK : no_memory(err);
-    if (status == FEDGE_OK) {
-        status = fedge_partition_assign_rest(&self->data->partition, &data, validation_split,
-                                             clients, owner, err);
-    }
+    const fedge_status status =
+        owner && self->fresh->labels
+            ? fedge_partition_assign_rest(&self->data->partition, &data, validation_split, clients,
+                                          owner, err)
+            : no_memory(err);
     if (status != FEDGE_OK) {
         free(owner);
         return status;
@@ -269,9 +269,9 @@ static fedge_status exchange(loading *self, fedge_error *err)
     int32_t *labels = NULL;
     uint32_t *places = malloc(((size_t)fresh->num_examples + 1) * sizeof(*places));
     uint8_t *room = malloc(fedge_dataset_example_size(fresh->dataset));
-    fedge_status status = places && room ? FEDGE_OK : no_memory(err);
-    if (status == FEDGE_OK)
-        status = fedge_dataset_extend(fresh->dataset, lacking, &values, &labels, err);
+    fedge_status status = places && room
+                              ? fedge_dataset_extend(fresh->dataset, lacking, &values, &labels, err)
+                              : no_memory(err);
     status = agree(self, status, err);
     if (status == FEDGE_OK) {
         assert(places && room);
@@ -296,15 +296,12 @@ static fedge_status load(loading *self, double validation_split, fedge_error *er
     self->own = calloc((size_t)placement->num_own + 1, sizeof(*self->own));
     self->files = calloc(placement->num_clients, sizeof(*self->files));
     self->ends = calloc(placement->num_clients, sizeof(*self->ends));
-    fedge_status status = self->own && self->files && self->ends ? FEDGE_OK : no_memory(err);
-    if (status == FEDGE_OK)
-        status = load_own(self, err);
-    status = agree(self, status, err);
-    if (status == FEDGE_OK) {
-        assert(self->own && self->files && self->ends); /* or this rank had not agreed */
-        status = fedge_collective_gather(self->collective, self->own,
-                                         (placement->num_own + 1) * sizeof(*self->own), &said, err);
-    }
+    fedge_status status =
+        self->own && self->files && self->ends ? load_own(self, err) : no_memory(err);
+    FEDGE_TRY(agree(self, status, err));
+    assert(self->own && self->files && self->ends); /* or this rank had not agreed */
+    status = fedge_collective_gather(self->collective, self->own,
+                                     (placement->num_own + 1) * sizeof(*self->own), &said, err);
     if (status == FEDGE_OK) { /* the same on all ranks, but for memory */
         status = compare(self, &said, err);
         if (status == FEDGE_OK)
@@ -328,8 +325,7 @@ fedge_status fedge_client_data_new_placed(const fedge_plan *plan, const fedge_si
                     .placement = placement,
                     .collective = collective,
                     .fresh = calloc(1, sizeof(*self.fresh))};
-    fedge_status status = self.fresh ? FEDGE_OK : no_memory(err);
-    status = agree(&self, status, err);
+    fedge_status status = agree(&self, self.fresh ? FEDGE_OK : no_memory(err), err);
     if (status == FEDGE_OK) {
         assert(self.fresh);
         status = load(&self, validation_split, err);

@@ -251,18 +251,15 @@ static fedge_status write_all(const fedge_client_states *states, const fedge_os_
 {
     uint8_t header[HEADER_SIZE];
     uint32_t count = 0, crc = 0;
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < states->num_clients && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < states->num_clients; i++) {
         if (!is_taken(&states->kept[i]))
             continue;
-        status = read_place(states, &states->kept[i], values, err);
-        if (status != FEDGE_OK)
-            break;
+        FEDGE_TRY(read_place(states, &states->kept[i], values, err));
         fedge_put_u32(row, i);
         fedge_put_f32s(row + sizeof(uint32_t), values, states->num_values);
         crc = fedge_crc32(crc, row, row_size(states));
-        status = fedge_os_write_at(file, HEADER_SIZE + (uint64_t)count++ * row_size(states), row,
-                                   row_size(states), err);
+        FEDGE_TRY(fedge_os_write_at(file, HEADER_SIZE + (uint64_t)count++ * row_size(states), row,
+                                    row_size(states), err));
     }
     memcpy(header, MAGIC, 8);
     fedge_put_u32(header + 8, states->round);
@@ -270,9 +267,8 @@ static fedge_status write_all(const fedge_client_states *states, const fedge_os_
     fedge_put_u64(header + 16, states->num_values);
     fedge_put_u32(header + 24, count);
     fedge_put_u32(header + 28, crc);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_at(file, 0, header, sizeof(header), err);
-    return status == FEDGE_OK ? fedge_os_sync(file, err) : status;
+    FEDGE_TRY(fedge_os_write_at(file, 0, header, sizeof(header), err));
+    return fedge_os_sync(file, err);
 }
 
 fedge_status fedge_client_states_save(const fedge_client_states *states, const char *path,
@@ -315,9 +311,7 @@ static fedge_status read_all(fedge_client_states *states, const fedge_os_file *f
 {
     uint8_t header[HEADER_SIZE];
     uint32_t crc = 0;
-    fedge_status status = fedge_os_read_at(file, 0, header, sizeof(header), err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_os_read_at(file, 0, header, sizeof(header), err));
     if (memcmp(header, MAGIC, 8) != 0)
         return fedge_fail(err, FEDGE_CORRUPT, "%s is not a file of what clients keep", file->path);
     if (fedge_get_u32(header + 12) != states->num_clients ||
@@ -329,31 +323,28 @@ static fedge_status read_all(fedge_client_states *states, const fedge_os_file *f
                           states->num_clients, states->num_values);
     }
     const uint32_t count = fedge_get_u32(header + 24);
-    /* A count that is a lie ends at the file's end, or at a client who has a row already. */
-    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
-        status = fedge_os_read_at(file, HEADER_SIZE + (uint64_t)i * row_size(states), row,
-                                  row_size(states), err);
-        if (status == FEDGE_OK) {
-            crc = fedge_crc32(crc, row, row_size(states));
-            status = read_row(states, row, values, file->path, err);
-        }
-    }
-    if (status == FEDGE_OK && crc != fedge_get_u32(header + 28))
-        status = fedge_fail(err, FEDGE_CORRUPT, "%s is damaged", file->path);
     states->round = fedge_get_u32(header + 8);
-    return status;
+    /* A false count ends at the file's end, or at a client that has a row already. */
+    for (uint32_t i = 0; i < count; i++) {
+        FEDGE_TRY(fedge_os_read_at(file, HEADER_SIZE + (uint64_t)i * row_size(states), row,
+                                   row_size(states), err));
+        crc = fedge_crc32(crc, row, row_size(states));
+        FEDGE_TRY(read_row(states, row, values, file->path, err));
+    }
+    return crc == fedge_get_u32(header + 28)
+               ? FEDGE_OK
+               : fedge_fail(err, FEDGE_CORRUPT, "%s is damaged", file->path);
 }
 
 fedge_status fedge_client_states_load(fedge_client_states *states, const char *path,
                                       fedge_error *err)
 {
     fedge_os_file file;
-    fedge_status status = fedge_os_open(&file, path, FEDGE_OS_READ, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_READ, err));
     uint8_t *row = malloc(row_size(states));
     float *values = malloc(values_size(states));
-    status = row && values ? read_all(states, &file, row, values, err) : no_room(states, err);
+    const fedge_status status =
+        row && values ? read_all(states, &file, row, values, err) : no_room(states, err);
     free(values);
     free(row);
     fedge_os_close(&file);

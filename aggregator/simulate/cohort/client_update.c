@@ -147,16 +147,15 @@ fedge_status fedge_client_update_add(fedge_client_update *update, fedge_trainer_
                                   .packed = update->packed};
     task->facts.num_examples = task->result.num_examples;
     fedge_update_made made;
-    fedge_status status = update->values ? make_changes(update, task, rate, err) : FEDGE_OK;
-    if (status == FEDGE_OK) {
-        status = fedge_accumulate_update(
-            &made_of, &update->config->global->accumulator, update->lane,
-            fedge_update_weight(update->config->global, &task->facts), update->v, &made, err);
+    if (update->values)
+        FEDGE_TRY(make_changes(update, task, rate, err));
+    FEDGE_TRY(fedge_accumulate_update(&made_of, &update->config->global->accumulator, update->lane,
+                                      fedge_update_weight(update->config->global, &task->facts),
+                                      update->v, &made, err));
+    if (update->config->global->strategy->collects) {
+        FEDGE_TRY(
+            fedge_kept_updates_put(&update->config->global->kept, task->place, update->v, err));
     }
-    if (status == FEDGE_OK && update->config->global->strategy->collects)
-        status = fedge_kept_updates_put(&update->config->global->kept, task->place, update->v, err);
-    if (status != FEDGE_OK)
-        return status;
     task->bytes_up = made.size;
     task->clamped = made.clamped;
     if (fedge_plan_moves(plan))
@@ -200,8 +199,7 @@ static fedge_status add_chosen(const destination *to, size_t first, const uint32
                                size_t n, const int32_t *v, fedge_error *err)
 {
     int32_t window[WINDOW];
-    fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < n && status == FEDGE_OK;) {
+    for (size_t i = 0; i < n;) {
         const uint32_t begin = places[i];
         uint32_t end = begin;
         memset(window, 0, sizeof(window));
@@ -209,10 +207,10 @@ static fedge_status add_chosen(const destination *to, size_t first, const uint32
             window[places[i] - begin] = v[i];
             end = places[i] + 1;
         }
-        status = fedge_accumulator_add_values(to->accumulator, to->lane, window, first + begin,
-                                              end - begin, to->weight, err);
+        FEDGE_TRY(fedge_accumulator_add_values(to->accumulator, to->lane, window, first + begin,
+                                               end - begin, to->weight, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status add(void *user, size_t first, const uint32_t *places, size_t n,
@@ -237,15 +235,12 @@ fedge_status fedge_accumulate_update(const fedge_update *update, fedge_accumulat
     fedge_update chunks = *update;
     chunks.give = add;
     chunks.user = &to;
-    fedge_status status = check_changes(update, err);
-    if (v) { /* what is not sent is 0 */
+    FEDGE_TRY(check_changes(update, err));
+    if (v) /* values that are not sent are 0 */ {
         memset(v, 0, update->plan->sent.schema.num_elements * sizeof(*v));
     }
-    if (status == FEDGE_OK)
-        status = fedge_accumulator_begin(accumulator, weight, err);
-    if (status == FEDGE_OK) {
-        status = fedge_update_run(&chunks, made, err);
-        assert(status != FEDGE_NOT_FINITE); /* else there are sums that cannot be taken back */
-    }
+    FEDGE_TRY(fedge_accumulator_begin(accumulator, weight, err));
+    const fedge_status status = fedge_update_run(&chunks, made, err);
+    assert(status != FEDGE_NOT_FINITE); /* else there are sums that cannot be taken back */
     return status;
 }

@@ -52,13 +52,10 @@ static fedge_status count_model(fedge_memory *memory, const fedge_memory_demand 
     const uint64_t trained = (uint64_t)delta->schema.num_elements * sizeof(float);
     const fedge_strategy_ops *strategy = NULL;
     size_t file = 0, told = 0;
-    fedge_status status = fedge_safetensors_size(&plan->schema, &file, err);
-    if (status == FEDGE_OK)
-        status = fedge_strategy_of(demand->job, &strategy, err);
-    if (status == FEDGE_OK && fedge_plan_tells(plan))
-        status = fedge_safetensors_size(&delta->schema, &told, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_safetensors_size(&plan->schema, &file, err));
+    FEDGE_TRY(fedge_strategy_of(demand->job, &strategy, err));
+    if (fedge_plan_tells(plan))
+        FEDGE_TRY(fedge_safetensors_size(&delta->schema, &told, err));
     told *= fedge_plan_num_told(plan);
     memory->model = (uint64_t)plan->schema.num_elements * sizeof(float) + file + told;
     memory->model += fedge_section_is_whole(plan, delta) ? 0 : trained;

@@ -64,13 +64,11 @@ static fedge_status add_file(own_files *own, const said_file *file, const char *
                              const char *labels, fedge_error *err)
 {
     const char *name = name_of(values);
-    fedge_status status = add_path(&own->values, values, err);
-    if (status == FEDGE_OK && labels)
-        status = add_path(&own->labels, labels, err);
-    if (status == FEDGE_OK)
-        status = fedge_buffer_append(&own->said, file, sizeof(*file), err);
-    return status == FEDGE_OK ? fedge_buffer_append(&own->said, name, strlen(name) + 1, err)
-                              : status;
+    FEDGE_TRY(add_path(&own->values, values, err));
+    if (labels)
+        FEDGE_TRY(add_path(&own->labels, labels, err));
+    FEDGE_TRY(fedge_buffer_append(&own->said, file, sizeof(*file), err));
+    return fedge_buffer_append(&own->said, name, strlen(name) + 1, err);
 }
 
 /* A line of values with its line of labels, if there are any. */
@@ -123,14 +121,13 @@ static fedge_status list_own(own_files *own, const fedge_collective *collective,
                           "goes with entry N of the values",
                           lines, of_labels);
     }
-    fedge_status status =
-        fedge_buffer_append(&own->said, collective->host, strlen(collective->host) + 1, err);
-    for (uint32_t line = 0; line < lines && status == FEDGE_OK; line++) {
+    FEDGE_TRY(fedge_buffer_append(&own->said, collective->host, strlen(collective->host) + 1, err));
+    for (uint32_t line = 0; line < lines; line++) {
         values = line_of(values, values_line);
         labels = of_labels > 0 ? line_of(labels, labels_line) : labels;
-        status = list_pair(own, line, values_line, labels_line, err);
+        FEDGE_TRY(list_pair(own, line, values_line, labels_line, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* ---- the files of all ------------------------------------------------------------------------ */
@@ -287,11 +284,9 @@ static fedge_status place_all(fedge_placement *placement, const fedge_collective
 {
     char ranks[MAX_RANKS_TEXT];
     fedge_placement fresh = {.num_ranks = collective->num_ranks, .num_clients = all->num_clients};
-    fedge_status status = check_lines(all, data->values, fresh.num_ranks, err);
-    if (status != FEDGE_OK)
-        return status;
-    if (wanted > 0)
-        status = fedge_partition_check_files(fresh.num_clients, wanted, err);
+    FEDGE_TRY(check_lines(all, data->values, fresh.num_ranks, err));
+    const fedge_status status =
+        wanted > 0 ? fedge_partition_check_files(fresh.num_clients, wanted, err) : FEDGE_OK;
     if (status != FEDGE_OK) {
         tell_ranks(all, fresh.num_ranks, ranks);
         return fedge_error_prefix(err, status, "all ranks together (%s)", ranks);

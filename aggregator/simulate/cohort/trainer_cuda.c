@@ -17,13 +17,13 @@ static fedge_status check_gpus(const fedge_trainer_engine_config *config, fedge_
 {
     uint32_t num_gpus = 0;
     trainer_cuda_needs has;
-    fedge_status status = fedge_trainer_cuda_count_gpus(config, &num_gpus, err);
-    for (uint32_t i = 0; i < num_gpus && !config->share && status == FEDGE_OK; i++) {
+    FEDGE_TRY(fedge_trainer_cuda_count_gpus(config, &num_gpus, err));
+    for (uint32_t i = 0; i < num_gpus && !config->share; i++) {
         fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, num_gpus, 1, &has);
         cohort.gpu = (int)fedge_trainer_cuda_number(config, i);
-        status = fedge_cohort_check_gpu(&cohort, err);
+        FEDGE_TRY(fedge_cohort_check_gpu(&cohort, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status check(const fedge_trainer_engine_config *config, fedge_error *err)
@@ -74,15 +74,13 @@ static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *by
     trainer_cuda_needs has;
     fedge_cohort_memory memory;
     uint32_t num_gpus = 0;
-    fedge_status status = fedge_trainer_cuda_count_gpus(config, &num_gpus, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_trainer_cuda_count_gpus(config, &num_gpus, err));
     const fedge_cohort_config cohort = fedge_trainer_cuda_cohort_of(config, num_gpus, 1, &has);
     const uint32_t threads = config->num_threads > 0 ? config->num_threads : 1;
-    status = fedge_cohort_bytes(&cohort, &memory, err);
+    FEDGE_TRY(fedge_cohort_bytes(&cohort, &memory, err));
     *bytes = (memory.host + fedge_client_update_size(config->job, false)) * num_gpus;
     *bytes = (*bytes + threads - 1) / threads;
-    return status;
+    return FEDGE_OK;
 }
 
 /* ---- rounds ---------------------------------------------------------------------------------- */
@@ -192,16 +190,14 @@ static fedge_status open_own(trainer_cuda *self, uint32_t index, fedge_error *er
 
 static fedge_status open_all(trainer_cuda *self, fedge_error *err)
 {
-    fedge_status status = fedge_trainer_cuda_join(self, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_trainer_cuda_join(self, err));
     self->updates = calloc(self->team->num_gpus, sizeof(*self->updates));
     self->chunks = calloc(self->team->num_gpus, sizeof(*self->chunks));
     if (!self->updates || !self->chunks)
         return no_memory(err);
-    for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++)
-        status = open_own(self, i, err);
-    return status;
+    for (uint32_t i = 0; i < self->team->num_gpus; i++)
+        FEDGE_TRY(open_own(self, i, err));
+    return FEDGE_OK;
 }
 
 static void close_engine(void *state)

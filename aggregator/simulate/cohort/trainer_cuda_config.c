@@ -87,16 +87,16 @@ fedge_status fedge_trainer_cuda_count_gpus(const fedge_trainer_engine_config *co
                                            uint32_t *count, fedge_error *err)
 {
     uint32_t there = 0;
-    const fedge_status status = fedge_cohort_count_gpus(&there, err);
+    FEDGE_TRY(fedge_cohort_count_gpus(&there, err));
     there = there < FEDGE_COHORT_MAX_GPUS ? there : FEDGE_COHORT_MAX_GPUS;
     *count = config->num_gpus > 0 ? config->num_gpus : there;
-    for (uint32_t i = 0; i < config->num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < config->num_gpus; i++) {
         if (config->gpus[i] >= there) {
             return fedge_fail(err, FEDGE_NOT_FOUND, "GPU %u is not there: there are 0 to %u",
                               config->gpus[i], there - 1);
         }
     }
-    return status;
+    return FEDGE_OK;
 }
 
 uint32_t fedge_trainer_cuda_number(const fedge_trainer_engine_config *config, uint32_t index)

@@ -64,28 +64,23 @@ static fedge_status open_gpu(trainer_cuda_team *team, const fedge_trainer_engine
 static fedge_status open_gpus(trainer_cuda_team *team, const fedge_trainer_engine_config *config,
                               fedge_error *err)
 {
-    fedge_status status = write_plan(&config->job->plan, &team->plan, err);
+    FEDGE_TRY(write_plan(&config->job->plan, &team->plan, err));
     for (uint32_t i = 0; i < FEDGE_COHORT_SETS && set_of(config, i); i++) {
         team->crc32[i] = fedge_dataset_crc32(set_of(config, i));
         team->counts[i] = fedge_dataset_size(set_of(config, i));
     }
-    if (status == FEDGE_OK)
-        status = fedge_trainer_cuda_count_gpus(config, &team->num_gpus, err);
-    if (status == FEDGE_OK) {
-        team->gpus = calloc(team->num_gpus, sizeof(*team->gpus));
-        status =
-            team->gpus ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
-    }
-    for (uint32_t i = 0; i < team->num_gpus && status == FEDGE_OK; i++)
-        status = open_gpu(team, config, i, err);
-    if (status == FEDGE_OK) { /* without a thread the other GPUs do its work */
-        const fedge_worker_pool_config threads = {.name = "GPU's thread",
-                                                  .thread = "gpu",
-                                                  .num_workers = team->num_gpus - 1,
-                                                  .fewer_will_do = true};
-        status = fedge_worker_pool_new(&team->threads, &threads, err);
-    }
-    return status;
+    FEDGE_TRY(fedge_trainer_cuda_count_gpus(config, &team->num_gpus, err));
+    team->gpus = calloc(team->num_gpus, sizeof(*team->gpus));
+    if (!team->gpus)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for GPUs' trainer");
+    for (uint32_t i = 0; i < team->num_gpus; i++)
+        FEDGE_TRY(open_gpu(team, config, i, err));
+    /* Without a thread the other GPUs do its work. */
+    const fedge_worker_pool_config threads = {.name = "GPU's thread",
+                                              .thread = "gpu",
+                                              .num_workers = team->num_gpus - 1,
+                                              .fewer_will_do = true};
+    return fedge_worker_pool_new(&team->threads, &threads, err);
 }
 
 static fedge_status new_team(const fedge_trainer_engine_config *config, uint32_t most_members,

@@ -15,14 +15,13 @@ static fedge_status place_section(const trainer_cuda *engine, uint32_t index,
 {
     const fedge_trainer_engine_config *config = &engine->config;
     const uint32_t number = fedge_trainer_cuda_number(config, index);
-    fedge_status status = FEDGE_OK;
-    for (uint32_t t = 0; t < section->schema.num_tensors && status == FEDGE_OK; t++) {
+    for (uint32_t t = 0; t < section->schema.num_tensors; t++) {
         const fedge_tensor_spec *tensor = &section->schema.tensors[t];
         const size_t first = engine->plan->sent.places[section->first + t];
         int64_t *sums = NULL;
-        status = fedge_accumulator_device_pointer(&config->global->accumulator, number,
-                                                  tensor->offset, &sums, err);
-        for (size_t at = 0; at < tensor->count && status == FEDGE_OK; at += FEDGE_COHORT_CHUNK) {
+        FEDGE_TRY(fedge_accumulator_device_pointer(&config->global->accumulator, number,
+                                                   tensor->offset, &sums, err));
+        for (size_t at = 0; at < tensor->count; at += FEDGE_COHORT_CHUNK) {
             const size_t left = tensor->count - at;
             *(*next_piece)++ = (fedge_cohort_chunk){
                 .sums = sums + at,
@@ -32,19 +31,18 @@ static fedge_status place_section(const trainer_cuda *engine, uint32_t index,
                 .codec = (uint8_t)fedge_trainer_cuda_codec_of(section)};
         }
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_trainer_cuda_place_pieces(trainer_cuda *self, fedge_error *err)
 {
     const fedge_sent *sent = &self->plan->sent;
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < self->team->num_gpus && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < self->team->num_gpus; i++) {
         fedge_cohort_chunk *next_piece = self->chunks[i];
-        for (uint32_t s = 0; s < sent->num_sections && status == FEDGE_OK; s++)
-            status = place_section(self, i, &sent->sections[s], &next_piece, err);
+        for (uint32_t s = 0; s < sent->num_sections; s++)
+            FEDGE_TRY(place_section(self, i, &sent->sections[s], &next_piece, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* What a client keeps is there, and what the strategy has it do comes to pass, as its slot is about
@@ -130,17 +128,14 @@ static fedge_status add_update(const trainer_cuda_gpu *self, trainer_cuda_job *d
 {
     const trainer_cuda *engine = done->engine;
     fedge_client_update *update = &engine->updates[self->index];
-    fedge_status status = check_finite(engine, values, err);
-    if (status == FEDGE_OK) { /* others have begun since this one has */
-        status =
-            fedge_client_update_begin(update, done->task->client, &done->cohort.correction, err);
-    }
-    if (status == FEDGE_OK && update->values)
+    FEDGE_TRY(check_finite(engine, values, err));
+    /* Other clients have begun on this buffer since this one has. */
+    FEDGE_TRY(fedge_client_update_begin(update, done->task->client, &done->cohort.correction, err));
+    if (update->values)
         memcpy(update->values, values, engine->plan->schema.num_elements * sizeof(*values));
-    return status == FEDGE_OK ? fedge_client_update_add(update, done->task, engine->trainer.round,
-                                                        engine->bounds_log2, engine->rate, values,
-                                                        values + engine->plan->num_parameters, err)
-                              : status;
+    return fedge_client_update_add(update, done->task, engine->trainer.round, engine->bounds_log2,
+                                   engine->rate, values, values + engine->plan->num_parameters,
+                                   err);
 }
 
 static void take_result(void *user, fedge_cohort_task *task, float *values)

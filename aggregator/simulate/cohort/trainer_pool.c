@@ -182,22 +182,22 @@ static fedge_status train(worker *self, fedge_trainer_engine_task *task, fedge_e
     prepare(self, task->start);
     /* Each client begins without momentum, as a device does. */
     fedge_model_reset_optimizer(self->model);
-    fedge_status status = fedge_plan_measures(plan) ? measure(self, task, &stored, err) : FEDGE_OK;
-    if (status == FEDGE_OK)
-        status = begin_update(self, task->client, err);
+    if (fedge_plan_measures(plan))
+        FEDGE_TRY(measure(self, task, &stored, err));
+    FEDGE_TRY(begin_update(self, task->client, err));
     /* What the changes are taken from. */
     if (task->start)
         self->update.start = task->start;
-    if (status == FEDGE_OK && fedge_plan_chooses(plan))
-        status = begin_chosen(self, task, err);
-    if (status == FEDGE_OK && fedge_plan_is_personal(plan)) {
-        status = train_own(self, task, &examples, &config, err);
-    } else if (status == FEDGE_OK) {
-        status =
-            fedge_trainer_run(self->model, &examples, &config, self->scratch, self->scratch_size,
-                              pool->config.cancel, pool->config.user, &task->result, err);
+    if (fedge_plan_chooses(plan))
+        FEDGE_TRY(begin_chosen(self, task, err));
+    if (fedge_plan_is_personal(plan)) {
+        FEDGE_TRY(train_own(self, task, &examples, &config, err));
+    } else {
+        FEDGE_TRY(fedge_trainer_run(self->model, &examples, &config, self->scratch,
+                                    self->scratch_size, pool->config.cancel, pool->config.user,
+                                    &task->result, err));
     }
-    return status == FEDGE_OK ? add_update(self, task, rate, err) : status;
+    return add_update(self, task, rate, err);
 }
 
 /* The model that is evaluated: the global one or, with what the client has for itself or chooses,
@@ -250,28 +250,27 @@ static fedge_status test(worker *self, fedge_trainer_engine_task *task, fedge_er
     task->result = (fedge_trainer_result){.num_examples = task->view.count};
     if (task->may_stop && pool->config.cancel && pool->config.cancel(pool->config.user))
         return fedge_fail(err, FEDGE_CANCELLED, "interrupted");
-    fedge_status status = find_values(self, task, &values, err);
-    if (status == FEDGE_OK)
-        fedge_model_set_state(self->tester, values);
-    for (uint32_t at = 0; at < task->view.count && status == FEDGE_OK;) {
+    FEDGE_TRY(find_values(self, task, &values, err));
+    fedge_model_set_state(self->tester, values);
+    for (uint32_t at = 0; at < task->view.count;) {
         const uint32_t left = task->view.count - at;
         const fedge_view batch = {task->view.dataset, task->view.indices + at,
                                   left < FEDGE_EVALUATOR_BATCH ? left : FEDGE_EVALUATOR_BATCH};
         const fedge_examples examples = fedge_view_examples(&batch);
         fedge_trainer_result result;
-        status =
-            fedge_trainer_evaluate(self->tester, &examples, FEDGE_EVALUATOR_BATCH, self->scratch,
-                                   self->scratch_size, NULL, NULL, &result, err);
+        FEDGE_TRY(fedge_trainer_evaluate(self->tester, &examples, FEDGE_EVALUATOR_BATCH,
+                                         self->scratch, self->scratch_size, NULL, NULL, &result,
+                                         err));
         task->result.num_seen += result.num_seen;
         task->result.loss_sum += result.loss_sum;
         task->result.correct += result.correct;
-        if (status == FEDGE_OK && task->predicted) {
+        if (task->predicted) {
             fedge_classify(&pool->plan->model, fedge_model_outputs(self->tester), batch.count,
                            task->predicted + at);
         }
         at += batch.count;
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static void work(worker *self)
@@ -357,15 +356,14 @@ static fedge_status make_models(worker *self, fedge_error *err)
 {
     const fedge_plan *plan = self->pool->plan;
     fedge_model_options options = fedge_plan_model_options(plan);
-    fedge_status status = make_model(self, &options, &self->block, &self->model, err);
+    FEDGE_TRY(make_model(self, &options, &self->block, &self->model, err));
     self->evaluator = self->model;
-    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
-        status = make_model(self, &options, &self->evaluator_block, &self->evaluator, err);
-    if (status == FEDGE_OK && self->pool->config.max_evaluated > 0) {
-        options = (fedge_model_options){.max_batch = FEDGE_EVALUATOR_BATCH};
-        status = make_model(self, &options, &self->tester_block, &self->tester, err);
-    }
-    return status;
+    if (fedge_plan_evaluation_options(plan, &options))
+        FEDGE_TRY(make_model(self, &options, &self->evaluator_block, &self->evaluator, err));
+    if (self->pool->config.max_evaluated == 0)
+        return FEDGE_OK;
+    options = (fedge_model_options){.max_batch = FEDGE_EVALUATOR_BATCH};
+    return make_model(self, &options, &self->tester_block, &self->tester, err);
 }
 
 static uint32_t most_examples(const fedge_trainer_engine_config *config)
@@ -389,15 +387,13 @@ static size_t scratch_size(const fedge_trainer_engine_config *config)
 static fedge_status make_worker(worker *self, fedge_error *err)
 {
     const trainer_pool *pool = self->pool;
-    fedge_status status = make_models(self, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(make_models(self, err));
     self->scratch_size = scratch_size(&pool->config);
     self->scratch = take(self, self->scratch_size);
     if (!self->scratch)
         return no_memory(self, err);
-    status = fedge_client_update_init(&self->update, &pool->config, self->lane,
-                                      !fedge_model_values(self->model), err);
+    const fedge_status status = fedge_client_update_init(&self->update, &pool->config, self->lane,
+                                                         !fedge_model_values(self->model), err);
     self->total += self->update.total;
     return status;
 }
@@ -406,9 +402,9 @@ static fedge_status add_model(const fedge_plan *plan, const fedge_model_options 
                               uint64_t *bytes, fedge_error *err)
 {
     fedge_model_memory memory;
-    const fedge_status status = fedge_model_size(&plan->model, options, &memory, err);
-    *bytes += status == FEDGE_OK ? memory.total : 0;
-    return status;
+    FEDGE_TRY(fedge_model_size(&plan->model, options, &memory, err));
+    *bytes += memory.total;
+    return FEDGE_OK;
 }
 
 /* What make_worker takes. */
@@ -421,11 +417,10 @@ static fedge_status size(const fedge_trainer_engine_config *config, uint64_t *by
     const bool narrow = options.weights != FEDGE_STORAGE_FP32;
     const bool apart = narrow || options.precision == FEDGE_PRECISION_INT8;
     *bytes = scratch_size(config) + fedge_client_update_size(config->job, apart);
-    fedge_status status = add_model(plan, &options, bytes, err);
-    if (status == FEDGE_OK && fedge_plan_evaluation_options(plan, &options))
-        status = add_model(plan, &options, bytes, err);
-    return status == FEDGE_OK && config->max_evaluated > 0 ? add_model(plan, &tester, bytes, err)
-                                                           : status;
+    FEDGE_TRY(add_model(plan, &options, bytes, err));
+    if (fedge_plan_evaluation_options(plan, &options))
+        FEDGE_TRY(add_model(plan, &options, bytes, err));
+    return config->max_evaluated > 0 ? add_model(plan, &tester, bytes, err) : FEDGE_OK;
 }
 
 /* Has a round enough clients on whose examples the model can be trained? One on whose it cannot be,
@@ -465,14 +460,13 @@ static fedge_status check_clients(const worker *self, fedge_error *err)
 static fedge_status start(trainer_pool *pool, fedge_error *err)
 {
     const bool crowded = pool->config.num_threads > fedge_os_num_cpus();
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < pool->config.num_threads && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < pool->config.num_threads; i++) {
         pool->workers[i].pool = pool;
         pool->workers[i].lane = i;
-        status = make_worker(&pool->workers[i], err);
-        /* As soon as there is one model: the rest of the memory need not be taken for a run that is
-         * refused. */
-        status = status == FEDGE_OK && i == 0 ? check_clients(&pool->workers[0], err) : status;
+        FEDGE_TRY(make_worker(&pool->workers[i], err));
+        /* Checked with the first model, before the other threads take memory. */
+        if (i == 0)
+            FEDGE_TRY(check_clients(&pool->workers[0], err));
     }
     const fedge_worker_pool_config config = {
         .name = "thread",
@@ -481,7 +475,7 @@ static fedge_status start(trainer_pool *pool, fedge_error *err)
         .num_workers = pool->config.num_threads - 1,
         .spin_ns = crowded ? 0 : SPIN_NS,
     };
-    return status == FEDGE_OK ? fedge_worker_pool_new(&pool->threads, &config, err) : status;
+    return fedge_worker_pool_new(&pool->threads, &config, err);
 }
 
 static void close_pool(void *state)

@@ -84,14 +84,12 @@ static fedge_status read_runs(const char *const *dirs, uint32_t num_dirs, compar
     to->runs = calloc(num_dirs, sizeof(*to->runs));
     if (!to->runs)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs", num_dirs);
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < num_dirs && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < num_dirs; i++) {
         if (num_dirs == 1 || !is_sweeps(dirs[i]))
-            status = read_run(dirs[i], &to->runs[to->num_runs++], err);
+            FEDGE_TRY(read_run(dirs[i], &to->runs[to->num_runs++], err));
     }
-    return status == FEDGE_OK && to->num_runs == 0
-               ? fedge_fail(err, FEDGE_NOT_FOUND, "%.200s has no simulation", dirs[0])
-               : status;
+    return to->num_runs > 0 ? FEDGE_OK
+                            : fedge_fail(err, FEDGE_NOT_FOUND, "%.200s has no simulation", dirs[0]);
 }
 
 static void free_comparison(comparison *of)
@@ -182,18 +180,15 @@ fedge_status fedge_compare_deployed(const char *dir, cJSON **summary, fedge_erro
     char path[FEDGE_MAX_PATH];
     *summary = NULL;
     fedge_run_summary_init(&numbers, NULL, 0);
-    fedge_status status = read_object(dir, "run.json", &run, err);
-    if (status == FEDGE_OK)
-        status = read_object(dir, "job.json", &job, err);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(dir, "rounds.jsonl", path, err);
-    if (status == FEDGE_OK)
-        status = fedge_round_lines_read(path, add_line, &numbers, err);
-    if (status == FEDGE_OK) {
-        *summary = cJSON_CreateObject();
-        if (!*summary || !add_texts(*summary, job, run) || !add_numbers(*summary, &numbers))
-            status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a summary");
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(read_object(dir, "run.json", &run, err), done);
+    FEDGE_TRY_OR(read_object(dir, "job.json", &job, err), done);
+    FEDGE_TRY_OR(fedge_path_join(dir, "rounds.jsonl", path, err), done);
+    FEDGE_TRY_OR(fedge_round_lines_read(path, add_line, &numbers, err), done);
+    *summary = cJSON_CreateObject();
+    if (!*summary || !add_texts(*summary, job, run) || !add_numbers(*summary, &numbers))
+        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a summary");
+done:
     cJSON_Delete(run);
     cJSON_Delete(job);
     return status;

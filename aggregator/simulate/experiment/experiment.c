@@ -121,19 +121,15 @@ static fedge_status load_site(fedge_experiment *self, fedge_error *err)
     const fedge_simulate_options *options = self->config.options;
     char beside[FEDGE_MAX_PATH];
     const char *path = options->data;
-    fedge_status status = FEDGE_OK;
     if (!path) {
         (void)snprintf(beside, sizeof(beside), "client.json");
         path = beside;
         if (!fedge_path_resolve(options->job, beside) || !fedge_os_exists(beside)) {
-            status = fedge_fail(err, FEDGE_NOT_FOUND,
-                                "no %s: say with --data FILE where the training data is", beside);
+            return fedge_fail(err, FEDGE_NOT_FOUND,
+                              "no %s: say with --data FILE where the training data is", beside);
         }
     }
-    if (status == FEDGE_OK)
-        status = fedge_site_load(path, &self->site, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_site_load(path, &self->site, err));
     const fedge_site_data *data = fedge_site_find(self->site, self->job->plan.data.name);
     if (!data) {
         return fedge_fail(err, FEDGE_NOT_FOUND, "%s has no data set '%s', which the job needs",
@@ -143,21 +139,21 @@ static fedge_status load_site(fedge_experiment *self, fedge_error *err)
     if (options->has_partition_seed)
         self->data.partition.seed = options->partition_seed;
     if (options->has_partition_seed || data->has_partition || data->has_partition_seed)
-        status = add_offset(self, &self->data.partition.seed, err);
+        FEDGE_TRY(add_offset(self, &self->data.partition.seed, err));
     else
         self->data.partition.seed = self->job->plan.seed;
-    if (status != FEDGE_OK)
-        return status;
     if (options->partition) {
-        status = fedge_partition_parse(options->partition, &self->data.partition, err);
-        status = status == FEDGE_OK ? status : fedge_error_prefix(err, status, "--partition");
+        const fedge_status status =
+            fedge_partition_parse(options->partition, &self->data.partition, err);
+        if (status != FEDGE_OK)
+            return fedge_error_prefix(err, status, "--partition");
     } else if (!data->has_partition) {
-        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "%s does not say how '%s' is divided: give --partition iid, "
-                            "dirichlet:0.5, …",
-                            path, data->name);
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "%s does not say how '%s' is divided: give --partition iid, "
+                          "dirichlet:0.5, …",
+                          path, data->name);
     }
-    return status == FEDGE_OK ? set_owner_aside(self, err) : status;
+    return set_owner_aside(self, err);
 }
 
 static fedge_status fail_uncounted(fedge_error *err)
@@ -316,11 +312,11 @@ static fedge_status find_files(fedge_experiment *self, fedge_status status, fedg
         partition[strcspn(partition, ":")] = '\0'; /* a file may lie elsewhere */
         at = add_fact(at, "the division", partition, "give all ranks the same --partition");
     }
-    status = fedge_collective_agree(all, status, facts, (uint32_t)(at - facts), err);
-    return status == FEDGE_OK && self->data.partition.scheme == FEDGE_PARTITION_PER_FILE
+    FEDGE_TRY(fedge_collective_agree(all, status, facts, (uint32_t)(at - facts), err));
+    return self->data.partition.scheme == FEDGE_PARTITION_PER_FILE
                ? fedge_placement_find(&self->placement, all, &self->data,
                                       self->config.options->num_clients, err)
-               : status;
+               : FEDGE_OK;
 }
 
 /* Likewise: who has the test set? */
@@ -329,10 +325,8 @@ static fedge_status find_tests(fedge_experiment *self, fedge_status status, fedg
     const fedge_collective *all = self->config.collective;
     if (fedge_collective_is_alone(all))
         return status;
-    status = fedge_collective_agree(all, status, NULL, 0, err);
-    return status == FEDGE_OK
-               ? fedge_placement_find_tests(&self->placement, all, self->test_set != NULL, err)
-               : status;
+    FEDGE_TRY(fedge_collective_agree(all, status, NULL, 0, err));
+    return fedge_placement_find_tests(&self->placement, all, self->test_set != NULL, err);
 }
 
 static fedge_status load(fedge_experiment *self, fedge_error *err)
@@ -346,29 +340,26 @@ static fedge_status load(fedge_experiment *self, fedge_error *err)
     if (status == FEDGE_OK)
         status = count_clients(self, err);
     status = find_tests(self, status, err);
-    if (status == FEDGE_OK)
-        status = load_client_data(self, err);
-    if (status == FEDGE_OK)
-        status = check_evaluated(self, err);
-    if (status == FEDGE_OK && fedge_client_profiles_is_wanted(&self->config.options->profiles)) {
-        status = fedge_client_profiles_new(&self->config.options->profiles, self->job->plan.seed,
-                                           self->settings.num_clients, &self->profiles, err);
+    FEDGE_TRY(status);
+    FEDGE_TRY(load_client_data(self, err));
+    FEDGE_TRY(check_evaluated(self, err));
+    if (fedge_client_profiles_is_wanted(&self->config.options->profiles)) {
+        FEDGE_TRY(fedge_client_profiles_new(&self->config.options->profiles, self->job->plan.seed,
+                                            self->settings.num_clients, &self->profiles, err));
     }
-    if (status == FEDGE_OK) {
-        self->settings.profiles = self->config.options->profiles;
-        self->settings.seed = self->job->plan.seed;
-        self->settings.partition_seed = self->data.partition.seed;
-        self->settings.validation_fraction = self->data.validation_fraction;
-        self->settings.validation_split = self->config.options->validation_split;
-        self->settings.num_validation = self->client_data->num_validation;
-        self->settings.num_rounds = self->job->rounds.num_server_rounds;
-        self->settings.evaluate_every = self->config.options->evaluate_every;
-        self->settings.attack = self->config.options->attack_text;
-        self->settings.draws_turns = self->profiles || self->job->rounds.over_selection > 1.0;
-        fedge_partition_text(&self->data.partition, self->settings.partition);
-        sum_data(self);
-    }
-    return status;
+    self->settings.profiles = self->config.options->profiles;
+    self->settings.seed = self->job->plan.seed;
+    self->settings.partition_seed = self->data.partition.seed;
+    self->settings.validation_fraction = self->data.validation_fraction;
+    self->settings.validation_split = self->config.options->validation_split;
+    self->settings.num_validation = self->client_data->num_validation;
+    self->settings.num_rounds = self->job->rounds.num_server_rounds;
+    self->settings.evaluate_every = self->config.options->evaluate_every;
+    self->settings.attack = self->config.options->attack_text;
+    self->settings.draws_turns = self->profiles || self->job->rounds.over_selection > 1.0;
+    fedge_partition_text(&self->data.partition, self->settings.partition);
+    sum_data(self);
+    return FEDGE_OK;
 }
 
 /* ---- what is seen ---------------------------------------------------------------------------- */
@@ -384,10 +375,8 @@ static fedge_status on_round(void *user, const fedge_round_summary *summary, fed
     fedge_experiment *self = user;
     if (self->progress.out && !self->config.run)
         fedge_progress_round(&self->progress, summary);
-    fedge_status status = fedge_results_round(&self->results, self->simulation, summary, err);
-    return status == FEDGE_OK && is_enough(self)
-               ? fedge_fail(err, FEDGE_CANCELLED, "all targets are reached")
-               : status;
+    FEDGE_TRY(fedge_results_round(&self->results, self->simulation, summary, err));
+    return is_enough(self) ? fedge_fail(err, FEDGE_CANCELLED, "all targets are reached") : FEDGE_OK;
 }
 
 /* ", 3 min left"; nothing for what is not known. */
@@ -477,14 +466,12 @@ static fedge_status make_simulation(fedge_experiment *self, fedge_error *err)
         .on_progress = on_progress,
         .user = self};
     fedge_selection selection;
-    fedge_status status =
+    const fedge_status status =
         fedge_selection_init(&selection, self->job, self->settings.num_validation > 0, err);
     if (status != FEDGE_OK)
         return fedge_error_prefix(err, status, "%s", options->job);
     if (options->replay)
-        status = fedge_replay_read(options->replay, &self->replay, err);
-    if (status != FEDGE_OK)
-        return status;
+        FEDGE_TRY(fedge_replay_read(options->replay, &self->replay, err));
     return fedge_simulation_new(&config, &self->simulation, err);
 }
 
@@ -575,18 +562,16 @@ fedge_status fedge_experiment_init(fedge_experiment *experiment,
     fedge_status status = load(experiment, err);
     if (status == FEDGE_OK)
         status = make_simulation(experiment, err);
-    status = agree(experiment, status, err);
-    if (status == FEDGE_OK && leads(experiment))
-        status = open_results(experiment, err);
-    if (status == FEDGE_OK) {
-        experiment->progress = (fedge_progress){
-            .out = config->progress,
-            .terminal = config->progress && fedge_progress_on_terminal(config->progress),
-            .num_rounds = experiment->settings.num_rounds};
-        experiment->resumed_at = experiment->results.run_summary.rounds;
-        experiment->clients_at_start = experiment->results.run_summary.clients;
-    }
-    return status;
+    FEDGE_TRY(agree(experiment, status, err));
+    if (leads(experiment))
+        FEDGE_TRY(open_results(experiment, err));
+    experiment->progress = (fedge_progress){
+        .out = config->progress,
+        .terminal = config->progress && fedge_progress_on_terminal(config->progress),
+        .num_rounds = experiment->settings.num_rounds};
+    experiment->resumed_at = experiment->results.run_summary.rounds;
+    experiment->clients_at_start = experiment->results.run_summary.clients;
+    return FEDGE_OK;
 }
 
 void fedge_experiment_fini(fedge_experiment *experiment)
@@ -614,21 +599,19 @@ static bool measures_backdoor(const fedge_experiment *self)
 /* The last model is looked at closely. An interruption until then leaves it to --resume. */
 static fedge_status evaluate_finally(fedge_experiment *self, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    if (self->config.summary) {
-        status = fedge_final_evaluation_init(&self->final_evaluation, self->simulation,
-                                             &self->job->plan, self->client_data,
-                                             self->config.options->client_accuracy, err);
-    }
     fedge_final_evaluation *evaluation = &self->final_evaluation;
-    if (status == FEDGE_OK && self->config.summary && measures_backdoor(self)) {
-        evaluation->has_backdoor = true;
-        status =
-            fedge_backdoor_measure(self->simulation, self->test_set, &evaluation->backdoor, err);
+    if (self->config.summary) {
+        FEDGE_TRY(fedge_final_evaluation_init(evaluation, self->simulation, &self->job->plan,
+                                              self->client_data,
+                                              self->config.options->client_accuracy, err));
+        if (measures_backdoor(self)) {
+            evaluation->has_backdoor = true;
+            FEDGE_TRY(fedge_backdoor_measure(self->simulation, self->test_set,
+                                             &evaluation->backdoor, err));
+        }
     }
-    return status == FEDGE_OK && cancel(self)
-               ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in the last evaluation")
-               : status;
+    return cancel(self) ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in the last evaluation")
+                        : FEDGE_OK;
 }
 
 fedge_status fedge_experiment_run(fedge_experiment *experiment, fedge_error *err)

@@ -361,9 +361,7 @@ fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_
     *options = (fedge_simulate_options){.action = FEDGE_SIMULATE_RUN};
     if (argc > 1 && strcmp(argv[1], "compare") == 0)
         return parse_compare(argc - 1, argv + 1, options, err);
-    fedge_status status = fedge_command_line_read(&COMMAND_LINE, argc, argv, options, &words, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_command_line_read(&COMMAND_LINE, argc, argv, options, &words, err));
     if (words.asked != FEDGE_ASKED_RUN) {
         options->action = words.asked == FEDGE_ASKED_HELP       ? FEDGE_SIMULATE_HELP
                           : words.asked == FEDGE_ASKED_HELP_ALL ? FEDGE_SIMULATE_HELP_ALL
@@ -371,10 +369,8 @@ fedge_status fedge_simulate_options_parse(int argc, char **argv, fedge_simulate_
         return FEDGE_OK;
     }
     /* --sweep's further settings need not have the option before each. */
-    for (uint32_t i = 0; i < words.num && options->num_axes > 0 && status == FEDGE_OK; i++)
-        status = add_axis(words.at[i], options, err);
-    if (status != FEDGE_OK)
-        return status;
+    for (uint32_t i = 0; i < words.num && options->num_axes > 0; i++)
+        FEDGE_TRY(add_axis(words.at[i], options, err));
     if (words.num > 0 && options->num_axes == 0) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "'%s' is not an option (see --help)",
                           words.at[0]);

@@ -84,20 +84,20 @@ static fedge_status count(generator *self, fedge_error *err)
 static fedge_status clear(generator *self, fedge_error *err)
 {
     const fedge_generate_settings *settings = self->settings;
-    fedge_status status = fedge_os_make_dirs(settings->dir, err);
-    for (int i = 0; i < NUM_FILES && status == FEDGE_OK; i++) {
-        status = fedge_path_join(settings->dir, NAMES[i], self->paths[i], err);
-        if (status == FEDGE_OK && !settings->force && fedge_os_exists(self->paths[i])) {
-            status = fedge_fail(err, FEDGE_EXISTS,
-                                "%s exists: use --force to replace it, or another --out",
-                                self->paths[i]);
+    FEDGE_TRY(fedge_os_make_dirs(settings->dir, err));
+    for (int i = 0; i < NUM_FILES; i++) {
+        FEDGE_TRY(fedge_path_join(settings->dir, NAMES[i], self->paths[i], err));
+        if (!settings->force && fedge_os_exists(self->paths[i])) {
+            return fedge_fail(err, FEDGE_EXISTS,
+                              "%s exists: use --force to replace it, or another --out",
+                              self->paths[i]);
         }
     }
-    for (int i = NUM_FILES - 1; i >= 0 && status == FEDGE_OK; i--) {
+    for (int i = NUM_FILES - 1; i >= 0; i--) {
         if (fedge_os_exists(self->paths[i]))
-            status = fedge_os_remove(self->paths[i], err);
+            FEDGE_TRY(fedge_os_remove(self->paths[i], err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static void remove_all(const generator *self)
@@ -111,18 +111,17 @@ static void remove_all(const generator *self)
 static fedge_status open_arrays(generator *self, fedge_error *err)
 {
     const fedge_synthetic_spec *data = &self->settings->data;
-    fedge_status status = FEDGE_OK;
-    for (int i = 0; i < NUM_ARRAYS && status == FEDGE_OK; i++) {
+    for (int i = 0; i < NUM_ARRAYS; i++) {
         const bool is_values = i == TRAIN_VALUES || i == TEST_VALUES;
         const bool is_train = i == TRAIN_VALUES || i == TRAIN_LABELS;
         const uint32_t shape[FEDGE_NPY_MAX_RANK] = {
             (uint32_t)(is_train ? self->report.num_train : self->report.num_test), data->shape[0],
             data->shape[1], data->shape[2]};
-        status = fedge_npy_writer_init(&self->arrays[i], self->paths[i],
-                                       is_values ? data->dtype : FEDGE_I32,
-                                       is_values ? data->rank + 1 : 1, shape, err);
+        FEDGE_TRY(fedge_npy_writer_init(&self->arrays[i], self->paths[i],
+                                        is_values ? data->dtype : FEDGE_I32,
+                                        is_values ? data->rank + 1 : 1, shape, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* ---- examples -------------------------------------------------------------------------------- */
@@ -138,29 +137,26 @@ static fedge_status add_example(generator *self, uint32_t client, uint32_t index
         self->owner[self->next++] = client;
     else
         self->best_sum += best;
-    fedge_status status =
-        fedge_npy_writer_append(&self->arrays[is_train ? TRAIN_VALUES : TEST_VALUES], self->values,
-                                fedge_synthetic_example_values(&self->settings->data), err);
-    return status == FEDGE_OK
-               ? fedge_npy_writer_append(&self->arrays[is_train ? TRAIN_LABELS : TEST_LABELS],
-                                         &label, 1, err)
-               : status;
+    FEDGE_TRY(fedge_npy_writer_append(&self->arrays[is_train ? TRAIN_VALUES : TEST_VALUES],
+                                      self->values,
+                                      fedge_synthetic_example_values(&self->settings->data), err));
+    return fedge_npy_writer_append(&self->arrays[is_train ? TRAIN_LABELS : TEST_LABELS], &label, 1,
+                                   err);
 }
 
 static fedge_status add_examples(generator *self, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t c = 0; c < self->settings->num_clients && status == FEDGE_OK; c++) {
+    for (uint32_t c = 0; c < self->settings->num_clients; c++) {
         uint32_t train = 0, test = 0;
         count_client(self->settings, c, &train, &test);
-        for (uint32_t i = 0; i < train + test && status == FEDGE_OK; i++)
-            status = add_example(self, c, i, i < train, err);
+        for (uint32_t i = 0; i < train + test; i++)
+            FEDGE_TRY(add_example(self, c, i, i < train, err));
     }
-    for (uint32_t i = 0; i < self->settings->num_test && status == FEDGE_OK; i++)
-        status = add_example(self, FEDGE_SYNTHETIC_TEST, i, false, err);
-    for (int i = 0; i < NUM_ARRAYS && status == FEDGE_OK; i++)
-        status = fedge_npy_writer_finish(&self->arrays[i], err);
-    return status;
+    for (uint32_t i = 0; i < self->settings->num_test; i++)
+        FEDGE_TRY(add_example(self, FEDGE_SYNTHETIC_TEST, i, false, err));
+    for (int i = 0; i < NUM_ARRAYS; i++)
+        FEDGE_TRY(fedge_npy_writer_finish(&self->arrays[i], err));
+    return FEDGE_OK;
 }
 
 static fedge_status write_text(const generator *self, int file,
@@ -204,18 +200,16 @@ fedge_status fedge_generate(const fedge_generate_settings *settings, fedge_gener
     generator self = {.settings = settings};
     for (int i = 0; i < NUM_ARRAYS; i++)
         self.arrays[i].file.fd = -1;
-    fedge_status status = count(&self, err);
-    if (status == FEDGE_OK)
-        status = take_memory(&self, err);
-    if (status == FEDGE_OK)
-        status = clear(&self, err);
-    if (status == FEDGE_OK) {
-        status = write_all(&self, err);
-        for (int i = 0; i < NUM_ARRAYS; i++)
-            fedge_npy_writer_fini(&self.arrays[i]);
-        if (status != FEDGE_OK)
-            remove_all(&self);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(count(&self, err), done);
+    FEDGE_TRY_OR(take_memory(&self, err), done);
+    FEDGE_TRY_OR(clear(&self, err), done);
+    status = write_all(&self, err);
+    for (int i = 0; i < NUM_ARRAYS; i++)
+        fedge_npy_writer_fini(&self.arrays[i]);
+    if (status != FEDGE_OK)
+        remove_all(&self);
+done:
     self.report.best_accuracy = self.best_sum / (double)self.report.num_test;
     *report = self.report;
     fedge_synthetic_free(self.synthetic);

@@ -79,14 +79,13 @@ fedge_status fedge_npy_writer_append(fedge_npy_writer *writer, const void *value
                                      fedge_error *err)
 {
     const uint8_t *at = values;
-    fedge_status status = FEDGE_OK;
-    while (count > 0 && status == FEDGE_OK) {
+    while (count > 0) {
         const size_t piece = count < PIECE ? count : PIECE;
-        status = append(writer, at, piece, err);
+        FEDGE_TRY(append(writer, at, piece, err));
         at += piece * fedge_dtype_size(writer->dtype);
         count -= piece;
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_npy_writer_finish(fedge_npy_writer *writer, fedge_error *err)

@@ -46,13 +46,12 @@ static fedge_status path_of(const char *dir, uint32_t round, char path[FEDGE_MAX
 static fedge_status make_file(const fedge_best_model *best, const fedge_plan *plan, uint8_t **file,
                               size_t *size, fedge_error *err)
 {
-    fedge_status status = fedge_safetensors_size(&plan->schema, size, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_safetensors_size(&plan->schema, size, err));
     uint8_t *bytes = malloc(*size);
     if (!bytes)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a model file of %zu bytes", *size);
-    status = fedge_safetensors_write(&plan->schema, best->values, bytes, *size, err);
+    const fedge_status status =
+        fedge_safetensors_write(&plan->schema, best->values, bytes, *size, err);
     if (status != FEDGE_OK) {
         free(bytes);
         return status;
@@ -69,11 +68,9 @@ fedge_status fedge_best_model_save(const fedge_best_model *best, const fedge_pla
     size_t size = 0;
     if (best->round == best->saved)
         return FEDGE_OK;
-    fedge_status status = path_of(dir, best->round, path, err);
-    if (status == FEDGE_OK)
-        status = make_file(best, plan, &file, &size, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_write_file(path, file, size, 0600, err);
+    FEDGE_TRY(path_of(dir, best->round, path, err));
+    FEDGE_TRY(make_file(best, plan, &file, &size, err));
+    const fedge_status status = fedge_os_write_file(path, file, size, 0600, err);
     free(file);
     return status;
 }
@@ -98,11 +95,9 @@ fedge_status fedge_best_model_load(fedge_best_model *best, const fedge_plan *pla
     char path[FEDGE_MAX_PATH], hash[FEDGE_HASH_TEXT];
     uint8_t *file = NULL;
     size_t size = 0;
-    fedge_status status = path_of(dir, of->round, path, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_read_file(path, FEDGE_SAFETENSORS_MAX_SIZE, &file, &size, err);
-    if (status != FEDGE_OK)
-        return status;
+    fedge_status status;
+    FEDGE_TRY(path_of(dir, of->round, path, err));
+    FEDGE_TRY(fedge_os_read_file(path, FEDGE_SAFETENSORS_MAX_SIZE, &file, &size, err));
     fedge_sha256_text(file, size, hash);
     best->values =
         best->values ? best->values : malloc(plan->schema.num_elements * sizeof(*best->values));
@@ -143,13 +138,10 @@ fedge_status fedge_best_model_export(const fedge_best_model *best, const fedge_p
                                .accuracy = of->accuracy,
                                .validation_loss = of->validation_loss,
                                .validation_accuracy = of->validation_accuracy};
-    fedge_status status = fedge_path_join(dir, FEDGE_BEST_MODEL_NAME, path, err);
-    if (status == FEDGE_OK)
-        status = make_file(best, plan, &file, &size, err);
-    if (status == FEDGE_OK) {
-        memcpy(facts.model, of->model, sizeof(facts.model));
-        status = fedge_model_file_write(path, plan, &facts, file, size, err);
-    }
+    FEDGE_TRY(fedge_path_join(dir, FEDGE_BEST_MODEL_NAME, path, err));
+    FEDGE_TRY(make_file(best, plan, &file, &size, err));
+    memcpy(facts.model, of->model, sizeof(facts.model));
+    const fedge_status status = fedge_model_file_write(path, plan, &facts, file, size, err);
     free(file);
     return status;
 }

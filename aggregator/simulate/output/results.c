@@ -47,11 +47,11 @@ static fedge_status check_same_job(const fedge_results *results, const char *job
     char path[FEDGE_MAX_PATH];
     uint8_t *found = NULL;
     size_t size = 0;
-    fedge_status status = read_own(results, "job.json", path, &found, &size, err);
-    if (status == FEDGE_OK && (size != job_size || memcmp(found, job_text, size) != 0))
-        status = fedge_fail(err, FEDGE_MISMATCH, "%s differs: --resume needs the same job", path);
+    FEDGE_TRY(read_own(results, "job.json", path, &found, &size, err));
+    const bool same = size == job_size && memcmp(found, job_text, size) == 0;
     free(found);
-    return status;
+    return same ? FEDGE_OK
+                : fedge_fail(err, FEDGE_MISMATCH, "%s differs: --resume needs the same job", path);
 }
 
 static fedge_status check_same_settings(const fedge_results *results, const char *settings,
@@ -60,9 +60,8 @@ static fedge_status check_same_settings(const fedge_results *results, const char
     char path[FEDGE_MAX_PATH];
     uint8_t *found = NULL;
     size_t size = 0;
-    fedge_status status = read_own(results, "simulation.json", path, &found, &size, err);
-    if (status == FEDGE_OK)
-        status = fedge_settings_check(path, (const char *)found, settings, err);
+    FEDGE_TRY(read_own(results, "simulation.json", path, &found, &size, err));
+    const fedge_status status = fedge_settings_check(path, (const char *)found, settings, err);
     free(found);
     return status;
 }
@@ -70,11 +69,10 @@ static fedge_status check_same_settings(const fedge_results *results, const char
 static fedge_status take_lock(fedge_results *results, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = fedge_path_join(results->dir, "lock", path, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_lock(path, &results->lock, err);
-    results->locked = status == FEDGE_OK;
-    return status;
+    FEDGE_TRY(fedge_path_join(results->dir, "lock", path, err));
+    FEDGE_TRY(fedge_os_lock(path, &results->lock, err));
+    results->locked = true;
+    return FEDGE_OK;
 }
 
 /* Is [name] in the folder, with other contents than [same] (NULL: with any)? */
@@ -114,10 +112,10 @@ static fedge_status remove_leftover(void *user, const char *name, fedge_error *e
     bool left = is_left_of(name, "simulation.json");
     for (size_t i = 0; i < NUM_NAMES && !left; i++)
         left = is_left_of(name, NAMES[i]);
-    fedge_status status = FEDGE_OK;
-    if (left)
-        status = fedge_path_join(results->dir, name, path, err);
-    return left && status == FEDGE_OK ? fedge_os_remove(path, err) : status;
+    if (!left)
+        return FEDGE_OK;
+    FEDGE_TRY(fedge_path_join(results->dir, name, path, err));
+    return fedge_os_remove(path, err);
 }
 
 /* A checkpoint that was being built, or one of these that stepped aside for it: that comes back
@@ -154,47 +152,38 @@ static fedge_status remove_leftovers(fedge_results *results, fedge_error *err)
 static fedge_status check_free(const fedge_results *results, const char *job_text, size_t job_size,
                                fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < NUM_NAMES && status == FEDGE_OK; i++) {
+    for (size_t i = 0; i < NUM_NAMES; i++) {
         bool found = false;
-        status = find_other(results, NAMES[i], i == 0 ? job_text : NULL, job_size, &found, err);
-        if (status == FEDGE_OK && found) {
-            status =
-                fedge_fail(err, FEDGE_EXISTS,
-                           "%s/%s exists and does not belong to a simulation: choose another --out",
-                           results->dir, NAMES[i]);
+        FEDGE_TRY(find_other(results, NAMES[i], i == 0 ? job_text : NULL, job_size, &found, err));
+        if (found) {
+            return fedge_fail(
+                err, FEDGE_EXISTS,
+                "%s/%s exists and does not belong to a simulation: choose another --out",
+                results->dir, NAMES[i]);
         }
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status make_folder(fedge_results *results, const char *job_text, size_t job_size,
                                 const char *settings, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = check_free(results, job_text, job_size, err);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(results->dir, "checkpoints", path, err);
-    if (status == FEDGE_OK)
-        status = fedge_os_make_dirs(path, err);
-    /* simulation.json comes last: with it the folder is a simulation that --resume goes on with,
-     * and without it nothing here is taken for one. */
-    if (status == FEDGE_OK)
-        status = take_lock(results, err);
-    if (status == FEDGE_OK)
-        status = write_file(results, "job.json", job_text, job_size, err);
-    return status == FEDGE_OK
-               ? write_file(results, "simulation.json", settings, strlen(settings), err)
-               : status;
+    FEDGE_TRY(check_free(results, job_text, job_size, err));
+    FEDGE_TRY(fedge_path_join(results->dir, "checkpoints", path, err));
+    FEDGE_TRY(fedge_os_make_dirs(path, err));
+    /* simulation.json comes last: with it the folder is a simulation that --resume continues;
+     * without it nothing here counts as one. */
+    FEDGE_TRY(take_lock(results, err));
+    FEDGE_TRY(write_file(results, "job.json", job_text, job_size, err));
+    return write_file(results, "simulation.json", settings, strlen(settings), err);
 }
 
 static fedge_status open_folder(fedge_results *results, bool resume, const char *job_text,
                                 size_t job_size, const char *settings, fedge_error *err)
 {
     char path[FEDGE_MAX_PATH];
-    fedge_status status = fedge_path_join(results->dir, "simulation.json", path, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_path_join(results->dir, "simulation.json", path, err));
     const bool there = fedge_os_exists(path);
     if (there && !resume) {
         return fedge_fail(
@@ -207,12 +196,10 @@ static fedge_status open_folder(fedge_results *results, bool resume, const char 
     /* The lock before everything that is compared or tidied: another program may be writing here.
      */
     results->resumed = true;
-    status = take_lock(results, err);
-    if (status == FEDGE_OK)
-        status = check_same_job(results, job_text, job_size, err);
-    if (status == FEDGE_OK)
-        status = check_same_settings(results, settings, err);
-    return status == FEDGE_OK ? remove_leftovers(results, err) : status;
+    FEDGE_TRY(take_lock(results, err));
+    FEDGE_TRY(check_same_job(results, job_text, job_size, err));
+    FEDGE_TRY(check_same_settings(results, settings, err));
+    return remove_leftovers(results, err);
 }
 
 fedge_status fedge_results_open(fedge_results *results, const char *dir, bool resume,
@@ -222,10 +209,8 @@ fedge_status fedge_results_open(fedge_results *results, const char *dir, bool re
 {
     *results = (fedge_results){.job = job, .settings = *settings, .log = {.file = {.fd = -1}}};
     fedge_run_summary_init(&results->run_summary, targets, num_targets);
-    const fedge_status chosen = fedge_selection_init(&results->run_summary.selection, job,
-                                                     settings->num_validation > 0, err);
-    if (chosen != FEDGE_OK)
-        return chosen;
+    FEDGE_TRY(fedge_selection_init(&results->run_summary.selection, job,
+                                   settings->num_validation > 0, err));
     if (!dir) {
         return resume ? fedge_fail(err, FEDGE_INVALID_ARGUMENT, "--resume needs --out DIR")
                       : FEDGE_OK;
@@ -237,9 +222,8 @@ fedge_status fedge_results_open(fedge_results *results, const char *dir, bool re
                           sizeof(results->dir) - 1);
     }
     char *text = NULL;
-    fedge_status status = fedge_settings_text(settings, &text, err);
-    if (status == FEDGE_OK)
-        status = open_folder(results, resume, job_text, job_size, text, err);
+    FEDGE_TRY(fedge_settings_text(settings, &text, err));
+    const fedge_status status = open_folder(results, resume, job_text, job_size, text, err);
     free(text);
     return status;
 }
@@ -271,9 +255,8 @@ static fedge_status load_checkpoint(const fedge_results *results, fedge_checkpoi
                                     fedge_error *err)
 {
     char dir[FEDGE_MAX_PATH], note[256];
-    fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_checkpoint_load_newest(dir, data, note, sizeof(note), err);
+    FEDGE_TRY(fedge_path_join(results->dir, "checkpoints", dir, err));
+    const fedge_status status = fedge_checkpoint_load_newest(dir, data, note, sizeof(note), err);
     return status == FEDGE_NOT_FOUND ? FEDGE_OK : status;
 }
 
@@ -372,29 +355,25 @@ fedge_status fedge_results_begin(fedge_results *results, fedge_simulation *simul
     results->interval_ms = FEDGE_RESULTS_CHECKPOINT_MS;
     if (!results->dir[0])
         return FEDGE_OK;
-    fedge_status status = load_checkpoint(results, &data, err);
-    if (status == FEDGE_OK) {
-        results->checkpoint = data.checkpoint.round;
-        status = fedge_path_join(results->dir, "rounds.jsonl", path, err);
-    }
-    if (status == FEDGE_OK) {
-        status = fedge_round_log_open(&results->log, path, results->checkpoint, err);
-        results->log.lazy = true;
-    }
-    if (status == FEDGE_OK)
-        status = fedge_round_lines_read(path, add_line, &results->run_summary, err);
-    if (status == FEDGE_OK && data.model && results->run_summary.rounds != results->checkpoint) {
+    fedge_status status;
+    FEDGE_TRY_OR(load_checkpoint(results, &data, err), done);
+    results->checkpoint = data.checkpoint.round;
+    FEDGE_TRY_OR(fedge_path_join(results->dir, "rounds.jsonl", path, err), done);
+    FEDGE_TRY_OR(fedge_round_log_open(&results->log, path, results->checkpoint, err), done);
+    results->log.lazy = true;
+    FEDGE_TRY_OR(fedge_round_lines_read(path, add_line, &results->run_summary, err), done);
+    if (data.model && results->run_summary.rounds != results->checkpoint) {
         status =
             fedge_fail(err, FEDGE_MISMATCH,
                        "%s ends with round %" PRIu32 ", and the checkpoint is of round %" PRIu32
                        ": restore the whole file, or start again in another --out",
                        path, results->run_summary.rounds, results->checkpoint);
+        goto done;
     }
-    if (status == FEDGE_OK)
-        status = go_on(results, simulation, &data, err);
-    if (status == FEDGE_OK &&
-        (status = fedge_path_join(results->dir, "checkpoints", path, err)) == FEDGE_OK)
-        status = fedge_os_list_dir(path, remove_older, results, err);
+    FEDGE_TRY_OR(go_on(results, simulation, &data, err), done);
+    FEDGE_TRY_OR(fedge_path_join(results->dir, "checkpoints", path, err), done);
+    status = fedge_os_list_dir(path, remove_older, results, err);
+done:
     fedge_checkpoint_data_fini(&data);
     return status;
 }
@@ -443,13 +422,10 @@ static fedge_status remove_last(const fedge_results *results, uint32_t last, uin
     char dir[FEDGE_MAX_PATH], path[FEDGE_MAX_PATH];
     if (last == round)
         return FEDGE_OK;
-    fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
-    if (status == FEDGE_OK) { /* of round 0 too, if there is one */
-        status = fedge_checkpoint_remove(dir, last, err);
-    }
-    if (status == FEDGE_OK)
-        status = states_path(results, last, path, err);
-    return status == FEDGE_OK ? fedge_os_remove_tree(path, err) : status;
+    FEDGE_TRY(fedge_path_join(results->dir, "checkpoints", dir, err));
+    FEDGE_TRY(fedge_checkpoint_remove(dir, last, err)); /* of round 0 too, if there is one */
+    FEDGE_TRY(states_path(results, last, path, err));
+    return fedge_os_remove_tree(path, err);
 }
 
 static fedge_status save_parts(fedge_results *results, fedge_simulation *simulation, uint32_t round,
@@ -479,22 +455,19 @@ static fedge_status save(fedge_results *results, fedge_simulation *simulation, c
            strlen(global->strategy->reader.name) + 1);
     fedge_buffer strategy;
     fedge_buffer_init(&strategy, FEDGE_STRATEGY_MAX_STATE);
-    fedge_status status = fedge_path_join(results->dir, "checkpoints", dir, err);
-    if (status == FEDGE_OK)
-        status = fedge_global_model_save(global, &strategy, err);
-    if (status == FEDGE_OK) {
-        status = fedge_os_sync(&results->log.file, err);
-        results->unsynced = status != FEDGE_OK;
-    }
-    if (status == FEDGE_OK)
-        status = save_parts(results, simulation, state.rounds_closed, err);
-    if (status == FEDGE_OK) {
-        const fedge_checkpoint_files files = {.model = model,
-                                              .model_size = size,
-                                              .strategy_state = strategy.data,
-                                              .strategy_state_size = strategy.size};
-        status = fedge_checkpoint_save(dir, &checkpoint, &files, err);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_path_join(results->dir, "checkpoints", dir, err), tried);
+    FEDGE_TRY_OR(fedge_global_model_save(global, &strategy, err), tried);
+    results->unsynced = true;
+    FEDGE_TRY_OR(fedge_os_sync(&results->log.file, err), tried);
+    results->unsynced = false;
+    FEDGE_TRY_OR(save_parts(results, simulation, state.rounds_closed, err), tried);
+    const fedge_checkpoint_files files = {.model = model,
+                                          .model_size = size,
+                                          .strategy_state = strategy.data,
+                                          .strategy_state_size = strategy.size};
+    status = fedge_checkpoint_save(dir, &checkpoint, &files, err);
+tried:
     fedge_buffer_fini(&strategy);
     if (status == FEDGE_OK) {
         const uint32_t last = results->checkpoint;
@@ -528,17 +501,12 @@ static fedge_status export_model(const fedge_results *results, const fedge_simul
                                    evaluated ? run_summary->validation.accuracy : NAN};
     char path[FEDGE_MAX_PATH];
     fedge_sha256_text(file, size, facts.model);
-    fedge_status status = fedge_path_join(results->dir, "model.safetensors", path, err);
-    if (status == FEDGE_OK)
-        status = fedge_model_file_write(path, &results->job->plan, &facts, file, size, err);
-    if (status == FEDGE_OK) {
-        status = fedge_model_file_write_clusters(results->dir, &results->job->plan, &facts,
-                                                 file + size, others, err);
-    }
-    return status == FEDGE_OK
-               ? fedge_best_model_export(&results->best, &results->job->plan, results->dir,
-                                         &run_summary->selection.state.best, err)
-               : status;
+    FEDGE_TRY(fedge_path_join(results->dir, "model.safetensors", path, err));
+    FEDGE_TRY(fedge_model_file_write(path, &results->job->plan, &facts, file, size, err));
+    FEDGE_TRY(fedge_model_file_write_clusters(results->dir, &results->job->plan, &facts,
+                                              file + size, others, err));
+    return fedge_best_model_export(&results->best, &results->job->plan, results->dir,
+                                   &run_summary->selection.state.best, err);
 }
 
 /* With [export] the model file is left beside the checkpoint too. */
@@ -547,11 +515,10 @@ static fedge_status save_model(fedge_results *results, fedge_simulation *simulat
 {
     uint8_t *file = NULL;
     size_t size = 0, control_size = 0;
-    fedge_status status = fedge_global_model_write(fedge_simulation_model(simulation), &file, &size,
-                                                   &control_size, err);
-    if (status == FEDGE_OK)
-        status = save(results, simulation, file, size, err);
-    if (export && file) { /* where a checkpoint has no room, a model may have */
+    FEDGE_TRY(fedge_global_model_write(fedge_simulation_model(simulation), &file, &size,
+                                       &control_size, err));
+    fedge_status status = save(results, simulation, file, size, err);
+    if (export) { /* a disk too full for a checkpoint may still hold a model */
         fedge_error second;
         const fedge_status written =
             export_model(results, simulation, file, size, control_size, &second);
@@ -568,15 +535,14 @@ static fedge_status save_model(fedge_results *results, fedge_simulation *simulat
 static fedge_status remove_told(fedge_results *results, fedge_error *err)
 {
     static const char *const told[] = {"summary.json", "rounds.svg"};
-    fedge_status status = FEDGE_OK;
-    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]) && status == FEDGE_OK; i++) {
+    for (size_t i = 0; i < sizeof(told) / sizeof(told[0]); i++) {
         char path[FEDGE_MAX_PATH];
-        status = fedge_path_join(results->dir, told[i], path, err);
-        if (status == FEDGE_OK && fedge_os_exists(path))
-            status = fedge_os_remove(path, err);
+        FEDGE_TRY(fedge_path_join(results->dir, told[i], path, err));
+        if (fedge_os_exists(path))
+            FEDGE_TRY(fedge_os_remove(path, err));
     }
-    results->goes_on = status == FEDGE_OK;
-    return status;
+    results->goes_on = true;
+    return FEDGE_OK;
 }
 
 /* What has a line counts. */
@@ -599,18 +565,16 @@ fedge_status fedge_results_round(fedge_results *results, fedge_simulation *simul
         return add_phase(results, simulation, summary, err);
     fedge_buffer line;
     fedge_buffer_init(&line, FEDGE_ROUND_LOG_MAX_LINE);
-    fedge_status status = fedge_round_summary_write(summary, &line, err);
-    if (status == FEDGE_OK && !results->goes_on)
-        status = remove_told(results, err);
-    if (status == FEDGE_OK) {
-        status = fedge_round_log_append(&results->log, summary->round, summary->kind,
-                                        (const char *)line.data, err);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_round_summary_write(summary, &line, err), written);
+    if (!results->goes_on)
+        FEDGE_TRY_OR(remove_told(results, err), written);
+    status = fedge_round_log_append(&results->log, summary->round, summary->kind,
+                                    (const char *)line.data, err);
+written:
     fedge_buffer_fini(&line);
-    if (status == FEDGE_OK)
-        status = add_phase(results, simulation, summary, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(status);
+    FEDGE_TRY(add_phase(results, simulation, summary, err));
     const uint64_t age_ms = fedge_os_monotonic_ms() - results->checkpoint_ms;
     return age_ms >= results->interval_ms ? save_model(results, simulation, false, err) : FEDGE_OK;
 }
@@ -623,20 +587,17 @@ fedge_status fedge_results_tell(const fedge_results *results,
     char title[FEDGE_MAX_JOB_NAME + FEDGE_PARTITION_MAX_TEXT + 64];
     if (!results->dir[0])
         return FEDGE_OK;
-    fedge_status status =
-        fedge_run_summary_json(&results->run_summary, final_evaluation, results->job,
-                               &results->settings, ending, &text, err);
-    if (status == FEDGE_OK)
-        status = write_file(results, "summary.json", text, strlen(text), err);
+    FEDGE_TRY(fedge_run_summary_json(&results->run_summary, final_evaluation, results->job,
+                                     &results->settings, ending, &text, err));
+    const fedge_status status = write_file(results, "summary.json", text, strlen(text), err);
     free(text);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(results->dir, "rounds.jsonl", log, err);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(results->dir, "rounds.svg", picture, err);
+    FEDGE_TRY(status);
+    FEDGE_TRY(fedge_path_join(results->dir, "rounds.jsonl", log, err));
+    FEDGE_TRY(fedge_path_join(results->dir, "rounds.svg", picture, err));
     (void)snprintf(title, sizeof(title), "%s, %s, %u clients, seed %llu", results->job->plan.name,
                    results->settings.partition, results->settings.num_clients,
                    (unsigned long long)results->settings.seed);
-    return status == FEDGE_OK ? fedge_plot_rounds(log, picture, title, err) : status;
+    return fedge_plot_rounds(log, picture, title, err);
 }
 
 fedge_status fedge_results_finish(fedge_results *results, fedge_simulation *simulation,
@@ -665,19 +626,15 @@ static fedge_status save_last(fedge_results *results, fedge_simulation *simulati
     if (!fedge_simulation_is_whole(simulation) || results->unsynced || round == 0 ||
         round != results->run_summary.rounds || round != results->log.last_round)
         return fedge_fail(err, FEDGE_STALE, "the model is not that of the last line's round");
-    fedge_status status = fedge_global_model_write(fedge_simulation_model(simulation), &file, &size,
-                                                   &control_size, err);
-    if (status == FEDGE_OK) {
-        fedge_sha256_text(file, size, hash);
-        if (strcmp(hash, results->run_summary.model) != 0)
-            status = fedge_fail(err, FEDGE_INTERNAL, "the model is not the last line's");
-    }
-    if (status != FEDGE_OK) {
+    FEDGE_TRY(fedge_global_model_write(fedge_simulation_model(simulation), &file, &size,
+                                       &control_size, err));
+    fedge_sha256_text(file, size, hash);
+    if (strcmp(hash, results->run_summary.model) != 0) {
         free(file);
-        return status;
+        return fedge_fail(err, FEDGE_INTERNAL, "the model is not the last line's");
     }
-    if (results->checkpoint != round)
-        status = save(results, simulation, file, size, err);
+    const fedge_status status =
+        results->checkpoint != round ? save(results, simulation, file, size, err) : FEDGE_OK;
     const fedge_status written = /* where a checkpoint has no room, a model may have */
         export_model(results, simulation, file, size, control_size, err);
     free(file);
@@ -749,14 +706,11 @@ fedge_status fedge_results_partition(const fedge_results *results,
     const fedge_partition_data data = {.num_examples = client_data->num_examples,
                                        .num_labels = results->job->plan.data.num_labels,
                                        .labels = fedge_client_data_labels(client_data)};
-    fedge_status status = fedge_path_join(results->dir, "partition.csv", path, err);
-    if (status == FEDGE_OK && results->resumed && fedge_os_exists(path))
-        status = check_division(path, &data, client_data, err);
-    if (status == FEDGE_OK)
-        status = fedge_partition_write_csv(path, client_data->owner, data.num_examples, err);
-    if (status == FEDGE_OK)
-        status = fedge_path_join(results->dir, "partition.svg", path, err);
-    return status == FEDGE_OK ? fedge_partition_plot(path, title, &data, client_data->owner,
-                                                     client_data->num_clients, err)
-                              : status;
+    FEDGE_TRY(fedge_path_join(results->dir, "partition.csv", path, err));
+    if (results->resumed && fedge_os_exists(path))
+        FEDGE_TRY(check_division(path, &data, client_data, err));
+    FEDGE_TRY(fedge_partition_write_csv(path, client_data->owner, data.num_examples, err));
+    FEDGE_TRY(fedge_path_join(results->dir, "partition.svg", path, err));
+    return fedge_partition_plot(path, title, &data, client_data->owner, client_data->num_clients,
+                                err);
 }

@@ -39,12 +39,13 @@ static fedge_status add_text(cJSON *json, const char *key, const char *value, co
     uint32_t crc = 0;
     if (!value)
         return FEDGE_OK;
-    fedge_status status = path ? sum_file(path, &crc, err) : FEDGE_OK;
+    if (path)
+        FEDGE_TRY(sum_file(path, &crc, err));
     (void)snprintf(crc_key, sizeof(crc_key), "%s" CRC, key);
-    if (status == FEDGE_OK && (!fedge_json_add_text(json, key, value) ||
-                               (path && !cJSON_AddNumberToObject(json, crc_key, crc))))
-        status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
-    return status;
+    if (!fedge_json_add_text(json, key, value) ||
+        (path && !cJSON_AddNumberToObject(json, crc_key, crc)))
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for the settings");
+    return FEDGE_OK;
 }
 
 static bool is_file(const char *value)

@@ -73,23 +73,23 @@ static fedge_status plan_work(workload *work, fedge_final_evaluation *to, const 
         count = max_clients;
     }
     const fedge_view validation = fedge_client_data_validation(client_data);
-    fedge_status status = FEDGE_OK;
     work->sets = calloc(NUM_WHOLE + (size_t)count, sizeof(*work->sets));
-    if (!work->sets) {
-        status =
-            fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate %" PRIu32 " clients", count);
-    }
-    if (status == FEDGE_OK)
-        status = add_whole(work, test, &work->test, err);
-    if (status == FEDGE_OK)
-        status = add_whole(work, &validation, &work->validation, err);
-    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++) {
+    fedge_status status =
+        work->sets
+            ? FEDGE_OK
+            : fedge_fail(err, FEDGE_NO_MEMORY, "no memory to evaluate %" PRIu32 " clients", count);
+    if (status != FEDGE_OK)
+        goto done;
+    FEDGE_TRY_OR(add_whole(work, test, &work->test, err), done);
+    FEDGE_TRY_OR(add_whole(work, &validation, &work->validation, err), done);
+    for (uint32_t i = 0; i < count; i++) {
         work->sets[work->num_sets++] = (fedge_evaluation_set){
             .view = own_examples(client_data, clients[i], to->clients.held_out),
             .own = fedge_plan_is_personal(plan) || fedge_plan_chooses(plan),
             .client = clients[i]};
         work->num_clients++;
     }
+done:
     free(clients);
     return status;
 }
@@ -144,15 +144,13 @@ fedge_status fedge_final_evaluation_init(fedge_final_evaluation *to, fedge_simul
     *to = (fedge_final_evaluation){.clients = {0}};
     if (!fedge_has_accuracy(plan))
         return FEDGE_OK;
-    fedge_status status = plan_work(&work, to, &test, plan, client_data, max_clients, err);
-    if (status == FEDGE_OK)
-        status = fedge_simulation_evaluate(simulation, work.sets, work.num_sets, true, err);
-    if (status == FEDGE_OK)
-        status = classify(&to->test, work.test, plan, err);
-    if (status == FEDGE_OK)
-        status = classify(&to->validation, work.validation, plan, err);
-    if (status == FEDGE_OK)
-        status = measure_clients(&to->clients, &work, err);
+    fedge_status status;
+    FEDGE_TRY_OR(plan_work(&work, to, &test, plan, client_data, max_clients, err), done);
+    FEDGE_TRY_OR(fedge_simulation_evaluate(simulation, work.sets, work.num_sets, true, err), done);
+    FEDGE_TRY_OR(classify(&to->test, work.test, plan, err), done);
+    FEDGE_TRY_OR(classify(&to->validation, work.validation, plan, err), done);
+    status = measure_clients(&to->clients, &work, err);
+done:
     workload_fini(&work);
     return status == FEDGE_CANCELLED ? FEDGE_OK : status;
 }

@@ -126,17 +126,15 @@ static fedge_status run(fedge_sim_ranks *self, const ranks_command *command, fed
     const uint32_t num_tasks = command->num_tasks;
     own_run run = {.sent = calloc((size_t)num_tasks + 1, sizeof(*run.sent)),
                    .rank_of = calloc((size_t)num_tasks + 1, sizeof(*run.rank_of))};
-    fedge_status status = run.sent && run.rank_of ? FEDGE_OK : no_memory(err);
-    if (status == FEDGE_OK && command->has_model)
-        status = hear_model(self, command, err);
-    if (status == FEDGE_OK) {
-        hear(self, run.sent, num_tasks * sizeof(*run.sent));
-        status = unpack(self, num_tasks, &run, err);
-    }
-    if (status == FEDGE_OK) {
-        work(self, command, &run);
-        answer(self, run.tasks, run.count);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(run.sent && run.rank_of ? FEDGE_OK : no_memory(err), done);
+    if (command->has_model)
+        FEDGE_TRY_OR(hear_model(self, command, err), done);
+    hear(self, run.sent, num_tasks * sizeof(*run.sent));
+    FEDGE_TRY_OR(unpack(self, num_tasks, &run, err), done);
+    work(self, command, &run);
+    answer(self, run.tasks, run.count);
+done:
     free_run(&run);
     return status;
 }
@@ -233,11 +231,10 @@ fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_error *err)
 {
     for (;;) {
         ranks_command command;
-        fedge_status status = FEDGE_OK;
         hear(ranks, &command, sizeof(command));
         switch (command.kind) {
         case RANKS_RUN:
-            status = run(ranks, &command, err);
+            FEDGE_TRY(run(ranks, &command, err));
             break;
         case RANKS_JOIN:
             join(ranks);
@@ -252,12 +249,10 @@ fedge_status fedge_sim_ranks_serve(fedge_sim_ranks *ranks, fedge_error *err)
             send_kept(ranks);
             break;
         case RANKS_SPREAD:
-            status = take_kept(ranks, &command, err);
+            FEDGE_TRY(take_kept(ranks, &command, err));
             break;
         case RANKS_END:
             return FEDGE_OK;
         }
-        if (status != FEDGE_OK)
-            return status;
     }
 }

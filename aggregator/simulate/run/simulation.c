@@ -38,15 +38,15 @@ static fedge_status drop_phase(fedge_simulation *self, const fedge_rounds_action
     /* As on devices: what is kept moves only with an update that the server has counted. */
     fedge_client_states_undo(&self->states); /* what does not count moves nothing that is kept */
     fedge_sim_ranks_drop(&self->ranks);
-    fedge_status status = fedge_global_model_reset(&self->global, err);
+    FEDGE_TRY(fedge_global_model_reset(&self->global, err));
     self->failures += train;
-    if (status == FEDGE_OK && self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
+    if (self->failures >= FEDGE_SIMULATE_MAX_FAILURES) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "round %" PRIu32 ": too few of %" PRIu32
                           " clients reported, %d attempts in a row; %.180s",
                           action->round, self->num_sent, FEDGE_SIMULATE_MAX_FAILURES, self->why);
     }
-    return status == FEDGE_OK ? end_phase(self, err) : status;
+    return end_phase(self, err);
 }
 
 /* ---- the open phase -------------------------------------------------------------------------- */
@@ -167,10 +167,10 @@ static fedge_status work(fedge_simulation *self, fedge_error *err)
     for (uint32_t i = 0; i < count; i++)
         fedge_simulation_plan_work(self, i, self->num_done + i);
     self->num_done += count;
-    fedge_status status = fedge_simulation_do_work(self, count, err);
-    for (uint32_t i = 0; i < count && status == FEDGE_OK; i++)
-        status = fedge_simulation_report(self, &self->sent[self->order[i].task], err);
-    return status;
+    FEDGE_TRY(fedge_simulation_do_work(self, count, err));
+    for (uint32_t i = 0; i < count; i++)
+        FEDGE_TRY(fedge_simulation_report(self, &self->sent[self->order[i].task], err));
+    return FEDGE_OK;
 }
 
 static bool cancel(void *user)
@@ -321,17 +321,14 @@ static fedge_status check_memory(fedge_simulation *self, const fedge_trainer_eng
     fedge_memory memory;
     fedge_memory_demand demand;
     const uint64_t usable = fedge_os_usable_bytes(NULL);
-    fedge_status status = demand_of(&self->config, engine, &demand, err);
+    FEDGE_TRY(demand_of(&self->config, engine, &demand, err));
     demand.state_memory = self->states_memory;
-    if (status == FEDGE_OK)
-        status = fedge_memory_count(&memory, &demand, err);
-    if (status == FEDGE_OK && demand.state_memory == 0) {
+    FEDGE_TRY(fedge_memory_count(&memory, &demand, err));
+    if (demand.state_memory == 0) {
         self->states_memory = demand.state_memory = fedge_memory_state_budget(&memory, usable);
         if (demand.state_memory > 0)
-            status = fedge_memory_count(&memory, &demand, err);
+            FEDGE_TRY(fedge_memory_count(&memory, &demand, err));
     }
-    if (status != FEDGE_OK)
-        return status;
     self->promised = memory.model + memory.threads + memory.states + memory.tasks;
     return fedge_memory_check(&memory, usable, err);
 }
@@ -391,62 +388,47 @@ static fedge_status set_up(fedge_simulation *self, fedge_error *err)
     uint8_t *file = NULL;
     const fedge_trainer_engine_ops *engine = NULL;
     fedge_trainer_engine_config wanted = engine_config(config);
-    fedge_status status = fedge_trainer_engine_choose(engine_name(config), &wanted, &engine, err);
+    FEDGE_TRY(fedge_trainer_engine_choose(engine_name(config), &wanted, &engine, err));
     /* Before anything large is taken. */
-    if (status == FEDGE_OK)
-        status = check_memory(self, engine, err);
-    if (status == FEDGE_OK)
-        status = list_test_set(self, err);
-    if (status == FEDGE_OK)
-        status = open_global(self, engine, err);
-    if (status == FEDGE_OK)
-        status = fedge_global_model_begin(&self->global, err);
-    if (status == FEDGE_OK) {
-        status = fedge_global_model_write(&self->global, &file, &self->model_bytes, &told, err);
-        self->model_bytes += told;
-        /* Written for its size alone, which is what each client downloads. */
-        free(file);
-    }
-    if (status == FEDGE_OK && fedge_plan_keeps(self->plan)) {
+    FEDGE_TRY(check_memory(self, engine, err));
+    FEDGE_TRY(list_test_set(self, err));
+    FEDGE_TRY(open_global(self, engine, err));
+    FEDGE_TRY(fedge_global_model_begin(&self->global, err));
+    /* Written for its size alone, which is what each client downloads. */
+    FEDGE_TRY(fedge_global_model_write(&self->global, &file, &self->model_bytes, &told, err));
+    self->model_bytes += told;
+    free(file);
+    if (fedge_plan_keeps(self->plan)) {
         const fedge_client_states_limit limit = {self->states_memory, config->states.folder,
                                                  tell_of_spill, self};
-        status = fedge_client_states_init(&self->states, config->client_data->num_clients,
-                                          fedge_plan_num_kept(self->plan), &limit, err);
+        FEDGE_TRY(fedge_client_states_init(&self->states, config->client_data->num_clients,
+                                           fedge_plan_num_kept(self->plan), &limit, err));
     }
-    if (status == FEDGE_OK)
-        status = make_held(self, told == 0 && config->job->initial_model[0] == '\0', err);
-    if (status == FEDGE_OK) {
-        wanted.global = &self->global;
-        wanted.states = &self->states;
-        wanted.cancel = config->cancel ? cancel : NULL;
-        wanted.on_done = fedge_simulation_tell_progress;
-        wanted.user = self;
-        status = open_engine(self, engine, &wanted, err);
-    }
-    if (status == FEDGE_OK) {
-        fedge_accumulator_config sums = config->sums;
-        sums.log = config->log;
-        status = fedge_sim_ranks_init(&self->ranks, config->collective, &wanted, &sums,
-                                      &self->engine, err);
-    }
+    FEDGE_TRY(make_held(self, told == 0 && config->job->initial_model[0] == '\0', err));
+    wanted.global = &self->global;
+    wanted.states = &self->states;
+    wanted.cancel = config->cancel ? cancel : NULL;
+    wanted.on_done = fedge_simulation_tell_progress;
+    wanted.user = self;
+    FEDGE_TRY(open_engine(self, engine, &wanted, err));
+    fedge_accumulator_config sums = config->sums;
+    sums.log = config->log;
+    FEDGE_TRY(
+        fedge_sim_ranks_init(&self->ranks, config->collective, &wanted, &sums, &self->engine, err));
     /* Everybody is there before the first round opens. */
     fedge_rounds_spec spec = config->job->rounds;
     if (!config->profiles || !config->profiles->availability)
         spec.min_available_nodes = config->client_data->num_clients;
-    if (status == FEDGE_OK)
-        status = fedge_rounds_new(&spec, config->job->plan.seed, &self->rounds, err);
-    if (status == FEDGE_OK)
-        fedge_rounds_draw_by(self->rounds, &self->global.clients);
-    return status;
+    FEDGE_TRY(fedge_rounds_new(&spec, config->job->plan.seed, &self->rounds, err));
+    fedge_rounds_draw_by(self->rounds, &self->global.clients);
+    return FEDGE_OK;
 }
 
 fedge_status fedge_simulation_new(const fedge_simulation_config *config,
                                   fedge_simulation **simulation, fedge_error *err)
 {
     *simulation = NULL;
-    fedge_status status = fedge_simulation_check(config, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_simulation_check(config, err));
     fedge_simulation *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a simulation");
@@ -455,7 +437,7 @@ fedge_status fedge_simulation_new(const fedge_simulation_config *config,
     fresh->plan = &config->job->plan;
     fresh->next_task_id = 1;
     fresh->last_round = config->job->rounds.num_server_rounds;
-    status = set_up(fresh, err);
+    const fedge_status status = set_up(fresh, err);
     if (status != FEDGE_OK) {
         fedge_simulation_free(fresh);
         return status;
@@ -499,14 +481,14 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
                           fedge_plan_keeper_name(simulation->plan), state->rounds_closed, rounds,
                           fedge_plan_kept_name(simulation->plan), simulation->states.round);
     }
-    fedge_status status =
-        fedge_global_model_load(&simulation->global, file, file_size, strategy, strategy_size, err);
-    if (status == FEDGE_OK && state->evaluation_due && state->rounds_closed > 0) {
+    FEDGE_TRY(fedge_global_model_load(&simulation->global, file, file_size, strategy, strategy_size,
+                                      err));
+    if (state->evaluation_due && state->rounds_closed > 0) {
         fedge_rounds_restore_evaluation(simulation->rounds, state->rounds_closed,
                                         state->next_task_id);
-    } else if (status == FEDGE_OK) {
-        status = fedge_rounds_restore(simulation->rounds, state->rounds_closed, 0,
-                                      state->next_task_id, 0, NULL, 0, simulation->now_ms, err);
+    } else {
+        FEDGE_TRY(fedge_rounds_restore(simulation->rounds, state->rounds_closed, 0,
+                                       state->next_task_id, 0, NULL, 0, simulation->now_ms, err));
     }
     /* They have the model of before. */
     fedge_sim_ranks_moved(&simulation->ranks);
@@ -514,7 +496,7 @@ fedge_status fedge_simulation_restore(fedge_simulation *simulation,
     simulation->next_task_id = state->next_task_id;
     simulation->evaluation_due = state->evaluation_due;
     simulation->clock_us = simulation->virtual_clock.now_us = state->clock_us;
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_simulation_state fedge_simulation_get_state(const fedge_simulation *simulation)

@@ -161,8 +161,8 @@ static fedge_status gather(federation *self, uint32_t round, fedge_error *err)
     if (of->config.replay)
         return replay(self, round, err);
     self->rng = fedge_rng_stream(of->plan->seed, FEDGE_PURPOSE_SAMPLE, round, 0, STREAM);
-    fedge_status status = fill(self, round - 1, err);
-    while (status == FEDGE_OK && of->num_sent < self->wanted && self->due.count > 0) {
+    FEDGE_TRY(fill(self, round - 1, err));
+    while (of->num_sent < self->wanted && self->due.count > 0) {
         const fedge_event event = fedge_event_queue_pop(&self->due);
         of->virtual_clock.now_us = event.time_us;
         self->idle[self->num_idle++] = event.client;
@@ -172,16 +172,16 @@ static fedge_status gather(federation *self, uint32_t round, fedge_error *err)
             of->sent[of->num_sent] = task_of(self, &event, round);
             of->num_sent++;
         }
-        status = fill(self, round - 1, err);
+        FEDGE_TRY(fill(self, round - 1, err));
     }
-    if (status == FEDGE_OK && of->num_sent < self->wanted) {
+    if (of->num_sent < self->wanted) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "round %" PRIu32 ": %" PRIu32 " of %" PRIu32
                           " updates came, and all clients have had the model: lower "
                           "strategy.buffer-size or --failure, or raise --clients",
                           round, of->num_sent, self->wanted);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status train(federation *self, fedge_error *err)
@@ -189,19 +189,19 @@ static fedge_status train(federation *self, fedge_error *err)
     fedge_simulation *of = self->of;
     for (uint32_t i = 0; i < of->num_sent; i++)
         fedge_simulation_plan_work(of, i, i);
-    const fedge_status status = fedge_simulation_do_work(of, of->num_sent, err);
-    for (uint32_t i = 0; status == FEDGE_OK && i < of->num_sent; i++) {
+    FEDGE_TRY(fedge_simulation_do_work(of, of->num_sent, err));
+    for (uint32_t i = 0; i < of->num_sent; i++) {
         of->sent[i].reported = of->sent[i].work.status == FEDGE_OK;
         of->num_reported += of->sent[i].reported;
         if (!of->sent[i].reported)
             fedge_simulation_note_failure(of, &of->sent[i].work);
     }
-    if (status == FEDGE_OK && of->num_reported == 0) {
+    if (of->num_reported == 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "round %" PRIu32 ": none of %" PRIu32 " clients could train; %.180s",
                           of->rounds_closed + 1, of->num_sent, of->why);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status run_round(federation *self, uint32_t round, fedge_error *err)

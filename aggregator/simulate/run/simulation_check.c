@@ -81,42 +81,35 @@ fedge_status fedge_simulation_check(const fedge_simulation_config *config, fedge
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "the job's model is external: only built-in models are simulated");
     }
-    const fedge_status enough = fedge_simulation_check_clients(spec, clients, err);
-    if (enough != FEDGE_OK)
-        return enough;
+    FEDGE_TRY(fedge_simulation_check_clients(spec, clients, err));
     const fedge_strategy_ops *strategy = NULL;
-    fedge_status status = fedge_strategy_of(config->job, &strategy, err);
-    if (status == FEDGE_OK && !fedge_collective_is_alone(config->collective))
-        status = fedge_simulation_check_shared(config->job, err);
-    if (status == FEDGE_OK && spec->buffer_size > 0 && config->profiles &&
-        config->profiles->availability) {
-        status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "--availability does not go with %s, whose clients are always there: "
-                            "remove it, and use --compute and --failure",
-                            config->job->strategy);
+    FEDGE_TRY(fedge_strategy_of(config->job, &strategy, err));
+    if (!fedge_collective_is_alone(config->collective))
+        FEDGE_TRY(fedge_simulation_check_shared(config->job, err));
+    if (spec->buffer_size > 0 && config->profiles && config->profiles->availability) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "--availability does not go with %s, whose clients are always there: "
+                          "remove it, and use --compute and --failure",
+                          config->job->strategy);
     }
-    if (status == FEDGE_OK && config->replay && (spec->buffer_size == 0 || config->profiles)) {
-        status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            spec->buffer_size == 0
-                                ? "--replay: the rounds of %s follow from the job alone: remove it"
-                                : "--replay says what rounds of %s have, and needs no virtual "
-                                  "time: remove --compute, --failure and the like",
-                            config->job->strategy);
+    if (config->replay && (spec->buffer_size == 0 || config->profiles)) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          spec->buffer_size == 0
+                              ? "--replay: the rounds of %s follow from the job alone: remove it"
+                              : "--replay says what rounds of %s have, and needs no virtual "
+                                "time: remove --compute, --failure and the like",
+                          config->job->strategy);
     }
-    if (status == FEDGE_OK && fedge_attack_lies(&config->attack) && !strategy->collects) {
-        status = fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "--attack: malicious clients look at a round's updates, but %s sums "
-                            "them as they come: use a robust rule (FedTrimmedAvg with \"beta\": 0 "
-                            "is the plain mean), or the attack label-flip or backdoor",
-                            config->job->strategy);
+    if (fedge_attack_lies(&config->attack) && !strategy->collects) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "--attack: malicious clients look at a round's updates, but %s sums "
+                          "them as they come: use a robust rule (FedTrimmedAvg with \"beta\": 0 "
+                          "is the plain mean), or the attack label-flip or backdoor",
+                          config->job->strategy);
     }
-    if (status == FEDGE_OK && strategy->count_clients)
-        status = strategy->count_clients(config->job->strategy_settings, clients, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = check_evaluation(config, err);
-    if (status != FEDGE_OK)
-        return status;
+    if (strategy->count_clients)
+        FEDGE_TRY(strategy->count_clients(config->job->strategy_settings, clients, err));
+    FEDGE_TRY(check_evaluation(config, err));
     if (config->evaluate_every == 0)
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "evaluate-every is 0: at least 1");
     return FEDGE_OK;

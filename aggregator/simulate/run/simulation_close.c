@@ -94,21 +94,21 @@ static fedge_status test_model(fedge_simulation *self, fedge_round_summary *summ
         return FEDGE_OK;
     sets[0] = (fedge_evaluation_set){.view = self->test_set};
     sets[tested] = validated ? (fedge_evaluation_set){.view = validation} : sets[tested];
-    fedge_status status = fedge_simulation_evaluate(self, sets, tested + validated, false, err);
-    if (status == FEDGE_OK && tested) {
+    FEDGE_TRY(fedge_simulation_evaluate(self, sets, tested + validated, false, err));
+    if (tested) {
         summary->loss = sets[0].loss;
         summary->accuracy = sets[0].accuracy;
     }
-    if (status == FEDGE_OK && validated) {
+    if (validated) {
         summary->validation.loss = sets[tested].loss;
         summary->validation.accuracy = sets[tested].accuracy;
     }
-    if (status == FEDGE_OK && self->measurer) {
-        status =
-            fedge_evaluator_measure(self->measurer, self->global.values, &summary->metrics, err);
+    if (self->measurer) {
+        FEDGE_TRY(
+            fedge_evaluator_measure(self->measurer, self->global.values, &summary->metrics, err));
     }
     summary->seconds_evaluate = seconds_since(start_ns);
-    return status;
+    return FEDGE_OK;
 }
 
 /* What has been summed has been reported. */
@@ -178,12 +178,10 @@ fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE
 {
     uint8_t *file = NULL;
     size_t size = 0, told_size = 0;
-    const fedge_status status =
-        fedge_global_model_write(&self->global, &file, &size, &told_size, err);
-    if (status == FEDGE_OK)
-        fedge_sha256_text(file, size, text);
+    FEDGE_TRY(fedge_global_model_write(&self->global, &file, &size, &told_size, err));
+    fedge_sha256_text(file, size, text);
     free(file);
-    return status;
+    return FEDGE_OK;
 }
 
 /* Of what was reported, in slot order as the server has them; [sent] is sorted. */
@@ -234,14 +232,13 @@ static fedge_status note_missed(fedge_simulation *self, fedge_error *err)
     uint32_t num_tasks = 0;
     const fedge_rounds_task *cohort = fedge_rounds_cohort(self->rounds, &num_tasks);
     const bool late = self->num_reported < fedge_rounds_wanted(self->rounds);
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < self->num_sent && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < self->num_sent; i++) {
         const sent_task *task = &self->sent[i];
         const bool replaced = cohort[task->slot].task_id != task->task_id;
         if (replaced || (late && !task->reported))
-            status = fedge_global_model_miss(&self->global, task->work.client, err);
+            FEDGE_TRY(fedge_global_model_miss(&self->global, task->work.client, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_simulation_step(fedge_simulation *self, fedge_round_summary *summary,
@@ -257,34 +254,36 @@ fedge_status fedge_simulation_step(fedge_simulation *self, fedge_round_summary *
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a round of %" PRIu32 " clients",
                           self->num_sent);
     }
-    fedge_status status = collects ? list_updates(self, &updates, err) : FEDGE_OK;
-    if (status == FEDGE_OK && fedge_attack_lies(&attacked.attack)) {
+    fedge_status status = FEDGE_OK;
+    if (collects)
+        FEDGE_TRY_OR(list_updates(self, &updates, err), done);
+    if (fedge_attack_lies(&attacked.attack)) {
         lies = list_liars(self);
         attacked.honest = updates;
         attacked.lies = lies;
         updates = fedge_attack_updates(&attacked);
         status = lies ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an attack");
+        if (status != FEDGE_OK)
+            goto done;
     }
-    if (status == FEDGE_OK)
-        status = fedge_sim_ranks_join(&self->ranks, err);
-    if (status == FEDGE_OK) {
-        self->mid_step = true; /* a strategy that fails may leave half a step */
-        status = fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts,
-                                         collects ? &updates : NULL, err);
-    }
-    if (status == FEDGE_OK && !fedge_simulation_is_async(self))
+    FEDGE_TRY_OR(fedge_sim_ranks_join(&self->ranks, err), done);
+    self->mid_step = true; /* a strategy that fails may leave half a step */
+    FEDGE_TRY_OR(fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts,
+                                         collects ? &updates : NULL, err),
+                 done);
+    if (!fedge_simulation_is_async(self))
         status = note_missed(self, err);
+done:
     free(facts);
     free(lies);
-    if (status == FEDGE_OK) { /* at once: whatever fails below, the model is this round's */
-        self->mid_step = false;
-        self->rounds_closed = summary->round;
-        fedge_client_states_keep(&self->states, summary->round);
-        fedge_sim_ranks_keep(&self->ranks, summary->round);
-        status = fedge_global_model_reset(&self->global, err);
-    }
-    if (status == FEDGE_OK && !self->config.no_hashes)
-        status = fedge_simulation_hash(self, summary->model, err);
-    summary->seconds_step = (double)(fedge_os_monotonic_ns() - start_ns) * 1e-9;
-    return status;
+    FEDGE_TRY(status);
+    self->mid_step = false; /* at once: whatever fails below, the model is this round's */
+    self->rounds_closed = summary->round;
+    fedge_client_states_keep(&self->states, summary->round);
+    fedge_sim_ranks_keep(&self->ranks, summary->round);
+    FEDGE_TRY(fedge_global_model_reset(&self->global, err));
+    if (!self->config.no_hashes)
+        FEDGE_TRY(fedge_simulation_hash(self, summary->model, err));
+    summary->seconds_step = seconds_since(start_ns);
+    return FEDGE_OK;
 }

@@ -41,12 +41,13 @@ static fedge_status watch(fedge_simulation *self, uint32_t client, bool *online,
 static fedge_status change(fedge_simulation *self, const fedge_event *event, fedge_error *err)
 {
     bool online;
-    fedge_status status = FEDGE_OK;
-    if (event->kind == FEDGE_EVENT_LEAVE)
+    if (event->kind == FEDGE_EVENT_LEAVE) {
         fedge_rounds_leave(self->rounds, event->client);
-    else
-        status = fedge_rounds_join(self->rounds, event->client, fedge_simulation_now_ms(self), err);
-    return status == FEDGE_OK ? watch(self, event->client, &online, err) : status;
+    } else {
+        FEDGE_TRY(
+            fedge_rounds_join(self->rounds, event->client, fedge_simulation_now_ms(self), err));
+    }
+    return watch(self, event->client, &online, err);
 }
 
 /* All that are there at the beginning. */
@@ -57,20 +58,18 @@ fedge_status fedge_simulation_join_all(fedge_simulation *self, fedge_error *err)
     uint32_t *there = malloc(clients * sizeof(*there)), count = 0;
     if (!there)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " clients", clients);
-    fedge_status status = FEDGE_OK;
+    fedge_status status;
     self->waiting_us = self->virtual_clock.now_us;
     fedge_virtual_clock_close(&self->virtual_clock);
-    for (uint32_t c = 0; c < clients && status == FEDGE_OK; c++) {
+    for (uint32_t c = 0; c < clients; c++) {
         bool online = true;
         if (!always)
-            status = watch(self, c, &online, err);
+            FEDGE_TRY_OR(watch(self, c, &online, err), done);
         there[count] = c;
         count += online;
     }
-    if (status == FEDGE_OK) {
-        status =
-            fedge_rounds_join_all(self->rounds, there, count, fedge_simulation_now_ms(self), err);
-    }
+    status = fedge_rounds_join_all(self->rounds, there, count, fedge_simulation_now_ms(self), err);
+done:
     free(there);
     return status;
 }
@@ -78,15 +77,14 @@ fedge_status fedge_simulation_join_all(fedge_simulation *self, fedge_error *err)
 fedge_status fedge_simulation_end_time(fedge_simulation *self, fedge_error *err)
 {
     fedge_virtual_clock *virtual_clock = &self->virtual_clock;
-    fedge_status status = FEDGE_OK;
     fedge_virtual_clock_close(virtual_clock);
     self->waiting_us = virtual_clock->now_us;
-    while (status == FEDGE_OK && virtual_clock->changes.count > 0 &&
+    while (virtual_clock->changes.count > 0 &&
            virtual_clock->changes.items[0].time_us <= virtual_clock->now_us) {
         const fedge_event event = fedge_event_queue_pop(&virtual_clock->changes);
-        status = change(self, &event, err);
+        FEDGE_TRY(change(self, &event, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* ---- tasks ----------------------------------------------------------------------------------- */
@@ -152,14 +150,14 @@ static fedge_status work_ahead(fedge_simulation *self, fedge_error *err)
 {
     const fedge_event *sure = NULL;
     uint32_t num_sure = 0, count = 0;
-    fedge_status status = fedge_virtual_clock_sure(
-        &self->virtual_clock, fedge_rounds_wanted(self->rounds) - self->num_reported,
-        has_empty_slot(self), &sure, &num_sure, err);
+    FEDGE_TRY(fedge_virtual_clock_sure(&self->virtual_clock,
+                                       fedge_rounds_wanted(self->rounds) - self->num_reported,
+                                       has_empty_slot(self), &sure, &num_sure, err));
     for (uint32_t i = 0; i < num_sure; i++) {
         if (!self->sent[sure[i].task].worked)
             fedge_simulation_plan_work(self, count++, sure[i].task);
     }
-    return status == FEDGE_OK ? fedge_simulation_do_work(self, count, err) : status;
+    return fedge_simulation_do_work(self, count, err);
 }
 
 static fedge_status fail_task(fedge_simulation *self, sent_task *task, fedge_error *err)
@@ -238,12 +236,9 @@ fedge_status fedge_simulation_pass_time(fedge_simulation *self, fedge_error *err
     const fedge_event *first = fedge_virtual_clock_first(&self->virtual_clock);
     const bool waiting = fedge_rounds_get_state(self->rounds) == FEDGE_ROUNDS_WAITING;
     fedge_event event;
-    fedge_status status = fedge_simulation_check_cancelled(self, err);
-    if (status == FEDGE_OK && first && first->kind == FEDGE_EVENT_FINISH &&
-        !self->sent[first->task].worked)
-        status = work_ahead(self, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_simulation_check_cancelled(self, err));
+    if (first && first->kind == FEDGE_EVENT_FINISH && !self->sent[first->task].worked)
+        FEDGE_TRY(work_ahead(self, err));
     if (!fedge_virtual_clock_next(&self->virtual_clock, &event))
         return meet_deadline(self, err);
     if (waiting && event.time_us - self->waiting_us > FEDGE_SIMULATE_MAX_WAIT_US) {

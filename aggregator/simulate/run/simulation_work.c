@@ -99,19 +99,15 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
         facts->cohort = self->global.cohort;
         facts->ratio = fedge_update_ratio(&self->global, facts->round, facts->client);
     }
-    fedge_status status = reserve(self, count, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(reserve(self, count, err));
     fedge_simulation_tell_progress(self, 0);
     fedge_trainer_engine_run(&self->engine, fedge_simulation_round(self), self->bounds_log2,
                              self->wave, count);
     /* What evaluates is not interrupted: its round has closed. */
     const bool train = count > 0 && self->wave[0].work == FEDGE_TRAINER_ENGINE_TRAIN;
-    status = train ? fedge_simulation_check_cancelled(self, err) : FEDGE_OK;
-    if (status == FEDGE_OK)
-        status = check_machine(self, count, err);
-    if (status != FEDGE_OK)
-        return status;
+    if (train)
+        FEDGE_TRY(fedge_simulation_check_cancelled(self, err));
+    FEDGE_TRY(check_machine(self, count, err));
     for (uint32_t i = 0; i < count; i++) {
         sent_task *task = &self->sent[self->order[i].task];
         task->work = self->wave[i];

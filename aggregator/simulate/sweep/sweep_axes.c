@@ -188,17 +188,14 @@ fedge_status fedge_sweep_parse_axes(fedge_sweep *sweep, fedge_error *err)
     sweep->num_combinations = 1;
     for (uint32_t i = 0; i < sweep->options->num_axes; i++) {
         sweep_axis *to = &sweep->axes[sweep->num_axes];
-        fedge_status status = parse_axis(sweep->options->axes[i], to, err);
-        if (status == FEDGE_OK)
-            status = check_once(sweep, to->key, err);
-        if (status == FEDGE_OK && strcmp(to->key, SEEDS) == 0) {
-            status = take_seeds(sweep, to, err);
-        } else if (status == FEDGE_OK) {
+        FEDGE_TRY(parse_axis(sweep->options->axes[i], to, err));
+        FEDGE_TRY(check_once(sweep, to->key, err));
+        if (strcmp(to->key, SEEDS) == 0) {
+            FEDGE_TRY(take_seeds(sweep, to, err));
+        } else {
             sweep->num_axes++;
             sweep->num_combinations *= to->num_values;
         }
-        if (status != FEDGE_OK)
-            return status;
         const uint32_t seeds = sweep->num_seeds > 0 ? sweep->num_seeds : 1;
         if ((uint64_t)sweep->num_combinations * seeds > FEDGE_SWEEP_MAX_RUNS) {
             return fedge_fail(err, FEDGE_TOO_BIG, "--sweep: more than %u runs: take fewer values",
@@ -414,40 +411,38 @@ static uint32_t depth_of(const char *path)
 static fedge_status apply_to_job(const fedge_sweep *sweep, uint32_t combination, cJSON *job,
                                  fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
     uint32_t left = 0;
     for (uint32_t i = 0; i < sweep->num_axes; i++)
         left += is_of_job(&sweep->axes[i]);
-    for (uint32_t depth = 0; left > 0 && status == FEDGE_OK; depth++) {
-        for (uint32_t i = 0; i < sweep->num_axes && status == FEDGE_OK; i++) {
+    for (uint32_t depth = 0; left > 0; depth++) {
+        for (uint32_t i = 0; i < sweep->num_axes; i++) {
             const job_path path = target_of(sweep, combination, i);
             if (!is_of_job(&sweep->axes[i]) || depth_of(path.text) != depth)
                 continue;
-            status = set_axis(sweep, combination, i, path.text, job, err);
+            FEDGE_TRY(set_axis(sweep, combination, i, path.text, job, err));
             left--;
         }
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status apply(const fedge_sweep *sweep, uint32_t combination, cJSON *job,
                           fedge_simulate_options *options, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < sweep->num_axes && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < sweep->num_axes; i++) {
         const char *value = fedge_sweep_value_of(sweep, combination, i);
         const char *key = sweep->axes[i].key;
         if (strcmp(key, PARTITION) == 0) {
             options->partition = value;
         } else if (strcmp(key, CLIENTS) == 0) {
-            status = fedge_option_count("sweep clients", value, FEDGE_SIMULATE_MAX_CLIENTS,
-                                        &options->num_clients, err);
+            FEDGE_TRY(fedge_option_count("sweep clients", value, FEDGE_SIMULATE_MAX_CLIENTS,
+                                         &options->num_clients, err));
         } else if (strcmp(key, ROUNDS) == 0) {
-            status = fedge_option_count("sweep rounds", value, FEDGE_SIMULATE_MAX_ROUNDS,
-                                        &options->num_rounds, err);
+            FEDGE_TRY(fedge_option_count("sweep rounds", value, FEDGE_SIMULATE_MAX_ROUNDS,
+                                         &options->num_rounds, err));
         }
     }
-    return status == FEDGE_OK ? apply_to_job(sweep, combination, job, err) : status;
+    return apply_to_job(sweep, combination, job, err);
 }
 
 fedge_status fedge_sweep_make(const fedge_sweep *sweep, uint32_t combination,

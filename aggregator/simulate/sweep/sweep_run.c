@@ -35,16 +35,15 @@ static fedge_status count_begun(const fedge_sweep *sweep, uint32_t *count,
                                 char path[FEDGE_MAX_PATH], fedge_error *err)
 {
     const uint32_t runs = sweep->num_combinations * sweep->num_seeds;
-    fedge_status status = FEDGE_OK;
     *count = 0;
-    for (uint32_t i = 0; i < runs && sweep->options->out && status == FEDGE_OK; i++) {
+    for (uint32_t i = 0; i < runs && sweep->options->out; i++) {
         char folder[FEDGE_MAX_PATH];
-        status =
-            fedge_sweep_run_folder(sweep, i / sweep->num_seeds, i % sweep->num_seeds, folder, err);
-        if (status == FEDGE_OK && is_begun(folder) && (*count)++ == 0)
+        FEDGE_TRY(
+            fedge_sweep_run_folder(sweep, i / sweep->num_seeds, i % sweep->num_seeds, folder, err));
+        if (is_begun(folder) && (*count)++ == 0)
             memcpy(path, folder, FEDGE_MAX_PATH);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* Can folders be made there? */
@@ -73,22 +72,22 @@ fedge_status fedge_sweep_check_folders(const fedge_sweep *sweep, fedge_error *er
 {
     char path[FEDGE_MAX_PATH];
     uint32_t begun = 0;
-    fedge_status status = count_begun(sweep, &begun, path, err);
-    if (status == FEDGE_OK && begun > 0 && !sweep->options->resume) {
-        status = fedge_fail(
+    FEDGE_TRY(count_begun(sweep, &begun, path, err));
+    if (begun > 0 && !sweep->options->resume) {
+        return fedge_fail(
             err, FEDGE_EXISTS,
             "%s has a simulation already: continue it with --resume, or choose another --out",
             path);
     }
-    if (status == FEDGE_OK && begun == 0 && sweep->options->resume) {
+    if (begun == 0 && sweep->options->resume) {
         fprintf(stderr,
                 "fedge-simulate: %s has none of these runs: nothing to resume, so all begin\n",
                 sweep->options->out);
     }
-    if (status == FEDGE_OK && sweep->options->out)
-        status = check_name(sweep->options->out, err);
-    return status == FEDGE_OK && sweep->options->out ? check_writable(sweep->options->out, err)
-                                                     : status;
+    if (!sweep->options->out)
+        return FEDGE_OK;
+    FEDGE_TRY(check_name(sweep->options->out, err));
+    return check_writable(sweep->options->out, err);
 }
 
 /* ---- one run --------------------------------------------------------------------------------- */
@@ -150,8 +149,8 @@ fedge_status fedge_sweep_run_one(const fedge_sweep *sweep, const sweep_run *run,
     return status;
 }
 
-/* What is known of the model: its accuracy, or without one its loss, on the test set, or without
- * one on the examples for validation, or else on clients. */
+/* What is known of the model: its accuracy, or without one its loss, on the test set, or
+ * without one on the examples for validation, or else on clients. */
 static void print_result(const fedge_run_summary *run_summary, FILE *out)
 {
     const fedge_run_summary_curve *curve =
@@ -188,7 +187,8 @@ void fedge_sweep_print_run(const fedge_sweep *sweep, const sweep_run *run, const
     funlockfile(stderr);
 }
 
-/* --- the command --------------------------------------------------------------------------------
+/* --- the command
+ * --------------------------------------------------------------------------------
  */
 
 fedge_status fedge_sweep_new(const fedge_simulate_options *options,
@@ -203,28 +203,27 @@ fedge_status fedge_sweep_new(const fedge_simulate_options *options,
     fresh->collective = collective;
     fresh->job_text = job_text;
     fresh->job_size = job_size;
-    fedge_status status = fedge_sweep_parse_axes(fresh, err);
-    if (status == FEDGE_OK) {
-        assert(fresh->num_combinations > 0 && fresh->num_seeds > 0);
-        fresh->outcomes =
-            calloc((size_t)fresh->num_combinations * fresh->num_seeds, sizeof(*fresh->outcomes));
-        fresh->cohorts = calloc(fresh->num_combinations, sizeof(*fresh->cohorts));
-        fresh->shareable = calloc(fresh->num_combinations, sizeof(*fresh->shareable));
-        status = fresh->outcomes && fresh->cohorts && fresh->shareable
-                     ? FEDGE_OK
-                     : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs",
-                                  fresh->num_combinations * fresh->num_seeds);
-    }
-    for (uint32_t c = 0; status == FEDGE_OK && c < fresh->num_combinations; c++)
-        status = fedge_sweep_check(fresh, c, err);
-    if (status == FEDGE_OK)
-        status = fedge_sweep_check_folders(fresh, err);
-    if (status != FEDGE_OK) {
-        fedge_sweep_free(fresh);
-        return status;
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_sweep_parse_axes(fresh, err), failed);
+    assert(fresh->num_combinations > 0 && fresh->num_seeds > 0);
+    fresh->outcomes =
+        calloc((size_t)fresh->num_combinations * fresh->num_seeds, sizeof(*fresh->outcomes));
+    fresh->cohorts = calloc(fresh->num_combinations, sizeof(*fresh->cohorts));
+    fresh->shareable = calloc(fresh->num_combinations, sizeof(*fresh->shareable));
+    status = fresh->outcomes && fresh->cohorts && fresh->shareable
+                 ? FEDGE_OK
+                 : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %u runs",
+                              fresh->num_combinations * fresh->num_seeds);
+    if (status != FEDGE_OK)
+        goto failed;
+    for (uint32_t c = 0; c < fresh->num_combinations; c++)
+        FEDGE_TRY_OR(fedge_sweep_check(fresh, c, err), failed);
+    FEDGE_TRY_OR(fedge_sweep_check_folders(fresh, err), failed);
     *sweep = fresh;
     return FEDGE_OK;
+failed:
+    fedge_sweep_free(fresh);
+    return status;
 }
 
 void fedge_sweep_free(fedge_sweep *sweep)

@@ -100,9 +100,9 @@ static fedge_status read_header(fedge_csv *csv, uint32_t column[NUM_COLUMNS], fe
 {
     static const char *const names[NUM_COLUMNS] = {"client", "from", "to"};
     bool has[NUM_COLUMNS] = {false};
-    fedge_status status = fedge_csv_header(csv, err);
+    FEDGE_TRY(fedge_csv_header(csv, err));
     const char *at = csv->line;
-    for (uint32_t field = 0; status == FEDGE_OK && field < NUM_COLUMNS; field++) {
+    for (uint32_t field = 0; field < NUM_COLUMNS; field++) {
         at += strspn(at, " \t");
         const size_t size = strcspn(at, ", \t");
         for (uint32_t i = 0; i < NUM_COLUMNS; i++) {
@@ -115,13 +115,13 @@ static fedge_status read_header(fedge_csv *csv, uint32_t column[NUM_COLUMNS], fe
         at += strspn(at, " \t");
         at += *at == ',';
     }
-    if (status == FEDGE_OK && !(has[CLIENT] && has[FROM] && has[TO] && *at == '\0')) {
-        status = fedge_fail(err, FEDGE_CORRUPT,
-                            "%s:%" PRIu64 ": the columns must be client, from and to",
-                            csv->reader.path, csv->number);
+    if (!(has[CLIENT] && has[FROM] && has[TO] && *at == '\0')) {
+        return fedge_fail(err, FEDGE_CORRUPT,
+                          "%s:%" PRIu64 ": the columns must be client, from and to",
+                          csv->reader.path, csv->number);
     }
     csv->columns = NUM_COLUMNS;
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status check_row(const fedge_availability *self, const fedge_csv *csv, int64_t client,
@@ -167,23 +167,17 @@ static fedge_status read_rows(fedge_availability *self, fedge_csv *csv,
     for (;;) {
         int64_t row[NUM_COLUMNS] = {0};
         bool end = false;
-        fedge_status status = fedge_csv_next(csv, &end, err);
-        if (status != FEDGE_OK || end)
-            return status;
-        status = fedge_csv_integers(csv, row, err);
+        FEDGE_TRY(fedge_csv_next(csv, &end, err));
+        if (end)
+            return FEDGE_OK;
+        FEDGE_TRY(fedge_csv_integers(csv, row, err));
         const int64_t client = row[column[CLIENT]], from = row[column[FROM]], to = row[column[TO]];
-        if (status == FEDGE_OK)
-            status = check_row(self, csv, client, from, to, err);
-        if (status == FEDGE_OK) {
-            status = add_span(self,
-                              (span){.client = (uint32_t)client,
-                                     .from = (uint64_t)from,
-                                     .to = (uint64_t)to,
-                                     .line = csv->number},
-                              err);
-        }
-        if (status != FEDGE_OK)
-            return status;
+        FEDGE_TRY(check_row(self, csv, client, from, to, err));
+        const span read = {.client = (uint32_t)client,
+                           .from = (uint64_t)from,
+                           .to = (uint64_t)to,
+                           .line = csv->number};
+        FEDGE_TRY(add_span(self, read, err));
     }
 }
 
@@ -233,14 +227,13 @@ static fedge_status load(fedge_availability *self, const char *path, fedge_error
 {
     fedge_csv csv;
     uint32_t column[NUM_COLUMNS] = {0};
-    fedge_status status = fedge_csv_open(&csv, path, 0, err);
-    if (status != FEDGE_OK)
-        return status;
-    status = read_header(&csv, column, err);
+    FEDGE_TRY(fedge_csv_open(&csv, path, 0, err));
+    fedge_status status = read_header(&csv, column, err);
     if (status == FEDGE_OK)
         status = read_rows(self, &csv, column, err);
     fedge_csv_close(&csv);
-    return status == FEDGE_OK ? index_spans(self, path, err) : status;
+    FEDGE_TRY(status);
+    return index_spans(self, path, err);
 }
 
 /* The client's state at [time_us], and until when the trace says so without a look at the next

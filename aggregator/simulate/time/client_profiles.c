@@ -37,24 +37,24 @@ static fedge_status parse(const char *option, const char *text, size_t size,
 static fedge_status parse_profiles(const fedge_client_profiles_settings *settings,
                                    distributions *out, fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
     *out = (distributions){.symmetric = true};
-    if (settings->compute)
-        status = parse("compute", settings->compute, strlen(settings->compute), &out->compute, err);
-    if (status == FEDGE_OK && settings->bandwidth) {
+    if (settings->compute) {
+        FEDGE_TRY(
+            parse("compute", settings->compute, strlen(settings->compute), &out->compute, err));
+    }
+    if (settings->bandwidth) {
         const char *text = settings->bandwidth;
         const size_t down = strcspn(text, "/");
-        status = parse("bandwidth", text, down, &out->down, err);
+        FEDGE_TRY(parse("bandwidth", text, down, &out->down, err));
         out->symmetric = text[down] == '\0';
-        if (status == FEDGE_OK && !out->symmetric)
-            status = parse("bandwidth", text + down + 1, strlen(text + down + 1), &out->up, err);
+        if (!out->symmetric)
+            FEDGE_TRY(parse("bandwidth", text + down + 1, strlen(text + down + 1), &out->up, err));
     }
-    if (status == FEDGE_OK && !(settings->failure >= 0.0 && settings->failure < 1.0)) {
-        status =
-            fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                       "--failure is %g, but must be at least 0 and below 1", settings->failure);
+    if (!(settings->failure >= 0.0 && settings->failure < 1.0)) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "--failure is %g, but must be at least 0 and below 1", settings->failure);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static float draw(const fedge_client_profiles *profiles, const fedge_distribution *distribution,
@@ -125,8 +125,8 @@ static fedge_status load_trace(fedge_client_profiles *profiles,
     fedge_trace_columns has;
     if (!settings->trace)
         return FEDGE_OK;
-    fedge_status status =
-        fedge_trace_load(settings->trace, profiles->num_clients, profiles->clients, &has, err);
+    FEDGE_TRY(
+        fedge_trace_load(settings->trace, profiles->num_clients, profiles->clients, &has, err));
     const char *both = NULL;
     if (settings->compute && has.compute)
         both = "compute";
@@ -134,11 +134,10 @@ static fedge_status load_trace(fedge_client_profiles *profiles,
         both = "bandwidth";
     else if (settings->failure > 0.0 && has.failure)
         both = "failure";
-    return status == FEDGE_OK && both
-               ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "--%s, which %s has a column for: drop one of them", both,
-                            settings->trace)
-               : status;
+    return both ? fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                             "--%s, which %s has a column for: drop one of them", both,
+                             settings->trace)
+                : FEDGE_OK;
 }
 
 fedge_status fedge_client_profiles_new(const fedge_client_profiles_settings *settings,
@@ -147,9 +146,7 @@ fedge_status fedge_client_profiles_new(const fedge_client_profiles_settings *set
 {
     *profiles = NULL;
     distributions from;
-    fedge_status status = parse_profiles(settings, &from, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(parse_profiles(settings, &from, err));
     fedge_client_profiles *fresh = calloc(1, sizeof(*fresh));
     if (fresh) {
         fresh->seed = seed;
@@ -163,19 +160,19 @@ fedge_status fedge_client_profiles_new(const fedge_client_profiles_settings *set
                           num_clients);
     }
     draw_clients(fresh, &from, (float)settings->failure);
-    status = load_trace(fresh, settings, err);
-    if (status == FEDGE_OK)
-        status = rank(fresh, err);
-    if (status == FEDGE_OK && settings->availability) {
-        status = fedge_availability_new(settings->availability, seed, num_clients,
-                                        &fresh->availability, err);
-    }
-    if (status != FEDGE_OK) {
-        fedge_client_profiles_free(fresh);
-        return status;
+    fedge_status status;
+    FEDGE_TRY_OR(load_trace(fresh, settings, err), failed);
+    FEDGE_TRY_OR(rank(fresh, err), failed);
+    if (settings->availability) {
+        FEDGE_TRY_OR(fedge_availability_new(settings->availability, seed, num_clients,
+                                            &fresh->availability, err),
+                     failed);
     }
     *profiles = fresh;
     return FEDGE_OK;
+failed:
+    fedge_client_profiles_free(fresh);
+    return status;
 }
 
 void fedge_client_profiles_free(fedge_client_profiles *profiles)
@@ -379,25 +376,25 @@ static fedge_status take_name(trace *self, const char *name, size_t size, uint32
 
 static fedge_status read_header(trace *self, fedge_error *err)
 {
-    fedge_status status = fedge_csv_header(&self->csv, err);
+    FEDGE_TRY(fedge_csv_header(&self->csv, err));
     const char *at = self->csv.line;
     uint32_t field = 0;
-    while (status == FEDGE_OK) {
+    for (;;) {
         const size_t size = strcspn(at, ",");
-        status = take_name(self, at, size, field++, err);
+        FEDGE_TRY(take_name(self, at, size, field++, err));
         if (at[size] == '\0')
             break;
         at += size + 1;
     }
     self->csv.columns = field;
-    if (status == FEDGE_OK && !self->has[CLIENT]) {
-        status =
-            fedge_fail(err, FEDGE_CORRUPT,
-                       "%s:%" PRIu64
-                       ": there is no column \"client\": it must say which client each row is for",
-                       self->path, self->csv.number);
+    if (!self->has[CLIENT]) {
+        return fedge_fail(
+            err, FEDGE_CORRUPT,
+            "%s:%" PRIu64
+            ": there is no column \"client\": it must say which client each row is for",
+            self->path, self->csv.number);
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* ---- rows ------------------------------------------------------------------------------------ */
@@ -449,48 +446,45 @@ static fedge_status read_row(trace *self, fedge_client_profile *clients, fedge_e
 {
     float row[NUM_COLUMNS];
     uint32_t client = 0;
-    fedge_status status = fedge_csv_values(&self->csv, FEDGE_F32, self->csv.columns, row, err);
-    if (status == FEDGE_OK)
-        status = check_client(self, row[self->column[CLIENT]], &client, err);
-    /* On failure this is client 0, to whom nothing is given. */
+    FEDGE_TRY(fedge_csv_values(&self->csv, FEDGE_F32, self->csv.columns, row, err));
+    FEDGE_TRY(check_client(self, row[self->column[CLIENT]], &client, err));
     fedge_client_profile *to = &clients[client];
     float *const places[NUM_COLUMNS] = {NULL, &to->compute, &to->down, &to->up, &to->failure};
-    for (uint32_t i = COMPUTE; i < NUM_COLUMNS && status == FEDGE_OK; i++)
-        status = take_value(self, row, i, places[i], err);
-    return status;
+    for (uint32_t i = COMPUTE; i < NUM_COLUMNS; i++)
+        FEDGE_TRY(take_value(self, row, i, places[i], err));
+    return FEDGE_OK;
 }
 
 static fedge_status read_rows(trace *self, fedge_client_profile *clients, fedge_error *err)
 {
-    bool end = false;
-    fedge_status status = FEDGE_OK;
-    while (status == FEDGE_OK && !end) {
-        status = fedge_csv_next(&self->csv, &end, err);
-        if (status == FEDGE_OK && !end)
-            status = read_row(self, clients, err);
+    for (;;) {
+        bool end = false;
+        FEDGE_TRY(fedge_csv_next(&self->csv, &end, err));
+        if (end)
+            break;
+        FEDGE_TRY(read_row(self, clients, err));
     }
-    for (uint32_t c = 0; c < self->num_clients && status == FEDGE_OK; c++) {
+    for (uint32_t c = 0; c < self->num_clients; c++) {
         if (self->line_of[c] == 0) {
-            status =
-                fedge_fail(err, FEDGE_CORRUPT,
-                           "%s: client %" PRIu32 " has no row: each of 0 to %" PRIu32 " needs one",
-                           self->path, c, self->num_clients - 1);
+            return fedge_fail(err, FEDGE_CORRUPT,
+                              "%s: client %" PRIu32 " has no row: each of 0 to %" PRIu32
+                              " needs one",
+                              self->path, c, self->num_clients - 1);
         }
     }
-    return status;
+    return FEDGE_OK;
 }
 
 fedge_status fedge_trace_load(const char *path, uint32_t num_clients, fedge_client_profile *clients,
                               fedge_trace_columns *columns, fedge_error *err)
 {
     trace self = {.path = path, .num_clients = num_clients};
-    fedge_status status = fedge_csv_open(&self.csv, path, 0, err);
-    if (status != FEDGE_OK)
-        return status;
+    FEDGE_TRY(fedge_csv_open(&self.csv, path, 0, err));
     self.line_of = calloc(num_clients, sizeof(*self.line_of));
-    status = self.line_of ? read_header(&self, err)
-                          : fedge_fail(err, FEDGE_NO_MEMORY,
-                                       "no memory for a trace of %" PRIu32 " clients", num_clients);
+    fedge_status status =
+        self.line_of ? read_header(&self, err)
+                     : fedge_fail(err, FEDGE_NO_MEMORY,
+                                  "no memory for a trace of %" PRIu32 " clients", num_clients);
     if (status == FEDGE_OK)
         status = read_rows(&self, clients, err);
     *columns =

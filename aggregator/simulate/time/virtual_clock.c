@@ -106,11 +106,10 @@ fedge_status fedge_virtual_clock_sure(fedge_virtual_clock *virtual_clock, uint32
     /* Taken out and put back: that costs what the sure ones are, not what is due. */
     while (*num < most && due->count > 0 && is_sure(virtual_clock, &due->items[0], change))
         virtual_clock->sure[(*num)++] = fedge_event_queue_pop(due);
-    fedge_status status = FEDGE_OK;
-    for (uint32_t i = 0; i < *num && status == FEDGE_OK; i++)
-        status = fedge_event_queue_push(due, virtual_clock->sure[i], err); /* there is room */
+    for (uint32_t i = 0; i < *num; i++)
+        FEDGE_TRY(fedge_event_queue_push(due, virtual_clock->sure[i], err)); /* there is room */
     *events = virtual_clock->sure;
-    return status;
+    return FEDGE_OK;
 }
 
 /* --- events -------------------------------------------------------------------------------------
