@@ -24,7 +24,7 @@ struct fedge_builtin {
     void *scratch;
     size_t scratch_size;
     uint32_t client_index; /* for which the views were split */
-    void *engine;          /* of config.engine, with the dataset; then there are no models */
+    void *state;           /* of config.backend, with the dataset; then there are no models */
 };
 
 static void *aligned_block(size_t size)
@@ -34,9 +34,9 @@ static void *aligned_block(size_t size)
 
 static void drop_data(fedge_builtin *t)
 {
-    if (t->engine)
-        t->config.engine->close(t->engine);
-    t->engine = NULL;
+    if (t->state)
+        t->config.backend->close(t->state);
+    t->state = NULL;
     fedge_view_fini(&t->train);
     fedge_view_fini(&t->held_out);
     fedge_dataset_free(t->dataset);
@@ -57,8 +57,8 @@ static void drop_plan(fedge_builtin *t)
 }
 
 /* Tells of a lost device; other failures are the plan's or the task's alone. */
-static fedge_status check_engine(const fedge_builtin *t, fedge_status status,
-                                 const fedge_error *err)
+static fedge_status check_backend(const fedge_builtin *t, fedge_status status,
+                                  const fedge_error *err)
 {
     if (status == FEDGE_GPU_LOST && t->config.lost)
         t->config.lost(err);
@@ -66,6 +66,15 @@ static fedge_status check_engine(const fedge_builtin *t, fedge_status status,
 }
 
 /* --- plan ------------------------------------------------------------------------------------ */
+
+static fedge_status find_data(const fedge_builtin *t, const fedge_plan *plan,
+                              const fedge_site_data **data, fedge_error *err)
+{
+    *data = fedge_site_find(t->config.site, plan->data.name);
+    return *data ? FEDGE_OK
+                 : fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the client file",
+                              plan->data.name);
+}
 
 static fedge_status fail_undivided(const fedge_site_data *data, fedge_error *err)
 {
@@ -80,11 +89,8 @@ static fedge_status check_data(const fedge_builtin *t, const fedge_plan *plan, f
 {
     if (!plan->has_data)
         return fedge_fail(err, FEDGE_UNSUPPORTED, "the plan names no data");
-    const fedge_site_data *data = fedge_site_find(t->config.site, plan->data.name);
-    if (!data) {
-        return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the client file",
-                          plan->data.name);
-    }
+    const fedge_site_data *data;
+    FEDGE_TRY(find_data(t, plan, &data, err));
     const char *const paths[] = {data->values, data->labels};
     for (int i = 0; i < 2; i++) {
         fedge_file_list files;
@@ -121,25 +127,20 @@ static fedge_status on_plan(void *user, fedge_client *client, const fedge_client
                           "the model is external: it needs a trainer of its own (libfedge_client)");
     }
     fedge_model_options options = fedge_plan_model_options(plan);
-    fedge_status status = check_data(t, plan, err);
-    if (!status && t->config.engine) {
-        status = t->config.engine->check(plan, err);
-        if (!status) {
-            status =
-                check_engine(t, t->config.engine->check_gpus(plan, t->config.settings, err), err);
-        }
-        t->plan = status ? NULL : plan;
-        return status;
+    FEDGE_TRY(check_data(t, plan, err));
+    if (t->config.backend) {
+        FEDGE_TRY(t->config.backend->check(plan, err));
+        FEDGE_TRY(
+            check_backend(t, t->config.backend->check_gpus(plan, t->config.settings, err), err));
+    } else {
+        FEDGE_TRY(make_model(plan, &options, &t->block, &t->model, err));
+        /* One model for both, unless evaluation wants another batch or precision than training. */
+        t->evaluator = t->model;
+        if (fedge_plan_evaluation_options(plan, &options))
+            FEDGE_TRY(make_model(plan, &options, &t->evaluator_block, &t->evaluator, err));
     }
-    if (!status)
-        status = make_model(plan, &options, &t->block, &t->model, err);
-    /* One model for both, unless evaluation wants another batch or precision than training. */
-    t->evaluator = t->model;
-    if (!status && fedge_plan_evaluation_options(plan, &options))
-        status = make_model(plan, &options, &t->evaluator_block, &t->evaluator, err);
-    if (!status)
-        t->plan = plan;
-    return status;
+    t->plan = plan;
+    return FEDGE_OK;
 }
 
 /* --- data ------------------------------------------------------------------------------------ */
@@ -156,45 +157,43 @@ fedge_status fedge_builtin_load(const fedge_data_spec *spec, const fedge_site_da
                                    data->partition_id, data->num_partitions, dataset, err);
 }
 
+/* Fills in what drop_data frees. */
+static fedge_status open_data(fedge_builtin *t, fedge_error *err)
+{
+    const fedge_site_data *data;
+    FEDGE_TRY(find_data(t, t->plan, &data, err));
+    FEDGE_TRY(fedge_builtin_load(&t->plan->data, data, &t->dataset, err));
+    t->train = (fedge_view){t->dataset, NULL, fedge_dataset_size(t->dataset)};
+    FEDGE_TRY(fedge_view_split(&t->train, data->validation_fraction, t->plan->seed, t->client_index,
+                               &t->held_out, err));
+    /* One scratch for training and evaluation. */
+    uint32_t most = t->train.count > t->held_out.count ? t->train.count : t->held_out.count;
+    t->scratch_size =
+        fedge_trainer_scratch_size(&t->plan->model, most, t->plan->training.batch_size);
+    t->scratch = aligned_block(t->scratch_size);
+    if (!t->scratch) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes of scratch",
+                          t->scratch_size);
+    }
+    return t->config.backend
+               ? check_backend(t,
+                               t->config.backend->open(t->plan, t->dataset, t->config.settings,
+                                                       t->config.log, t->config.lost, &t->state,
+                                                       err),
+                               err)
+               : FEDGE_OK;
+}
+
 static fedge_status load_data(fedge_builtin *t, uint32_t client_index, fedge_error *err)
 {
     /* The division depends on the index, which a server may change between two runs. */
     if (t->dataset && t->client_index == client_index)
         return FEDGE_OK;
     drop_data(t);
-    const fedge_site_data *data = fedge_site_find(t->config.site, t->plan->data.name);
-    if (!data) {
-        return fedge_fail(err, FEDGE_NOT_FOUND, "the data set '%s' is not in the client file",
-                          t->plan->data.name);
-    }
-    fedge_status status = fedge_builtin_load(&t->plan->data, data, &t->dataset, err);
-    if (status)
-        return status;
-    t->train = (fedge_view){t->dataset, NULL, fedge_dataset_size(t->dataset)};
-    status = fedge_view_split(&t->train, data->validation_fraction, t->plan->seed, client_index,
-                              &t->held_out, err);
-    if (!status) {
-        /* One scratch for all that is done with these views. */
-        uint32_t most = t->train.count > t->held_out.count ? t->train.count : t->held_out.count;
-        t->scratch_size =
-            fedge_trainer_scratch_size(&t->plan->model, most, t->plan->training.batch_size);
-        t->scratch = aligned_block(t->scratch_size);
-        if (!t->scratch) {
-            status = fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %zu bytes of scratch",
-                                t->scratch_size);
-        }
-    }
-    if (!status && t->config.engine) {
-        status =
-            check_engine(t,
-                         t->config.engine->open(t->plan, t->dataset, t->config.settings,
-                                                t->config.log, t->config.lost, &t->engine, err),
-                         err);
-    }
+    t->client_index = client_index;
+    const fedge_status status = open_data(t, err);
     if (status)
         drop_data(t);
-    /* Also after a failure: there is no dataset then, and it is loaded anew. */
-    t->client_index = client_index;
     return status;
 }
 
@@ -210,19 +209,20 @@ static fedge_status fill_report(const fedge_trainer_result *result, fedge_client
 {
     double seen = result->num_seen ? (double)result->num_seen : 1;
     report->num_examples = result->num_examples;
+    report->num_steps = result->num_steps;
     FEDGE_TRY(fedge_client_metric(report, "loss", result->loss_sum / seen, err));
     return fedge_client_metric(report, "accuracy", (double)result->correct / seen, err);
 }
 
-/* Of [values] where an engine trains, else of what the model has. */
+/* Of [values] where a backend trains, else of what the model has. */
 static fedge_status evaluate(fedge_builtin *t, fedge_model *model, const fedge_view *view,
                              const float *values, fedge_client *client,
                              fedge_trainer_result *result, fedge_error *err)
 {
-    if (t->config.engine) {
-        return check_engine(
-            t, t->config.engine->evaluate(t->engine, view, values, cancelled, client, result, err),
-            err);
+    if (t->config.backend) {
+        const fedge_backend_call call = {view, NULL, NULL, cancelled, client};
+        return check_backend(t, t->config.backend->evaluate(t->state, &call, values, result, err),
+                             err);
     }
     const fedge_examples examples = fedge_view_examples(view);
     return fedge_trainer_evaluate(model, &examples, fedge_model_max_batch(model), t->scratch,
@@ -234,9 +234,9 @@ static fedge_status measure(fedge_builtin *t, const float *values, fedge_client 
                             fedge_client_report *report, fedge_error *err)
 {
     fedge_trainer_result result;
-    const fedge_status status = evaluate(t, t->model, &t->train, values, client, &result, err);
-    return status || result.num_seen == 0
-               ? status
+    FEDGE_TRY(evaluate(t, t->model, &t->train, values, client, &result, err));
+    return result.num_seen == 0
+               ? FEDGE_OK
                : fedge_client_metric(report, FEDGE_START_LOSS,
                                      result.loss_sum / (double)result.num_seen, err);
 }
@@ -253,7 +253,7 @@ static fedge_status choose(fedge_builtin *t, const fedge_client_task *task, cons
     for (uint32_t i = 0; i <= fedge_plan_num_told(t->plan); i++) {
         const float *at = i == 0 ? first : task->others + (i - 1) * count;
         fedge_trainer_result result;
-        if (!t->config.engine)
+        if (!t->config.backend)
             fedge_model_set_state(t->model, at);
         const fedge_status status = evaluate(t, t->model, &t->train, at, client, &result, err);
         /* A model that has diverged is not chosen; the others may still fit. */
@@ -286,9 +286,8 @@ static fedge_status train_own(fedge_builtin *t, fedge_client *client, const fedg
                                        .scratch_size = t->scratch_size,
                                        .cancel = cancelled,
                                        .cancel_user = client};
-    const fedge_status status = fedge_personal_train(&with, values, task->own, &result, err);
-    report->num_steps = result.num_steps;
-    return status ? status : fill_report(&result, report, err);
+    FEDGE_TRY(fedge_personal_train(&with, values, task->own, &result, err));
+    return fill_report(&result, report, err);
 }
 
 static fedge_status train_on_cpu(fedge_builtin *t, fedge_client *client,
@@ -298,11 +297,10 @@ static fedge_status train_on_cpu(fedge_builtin *t, fedge_client *client,
     const fedge_examples stored = fedge_view_examples(&t->train);
     fedge_augmented augmented;
     const fedge_examples examples = fedge_plan_augment(t->plan, config, &stored, &augmented);
-    const fedge_status status = fedge_trainer_run(t->model, &examples, config, t->scratch,
-                                                  t->scratch_size, cancelled, client, result, err);
-    if (!status)
-        fedge_model_get_trained(t->model, values);
-    return status;
+    FEDGE_TRY(fedge_trainer_run(t->model, &examples, config, t->scratch, t->scratch_size, cancelled,
+                                client, result, err));
+    fedge_model_get_trained(t->model, values);
+    return FEDGE_OK;
 }
 
 static fedge_status on_train(void *user, fedge_client *client, const fedge_client_task *task,
@@ -314,20 +312,16 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
         return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
     const fedge_trainer_config config =
         fedge_plan_trainer_config(t->plan, task->round, task->client_index, task->learning_rate);
-    fedge_status status = load_data(t, task->client_index, err);
-    if (status)
-        return status;
+    FEDGE_TRY(load_data(t, task->client_index, err));
     if (task->own)
         return train_own(t, client, task, values, report, err);
     if (fedge_plan_chooses(t->plan)) {
         const float *best = values;
-        status = choose(t, task, &best, client, &report->chosen, err);
-        if (status)
-            return status;
+        FEDGE_TRY(choose(t, task, &best, client, &report->chosen, err));
         if (report->chosen > 0)
             memcpy(values, best, t->plan->schema.num_elements * sizeof(float));
     }
-    if (!t->config.engine) {
+    if (!t->config.backend) {
         fedge_model_set_state(t->model, values);
         /* Each task starts from the server's model alone: no momentum of an earlier one goes into
          * it. */
@@ -339,19 +333,14 @@ static fedge_status on_train(void *user, fedge_client *client, const fedge_clien
     }
     /* Before training, on what training sees. */
     if (fedge_plan_measures(t->plan))
-        status = measure(t, values, client, report, err);
-    if (!status && t->config.engine) {
-        status =
-            check_engine(t,
-                         t->config.engine->train(t->engine, &t->train, &config, task->correction,
-                                                 values, cancelled, client, &result, err),
-                         err);
-    } else if (!status) {
-        status = train_on_cpu(t, client, &config, values, &result, err);
+        FEDGE_TRY(measure(t, values, client, report, err));
+    if (t->config.backend) {
+        const fedge_backend_call call = {&t->train, &config, task->correction, cancelled, client};
+        FEDGE_TRY(
+            check_backend(t, t->config.backend->train(t->state, &call, values, &result, err), err));
+    } else {
+        FEDGE_TRY(train_on_cpu(t, client, &config, values, &result, err));
     }
-    if (status)
-        return status;
-    report->num_steps = result.num_steps;
     return fill_report(&result, report, err);
 }
 
@@ -362,22 +351,17 @@ static fedge_status on_evaluate(void *user, fedge_client *client, const fedge_cl
     fedge_trainer_result result;
     if (!t->plan)
         return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
-    fedge_status status = load_data(t, task->client_index, err);
-    if (status)
-        return status;
+    FEDGE_TRY(load_data(t, task->client_index, err));
     if (t->held_out.count == 0) {
         return fedge_fail(err, FEDGE_UNSUPPORTED,
                           "no examples are held out: set 'validation-fraction' in the client file");
     }
-    if (fedge_plan_chooses(t->plan)) {
-        status = choose(t, task, &values, client, &report->chosen, err);
-        if (status)
-            return status;
-    }
-    if (!t->config.engine)
+    if (fedge_plan_chooses(t->plan))
+        FEDGE_TRY(choose(t, task, &values, client, &report->chosen, err));
+    if (!t->config.backend)
         fedge_model_set_state(t->evaluator, values);
-    status = evaluate(t, t->evaluator, &t->held_out, values, client, &result, err);
-    return status ? status : fill_report(&result, report, err);
+    FEDGE_TRY(evaluate(t, t->evaluator, &t->held_out, values, client, &result, err));
+    return fill_report(&result, report, err);
 }
 
 /* --- life ------------------------------------------------------------------------------------ */

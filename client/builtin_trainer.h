@@ -17,11 +17,11 @@
 #include "edge/site/site.h"
 
 typedef struct fedge_builtin_config {
-    const fedge_site *site;                       /* outlives the trainer */
-    const fedge_client_engine_ops *engine;        /* NULL: the CPU */
-    const fedge_client_engine_settings *settings; /* of it; outlive the trainer */
-    const fedge_log *log;                         /* of the engine's; NULL: silence */
-    /* A device of the engine is lost, and only a new process can use what is left; may be NULL.
+    const fedge_site *site;                 /* outlives the trainer */
+    const fedge_training_backend *backend;  /* NULL: the CPU */
+    const fedge_backend_settings *settings; /* of it; outlive the trainer */
+    const fedge_log *log;                   /* of the backend; NULL: silence */
+    /* A device of the backend is lost, and only a new process can use what is left; may be NULL.
      * Called on the trainer's thread, or on another while the trainer's waits for the device. */
     void (*lost)(const fedge_error *err);
 } fedge_builtin_config;

@@ -172,8 +172,8 @@ static fedge_status turn_to(fedge_client *c, uint32_t turn, fedge_error *err)
     char proxy[FEDGE_PROXY_TEXT];
     c->turn = turn;
     c->server = fedge_link_turn_to(c->link, turn);
-    const fedge_status status = fedge_proxy_for(c->server, c->config.proxy, proxy, err);
-    return status ? status : fedge_link_set_proxy(c->link, proxy, err);
+    FEDGE_TRY(fedge_proxy_for(c->server, c->config.proxy, proxy, err));
+    return fedge_link_set_proxy(c->link, proxy, err);
 }
 
 static void close_link(fedge_client *c, const fedge_session_action *action)
@@ -307,13 +307,10 @@ static size_t pack_part(fedge_client *c, const fedge_session_action *action, uin
     const fedge_position position = {action->task_id, action->offset};
     size_t size = 0;
     fedge_error err;
-    fedge_status status =
-        fedge_store_result_read(c->store, action->offset, c->part, action->data_size, &err);
-    if (!status)
-        status = fedge_part_pack(&position, c->part, action->data_size, out, out_size, &size, &err);
-    if (!status)
+    if (!fedge_store_result_read(c->store, action->offset, c->part, action->data_size, &err) &&
+        !fedge_part_pack(&position, c->part, action->data_size, out, out_size, &size, &err))
         return size;
-    /* The announcement stands on the server, and the result is gone here: it has to be told. */
+    /* The server waits for a result that it was promised: it must hear that there is none. */
     fedge_session_result_lost(c->session, now(), err.message);
     return 0;
 }
@@ -507,12 +504,9 @@ static fedge_status open_session(fedge_client *c, fedge_error *err)
             or_default(c->config.progress_timeout_ms, DEFAULT_PROGRESS_TIMEOUT_MS),
         .num_servers = c->num_servers,
         .hello = &c->hello};
-    fedge_status status = fedge_os_random(&config.jitter_seed, sizeof(config.jitter_seed), err);
-    if (!status)
-        status = fedge_session_new(&config, &c->session, err);
-    if (status)
-        return status;
-    status = fedge_store_result_find(c->store, &c->result.upload, &found);
+    FEDGE_TRY(fedge_os_random(&config.jitter_seed, sizeof(config.jitter_seed), err));
+    FEDGE_TRY(fedge_session_new(&config, &c->session, err));
+    const fedge_status status = fedge_store_result_find(c->store, &c->result.upload, &found);
     /* It is removed by now, and the run goes on without it. */
     if (status == FEDGE_CORRUPT)
         fedge_log_failure(c->config.log, FEDGE_LOG_WARN, "store", &found);
@@ -525,14 +519,9 @@ static fedge_status open_session(fedge_client *c, fedge_error *err)
 
 static fedge_status open_store(fedge_client *c, fedge_error *err)
 {
-    uint64_t max_bytes = c->config.max_store_bytes;
-    fedge_status status = c->config.state_dir
-                              ? fedge_store_open_dir(c->config.state_dir, max_bytes, &c->store, err)
-                              : fedge_store_open_memory(max_bytes, &c->store, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_store_open(c->config.state_dir, c->config.max_store_bytes, &c->store, err));
     if (c->config.seed_blob) {
-        status = fedge_store_seed(c->store, c->config.seed_blob, err);
+        const fedge_status status = fedge_store_seed(c->store, c->config.seed_blob, err);
         if (status)
             return fedge_error_prefix(err, status, "seed blob");
     }
@@ -542,14 +531,11 @@ static fedge_status open_store(fedge_client *c, fedge_error *err)
 static fedge_status open_link(fedge_client *c, fedge_error *err)
 {
     char *trust = NULL;
-    fedge_status status = fedge_identity_load(c->config.identity_dir, FEDGE_ROLE_DEVICE,
-                                              fedge_tls_now_ms(), &c->identity, err);
-    if (!status && may_be_time(c, c->state.server_time_ms))
+    FEDGE_TRY(fedge_identity_load(c->config.identity_dir, FEDGE_ROLE_DEVICE, fedge_tls_now_ms(),
+                                  &c->identity, err));
+    if (may_be_time(c, c->state.server_time_ms))
         fedge_tls_set_min_time(c->state.server_time_ms);
-    if (!status)
-        status = fedge_trust_load(c->config.trust_dir, &trust, err);
-    if (!status)
-        status = fedge_ciphers_check(err);
+    FEDGE_TRY(fedge_trust_load(c->config.trust_dir, &trust, err));
     const fedge_link_config config = {.urls = c->config.server,
                                       .identity = c->identity,
                                       .trust_pem = trust,
@@ -560,38 +546,42 @@ static fedge_status open_link(fedge_client *c, fedge_error *err)
                                                  .garbage = on_garbage,
                                                  .writeable = on_writeable,
                                                  .woken = on_woken}};
+    fedge_status status = fedge_ciphers_check(err);
     if (!status)
         status = fedge_link_new(&config, &c->link, err);
-    /* Each is looked at once, for its proxy: a setting that is wrong is told now and not when its
-     * turn comes. */
-    for (uint32_t i = 0; !status && i < c->num_servers; i++)
-        status = turn_to(c, i, err);
-    /* Where there are several, each device begins at one of its own. The first 32 bits of a random
-     * id. */
-    if (!status)
-        status = turn_to(c, (uint32_t)strtoul(c->identity->certificate.device_id, NULL, 16), err);
     free(trust);
-    return status;
+    FEDGE_TRY(status);
+    /* A wrong proxy setting of any server is reported at the start, not at that server's turn. */
+    for (uint32_t i = 0; i < c->num_servers; i++)
+        FEDGE_TRY(turn_to(c, i, err));
+    /* The first 32 bits of a random id spread the devices over the servers. */
+    return turn_to(c, (uint32_t)strtoul(c->identity->certificate.device_id, NULL, 16), err);
 }
 
-static fedge_status open_all(fedge_client *c, fedge_error *err)
+static fedge_status open_all(fedge_client *c, const fedge_client_config *config,
+                             const fedge_client_callbacks *callbacks, fedge_error *err)
 {
-    fedge_status status = fedge_link_check_urls(c->config.server, &c->num_servers, err);
-    if (!status)
-        status = open_store(c, err);
-    if (status == FEDGE_DENIED) { /* of a file, not of a certificate */
-        status = fedge_error_prefix(err, FEDGE_IO, "store");
+    FEDGE_TRY(copy_struct(&c->config, sizeof(c->config), offsetof(fedge_client_config, state_dir),
+                          config, config->struct_size, "fedge_client_config", err));
+    FEDGE_TRY(copy_struct(&c->callbacks, sizeof(c->callbacks),
+                          offsetof(fedge_client_callbacks, evaluate), callbacks,
+                          callbacks->struct_size, "fedge_client_callbacks", err));
+    if (!c->config.server || !c->config.identity_dir || !c->config.trust_dir ||
+        !c->callbacks.train) {
+        return fedge_fail(err, FEDGE_INVALID_ARGUMENT,
+                          "server, identity_dir, trust_dir and train must be given");
     }
-    /* What fails from here on is the identity's: its statuses say so to fedge_client_exit_code. */
-    if (!status) {
-        status = open_link(c, err);
-        if (status == FEDGE_NOT_FOUND || status == FEDGE_CORRUPT || status == FEDGE_MISMATCH)
-            status = fedge_error_prefix(err, FEDGE_DENIED, "identity");
-    }
-    if (!status)
-        status = open_session(c, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_link_check_urls(c->config.server, &c->num_servers, err));
+    /* fedge_client_exit_code reads DENIED as the identity's, and the others as the store's. */
+    fedge_status status = open_store(c, err);
+    if (status == FEDGE_DENIED)
+        return fedge_error_prefix(err, FEDGE_IO, "store");
+    FEDGE_TRY(status);
+    status = open_link(c, err);
+    if (status == FEDGE_NOT_FOUND || status == FEDGE_CORRUPT || status == FEDGE_MISMATCH)
+        return fedge_error_prefix(err, FEDGE_DENIED, "identity");
+    FEDGE_TRY(status);
+    FEDGE_TRY(open_session(c, err));
     fill_hello(c);
     const fedge_worker_config worker = {.client = c,
                                         .callbacks = c->callbacks,
@@ -622,27 +612,12 @@ fedge_status fedge_client_new(const fedge_client_config *config,
     fedge_client *c = calloc(1, sizeof(*c));
     if (!c)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a client of %zu bytes", sizeof(*c));
-    fedge_status status =
-        copy_struct(&c->config, sizeof(c->config), offsetof(fedge_client_config, state_dir), config,
-                    config->struct_size, "fedge_client_config", err);
-    if (!status) {
-        status = copy_struct(&c->callbacks, sizeof(c->callbacks),
-                             offsetof(fedge_client_callbacks, evaluate), callbacks,
-                             callbacks->struct_size, "fedge_client_callbacks", err);
-    }
-    if (!status && (!c->config.server || !c->config.identity_dir || !c->config.trust_dir ||
-                    !c->callbacks.train)) {
-        status = fedge_fail(err, FEDGE_INVALID_ARGUMENT,
-                            "server, identity_dir, trust_dir and train must be given");
-    }
-    if (!status)
-        status = open_all(c, err);
-    if (status) {
+    const fedge_status status = open_all(c, config, callbacks, err);
+    if (status)
         fedge_client_free(c);
-        return status;
-    }
-    *client = c;
-    return FEDGE_OK;
+    else
+        *client = c;
+    return status;
 }
 
 void fedge_client_free(fedge_client *client)
@@ -721,11 +696,10 @@ fedge_status fedge_client_get(fedge_client *client, const char *key, void **data
 {
     *data = NULL;
     uint8_t *bytes;
-    fedge_status status =
-        fedge_store_get(client->store, fedge_worker_run_id(client->worker), key, &bytes, size, err);
-    if (!status)
-        *data = bytes;
-    return status;
+    FEDGE_TRY(fedge_store_get(client->store, fedge_worker_run_id(client->worker), key, &bytes, size,
+                              err));
+    *data = bytes;
+    return FEDGE_OK;
 }
 
 fedge_exit fedge_client_exit_code(fedge_status status)

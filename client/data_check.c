@@ -9,15 +9,14 @@ static fedge_status check_one(const fedge_site_data *data, const fedge_plan *pla
                               const fedge_log *log, fedge_error *err)
 {
     fedge_data_spec guessed;
-    const fedge_data_spec *spec = &guessed;
+    const bool of_plan = plan && plan->has_data && strcmp(plan->data.name, data->name) == 0;
+    const fedge_data_spec *spec = of_plan ? &plan->data : &guessed;
     fedge_dataset *dataset = NULL;
-    fedge_status status = FEDGE_OK;
-    if (plan && plan->has_data && strcmp(plan->data.name, data->name) == 0) {
-        spec = &plan->data;
-    } else {
-        status = fedge_dataset_guess(data->values, data->labels,
-                                     data->num_partitions ? &data->partition : NULL, &guessed, err);
-    }
+    fedge_status status =
+        of_plan
+            ? FEDGE_OK
+            : fedge_dataset_guess(data->values, data->labels,
+                                  data->num_partitions ? &data->partition : NULL, &guessed, err);
     if (status == FEDGE_UNSUPPORTED) {
         fedge_log_failure(log, FEDGE_LOG_WARN, "data-unchecked", err);
         return FEDGE_OK;

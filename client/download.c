@@ -10,16 +10,15 @@
 static fedge_status find_base(fedge_client *c, const fedge_task *task, uint32_t *index,
                               fedge_error *err)
 {
-    fedge_status status = FEDGE_OK;
-    for (*index = 0; *index < task->num_deltas && !status; (*index)++) {
+    for (*index = 0; *index < task->num_deltas; ++*index) {
         const fedge_delta_ref *delta = &task->deltas[*index];
         uint64_t held = 0;
         if (delta->size < task->model_size)
-            status = fedge_store_blob_held(c->store, delta->base, task->model_size, &held, err);
+            FEDGE_TRY(fedge_store_blob_held(c->store, delta->base, task->model_size, &held, err));
         if (held == task->model_size)
             break;
     }
-    return status;
+    return FEDGE_OK;
 }
 
 /* Of models only the present one is kept, and the one that a delta makes it of. Which that is, the
@@ -115,28 +114,25 @@ fedge_status fedge_client_look_up(fedge_client *c, const fedge_session_action *a
     const fedge_task *task = action->task;
     const bool list = FEDGE_TAKES_PARTS && task && task->list == FEDGE_LIST_FETCHED;
     uint64_t held;
-    uint32_t index = 0;
     if (FEDGE_TAKES_PARTS && task && task->list == FEDGE_LIST_UNUSED)
         close_parts(c); /* of an earlier task */
-    fedge_status status = fedge_store_blob_held(c->store, action->hash, action->size, &held, err);
-    if (!status)
-        compare_seed(c, task, action->hash, held);
-    const bool may_be_made = !status && task && !task->delta && !list && held == 0;
-    if (may_be_made)
-        status = find_base(c, task, &index, err);
-    const bool found = !status && may_be_made && index < task->num_deltas;
-    if (!status && !found && task && !list) {
+    FEDGE_TRY(fedge_store_blob_held(c->store, action->hash, action->size, &held, err));
+    compare_seed(c, task, action->hash, held);
+    if (task && !task->delta && !list && held == 0) {
+        uint32_t index;
+        FEDGE_TRY(find_base(c, task, &index, err));
+        if (index < task->num_deltas) {
+            fedge_session_base_held(c->session, fedge_os_monotonic_ms(), action->hash, index);
+            return FEDGE_OK;
+        }
+    }
+    if (task && !list) {
         if (is_by_parts(c, task, &held))
             return FEDGE_OK;
-        status =
-            keep_model(c, action->hash, task->delta ? task->deltas[task->delta - 1].base : "", err);
+        FEDGE_TRY(keep_model(c, action->hash, task->delta ? task->deltas[task->delta - 1].base : "",
+                             err));
     }
-    if (status)
-        return status;
-    if (found)
-        fedge_session_base_held(c->session, fedge_os_monotonic_ms(), action->hash, index);
-    else
-        tell_held(c, action->hash, held, 0);
+    tell_held(c, action->hash, held, 0);
     return FEDGE_OK;
 }
 

@@ -302,16 +302,15 @@ static const char *take_url(const char *urls, char url[FEDGE_LINK_MAX_HOST + 1])
 fedge_status fedge_link_check_urls(const char *urls, uint32_t *count, fedge_error *err)
 {
     char url[FEDGE_LINK_MAX_HOST + 1];
-    fedge_status status = FEDGE_OK;
     if (strlen(urls) >= FEDGE_LINK_MAX_URLS) {
         return fedge_fail(err, FEDGE_INVALID_ARGUMENT, "servers: at most %d bytes in all",
                           FEDGE_LINK_MAX_URLS - 1);
     }
-    for (*count = 0; urls && !status; ++*count) {
+    for (*count = 0; urls; ++*count) {
         urls = take_url(urls, url);
-        status = fedge_link_parse_url(url, NULL, &(int){0}, NULL, err);
+        FEDGE_TRY(fedge_link_parse_url(url, NULL, &(int){0}, NULL, err));
     }
-    return status;
+    return FEDGE_OK;
 }
 
 static const struct lws_protocols protocols[] = {
@@ -381,23 +380,19 @@ fedge_status fedge_link_new(const fedge_link_config *config, fedge_link **link, 
     fresh->events = config->events;
     fedge_link_set_heartbeat(fresh, FEDGE_LINK_DEFAULT_HEARTBEAT_S);
     lws_set_log_level(0, NULL);
-    fedge_status status = fedge_link_check_urls(config->urls, &fresh->num_urls, err);
-    if (!status) {
-        snprintf(fresh->urls, sizeof(fresh->urls), "%s", config->urls);
-        fedge_link_turn_to(fresh, 0);
-    }
-    if (!status)
-        status = fedge_tls_set_roots(config->trust_pem, err);
-    if (!status)
-        status = make_context(fresh, config, err);
-    if (status) {
-        fedge_link_free(fresh);
-        return status;
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_link_check_urls(config->urls, &fresh->num_urls, err), fail);
+    snprintf(fresh->urls, sizeof(fresh->urls), "%s", config->urls);
+    fedge_link_turn_to(fresh, 0);
+    FEDGE_TRY_OR(fedge_tls_set_roots(config->trust_pem, err), fail);
+    FEDGE_TRY_OR(make_context(fresh, config, err), fail);
     fedge_tls_on_refused(on_refused, fresh);
     fedge_resume_begin();
     *link = fresh;
     return FEDGE_OK;
+fail:
+    fedge_link_free(fresh);
+    return status;
 }
 
 void fedge_link_free(fedge_link *link)

@@ -40,22 +40,22 @@ static fedge_exit fail_with(const fedge_log *log, const char *event, const fedge
     return exit_code;
 }
 
-/* *engine: NULL for the CPU's. */
-static fedge_status find_engine(const fedge_client_options *o,
-                                const fedge_client_engine_ops **engine, fedge_error *err)
+/* *backend: NULL for the CPU's. */
+static fedge_status find_backend(const fedge_client_options *o,
+                                 const fedge_training_backend **backend, fedge_error *err)
 {
-    const fedge_client_engine_ops *const *at = fedge_client_engines;
-    *engine = NULL;
-    if (strcmp(o->engine, "cpu") == 0)
+    const fedge_training_backend *const *at = fedge_training_backends;
+    *backend = NULL;
+    if (strcmp(o->backend, "cpu") == 0)
         return FEDGE_OK;
-    while (*at && strcmp((*at)->name, o->engine) != 0)
+    while (*at && strcmp((*at)->name, o->backend) != 0)
         at++;
-    *engine = *at;
+    *backend = *at;
     return *at ? (*at)->find(&o->settings, err)
                : fedge_fail(err, FEDGE_UNSUPPORTED,
-                            "--engine %s is not in this build: it has cpu%s%s", o->engine,
-                            *fedge_client_engines ? " and " : "",
-                            *fedge_client_engines ? (*fedge_client_engines)->name : "");
+                            "--engine %s is not in this build: it has cpu%s%s", o->backend,
+                            *fedge_training_backends ? " and " : "",
+                            *fedge_training_backends ? (*fedge_training_backends)->name : "");
 }
 
 /* --check-config: all that can be known without the server. */
@@ -71,8 +71,8 @@ static fedge_exit check(const fedge_client_options *o, const fedge_site *site, c
         exit_code = fail_with(log, "identity", &err, FEDGE_EXIT_IDENTITY);
     if (fedge_trust_load(o->trust, &trust, &err))
         exit_code = fail_with(log, "trust", &err, FEDGE_EXIT_IDENTITY);
-    const fedge_client_engine_ops *engine;
-    if (find_engine(o, &engine, &err))
+    const fedge_training_backend *backend;
+    if (find_backend(o, &backend, &err))
         exit_code = fail_with(log, "engine", &err, FEDGE_EXIT_CONFIG);
     fedge_plan *plan = NULL;
     if (o->plan && fedge_job_load_plan(o->plan, &plan, &err))
@@ -128,7 +128,7 @@ static fedge_exit run(const fedge_client_options *o, const fedge_site *site, con
     fedge_builtin *trainer;
     fedge_client_callbacks callbacks;
     fedge_client *client;
-    fedge_status status = find_engine(o, &builtin.engine, &err);
+    fedge_status status = find_backend(o, &builtin.backend, &err);
     if (status)
         return fail_with(log, "engine", &err, FEDGE_EXIT_CONFIG);
     running_log = log;

@@ -55,7 +55,7 @@ static const fedge_option OPTIONS[] = {
      .max = FEDGE_SITE_MAX_PARTITIONS, .given = offsetof(fedge_client_options, has_partition_id)},
     {OPTION("num-partitions", "N", "of N parts; both override the config", U32, num_partitions),
      .max = FEDGE_SITE_MAX_PARTITIONS},
-    {OPTION("engine", "NAME", "what trains: cpu, or cuda where it is built", TEXT, engine),
+    {OPTION("engine", "NAME", "what trains: cpu, or cuda where it is built", TEXT, backend),
      .preset = "cpu"},
     {OPTION("gpus", "LIST", "GPUs that train together, such as 0,1 (all)", TEXT, settings.gpus)},
 #ifdef FEDGE_WITH_CUDA
@@ -130,9 +130,9 @@ bool fedge_client_options_read(int argc, char **argv, fedge_client_options *opti
 /* ---- training backends
  * --------------------------------------------------------------------------- */
 
-const fedge_client_engine_ops *const fedge_client_engines[] = {
+const fedge_training_backend *const fedge_training_backends[] = {
 #ifdef FEDGE_WITH_CUDA
-    &fedge_client_engine_cuda,
+    &fedge_training_backend_cuda,
 #endif
     NULL,
 };

@@ -21,8 +21,8 @@ typedef struct fedge_client_options {
     bool log_json, check_config;
     const char *plan; /* a job file: print what it needs, nothing else; else NULL */
     bool json;
-    const char *engine;                    /* "cpu", or one of client/training_backend.h */
-    fedge_client_engine_settings settings; /* of it */
+    const char *backend;             /* "cpu", or one of client/training_backend.h */
+    fedge_backend_settings settings; /* of it */
 } fedge_client_options;
 
 /* Reads argv. When the program is to end at once (--help, --version, an error, which has been

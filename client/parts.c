@@ -75,22 +75,18 @@ static fedge_status load(fedge_parts *p, source *s, const char *hash, uint64_t s
     memcpy(s->list, hash, sizeof(s->list));
     if (size <= FEDGE_PART_LIST_HEAD || size > FEDGE_PART_LIST_MAX_SIZE)
         return unfit(err, "its size");
-    fedge_status status = fedge_store_blob_load(p->store, hash, size, &s->bytes, err);
-    if (!status)
-        status = read_head(s, s->bytes, size, err);
-    for (uint32_t i = 0; !status && i < s->num_parts; i++) {
-        /* The list's hash is right, and who made it may still have been wrong: nothing is read by
-         * these sizes before they have been added up. */
+    FEDGE_TRY(fedge_store_blob_load(p->store, hash, size, &s->bytes, err));
+    FEDGE_TRY(read_head(s, s->bytes, size, err));
+    /* A list with the right hash may still have wrong sizes: they are checked before any use. */
+    for (uint32_t i = 0; i < s->num_parts; i++) {
         const uint32_t bytes = fedge_get_u32(entry(s, i));
         sum += bytes;
         if (bytes == 0 || bytes > FEDGE_PART_MAX_BYTES)
-            status = unfit(err, "the size of a part");
+            return unfit(err, "the size of a part");
     }
-    if (!status && sum != s->size)
-        status = unfit(err, "its parts are not the whole");
-    if (!status)
-        status = fedge_store_blob_held(p->store, s->blob, s->size, &s->held, err);
-    return status;
+    if (sum != s->size)
+        return unfit(err, "its parts are not the whole");
+    return fedge_store_blob_held(p->store, s->blob, s->size, &s->held, err);
 }
 
 /* Takes blob [name] for a source when it is the list of one that is held. */
@@ -181,8 +177,8 @@ static fedge_status look_at_unlisted(void *user, const char *name, fedge_error *
 {
     fedge_parts *p = user;
     uint64_t size = 0;
-    const fedge_status status = fedge_store_blob_held(p->store, name, UINT64_MAX, &size, err);
-    return status ? status : take_unlisted(p, name, size, err);
+    FEDGE_TRY(fedge_store_blob_held(p->store, name, UINT64_MAX, &size, err));
+    return take_unlisted(p, name, size, err);
 }
 
 static int compare(const void *left, const void *right)
@@ -260,6 +256,21 @@ static fedge_status drop_others(fedge_parts *p, fedge_error *err)
     return fedge_store_blobs_keep(p->store, keep, count, err);
 }
 
+static fedge_status fill(fedge_parts *p, const fedge_task *task, fedge_error *err)
+{
+    const source *model = &p->sources[0];
+    uint64_t seed_size = 0;
+    const char *seed = fedge_store_seed_hash(p->store, &seed_size);
+    FEDGE_TRY(load(p, &p->sources[0], task->parts, task->parts_size, err));
+    if (strcmp(model->blob, task->model) != 0 || model->size != task->model_size)
+        return unfit(err, "it is of another model");
+    FEDGE_TRY(fedge_store_blobs_visit(p->store, look_at, p, err));
+    FEDGE_TRY(fedge_store_blobs_visit(p->store, look_at_unlisted, p, err));
+    FEDGE_TRY(take_unlisted(p, seed, seed_size, err));
+    FEDGE_TRY(sort_parts(p, err));
+    return drop_others(p, err);
+}
+
 fedge_status fedge_parts_open(fedge_store *store, const fedge_task *task, const char *plan,
                               fedge_parts **parts, fedge_error *err)
 {
@@ -267,25 +278,10 @@ fedge_status fedge_parts_open(fedge_store *store, const fedge_task *task, const 
     fedge_parts *p = calloc(1, sizeof(*p));
     if (!p)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a list of parts");
-    uint64_t seed_size = 0;
-    const char *seed = fedge_store_seed_hash(store, &seed_size);
     p->store = store;
     p->plan = plan;
     p->num_sources = 1;
-    fedge_status status = load(p, &p->sources[0], task->parts, task->parts_size, err);
-    if (!status &&
-        (strcmp(p->sources[0].blob, task->model) != 0 || p->sources[0].size != task->model_size))
-        status = unfit(err, "it is of another model");
-    if (!status)
-        status = fedge_store_blobs_visit(store, look_at, p, err);
-    if (!status)
-        status = fedge_store_blobs_visit(store, look_at_unlisted, p, err);
-    if (!status)
-        status = take_unlisted(p, seed, seed_size, err);
-    if (!status)
-        status = sort_parts(p, err);
-    if (!status)
-        status = drop_others(p, err);
+    const fedge_status status = fill(p, task, err);
     if (status)
         fedge_parts_free(p);
     else
@@ -301,13 +297,9 @@ static fedge_status copy(fedge_parts *p, const known *k, uint64_t *held, fedge_e
     for (uint64_t done = *held - p->offset; done < k->size;) {
         /* A copy that was cut off goes on where it stopped. */
         const size_t n = k->size - done < PIECE ? (size_t)(k->size - done) : PIECE;
-        fedge_status status = fedge_store_blob_read(&from, k->offset + done, p->piece, n, err);
-        if (!status) {
-            status = fedge_store_blob_append(p->store, model->blob, *held, p->piece, n, model->size,
-                                             err);
-        }
-        if (status)
-            return status;
+        FEDGE_TRY(fedge_store_blob_read(&from, k->offset + done, p->piece, n, err));
+        FEDGE_TRY(
+            fedge_store_blob_append(p->store, model->blob, *held, p->piece, n, model->size, err));
         done += n;
         *held += n;
     }

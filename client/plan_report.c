@@ -41,8 +41,8 @@ enum {
     TOTAL,
     MODEL,
     UPDATE,
-    OF_ENGINES = 2,
-    MAX_FIGURES = UPDATE + FEDGE_CODEC_COUNT + OF_ENGINES
+    OF_BACKENDS = 2,
+    MAX_FIGURES = UPDATE + FEDGE_CODEC_COUNT + OF_BACKENDS
 };
 
 typedef struct table {
@@ -70,13 +70,14 @@ static uint64_t update_size(const fedge_plan *plan, const fedge_codec *codec)
 }
 
 #ifdef FEDGE_WITH_CUDA
-/* What the first engine that can train it needs; without one there is no row. */
-static void add_engine(table *t)
+/* What the first backend that can train it needs; without one there is no row. */
+static void add_backend(table *t)
 {
     uint64_t all = 0, least = 0;
     fedge_error unwanted;
-    const fedge_client_engine_ops *engine = *fedge_client_engines;
-    if (!engine || engine->bytes(t->plan, &t->asked->settings, &all, &least, &unwanted) != FEDGE_OK)
+    const fedge_training_backend *backend = *fedge_training_backends;
+    if (!backend ||
+        backend->bytes(t->plan, &t->asked->settings, &all, &least, &unwanted) != FEDGE_OK)
         return;
     t->figures[t->num_figures++] =
         (figure){"gpu", "one GPU's, for a batch at once; the examples come on top", all};
@@ -104,7 +105,7 @@ static void fill_figures(table *t)
         update->bytes = update_size(t->plan, &codec);
     }
 #ifdef FEDGE_WITH_CUDA
-    add_engine(t);
+    add_backend(t);
 #endif
 }
 
@@ -255,16 +256,15 @@ static fedge_status report(const fedge_plan *plan, const fedge_client_options *a
     t.layers = calloc(plan->model.num_layers, sizeof(*t.layers));
     if (!t.layers)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a table");
-    fedge_status status = fedge_client_memory_of(plan, &t.memory, err);
-    if (!status)
-        status = fedge_model_layer_memory(&plan->model, &options, t.layers, err);
-    if (!status) {
-        fill_figures(&t);
-        if (asked->json)
-            status = print_json(&t, err);
-        else
-            print_text(&t);
-    }
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_client_memory_of(plan, &t.memory, err), done);
+    FEDGE_TRY_OR(fedge_model_layer_memory(&plan->model, &options, t.layers, err), done);
+    fill_figures(&t);
+    if (asked->json)
+        status = print_json(&t, err);
+    else
+        print_text(&t);
+done:
     free(t.layers);
     return status;
 }
@@ -272,10 +272,8 @@ static fedge_status report(const fedge_plan *plan, const fedge_client_options *a
 fedge_status fedge_plan_report(const fedge_client_options *asked, fedge_error *err)
 {
     fedge_plan *plan;
-    fedge_status status = fedge_job_load_plan(asked->plan, &plan, err);
-    if (status)
-        return status;
-    status = report(plan, asked, err);
+    FEDGE_TRY(fedge_job_load_plan(asked->plan, &plan, err));
+    const fedge_status status = report(plan, asked, err);
     fedge_plan_free(plan);
     return status;
 }

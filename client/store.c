@@ -20,17 +20,16 @@ struct fedge_store {
 
 /* --- opening --------------------------------------------------------------------------------- */
 
-static fedge_status
-open_store(fedge_status (*make)(const char *, fedge_store_backend *, fedge_error *),
-           const char *path, uint64_t max_bytes, fedge_store **store, fedge_error *err)
+fedge_status fedge_store_open(const char *path, uint64_t max_bytes, fedge_store **store,
+                              fedge_error *err)
 {
+    *store = NULL;
     fedge_store *fresh = calloc(1, sizeof(*fresh));
     if (!fresh)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a store");
-    /* Before anything is read: a directory of a newer release must not be written to. */
     fresh->max_bytes = max_bytes ? max_bytes : FEDGE_STORE_DEFAULT_MAX_BYTES;
-    fedge_status status =
-        make ? make(path, &fresh->backend, err) : fedge_store_backend_memory(&fresh->backend, err);
+    fedge_status status = path ? fedge_store_backend_dir(path, &fresh->backend, err)
+                               : fedge_store_backend_memory(&fresh->backend, err);
     if (status) {
         free(fresh);
         return status;
@@ -43,19 +42,6 @@ open_store(fedge_status (*make)(const char *, fedge_store_backend *, fedge_error
     }
     *store = fresh;
     return FEDGE_OK;
-}
-
-fedge_status fedge_store_open_dir(const char *path, uint64_t max_bytes, fedge_store **store,
-                                  fedge_error *err)
-{
-    *store = NULL;
-    return open_store(fedge_store_backend_dir, path, max_bytes, store, err);
-}
-
-fedge_status fedge_store_open_memory(uint64_t max_bytes, fedge_store **store, fedge_error *err)
-{
-    *store = NULL;
-    return open_store(NULL, NULL, max_bytes, store, err);
 }
 
 void fedge_store_close(fedge_store *store)
@@ -80,19 +66,18 @@ static fedge_status read_all(fedge_store *store, const char *name, uint64_t limi
                              size_t *size, fedge_error *err)
 {
     uint64_t length;
-    fedge_status status = store->backend.size(store->backend.user, name, &length, err);
-    if (!status && length > limit) {
-        status = fedge_fail(err, FEDGE_TOO_BIG, "%s has %llu bytes; the limit is %llu", name,
-                            (unsigned long long)length, (unsigned long long)limit);
+    FEDGE_TRY(store->backend.size(store->backend.user, name, &length, err));
+    if (length > limit) {
+        return fedge_fail(err, FEDGE_TOO_BIG, "%s has %llu bytes; the limit is %llu", name,
+                          (unsigned long long)length, (unsigned long long)limit);
     }
-    if (status)
-        return status;
     uint8_t *block = malloc((size_t)length + 1);
     if (!block) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %llu bytes of %s",
                           (unsigned long long)length, name);
     }
-    status = store->backend.read(store->backend.user, name, 0, block, (size_t)length, err);
+    const fedge_status status =
+        store->backend.read(store->backend.user, name, 0, block, (size_t)length, err);
     if (status) {
         free(block);
         return status;
@@ -129,8 +114,7 @@ fedge_status fedge_store_read_state(fedge_store *store, fedge_store_state *state
     fedge_status status = read_all(store, "state.json", FEDGE_STORE_MAX_STATE, &text, &size, err);
     if (status == FEDGE_NOT_FOUND)
         return FEDGE_OK;
-    if (status)
-        return status;
+    FEDGE_TRY(status);
     fedge_json json;
     const fedge_json_options options = {.name = "state.json",
                                         .lines = true,
@@ -168,14 +152,12 @@ fedge_status fedge_store_write_state(fedge_store *store, const fedge_store_state
     char *text = NULL, seal[FEDGE_SEAL_SIZE + 1];
     size_t size = 0;
     copy.format = FEDGE_STORE_FORMAT;
-    fedge_status status = fedge_json_print(state_fields, &copy, &text, &size, err);
-    if (status)
-        return status;
+    FEDGE_TRY(fedge_json_print(state_fields, &copy, &text, &size, err));
     fedge_seal_make(text, size, seal);
     seal[FEDGE_SEAL_SIZE] = '\n';
-    status = store->backend.replace(store->backend.user, "state.json",
-                                    (fedge_bytes_view){text, size - 1},
-                                    (fedge_bytes_view){seal, sizeof(seal)}, err);
+    const fedge_status status = store->backend.replace(store->backend.user, "state.json",
+                                                       (fedge_bytes_view){text, size - 1},
+                                                       (fedge_bytes_view){seal, sizeof(seal)}, err);
     free(text);
     return status;
 }
@@ -239,18 +221,15 @@ fedge_status fedge_store_seed(fedge_store *store, const char *path, fedge_error 
     }
     fedge_os_file file;
     uint64_t size = 0;
-    fedge_status status = fedge_os_open(&file, path, FEDGE_OS_READ, err);
-    if (status)
-        return status;
-    status = fedge_os_file_size(&file, &size, err);
+    FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_READ, err));
+    fedge_status status = fedge_os_file_size(&file, &size, err);
     if (!status)
         status = check_size(store, path, size, err);
     /* Once, at the start: hashing a model takes seconds on a small board. */
     if (!status)
         status = hash_parts(read_file, &file, size, store->seed_hash, err);
     fedge_os_close(&file);
-    if (status)
-        return status;
+    FEDGE_TRY(status);
     store->seed_size = size;
     (void)snprintf(store->seed_path, sizeof(store->seed_path), "%s", path);
     return FEDGE_OK;
@@ -293,17 +272,14 @@ fedge_status fedge_store_blob_append(fedge_store *store, const char *hash, uint6
     char name[NAME_SIZE];
     uint64_t held;
     blob_name(hash, name);
-    fedge_status status = check_size(store, name, total, err);
-    if (!status)
-        status = fedge_store_blob_held(store, hash, total, &held, err);
-    /* What is held decides, not what the session remembers: a write may have failed half-way, and a
-     * gap would spoil the hash only after the whole download. */
-    if (!status && (held != offset || size > total - offset)) {
-        status = fedge_fail(err, FEDGE_MISMATCH, "%s: %llu bytes are held, not %llu", name,
-                            (unsigned long long)held, (unsigned long long)offset);
+    FEDGE_TRY(check_size(store, name, total, err));
+    FEDGE_TRY(fedge_store_blob_held(store, hash, total, &held, err));
+    /* The file's size decides, not the session's offset: after a write that failed half-way, a gap
+     * would spoil the hash, and only the whole download would show it. */
+    if (held != offset || size > total - offset) {
+        return fedge_fail(err, FEDGE_MISMATCH, "%s: %llu bytes are held, not %llu", name,
+                          (unsigned long long)held, (unsigned long long)offset);
     }
-    if (status)
-        return status;
     return store->backend.write_at(store->backend.user, name, offset,
                                    (fedge_bytes_view){data, size}, err);
 }
@@ -319,10 +295,8 @@ fedge_status fedge_store_blob_read(void *blob, uint64_t offset, uint8_t *out, si
         return b->store->backend.read(b->store->backend.user, name, offset, out, n, err);
     }
     /* Opened for each read: it may be on a stick that is pulled out. */
-    fedge_status status = fedge_os_open(&file, b->store->seed_path, FEDGE_OS_READ, err);
-    if (status)
-        return status;
-    status = fedge_os_read_at(&file, offset, out, n, err);
+    FEDGE_TRY(fedge_os_open(&file, b->store->seed_path, FEDGE_OS_READ, err));
+    const fedge_status status = fedge_os_read_at(&file, offset, out, n, err);
     fedge_os_close(&file);
     return status;
 }
@@ -351,27 +325,22 @@ fedge_status fedge_store_blob_check(fedge_store *store, const char *hash, uint64
         return status;
     if (seed)
         return seed_changed(store, err);
-    status = store->backend.remove(store->backend.user, name, err);
-    return status ? status
-                  : fedge_fail(err, FEDGE_CORRUPT, "blob %s has the SHA-256 %s: removed", hash,
-                               actual);
+    FEDGE_TRY(store->backend.remove(store->backend.user, name, err));
+    return fedge_fail(err, FEDGE_CORRUPT, "blob %s has the SHA-256 %s: removed", hash, actual);
 }
 
 fedge_status fedge_store_blob_load(fedge_store *store, const char *hash, uint64_t size,
                                    uint8_t **data, fedge_error *err)
 {
     *data = NULL;
-    fedge_status status = fedge_store_blob_check(store, hash, size, err);
-    if (status)
-        return status;
-    /* Checked before memory is taken for it. */
+    FEDGE_TRY(fedge_store_blob_check(store, hash, size, err));
     uint8_t *bytes = malloc((size_t)size);
     if (!bytes) {
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a blob of %llu bytes",
                           (unsigned long long)size);
     }
     fedge_store_blob b = {store, hash, size};
-    status = fedge_store_blob_read(&b, 0, bytes, (size_t)size, err);
+    const fedge_status status = fedge_store_blob_read(&b, 0, bytes, (size_t)size, err);
     if (status)
         free(bytes);
     else
@@ -425,23 +394,20 @@ fedge_status fedge_store_blobs_keep(fedge_store *store, const char *const *hashe
 fedge_status fedge_store_result_put(fedge_store *store, const fedge_upload *upload,
                                     const uint8_t *bytes, fedge_error *err)
 {
-    fedge_status status = check_size(store, "the result", upload->size, err);
-    if (status)
-        return status;
+    FEDGE_TRY(check_size(store, "the result", upload->size, err));
     uint8_t *header = malloc(UPLOAD_MAX_SIZE);
     if (!header)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to store a result");
     size_t size;
-    status = fedge_upload_pack(upload, header, UPLOAD_MAX_SIZE, &size, err);
-    if (!status) {
-        status =
-            /* One write replaces header and bytes together: a crash leaves the old result or this
-             * one. */
-            store->backend.replace(store->backend.user, RESULT, (fedge_bytes_view){header, size},
-                                   (fedge_bytes_view){bytes, (size_t)upload->size}, err);
-    }
-    if (!status)
-        store->result_header = size;
+    fedge_status status;
+    FEDGE_TRY_OR(fedge_upload_pack(upload, header, UPLOAD_MAX_SIZE, &size, err), done);
+    /* One write replaces header and bytes together: a crash leaves the old result or this one. */
+    FEDGE_TRY_OR(store->backend.replace(store->backend.user, RESULT,
+                                        (fedge_bytes_view){header, size},
+                                        (fedge_bytes_view){bytes, (size_t)upload->size}, err),
+                 done);
+    store->result_header = size;
+done:
     free(header);
     return status;
 }
@@ -469,26 +435,19 @@ static fedge_status find_result(fedge_store *store, uint64_t size, uint8_t *buff
     size_t head = size < UPLOAD_MAX_SIZE ? (size_t)size : UPLOAD_MAX_SIZE;
     size_t frame;
     fedge_message message;
-    fedge_status status = store->backend.read(store->backend.user, RESULT, 0, buffer, head, err);
-    if (!status)
-        status = fedge_message_peek(buffer, head, &frame, err);
-    if (!status && frame > head) {
-        status =
-            fedge_fail(err, FEDGE_TRUNCATED, "%zu of the %zu bytes of its header", head, frame);
-    }
-    if (!status)
-        status = fedge_message_unpack(buffer, frame, &message, err);
-    if (!status && message.type != FEDGE_MESSAGE_UPLOAD)
-        status = fedge_fail(err, FEDGE_CORRUPT, "its header is not an UPLOAD message");
-    if (!status)
-        status = fedge_upload_read(&message, upload, err);
+    FEDGE_TRY(store->backend.read(store->backend.user, RESULT, 0, buffer, head, err));
+    FEDGE_TRY(fedge_message_peek(buffer, head, &frame, err));
+    if (frame > head)
+        return fedge_fail(err, FEDGE_TRUNCATED, "%zu of the %zu bytes of its header", head, frame);
+    FEDGE_TRY(fedge_message_unpack(buffer, frame, &message, err));
+    if (message.type != FEDGE_MESSAGE_UPLOAD)
+        return fedge_fail(err, FEDGE_CORRUPT, "its header is not an UPLOAD message");
+    FEDGE_TRY(fedge_upload_read(&message, upload, err));
     /* Both sizes come from the file: they have to agree before bytes are read by them. */
-    if (!status && upload->size != size - frame) {
-        status = fedge_fail(err, FEDGE_TRUNCATED, "%llu bytes where its header says %llu",
-                            (unsigned long long)(size - frame), (unsigned long long)upload->size);
+    if (upload->size != size - frame) {
+        return fedge_fail(err, FEDGE_TRUNCATED, "%llu bytes where its header says %llu",
+                          (unsigned long long)(size - frame), (unsigned long long)upload->size);
     }
-    if (status)
-        return status;
     store->result_header = frame;
     return check_bytes(store, upload, buffer, UPLOAD_MAX_SIZE, err);
 }
@@ -496,13 +455,11 @@ static fedge_status find_result(fedge_store *store, uint64_t size, uint8_t *buff
 fedge_status fedge_store_result_find(fedge_store *store, fedge_upload *upload, fedge_error *err)
 {
     uint64_t size;
-    fedge_status status = store->backend.size(store->backend.user, RESULT, &size, err);
-    if (status)
-        return status;
+    FEDGE_TRY(store->backend.size(store->backend.user, RESULT, &size, err));
     uint8_t *buffer = malloc(UPLOAD_MAX_SIZE);
     if (!buffer)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to read the stored result");
-    status = find_result(store, size, buffer, upload, err);
+    const fedge_status status = find_result(store, size, buffer, upload, err);
     free(buffer);
     if (status == FEDGE_OK || status == FEDGE_IO || status == FEDGE_NO_MEMORY)
         return status;
@@ -556,27 +513,20 @@ fedge_status fedge_store_put(fedge_store *store, const char *run_id, const char 
     uint8_t crc[CRC_SIZE];
     uint64_t old;
     unsigned count = 0;
-    fedge_status status = key_name(run_id, key, WITH_CRC, name, err);
-    if (!status)
-        status = check_size(store, name, size, err);
-    if (status)
-        return status;
-    /* Counted only for a new one: replacing a value needs no room for a key. */
+    FEDGE_TRY(key_name(run_id, key, WITH_CRC, name, err));
+    FEDGE_TRY(check_size(store, name, size, err));
+    /* Only a new key counts: replacing a value needs no room. */
     if (store->backend.size(store->backend.user, name, &old, NULL) == FEDGE_NOT_FOUND) {
         snprintf(folder, sizeof(folder), "kv/%s", run_id);
-        status = store->backend.list(store->backend.user, folder, count_name, &count, err);
-        if (!status && count >= FEDGE_STORE_MAX_KEYS) {
-            status = fedge_fail(err, FEDGE_TOO_BIG, "%s would be key %u; the limit is %d", name,
-                                count + 1, FEDGE_STORE_MAX_KEYS);
+        FEDGE_TRY(store->backend.list(store->backend.user, folder, count_name, &count, err));
+        if (count >= FEDGE_STORE_MAX_KEYS) {
+            return fedge_fail(err, FEDGE_TOO_BIG, "%s would be key %u; the limit is %d", name,
+                              count + 1, FEDGE_STORE_MAX_KEYS);
         }
-        if (status)
-            return status;
     }
     fedge_put_u32(crc, fedge_crc32(0, data, size));
-    status = store->backend.replace(store->backend.user, name, (fedge_bytes_view){data, size},
-                                    (fedge_bytes_view){crc, CRC_SIZE}, err);
-    if (status)
-        return status;
+    FEDGE_TRY(store->backend.replace(store->backend.user, name, (fedge_bytes_view){data, size},
+                                     (fedge_bytes_view){crc, CRC_SIZE}, err));
     /* The value of an older release, which would come back if this one were lost. */
     name[strlen(name) - strlen(WITH_CRC)] = '\0';
     return store->backend.remove(store->backend.user, name, err);
@@ -587,12 +537,10 @@ static fedge_status take_old(fedge_store *store, const char *run_id, const char 
                              uint8_t **data, size_t *size, fedge_error *err)
 {
     char name[NAME_SIZE];
-    fedge_status status = key_name(run_id, key, "", name, err);
-    if (!status)
-        status = read_all(store, name, store->max_bytes, data, size, err);
-    if (!status && fedge_store_put(store, run_id, key, *data, *size, NULL))
-        return FEDGE_OK; /* the next time, then */
-    return status;
+    FEDGE_TRY(key_name(run_id, key, "", name, err));
+    FEDGE_TRY(read_all(store, name, store->max_bytes, data, size, err));
+    (void)!fedge_store_put(store, run_id, key, *data, *size, NULL); /* else the next time */
+    return FEDGE_OK;
 }
 
 fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char *key,
@@ -600,26 +548,24 @@ fedge_status fedge_store_get(fedge_store *store, const char *run_id, const char 
 {
     *data = NULL;
     char name[NAME_SIZE];
-    fedge_status status = key_name(run_id, key, WITH_CRC, name, err);
-    if (!status)
-        status = read_all(store, name, store->max_bytes + CRC_SIZE, data, size, err);
+    FEDGE_TRY(key_name(run_id, key, WITH_CRC, name, err));
+    const fedge_status status = read_all(store, name, store->max_bytes + CRC_SIZE, data, size, err);
     if (status == FEDGE_NOT_FOUND)
         return take_old(store, run_id, key, data, size, err);
-    if (status)
-        return status;
+    FEDGE_TRY(status);
     *size -= CRC_SIZE;
     /* A file of less than a CRC wraps to a huge size and is refused with it. */
     if (*size <= SIZE_MAX / 2 && fedge_get_u32(*data + *size) == fedge_crc32(0, *data, *size))
         return FEDGE_OK;
     free(*data);
     *data = NULL;
-    status = store->backend.remove(store->backend.user, name, err);
-    return status ? status : fedge_fail(err, FEDGE_CORRUPT, "%s is damaged: removed", name);
+    FEDGE_TRY(store->backend.remove(store->backend.user, name, err));
+    return fedge_fail(err, FEDGE_CORRUPT, "%s is damaged: removed", name);
 }
 
 fedge_status fedge_store_discard_run(fedge_store *store, fedge_error *err)
 {
     /* The result first: it is the one of the two that could be offered to a wrong run. */
-    fedge_status status = store->backend.remove(store->backend.user, RESULT, err);
-    return status ? status : store->backend.remove(store->backend.user, "kv", err);
+    FEDGE_TRY(store->backend.remove(store->backend.user, RESULT, err));
+    return store->backend.remove(store->backend.user, "kv", err);
 }

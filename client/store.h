@@ -44,12 +44,11 @@ typedef struct fedge_store_state {
     char errors[FEDGE_STORE_MAX_ERRORS][FEDGE_MAX_TEXT]; /* newest first */
 } fedge_store_state;
 
-/* Opens the directory [path], creating it when missing. FEDGE_BUSY: another client uses it;
- * FEDGE_UNSUPPORTED: a newer format. No blob, result or value may exceed [max_bytes]. */
-FEDGE_MUST_USE fedge_status fedge_store_open_dir(const char *path, uint64_t max_bytes,
-                                                 fedge_store **store, fedge_error *err);
-FEDGE_MUST_USE fedge_status fedge_store_open_memory(uint64_t max_bytes, fedge_store **store,
-                                                    fedge_error *err);
+/* Opens the directory [path] and creates it when missing; NULL: a store in memory. No blob, result
+ * or value may exceed [max_bytes]; 0: FEDGE_STORE_DEFAULT_MAX_BYTES. FEDGE_BUSY: another client
+ * uses the directory; FEDGE_UNSUPPORTED: a newer format. */
+FEDGE_MUST_USE fedge_status fedge_store_open(const char *path, uint64_t max_bytes,
+                                             fedge_store **store, fedge_error *err);
 void fedge_store_close(fedge_store *store); /* NULL is fine */
 
 /* The state; all zero when there is none. FEDGE_CORRUPT names the file. */

@@ -98,32 +98,32 @@ static fedge_status no_room(const char *name, fedge_error *err)
 
 /* Writes at [offset], which is at most the size of the file; a new one is made when missing. */
 static fedge_status put_at(store_memory *memory, const char *name, size_t offset,
-                           fedge_bytes_view span, fedge_error *err)
+                           fedge_bytes_view bytes, fedge_error *err)
 {
     memory_file *file = find(memory, name);
     if (!file)
         file = find(memory, "");
     if (!file || strlen(name) >= MAX_NAME)
         return no_room(name, err);
-    if (offset > file->size || span.size > SIZE_MAX - offset)
+    if (offset > file->size || bytes.size > SIZE_MAX - offset)
         return fedge_fail(err, FEDGE_OUT_OF_RANGE, "%s: a write behind its end", name);
-    FEDGE_TRY(grow(file, name, offset + span.size, err));
+    FEDGE_TRY(grow(file, name, offset + bytes.size, err));
     snprintf(file->name, sizeof(file->name), "%s", name);
-    if (span.size > 0)
-        memcpy(file->data + offset, span.data, span.size);
-    if (offset + span.size > file->size)
-        file->size = offset + span.size;
+    if (bytes.size > 0)
+        memcpy(file->data + offset, bytes.data, bytes.size);
+    if (offset + bytes.size > file->size)
+        file->size = offset + bytes.size;
     return FEDGE_OK;
 }
 
 static fedge_status memory_write_at(void *user, const char *name, uint64_t offset,
-                                    fedge_bytes_view span, fedge_error *err)
+                                    fedge_bytes_view bytes, fedge_error *err)
 {
     store_memory *memory = user;
     if (offset > SIZE_MAX)
         return fedge_fail(err, FEDGE_TOO_BIG, "%s does not fit in memory", name);
     pthread_mutex_lock(&memory->mutex);
-    fedge_status status = put_at(memory, name, (size_t)offset, span, err);
+    fedge_status status = put_at(memory, name, (size_t)offset, bytes, err);
     pthread_mutex_unlock(&memory->mutex);
     return status;
 }
@@ -246,16 +246,19 @@ static fedge_status make_parent(const char *path, fedge_error *err)
     return fedge_os_is_dir(parent) ? FEDGE_OK : fedge_os_make_dirs(parent, err);
 }
 
-static fedge_status dir_size(void *user, const char *name, uint64_t *size, fedge_error *err)
+static fedge_status dir_open(const store_dir *dir, const char *name, fedge_os_file *file,
+                             fedge_error *err)
 {
     char path[MAX_PATH];
+    FEDGE_TRY(path_of(dir, name, "", path, err));
+    return fedge_os_open(file, path, FEDGE_OS_READ, err);
+}
+
+static fedge_status dir_size(void *user, const char *name, uint64_t *size, fedge_error *err)
+{
     fedge_os_file file;
-    fedge_status status = path_of(user, name, "", path, err);
-    if (!status)
-        status = fedge_os_open(&file, path, FEDGE_OS_READ, err);
-    if (status)
-        return status;
-    status = fedge_os_file_size(&file, size, err);
+    FEDGE_TRY(dir_open(user, name, &file, err));
+    const fedge_status status = fedge_os_file_size(&file, size, err);
     fedge_os_close(&file);
     return status;
 }
@@ -263,33 +266,23 @@ static fedge_status dir_size(void *user, const char *name, uint64_t *size, fedge
 static fedge_status dir_read(void *user, const char *name, uint64_t offset, void *out, size_t size,
                              fedge_error *err)
 {
-    char path[MAX_PATH];
     fedge_os_file file;
-    fedge_status status = path_of(user, name, "", path, err);
-    if (!status)
-        status = fedge_os_open(&file, path, FEDGE_OS_READ, err);
-    if (status)
-        return status;
-    status = fedge_os_read_at(&file, offset, out, size, err);
+    FEDGE_TRY(dir_open(user, name, &file, err));
+    const fedge_status status = fedge_os_read_at(&file, offset, out, size, err);
     fedge_os_close(&file);
     return status;
 }
 
 static fedge_status dir_write_at(void *user, const char *name, uint64_t offset,
-                                 fedge_bytes_view span, fedge_error *err)
+                                 fedge_bytes_view bytes, fedge_error *err)
 {
     char path[MAX_PATH];
     fedge_os_file file;
-    fedge_status status = path_of(user, name, "", path, err);
-    if (!status)
-        status = make_parent(path, err);
-    if (!status)
-        status = fedge_os_open(&file, path, FEDGE_OS_CREATE, err);
-    if (status)
-        return status;
-    /* Not synced: a blob is hashed before it is used, and what a crash has cost is fetched again.
-     */
-    status = fedge_os_write_at(&file, offset, span.data, span.size, err);
+    FEDGE_TRY(path_of(user, name, "", path, err));
+    FEDGE_TRY(make_parent(path, err));
+    FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_CREATE, err));
+    /* Not synced: a blob is hashed before it is used; what a crash loses is fetched again. */
+    const fedge_status status = fedge_os_write_at(&file, offset, bytes.data, bytes.size, err);
     fedge_os_close(&file);
     return status;
 }
@@ -299,18 +292,13 @@ static fedge_status write_new(const char *path, fedge_bytes_view first, fedge_by
                               fedge_error *err)
 {
     fedge_os_file file;
-    fedge_status status = FEDGE_OK;
     /* Left by a process that was killed. */
     if (fedge_os_exists(path))
-        status = fedge_os_remove(path, err);
-    if (!status)
-        status = fedge_os_open(&file, path, FEDGE_OS_CREATE, err);
-    if (status)
-        return status;
-    status = fedge_os_write_at(&file, 0, first.data, first.size, err);
+        FEDGE_TRY(fedge_os_remove(path, err));
+    FEDGE_TRY(fedge_os_open(&file, path, FEDGE_OS_CREATE, err));
+    fedge_status status = fedge_os_write_at(&file, 0, first.data, first.size, err);
     if (!status && second.size > 0)
         status = fedge_os_write_at(&file, first.size, second.data, second.size, err);
-    /* Before it gets its name: the name stands for whole bytes. */
     if (!status)
         status = fedge_os_sync(&file, err);
     fedge_os_close(&file);
@@ -321,34 +309,29 @@ static fedge_status dir_replace(void *user, const char *name, fedge_bytes_view f
                                 fedge_bytes_view second, fedge_error *err)
 {
     char path[MAX_PATH], fresh[MAX_PATH];
-    fedge_status status = path_of(user, name, "", path, err);
-    if (!status)
-        status = path_of(user, name, ".new", fresh, err);
-    if (!status)
-        status = make_parent(path, err);
-    if (!status)
-        status = write_new(fresh, first, second, err);
+    FEDGE_TRY(path_of(user, name, "", path, err));
+    FEDGE_TRY(path_of(user, name, ".new", fresh, err));
+    FEDGE_TRY(make_parent(path, err));
+    const fedge_status status = write_new(fresh, first, second, err);
     if (status == FEDGE_NO_SPACE)
-        (void)!fedge_os_remove(fresh, NULL); /* its room is for what can be stored */
-    return status ? status : fedge_os_publish(fresh, path, err);
+        (void)!fedge_os_remove(fresh, NULL); /* a smaller file may still fit */
+    FEDGE_TRY(status);
+    return fedge_os_publish(fresh, path, err);
 }
 
 static fedge_status dir_remove(void *user, const char *name, fedge_error *err)
 {
     char path[MAX_PATH];
-    fedge_status status = path_of(user, name, "", path, err);
-    return status ? status : fedge_os_remove_tree(path, err);
+    FEDGE_TRY(path_of(user, name, "", path, err));
+    return fedge_os_remove_tree(path, err);
 }
 
 static fedge_status dir_list(void *user, const char *folder, fedge_os_visit visit, void *visit_user,
                              fedge_error *err)
 {
     char path[MAX_PATH];
-    fedge_status status = path_of(user, folder, "", path, err);
-    /* A folder that nobody has needed yet has nothing in it. */
-    if (status || !fedge_os_exists(path))
-        return status;
-    return fedge_os_list_dir(path, visit, visit_user, err);
+    FEDGE_TRY(path_of(user, folder, "", path, err));
+    return fedge_os_exists(path) ? fedge_os_list_dir(path, visit, visit_user, err) : FEDGE_OK;
 }
 
 static void dir_close(void *user)
@@ -358,36 +341,33 @@ static void dir_close(void *user)
     free(dir);
 }
 
-/* Who made a run's folder of values may have been killed before its name was on the disk. */
+/* A process may have been killed before the name of a run's folder was on the disk. */
 static fedge_status sync_folders(const store_dir *dir, fedge_error *err)
 {
     char values[MAX_PATH];
-    const fedge_status status = path_of(dir, "kv", "", values, err);
-    return status || !fedge_os_exists(values) ? status : fedge_os_sync_dir(values, err);
+    FEDGE_TRY(path_of(dir, "kv", "", values, err));
+    return fedge_os_exists(values) ? fedge_os_sync_dir(values, err) : FEDGE_OK;
+}
+
+static fedge_status lock_dir(store_dir *dir, const char *path, fedge_error *err)
+{
+    char lock[MAX_PATH];
+    if (strlen(path) >= sizeof(dir->path))
+        return fedge_fail(err, FEDGE_TOO_BIG, "the path %s has over %d bytes", path, MAX_PATH - 1);
+    snprintf(dir->path, sizeof(dir->path), "%s", path);
+    FEDGE_TRY(fedge_os_make_dirs(path, err));
+    FEDGE_TRY(path_of(dir, "lock", "", lock, err));
+    FEDGE_TRY(sync_folders(dir, err));
+    return fedge_os_lock(lock, &dir->lock, err);
 }
 
 fedge_status fedge_store_backend_dir(const char *path, fedge_store_backend *backend,
                                      fedge_error *err)
 {
-    char lock[MAX_PATH];
     store_dir *dir = calloc(1, sizeof(*dir));
     if (!dir)
         return fedge_fail(err, FEDGE_NO_MEMORY, "no memory to open the state directory %s", path);
-    fedge_status status = FEDGE_OK;
-    if (strlen(path) >= sizeof(dir->path)) {
-        status =
-            fedge_fail(err, FEDGE_TOO_BIG, "the path %s has over %d bytes", path, MAX_PATH - 1);
-    }
-    snprintf(dir->path, sizeof(dir->path), "%s", path);
-    if (!status)
-        status = fedge_os_make_dirs(path, err);
-    if (!status)
-        status = path_of(dir, "lock", "", lock, err);
-    /* Before the lock: it only makes durable what is there. */
-    if (!status)
-        status = sync_folders(dir, err);
-    if (!status)
-        status = fedge_os_lock(lock, &dir->lock, err);
+    const fedge_status status = lock_dir(dir, path, err);
     if (status) {
         free(dir);
         return fedge_error_prefix(err, status, "state directory %s", path);

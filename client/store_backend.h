@@ -9,7 +9,7 @@
 #include "edge/core/os.h"
 #include "edge/core/status.h"
 
-/* One span of bytes; a file may be written from two without copying them together. */
+/* A range of bytes; a file may be written from two without copying them together. */
 typedef struct fedge_bytes_view {
     const void *data;
     size_t size;
@@ -22,7 +22,7 @@ typedef struct fedge_store_backend {
     fedge_status (*read)(void *user, const char *name, uint64_t offset, void *out, size_t size,
                          fedge_error *err);
     /* Creates the file when missing; not durable. */
-    fedge_status (*write_at)(void *user, const char *name, uint64_t offset, fedge_bytes_view span,
+    fedge_status (*write_at)(void *user, const char *name, uint64_t offset, fedge_bytes_view bytes,
                              fedge_error *err);
     /* The whole file, atomically and durably. */
     fedge_status (*replace)(void *user, const char *name, fedge_bytes_view first,

@@ -1,5 +1,4 @@
-/* Where the built-in trainer trains besides the CPU: a table of functions for each engine, so that
- * a build may have none. */
+/* Training backends of the built-in trainer besides the CPU: a table of functions each. */
 #ifndef FEDGE_CLIENT_TRAINING_BACKEND_H
 #define FEDGE_CLIENT_TRAINING_BACKEND_H
 
@@ -13,48 +12,51 @@
 #include "edge/train/trainer.h"
 
 /* As this device's owner wants it. */
-typedef struct fedge_client_engine_settings {
+typedef struct fedge_backend_settings {
     const char *gpus;           /* such as "0,1"; NULL: all */
     bool bf16_optimizer_states; /* else fp32 */
-} fedge_client_engine_settings;
+} fedge_backend_settings;
 
-typedef struct fedge_client_engine_ops {
+/* One training or evaluation. */
+typedef struct fedge_backend_call {
+    const fedge_view *view;             /* of the data set given to open */
+    const fedge_trainer_config *config; /* NULL: an evaluation */
+    const float *correction;            /* added to the gradients; NULL: none */
+    fedge_cancel_fn cancel;
+    void *cancel_user;
+} fedge_backend_call;
+
+typedef struct fedge_training_backend {
     const char *name; /* "cuda" */
-    /* Does it know the settings, and are the GPUs there? FEDGE_INVALID_ARGUMENT,
-     * FEDGE_NOT_FOUND. */
-    fedge_status (*find)(const fedge_client_engine_settings *settings, fedge_error *err);
-    /* FEDGE_UNSUPPORTED with what it cannot train. */
+    /* Checks the settings and that their GPUs exist. FEDGE_INVALID_ARGUMENT, FEDGE_NOT_FOUND. */
+    fedge_status (*find)(const fedge_backend_settings *settings, fedge_error *err);
+    /* FEDGE_UNSUPPORTED: [err] names what it cannot train. */
     fedge_status (*check)(const fedge_plan *plan, fedge_error *err);
-    /* Can the GPUs of the settings train it, as far as is known without examples?
-     * FEDGE_UNSUPPORTED, FEDGE_NO_MEMORY with the numbers; FEDGE_GPU_LOST. */
-    fedge_status (*check_gpus)(const fedge_plan *plan, const fedge_client_engine_settings *settings,
+    /* Checks, without examples, that the GPUs of the settings can train it. FEDGE_UNSUPPORTED,
+     * FEDGE_NO_MEMORY with the numbers; FEDGE_GPU_LOST. */
+    fedge_status (*check_gpus)(const fedge_plan *plan, const fedge_backend_settings *settings,
                                fedge_error *err);
-    /* Memory of one GPU: for the whole batch at once, and at least. */
-    fedge_status (*bytes)(const fedge_plan *plan, const fedge_client_engine_settings *settings,
+    /* Bytes of one GPU: [all] for the whole batch at once, [least] for the smallest part of it. */
+    fedge_status (*bytes)(const fedge_plan *plan, const fedge_backend_settings *settings,
                           uint64_t *all, uint64_t *least, fedge_error *err);
-    /* [plan] and [log] must outlive the state, [dataset] need not. [lost]: told, on another thread,
-     * that a call to a GPU does not return; it ends the process. NULL: such a call is waited
-     * for. Errors as check_gpus, which data may be too large for. */
+    /* [plan] and [log] must outlive the state, [dataset] need not. [lost] is called on another
+     * thread when a call to a GPU does not return, and ends the process; with NULL such a call
+     * blocks. Errors are those of check_gpus; the data may be too large as well. */
     fedge_status (*open)(const fedge_plan *plan, const fedge_dataset *dataset,
-                         const fedge_client_engine_settings *settings, const fedge_log *log,
+                         const fedge_backend_settings *settings, const fedge_log *log,
                          void (*lost)(const fedge_error *err), void **state, fedge_error *err);
     void (*close)(void *state); /* NULL is fine */
-    /* As fedge_trainer_run and fedge_trainer_evaluate on a view of [dataset]; correction: NULL:
-     * none. FEDGE_GPU_LOST: the process should begin anew. */
-    fedge_status (*train)(void *state, const fedge_view *view, const fedge_trainer_config *config,
-                          const float *correction, float *values, fedge_cancel_fn cancel,
-                          void *cancel_user, fedge_trainer_result *result, fedge_error *err);
-    fedge_status (*evaluate)(void *state, const fedge_view *view, const float *values,
-                             fedge_cancel_fn cancel, void *cancel_user,
+    /* As fedge_trainer_run and fedge_trainer_evaluate. FEDGE_GPU_LOST: the process must be started
+     * again. */
+    fedge_status (*train)(void *state, const fedge_backend_call *call, float *values,
+                          fedge_trainer_result *result, fedge_error *err);
+    fedge_status (*evaluate)(void *state, const fedge_backend_call *call, const float *values,
                              fedge_trainer_result *result, fedge_error *err);
-} fedge_client_engine_ops;
+} fedge_training_backend;
 
-/* Of this build; the last is NULL. */
-extern const fedge_client_engine_ops *const fedge_client_engines[];
-
-/* The engine "cuda": this client's model trained by all its GPUs together (edge/train/cuda/silo.h).
- */
-
-extern const fedge_client_engine_ops fedge_client_engine_cuda;
+/* Those of this build; the last is NULL. */
+extern const fedge_training_backend *const fedge_training_backends[];
+/* "cuda": all GPUs of this client train one model together (edge/train/cuda/silo.h). */
+extern const fedge_training_backend fedge_training_backend_cuda;
 
 #endif

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "client/client_state.h"
 #include "client/fedge_client.h"
-#include "client/kept.h"
 #include "edge/core/os.h"
 #include "edge/data/formats/safetensors.h"
 #include "edge/plan/model_delta.h"
@@ -44,7 +44,7 @@ struct fedge_worker {
     float *values;
     int8_t *bounds;
     fedge_hooks_state hooks; /* when the plan has hooks */
-    fedge_kept kept;
+    fedge_client_state state;
     fedge_client_report report;
 };
 
@@ -124,16 +124,13 @@ static fedge_status store_model(fedge_worker *w, const char *hash, uint64_t size
 {
     file_parts p = {.blob = {w->config.store, hash, size}};
     char actual[FEDGE_HASH_TEXT];
-    fedge_status status = fedge_sha256_stream_new(size, &p.stream, err);
-    if (status)
-        return status;
-    status = fedge_safetensors_put(&w->plan->schema, w->values, hash_part, &p, err);
+    FEDGE_TRY(fedge_sha256_stream_new(size, &p.stream, err));
+    const fedge_status status =
+        fedge_safetensors_put(&w->plan->schema, w->values, hash_part, &p, err);
     fedge_sha256_stream_text(p.stream, actual);
     fedge_sha256_stream_free(p.stream);
-    /* The store begins a blob only when it is known to be the right one: half a wrong one would be
-     * kept. */
-    if (status)
-        return status;
+    FEDGE_TRY(status);
+    /* Hashed before anything is stored: the store would keep half of a wrong blob. */
     if (strcmp(actual, hash) != 0)
         return fedge_fail(err, FEDGE_CORRUPT, "what was made is not model %.12s…", hash);
     return fedge_safetensors_put(&w->plan->schema, w->values, store_part, &p, err);
@@ -166,20 +163,16 @@ static fedge_status do_plan(fedge_worker *w, fedge_error *err)
     size_t model_size;
     /* The old plan's memory goes first: a device has room for one. */
     drop_plan(w);
-    fedge_status status = of_blob(
-        w, fedge_store_blob_load(w->config.store, given->plan_hash, given->plan_size, &text, err));
-    if (status)
-        return status;
-    status = fedge_plan_parse((const char *)text, (size_t)given->plan_size, &w->plan, err);
+    FEDGE_TRY(of_blob(
+        w, fedge_store_blob_load(w->config.store, given->plan_hash, given->plan_size, &text, err)));
+    const fedge_status status =
+        fedge_plan_parse((const char *)text, (size_t)given->plan_size, &w->plan, err);
     free(text);
-    if (!status && w->config.site)
-        status = fedge_site_check(w->config.site, w->plan, err);
-    if (!status)
-        status = fedge_safetensors_size(&w->plan->schema, &model_size, err);
-    if (!status)
-        status = make_room(w, err);
-    if (status)
-        return status;
+    FEDGE_TRY(status);
+    if (w->config.site)
+        FEDGE_TRY(fedge_site_check(w->config.site, w->plan, err));
+    FEDGE_TRY(fedge_safetensors_size(&w->plan->schema, &model_size, err));
+    FEDGE_TRY(make_room(w, err));
     memcpy(w->run_id, given->run_id, sizeof(w->run_id));
     fill_view(w);
     /* A model file may say more in its header than ours does. */
@@ -199,13 +192,10 @@ static fedge_status read_model(fedge_worker *w, const char *hash, bool subtract,
 {
     const fedge_task *task = &w->at_work.assignment.task;
     fedge_store_blob blob = {w->config.store, hash, task->model_size};
-    const fedge_status status =
-        of_blob(w, fedge_store_blob_check(blob.store, hash, blob.size, err));
-    return status
-               ? status
-               /* The rest of the blob is what is told, and no part of the file. */
-               : fedge_safetensors_get(fedge_store_blob_read, &blob, blob.size - task->control_size,
-                                       &w->plan->schema, subtract, w->values, err);
+    FEDGE_TRY(of_blob(w, fedge_store_blob_check(blob.store, hash, blob.size, err)));
+    /* The control file follows the model's file in the blob. */
+    return fedge_safetensors_get(fedge_store_blob_read, &blob, blob.size - task->control_size,
+                                 &w->plan->schema, subtract, w->values, err);
 }
 
 /* The model of its base and a delta; its file takes its place in the store. */
@@ -213,14 +203,13 @@ static fedge_status apply_delta(fedge_worker *w, const fedge_delta_ref *delta, f
 {
     const fedge_task *task = &w->at_work.assignment.task;
     uint8_t *bytes;
-    fedge_status status = read_model(w, delta->base, false, err);
-    if (!status)
-        status = fedge_store_blob_load(w->config.store, delta->hash, delta->size, &bytes, err);
-    if (status)
-        return status;
-    status = fedge_model_delta_apply(w->plan, bytes, (size_t)delta->size, w->values, err);
+    FEDGE_TRY(read_model(w, delta->base, false, err));
+    FEDGE_TRY(fedge_store_blob_load(w->config.store, delta->hash, delta->size, &bytes, err));
+    const fedge_status status =
+        fedge_model_delta_apply(w->plan, bytes, (size_t)delta->size, w->values, err);
     free(bytes);
-    return status ? status : store_model(w, task->model, task->model_size, err);
+    FEDGE_TRY(status);
+    return store_model(w, task->model, task->model_size, err);
 }
 
 /* The task's model in w->values. */
@@ -259,21 +248,20 @@ static fedge_status load_model(fedge_worker *w, fedge_error *err)
                           (unsigned long long)task->control_size,
                           (unsigned long long)task->model_size);
     }
-    fedge_status status = take_model(w, err);
-    if (status)
-        return status;
+    FEDGE_TRY(take_model(w, err));
     const bool train = task->kind == FEDGE_TASK_TRAIN;
     if (train || fedge_plan_is_personal(w->plan) || fedge_plan_chooses(w->plan)) {
-        status = read_told(w, &told, err);
+        fedge_status status = read_told(w, &told, err);
         if (!status) {
-            status = fedge_kept_begin(&w->hooks, task, told, (size_t)task->control_size,
-                                      w->config.store, w->run_id, w->config.log, &w->kept, err);
+            status = fedge_client_state_begin(&w->state, &w->hooks, task, told,
+                                              (size_t)task->control_size, err);
         }
+        free(told);
+        FEDGE_TRY(status);
     }
-    if (!status && (train ? fedge_plan_replaces(w->plan) : fedge_plan_is_personal(w->plan)))
+    if (train ? fedge_plan_replaces(w->plan) : fedge_plan_is_personal(w->plan))
         fedge_personal_put(w->plan, w->hooks.own, w->values);
-    free(told);
-    return status;
+    return FEDGE_OK;
 }
 
 static fedge_status set_bounds(fedge_worker *w, fedge_error *err)
@@ -328,14 +316,13 @@ static fedge_status call_trainer(fedge_worker *w, fedge_error *err)
                                     .others = fedge_plan_chooses(w->plan) ? w->hooks.told : NULL};
     /* A trainer fills in what it has; all else is 0. */
     memset(&w->report, 0, sizeof(w->report));
-    fedge_status status;
     if (given->task.kind == FEDGE_TASK_TRAIN)
-        status = call->train(call->user, w->config.client, &task, w->values, &w->report, err);
+        FEDGE_TRY(call->train(call->user, w->config.client, &task, w->values, &w->report, err));
     else if (call->evaluate)
-        status = call->evaluate(call->user, w->config.client, &task, w->values, &w->report, err);
+        FEDGE_TRY(call->evaluate(call->user, w->config.client, &task, w->values, &w->report, err));
     else
         return fedge_fail(err, FEDGE_UNSUPPORTED, "this client's trainer does not evaluate");
-    return status ? status : check_report(&w->report, given->task.kind, err);
+    return check_report(&w->report, given->task.kind, err);
 }
 
 static void add_metric(fedge_upload *upload, const char *name, double value)
@@ -357,7 +344,7 @@ static void fill_upload(fedge_worker *w, double seconds)
     upload->incarnation = given->incarnation;
     upload->num_examples = w->report.num_examples;
     if (w->plan->hooks && !w->plan->hooks->alone && given->task.kind == FEDGE_TASK_TRAIN &&
-        w->kept.lost)
+        w->state.lost)
         add_metric(upload, FEDGE_KEPT_LOST, 1); /* first: a trainer's may be many */
     for (uint32_t i = 0; i < w->report.num_metrics && i < FEDGE_CLIENT_MAX_METRICS; i++)
         add_metric(upload, w->report.metrics[i].name, w->report.metrics[i].value);
@@ -395,10 +382,9 @@ static fedge_status take_start(fedge_worker *w, fedge_error *err)
     }
     if (atomic_load(&w->cancelled))
         return fedge_fail(err, FEDGE_CANCELLED, "cancelled");
-    const fedge_status status = read_model(w, w->at_work.assignment.task.model, true, err);
-    if (!status)
-        fedge_sections_take(&w->plan->sent, w->values);
-    return status;
+    FEDGE_TRY(read_model(w, w->at_work.assignment.task.model, true, err));
+    fedge_sections_take(&w->plan->sent, w->values);
+    return FEDGE_OK;
 }
 
 /* What travels of w_end − w_start, encoded. */
@@ -417,27 +403,23 @@ static fedge_status encode(fedge_worker *w, uint8_t **bytes, fedge_error *err)
         fedge_personal_take(w->plan, w->values, w->hooks.own);
     if (fedge_plan_chooses(w->plan))
         add_metric(upload, FEDGE_CLUSTER, w->report.chosen);
-    fedge_status status = take_start(w, err);
-    if (status)
-        return status;
+    FEDGE_TRY(take_start(w, err));
     if (fedge_plan_measures(w->plan))
         add_metric(upload, FEDGE_SQUARED_NORM, fedge_squared_norm(w->plan, w->values));
     if (w->plan->hooks) {
-        status = fedge_hooks_end(&w->hooks, w->report.num_steps,
-                                 w->at_work.assignment.task.learning_rate, w->values, err);
+        FEDGE_TRY(fedge_hooks_end(&w->hooks, w->report.num_steps,
+                                  w->at_work.assignment.task.learning_rate, w->values, err));
     }
-    if (!status)
-        status = fedge_kept_encode(&w->hooks, &update, upload, bytes, err);
-    if (!status) {
-        /* What is kept is stored before the result: a result that went up without it would leave
-         * the device a round behind what the server has counted. */
-        do
-            status = fedge_kept_store(&w->hooks, &w->kept, w->config.store, upload, err);
-        while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
-    }
-    if (!status)
-        add_metric(upload, "seconds-encode", seconds_since(start_ns));
-    return status;
+    FEDGE_TRY(fedge_client_state_encode(&w->hooks, &update, upload, bytes, err));
+    /* The client state is stored before the result: a result that went up without it would leave
+     * the device a round behind what the server has counted. */
+    fedge_status status;
+    do
+        status = fedge_client_state_store(&w->state, &w->hooks, upload, err);
+    while (status == FEDGE_NO_SPACE && wait_for_room(w, err));
+    FEDGE_TRY(status);
+    add_metric(upload, "seconds-encode", seconds_since(start_ns));
+    return FEDGE_OK;
 }
 
 static fedge_status do_task(fedge_worker *w, fedge_error *err)
@@ -447,21 +429,18 @@ static fedge_status do_task(fedge_worker *w, fedge_error *err)
     if (!w->plan)
         return fedge_fail(err, FEDGE_INTERNAL, "a task without a plan");
     memcpy(w->run_id, given->run_id, sizeof(w->run_id));
+    w->state =
+        (fedge_client_state){.store = w->config.store, .run_id = w->run_id, .log = w->config.log};
     w->room_retries = 0;
-    fedge_status status = load_model(w, err);
-    if (!status)
-        status = set_bounds(w, err);
-    if (status)
-        return status;
+    FEDGE_TRY(load_model(w, err));
+    FEDGE_TRY(set_bounds(w, err));
     uint64_t start_ns = fedge_os_monotonic_ns();
-    status = call_trainer(w, err);
-    if (status)
-        return status;
+    FEDGE_TRY(call_trainer(w, err));
     fill_upload(w, seconds_since(start_ns));
+    fedge_status status = FEDGE_OK;
     if (given->task.kind == FEDGE_TASK_TRAIN)
         status = encode(w, &bytes, err);
-    /* Training may have ended just before it was cancelled: the result is not wanted all the same.
-     */
+    /* Nobody wants the result of a task that was cancelled just after its training ended. */
     if (!status && atomic_load(&w->cancelled))
         status = fedge_fail(err, FEDGE_CANCELLED, "cancelled");
     if (!status) {

@@ -6,8 +6,8 @@
  *     move    after encoding: what the client keeps, by what the server will decode of the update
  *
  * One table for each strategy that needs clients, one file for each table under edge/plan/hooks,
- * found by the strategy's name. Where the values are kept from round to round is the caller's
- * business: client/kept.h on a device, aggregator/simulate/cohort/client_states.h in a simulation.
+ * found by the strategy's name. The caller keeps the values from round to round:
+ * client/client_state.h on a device, aggregator/simulate/cohort/client_states.h in a simulation.
  */
 #ifndef FEDGE_EDGE_PLAN_CLIENT_HOOKS_H
 #define FEDGE_EDGE_PLAN_CLIENT_HOOKS_H

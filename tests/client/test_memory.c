@@ -18,7 +18,7 @@
 #include <unistd.h>
 
 #include "client/builtin_trainer.h"
-#include "client/kept.h"
+#include "client/client_state.h"
 #include "client/worker.h"
 #include "edge/core/os.h"
 #include "edge/data/formats/safetensors.h"
@@ -253,7 +253,7 @@ static size_t peak_of(unsigned hidden, unsigned batch, const char *with, uint64_
         fail_msg("%s", err.message);
     fedge_client_callbacks callbacks;
     const fedge_builtin_config trains = {.site = r.site};
-    assert_int_equal(fedge_store_open_dir(DIR "/state", 0, &r.store, &err), FEDGE_OK);
+    assert_int_equal(fedge_store_open(DIR "/state", 0, &r.store, &err), FEDGE_OK);
     assert_int_equal(fedge_builtin_new(&trains, &r.trainer, &callbacks, &err), FEDGE_OK);
     const fedge_worker_config works = {
         .callbacks = callbacks, .site = r.site, .store = r.store, .done = on_done, .user = &r};

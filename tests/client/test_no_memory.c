@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "client/builtin_trainer.h"
-#include "client/kept.h"
+#include "client/client_state.h"
 #include "client/session.h"
 #include "client/store.h"
 #include "edge/core/os.h"
@@ -48,7 +48,7 @@ static int set_up(void **state)
                  fedge_hooks_state_init(&rig.hooks, &rig.job->plan, &err) ||
                  fedge_plan_write(&rig.job->plan, &rig.plan, &rig.plan_size, &err) ||
                  fedge_site_parse(SITE, sizeof(SITE) - 1, "site.json", &rig.site, &err) ||
-                 fedge_store_open_dir(DIR, 0, &rig.store, &err) ||
+                 fedge_store_open(DIR, 0, &rig.store, &err) ||
                  fedge_store_write_state(rig.store, &known, &err) ||
                  fedge_store_put(rig.store, RUN, "residual", "abcdefgh", 8, &err);
     fedge_sha256_text("blob", 4, rig.hash);
@@ -108,7 +108,7 @@ static fedge_status encode_update(uint8_t **bytes, fedge_error *err)
     static const float changes[16];
     const fedge_update update = {.plan = &rig.job->plan, .bounds_log2 = bounds, .changes = changes};
     fedge_upload upload = {.task_id = 1};
-    return fedge_kept_encode(&rig.hooks, &update, &upload, bytes, err);
+    return fedge_client_state_encode(&rig.hooks, &update, &upload, bytes, err);
 }
 
 static size_t value_size;
@@ -119,8 +119,8 @@ MAKER(a_plan, fedge_plan, fedge_plan_parse(rig.plan, rig.plan_size, &out, err), 
 MAKER(a_site, fedge_site, fedge_site_parse(SITE, sizeof(SITE) - 1, "site.json", &out, err),
       fedge_site_free)
 MAKER(a_deflater, fedge_deflater, fedge_deflater_new(&out, err), fedge_deflater_free)
-MAKER(a_store, fedge_store, fedge_store_open_dir(DIR "/other", 0, &out, err), fedge_store_close)
-MAKER(a_store_in_memory, fedge_store, fedge_store_open_memory(0, &out, err), fedge_store_close)
+MAKER(a_store, fedge_store, fedge_store_open(DIR "/other", 0, &out, err), fedge_store_close)
+MAKER(a_store_in_memory, fedge_store, fedge_store_open(NULL, 0, &out, err), fedge_store_close)
 MAKER(a_blob, uint8_t, fedge_store_blob_load(rig.store, rig.hash, 4, &out, err), free)
 MAKER(a_value, uint8_t, fedge_store_get(rig.store, RUN, "residual", &out, &value_size, err), free)
 MAKER(an_update, uint8_t, encode_update(&out, err), free)

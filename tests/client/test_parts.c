@@ -105,7 +105,7 @@ static uint64_t download(const model *m, uint64_t held, unsigned *runs)
 static int set_up(void **state)
 {
     (void)state;
-    return fedge_store_open_memory(1 << 20, &store, &err);
+    return fedge_store_open(NULL, 1 << 20, &store, &err);
 }
 
 static int tear_down(void **state)

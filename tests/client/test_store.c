@@ -27,8 +27,7 @@ typedef struct rig {
 static int set_up(rig *r)
 {
     assert_int_equal(fedge_os_remove_tree(DIR, NULL), FEDGE_OK);
-    fedge_status status = r->on_disk ? fedge_store_open_dir(DIR, MAX_BYTES, &r->store, NULL)
-                                     : fedge_store_open_memory(MAX_BYTES, &r->store, NULL);
+    fedge_status status = fedge_store_open(r->on_disk ? DIR : NULL, MAX_BYTES, &r->store, NULL);
     assert_int_equal(status, FEDGE_OK);
     return 0;
 }
@@ -264,7 +263,7 @@ static void test_a_name_that_is_too_long(void **state)
 static void reopen(rig *r)
 {
     fedge_store_close(r->store);
-    assert_int_equal(fedge_store_open_dir(DIR, MAX_BYTES, &r->store, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_open(DIR, MAX_BYTES, &r->store, NULL), FEDGE_OK);
 }
 
 static void test_survives_the_process(void **state)
@@ -311,7 +310,7 @@ static void test_one_client_per_directory(void **state)
     (void)state;
     fedge_store *second;
     fedge_error err;
-    assert_int_equal(fedge_store_open_dir(DIR, MAX_BYTES, &second, &err), FEDGE_BUSY);
+    assert_int_equal(fedge_store_open(DIR, MAX_BYTES, &second, &err), FEDGE_BUSY);
     assert_non_null(strstr(err.message, DIR));
 }
 
@@ -337,13 +336,13 @@ static void test_bad_state_files(void **state)
     for (size_t i = 0; i < 4; i++) { /* what failed leaves nothing, not even its lock */
         write_state(texts[i]);
         r->store = (fedge_store *)r;
-        assert_int_equal(fedge_store_open_dir(DIR, MAX_BYTES, &r->store, &err), FEDGE_CORRUPT);
+        assert_int_equal(fedge_store_open(DIR, MAX_BYTES, &r->store, &err), FEDGE_CORRUPT);
         assert_null(r->store);
         assert_non_null(strstr(err.message, DIR));
     }
     write_state("{\"format\":2,\"new-key\":true}");
     r->store = (fedge_store *)r;
-    assert_int_equal(fedge_store_open_dir(DIR, MAX_BYTES, &r->store, &err), FEDGE_UNSUPPORTED);
+    assert_int_equal(fedge_store_open(DIR, MAX_BYTES, &r->store, &err), FEDGE_UNSUPPORTED);
     assert_null(r->store);
 }
 
@@ -381,7 +380,7 @@ static void test_each_damaged_bit_of_the_state_is_noticed(void **state)
     for (size_t bit = 0; bit < size * 8; bit++) {
         data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         write_store_file("state.json", data, size);
-        fedge_status status = fedge_store_open_dir(DIR, MAX_BYTES, &r->store, &err);
+        fedge_status status = fedge_store_open(DIR, MAX_BYTES, &r->store, &err);
         data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         if (status) { /* else white space behind it has become another */
             assert_int_equal(status, FEDGE_CORRUPT);

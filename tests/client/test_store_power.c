@@ -50,7 +50,7 @@ static fedge_store *open_store(const char *place)
     char path[LOSSY_DISK_PLACE + 32];
     fedge_store *store;
     snprintf(path, sizeof(path), "%s/boards/state", place);
-    OK(fedge_store_open_dir(path, MAX_BYTES, &store, NULL));
+    OK(fedge_store_open(path, MAX_BYTES, &store, NULL));
     return store;
 }
 

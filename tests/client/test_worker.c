@@ -98,7 +98,7 @@ static void begin(rig *r, fedge_assignment *task)
     assert_int_equal(fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &job, NULL), FEDGE_OK);
     if (r->has_deltas)
         job->plan.update.down = job->plan.update.codec;
-    assert_int_equal(fedge_store_open_memory(0, &r->store, NULL), FEDGE_OK);
+    assert_int_equal(fedge_store_open(NULL, 0, &r->store, NULL), FEDGE_OK);
     const fedge_worker_config config = {.callbacks = {.struct_size = sizeof(config.callbacks),
                                                       .user = r,
                                                       .plan = take_plan,

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/kept.h"
+#include "client/client_state.h"
 #include "edge/core/bytes.h"
 #include "edge/core/os.h"
 #include "edge/data/formats/safetensors.h"
@@ -33,7 +33,7 @@ static const float SERVER[3] = {0.25f, -0.5f, 0.125f};
 static fedge_job *job;
 static fedge_store *store;
 static fedge_hooks_state hooks;
-static fedge_kept kept;
+static fedge_client_state client_state;
 static int num_lost; /* warnings */
 
 static void count_lost(void *user, const char *line, size_t size)
@@ -50,7 +50,7 @@ static int set_up(void **state)
     num_lost = 0;
     fedge_error err;
     return fedge_job_parse(JOB, sizeof(JOB) - 1, "job.json", &job, &err) != FEDGE_OK ||
-           fedge_store_open_memory(1 << 20, &store, &err) != FEDGE_OK ||
+           fedge_store_open(NULL, 1 << 20, &store, &err) != FEDGE_OK ||
            fedge_hooks_state_init(&hooks, &job->plan, &err) != FEDGE_OK;
 }
 
@@ -72,7 +72,8 @@ static void begin(uint64_t last_accepted)
     uint8_t *file = malloc(size);
     assert_int_equal(fedge_safetensors_write(schema, SERVER, file, size, &err), FEDGE_OK);
     const fedge_task task = {.has_last_accepted = true, .last_accepted = last_accepted};
-    if (fedge_kept_begin(&hooks, &task, file, size, store, RUN, &LOG, &kept, &err) != FEDGE_OK)
+    client_state = (fedge_client_state){.store = store, .run_id = RUN, .log = &LOG};
+    if (fedge_client_state_begin(&client_state, &hooks, &task, file, size, &err) != FEDGE_OK)
         fail_msg("%s", err.message);
     free(file);
 }
@@ -91,12 +92,12 @@ static void work(uint64_t task_id, const float move[3], uint64_t last_accepted)
     fedge_upload upload = {.task_id = task_id};
     memcpy(upload.run_id, RUN, sizeof(RUN));
     assert_int_equal(
-        fedge_kept_encode(
+        fedge_client_state_encode(
             &hooks, &(fedge_update){.plan = &job->plan, .bounds_log2 = BOUNDS, .changes = sent},
             &upload, &bytes, &err),
         FEDGE_OK);
     for (int i = 0; i < 2; i++) { /* a full disk is tried again: that changes nothing */
-        if (fedge_kept_store(&hooks, &kept, store, &upload, &err) != FEDGE_OK)
+        if (fedge_client_state_store(&client_state, &hooks, &upload, &err) != FEDGE_OK)
             fail_msg("%s", err.message);
     }
     free(bytes);
@@ -124,7 +125,7 @@ static void it_is_that_of_the_update_that_counted(void **state)
     work(9, (const float[3]){0, 0, 0}, 7);
     expect_own(9, -0.75f, 0.5f, 0.875f);
     expect_own(7, -0.5f, 0, 1);
-    assert_false(kept.lost);
+    assert_false(client_state.lost);
     work(10, (const float[3]){0, 0, 0}, 9);
     expect_own(9, -0.75f, 0.5f, 0.875f);
     expect_own(10, -1.0f, 1.0f, 0.75f); /* the bound: −1 */
@@ -137,22 +138,22 @@ static void a_lost_one_is_told(void **state)
     fedge_error err;
     const uint8_t junk[11] = {9};
     expect_own(9, 0, 0, 0);
-    assert_true(kept.lost);
+    assert_true(client_state.lost);
     assert_int_equal(num_lost, 1);
     assert_int_equal(fedge_store_put(store, RUN, "fedge-control-next", junk, sizeof(junk), &err),
                      FEDGE_OK);
     assert_int_equal(fedge_store_put(store, RUN, "fedge-control", junk, sizeof(junk), &err),
                      FEDGE_OK);
     expect_own(9, 0, 0, 0);
-    assert_true(kept.lost);
+    assert_true(client_state.lost);
     assert_int_equal(num_lost, 2);
     expect_own(0, 0, 0, 0);
-    assert_false(kept.lost);
+    assert_false(client_state.lost);
     assert_int_equal(num_lost, 2);
     work(10, (const float[3]){0.5f, 1.0f, -3.0f}, 9);
-    assert_true(kept.lost);
+    assert_true(client_state.lost);
     expect_own(10, -0.5f, 0, 1);
-    assert_false(kept.lost);
+    assert_false(client_state.lost);
 }
 
 #define DIR "control-test"
@@ -175,7 +176,7 @@ static void a_damaged_one_is_lost(void **state)
     fedge_error err;
     fedge_store_close(store);
     assert_int_equal(fedge_os_remove_tree(DIR, NULL), FEDGE_OK);
-    assert_int_equal(fedge_store_open_dir(DIR, 1 << 20, &store, &err), FEDGE_OK);
+    assert_int_equal(fedge_store_open(DIR, 1 << 20, &store, &err), FEDGE_OK);
     work(7, (const float[3]){0.5f, 1.0f, -3.0f}, 0);
     work(8, (const float[3]){0, 0, 0}, 7);
     for (int i = 0; i < 2; i++) {
@@ -189,10 +190,10 @@ static void a_damaged_one_is_lost(void **state)
             write_file(names[i], file, size);
             file[bit / 8] ^= (uint8_t)(1 << bit % 8);
             expect_own(task_id, 0, 0, 0);
-            assert_true(kept.lost);
+            assert_true(client_state.lost);
             expect_own(15 - task_id, task_id == 7 ? -0.75f : -0.5f, task_id == 7 ? 0.5f : 0,
                        task_id == 7 ? 0.875f : 1);
-            assert_false(kept.lost);
+            assert_false(client_state.lost);
         }
         write_file(names[i], file, size);
         free(file);
@@ -206,7 +207,8 @@ static void an_older_server_is_refused(void **state)
     (void)state;
     fedge_error err;
     const fedge_task task = {.task_id = 3};
-    assert_int_equal(fedge_kept_begin(&hooks, &task, NULL, 0, store, RUN, NULL, &kept, &err),
+    client_state = (fedge_client_state){.store = store, .run_id = RUN};
+    assert_int_equal(fedge_client_state_begin(&client_state, &hooks, &task, NULL, 0, &err),
                      FEDGE_UNSUPPORTED);
     assert_non_null(strstr(err.message, "update the aggregator"));
 }
@@ -229,13 +231,14 @@ static void another_file_is_refused(void **state)
     size_t size = 0;
     const float values[6] = {0};
     const fedge_task task = {.has_last_accepted = true};
+    client_state = (fedge_client_state){.store = store, .run_id = RUN};
     assert_int_equal(fedge_safetensors_size(&job->plan.schema, &size, &err), FEDGE_OK);
     assert_in_range(size, 1, sizeof(file));
     assert_int_equal(fedge_safetensors_write(&job->plan.schema, values, file, size, &err),
                      FEDGE_OK);
-    assert_int_equal(fedge_kept_begin(&hooks, &task, file, size, store, RUN, NULL, &kept, &err),
+    assert_int_equal(fedge_client_state_begin(&client_state, &hooks, &task, file, size, &err),
                      FEDGE_MISMATCH);
-    assert_int_not_equal(fedge_kept_begin(&hooks, &task, file, 0, store, RUN, NULL, &kept, &err),
+    assert_int_not_equal(fedge_client_state_begin(&client_state, &hooks, &task, file, 0, &err),
                          FEDGE_OK);
 }
 

@@ -1,0 +1,143 @@
+#include "client/client_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "edge/core/bytes.h"
+#include "edge/data/formats/safetensors.h"
+
+/* Each value in the store: u64 task id, little-endian, then the floats. */
+static const char *const KEYS[2][2] = {{"fedge-control", "fedge-control-next"},
+                                       {"fedge-residual", "fedge-residual-next"}};
+#define HEADER 8
+#define NO_MEMORY "no memory for what is kept from round to round"
+
+static const char *key_of(const fedge_plan *plan, unsigned index)
+{
+    return KEYS[fedge_plan_keeps_residual(plan)][index];
+}
+
+/* *bytes: the value, malloc'ed; NULL where there is none of this size or it is damaged. */
+static fedge_status get(const fedge_client_state *state, const char *key, size_t size,
+                        uint8_t **bytes, fedge_error *err)
+{
+    size_t found = 0;
+    const fedge_status status =
+        fedge_store_get(state->store, state->run_id, key, bytes, &found, err);
+    if (status == FEDGE_CORRUPT)
+        fedge_log_failure(state->log, FEDGE_LOG_WARN, "store", err);
+    if (!status && found != size) {
+        free(*bytes);
+        *bytes = NULL;
+    }
+    return status == FEDGE_NOT_FOUND || status == FEDGE_CORRUPT ? FEDGE_OK : status;
+}
+
+static fedge_status load(fedge_client_state *state, fedge_hooks_state *hooks,
+                         uint64_t last_accepted, fedge_error *err)
+{
+    const size_t count = hooks->num_kept, size = HEADER + count * sizeof(float);
+    memset(hooks->own, 0, count * sizeof(float));
+    state->lost = last_accepted != 0;
+    /* One of the two may belong to an update that the server never counted. */
+    for (unsigned i = 0; i < 2 && state->lost; i++) {
+        uint8_t *bytes = NULL;
+        FEDGE_TRY(get(state, key_of(hooks->plan, i), size, &bytes, err));
+        if (bytes && fedge_get_u64(bytes) == last_accepted) {
+            fedge_get_f32s(bytes + HEADER, hooks->own, count);
+            state->lost = false;
+            state->next = 1 - i;
+        }
+        free(bytes);
+    }
+    if (state->lost) {
+        FEDGE_LOG(state->log, FEDGE_LOG_WARN, "kept-lost", fedge_log_str("run", state->run_id),
+                  fedge_log_str("keeps", fedge_plan_keeper_name(hooks->plan)));
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status read_broadcast(fedge_hooks_state *hooks, const uint8_t *file, size_t size,
+                                   fedge_error *err)
+{
+    const fedge_schema *schema = &hooks->plan->sent.sections[0].schema;
+    const size_t each = hooks->told ? size / hooks->num_told : 0;
+    for (uint32_t i = 0; hooks->told && i < hooks->num_told; i++) {
+        const fedge_status status = fedge_safetensors_read(
+            file + i * each, each, schema, hooks->told + i * hooks->num_trained, err);
+        if (status)
+            return fedge_error_prefix(err, status, "the task's control file");
+    }
+    return FEDGE_OK;
+}
+
+fedge_status fedge_client_state_begin(fedge_client_state *state, fedge_hooks_state *hooks,
+                                      const fedge_task *task, const uint8_t *file, size_t size,
+                                      fedge_error *err)
+{
+    const bool keeps = fedge_plan_keeps(hooks->plan);
+    state->lost = false;
+    state->next = 0;
+    if (keeps && !task->has_last_accepted) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "the task does not say which update counted last, which %s needs: "
+                          "update the aggregator, it is older than this client",
+                          fedge_plan_keeper_name(hooks->plan));
+    }
+    FEDGE_TRY(read_broadcast(hooks, file, size, err));
+    if (keeps)
+        FEDGE_TRY(load(state, hooks, task->last_accepted, err));
+    fedge_hooks_begin(hooks);
+    return FEDGE_OK;
+}
+
+/* Collects the update's values as the server will decode them: int32_t, 0 where none is sent. */
+static fedge_status take_decoded(void *user, size_t first, const uint32_t *places, size_t n,
+                                 const int32_t *v, fedge_error *err)
+{
+    int32_t *to = (int32_t *)user + first;
+    (void)err;
+    for (size_t i = 0; i < n; i++)
+        to[places ? places[i] : i] = v[i];
+    return FEDGE_OK;
+}
+
+fedge_status fedge_client_state_encode(fedge_hooks_state *hooks, const fedge_update *update,
+                                       fedge_upload *upload, uint8_t **bytes, fedge_error *err)
+{
+    const fedge_plan *plan = update->plan;
+    fedge_update watched = *update;
+    int32_t *decoded = NULL;
+    *bytes = NULL;
+    if (fedge_plan_moves(plan)) { /* a residual is updated by the encoder itself */
+        decoded = calloc(plan->sent.schema.num_elements, sizeof(*decoded));
+        if (!decoded)
+            return fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY);
+        watched.give = take_decoded;
+        watched.user = decoded;
+    }
+    const fedge_status status = fedge_update_encode(&watched, upload, bytes, err);
+    if (!status && decoded)
+        fedge_hooks_move(plan, update->bounds_log2, decoded, hooks->own);
+    free(decoded);
+    return status;
+}
+
+fedge_status fedge_client_state_store(const fedge_client_state *state,
+                                      const fedge_hooks_state *hooks, const fedge_upload *upload,
+                                      fedge_error *err)
+{
+    const size_t size = HEADER + hooks->num_kept * sizeof(float);
+    if (!fedge_plan_keeps(hooks->plan))
+        return FEDGE_OK;
+    uint8_t *value = malloc(size);
+    if (!value)
+        return fedge_fail(err, FEDGE_NO_MEMORY, NO_MEMORY);
+    fedge_put_u64(value, upload->task_id);
+    fedge_put_f32s(value + HEADER, hooks->own, hooks->num_kept);
+    /* The state of the last counted update stays at the other key, whatever comes of this one. */
+    const fedge_status status = fedge_store_put(state->store, upload->run_id,
+                                                key_of(hooks->plan, state->next), value, size, err);
+    free(value);
+    return status;
+}
