@@ -160,6 +160,17 @@ def help_of(program, *words):
     return run("--help-all") if not words and "--help-all" in text else text
 
 
+def as_table(text):
+    """A help text with its options as rows, but for those that every program has; the text as it is where it has none."""
+    option = re.compile(r"^  (--[\w-]+(?: [A-Z]\S*)?(?: \.\.\.)?)(?: +(.*)|,.*)\n((?: {6,}.*\n)*)", re.M)
+    if not option.search(text):
+        return f"```text\n{text}```\n"
+    head, tail = text[:option.search(text).start()], text[list(option.finditer(text))[-1].end():]
+    rows = [f"| `{name}` | {' '.join(f'{first} {more}'.split())} |\n" for name, first, more in option.findall(text)
+            if name != "--help"]
+    return f"```text\n{head}```\n\n| option | |\n| --- | --- |\n{''.join(rows)}\n```text\n{tail}```\n"
+
+
 def allowed(schema):
     """The values that a part of the JSON Schema allows, and its default."""
     if "enum" in schema:
@@ -198,7 +209,7 @@ def generated(name):
     if kind == "arguments":
         return arguments()
     if kind == "help":
-        return f"```text\n{help_of(*words)}```\n"
+        return as_table(help_of(*words))
     return metrics() if kind == "metrics" else limits(*words)
 
 
