@@ -14,7 +14,7 @@ import source_tree
 OWN = os.path.join("edge", "core", "codec") + os.sep
 OTHERS = ("tests" + os.sep, "examples" + os.sep)
 LIST = os.path.join("edge", "core", "codec", "codec.h")
-FASTER = ("aggregator/reduce/sum.c", "aggregator/reduce/cuda/geometry.c", "aggregator/simulate/cohort/trainer_cuda_config.c")
+FASTER = ("aggregator/reduce/sum.c", "aggregator/reduce/cuda/geometry.c", "aggregator/simulate/cohort/trainer_cuda_work.c")
 # The same words for other things: formats that training computes and keeps numbers in, and nothing at all.
 HOMONYMS = {
     "aggregator/program/hosts.c": ("none",),

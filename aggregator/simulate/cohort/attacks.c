@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "aggregator/simulate/time/limits.h"
+#include "aggregator/simulate/time/availability.h"
 
 #define LARGEST 1073741824.0 /* 2^30: the bound in fixed point */
 #define MAX_STRENGTH 1e6

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "aggregator/simulate/cohort/memory.h"
-#include "aggregator/simulate/time/limits.h"
+#include "aggregator/simulate/time/availability.h"
 
 /* The lists come on top of the data, of which each example may be small. */
 static fedge_status check_room(uint32_t count, uint32_t clients, fedge_error *err)

@@ -9,7 +9,7 @@
 #include <zlib.h>
 
 #include "aggregator/simulate/cohort/client_data.h"
-#include "aggregator/simulate/time/limits.h"
+#include "aggregator/simulate/time/availability.h"
 #include "edge/core/message.h"
 #include "edge/data/formats/csv.h"
 #include "edge/plan/plan.h"

@@ -64,7 +64,7 @@ static bool adds_in_place(const fedge_trainer_engine_config *config)
 {
     const fedge_strategy_ops *strategy = NULL;
     fedge_error why;
-    return fedge_trainer_cuda_count_pieces(&config->job->plan) > 0 &&
+    return fedge_trainer_cuda_count_chunks(&config->job->plan) > 0 &&
            fedge_strategy_of(config->job, &strategy, &why) == FEDGE_OK && !strategy->collects;
 }
 
@@ -235,7 +235,7 @@ static fedge_status open_engine(const fedge_trainer_engine_config *config, void 
         return no_memory(err);
     fresh->config = *config;
     fresh->plan = &config->job->plan;
-    fresh->num_chunks = fedge_trainer_cuda_count_pieces(fresh->plan);
+    fresh->num_chunks = fedge_trainer_cuda_count_chunks(fresh->plan);
     const fedge_status status = open_all(fresh, err);
     if (status != FEDGE_OK) {
         close_engine(fresh);

@@ -82,24 +82,6 @@ struct trainer_cuda {
     fedge_trainer_config trainer;
 };
 
-/* ---- trainer_cuda_config.c */
-
-fedge_status fedge_trainer_cuda_count_gpus(const fedge_trainer_engine_config *config,
-                                           uint32_t *count, fedge_error *err);
-/* [has] is filled, and must outlive the result. Of one of [num_gpus] GPUs, for [num_members] runs.
- */
-fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_trainer_engine_config *config,
-                                                 uint32_t num_gpus, uint32_t num_members,
-                                                 trainer_cuda_needs *has);
-uint32_t fedge_trainer_cuda_number(const fedge_trainer_engine_config *config, uint32_t index);
-
-/* The kernels' number of a section's codec; below 0: they have none. */
-int fedge_trainer_cuda_codec_of(const fedge_section *section);
-/* Pieces of what travels; 0: not all of it is in codecs that GPUs know, or it is no plain change.
- */
-uint32_t fedge_trainer_cuda_count_pieces(const fedge_plan *plan);
-uint32_t fedge_trainer_cuda_clients_asked(const fedge_trainer_engine_config *config);
-
 /* ---- trainer_cuda_team.c */
 
 /* Gives [self] a team: the one that is shared, where the run can be a member of it. */
@@ -110,6 +92,22 @@ void fedge_trainer_cuda_leave(trainer_cuda *self);
 void fedge_trainer_cuda_meet(trainer_cuda *self);
 
 /* ---- trainer_cuda_work.c */
+
+/* FEDGE_NOT_FOUND: the driver has no GPU of a number in [config]. */
+fedge_status fedge_trainer_cuda_count_gpus(const fedge_trainer_engine_config *config,
+                                           uint32_t *count, fedge_error *err);
+/* The configuration of a cohort on one of [num_gpus] GPUs, for [num_members] runs. Fills [has],
+ * which must outlive the result. */
+fedge_cohort_config fedge_trainer_cuda_cohort_of(const fedge_trainer_engine_config *config,
+                                                 uint32_t num_gpus, uint32_t num_members,
+                                                 trainer_cuda_needs *has);
+/* The driver's number of GPU [index]. */
+uint32_t fedge_trainer_cuda_number(const fedge_trainer_engine_config *config, uint32_t index);
+
+/* Chunks of an update's values; 0: the GPUs lack one of its codecs, or it is not a plain change. */
+uint32_t fedge_trainer_cuda_count_chunks(const fedge_plan *plan);
+/* Clients of the largest cohort. */
+uint32_t fedge_trainer_cuda_clients_asked(const fedge_trainer_engine_config *config);
 
 /* Where the sums lie at the bounds of this round, on each GPU. */
 fedge_status fedge_trainer_cuda_place_pieces(trainer_cuda *self, fedge_error *err);

@@ -36,18 +36,6 @@ typedef struct comparison {
     uint32_t num_groups;
 } comparison;
 
-/* compare.c: the summary of a run of a server, STATE/runs/RUN_ID; freed with cJSON_Delete.
- * What reading its files gives. */
-FEDGE_MUST_USE fedge_status fedge_compare_deployed(const char *dir, cJSON **summary,
-                                                   fedge_error *err);
-
-/* compare_table.c: a row for each group. */
-void fedge_compare_print(const comparison *of, FILE *out);
-
-/* compare_table.c: the same, as csv. FEDGE_EXISTS: [path] is somebody's. */
-FEDGE_MUST_USE fedge_status fedge_compare_write_csv(const comparison *of, const char *path,
-                                                    fedge_error *err);
-
 /* compare_groups.c: puts runs together that differ in their seeds only, unless [each]; names the
  * groups. Where one seed stands twice, those of one folder are together, and where it does there
  * too, none: a run that was repeated is no further sample. of->groups is malloc'ed. */

@@ -11,7 +11,6 @@
 #include "aggregator/simulate/cohort/client_data.h"
 #include "aggregator/simulate/experiment/options.h"
 #include "aggregator/simulate/output/results.h"
-#include "aggregator/simulate/run/replay.h"
 #include "aggregator/simulate/run/simulation.h"
 #include "edge/core/status.h"
 #include "edge/site/site.h"

@@ -8,7 +8,7 @@
 #include "aggregator/simulate/cohort/client_data.h"
 #include "aggregator/simulate/cohort/training_backend.h"
 #include "aggregator/simulate/run/final_evaluation.h"
-#include "aggregator/simulate/time/limits.h"
+#include "aggregator/simulate/time/availability.h"
 #include "edge/json/json.h"
 
 static bool has_target(const fedge_simulate_options *options, double target)

@@ -47,9 +47,6 @@ FEDGE_MUST_USE fedge_status fedge_generate(const fedge_generate_settings *settin
 /* The texts of job.json and client.json. */
 FEDGE_MUST_USE fedge_status fedge_generate_job(const fedge_generate_settings *settings,
                                                fedge_buffer *text, fedge_error *err);
-FEDGE_MUST_USE fedge_status fedge_generate_site(const fedge_generate_settings *settings,
-                                                fedge_buffer *text, fedge_error *err);
-
 /* The command line of fedge-simulate generate. */
 
 typedef struct fedge_generate_options {

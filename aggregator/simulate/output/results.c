@@ -10,7 +10,6 @@
 
 #include "aggregator/report/partition_plot.h"
 #include "aggregator/report/plot.h"
-#include "aggregator/simulate/output/settings.h"
 #include "aggregator/store/checkpoint.h"
 #include "aggregator/store/disk.h"
 #include "aggregator/store/json_file.h"

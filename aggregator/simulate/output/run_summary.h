@@ -101,4 +101,18 @@ FEDGE_MUST_USE fedge_status fedge_run_summary_json(const fedge_run_summary *run_
 /* Adds a seed with all of its digits, of which cJSON writes 15. False without memory. */
 bool fedge_run_summary_add_seed(cJSON *json, const char *key, uint64_t seed);
 
+/* simulation.json: the settings that distinguish one simulation of a job from another. */
+
+/* One object of JSON on one line; *text is malloc'ed. Of the files of client profiles there are
+ * path and CRC-32. FEDGE_NO_MEMORY, and what reading these files gives. */
+FEDGE_MUST_USE fedge_status fedge_settings_text(const fedge_simulation_settings *settings,
+                                                char **text, fedge_error *err);
+
+/* May what [found] describes, the contents of [path], go on as [wanted]? FEDGE_MISMATCH says what
+ * differs. Files are the same by their contents, wherever they are: those of client profiles by
+ * their CRC-32, and that of a division by what it divides, which the caller compares
+ * (fedge_results_partition). */
+FEDGE_MUST_USE fedge_status fedge_settings_check(const char *path, const char *found,
+                                                 const char *wanted, fedge_error *err);
+
 #endif

@@ -1,4 +1,4 @@
-#include "aggregator/simulate/output/settings.h"
+#include "aggregator/simulate/output/run_summary.h"
 
 #include <cjson/cJSON.h>
 #include <stdio.h>

@@ -47,7 +47,7 @@ typedef struct fedge_simulation_config {
     const char *accumulator;           /* what sums; NULL: what trains, where it can, else "cpu" */
     fedge_accumulator_config sums;     /* its gpus, which are the engine's too, and shard */
     fedge_attack attack;               /* all 0: nobody lies; the data are spoilt already */
-    const struct fedge_replay *replay; /* of an asynchronous job: its order (replay.h); NULL: as the
+    const struct fedge_replay *replay; /* of an asynchronous job: its order; NULL: as the
                                           seed and the profiles have it */
     uint32_t evaluate_every; /* ≥ 1: rounds between evaluations of the model; the last one always */
     /* fedge_simulation_evaluate will not be called: without examples to test or validate with, no
@@ -159,5 +159,29 @@ fedge_view fedge_simulation_test_set(const fedge_simulation *simulation);
 FEDGE_MUST_USE fedge_status fedge_simulation_evaluate(fedge_simulation *simulation,
                                                       fedge_evaluation_set *sets, uint32_t num_sets,
                                                       bool may_stop, fedge_error *err);
+
+/* The order of an asynchronous run: the updates of each of its rounds and the models they began
+ * from, as its rounds.jsonl lists them. Training in this order gives the same run, bit for bit. */
+
+#define FEDGE_REPLAY_MAX_UPDATES 16777216u
+
+/* Plain data, its own. */
+typedef struct fedge_replay {
+    fedge_told_update *updates;
+    uint32_t *ends; /* (num_rounds): one past the last update of each round */
+    uint32_t num_rounds, num_updates;
+    uint32_t most; /* updates of one round */
+} fedge_replay;
+
+/* Reads the training lines of [path]. FEDGE_MISMATCH: a line names no updates, or is not of the
+ * next round; FEDGE_TOO_BIG; and as fedge_round_lines_read. */
+FEDGE_MUST_USE fedge_status fedge_replay_read(const char *path, fedge_replay *replay,
+                                              fedge_error *err);
+void fedge_replay_fini(fedge_replay *replay); /* all 0 is fine */
+
+/* The updates of [round], from 1; *num of them. FEDGE_MISMATCH: it has no such round. */
+FEDGE_MUST_USE fedge_status fedge_replay_round(const fedge_replay *replay, uint32_t round,
+                                               const fedge_told_update **updates, uint32_t *num,
+                                               fedge_error *err);
 
 #endif

@@ -26,6 +26,125 @@ static int by_slot(const void *a, const void *b)
     return x->slot < y->slot ? -1 : x->slot > y->slot;
 }
 
+/* ---- the strategy's step -------------------------------------------------------------------- */
+
+fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE_HASH_TEXT],
+                                   fedge_error *err)
+{
+    uint8_t *file = NULL;
+    size_t size = 0, told_size = 0;
+    FEDGE_TRY(fedge_global_model_write(&self->global, &file, &size, &told_size, err));
+    fedge_sha256_text(file, size, text);
+    free(file);
+    return FEDGE_OK;
+}
+
+/* Of what was reported, in slot order as the server has them; [sent] is sorted. */
+static fedge_update_facts *list_facts(const fedge_simulation *self)
+{
+    fedge_update_facts *facts = calloc((size_t)self->num_sent + 1, sizeof(*facts));
+    for (uint32_t i = 0, n = 0; facts && i < self->num_sent; i++) {
+        if (self->sent[i].reported) {
+            const fedge_trainer_result *result = &self->sent[i].work.result;
+            facts[n] = self->sent[i].work.facts;
+            facts[n++].loss =
+                result->loss_sum / (result->num_seen ? (double)result->num_seen : 1.0);
+        }
+    }
+    return facts;
+}
+
+/* The updates themselves, in the same order. */
+static fedge_status list_updates(fedge_simulation *self, fedge_updates *updates, fedge_error *err)
+{
+    uint32_t *places = calloc((size_t)self->num_sent + 1, sizeof(*places)), num = 0;
+    for (uint32_t i = 0; places && i < self->num_sent; i++) {
+        if (self->sent[i].reported)
+            places[num++] = self->sent[i].work.place;
+    }
+    const fedge_status status =
+        places
+            ? fedge_kept_updates_list(&self->global.kept, places, num, updates, err)
+            : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " updates", self->num_sent);
+    free(places);
+    return status;
+}
+
+/* Whose of the updates, in the same order, are malicious. */
+static bool *list_liars(const fedge_simulation *self)
+{
+    bool *lies = calloc((size_t)self->num_sent + 1, sizeof(*lies));
+    for (uint32_t i = 0, n = 0; lies && i < self->num_sent; i++) {
+        if (self->sent[i].reported)
+            lies[n++] = self->sent[i].work.client < self->config.attack.num;
+    }
+    return lies;
+}
+
+/* As a server reads it in its journal. */
+static fedge_status note_missed(fedge_simulation *self, fedge_error *err)
+{
+    uint32_t num_tasks = 0;
+    const fedge_rounds_task *cohort = fedge_rounds_cohort(self->rounds, &num_tasks);
+    const bool late = self->num_reported < fedge_rounds_wanted(self->rounds);
+    for (uint32_t i = 0; i < self->num_sent; i++) {
+        const sent_task *task = &self->sent[i];
+        const bool replaced = cohort[task->slot].task_id != task->task_id;
+        if (replaced || (late && !task->reported))
+            FEDGE_TRY(fedge_global_model_miss(&self->global, task->work.client, err));
+    }
+    return FEDGE_OK;
+}
+
+static fedge_status step(fedge_simulation *self, fedge_round_summary *summary, fedge_error *err)
+{
+    const uint64_t start_ns = fedge_os_monotonic_ns();
+    const bool collects = self->global.strategy->collects;
+    fedge_updates updates;
+    fedge_attacked attacked = {.attack = self->config.attack};
+    bool *lies = NULL;
+    fedge_update_facts *facts = list_facts(self);
+    if (!facts) {
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a round of %" PRIu32 " clients",
+                          self->num_sent);
+    }
+    fedge_status status = FEDGE_OK;
+    if (collects)
+        FEDGE_TRY_OR(list_updates(self, &updates, err), done);
+    if (fedge_attack_lies(&attacked.attack)) {
+        lies = list_liars(self);
+        attacked.honest = updates;
+        attacked.lies = lies;
+        updates = fedge_attack_updates(&attacked);
+        status = lies ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an attack");
+        if (status != FEDGE_OK)
+            goto done;
+    }
+    FEDGE_TRY_OR(fedge_sim_ranks_join(&self->ranks, err), done);
+    self->mid_step = true; /* a strategy that fails may leave half a step */
+    FEDGE_TRY_OR(fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts,
+                                         collects ? &updates : NULL, err),
+                 done);
+    if (!fedge_simulation_is_async(self))
+        status = note_missed(self, err);
+done:
+    free(facts);
+    free(lies);
+    FEDGE_TRY(status);
+    self->mid_step = false; /* at once: whatever fails below, the model is this round's */
+    self->rounds_closed = summary->round;
+    fedge_client_states_keep(&self->states, summary->round);
+    fedge_sim_ranks_keep(&self->ranks, summary->round);
+    FEDGE_TRY(fedge_global_model_reset(&self->global, err));
+    if (!self->config.no_hashes)
+        FEDGE_TRY(fedge_simulation_hash(self, summary->model, err));
+    summary->seconds_step = seconds_since(start_ns);
+    return FEDGE_OK;
+}
+
+/* ---- the numbers of a phase --------------------------------------------------------------------
+ */
+
 /* The weighted means of those that were reported, in slot order as the server takes them. */
 static fedge_round_summary summarise(fedge_simulation *self, const fedge_rounds_action *action)
 {
@@ -150,7 +269,7 @@ fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_round
     fedge_round_summary summary = summarise(self, action);
     fedge_status status = check_sums(self, err);
     if (status == FEDGE_OK && action->kind == FEDGE_TASK_TRAIN) {
-        status = fedge_simulation_step(self, &summary, err);
+        status = step(self, &summary, err);
         if (status == FEDGE_OK)
             status = test_model(self, &summary, err);
     }
@@ -168,122 +287,4 @@ fedge_status fedge_simulation_conclude(fedge_simulation *self, const fedge_round
         status = self->config.on_round(self->config.user, &summary, err);
     free(summary.told);
     return status;
-}
-
-/* --- the strategy's step ------------------------------------------------------------------------
- */
-
-fedge_status fedge_simulation_hash(const fedge_simulation *self, char text[FEDGE_HASH_TEXT],
-                                   fedge_error *err)
-{
-    uint8_t *file = NULL;
-    size_t size = 0, told_size = 0;
-    FEDGE_TRY(fedge_global_model_write(&self->global, &file, &size, &told_size, err));
-    fedge_sha256_text(file, size, text);
-    free(file);
-    return FEDGE_OK;
-}
-
-/* Of what was reported, in slot order as the server has them; [sent] is sorted. */
-static fedge_update_facts *list_facts(const fedge_simulation *self)
-{
-    fedge_update_facts *facts = calloc((size_t)self->num_sent + 1, sizeof(*facts));
-    for (uint32_t i = 0, n = 0; facts && i < self->num_sent; i++) {
-        if (self->sent[i].reported) {
-            const fedge_trainer_result *result = &self->sent[i].work.result;
-            facts[n] = self->sent[i].work.facts;
-            facts[n++].loss =
-                result->loss_sum / (result->num_seen ? (double)result->num_seen : 1.0);
-        }
-    }
-    return facts;
-}
-
-/* The updates themselves, in the same order. */
-static fedge_status list_updates(fedge_simulation *self, fedge_updates *updates, fedge_error *err)
-{
-    uint32_t *places = calloc((size_t)self->num_sent + 1, sizeof(*places)), num = 0;
-    for (uint32_t i = 0; places && i < self->num_sent; i++) {
-        if (self->sent[i].reported)
-            places[num++] = self->sent[i].work.place;
-    }
-    const fedge_status status =
-        places
-            ? fedge_kept_updates_list(&self->global.kept, places, num, updates, err)
-            : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " updates", self->num_sent);
-    free(places);
-    return status;
-}
-
-/* Whose of the updates, in the same order, are malicious. */
-static bool *list_liars(const fedge_simulation *self)
-{
-    bool *lies = calloc((size_t)self->num_sent + 1, sizeof(*lies));
-    for (uint32_t i = 0, n = 0; lies && i < self->num_sent; i++) {
-        if (self->sent[i].reported)
-            lies[n++] = self->sent[i].work.client < self->config.attack.num;
-    }
-    return lies;
-}
-
-/* As a server reads it in its journal. */
-static fedge_status note_missed(fedge_simulation *self, fedge_error *err)
-{
-    uint32_t num_tasks = 0;
-    const fedge_rounds_task *cohort = fedge_rounds_cohort(self->rounds, &num_tasks);
-    const bool late = self->num_reported < fedge_rounds_wanted(self->rounds);
-    for (uint32_t i = 0; i < self->num_sent; i++) {
-        const sent_task *task = &self->sent[i];
-        const bool replaced = cohort[task->slot].task_id != task->task_id;
-        if (replaced || (late && !task->reported))
-            FEDGE_TRY(fedge_global_model_miss(&self->global, task->work.client, err));
-    }
-    return FEDGE_OK;
-}
-
-fedge_status fedge_simulation_step(fedge_simulation *self, fedge_round_summary *summary,
-                                   fedge_error *err)
-{
-    const uint64_t start_ns = fedge_os_monotonic_ns();
-    const bool collects = self->global.strategy->collects;
-    fedge_updates updates;
-    fedge_attacked attacked = {.attack = self->config.attack};
-    bool *lies = NULL;
-    fedge_update_facts *facts = list_facts(self);
-    if (!facts) {
-        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for a round of %" PRIu32 " clients",
-                          self->num_sent);
-    }
-    fedge_status status = FEDGE_OK;
-    if (collects)
-        FEDGE_TRY_OR(list_updates(self, &updates, err), done);
-    if (fedge_attack_lies(&attacked.attack)) {
-        lies = list_liars(self);
-        attacked.honest = updates;
-        attacked.lies = lies;
-        updates = fedge_attack_updates(&attacked);
-        status = lies ? FEDGE_OK : fedge_fail(err, FEDGE_NO_MEMORY, "no memory for an attack");
-        if (status != FEDGE_OK)
-            goto done;
-    }
-    FEDGE_TRY_OR(fedge_sim_ranks_join(&self->ranks, err), done);
-    self->mid_step = true; /* a strategy that fails may leave half a step */
-    FEDGE_TRY_OR(fedge_global_model_step(&self->global, summary->round, self->bounds_log2, facts,
-                                         collects ? &updates : NULL, err),
-                 done);
-    if (!fedge_simulation_is_async(self))
-        status = note_missed(self, err);
-done:
-    free(facts);
-    free(lies);
-    FEDGE_TRY(status);
-    self->mid_step = false; /* at once: whatever fails below, the model is this round's */
-    self->rounds_closed = summary->round;
-    fedge_client_states_keep(&self->states, summary->round);
-    fedge_sim_ranks_keep(&self->ranks, summary->round);
-    FEDGE_TRY(fedge_global_model_reset(&self->global, err));
-    if (!self->config.no_hashes)
-        FEDGE_TRY(fedge_simulation_hash(self, summary->model, err));
-    summary->seconds_step = seconds_since(start_ns);
-    return FEDGE_OK;
 }

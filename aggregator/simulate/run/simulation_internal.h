@@ -66,18 +66,6 @@ struct fedge_simulation {
     bool testing; /* the engine is at the test set */
 };
 
-/* simulation.c */
-
-/* Examples of one piece of testing; 0: nothing is tested. */
-uint32_t fedge_simulation_max_evaluated(const fedge_simulation_config *config);
-
-/* Does the strategy have clients at work while rounds close? Then the round machine is not asked.
- */
-bool fedge_simulation_is_async(const fedge_simulation *self);
-
-/* The round that is open. */
-uint32_t fedge_simulation_round(const fedge_simulation *self);
-
 /* simulation_close.c */
 
 /* A training phase begins: the bounds of its updates are set. */
@@ -92,18 +80,11 @@ FEDGE_MUST_USE fedge_status fedge_simulation_conclude(fedge_simulation *self,
 /* simulation_async.c: all rounds that are left of such a run. */
 FEDGE_MUST_USE fedge_status fedge_simulation_run_async(fedge_simulation *self, fedge_error *err);
 
-/* simulation_check.c */
+/* simulation_work.c */
 
-/* FEDGE_INVALID_ARGUMENT or FEDGE_UNSUPPORTED, with what to change. */
-FEDGE_MUST_USE fedge_status fedge_simulation_check(const fedge_simulation_config *config,
-                                                   fedge_error *err);
-
-/* simulation_close.c: the strategy's step on the sums, of the phase that closes; [sent] is sorted
- * by slot. */
-FEDGE_MUST_USE fedge_status fedge_simulation_step(fedge_simulation *self,
-                                                  fedge_round_summary *summary, fedge_error *err);
-
-/* simulation_work.c: what simulation.c and simulation_time.c both use. */
+/* Do clients train while rounds close (an asynchronous strategy)? Then the round machine is idle.
+ */
+bool fedge_simulation_is_async(const fedge_simulation *self);
 
 /* What the round machine takes for the time. */
 uint64_t fedge_simulation_now_ms(const fedge_simulation *self);
@@ -131,7 +112,7 @@ void fedge_simulation_tell_progress(void *user, uint32_t num_done);
 
 bool fedge_simulation_is_cancelled(const fedge_simulation *self);
 
-/* simulation_time.c: with client profiles. */
+/* simulation_work.c: virtual time, with client profiles. */
 
 /* The open phase, which ends now; .present is false without client profiles. */
 fedge_virtual_phase fedge_simulation_virtual_phase(const fedge_simulation *self);

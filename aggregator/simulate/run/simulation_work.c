@@ -1,16 +1,21 @@
-/* The work of a simulation's tasks: begun by all threads together, then reported to the machine. */
+/* The work of tasks, and with client profiles the virtual time that it takes. */
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "aggregator/simulate/run/simulation_internal.h"
 #include "edge/core/os.h"
+#include "edge/plan/update.h"
+
+/* ---- the work of tasks ------------------------------------------------------------------------
+ */
 
 bool fedge_simulation_is_async(const fedge_simulation *self)
 {
     return self->config.job->rounds.buffer_size > 0;
 }
 
-uint32_t fedge_simulation_round(const fedge_simulation *self)
+static uint32_t round_of(const fedge_simulation *self)
 {
     return fedge_simulation_is_async(self) ? self->rounds_closed + 1
                                            : fedge_rounds_round(self->rounds);
@@ -36,8 +41,7 @@ bool fedge_simulation_is_cancelled(const fedge_simulation *self)
 fedge_status fedge_simulation_check_cancelled(const fedge_simulation *self, fedge_error *err)
 {
     return fedge_simulation_is_cancelled(self)
-               ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in round %" PRIu32,
-                            fedge_simulation_round(self))
+               ? fedge_fail(err, FEDGE_CANCELLED, "interrupted in round %" PRIu32, round_of(self))
                : FEDGE_OK;
 }
 
@@ -54,7 +58,7 @@ void fedge_simulation_tell_progress(void *user, uint32_t num_done)
     const fedge_simulation *self = user;
     if (self->config.on_progress && !self->testing) {
         self->config.on_progress(
-            self->config.user, fedge_simulation_round(self), self->num_reported + num_done,
+            self->config.user, round_of(self), self->num_reported + num_done,
             fedge_simulation_is_async(self) ? self->num_sent : fedge_rounds_wanted(self->rounds));
     }
 }
@@ -68,8 +72,7 @@ static fedge_status check_machine(const fedge_simulation *self, uint32_t count, 
         if (status == FEDGE_NO_MEMORY || status == FEDGE_NO_SPACE || status == FEDGE_IO ||
             status == FEDGE_GPU_LOST || status == FEDGE_CANCELLED) {
             return fedge_fail(err, status, "round %" PRIu32 ": client %" PRIu32 ": %s",
-                              fedge_simulation_round(self), self->wave[i].client,
-                              self->wave[i].message);
+                              round_of(self), self->wave[i].client, self->wave[i].message);
         }
     }
     return FEDGE_OK;
@@ -94,15 +97,14 @@ fedge_status fedge_simulation_do_work(fedge_simulation *self, uint32_t count, fe
     for (uint32_t i = 0; i < count; i++) {
         self->wave[i] = self->sent[self->order[i].task].work;
         fedge_update_facts *facts = &self->wave[i].facts;
-        facts->round = fedge_simulation_round(self);
+        facts->round = round_of(self);
         facts->client = self->wave[i].client;
         facts->cohort = self->global.cohort;
         facts->ratio = fedge_update_ratio(&self->global, facts->round, facts->client);
     }
     FEDGE_TRY(reserve(self, count, err));
     fedge_simulation_tell_progress(self, 0);
-    fedge_trainer_engine_run(&self->engine, fedge_simulation_round(self), self->bounds_log2,
-                             self->wave, count);
+    fedge_trainer_engine_run(&self->engine, round_of(self), self->bounds_log2, self->wave, count);
     /* What evaluates is not interrupted: its round has closed. */
     const bool train = count > 0 && self->wave[0].work == FEDGE_TRAINER_ENGINE_TRAIN;
     if (train)
@@ -139,4 +141,250 @@ fedge_status fedge_simulation_evaluate(fedge_simulation *simulation, fedge_evalu
         fedge_evaluate_sets(&simulation->engine, sets, num_sets, may_stop, err);
     simulation->testing = false;
     return status;
+}
+
+fedge_virtual_phase fedge_simulation_virtual_phase(const fedge_simulation *self)
+{
+    const fedge_client_profiles *profiles = self->config.profiles;
+    const fedge_virtual_clock *virtual_clock = &self->virtual_clock;
+    fedge_virtual_phase phase = {.present = profiles != NULL};
+    if (!profiles)
+        return phase;
+    phase.time = (double)virtual_clock->now_us * 1e-6;
+    phase.seconds = (double)(virtual_clock->now_us - self->first_opened_us) * 1e-6;
+    memcpy(phase.asked, self->asked_in_vain, sizeof(phase.asked));
+    for (uint32_t i = 0; i < self->num_sent; i++) {
+        const uint8_t quantile = profiles->quantile[self->sent[i].work.client];
+        phase.asked[quantile]++;
+        phase.reported[quantile] += self->sent[i].reported;
+    }
+    return phase;
+}
+
+/* ---- who is there ---------------------------------------------------------------------------- */
+
+/* Notes when the client will come or go. */
+static fedge_status watch(fedge_simulation *self, uint32_t client, bool *online, fedge_error *err)
+{
+    uint64_t until_us = 0;
+    *online = fedge_availability_at(self->config.profiles->availability, client,
+                                    self->virtual_clock.now_us, &until_us);
+    return fedge_virtual_clock_change(&self->virtual_clock, client,
+                                      *online ? FEDGE_EVENT_LEAVE : FEDGE_EVENT_JOIN, until_us,
+                                      err);
+}
+
+static fedge_status change(fedge_simulation *self, const fedge_event *event, fedge_error *err)
+{
+    bool online;
+    if (event->kind == FEDGE_EVENT_LEAVE) {
+        fedge_rounds_leave(self->rounds, event->client);
+    } else {
+        FEDGE_TRY(
+            fedge_rounds_join(self->rounds, event->client, fedge_simulation_now_ms(self), err));
+    }
+    return watch(self, event->client, &online, err);
+}
+
+/* All that are there at the beginning. */
+fedge_status fedge_simulation_join_all(fedge_simulation *self, fedge_error *err)
+{
+    const uint32_t clients = self->config.client_data->num_clients;
+    const bool always = !self->config.profiles || !self->config.profiles->availability;
+    uint32_t *there = malloc(clients * sizeof(*there)), count = 0;
+    if (!there)
+        return fedge_fail(err, FEDGE_NO_MEMORY, "no memory for %" PRIu32 " clients", clients);
+    fedge_status status;
+    self->waiting_us = self->virtual_clock.now_us;
+    fedge_virtual_clock_close(&self->virtual_clock);
+    for (uint32_t c = 0; c < clients; c++) {
+        bool online = true;
+        if (!always)
+            FEDGE_TRY_OR(watch(self, c, &online, err), done);
+        there[count] = c;
+        count += online;
+    }
+    status = fedge_rounds_join_all(self->rounds, there, count, fedge_simulation_now_ms(self), err);
+done:
+    free(there);
+    return status;
+}
+
+fedge_status fedge_simulation_end_time(fedge_simulation *self, fedge_error *err)
+{
+    fedge_virtual_clock *virtual_clock = &self->virtual_clock;
+    fedge_virtual_clock_close(virtual_clock);
+    self->waiting_us = virtual_clock->now_us;
+    while (virtual_clock->changes.count > 0 &&
+           virtual_clock->changes.items[0].time_us <= virtual_clock->now_us) {
+        const fedge_event event = fedge_event_queue_pop(&virtual_clock->changes);
+        FEDGE_TRY(change(self, &event, err));
+    }
+    return FEDGE_OK;
+}
+
+/* ---- tasks ----------------------------------------------------------------------------------- */
+
+/* What a client has to move and to work through for a task. */
+static fedge_client_profiles_work work_of(const fedge_simulation *self,
+                                          const fedge_rounds_action *action)
+{
+    const fedge_client_data *client_data = self->config.client_data;
+    const bool train = action->kind == FEDGE_TASK_TRAIN;
+    const fedge_view view = train ? fedge_client_data_train(client_data, action->client_index)
+                                  : fedge_client_data_held_out(client_data, action->client_index);
+    return (fedge_client_profiles_work){.bytes_down = self->download,
+                                        .bytes_up = train ? fedge_update_max_size(self->plan) : 0,
+                                        .examples = fedge_client_profiles_examples(
+                                            &self->plan->training, action->kind, view.count)};
+}
+
+/* With client profiles it is known when the task ends, and how. */
+fedge_status fedge_simulation_begin_task(fedge_simulation *self, const fedge_rounds_action *action,
+                                         uint32_t task, fedge_error *err)
+{
+    const fedge_client_profiles *profiles = self->config.profiles;
+    const fedge_client_profiles_work work = work_of(self, action);
+    uint64_t duration_us = fedge_client_profiles_task_us(profiles, action->client_index, &work);
+    fedge_event_kind kind = FEDGE_EVENT_FINISH;
+    double share = 1.0;
+    if (fedge_client_profiles_fails(profiles, action->client_index, action->round, action->attempt,
+                                    action->kind, &share)) {
+        kind = FEDGE_EVENT_FAIL;
+        duration_us = (uint64_t)((double)duration_us * share);
+    }
+    if (profiles->availability) {
+        uint64_t until_us = 0;
+        (void)fedge_availability_at(profiles->availability, action->client_index,
+                                    self->virtual_clock.now_us, &until_us);
+        if (until_us - self->virtual_clock.now_us < duration_us) {
+            kind = FEDGE_EVENT_LEAVE;
+            duration_us = until_us - self->virtual_clock.now_us;
+        }
+    }
+    const fedge_event event = {.tie_break =
+                                   kind == FEDGE_EVENT_LEAVE ? 0 : self->sent[task].tie_break,
+                               .client = action->client_index,
+                               .task = task,
+                               .kind = kind};
+    return fedge_virtual_clock_begin(&self->virtual_clock, event, duration_us, err);
+}
+
+static bool has_empty_slot(const fedge_simulation *self)
+{
+    uint32_t count = 0;
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(self->rounds, &count);
+    for (uint32_t slot = 0; slot < count; slot++) {
+        if (tasks[slot].state == FEDGE_TASK_LOST)
+            return true;
+    }
+    return false;
+}
+
+/* Does the work that will surely be reported, and has not been done. */
+static fedge_status work_ahead(fedge_simulation *self, fedge_error *err)
+{
+    const fedge_event *sure = NULL;
+    uint32_t num_sure = 0, count = 0;
+    FEDGE_TRY(fedge_virtual_clock_sure(&self->virtual_clock,
+                                       fedge_rounds_wanted(self->rounds) - self->num_reported,
+                                       has_empty_slot(self), &sure, &num_sure, err));
+    for (uint32_t i = 0; i < num_sure; i++) {
+        if (!self->sent[sure[i].task].worked)
+            fedge_simulation_plan_work(self, count++, sure[i].task);
+    }
+    return fedge_simulation_do_work(self, count, err);
+}
+
+static fedge_status fail_task(fedge_simulation *self, sent_task *task, fedge_error *err)
+{
+    (void)fedge_os_format(task->work.message, sizeof(task->work.message),
+                          "it gave its task up, as --failure or the trace says: lower the "
+                          "probability or min-report-fraction");
+    fedge_simulation_note_failure(self, &task->work);
+    return fedge_rounds_lose(self->rounds, task->task_id, err);
+}
+
+/* Is nobody at work, since whoever is missing gave up? Then no deadline is to blame. */
+static bool is_given_up(const fedge_simulation *self)
+{
+    uint32_t count = 0;
+    const fedge_rounds_task *tasks = fedge_rounds_cohort(self->rounds, &count);
+    for (uint32_t slot = 0; slot < count; slot++) {
+        if (tasks[slot].state == FEDGE_TASK_OPEN)
+            return false;
+    }
+    return has_empty_slot(self);
+}
+
+/* The deadline has come, or nobody is left who could do anything before it. */
+static fedge_status meet_deadline(fedge_simulation *self, fedge_error *err)
+{
+    char text[128];
+    fedge_rounds_describe(self->rounds, text, sizeof(text));
+    if (self->virtual_clock.deadline_us == FEDGE_TIME_NEVER) {
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "%s, and nobody will ever come: lower min-available-nodes or change "
+                          "--availability",
+                          text);
+    }
+    if (!is_given_up(self)) {
+        (void)fedge_os_format(self->why, sizeof(self->why),
+                              "the deadline came with %s: raise round-deadline-s or lower "
+                              "min-report-fraction",
+                              text);
+    }
+    fedge_rounds_tick(self->rounds, fedge_simulation_now_ms(self));
+    return FEDGE_OK;
+}
+
+/* A client goes with its task half done, which it will begin again if it comes back. */
+static fedge_status leave_task(fedge_simulation *self, const fedge_event *event, fedge_error *err)
+{
+    const uint64_t now_us = self->virtual_clock.now_us;
+    uint64_t until_us = 0;
+    (void)fedge_availability_at(self->config.profiles->availability, event->client, now_us,
+                                &until_us);
+    const fedge_event back = {
+        .client = event->client, .task = event->task, .kind = FEDGE_EVENT_JOIN};
+    return fedge_virtual_clock_begin(&self->virtual_clock, back, until_us - now_us, err);
+}
+
+static fedge_status meet(fedge_simulation *self, const fedge_event *event, fedge_error *err)
+{
+    if (event->task == FEDGE_TIME_NO_TASK)
+        return change(self, event, err);
+    switch (event->kind) {
+    case FEDGE_EVENT_FINISH:
+        return fedge_simulation_report(self, &self->sent[event->task], err);
+    case FEDGE_EVENT_FAIL:
+        return fail_task(self, &self->sent[event->task], err);
+    case FEDGE_EVENT_LEAVE:
+        return leave_task(self, event, err);
+    case FEDGE_EVENT_JOIN:
+        return FEDGE_OK; /* the machine sends the task again when the client joins */
+    }
+    return fedge_fail(err, FEDGE_INTERNAL, "unknown event %d", (int)event->kind);
+}
+
+fedge_status fedge_simulation_pass_time(fedge_simulation *self, fedge_error *err)
+{
+    const fedge_event *first = fedge_virtual_clock_first(&self->virtual_clock);
+    const bool waiting = fedge_rounds_get_state(self->rounds) == FEDGE_ROUNDS_WAITING;
+    fedge_event event;
+    FEDGE_TRY(fedge_simulation_check_cancelled(self, err));
+    if (first && first->kind == FEDGE_EVENT_FINISH && !self->sent[first->task].worked)
+        FEDGE_TRY(work_ahead(self, err));
+    if (!fedge_virtual_clock_next(&self->virtual_clock, &event))
+        return meet_deadline(self, err);
+    if (waiting && event.time_us - self->waiting_us > FEDGE_SIMULATE_MAX_WAIT_US) {
+        char text[128];
+        fedge_rounds_describe(self->rounds, text, sizeof(text));
+        return fedge_fail(err, FEDGE_UNSUPPORTED,
+                          "round %" PRIu32 ": %s after %.0f days: lower min-available-nodes or "
+                          "change --availability",
+                          fedge_rounds_round(self->rounds), text,
+                          (double)FEDGE_SIMULATE_MAX_WAIT_US / 86400e6);
+    }
+    return meet(self, &event, err);
 }

@@ -8,7 +8,7 @@
 #include "aggregator/rounds/strategy_plugin.h"
 #include "aggregator/simulate/experiment/experiment.h"
 #include "aggregator/simulate/sweep/sweep_internal.h"
-#include "aggregator/simulate/time/limits.h"
+#include "aggregator/simulate/time/availability.h"
 #include "aggregator/store/json_file.h"
 #include "edge/core/text.h"
 #include "edge/plan/plan_fields.h"

@@ -18,6 +18,7 @@
 
 #include "edge/core/status.h"
 
+#define FEDGE_SIMULATE_MAX_CLIENTS 16777216u /* of one simulation */
 #define FEDGE_AVAILABILITY_NEVER UINT64_MAX
 #define FEDGE_AVAILABILITY_MIN_SHARE 0.001
 #define FEDGE_AVAILABILITY_MAX_SHARE 0.999

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "aggregator/simulate/run/replay.h"
+#include "aggregator/simulate/run/simulation.h"
 #include "aggregator/store/round_log.h"
 
 #define PATH "replay-rounds.jsonl"
